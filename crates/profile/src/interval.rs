@@ -1,0 +1,251 @@
+//! One interval: everything that was measured between two drains, with the tables its samples point into.
+//!
+//! An interval stands alone. It repeats the names and stacks it needs, so that a window of a recording can be read, and a
+//! damaged neighbour skipped, without anything else.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::lock::Lock;
+use crate::loss::Losses;
+use crate::sample::{Key, Value, named_enum};
+
+/// Declares a newtype handle into one of an interval's tables.
+macro_rules! handle {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+    };
+}
+
+handle! { /// Points to a [`Lock`] of the same interval.
+LockId }
+handle! { /// Points to a [`Task`] of the same interval.
+TaskId }
+handle! { /// Points to a [`Cgroup`] of the same interval.
+CgroupId }
+handle! { /// Points to a [`Frame`] of the same interval.
+FrameId }
+handle! { /// Points to a stack (a list of [`FrameId`]s) of the same interval.
+StackId }
+
+/// A process and the name of the thread that waited.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Task {
+    /// Process id (thread group id).
+    pub tgid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// Whether this is lockmeter itself.
+    pub own: bool,
+}
+
+/// A control group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cgroup {
+    /// The kernel's id for it.
+    pub id: u64,
+    /// Its path below the cgroup mount; `None` when it was gone before it could be looked up.
+    pub path: Option<String>,
+}
+
+/// One frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Frame {
+    /// The address.
+    pub address: u64,
+    /// The function, or `None` where no symbol covers the address.
+    pub function: Option<String>,
+    /// Offset of the address in the function.
+    pub offset: u64,
+    /// The kernel module or binary, where it is not the kernel itself.
+    pub module: Option<String>,
+}
+
+/// Items of one type, each stored once.
+#[derive(Debug, Clone)]
+pub struct Interner<T> {
+    items: Vec<T>,
+    index: HashMap<T, u32>,
+}
+
+impl<T> Default for Interner<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), index: HashMap::new() }
+    }
+}
+
+impl<T: Eq + Hash + Clone> Interner<T> {
+    fn intern(&mut self, item: T) -> u32 {
+        if let Some(at) = self.index.get(&item) {
+            return *at;
+        }
+        let at = u32::try_from(self.items.len()).expect("an interval holds fewer than 2^32 names");
+        self.index.insert(item.clone(), at);
+        self.items.push(item);
+        at
+    }
+}
+
+/// Declares [`Tables`]: for each field an interning method, a look-up and a slice of all.
+macro_rules! tables {
+    ($($field:ident: $item:ty, $id:ident, $intern:ident, $get:ident;)+) => {
+        /// What the samples of one interval point into.
+        #[derive(Debug, Clone, Default)]
+        pub struct Tables { $($field: Interner<$item>,)+ }
+
+        impl Tables {
+            $(
+                /// The handle of this item, which is stored if it is new.
+                pub fn $intern(&mut self, item: $item) -> $id {
+                    $id(self.$field.intern(item))
+                }
+
+                /// The item behind a handle; `None` if the handle came from a damaged file.
+                pub fn $get(&self, id: $id) -> Option<&$item> {
+                    self.$field.items.get(id.0 as usize)
+                }
+
+                /// All items, in the order of their handles.
+                pub fn $field(&self) -> &[$item] {
+                    &self.$field.items
+                }
+            )+
+        }
+    };
+}
+
+tables! {
+    locks: Lock, LockId, intern_lock, lock;
+    tasks: Task, TaskId, intern_task, task;
+    cgroups: Cgroup, CgroupId, intern_cgroup, cgroup;
+    frames: Frame, FrameId, intern_frame, frame;
+    stacks: Vec<FrameId>, StackId, intern_stack, stack;
+}
+
+impl PartialEq for Tables {
+    fn eq(&self, other: &Self) -> bool {
+        self.locks.items == other.locks.items
+            && self.tasks.items == other.tasks.items
+            && self.cgroups.items == other.cgroups.items
+            && self.frames.items == other.frames.items
+            && self.stacks.items == other.stacks.items
+    }
+}
+
+named_enum! {
+    /// How the blocker of a wait is known, or why it is not.
+    BlockerSource {
+        /// The stack that released the lock and so woke the waiter.
+        Releaser = 1, "releaser";
+        /// A stack that woke the waiter, but not from a function that releases locks (a signal, a timer).
+        Waker = 2, "waker";
+        /// A waiter that spins is woken by nobody.
+        NeverSlept = 3, "never-slept";
+        /// The waiter was woken before the wait was long enough to be sampled.
+        NotSampled = 4, "not-sampled";
+        /// The wake-up was not seen.
+        WakeupNotSeen = 5, "wakeup-not-seen";
+        /// The releaser's stack was taken but lost (see the losses).
+        StackLost = 6, "stack-lost";
+    }
+}
+
+/// The holder or releaser blamed for a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Blocker {
+    /// How it is known, or why it is not.
+    pub source: BlockerSource,
+    /// Its stack, innermost frame first.
+    pub stack: Option<StackId>,
+    /// The task that released the lock.
+    pub task: Option<TaskId>,
+    /// The task that the lock named as its owner when the wait began: a hint, for owners change while one waits.
+    pub owner_hint: Option<TaskId>,
+}
+
+impl Blocker {
+    /// A blocker of which nothing is known, for the reason given.
+    pub const fn unknown(why: BlockerSource) -> Self {
+        Self { source: why, stack: None, task: None, owner_hint: None }
+    }
+}
+
+/// An exact total: counted on every event, no stack.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Total {
+    /// What it counts.
+    pub key: Key,
+    /// The count.
+    pub value: Value,
+}
+
+/// An estimate from stacks taken on a budget.
+///
+/// `estimate` is what these stacks stand for: each sampled wait enters with the inverse of its chance to be sampled. A
+/// view scales the estimates of a lock to that lock's exact total.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampled {
+    /// As in [`Total`].
+    pub key: Key,
+    /// Address of the lock itself, where it was kept.
+    pub instance: Option<u64>,
+    /// Where the lock was waited for, innermost frame first; `None` if that stack was lost.
+    pub site: Option<StackId>,
+    /// Who is to blame.
+    pub blocker: Blocker,
+    /// How many stacks were really taken.
+    pub stacks: u64,
+    /// What they stand for. `max_ns` is that of the sampled waits.
+    pub estimate: Value,
+}
+
+/// What metering itself cost during an interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// CPU time of the lockmeter process (user and system).
+    pub own_cpu_ns: u64,
+    /// Run time of the measuring programs inside the kernel, on all CPUs.
+    pub program_run_ns: u64,
+    /// How often they ran.
+    pub program_runs: u64,
+    /// The part of `program_run_ns` spent on taking stacks (measured, not estimated).
+    pub stack_ns: u64,
+    /// How many stacks were taken.
+    pub stacks: u64,
+    /// At the interval's end: waits at least this long always had their stack taken, shorter ones in proportion.
+    /// 0 means that every stack was taken.
+    pub sampling_period_ns: u64,
+}
+
+impl Overhead {
+    /// Adds what `other` counted; the later sampling period wins.
+    pub fn merge(&mut self, other: &Overhead) {
+        self.own_cpu_ns += other.own_cpu_ns;
+        self.program_run_ns += other.program_run_ns;
+        self.program_runs += other.program_runs;
+        self.stack_ns += other.stack_ns;
+        self.stacks += other.stacks;
+        self.sampling_period_ns = other.sampling_period_ns;
+    }
+}
+
+/// Everything that was measured between two drains.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Interval {
+    /// When it began, nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// How long it lasted.
+    pub duration_ns: u64,
+    /// What the samples point into.
+    pub tables: Tables,
+    /// Exact totals.
+    pub totals: Vec<Total>,
+    /// Estimates by stack.
+    pub sampled: Vec<Sampled>,
+    /// What was lost meanwhile.
+    pub losses: Losses,
+    /// What metering cost meanwhile.
+    pub overhead: Overhead,
+}

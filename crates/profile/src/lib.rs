@@ -1,0 +1,31 @@
+//! lockmeter's data model.
+//!
+//! Everything that is measured, anywhere, is a *sample*: a key that says what happened to whom, and a value that says
+//! how often and for how long. Sources produce [`Interval`]s, the recording file stores them, [`view`] groups them into
+//! a [`Report`], and sinks show it. This crate knows no operating system.
+//!
+//! All durations are integers in nanoseconds and their names end in `_ns`.
+
+mod interval;
+mod lock;
+mod loss;
+mod report;
+mod sample;
+
+pub use interval::{
+    Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, Overhead, Sampled, StackId, Tables,
+    Task, TaskId, Total,
+};
+pub use lock::{Lock, Naming, Unnamed};
+pub use loss::{Loss, Losses};
+pub use report::{About, Dimension, Report, Row, RowBlocker, RowTask, Worst};
+pub use sample::{Bucket, Happened, Key, Kind, Mode, Value};
+
+/// Something that measures: drained once an interval, it hands over what it saw since the last drain.
+pub trait Source {
+    /// The source's own error.
+    type Error;
+
+    /// Everything measured since the last call.
+    fn drain(&mut self) -> Result<Interval, Self::Error>;
+}

@@ -1,0 +1,108 @@
+//! Every way of losing data, counted.
+
+use std::collections::BTreeMap;
+
+use crate::sample::named_enum;
+
+named_enum! {
+    /// A way in which something measured was lost or is less certain than it looks.
+    Loss {
+        /// Waits counted under their lock but without task and cgroup: the table of tasks was full.
+        TaskFolded = 1, "task_folded";
+        /// Waits not counted at all: even the table of locks was full.
+        TotalsFull = 2, "totals_full";
+        /// Sampled stacks dropped because the table of samples was full.
+        SamplesFull = 3, "samples_full";
+        /// Stacks dropped because the table of stacks was full.
+        StacksFull = 4, "stacks_full";
+        /// Stacks deeper than the recorder keeps: the outermost frames are missing.
+        StackTooDeep = 5, "stack_too_deep";
+        /// Stacks that the kernel could not unwind.
+        StackFailed = 6, "stack_failed";
+        /// Stacks not taken because a burst had used up the budget (totals are not affected).
+        OverBudget = 7, "over_budget";
+        /// Waits whose begin was not seen (they began before the recording did).
+        EndWithoutBegin = 8, "end_without_begin";
+        /// Waits whose end was not seen although a later wait proves that they ended.
+        BeginWithoutEnd = 9, "begin_without_end";
+        /// Spinning waits nested deeper than the recorder follows.
+        NestedTooDeep = 10, "nested_too_deep";
+        /// Waits for which the kernel gave no task-local storage.
+        NoTaskStorage = 11, "no_task_storage";
+        /// Objects whose slab cache did not fit into the table of caches.
+        CachesFull = 12, "caches_full";
+        /// Events that came while the same program was already running on that CPU.
+        ProgramRecursion = 13, "program_recursion";
+        /// Waits still going on when the recording ended: they are not in the totals.
+        Unfinished = 14, "unfinished";
+        /// Intervals of the recording that could not be read.
+        DamagedInterval = 15, "damaged_interval";
+        /// Bytes at the end of the recording that belong to no whole interval.
+        CutBytes = 16, "cut_bytes";
+        /// Samples that name something their interval does not hold.
+        DanglingReference = 17, "dangling_reference";
+    }
+}
+
+impl Loss {
+    /// One sentence for people: what it means for the report.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::TaskFolded => {
+                "waits counted without their task (too many tasks in one interval); lock totals are exact"
+            }
+            Self::TotalsFull => "waits not counted (lock table full)",
+            Self::SamplesFull => "stacks dropped (sample table full); totals are exact",
+            Self::StacksFull => "stacks dropped (stack table full); totals are exact",
+            Self::StackTooDeep => "stacks cut at their outer end",
+            Self::StackFailed => "stacks the kernel could not unwind",
+            Self::OverBudget => "stacks not taken in bursts (budget); totals are exact",
+            Self::EndWithoutBegin => "waits that began before the recording: not counted",
+            Self::BeginWithoutEnd => "waits whose end was not seen: not counted",
+            Self::NestedTooDeep => "waits nested too deep in interrupts: not counted",
+            Self::NoTaskStorage => "waits not counted (no task storage)",
+            Self::CachesFull => "locks left unnamed (slab cache table full)",
+            Self::ProgramRecursion => "events that hit a running lockmeter program: not counted",
+            Self::Unfinished => "waits still going on at the end: not counted",
+            Self::DamagedInterval => "damaged intervals skipped",
+            Self::CutBytes => "bytes of an unfinished interval at the end skipped",
+            Self::DanglingReference => "samples with a missing name or stack",
+        }
+    }
+}
+
+/// How much was lost, by cause. Causes that never happened are absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Losses(BTreeMap<Loss, u64>);
+
+impl Losses {
+    /// Counts `count` more losses of this cause.
+    pub fn add(&mut self, loss: Loss, count: u64) {
+        if count > 0 {
+            let sum = self.0.entry(loss).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// Adds what `other` counted.
+    pub fn merge(&mut self, other: &Losses) {
+        for (loss, count) in other.iter() {
+            self.add(loss, count);
+        }
+    }
+
+    /// How often this cause occurred.
+    pub fn get(&self, loss: Loss) -> u64 {
+        self.0.get(&loss).copied().unwrap_or(0)
+    }
+
+    /// The causes that occurred, and how often.
+    pub fn iter(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
+        self.0.iter().map(|(loss, count)| (*loss, *count))
+    }
+
+    /// Whether nothing was lost.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,169 @@
+//! What a view of a recording says: the rows that every sink shows.
+
+use crate::interval::{BlockerSource, Overhead};
+use crate::lock::Naming;
+use crate::loss::Losses;
+use crate::sample::{Happened, Kind, Mode, Value, named_enum};
+
+named_enum! {
+    /// What rows can be grouped by. Lock, kind and mode always stay apart in a row that has a lock.
+    Dimension {
+        /// The lock's class.
+        Lock = 1, "lock";
+        /// The single lock (its address): an estimate, for the heaviest only.
+        Instance = 2, "instance";
+        /// The stack that waited.
+        Caller = 3, "caller";
+        /// The stack that made it wait.
+        Blocker = 4, "blocker";
+        /// The kind of lock.
+        Kind = 5, "kind";
+        /// The process that waited.
+        Task = 6, "task";
+        /// Its control group.
+        Cgroup = 7, "cgroup";
+        /// The type of the object the lock lies in.
+        Object = 8, "object";
+    }
+}
+
+impl Dimension {
+    /// Whether rows of this dimension rest on sampled stacks rather than on exact totals.
+    pub const fn is_sampled(self) -> bool {
+        matches!(self, Self::Instance | Self::Caller | Self::Blocker)
+    }
+}
+
+/// A recording, grouped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// What the rows are grouped by, in the order asked for.
+    pub by: Vec<Dimension>,
+    /// What was recorded, where and how.
+    pub about: About,
+    /// When the window of this report began, nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// How long the window is (metered time; gaps are not counted).
+    pub duration_ns: u64,
+    /// How many intervals it rests on.
+    pub intervals: u64,
+    /// Everything that was waited for in the window, lockmeter's own waits apart.
+    pub waits: Value,
+    /// What lockmeter's own process waited for.
+    pub own_waits: Value,
+    /// Waited time (in `waits`) whose lock has a name.
+    pub named_ns: u64,
+    /// The lock that cost most, and who blocked it.
+    pub worst: Option<Worst>,
+    /// The groups, longest total first.
+    pub rows: Vec<Row>,
+    /// What was lost.
+    pub losses: Losses,
+    /// What metering cost.
+    pub overhead: Overhead,
+}
+
+/// What was recorded, where and how: written once at the head of a recording.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// Version of lockmeter that recorded.
+    pub lockmeter_version: String,
+    /// Kernel release (`uname -r`).
+    pub kernel_release: String,
+    /// Machine architecture (`uname -m`).
+    pub machine: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// What was metered, in words: `whole machine`, `process 42 and its children`, …
+    pub scope: String,
+    /// The recorder's command line.
+    pub command_line: Vec<String>,
+    /// When the recording began, nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Share of CPU time allowed for taking stacks, in millionths; `None` if every stack was taken.
+    pub stack_budget_ppm: Option<u32>,
+    /// The recorder's process id.
+    pub recorder_tgid: u32,
+}
+
+/// The lock that cost most.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worst {
+    /// Its name.
+    pub lock: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// The mode that waited most.
+    pub mode: Mode,
+    /// Its waits in that mode.
+    pub value: Value,
+    /// The function most often found releasing it, outside the lock functions themselves.
+    pub blocker_function: Option<String>,
+    /// The task most often found releasing it.
+    pub blocker_task: Option<String>,
+    /// The function most often found waiting for it.
+    pub caller_function: Option<String>,
+}
+
+/// One group. Fields that belong to a dimension are present when the rows are grouped by it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Wait, hold or run.
+    pub happened: Happened,
+    /// The lock's name.
+    pub lock: Option<String>,
+    /// How the name is known.
+    pub naming: Option<Naming>,
+    /// More about the naming (candidates, slab cache).
+    pub naming_detail: Option<String>,
+    /// The kind of lock; `None` when the row holds several.
+    pub kind: Option<Kind>,
+    /// The mode; `None` when the row holds several.
+    pub mode: Option<Mode>,
+    /// Address of the single lock.
+    pub instance: Option<u64>,
+    /// Type of the object the lock lies in.
+    pub object: Option<String>,
+    /// The task that waited, `comm` and `tgid`.
+    pub task: Option<RowTask>,
+    /// Path of its control group, or `id:N` where the path is not known.
+    pub cgroup: Option<String>,
+    /// Function names of the stack that waited, innermost first, without the lock functions.
+    pub caller: Option<Vec<String>>,
+    /// Function names of the stack that made it wait, innermost first, and how it is known.
+    pub blocker: Option<RowBlocker>,
+    /// The numbers. Estimates (scaled to the lock's exact total) when `estimated`.
+    pub value: Value,
+    /// Median duration.
+    pub p50_ns: u64,
+    /// 99th percentile of the durations.
+    pub p99_ns: u64,
+    /// How many stacks the row rests on (0 for exact rows).
+    pub stacks: u64,
+    /// Whether the numbers are estimates from sampled stacks.
+    pub estimated: bool,
+    /// Whether lockmeter itself waited.
+    pub own: bool,
+    /// The histogram: `(bucket, count, total_ns)`, shortest bucket first.
+    pub histogram: Vec<(crate::sample::Bucket, u64, u64)>,
+}
+
+/// The task of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowTask {
+    /// Process id; `None` for waits counted without their task.
+    pub tgid: Option<u32>,
+    /// Name.
+    pub comm: String,
+}
+
+/// The blocker of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowBlocker {
+    /// How it is known, or why it is not.
+    pub source: BlockerSource,
+    /// Function names, innermost first, without the lock functions; empty where unknown.
+    pub stack: Vec<String>,
+    /// The name of the task that released the lock, where all of the row's did so under one name.
+    pub task: Option<String>,
+}

@@ -1,0 +1,189 @@
+//! The key and the value of a sample.
+
+use crate::interval::{CgroupId, LockId, TaskId};
+
+/// Declares a fieldless enum together with the stable names that files, JSON and the command line use for it.
+macro_rules! named_enum {
+    ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $code:literal, $text:literal;)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$variant_meta])* $variant = $code,)+ }
+
+        impl $name {
+            /// Every value, in the order of their codes.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The stable name used in files, JSON and on the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// The stable number used in files.
+            pub const fn code(self) -> u8 {
+                self as u8
+            }
+
+            /// The value whose number is `code`, or `None` if this version knows none.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$variant),)+ _ => None }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = ();
+
+            fn from_str(text: &str) -> Result<Self, ()> {
+                Self::ALL.iter().copied().find(|value| value.name() == text).ok_or(())
+            }
+        }
+    };
+}
+pub(crate) use named_enum;
+
+named_enum! {
+    /// What a sample says happened.
+    Happened {
+        /// From the first failed try to having the lock.
+        Wait = 1, "wait";
+        /// From having the lock to releasing it.
+        Hold = 2, "hold";
+        /// Something ran and kept the CPU from everyone else (interrupt, timer, work item).
+        Run = 3, "run";
+    }
+}
+
+named_enum! {
+    /// The kind of a lock.
+    Kind {
+        /// A spinning lock without readers.
+        Spin = 1, "spin";
+        /// A spinning reader-writer lock.
+        Rwlock = 2, "rwlock";
+        /// A sleeping lock with one holder; it may spin on a running owner first.
+        Mutex = 3, "mutex";
+        /// A sleeping reader-writer semaphore.
+        Rwsem = 4, "rwsem";
+        /// A reader-writer semaphore whose readers touch only their own CPU's counter.
+        PercpuRwsem = 5, "percpu-rwsem";
+        /// A mutex with priority inheritance.
+        RtMutex = 6, "rt-mutex";
+        /// A counting semaphore.
+        Semaphore = 7, "semaphore";
+        /// Contention flags that this version does not know.
+        Unknown = 8, "unknown";
+    }
+}
+
+named_enum! {
+    /// The mode in which a lock was asked for.
+    Mode {
+        /// The lock knows no readers.
+        Exclusive = 1, "exclusive";
+        /// As a reader.
+        Read = 2, "read";
+        /// As a writer.
+        Write = 3, "write";
+    }
+}
+
+/// Power-of-two bucket of a duration: bucket `n` holds durations in `[2^n, 2^(n+1))` ns; bucket 0 also holds 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bucket(pub u8);
+
+impl Bucket {
+    /// The bucket that `duration_ns` falls into.
+    pub const fn of(duration_ns: u64) -> Self {
+        Self(if duration_ns == 0 { 0 } else { duration_ns.ilog2() as u8 })
+    }
+
+    /// The shortest duration of this bucket.
+    pub const fn lower_ns(self) -> u64 {
+        if self.0 == 0 { 0 } else { 1 << self.0 }
+    }
+
+    /// The first duration beyond this bucket (saturating).
+    pub const fn upper_ns(self) -> u64 {
+        if self.0 >= 63 { u64::MAX } else { 1 << (self.0 + 1) }
+    }
+}
+
+/// What is counted exactly, on every event. The bucket is part of the key, so a histogram is several samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Wait, hold or run.
+    pub happened: Happened,
+    /// Which lock (class).
+    pub lock: LockId,
+    /// Its kind.
+    pub kind: Kind,
+    /// In which mode it was asked for.
+    pub mode: Mode,
+    /// Whose wait it was; `None` where the source ran out of room for tasks (counted in the losses).
+    pub task: Option<TaskId>,
+    /// In which cgroup that task was.
+    pub cgroup: Option<CgroupId>,
+    /// Power-of-two bucket of the duration.
+    pub bucket: Bucket,
+}
+
+/// How often and for how long.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Value {
+    /// How many contended acquisitions.
+    pub count: u64,
+    /// Sum of their durations.
+    pub total_ns: u64,
+    /// The longest of them.
+    pub max_ns: u64,
+    /// The part of `total_ns` during which the waiter burned a CPU; the rest it slept.
+    pub spin_ns: u64,
+}
+
+impl Value {
+    /// Adds what `other` counted.
+    pub fn merge(&mut self, other: &Value) {
+        self.count = self.count.saturating_add(other.count);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.spin_ns = self.spin_ns.saturating_add(other.spin_ns);
+    }
+
+    /// The part of `total_ns` during which the waiter was asleep.
+    pub const fn sleep_ns(&self) -> u64 {
+        self.total_ns.saturating_sub(self.spin_ns)
+    }
+
+    /// Mean duration, 0 when nothing was counted.
+    pub const fn mean_ns(&self) -> u64 {
+        if self.count == 0 { 0 } else { self.total_ns / self.count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_exactly_the_durations_between_its_bounds() {
+        for duration_ns in [0, 1, 2, 3, 4, 1023, 1024, 1025, u64::MAX] {
+            let bucket = Bucket::of(duration_ns);
+            assert!(bucket.lower_ns() <= duration_ns, "{duration_ns} ns lies below {bucket:?}");
+            assert!(duration_ns < bucket.upper_ns() || bucket.0 == 63, "{duration_ns} ns lies above {bucket:?}");
+        }
+    }
+
+    #[test]
+    fn codes_and_names_read_back_as_the_value_they_were_made_from() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::from_code(kind.code()), Some(*kind));
+            assert_eq!(kind.name().parse(), Ok(*kind));
+        }
+    }
+}
