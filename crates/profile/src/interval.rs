@@ -65,7 +65,7 @@ pub struct Frame {
 
 /// Items of one type, each stored once.
 #[derive(Debug, Clone)]
-pub struct Interner<T> {
+pub(crate) struct Interner<T> {
     items: Vec<T>,
     index: HashMap<T, u32>,
 }
@@ -77,7 +77,8 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Eq + Hash + Clone> Interner<T> {
-    fn intern(&mut self, item: T) -> u32 {
+    /// The place of this item, which is stored if it is new.
+    pub(crate) fn intern(&mut self, item: T) -> u32 {
         if let Some(at) = self.index.get(&item) {
             return *at;
         }
@@ -85,6 +86,20 @@ impl<T: Eq + Hash + Clone> Interner<T> {
         self.index.insert(item.clone(), at);
         self.items.push(item);
         at
+    }
+
+    /// All items, in the order of their places.
+    pub(crate) fn items(&self) -> &[T] {
+        &self.items
+    }
+
+    /// Keeps every item at its place, even one that a strange writer stored twice.
+    fn from_items(items: Vec<T>) -> Self {
+        let mut index = HashMap::with_capacity(items.len());
+        for (item, at) in items.iter().zip(0..) {
+            index.entry(item.clone()).or_insert(at);
+        }
+        Self { items, index }
     }
 }
 
@@ -96,6 +111,11 @@ macro_rules! tables {
         pub struct Tables { $($field: Interner<$item>,)+ }
 
         impl Tables {
+            /// Tables as a file holds them: the handle of an item is its place.
+            pub(crate) fn from_items($($field: Vec<$item>,)+) -> Self {
+                Self { $($field: Interner::from_items($field),)+ }
+            }
+
             $(
                 /// The handle of this item, which is stored if it is new.
                 pub fn $intern(&mut self, item: $item) -> $id {
@@ -222,11 +242,11 @@ pub struct Overhead {
 impl Overhead {
     /// Adds what `other` counted; the later sampling period wins.
     pub fn merge(&mut self, other: &Overhead) {
-        self.own_cpu_ns += other.own_cpu_ns;
-        self.program_run_ns += other.program_run_ns;
-        self.program_runs += other.program_runs;
-        self.stack_ns += other.stack_ns;
-        self.stacks += other.stacks;
+        self.own_cpu_ns = self.own_cpu_ns.saturating_add(other.own_cpu_ns);
+        self.program_run_ns = self.program_run_ns.saturating_add(other.program_run_ns);
+        self.program_runs = self.program_runs.saturating_add(other.program_runs);
+        self.stack_ns = self.stack_ns.saturating_add(other.stack_ns);
+        self.stacks = self.stacks.saturating_add(other.stacks);
         self.sampling_period_ns = other.sampling_period_ns;
     }
 }

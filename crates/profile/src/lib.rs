@@ -1,16 +1,21 @@
 //! lockmeter's data model.
 //!
 //! Everything that is measured, anywhere, is a *sample*: a key that says what happened to whom, and a value that says
-//! how often and for how long. Sources produce [`Interval`]s, the recording file stores them, [`view`] groups them into
-//! a [`Report`], and sinks show it. This crate knows no operating system.
+//! how often and for how long. Sources produce [`Interval`]s, the [`recording`] file stores them, a [`view`] groups them
+//! into a [`Report`], a [`diff`] compares two, and sinks show it. This crate knows no operating system.
 //!
 //! All durations are integers in nanoseconds and their names end in `_ns`.
 
+pub mod diff;
 mod interval;
 mod lock;
+pub mod lock_functions;
 mod loss;
+mod quantile;
+pub mod recording;
 mod report;
 mod sample;
+pub mod view;
 
 pub use interval::{
     Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, Overhead, Sampled, StackId, Tables,

@@ -61,6 +61,8 @@ named_enum! {
         NoTypeInformation = 6, "no type information";
         /// The table of lock classes was full.
         TableFull = 7, "lock table full";
+        /// The recording says how it was named, or why not, with a code that only a newer lockmeter knows.
+        NewerReason = 8, "known to a newer lockmeter only";
     }
 }
 

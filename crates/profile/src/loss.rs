@@ -41,6 +41,10 @@ named_enum! {
         CutBytes = 16, "cut_bytes";
         /// Samples that name something their interval does not hold.
         DanglingReference = 17, "dangling_reference";
+        /// Names and samples of a recording whose codes only a newer lockmeter knows.
+        UnknownCode = 18, "unknown_code";
+        /// Losses whose cause only a newer lockmeter knows.
+        UnknownLoss = 19, "unknown_loss";
     }
 }
 
@@ -67,6 +71,8 @@ impl Loss {
             Self::DamagedInterval => "damaged intervals skipped",
             Self::CutBytes => "bytes of an unfinished interval at the end skipped",
             Self::DanglingReference => "samples with a missing name or stack",
+            Self::UnknownCode => "names or samples that only a newer lockmeter can read",
+            Self::UnknownLoss => "losses whose cause only a newer lockmeter can name",
         }
     }
 }

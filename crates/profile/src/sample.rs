@@ -105,7 +105,11 @@ impl Bucket {
 
     /// The shortest duration of this bucket.
     pub const fn lower_ns(self) -> u64 {
-        if self.0 == 0 { 0 } else { 1 << self.0 }
+        match self.0 {
+            0 => 0,
+            exponent @ 1..=63 => 1 << exponent,
+            _ => u64::MAX,
+        }
     }
 
     /// The first duration beyond this bucket (saturating).
@@ -162,7 +166,10 @@ impl Value {
 
     /// Mean duration, 0 when nothing was counted.
     pub const fn mean_ns(&self) -> u64 {
-        if self.count == 0 { 0 } else { self.total_ns / self.count }
+        match self.total_ns.checked_div(self.count) {
+            Some(mean_ns) => mean_ns,
+            None => 0,
+        }
     }
 }
 

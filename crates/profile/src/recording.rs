@@ -1,0 +1,18 @@
+//! The recording file: append-only, in checksummed chunks, so that whatever happens to it the rest stays readable.
+//!
+//! `docs/file-format.md` describes the bytes. A [`RecordingWriter`] writes one chunk an interval in one call, so a
+//! recorder that is killed loses at most the interval being written; a [`RecordingReader`] hands out one interval at a
+//! time and says what it had to leave out.
+
+mod chunk;
+mod error;
+mod reader;
+mod schema;
+mod writer;
+
+pub use error::{RecordingError, RecordingErrorKind};
+pub use reader::RecordingReader;
+pub use writer::RecordingWriter;
+
+/// The format version that this lockmeter writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = chunk::FORMAT_VERSION;

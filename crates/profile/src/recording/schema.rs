@@ -1,0 +1,382 @@
+//! Between the model and the messages of `proto/recording.proto`.
+
+use prost::Message;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
+
+use super::chunk::MAX_ENTRIES;
+use crate::interval::{
+    Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, Overhead, Sampled, StackId, Tables,
+    Task, TaskId, Total,
+};
+use crate::lock::{Lock, Naming, Unnamed};
+use crate::loss::{Loss, Losses};
+use crate::report::About;
+use crate::sample::{Bucket, Happened, Key, Kind, Mode, Value};
+
+#[allow(clippy::all, clippy::pedantic, missing_docs)]
+pub(super) mod proto {
+    include!(concat!(env!("OUT_DIR"), "/lockmeter.recording.rs"));
+}
+
+/// The message that describes the recording.
+pub(super) fn encode_about(about: &About) -> Vec<u8> {
+    proto::About {
+        lockmeter_version: about.lockmeter_version.clone(),
+        kernel_release: about.kernel_release.clone(),
+        machine: about.machine.clone(),
+        cpus: about.cpus,
+        scope: about.scope.clone(),
+        command_line: about.command_line.clone(),
+        start_unix_ns: about.start_unix_ns,
+        stack_budget_ppm: about.stack_budget_ppm,
+        recorder_tgid: about.recorder_tgid,
+    }
+    .encode_to_vec()
+}
+
+/// `None` if the bytes are no such message.
+pub(super) fn decode_about(message: &[u8]) -> Option<About> {
+    let about = decode_bounded::<proto::About>(message)?;
+    Some(About {
+        lockmeter_version: about.lockmeter_version,
+        kernel_release: about.kernel_release,
+        machine: about.machine,
+        cpus: about.cpus,
+        scope: about.scope,
+        command_line: about.command_line,
+        start_unix_ns: about.start_unix_ns,
+        stack_budget_ppm: about.stack_budget_ppm,
+        recorder_tgid: about.recorder_tgid,
+    })
+}
+
+/// The message that ends a recording.
+pub(super) fn encode_end(intervals: u64) -> Vec<u8> {
+    proto::End { intervals }.encode_to_vec()
+}
+
+/// How many intervals the recorder says it wrote; `None` if the bytes are no such message.
+pub(super) fn decode_end(message: &[u8]) -> Option<u64> {
+    Some(decode_bounded::<proto::End>(message)?.intervals)
+}
+
+/// `None` if the interval has more entries than a reader would accept.
+pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
+    let tables = &interval.tables;
+    let message = proto::Interval {
+        start_unix_ns: interval.start_unix_ns,
+        duration_ns: interval.duration_ns,
+        locks: tables.locks().iter().map(lock_to_proto).collect(),
+        tasks: tables.tasks().iter().map(task_to_proto).collect(),
+        cgroups: tables.cgroups().iter().map(|c| proto::Cgroup { id: c.id, path: c.path.clone() }).collect(),
+        frames: tables.frames().iter().map(frame_to_proto).collect(),
+        stacks: tables.stacks().iter().map(|s| proto::Stack { frames: s.iter().map(|f| f.0).collect() }).collect(),
+        totals: interval.totals.iter().map(total_to_proto).collect(),
+        sampled: interval.sampled.iter().map(sampled_to_proto).collect(),
+        losses: interval.losses.iter().map(|(l, count)| proto::Lost { loss: l.code().into(), count }).collect(),
+        overhead: Some(overhead_to_proto(&interval.overhead)),
+    };
+    let entries = message.locks.len()
+        + message.tasks.len()
+        + message.cgroups.len()
+        + message.frames.len()
+        + message.stacks.len()
+        + message.totals.len()
+        + message.sampled.len();
+    // The few fields that occur once, and the losses, fit into the slack.
+    (entries <= MAX_ENTRIES - 1000).then(|| message.encode_to_vec())
+}
+
+/// `None` if the bytes are no such message. What a newer lockmeter wrote and this one does not know is skipped and counted
+/// in the interval's losses.
+pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
+    let message = decode_bounded::<proto::Interval>(message)?;
+    let mut unknown = Unknown::default();
+    let tables = Tables::from_items(
+        message.locks.into_iter().map(|lock| unknown.lock(lock)).collect(),
+        message.tasks.into_iter().map(|t| Task { tgid: t.tgid, comm: t.comm, own: t.own }).collect(),
+        message.cgroups.into_iter().map(|c| Cgroup { id: c.id, path: c.path }).collect(),
+        message.frames.into_iter().map(frame_from_proto).collect(),
+        message.stacks.into_iter().map(|s| s.frames.into_iter().map(FrameId).collect()).collect(),
+    );
+    let totals = message.totals.into_iter().filter_map(|total| unknown.count(total_from_proto(total))).collect();
+    let sampled = message.sampled.into_iter().filter_map(|sample| unknown.count(sampled_from_proto(sample))).collect();
+    let mut losses = losses_from_proto(&message.losses);
+    losses.add(Loss::UnknownCode, unknown.codes);
+    Some(Interval {
+        start_unix_ns: message.start_unix_ns,
+        duration_ns: message.duration_ns,
+        tables,
+        totals,
+        sampled,
+        losses,
+        overhead: message.overhead.map(overhead_from_proto).unwrap_or_default(),
+    })
+}
+
+/// Decodes a message only after its fields were counted, so that millions of empty entries allocate nothing.
+fn decode_bounded<M: Message + Default>(message: &[u8]) -> Option<M> {
+    let mut rest = message;
+    let mut entries = 0;
+    while !rest.is_empty() {
+        let (tag, wire_type) = decode_key(&mut rest).ok()?;
+        skip_field(wire_type, tag, &mut rest, DecodeContext::default()).ok()?;
+        entries += 1;
+        if entries > MAX_ENTRIES {
+            return None;
+        }
+    }
+    M::decode(message).ok()
+}
+
+/// Counts what has a code that this version does not know.
+#[derive(Default)]
+struct Unknown {
+    codes: u64,
+}
+
+impl Unknown {
+    fn count<T>(&mut self, item: Option<T>) -> Option<T> {
+        self.codes += u64::from(item.is_none());
+        item
+    }
+
+    /// A lock is kept even when it is not known how it got its name, for samples point to it by its place.
+    fn lock(&mut self, lock: proto::Lock) -> Lock {
+        let naming = self.count(code(lock.naming).and_then(Naming::from_code));
+        Lock {
+            name: lock.name,
+            object: lock.object,
+            naming: naming.unwrap_or(Naming::Unnamed(Unnamed::NewerReason)),
+            detail: lock.detail,
+        }
+    }
+}
+
+fn code(number: i32) -> Option<u8> {
+    u8::try_from(number).ok()
+}
+
+fn lock_to_proto(lock: &Lock) -> proto::Lock {
+    proto::Lock {
+        name: lock.name.clone(),
+        object: lock.object.clone(),
+        naming: lock.naming.code().into(),
+        detail: lock.detail.clone(),
+    }
+}
+
+fn task_to_proto(task: &Task) -> proto::Task {
+    proto::Task { tgid: task.tgid, comm: task.comm.clone(), own: task.own }
+}
+
+fn frame_to_proto(frame: &Frame) -> proto::Frame {
+    proto::Frame {
+        address: frame.address,
+        function: frame.function.clone(),
+        offset: frame.offset,
+        module: frame.module.clone(),
+    }
+}
+
+fn frame_from_proto(frame: proto::Frame) -> Frame {
+    Frame { address: frame.address, function: frame.function, offset: frame.offset, module: frame.module }
+}
+
+fn key_to_proto(key: &Key) -> proto::Key {
+    proto::Key {
+        happened: key.happened.code().into(),
+        lock: key.lock.0,
+        kind: key.kind.code().into(),
+        mode: key.mode.code().into(),
+        task: key.task.map(|id| id.0),
+        cgroup: key.cgroup.map(|id| id.0),
+        bucket: key.bucket.0.into(),
+    }
+}
+
+fn key_from_proto(key: &proto::Key) -> Option<Key> {
+    Some(Key {
+        happened: code(key.happened).and_then(Happened::from_code)?,
+        lock: LockId(key.lock),
+        kind: code(key.kind).and_then(Kind::from_code)?,
+        mode: code(key.mode).and_then(Mode::from_code)?,
+        task: key.task.map(TaskId),
+        cgroup: key.cgroup.map(CgroupId),
+        bucket: u8::try_from(key.bucket).ok().filter(|bucket| *bucket < 64).map(Bucket)?,
+    })
+}
+
+fn value_to_proto(value: &Value) -> proto::Value {
+    proto::Value { count: value.count, total_ns: value.total_ns, max_ns: value.max_ns, spin_ns: value.spin_ns }
+}
+
+fn value_from_proto(value: Option<proto::Value>) -> Value {
+    let value = value.unwrap_or_default();
+    Value { count: value.count, total_ns: value.total_ns, max_ns: value.max_ns, spin_ns: value.spin_ns }
+}
+
+fn total_to_proto(total: &Total) -> proto::Total {
+    proto::Total { key: Some(key_to_proto(&total.key)), value: Some(value_to_proto(&total.value)) }
+}
+
+fn total_from_proto(total: proto::Total) -> Option<Total> {
+    Some(Total { key: key_from_proto(&total.key?)?, value: value_from_proto(total.value) })
+}
+
+fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {
+    let blocker = &sampled.blocker;
+    proto::Sampled {
+        key: Some(key_to_proto(&sampled.key)),
+        instance: sampled.instance,
+        site: sampled.site.map(|id| id.0),
+        blocker: Some(proto::Blocker {
+            source: blocker.source.code().into(),
+            stack: blocker.stack.map(|id| id.0),
+            task: blocker.task.map(|id| id.0),
+            owner_hint: blocker.owner_hint.map(|id| id.0),
+        }),
+        stacks: sampled.stacks,
+        estimate: Some(value_to_proto(&sampled.estimate)),
+    }
+}
+
+fn sampled_from_proto(sampled: proto::Sampled) -> Option<Sampled> {
+    let blocker = sampled.blocker?;
+    Some(Sampled {
+        key: key_from_proto(&sampled.key?)?,
+        instance: sampled.instance,
+        site: sampled.site.map(StackId),
+        blocker: Blocker {
+            source: code(blocker.source).and_then(BlockerSource::from_code)?,
+            stack: blocker.stack.map(StackId),
+            task: blocker.task.map(TaskId),
+            owner_hint: blocker.owner_hint.map(TaskId),
+        },
+        stacks: sampled.stacks,
+        estimate: value_from_proto(sampled.estimate),
+    })
+}
+
+fn losses_from_proto(lost: &[proto::Lost]) -> Losses {
+    let mut losses = Losses::default();
+    for lost in lost {
+        let known = u8::try_from(lost.loss).ok().and_then(Loss::from_code);
+        losses.add(known.unwrap_or(Loss::UnknownLoss), lost.count);
+    }
+    losses
+}
+
+fn overhead_to_proto(overhead: &Overhead) -> proto::Overhead {
+    proto::Overhead {
+        own_cpu_ns: overhead.own_cpu_ns,
+        program_run_ns: overhead.program_run_ns,
+        program_runs: overhead.program_runs,
+        stack_ns: overhead.stack_ns,
+        stacks: overhead.stacks,
+        sampling_period_ns: overhead.sampling_period_ns,
+    }
+}
+
+fn overhead_from_proto(overhead: proto::Overhead) -> Overhead {
+    Overhead {
+        own_cpu_ns: overhead.own_cpu_ns,
+        program_run_ns: overhead.program_run_ns,
+        program_runs: overhead.program_runs,
+        stack_ns: overhead.stack_ns,
+        stacks: overhead.stacks,
+        sampling_period_ns: overhead.sampling_period_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> proto::Key {
+        proto::Key { happened: 1, lock: 0, kind: 3, mode: 1, task: None, cgroup: None, bucket: 10 }
+    }
+
+    fn total(key: proto::Key) -> proto::Total {
+        proto::Total {
+            key: Some(key),
+            value: Some(proto::Value { count: 1, total_ns: 1500, max_ns: 1500, spin_ns: 0 }),
+        }
+    }
+
+    #[test]
+    fn every_code_of_the_model_has_the_same_number_and_name_in_the_schema() {
+        let same = |schema: &str, prefix: &str, model: &str| {
+            assert_eq!(schema.strip_prefix(prefix).unwrap().to_lowercase().replace('_', "-"), model);
+        };
+        for kind in Kind::ALL {
+            same(proto::Kind::try_from(i32::from(kind.code())).unwrap().as_str_name(), "KIND_", kind.name());
+        }
+        for mode in Mode::ALL {
+            same(proto::Mode::try_from(i32::from(mode.code())).unwrap().as_str_name(), "MODE_", mode.name());
+        }
+        for happened in Happened::ALL {
+            let schema = proto::Happened::try_from(i32::from(happened.code())).unwrap();
+            same(schema.as_str_name(), "HAPPENED_", happened.name());
+        }
+        for source in BlockerSource::ALL {
+            let schema = proto::BlockerSource::try_from(i32::from(source.code())).unwrap();
+            same(schema.as_str_name(), "BLOCKER_SOURCE_", source.name());
+        }
+        for unnamed in Unnamed::ALL {
+            let naming = Naming::Unnamed(*unnamed);
+            let schema = proto::Naming::try_from(i32::from(naming.code())).unwrap();
+            assert!(schema.as_str_name().starts_with("NAMING_UNNAMED_"), "{schema:?} for {naming:?}");
+        }
+    }
+
+    #[test]
+    fn a_sample_with_a_code_that_only_a_newer_version_knows_is_skipped_and_counted() {
+        let lock = proto::Lock { name: "rtnl_mutex".into(), naming: 1, ..Default::default() };
+        let unnameable = proto::Lock { name: "new".into(), naming: 14, ..Default::default() };
+        let message = proto::Interval {
+            locks: vec![lock, unnameable],
+            totals: vec![
+                total(key()),
+                total(proto::Key { kind: 99, ..key() }),
+                total(proto::Key { mode: 99, ..key() }),
+                total(proto::Key { bucket: 64, ..key() }),
+                total(proto::Key { happened: -1, ..key() }),
+            ],
+            losses: vec![proto::Lost { loss: 200, count: 5 }, proto::Lost { loss: 1, count: 6 }],
+            ..Default::default()
+        };
+        let interval = decode_interval(&message.encode_to_vec()).unwrap();
+        assert_eq!(interval.totals.len(), 1);
+        assert_eq!(interval.losses.get(Loss::UnknownCode), 5, "four samples and one naming");
+        assert_eq!(interval.losses.get(Loss::UnknownLoss), 5);
+        assert_eq!(interval.losses.get(Loss::TaskFolded), 6);
+        assert_eq!(interval.tables.locks()[1].naming, Naming::Unnamed(Unnamed::NewerReason));
+    }
+
+    #[test]
+    fn a_field_that_only_a_newer_version_knows_is_ignored() {
+        let mut message = proto::Interval { duration_ns: 9, ..Default::default() }.encode_to_vec();
+        prost::encoding::string::encode(1000, &"from the future".to_owned(), &mut message);
+        let interval = decode_interval(&message).unwrap();
+        assert_eq!(interval.duration_ns, 9);
+        assert!(interval.losses.is_empty());
+    }
+
+    #[test]
+    fn an_item_stored_twice_does_not_move_those_behind_it() {
+        let task = |comm: &str| proto::Task { tgid: 1, comm: comm.into(), own: false };
+        let message = proto::Interval { tasks: vec![task("a"), task("a"), task("b")], ..Default::default() };
+        let interval = decode_interval(&message.encode_to_vec()).unwrap();
+        assert_eq!(interval.tables.task(TaskId(2)).unwrap().comm, "b");
+    }
+
+    #[test]
+    fn a_message_of_too_many_empty_entries_is_refused_before_it_is_built() {
+        let mut message = Vec::new();
+        for _ in 0..=MAX_ENTRIES {
+            message.extend([8 << 3 | 2, 0]);
+        }
+        assert_eq!(decode_interval(&message), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! Groups a recording into a [`Report`].
+//!
+//! Rows by exact dimensions (lock, kind, task, cgroup, object) are sums of exact totals. Rows by sampled dimensions
+//! (instance, caller, blocker) share out those totals among the stacks that were taken: `scaling.rs` says how. Either way
+//! the rows add up to what was counted, to the nanosecond.
+//!
+//! Intervals are taken in one by one; memory grows with the groups, not with the recording.
+
+mod names;
+mod query;
+mod rows;
+mod scaling;
+mod worst;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::interval::{BlockerSource, Interval, Overhead, Sampled, Total};
+use crate::loss::{Loss, Losses};
+use crate::report::{About, Dimension, Report};
+use crate::sample::{Happened, Key, Kind, Mode, Value};
+use names::{LockName, Names, Places, StackName, TaskName, TextName};
+pub use query::{NamePattern, Query, TaskPattern};
+use scaling::{Estimate, Portion};
+use worst::Blame;
+
+/// Groups these intervals.
+pub fn report(about: &About, intervals: impl Iterator<Item = Interval>, query: &Query) -> Report {
+    let mut builder = ReportBuilder::new(about, query);
+    for interval in intervals {
+        builder.add(&interval);
+    }
+    builder.finish()
+}
+
+/// A report in the making: take intervals in with [`add`](Self::add), in any order, and look at it at any time.
+#[derive(Debug)]
+pub struct ReportBuilder {
+    about: About,
+    query: Query,
+    names: Names,
+    /// What the rows are made of, with the query's filters applied.
+    groups: HashMap<Group, Measured>,
+    /// All waits but lockmeter's own, unfiltered.
+    locks: HashMap<LockGroup, Value>,
+    blame: HashMap<LockGroup, Blame>,
+    waits: Value,
+    own_waits: Value,
+    /// Of the first interval taken in.
+    start_unix_ns: Option<u64>,
+    duration_ns: u64,
+    intervals: u64,
+    losses: Losses,
+    overhead: Overhead,
+}
+
+/// What always stays apart about a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct LockGroup {
+    lock: LockName,
+    kind: Kind,
+    mode: Mode,
+}
+
+/// What is counted exactly and apart from others: the finest group that a query can ask of the totals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Group {
+    happened: Happened,
+    own: bool,
+    lock: LockGroup,
+    /// Outer `None`: not asked for. Inner `None`: not known.
+    task: Option<Option<TaskName>>,
+    cgroup: Option<Option<u64>>,
+}
+
+/// What the query asks of the stacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Site<Stack> {
+    caller: Option<Stack>,
+    blocker: Option<(BlockerSource, Stack)>,
+    instance: Option<Option<u64>>,
+}
+
+/// Everything measured in one group.
+#[derive(Debug, Clone, Default)]
+struct Measured {
+    exact: BTreeMap<u8, Value>,
+    sites: HashMap<Site<StackName>, SiteEstimate>,
+}
+
+/// What the stacks of one site stand for.
+#[derive(Debug, Clone, Default)]
+struct SiteEstimate {
+    buckets: BTreeMap<u8, Estimate>,
+    max_ns: u64,
+    /// How many stacks it rests on: those the query shows.
+    stacks: u64,
+    /// The name of the releasing task.
+    releaser: Uniform<Option<TextName>>,
+}
+
+/// A value that all have in common, or not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Uniform<T> {
+    #[default]
+    Unseen,
+    Same(T),
+    Different,
+}
+
+impl<T: PartialEq + Copy> Uniform<T> {
+    fn see(&mut self, other: T) {
+        self.merge(Self::Same(other));
+    }
+
+    fn merge(&mut self, other: Self) {
+        *self = match (*self, other) {
+            (Self::Unseen, only) | (only, Self::Unseen) => only,
+            (Self::Same(one), Self::Same(other)) if one == other => Self::Same(one),
+            _ => Self::Different,
+        };
+    }
+
+    fn same(self) -> Option<T> {
+        match self {
+            Self::Same(value) => Some(value),
+            Self::Unseen | Self::Different => None,
+        }
+    }
+}
+
+impl Measured {
+    fn merge(&mut self, other: &Measured) {
+        for (bucket, value) in &other.exact {
+            self.exact.entry(*bucket).or_default().merge(value);
+        }
+        for (site, estimate) in &other.sites {
+            self.sites.entry(*site).or_default().merge(estimate);
+        }
+    }
+}
+
+impl SiteEstimate {
+    fn add(&mut self, bucket: u8, value: &Value, stacks: u64) {
+        let sum = self.buckets.entry(bucket).or_default();
+        sum.portion.add(&Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns });
+        sum.stacks = sum.stacks.saturating_add(stacks);
+        self.max_ns = self.max_ns.max(value.max_ns);
+    }
+
+    fn merge(&mut self, other: &SiteEstimate) {
+        for (bucket, estimate) in &other.buckets {
+            let sum = self.buckets.entry(*bucket).or_default();
+            sum.portion.add(&estimate.portion);
+            sum.stacks = sum.stacks.saturating_add(estimate.stacks);
+        }
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.stacks = self.stacks.saturating_add(other.stacks);
+        self.releaser.merge(other.releaser);
+    }
+}
+
+impl Portion {
+    fn add(&mut self, other: &Portion) {
+        self.count = self.count.saturating_add(other.count);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.spin_ns = self.spin_ns.saturating_add(other.spin_ns);
+    }
+}
+
+impl ReportBuilder {
+    /// An empty report.
+    pub fn new(about: &About, query: &Query) -> Self {
+        Self {
+            about: about.clone(),
+            query: query.clone(),
+            names: Names::default(),
+            groups: HashMap::new(),
+            locks: HashMap::new(),
+            blame: HashMap::new(),
+            waits: Value::default(),
+            own_waits: Value::default(),
+            start_unix_ns: None,
+            duration_ns: 0,
+            intervals: 0,
+            losses: Losses::default(),
+            overhead: Overhead::default(),
+        }
+    }
+
+    /// Takes an interval in, if it lies in the query's window.
+    pub fn add(&mut self, interval: &Interval) {
+        let offset_ns = interval.start_unix_ns.saturating_sub(self.about.start_unix_ns);
+        if !self.query.covers(offset_ns, interval.duration_ns) {
+            return;
+        }
+        let first_ns = self.start_unix_ns.map_or(interval.start_unix_ns, |ns| ns.min(interval.start_unix_ns));
+        self.start_unix_ns = Some(first_ns);
+        self.duration_ns = self.duration_ns.saturating_add(interval.duration_ns);
+        self.intervals += 1;
+        self.losses.merge(&interval.losses);
+        self.overhead.merge(&interval.overhead);
+        let mut places = self.names.places(&interval.tables);
+        for total in &interval.totals {
+            self.add_total(&places, total);
+        }
+        for sampled in &interval.sampled {
+            self.add_sampled(&mut places, sampled);
+        }
+        let dangling = places.dangling();
+        self.losses.add(Loss::DanglingReference, dangling);
+    }
+
+    /// Adds losses that no interval knows of: those of the [reader](crate::recording::RecordingReader::losses).
+    pub fn add_losses(&mut self, losses: &Losses) {
+        self.losses.merge(losses);
+    }
+
+    /// The report, with the intervals taken in so far.
+    pub fn report(&self) -> Report {
+        let offset_ns = self.query.window.map_or(0, |(from_ns, _)| from_ns);
+        let start_unix_ns = self.start_unix_ns.unwrap_or(self.about.start_unix_ns.saturating_add(offset_ns));
+        let head = worst::head(self);
+        Report {
+            by: self.query.by.clone(),
+            about: self.about.clone(),
+            start_unix_ns,
+            duration_ns: self.duration_ns,
+            intervals: self.intervals,
+            waits: self.waits,
+            own_waits: self.own_waits,
+            named_ns: head.named_ns,
+            worst: head.worst,
+            rows: rows::rows(self),
+            losses: self.losses.clone(),
+            overhead: self.overhead,
+        }
+    }
+
+    /// The report.
+    pub fn finish(self) -> Report {
+        self.report()
+    }
+
+    fn add_total(&mut self, places: &Places<'_>, total: &Total) {
+        let Some(lock) = places.lock(&total.key) else {
+            return;
+        };
+        places.check(&total.key);
+        let task = places.task(total.key.task);
+        let own = task.is_some_and(|task| task.own);
+        if total.key.happened == Happened::Wait {
+            if own {
+                self.own_waits.merge(&total.value);
+            } else {
+                self.waits.merge(&total.value);
+                self.locks.entry(lock).or_default().merge(&total.value);
+            }
+        }
+        if let Some(group) = self.group(places, &total.key, lock, own) {
+            let measured = self.groups.entry(group).or_default();
+            measured.exact.entry(total.key.bucket.0).or_default().merge(&total.value);
+        }
+    }
+
+    fn add_sampled(&mut self, places: &mut Places<'_>, sampled: &Sampled) {
+        let Some(lock) = places.lock(&sampled.key) else {
+            return;
+        };
+        let own = places.task(sampled.key.task).is_some_and(|task| task.own);
+        let site = sampled.site.and_then(|stack| places.stack(&mut self.names, stack));
+        let blocker_stack = sampled.blocker.stack.and_then(|stack| places.stack(&mut self.names, stack));
+        let releaser = places.task(sampled.blocker.task).map(|task| self.names.text(&task.comm));
+        if sampled.key.happened == Happened::Wait && !own {
+            let blame = self.blame.entry(lock).or_default();
+            let was_released = sampled.blocker.source == BlockerSource::Releaser;
+            let blocker = blocker_stack.filter(|_| was_released).and_then(|stack| stack.main);
+            let task = releaser.filter(|_| was_released);
+            blame.add(site.and_then(|stack| stack.main), blocker, task, sampled.estimate.total_ns);
+        }
+        if !self.query.is_sampled() {
+            return;
+        }
+        let Some(group) = self.group(places, &sampled.key, lock, own) else {
+            return;
+        };
+        let by = |dimension| self.query.groups_by(dimension);
+        let nothing = self.names.no_stack();
+        let key = Site {
+            caller: by(Dimension::Caller).then(|| site.map_or(nothing, |stack| stack.all)),
+            blocker: by(Dimension::Blocker)
+                .then(|| (sampled.blocker.source, blocker_stack.map_or(nothing, |stack| stack.all))),
+            instance: by(Dimension::Instance).then_some(sampled.instance),
+        };
+        let is_shown = site.is_some() || !by(Dimension::Caller);
+        let estimate = self.groups.entry(group).or_default().sites.entry(key).or_default();
+        estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
+        estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
+        estimate.releaser.see(releaser);
+    }
+
+    /// The group that a key belongs to; `None` if the query leaves it out.
+    fn group(&mut self, places: &Places<'_>, key: &Key, lock: LockGroup, own: bool) -> Option<Group> {
+        let task = places.task(key.task);
+        let name = &self.names.lock(lock.lock).name;
+        if own && !self.query.include_own || !self.query.wants(name, key.kind, key.mode, task) {
+            return None;
+        }
+        let cgroup = places.cgroup(key.cgroup);
+        Some(Group {
+            happened: key.happened,
+            own,
+            lock,
+            task: self.query.groups_by(Dimension::Task).then(|| task.map(|task| self.names.task(task))),
+            cgroup: self
+                .query
+                .groups_by(Dimension::Cgroup)
+                .then(|| cgroup.inspect(|cgroup| self.names.see_cgroup(cgroup)).map(|cgroup| cgroup.id)),
+        })
+    }
+}

@@ -1,0 +1,322 @@
+//! From groups to rows: names resolved, estimates scaled, histograms summed up.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::names::{Names, StackName};
+use super::scaling::{Estimate, Portion, scale_bucket, stand_in};
+use super::{Group, Measured, ReportBuilder, Site, SiteEstimate, Uniform};
+use crate::interval::BlockerSource;
+use crate::quantile::quantile_ns;
+use crate::report::{Dimension, Row, RowBlocker, RowTask};
+use crate::sample::{Bucket, Happened, Kind, Mode, Value};
+
+/// Place of a stack among all stacks in the order of their functions, so that rows do not depend on the order in which the
+/// stacks came.
+type StackRank = usize;
+
+/// A group as names tell it apart, in the order of the names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct NamedGroup<'a> {
+    happened: Happened,
+    own: bool,
+    lock: &'a str,
+    kind: Kind,
+    mode: Mode,
+    object: Option<&'a str>,
+    task: Option<RowTask>,
+    cgroup: Option<Option<String>>,
+}
+
+/// What tells rows apart. `None`: not asked for; an inner `None`: not known.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RowKey<'a> {
+    happened: Happened,
+    own: bool,
+    lock: Option<&'a str>,
+    kind: Option<Kind>,
+    mode: Option<Mode>,
+    object: Option<Option<&'a str>>,
+    task: Option<RowTask>,
+    cgroup: Option<Option<String>>,
+    site: Site<StackRank>,
+}
+
+/// What a row adds up.
+#[derive(Debug, Default)]
+struct RowSum<'a> {
+    histogram: BTreeMap<u8, (u64, u64)>,
+    value: Value,
+    stacks: u64,
+    kind: Uniform<Kind>,
+    mode: Uniform<Mode>,
+    releaser: Uniform<Option<&'a str>>,
+}
+
+/// A part of a group that goes to one row.
+struct Part<'a> {
+    site: Site<StackRank>,
+    buckets: BTreeMap<u8, Portion>,
+    max_ns: u64,
+    stacks: u64,
+    releaser: Uniform<Option<&'a str>>,
+}
+
+/// The rows, longest total first.
+pub(super) fn rows(builder: &ReportBuilder) -> Vec<Row> {
+    let stacks = RankedStacks::new(&builder.names);
+    let mut sums = BTreeMap::<RowKey<'_>, RowSum<'_>>::new();
+    for (group, measured) in named_groups(builder) {
+        let parts = if builder.query.is_sampled() {
+            shared_out(builder, &stacks, &measured)
+        } else {
+            vec![Part::whole(&measured, Site { caller: None, blocker: None, instance: None })]
+        };
+        for part in parts {
+            sums.entry(row_key(builder, &group, part.site)).or_default().add(&group, part);
+        }
+    }
+    let mut rows: Vec<Row> = sums.into_iter().map(|(key, sum)| row(builder, &stacks, key, sum)).collect();
+    // A stable sort: of equal totals the first by name stays first.
+    rows.sort_by_key(|row| std::cmp::Reverse(row.value.total_ns));
+    rows
+}
+
+/// Stacks in the order of their functions.
+struct RankedStacks<'a> {
+    by_rank: Vec<Vec<&'a str>>,
+    rank_of: Vec<StackRank>,
+}
+
+impl<'a> RankedStacks<'a> {
+    fn new(names: &'a Names) -> Self {
+        let mut ranked: Vec<(usize, Vec<&str>)> = names.stacks().enumerate().collect();
+        ranked.sort_by(|one, other| one.1.cmp(&other.1));
+        let mut rank_of = vec![0; ranked.len()];
+        for (rank, (handle, _)) in ranked.iter().enumerate() {
+            rank_of[*handle] = rank;
+        }
+        let mut by_rank: Vec<Vec<&str>> = ranked.into_iter().map(|(_, stack)| stack).collect();
+        if by_rank.is_empty() {
+            by_rank.push(Vec::new());
+        }
+        Self { by_rank, rank_of }
+    }
+
+    /// The stack without frames comes first.
+    const NONE: StackRank = 0;
+
+    fn rank(&self, site: &Site<StackName>) -> Site<StackRank> {
+        let rank = |stack: StackName| self.rank_of[stack.0 as usize];
+        Site {
+            caller: site.caller.map(rank),
+            blocker: site.blocker.map(|(source, stack)| (source, rank(stack))),
+            instance: site.instance,
+        }
+    }
+
+    fn functions(&self, rank: StackRank) -> Vec<String> {
+        self.by_rank[rank].iter().map(|function| (*function).to_owned()).collect()
+    }
+}
+
+/// The groups with their names: what several intervals knew under several handles comes together here.
+fn named_groups(builder: &ReportBuilder) -> BTreeMap<NamedGroup<'_>, Measured> {
+    let objects = known_objects(&builder.names);
+    let mut named = BTreeMap::<NamedGroup<'_>, Measured>::new();
+    for (group, measured) in &builder.groups {
+        let key = named_group(builder, &objects, group);
+        named.entry(key).or_default().merge(measured);
+    }
+    named
+}
+
+/// The object type of each lock name that is known to lie in one type only.
+fn known_objects(names: &Names) -> HashMap<&str, Uniform<&str>> {
+    let mut objects = HashMap::<&str, Uniform<&str>>::new();
+    for lock in names.locks() {
+        if let Some(object) = &lock.object {
+            objects.entry(&lock.name).or_default().see(object);
+        }
+    }
+    objects
+}
+
+fn named_group<'a>(
+    builder: &'a ReportBuilder,
+    objects: &HashMap<&'a str, Uniform<&'a str>>,
+    group: &Group,
+) -> NamedGroup<'a> {
+    let names = &builder.names;
+    let lock = names.lock(group.lock.lock);
+    // A lock whose object was not known at first is the one that later was.
+    let object = lock.object.as_deref().or_else(|| objects.get(lock.name.as_str())?.same());
+    let task = |known: Option<_>| match known.map(|task| names.task_of(task)) {
+        Some((tgid, comm)) => RowTask { tgid: Some(*tgid), comm: comm.clone() },
+        None => RowTask { tgid: None, comm: "[unknown]".to_owned() },
+    };
+    NamedGroup {
+        happened: group.happened,
+        own: group.own,
+        lock: &lock.name,
+        kind: group.lock.kind,
+        mode: group.lock.mode,
+        object: builder.query.groups_by(Dimension::Object).then_some(object).flatten(),
+        task: group.task.map(task),
+        cgroup: group.cgroup.map(|cgroup| cgroup.map(|id| names.cgroup_label(id))),
+    }
+}
+
+/// Shares out what was counted in a group among the sites sampled in it.
+fn shared_out<'a>(builder: &'a ReportBuilder, stacks: &RankedStacks<'_>, measured: &Measured) -> Vec<Part<'a>> {
+    let mut sites: Vec<(Site<StackRank>, &SiteEstimate)> =
+        measured.sites.iter().map(|(site, estimate)| (stacks.rank(site), estimate)).collect();
+    if sites.is_empty() {
+        return vec![Part::whole(measured, site_without_stacks(builder, measured))];
+    }
+    sites.sort_by_key(|(site, _)| *site);
+    let overall: Vec<Portion> = sites.iter().map(|(_, estimate)| estimate.overall()).collect();
+    let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
+    let releaser = |estimate: &SiteEstimate| match estimate.releaser {
+        Uniform::Same(name) => Uniform::Same(name.map(|name| builder.names.text_of(name))),
+        Uniform::Unseen => Uniform::Unseen,
+        Uniform::Different => Uniform::Different,
+    };
+    let mut parts: Vec<Part<'_>> = sites
+        .iter()
+        .map(|(site, estimate)| Part {
+            site: *site,
+            buckets: BTreeMap::new(),
+            max_ns: estimate.max_ns.min(longest_ns),
+            stacks: estimate.stacks,
+            releaser: releaser(estimate),
+        })
+        .collect();
+    for (bucket, value) in &measured.exact {
+        let exact = Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
+        let sampled: Vec<Estimate> =
+            sites.iter().map(|(_, site)| site.buckets.get(bucket).copied().unwrap_or_default()).collect();
+        let is_sampled = sampled.iter().any(|estimate| estimate.portion.count > 0 || estimate.stacks > 0);
+        let estimates = if is_sampled { sampled } else { stand_in(&overall) };
+        let shares = scale_bucket(exact, Bucket(*bucket).lower_ns(), value.max_ns, &estimates);
+        for (part, share) in parts.iter_mut().zip(shares) {
+            part.take(*bucket, share, longest_ns);
+        }
+    }
+    parts.retain(|part| !part.buckets.is_empty());
+    parts
+}
+
+/// The site of a group in which no stack was taken.
+fn site_without_stacks(builder: &ReportBuilder, measured: &Measured) -> Site<StackRank> {
+    let by = |dimension| builder.query.groups_by(dimension);
+    let only_spun = measured.exact.values().all(|value| value.spin_ns >= value.total_ns);
+    let source = if only_spun { BlockerSource::NeverSlept } else { BlockerSource::NotSampled };
+    Site {
+        caller: by(Dimension::Caller).then_some(RankedStacks::NONE),
+        blocker: by(Dimension::Blocker).then_some((source, RankedStacks::NONE)),
+        instance: by(Dimension::Instance).then_some(None),
+    }
+}
+
+impl SiteEstimate {
+    fn overall(&self) -> Portion {
+        let mut sum = Portion::default();
+        for estimate in self.buckets.values() {
+            sum.add(&estimate.portion);
+        }
+        sum
+    }
+}
+
+impl Part<'_> {
+    /// All of a group.
+    fn whole(measured: &Measured, site: Site<StackRank>) -> Self {
+        let portion = |value: &Value| Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
+        Self {
+            site,
+            buckets: measured.exact.iter().map(|(bucket, value)| (*bucket, portion(value))).collect(),
+            max_ns: measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0),
+            stacks: 0,
+            releaser: Uniform::Unseen,
+        }
+    }
+
+    fn take(&mut self, bucket: u8, share: Portion, longest_ns: u64) {
+        if share == Portion::default() {
+            return;
+        }
+        // The longest wait is at least as long as the mean one, whether or not it was sampled.
+        let mean_ns = share.total_ns.div_ceil(share.count.max(1));
+        self.max_ns = self.max_ns.max(mean_ns.min(longest_ns));
+        self.buckets.insert(bucket, share);
+    }
+}
+
+impl<'a> RowSum<'a> {
+    fn add(&mut self, group: &NamedGroup<'_>, part: Part<'a>) {
+        for (bucket, portion) in part.buckets {
+            let (count, total_ns) = self.histogram.entry(bucket).or_default();
+            *count = count.saturating_add(portion.count);
+            *total_ns = total_ns.saturating_add(portion.total_ns);
+            self.value.merge(&Value {
+                count: portion.count,
+                total_ns: portion.total_ns,
+                max_ns: part.max_ns,
+                spin_ns: portion.spin_ns,
+            });
+        }
+        self.stacks = self.stacks.saturating_add(part.stacks);
+        self.kind.see(group.kind);
+        self.mode.see(group.mode);
+        self.releaser.merge(part.releaser);
+    }
+}
+
+fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<StackRank>) -> RowKey<'a> {
+    let by = |dimension| builder.query.groups_by(dimension);
+    // An address alone would say nothing, so single locks carry their class.
+    let has_lock = by(Dimension::Lock) || by(Dimension::Instance);
+    RowKey {
+        happened: group.happened,
+        own: group.own,
+        lock: has_lock.then_some(group.lock),
+        kind: (has_lock || by(Dimension::Kind)).then_some(group.kind),
+        mode: has_lock.then_some(group.mode),
+        object: by(Dimension::Object).then_some(group.object),
+        task: group.task.clone(),
+        cgroup: group.cgroup.clone(),
+        site,
+    }
+}
+
+fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum: RowSum<'_>) -> Row {
+    let naming = key.lock.and_then(|lock| builder.names.naming(lock));
+    let histogram: Vec<_> =
+        sum.histogram.iter().map(|(bucket, (count, total_ns))| (Bucket(*bucket), *count, *total_ns)).collect();
+    let quantile = |millionths| quantile_ns(&histogram, sum.value.max_ns, millionths);
+    Row {
+        happened: key.happened,
+        lock: key.lock.map(str::to_owned),
+        naming: naming.map(|best| best.naming),
+        naming_detail: naming.map(|best| best.detail.to_owned()),
+        kind: sum.kind.same(),
+        mode: sum.mode.same(),
+        instance: key.site.instance.flatten(),
+        object: key.object.flatten().map(str::to_owned),
+        task: key.task,
+        cgroup: key.cgroup.flatten(),
+        caller: key.site.caller.map(|rank| stacks.functions(rank)),
+        blocker: key.site.blocker.map(|(source, rank)| RowBlocker {
+            source,
+            stack: stacks.functions(rank),
+            task: sum.releaser.same().flatten().map(str::to_owned),
+        }),
+        value: sum.value,
+        p50_ns: quantile(500_000),
+        p99_ns: quantile(990_000),
+        stacks: sum.stacks,
+        estimated: builder.query.is_sampled(),
+        own: key.own,
+        histogram,
+    }
+}

@@ -1,0 +1,267 @@
+//! The recording file, and everything that can happen to it.
+
+mod synthetic;
+
+use std::fs;
+use std::io::{self, Cursor};
+use std::path::Path;
+use std::sync::LazyLock;
+
+use lockmeter_profile::recording::{
+    FORMAT_VERSION, RecordingError, RecordingErrorKind, RecordingReader, RecordingWriter,
+};
+use lockmeter_profile::{Interval, Loss, Losses};
+use proptest::prelude::*;
+use synthetic::{REALISTIC, SMALL, about, interval};
+
+/// What a reader gets out of some bytes.
+#[derive(Debug)]
+struct Read {
+    intervals: Vec<Interval>,
+    losses: Losses,
+    ended_cleanly: bool,
+}
+
+fn read(bytes: Vec<u8>) -> Result<Read, RecordingError> {
+    let mut reader = RecordingReader::from_reader(Cursor::new(bytes), "test")?;
+    let mut intervals = Vec::new();
+    while let Some(interval) = reader.next_interval()? {
+        intervals.push(interval);
+    }
+    Ok(Read { intervals, losses: reader.losses().clone(), ended_cleanly: reader.ended_cleanly() })
+}
+
+/// A recording of these intervals, and where each of its chunks ends.
+fn recording(intervals: &[Interval]) -> (Vec<u8>, Vec<usize>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    let mut writer = RecordingWriter::create(&path, &about()).unwrap();
+    let mut ends = vec![writer.written_bytes() as usize];
+    for interval in intervals {
+        writer.append(interval).unwrap();
+        ends.push(writer.written_bytes() as usize);
+    }
+    writer.finish().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    ends.push(bytes.len());
+    (bytes, ends)
+}
+
+fn small_intervals() -> Vec<Interval> {
+    (0..3).map(|nth| interval(nth, SMALL)).collect()
+}
+
+fn kind_of(error: Result<impl Sized, RecordingError>) -> RecordingErrorKind {
+    error.err().expect("an error").kind()
+}
+
+fn create(path: &Path) -> Result<RecordingWriter, RecordingError> {
+    RecordingWriter::create(path, &about())
+}
+
+#[test]
+fn what_was_written_reads_back_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    let intervals: Vec<_> = (0..4).map(|nth| interval(nth, REALISTIC)).collect();
+    let mut writer = create(&path).unwrap();
+    for interval in &intervals {
+        writer.append(interval).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut reader = RecordingReader::open(&path).unwrap();
+    assert_eq!(reader.about(), &about());
+    let read: Result<Vec<_>, _> = reader.by_ref().collect();
+    assert_eq!(read.unwrap(), intervals);
+    assert!(reader.ended_cleanly() && reader.losses().is_empty());
+}
+
+#[test]
+fn a_recording_without_intervals_is_a_recording() {
+    let (bytes, _) = recording(&[]);
+    let read = read(bytes).unwrap();
+    assert!(read.intervals.is_empty() && read.losses.is_empty() && read.ended_cleanly);
+}
+
+#[test]
+fn a_file_cut_at_any_byte_reads_up_to_there_and_says_what_is_lost() {
+    let intervals = small_intervals();
+    let (bytes, ends) = recording(&intervals);
+    for cut in 0..bytes.len() {
+        let read = read(bytes[..cut].to_vec());
+        if cut < ends[0] {
+            assert_eq!(kind_of(read), RecordingErrorKind::Empty, "cut at {cut}");
+            continue;
+        }
+        let read = read.unwrap();
+        let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
+        assert_eq!(read.intervals, intervals[..whole], "cut at {cut}");
+        assert_eq!(read.losses.get(Loss::CutBytes), (cut - ends[whole]) as u64, "cut at {cut}");
+        assert_eq!(read.losses.get(Loss::DamagedInterval), 0, "cut at {cut}");
+        assert!(!read.ended_cleanly);
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_loses_at_most_its_interval() {
+    let intervals = small_intervals();
+    let (bytes, ends) = recording(&intervals);
+    for bit in 0..bytes.len() * 8 {
+        let at = bit / 8;
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (bit % 8);
+        let read = read(damaged);
+        if at < ends[0] {
+            let kind = kind_of(read);
+            let expected = if at < 8 { RecordingErrorKind::NotARecording } else { RecordingErrorKind::DamagedHead };
+            let is_cut = kind == RecordingErrorKind::Empty;
+            assert!(kind == expected || is_cut, "bit {bit}: {kind:?}");
+            continue;
+        }
+        let read = read.unwrap();
+        let hit = ends.iter().filter(|end| **end <= at).count() - 1;
+        let mut expected = intervals.clone();
+        if hit < intervals.len() {
+            expected.remove(hit);
+            assert_eq!(read.losses.get(Loss::DamagedInterval), 1, "bit {bit}");
+            assert!(read.ended_cleanly, "bit {bit}");
+        }
+        assert_eq!(read.intervals, expected, "bit {bit}");
+    }
+}
+
+#[test]
+fn missing_and_foreign_bytes_in_the_middle_lose_only_the_intervals_they_touch() {
+    let intervals: Vec<_> = (0..5).map(|nth| interval(nth, SMALL)).collect();
+    let (bytes, ends) = recording(&intervals);
+    // From the middle of the second interval to the middle of the third.
+    let hole = [&bytes[..ends[1] + 60], &bytes[ends[2] + 60..]].concat();
+    let hole_read = read(hole).unwrap();
+    assert_eq!(hole_read.intervals, [&intervals[..1], &intervals[3..]].concat());
+    assert_eq!(hole_read.losses.get(Loss::DamagedInterval), 2);
+    let foreign = [&bytes[..ends[1]], &[0; 5000], &bytes[ends[1]..]].concat();
+    let foreign_read = read(foreign).unwrap();
+    assert_eq!(foreign_read.intervals, intervals);
+    assert!(foreign_read.losses.is_empty() && foreign_read.ended_cleanly);
+}
+
+#[test]
+fn a_newer_format_version_is_told_from_damage() {
+    let (mut bytes, _) = recording(&[]);
+    bytes[8..12].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
+    let mut crc = flate2::Crc::new();
+    crc.update(&bytes[..12]);
+    bytes[12..16].copy_from_slice(&crc.sum().to_le_bytes());
+    let error = read(bytes).unwrap_err();
+    let expected = RecordingErrorKind::NewerVersion { found: FORMAT_VERSION + 1, known: FORMAT_VERSION };
+    assert_eq!(error.kind(), expected);
+    assert!(error.to_string().contains("newer lockmeter"), "{error}");
+}
+
+#[test]
+fn what_is_no_recording_is_told_so_in_a_sentence() {
+    let error = read(b"#!/bin/sh\necho hello\n".to_vec()).unwrap_err();
+    assert_eq!(error.kind(), RecordingErrorKind::NotARecording);
+    assert_eq!(error.to_string(), "test is not a lockmeter recording; name a file made by `lockmeter record`");
+    assert_eq!(kind_of(read(Vec::new())), RecordingErrorKind::Empty);
+    let missing = RecordingReader::open("/nonexistent/out.lockmeter");
+    assert_eq!(kind_of(missing), RecordingErrorKind::Io(io::ErrorKind::NotFound));
+    assert_eq!(kind_of(RecordingReader::open("/")), RecordingErrorKind::Io(io::ErrorKind::IsADirectory));
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_its_own() {
+    let error = create(Path::new("/dev/full")).unwrap_err();
+    assert_eq!(error.kind(), RecordingErrorKind::Io(io::ErrorKind::StorageFull));
+    assert!(error.to_string().contains("make room"), "{error}");
+}
+
+#[test]
+fn a_device_is_written_to_and_left_in_place() {
+    let mut writer = create(Path::new("/dev/null")).unwrap();
+    writer.append(&interval(0, SMALL)).unwrap();
+    writer.finish().unwrap();
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+}
+
+#[test]
+fn a_file_that_is_no_recording_is_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    fs::write(&path, "dear diary").unwrap();
+    assert_eq!(kind_of(create(&path)), RecordingErrorKind::WouldOverwrite);
+    assert_eq!(fs::read(&path).unwrap(), b"dear diary");
+}
+
+#[test]
+fn an_older_recording_is_replaced_and_an_open_reader_keeps_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    let mut old = create(&path).unwrap();
+    old.append(&interval(1, SMALL)).unwrap();
+    old.finish().unwrap();
+    let mut reader = RecordingReader::open(&path).unwrap();
+    create(&path).unwrap().finish().unwrap();
+    assert_eq!(reader.next_interval().unwrap(), Some(interval(1, SMALL)));
+    assert_eq!(RecordingReader::open(&path).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+}
+
+#[test]
+fn a_symbolic_link_to_a_recording_stays_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+    create(&target).unwrap().finish().unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    create(&link).unwrap().finish().unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+#[test]
+fn a_recorder_that_dies_leaves_a_readable_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    let mut writer = create(&path).unwrap();
+    writer.append(&interval(0, SMALL)).unwrap();
+    drop(writer);
+    let mut reader = RecordingReader::open(&path).unwrap();
+    assert_eq!(reader.by_ref().count(), 1);
+    assert!(!reader.ended_cleanly() && reader.losses().is_empty());
+}
+
+#[test]
+fn a_realistic_interval_takes_tens_of_kilobytes() {
+    let (_, ends) = recording(&[interval(0, REALISTIC)]);
+    let bytes = ends[1] - ends[0];
+    println!("a realistic interval takes {bytes} bytes");
+    assert!(bytes < 64 << 10, "{bytes}");
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
+        let _ = read(bytes);
+    }
+
+    #[test]
+    fn arbitrary_bytes_behind_a_good_head_never_panic(
+        bytes in prop::collection::vec(prop_oneof![Just(0xF5), Just(b'L'), Just(b'M'), Just(b'C'), any::<u8>()], 0..4096),
+    ) {
+        static HEAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
+            let (bytes, ends) = recording(&[]);
+            bytes[..ends[0]].to_vec()
+        });
+        let read = read([&HEAD[..], &bytes].concat()).unwrap();
+        prop_assert!(read.intervals.is_empty() && !read.ended_cleanly);
+        prop_assert!(bytes.is_empty() || !read.losses.is_empty());
+    }
+}
+
+#[test]
+fn the_format_page_lists_every_loss() {
+    let page = include_str!("../../../docs/file-format.md");
+    for loss in Loss::ALL {
+        let line = format!("| {} | `{}` | {} |", loss.code(), loss.name(), loss.meaning());
+        assert!(page.contains(&line), "docs/file-format.md lacks: {line}");
+    }
+}

@@ -1,0 +1,268 @@
+//! Reports: rows add up to what was counted, whatever they are grouped by.
+
+mod synthetic;
+
+use lockmeter_profile::view::{NamePattern, Query, ReportBuilder, report};
+use lockmeter_profile::{
+    Blocker, BlockerSource, Bucket, Dimension, Frame, Happened, Interval, Key, Kind, Lock, Loss, Mode, Naming, Report,
+    Row, Sampled, StackId, Task, Total, Unnamed, Value,
+};
+use proptest::prelude::*;
+use synthetic::{SECOND_NS, START_UNIX_NS, Size, about, interval};
+
+/// Every single dimension and every pair of two.
+fn groupings() -> Vec<Vec<Dimension>> {
+    let singles = Dimension::ALL.iter().map(|one| vec![*one]);
+    let pairs = Dimension::ALL.iter().enumerate();
+    let pairs = pairs.flat_map(|(at, one)| Dimension::ALL[at + 1..].iter().map(|other| vec![*other, *one]));
+    singles.chain(pairs).chain([vec![]]).collect()
+}
+
+fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Value {
+    rows.into_iter().fold(Value::default(), |mut sum, row| {
+        sum.merge(&row.value);
+        sum
+    })
+}
+
+fn without_max(value: Value) -> Value {
+    Value { max_ns: 0, ..value }
+}
+
+fn made(intervals: &[Interval], query: &Query) -> Report {
+    report(&about(), intervals.iter().cloned(), query)
+}
+
+/// An interval built by hand.
+#[derive(Default)]
+struct Made(Interval);
+
+impl Made {
+    fn lock(&mut self, name: &str, kind: Kind, mode: Mode) -> Key {
+        self.named_lock(
+            Lock { name: name.into(), object: None, naming: Naming::Symbol, detail: String::new() },
+            kind,
+            mode,
+        )
+    }
+
+    fn named_lock(&mut self, lock: Lock, kind: Kind, mode: Mode) -> Key {
+        self.0.duration_ns = SECOND_NS;
+        self.0.start_unix_ns = START_UNIX_NS;
+        let lock = self.0.tables.intern_lock(lock);
+        Key { happened: Happened::Wait, lock, kind, mode, task: None, cgroup: None, bucket: Bucket(0) }
+    }
+
+    fn task(&mut self, key: Key, comm: &str, own: bool) -> Key {
+        Key { task: Some(self.0.tables.intern_task(Task { tgid: 7, comm: comm.into(), own })), ..key }
+    }
+
+    fn stack(&mut self, functions: &[&str]) -> StackId {
+        let frame = |function: &&str| Frame { address: 1, function: Some((*function).into()), offset: 0, module: None };
+        let frames = functions.iter().map(|function| self.0.tables.intern_frame(frame(function))).collect();
+        self.0.tables.intern_stack(frames)
+    }
+
+    fn total(&mut self, key: Key, count: u64, each_ns: u64) {
+        let value = Value { count, total_ns: count * each_ns, max_ns: each_ns, spin_ns: 0 };
+        self.0.totals.push(Total { key: Key { bucket: Bucket::of(each_ns), ..key }, value });
+    }
+
+    fn sample(&mut self, key: Key, site: StackId, blocker: Blocker, count: u64, each_ns: u64) {
+        let estimate = Value { count, total_ns: count * each_ns, max_ns: each_ns, spin_ns: 0 };
+        let key = Key { bucket: Bucket::of(each_ns), ..key };
+        self.0.sampled.push(Sampled { key, instance: None, site: Some(site), blocker, stacks: 1, estimate });
+    }
+}
+
+const UNSEEN: Blocker = Blocker::unknown(BlockerSource::WakeupNotSeen);
+
+fn callers(report: &Report) -> Vec<(String, u64, u64)> {
+    report.rows.iter().map(|row| (row.caller.as_ref().unwrap().join("<"), row.value.count, row.stacks)).collect()
+}
+
+#[test]
+fn a_caller_gets_its_share_of_each_duration_bucket() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    let fast = made_by_hand.stack(&["__mutex_lock.constprop.0", "fast"]);
+    let slow = made_by_hand.stack(&["__mutex_lock.constprop.0", "slow"]);
+    made_by_hand.total(key, 900, 1_000);
+    made_by_hand.total(key, 100, 1_000_000);
+    // Long waits are sampled more often than short ones: it must not matter.
+    made_by_hand.sample(key, fast, UNSEEN, 3, 1_000);
+    made_by_hand.sample(key, slow, UNSEEN, 90, 1_000_000);
+    made_by_hand.sample(key, fast, UNSEEN, 30, 1_000_000);
+    let report = made(&[made_by_hand.0], &Query::by([Dimension::Caller]));
+    assert_eq!(callers(&report), [("slow".into(), 75, 1), ("fast".into(), 925, 2)]);
+}
+
+#[test]
+fn a_lock_without_stacks_has_one_row_that_says_so() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    made_by_hand.total(key, 5, 1_000);
+    let report = made(&[made_by_hand.0], &Query::by([Dimension::Caller, Dimension::Blocker]));
+    assert_eq!(callers(&report), [(String::new(), 5, 0)]);
+    assert_eq!(report.rows[0].blocker.as_ref().unwrap().source, BlockerSource::NotSampled);
+}
+
+#[test]
+fn callers_are_grouped_by_function_not_by_address_or_compiler_ending() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    for (nth, innermost) in ["mutex_lock", "__mutex_lock.constprop.0"].into_iter().enumerate() {
+        let stack = made_by_hand.stack(&[innermost, "caller.isra.0"]);
+        made_by_hand.0.tables.intern_frame(Frame { address: nth as u64, function: None, offset: 0, module: None });
+        made_by_hand.sample(key, stack, UNSEEN, 1, 1_000);
+    }
+    made_by_hand.total(key, 2, 1_000);
+    let report = made(&[made_by_hand.0], &Query::by([Dimension::Caller]));
+    assert_eq!(callers(&report), [("caller".into(), 2, 2)]);
+}
+
+#[test]
+fn lockmeters_own_waits_are_kept_apart() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    let own = made_by_hand.task(key, "lockmeter", true);
+    made_by_hand.total(key, 5, 1_000);
+    made_by_hand.total(own, 3, 1_000);
+    let hidden = made(std::slice::from_ref(&made_by_hand.0), &Query::by([Dimension::Lock]));
+    assert_eq!((hidden.waits.count, hidden.own_waits.count, hidden.rows.len()), (5, 3, 1));
+    let shown = made(&[made_by_hand.0], &Query { include_own: true, ..Query::by([Dimension::Lock]) });
+    let rows: Vec<_> = shown.rows.iter().map(|row| (row.own, row.value.count)).collect();
+    assert_eq!((shown.waits.count, rows), (5, vec![(false, 5), (true, 3)]));
+}
+
+#[test]
+fn the_head_names_the_worst_lock_its_blocker_and_its_caller() {
+    let mut made_by_hand = Made::default();
+    let lru = Lock {
+        name: "kmalloc-192+0x10".into(),
+        object: None,
+        naming: Naming::Unnamed(Unnamed::AmbiguousType),
+        detail: String::new(),
+    };
+    let unnamed = made_by_hand.named_lock(lru, Kind::Spin, Mode::Exclusive);
+    let key = made_by_hand.lock("mm_struct.mmap_lock", Kind::Rwsem, Mode::Write);
+    let key = made_by_hand.task(key, "stress-ng", false);
+    let site = made_by_hand.stack(&["rwsem_down_write_slowpath", "down_write_killable", "vm_mmap_pgoff"]);
+    let release = made_by_hand.stack(&["try_to_wake_up", "wake_up_q", "rwsem_wake.isra.0", "up_write", "do_munmap"]);
+    let blocker = Blocker { source: BlockerSource::Releaser, stack: Some(release), task: key.task, owner_hint: None };
+    made_by_hand.total(unnamed, 1, 400);
+    made_by_hand.total(key, 10, 1_000);
+    made_by_hand.sample(key, site, blocker, 1, 1_000);
+    let report = made(&[made_by_hand.0], &Query::default());
+    assert_eq!((report.named_ns, report.waits.total_ns), (10_000, 10_400));
+    let worst = report.worst.unwrap();
+    assert_eq!((worst.lock.as_str(), worst.mode, worst.value.count), ("mm_struct.mmap_lock", Mode::Write, 10));
+    assert_eq!(worst.blocker_function.as_deref(), Some("do_munmap"));
+    assert_eq!(worst.blocker_task.as_deref(), Some("stress-ng"));
+    assert_eq!(worst.caller_function.as_deref(), Some("vm_mmap_pgoff"));
+}
+
+#[test]
+fn a_lock_is_known_by_the_best_that_any_interval_knew() {
+    let lock = |object: Option<&str>, naming, detail: &str| {
+        let mut interval = Made::default();
+        let lock = Lock { name: "inode.i_rwsem".into(), object: object.map(Into::into), naming, detail: detail.into() };
+        let key = interval.named_lock(lock, Kind::Rwsem, Mode::Write);
+        interval.total(key, 1, 1_000);
+        interval.0
+    };
+    let intervals = [
+        lock(None, Naming::InferredSite, "from its callers"),
+        lock(Some("ext4_inode_info"), Naming::SlabField, "ext4_inode_cache"),
+    ];
+    let by_lock = made(&intervals, &Query::by([Dimension::Lock]));
+    assert_eq!(by_lock.rows.len(), 1);
+    assert_eq!(by_lock.rows[0].naming, Some(Naming::SlabField));
+    assert_eq!(by_lock.rows[0].naming_detail.as_deref(), Some("ext4_inode_cache"));
+    let by_object = made(&intervals, &Query::by([Dimension::Object]));
+    assert_eq!(by_object.rows.len(), 1);
+    assert_eq!(by_object.rows[0].object.as_deref(), Some("ext4_inode_info"));
+}
+
+#[test]
+fn a_filter_chooses_rows_and_leaves_the_head_alone() {
+    let intervals: Vec<_> = (0..3).map(|nth| interval(nth, synthetic::REALISTIC)).collect();
+    let all = made(&intervals, &Query::by([Dimension::Lock]));
+    let query =
+        Query { lock: Some(NamePattern::from("object_3*")), kind: Some(Kind::Spin), ..Query::by([Dimension::Lock]) };
+    let some = made(&intervals, &query);
+    assert_eq!((some.waits, &some.worst), (all.waits, &all.worst));
+    let wanted = |row: &&Row| row.lock.as_ref().unwrap().starts_with("object_3") && row.kind == Some(Kind::Spin);
+    assert_eq!(some.rows, all.rows.iter().filter(wanted).cloned().collect::<Vec<_>>());
+    assert!(!some.rows.is_empty());
+}
+
+#[test]
+fn a_window_takes_the_intervals_in_it() {
+    let intervals: Vec<_> = (0..10).map(|nth| interval(nth, synthetic::SMALL)).collect();
+    let report = made(&intervals, &Query { window: Some((2 * SECOND_NS, 5 * SECOND_NS)), ..Query::default() });
+    assert_eq!((report.intervals, report.duration_ns), (3, 3 * SECOND_NS));
+    assert_eq!(report.start_unix_ns, START_UNIX_NS + 2 * SECOND_NS);
+}
+
+#[test]
+fn samples_that_point_nowhere_are_counted_and_do_no_harm() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    let lost = Key { lock: lockmeter_profile::LockId(99), ..key };
+    made_by_hand.total(lost, 1, 1_000);
+    made_by_hand.total(Key { task: Some(lockmeter_profile::TaskId(99)), ..key }, 1, 1_000);
+    made_by_hand.sample(key, StackId(99), UNSEEN, 1, 1_000);
+    for by in groupings() {
+        let report = made(std::slice::from_ref(&made_by_hand.0), &Query::by(by));
+        assert_eq!(report.losses.get(Loss::DanglingReference), 3);
+        assert_eq!(sum(&report.rows).count, 1);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn rows_add_up_to_the_exact_totals_however_they_are_grouped(
+        seed in 0u64..1 << 20, locks in 1u64..8, stacks in 0u64..40, totals in 1u64..60,
+    ) {
+        let size = Size { locks, stacks, frames_per_stack: 4, totals };
+        let intervals: Vec<_> = (0..3).map(|nth| interval(seed * 8 + nth, size)).collect();
+        for by in groupings() {
+            let report = made(&intervals, &Query { include_own: true, ..Query::by(by.clone()) });
+            let (own, others): (Vec<_>, Vec<_>) = report.rows.iter().partition(|row| row.own);
+            prop_assert_eq!(without_max(sum(others)), without_max(report.waits), "by {:?}", &by);
+            prop_assert_eq!(without_max(sum(own)), without_max(report.own_waits), "by {:?}", &by);
+            for row in &report.rows {
+                let (count, total_ns) = row.histogram.iter().fold((0, 0), |(c, t), (_, count, ns)| (c + count, t + ns));
+                prop_assert_eq!((count, total_ns), (row.value.count, row.value.total_ns));
+                prop_assert!(row.value.mean_ns() <= row.value.max_ns && row.value.spin_ns <= row.value.total_ns);
+                prop_assert!(row.p50_ns <= row.p99_ns && row.p99_ns <= row.value.max_ns);
+            }
+            prop_assert!(report.rows.is_sorted_by_key(|row| std::cmp::Reverse(row.value.total_ns)));
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_intervals_does_not_matter(seed in 0u64..1 << 20, shift in 1usize..5) {
+        let size = Size { locks: 6, stacks: 30, frames_per_stack: 3, totals: 50 };
+        let mut intervals: Vec<_> = (0..5).map(|nth| interval(seed * 8 + nth, size)).collect();
+        let mut shifted = intervals.clone();
+        shifted.rotate_left(shift);
+        intervals.reverse();
+        for by in groupings() {
+            prop_assert_eq!(made(&intervals, &Query::by(by.clone())), made(&shifted, &Query::by(by)));
+        }
+    }
+}
+
+#[test]
+fn a_report_can_be_looked_at_while_it_grows() {
+    let mut builder = ReportBuilder::new(&about(), &Query::by([Dimension::Lock]));
+    builder.add(&interval(0, synthetic::SMALL));
+    let first = builder.report();
+    builder.add(&interval(1, synthetic::SMALL));
+    assert_eq!(first.intervals, 1);
+    assert_eq!(builder.finish().intervals, 2);
+}
