@@ -1,0 +1,433 @@
+//! What a row of a report says: the one list that tables, JSON, CSV and `--sort` follow.
+//!
+//! A column's key is its name everywhere: the JSON key, the CSV header and the argument of `--sort`.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use lockmeter_profile::{Bucket, Dimension, Happened, Kind, Mode, Naming, Report, Row, Value};
+
+use crate::stacks::{NO_STACK, blocker, chain};
+use crate::units::{MILLION, ratio};
+
+/// What a column holds, and so how it is aligned and printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// How many.
+    Count,
+    /// A duration in nanoseconds.
+    Nanoseconds,
+    /// A share in millionths.
+    Millionths,
+    /// A number with a point: a rate or a ratio.
+    Decimal,
+    /// A change of a duration: positive is worse.
+    SignedNanoseconds,
+    /// A word or a name.
+    Name,
+    /// A number that names something.
+    Id,
+    /// The address of a single lock.
+    Address,
+    /// Yes or no.
+    Flag,
+    /// Function names, innermost first.
+    Frames,
+    /// `(bucket, count, total_ns)`, shortest bucket first.
+    Histogram,
+}
+
+impl Unit {
+    /// Whether the column measures something: tables put measures first, and the largest is sorted to the top.
+    pub const fn is_measure(self) -> bool {
+        matches!(self, Self::Count | Self::Nanoseconds | Self::Millionths | Self::Decimal | Self::SignedNanoseconds)
+    }
+
+    /// Whether tables align the column to the right.
+    pub const fn aligns_right(self) -> bool {
+        self.is_measure() || matches!(self, Self::Id)
+    }
+}
+
+/// What one row says in one column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cell<'a> {
+    /// Nothing: not known, or the row holds several.
+    Missing,
+    /// Yes or no.
+    Flag(bool),
+    /// How many.
+    Count(u64),
+    /// A duration.
+    Nanoseconds(u64),
+    /// A share in millionths.
+    Millionths(u64),
+    /// A number with a point, in thousandths (an integer, so that rounding is the same everywhere).
+    Thousandths(u64),
+    /// A change of a duration.
+    SignedNanoseconds(i64),
+    /// A name.
+    Name(&'a str),
+    /// A number that names something.
+    Id(u32),
+    /// An address.
+    Address(u64),
+    /// Function names, innermost first.
+    Frames(&'a [String]),
+    /// A histogram.
+    Histogram(&'a [(Bucket, u64, u64)]),
+}
+
+impl<'a> Cell<'a> {
+    /// A name, where there is one.
+    pub fn name(name: Option<&'a str>) -> Self {
+        name.map_or(Self::Missing, Self::Name)
+    }
+}
+
+/// What shares and rates are taken of.
+#[derive(Debug, Clone, Copy)]
+pub struct Whole {
+    /// All waited time of the report.
+    pub waits: Value,
+    /// The report's duration.
+    pub duration_ns: u64,
+}
+
+impl From<&Report> for Whole {
+    fn from(report: &Report) -> Self {
+        Self { waits: report.waits, duration_ns: report.duration_ns }
+    }
+}
+
+/// One column: of a report's rows, or of another kind of record `R`, whose shares and rates are taken of a `W`.
+pub struct Column<R: 'static = Row, W: 'static = Whole> {
+    /// JSON key, CSV header and sort key.
+    pub key: &'static str,
+    /// Heading in tables; `None` keeps the column out of them.
+    pub heading: Option<&'static str>,
+    /// What it holds.
+    pub unit: Unit,
+    /// Terminals too narrow for all lose the columns with the lowest rank first; `None` is never left out.
+    pub expendable: Option<u8>,
+    dimension: Option<Dimension>,
+    in_table: fn(&R) -> bool,
+    cell: for<'a> fn(&'a R, &W) -> Cell<'a>,
+    words: Option<fn(&R, usize) -> String>,
+}
+
+impl<R, W> fmt::Debug for Column<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Column").field("key", &self.key).field("unit", &self.unit).finish_non_exhaustive()
+    }
+}
+
+impl<R, W> Column<R, W> {
+    pub(crate) const fn new(key: &'static str, unit: Unit, cell: for<'a> fn(&'a R, &W) -> Cell<'a>) -> Self {
+        Self { key, heading: None, unit, expendable: None, dimension: None, in_table: |_| true, cell, words: None }
+    }
+
+    pub(crate) const fn headed(mut self, heading: &'static str) -> Self {
+        self.heading = Some(heading);
+        self
+    }
+
+    pub(crate) const fn expendable(mut self, rank: u8) -> Self {
+        self.expendable = Some(rank);
+        self
+    }
+
+    pub(crate) const fn by(mut self, dimension: Dimension) -> Self {
+        self.dimension = Some(dimension);
+        self
+    }
+
+    pub(crate) const fn in_table_if_any(mut self, row: fn(&R) -> bool) -> Self {
+        self.in_table = row;
+        self
+    }
+
+    /// Lets tables say it in other words, given how many frames of a stack to show.
+    pub(crate) const fn in_words(mut self, words: fn(&R, usize) -> String) -> Self {
+        self.words = Some(words);
+        self
+    }
+
+    /// What `row` says in this column.
+    pub fn cell<'a>(&self, row: &'a R, whole: &W) -> Cell<'a> {
+        (self.cell)(row, whole)
+    }
+
+    /// What `row` says in this column in the words of a table, where they are not those of the cell.
+    pub fn words(&self, row: &R, frames: usize) -> Option<String> {
+        self.words.map(|words| words(row, frames))
+    }
+
+    /// Whether a report grouped like this has the column: each of its rows then has the key, if only with nothing in it.
+    pub fn belongs_to(&self, by: &[Dimension]) -> bool {
+        self.dimension.is_none_or(|dimension| by.contains(&dimension))
+    }
+
+    /// Whether a table of these rows shows the column: some row has something to say in it.
+    pub fn says_something(&self, rows: &[R], whole: &W) -> bool {
+        self.heading.is_some() && rows.iter().any(|row| (self.in_table)(row) && self.cell(row, whole) != Cell::Missing)
+    }
+
+    const fn is_sortable(&self) -> bool {
+        !matches!(self.unit, Unit::Histogram)
+    }
+}
+
+type ReportColumn = Column<Row, Whole>;
+
+/// Every column there is, in the order of the exports; tables put the measures first.
+#[rustfmt::skip]
+pub const COLUMNS: &[ReportColumn] = &[
+    ReportColumn::new("happened", Unit::Name, |row, _| Cell::Name(row.happened.name()))
+        .headed("WHAT").in_table_if_any(|row| row.happened != Happened::Wait),
+    ReportColumn::new("kind", Unit::Name, |row, _| Cell::name(row.kind.map(Kind::name))).headed("KIND"),
+    ReportColumn::new("mode", Unit::Name, |row, _| Cell::name(row.mode.map(Mode::name))).headed("MODE"),
+    ReportColumn::new("lock", Unit::Name, |row, _| Cell::name(row.lock.as_deref())).headed("LOCK")
+        .in_words(|row, _| marked_lock(row)),
+    ReportColumn::new("naming", Unit::Name, |row, _| Cell::name(row.naming.map(Naming::name))),
+    ReportColumn::new("naming_detail", Unit::Name, |row, _| Cell::name(row.naming_detail.as_deref())),
+    ReportColumn::new("instance", Unit::Address, |row, _| row.instance.map_or(Cell::Missing, Cell::Address))
+        .headed("INSTANCE").by(Dimension::Instance),
+    ReportColumn::new("object", Unit::Name, |row, _| Cell::name(row.object.as_deref()))
+        .headed("OBJECT").by(Dimension::Object),
+    ReportColumn::new("task", Unit::Name, |row, _| Cell::name(row.task.as_ref().map(|task| task.comm.as_str())))
+        .headed("TASK").by(Dimension::Task),
+    ReportColumn::new("tgid", Unit::Id, |row, _| {
+        row.task.as_ref().and_then(|task| task.tgid).map_or(Cell::Missing, Cell::Id)
+    }).headed("PID").by(Dimension::Task),
+    ReportColumn::new("cgroup", Unit::Name, |row, _| Cell::name(row.cgroup.as_deref()))
+        .headed("CGROUP").by(Dimension::Cgroup),
+    ReportColumn::new("total_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.total_ns)).headed("WAITED"),
+    ReportColumn::new("share_ppm", Unit::Millionths, share).headed("%"),
+    ReportColumn::new("count", Unit::Count, |row, _| Cell::Count(row.value.count)).headed("CONTENDED"),
+    ReportColumn::new("per_second", Unit::Decimal, per_second).headed("PER S").expendable(1),
+    ReportColumn::new("spin_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.spin_ns)).headed("SPIN"),
+    ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.sleep_ns()))
+        .headed("SLEEP").expendable(6),
+    ReportColumn::new("mean_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.mean_ns()))
+        .headed("MEAN").expendable(2),
+    ReportColumn::new("p50_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.p50_ns)).headed("P50").expendable(3),
+    ReportColumn::new("p99_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.p99_ns)).headed("P99").expendable(5),
+    ReportColumn::new("max_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.max_ns))
+        .headed("MAX").expendable(4),
+    ReportColumn::new("stacks", Unit::Count, |row, _| Cell::Count(row.stacks))
+        .headed("STACKS").in_table_if_any(|row| row.estimated).expendable(0),
+    ReportColumn::new("estimated", Unit::Flag, |row, _| Cell::Flag(row.estimated)),
+    ReportColumn::new("own", Unit::Flag, |row, _| Cell::Flag(row.own)).headed("OWN").in_table_if_any(|row| row.own),
+    ReportColumn::new("caller", Unit::Frames, |row, _| row.caller.as_deref().map_or(Cell::Missing, Cell::Frames))
+        .headed("CALLER").by(Dimension::Caller)
+        .in_words(|row, frames| chain(row.caller.as_deref().unwrap_or_default(), frames)),
+    ReportColumn::new("blocker", Unit::Frames, |row, _| {
+        row.blocker.as_ref().map_or(Cell::Missing, |blocker| Cell::Frames(&blocker.stack))
+    }).headed("BLOCKER").by(Dimension::Blocker).in_words(|row, frames| match &row.blocker {
+        Some(known) => blocker(known.source, known.task.as_deref(), &known.stack, frames),
+        None => NO_STACK.to_owned(),
+    }),
+    // Tables say how a blocker is known, and its task, in front of its stack.
+    ReportColumn::new("blocker_source", Unit::Name, |row, _| {
+        Cell::name(row.blocker.as_ref().map(|blocker| blocker.source.name()))
+    }).by(Dimension::Blocker),
+    ReportColumn::new("blocker_task", Unit::Name, |row, _| {
+        Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.task.as_deref()))
+    }).by(Dimension::Blocker),
+    ReportColumn::new("histogram", Unit::Histogram, |row, _| Cell::Histogram(&row.histogram)),
+];
+
+/// A lock's name and what stands behind it: nothing, a mark that it is inferred, or why there is none.
+fn marked_lock(row: &Row) -> String {
+    let name = row.lock.as_deref().unwrap_or("-");
+    match row.naming {
+        Some(naming) if is_inferred(naming) => format!("{name} {INFERRED_MARK}"),
+        Some(Naming::Unnamed(why)) => format!("{name} (no name: {})", why.name()),
+        _ => name.to_owned(),
+    }
+}
+
+/// Stands behind a name that was inferred.
+pub const INFERRED_MARK: char = '~';
+
+/// Whether a name was concluded rather than read.
+pub const fn is_inferred(naming: Naming) -> bool {
+    matches!(naming, Naming::InferredType | Naming::InferredSite)
+}
+
+/// lockmeter's own waits are not part of the whole, so they have no share of it.
+fn share<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
+    if row.own || whole.waits.total_ns == 0 {
+        return Cell::Missing;
+    }
+    Cell::Millionths(ratio(row.value.total_ns, MILLION, whole.waits.total_ns))
+}
+
+fn per_second<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
+    if whole.duration_ns == 0 {
+        return Cell::Missing;
+    }
+    Cell::Thousandths(ratio(row.value.count, 1000 * 1_000_000_000, whole.duration_ns))
+}
+
+/// The columns of a report that is grouped like this.
+pub fn columns(by: &[Dimension]) -> impl Iterator<Item = &'static Column> {
+    COLUMNS.iter().filter(move |column| column.belongs_to(by))
+}
+
+/// What rows are sorted by: a column that the report has.
+#[derive(Debug, Clone, Copy)]
+pub struct SortKey(&'static Column);
+
+impl SortKey {
+    /// The column with this key, or with this heading in any case (`p99`), in a report grouped by `by`.
+    pub fn parse(key: &str, by: &[Dimension]) -> Result<Self, UnknownSortKey> {
+        let sortable = || columns(by).filter(|column| column.is_sortable());
+        let headed = |column: &&Column| column.heading.is_some_and(|heading| heading.eq_ignore_ascii_case(key));
+        sortable()
+            .find(|column| column.key == key)
+            .or_else(|| sortable().find(headed))
+            .map(Self)
+            .ok_or_else(|| UnknownSortKey::new(key, sortable().map(|column| column.key).collect()))
+    }
+
+    /// Sorts the rows: measures from the largest, names from A to Z, rows that say nothing last. Equal rows stay in order.
+    pub fn apply(self, report: &mut Report) {
+        let whole = Whole::from(&*report);
+        report.rows.sort_by(|a, b| order(self.0.cell(a, &whole), self.0.cell(b, &whole)));
+    }
+}
+
+fn order(a: Cell<'_>, b: Cell<'_>) -> Ordering {
+    use Cell::{
+        Address, Count, Flag, Frames, Id, Millionths, Missing, Name, Nanoseconds, SignedNanoseconds, Thousandths,
+    };
+    match (a, b) {
+        (Missing, Missing) => Ordering::Equal,
+        (Missing, _) => Ordering::Greater,
+        (_, Missing) => Ordering::Less,
+        (Count(a), Count(b))
+        | (Nanoseconds(a), Nanoseconds(b))
+        | (Millionths(a), Millionths(b))
+        | (Thousandths(a), Thousandths(b)) => b.cmp(&a),
+        (SignedNanoseconds(a), SignedNanoseconds(b)) => b.cmp(&a),
+        (Flag(a), Flag(b)) => b.cmp(&a),
+        (Name(a), Name(b)) => a.cmp(b),
+        (Id(a), Id(b)) => a.cmp(&b),
+        (Address(a), Address(b)) => a.cmp(&b),
+        (Frames(a), Frames(b)) => a.cmp(b),
+        _ => Ordering::Equal,
+    }
+}
+
+/// Sorts a report's rows by the column with this key.
+pub fn sort(report: &mut Report, key: &str) -> Result<(), UnknownSortKey> {
+    SortKey::parse(key, &report.by)?.apply(report);
+    Ok(())
+}
+
+/// There is no such column in this report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownSortKey {
+    /// What was asked for.
+    pub key: String,
+    /// The key most like it, where one is like it at all.
+    pub nearest: Option<&'static str>,
+    /// All keys that this report can be sorted by.
+    pub keys: Vec<&'static str>,
+}
+
+impl UnknownSortKey {
+    fn new(key: &str, keys: Vec<&'static str>) -> Self {
+        // Half of the key may be wrong; beyond that a suggestion is a guess.
+        let worst_distance = key.chars().count().div_ceil(2);
+        let starts = |candidate: &str| key.len() >= 3 && candidate.starts_with(key);
+        let distance = |candidate: &str| if starts(candidate) { 0 } else { edit_distance(key, candidate) };
+        let nearest = keys.iter().copied().min_by_key(|candidate| distance(candidate));
+        Self { key: key.to_owned(), nearest: nearest.filter(|nearest| distance(nearest) <= worst_distance), keys }
+    }
+}
+
+impl fmt::Display for UnknownSortKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this report cannot be sorted by `{}`", self.key)?;
+        if let Some(nearest) = self.nearest {
+            write!(f, "; did you mean `{nearest}`?")?;
+        }
+        write!(f, " It has: {}", self.keys.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownSortKey {}
+
+/// Levenshtein's distance.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut distances: Vec<usize> = (0..=b.len()).collect();
+    for (row, from) in a.chars().enumerate() {
+        let mut diagonal = distances[0];
+        distances[0] = row + 1;
+        for (column, to) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(from != *to);
+            diagonal = distances[column + 1];
+            distances[column + 1] = substituted.min(diagonal + 1).min(distances[column] + 1);
+        }
+    }
+    distances[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use lockmeter_profile::{BlockerSource, Loss};
+
+    use super::*;
+
+    #[test]
+    fn no_two_columns_share_a_key_or_a_heading() {
+        let mut keys: Vec<_> = COLUMNS.iter().map(|column| column.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), COLUMNS.len());
+        let mut headings: Vec<_> = COLUMNS.iter().filter_map(|column| column.heading).collect();
+        let all = headings.len();
+        headings.sort_unstable();
+        headings.dedup();
+        assert_eq!(headings.len(), all);
+    }
+
+    #[test]
+    fn every_column_and_name_is_documented_in_the_json_contract() {
+        let contract = include_str!("../../../docs/json.md");
+        let columns = COLUMNS.iter().map(|column| column.key);
+        let of_diffs = crate::diff::COLUMNS.iter().map(|column| column.key);
+        let losses = Loss::ALL.iter().map(|loss| loss.name());
+        let sources = BlockerSource::ALL.iter().map(|source| source.name());
+        for name in columns.chain(losses).chain(sources) {
+            assert!(contract.contains(&format!("| `{name}` |")), "docs/json.md does not explain {name}");
+        }
+        for name in of_diffs.chain(Kind::ALL.iter().map(|kind| kind.name())) {
+            assert!(contract.contains(&format!("`{name}`")), "docs/json.md does not explain {name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_sort_key_names_the_nearest_and_all_others() {
+        let error = SortKey::parse("totl_ns", &[Dimension::Lock]).unwrap_err();
+        assert_eq!(error.nearest, Some("total_ns"));
+        let sentence = error.to_string();
+        assert!(
+            sentence.starts_with("this report cannot be sorted by `totl_ns`; did you mean `total_ns`?"),
+            "{sentence}"
+        );
+        assert!(sentence.contains("kind, mode, lock"), "{sentence}");
+        assert!(!sentence.contains("caller"), "a report by lock has no callers: {sentence}");
+        assert_eq!(SortKey::parse("zzzzzzzz", &[]).unwrap_err().nearest, None);
+    }
+
+    #[test]
+    fn a_heading_is_as_good_a_sort_key_as_a_name() {
+        assert_eq!(SortKey::parse("p99", &[]).unwrap().0.key, "p99_ns");
+        assert_eq!(SortKey::parse("Waited", &[]).unwrap().0.key, "total_ns");
+    }
+}

@@ -1,0 +1,108 @@
+//! What stands under every report: what was lost, what it rests on, what it cost.
+
+use lockmeter_profile::{Dimension, Losses, Overhead, Report};
+
+use crate::terminal::Weight;
+use crate::units::{MILLION, count, counted, duration, ratio, share};
+
+/// A line of the foot and how it is set apart.
+pub type FootLine = (String, Weight);
+
+/// The foot of a report.
+pub fn lines(report: &Report) -> Vec<FootLine> {
+    let mut lines = lost(&report.losses);
+    let sentences = [sampling(report), named(report), Some(cost(&report.overhead, report.duration_ns)), own(report)];
+    lines.extend(sentences.into_iter().flatten().map(|sentence| (sentence, Weight::Plain)));
+    lines
+}
+
+/// Each cause that occurred, with what it means.
+pub fn lost(losses: &Losses) -> Vec<FootLine> {
+    if losses.is_empty() {
+        return vec![("lost: nothing".to_owned(), Weight::Plain)];
+    }
+    let widest = losses.iter().map(|(_, lost)| count(lost).len()).max().unwrap_or(0);
+    let each = losses.iter().map(|(loss, lost)| format!("  {:>widest$} {}", count(lost), loss.meaning()));
+    std::iter::once("lost:".to_owned()).chain(each).map(|line| (line, Weight::Warning)).collect()
+}
+
+/// What the stacks behind a report are worth.
+fn sampling(report: &Report) -> Option<String> {
+    let estimates: Vec<&str> = report.by.iter().filter(|by| by.is_sampled()).map(|by| plural(*by)).collect();
+    if report.waits.count == 0 {
+        return None;
+    }
+    let stacks = counted(report.overhead.stacks, "stack", "stacks");
+    let how = how_sampled(report);
+    Some(if estimates.is_empty() {
+        format!("all numbers are exact counts; for callers and blockers there are {stacks}{how}")
+    } else {
+        let resting = counted(report.rows.iter().map(|row| row.stacks).sum(), "stack", "stacks");
+        format!("{} rest on {resting}, scaled to the exact totals of each lock{how}", estimates.join(" and "))
+    })
+}
+
+fn how_sampled(report: &Report) -> String {
+    let budget = match report.about.stack_budget_ppm {
+        Some(ppm) => format!(" (budget: {} of CPU time)", share(u64::from(ppm))),
+        None => String::new(),
+    };
+    match report.overhead.sampling_period_ns {
+        _ if report.overhead.stacks == 0 => budget,
+        0 => "; every wait had its stack taken".to_owned(),
+        period_ns => {
+            format!("; waits of {} and longer always, shorter ones in proportion{budget}", duration(period_ns))
+        }
+    }
+}
+
+const fn plural(dimension: Dimension) -> &'static str {
+    match dimension {
+        Dimension::Caller => "callers",
+        Dimension::Blocker => "blockers",
+        Dimension::Instance => "instances",
+        other => other.name(),
+    }
+}
+
+fn named(report: &Report) -> Option<String> {
+    let named_ppm = ratio(report.named_ns, MILLION, report.waits.total_ns);
+    (report.waits.total_ns > 0).then(|| format!("{} of the waited time has the name of its lock", share(named_ppm)))
+}
+
+/// What metering used of one CPU, in millionths: lockmeter's process and its programs in the kernel. `None` when no time
+/// passed.
+pub fn used_ppm(overhead: &Overhead, duration_ns: u64) -> Option<u64> {
+    let used_ns = overhead.own_cpu_ns.saturating_add(overhead.program_run_ns);
+    (duration_ns > 0).then(|| ratio(used_ns, MILLION, duration_ns))
+}
+
+/// What metering used.
+pub fn cost(overhead: &Overhead, duration_ns: u64) -> String {
+    let each = match overhead.program_runs {
+        0 => String::new(),
+        runs => format!(
+            " in {}, {} each, of which stacks {}",
+            counted(runs, "run", "runs"),
+            duration(overhead.program_run_ns / runs),
+            duration(overhead.stack_ns)
+        ),
+    };
+    let (process, programs) = (duration(overhead.own_cpu_ns), duration(overhead.program_run_ns));
+    let used =
+        used_ppm(overhead, duration_ns).map_or("CPU time".to_owned(), |ppm| format!("{} of one CPU", share(ppm)));
+    format!("lockmeter used {used}: its process {process}, its programs in the kernel {programs}{each}")
+}
+
+fn own(report: &Report) -> Option<String> {
+    let own = &report.own_waits;
+    Some(match own.count {
+        0 => "lockmeter itself waited for no lock".to_owned(),
+        _ => format!(
+            "lockmeter itself waited {}, {} in all, {} at most (in no total above)",
+            counted(own.count, "time", "times"),
+            duration(own.total_ns),
+            duration(own.max_ns)
+        ),
+    })
+}

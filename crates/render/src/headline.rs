@@ -1,0 +1,110 @@
+//! The whole story in one sentence, in the manner of the 1999 lockstat.
+
+use std::fmt;
+
+use lockmeter_profile::{Report, Worst};
+
+use crate::terminal::printable;
+use crate::units::{MILLION, count, duration, ratio, share, thousandths};
+
+/// The sentence at the head of a report, and its numbers.
+///
+/// Spinning burns CPU time and sleeping does not, so the two are never added up.
+#[derive(Debug, Clone, Copy)]
+pub struct Headline<'a> {
+    report: &'a Report,
+}
+
+impl<'a> Headline<'a> {
+    /// The head of this report.
+    pub const fn of(report: &'a Report) -> Self {
+        Self { report }
+    }
+
+    /// Share of the machine's CPU time that was burned by spinning, in millionths; `None` when no time passed.
+    pub fn cpu_share_ppm(&self) -> Option<u64> {
+        let cpu_time_ns = self.report.duration_ns.saturating_mul(self.report.about.cpus.into());
+        (cpu_time_ns > 0).then(|| ratio(self.report.waits.spin_ns, MILLION, cpu_time_ns))
+    }
+
+    /// How many tasks slept for a lock at a time on average, in thousandths of a task; `None` when no time passed.
+    pub fn mean_asleep_thousandths(&self) -> Option<u64> {
+        let duration_ns = self.report.duration_ns;
+        (duration_ns > 0).then(|| ratio(self.report.waits.sleep_ns(), 1_000, duration_ns))
+    }
+
+    /// The part of all waited time that the worst lock has, in millionths.
+    pub fn worst_share_ppm(&self, worst: &Worst) -> u64 {
+        ratio(worst.value.total_ns, MILLION, self.report.waits.total_ns)
+    }
+
+    /// `in process 42` where less than the machine was metered.
+    fn place(&self) -> String {
+        match self.report.about.scope.as_str() {
+            "" | "whole machine" => String::new(),
+            scope => format!(" in {}", printable(scope)),
+        }
+    }
+
+    fn nothing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (place, over) = (self.place(), duration(self.report.duration_ns));
+        if self.report.losses.is_empty() {
+            write!(f, "nothing waited for a lock{place} in {over}")
+        } else {
+            write!(f, "no wait for a lock{place} was counted in {over}, but some measurements were lost (see below)")
+        }
+    }
+
+    fn cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waits = &self.report.waits;
+        write!(f, "waiting for locks{} ", self.place())?;
+        let (Some(cpu_ppm), Some(asleep)) = (self.cpu_share_ppm(), self.mean_asleep_thousandths()) else {
+            let (spin, sleep) = (duration(waits.spin_ns), duration(waits.sleep_ns()));
+            return write!(f, "took {spin} of CPU time and {sleep} of sleep");
+        };
+        if waits.spin_ns > 0 {
+            let burned = thousandths(ratio(waits.spin_ns, MILLION, self.report.duration_ns));
+            let (share, of) = (share(cpu_ppm), count(1_000 * u64::from(self.report.about.cpus)));
+            write!(f, "took {share} of the machine's CPU time ({burned} ms of every {of})")?;
+        }
+        let sleepers = match asleep {
+            0 => "fewer than 0.001 tasks".to_owned(),
+            _ => format!("{} tasks", thousandths(asleep)),
+        };
+        match (waits.spin_ns, waits.sleep_ns()) {
+            (_, 0) => write!(f, "; nobody slept"),
+            (0, _) => write!(f, "kept {sleepers} asleep on average and burned no CPU time"),
+            _ => write!(f, " plus {sleepers} asleep on average"),
+        }
+    }
+
+    fn worst(&self, worst: &Worst, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = share(self.worst_share_ppm(worst));
+        write!(f, "; worst: {} ({}), {share} of it, ", printable(&worst.lock), worst.mode)?;
+        match (&worst.blocker_function, &worst.blocker_task) {
+            (Some(function), Some(task)) => {
+                return write!(f, "blocked mostly by {} in {}", printable(function), printable(task));
+            }
+            (Some(name), None) | (None, Some(name)) => return write!(f, "blocked mostly by {}", printable(name)),
+            (None, None) if worst.value.sleep_ns() == 0 => write!(f, "all of it spinning")?,
+            (None, None) => write!(f, "blocked by nobody known")?,
+        }
+        match &worst.caller_function {
+            Some(caller) => write!(f, ", waited for mostly in {}", printable(caller)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Headline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.report.waits.count == 0 {
+            return self.nothing(f);
+        }
+        self.cost(f)?;
+        match &self.report.worst {
+            Some(worst) => self.worst(worst, f),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! lockmeter's sinks: what turns a [`Report`] into something to look at.
+//!
+//! One [`Exporter`] per format, each in a file of its own: [`Table`] for people, [`Json`] and [`Csv`] for programs,
+//! [`Folded`] for flame graphs. [`pprof`] is different: it needs whole stacks, so it is built from the intervals.
+//! What a row says is defined once, in [`columns`]; every format and `--sort` follow from it. A [`Diff`] of two reports has
+//! its own columns, in [`diff`], and goes through the same [`Table`], [`Json`] and [`Csv`].
+
+mod csv;
+mod folded;
+mod foot;
+mod grid;
+mod headline;
+mod json;
+mod stacks;
+mod table;
+mod terminal;
+mod units;
+
+pub mod columns;
+pub mod diff;
+pub mod pprof;
+
+use std::io;
+
+use lockmeter_profile::Report;
+#[cfg(doc)]
+use lockmeter_profile::diff::Diff;
+
+pub use crate::columns::{SortKey, UnknownSortKey};
+pub use crate::csv::Csv;
+pub use crate::diff::DiffHeadline;
+pub use crate::folded::{Folded, FoldedStacks};
+pub use crate::headline::Headline;
+pub use crate::json::{JSON_SCHEMA, Json};
+pub use crate::table::{DEFAULT_FRAMES, Table};
+pub use crate::terminal::Colour;
+
+/// A format in which a report, or a [`Diff`], can be written.
+pub trait Exporter<T = Report> {
+    /// Writes the whole of it. Nothing is written beyond it, so several can follow one another.
+    fn write(&self, whole: &T, out: &mut dyn io::Write) -> io::Result<()>;
+}

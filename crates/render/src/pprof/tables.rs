@@ -1,0 +1,104 @@
+//! A profile's tables: strings, functions, mappings and locations, each stored once.
+
+use std::collections::HashMap;
+
+use lockmeter_profile::Frame;
+use lockmeter_profile::lock_functions::plain_name;
+
+use super::proto;
+
+/// Where every kernel address lies; pprof wants a range for each binary.
+const KERNEL_START: u64 = 0xffff_8000_0000_0000;
+
+/// The binary that kernel functions without a module belong to, as perf and pprof call it.
+const KERNEL: &str = "[kernel.kallsyms]";
+
+/// The tables of a profile that is being built. Ids start at 1; string 0 is empty, as pprof demands.
+#[derive(Debug)]
+pub struct Tables {
+    strings: HashMap<String, i64>,
+    functions: HashMap<(i64, i64), u64>,
+    mappings: HashMap<i64, u64>,
+    locations: HashMap<(u64, u64, u64), u64>,
+    profile: proto::Profile,
+}
+
+impl Tables {
+    pub fn new() -> Self {
+        let mut tables = Self {
+            strings: HashMap::new(),
+            functions: HashMap::new(),
+            mappings: HashMap::new(),
+            locations: HashMap::new(),
+            profile: proto::Profile::default(),
+        };
+        tables.string("");
+        // pprof takes the first binary for the main one.
+        tables.mapping(KERNEL);
+        tables
+    }
+
+    /// The profile whose tables are these, with everything else still to be filled in.
+    pub fn into_profile(self) -> proto::Profile {
+        self.profile
+    }
+
+    pub fn string(&mut self, text: &str) -> i64 {
+        if let Some(at) = self.strings.get(text) {
+            return *at;
+        }
+        let at = i64::try_from(self.profile.string_table.len()).expect("a profile has fewer than 2^63 strings");
+        self.profile.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), at);
+        at
+    }
+
+    /// A measured frame. One without a symbol keeps its address and has no function.
+    pub fn frame(&mut self, frame: &Frame) -> u64 {
+        let binary = frame.module.as_deref().map_or_else(|| KERNEL.to_owned(), |module| format!("[{module}]"));
+        let mapping = self.mapping(&binary);
+        let function = match &frame.function {
+            Some(name) => self.function(plain_name(name), name, &binary),
+            None => 0,
+        };
+        self.location(mapping, frame.address, function)
+    }
+
+    /// A frame that was never measured and says why.
+    pub fn synthetic(&mut self, words: &str) -> u64 {
+        let function = self.function(words, words, "");
+        self.location(0, 0, function)
+    }
+
+    fn location(&mut self, mapping_id: u64, address: u64, function_id: u64) -> u64 {
+        let locations = &mut self.profile.location;
+        *self.locations.entry((mapping_id, address, function_id)).or_insert_with(|| {
+            let id = locations.len() as u64 + 1;
+            let line = if function_id == 0 { Vec::new() } else { vec![proto::Line { function_id }] };
+            locations.push(proto::Location { id, mapping_id, address, line });
+            id
+        })
+    }
+
+    /// `name` is what people call it, `system_name` what the binary does (`.isra.0` and the like behind it).
+    fn function(&mut self, name: &str, system_name: &str, binary: &str) -> u64 {
+        let (name, system_name, filename) = (self.string(name), self.string(system_name), self.string(binary));
+        let functions = &mut self.profile.function;
+        *self.functions.entry((system_name, filename)).or_insert_with(|| {
+            let id = functions.len() as u64 + 1;
+            functions.push(proto::Function { id, name, system_name, filename });
+            id
+        })
+    }
+
+    fn mapping(&mut self, binary: &str) -> u64 {
+        let filename = self.string(binary);
+        let mappings = &mut self.profile.mapping;
+        *self.mappings.entry(filename).or_insert_with(|| {
+            let id = mappings.len() as u64 + 1;
+            let (memory_start, memory_limit) = if binary == KERNEL { (KERNEL_START, u64::MAX) } else { (0, 0) };
+            mappings.push(proto::Mapping { id, memory_start, memory_limit, filename, has_functions: true });
+            id
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! Tables for people: the head line, the rows, and what they rest on.
+
+use std::io;
+
+use lockmeter_profile::{Report, Row};
+
+use crate::columns::{Cell, Column, INFERRED_MARK, Unit, Whole, columns, is_inferred};
+use crate::grid::{Grid, GridColumn, GridRow, Line, cut_end, wrap};
+use crate::headline::Headline;
+use crate::stacks::chain;
+use crate::terminal::{Colour, Weight, printable};
+use crate::units::{MILLION, change, count, counted, duration, moment, percent, ratio, share, thousandths};
+use crate::{Exporter, foot};
+
+/// Frames of a stack that a table shows unless told otherwise: past the fourth, most are the way into the kernel.
+pub const DEFAULT_FRAMES: usize = 4;
+
+/// A report as a table. Without a width it depends on nothing but the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// Width of the terminal; `None` lets every line be as long as it is.
+    pub width: Option<u16>,
+    /// Whether to set headings and warnings apart.
+    pub colour: Colour,
+    /// Show this many rows, and the rest as one line.
+    pub limit: Option<usize>,
+    /// Show this many frames of a stack; with 0, no stacks.
+    pub frames: usize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { width: None, colour: Colour::Never, limit: None, frames: DEFAULT_FRAMES }
+    }
+}
+
+impl Exporter for Table {
+    fn write(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+        self.paragraph(&sentence(&Headline::of(report).to_string()), Weight::Bold, out)?;
+        self.paragraph(&about(report), Weight::Dim, out)?;
+        writeln!(out)?;
+        let shown = &report.rows[..report.rows.len().min(self.limit.unwrap_or(usize::MAX))];
+        if !shown.is_empty() {
+            self.rows(report, shown, out)?;
+            writeln!(out)?;
+        }
+        for (line, weight) in foot::lines(report) {
+            self.paragraph(&line, weight, out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    /// Writes text, broken into lines where there is a width.
+    pub(crate) fn paragraph(&self, text: &str, weight: Weight, out: &mut dyn io::Write) -> io::Result<()> {
+        let lines = match self.width {
+            Some(width) => wrap(text, width.into(), 4),
+            None => vec![text.to_owned()],
+        };
+        for line in lines {
+            writeln!(out, "{}", self.colour.paint(&line, weight))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a grid, made to fit where there is a width.
+    pub(crate) fn grid(&self, mut grid: Grid, out: &mut dyn io::Write) -> io::Result<()> {
+        let left_out = self.width.map(|width| grid.fit(width.into())).unwrap_or_default();
+        for line in grid.lines() {
+            let (line, weight) = match &line {
+                Line::Heading(line) => (line, Weight::Bold),
+                Line::Cells(line) => (line, Weight::Plain),
+                Line::Below(line) => (line, Weight::Dim),
+            };
+            let line = self.width.map_or_else(|| line.clone(), |width| cut_end(line, width.into()));
+            writeln!(out, "{}", self.colour.paint(&line, weight))?;
+        }
+        if !left_out.is_empty() {
+            let left_out = format!("left out at this width: {}", left_out.join(", "));
+            self.paragraph(&left_out, Weight::Dim, out)?;
+        }
+        Ok(())
+    }
+
+    fn rows(&self, report: &Report, shown: &[Row], out: &mut dyn io::Write) -> io::Result<()> {
+        let columns: Vec<&Column> = columns(&report.by).collect();
+        self.grid(self.layout(&columns, shown, &Whole::from(report)), out)?;
+        self.rest(report, shown.len(), out)?;
+        if shown.iter().any(|row| row.naming.is_some_and(is_inferred)) {
+            let legend = "the name is inferred, from the allocation's size or the functions on the stacks";
+            self.paragraph(&format!("{INFERRED_MARK} {legend}"), Weight::Dim, out)?;
+        }
+        Ok(())
+    }
+
+    /// Puts rows into columns, measures first; stacks go below their rows.
+    pub(crate) fn layout<R, W>(&self, columns: &[&Column<R, W>], rows: &[R], whole: &W) -> Grid {
+        let all: Vec<_> = columns.iter().copied().filter(|column| column.says_something(rows, whole)).collect();
+        let of = |wanted: fn(Unit) -> bool| all.iter().copied().filter(move |column| wanted(column.unit));
+        let mut stacks: Vec<_> = of(|unit| unit == Unit::Frames).filter(|_| self.frames > 0).collect();
+        let mut in_row: Vec<_> = of(Unit::is_measure).collect();
+        let names: Vec<_> = of(|unit| !unit.is_measure() && unit != Unit::Frames).collect();
+        // A row that has no other name is named by its stack.
+        if names.is_empty() && !stacks.is_empty() {
+            in_row.push(stacks.remove(0));
+        }
+        in_row.extend(names);
+        let below =
+            |column: &Column<R, W>, row: &R| format!("      {:<7}  {}", column.key, self.cell(column, row, whole));
+        let row = |row: &R| GridRow {
+            cells: in_row.iter().map(|column| self.cell(column, row, whole)).collect(),
+            below: stacks.iter().map(|column| below(column, row)).collect(),
+        };
+        Grid {
+            columns: in_row.iter().map(|column| grid_column(column)).collect(),
+            rows: rows.iter().map(row).collect(),
+        }
+    }
+
+    fn cell<R, W>(&self, column: &Column<R, W>, row: &R, whole: &W) -> String {
+        let cell = column.cell(row, whole);
+        let text = column.words(row, self.frames).filter(|_| cell != Cell::Missing);
+        printable(&text.unwrap_or_else(|| cell_text(cell))).into_owned()
+    }
+
+    /// One line for the rows that are not shown.
+    fn rest(&self, report: &Report, shown: usize, out: &mut dyn io::Write) -> io::Result<()> {
+        let rest = &report.rows[shown..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let waited_ns = rest.iter().filter(|row| !row.own).map(|row| row.value.total_ns).sum();
+        let share = share(ratio(waited_ns, MILLION, report.waits.total_ns));
+        let rows = counted(rest.len() as u64, "more row", "more rows");
+        self.paragraph(&format!("… and {rows}, {share} of the waited time"), Weight::Plain, out)
+    }
+}
+
+fn grid_column<R, W>(column: &Column<R, W>) -> GridColumn {
+    GridColumn {
+        heading: column.heading.unwrap_or(column.key).to_owned(),
+        right: column.unit.aligns_right(),
+        expendable: column.expendable,
+        may_be_cut: matches!(column.unit, Unit::Name | Unit::Frames),
+    }
+}
+
+fn cell_text(cell: Cell<'_>) -> String {
+    match cell {
+        Cell::Missing => "-".to_owned(),
+        Cell::Flag(true) => "yes".to_owned(),
+        Cell::Flag(false) | Cell::Histogram(_) => String::new(),
+        Cell::Count(number) => count(number),
+        Cell::Nanoseconds(duration_ns) => duration(duration_ns),
+        Cell::SignedNanoseconds(change_ns) => change(change_ns),
+        Cell::Millionths(ppm) => percent(ppm),
+        Cell::Thousandths(number) => thousandths(number),
+        Cell::Name(name) => name.to_owned(),
+        Cell::Id(id) => id.to_string(),
+        Cell::Address(address) => format!("{address:#018x}"),
+        Cell::Frames(frames) => chain(frames, frames.len()),
+    }
+}
+
+/// `text` with a capital and a full stop, as it stands alone.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(letters).chain(['.']).collect()
+}
+
+/// What was recorded, where, when, and how the rows are grouped.
+fn about(report: &Report) -> String {
+    let about = &report.about;
+    let by: Vec<&str> = report.by.iter().map(|by| by.name()).collect();
+    let scope = match about.scope.as_str() {
+        "" => "an unknown scope",
+        "whole machine" => "the whole machine",
+        scope => scope,
+    };
+    format!(
+        "{} of {} from {}, {}, Linux {}, lockmeter {}; by {}",
+        duration(report.duration_ns),
+        printable(scope),
+        moment(report.start_unix_ns),
+        counted(u64::from(about.cpus), "CPU", "CPUs"),
+        printable(&about.kernel_release),
+        printable(&about.lockmeter_version),
+        by.join(", ")
+    )
+}
