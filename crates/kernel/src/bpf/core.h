@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The few kernel types that lockmeter's programs read, with just the fields they read.
+ *
+ * Every access is relocated against the running kernel's type information (CO-RE), so neither the order nor the
+ * completeness of the fields matters here. Names with three underscores are older or newer shapes of the same type.
+ */
+#ifndef LOCKMETER_CORE_H
+#define LOCKMETER_CORE_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef __u8 u8;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s64 s64;
+
+enum { BPF_ANY = 0 };
+enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10 };
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum bpf_map_type { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_TASK_STORAGE = 29 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct task_struct {
+	int pid;
+	int tgid;
+	char comm[16];
+	struct task_struct *group_leader;
+};
+
+struct mutex {
+	struct {
+		long long counter;
+	} owner;
+};
+
+struct rw_semaphore {
+	struct {
+		long long counter;
+	} owner;
+};
+
+struct kmem_cache_order_objects {
+	unsigned int x;
+};
+
+struct kmem_cache {
+	unsigned int size;
+	struct kmem_cache_order_objects oo;
+	struct kmem_cache_order_objects min;
+};
+
+struct page {
+	unsigned long flags;
+	unsigned long compound_head;
+};
+
+struct slab {
+	struct kmem_cache *slab_cache;
+};
+
+/* Since 6.10 the page type says whether a page belongs to a slab. */
+struct page___typed {
+	unsigned int page_type;
+};
+
+#pragma clang attribute pop
+
+/* Up to 6.9: a bit of page.flags. */
+enum pageflags___slab_flag {
+	PG_slab___slab_flag = 7,
+};
+
+/* 6.10 and 6.11: a cleared bit of page.page_type. */
+enum pagetype___slab_bit {
+	PG_slab___slab_bit = 0x1000,
+};
+
+/* Since 6.12: the top byte of page.page_type. */
+enum pagetype___slab_byte {
+	PGTY_slab___slab_byte = 0xf5,
+};
+
+#endif

@@ -1,0 +1,118 @@
+//! Control groups of the unified hierarchy: path to id, and id to path.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{ErrorKind, KernelError};
+
+/// Deepest control group looked at; systemd nests fewer than ten.
+const MAX_DEPTH: usize = 32;
+
+/// A control group whose tasks, with those of its children, are to be metered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupScope {
+    /// Its path below the mount of the unified hierarchy.
+    pub path: String,
+    /// The kernel's id: the inode number of its directory.
+    pub id: u64,
+    /// How many levels below the root it is.
+    pub level: u32,
+}
+
+/// Names control groups by the id that a program saw.
+///
+/// The path of a group is looked up when its id is first seen; of one that was removed before that, only the id remains.
+#[derive(Debug)]
+pub struct CgroupTree {
+    root: Option<PathBuf>,
+    paths: HashMap<u64, String>,
+}
+
+impl CgroupTree {
+    /// Finds where the unified hierarchy is mounted. Without one, no control group has a name.
+    pub fn find() -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        Self { root: unified_mount(&mounts), paths: HashMap::new() }
+    }
+
+    /// Where the unified hierarchy is mounted.
+    pub fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
+    /// The control group at `path`: absolute, or below the mount of the unified hierarchy.
+    pub fn resolve(&self, path: &Path) -> Result<CgroupScope, KernelError> {
+        let missing = |why: String| KernelError::new(ErrorKind::NoSuchCgroup, why);
+        let root = self.root.as_deref().ok_or_else(|| {
+            missing("no unified (version 2) control group hierarchy is mounted; mount one: mount -t cgroup2 none /sys/fs/cgroup".into())
+        })?;
+        let full =
+            if path.starts_with(root) { path.to_path_buf() } else { root.join(path.strip_prefix("/").unwrap_or(path)) };
+        let full = full.canonicalize().map_err(|error| {
+            missing(format!("no control group {}: {error}; they live below {}", path.display(), root.display()))
+        })?;
+        let below = full.strip_prefix(root).map_err(|_| {
+            missing(format!("{} is not below {}, where the unified hierarchy is mounted", full.display(), root.display()))
+        })?;
+        let about = fs::metadata(full.join("cgroup.procs")).and_then(|_| fs::metadata(&full)).map_err(|error| {
+            missing(format!("{} is not a control group ({error})", full.display()))
+        })?;
+        Ok(CgroupScope {
+            path: format!("/{}", below.display()),
+            id: about.ino(),
+            level: u32::try_from(below.components().count()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Looks up the paths of ids not seen before, with one walk over the hierarchy for all of them.
+    pub fn learn(&mut self, ids: impl Iterator<Item = u64>) {
+        let Some(root) = self.root.clone() else { return };
+        let mut unknown = ids.filter(|id| !self.paths.contains_key(id)).peekable();
+        if unknown.peek().is_some() {
+            self.walk(&root, &root, 0);
+        }
+    }
+
+    /// The path of a control group, `None` if it was gone before it could be looked up.
+    pub fn path(&self, id: u64) -> Option<&str> {
+        self.paths.get(&id).map(String::as_str)
+    }
+
+    fn walk(&mut self, root: &Path, directory: &Path, depth: usize) {
+        if let (Ok(about), Ok(below)) = (fs::metadata(directory), directory.strip_prefix(root)) {
+            self.paths.insert(about.ino(), format!("/{}", below.display()));
+        }
+        if depth == MAX_DEPTH {
+            return;
+        }
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                self.walk(root, &entry.path(), depth + 1);
+            }
+        }
+    }
+}
+
+/// The mount point of the unified hierarchy in the text of `/proc/self/mountinfo`.
+fn unified_mount(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        filesystem.starts_with("cgroup2 ").then_some(())?;
+        mount.split(' ').nth(4).map(PathBuf::from)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unified_hierarchy_is_found_beside_the_old_ones() {
+        let mounts = "24 23 0:20 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      25 23 0:21 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw\n";
+        assert_eq!(unified_mount(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(unified_mount("24 23 0:20 / / rw - ext4 /dev/vda rw"), None);
+    }
+}

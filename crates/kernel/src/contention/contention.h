@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the contention programs and their loader share: the tables that the programs fill and the loader drains.
+ *
+ * Every CPU has two halves. The programs fill the active one; to drain, the loader makes the other one active, waits
+ * until no program can still be writing (an RCU grace period), reads the old half and clears it. So a table needs room
+ * for one interval only, nothing is ever deleted while the programs run, and no map lock exists to contend on.
+ *
+ * The loader's view of these structures is generated from this file's type information; only the order of the enums is
+ * repeated in `tables.rs`.
+ */
+#ifndef LOCKMETER_CONTENTION_H
+#define LOCKMETER_CONTENTION_H
+
+#define COMM_LENGTH 16
+
+/* Room in one half of one CPU. Together about 0.85 MB; two halves a CPU. */
+#define TOTALS 3072
+#define FOLDED 768
+#define SAMPLES 1536
+#define STACKS 896
+#define STACK_DEPTH 48
+#define CACHES 1024
+
+/* Slots looked at before a table counts as full. Every table has so many more, so that no search wraps around. */
+#define PROBES 12
+
+enum kind {
+	KIND_SPIN = 1,
+	KIND_RWLOCK = 2,
+	KIND_MUTEX = 3,
+	KIND_RWSEM = 4,
+	KIND_PERCPU_RWSEM = 5,
+	KIND_RT_MUTEX = 6,
+	KIND_SEMAPHORE = 7,
+	KIND_UNKNOWN = 8,
+};
+
+enum mode { MODE_EXCLUSIVE = 1, MODE_READ = 2, MODE_WRITE = 3 };
+
+/* How the blocker is known, as the recorder sees it; the loader refines "woken" by the functions on the stack. */
+enum blocker {
+	BLOCKER_NEVER_SLEPT = 0,
+	BLOCKER_WOKEN = 1,
+	BLOCKER_NOT_SAMPLED = 2,
+	BLOCKER_WAKEUP_NOT_SEEN = 3,
+	BLOCKER_STACK_LOST = 4,
+};
+
+/* Losses, counted per half. */
+enum loss {
+	LOSS_TASK_FOLDED,
+	LOSS_TOTALS_FULL,
+	LOSS_SAMPLES_FULL,
+	LOSS_STACKS_FULL,
+	LOSS_STACK_TOO_DEEP,
+	LOSS_STACK_FAILED,
+	LOSS_OVER_BUDGET,
+	LOSS_END_WITHOUT_BEGIN,
+	LOSS_BEGIN_WITHOUT_END,
+	LOSS_NESTED_TOO_DEEP,
+	LOSS_NO_TASK_STORAGE,
+	LOSS_CACHES_FULL,
+	LOSS_CAUSES,
+};
+
+/* The programs, as indices of `runs`. */
+enum program { PROGRAM_BEGIN, PROGRAM_END, PROGRAM_WAKING, PROGRAMS };
+
+/*
+ * A lock's class, the key of everything, in 64 bits:
+ *
+ *   0xff.. / 0xffff..   an address outside the slab: static, per-CPU, vmalloc, boot memory
+ *   1 << 60             slab object: index into `caches` << 32 | offset of the lock in the object
+ *   2 << 60             inside a struct page: offset in it
+ */
+#define CLASS_SLAB (1ULL << 60)
+#define CLASS_PAGE (2ULL << 60)
+
+/* Kind, mode and duration bucket in one word. */
+#define META(kind, mode, bucket) ((__u32)(kind) | (__u32)(mode) << 8 | (__u32)(bucket) << 16)
+
+/* Exact totals. `tag` is a hash of the key; 0 marks a free slot. */
+struct total_slot {
+	__u64 tag;
+	__u64 class;
+	__u64 cgroup;
+	__u32 tgid;
+	__u32 meta;
+	char comm[COMM_LENGTH];
+	__u64 count;
+	__u64 total_ns;
+	__u64 spin_ns;
+	__u64 max_ns;
+};
+
+/* What sampled waits stand for. `weight` counts waits in 1/1024ths. */
+struct sample_slot {
+	__u64 tag;
+	__u64 class;
+	__u64 instance;
+	__u64 site;
+	__u64 blocker;
+	__u64 cgroup;
+	__u32 tgid;
+	__u32 meta;
+	char comm[COMM_LENGTH];
+	__u32 blocker_source;
+	__u32 blocker_tgid;
+	char blocker_comm[COMM_LENGTH];
+	__u32 owner_tgid;
+	__u32 stacks;
+	char owner_comm[COMM_LENGTH];
+	__u64 weight;
+	__u64 total_ns;
+	__u64 spin_ns;
+	__u64 max_ns;
+};
+
+/* A stack, found by the hash of its frames. */
+struct stack_slot {
+	__u64 hash;
+	__u64 depth;
+	__u64 frames[STACK_DEPTH];
+};
+
+struct half {
+	struct total_slot totals[TOTALS + PROBES];
+	struct total_slot folded[FOLDED + PROBES];
+	struct sample_slot samples[SAMPLES + PROBES];
+	struct stack_slot stacks[STACKS + PROBES];
+	__u64 losses[LOSS_CAUSES];
+	__u64 runs[PROGRAMS];
+	__u64 opened;
+	__u64 closed;
+	__u64 stack_ns;
+	__u64 stacks_taken;
+	/* Slots in use, to drain early when one table fills. Interrupts may make these a little too small. */
+	__u64 totals_used;
+	__u64 samples_used;
+	__u64 stacks_used;
+};
+
+#endif

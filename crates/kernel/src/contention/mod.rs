@@ -1,0 +1,312 @@
+//! Meters contention of kernel locks: the loader of `contention.bpf.c`.
+
+mod budget;
+mod cost;
+mod naming;
+mod tables;
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
+use lockmeter_profile::{Interval, Loss, Overhead, Source};
+
+pub use budget::StackBudget;
+
+use crate::cgroups::CgroupScope;
+use crate::error::{ErrorKind, KernelError};
+use cost::ProgramCost;
+use naming::Names;
+use tables::{Drained, Halves};
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/contention.skel.rs"));
+}
+use skeleton::{ContentionSkel, ContentionSkelBuilder};
+
+/// Half full tables are drained early: a burst can fill the other half before anybody looks again.
+const DRAIN_AT_FILL: f64 = 0.5;
+
+/// Without `membarrier`, how long a program that saw the old half may still be writing to it.
+const GRACE_WITHOUT_MEMBARRIER: Duration = Duration::from_millis(50);
+
+/// Whose waits are metered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Everybody's.
+    Machine,
+    /// A process, its threads, and the children it has from now on.
+    Process(u32),
+    /// The children that this process starts until [`ContentionSource::leave_own_process_out`].
+    Children,
+    /// The tasks of a control group and of those below it.
+    Cgroup(CgroupScope),
+}
+
+impl Scope {
+    const fn follows_children(&self) -> bool {
+        matches!(self, Self::Process(_) | Self::Children)
+    }
+}
+
+/// How to meter.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whose waits.
+    pub scope: Scope,
+    /// How much CPU time stacks may cost.
+    pub stacks: StackBudget,
+}
+
+/// Kernel memory that metering takes for each possible CPU: two halves of tables and the CPU's own state.
+pub const fn table_bytes_per_cpu() -> usize {
+    2 * size_of::<skeleton::types::half>() + size_of::<skeleton::types::cpu_state>()
+}
+
+/// A running recording of lock contention. Dropping it detaches everything.
+pub struct ContentionSource {
+    // Links go first: nothing may write to the tables when they are unmapped.
+    links: Vec<Link>,
+    halves: Halves,
+    skeleton: ContentionSkel<'static>,
+    names: Names,
+    cost: ProgramCost,
+    /// The interval being metered.
+    begin: Instant,
+    begin_unix_ns: u64,
+    own_cpu_ns: u64,
+    misses: u64,
+    open_waits: i64,
+}
+
+impl ContentionSource {
+    /// Loads and attaches the programs; from here on waits are counted.
+    pub fn start(options: &Options) -> Result<Self, KernelError> {
+        let cpus = libbpf_rs::num_possible_cpus()
+            .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
+        let names = Names::prepare()?;
+        let mut skeleton = load(options, &names, cpus)?;
+        let halves = Halves::map(&skeleton.maps.halves, cpus)?;
+        match options.scope {
+            Scope::Process(pid) => follow(&skeleton.maps.followed, pid)?,
+            Scope::Children => follow(&skeleton.maps.followed, std::process::id())?,
+            Scope::Machine | Scope::Cgroup(_) => {}
+        }
+        let links = attach(&mut skeleton, &options.scope)?;
+        let cost = ProgramCost::new(&skeleton);
+        let misses = cost::recursion_misses(&skeleton);
+        Ok(Self {
+            links,
+            halves,
+            skeleton,
+            names,
+            cost,
+            begin: Instant::now(),
+            begin_unix_ns: unix_ns(),
+            own_cpu_ns: own_cpu_ns(),
+            misses,
+            open_waits: 0,
+        })
+    }
+
+    /// To be called ten times a second or so: keeps the account of what metering costs, and tells whether the tables
+    /// fill so fast that an early drain is due.
+    pub fn tick(&mut self) -> bool {
+        self.cost.tick(&self.skeleton);
+        let half = self.active_half();
+        self.halves.fill(half) >= DRAIN_AT_FILL
+    }
+
+    /// Under [`Scope::Children`]: from here on this process has no more children that are metered; those it has stay so.
+    pub fn leave_own_process_out(&mut self) -> Result<(), KernelError> {
+        let own = open_process(std::process::id())?;
+        self.skeleton
+            .maps
+            .followed
+            .delete(&own.as_raw_fd().to_ne_bytes())
+            .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
+    }
+
+    /// Stops counting without detaching (`true`), or goes on (`false`). For measuring what counting costs.
+    pub fn pause(&mut self, paused: bool) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.paused = u32::from(paused);
+        }
+    }
+
+    /// Stops metering and hands over the last interval. Waits that are still going on are counted as unfinished.
+    pub fn stop(mut self) -> Result<Interval, KernelError> {
+        // The begin program goes first, so that no wait is opened that the end program would not see closed. It was
+        // attached last.
+        self.links.pop();
+        let mut interval = self.drain()?;
+        interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
+        Ok(interval)
+    }
+
+    fn active_half(&self) -> u32 {
+        self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.active_half & 1)
+    }
+
+    /// Makes the other half active and waits until no program writes to the old one, whose number it returns.
+    fn flip(&mut self) -> u32 {
+        let old = self.active_half();
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.active_half = old ^ 1;
+        }
+        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
+            data.generation = data.generation.wrapping_add(1);
+        }
+        wait_for_running_programs();
+        old
+    }
+
+    fn overhead(&mut self, drained: &Drained) -> Overhead {
+        let own_cpu_ns = own_cpu_ns();
+        let used = own_cpu_ns - self.own_cpu_ns;
+        self.own_cpu_ns = own_cpu_ns;
+        Overhead {
+            own_cpu_ns: used,
+            program_run_ns: self.cost.estimate_ns(&drained.runs),
+            program_runs: drained.runs.iter().sum(),
+            stack_ns: drained.stack_ns,
+            stacks: drained.stacks_taken,
+            sampling_period_ns: self.sampling_period_ns(),
+        }
+    }
+
+    fn sampling_period_ns(&self) -> u64 {
+        let every = self.skeleton.maps.rodata_data.is_some_and(|rodata| rodata.every_stack != 0);
+        let period = self.skeleton.maps.data_data.as_deref().map_or(0, |data| data.period_ns);
+        if every { 0 } else { period }
+    }
+}
+
+impl Source for ContentionSource {
+    type Error = KernelError;
+
+    fn drain(&mut self) -> Result<Interval, KernelError> {
+        let half = self.flip();
+        let now = Instant::now();
+        let mut interval = Interval {
+            start_unix_ns: self.begin_unix_ns,
+            duration_ns: u64::try_from((now - self.begin).as_nanos()).unwrap_or(u64::MAX),
+            ..Interval::default()
+        };
+        self.begin = now;
+        self.begin_unix_ns = interval.start_unix_ns + interval.duration_ns;
+        let drained = self.halves.drain(half);
+        for (loss, count) in &drained.losses {
+            interval.losses.add(*loss, *count);
+        }
+        let misses = cost::recursion_misses(&self.skeleton);
+        interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
+        self.misses = misses;
+        self.open_waits += drained.opened.cast_signed() - drained.closed.cast_signed()
+            - interval.losses.get(Loss::BeginWithoutEnd).cast_signed();
+        interval.overhead = self.overhead(&drained);
+        let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
+        self.names.fill(&mut interval, drained, caches);
+        Ok(interval)
+    }
+}
+
+fn load(options: &Options, names: &Names, cpus: usize) -> Result<ContentionSkel<'static>, KernelError> {
+    let refused = |error| KernelError::from_libbpf("cannot load the contention programs", &error);
+    // The skeleton borrows its storage for as long as it lives, which is as long as the process.
+    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = ContentionSkelBuilder::default().open(storage).map_err(refused)?;
+    let cpus = u32::try_from(cpus).unwrap_or(1);
+    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
+    open.progs.follow_children.set_autoload(options.scope.follows_children());
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.cpus = cpus;
+        match &options.scope {
+            Scope::Machine => {}
+            Scope::Process(_) | Scope::Children => rodata.scope = 1,
+            Scope::Cgroup(cgroup) => {
+                rodata.scope = 2;
+                rodata.scope_cgroup = cgroup.id;
+                rodata.scope_cgroup_level = cgroup.level;
+            }
+        }
+        match options.stacks {
+            StackBudget::Share { ppm } => rodata.stack_budget_ppm = ppm,
+            StackBudget::Every => rodata.every_stack = 1,
+        }
+        names.tell_programs(rodata);
+    }
+    open.load().map_err(refused)
+}
+
+/// Attaches end before begin: a begin without its end would leave a wait open.
+fn attach(skeleton: &mut ContentionSkel<'_>, scope: &Scope) -> Result<Vec<Link>, KernelError> {
+    let attach = |program: &mut ProgramMut<'_>| {
+        program.attach().map_err(|error| {
+            KernelError::from_libbpf(&format!("cannot attach {}", program.name().to_string_lossy()), &error)
+        })
+    };
+    let mut links = vec![attach(&mut skeleton.progs.contention_end)?, attach(&mut skeleton.progs.sched_waking)?];
+    if scope.follows_children() {
+        links.push(attach(&mut skeleton.progs.follow_children)?);
+    }
+    links.push(attach(&mut skeleton.progs.contention_begin)?);
+    Ok(links)
+}
+
+/// Marks a process as followed.
+fn follow(followed: &impl MapCore, pid: u32) -> Result<(), KernelError> {
+    let process = open_process(pid)?;
+    followed
+        .update(&process.as_raw_fd().to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|error| KernelError::from_libbpf(&format!("cannot follow process {pid}"), &error))
+}
+
+/// A descriptor of a process, which also becomes readable when it exits.
+pub fn open_process(pid: u32) -> Result<OwnedFd, KernelError> {
+    // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if let Ok(fd) = i32::try_from(fd)
+        && fd >= 0
+    {
+        // SAFETY: a descriptor just opened, owned by nobody else.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    let error = std::io::Error::last_os_error();
+    Err(match error.raw_os_error() {
+        Some(libc::ESRCH) => KernelError::new(
+            ErrorKind::NoSuchProcess,
+            format!("no process {pid} is running; `ps -e` lists those that are"),
+        ),
+        // EINVAL on older kernels, ENOENT on newer.
+        Some(libc::EINVAL | libc::ENOENT) => KernelError::new(
+            ErrorKind::NotAProcess,
+            format!("{pid} is a thread, not a process; give the process id (`ps -o tgid= -q {pid}` tells it)"),
+        ),
+        _ => KernelError::new(ErrorKind::Refused, format!("cannot open process {pid}: {error}")),
+    })
+}
+
+/// Programs run inside RCU read sections, and a global membarrier returns after all that were running have ended.
+fn wait_for_running_programs() {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: membarrier takes integers and touches no memory of ours.
+    if unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0 {
+        std::thread::sleep(GRACE_WITHOUT_MEMBARRIER);
+    }
+}
+
+fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// CPU time of this process so far.
+fn own_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

@@ -1,0 +1,368 @@
+//! From what the programs saw (classes, addresses, hashes) to what an interval says (locks, tasks, functions).
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use lockmeter_profile::{
+    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, LockId, Loss, Mode,
+    Sampled, StackId, Task, TaskId, Total, Value, lock_functions,
+};
+use lockmeter_symbols::{
+    Identity, KernelMemory, KernelSymbols, KernelTypes, LockNamer, PageAnchor, WHOLE_PPM, struct_page_anchor,
+};
+
+use super::skeleton::types;
+use super::tables::{Comm, Counted, Drained, SampleKey, TotalKey};
+use crate::cgroups::CgroupTree;
+use crate::error::KernelError;
+use crate::peek::KernelReader;
+
+/// Where a class word says what it is; the constants of `contention.h`.
+const CLASS_TAG_SHIFT: u32 = 60;
+const CLASS_SLAB: u64 = 1;
+const CLASS_PAGE: u64 = 2;
+
+/// How the blocker is known, in the numbers of `enum blocker` in `contention.h`.
+const BLOCKER_WOKEN: u32 = 1;
+const BLOCKER_NOT_SAMPLED: u32 = 2;
+const BLOCKER_WAKEUP_NOT_SEEN: u32 = 3;
+const BLOCKER_STACK_LOST: u32 = 4;
+
+/// The kernel's own way from an address to its slab cache, since Linux 6.13.
+const SLAB_CACHE_FUNCTION: &str = "bpf_get_kmem_cache";
+
+/// Everything that turns addresses into names.
+pub struct Names {
+    symbols: Arc<KernelSymbols>,
+    namer: LockNamer<KernelReader>,
+    memory: KernelLayout,
+    has_get_kmem_cache: bool,
+    cgroups: CgroupTree,
+    own_tgid: u32,
+    frames: HashMap<u64, Frame>,
+    /// Stacks of the drain before: a blocker's stack may be older than the wait that it ended.
+    previous_stacks: HashMap<u64, Vec<u64>>,
+}
+
+/// Where this kernel keeps what the programs look up.
+struct KernelLayout {
+    /// Where the struct page of an address is; `None` where it could not be found: slabs made short of memory are then
+    /// misjudged, and page-table locks have no name.
+    anchor: Option<PageAnchor>,
+    /// The direct map, where slab objects live; empty where only the kernel's own function can tell.
+    direct_map: Range<u64>,
+}
+
+impl KernelLayout {
+    fn find(types: &KernelTypes, symbols: &KernelSymbols, reader: &KernelReader, cache: u64) -> Self {
+        let anchor = struct_page_anchor(types, symbols, reader, cache).ok();
+        let base = symbols.address_of("page_offset_base").and_then(|address| reader.read_u64(address).ok());
+        let pages = anchor.as_ref().map_or(0, |anchor| {
+            (anchor.vmemmap.end - anchor.vmemmap.start) / anchor.page_struct_bytes.max(1)
+        });
+        let direct_map = base.map_or(0..0, |base| {
+            base..base.saturating_add(pages << anchor.as_ref().map_or(0, |anchor| anchor.page_shift))
+        });
+        Self { anchor, direct_map }
+    }
+}
+
+/// One interval in the making.
+struct Builder<'a> {
+    names: &'a mut Names,
+    interval: &'a mut Interval,
+    caches: &'a [u64],
+    stacks: HashMap<u64, Vec<u64>>,
+    stack_ids: HashMap<u64, Option<StackId>>,
+    /// The locks of a class with the share of each; several only where one class holds objects of several types.
+    locks: HashMap<(u64, u32), Vec<(LockId, u64)>>,
+}
+
+impl Names {
+    /// Reads the kernel's symbols and types.
+    pub fn prepare() -> Result<Self, KernelError> {
+        let symbols = Arc::new(KernelSymbols::from_proc().map_err(|error| KernelError::from_symbols(&error))?);
+        let types = KernelTypes::from_sys().map_err(|error| KernelError::from_symbols(&error))?;
+        let has_get_kmem_cache = symbols.address_of(SLAB_CACHE_FUNCTION).is_some();
+        let reader = KernelReader::load(has_get_kmem_cache)?;
+        let own = reader.own_task()?;
+        let memory = KernelLayout::find(&types, &symbols, &reader, own.cache.unwrap_or(0));
+        let namer = LockNamer::new(Arc::clone(&symbols), types, reader, own.task)
+            .map_err(|error| KernelError::from_symbols(&error))?;
+        Ok(Self {
+            symbols,
+            namer,
+            memory,
+            has_get_kmem_cache,
+            cgroups: CgroupTree::find(),
+            own_tgid: std::process::id(),
+            frames: HashMap::new(),
+            previous_stacks: HashMap::new(),
+        })
+    }
+
+    /// Tells the programs where slab objects and struct pages lie in this kernel.
+    pub fn tell_programs(&self, rodata: &mut types::rodata) {
+        rodata.has_get_kmem_cache = u8::from(self.has_get_kmem_cache);
+        rodata.direct_map_begin = self.memory.direct_map.start;
+        rodata.direct_map_end = self.memory.direct_map.end;
+        if let Some(anchor) = &self.memory.anchor {
+            rodata.page_anchor = anchor.constant;
+            rodata.struct_page_size = u32::try_from(anchor.page_struct_bytes).unwrap_or(0);
+            rodata.struct_pages_begin = anchor.vmemmap.start;
+            rodata.struct_pages_end = anchor.vmemmap.end;
+        }
+    }
+
+    /// Names everything that was drained and puts it into the interval.
+    pub fn fill(&mut self, interval: &mut Interval, mut drained: Drained, caches: &[u64]) {
+        self.cgroups.learn(drained.totals.keys().map(|key| key.cgroup).filter(|id| *id != 0));
+        let fresh = std::mem::take(&mut drained.stacks);
+        let mut stacks = std::mem::replace(&mut self.previous_stacks, fresh.clone());
+        stacks.extend(fresh);
+        let mut builder =
+            Builder { names: self, interval, caches, stacks, stack_ids: HashMap::new(), locks: HashMap::new() };
+        builder.name_locks(&drained);
+        for (key, counted) in &drained.totals {
+            builder.add_total(key, counted);
+        }
+        for (key, counted) in &drained.samples {
+            builder.add_sample(key, counted);
+        }
+    }
+
+    fn frame(&mut self, address: u64) -> Frame {
+        let symbols = &self.symbols;
+        self.frames
+            .entry(address)
+            .or_insert_with(|| match symbols.function(address) {
+                Some(symbol) => Frame {
+                    address,
+                    function: Some(symbol.name.to_owned()),
+                    offset: symbol.offset,
+                    module: symbol.module.map(str::to_owned),
+                },
+                None => Frame { address, function: None, offset: 0, module: None },
+            })
+            .clone()
+    }
+}
+
+impl Builder<'_> {
+    /// Finds the lock, or the locks, behind every class.
+    fn name_locks(&mut self, drained: &Drained) {
+        let mut sites: HashMap<(u64, u32), Vec<(u64, u64)>> = HashMap::new();
+        for key in drained.totals.keys() {
+            sites.entry((key.class, kind_code(key.meta))).or_default();
+        }
+        for (key, counted) in &drained.samples {
+            sites.entry((key.total.class, kind_code(key.total.meta))).or_default().push((key.site, counted.total_ns));
+        }
+        for ((class, kind), sites) in sites {
+            let stacks: Vec<(Vec<String>, u64)> =
+                sites.iter().map(|(hash, weight)| (self.function_names(*hash), *weight)).collect();
+            let locks = self.name_class(class, kind, &stacks);
+            self.locks.insert((class, kind), locks);
+        }
+    }
+
+    fn name_class(&mut self, class: u64, kind: u32, stacks: &[(Vec<String>, u64)]) -> Vec<(LockId, u64)> {
+        let stacks: Vec<(Vec<&str>, u64)> =
+            stacks.iter().map(|(names, weight)| (names.iter().map(String::as_str).collect(), *weight)).collect();
+        let identity = self.identity(class);
+        let named = self.names.namer.name(&identity, kind_of(kind), &stacks);
+        named.into_iter().map(|(lock, share)| (self.interval.tables.intern_lock(lock), share)).collect()
+    }
+
+    fn identity(&self, class: u64) -> Identity {
+        match class >> CLASS_TAG_SHIFT {
+            CLASS_SLAB => {
+                let index = (class >> 32) as usize & 0xff_ffff;
+                Identity::Slab {
+                    cache: self.caches.get(index).copied().unwrap_or(0),
+                    offset: class as u32,
+                }
+            }
+            CLASS_PAGE => Identity::PageStruct { offset: class as u32 },
+            _ => Identity::Address(class),
+        }
+    }
+
+    fn function_names(&mut self, hash: u64) -> Vec<String> {
+        let frames = self.stacks.get(&hash).cloned().unwrap_or_default();
+        frames.into_iter().filter_map(|address| self.names.frame(address).function).collect()
+    }
+
+    /// The stack of this hash without the frames of metering itself; `None` if it was lost.
+    fn stack(&mut self, hash: u64) -> Option<StackId> {
+        if let Some(known) = self.stack_ids.get(&hash) {
+            return *known;
+        }
+        let id = self.stacks.get(&hash).cloned().map(|addresses| {
+            let frames: Vec<Frame> = addresses.into_iter().map(|address| self.names.frame(address)).collect();
+            let metering = frames
+                .iter()
+                .take_while(|frame| frame.function.as_deref().is_none_or(lock_functions::is_metering_function))
+                .count();
+            // A stack of nothing but unknown functions stays whole.
+            let own = if metering == frames.len() { 0 } else { metering };
+            let frames = frames.into_iter().skip(own).map(|frame| self.interval.tables.intern_frame(frame)).collect();
+            self.interval.tables.intern_stack(frames)
+        });
+        self.stack_ids.insert(hash, id);
+        id
+    }
+
+    fn task(&mut self, tgid: u32, comm: &Comm) -> TaskId {
+        let own = tgid == self.names.own_tgid;
+        self.interval.tables.intern_task(Task { tgid, comm: text(comm), own })
+    }
+
+    fn cgroup(&mut self, id: u64) -> Option<CgroupId> {
+        let path = self.names.cgroups.path(id).map(str::to_owned);
+        (id != 0).then(|| self.interval.tables.intern_cgroup(Cgroup { id, path }))
+    }
+
+    fn key(&mut self, key: &TotalKey, lock: LockId) -> Key {
+        // A folded slot knows neither task nor cgroup; the idle task has process id 0 but a name.
+        let folded = key.tgid == 0 && key.comm[0] == 0;
+        Key {
+            happened: Happened::Wait,
+            lock,
+            kind: kind_of(kind_code(key.meta)),
+            mode: mode_of(key.meta),
+            task: (!folded).then(|| self.task(key.tgid, &key.comm)),
+            cgroup: self.cgroup(key.cgroup),
+            bucket: Bucket((key.meta >> 16) as u8),
+        }
+    }
+
+    fn add_total(&mut self, key: &TotalKey, counted: &Counted) {
+        let locks = self.locks.get(&(key.class, kind_code(key.meta))).cloned().unwrap_or_default();
+        let whole = Value {
+            count: counted.count,
+            total_ns: counted.total_ns,
+            max_ns: counted.max_ns,
+            spin_ns: counted.spin_ns,
+        };
+        for (lock, value) in split(&whole, &locks) {
+            let key = self.key(key, lock);
+            self.interval.totals.push(Total { key, value });
+        }
+    }
+
+    fn add_sample(&mut self, key: &SampleKey, counted: &Counted) {
+        let kind = kind_code(key.total.meta);
+        let locks = self.locks.get(&(key.total.class, kind)).cloned().unwrap_or_default();
+        let lock = match locks[..] {
+            [] => return self.interval.losses.add(Loss::DanglingReference, 1),
+            [(only, _)] => only,
+            // The class holds several types: this stack says which of them it met.
+            [(first, _), ..] => {
+                let names = self.function_names(key.site);
+                let own = self.name_class(key.total.class, kind, &[(names, 1)]);
+                own.first().map_or(first, |(lock, _)| *lock)
+            }
+        };
+        let sampled = Sampled {
+            key: self.key(&key.total, lock),
+            instance: (key.instance != 0).then_some(key.instance),
+            site: self.stack(key.site),
+            blocker: self.blocker(key),
+            stacks: counted.stacks,
+            estimate: Value {
+                count: (counted.count + 512) >> 10,
+                total_ns: counted.total_ns,
+                max_ns: counted.max_ns,
+                spin_ns: counted.spin_ns,
+            },
+        };
+        self.interval.sampled.push(sampled);
+    }
+
+    fn blocker(&mut self, key: &SampleKey) -> Blocker {
+        let owner_hint = (key.owner_tgid != 0).then(|| self.task(key.owner_tgid, &key.owner_comm));
+        let stack = if key.blocker == 0 { None } else { self.stack(key.blocker) };
+        let source = match (key.blocker_source, stack) {
+            (BLOCKER_WOKEN, Some(_)) if self.is_releaser(key.blocker) => BlockerSource::Releaser,
+            (BLOCKER_WOKEN, Some(_)) => BlockerSource::Waker,
+            (BLOCKER_WOKEN | BLOCKER_STACK_LOST, _) => BlockerSource::StackLost,
+            (BLOCKER_NOT_SAMPLED, _) => BlockerSource::NotSampled,
+            (BLOCKER_WAKEUP_NOT_SEEN, _) => BlockerSource::WakeupNotSeen,
+            _ => BlockerSource::NeverSlept,
+        };
+        let known = matches!(source, BlockerSource::Releaser | BlockerSource::Waker | BlockerSource::StackLost);
+        let task = (known && key.blocker_tgid != 0).then(|| self.task(key.blocker_tgid, &key.blocker_comm));
+        Blocker { source, stack, task, owner_hint }
+    }
+
+    fn is_releaser(&mut self, hash: u64) -> bool {
+        let names = self.function_names(hash);
+        lock_functions::is_releaser_stack(&names.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+}
+
+/// Shares a class's value among its locks; what rounding leaves over goes to the first.
+fn split(whole: &Value, locks: &[(LockId, u64)]) -> Vec<(LockId, Value)> {
+    let part = |amount: u64, share: u64| {
+        u64::try_from(u128::from(amount) * u128::from(share) / u128::from(WHOLE_PPM)).unwrap_or(amount)
+    };
+    let mut parts: Vec<(LockId, Value)> = locks
+        .iter()
+        .map(|(lock, share)| {
+            let value = Value {
+                count: part(whole.count, *share),
+                total_ns: part(whole.total_ns, *share),
+                max_ns: whole.max_ns,
+                spin_ns: part(whole.spin_ns, *share),
+            };
+            (*lock, value)
+        })
+        .collect();
+    let given = parts.iter().fold(Value::default(), |mut sum, (_, value)| {
+        sum.merge(value);
+        sum
+    });
+    if let Some((_, first)) = parts.first_mut() {
+        first.count += whole.count - given.count;
+        first.total_ns += whole.total_ns - given.total_ns;
+        first.spin_ns += whole.spin_ns - given.spin_ns;
+    }
+    parts.retain(|(_, value)| value.count > 0 || value.total_ns > 0);
+    parts
+}
+
+/// The name up to its first NUL.
+fn text(comm: &Comm) -> String {
+    let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(&comm[..end]).into_owned()
+}
+
+const fn kind_code(meta: u32) -> u32 {
+    meta & 0xff
+}
+
+/// The numbers of `enum kind` in `contention.h` are those of [`Kind`].
+fn kind_of(code: u32) -> Kind {
+    u8::try_from(code).ok().and_then(Kind::from_code).unwrap_or(Kind::Unknown)
+}
+
+/// The numbers of `enum mode` in `contention.h` are those of [`Mode`].
+fn mode_of(meta: u32) -> Mode {
+    Mode::from_code((meta >> 8) as u8).unwrap_or(Mode::Exclusive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_split_among_locks_keeps_its_sum() {
+        let whole = Value { count: 10, total_ns: 1_000_001, max_ns: 999, spin_ns: 7 };
+        let parts = split(&whole, &[(LockId(0), 333_333), (LockId(1), 666_667)]);
+        assert_eq!(parts.iter().map(|(_, value)| value.count).sum::<u64>(), whole.count);
+        assert_eq!(parts.iter().map(|(_, value)| value.total_ns).sum::<u64>(), whole.total_ns);
+        assert_eq!(parts.iter().map(|(_, value)| value.spin_ns).sum::<u64>(), whole.spin_ns);
+    }
+}

@@ -1,0 +1,244 @@
+//! The tables that the programs fill, drained.
+
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+use libbpf_rs::MapCore;
+use lockmeter_profile::Loss;
+
+use super::skeleton::types;
+use crate::error::{ErrorKind, KernelError};
+
+/// The causes of loss in the order of `enum loss` in `contention.h`.
+const LOSS_CAUSES: [Loss; 12] = [
+    Loss::TaskFolded,
+    Loss::TotalsFull,
+    Loss::SamplesFull,
+    Loss::StacksFull,
+    Loss::StackTooDeep,
+    Loss::StackFailed,
+    Loss::OverBudget,
+    Loss::EndWithoutBegin,
+    Loss::BeginWithoutEnd,
+    Loss::NestedTooDeep,
+    Loss::NoTaskStorage,
+    Loss::CachesFull,
+];
+
+/// A fixed-length, NUL-padded name.
+pub type Comm = [u8; 16];
+
+/// What is counted exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TotalKey {
+    pub class: u64,
+    pub cgroup: u64,
+    /// 0 for a folded slot, which knows no task.
+    pub tgid: u32,
+    pub meta: u32,
+    pub comm: Comm,
+}
+
+/// What a sampled wait is told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SampleKey {
+    pub total: TotalKey,
+    pub instance: u64,
+    pub site: u64,
+    pub blocker: u64,
+    pub blocker_source: u32,
+    pub blocker_tgid: u32,
+    pub blocker_comm: Comm,
+    pub owner_tgid: u32,
+    pub owner_comm: Comm,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counted {
+    pub count: u64,
+    pub total_ns: u64,
+    pub spin_ns: u64,
+    pub max_ns: u64,
+    /// Samples only: how many stacks were taken.
+    pub stacks: u64,
+}
+
+impl Counted {
+    fn merge(&mut self, other: Counted) {
+        self.count += other.count;
+        self.total_ns += other.total_ns;
+        self.spin_ns += other.spin_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.stacks += other.stacks;
+    }
+}
+
+/// Everything drained from all CPUs.
+#[derive(Debug, Default)]
+pub struct Drained {
+    pub totals: HashMap<TotalKey, Counted>,
+    /// `count` is in 1/1024ths of a wait.
+    pub samples: HashMap<SampleKey, Counted>,
+    /// Frames by hash, innermost first.
+    pub stacks: HashMap<u64, Vec<u64>>,
+    pub losses: Vec<(Loss, u64)>,
+    /// Runs of each program since the last drain, in the order of `enum program`.
+    pub runs: [u64; 3],
+    pub opened: u64,
+    pub closed: u64,
+    pub stack_ns: u64,
+    pub stacks_taken: u64,
+}
+
+/// The tables of all CPUs, mapped.
+pub struct Halves {
+    first: NonNull<types::half>,
+    cpus: usize,
+}
+
+impl Halves {
+    /// Maps the array that holds two halves a CPU.
+    pub fn map(halves: &impl MapCore, cpus: usize) -> Result<Self, KernelError> {
+        let length = cpus * 2 * size_of::<types::half>();
+        // SAFETY: a fresh shared mapping of a map that we own; the kernel checks fd and length.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                halves.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        NonNull::new(address.cast::<types::half>()).filter(|_| address != libc::MAP_FAILED).map_or_else(
+            || {
+                let error = std::io::Error::last_os_error();
+                Err(KernelError::new(ErrorKind::Refused, format!("cannot map the tables of the programs: {error}")))
+            },
+            |first| Ok(Self { first, cpus }),
+        )
+    }
+
+    fn half(&mut self, cpu: usize, half: u32) -> &mut types::half {
+        let index = cpu * 2 + (half & 1) as usize;
+        assert!(index < self.cpus * 2, "two halves a CPU are mapped");
+        // SAFETY: within the mapping, which lives as long as self; the type is plain integers, valid for any bytes. The
+        // caller drains only a half in which no program writes any more, so nothing aliases it.
+        unsafe { &mut *self.first.as_ptr().add(index) }
+    }
+
+    /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
+    pub fn fill(&mut self, half: u32) -> f64 {
+        let mut fullest: f64 = 0.0;
+        for cpu in 0..self.cpus {
+            let half: *const types::half = self.half(cpu, half);
+            // SAFETY: three integers inside the mapping, read once each; a torn or stale value only misjudges the fill.
+            let (totals, samples, stacks) = unsafe {
+                (
+                    (&raw const (*half).totals_used).read_volatile(),
+                    (&raw const (*half).samples_used).read_volatile(),
+                    (&raw const (*half).stacks_used).read_volatile(),
+                )
+            };
+            fullest = fullest
+                .max(totals as f64 / TOTALS as f64)
+                .max(samples as f64 / SAMPLES as f64)
+                .max(stacks as f64 / STACKS as f64);
+        }
+        fullest
+    }
+
+    /// Reads and clears the given half of every CPU. No program may be writing to it any more.
+    pub fn drain(&mut self, half: u32) -> Drained {
+        let mut drained = Drained::default();
+        let mut losses = [0; LOSS_CAUSES.len()];
+        for cpu in 0..self.cpus {
+            let half = self.half(cpu, half);
+            drain_half(half, &mut drained);
+            for (sum, count) in losses.iter_mut().zip(&mut half.losses) {
+                *sum += std::mem::take(count);
+            }
+        }
+        drained.losses = LOSS_CAUSES.into_iter().zip(losses).filter(|(_, count)| *count > 0).collect();
+        drained
+    }
+}
+
+impl Drop for Halves {
+    fn drop(&mut self) {
+        let length = self.cpus * 2 * size_of::<types::half>();
+        // SAFETY: exactly what `map` mapped; nothing borrowed from it outlives self.
+        unsafe { libc::munmap(self.first.as_ptr().cast(), length) };
+    }
+}
+
+const TOTALS: usize = table_length(|half: &types::half| &half.totals);
+const SAMPLES: usize = table_length(|half: &types::half| &half.samples);
+const STACKS: usize = table_length(|half: &types::half| &half.stacks);
+
+/// The length of a table, from its generated type alone.
+const fn table_length<T, const N: usize>(_: fn(&types::half) -> &[T; N]) -> usize {
+    N
+}
+
+fn drain_half(half: &mut types::half, drained: &mut Drained) {
+    for slot in half.totals.iter_mut().chain(&mut half.folded).filter(|slot| slot.tag != 0) {
+        let slot = std::mem::take(slot);
+        let key = TotalKey {
+            class: slot.class,
+            cgroup: slot.cgroup,
+            tgid: slot.tgid,
+            meta: slot.meta,
+            comm: slot.comm.map(i8::cast_unsigned),
+        };
+        drained.totals.entry(key).or_default().merge(Counted {
+            count: slot.count,
+            total_ns: slot.total_ns,
+            spin_ns: slot.spin_ns,
+            max_ns: slot.max_ns,
+            stacks: 0,
+        });
+    }
+    for slot in half.samples.iter_mut().filter(|slot| slot.tag != 0) {
+        let slot = std::mem::take(slot);
+        let key = SampleKey {
+            total: TotalKey {
+                class: slot.class,
+                cgroup: slot.cgroup,
+                tgid: slot.tgid,
+                meta: slot.meta,
+                comm: slot.comm.map(i8::cast_unsigned),
+            },
+            instance: slot.instance,
+            site: slot.site,
+            blocker: slot.blocker,
+            blocker_source: slot.blocker_source,
+            blocker_tgid: slot.blocker_tgid,
+            blocker_comm: slot.blocker_comm.map(i8::cast_unsigned),
+            owner_tgid: slot.owner_tgid,
+            owner_comm: slot.owner_comm.map(i8::cast_unsigned),
+        };
+        drained.samples.entry(key).or_default().merge(Counted {
+            count: slot.weight,
+            total_ns: slot.total_ns,
+            spin_ns: slot.spin_ns,
+            max_ns: slot.max_ns,
+            stacks: u64::from(slot.stacks),
+        });
+    }
+    for slot in half.stacks.iter_mut().filter(|slot| slot.hash != 0) {
+        let depth = usize::try_from(slot.depth).unwrap_or(0).min(slot.frames.len());
+        drained.stacks.entry(slot.hash).or_insert_with(|| slot.frames[..depth].to_vec());
+        slot.hash = 0;
+    }
+    for (sum, runs) in drained.runs.iter_mut().zip(&mut half.runs) {
+        *sum += std::mem::take(runs);
+    }
+    drained.opened += std::mem::take(&mut half.opened);
+    drained.closed += std::mem::take(&mut half.closed);
+    drained.stack_ns += std::mem::take(&mut half.stack_ns);
+    drained.stacks_taken += std::mem::take(&mut half.stacks_taken);
+    (half.totals_used, half.samples_used, half.stacks_used) = (0, 0, 0);
+}

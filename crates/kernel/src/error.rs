@@ -1,0 +1,79 @@
+//! The one error of this crate.
+
+use std::fmt;
+
+use lockmeter_symbols::{SymbolsError, SymbolsErrorKind};
+
+/// What went wrong, for callers that react to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A capability or a policy of the kernel is in the way.
+    NotPermitted,
+    /// The kernel has no type information about itself (`CONFIG_DEBUG_INFO_BTF`).
+    NoTypeInformation,
+    /// The kernel lacks the tracepoints or program types that are needed.
+    KernelTooOld,
+    /// No process of this id, or it has exited.
+    NoSuchProcess,
+    /// The id names a thread, not a process.
+    NotAProcess,
+    /// No such control group, or not one of the unified hierarchy.
+    NoSuchCgroup,
+    /// Anything else that the kernel refused.
+    Refused,
+}
+
+/// Why the kernel could not be metered: one sentence that says what, where and what to do.
+#[derive(Debug)]
+pub struct KernelError {
+    kind: ErrorKind,
+    message: String,
+}
+
+impl KernelError {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// What went wrong.
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What the kernel's symbols and types could not tell.
+    pub(crate) fn from_symbols(error: &SymbolsError) -> Self {
+        let kind = match error.kind() {
+            SymbolsErrorKind::AddressesHidden => ErrorKind::NotPermitted,
+            SymbolsErrorKind::MissingField => ErrorKind::KernelTooOld,
+            _ => ErrorKind::NoTypeInformation,
+        };
+        Self::new(kind, error.to_string())
+    }
+
+    /// Sorts what libbpf answered while `doing` something into a kind, with the mend.
+    pub(crate) fn from_libbpf(doing: &str, error: &libbpf_rs::Error) -> Self {
+        use libbpf_rs::ErrorKind as Libbpf;
+        match error.kind() {
+            Libbpf::PermissionDenied => Self::new(
+                ErrorKind::NotPermitted,
+                format!(
+                    "{doing}: not permitted; run as root, or with the capabilities CAP_BPF and CAP_PERFMON \
+                     (`lockmeter doctor` shows what is missing)"
+                ),
+            ),
+            _ => Self::new(
+                ErrorKind::Refused,
+                format!("{doing}: {error:#}; `lockmeter doctor` shows what this kernel allows"),
+            ),
+        }
+    }
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for KernelError {}

@@ -1,0 +1,17 @@
+//! lockmeter's kernel source: eBPF programs that meter lock contention, and their loader.
+//!
+//! One folder per collector, the `.bpf.c` beside its loader. [`contention`] counts every contended acquisition of a
+//! kernel lock from the `lock:contention_begin/end` tracepoints and finds the blocker in `sched:sched_waking`; it needs
+//! no function hooks, so it works on kernels that forbid them. [`probe`] tells what this kernel and these privileges
+//! allow.
+
+pub mod contention;
+pub mod probe;
+
+mod cgroups;
+mod error;
+mod peek;
+
+pub use cgroups::{CgroupScope, CgroupTree};
+pub use error::{ErrorKind, KernelError};
+pub use peek::KernelReader;

@@ -1,0 +1,250 @@
+//! What this kernel and these privileges allow.
+
+use std::fs;
+
+use libbpf_rs::btf::{Btf, types};
+use lockmeter_symbols::KernelSymbols;
+
+use crate::cgroups::CgroupTree;
+use crate::contention::{ContentionSource, Options, Scope, StackBudget, table_bytes_per_cpu};
+use crate::error::ErrorKind;
+
+/// Since when the kernel has `lock:contention_begin` and `lock:contention_end`.
+const TRACEPOINTS_SINCE: (u32, u32) = (5, 19);
+
+/// Whether something works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It works.
+    Yes,
+    /// It does not, and lockmeter works with less.
+    Less,
+    /// It does not, and without it kernel locks cannot be metered.
+    No,
+}
+
+impl Verdict {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Less => "less",
+            Self::No => "no",
+        }
+    }
+}
+
+/// One row of the doctor's findings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: &'static str,
+    /// Whether it works.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do about it, where there is something to do.
+    pub mend: Option<String>,
+}
+
+impl Finding {
+    fn yes(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, verdict: Verdict::Yes, found: found.into(), mend: None }
+    }
+
+    fn less(what: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { what, verdict: Verdict::Less, found: found.into(), mend: Some(mend.into()) }
+    }
+
+    fn no(what: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { what, verdict: Verdict::No, found: found.into(), mend: Some(mend.into()) }
+    }
+}
+
+/// Looks at everything, the hard requirements first.
+pub fn examine() -> Vec<Finding> {
+    let symbols = KernelSymbols::from_proc();
+    let mut findings = vec![kernel_version(), privileges(), type_information()];
+    findings.extend(tracepoints());
+    findings.push(metering());
+    findings.push(function_names(&symbols));
+    if let Ok(symbols) = &symbols {
+        findings.push(static_lock_names(symbols));
+        findings.push(slab_lock_names(symbols));
+    }
+    findings.push(function_hooks());
+    findings.push(control_groups());
+    findings.push(table_memory());
+    findings
+}
+
+fn kernel_version() -> Finding {
+    const WHAT: &str = "kernel";
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (major, minor) = TRACEPOINTS_SINCE;
+    if version >= TRACEPOINTS_SINCE {
+        Finding::yes(WHAT, format!("Linux {release}"))
+    } else {
+        Finding::no(
+            WHAT,
+            format!("Linux {release}"),
+            format!("the lock:contention tracepoints came with Linux {major}.{minor}; run that or a newer kernel"),
+        )
+    }
+}
+
+/// Capabilities by their bit in `/proc/self/status`.
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+fn privileges() -> Finding {
+    const WHAT: &str = "privileges";
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    let has = |capability: u32| effective >> capability & 1 == 1;
+    if has(CAP_SYS_ADMIN) {
+        return Finding::yes(WHAT, "CAP_SYS_ADMIN");
+    }
+    let missing: Vec<&str> = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")]
+        .into_iter()
+        .filter(|(capability, _)| !has(*capability))
+        .map(|(_, name)| name)
+        .collect();
+    if missing.is_empty() {
+        return Finding::yes(WHAT, "CAP_BPF and CAP_PERFMON");
+    }
+    Finding::no(
+        WHAT,
+        format!("{} missing", missing.join(" and ")),
+        "run as root, or once: sudo setcap cap_bpf,cap_perfmon,cap_syslog+ep $(command -v lockmeter)",
+    )
+}
+
+fn type_information() -> Finding {
+    const WHAT: &str = "type information";
+    const PATH: &str = "/sys/kernel/btf/vmlinux";
+    match fs::metadata(PATH) {
+        Ok(about) => Finding::yes(WHAT, format!("{PATH}, {} KiB", about.len() / 1024)),
+        Err(error) => {
+            Finding::no(WHAT, format!("{PATH}: {error}"), "use a kernel built with CONFIG_DEBUG_INFO_BTF (Debian's are)")
+        }
+    }
+}
+
+fn tracepoints() -> Option<Finding> {
+    const WHAT: &str = "lock tracepoints";
+    // Without type information its own row says all there is to say.
+    let btf = Btf::from_vmlinux().ok()?;
+    let missing: Vec<&str> = ["contention_begin", "contention_end", "sched_waking"]
+        .into_iter()
+        .filter(|name| btf.type_by_name::<types::Typedef<'_>>(&format!("btf_trace_{name}")).is_none())
+        .collect();
+    Some(if missing.is_empty() {
+        Finding::yes(WHAT, "contention_begin, contention_end, sched_waking")
+    } else {
+        Finding::no(
+            WHAT,
+            format!("{} missing", missing.join(", ")),
+            "they came with Linux 5.19 and need CONFIG_TRACEPOINTS; use such a kernel",
+        )
+    })
+}
+
+fn metering() -> Finding {
+    const WHAT: &str = "contention metering";
+    match ContentionSource::start(&Options { scope: Scope::Machine, stacks: StackBudget::DEFAULT }) {
+        Ok(_) => Finding::yes(WHAT, "programs load and attach"),
+        Err(error) => Finding::no(
+            WHAT,
+            error.to_string(),
+            match error.kind() {
+                ErrorKind::NotPermitted => "see the rows above: privileges and type information",
+                _ => "the message above is the kernel's; report it with the output of `lockmeter doctor`",
+            },
+        ),
+    }
+}
+
+fn function_names(symbols: &Result<KernelSymbols, lockmeter_symbols::SymbolsError>) -> Finding {
+    const WHAT: &str = "function names";
+    match symbols {
+        Ok(_) => Finding::yes(WHAT, "/proc/kallsyms shows addresses"),
+        Err(error) => Finding::no(
+            WHAT,
+            error.to_string(),
+            "run as root or with CAP_SYSLOG, or allow it: sysctl kernel.kptr_restrict=1",
+        ),
+    }
+}
+
+fn static_lock_names(symbols: &KernelSymbols) -> Finding {
+    const WHAT: &str = "names of static locks";
+    if symbols.has_data_symbols() {
+        Finding::yes(WHAT, "/proc/kallsyms has data symbols")
+    } else {
+        Finding::less(
+            WHAT,
+            "this kernel has no data symbols; static locks are named after the functions that take them",
+            "for exact names use a kernel built with CONFIG_KALLSYMS_ALL",
+        )
+    }
+}
+
+fn slab_lock_names(symbols: &KernelSymbols) -> Finding {
+    const WHAT: &str = "names of locks in objects";
+    if symbols.address_of("bpf_get_kmem_cache").is_some() {
+        Finding::yes(WHAT, "by bpf_get_kmem_cache()")
+    } else if symbols.has_data_symbols() {
+        Finding::yes(WHAT, "by reading the slab's page (this kernel has no bpf_get_kmem_cache(): Linux 6.13)")
+    } else {
+        Finding::less(
+            WHAT,
+            "neither bpf_get_kmem_cache() nor data symbols; locks are named after the functions that take them",
+            "use Linux 6.13 or newer, or a kernel built with CONFIG_KALLSYMS_ALL",
+        )
+    }
+}
+
+/// Hooks at function entry and exit are not needed for waits.
+fn function_hooks() -> Finding {
+    const WHAT: &str = "function hooks";
+    let kprobes = fs::exists("/sys/bus/event_source/devices/kprobe").unwrap_or(false);
+    if kprobes {
+        Finding::yes(WHAT, "kprobes (not used for waits)")
+    } else {
+        Finding::less(
+            WHAT,
+            "this kernel has no kprobes: hold times of locks cannot be metered; waits need no hooks",
+            "use a kernel built with CONFIG_KPROBES",
+        )
+    }
+}
+
+fn control_groups() -> Finding {
+    const WHAT: &str = "control groups";
+    match CgroupTree::find().root() {
+        Some(root) => Finding::yes(WHAT, format!("unified hierarchy at {}", root.display())),
+        None => Finding::less(
+            WHAT,
+            "no unified hierarchy mounted: --cgroup and --by cgroup show ids only",
+            "mount -t cgroup2 none /sys/fs/cgroup",
+        ),
+    }
+}
+
+fn table_memory() -> Finding {
+    let per_cpu = table_bytes_per_cpu();
+    let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1);
+    Finding::yes(
+        "kernel memory while metering",
+        format!("{cpus} CPUs x {} KiB = {} KiB", per_cpu / 1024, cpus * per_cpu / 1024),
+    )
+}

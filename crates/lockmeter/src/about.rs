@@ -1,0 +1,40 @@
+//! The description that heads a recording.
+
+use std::ffi::CStr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lockmeter_kernel::contention::StackBudget;
+use lockmeter_profile::About;
+
+/// Describes this machine and this run.
+pub fn describe(scope: &str, stacks: StackBudget) -> About {
+    // SAFETY: all-zero is a valid utsname, and uname fills it with NUL-terminated text.
+    let mut system: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: writes to `system`, which is ours.
+    unsafe { libc::uname(&raw mut system) };
+    // SAFETY: both fields end with a NUL, from uname or from the zeroes.
+    let text = |field: &[libc::c_char]| unsafe { CStr::from_ptr(field.as_ptr()) }.to_string_lossy().into_owned();
+    About {
+        lockmeter_version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel_release: text(&system.release),
+        machine: text(&system.machine),
+        cpus: online_cpus(),
+        scope: scope.to_owned(),
+        command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        start_unix_ns: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)),
+        stack_budget_ppm: match stacks {
+            StackBudget::Share { ppm } => Some(ppm),
+            StackBudget::Every => None,
+        },
+        recorder_tgid: std::process::id(),
+    }
+}
+
+/// CPUs online on the machine, whatever this process may use of them: waits are those of the whole machine.
+fn online_cpus() -> u32 {
+    // SAFETY: takes a constant and returns a number.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u32::try_from(cpus).unwrap_or(1).max(1)
+}

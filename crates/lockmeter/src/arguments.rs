@@ -1,0 +1,360 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use lockmeter_kernel::contention::StackBudget;
+use lockmeter_profile::view::{NamePattern, TaskPattern};
+use lockmeter_profile::{Dimension, Kind, Mode};
+
+/// The recording that `record` writes and `report` reads when none is named.
+pub const DEFAULT_RECORDING: &str = "out.lockmeter";
+
+/// Longer recordings are surely mistyped.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+/// Shorter intervals would spend more on reading the tables than on metering.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
+/// Longer ones would lose too much if the recorder is killed.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+const EXAMPLES: &str = "\
+Examples:
+  lockmeter record -a -d 10s        meter the whole machine for ten seconds
+  lockmeter record -- make -j4      meter a command and its children
+  lockmeter report --by lock,caller who waits, and where
+  lockmeter report --by lock,blocker
+                                    who makes them wait
+  lockmeter top                     the same, live
+
+Exit status:
+  0 success, 1 failure, 2 bad command line, 3 not allowed on this kernel or with these privileges,
+  4 not a readable recording, 5 no such process, control group or command, 6 output not writable;
+  `record -- COMMAND` ends with the command's own status (128 + signal, 126 not executable, 127 not found).";
+
+/// Finds the lock that slows a Linux system down, who waits for it, and who makes them wait.
+#[derive(Debug, Parser)]
+#[command(name = "lockmeter", version, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Meter lock contention and write a recording
+    Record(RecordArguments),
+    /// Show a recording, grouped as you like
+    Report(ReportArguments),
+    /// Compare two recordings: what got better or worse
+    Diff(DiffArguments),
+    /// Show the locks that are waited for now, refreshed each second
+    Top(TopArguments),
+    /// Tell what this kernel and these privileges allow, and the mend for each "no"
+    Doctor(DoctorArguments),
+}
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  lockmeter record -a -d 10s                      the whole machine, ten seconds
+  lockmeter record -a                             until Ctrl-C, which ends it cleanly and reports
+  lockmeter record -p $(pidof postgres | cut -d' ' -f1) -d 1m -o pg.lockmeter
+  lockmeter record --cgroup /system.slice/nginx.service -d 30s
+  lockmeter record -- ./server --flags            a command and its children";
+
+/// Whose waits to meter.
+#[derive(Debug, Args)]
+pub struct ScopeArguments {
+    /// Meter the whole machine
+    #[arg(short, long)]
+    pub all: bool,
+    /// Meter this process, its threads and its future children
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Meter this control group (version 2) and those below it
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+}
+
+/// How much stacks may cost.
+#[derive(Debug, Args)]
+pub struct StackArguments {
+    /// Share of CPU time that taking stacks may use; totals are exact whatever it is
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_budget)]
+    pub stack_budget: StackBudget,
+    /// Take the stack of every wait, whatever it costs
+    #[arg(long, conflicts_with = "stack_budget")]
+    pub every: bool,
+}
+
+impl StackArguments {
+    pub fn budget(&self) -> StackBudget {
+        if self.every { StackBudget::Every } else { self.stack_budget }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = RECORD_EXAMPLES)]
+pub struct RecordArguments {
+    #[command(flatten)]
+    pub scope: ScopeArguments,
+    /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C or the command's end
+    #[arg(short, long, value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Where to write the recording
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_RECORDING)]
+    pub output: PathBuf,
+    /// How often to write what was metered; a recorder that is killed loses at most this much
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
+    pub interval: Duration,
+    #[command(flatten)]
+    pub stacks: StackArguments,
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The command to run and meter
+    #[arg(last = true, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+/// How rows are grouped, chosen and ordered.
+#[derive(Debug, Args)]
+pub struct QueryArguments {
+    /// Group by one or two of: lock, instance, caller, blocker, kind, task, cgroup, object
+    #[arg(long, value_name = "WHAT[,WHAT]", default_value = "lock", value_parser = parse_dimensions)]
+    pub by: Dimensions,
+    /// Order by this column
+    #[arg(long, value_name = "COLUMN", default_value = "total_ns")]
+    pub sort: String,
+    /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore)
+    #[arg(long, value_parser = parse_kind)]
+    pub kind: Option<Kind>,
+    /// Only waits in this mode (exclusive, read, write)
+    #[arg(long, value_parser = parse_mode)]
+    pub mode: Option<Mode>,
+    /// Only locks whose name contains this, or matches it where it holds `*` or `?`
+    #[arg(long, value_name = "PATTERN")]
+    pub lock: Option<NamePattern>,
+    /// Only waits of this process id, or of tasks whose name contains or matches this
+    #[arg(long, value_name = "PID|PATTERN")]
+    pub task: Option<TaskPattern>,
+    /// Also show what lockmeter itself waited for
+    #[arg(long)]
+    pub own: bool,
+    /// How many rows to print in a table; 0 prints all
+    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
+    pub limit: usize,
+    /// How many frames of a stack to print in a table
+    #[arg(long, value_name = "FRAMES", default_value_t = lockmeter_render::DEFAULT_FRAMES)]
+    pub frames: usize,
+}
+
+/// One or two dimensions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dimensions(pub Vec<Dimension>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// For programs (documented in docs/json.md)
+    Json,
+    /// For spreadsheets
+    Csv,
+    /// Folded stacks of the waiters, for flame graphs; with `--by lock,blocker`, of those who make them wait
+    Folded,
+    /// Google's pprof
+    Pprof,
+}
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  lockmeter report                               the locks of out.lockmeter
+  lockmeter report --by lock,caller              who waits for them
+  lockmeter report --by lock,blocker -n 5        who makes them wait
+  lockmeter report --by object                   contended objects by type (inodes by file system)
+  lockmeter report --format json | jq '.rows[0]'
+  lockmeter report --format folded | flamegraph.pl > waits.svg
+  lockmeter report --format pprof -o locks.pb.gz && go tool pprof -top locks.pb.gz";
+
+#[derive(Debug, Args)]
+#[command(after_help = REPORT_EXAMPLES)]
+pub struct ReportArguments {
+    /// The recording
+    #[arg(default_value = DEFAULT_RECORDING)]
+    pub recording: PathBuf,
+    #[command(flatten)]
+    pub query: QueryArguments,
+    /// Only this part of the recording, as offsets from its start: 2s..5s, 10s.., ..1m
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_window)]
+    pub window: Option<Window>,
+    /// How to write the report
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Where to write it instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// A part of a recording, as offsets from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    pub from: Duration,
+    pub to: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DiffFormat {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  lockmeter diff before.lockmeter after.lockmeter\n  \
+    lockmeter diff before.lockmeter after.lockmeter --by lock,caller --format json")]
+pub struct DiffArguments {
+    /// The recording to compare with
+    pub before: PathBuf,
+    /// The recording to judge
+    pub after: PathBuf,
+    #[command(flatten)]
+    pub query: QueryArguments,
+    /// How to write the comparison
+    #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
+    pub format: DiffFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  lockmeter top\n  lockmeter top --by lock,caller -n 10\n  \
+    lockmeter top -p 4242 --interval 5s")]
+pub struct TopArguments {
+    #[command(flatten)]
+    pub scope: ScopeArguments,
+    #[command(flatten)]
+    pub query: QueryArguments,
+    #[command(flatten)]
+    pub stacks: StackArguments,
+    /// How often to refresh
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
+    pub interval: Duration,
+    /// How long, with a unit; without it, until Ctrl-C
+    #[arg(short, long, value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// How to write the findings
+    #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
+    pub format: DiffFormat,
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    if text.trim().parse::<f64>().is_ok() {
+        return Err(format!("a duration needs a unit: {text}s or {text}ms"));
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_time(text)?;
+    if duration.is_zero() {
+        return Err("nothing can be metered in no time; give at least 1ms".into());
+    }
+    if duration > LONGEST {
+        return Err("longer than a year; leave -d out to record until Ctrl-C".into());
+    }
+    Ok(duration)
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_time(text)?;
+    if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
+        return Err("give an interval between 50ms and 1h".into());
+    }
+    Ok(interval)
+}
+
+fn parse_budget(text: &str) -> Result<StackBudget, String> {
+    let percent: f64 = text
+        .strip_suffix('%')
+        .and_then(|number| number.trim().parse().ok())
+        .ok_or("write the share as a percentage, such as 1% or 0.5%")?;
+    if !(0.01..=100.0).contains(&percent) {
+        return Err("give a share between 0.01% and 100%".into());
+    }
+    Ok(StackBudget::Share { ppm: (percent * 10_000.0).round() as u32 })
+}
+
+fn parse_dimensions(text: &str) -> Result<Dimensions, String> {
+    let names = || Dimension::ALL.iter().map(|dimension| dimension.name()).collect::<Vec<_>>().join(", ");
+    let mut dimensions = Vec::new();
+    for name in text.split(',') {
+        let dimension = name.trim().parse().map_err(|()| format!("no such grouping `{name}`; choose from {}", names()))?;
+        if dimensions.contains(&dimension) {
+            return Err(format!("`{name}` is named twice"));
+        }
+        dimensions.push(dimension);
+    }
+    if dimensions.len() > 2 {
+        return Err("at most two groupings can be combined".into());
+    }
+    Ok(Dimensions(dimensions))
+}
+
+fn parse_mode(text: &str) -> Result<Mode, String> {
+    text.parse().map_err(|()| "choose from exclusive, read, write".to_owned())
+}
+
+fn parse_kind(text: &str) -> Result<Kind, String> {
+    let names = || Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+    text.parse().map_err(|()| format!("no such kind of lock; choose from {}", names()))
+}
+
+fn parse_window(text: &str) -> Result<Window, String> {
+    let (from, to) = text.split_once("..").ok_or("write a window as 2s..5s, 10s.. or ..1m")?;
+    let from = if from.is_empty() { Duration::ZERO } else { parse_time(from)? };
+    let to = if to.is_empty() { None } else { Some(parse_time(to)?) };
+    if to.is_some_and(|to| to <= from) {
+        return Err("the window ends before it begins".into());
+    }
+    Ok(Window { from, to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_need_a_unit_and_a_sensible_size() {
+        assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
+        for bad in ["10", "0s", "", "-1s", "1e9s", "500y", "abc", "99999999999999999999s"] {
+            assert!(parse_duration(bad).is_err(), "`{bad}` was taken for a duration");
+        }
+    }
+
+    #[test]
+    fn windows_may_be_open_at_either_end() {
+        assert_eq!(parse_window("2s..5s"), Ok(Window { from: Duration::from_secs(2), to: Some(Duration::from_secs(5)) }));
+        assert_eq!(parse_window("..1s"), Ok(Window { from: Duration::ZERO, to: Some(Duration::from_secs(1)) }));
+        assert!(parse_window("5s..2s").is_err());
+        assert!(parse_window("5s").is_err());
+    }
+
+    #[test]
+    fn budgets_are_percentages() {
+        assert_eq!(parse_budget("1%"), Ok(StackBudget::Share { ppm: 10_000 }));
+        for bad in ["1", "0%", "101%", "x%", ""] {
+            assert!(parse_budget(bad).is_err(), "`{bad}` was taken for a budget");
+        }
+    }
+}

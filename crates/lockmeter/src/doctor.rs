@@ -1,0 +1,50 @@
+//! `lockmeter doctor`: what this kernel and these privileges allow, and the mend for each "no".
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use lockmeter_kernel::probe::{self, Finding, Verdict};
+use serde_json::json;
+
+use crate::arguments::{DiffFormat, DoctorArguments};
+use crate::exit::Status;
+
+pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
+    let findings = probe::examine();
+    let able = findings.iter().all(|finding| finding.verdict != Verdict::No);
+    let mut out = io::stdout().lock();
+    match arguments.format {
+        DiffFormat::Table => print_table(&findings, able, &mut out)?,
+        DiffFormat::Json => print_json(&findings, able, &mut out)?,
+    }
+    Ok(if able { ExitCode::SUCCESS } else { Status::NotAllowed.into() })
+}
+
+fn print_table(findings: &[Finding], able: bool, out: &mut impl Write) -> io::Result<()> {
+    let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
+    writeln!(out, "{}\n", if able { "Kernel locks can be metered here." } else { "Kernel locks cannot be metered here." })?;
+    for finding in findings {
+        writeln!(out, "{:<4}  {:<width$}  {}", finding.verdict.name(), finding.what, finding.found)?;
+        if let Some(mend) = &finding.mend {
+            writeln!(out, "{:<4}  {:<width$}  -> {mend}", "", "")?;
+        }
+    }
+    Ok(())
+}
+
+fn print_json(findings: &[Finding], able: bool, out: &mut impl Write) -> io::Result<()> {
+    let rows: Vec<_> = findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "what": finding.what,
+                "verdict": finding.verdict.name(),
+                "found": finding.found,
+                "mend": finding.mend,
+            })
+        })
+        .collect();
+    serde_json::to_writer_pretty(&mut *out, &json!({ "able": able, "findings": rows }))?;
+    writeln!(out)
+}

@@ -1,0 +1,87 @@
+//! Exit statuses, and how an error reaches the user.
+
+use std::io;
+use std::process::ExitCode;
+
+use lockmeter_kernel::{ErrorKind, KernelError};
+use lockmeter_profile::recording::{RecordingError, RecordingErrorKind};
+
+/// Why lockmeter ends with other than success. `lockmeter --help` and the user guide list them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// Anything without a status of its own.
+    Failed = 1,
+    /// The command line makes no sense (the status of clap, too).
+    Usage = 2,
+    /// This kernel or these privileges do not allow it; `lockmeter doctor` says what is missing.
+    NotAllowed = 3,
+    /// The input is not a readable recording.
+    BadInput = 4,
+    /// No such process, control group or command.
+    NoTarget = 5,
+    /// The output could not be written; what was recorded before is kept.
+    NoOutput = 6,
+    /// The metered command is not executable, as a shell says it.
+    NotExecutable = 126,
+    /// The metered command was not found, as a shell says it.
+    NotFound = 127,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(status as u8)
+    }
+}
+
+/// An error that knows its exit status.
+#[derive(Debug)]
+pub struct Failure {
+    status: Status,
+    sentence: String,
+}
+
+impl Failure {
+    /// An error with its status; the sentence says what, where and what to do.
+    pub fn new(status: Status, sentence: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Self { status, sentence: sentence.into() })
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Prints the error in one sentence and gives its exit status. A reader that went away (`| head`) is no error.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    if error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    }) {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("lockmeter: {error:#}");
+    status(error).into()
+}
+
+fn status(error: &anyhow::Error) -> Status {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return failure.status;
+    }
+    if let Some(kernel) = error.downcast_ref::<KernelError>() {
+        return match kernel.kind() {
+            ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup => Status::NoTarget,
+            _ => Status::NotAllowed,
+        };
+    }
+    if let Some(recording) = error.downcast_ref::<RecordingError>() {
+        return match recording.kind() {
+            RecordingErrorKind::WouldOverwrite => Status::NoOutput,
+            _ => Status::BadInput,
+        };
+    }
+    Status::Failed
+}

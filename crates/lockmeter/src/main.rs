@@ -1,0 +1,33 @@
+//! lockmeter finds the lock that slows a Linux system down, the caller that waits for it, and the holder that makes it
+//! wait. One file per subcommand; this one only dispatches.
+
+mod about;
+mod arguments;
+mod diff;
+mod doctor;
+mod exit;
+mod output;
+mod query;
+mod record;
+mod report;
+mod signals;
+mod target;
+mod top;
+mod warnings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Record(arguments) => record::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Diff(arguments) => diff::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+    };
+    result.unwrap_or_else(|error| exit::report(&error))
+}

@@ -1,0 +1,46 @@
+//! Where output goes: a terminal, a pipe or a file.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+use lockmeter_profile::Report;
+use lockmeter_render::{Colour, Exporter, Table};
+
+use crate::exit::{Failure, Status};
+
+/// Opens the file, or standard output where none is named.
+pub fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
+    let Some(path) = path else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
+    let file = File::create(path).map_err(|error| {
+        Failure::new(Status::NoOutput, format!("cannot write {}: {error}; choose another place with -o", path.display()))
+    })?;
+    Ok(Box::new(BufWriter::new(file)))
+}
+
+/// A table as fits where it goes: as wide as a terminal, or plain and of any width.
+pub fn table_for(terminal: &(impl IsTerminal + std::os::fd::AsRawFd), limit: usize, frames: usize) -> Table {
+    let is_terminal = terminal.is_terminal();
+    Table {
+        width: is_terminal.then(|| size(terminal.as_raw_fd()).0).flatten(),
+        colour: Colour::detect(is_terminal),
+        limit: (limit > 0).then_some(limit),
+        frames,
+    }
+}
+
+/// Prints a table to standard error, where `record` says what it saw.
+pub fn print_summary(report: &Report, limit: usize, frames: usize) -> io::Result<()> {
+    let stderr = io::stderr();
+    table_for(&stderr, limit, frames).write(report, &mut stderr.lock())
+}
+
+/// Columns and rows of a terminal, where it tells.
+pub fn size(terminal: std::os::fd::RawFd) -> (Option<u16>, Option<u16>) {
+    // SAFETY: all-zero is a valid winsize.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: TIOCGWINSZ writes one winsize, which is ours.
+    let answered = unsafe { libc::ioctl(terminal, libc::TIOCGWINSZ, &raw mut size) } == 0;
+    let known = |value: u16| (answered && value > 0).then_some(value);
+    (known(size.ws_col), known(size.ws_row))
+}

@@ -1,0 +1,27 @@
+//! From the command line's flags to a query of the model.
+
+use lockmeter_profile::Dimension;
+use lockmeter_profile::view::Query;
+use lockmeter_render::SortKey;
+
+use crate::arguments::{QueryArguments, Window};
+use crate::exit::{Failure, Status};
+
+/// The query that the flags ask for.
+pub fn from_flags(arguments: &QueryArguments, window: Option<Window>) -> Query {
+    let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    Query {
+        by: arguments.by.0.clone(),
+        window: window.map(|window| (nanoseconds(window.from), window.to.map_or(u64::MAX, nanoseconds))),
+        kind: arguments.kind,
+        mode: arguments.mode,
+        lock: arguments.lock.clone(),
+        task: arguments.task.clone(),
+        include_own: arguments.own,
+    }
+}
+
+/// The sort key that the flags name; checked before any work is done.
+pub fn sort_key(arguments: &QueryArguments, by: &[Dimension]) -> anyhow::Result<SortKey> {
+    SortKey::parse(&arguments.sort, by).map_err(|error| Failure::new(Status::Usage, error.to_string()))
+}

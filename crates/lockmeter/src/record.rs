@@ -1,0 +1,178 @@
+//! `lockmeter record`: from the kernel source to the recording, until the time is up, the target ends or Ctrl-C.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use lockmeter_kernel::contention::{ContentionSource, Options, Scope};
+use lockmeter_profile::recording::{RecordingError, RecordingWriter};
+use lockmeter_profile::view::Query;
+use lockmeter_profile::{Dimension, Interval, Source};
+
+use crate::arguments::RecordArguments;
+use crate::exit::{Failure, Status};
+use crate::signals::{StopSignals, Woken};
+use crate::target::{self, Target};
+use crate::warnings::Warning;
+use crate::{output, report};
+
+/// How often the recorder looks whether tables fill: a burst of new tasks fills one in a few hundred milliseconds.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Rows of the summary at the end.
+const SUMMARY_ROWS: usize = 10;
+
+const EXPLANATION: &str = "\
+lockmeter record meters contention of kernel locks and writes a recording. Say whose waits to meter:
+
+  lockmeter record -a -d 10s          the whole machine, for ten seconds
+  lockmeter record -a                 the whole machine, until Ctrl-C
+  lockmeter record -p PID             a process, its threads and its new children
+  lockmeter record --cgroup PATH      a control group
+  lockmeter record -- COMMAND ARGS    a command and its children, until it ends
+
+Then: lockmeter report --by lock,caller. `lockmeter record --help` lists all options.";
+
+pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
+    let Some((scope, words)) = target::scope(&arguments.scope, &arguments.command)? else {
+        eprintln!("{EXPLANATION}");
+        return Ok(Status::Usage.into());
+    };
+    let mut signals = StopSignals::catch().context("cannot catch signals")?;
+    let watched = target::watch(&scope)?;
+    let options = Options { scope, stacks: arguments.stacks.budget() };
+    let about = crate::about::describe(&words, options.stacks);
+    let mut writer = RecordingWriter::create(&arguments.output, &about).map_err(cannot_write)?;
+    let mut source = ContentionSource::start(&options)?;
+    let target = match options.scope {
+        Scope::Children => {
+            let target = target::start(&arguments.command)?;
+            source.leave_own_process_out()?;
+            target
+        }
+        _ => watched,
+    };
+    announce(arguments, &words);
+    let mut session = Session { arguments, writer: &mut writer, interrupted: 0, progress: Progress::new(arguments) };
+    let recorded = session.meter(&mut source, &mut signals, &target);
+    let last = source.stop();
+    let written = recorded.and_then(|()| session.append(&last?));
+    session.progress.clear();
+    let finished = written.and_then(|()| writer.finish().map_err(cannot_write));
+    let status = wait_for_command(target)?;
+    finished?;
+    if !arguments.quiet {
+        summarise(&arguments.output)?;
+    }
+    Ok(status.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+/// One recording from attach to detach.
+struct Session<'a> {
+    arguments: &'a RecordArguments,
+    writer: &'a mut RecordingWriter,
+    interrupted: u32,
+    progress: Progress,
+}
+
+impl Session<'_> {
+    fn meter(&mut self, source: &mut ContentionSource, signals: &mut StopSignals, target: &Target) -> Result<()> {
+        let begin = Instant::now();
+        let end = self.arguments.duration.map(|duration| begin + duration);
+        let mut next_drain = begin + self.arguments.interval;
+        loop {
+            let now = Instant::now();
+            if end.is_some_and(|end| now >= end) {
+                return Ok(());
+            }
+            let until = next_drain.min(end.unwrap_or(next_drain));
+            match signals.wait(until.saturating_duration_since(now).min(TICK), target.end())? {
+                Woken::Exited => return Ok(()),
+                Woken::Signal if self.stops(target) => return Ok(()),
+                Woken::Signal | Woken::Timeout => {}
+            }
+            let filling = source.tick();
+            if filling || Instant::now() >= next_drain {
+                self.append(&source.drain()?)?;
+                next_drain = Instant::now() + self.arguments.interval;
+            }
+            self.progress.show(begin.elapsed());
+        }
+    }
+
+    /// Ctrl-C reaches the command, too: the recording goes on until it ends, unless asked again.
+    fn stops(&mut self, target: &Target) -> bool {
+        self.interrupted += 1;
+        !matches!(target, Target::Command(..)) || self.interrupted > 1
+    }
+
+    fn append(&mut self, interval: &Interval) -> Result<()> {
+        self.writer.append(interval).map_err(cannot_write)
+    }
+}
+
+/// The line that says on a terminal that something is happening.
+struct Progress {
+    shown: bool,
+    on: bool,
+    last: Option<Instant>,
+}
+
+impl Progress {
+    /// A command may use the terminal itself, so then there is no line.
+    fn new(arguments: &RecordArguments) -> Self {
+        let on = std::io::stderr().is_terminal() && !arguments.quiet && arguments.command.is_empty();
+        Self { shown: false, on, last: None }
+    }
+
+    fn show(&mut self, elapsed: Duration) {
+        if self.on && self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
+            eprint!("\rmetering for {} s, Ctrl-C ends and reports ", elapsed.as_secs());
+            (self.shown, self.last) = (true, Some(Instant::now()));
+        }
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+fn announce(arguments: &RecordArguments, words: &str) {
+    if arguments.quiet {
+        return;
+    }
+    let length = match arguments.duration {
+        Some(duration) => format!(" for {}", humantime::format_duration(duration)),
+        None if arguments.command.is_empty() => " until Ctrl-C".to_owned(),
+        None => String::new(),
+    };
+    eprintln!("lockmeter: metering kernel locks of {words}{length}, into {}", arguments.output.display());
+}
+
+fn wait_for_command(target: Target) -> Result<Option<u8>> {
+    match target {
+        Target::Command(mut child, _) => {
+            Ok(Some(target::shell_status(&mut child).context("cannot wait for the command")?))
+        }
+        Target::None | Target::Process(_) => Ok(None),
+    }
+}
+
+fn cannot_write(error: RecordingError) -> anyhow::Error {
+    Failure::new(Status::NoOutput, error.to_string())
+}
+
+/// Says what was seen first and what it cost last.
+fn summarise(recording: &Path) -> Result<()> {
+    let (report, clean) = report::load(recording, &Query::by([Dimension::Lock, Dimension::Caller]))?;
+    output::print_summary(&report, SUMMARY_ROWS, lockmeter_render::DEFAULT_FRAMES)?;
+    for warning in Warning::about(&report, clean) {
+        eprintln!("{warning}");
+    }
+    eprintln!("\nlockmeter: wrote {}; `lockmeter report --by lock,blocker {0}` shows who makes them wait", recording.display());
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! `lockmeter report`: a recording, grouped and shown.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::Result;
+use lockmeter_profile::recording::RecordingReader;
+use lockmeter_profile::view::{Query, ReportBuilder};
+use lockmeter_profile::{Dimension, Report};
+use lockmeter_render::pprof::PprofBuilder;
+use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Json};
+
+use crate::arguments::{Format, ReportArguments};
+use crate::exit::{Failure, Status};
+use crate::warnings::Warning;
+use crate::{output, query};
+
+pub fn run(arguments: &ReportArguments) -> Result<()> {
+    if arguments.format == Format::Pprof {
+        return write_pprof(arguments);
+    }
+    let mut query = query::from_flags(&arguments.query, arguments.window);
+    let folded = folded_stacks(&query.by);
+    if arguments.format == Format::Folded {
+        query.by = folded.needs().to_vec();
+    }
+    let sort = query::sort_key(&arguments.query, &query.by)?;
+    let (mut report, ended_cleanly) = load(&arguments.recording, &query)?;
+    sort.apply(&mut report);
+    let mut out = output::open(arguments.output.as_deref())?;
+    let stdout = io::stdout();
+    match arguments.format {
+        Format::Table if arguments.output.is_some() => {
+            let table = lockmeter_render::Table {
+                limit: (arguments.query.limit > 0).then_some(arguments.query.limit),
+                frames: arguments.query.frames,
+                ..Default::default()
+            };
+            table.write(&report, &mut out)?;
+        }
+        Format::Table => {
+            output::table_for(&stdout, arguments.query.limit, arguments.query.frames).write(&report, &mut out)?;
+        }
+        Format::Json => Json.write(&report, &mut out)?,
+        Format::Csv => Csv.write(&report, &mut out)?,
+        Format::Folded => Folded { stacks: folded }.write(&report, &mut out)?,
+        Format::Pprof => {}
+    }
+    out.flush()?;
+    for warning in Warning::about(&report, ended_cleanly) {
+        eprintln!("{warning}");
+    }
+    Ok(())
+}
+
+/// A recording as the query sees it, and whether the recorder ended it cleanly.
+pub fn load(path: &Path, query: &Query) -> Result<(Report, bool)> {
+    let mut reader = RecordingReader::open(path)?;
+    let mut builder = ReportBuilder::new(reader.about(), query);
+    while let Some(interval) = reader.next_interval()? {
+        builder.add(&interval);
+    }
+    builder.add_losses(reader.losses());
+    Ok((builder.finish(), reader.ended_cleanly()))
+}
+
+/// Whose stacks to fold follows from what the report is grouped by.
+fn folded_stacks(by: &[Dimension]) -> FoldedStacks {
+    match (by.contains(&Dimension::Caller), by.contains(&Dimension::Blocker)) {
+        (true, true) => FoldedStacks::Both,
+        (false, true) => FoldedStacks::Blocker,
+        _ => FoldedStacks::Caller,
+    }
+}
+
+/// pprof needs whole stacks, so it is made from the intervals themselves.
+fn write_pprof(arguments: &ReportArguments) -> Result<()> {
+    if arguments.output.is_none() && io::stdout().is_terminal() {
+        return Err(Failure::new(
+            Status::Usage,
+            "pprof output is binary; name a file with -o, then `go tool pprof -top FILE`",
+        ));
+    }
+    let query = query::from_flags(&arguments.query, arguments.window);
+    let mut reader = RecordingReader::open(&arguments.recording)?;
+    let mut builder = PprofBuilder::new(reader.about());
+    while let Some(interval) = reader.next_interval()? {
+        let offset_ns = interval.start_unix_ns.saturating_sub(reader.about().start_unix_ns);
+        if query.covers(offset_ns, interval.duration_ns) {
+            builder.add(&interval);
+        }
+    }
+    let mut out = output::open(arguments.output.as_deref())?;
+    builder.write(&mut out)?;
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Who is metered: from the flags to a scope, and the life of a metered process.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command};
+
+use anyhow::Result;
+use lockmeter_kernel::CgroupTree;
+use lockmeter_kernel::contention::{Scope, open_process};
+
+use crate::arguments::ScopeArguments;
+use crate::exit::{Failure, Status};
+
+/// A process whose end ends the recording.
+pub enum Target {
+    /// None: the time or a signal ends it.
+    None,
+    /// Somebody else's process.
+    Process(OwnedFd),
+    /// The command that we started.
+    Command(Child, OwnedFd),
+}
+
+impl Target {
+    /// The descriptor that tells of the process's end.
+    pub fn end(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::None => None,
+            Self::Process(process) | Self::Command(_, process) => Some(process.as_fd()),
+        }
+    }
+}
+
+/// The scope that the flags ask for, with its description; `None` if they ask for nothing.
+pub fn scope(arguments: &ScopeArguments, command: &[OsString]) -> Result<Option<(Scope, String)>> {
+    let asked = [arguments.all, arguments.pid.is_some(), arguments.cgroup.is_some(), !command.is_empty()];
+    if asked.iter().filter(|asked| **asked).count() > 1 {
+        return Err(Failure::new(Status::Usage, "choose one of -a, -p PID, --cgroup PATH and `-- COMMAND`"));
+    }
+    if let Some(pid) = arguments.pid {
+        return Ok(Some((Scope::Process(pid), format!("process {pid}, its threads and its new children"))));
+    }
+    if let Some(path) = &arguments.cgroup {
+        let cgroup = CgroupTree::find().resolve(path)?;
+        let words = format!("control group {}", cgroup.path);
+        return Ok(Some((Scope::Cgroup(cgroup), words)));
+    }
+    if let Some(program) = command.first() {
+        return Ok(Some((Scope::Children, format!("{} and its children", program.to_string_lossy()))));
+    }
+    Ok(arguments.all.then(|| (Scope::Machine, "whole machine".to_owned())))
+}
+
+/// Watches the process of a scope.
+pub fn watch(scope: &Scope) -> Result<Target> {
+    match scope {
+        Scope::Process(pid) => Ok(Target::Process(open_process(*pid)?)),
+        _ => Ok(Target::None),
+    }
+}
+
+/// Starts the command to be metered.
+pub fn start(command: &[OsString]) -> Result<Target> {
+    let [program, arguments @ ..] = command else { return Ok(Target::None) };
+    let child = Command::new(program).args(arguments).spawn().map_err(|error| {
+        let name = program.to_string_lossy();
+        match error.kind() {
+            io::ErrorKind::NotFound => Failure::new(
+                Status::NotFound,
+                format!("command not found: {name}; check its spelling, or give its path"),
+            ),
+            io::ErrorKind::PermissionDenied => Failure::new(
+                Status::NotExecutable,
+                format!("{name} may not be executed; `chmod +x` it if it is a program"),
+            ),
+            _ => Failure::new(Status::NotExecutable, format!("cannot run {name}: {error}")),
+        }
+    })?;
+    let process = open_process(child.id())?;
+    Ok(Target::Command(child, process))
+}
+
+/// The command's status as a shell would say it.
+pub fn shell_status(child: &mut Child) -> io::Result<u8> {
+    let status = child.wait()?;
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Ok(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
+}

@@ -1,0 +1,106 @@
+//! Everything that makes a report less certain than it looks, in one list: what was seen, why it matters, what to try.
+
+use std::fmt;
+
+use lockmeter_profile::{Loss, Report};
+
+/// Callers and blockers of a lock that rest on fewer stacks than this are hints.
+const FEW_STACKS: u64 = 30;
+
+/// Below this share of the waited time with a name, a report hides more than it should.
+const MIN_NAMED_PERCENT: u64 = 80;
+
+/// Above this share of all waits, losses change what a report says.
+const MAX_LOST_PERCENT: u64 = 1;
+
+/// Metering that takes more than this share of one CPU deserves a look.
+const MAX_OWN_CPU_PERCENT: u64 = 5;
+
+/// A reason to doubt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Warning {
+    /// The recording has no end.
+    RecorderDied,
+    /// Nothing was seen at all.
+    NothingContended,
+    /// The rows by caller or blocker rest on few stacks.
+    FewStacks(u64),
+    /// Much of the waited time has no name.
+    Unnamed(u64),
+    /// Many waits are not in the totals.
+    Lost(u64),
+    /// Metering itself was dear.
+    Expensive(u64),
+}
+
+impl Warning {
+    /// The warnings that this report deserves.
+    pub fn about(report: &Report, ended_cleanly: bool) -> Vec<Self> {
+        let mut warnings = Vec::new();
+        if !ended_cleanly {
+            warnings.push(Self::RecorderDied);
+        }
+        if report.waits.count == 0 {
+            warnings.push(Self::NothingContended);
+            return warnings;
+        }
+        let stacks = report.rows.iter().map(|row| row.stacks).sum();
+        if report.by.iter().any(|dimension| dimension.is_sampled()) && stacks < FEW_STACKS {
+            warnings.push(Self::FewStacks(stacks));
+        }
+        let named = percent(report.named_ns, report.waits.total_ns);
+        if report.waits.total_ns > 0 && named < MIN_NAMED_PERCENT {
+            warnings.push(Self::Unnamed(100 - named));
+        }
+        let lost: u64 = NOT_IN_TOTALS.iter().map(|loss| report.losses.get(*loss)).sum();
+        if percent(lost, report.waits.count + lost) >= MAX_LOST_PERCENT {
+            warnings.push(Self::Lost(lost));
+        }
+        let own = percent(report.overhead.own_cpu_ns + report.overhead.program_run_ns, report.duration_ns);
+        if own > MAX_OWN_CPU_PERCENT {
+            warnings.push(Self::Expensive(own));
+        }
+        warnings
+    }
+}
+
+/// Losses that make totals too small.
+const NOT_IN_TOTALS: [Loss; 5] =
+    [Loss::TotalsFull, Loss::BeginWithoutEnd, Loss::NestedTooDeep, Loss::NoTaskStorage, Loss::ProgramRecursion];
+
+const fn percent(part: u64, whole: u64) -> u64 {
+    match (part * 100).checked_div(whole) {
+        Some(percent) => percent,
+        None => 0,
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("warning: ")?;
+        match self {
+            Self::RecorderDied => f.write_str(
+                "the recording has no end, so the recorder was killed or is still running; what it wrote up to then is here",
+            ),
+            Self::NothingContended => f.write_str(
+                "no lock was contended; if the machine was busy, record longer (-d), or the whole machine (-a)",
+            ),
+            Self::FewStacks(stacks) => write!(
+                f,
+                "callers and blockers rest on {stacks} stacks only; record longer, or take them all with `record --every`"
+            ),
+            Self::Unnamed(percent) => write!(
+                f,
+                "{percent} % of the waited time has no name; `lockmeter doctor` says what this kernel lacks for naming"
+            ),
+            Self::Lost(lost) => write!(
+                f,
+                "{lost} waits are not in the totals (causes above); a shorter `record --interval` leaves more room"
+            ),
+            Self::Expensive(percent) => write!(
+                f,
+                "metering took {percent} % of one CPU; a smaller `record --stack-budget` makes it cheaper"
+            ),
+        }
+    }
+}

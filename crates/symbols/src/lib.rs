@@ -1,0 +1,38 @@
+//! Addresses to names: kernel functions, and the objects that kernel locks lie in.
+//!
+//! [`KernelSymbols`] names the functions of a stack. [`LockNamer`] names a lock from what the event said about it
+//! ([`Identity`]): by symbol, per-CPU variable, slab cache and type information, or the functions that took it, and
+//! says how it knows. [`SlabLayout`] and [`struct_page_anchor`] tell a BPF program where to find an address's slab
+//! cache.
+//!
+//! This crate loads no BPF program; whoever can read kernel memory hands in a [`KernelMemory`]. How names are found, in
+//! plain words: `docs/naming.md`.
+
+mod btf;
+mod error;
+mod evidence;
+mod fields;
+mod kernel_symbols;
+mod landmarks;
+#[cfg(test)]
+mod live;
+mod lock_functions;
+mod memory;
+mod namer;
+mod percpu;
+mod sites;
+mod slab_cache;
+mod slab_layout;
+mod types;
+
+pub use error::{SymbolsError, SymbolsErrorKind};
+pub use kernel_symbols::{KernelSymbols, Symbol};
+pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
+pub use namer::{Identity, LockNamer, WHOLE_PPM};
+pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
+pub use types::KernelTypes;
+
+/// Whether this function is part of taking or releasing a lock, so that the caller of interest lies above it.
+pub fn is_lock_function(function: &str) -> bool {
+    lock_functions::is_lock_function(lock_functions::source_name(function))
+}

@@ -1,0 +1,393 @@
+//! Naming on this machine's own kernel: its types, its symbols, and (as root) its memory.
+
+use std::os::fd::AsRawFd;
+
+use super::*;
+use crate::live::Live;
+
+/// Says why a test did not run, so that a green run without a kernel is not mistaken for a tested one.
+macro_rules! skip {
+    ($($why:tt)+) => {{
+        eprintln!("SKIPPED: {}", format!($($why)+));
+        return;
+    }};
+}
+
+struct Kernel {
+    types: KernelTypes,
+    symbols: Arc<KernelSymbols>,
+    memory: Arc<Live>,
+}
+
+impl Kernel {
+    fn running() -> Result<Self, String> {
+        let types = KernelTypes::from_sys().map_err(|error| error.to_string())?;
+        let symbols = KernelSymbols::from_proc().map_err(|error| error.to_string())?;
+        let memory = Live::open(&types).map_err(|error| format!("BPF cannot be used: {error}"))?;
+        Ok(Self { types, symbols: Arc::new(symbols), memory: Arc::new(memory) })
+    }
+
+    fn namer(&self) -> LockNamer<Arc<Live>> {
+        let task = self.memory.current_task();
+        LockNamer::new(Arc::clone(&self.symbols), self.types.clone(), Arc::clone(&self.memory), task)
+            .expect("the running kernel's types have what is needed")
+    }
+
+    fn offset(&self, type_name: &str, field: &str) -> u64 {
+        u64::from(self.types.offset_of(type_name, field).expect("a field of this kernel"))
+    }
+
+    fn follow(&self, address: u64, type_name: &str, field: &str) -> u64 {
+        self.memory.read_u64(address + self.offset(type_name, field)).expect("a live object")
+    }
+
+    /// The `struct file` behind a descriptor of this process.
+    fn file(&self, fd: i32) -> u64 {
+        let files = self.follow(self.memory.current_task(), "task_struct", "files");
+        let table = self.follow(files, "files_struct", "fdt");
+        let descriptors = self.follow(table, "fdtable", "fd");
+        self.memory.read_u64(descriptors + fd as u64 * 8).expect("an open file")
+    }
+
+    /// What the event would say of the lock at a field of a slab object.
+    fn identity(&self, object: u64, type_name: &str, field: &str) -> Option<Identity> {
+        let cache = self.memory.cache_of(object)?;
+        Some(Identity::Slab { cache, offset: self.offset(type_name, field) as u32 })
+    }
+
+    /// The slab cache of this name, found in the kernel's list of caches.
+    fn cache_named(&self, name: &str) -> Option<u64> {
+        let first = self.memory.cache_of(self.follow(self.memory.current_task(), "task_struct", "mm"))?;
+        let (list_at, name_at) = (self.offset("kmem_cache", "list"), self.offset("kmem_cache", "name"));
+        let mut cache = first;
+        loop {
+            let known = self.memory.read_u64(cache + name_at).and_then(|at| self.memory.read_string(at, 64));
+            if known.is_ok_and(|known| known == name) {
+                return Some(cache);
+            }
+            cache = self.memory.read_u64(cache + list_at).ok()? - list_at;
+            if cache == first {
+                return None;
+            }
+        }
+    }
+}
+
+/// The running kernel, or the end of the test.
+macro_rules! running_kernel {
+    () => {
+        match Kernel::running() {
+            Ok(kernel) if kernel.memory.cache_of(kernel.memory.current_task()).is_some() => kernel,
+            Ok(_) => skip!("this kernel has no bpf_get_kmem_cache (Linux 6.13), with which the test finds slab caches"),
+            Err(why) => skip!("{why}"),
+        }
+    };
+}
+
+/// The one name of a class, and how it is known.
+fn only_name<M: KernelMemory>(
+    namer: &mut LockNamer<M>,
+    identity: Identity,
+    kind: Kind,
+    stacks: &[&[&str]],
+) -> (String, Naming) {
+    let stacks: Vec<_> = stacks.iter().map(|stack| (stack.to_vec(), 1)).collect();
+    let mut named = namer.name(&identity, kind, &stacks);
+    assert_eq!(named.len(), 1, "one name for {identity:?}: {named:?}");
+    let (lock, weight) = named.remove(0);
+    assert_eq!(weight, WHOLE_PPM);
+    (lock.name, lock.naming)
+}
+
+#[test]
+fn locks_of_this_process_are_named_by_slab_cache_and_field() {
+    // Makes sure that real objects of the running kernel lead to the names that people know.
+    let kernel = running_kernel!();
+    let mut namer = kernel.namer();
+    let task = kernel.memory.current_task();
+    let mm = kernel.follow(task, "task_struct", "mm");
+    let sighand = kernel.follow(task, "task_struct", "sighand");
+    let open = std::fs::File::open("/proc/self/exe").expect("the test itself");
+    let file = kernel.file(open.as_raw_fd());
+    for (object, type_name, field, kind, name) in [
+        (mm, "mm_struct", "mmap_lock", Kind::Rwsem, "mm_struct.mmap_lock"),
+        (mm, "mm_struct", "mmap_lock.wait_lock", Kind::Spin, "mm_struct.mmap_lock.wait_lock"),
+        (mm, "mm_struct", "page_table_lock", Kind::Spin, "mm_struct.page_table_lock"),
+        (sighand, "sighand_struct", "siglock", Kind::Spin, "sighand_struct.siglock"),
+        (file, "file", "f_pos_lock", Kind::Mutex, "file.f_pos_lock"),
+        (task, "task_struct", "pi_lock", Kind::Spin, "task_struct.pi_lock"),
+        (task, "task_struct", "perf_event_mutex", Kind::Mutex, "task_struct.perf_event_mutex"),
+    ] {
+        let identity = kernel.identity(object, type_name, field).expect("a slab object");
+        assert_eq!(only_name(&mut namer, identity, kind, &[]), (name.to_owned(), Naming::SlabField));
+    }
+}
+
+#[test]
+fn caches_found_by_name_have_the_fields_of_their_type() {
+    let kernel = running_kernel!();
+    let mut namer = kernel.namer();
+    for (cache, type_name, field, kind, name) in [
+        ("ext4_inode_cache", "ext4_inode_info", "vfs_inode.i_rwsem", Kind::Rwsem, "ext4_inode_info.vfs_inode.i_rwsem"),
+        ("anon_vma", "anon_vma", "rwsem", Kind::Rwsem, "anon_vma.rwsem"),
+        ("dentry", "dentry", "d_lockref", Kind::Spin, "dentry.d_lockref.lock"),
+        ("kmem_cache_node", "kmem_cache_node", "list_lock", Kind::Spin, "kmem_cache_node.list_lock"),
+        ("proc_inode_cache", "proc_inode", "vfs_inode.i_lock", Kind::Spin, "proc_inode.vfs_inode.i_lock"),
+    ] {
+        let Some(address) = kernel.cache_named(cache) else {
+            eprintln!("SKIPPED: no slab cache {cache} here, or another name stands for it");
+            continue;
+        };
+        let identity = Identity::Slab { cache: address, offset: kernel.offset(type_name, field) as u32 };
+        assert_eq!(only_name(&mut namer, identity, kind, &[]), (name.to_owned(), Naming::SlabField));
+    }
+}
+
+#[test]
+fn a_pipe_in_a_generic_cache_is_told_by_the_functions_that_lock_it() {
+    let kernel = running_kernel!();
+    let mut namer = kernel.namer();
+    let (reader, _writer) = std::io::pipe().expect("a pipe");
+    let pipe = kernel.follow(kernel.file(reader.as_raw_fd()), "file", "private_data");
+    let mutex = kernel.identity(pipe, "pipe_inode_info", "mutex").expect("a slab object");
+    let (_, naming) = only_name(&mut namer, mutex, Kind::Mutex, &[]);
+    assert_eq!(naming, Naming::Unnamed(Unnamed::AmbiguousType), "without a stack nothing tells");
+    let named = ("pipe_inode_info.mutex".to_owned(), Naming::InferredType);
+    let stack = ["osq_lock", "__mutex_lock.constprop.0", "anon_pipe_write", "vfs_write", "ksys_write"];
+    assert_eq!(only_name(&mut namer, mutex, Kind::Mutex, &[&stack]), named);
+    assert_eq!(only_name(&mut namer, mutex, Kind::Mutex, &[]), named, "what stacks told once stays");
+    assert_eq!(only_name(&mut namer, mutex, Kind::Mutex, &[&["some_new_function"]]), named);
+
+    let queue = kernel.identity(pipe, "pipe_inode_info", "rd_wait").expect("a slab object");
+    let stack = ["_raw_spin_lock_irqsave", "__wake_up_sync_key", "pipe_write", "vfs_write"];
+    assert_eq!(only_name(&mut namer, queue, Kind::Spin, &[&stack]).0, "pipe_inode_info.rd_wait.lock");
+}
+
+#[test]
+fn an_eventpoll_in_a_generic_cache_is_told_by_the_functions_that_lock_it() {
+    let kernel = running_kernel!();
+    let mut namer = kernel.namer();
+    // SAFETY: takes no pointer; the descriptor it returns is closed with the process.
+    let epoll = unsafe { libc::epoll_create1(0) };
+    assert!(epoll >= 0);
+    let eventpoll = kernel.follow(kernel.file(epoll), "file", "private_data");
+    let wait = ["_raw_spin_lock_irq", "ep_poll", "do_epoll_wait", "__x64_sys_epoll_wait"];
+    let wake = ["_raw_read_lock_irqsave", "ep_poll_callback", "__wake_up_common", "__wake_up_sync_key"];
+    let control = ["mutex_lock", "do_epoll_ctl", "__x64_sys_epoll_ctl", "do_syscall_64"];
+    let lock_kind =
+        match kernel.types.vmlinux.field(kernel.types.vmlinux.struct_named("eventpoll").unwrap_or(0), "lock") {
+            Some((_, type_id)) if kernel.types.vmlinux.get(type_id).is_some_and(|t| t.name() == "rwlock_t") => {
+                Kind::Rwlock
+            }
+            _ => Kind::Spin,
+        };
+    for (field, kind, stack) in
+        [("lock", lock_kind, wait), ("lock", lock_kind, wake), ("mtx", Kind::Mutex, control), ("wq", Kind::Spin, wait)]
+    {
+        let identity = kernel.identity(eventpoll, "eventpoll", field).expect("a slab object");
+        let (name, naming) = only_name(&mut namer, identity, kind, &[&stack]);
+        assert!(name.starts_with(&format!("eventpoll.{field}")), "{name}");
+        assert_eq!(naming, Naming::InferredType);
+    }
+}
+
+#[test]
+fn a_class_that_several_types_share_is_split_by_its_stacks() {
+    // Makes sure that two objects of one size with a lock at one offset do not get one name.
+    let kernel = running_kernel!();
+    let mut namer = kernel.namer();
+    let (reader, _writer) = std::io::pipe().expect("a pipe");
+    let pipe = kernel.follow(kernel.file(reader.as_raw_fd()), "file", "private_data");
+    let identity = kernel.identity(pipe, "pipe_inode_info", "rd_wait").expect("a slab object");
+    let other = ("wakeup_source_activate", "wakeup_source.lock");
+    if kernel.types.offset_of("wakeup_source", "lock").ok() != kernel.types.offset_of("pipe_inode_info", "rd_wait").ok()
+    {
+        skip!("on this kernel no other type is known to lie as a pipe does");
+    }
+    let stacks = [
+        (vec!["pipe_write", "vfs_write"], 60),
+        (vec!["pipe_read", "vfs_read"], 10),
+        (vec![other.0, "__pm_stay_awake"], 20),
+        (vec!["some_new_function"], 10),
+    ];
+    let named = namer.name(&identity, Kind::Spin, &stacks);
+    let parts: Vec<_> = named.iter().map(|(lock, part)| (lock.name.as_str(), lock.is_named(), *part)).collect();
+    assert_eq!(parts[0], ("pipe_inode_info.rd_wait.lock", true, 700_000), "{named:?}");
+    assert_eq!(parts[1], (other.1, true, 200_000), "{named:?}");
+    assert_eq!((parts[2].1, parts[2].2), (false, 100_000), "{named:?}");
+}
+
+#[test]
+fn every_cpus_run_queue_has_one_name() {
+    let kernel = running_kernel!();
+    let mut namer = kernel.namer();
+    assert_eq!(namer.cpus_found(), crate::percpu::possible_cpus() as usize);
+    let (btf, task) = (&kernel.types.vmlinux, kernel.memory.current_task());
+    let lock = btf.offset_of("rq", "__lock").expect("the run queue's lock");
+    let group = kernel.follow(task, "task_struct", "sched_task_group");
+    let queues = kernel.follow(group, "task_group", "cfs_rq");
+    let mut classes = std::collections::HashSet::new();
+    for cpu in 0..u64::from(crate::percpu::possible_cpus()) {
+        let queue = kernel.memory.read_u64(queues + cpu * 8).expect("a queue for each CPU");
+        let address = kernel.follow(queue, "cfs_rq", "rq") + u64::from(lock);
+        let identity = Identity::Address(address);
+        classes.insert(namer.canonical(identity));
+        assert_eq!(only_name(&mut namer, identity, Kind::Spin, &[]), ("rq.__lock".to_owned(), Naming::PerCpu));
+    }
+    assert_eq!(classes.len(), 1);
+}
+
+#[test]
+fn static_objects_are_found_by_following_pointers() {
+    let kernel = running_kernel!();
+    let mut namer = kernel.namer();
+    let found: Vec<_> = namer.landmarks().collect();
+    for object in ["init_task", "init_sighand", "init_net", "a memory node"] {
+        assert!(found.contains(&object), "{object} is among {found:?}");
+    }
+    let node = namer.landmarks.start_of("a memory node").expect("found");
+    let zone = node + kernel.offset("pglist_data", "node_zones") + kernel.offset("zone", "lock");
+    assert_eq!(only_name(&mut namer, Identity::Address(zone), Kind::Spin, &[]).0, "zone.lock");
+    let normal = zone + 2 * u64::from(kernel.types.size_of("zone").expect("zones have a size"));
+    assert_eq!(only_name(&mut namer, Identity::Address(normal), Kind::Spin, &[]).0, "zone.lock");
+}
+
+#[test]
+fn the_struct_page_of_an_address_knows_its_slab_cache() {
+    // Makes sure that what a BPF program would compute from the anchor and the layout ends at the right cache.
+    let kernel = running_kernel!();
+    let mm = kernel.follow(kernel.memory.current_task(), "task_struct", "mm");
+    let cache = kernel.memory.cache_of(mm).expect("a slab object");
+    let anchor = crate::struct_page_anchor(&kernel.types, &kernel.symbols, &kernel.memory, cache).expect("an anchor");
+    let layout = crate::SlabLayout::new(&kernel.types).expect("a layout");
+    let page = anchor.page_of(mm);
+    let head_word = kernel.memory.read_u64(page + u64::from(layout.compound_head)).expect("a struct page");
+    let head = match head_word & 1 {
+        0 => page,
+        _ if layout.head_may_be_mask && head_word >> 40 == u64::MAX >> 40 => page & head_word,
+        _ => head_word - 1,
+    };
+    let read = |at: u64| kernel.memory.read_u64(at).expect("a struct slab");
+    assert_eq!(read(head + u64::from(layout.slab_cache)), cache);
+    match layout.slab_mark {
+        crate::SlabMark::TypeByte { offset, value } => {
+            let page_type = kernel.memory.read_u32(head + u64::from(offset)).expect("a struct page");
+            assert_eq!(page_type >> 24, u32::from(value));
+        }
+        crate::SlabMark::FlagBit(bit) => assert_eq!((read(head + u64::from(layout.page_flags)) >> bit) & 1, 1),
+        crate::SlabMark::TypeBitClear { .. } => {}
+    }
+    let size = u64::from(kernel.memory.read_u32(cache + u64::from(layout.cache_size)).expect("a cache"));
+    assert_eq!((mm - anchor.address_of(head)) % size, 0, "objects begin at multiples of their size");
+    assert_eq!(anchor.offset_in_struct_page(page + 40), Some(40));
+    assert_eq!(anchor.offset_in_struct_page(mm), None);
+}
+
+#[test]
+fn locks_that_no_type_leads_to_are_named_by_who_takes_them() {
+    let kernel = running_kernel!();
+    if kernel.symbols.has_data_symbols() {
+        skip!("this kernel lists its variables, so that static locks need no guess");
+    }
+    let mut namer = kernel.namer();
+    let in_image = Identity::Address(namer.image.start + 0x20_0000);
+    let fork = ["queued_write_lock_slowpath", "_raw_write_lock_irq", "copy_process", "kernel_clone"];
+    let (name, naming) = only_name(&mut namer, in_image, Kind::Rwlock, &[&["unheard_of"]]);
+    assert_eq!((name.as_str(), naming), ("kernel+0x200000", Naming::Unnamed(Unnamed::NoDataSymbols)));
+    assert_eq!(
+        only_name(&mut namer, in_image, Kind::Rwlock, &[&fork, &["unheard_of"]]),
+        ("tasklist_lock".to_owned(), Naming::InferredSite)
+    );
+    let breakpoint = ["percpu_rwsem_wait", "__percpu_down_read", "bp_constraints_lock.isra.0", "reserve_bp_slot"];
+    let other = Identity::Address(namer.image.start + 0x20_0100);
+    assert_eq!(only_name(&mut namer, other, Kind::PercpuRwsem, &[&breakpoint]).0, "bp_cpuinfo_sem");
+    let elsewhere = Identity::Address(0xffff_c900_0000_1000);
+    let (_, naming) = only_name(&mut namer, elsewhere, Kind::Spin, &[]);
+    assert_eq!(naming, Naming::Unnamed(Unnamed::UnknownMemory));
+    let futex = ["native_queued_spin_lock_slowpath", "_raw_spin_lock", "futex_wake", "do_futex"];
+    assert_eq!(only_name(&mut namer, elsewhere, Kind::Spin, &[&futex]).0, "futex_hash_bucket.lock");
+}
+
+#[test]
+fn an_unreadable_cache_says_so() {
+    let (Ok(types), Ok(symbols)) = (KernelTypes::from_sys(), KernelSymbols::from_proc()) else {
+        skip!("no types or no symbols here")
+    };
+    let mut namer =
+        LockNamer::new(Arc::new(symbols), types, crate::NoKernelMemory, 0).expect("works without kernel memory");
+    let (name, naming) = only_name(&mut namer, Identity::Slab { cache: 8, offset: 24 }, Kind::Spin, &[]);
+    assert_eq!((name.as_str(), naming), ("slab+0x18", Naming::Unnamed(Unnamed::NoSlabIdentity)));
+    assert_eq!(namer.cpus_found(), 0);
+}
+
+#[test]
+fn page_table_locks_lie_in_the_pages_own_record() {
+    let Ok(types) = KernelTypes::from_sys() else { skip!("no types here") };
+    let (outer, offset) = match types.offset_of("ptdesc", "ptl") {
+        Ok(offset) => ("ptdesc", offset),
+        Err(_) => ("page", types.offset_of("page", "ptl").expect("split page-table locks")),
+    };
+    let symbols = Arc::new(KernelSymbols::from_reader(&b""[..]).expect("empty is fine"));
+    let mut namer = LockNamer::new(symbols, types, crate::NoKernelMemory, 0).expect("works without kernel memory");
+    let (name, _) = only_name(&mut namer, Identity::PageStruct { offset }, Kind::Spin, &[]);
+    assert_eq!(name, format!("{outer}.ptl"));
+    let (_, naming) = only_name(&mut namer, Identity::PageStruct { offset: 3 }, Kind::Spin, &[]);
+    assert_eq!(naming, Naming::Unnamed(Unnamed::NoFieldAtOffset));
+}
+
+#[test]
+fn parts_make_up_the_whole() {
+    let lock = |name: &str| unnamed(name.to_owned(), None, Unnamed::UnknownMemory, "");
+    let parts = in_parts_per_million(vec![(lock("a"), 1), (lock("b"), 1), (lock("c"), 1)]);
+    assert_eq!(parts.iter().map(|(_, part)| part).sum::<u64>(), WHOLE_PPM);
+    assert_eq!(parts[1].1, 333_333);
+}
+
+#[test]
+fn real_contention() {
+    let Ok(path) = std::env::var("CONTENTION") else { return };
+    let kernel = running_kernel!();
+    let mut namer = kernel.namer();
+    let mm = kernel.follow(kernel.memory.current_task(), "task_struct", "mm");
+    let cache = kernel.memory.cache_of(mm).unwrap();
+    let anchor = crate::struct_page_anchor(&kernel.types, &kernel.symbols, &kernel.memory, cache).unwrap();
+    let layout = crate::SlabLayout::new(&kernel.types).unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut classes: std::collections::BTreeMap<(String, Kind), (Identity, Vec<(Vec<String>, u64)>)> = Default::default();
+    for entry in text.split("@[").skip(1) {
+        let (head, rest) = entry.split_once(',').unwrap();
+        let addr = u64::from_str_radix(head.trim().trim_start_matches("0x"), 16).or_else(|_| head.trim().parse::<i64>().map(|v| v as u64)).unwrap();
+        let (flags, rest) = rest.split_once(',').unwrap();
+        let flags: u32 = flags.trim().parse().unwrap();
+        let (stack, count) = rest.rsplit_once("]:").unwrap();
+        let count: u64 = count.trim().parse().unwrap();
+        let stack: Vec<String> = stack.lines().map(|l| l.trim().split('+').next().unwrap().to_owned()).filter(|l| !l.is_empty()).collect();
+        let kind = if flags & 16 != 0 { Kind::PercpuRwsem } else if flags & 32 != 0 { Kind::Mutex } else if flags & 1 != 0 { if flags & 6 != 0 { Kind::Rwlock } else { Kind::Spin } } else if flags & 8 != 0 { Kind::RtMutex } else if flags & 6 != 0 { Kind::Rwsem } else { Kind::Unknown };
+        let identity = if let Some(offset) = anchor.offset_in_struct_page(addr) { Identity::PageStruct { offset } }
+        else if let Some(cache) = kernel.memory.cache_of(addr) {
+            let page = anchor.page_of(addr);
+            let w = kernel.memory.read_u64(page + u64::from(layout.compound_head)).unwrap();
+            let head = if w & 1 == 1 { w - 1 } else { page };
+            let size = u64::from(kernel.memory.read_u32(cache + u64::from(layout.cache_size)).unwrap());
+            Identity::Slab { cache, offset: ((addr - anchor.address_of(head)) % size) as u32 }
+        } else { namer.canonical(Identity::Address(addr)) };
+        let class = classes.entry((format!("{identity:x?}"), kind)).or_insert((identity, vec![]));
+        class.1.push((stack, count));
+    }
+    let (mut named, mut all) = (0, 0);
+    let mut by_name: std::collections::BTreeMap<String, (u64, String)> = Default::default();
+    for ((_, kind), (identity, stacks)) in &classes {
+        let refs: Vec<(Vec<&str>, u64)> = stacks.iter().map(|(s, c)| (s.iter().map(|f| f.as_str()).collect(), *c)).collect();
+        let count: u64 = stacks.iter().map(|s| s.1).sum();
+        for (lock, part) in namer.name(identity, *kind, &refs) {
+            let part = count * part / WHOLE_PPM;
+            all += part; if lock.is_named() { named += part; }
+            let e = by_name.entry(format!("{} {kind} {:?}", lock.name, lock.naming)).or_default();
+            e.0 += part; e.1 = format!("{} {}", lock.detail, if lock.is_named() {String::new()} else {format!("{:?}", stacks.iter().max_by_key(|s| s.1).unwrap().0)});
+        }
+    }
+    let mut list: Vec<_> = by_name.into_iter().collect();
+    list.sort_by_key(|l| std::cmp::Reverse(l.1.0));
+    for (n, (c, d)) in list { eprintln!("{c:8} {n}  -- {d}"); }
+    eprintln!("named {named} of {all}");
+}
