@@ -19,7 +19,7 @@ static int epoll_fd;
 static int add_eventfd(unsigned int initial_value)
 {
 	int fd = eventfd(initial_value, EFD_NONBLOCK | EFD_CLOEXEC);
-	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
 
 	if (fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event))
 		fail_errno("eventfd");
@@ -41,7 +41,7 @@ static void change_fire_collect(struct worker *self)
 {
 	struct epoll_event collected[EVENTS_AT_ONCE];
 	int fd = add_eventfd(0);
-	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
 
 	while (workload_running()) {
 		if (epoll_ctl(epoll_fd, EPOLL_CTL_MOD, fd, &event) || eventfd_write(fd, 1))

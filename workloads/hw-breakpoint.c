@@ -43,7 +43,8 @@ static void open_and_close(struct worker *self)
 	bool binds_to_cpu = self->index % 2 == 0;
 
 	while (workload_running()) {
-		int fd = binds_to_cpu ? open_breakpoint(&watched, -1, sched_getcpu()) : open_breakpoint(&watched, 0, -1);
+		int fd =
+			binds_to_cpu ? open_breakpoint(&watched, -1, sched_getcpu()) : open_breakpoint(&watched, 0, -1);
 
 		if (fd < 0 && errno != ENOSPC)
 			fail_errno("perf_event_open");

@@ -59,8 +59,8 @@ static void open_shared_file(void)
 
 static void register_absent_page(void)
 {
-	struct uffdio_api api = { .api = UFFD_API };
-	struct uffdio_register registration = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_api api = {.api = UFFD_API};
+	struct uffdio_register registration = {.mode = UFFDIO_REGISTER_MODE_MISSING};
 
 	page_bytes = (size_t)sysconf(_SC_PAGESIZE);
 	absent_page = mmap(NULL, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -147,7 +147,7 @@ static void wait_for_fault(void)
 
 static void supply_page(void)
 {
-	struct uffdio_zeropage zero = { .range = { .start = (uintptr_t)absent_page, .len = page_bytes } };
+	struct uffdio_zeropage zero = {.range = {.start = (uintptr_t)absent_page, .len = page_bytes}};
 
 	if (ioctl(fault_fd, UFFDIO_ZEROPAGE, &zero))
 		fail_errno("UFFDIO_ZEROPAGE");

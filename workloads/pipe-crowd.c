@@ -23,8 +23,8 @@ static void write_or_read(struct worker *self)
 	bool writes = self->index % 2 == 0;
 
 	while (workload_running()) {
-		ssize_t done = writes ? write(pipe_ends[1], message, sizeof(message)) :
-					read(pipe_ends[0], buffer, sizeof(buffer));
+		ssize_t done = writes ? write(pipe_ends[1], message, sizeof(message))
+				      : read(pipe_ends[0], buffer, sizeof(buffer));
 
 		if (done < 0 && errno != EINTR)
 			fail_errno("pipe");

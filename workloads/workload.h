@@ -58,10 +58,10 @@ enum {
 
 /* Options beyond --seconds and --threads; a workload accepts those that mean something to it. */
 enum workload_option {
-	WORKLOAD_DIR = 1 << 0,    /* --dir DIR: where its temporary directory is made */
+	WORKLOAD_DIR = 1 << 0,	  /* --dir DIR: where its temporary directory is made */
 	WORKLOAD_COUNT = 1 << 1,  /* --count N: end after N operations, not after a time */
-	WORKLOAD_RATE = 1 << 2,   /* --rate N: operations that collide, a second; 0 is as many as possible */
-	WORKLOAD_HOLD = 1 << 3,   /* --hold-ns N: how long the lock is held each time */
+	WORKLOAD_RATE = 1 << 2,	  /* --rate N: operations that collide, a second; 0 is as many as possible */
+	WORKLOAD_HOLD = 1 << 3,	  /* --hold-ns N: how long the lock is held each time */
 	WORKLOAD_SHARED = 1 << 4, /* --shared: futexes shared between processes */
 };
 
@@ -82,12 +82,12 @@ struct workload {
 	enum worker_kind worker_kind;
 	unsigned int threads; /* or WORKLOAD_ONE_PER_CPU, but at least min_threads */
 	unsigned int min_threads;
-	uint64_t hold_ns; /* default of --hold-ns */
+	uint64_t hold_ns;     /* default of --hold-ns */
 	unsigned int accepts; /* of enum workload_option */
 	void (*setup)(void);
 	void (*worker)(struct worker *self);
 	void (*teardown)(void); /* also runs when the workload fails; setup may not have finished */
-	void (*report)(void); /* calls report_u64() for what it knows beyond ops */
+	void (*report)(void);	/* calls report_u64() for what it knows beyond ops */
 };
 
 struct workload_run {
@@ -121,7 +121,7 @@ static inline uint64_t now_ns(void)
 
 static inline struct timespec to_timespec(uint64_t ns)
 {
-	return (struct timespec){ .tv_sec = (time_t)(ns / NSEC_PER_SEC), .tv_nsec = (long)(ns % NSEC_PER_SEC) };
+	return (struct timespec){.tv_sec = (time_t)(ns / NSEC_PER_SEC), .tv_nsec = (long)(ns % NSEC_PER_SEC)};
 }
 
 /* Returns early when a signal (the stop) comes. */
@@ -146,8 +146,7 @@ static inline void workload_stop(void)
  * Ends the workload with one sentence, from any thread.  What is registered with atexit() cleans up; of several threads
  * that fail at once the first one speaks.
  */
-static inline _Noreturn void workload_exit(int status, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+static inline _Noreturn void workload_exit(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static inline _Noreturn void workload_exit(int status, const char *format, ...)
 {
@@ -296,7 +295,8 @@ static inline bool workload_all_finished(void)
 
 static inline void workload_wait_for_end(const sigset_t *ending)
 {
-	uint64_t deadline_ns = workload_run->duration_ns ? workload_run->start_ns + workload_run->duration_ns : UINT64_MAX;
+	uint64_t deadline_ns =
+		workload_run->duration_ns ? workload_run->start_ns + workload_run->duration_ns : UINT64_MAX;
 
 	while (workload_running() && !workload_all_finished()) {
 		uint64_t now = now_ns();
@@ -359,15 +359,15 @@ static const struct workload_option_text {
 	struct option option; /* .val is the enum workload_option, or the letter of an option all workloads have */
 	const char *usage;
 } workload_option_texts[] = {
-	{ { "seconds", required_argument, NULL, 's' }, "--seconds S   how long to run (default 3)" },
-	{ { "threads", required_argument, NULL, 't' }, "--threads N   how many workers" },
-	{ { "help", no_argument, NULL, 'h' }, "--help        this text" },
-	{ { "dir", required_argument, NULL, WORKLOAD_DIR }, "--dir DIR     where to make the temporary directory" },
-	{ { "count", required_argument, NULL, WORKLOAD_COUNT }, "--count N     end after N operations instead of a time" },
-	{ { "rate", required_argument, NULL, WORKLOAD_RATE },
-	  "--rate N      collisions a second to aim at (default 0: as many as possible)" },
-	{ { "hold-ns", required_argument, NULL, WORKLOAD_HOLD }, "--hold-ns N   how long to hold the lock each time" },
-	{ { "shared", no_argument, NULL, WORKLOAD_SHARED }, "--shared      use futexes that processes can share" },
+	{{"seconds", required_argument, NULL, 's'}, "--seconds S   how long to run (default 3)"},
+	{{"threads", required_argument, NULL, 't'}, "--threads N   how many workers"},
+	{{"help", no_argument, NULL, 'h'}, "--help        this text"},
+	{{"dir", required_argument, NULL, WORKLOAD_DIR}, "--dir DIR     where to make the temporary directory"},
+	{{"count", required_argument, NULL, WORKLOAD_COUNT}, "--count N     end after N operations instead of a time"},
+	{{"rate", required_argument, NULL, WORKLOAD_RATE},
+	 "--rate N      collisions a second to aim at (default 0: as many as possible)"},
+	{{"hold-ns", required_argument, NULL, WORKLOAD_HOLD}, "--hold-ns N   how long to hold the lock each time"},
+	{{"shared", no_argument, NULL, WORKLOAD_SHARED}, "--shared      use futexes that processes can share"},
 };
 
 #define WORKLOAD_OPTIONS (sizeof(workload_option_texts) / sizeof(workload_option_texts[0]))
@@ -433,7 +433,7 @@ static inline void workload_take_option(struct workload_run *run, int option)
 
 static inline void workload_parse_arguments(struct workload_run *run, int argc, char **argv)
 {
-	struct option accepted[WORKLOAD_OPTIONS + 1] = { 0 };
+	struct option accepted[WORKLOAD_OPTIONS + 1] = {0};
 	size_t i, count = 0;
 	int option;
 
@@ -494,7 +494,7 @@ static inline void workload_ignore_nudge(int signal)
 
 static inline int workload_main(int argc, char **argv, const struct workload *workload)
 {
-	struct sigaction nudge = { .sa_handler = workload_ignore_nudge };
+	struct sigaction nudge = {.sa_handler = workload_ignore_nudge};
 	struct workload_run *run;
 	uint64_t ops = 0, elapsed_ns;
 	sigset_t ending;

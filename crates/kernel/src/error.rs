@@ -55,7 +55,8 @@ impl KernelError {
     pub(crate) fn from_libbpf(doing: &str, error: &libbpf_rs::Error) -> Self {
         use libbpf_rs::ErrorKind as Libbpf;
         match error.kind() {
-            Libbpf::PermissionDenied => Self::new(
+            // The verifier says the same when it rejects a program, whoever asks.
+            Libbpf::PermissionDenied if !may_load_programs() => Self::new(
                 ErrorKind::NotPermitted,
                 format!(
                     "{doing}: not permitted; run as root, or with the capabilities CAP_BPF and CAP_PERFMON \
@@ -64,10 +65,28 @@ impl KernelError {
             ),
             _ => Self::new(
                 ErrorKind::Refused,
-                format!("{doing}: {error:#}; `lockmeter doctor` shows what this kernel allows"),
+                format!(
+                    "{doing}: {error:#}; `lockmeter doctor` shows what this kernel allows, LOCKMETER_DEBUG=1 what it says"
+                ),
             ),
         }
     }
+}
+
+/// Capabilities by their bit in `/proc/self/status`.
+pub(crate) const CAP_SYS_ADMIN: u32 = 21;
+pub(crate) const CAP_PERFMON: u32 = 38;
+pub(crate) const CAP_BPF: u32 = 39;
+
+/// Whether this process has a capability.
+pub(crate) fn has_capability(capability: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> capability & 1 == 1)
+}
+
+fn may_load_programs() -> bool {
+    has_capability(CAP_SYS_ADMIN) || has_capability(CAP_BPF) && has_capability(CAP_PERFMON)
 }
 
 impl fmt::Display for KernelError {

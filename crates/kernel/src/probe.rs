@@ -7,7 +7,7 @@ use lockmeter_symbols::KernelSymbols;
 
 use crate::cgroups::CgroupTree;
 use crate::contention::{ContentionSource, Options, Scope, StackBudget, table_bytes_per_cpu};
-use crate::error::ErrorKind;
+use crate::error::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ErrorKind, has_capability};
 
 /// Since when the kernel has `lock:contention_begin` and `lock:contention_end`.
 const TRACEPOINTS_SINCE: (u32, u32) = (5, 19);
@@ -96,26 +96,14 @@ fn kernel_version() -> Finding {
     }
 }
 
-/// Capabilities by their bit in `/proc/self/status`.
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_PERFMON: u32 = 38;
-const CAP_BPF: u32 = 39;
-
 fn privileges() -> Finding {
     const WHAT: &str = "privileges";
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0);
-    let has = |capability: u32| effective >> capability & 1 == 1;
-    if has(CAP_SYS_ADMIN) {
+    if has_capability(CAP_SYS_ADMIN) {
         return Finding::yes(WHAT, "CAP_SYS_ADMIN");
     }
     let missing: Vec<&str> = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")]
         .into_iter()
-        .filter(|(capability, _)| !has(*capability))
+        .filter(|(capability, _)| !has_capability(*capability))
         .map(|(_, name)| name)
         .collect();
     if missing.is_empty() {

@@ -44,8 +44,9 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let watched = target::watch(&scope)?;
     let options = Options { scope, stacks: arguments.stacks.budget() };
     let about = crate::about::describe(&words, options.stacks);
-    let mut writer = RecordingWriter::create(&arguments.output, &about).map_err(cannot_write)?;
     let mut source = ContentionSource::start(&options)?;
+    // Only now: a start that fails leaves the recording that is there alone.
+    let mut writer = RecordingWriter::create(&arguments.output, &about).map_err(cannot_write)?;
     let target = match options.scope {
         Scope::Children => {
             let target = target::start(&arguments.command)?;

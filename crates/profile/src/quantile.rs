@@ -35,7 +35,7 @@ pub(crate) fn quantile_ns(histogram: &[Counted], max_ns: u64, millionths: u32) -
 /// The duration below which a `share` (0 to 1) of the bucket's durations lies.
 fn within_bucket_ns(bucket: Bucket, count: u64, total_ns: u64, max_ns: u64, share: f64) -> u64 {
     let lower_ns = bucket.lower_ns();
-    let upper_ns = bucket.upper_ns().saturating_sub(1).min(max_ns.max(lower_ns));
+    let upper_ns = bucket.upper_ns().saturating_sub(1).min(max_ns).max(lower_ns);
     let (lower, width) = (lower_ns as f64, (upper_ns - lower_ns) as f64);
     if width == 0.0 {
         return lower_ns;
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn nonsense_from_a_damaged_file_gives_a_number_all_the_same() {
-        for histogram in [vec![(Bucket(63), u64::MAX, 0)], vec![(Bucket(255), 1, 1)], vec![(Bucket(3), 0, 7)]] {
+        for histogram in [vec![(Bucket(63), u64::MAX, 0)], vec![(Bucket(255), 9, 1)], vec![(Bucket(3), 0, 7)]] {
             quantile_ns(&histogram, 5, 500_000);
         }
     }

@@ -245,8 +245,12 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_behind_a_good_head_never_panic(
-        bytes in prop::collection::vec(prop_oneof![Just(0xF5), Just(b'L'), Just(b'M'), Just(b'C'), any::<u8>()], 0..4096),
+        pieces in prop::collection::vec(
+            prop_oneof![Just(b"\xF5LMC".to_vec()), prop::collection::vec(any::<u8>(), 0..40)],
+            0..40,
+        ),
     ) {
+        let bytes = pieces.concat();
         static HEAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
             let (bytes, ends) = recording(&[]);
             bytes[..ends[0]].to_vec()

@@ -266,3 +266,25 @@ fn a_report_can_be_looked_at_while_it_grows() {
     assert_eq!(first.intervals, 1);
     assert_eq!(builder.finish().intervals, 2);
 }
+
+#[test]
+fn absurd_numbers_from_a_forged_file_give_a_report_all_the_same() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    let site = made_by_hand.stack(&["caller"]);
+    let most = Value { count: u64::MAX, total_ns: u64::MAX, max_ns: 1, spin_ns: u64::MAX };
+    for bucket in [Bucket(0), Bucket(63), Bucket(255)] {
+        let key = Key { bucket, ..key };
+        let sampled =
+            Sampled { key, instance: None, site: Some(site), blocker: UNSEEN, stacks: u64::MAX, estimate: most };
+        for value in [most, Value { count: 0, ..most }, Value { total_ns: 0, ..most }] {
+            made_by_hand.0.totals.push(Total { key, value });
+        }
+        made_by_hand.0.sampled.extend([sampled, Sampled { site: None, ..sampled }]);
+    }
+    made_by_hand.0.start_unix_ns = u64::MAX;
+    made_by_hand.0.duration_ns = u64::MAX;
+    for by in groupings() {
+        let _ = made(&vec![made_by_hand.0.clone(); 2], &Query::by(by));
+    }
+}

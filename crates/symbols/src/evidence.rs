@@ -110,11 +110,12 @@ const TYPES_BY_FUNCTION: &[(&[&str], &str)] = &[
     // fs/kernfs, fs/super.c, fs/fs-writeback.c
     (&["kernfs_*"], "kernfs_root"),
     (
-        &["inode_sb_list_*", "evict_inodes", "drop_pagecache_sb", "invalidate_inodes", "freeze_super", "thaw_super"],
+        &["inode_sb_list_*", "evict", "new_inode", "iget_locked", "evict_inodes", "drop_pagecache_sb", "invalidate_inodes", "freeze_super", "thaw_super"],
         "super_block",
     ),
     (
-        &["wb_*", "inode_io_list_*", "__mark_inode_dirty", "writeback_*", "locked_inode_to_wb_and_lock_list"],
+        &["wb_*", "inode_io_list_*", "__mark_inode_dirty", "writeback_*", "locked_inode_to_wb_and_lock_list",
+        "__folio_end_writeback", "__folio_start_writeback", "folio_account_dirtied", "folio_account_cleaned"],
         "bdi_writeback",
     ),
     // drivers/tty
@@ -127,6 +128,11 @@ const TYPES_BY_FUNCTION: &[(&[&str], &str)] = &[
         &["blk_mq_dispatch_*", "__blk_mq_sched_*", "blk_mq_sched_*", "blk_mq_get_tag", "blk_mq_mark_tag_wait"],
         "blk_mq_hw_ctx",
     ),
+    (&["dd_*"], "deadline_data"),
+    (&["bfq_*"], "bfq_data"),
+    (&["kyber_*"], "kyber_queue_data"),
+    // fs/ext4/ext4.h: the group locks of a file system hang on its super block
+    (&["ext4_free_inode", "__ext4_new_inode", "ext4_mb_*", "ext4_free_blocks", "ext4_*_bitmap*", "ext4_lock_group"], "blockgroup_lock"),
     // net/netlink, net/packet, net/sched
     (&["netlink_*"], "netlink_sock"),
     (&["packet_*", "tpacket_*"], "packet_sock"),
@@ -255,13 +261,15 @@ struct Scores<'a> {
     scores: Vec<u32>,
     /// The strongest piece for each.
     reasons: Vec<(u32, String)>,
+    /// The best likeness of names for each. It counts once: all functions of a subsystem begin with one word.
+    alike: Vec<(u32, String)>,
 }
 
 impl<'a> Scores<'a> {
     fn new(candidates: &'a [Candidate]) -> Self {
         let by_type = candidates.iter().enumerate().map(|(at, candidate)| (candidate.type_name.as_str(), at)).collect();
         let reasons = vec![(0, String::new()); candidates.len()];
-        Self { candidates, by_type, scores: vec![0; candidates.len()], reasons }
+        Self { candidates, by_type, scores: vec![0; candidates.len()], alike: reasons.clone(), reasons }
     }
 
     fn add_function(&mut self, scopes: &[Arc<Btf>], function: &str, nearness: u32) {
@@ -295,14 +303,15 @@ impl<'a> Scores<'a> {
         }
         for (at, candidate) in self.candidates.iter().enumerate() {
             let type_name = candidate.type_name.as_str();
+            let is_meant = |listed: &str| listed == type_name || candidate.inner.iter().any(|inner| inner == listed);
             if TYPES_BY_FUNCTION.iter().any(|(patterns, listed)| {
-                *listed == type_name && patterns.iter().any(|pattern| matches_pattern(function, pattern))
+                is_meant(listed) && patterns.iter().any(|pattern| matches_pattern(function, pattern))
             }) {
                 note(at, weight::LISTED, &|| format!("{function}() works on one"));
             }
-            let alike = likeness(function, type_name);
-            if alike > 0 {
-                note(at, alike, &|| format!("{function}() is named after it"));
+            let alike = likeness(function, type_name) * nearness;
+            if alike > self.alike[at].0 {
+                self.alike[at] = (alike, format!("{function}() is named after it"));
             }
         }
         for (at, (weight, reason)) in best {
@@ -315,6 +324,12 @@ impl<'a> Scores<'a> {
     }
 
     fn winner(mut self) -> Option<Verdict> {
+        for ((score, reason), (alike, named_after)) in self.scores.iter_mut().zip(&mut self.reasons).zip(self.alike) {
+            *score += alike;
+            if alike > reason.0 {
+                *reason = (alike, named_after);
+            }
+        }
         let (candidate, best) = self.scores.iter().copied().enumerate().max_by_key(|(_, score)| *score)?;
         let rest = self.scores.iter().enumerate().filter(|(at, _)| *at != candidate);
         let second = rest.map(|(_, score)| *score).max().unwrap_or(0);

@@ -1,5 +1,7 @@
 //! Which functions on a stack belong to locking itself, and which wait on somebody's behalf.
 
+use lockmeter_profile::Kind;
+
 /// Function names that begin so take or release locks, or are the measuring itself: they say nothing about whose lock
 /// it is.
 const LOCK_PREFIXES: &[&str] = &[
@@ -42,6 +44,7 @@ const LOCK_PREFIXES: &[&str] = &[
     "rt_write_",
     "rtlock_",
     "osq_",
+    "rcu_sync_",
     "trace_contention_",
     "__traceiter_contention_",
     "bpf_",
@@ -81,6 +84,7 @@ const HELPER_PREFIXES: &[&str] = &[
     "wait_for_completion",
     "do_wait_for_common",
     "lock_sock_nested",
+    "percpu_counter_",
     "try_to_wake_up",
     "default_wake_function",
     "pollwake",
@@ -108,6 +112,30 @@ pub(crate) fn above_lock<'s>(stack: &'s [&'s str]) -> impl Iterator<Item = &'s s
     stack.iter().map(|function| source_name(function)).skip_while(|function| is_lock_function(function))
 }
 
+/// Locks that guard another lock's list of waiters: the functions that take them, the outer lock's kind, and the field.
+const OUTER_LOCKS: &[(&[&str], Kind, &str)] = &[
+    (&["rcu_sync_"], Kind::PercpuRwsem, ".rss.gp_wait.lock"),
+    (&["percpu_rwsem_", "percpu_down_", "percpu_up_", "__percpu_down_"], Kind::PercpuRwsem, ".waiters.lock"),
+    (&["queued_read_lock_", "queued_write_lock_"], Kind::Rwlock, ".raw_lock.wait_lock"),
+    (
+        &["rwsem_", "down_read", "down_write", "up_read", "up_write", "__down_read", "__down_write"],
+        Kind::Rwsem,
+        ".wait_lock",
+    ),
+    (&["mutex_", "__mutex_", "ww_mutex_", "__ww_mutex_"], Kind::Mutex, ".wait_lock"),
+];
+
+/// Of a stack whose spinlock is part of another lock: that lock's kind, and which of its fields was waited for.
+pub(crate) fn outer_lock(stack: &[&str]) -> Option<(Kind, &'static str)> {
+    let functions =
+        stack.iter().map(|function| source_name(function)).take_while(|function| is_lock_function(function));
+    let begins = |function: &str, prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
+    functions
+        .filter_map(|function| OUTER_LOCKS.iter().find(|(prefixes, ..)| begins(function, prefixes)))
+        .next()
+        .map(|(_, kind, field)| (*kind, *field))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,5 +152,14 @@ mod tests {
         for function in ["update_curr", "upload", "raw_spin_rq_lock_nested", "lock_mm_and_find_vma", "folio_lock"] {
             assert!(!is_lock_function(function), "{function} is a caller");
         }
+    }
+
+    #[test]
+    fn a_spinlock_inside_another_lock_is_told_by_that_locks_functions() {
+        let inner = ["__pv_queued_spin_lock_slowpath", "queued_write_lock_slowpath", "copy_process"];
+        assert_eq!(outer_lock(&inner), Some((Kind::Rwlock, ".raw_lock.wait_lock")));
+        let inner = ["_raw_spin_lock_irq", "rcu_sync_enter", "percpu_down_write", "cgroup_attach_lock"];
+        assert_eq!(outer_lock(&inner), Some((Kind::PercpuRwsem, ".rss.gp_wait.lock")));
+        assert_eq!(outer_lock(&["_raw_spin_lock", "futex_wake", "mutex_lock"]), None, "not above the caller");
     }
 }

@@ -13,7 +13,7 @@ use crate::evidence::{self, Candidate, Verdict};
 use crate::fields::{LockPath, LockTypes};
 use crate::kernel_symbols::{KernelSymbols, Symbol};
 use crate::landmarks::{Landmarks, type_of_symbol};
-use crate::lock_functions::{above_lock, source_name};
+use crate::lock_functions::{above_lock, outer_lock};
 use crate::memory::KernelMemory;
 use crate::percpu::PerCpu;
 use crate::sites::{self, Place, Site};
@@ -425,11 +425,13 @@ impl<M: KernelMemory> LockNamer<M> {
     }
 
     fn by_site(&self, open: &OpenClass, kind: Kind, stack: &[&str]) -> Option<Lock> {
-        let functions = above_lock(stack).map(source_name);
-        let (site, function) = sites::find(open.place, kind, functions, |site| self.is_possible(site))?;
+        // The spinlock inside a mutex has no entry of its own, but the mutex may.
+        let outer = outer_lock(stack).filter(|_| kind == Kind::Spin);
+        let (kind, field) = outer.unwrap_or((kind, ""));
+        let (site, function) = sites::find(open.place, kind, above_lock(stack), |site| self.is_possible(site))?;
         let object = site.name.split('.').next().filter(|first| self.types.vmlinux.struct_named(first).is_some());
         Some(Lock {
-            name: site.name.to_owned(),
+            name: format!("{}{field}", site.name),
             object: object.map(str::to_owned),
             naming: Naming::InferredSite,
             detail: format!("taken in {function}()"),

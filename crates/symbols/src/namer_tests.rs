@@ -298,6 +298,10 @@ fn locks_that_no_type_leads_to_are_named_by_who_takes_them() {
         only_name(&mut namer, in_image, Kind::Rwlock, &[&fork, &["unheard_of"]]),
         ("tasklist_lock".to_owned(), Naming::InferredSite)
     );
+    let inside =
+        ["__pv_queued_spin_lock_slowpath", "queued_write_lock_slowpath", "_raw_write_lock_irq", "copy_process"];
+    let wait_lock = Identity::Address(namer.image.start + 0x20_0004);
+    assert_eq!(only_name(&mut namer, wait_lock, Kind::Spin, &[&inside]).0, "tasklist_lock.raw_lock.wait_lock");
     let breakpoint = ["percpu_rwsem_wait", "__percpu_down_read", "bp_constraints_lock.isra.0", "reserve_bp_slot"];
     let other = Identity::Address(namer.image.start + 0x20_0100);
     assert_eq!(only_name(&mut namer, other, Kind::PercpuRwsem, &[&breakpoint]).0, "bp_cpuinfo_sem");
@@ -341,53 +345,4 @@ fn parts_make_up_the_whole() {
     let parts = in_parts_per_million(vec![(lock("a"), 1), (lock("b"), 1), (lock("c"), 1)]);
     assert_eq!(parts.iter().map(|(_, part)| part).sum::<u64>(), WHOLE_PPM);
     assert_eq!(parts[1].1, 333_333);
-}
-
-#[test]
-fn real_contention() {
-    let Ok(path) = std::env::var("CONTENTION") else { return };
-    let kernel = running_kernel!();
-    let mut namer = kernel.namer();
-    let mm = kernel.follow(kernel.memory.current_task(), "task_struct", "mm");
-    let cache = kernel.memory.cache_of(mm).unwrap();
-    let anchor = crate::struct_page_anchor(&kernel.types, &kernel.symbols, &kernel.memory, cache).unwrap();
-    let layout = crate::SlabLayout::new(&kernel.types).unwrap();
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut classes: std::collections::BTreeMap<(String, Kind), (Identity, Vec<(Vec<String>, u64)>)> = Default::default();
-    for entry in text.split("@[").skip(1) {
-        let (head, rest) = entry.split_once(',').unwrap();
-        let addr = u64::from_str_radix(head.trim().trim_start_matches("0x"), 16).or_else(|_| head.trim().parse::<i64>().map(|v| v as u64)).unwrap();
-        let (flags, rest) = rest.split_once(',').unwrap();
-        let flags: u32 = flags.trim().parse().unwrap();
-        let (stack, count) = rest.rsplit_once("]:").unwrap();
-        let count: u64 = count.trim().parse().unwrap();
-        let stack: Vec<String> = stack.lines().map(|l| l.trim().split('+').next().unwrap().to_owned()).filter(|l| !l.is_empty()).collect();
-        let kind = if flags & 16 != 0 { Kind::PercpuRwsem } else if flags & 32 != 0 { Kind::Mutex } else if flags & 1 != 0 { if flags & 6 != 0 { Kind::Rwlock } else { Kind::Spin } } else if flags & 8 != 0 { Kind::RtMutex } else if flags & 6 != 0 { Kind::Rwsem } else { Kind::Unknown };
-        let identity = if let Some(offset) = anchor.offset_in_struct_page(addr) { Identity::PageStruct { offset } }
-        else if let Some(cache) = kernel.memory.cache_of(addr) {
-            let page = anchor.page_of(addr);
-            let w = kernel.memory.read_u64(page + u64::from(layout.compound_head)).unwrap();
-            let head = if w & 1 == 1 { w - 1 } else { page };
-            let size = u64::from(kernel.memory.read_u32(cache + u64::from(layout.cache_size)).unwrap());
-            Identity::Slab { cache, offset: ((addr - anchor.address_of(head)) % size) as u32 }
-        } else { namer.canonical(Identity::Address(addr)) };
-        let class = classes.entry((format!("{identity:x?}"), kind)).or_insert((identity, vec![]));
-        class.1.push((stack, count));
-    }
-    let (mut named, mut all) = (0, 0);
-    let mut by_name: std::collections::BTreeMap<String, (u64, String)> = Default::default();
-    for ((_, kind), (identity, stacks)) in &classes {
-        let refs: Vec<(Vec<&str>, u64)> = stacks.iter().map(|(s, c)| (s.iter().map(|f| f.as_str()).collect(), *c)).collect();
-        let count: u64 = stacks.iter().map(|s| s.1).sum();
-        for (lock, part) in namer.name(identity, *kind, &refs) {
-            let part = count * part / WHOLE_PPM;
-            all += part; if lock.is_named() { named += part; }
-            let e = by_name.entry(format!("{} {kind} {:?}", lock.name, lock.naming)).or_default();
-            e.0 += part; e.1 = format!("{} {}", lock.detail, if lock.is_named() {String::new()} else {format!("{:?}", stacks.iter().max_by_key(|s| s.1).unwrap().0)});
-        }
-    }
-    let mut list: Vec<_> = by_name.into_iter().collect();
-    list.sort_by_key(|l| std::cmp::Reverse(l.1.0));
-    for (n, (c, d)) in list { eprintln!("{c:8} {n}  -- {d}"); }
-    eprintln!("named {named} of {all}");
 }

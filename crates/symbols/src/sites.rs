@@ -83,6 +83,13 @@ pub(crate) const SITES: &[Site] = &[
     ]),
     // kernel/events/core.c
     fixed("pmus_lock", MUTEX, &["perf_pmu_register", "perf_pmu_unregister", "perf_event_sysfs_init"]),
+    fixed("perf_sched_mutex", MUTEX, &["account_event", "perf_event_alloc"]),
+    fixed("pmu.events_lock", SPIN, &["perf_event_alloc", "__free_event"]),
+    // kernel/events/uprobes.c, lib/percpu_counter.c
+    fixed("delayed_uprobe_lock", MUTEX, &["uprobe_clear_state", "delayed_uprobe_*", "update_ref_ctr"]),
+    fixed("percpu_counters_lock", SPIN, &[
+        "percpu_counter_destroy*", "__percpu_counter_init*", "percpu_counter_cpu_dead",
+    ]),
     // net/core/rtnetlink.c, net/core/net_namespace.c, net/core/dev.c
     fixed("rtnl_mutex", MUTEX, &[
         "rtnl_lock", "rtnl_lock_killable", "rtnl_trylock", "rtnetlink_rcv_msg", "rtnl_newlink", "rtnl_dumpit",
@@ -269,6 +276,11 @@ pub(crate) const SITES: &[Site] = &[
         "_mix_pool_bytes", "mix_pool_bytes", "extract_entropy", "_credit_init_bits", "mix_interrupt_randomness",
         "add_device_randomness",
     ]),
+    // mm/rmap.c, kernel/sched/core.c: in slab objects, for kernels that do not tell whose
+    elsewhere("anon_vma.rwsem", RWSEM, &[
+        "unlink_anon_vmas", "anon_vma_clone", "anon_vma_fork", "__anon_vma_prepare", "folio_lock_anon_vma_read",
+    ]),
+    elsewhere("task_struct.pi_lock", SPIN, &["try_to_wake_up"]),
     // kernel/futex/core.c: one table per memory node, or per process from 6.16
     elsewhere("futex_hash_bucket.lock", SPIN, &[
         "futex_*", "__futex_*", "do_futex", "exit_pi_state_list", "requeue_futex", "handle_futex_death",

@@ -534,7 +534,8 @@ static __always_inline void count_total(struct half *half, const struct wait *wa
 {
 	__u64 lock_hash = mix(wait->class ^ mix(meta + 1));
 	__u64 tag = mix(lock_hash ^ mix(who->cgroup ^ (__u64)who->tgid << 32) ^ mix(who->comm_words[0] + 2) ^
-			mix(who->comm_words[1] + 3)) | 1;
+			mix(who->comm_words[1] + 3)) |
+		    1;
 	struct total_slot *slot;
 	int is_new = 0;
 
@@ -589,7 +590,8 @@ static __always_inline void count_sample(struct half *half, const struct wait *w
 	__u64 tag = mix(wait->class ^ mix(meta + 1)) ^ mix(wait->instance);
 
 	tag = mix(tag ^ site) ^ mix(blame->stack + blame->source);
-	tag = mix(tag ^ who->cgroup ^ (__u64)who->tgid << 32) ^ mix(who->comm_words[0] + 2) ^ mix(who->comm_words[1] + 3);
+	tag = mix(tag ^ who->cgroup ^ (__u64)who->tgid << 32) ^ mix(who->comm_words[0] + 2) ^
+	      mix(who->comm_words[1] + 3);
 	tag = mix(tag ^ blame->tgid ^ (__u64)blame->owner_tgid << 32) ^ mix(blame->comm_words[0] + 4) ^
 	      mix(blame->comm_words[1] + 5);
 	tag |= 1;
@@ -885,8 +887,8 @@ SEC("tp_btf/contention_end")
 int BPF_PROG(contention_end, void *lock)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct blame blame = { .source = BLOCKER_NEVER_SLEPT };
-	struct wait wait = { .instance = (__u64)lock };
+	struct blame blame = {.source = BLOCKER_NEVER_SLEPT};
+	struct wait wait = {.instance = (__u64)lock};
 	struct cpu_state *cpu = this_cpu();
 	struct half *half = this_half();
 	enum found found = FOUND_NOTHING;

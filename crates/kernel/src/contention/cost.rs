@@ -2,7 +2,8 @@
 //!
 //! The kernel can time every run of every program, but timing costs more than a third of what it measures. So it is
 //! switched on for a tenth of a second now and then, and the mean run time found there is multiplied by the number of
-//! runs, which the programs count themselves.
+//! runs, which the programs count themselves. Stacks would spoil that mean, for how many are taken changes all the time;
+//! the programs time each of them, so they are left out of it and added as measured.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -25,38 +26,65 @@ struct Runs {
 pub struct ProgramCost {
     ticks: u32,
     /// While a slice is being timed: the switch, and what the counters said when it began.
-    slice: Option<(OwnedFd, [Runs; PROGRAMS])>,
+    slice: Option<Slice>,
     timed: [Runs; PROGRAMS],
+    /// The part of the timed run time that went into stacks.
+    timed_stack_ns: u64,
+}
+
+struct Slice {
+    _switch: OwnedFd,
+    runs: [Runs; PROGRAMS],
+    stack_ns: u64,
+}
+
+impl Slice {
+    fn begin(skeleton: &ContentionSkel<'_>) -> Option<Self> {
+        let switch = switch_on_statistics()?;
+        Some(Self { _switch: switch, runs: runs(skeleton), stack_ns: stack_ns(skeleton) })
+    }
 }
 
 impl ProgramCost {
     pub fn new(skeleton: &ContentionSkel<'_>) -> Self {
-        let slice = switch_on_statistics().map(|switch| (switch, runs(skeleton)));
-        Self { ticks: 0, slice, timed: [Runs::default(); PROGRAMS] }
+        Self { ticks: 0, slice: Slice::begin(skeleton), timed: [Runs::default(); PROGRAMS], timed_stack_ns: 0 }
     }
 
     /// Ends a timed slice, or begins one when it is time.
     pub fn tick(&mut self, skeleton: &ContentionSkel<'_>) {
-        if let Some((switch, before)) = self.slice.take() {
-            for ((sum, after), before) in self.timed.iter_mut().zip(runs(skeleton)).zip(before) {
+        if let Some(slice) = self.slice.take() {
+            for ((sum, after), before) in self.timed.iter_mut().zip(runs(skeleton)).zip(slice.runs) {
                 sum.count += after.count - before.count;
                 sum.time_ns += after.time_ns - before.time_ns;
             }
-            drop(switch);
+            self.timed_stack_ns += stack_ns(skeleton) - slice.stack_ns;
         } else if self.ticks % TICKS_BETWEEN_SLICES == 0 {
-            self.slice = switch_on_statistics().map(|switch| (switch, runs(skeleton)));
+            self.slice = Slice::begin(skeleton);
         }
         self.ticks = self.ticks.wrapping_add(1);
     }
 
-    /// What so many runs of each program cost, by the mean of the timed ones.
-    pub fn estimate_ns(&self, runs: &[u64; PROGRAMS]) -> u64 {
-        let cost = |(runs, timed): (&u64, &Runs)| match timed.count {
-            0 => 0,
-            count => u64::try_from(u128::from(*runs) * u128::from(timed.time_ns) / u128::from(count)).unwrap_or(u64::MAX),
-        };
-        runs.iter().zip(&self.timed).map(cost).sum()
+    /// What so many runs of the programs cost, with the stacks taken in them: these as measured, the rest by the mean of
+    /// the timed runs.
+    pub fn estimate_ns(&self, runs: &[u64; PROGRAMS], stack_ns: u64) -> u64 {
+        let whole: u64 = runs.iter().zip(&self.timed).map(|(runs, timed)| scaled(timed.time_ns, *runs, timed.count)).sum();
+        let timed_ns: u64 = self.timed.iter().map(|timed| timed.time_ns).sum();
+        let without_stacks_ns = timed_ns.saturating_sub(self.timed_stack_ns);
+        scaled(whole, without_stacks_ns, timed_ns) + stack_ns
     }
+}
+
+/// `amount * part / whole`, 0 of nothing.
+fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
+    match whole {
+        0 => 0,
+        _ => u64::try_from(u128::from(amount) * u128::from(part) / u128::from(whole)).unwrap_or(u64::MAX),
+    }
+}
+
+/// What the programs themselves measured of their stacks so far.
+fn stack_ns(skeleton: &ContentionSkel<'_>) -> u64 {
+    skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.stack_spent_ns)
 }
 
 /// Events that came while the same program was already running on that CPU, and so were not seen.

@@ -87,6 +87,7 @@ impl ContentionSource {
     pub fn start(options: &Options) -> Result<Self, KernelError> {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
+        quiet_libbpf();
         let names = Names::prepare()?;
         let mut skeleton = load(options, &names, cpus)?;
         let halves = Halves::map(&skeleton.maps.halves, cpus)?;
@@ -170,7 +171,7 @@ impl ContentionSource {
         self.own_cpu_ns = own_cpu_ns;
         Overhead {
             own_cpu_ns: used,
-            program_run_ns: self.cost.estimate_ns(&drained.runs),
+            program_run_ns: self.cost.estimate_ns(&drained.runs, drained.stack_ns),
             program_runs: drained.runs.iter().sum(),
             stack_ns: drained.stack_ns,
             stacks: drained.stacks_taken,
@@ -211,6 +212,16 @@ impl Source for ContentionSource {
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
         self.names.fill(&mut interval, drained, caches);
         Ok(interval)
+    }
+}
+
+/// Set to see what libbpf and the verifier say.
+const DEBUG_VARIABLE: &str = "LOCKMETER_DEBUG";
+
+/// What libbpf prints would bury the one sentence that a user needs.
+fn quiet_libbpf() {
+    if std::env::var_os(DEBUG_VARIABLE).is_none() {
+        libbpf_rs::set_print(None);
     }
 }
 

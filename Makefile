@@ -1,0 +1,62 @@
+# lockmeter: set up, build, test, install. Everything installs what it needs.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+RELEASE := target/release/lockmeter
+WORKLOADS := target/workloads
+
+BPF_SOURCES := $(shell git ls-files '*.bpf.c' 'crates/kernel/src/*.h' 'workloads/*.c' 'workloads/*.h')
+
+.PHONY: help setup build workloads demo test test-vm bench lint install uninstall clean
+
+help:
+	@echo "make setup     install what is missing on a Debian machine"
+	@echo "make build     build the release binary, $(RELEASE)"
+	@echo "make demo      meter the kernel for a few seconds under a contended load and print the report"
+	@echo "make test      run every test that this machine can run"
+	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines"
+	@echo "make bench     measure what metering costs"
+	@echo "make lint      formatting and lints, as errors"
+	@echo "make install   install to $(PREFIX)/bin"
+
+setup:
+	@scripts/setup build
+
+build: setup
+	$(CARGO) build --release --locked --bin lockmeter
+
+workloads: setup
+	@$(MAKE) --no-print-directory -C workloads OUT=$(CURDIR)/$(WORKLOADS)
+
+demo: build workloads
+	@scripts/demo $(RELEASE) $(WORKLOADS)
+
+test: workloads
+	@scripts/setup test
+	$(CARGO) test --workspace --locked
+
+test-vm: build
+	@$(MAKE) --no-print-directory -C workloads OUT=$(CURDIR)/$(WORKLOADS)/static STATIC=1
+	@scripts/setup vm
+	@tests/vm/workloads $(RELEASE) $(WORKLOADS)/static
+
+bench: setup
+	@scripts/setup bench
+	$(CARGO) run --release --locked -p kernel-overhead
+
+lint:
+	@scripts/setup test
+	$(CARGO) fmt --all --check
+	clang-format --dry-run --Werror $(BPF_SOURCES)
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
+	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init
+
+install: build
+	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/lockmeter
+
+clean:
+	$(CARGO) clean
