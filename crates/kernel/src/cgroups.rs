@@ -54,11 +54,15 @@ impl CgroupTree {
             missing(format!("no control group {}: {error}; they live below {}", path.display(), root.display()))
         })?;
         let below = full.strip_prefix(root).map_err(|_| {
-            missing(format!("{} is not below {}, where the unified hierarchy is mounted", full.display(), root.display()))
+            missing(format!(
+                "{} is not below {}, where the unified hierarchy is mounted",
+                full.display(),
+                root.display()
+            ))
         })?;
-        let about = fs::metadata(full.join("cgroup.procs")).and_then(|_| fs::metadata(&full)).map_err(|error| {
-            missing(format!("{} is not a control group ({error})", full.display()))
-        })?;
+        let about = fs::metadata(full.join("cgroup.procs"))
+            .and_then(|_| fs::metadata(&full))
+            .map_err(|error| missing(format!("{} is not a control group ({error})", full.display())))?;
         Ok(CgroupScope {
             path: format!("/{}", below.display()),
             id: about.ino(),

@@ -121,9 +121,11 @@ fn type_information() -> Finding {
     const PATH: &str = "/sys/kernel/btf/vmlinux";
     match fs::metadata(PATH) {
         Ok(about) => Finding::yes(WHAT, format!("{PATH}, {} KiB", about.len() / 1024)),
-        Err(error) => {
-            Finding::no(WHAT, format!("{PATH}: {error}"), "use a kernel built with CONFIG_DEBUG_INFO_BTF (Debian's are)")
-        }
+        Err(error) => Finding::no(
+            WHAT,
+            format!("{PATH}: {error}"),
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF (Debian's are)",
+        ),
     }
 }
 

@@ -293,7 +293,8 @@ fn parse_dimensions(text: &str) -> Result<Dimensions, String> {
     let names = || Dimension::ALL.iter().map(|dimension| dimension.name()).collect::<Vec<_>>().join(", ");
     let mut dimensions = Vec::new();
     for name in text.split(',') {
-        let dimension = name.trim().parse().map_err(|()| format!("no such grouping `{name}`; choose from {}", names()))?;
+        let dimension =
+            name.trim().parse().map_err(|()| format!("no such grouping `{name}`; choose from {}", names()))?;
         if dimensions.contains(&dimension) {
             return Err(format!("`{name}` is named twice"));
         }
@@ -344,7 +345,10 @@ mod tests {
 
     #[test]
     fn windows_may_be_open_at_either_end() {
-        assert_eq!(parse_window("2s..5s"), Ok(Window { from: Duration::from_secs(2), to: Some(Duration::from_secs(5)) }));
+        assert_eq!(
+            parse_window("2s..5s"),
+            Ok(Window { from: Duration::from_secs(2), to: Some(Duration::from_secs(5)) })
+        );
         assert_eq!(parse_window("..1s"), Ok(Window { from: Duration::ZERO, to: Some(Duration::from_secs(1)) }));
         assert!(parse_window("5s..2s").is_err());
         assert!(parse_window("5s").is_err());

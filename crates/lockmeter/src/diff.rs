@@ -16,8 +16,9 @@ pub fn run(arguments: &DiffArguments) -> Result<()> {
     let diff = lockmeter_profile::diff::diff(&before, &after)?;
     let mut out = output::open(None)?;
     match arguments.format {
-        DiffFormat::Table => output::table_for(&io::stdout(), arguments.query.limit, arguments.query.frames)
-            .write(&diff, &mut out)?,
+        DiffFormat::Table => {
+            output::table_for(&io::stdout(), arguments.query.limit, arguments.query.frames).write(&diff, &mut out)?
+        }
         DiffFormat::Json => lockmeter_render::Json.write(&diff, &mut out)?,
     }
     out.flush()?;

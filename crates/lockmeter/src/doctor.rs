@@ -23,7 +23,11 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
 
 fn print_table(findings: &[Finding], able: bool, out: &mut impl Write) -> io::Result<()> {
     let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
-    writeln!(out, "{}\n", if able { "Kernel locks can be metered here." } else { "Kernel locks cannot be metered here." })?;
+    writeln!(
+        out,
+        "{}\n",
+        if able { "Kernel locks can be metered here." } else { "Kernel locks cannot be metered here." }
+    )?;
     for finding in findings {
         writeln!(out, "{:<4}  {:<width$}  {}", finding.verdict.name(), finding.what, finding.found)?;
         if let Some(mend) = &finding.mend {

@@ -43,7 +43,7 @@ pub struct Failure {
 
 impl Failure {
     /// An error with its status; the sentence says what, where and what to do.
-    pub fn new(status: Status, sentence: impl Into<String>) -> anyhow::Error {
+    pub fn error(status: Status, sentence: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self { status, sentence: sentence.into() })
     }
 }
@@ -58,13 +58,27 @@ impl std::error::Error for Failure {}
 
 /// Prints the error in one sentence and gives its exit status. A reader that went away (`| head`) is no error.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    if error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    }) {
+    if error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+    {
         return ExitCode::SUCCESS;
     }
-    eprintln!("lockmeter: {error:#}");
+    eprintln!("lockmeter: {}", sentence(error));
     status(error).into()
+}
+
+/// The error and its causes, without those that it has already put into its own words.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut sentence = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if sentence.is_empty() {
+            sentence = cause;
+        } else if !sentence.contains(&cause) {
+            sentence = format!("{sentence}: {cause}");
+        }
+    }
+    sentence
 }
 
 fn status(error: &anyhow::Error) -> Status {

@@ -13,7 +13,10 @@ use crate::exit::{Failure, Status};
 pub fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
     let Some(path) = path else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
     let file = File::create(path).map_err(|error| {
-        Failure::new(Status::NoOutput, format!("cannot write {}: {error}; choose another place with -o", path.display()))
+        Failure::error(
+            Status::NoOutput,
+            format!("cannot write {}: {error}; choose another place with -o", path.display()),
+        )
     })?;
     Ok(Box::new(BufWriter::new(file)))
 }

@@ -23,5 +23,5 @@ pub fn from_flags(arguments: &QueryArguments, window: Option<Window>) -> Query {
 
 /// The sort key that the flags name; checked before any work is done.
 pub fn sort_key(arguments: &QueryArguments, by: &[Dimension]) -> anyhow::Result<SortKey> {
-    SortKey::parse(&arguments.sort, by).map_err(|error| Failure::new(Status::Usage, error.to_string()))
+    SortKey::parse(&arguments.sort, by).map_err(|error| Failure::error(Status::Usage, error.to_string()))
 }

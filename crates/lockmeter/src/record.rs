@@ -164,7 +164,7 @@ fn wait_for_command(target: Target) -> Result<Option<u8>> {
 }
 
 fn cannot_write(error: RecordingError) -> anyhow::Error {
-    Failure::new(Status::NoOutput, error.to_string())
+    Failure::error(Status::NoOutput, error.to_string())
 }
 
 /// Says what was seen first and what it cost last.
@@ -174,6 +174,9 @@ fn summarise(recording: &Path) -> Result<()> {
     for warning in Warning::about(&report, clean) {
         eprintln!("{warning}");
     }
-    eprintln!("\nlockmeter: wrote {}; `lockmeter report --by lock,blocker {0}` shows who makes them wait", recording.display());
+    eprintln!(
+        "\nlockmeter: wrote {}; `lockmeter report --by lock,blocker {0}` shows who makes them wait",
+        recording.display()
+    );
     Ok(())
 }

@@ -76,7 +76,7 @@ fn folded_stacks(by: &[Dimension]) -> FoldedStacks {
 /// pprof needs whole stacks, so it is made from the intervals themselves.
 fn write_pprof(arguments: &ReportArguments) -> Result<()> {
     if arguments.output.is_none() && io::stdout().is_terminal() {
-        return Err(Failure::new(
+        return Err(Failure::error(
             Status::Usage,
             "pprof output is binary; name a file with -o, then `go tool pprof -top FILE`",
         ));
@@ -84,9 +84,10 @@ fn write_pprof(arguments: &ReportArguments) -> Result<()> {
     let query = query::from_flags(&arguments.query, arguments.window);
     let mut reader = RecordingReader::open(&arguments.recording)?;
     let mut builder = PprofBuilder::new(reader.about());
-    while let Some(interval) = reader.next_interval()? {
+    while let Some(mut interval) = reader.next_interval()? {
         let offset_ns = interval.start_unix_ns.saturating_sub(reader.about().start_unix_ns);
         if query.covers(offset_ns, interval.duration_ns) {
+            query.narrow(&mut interval);
             builder.add(&interval);
         }
     }

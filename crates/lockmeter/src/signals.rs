@@ -38,8 +38,7 @@ impl StopSignals {
     pub fn wait(&mut self, timeout: Duration, process: Option<BorrowedFd<'_>>) -> io::Result<Woken> {
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // A negative descriptor is ignored by poll.
-        let mut entries =
-            [entry(self.stream.as_raw_fd()), entry(process.map_or(-1, |process| process.as_raw_fd()))];
+        let mut entries = [entry(self.stream.as_raw_fd()), entry(process.map_or(-1, |process| process.as_raw_fd()))];
         // Rounded up: a wait of half a millisecond must not become a busy loop.
         let timeout_ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
         // SAFETY: two initialised entries that live across the call.

@@ -37,7 +37,7 @@ impl Target {
 pub fn scope(arguments: &ScopeArguments, command: &[OsString]) -> Result<Option<(Scope, String)>> {
     let asked = [arguments.all, arguments.pid.is_some(), arguments.cgroup.is_some(), !command.is_empty()];
     if asked.iter().filter(|asked| **asked).count() > 1 {
-        return Err(Failure::new(Status::Usage, "choose one of -a, -p PID, --cgroup PATH and `-- COMMAND`"));
+        return Err(Failure::error(Status::Usage, "choose one of -a, -p PID, --cgroup PATH and `-- COMMAND`"));
     }
     if let Some(pid) = arguments.pid {
         return Ok(Some((Scope::Process(pid), format!("process {pid}, its threads and its new children"))));
@@ -67,15 +67,15 @@ pub fn start(command: &[OsString]) -> Result<Target> {
     let child = Command::new(program).args(arguments).spawn().map_err(|error| {
         let name = program.to_string_lossy();
         match error.kind() {
-            io::ErrorKind::NotFound => Failure::new(
+            io::ErrorKind::NotFound => Failure::error(
                 Status::NotFound,
                 format!("command not found: {name}; check its spelling, or give its path"),
             ),
-            io::ErrorKind::PermissionDenied => Failure::new(
+            io::ErrorKind::PermissionDenied => Failure::error(
                 Status::NotExecutable,
                 format!("{name} may not be executed; `chmod +x` it if it is a program"),
             ),
-            _ => Failure::new(Status::NotExecutable, format!("cannot run {name}: {error}")),
+            _ => Failure::error(Status::NotExecutable, format!("cannot run {name}: {error}")),
         }
     })?;
     let process = open_process(child.id())?;

@@ -40,7 +40,8 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     let end = arguments.duration.map(|duration| Instant::now() + duration);
     loop {
         let mut builder = ReportBuilder::new(&about, &query);
-        let woken = collect(&mut source, &mut signals, &watched, arguments.interval, end, |interval| builder.add(&interval))?;
+        let woken =
+            collect(&mut source, &mut signals, &watched, arguments.interval, end, |interval| builder.add(&interval))?;
         let mut report = builder.finish();
         sort.apply(&mut report);
         screen.show(&report, arguments)?;

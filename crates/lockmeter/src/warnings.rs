@@ -13,8 +13,8 @@ const MIN_NAMED_PERCENT: u64 = 80;
 /// Above this share of all waits, losses change what a report says.
 const MAX_LOST_PERCENT: u64 = 1;
 
-/// Metering that takes more than this share of one CPU deserves a look.
-const MAX_OWN_CPU_PERCENT: u64 = 5;
+/// Programs in the kernel that take more than this share of the machine's CPU time slow what they meter.
+const MAX_PROGRAMS_PERCENT: u64 = 5;
 
 /// A reason to doubt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +56,10 @@ impl Warning {
         if percent(lost, report.waits.count + lost) >= MAX_LOST_PERCENT {
             warnings.push(Self::Lost(lost));
         }
-        let own = percent(report.overhead.own_cpu_ns + report.overhead.program_run_ns, report.duration_ns);
-        if own > MAX_OWN_CPU_PERCENT {
-            warnings.push(Self::Expensive(own));
+        let machine_ns = report.duration_ns * u64::from(report.about.cpus);
+        let programs = percent(report.overhead.program_run_ns, machine_ns);
+        if programs > MAX_PROGRAMS_PERCENT {
+            warnings.push(Self::Expensive(programs));
         }
         warnings
     }
@@ -87,7 +88,7 @@ impl fmt::Display for Warning {
             ),
             Self::FewStacks(stacks) => write!(
                 f,
-                "callers and blockers rest on {stacks} stacks only; record longer, or take them all with `record --every`"
+                "callers and blockers rest on {stacks} stack(s) only; record longer, or take them all with `record --every`"
             ),
             Self::Unnamed(percent) => write!(
                 f,
@@ -99,7 +100,8 @@ impl fmt::Display for Warning {
             ),
             Self::Expensive(percent) => write!(
                 f,
-                "metering took {percent} % of one CPU; a smaller `record --stack-budget` makes it cheaper"
+                "lockmeter's programs took {percent} % of the machine's CPU time; a smaller `record --stack-budget`, or metering one \
+                 process (-p), makes them cheaper"
             ),
         }
     }

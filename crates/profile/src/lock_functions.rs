@@ -258,9 +258,12 @@ pub fn strip_lock_functions<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name s
     }
 }
 
-/// Whether a function is part of metering itself.
-pub fn is_metering_function(name: &str) -> bool {
-    is_one_of(name, &[METERING])
+/// How many frames at a stack's inner end are metering itself. Nameless frames among them (a program compiled into the
+/// kernel at run time) count; nameless frames alone do not.
+pub fn metering_frames<'name>(names: impl IntoIterator<Item = Option<&'name str>>) -> usize {
+    let is_metering = |name: &str| is_one_of(name, &[METERING]);
+    let run = names.into_iter().take_while(|name| name.is_none_or(is_metering));
+    run.enumerate().filter(|(_, name)| name.is_some()).last().map_or(0, |(at, _)| at + 1)
 }
 
 /// Whether a function releases a lock: tells a releaser's stack from that of a signal's or a timer's wake-up.

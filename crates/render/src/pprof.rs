@@ -17,7 +17,7 @@ use std::io;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use lockmeter_profile::{
-    About, BlockerSource, Frame, Happened, Interval, Key, Kind, Mode, Sampled, StackId, TaskId, Value,
+    About, BlockerSource, Frame, Happened, Interval, Key, Kind, Mode, Sampled, StackId, TaskId, Value, lock_functions,
 };
 use prost::Message;
 
@@ -267,15 +267,9 @@ impl Shares {
     }
 }
 
-/// A stack without the frames of metering itself, which lie innermost. Nameless frames among them (a program compiled
-/// into the kernel at run time) go too.
+/// A stack without the frames of metering itself.
 fn without_metering<'a, 'f>(frames: &'a [&'f Frame]) -> &'a [&'f Frame] {
-    const PREFIXES: [&str; 7] =
-        ["bpf_", "__bpf_", "__traceiter_", "__do_trace_", "trace_contention_", "trace_sched_wak", "perf_trace_"];
-    let is_metering = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    let leading = frames.iter().take_while(|frame| frame.function.as_deref().is_none_or(is_metering));
-    let metering = leading.enumerate().filter(|(_, frame)| frame.function.is_some()).map(|(at, _)| at + 1).last();
-    &frames[metering.unwrap_or(0)..]
+    &frames[lock_functions::metering_frames(frames.iter().map(|frame| frame.function.as_deref()))..]
 }
 
 fn signed(value: u64) -> i64 {

@@ -85,10 +85,9 @@ pub(crate) fn candidates(
 #[rustfmt::skip]
 const TYPES_BY_FUNCTION: &[(&[&str], &str)] = &[
     // fs/pipe.c, fs/splice.c: the pipe hangs on the file's or inode's private pointer
-    (
-        &["pipe_*", "anon_pipe_*", "fifo_pipe_*", "fifo_open", "splice_*", "do_tee", "alloc_pipe_info"],
-        "pipe_inode_info",
-    ),
+    (&[
+        "pipe_*", "anon_pipe_*", "fifo_pipe_*", "fifo_open", "splice_*", "do_tee", "alloc_pipe_info",
+    ], "pipe_inode_info"),
     // fs/eventpoll.c, fs/eventfd.c, fs/timerfd.c, fs/signalfd.c
     (&["ep_*", "__ep_*", "do_epoll_*", "eventpoll_*", "reverse_path_check*"], "eventpoll"),
     (&["eventfd_*"], "eventfd_ctx"),
@@ -97,11 +96,12 @@ const TYPES_BY_FUNCTION: &[(&[&str], &str)] = &[
     (&["jbd2_*", "start_this_handle", "add_transaction_credits", "kjournald2"], "journal_s"),
     // kernel/events, kernel/workqueue.c, kernel/audit*.c, fs/notify, io_uring
     (&["perf_event_*", "event_function*", "ctx_sched_*", "_perf_ioctl", "find_get_context"], "perf_event_context"),
-    (&["__queue_work", "worker_thread", "process_one_work", "create_worker", "worker_*", "flush_work"], "worker_pool"),
-    (
-        &["fsnotify_add_event", "fsnotify_insert_event", "inotify_read", "inotify_poll", "fsnotify_destroy_event"],
-        "fsnotify_group",
-    ),
+    (&[
+        "__queue_work", "worker_thread", "process_one_work", "create_worker", "worker_*", "flush_work",
+    ], "worker_pool"),
+    (&[
+        "fsnotify_add_event", "fsnotify_insert_event", "inotify_read", "inotify_poll", "fsnotify_destroy_event",
+    ], "fsnotify_group"),
     (&["io_uring_*", "io_submit_*", "io_cqring_*", "__do_sys_io_uring_*", "io_req_*", "io_issue_sqe"], "io_ring_ctx"),
     (&["io_wq_*", "io_worker_*", "io_wqe_*"], "io_wq_acct"),
     // ipc
@@ -109,30 +109,30 @@ const TYPES_BY_FUNCTION: &[(&[&str], &str)] = &[
     (&["do_msgsnd", "do_msgrcv", "do_mq_*"], "msg_queue"),
     // fs/kernfs, fs/super.c, fs/fs-writeback.c
     (&["kernfs_*"], "kernfs_root"),
-    (
-        &["inode_sb_list_*", "evict", "new_inode", "iget_locked", "evict_inodes", "drop_pagecache_sb", "invalidate_inodes", "freeze_super", "thaw_super"],
-        "super_block",
-    ),
-    (
-        &["wb_*", "inode_io_list_*", "__mark_inode_dirty", "writeback_*", "locked_inode_to_wb_and_lock_list",
-        "__folio_end_writeback", "__folio_start_writeback", "folio_account_dirtied", "folio_account_cleaned"],
-        "bdi_writeback",
-    ),
+    (&[
+        "inode_sb_list_*", "evict", "new_inode", "iget_locked", "evict_inodes", "drop_pagecache_sb",
+        "invalidate_inodes", "freeze_super", "thaw_super",
+    ], "super_block"),
+    (&[
+        "wb_*", "inode_io_list_*", "__mark_inode_dirty", "writeback_*", "locked_inode_to_wb_and_lock_list",
+        "__folio_end_writeback", "__folio_start_writeback", "folio_account_dirtied", "folio_account_cleaned",
+    ], "bdi_writeback"),
     // drivers/tty
     (&["n_tty_*"], "n_tty_data"),
     (&["tty_port_*"], "tty_port"),
     (&["tty_*", "ptm_*", "pty_*"], "tty_struct"),
     // drivers/virtio, block
     (&["virtblk_*", "virtio_queue_rq*"], "virtio_blk_vq"),
-    (
-        &["blk_mq_dispatch_*", "__blk_mq_sched_*", "blk_mq_sched_*", "blk_mq_get_tag", "blk_mq_mark_tag_wait"],
-        "blk_mq_hw_ctx",
-    ),
+    (&[
+        "blk_mq_dispatch_*", "__blk_mq_sched_*", "blk_mq_sched_*", "blk_mq_get_tag", "blk_mq_mark_tag_wait",
+    ], "blk_mq_hw_ctx"),
     (&["dd_*"], "deadline_data"),
     (&["bfq_*"], "bfq_data"),
     (&["kyber_*"], "kyber_queue_data"),
     // fs/ext4/ext4.h: the group locks of a file system hang on its super block
-    (&["ext4_free_inode", "__ext4_new_inode", "ext4_mb_*", "ext4_free_blocks", "ext4_*_bitmap*", "ext4_lock_group"], "blockgroup_lock"),
+    (&[
+        "ext4_free_inode", "__ext4_new_inode", "ext4_mb_*", "ext4_free_blocks", "ext4_*_bitmap*", "ext4_lock_group",
+    ], "blockgroup_lock"),
     // net/netlink, net/packet, net/sched
     (&["netlink_*"], "netlink_sock"),
     (&["packet_*", "tpacket_*"], "packet_sock"),
@@ -143,10 +143,9 @@ const TYPES_BY_FUNCTION: &[(&[&str], &str)] = &[
     // mm
     (&["list_lru_*", "lock_list_lru_of_memcg"], "list_lru_memcg"),
     (&["swap_*", "scan_swap_map_slots", "cluster_*"], "swap_info_struct"),
-    (
-        &["lru_*", "folio_lruvec_lock*", "folio_batch_move_lru", "shrink_lruvec", "folios_put_refs"],
-        "mem_cgroup_per_node",
-    ),
+    (&[
+        "lru_*", "folio_lruvec_lock*", "folio_batch_move_lru", "shrink_lruvec", "folios_put_refs",
+    ], "mem_cgroup_per_node"),
 ];
 
 /// Types that so much points to that a pointer to them is weak evidence.

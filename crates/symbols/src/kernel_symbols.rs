@@ -14,8 +14,20 @@ const KALLSYMS: &str = "/proc/kallsyms";
 /// The kernel's own symbols have no module.
 const NO_MODULE: u16 = u16::MAX;
 
-/// Linker symbols that mark an end: what lies after them belongs to nobody.
-const END_MARKERS: &[&str] = &["_end", "_etext", "_einittext", "_edata", "__bss_stop", "__brk_limit", "__init_end"];
+/// Linker symbols that mark a place: they own nothing, and what lies after one that marks an end belongs to nobody.
+const MARKERS: &[&str] = &[
+    "_end",
+    "_etext",
+    "_einittext",
+    "_edata",
+    "_sdata",
+    "__bss_start",
+    "__bss_stop",
+    "__brk_limit",
+    "__init_begin",
+    "__init_end",
+    "__end_of_kernel_reserve",
+];
 
 /// No symbol is larger; an address farther from the last symbol before it lies in a hole.
 const LARGEST_SYMBOL_BYTES: u64 = 16 << 20;
@@ -145,11 +157,8 @@ impl KernelSymbols {
         if offset > LARGEST_SYMBOL_BYTES {
             return None;
         }
-        let same_address = &self.entries[first..after];
-        if same_address.iter().any(|entry| END_MARKERS.contains(&self.name_of(entry))) && offset > 0 {
-            return None;
-        }
-        let entry = same_address.iter().find(|entry| entry.is_function() == functions)?;
+        let is_named = |entry: &&Entry| entry.is_function() == functions && !MARKERS.contains(&self.name_of(entry));
+        let entry = self.entries[first..after].iter().find(is_named)?;
         let module = self.modules.get(usize::from(entry.module)).map(String::as_str);
         Some(Symbol { name: self.name_of(entry), offset, module })
     }
@@ -224,6 +233,8 @@ ffffffff81000300 T _etext
 ffffffff82000000 D init_task
 ffffffff82002000 d tasklist_lock
 ffffffff82002008 b last_one
+ffffffff82002800 B __bss_start
+ffffffff82002800 b first_of_bss
 ffffffff82003000 B _end
 ffffffffc0001000 t helper\t[ext4]
 ffffffffc0003000 d ext4_lock\t[ext4]
@@ -253,6 +264,7 @@ ffffffffc0003000 d ext4_lock\t[ext4]
         assert_eq!(symbols.data(0xffff_ffff_8200_2004).map(|symbol| symbol.name), Some("tasklist_lock"));
         assert_eq!(symbols.data(0xffff_ffff_c000_3000).and_then(|symbol| symbol.module), Some("ext4"));
         assert_eq!(symbols.data(0xffff_ffff_8200_3010), None, "after the image");
+        assert_eq!(symbols.data(0xffff_ffff_8200_2804).map(|symbol| symbol.name), Some("first_of_bss"));
         assert_eq!(symbols.address_of("init_task"), Some(0xffff_ffff_8200_0000));
         assert_eq!(symbols.address_of("init_tas"), None);
         assert_eq!(symbols.address_of("runqueues"), None, "section offsets are no addresses");

@@ -45,8 +45,8 @@ pub const WHOLE_PPM: u64 = 1_000_000;
 /// Classes remembered. Past this they are forgotten and found again: addresses of dead objects would otherwise pile up.
 const MOST_CLASSES: usize = 8192;
 
-/// Stacks remembered with their verdict, for each class.
-const MOST_VERDICTS: usize = 512;
+/// Stacks remembered with their verdict, of all classes together: about four megabytes.
+const MOST_VERDICTS: usize = 16_384;
 
 /// Frames of a stack that decide its verdict.
 const DECISIVE_FRAMES: usize = 16;
@@ -70,6 +70,8 @@ pub struct LockNamer<M> {
     aliases: Aliases,
     caches: CacheFields,
     classes: HashMap<(Identity, Kind), Class>,
+    /// Verdicts remembered in all classes.
+    verdicts: usize,
 }
 
 /// Offsets in `struct kmem_cache`.
@@ -126,6 +128,7 @@ impl<M: KernelMemory> LockNamer<M> {
             aliases: Aliases::from_sys(),
             caches,
             classes: HashMap::new(),
+            verdicts: 0,
             types: Types::new(types),
             symbols,
             memory,
@@ -179,6 +182,7 @@ impl<M: KernelMemory> LockNamer<M> {
         };
         if self.classes.len() >= MOST_CLASSES {
             self.classes.clear();
+            self.verdicts = 0;
         }
         self.classes.insert(key, class);
         named
@@ -402,11 +406,22 @@ impl<M: KernelMemory> LockNamer<M> {
             Some(verdict) => Some(inferred(open, &verdict)),
             None => self.by_site(open, kind, stack),
         };
-        if open.verdicts.len() >= MOST_VERDICTS {
+        if self.verdicts >= MOST_VERDICTS {
             open.verdicts.clear();
+            self.forget_verdicts();
         }
+        self.verdicts += 1;
         open.verdicts.insert(key, lock.clone());
         lock
+    }
+
+    fn forget_verdicts(&mut self) {
+        for class in self.classes.values_mut() {
+            if let Class::Open(open) = class {
+                open.verdicts = HashMap::new();
+            }
+        }
+        self.verdicts = 0;
     }
 
     /// Adds the types of the modules whose functions are on the stack.

@@ -31,7 +31,8 @@ char LICENSE[] SEC("license") = "GPL";
 
 #define NESTED_SPINS 4 /* task, softirq, hard interrupt, NMI */
 #define NESTED_SLEEPS 2
-#define CLASS_CACHE 256
+#define CLASS_CACHE_BITS 8
+#define CLASS_CACHE (1 << CLASS_CACHE_BITS)
 #define SCRATCH_LEVELS 3
 #define PAGE_SHIFT 12
 #define PAGE_SIZE (1ULL << PAGE_SHIFT)
@@ -354,7 +355,7 @@ static __always_inline __u64 look_up_class(__u64 address, struct cpu_state *cpu,
 
 static __always_inline __u64 class_of(__u64 address, struct cpu_state *cpu, struct half *half)
 {
-	struct class_entry *entry = &cpu->classes[(mix(address) >> 24) % CLASS_CACHE];
+	struct class_entry *entry = &cpu->classes[address * 0x9e3779b97f4a7c15ULL >> (64 - CLASS_CACHE_BITS)];
 	__u32 now = *(volatile __u32 *)&generation;
 	__u64 class;
 

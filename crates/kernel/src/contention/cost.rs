@@ -58,7 +58,7 @@ impl ProgramCost {
                 sum.time_ns += after.time_ns - before.time_ns;
             }
             self.timed_stack_ns += stack_ns(skeleton) - slice.stack_ns;
-        } else if self.ticks % TICKS_BETWEEN_SLICES == 0 {
+        } else if self.ticks.is_multiple_of(TICKS_BETWEEN_SLICES) {
             self.slice = Slice::begin(skeleton);
         }
         self.ticks = self.ticks.wrapping_add(1);
@@ -67,7 +67,8 @@ impl ProgramCost {
     /// What so many runs of the programs cost, with the stacks taken in them: these as measured, the rest by the mean of
     /// the timed runs.
     pub fn estimate_ns(&self, runs: &[u64; PROGRAMS], stack_ns: u64) -> u64 {
-        let whole: u64 = runs.iter().zip(&self.timed).map(|(runs, timed)| scaled(timed.time_ns, *runs, timed.count)).sum();
+        let whole: u64 =
+            runs.iter().zip(&self.timed).map(|(runs, timed)| scaled(timed.time_ns, *runs, timed.count)).sum();
         let timed_ns: u64 = self.timed.iter().map(|timed| timed.time_ns).sum();
         let without_stacks_ns = timed_ns.saturating_sub(self.timed_stack_ns);
         scaled(whole, without_stacks_ns, timed_ns) + stack_ns
@@ -99,9 +100,8 @@ fn runs(skeleton: &ContentionSkel<'_>) -> [Runs; PROGRAMS] {
         let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
         let mut length = u32::try_from(size_of_val(&info)).unwrap_or(0);
         // SAFETY: writes at most `length` bytes to `info`, which is that long.
-        let result = unsafe {
-            libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut length)
-        };
+        let result =
+            unsafe { libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut length) };
         if result == 0 {
             Runs { count: info.run_cnt, time_ns: info.run_time_ns, misses: info.recursion_misses }
         } else {

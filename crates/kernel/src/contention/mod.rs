@@ -206,7 +206,8 @@ impl Source for ContentionSource {
         let misses = cost::recursion_misses(&self.skeleton);
         interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
         self.misses = misses;
-        self.open_waits += drained.opened.cast_signed() - drained.closed.cast_signed()
+        self.open_waits += drained.opened.cast_signed()
+            - drained.closed.cast_signed()
             - interval.losses.get(Loss::BeginWithoutEnd).cast_signed();
         interval.overhead = self.overhead(&drained);
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);

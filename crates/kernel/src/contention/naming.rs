@@ -58,9 +58,9 @@ impl KernelLayout {
     fn find(types: &KernelTypes, symbols: &KernelSymbols, reader: &KernelReader, cache: u64) -> Self {
         let anchor = struct_page_anchor(types, symbols, reader, cache).ok();
         let base = symbols.address_of("page_offset_base").and_then(|address| reader.read_u64(address).ok());
-        let pages = anchor.as_ref().map_or(0, |anchor| {
-            (anchor.vmemmap.end - anchor.vmemmap.start) / anchor.page_struct_bytes.max(1)
-        });
+        let pages = anchor
+            .as_ref()
+            .map_or(0, |anchor| (anchor.vmemmap.end - anchor.vmemmap.start) / anchor.page_struct_bytes.max(1));
         let direct_map = base.map_or(0..0, |base| {
             base..base.saturating_add(pages << anchor.as_ref().map_or(0, |anchor| anchor.page_shift))
         });
@@ -179,10 +179,7 @@ impl Builder<'_> {
         match class >> CLASS_TAG_SHIFT {
             CLASS_SLAB => {
                 let index = (class >> 32) as usize & 0xff_ffff;
-                Identity::Slab {
-                    cache: self.caches.get(index).copied().unwrap_or(0),
-                    offset: class as u32,
-                }
+                Identity::Slab { cache: self.caches.get(index).copied().unwrap_or(0), offset: class as u32 }
             }
             CLASS_PAGE => Identity::PageStruct { offset: class as u32 },
             _ => Identity::Address(class),
@@ -201,13 +198,9 @@ impl Builder<'_> {
         }
         let id = self.stacks.get(&hash).cloned().map(|addresses| {
             let frames: Vec<Frame> = addresses.into_iter().map(|address| self.names.frame(address)).collect();
-            let metering = frames
-                .iter()
-                .take_while(|frame| frame.function.as_deref().is_none_or(lock_functions::is_metering_function))
-                .count();
-            // A stack of nothing but unknown functions stays whole.
-            let own = if metering == frames.len() { 0 } else { metering };
-            let frames = frames.into_iter().skip(own).map(|frame| self.interval.tables.intern_frame(frame)).collect();
+            let metering = lock_functions::metering_frames(frames.iter().map(|frame| frame.function.as_deref()));
+            let frames =
+                frames.into_iter().skip(metering).map(|frame| self.interval.tables.intern_frame(frame)).collect();
             self.interval.tables.intern_stack(frames)
         });
         self.stack_ids.insert(hash, id);

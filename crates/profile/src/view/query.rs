@@ -3,9 +3,9 @@
 use std::convert::Infallible;
 use std::str::FromStr;
 
-use crate::interval::Task;
+use crate::interval::{Interval, Task};
 use crate::report::Dimension;
-use crate::sample::{Kind, Mode};
+use crate::sample::{Key, Kind, Mode};
 
 /// What to group by and what to leave out.
 ///
@@ -45,10 +45,23 @@ impl Query {
         self.by.iter().any(|dimension| dimension.is_sampled())
     }
 
-    /// Whether the window covers an interval, given from the recording's start.
+    /// Whether the window covers an interval that begins so long after the recording's start.
     pub fn covers(&self, offset_ns: u64, duration_ns: u64) -> bool {
         let middle_ns = offset_ns.saturating_add(duration_ns / 2);
         self.window.is_none_or(|(from_ns, to_ns)| (from_ns..to_ns).contains(&middle_ns))
+    }
+
+    /// Leaves in an interval only what the filters choose.
+    pub fn narrow(&self, interval: &mut Interval) {
+        let tables = &interval.tables;
+        let wanted = |key: &Key| {
+            let task = key.task.and_then(|task| tables.task(task));
+            let own = task.is_some_and(|task| task.own);
+            let lock = tables.lock(key.lock).map_or("", |lock| &lock.name);
+            (self.include_own || !own) && self.wants(lock, key.kind, key.mode, task)
+        };
+        interval.totals.retain(|total| wanted(&total.key));
+        interval.sampled.retain(|sampled| wanted(&sampled.key));
     }
 
     pub(super) fn wants(&self, lock_name: &str, kind: Kind, mode: Mode, task: Option<&Task>) -> bool {
