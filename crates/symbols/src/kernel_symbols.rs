@@ -111,6 +111,7 @@ impl KernelSymbols {
         }
         // Stable: of several names for one address the first listed stays first, which is the one the kernel prints.
         symbols.entries.sort_by_key(|entry| entry.address);
+        symbols.mark_data_beyond_text();
         symbols.entries.shrink_to_fit();
         symbols.names.shrink_to_fit();
         Ok(symbols)
@@ -132,6 +133,18 @@ impl KernelSymbols {
         self.names.push_str(name);
         self.names.push('\n');
         self.entries.push(Entry { address, name_at, module, kind });
+    }
+
+    /// Kernels from 7.0 list some of their data with the letter of text; only code lies between the text's own bounds.
+    fn mark_data_beyond_text(&mut self) {
+        let bounds = |start, end| Some(self.address_of(start)?..self.address_of(end)?);
+        let Some(text) = bounds("_stext", "_etext") else { return };
+        let init_text = bounds("_sinittext", "_einittext").unwrap_or(0..0);
+        for entry in self.entries.iter_mut().filter(|entry| entry.module == NO_MODULE && entry.is_function()) {
+            if !text.contains(&entry.address) && !init_text.contains(&entry.address) {
+                entry.kind = b'd';
+            }
+        }
     }
 
     fn intern_module(&mut self, name: &str) -> u16 {
@@ -220,6 +233,18 @@ impl KernelSymbols {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_that_is_listed_as_text_is_found_as_data() {
+        let listed = "ffffffff81000000 T _stext\nffffffff81000100 T f\nffffffff82000000 T _etext\n\
+                      ffffffff83006080 T tasklist_lock\nffffffff83d00000 T _sinittext\n\
+                      ffffffff83d00010 t setup\nffffffff83e00000 T _einittext\n";
+        let symbols = KernelSymbols::from_reader(listed.as_bytes()).expect("these are symbols");
+        assert_eq!(symbols.data(0xffff_ffff_8300_6080).map(|symbol| symbol.name), Some("tasklist_lock"));
+        assert_eq!(symbols.function(0xffff_ffff_8300_6080), None);
+        assert_eq!(symbols.function(0xffff_ffff_83d0_0018).map(|symbol| symbol.name), Some("setup"));
+        assert_eq!(symbols.function(0xffff_ffff_8100_0104).map(|symbol| symbol.name), Some("f"));
+    }
 
     const TABLE: &str = "\
 ffffffff81000000 T _text
