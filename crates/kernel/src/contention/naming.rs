@@ -32,6 +32,9 @@ const BLOCKER_STACK_LOST: u32 = 4;
 /// The kernel's own way from an address to its slab cache, since Linux 6.13.
 const SLAB_CACHE_FUNCTION: &str = "bpf_get_kmem_cache";
 
+/// Frames remembered with their names; a kernel has more addresses than that, but few lie on stacks that wait.
+const MOST_FRAMES: usize = 1 << 16;
+
 /// Everything that turns addresses into names.
 pub struct Names {
     symbols: Arc<KernelSymbols>,
@@ -77,6 +80,7 @@ struct Builder<'a> {
     stack_ids: HashMap<u64, Option<StackId>>,
     /// The locks of a class with the share of each; several only where one class holds objects of several types.
     locks: HashMap<(u64, u32), Vec<(LockId, u64)>>,
+    totals: HashMap<Key, Value>,
 }
 
 impl Names {
@@ -121,8 +125,15 @@ impl Names {
         let fresh = std::mem::take(&mut drained.stacks);
         let mut stacks = std::mem::replace(&mut self.previous_stacks, fresh.clone());
         stacks.extend(fresh);
-        let mut builder =
-            Builder { names: self, interval, caches, stacks, stack_ids: HashMap::new(), locks: HashMap::new() };
+        let mut builder = Builder {
+            names: self,
+            interval,
+            caches,
+            stacks,
+            stack_ids: HashMap::new(),
+            locks: HashMap::new(),
+            totals: HashMap::new(),
+        };
         builder.name_locks(&drained);
         for (key, counted) in &drained.totals {
             builder.add_total(key, counted);
@@ -130,9 +141,14 @@ impl Names {
         for (key, counted) in &drained.samples {
             builder.add_sample(key, counted);
         }
+        let totals = std::mem::take(&mut builder.totals);
+        interval.totals = totals.into_iter().map(|(key, value)| Total { key, value }).collect();
     }
 
     fn frame(&mut self, address: u64) -> Frame {
+        if self.frames.len() >= MOST_FRAMES {
+            self.frames.clear();
+        }
         let symbols = &self.symbols;
         self.frames
             .entry(address)
@@ -240,8 +256,9 @@ impl Builder<'_> {
             spin_ns: counted.spin_ns,
         };
         for (lock, value) in split(&whole, &locks) {
+            // Several classes can be one lock: each CPU's copy of a per-CPU variable is a class of its own.
             let key = self.key(key, lock);
-            self.interval.totals.push(Total { key, value });
+            self.totals.entry(key).or_default().merge(&value);
         }
     }
 
