@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 RELEASE := target/release/lockmeter
 WORKLOADS := target/workloads
 
-BPF_SOURCES := $(shell git ls-files '*.bpf.c' 'crates/kernel/src/*.h' 'workloads/*.c' 'workloads/*.h')
+C_SOURCES := $(shell git ls-files '*.c' '*.h')
 
 .PHONY: help setup build workloads demo test test-vm bench lint install uninstall clean
 
@@ -47,7 +47,7 @@ bench: setup
 lint:
 	@scripts/setup test
 	$(CARGO) fmt --all --check
-	clang-format --dry-run --Werror $(BPF_SOURCES)
+	clang-format --dry-run --Werror $(C_SOURCES)
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init

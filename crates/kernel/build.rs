@@ -5,22 +5,22 @@ use std::process::ExitCode;
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// A collector's program and the headers it includes.
-const PROGRAMS: [(&str, &[&str]); 2] = [
-    ("src/contention/contention.bpf.c", &["src/contention/contention.h", "src/bpf/core.h"]),
-    ("src/peek/peek.bpf.c", &["src/bpf/core.h"]),
-];
+/// One program a collector; the headers lie beside it.
+const PROGRAMS: [&str; 2] = ["src/contention/contention.bpf.c", "src/peek/peek.bpf.c"];
+
+/// Headers that all collectors include.
+const SHARED_HEADERS: &str = "src/bpf";
 
 /// `-mcpu=v3`: atomics with a return value, in every kernel since 5.12 and so in all that have the tracepoints.
 const CLANG_ARGS: [&str; 6] = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-mcpu=v3", "-Isrc/bpf"];
 
 fn main() -> ExitCode {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for (source, headers) in PROGRAMS {
-        for file in headers.iter().chain([&source]) {
-            println!("cargo::rerun-if-changed={file}");
-        }
-        let name = source.rsplit('/').next().expect("a path has a last part").replace(".bpf.c", ".skel.rs");
+    println!("cargo::rerun-if-changed={SHARED_HEADERS}");
+    for source in PROGRAMS {
+        let (folder, name) = source.rsplit_once('/').expect("every collector has a folder");
+        println!("cargo::rerun-if-changed={folder}");
+        let name = name.replace(".bpf.c", ".skel.rs");
         if let Err(error) =
             SkeletonBuilder::new().source(source).clang_args(CLANG_ARGS).build_and_generate(out.join(name))
         {

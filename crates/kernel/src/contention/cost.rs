@@ -12,7 +12,7 @@ use super::skeleton::ContentionSkel;
 /// Ticks between two timed slices; the first slice is the first tick.
 const TICKS_BETWEEN_SLICES: u32 = 100;
 
-/// Programs, in the order of `enum program` in `contention.h`.
+/// Programs, in the order of `enum program` in `tables.h`.
 const PROGRAMS: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -18,12 +18,12 @@ use crate::cgroups::CgroupTree;
 use crate::error::KernelError;
 use crate::peek::KernelReader;
 
-/// Where a class word says what it is; the constants of `contention.h`.
+/// Where a class word says what it is; the constants of `tables.h`.
 const CLASS_TAG_SHIFT: u32 = 60;
 const CLASS_SLAB: u64 = 1;
 const CLASS_PAGE: u64 = 2;
 
-/// How the blocker is known, in the numbers of `enum blocker` in `contention.h`.
+/// How the blocker is known, in the numbers of `enum blocker` in `tables.h`.
 const BLOCKER_WOKEN: u32 = 1;
 const BLOCKER_NOT_SAMPLED: u32 = 2;
 const BLOCKER_WAKEUP_NOT_SEEN: u32 = 3;
@@ -353,12 +353,12 @@ const fn kind_code(meta: u32) -> u32 {
     meta & 0xff
 }
 
-/// The numbers of `enum kind` in `contention.h` are those of [`Kind`].
+/// The numbers of `enum kind` in `tables.h` are those of [`Kind`].
 fn kind_of(code: u32) -> Kind {
     u8::try_from(code).ok().and_then(Kind::from_code).unwrap_or(Kind::Unknown)
 }
 
-/// The numbers of `enum mode` in `contention.h` are those of [`Mode`].
+/// The numbers of `enum mode` in `tables.h` are those of [`Mode`].
 fn mode_of(meta: u32) -> Mode {
     Mode::from_code((meta >> 8) as u8).unwrap_or(Mode::Exclusive)
 }

@@ -10,7 +10,7 @@ use lockmeter_profile::Loss;
 use super::skeleton::types;
 use crate::error::{ErrorKind, KernelError};
 
-/// The causes of loss in the order of `enum loss` in `contention.h`.
+/// The causes of loss in the order of `enum loss` in `tables.h`.
 const LOSS_CAUSES: [Loss; 12] = [
     Loss::TaskFolded,
     Loss::TotalsFull,

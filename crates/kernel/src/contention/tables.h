@@ -9,8 +9,8 @@
  * The loader's view of these structures is generated from this file's type information; only the order of the enums is
  * repeated in `tables.rs`.
  */
-#ifndef LOCKMETER_CONTENTION_H
-#define LOCKMETER_CONTENTION_H
+#ifndef LOCKMETER_TABLES_H
+#define LOCKMETER_TABLES_H
 
 #define COMM_LENGTH 16
 

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the contention programs know: settings of the loader, the tables, and the waits that are going on.
+ */
+#ifndef LOCKMETER_STATE_BPF_H
+#define LOCKMETER_STATE_BPF_H
+
+#include "core.h"
+#include "tables.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#define NESTED_SPINS 4 /* task, softirq, hard interrupt, NMI */
+#define NESTED_SLEEPS 2
+#define CLASS_CACHE_BITS 8
+#define CLASS_CACHE (1 << CLASS_CACHE_BITS)
+#define SCRATCH_LEVELS 3
+
+/* From here up x86-64 keeps the kernel image, modules and fixed mappings: never slab memory. */
+#define IMAGE_BEGIN_X86 0xffffffff80000000ULL
+
+enum scope { SCOPE_ALL, SCOPE_FOLLOWED, SCOPE_CGROUP };
+
+/* Set by the loader before the programs are loaded. */
+const volatile __u32 cpus = 1;
+const volatile __u32 scope = SCOPE_ALL;
+const volatile __u64 scope_cgroup = 0;
+const volatile __u32 scope_cgroup_level = 0;
+const volatile __u32 stack_budget_ppm = 10000;
+const volatile __u8 every_stack = 0;
+const volatile __u8 has_get_kmem_cache = 0;
+/* Address of the struct page of virtual address 0, so to say: page_of(va) = anchor + (va >> 12) * sizeof(struct page).
+ * 0 when unknown. */
+const volatile __u64 page_anchor = 0;
+const volatile __u32 struct_page_size = 64;
+const volatile __u64 struct_pages_begin = 0;
+const volatile __u64 struct_pages_end = 0;
+/* The direct map, where slab objects live. */
+const volatile __u64 direct_map_begin = 0;
+const volatile __u64 direct_map_end = 0;
+const volatile __u64 image_begin = IMAGE_BEGIN_X86;
+
+/* Written by the loader while the programs run. */
+__u32 active_half = 0;
+__u32 paused = 0;
+__u32 generation = 1; /* grows at each drain: identities cached before it are looked up again */
+
+__u64 caches[CACHES];
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2); /* two a CPU, set by the loader */
+	__type(key, __u32);
+	__type(value, struct half);
+} halves SEC(".maps");
+
+/* A wait that spins: interrupts can nest them, so each CPU keeps a short stack. */
+struct spin_wait {
+	__u64 lock;
+	__u64 begin_ns;
+	__u64 threshold_ns;
+	__u64 period_ns;
+	__u64 class;
+	__u64 nested_ns; /* waits of interrupts that came meanwhile: not this waiter's CPU time */
+	__u32 tid;
+	__u16 kind_mode;
+	__u16 inner; /* the wait lock inside a lock that is already being waited for */
+};
+
+struct class_entry {
+	__u64 address;
+	__u64 class;
+	__u32 generation;
+	__u32 unused;
+};
+
+struct cpu_state {
+	struct spin_wait spins[NESTED_SPINS];
+	__u32 depth;
+	__u32 scratch_level;
+	__u64 random;
+	__u64 cache_address;
+	struct class_entry classes[CLASS_CACHE];
+	__u64 scratch[SCRATCH_LEVELS][STACK_DEPTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_state);
+} cpu_states SEC(".maps");
+
+/* A wait that may sleep. It belongs to the task, which may change CPUs. */
+struct sleep_wait {
+	__u64 lock;
+	__u64 begin_ns;
+	__u64 phase_begin_ns;
+	__u64 spin_ns;
+	__u64 threshold_ns;
+	__u64 period_ns;
+	__u64 class;
+	__u64 blocker;
+	__u32 kind_mode;
+	__u32 spinning;
+	__u32 slept;
+	__u32 blocker_source;
+	__u32 blocker_tgid;
+	__u32 owner_tgid;
+	char blocker_comm[COMM_LENGTH];
+	char owner_comm[COMM_LENGTH];
+};
+
+struct sleeper {
+	__u32 depth;
+	__u32 unused;
+	struct sleep_wait waits[NESTED_SLEEPS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct sleeper);
+} sleepers SEC(".maps");
+
+/* Thread group leaders that are metered when the scope is a process and its children. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} followed SEC(".maps");
+
+extern struct kmem_cache *bpf_get_kmem_cache(__u64 address) __ksym __weak;
+
+static __always_inline struct half *this_half(void)
+{
+	__u32 key = bpf_get_smp_processor_id() * 2 + (*(volatile __u32 *)&active_half & 1);
+
+	return bpf_map_lookup_elem(&halves, &key);
+}
+
+static __always_inline struct cpu_state *this_cpu(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&cpu_states, &key);
+}
+
+static __always_inline void lose(struct half *half, enum loss cause)
+{
+	__sync_fetch_and_add(&half->losses[cause], 1);
+}
+
+static __always_inline __u64 mix(__u64 x)
+{
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93ULL;
+	x ^= x >> 32;
+	return x;
+}
+
+/* Maps a hash onto a table whose size is no power of two. */
+static __always_inline __u32 slot_of(__u64 hash, __u32 slots)
+{
+	return ((hash >> 32) * slots) >> 32;
+}
+
+static __always_inline __u32 log2_of(__u64 x)
+{
+	__u32 bits = 0;
+
+	if (x >> 32) {
+		bits += 32;
+		x >>= 32;
+	}
+	if (x >> 16) {
+		bits += 16;
+		x >>= 16;
+	}
+	if (x >> 8) {
+		bits += 8;
+		x >>= 8;
+	}
+	if (x >> 4) {
+		bits += 4;
+		x >>= 4;
+	}
+	if (x >> 2) {
+		bits += 2;
+		x >>= 2;
+	}
+	return bits + (x >> 1);
+}
+
+/* Raises *max to value: an interrupt may raise it meanwhile. Two tries suffice, for only an interrupt can win the first. */
+static __always_inline void raise_max(__u64 *max, __u64 value)
+{
+	__u64 seen = *(volatile __u64 *)max;
+
+	for (int i = 0; i < 2 && value > seen; i++) {
+		__u64 was = __sync_val_compare_and_swap(max, seen, value);
+
+		if (was == seen)
+			return;
+		seen = was;
+	}
+}
+
+#endif
