@@ -36,9 +36,8 @@ test: workloads
 	$(CARGO) test --workspace --locked
 
 test-vm: build
-	@$(MAKE) --no-print-directory -C workloads OUT=$(CURDIR)/$(WORKLOADS)/static STATIC=1
 	@scripts/setup vm
-	@tests/vm/workloads $(RELEASE) $(WORKLOADS)/static
+	@tests/vm/workloads
 
 bench: setup
 	@scripts/setup bench

@@ -234,20 +234,20 @@ pub struct Overhead {
     pub stack_ns: u64,
     /// How many stacks were taken.
     pub stacks: u64,
-    /// At the interval's end: waits at least this long always had their stack taken, shorter ones in proportion.
-    /// 0 means that every stack was taken.
+    /// The longest sampling period in use: stacks of waits at least this long were always due, those of shorter ones in
+    /// proportion. 0 means that every stack was due.
     pub sampling_period_ns: u64,
 }
 
 impl Overhead {
-    /// Adds what `other` counted; the later sampling period wins.
+    /// Adds what `other` counted; the longest sampling period stands.
     pub fn merge(&mut self, other: &Overhead) {
         self.own_cpu_ns = self.own_cpu_ns.saturating_add(other.own_cpu_ns);
         self.program_run_ns = self.program_run_ns.saturating_add(other.program_run_ns);
         self.program_runs = self.program_runs.saturating_add(other.program_runs);
         self.stack_ns = self.stack_ns.saturating_add(other.stack_ns);
         self.stacks = self.stacks.saturating_add(other.stacks);
-        self.sampling_period_ns = other.sampling_period_ns;
+        self.sampling_period_ns = self.sampling_period_ns.max(other.sampling_period_ns);
     }
 }
 

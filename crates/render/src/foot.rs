@@ -1,6 +1,6 @@
 //! What stands under every report: what was lost, what it rests on, what it cost.
 
-use lockmeter_profile::{Dimension, Losses, Overhead, Report};
+use lockmeter_profile::{Dimension, Loss, Losses, Overhead, Report};
 
 use crate::terminal::Weight;
 use crate::units::{MILLION, count, counted, duration, ratio, share};
@@ -49,6 +49,7 @@ fn how_sampled(report: &Report) -> String {
     };
     match report.overhead.sampling_period_ns {
         _ if report.overhead.stacks == 0 => budget,
+        0 if report.losses.get(Loss::OverBudget) > 0 => "; every wait's stack was due".to_owned(),
         0 => "; every wait had its stack taken".to_owned(),
         period_ns => {
             format!("; waits of {} and longer always, shorter ones in proportion{budget}", duration(period_ns))

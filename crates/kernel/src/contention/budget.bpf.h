@@ -15,6 +15,7 @@
 
 /* The budget, shared by all CPUs and touched only when a stack is taken or an epoch ends. */
 __u64 period_ns = PERIOD_START_NS;
+__u64 longest_period_ns = PERIOD_START_NS; /* since the last drain */
 __u64 stack_spent_ns = 0;
 __u64 epoch_begin_ns = 0;
 __u64 epoch_spent_ns = 0;
@@ -48,6 +49,8 @@ static __always_inline void adapt_period(__u64 now)
 	if (period > PERIOD_MAX_NS)
 		period = PERIOD_MAX_NS;
 	period_ns = period;
+	if (period > longest_period_ns)
+		longest_period_ns = period;
 }
 
 static __always_inline void draw(struct cpu_state *cpu, __u64 *threshold_ns, __u64 *period)

@@ -58,9 +58,14 @@ static __always_inline __u32 kind_mode_of(__u32 flags)
 static __always_inline void begin_spinning(struct task_struct *task, __u64 lock, __u32 flags, struct cpu_state *cpu,
 					   struct half *half)
 {
-	__u32 depth = cpu->depth;
 	struct spin_wait *wait;
+	__u32 depth;
 
+	if (cpu->resumed != *(volatile __u32 *)&resumed) {
+		cpu->resumed = *(volatile __u32 *)&resumed;
+		cpu->depth = 0;
+	}
+	depth = cpu->depth;
 	/* Spinning forbids preemption: an entry of another task was left by an end that was not seen. */
 	if (depth && depth <= NESTED_SPINS && cpu->spins[depth - 1].tid != (__u32)task->pid) {
 		__sync_fetch_and_add(&half->losses[LOSS_BEGIN_WITHOUT_END], depth);
@@ -127,17 +132,26 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 		return;
 	}
 	now = bpf_ktime_get_ns();
+	if (sleeper->resumed != *(volatile __u32 *)&resumed) {
+		sleeper->resumed = *(volatile __u32 *)&resumed;
+		sleeper->depth = 0;
+	}
 	depth = sleeper->depth;
 	if (depth) {
 		wait = &sleeper->waits[(depth - 1) % NESTED_SLEEPS];
 		if (wait->lock == lock) {
-			/* The same wait goes from spinning to sleeping or back. */
-			if (wait->spinning)
-				wait->spin_ns += now - wait->phase_begin_ns;
-			wait->phase_begin_ns = now;
-			wait->spinning = spinning;
-			wait->slept |= !spinning;
-			return;
+			/* A mutex goes from spinning to sleeping and back within one wait. */
+			if (flags & LCB_F_MUTEX && wait->spinning != spinning) {
+				if (wait->spinning)
+					wait->spin_ns += now - wait->phase_begin_ns;
+				wait->phase_begin_ns = now;
+				wait->spinning = spinning;
+				wait->slept |= !spinning;
+				return;
+			}
+			/* Nothing else begins twice: the end of the wait before was not seen. */
+			lose(half, LOSS_BEGIN_WITHOUT_END);
+			depth--;
 		}
 	}
 	if (depth >= NESTED_SLEEPS) {

@@ -83,7 +83,7 @@ pub struct ContentionSource {
 }
 
 impl ContentionSource {
-    /// Loads and attaches the programs; from here on waits are counted.
+    /// Loads and attaches the programs; when this returns, waits are counted.
     pub fn start(options: &Options) -> Result<Self, KernelError> {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
@@ -99,7 +99,7 @@ impl ContentionSource {
         let links = attach(&mut skeleton, &options.scope)?;
         let cost = ProgramCost::new(&skeleton);
         let misses = cost::recursion_misses(&skeleton);
-        Ok(Self {
+        let mut source = Self {
             links,
             halves,
             skeleton,
@@ -110,7 +110,10 @@ impl ContentionSource {
             own_cpu_ns: own_cpu_ns(),
             misses,
             open_waits: 0,
-        })
+        };
+        // Attaching takes a while on a slow machine; only now do begins and ends come in pairs.
+        source.pause(false);
+        Ok(source)
     }
 
     /// To be called ten times a second or so: keeps the account of what metering costs, and tells whether the tables
@@ -133,8 +136,13 @@ impl ContentionSource {
 
     /// Stops counting without detaching (`true`), or goes on (`false`). For measuring what counting costs.
     pub fn pause(&mut self, paused: bool) {
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
-            bss.paused = u32::from(paused);
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut()
+            && !paused
+        {
+            bss.resumed = bss.resumed.wrapping_add(1);
+        }
+        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
+            data.paused = u32::from(paused);
         }
     }
 
@@ -179,10 +187,11 @@ impl ContentionSource {
         }
     }
 
-    fn sampling_period_ns(&self) -> u64 {
+    /// The longest period since the last call.
+    fn sampling_period_ns(&mut self) -> u64 {
         let every = self.skeleton.maps.rodata_data.is_some_and(|rodata| rodata.every_stack != 0);
-        let period = self.skeleton.maps.data_data.as_deref().map_or(0, |data| data.period_ns);
-        if every { 0 } else { period }
+        let Some(data) = self.skeleton.maps.data_data.as_deref_mut().filter(|_| !every) else { return 0 };
+        std::mem::replace(&mut data.longest_period_ns, data.period_ns)
     }
 }
 

@@ -42,7 +42,8 @@ const volatile __u64 image_begin = IMAGE_BEGIN_X86;
 
 /* Written by the loader while the programs run. */
 __u32 active_half = 0;
-__u32 paused = 0;
+__u32 paused = 1;     /* until everything is attached */
+__u32 resumed = 0;    /* grows when counting goes on: waits that were open before it are forgotten */
 __u32 generation = 1; /* grows at each drain: identities cached before it are looked up again */
 
 __u64 caches[CACHES];
@@ -78,7 +79,8 @@ struct class_entry {
 struct cpu_state {
 	struct spin_wait spins[NESTED_SPINS];
 	__u32 depth;
-	__u32 scratch_level;
+	__u32 resumed;
+	__u64 scratch_level;
 	__u64 random;
 	__u64 cache_address;
 	struct class_entry classes[CLASS_CACHE];
@@ -114,7 +116,7 @@ struct sleep_wait {
 
 struct sleeper {
 	__u32 depth;
-	__u32 unused;
+	__u32 resumed;
 	struct sleep_wait waits[NESTED_SLEEPS];
 };
 
