@@ -118,15 +118,12 @@ pub struct RecordArguments {
     pub command: Vec<OsString>,
 }
 
-/// How rows are grouped, chosen and ordered.
+/// How rows are grouped and chosen.
 #[derive(Debug, Args)]
 pub struct QueryArguments {
     /// Group by one or two of: lock, instance, caller, blocker, kind, task, cgroup, object
     #[arg(long, value_name = "WHAT[,WHAT]", default_value = "lock", value_parser = parse_dimensions)]
     pub by: Dimensions,
-    /// Order by this column
-    #[arg(long, value_name = "COLUMN", default_value = "total_ns")]
-    pub sort: String,
     /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore)
     #[arg(long, value_parser = parse_kind)]
     pub kind: Option<Kind>,
@@ -186,6 +183,9 @@ pub struct ReportArguments {
     pub recording: PathBuf,
     #[command(flatten)]
     pub query: QueryArguments,
+    /// Order by this column
+    #[arg(long, value_name = "COLUMN", default_value = "total_ns")]
+    pub sort: String,
     /// Only this part of the recording, as offsets from its start: 2s..5s, 10s.., ..1m
     #[arg(long, value_name = "FROM..TO", value_parser = parse_window)]
     pub window: Option<Window>,
@@ -235,6 +235,9 @@ pub struct TopArguments {
     pub scope: ScopeArguments,
     #[command(flatten)]
     pub query: QueryArguments,
+    /// Order by this column
+    #[arg(long, value_name = "COLUMN", default_value = "total_ns")]
+    pub sort: String,
     #[command(flatten)]
     pub stacks: StackArguments,
     /// How often to refresh

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use lockmeter_kernel::{ErrorKind, KernelError};
 use lockmeter_profile::recording::{RecordingError, RecordingErrorKind};
 
+use crate::messages::say;
+
 /// Why lockmeter ends with other than success. `lockmeter --help` and the user guide list them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -64,7 +66,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     {
         return ExitCode::SUCCESS;
     }
-    eprintln!("lockmeter: {}", sentence(error));
+    say(format_args!("lockmeter: {}", sentence(error)));
     status(error).into()
 }
 
@@ -79,6 +81,11 @@ fn sentence(error: &anyhow::Error) -> String {
         }
     }
     sentence
+}
+
+/// Only writing runs out of room.
+fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 fn status(error: &anyhow::Error) -> Status {
@@ -96,6 +103,9 @@ fn status(error: &anyhow::Error) -> Status {
             RecordingErrorKind::WouldOverwrite => Status::NoOutput,
             _ => Status::BadInput,
         };
+    }
+    if error.downcast_ref::<io::Error>().is_some_and(|error| is_full(error.kind())) {
+        return Status::NoOutput;
     }
     Status::Failed
 }

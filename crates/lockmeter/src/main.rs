@@ -6,6 +6,7 @@ mod arguments;
 mod diff;
 mod doctor;
 mod exit;
+mod messages;
 mod output;
 mod query;
 mod record;

@@ -21,21 +21,38 @@ pub fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
     Ok(Box::new(BufWriter::new(file)))
 }
 
+/// What went wrong while writing, with the place; a reader that went away stays recognisable.
+pub fn failed(path: Option<&Path>, error: io::Error) -> anyhow::Error {
+    match path {
+        _ if error.kind() == io::ErrorKind::BrokenPipe => error.into(),
+        Some(path) => Failure::error(
+            Status::NoOutput,
+            format!("cannot write {}: {error}; make room or choose another place with -o", path.display()),
+        ),
+        None => Failure::error(Status::NoOutput, format!("cannot write to standard output: {error}")),
+    }
+}
+
+/// A table that depends on nothing but what it shows.
+pub fn plain_table(limit: usize, frames: usize) -> Table {
+    Table { limit: (limit > 0).then_some(limit), frames, ..Table::default() }
+}
+
 /// A table as fits where it goes: as wide as a terminal, or plain and of any width.
 pub fn table_for(terminal: &(impl IsTerminal + std::os::fd::AsRawFd), limit: usize, frames: usize) -> Table {
     let is_terminal = terminal.is_terminal();
     Table {
         width: is_terminal.then(|| size(terminal.as_raw_fd()).0).flatten(),
         colour: Colour::detect(is_terminal),
-        limit: (limit > 0).then_some(limit),
-        frames,
+        ..plain_table(limit, frames)
     }
 }
 
 /// Prints a table to standard error, where `record` says what it saw.
-pub fn print_summary(report: &Report, limit: usize, frames: usize) -> io::Result<()> {
+pub fn print_summary(report: &Report, limit: usize, frames: usize) {
     let stderr = io::stderr();
-    table_for(&stderr, limit, frames).write(report, &mut stderr.lock())
+    // Nobody may be reading: the recording is written, and that is what counts.
+    let _ = table_for(&stderr, limit, frames).write(report, &mut stderr.lock());
 }
 
 /// Columns and rows of a terminal, where it tells.

@@ -21,7 +21,7 @@ pub fn from_flags(arguments: &QueryArguments, window: Option<Window>) -> Query {
     }
 }
 
-/// The sort key that the flags name; checked before any work is done.
-pub fn sort_key(arguments: &QueryArguments, by: &[Dimension]) -> anyhow::Result<SortKey> {
-    SortKey::parse(&arguments.sort, by).map_err(|error| Failure::error(Status::Usage, error.to_string()))
+/// The column to sort by; checked before any work is done.
+pub fn sort_key(column: &str, by: &[Dimension]) -> anyhow::Result<SortKey> {
+    SortKey::parse(column, by).map_err(|error| Failure::error(Status::Usage, error.to_string()))
 }

@@ -1,6 +1,6 @@
 //! `lockmeter record`: from the kernel source to the recording, until the time is up, the target ends or Ctrl-C.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use lockmeter_profile::{Dimension, Interval, Source};
 
 use crate::arguments::RecordArguments;
 use crate::exit::{Failure, Status};
+use crate::messages::say;
 use crate::signals::{StopSignals, Woken};
 use crate::target::{self, Target};
 use crate::warnings::Warning;
@@ -37,7 +38,7 @@ Then: lockmeter report --by lock,caller. `lockmeter record --help` lists all opt
 
 pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let Some((scope, words)) = target::scope(&arguments.scope, &arguments.command)? else {
-        eprintln!("{EXPLANATION}");
+        say(EXPLANATION);
         return Ok(Status::Usage.into());
     };
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
@@ -56,7 +57,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         _ => watched,
     };
     announce(arguments, &words);
-    let mut session = Session { arguments, writer: &mut writer, interrupted: 0, progress: Progress::new(arguments) };
+    let mut session = Session { arguments, writer: &mut writer, asked_to_stop: 0, progress: Progress::new(arguments) };
     let recorded = session.meter(&mut source, &mut signals, &target);
     let last = source.stop();
     let written = recorded.and_then(|()| session.append(&last?));
@@ -74,7 +75,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
 struct Session<'a> {
     arguments: &'a RecordArguments,
     writer: &'a mut RecordingWriter,
-    interrupted: u32,
+    asked_to_stop: u32,
     progress: Progress,
 }
 
@@ -91,8 +92,8 @@ impl Session<'_> {
             let until = next_drain.min(end.unwrap_or(next_drain));
             match signals.wait(until.saturating_duration_since(now).min(TICK), target.end())? {
                 Woken::Exited => return Ok(()),
-                Woken::Signal if self.stops(target) => return Ok(()),
-                Woken::Signal | Woken::Timeout => {}
+                Woken::Signal(signal) if self.stops(signal, target) => return Ok(()),
+                Woken::Signal(_) | Woken::Timeout => {}
             }
             let filling = source.tick();
             if filling || Instant::now() >= next_drain {
@@ -103,10 +104,15 @@ impl Session<'_> {
         }
     }
 
-    /// Ctrl-C reaches the command, too: the recording goes on until it ends, unless asked again.
-    fn stops(&mut self, target: &Target) -> bool {
-        self.interrupted += 1;
-        !matches!(target, Target::Command(..)) || self.interrupted > 1
+    /// A terminal sends Ctrl-C to the command, too, and any other signal is passed on to it: the recording goes on until
+    /// it ends, unless asked again.
+    fn stops(&mut self, signal: i32, target: &Target) -> bool {
+        let Target::Command(command, _) = target else { return true };
+        if signal != signal_hook::consts::SIGINT {
+            target::pass_on(signal, command);
+        }
+        self.asked_to_stop += 1;
+        self.asked_to_stop > 1
     }
 
     fn append(&mut self, interval: &Interval) -> Result<()> {
@@ -130,14 +136,14 @@ impl Progress {
 
     fn show(&mut self, elapsed: Duration) {
         if self.on && self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
-            eprint!("\rmetering for {} s, Ctrl-C ends and reports ", elapsed.as_secs());
+            let _ = write!(std::io::stderr(), "\rmetering for {} s, Ctrl-C ends and reports ", elapsed.as_secs());
             (self.shown, self.last) = (true, Some(Instant::now()));
         }
     }
 
     fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }
@@ -151,7 +157,7 @@ fn announce(arguments: &RecordArguments, words: &str) {
         None if arguments.command.is_empty() => " until Ctrl-C".to_owned(),
         None => String::new(),
     };
-    eprintln!("lockmeter: metering kernel locks of {words}{length}, into {}", arguments.output.display());
+    say(format_args!("lockmeter: metering kernel locks of {words}{length}, into {}", arguments.output.display()));
 }
 
 fn wait_for_command(target: Target) -> Result<Option<u8>> {
@@ -169,14 +175,19 @@ fn cannot_write(error: RecordingError) -> anyhow::Error {
 
 /// Says what was seen first and what it cost last.
 fn summarise(recording: &Path) -> Result<()> {
-    let (report, clean) = report::load(recording, &Query::by([Dimension::Lock, Dimension::Caller]))?;
-    output::print_summary(&report, SUMMARY_ROWS, lockmeter_render::DEFAULT_FRAMES)?;
-    for warning in Warning::about(&report, clean) {
-        eprintln!("{warning}");
+    if !recording.is_file() {
+        // A pipe or a device cannot be read back.
+        say(format_args!("lockmeter: wrote the recording to {}", recording.display()));
+        return Ok(());
     }
-    eprintln!(
+    let (report, clean) = report::load(recording, &Query::by([Dimension::Lock, Dimension::Caller]))?;
+    output::print_summary(&report, SUMMARY_ROWS, lockmeter_render::DEFAULT_FRAMES);
+    for warning in Warning::about(&report, clean) {
+        say(warning);
+    }
+    say(format_args!(
         "\nlockmeter: wrote {}; `lockmeter report --by lock,blocker {0}` shows who makes them wait",
         recording.display()
-    );
+    ));
     Ok(())
 }

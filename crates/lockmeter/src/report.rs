@@ -8,10 +8,11 @@ use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Report};
 use lockmeter_render::pprof::PprofBuilder;
-use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Json};
+use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Json, Table};
 
 use crate::arguments::{Format, ReportArguments};
 use crate::exit::{Failure, Status};
+use crate::messages::say;
 use crate::warnings::Warning;
 use crate::{output, query};
 
@@ -24,33 +25,36 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
     if arguments.format == Format::Folded {
         query.by = folded.needs().to_vec();
     }
-    let sort = query::sort_key(&arguments.query, &query.by)?;
+    let sort = query::sort_key(&arguments.sort, &query.by)?;
     let (mut report, ended_cleanly) = load(&arguments.recording, &query)?;
     sort.apply(&mut report);
     let mut out = output::open(arguments.output.as_deref())?;
-    let stdout = io::stdout();
-    match arguments.format {
-        Format::Table if arguments.output.is_some() => {
-            let table = lockmeter_render::Table {
-                limit: (arguments.query.limit > 0).then_some(arguments.query.limit),
-                frames: arguments.query.frames,
-                ..Default::default()
-            };
-            table.write(&report, &mut out)?;
-        }
-        Format::Table => {
-            output::table_for(&stdout, arguments.query.limit, arguments.query.frames).write(&report, &mut out)?;
-        }
-        Format::Json => Json.write(&report, &mut out)?,
-        Format::Csv => Csv.write(&report, &mut out)?,
-        Format::Folded => Folded { stacks: folded }.write(&report, &mut out)?,
-        Format::Pprof => {}
-    }
-    out.flush()?;
+    write(&report, arguments, folded, &mut out).map_err(|error| output::failed(arguments.output.as_deref(), error))?;
     for warning in Warning::about(&report, ended_cleanly) {
-        eprintln!("{warning}");
+        say(warning);
     }
     Ok(())
+}
+
+fn write(report: &Report, arguments: &ReportArguments, folded: FoldedStacks, out: &mut dyn Write) -> io::Result<()> {
+    match arguments.format {
+        Format::Table => table(arguments).write(report, out)?,
+        Format::Json => Json.write(report, out)?,
+        Format::Csv => Csv.write(report, out)?,
+        Format::Folded => Folded { stacks: folded }.write(report, out)?,
+        // Written before: it needs the intervals.
+        Format::Pprof => {}
+    }
+    out.flush()
+}
+
+/// As wide as the terminal it goes to, or plain and of any width.
+fn table(arguments: &ReportArguments) -> Table {
+    let (limit, frames) = (arguments.query.limit, arguments.query.frames);
+    match arguments.output {
+        None => output::table_for(&io::stdout(), limit, frames),
+        Some(_) => output::plain_table(limit, frames),
+    }
 }
 
 /// A recording as the query sees it, and whether the recorder ended it cleanly.
@@ -92,7 +96,8 @@ fn write_pprof(arguments: &ReportArguments) -> Result<()> {
         }
     }
     let mut out = output::open(arguments.output.as_deref())?;
-    builder.write(&mut out)?;
-    out.flush()?;
-    Ok(())
+    builder
+        .write(&mut out)
+        .and_then(|()| out.flush())
+        .map_err(|error| output::failed(arguments.output.as_deref(), error))
 }

@@ -9,16 +9,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Signals that end a recording cleanly.
 pub struct StopSignals {
-    stream: UnixStream,
+    streams: [(i32, UnixStream); SIGNALS.len()],
 }
+
+const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
     /// The time is up.
     Timeout,
-    /// A signal asks to stop.
-    Signal,
+    /// This signal asks to stop.
+    Signal(i32),
     /// The process has exited.
     Exited,
 }
@@ -26,33 +28,40 @@ pub enum Woken {
 impl StopSignals {
     /// From here on these signals no longer end the program at once.
     pub fn catch() -> io::Result<Self> {
-        let (stream, write) = UnixStream::pair()?;
-        stream.set_nonblocking(true)?;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+        let mut streams = Vec::new();
+        for signal in SIGNALS {
+            let (stream, write) = UnixStream::pair()?;
+            stream.set_nonblocking(true)?;
+            signal_hook::low_level::pipe::register(signal, write)?;
+            streams.push((signal, stream));
         }
-        Ok(Self { stream })
+        let streams = streams.try_into().map_err(|_| io::Error::other("one stream a signal"))?;
+        Ok(Self { streams })
     }
 
     /// Waits for a signal or, if one is given, for the end of a process (a pidfd).
     pub fn wait(&mut self, timeout: Duration, process: Option<BorrowedFd<'_>>) -> io::Result<Woken> {
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // A negative descriptor is ignored by poll.
-        let mut entries = [entry(self.stream.as_raw_fd()), entry(process.map_or(-1, |process| process.as_raw_fd()))];
+        let process = entry(process.map_or(-1, |process| process.as_raw_fd()));
+        let [interrupt, terminate, hang_up] = &self.streams;
+        let mut entries =
+            [entry(interrupt.1.as_raw_fd()), entry(terminate.1.as_raw_fd()), entry(hang_up.1.as_raw_fd()), process];
         // Rounded up: a wait of half a millisecond must not become a busy loop.
         let timeout_ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
-        // SAFETY: two initialised entries that live across the call.
-        let ready = unsafe { libc::poll(entries.as_mut_ptr(), 2, timeout_ms) };
+        // SAFETY: four initialised entries that live across the call.
+        let ready = unsafe { libc::poll(entries.as_mut_ptr(), 4, timeout_ms) };
         if ready < 0 {
             let error = io::Error::last_os_error();
-            // The handler has put a byte into the stream: the next wait sees it.
+            // The handler has put a byte into a stream: the next wait sees it.
             return if error.kind() == io::ErrorKind::Interrupted { Ok(Woken::Timeout) } else { Err(error) };
         }
-        if entries[0].revents != 0 {
-            let mut bytes = [0; 16];
-            let _ = self.stream.read(&mut bytes);
-            return Ok(Woken::Signal);
+        for ((signal, stream), entry) in self.streams.iter_mut().zip(&entries) {
+            if entry.revents != 0 {
+                let _ = stream.read(&mut [0; 1]);
+                return Ok(Woken::Signal(*signal));
+            }
         }
-        Ok(if entries[1].revents != 0 { Woken::Exited } else { Woken::Timeout })
+        Ok(if entries[3].revents != 0 { Woken::Exited } else { Woken::Timeout })
     }
 }

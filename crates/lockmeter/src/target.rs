@@ -82,6 +82,13 @@ pub fn start(command: &[OsString]) -> Result<Target> {
     Ok(Target::Command(child, process))
 }
 
+/// Sends a signal on to the command.
+pub fn pass_on(signal: i32, command: &Child) {
+    let Ok(pid) = libc::pid_t::try_from(command.id()) else { return };
+    // SAFETY: kill takes two integers; the child is ours and not yet waited for, so its id is not another's.
+    unsafe { libc::kill(pid, signal) };
+}
+
 /// The command's status as a shell would say it.
 pub fn shell_status(child: &mut Child) -> io::Result<u8> {
     let status = child.wait()?;

@@ -30,7 +30,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
         None => (lockmeter_kernel::contention::Scope::Machine, "whole machine".to_owned()),
     };
     let query = query::from_flags(&arguments.query, None);
-    let sort = query::sort_key(&arguments.query, &query.by)?;
+    let sort = query::sort_key(&arguments.sort, &query.by)?;
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
     let options = Options { scope, stacks: arguments.stacks.budget() };

@@ -33,7 +33,11 @@ impl KernelTypes {
     pub fn from_sys() -> Result<Self, SymbolsError> {
         let path = Path::new(DIRECTORY).join("vmlinux");
         let data = std::fs::read(&path).map_err(|error| {
-            SymbolsError::io(SymbolsErrorKind::NoTypeInformation, format!("cannot read {}", path.display()), error)
+            let sentence = format!(
+                "this kernel tells no type information (BTF); use one built with CONFIG_DEBUG_INFO_BTF, as Debian's are: {}",
+                path.display()
+            );
+            SymbolsError::io(SymbolsErrorKind::NoTypeInformation, sentence, error)
         })?;
         Ok(Self { directory: Some(PathBuf::from(DIRECTORY)), ..Self::from_bytes(data)? })
     }

@@ -297,6 +297,9 @@ pub fn open_process(pid: u32) -> Result<OwnedFd, KernelError> {
         return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
     }
     let error = std::io::Error::last_os_error();
+    if pid == 0 || i32::try_from(pid).is_err() {
+        return Err(KernelError::new(ErrorKind::NoSuchProcess, format!("{pid} is no process id; `ps -e` lists them")));
+    }
     Err(match error.raw_os_error() {
         Some(libc::ESRCH) => KernelError::new(
             ErrorKind::NoSuchProcess,

@@ -1,0 +1,529 @@
+//! A recording begins, ends and dies as it should: the right processes are metered, statuses are passed on, and nothing is
+//! left behind.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use support::recorder::Recorder;
+use support::report::{report, sum};
+use support::{
+    Folder, Load, lockmeter, machine, run, run_workload, say, signal, skip, text, until, wait, workload_path,
+};
+
+/// The limit for the recorder's resident memory.
+const MOST_RESIDENT_KB: u64 = 64 * 1024;
+
+fn path_of(workload: &str) -> String {
+    workload_path(workload).to_str().unwrap().to_owned()
+}
+
+/// Makes sure that `record -- CMD` ends as the command does, whatever happens to it.
+#[test]
+fn the_status_of_the_command_is_passed_on() {
+    let Some(_machine) = machine("status of the command") else { return };
+    let folder = Folder::new();
+    let script = folder.file("not-executable");
+    fs::write(&script, "#!/bin/sh\n").unwrap();
+    let cases: [(&[&str], i32); 8] = [
+        (&["true"], 0),
+        (&["sh", "-c", "exit 3"], 3),
+        (&["sh", "-c", "exit 255"], 255),
+        (&["sh", "-c", "kill -TERM $$"], 128 + 15),
+        (&["sh", "-c", "kill -KILL $$"], 128 + 9),
+        (&[&script], 126),
+        (&["/no/such/program"], 127),
+        (&["no-such-program-in-the-path"], 127),
+    ];
+    for (command, status) in cases {
+        let file = folder.file("recording");
+        let mut record = lockmeter(["record", "-q", "-o", &file, "--"]);
+        let ended = run({
+            record.args(command);
+            record
+        });
+        assert_eq!(ended.status.code(), Some(status), "record -- {command:?} said:\n{}", text(&ended.stderr));
+        report(&file, &[]);
+    }
+}
+
+/// Makes sure that the standard streams of the command are its own.
+#[test]
+fn the_command_keeps_its_standard_input_and_output() {
+    let Some(_machine) = machine("streams of the command") else { return };
+    let folder = Folder::new();
+    let mut record = lockmeter(["record", "-q", "-o", &folder.file("recording"), "--", "cat"]);
+    let mut child = record.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"through").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("through", ""));
+}
+
+/// Makes sure that the children of the command are metered and other processes are not.
+#[test]
+fn a_command_is_metered_with_its_children_and_without_others() {
+    let Some(_machine) = machine("scope of a command") else { return };
+    let folder = Folder::new();
+    let _others = Load::start("mmap-fault", &[]);
+    let shell = format!("{} --seconds 1; exit 0", path_of("file-pos"));
+    let ended = Recorder::start(&folder, "recording", &["--", "sh", "-c", &shell]).wait();
+    only_these_waited(&ended.recording(), &["file-pos", "sh", "lockmeter"], "file-pos");
+}
+
+/// Fails unless the wanted task waited often and no task but the allowed ones did.
+fn only_these_waited(recording: &str, allowed: &[&str], wanted: &str) {
+    let report = report(recording, &["--by", "task", "--own", "-n", "12"]);
+    let tasks: BTreeSet<&str> = report.rows.iter().map(|row| row.task()).collect();
+    let strangers: Vec<_> = tasks.iter().filter(|task| !allowed.contains(task)).collect();
+    assert!(strangers.is_empty(), "{strangers:?} were metered, too\n{}", report.shown);
+    let (count, _) = sum(report.rows.iter().filter(|row| row.task() == wanted));
+    assert!(count > 1000, "only {count} waits of {wanted} were metered\n{}", report.shown);
+}
+
+/// A shell that runs what it is told on its standard input.
+struct Shell(Child);
+
+impl Shell {
+    fn start() -> Self {
+        let mut command = Command::new("sh");
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Has it run a line and end.
+    fn run(mut self, line: &str) -> ExitStatus {
+        let mut stdin = self.0.stdin.take().unwrap();
+        stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+        drop(stdin);
+        wait(&mut self.0, "the shell")
+    }
+}
+
+/// Makes sure that the end of the process ends its recording cleanly, and that its new children are in it and no others.
+#[test]
+fn a_process_is_metered_with_its_new_children_until_it_exits() {
+    let Some(_machine) = machine("scope of a process") else { return };
+    let folder = Folder::new();
+    let _others = Load::start("mmap-fault", &[]);
+    let shell = Shell::start();
+    let recorder = Recorder::start(&folder, "recording", &["-p", &shell.pid()]);
+    // Not the last command, lest the shell becomes it.
+    assert!(shell.run(&format!("{} --seconds 1; exit 0", path_of("file-pos"))).success());
+    let ended = recorder.wait();
+    assert!(!ended.stderr.contains("no end"), "the recording did not end cleanly:\n{}", ended.stderr);
+    only_these_waited(&ended.recording(), &["file-pos", "sh"], "file-pos");
+}
+
+/// Makes sure that threads that already run when the recording begins are metered.
+#[test]
+fn the_threads_of_a_running_process_are_metered() {
+    let Some(_machine) = machine("threads of a process") else { return };
+    let folder = Folder::new();
+    let _others = Load::start("mmap-fault", &[]);
+    let load = Load::start("file-pos", &[]);
+    let ended = Recorder::start(&folder, "recording", &["-p", &load.pid().to_string(), "-d", "1s"]).wait();
+    only_these_waited(&ended.recording(), &["file-pos"], "file-pos");
+}
+
+/// Where the unified control group hierarchy is mounted.
+fn cgroup_root() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        file_system.starts_with("cgroup2 ").then(|| PathBuf::from(mount.split(' ').nth(4).unwrap()))
+    })
+}
+
+/// A control group that is removed when the test ends.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn make(path: PathBuf) -> std::io::Result<Self> {
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Its last task may still be exiting.
+        for _ in 0..200 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        say(&format!("{} could not be removed", self.0.display()));
+    }
+}
+
+/// Makes sure that the tasks of a control group and of one inside it are metered, and no others; by its path below the
+/// root as well as by its whole path.
+#[test]
+fn a_control_group_is_metered_with_those_inside_it_and_without_others() {
+    const TEST: &str = "scope of a control group";
+    let Some(_machine) = machine(TEST) else { return };
+    let Some(root) = cgroup_root() else { return skip(TEST, "no unified control group hierarchy is mounted") };
+    let name = format!("lockmeter-test-{}", std::process::id());
+    let outer = match Cgroup::make(root.join(&name)) {
+        Ok(group) => group,
+        Err(error) => return skip(TEST, &format!("control groups cannot be made in {}: {error}", root.display())),
+    };
+    let inner = Cgroup::make(outer.0.join("inner")).unwrap();
+    let folder = Folder::new();
+    let _others = Load::start("mmap-fault", &[]);
+    for path in [format!("/{name}"), outer.0.to_str().unwrap().to_owned()] {
+        let recorder = Recorder::start(&folder, "recording", &["--cgroup", &path]);
+        let shell = Shell::start();
+        fs::write(inner.0.join("cgroup.procs"), shell.pid()).unwrap();
+        assert!(shell.run(&format!("{} --seconds 1; exit 0", path_of("file-pos"))).success());
+        let recording = recorder.stop().recording();
+        only_these_waited(&recording, &["file-pos", "sh"], "file-pos");
+        let report = report(&recording, &["--by", "cgroup"]);
+        let expected = format!("/{name}/inner");
+        assert!(
+            report.rows.iter().all(|row| row.cgroup.as_deref() == Some(expected.as_str())),
+            "the waits are not those of {expected}\n{}",
+            report.shown
+        );
+    }
+}
+
+/// Makes sure that Ctrl-C, and what service managers and closed terminals send, end a recording with its report.
+#[test]
+fn signals_that_ask_to_stop_end_a_recording_cleanly_and_it_reports() {
+    let Some(_machine) = machine("signals") else { return };
+    let folder = Folder::new();
+    for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let recorder = Recorder::start(&folder, "recording", &["-a"]);
+        let load = run_workload("file-pos", &["--seconds", "0.3"]);
+        assert!(load.is_ok());
+        recorder.signal(number);
+        let ended = recorder.wait();
+        assert!(ended.status.success(), "signal {number} ended it with {}:\n{}", ended.status, ended.stderr);
+        for part in ["file.f_pos_lock", "lockmeter used", "wrote "] {
+            assert!(ended.stderr.contains(part), "after signal {number} the report lacks `{part}`:\n{}", ended.stderr);
+        }
+        assert!(!ended.stderr.contains("no end"), "after signal {number} the file has no end:\n{}", ended.stderr);
+    }
+}
+
+/// Makes sure that a Ctrl-C meant for the command does not cut its recording short, and that a second one does.
+#[test]
+fn the_first_interrupt_is_left_to_the_command_and_the_second_ends_the_recording() {
+    let Some(_machine) = machine("interrupts under a command") else { return };
+    let folder = Folder::new();
+    let mut recorder = Recorder::start(&folder, "recording", &["--", "sleep", "2"]);
+    recorder.signal(libc::SIGINT);
+    thread::sleep(Duration::from_millis(300));
+    assert!(recorder.runs(), "the first interrupt ended the recording while its command still ran");
+    recorder.signal(libc::SIGINT);
+    let ended = recorder.wait();
+    assert_eq!(ended.status.code(), Some(0), "sleep ended by itself:\n{}", ended.stderr);
+}
+
+/// Makes sure that a recorder that is asked to end by a service manager does so, though its command goes on: SIGTERM, unlike
+/// Ctrl-C, reaches nobody but the recorder. Whether the command is left running or ended with it is the recorder's to choose.
+#[test]
+fn a_recorder_of_a_command_ends_when_it_is_terminated() {
+    let Some(_machine) = machine("SIGTERM under a command") else { return };
+    let folder = Folder::new();
+    let mut recorder = Recorder::start(&folder, "recording", &["--", "sleep", "8"]);
+    thread::sleep(Duration::from_millis(200));
+    recorder.signal(libc::SIGTERM);
+    thread::sleep(Duration::from_secs(2));
+    let ended = !recorder.runs();
+    // Twice more, as somebody would who sees it go on.
+    for _ in 0..2 {
+        recorder.signal(libc::SIGTERM);
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert!(
+        ended,
+        "SIGTERM does not end it; after two more it {}",
+        if recorder.runs() { "still runs" } else { "has ended" }
+    );
+    report(&recorder.wait().file, &[]);
+}
+
+/// Makes sure that a recording is ended and kept when whoever reads its messages goes away (`2>&1 | head -1`).
+#[test]
+fn a_recording_is_kept_when_nobody_reads_the_messages() {
+    let Some(_machine) = machine("closed standard error") else { return };
+    let folder = Folder::new();
+    let file = folder.file("recording");
+    let mut record = lockmeter(["record", "-a", "-d", "500ms", "-o", &file]);
+    let mut child = record.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    let status = wait(&mut child, "the recorder");
+    assert!(status.success(), "it ended with {status} (101: it panicked)");
+    let read = run(lockmeter(["report", &file]));
+    assert!(!text(&read.stderr).contains("no end"), "the recording was not ended: {}", text(&read.stderr));
+}
+
+/// The ids of the BPF programs that a process has open.
+fn programs_of(pid: u32) -> BTreeSet<u32> {
+    let folder = format!("/proc/{pid}/fdinfo");
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+    texts
+        .flat_map(|text| {
+            text.lines().filter_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok()).collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+/// Whether the kernel still has a BPF program of this id.
+fn program_exists(id: u32) -> bool {
+    const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+    let attributes: [u32; 3] = [id, 0, 0];
+    // SAFETY: the kernel reads the twelve bytes given and returns a new descriptor or -1.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_bpf, BPF_PROG_GET_FD_BY_ID, attributes.as_ptr(), std::mem::size_of_val(&attributes))
+    };
+    let Ok(fd) = i32::try_from(fd) else { return false };
+    if fd >= 0 {
+        // SAFETY: a descriptor just opened, owned by nobody else; it is closed here.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    fd >= 0
+}
+
+fn pinned_objects() -> Vec<String> {
+    let names = fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
+    let mut names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Makes sure that a recorder that is killed leaves a readable file that lacks at most the last interval, and no program in
+/// the kernel.
+#[test]
+fn a_killed_recorder_loses_one_interval_and_leaves_nothing_behind() {
+    let Some(_machine) = machine("kill -9") else { return };
+    let folder = Folder::new();
+    let pinned = pinned_objects();
+    let _load = Load::start("file-pos", &["--rate", "5000"]);
+    let recorder = Recorder::start(&folder, "recording", &["-a", "--interval", "500ms"]);
+    let programs = programs_of(recorder.pid());
+    assert!(programs.len() >= 3, "the recorder's programs cannot be seen: {programs:?}");
+    let begin = std::time::Instant::now();
+    thread::sleep(Duration::from_millis(2200));
+    let metered = begin.elapsed();
+    recorder.signal(libc::SIGKILL);
+    let ended = recorder.wait();
+    assert!(ended.status.code().is_none(), "it was killed, and yet ended with {}", ended.status);
+    let report = report(&ended.file, &[]);
+    let written = Duration::from_nanos(report.duration_ns);
+    // One interval, and half a one for a machine that is slow to wake the recorder.
+    let least = metered.saturating_sub(Duration::from_millis(750));
+    assert!(written >= least, "{written:?} of {metered:?} were kept\n{}", report.shown);
+    let warned = text(&run(lockmeter(["report", &ended.file])).stderr);
+    assert!(warned.contains("no end"), "nothing says that the recorder died: {warned}");
+    until("the killed recorder's programs are gone", || !programs.iter().any(|id| program_exists(*id)));
+    assert_eq!(pinned_objects(), pinned, "something is left in /sys/fs/bpf");
+    let left: Vec<String> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(left, ["recording"], "more than the recording is left");
+    assert!(run(lockmeter(["doctor"])).status.success(), "`lockmeter doctor` fails after a recorder was killed");
+}
+
+/// Makes sure that a recorder that ends as it should leaves no program either.
+#[test]
+fn a_recorder_that_ends_leaves_no_program_behind() {
+    let Some(_machine) = machine("programs after the end") else { return };
+    let folder = Folder::new();
+    let recorder = Recorder::start(&folder, "recording", &["-a"]);
+    let programs = programs_of(recorder.pid());
+    assert!(programs.len() >= 3, "the recorder's programs cannot be seen: {programs:?}");
+    recorder.stop().recording();
+    until("the recorder's programs are gone", || !programs.iter().any(|id| program_exists(*id)));
+}
+
+/// Makes sure that `record` writes, and `report` reads, `out.lockmeter` here when no name is given.
+#[test]
+fn without_a_name_the_recording_is_out_lockmeter_in_this_folder() {
+    let Some(_machine) = machine("default name") else { return };
+    let folder = Folder::new();
+    let run_here = |mut command: Command| {
+        command.current_dir(folder.path());
+        run(command)
+    };
+    assert!(run_here(lockmeter(["record", "-q", "-a", "-d", "300ms"])).status.success());
+    assert!(folder.path().join("out.lockmeter").exists());
+    let reported = run_here(lockmeter(["report"]));
+    assert!(reported.status.success(), "{}", text(&reported.stderr));
+    // Again: a recording is replaced by a newer one.
+    assert!(run_here(lockmeter(["record", "-q", "-a", "-d", "300ms"])).status.success());
+}
+
+/// Makes sure that a recording lasts as long as was asked for.
+#[test]
+fn a_recording_lasts_as_long_as_was_asked() {
+    let Some(_machine) = machine("duration") else { return };
+    let folder = Folder::new();
+    let recording =
+        Recorder::start(&folder, "recording", &["-a", "-d", "700ms", "--interval", "250ms"]).wait().recording();
+    let report = report(&recording, &[]);
+    assert!(report.duration_ns >= 700_000_000, "{} ns were metered\n{}", report.duration_ns, report.shown);
+    assert!(report.intervals >= 3, "{} intervals\n{}", report.intervals, report.shown);
+}
+
+/// The most memory that a process has had resident, in KiB.
+fn most_resident_kb(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_else(|| panic!("no VmHWM in {status}"));
+    line.trim().trim_end_matches("kB").trim().parse().unwrap()
+}
+
+/// Makes sure that tens of thousands of short-lived processes, each with locks of its own, fill neither the kernel's tables
+/// nor the recorder's memory.
+#[test]
+fn a_storm_of_processes_fills_no_table_and_little_memory() {
+    let Some(_machine) = machine("fork storm") else { return };
+    let folder = Folder::new();
+    let recorder = Recorder::start(&folder, "recording", &["-a"]);
+    let said = run_workload("fork-storm", &["--count", "30000"]).unwrap();
+    let resident_kb = most_resident_kb(recorder.pid());
+    let recording = recorder.stop().recording();
+    let report = report(&recording, &["--by", "lock", "-n", "8"]);
+    let file_kb = fs::metadata(&recording).unwrap().len() / 1024;
+    say(&format!(
+        "fork-storm of {} processes: recorder {resident_kb} KiB resident, file {file_kb} KiB, {} waits, lost {:?}",
+        said["ops"], report.head.waits.count, report.lost
+    ));
+    assert!(said["ops"].as_u64().unwrap() >= 20_000, "too small a storm: {said}");
+    assert!(!report.lost.contains_key("totals_full"), "waits were not counted\n{}", report.shown);
+    assert!(resident_kb <= MOST_RESIDENT_KB, "the recorder took {resident_kb} KiB\n{}", report.shown);
+}
+
+/// Makes sure that `top` prints a whole table for each refresh when nobody sits at a terminal.
+#[test]
+fn top_prints_a_table_for_each_refresh_into_a_pipe() {
+    let Some(_machine) = machine("top") else { return };
+    let _load = Load::start("file-pos", &["--rate", "5000"]);
+    let output = run(lockmeter(["top", "-d", "3s"]));
+    let tables = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(tables.matches("Waiting for locks took").count(), 3, "three tables in three seconds:\n{tables}");
+    assert!(tables.contains("file.f_pos_lock"), "the load is in none:\n{tables}");
+    assert!(!tables.contains('\x1b'), "escape sequences in a pipe:\n{tables:?}");
+}
+
+/// Makes sure that `top` ends with what it watches, and on Ctrl-C with success.
+#[test]
+fn top_ends_with_its_process_and_on_an_interrupt() {
+    let Some(_machine) = machine("end of top") else { return };
+    let mut process = Command::new("sleep").arg("1").spawn().unwrap();
+    // Waited for beside `top`, for a process that nobody has waited for is still there.
+    let pid = process.id().to_string();
+    let waited = thread::spawn(move || process.wait());
+    let output = run(lockmeter(["top", "-p", &pid]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    waited.join().unwrap().unwrap();
+
+    let mut top = lockmeter(["top", "--interval", "100ms"]);
+    let mut child = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 16];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
+    signal(child.id(), libc::SIGINT);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "an interrupt ended top with {}: {}", output.status, text(&output.stderr));
+}
+
+/// Makes sure that a lock that got worse heads the comparison.
+#[test]
+fn diff_shows_the_lock_that_got_worse() {
+    let Some(_machine) = machine("diff") else { return };
+    let folder = Folder::new();
+    let quiet = Recorder::start(&folder, "quiet", &["-a", "-d", "500ms"]).wait().recording();
+    let loaded = Recorder::start(&folder, "loaded", &["-a"]);
+    run_workload("file-pos", &["--seconds", "1"]).unwrap();
+    let loaded = loaded.stop().recording();
+    let json = run(lockmeter(["diff", &quiet, &loaded, "--task", "file-pos", "--format", "json"]));
+    assert!(json.status.success(), "{}", text(&json.stderr));
+    let diff: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let table = text(&run(lockmeter(["diff", &quiet, &loaded, "--task", "file-pos"])).stdout);
+    let first = &diff["rows"][0];
+    assert_eq!(first["lock"], "file.f_pos_lock", "another lock changed most:\n{table}");
+    assert!(first["delta_ns_per_s"].as_i64().unwrap() > 0, "it got better?\n{table}");
+    assert!(table.contains("file.f_pos_lock"), "the table does not show it:\n{table}");
+    // The other way round it got better by the same.
+    let back = run(lockmeter(["diff", &loaded, &quiet, "--task", "file-pos", "--format", "json"]));
+    let back: serde_json::Value = serde_json::from_slice(&back.stdout).unwrap();
+    assert_eq!(back["rows"][0]["delta_ns_per_s"].as_i64(), first["delta_ns_per_s"].as_i64().map(|change| -change));
+}
+
+/// Makes sure that two recorders at once do not disturb each other. (One in a thousand for an event that meets a running
+/// program of one of them.)
+#[test]
+fn two_recorders_at_once_count_the_same() {
+    let Some(_machine) = machine("two recorders") else { return };
+    let folder = Folder::new();
+    let first = Recorder::start(&folder, "first", &["-a"]);
+    let second = Recorder::start(&folder, "second", &["-a"]);
+    run_workload("file-pos", &["--seconds", "1"]).unwrap();
+    let counts = [first.stop(), second.stop()].map(|ended| {
+        sum(&report(&ended.recording(), &["--by", "lock", "--lock", "file.f_pos_lock", "--task", "file-pos"]).rows).0
+    });
+    assert!(
+        counts[0].abs_diff(counts[1]) * 1000 <= counts[0],
+        "two recorders of the same load counted {counts:?} waits"
+    );
+}
+
+/// Makes sure that somebody who types just `lockmeter record` learns what to add.
+#[test]
+fn record_without_arguments_explains_itself() {
+    let output = run(lockmeter(["record"]));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    for way in ["-a", "-p PID", "--cgroup PATH", "-- COMMAND"] {
+        assert!(said.contains(way), "`{way}` is not explained:\n{said}");
+    }
+}
+
+/// Makes sure that a reader that has seen enough (`| head`) is no error.
+#[test]
+fn a_report_into_a_pipe_that_closes_is_no_error() {
+    let Some(_machine) = machine("closed pipe") else { return };
+    let folder = Folder::new();
+    let recording = Recorder::start(&folder, "recording", &["-a"]);
+    run_workload("fork-storm", &["--seconds", "0.5"]).unwrap();
+    let recording = recording.stop().recording();
+    let mut command = lockmeter(["report", &recording, "--format", "json", "--by", "caller,task"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && !text(&output.stderr).contains("panicked"), "{}", text(&output.stderr));
+}
+
+/// Makes sure that the command's leftovers do not keep the recorder waiting: it ends with the command, not with what the
+/// command left in the background.
+#[test]
+fn a_recording_ends_with_its_command_and_not_with_what_that_left_running() {
+    let Some(_machine) = machine("background children") else { return };
+    let folder = Folder::new();
+    let shell = format!(
+        "{} --rate 100 --seconds 20 >/dev/null 2>&1 & echo $! > {}; exit 4",
+        path_of("file-pos"),
+        folder.file("pid")
+    );
+    let ended = Recorder::start(&folder, "recording", &["--", "sh", "-c", &shell]).wait();
+    let pid: u32 = fs::read_to_string(folder.path().join("pid")).unwrap().trim().parse().unwrap();
+    let still_runs = PathBuf::from(format!("/proc/{pid}/stat")).exists();
+    signal(pid, libc::SIGINT);
+    assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
+    assert!(still_runs, "the recorder waited for what the command left running");
+}

@@ -1,0 +1,134 @@
+//! `lockmeter report --format json`, as `docs/json.md` promises it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{lockmeter, run, text};
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Report {
+    pub schema: u32,
+    pub by: Vec<String>,
+    pub start_unix_ns: u64,
+    pub duration_ns: u64,
+    pub intervals: u64,
+    pub cpus: u64,
+    pub lost: BTreeMap<String, u64>,
+    pub overhead: Overhead,
+    pub sampling: Sampling,
+    pub head: Head,
+    pub rows: Vec<Row>,
+    /// What was asked and what came, for failure messages.
+    #[serde(skip)]
+    pub shown: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Overhead {
+    pub own_cpu_ns: u64,
+    pub program_run_ns: u64,
+    pub program_runs: u64,
+    pub stack_ns: u64,
+    pub one_cpu_ppm: Option<u64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Sampling {
+    pub stacks: u64,
+    pub period_ns: u64,
+    pub budget_ppm: Option<u64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Head {
+    pub sentence: String,
+    pub waits: Value,
+    pub named_ns: u64,
+    pub own_waits: Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Value {
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+    pub spin_ns: u64,
+    pub sleep_ns: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Row {
+    pub happened: String,
+    pub lock: Option<String>,
+    pub naming: Option<String>,
+    pub kind: Option<String>,
+    pub mode: Option<String>,
+    pub task: Option<String>,
+    pub tgid: Option<u32>,
+    pub cgroup: Option<String>,
+    pub count: u64,
+    pub total_ns: u64,
+    pub spin_ns: u64,
+    pub sleep_ns: u64,
+    pub mean_ns: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+    pub stacks: u64,
+    pub estimated: bool,
+    pub own: bool,
+    pub caller: Option<Vec<String>>,
+    pub blocker: Option<Vec<String>>,
+    pub blocker_source: Option<String>,
+    pub histogram: Vec<(u64, u64, u64)>,
+}
+
+impl Row {
+    pub fn lock(&self) -> &str {
+        self.lock.as_deref().unwrap_or_default()
+    }
+
+    /// Whether its lock has a name (docs/json.md: other values of `naming` say why there is none).
+    pub fn is_named(&self) -> bool {
+        let naming = self.naming.as_deref().unwrap_or_default();
+        ["symbol", "per-cpu", "slab-field", "inferred-type", "inferred-site"].contains(&naming)
+    }
+
+    pub fn task(&self) -> &str {
+        self.task.as_deref().unwrap_or_default()
+    }
+}
+
+/// Count and total time of rows.
+pub fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> (u64, u64) {
+    rows.into_iter().fold((0, 0), |(count, total_ns), row| (count + row.count, total_ns + row.total_ns))
+}
+
+/// Reads a recording with these flags.
+pub fn report(recording: &str, flags: &[&str]) -> Report {
+    let json = report_as(recording, "json", flags);
+    let mut report: Report = serde_json::from_str(&json)
+        .unwrap_or_else(|error| panic!("the JSON of {flags:?} is not as promised: {error}\n{json}"));
+    report.shown = format!("lockmeter report {}\n{}", flags.join(" "), report_as(recording, "table", flags));
+    report
+}
+
+/// A report in any format of text; it must be had without an error.
+pub fn report_as(recording: &str, format: &str, flags: &[&str]) -> String {
+    text(&report_bytes(recording, format, flags))
+}
+
+/// A report in any format.
+pub fn report_bytes(recording: &str, format: &str, flags: &[&str]) -> Vec<u8> {
+    let mut command = lockmeter(["report", recording, "--format", format]);
+    command.args(flags);
+    let output = run(command);
+    assert!(
+        output.status.success(),
+        "report --format {format} {flags:?} ended with {}:\n{}",
+        output.status,
+        text(&output.stderr)
+    );
+    output.stdout
+}
