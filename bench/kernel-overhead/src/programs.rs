@@ -1,0 +1,170 @@
+//! BPF programs as the kernel shows them: whose they are, and how long they ran.
+
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use libbpf_rs::query::ProgInfoIter;
+
+/// Runs of one program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Runs {
+    pub count: u64,
+    pub time_ns: u64,
+}
+
+impl std::ops::Sub for Runs {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self { count: self.count - earlier.count, time_ns: self.time_ns - earlier.time_ns }
+    }
+}
+
+/// The three tracepoints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AllRuns {
+    pub begin: Runs,
+    pub end: Runs,
+    pub waking: Runs,
+}
+
+impl std::ops::Sub for AllRuns {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self { begin: self.begin - earlier.begin, end: self.end - earlier.end, waking: self.waking - earlier.waking }
+    }
+}
+
+/// The names of the programs on the three tracepoints.
+pub type Names = [&'static str; 3];
+
+pub const EMPTY: Names = ["empty_begin", "empty_end", "empty_waking"];
+/// As they are called in `contention.bpf.c`; the kernel cuts names at 15 characters.
+pub const LOCKMETER: Names = ["contention_begin", "contention_end", "sched_waking"];
+
+const NAME_LENGTH: usize = 15;
+
+/// Runs of this process's programs of these names. They grow only while statistics are on.
+pub fn own_runs(names: Names) -> Result<AllRuns> {
+    let mut all = AllRuns::default();
+    let mut found = 0;
+    for fd in descriptors_of_programs("self") {
+        // SAFETY: a descriptor of this process, which only this thread closes, and not within this loop.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let Some((name, runs)) = info(fd) else { continue };
+        let same = |wanted: &str| name == wanted[..wanted.len().min(NAME_LENGTH)];
+        let Some(which) = names.iter().position(|wanted| same(wanted)) else { continue };
+        *[&mut all.begin, &mut all.end, &mut all.waking][which] = runs;
+        found += 1;
+    }
+    if found != names.len() {
+        bail!("expected one program each of {names:?} in this process, found {found}");
+    }
+    Ok(all)
+}
+
+/// How many programs a process holds.
+pub fn held_by(pid: u32) -> usize {
+    descriptors_of_programs(&pid.to_string()).len()
+}
+
+/// Programs of other processes that look like meters of lock contention: while they run, nothing here is bare.
+pub fn foreign_meters() -> usize {
+    let own: Vec<u32> = descriptors_of_programs("self").into_iter().filter_map(id_of).collect();
+    let looks_like_one = |name: &str| name.starts_with("contention_") || name.starts_with("tracepoint_lock");
+    ProgInfoIter::default()
+        .filter(|program| looks_like_one(&program.name.to_string_lossy()) && !own.contains(&program.id))
+        .count()
+}
+
+/// Kernel memory of this process's maps as the kernel accounts for it, task storage apart.
+pub fn own_map_bytes() -> u64 {
+    let mut maps: Vec<(u64, u64)> = Vec::new();
+    for (_, text) in descriptors("self") {
+        if let (Some(id), Some(bytes)) = (number_after(&text, "map_id:"), number_after(&text, "memlock:")) {
+            maps.push((id, bytes));
+        }
+    }
+    maps.sort_unstable();
+    maps.dedup();
+    maps.into_iter().map(|(_, bytes)| bytes).sum()
+}
+
+/// Times every program on the machine until it is dropped.
+pub fn switch_on_statistics() -> Result<OwnedFd> {
+    // SAFETY: takes an integer and returns a new descriptor or an error.
+    let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+    if fd < 0 {
+        let error = std::io::Error::from_raw_os_error(-fd);
+        bail!("cannot switch on BPF statistics ({error}): run as root, or with the capability CAP_SYS_ADMIN");
+    }
+    // SAFETY: a descriptor just opened, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A task may still be in a program that was just detached or whose timing was just switched.
+pub const SETTLE: Duration = Duration::from_millis(20);
+
+fn info(fd: BorrowedFd<'_>) -> Option<(String, Runs)> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: all-zero is a valid value of this struct of integers.
+    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut length = u32::try_from(size_of_val(&info)).ok()?;
+    // SAFETY: writes at most `length` bytes to `info`, which is that long.
+    let result = unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast(), &raw mut length) };
+    let name = info.name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect();
+    (result == 0).then_some((name, Runs { count: info.run_cnt, time_ns: info.run_time_ns }))
+}
+
+fn id_of(fd: i32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+    number_after(&text, "prog_id:").and_then(|id| u32::try_from(id).ok())
+}
+
+/// Descriptors that are programs, not links to them.
+fn descriptors_of_programs(pid: &str) -> Vec<i32> {
+    let is_program = |text: &str| text.contains("prog_jited:");
+    descriptors(pid).into_iter().filter(|(_, text)| is_program(text)).map(|(fd, _)| fd).collect()
+}
+
+fn descriptors(pid: &str) -> Vec<(i32, String)> {
+    let folder: PathBuf = ["/proc", pid, "fdinfo"].iter().collect();
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let fd = entry.file_name().to_str()?.parse().ok()?;
+            // One that was closed meanwhile is none.
+            Some((fd, std::fs::read_to_string(entry.path()).ok()?))
+        })
+        .collect()
+}
+
+fn number_after(text: &str, label: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(label)).and_then(|number| number.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_found_after_its_label_at_the_start_of_a_line() {
+        let text = "pos:\t0\nprog_type:\t26\nprog_id:\t4711\n";
+        assert_eq!(number_after(text, "prog_id:"), Some(4711));
+        assert_eq!(number_after(text, "map_id:"), None);
+    }
+
+    #[test]
+    fn a_process_without_programs_holds_none() {
+        assert_eq!(held_by(std::process::id()), 0);
+    }
+
+    #[test]
+    fn runs_subtract_part_by_part() {
+        let runs = |count, time_ns| Runs { count, time_ns };
+        assert_eq!(runs(10, 900) - runs(4, 300), runs(6, 600));
+    }
+}
