@@ -33,7 +33,8 @@ demo: build workloads
 
 test: workloads
 	@scripts/setup test
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --doc --quiet
+	$(CARGO) test --workspace --locked --lib --bins --tests
 
 test-vm: build
 	@scripts/setup vm
@@ -49,7 +50,7 @@ lint:
 	clang-format --dry-run --Werror $(C_SOURCES)
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init
+	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter

