@@ -25,7 +25,7 @@ use clap::{Parser, ValueEnum};
 use crate::loads::{Load, LoadName};
 use crate::machine::Machine;
 use crate::meters::{MeterName, Meters};
-use crate::report::Report;
+use crate::report::{OneLoad, Report, Summary};
 use crate::statistics::Random;
 use crate::throughput::Plan;
 
@@ -128,9 +128,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     let seed = arguments.seed.unwrap_or_else(seed_from_clock);
     let machine = Machine::here(seed);
     let mut random = Random::new(seed);
-    priority::set(arguments.nice)?;
     let settles = if arguments.quick { QUICK_BUDGET_SETTLES } else { BUDGET_SETTLES };
     let mut meters = Meters::load(arguments.perf.clone(), settles)?;
+    priority::set(arguments.nice)?;
     // Before any load runs: what cannot work at all should say so at once.
     let memory = memory::measure()?;
     let plan = if arguments.quick {
@@ -140,23 +140,34 @@ fn run(arguments: &Arguments) -> Result<()> {
     };
     let wanted = wanted_meters(arguments);
     let loads = if arguments.loads.is_empty() { LoadName::ALL.to_vec() } else { arguments.loads.clone() };
+    let table = arguments.format == Format::Table;
+    if table {
+        println!("{machine}");
+    }
     let (mut throughput, mut run_cost) = (Vec::new(), Vec::new());
     for name in loads {
         let load = Load::start(name)?;
+        let mut of_load = None;
         if arguments.only != Some(Part::RunCost) {
             eprintln!("{}: throughput, {} pairs each of {} meters", name.title(), plan.pairs, wanted.len());
-            throughput.push(throughput::measure(&load, &mut meters, &wanted, plan, &mut random)?);
+            of_load = Some(throughput::measure(&load, &mut meters, &wanted, plan, &mut random)?);
         }
+        let mut costs = Vec::new();
         if arguments.only != Some(Part::Throughput) {
             let rounds = if arguments.quick { QUICK_COST_ROUNDS } else { COST_ROUNDS };
             let slice = if arguments.quick { QUICK_SLICE } else { COST_SLICE };
             eprintln!("{}: time in the programs, {rounds} rounds", name.title());
-            run_cost.extend(run_cost::measure(&load, &mut meters, rounds, slice, &mut random)?);
+            costs = run_cost::measure(&load, &mut meters, rounds, slice, &mut random)?;
         }
+        if table {
+            print!("{}", OneLoad { load: name, throughput: of_load.as_ref(), run_cost: &costs });
+        }
+        throughput.extend(of_load);
+        run_cost.extend(costs);
     }
     let report = Report::new(machine, throughput, run_cost, memory);
     match arguments.format {
-        Format::Table => print!("{report}"),
+        Format::Table => print!("{}", Summary(&report)),
         Format::Json => println!("{}", serde_json::to_string_pretty(&report).context("cannot write JSON")?),
     }
     Ok(())

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use crate::goals::{self, Verdict};
+use crate::loads::LoadName;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::meters::MeterName;
@@ -12,7 +13,7 @@ use crate::run_cost::RunCost;
 use crate::statistics::Estimate;
 use crate::throughput::{Ratio, Series, Throughput};
 
-/// All of a run. This is also the JSON that is printed.
+/// All of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     pub machine: Machine,
@@ -74,70 +75,80 @@ impl Goal {
     }
 }
 
-impl fmt::Display for Report {
+/// What was measured under one load, shown as soon as it is known.
+pub struct OneLoad<'a> {
+    pub load: LoadName,
+    pub throughput: Option<&'a Throughput>,
+    pub run_cost: &'a [RunCost],
+}
+
+impl fmt::Display for OneLoad<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.machine)?;
-        if !self.throughput.is_empty() {
-            write_throughput(f, &self.throughput)?;
+        writeln!(f, "\n{}: {}", self.load.title(), self.load.lock())?;
+        if let Some(throughput) = self.throughput {
+            write_throughput(f, throughput)?;
         }
         if !self.run_cost.is_empty() {
-            write_run_cost(f, &self.run_cost)?;
+            write_run_cost(f, self.run_cost)?;
         }
-        write_memory(f, &self.memory)?;
+        Ok(())
+    }
+}
+
+/// What is known only at the end.
+pub struct Summary<'a>(pub &'a Report);
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_memory(f, &self.0.memory)?;
         writeln!(f, "\nGoals\n")?;
-        for goal in &self.goals {
+        for goal in &self.0.goals {
             writeln!(f, "  {:<85} {:<28} {}", goal.goal, goal.measured, goal.verdict)?;
         }
         Ok(())
     }
 }
 
-fn write_throughput(f: &mut fmt::Formatter<'_>, loads: &[Throughput]) -> fmt::Result {
-    writeln!(f, "\nThroughput left (metered / bare, median of pairs of slices, 95 % confidence interval)")?;
-    for load in loads {
+fn write_throughput(f: &mut fmt::Formatter<'_>, load: &Throughput) -> fmt::Result {
+    writeln!(
+        f,
+        "\n  Throughput left (metered / bare, median of pairs, 95 % confidence); bare: {:.1} k contentions/s, {:.0} k operations/s\n",
+        load.contentions_per_s.median / 1e3,
+        load.operations_per_s.median / 1e3
+    )?;
+    for Ratio { series, ratio } in &load.ratios {
+        let Estimate { median, low, high, samples } = ratio;
         writeln!(
             f,
-            "\n  {}: {}; bare {:.0} k contentions/s, {:.0} k operations/s",
-            load.load.title(),
-            load.load.lock(),
-            load.contentions_per_s.median / 1e3,
-            load.operations_per_s.median / 1e3
+            "    {:<40} {median:.4}  [{low:.4}, {high:.4}]  loss {:>5.1} %  {samples} pairs",
+            series.title(),
+            (1.0 - median) * 100.0
         )?;
-        for Ratio { series, ratio } in &load.ratios {
-            let Estimate { median, low, high, samples } = ratio;
-            writeln!(
-                f,
-                "    {:<40} {median:.4}  [{low:.4}, {high:.4}]  loss {:>5.1} %  {samples} pairs",
-                series.title(),
-                (1.0 - median) * 100.0
-            )?;
-        }
-        for missing in &load.missing {
-            writeln!(f, "    {:<40} NOT MEASURED: {}", missing.series.title(), missing.why)?;
-        }
-        if load.disturbed_pairs > 0 {
-            writeln!(f, "    {} pairs repeated: something else metered contention meanwhile", load.disturbed_pairs)?;
-        }
+    }
+    for missing in &load.missing {
+        writeln!(f, "    {:<40} NOT MEASURED: {}", missing.series.title(), missing.why)?;
+    }
+    if load.disturbed_pairs > 0 {
+        writeln!(f, "    {} pairs repeated: something else metered contention meanwhile", load.disturbed_pairs)?;
     }
     Ok(())
 }
 
 fn write_run_cost(f: &mut fmt::Formatter<'_>, costs: &[RunCost]) -> fmt::Result {
-    writeln!(f, "\nTime in the programs (BPF statistics, which add some 60 ns a run; ns, median of slices)\n")?;
+    writeln!(f, "\n  Time in the programs (BPF statistics, which add some 30 ns a run; ns, median of slices)\n")?;
     writeln!(
         f,
-        "  {:<12} {:<22} {:>7} {:>7} {:>7} {:>12} {:>14}  {:<28}",
-        "load", "", "begin", "end", "waking", "begins/wait", "begin+end", "beyond the empty programs"
+        "    {:<22} {:>7} {:>7} {:>7} {:>12} {:>14}  beyond the empty programs",
+        "", "begin", "end", "waking", "begins/wait", "begin+end"
     )?;
     for cost in costs {
         let beyond = match cost.meter {
-            MeterName::Empty => String::new(),
+            MeterName::Empty => "-".to_owned(),
             _ => nanoseconds(cost.beyond_empty_ns),
         };
         writeln!(
             f,
-            "  {:<12} {:<22} {:>7.0} {:>7.0} {:>7.0} {:>12.2} {:>14.0}  {beyond}",
-            cost.load.title(),
+            "    {:<22} {:>7.0} {:>7.0} {:>7.0} {:>12.2} {:>14.0}  {beyond}",
             cost.meter.title(),
             cost.begin_ns.median,
             cost.end_ns.median,

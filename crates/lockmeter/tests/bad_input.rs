@@ -185,7 +185,7 @@ fn a_process_that_exits_is_no_error_once_metering_has_begun() {
     gone.wait().unwrap();
     refuses(line(&["record", "-o", "/dev/null", "-p", &gone.id().to_string()]), NO_TARGET, &[]);
 
-    let mut short = Command::new("sleep").arg("2").spawn().unwrap();
+    let mut short = Command::new("sleep").arg("8").spawn().unwrap();
     let pid = short.id().to_string();
     let waited = thread::spawn(move || short.wait());
     let ended = Recorder::start(&folder, "recording", &["-p", &pid, "-d", "1h"]).wait();
