@@ -425,7 +425,7 @@ fn top_prints_a_table_for_each_refresh_into_a_pipe() {
 #[test]
 fn top_ends_with_its_process_and_on_an_interrupt() {
     let Some(_machine) = machine("end of top") else { return };
-    let mut process = Command::new("sleep").arg("1").spawn().unwrap();
+    let mut process = Command::new("sleep").arg("6").spawn().unwrap();
     // Waited for beside `top`, for a process that nobody has waited for is still there.
     let pid = process.id().to_string();
     let waited = thread::spawn(move || process.wait());
