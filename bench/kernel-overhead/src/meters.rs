@@ -14,7 +14,7 @@ use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget
 use serde::Serialize;
 
 use crate::loads::Load;
-use crate::programs;
+use crate::programs::{self, OwnPrograms};
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
@@ -30,7 +30,7 @@ pub enum MeterName {
     Empty,
     /// lockmeter with a stack budget of 0
     NoStacks,
-    /// lockmeter as it comes: stacks for 1 % of the CPU time
+    /// lockmeter as it comes, with its default budget for stacks
     Default,
     /// lockmeter --every: a stack for each wait
     Every,
@@ -73,6 +73,7 @@ pub struct Meters {
     perf: String,
     /// Until the stack budget has found its period.
     budget_settles: Duration,
+    own_programs: OwnPrograms,
 }
 
 /// A meter that is on; dropping it switches it off.
@@ -90,12 +91,12 @@ impl Meters {
         // The skeleton borrows its storage for as long as it lives, which is as long as the process.
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let empty = EmptySkelBuilder::default().open(storage).context(refused)?.load().context(refused)?;
-        Ok(Self { empty, perf, budget_settles })
+        Ok(Self { empty, perf, budget_settles, own_programs: OwnPrograms::default() })
     }
 
     /// Switches a meter on and waits until it works as it will go on working under the load.
     pub fn start(&mut self, name: MeterName, load: &Load) -> Result<Running> {
-        Ok(match name {
+        let running = match name {
             MeterName::Empty => {
                 let programs = &mut self.empty.progs;
                 Running::Programs(vec![
@@ -109,7 +110,17 @@ impl Meters {
             }
             MeterName::Bpftrace => Running::Tool(Tool::start("bpftrace", &["-e", BPFTRACE_SCRIPT])?),
             MeterName::Perf => Running::Tool(Tool::start(&self.perf, &["lock", "contention", "-b", "-a"])?),
-        })
+        };
+        self.own_programs.remember_own();
+        if let Running::Tool(tool) = &running {
+            self.own_programs.remember_child(tool.child.id());
+        }
+        Ok(running)
+    }
+
+    /// Whether somebody else meters contention now.
+    pub fn disturbed(&self) -> bool {
+        self.own_programs.foreign_meters() > 0
     }
 
     /// lockmeter, switched on and its stack budget settled.

@@ -1,5 +1,6 @@
 //! BPF programs as the kernel shows them: whose they are, and how long they ran.
 
+use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,7 +52,7 @@ const NAME_LENGTH: usize = 15;
 pub fn own_runs(names: Names) -> Result<AllRuns> {
     let mut all = AllRuns::default();
     let mut found = 0;
-    for fd in descriptors_of_programs("self") {
+    for (fd, _) in descriptors_of_programs("self") {
         // SAFETY: a descriptor of this process, which only this thread closes, and not within this loop.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         let Some((name, runs)) = info(fd) else { continue };
@@ -68,16 +69,33 @@ pub fn own_runs(names: Names) -> Result<AllRuns> {
 
 /// How many programs a process holds.
 pub fn held_by(pid: u32) -> usize {
-    descriptors_of_programs(&pid.to_string()).len()
+    programs_of(&pid.to_string()).count()
 }
 
-/// Programs of other processes that look like meters of lock contention: while they run, nothing here is bare.
-pub fn foreign_meters() -> usize {
-    let own: Vec<u32> = descriptors_of_programs("self").into_iter().filter_map(id_of).collect();
-    let looks_like_one = |name: &str| name.starts_with("contention_") || name.starts_with("tracepoint_lock");
-    ProgInfoIter::default()
-        .filter(|program| looks_like_one(&program.name.to_string_lossy()) && !own.contains(&program.id))
-        .count()
+/// The programs that are ours. The kernel frees and lists them for a while after they were detached and closed.
+#[derive(Debug, Default)]
+pub struct OwnPrograms {
+    ids: BTreeSet<u32>,
+}
+
+impl OwnPrograms {
+    /// Those that this process holds now.
+    pub fn remember_own(&mut self) {
+        self.ids.extend(programs_of("self"));
+    }
+
+    /// Those that a child holds now.
+    pub fn remember_child(&mut self, pid: u32) {
+        self.ids.extend(programs_of(&pid.to_string()));
+    }
+
+    /// Programs of others that look like meters of lock contention: while they run, nothing here is bare.
+    pub fn foreign_meters(&self) -> usize {
+        let looks_like_one = |name: &str| name.starts_with("contention_") || name.starts_with("tracepoint_lock");
+        ProgInfoIter::default()
+            .filter(|program| looks_like_one(&program.name.to_string_lossy()) && !self.ids.contains(&program.id))
+            .count()
+    }
 }
 
 /// Kernel memory of this process's maps as the kernel accounts for it, task storage apart.
@@ -119,15 +137,13 @@ fn info(fd: BorrowedFd<'_>) -> Option<(String, Runs)> {
     (result == 0).then_some((name, Runs { count: info.run_cnt, time_ns: info.run_time_ns }))
 }
 
-fn id_of(fd: i32) -> Option<u32> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-    number_after(&text, "prog_id:").and_then(|id| u32::try_from(id).ok())
+/// Descriptors that are programs, not links to them.
+fn descriptors_of_programs(pid: &str) -> impl Iterator<Item = (i32, String)> {
+    descriptors(pid).into_iter().filter(|(_, text)| text.contains("prog_jited:"))
 }
 
-/// Descriptors that are programs, not links to them.
-fn descriptors_of_programs(pid: &str) -> Vec<i32> {
-    let is_program = |text: &str| text.contains("prog_jited:");
-    descriptors(pid).into_iter().filter(|(_, text)| is_program(text)).map(|(fd, _)| fd).collect()
+fn programs_of(pid: &str) -> impl Iterator<Item = u32> {
+    descriptors_of_programs(pid).filter_map(|(_, text)| number_after(&text, "prog_id:")?.try_into().ok())
 }
 
 fn descriptors(pid: &str) -> Vec<(i32, String)> {

@@ -138,9 +138,9 @@ impl Pairs<'_> {
     /// A pair during which nobody else metered contention, as far as patience goes.
     fn undisturbed(&mut self, meter: MeterName, random: &mut Random) -> Result<f64> {
         loop {
-            let disturbed_before = programs::foreign_meters() > 0;
+            let disturbed_before = self.meters.disturbed();
             let [bare, metered] = self.pair(meter, random)?;
-            let disturbed = disturbed_before || programs::foreign_meters() > 0 || bare <= 0.0;
+            let disturbed = disturbed_before || self.meters.disturbed() || bare <= 0.0;
             if !disturbed || self.disturbed >= self.allowed_to_repeat {
                 if bare <= 0.0 {
                     bail!("the load did nothing in a whole slice");
