@@ -178,6 +178,8 @@ pub(crate) const SITES: &[Site] = &[
         "__note_gp_changes", "rcu_accelerate_cbs*", "sync_rcu_exp_*", "rcu_read_unlock_special",
         "rcu_check_gp_start_stall", "rcu_cleanup_dead_rnp", "rcu_exp_handler",
     ]),
+    // kernel/rcu/tasks.h: one for each flavour, of the same function
+    fixed("rcu_tasks.barrier_q_mutex", MUTEX, &["rcu_barrier_tasks_*"]),
     // kernel/workqueue.c
     fixed("wq_pool_mutex", MUTEX, &[
         "alloc_workqueue*", "apply_wqattrs_*", "alloc_unbound_pwq", "workqueue_*", "destroy_workqueue",
