@@ -81,7 +81,7 @@ pub struct ScopeArguments {
 #[derive(Debug, Args)]
 pub struct StackArguments {
     /// Share of CPU time that taking stacks may use; totals are exact whatever it is
-    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_budget)]
+    #[arg(long, value_name = "PERCENT", default_value = "0.3%", value_parser = parse_budget)]
     pub stack_budget: StackBudget,
     /// Take the stack of every wait, whatever it costs
     #[arg(long, conflicts_with = "stack_budget")]
@@ -285,7 +285,7 @@ fn parse_budget(text: &str) -> Result<StackBudget, String> {
     let percent: f64 = text
         .strip_suffix('%')
         .and_then(|number| number.trim().parse().ok())
-        .ok_or("write the share as a percentage, such as 1% or 0.5%")?;
+        .ok_or("write the share as a percentage, such as 1% or 0.3%")?;
     if !(0.01..=100.0).contains(&percent) {
         return Err("give a share between 0.01% and 100%".into());
     }

@@ -15,6 +15,7 @@ pub enum StackBudget {
 }
 
 impl StackBudget {
-    /// One per cent of CPU time: enough for thousands of stacks a second, and below what anybody notices.
-    pub const DEFAULT: Self = Self::Share { ppm: 10_000 };
+    /// Three thousandths of CPU time: some 2,000 stacks a second for each CPU. A stack lengthens a hold or a wait, so a load
+    /// that is one chain of waits loses up to the share times the number of CPUs.
+    pub const DEFAULT: Self = Self::Share { ppm: 3_000 };
 }

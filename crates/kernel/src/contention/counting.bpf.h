@@ -15,38 +15,48 @@ struct wait {
 	__u64 threshold_ns;
 	__u64 period_ns;
 	__u32 kind_mode;
+	struct who who;
 };
 
-struct who {
-	__u64 cgroup;
-	__u32 tgid;
-	__u32 unused;
-	union {
-		char comm[COMM_LENGTH];
-		__u64 comm_words[2];
-	};
-};
+static __always_inline void copy_comm(char *to, const struct task_struct *task)
+{
+	for (int i = 0; i < COMM_LENGTH; i++)
+		to[i] = task->comm[i];
+}
 
+static __always_inline void who_waits(struct task_struct *task, struct who *who)
+{
+	who->cgroup = task->cgroups->dfl_cgrp->kn->id;
+	who->tgid = task->tgid;
+	copy_comm(who->comm, task);
+	who->hash =
+		mix(who->cgroup ^ (__u64)who->tgid << 32) ^ mix(who->comm_words[0] + 2) ^ mix(who->comm_words[1] + 3);
+}
+
+/*
+ * Totals and samples are written by contention_end alone, each CPU's by that CPU. Since 6.1 the kernel lets no program run
+ * twice at a time on one CPU and counts what came meanwhile as missed, so nothing here needs an atomic.
+ */
 static __always_inline void add_total(struct total_slot *slot, const struct wait *wait)
 {
-	__sync_fetch_and_add(&slot->count, 1);
-	__sync_fetch_and_add(&slot->total_ns, wait->total_ns);
-	if (wait->spin_ns)
-		__sync_fetch_and_add(&slot->spin_ns, wait->spin_ns);
-	raise_max(&slot->max_ns, wait->total_ns);
+	slot->count++;
+	slot->total_ns += wait->total_ns;
+	slot->spin_ns += wait->spin_ns;
+	if (wait->total_ns > slot->max_ns)
+		slot->max_ns = wait->total_ns;
 }
 
 static __always_inline struct total_slot *claim_total(struct total_slot *table, __u32 slots, __u64 tag, int *is_new)
 {
 	for (__u32 i = 0; i < PROBES; i++) {
 		struct total_slot *slot = &table[slot_of(tag, slots) + i];
-		__u64 seen = *(volatile __u64 *)&slot->tag;
 
-		if (!seen) {
-			seen = __sync_val_compare_and_swap(&slot->tag, 0, tag);
-			*is_new = !seen;
+		if (!slot->tag) {
+			slot->tag = tag;
+			*is_new = 1;
+			return slot;
 		}
-		if (!seen || seen == tag)
+		if (slot->tag == tag)
 			return slot;
 	}
 	return 0;
@@ -55,9 +65,7 @@ static __always_inline struct total_slot *claim_total(struct total_slot *table, 
 static __always_inline void count_total(struct half *half, const struct wait *wait, __u32 meta, const struct who *who)
 {
 	__u64 lock_hash = mix(wait->class ^ mix(meta + 1));
-	__u64 tag = mix(lock_hash ^ mix(who->cgroup ^ (__u64)who->tgid << 32) ^ mix(who->comm_words[0] + 2) ^
-			mix(who->comm_words[1] + 3)) |
-		    1;
+	__u64 tag = mix(lock_hash ^ who->hash) | 1;
 	struct total_slot *slot;
 	int is_new = 0;
 
@@ -112,41 +120,38 @@ static __always_inline void count_sample(struct half *half, const struct wait *w
 	__u64 tag = mix(wait->class ^ mix(meta + 1)) ^ mix(wait->instance);
 
 	tag = mix(tag ^ site) ^ mix(blame->stack + blame->source);
-	tag = mix(tag ^ who->cgroup ^ (__u64)who->tgid << 32) ^ mix(who->comm_words[0] + 2) ^
-	      mix(who->comm_words[1] + 3);
+	tag = mix(tag ^ who->hash);
 	tag = mix(tag ^ blame->tgid ^ (__u64)blame->owner_tgid << 32) ^ mix(blame->comm_words[0] + 4) ^
 	      mix(blame->comm_words[1] + 5);
 	tag |= 1;
 	for (__u32 i = 0; i < PROBES; i++) {
 		struct sample_slot *slot = &half->samples[slot_of(tag, SAMPLES) + i];
-		__u64 seen = *(volatile __u64 *)&slot->tag;
+		__u64 seen = slot->tag;
 
 		if (!seen) {
-			seen = __sync_val_compare_and_swap(&slot->tag, 0, tag);
-			if (!seen) {
-				half->samples_used++;
-				slot->class = wait->class;
-				slot->instance = wait->instance;
-				slot->site = site;
-				slot->blocker = blame->stack;
-				slot->cgroup = who->cgroup;
-				slot->tgid = who->tgid;
-				slot->meta = meta;
-				__builtin_memcpy(slot->comm, who->comm, COMM_LENGTH);
-				slot->blocker_source = blame->source;
-				slot->blocker_tgid = blame->tgid;
-				__builtin_memcpy(slot->blocker_comm, blame->comm, COMM_LENGTH);
-				slot->owner_tgid = blame->owner_tgid;
-				__builtin_memcpy(slot->owner_comm, blame->owner_comm, COMM_LENGTH);
-			}
+			slot->tag = tag;
+			half->samples_used++;
+			slot->class = wait->class;
+			slot->instance = wait->instance;
+			slot->site = site;
+			slot->blocker = blame->stack;
+			slot->cgroup = who->cgroup;
+			slot->tgid = who->tgid;
+			slot->meta = meta;
+			__builtin_memcpy(slot->comm, who->comm, COMM_LENGTH);
+			slot->blocker_source = blame->source;
+			slot->blocker_tgid = blame->tgid;
+			__builtin_memcpy(slot->blocker_comm, blame->comm, COMM_LENGTH);
+			slot->owner_tgid = blame->owner_tgid;
+			__builtin_memcpy(slot->owner_comm, blame->owner_comm, COMM_LENGTH);
 		}
 		if (!seen || seen == tag) {
-			__sync_fetch_and_add(&slot->stacks, 1);
-			__sync_fetch_and_add(&slot->weight, weight);
-			__sync_fetch_and_add(&slot->total_ns, wait->total_ns * weight >> 10);
-			if (wait->spin_ns)
-				__sync_fetch_and_add(&slot->spin_ns, wait->spin_ns * weight >> 10);
-			raise_max(&slot->max_ns, wait->total_ns);
+			slot->stacks++;
+			slot->weight += weight;
+			slot->total_ns += wait->total_ns * weight >> 10;
+			slot->spin_ns += wait->spin_ns * weight >> 10;
+			if (wait->total_ns > slot->max_ns)
+				slot->max_ns = wait->total_ns;
 			return;
 		}
 	}
@@ -157,17 +162,13 @@ static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct
 					struct blame *blame)
 {
 	__u32 meta = wait->kind_mode | log2_of(wait->total_ns) << 16;
-	struct who who = {};
 
-	who.cgroup = bpf_get_current_cgroup_id();
-	who.tgid = bpf_get_current_pid_tgid() >> 32;
-	bpf_get_current_comm(&who.comm, sizeof(who.comm));
-	count_total(half, wait, meta, &who);
+	count_total(half, wait, meta, &wait->who);
 	half->closed++;
 	if (wait->total_ns >= wait->threshold_ns) {
 		__u64 site = take_stack(ctx, cpu, half);
 
-		count_sample(half, wait, meta, &who, blame, site);
+		count_sample(half, wait, meta, &wait->who, blame, site);
 	}
 }
 

@@ -92,8 +92,8 @@ impl ContentionSource {
         let mut skeleton = load(options, &names, cpus)?;
         let halves = Halves::map(&skeleton.maps.halves, cpus)?;
         match options.scope {
-            Scope::Process(pid) => follow(&skeleton.maps.followed, pid)?,
-            Scope::Children => follow(&skeleton.maps.followed, std::process::id())?,
+            Scope::Process(pid) => follow(&skeleton.maps.sleepers, pid)?,
+            Scope::Children => follow(&skeleton.maps.sleepers, std::process::id())?,
             Scope::Machine | Scope::Cgroup(_) => {}
         }
         let links = attach(&mut skeleton, &options.scope)?;
@@ -129,7 +129,7 @@ impl ContentionSource {
         let own = open_process(std::process::id())?;
         self.skeleton
             .maps
-            .followed
+            .sleepers
             .delete(&own.as_raw_fd().to_ne_bytes())
             .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
     }
@@ -278,11 +278,15 @@ fn attach(skeleton: &mut ContentionSkel<'_>, scope: &Scope) -> Result<Vec<Link>,
     Ok(links)
 }
 
-/// Marks a process as followed.
-fn follow(followed: &impl MapCore, pid: u32) -> Result<(), KernelError> {
+/// Marks a process as followed. Nothing is attached yet that could be using its entry.
+fn follow(sleepers: &impl MapCore, pid: u32) -> Result<(), KernelError> {
     let process = open_process(pid)?;
-    followed
-        .update(&process.as_raw_fd().to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
+    let sleeper = skeleton::types::sleeper { followed: 1, ..Default::default() };
+    // SAFETY: the type is plain integers without padding, all of it initialised.
+    let value =
+        unsafe { std::slice::from_raw_parts((&raw const sleeper).cast::<u8>(), size_of::<skeleton::types::sleeper>()) };
+    sleepers
+        .update(&process.as_raw_fd().to_ne_bytes(), value, MapFlags::ANY)
         .map_err(|error| KernelError::from_libbpf(&format!("cannot follow process {pid}"), &error))
 }
 

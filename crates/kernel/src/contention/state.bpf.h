@@ -56,6 +56,20 @@ struct {
 	__type(value, struct half);
 } halves SEC(".maps");
 
+/*
+ * A waiter, with the hash of it. Taken at the begin, where a waiter waits anyway: at the end it would lengthen the hold.
+ */
+struct who {
+	__u64 cgroup;
+	__u64 hash;
+	__u32 tgid;
+	__u32 unused;
+	union {
+		char comm[COMM_LENGTH];
+		__u64 comm_words[2];
+	};
+};
+
 /* A wait that spins: interrupts can nest them, so each CPU keeps a short stack. */
 struct spin_wait {
 	__u64 lock;
@@ -64,6 +78,7 @@ struct spin_wait {
 	__u64 period_ns;
 	__u64 class;
 	__u64 nested_ns; /* waits of interrupts that came meanwhile: not this waiter's CPU time */
+	struct who who;
 	__u32 tid;
 	__u16 kind_mode;
 	__u16 inner; /* the wait lock inside a lock that is already being waited for */
@@ -110,13 +125,18 @@ struct sleep_wait {
 	__u32 blocker_source;
 	__u32 blocker_tgid;
 	__u32 owner_tgid;
+	struct who who;
 	char blocker_comm[COMM_LENGTH];
 	char owner_comm[COMM_LENGTH];
 };
 
+/* All that is kept of a task: one map, for a kernel frees one such map after another, and other meters see it wait. */
 struct sleeper {
 	__u32 depth;
 	__u32 resumed;
+	/* A thread group leader that is metered, when the scope is a process and its children. */
+	__u32 followed;
+	__u32 unused;
 	struct sleep_wait waits[NESTED_SLEEPS];
 };
 
@@ -126,14 +146,6 @@ struct {
 	__type(key, int);
 	__type(value, struct sleeper);
 } sleepers SEC(".maps");
-
-/* Thread group leaders that are metered when the scope is a process and its children. */
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, __u32);
-} followed SEC(".maps");
 
 extern struct kmem_cache *bpf_get_kmem_cache(__u64 address) __ksym __weak;
 
@@ -195,20 +207,6 @@ static __always_inline __u32 log2_of(__u64 x)
 		x >>= 2;
 	}
 	return bits + (x >> 1);
-}
-
-/* Raises *max to value: an interrupt may raise it meanwhile. Two tries suffice, for only an interrupt can win the first. */
-static __always_inline void raise_max(__u64 *max, __u64 value)
-{
-	__u64 seen = *(volatile __u64 *)max;
-
-	for (int i = 0; i < 2 && value > seen; i++) {
-		__u64 was = __sync_val_compare_and_swap(max, seen, value);
-
-		if (was == seen)
-			return;
-		seen = was;
-	}
 }
 
 #endif
