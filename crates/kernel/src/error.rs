@@ -41,6 +41,21 @@ impl KernelError {
         self.kind
     }
 
+    /// Asked first, so that a user without privileges hears of all that are missing, not of the one that fails first.
+    pub(crate) fn unless_privileged(doing: &str) -> Result<(), Self> {
+        if may_load_programs() { Ok(()) } else { Err(Self::not_permitted(doing)) }
+    }
+
+    fn not_permitted(doing: &str) -> Self {
+        Self::new(
+            ErrorKind::NotPermitted,
+            format!(
+                "{doing}: not permitted; run as root, or with the capabilities CAP_BPF, CAP_PERFMON and CAP_SYSLOG \
+                 (`lockmeter doctor` shows what is missing)"
+            ),
+        )
+    }
+
     /// What the kernel's symbols and types could not tell.
     pub(crate) fn from_symbols(error: &SymbolsError) -> Self {
         let kind = match error.kind() {
@@ -56,13 +71,7 @@ impl KernelError {
         use libbpf_rs::ErrorKind as Libbpf;
         match error.kind() {
             // The verifier says the same when it rejects a program, whoever asks.
-            Libbpf::PermissionDenied if !may_load_programs() => Self::new(
-                ErrorKind::NotPermitted,
-                format!(
-                    "{doing}: not permitted; run as root, or with the capabilities CAP_BPF and CAP_PERFMON \
-                     (`lockmeter doctor` shows what is missing)"
-                ),
-            ),
+            Libbpf::PermissionDenied if !may_load_programs() => Self::not_permitted(doing),
             _ => Self::new(
                 ErrorKind::Refused,
                 format!(

@@ -79,7 +79,7 @@ fn without_root_the_missing_privilege_is_named() {
             .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"])
             .arg(&program)
             .args(flags);
-        refuses(command, NOT_ALLOWED, &["root"]);
+        refuses(command, NOT_ALLOWED, &["root", "CAP_BPF", "CAP_PERFMON", "CAP_SYSLOG"]);
     }
     let mut doctor = Command::new("setpriv");
     doctor

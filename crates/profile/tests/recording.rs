@@ -194,6 +194,19 @@ fn a_file_that_is_no_recording_is_never_overwritten() {
 }
 
 #[test]
+fn a_recording_that_is_being_written_is_never_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    let mut writer = create(&path).unwrap();
+    let refused = create(&path).unwrap_err();
+    assert_eq!(refused.kind(), RecordingErrorKind::WouldOverwrite);
+    assert!(refused.to_string().contains("being written"), "{refused}");
+    writer.append(&interval(0, SMALL)).unwrap();
+    writer.finish().unwrap();
+    create(&path).unwrap();
+}
+
+#[test]
 fn an_older_recording_is_replaced_and_an_open_reader_keeps_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.lockmeter");

@@ -352,10 +352,11 @@ impl UnknownSortKey {
 impl fmt::Display for UnknownSortKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "this report cannot be sorted by `{}`", self.key)?;
-        if let Some(nearest) = self.nearest {
-            write!(f, "; did you mean `{nearest}`?")?;
+        write!(f, ", only by {}", self.keys.join(", "))?;
+        match self.nearest {
+            Some(nearest) => write!(f, "; did you mean `{nearest}`?"),
+            None => Ok(()),
         }
-        write!(f, " It has: {}", self.keys.join(", "))
     }
 }
 
@@ -417,7 +418,8 @@ mod tests {
         assert_eq!(error.nearest, Some("total_ns"));
         let sentence = error.to_string();
         assert!(
-            sentence.starts_with("this report cannot be sorted by `totl_ns`; did you mean `total_ns`?"),
+            sentence.starts_with("this report cannot be sorted by `totl_ns`, only by ")
+                && sentence.ends_with("; did you mean `total_ns`?"),
             "{sentence}"
         );
         assert!(sentence.contains("kind, mode, lock"), "{sentence}");

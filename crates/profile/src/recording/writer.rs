@@ -1,7 +1,7 @@
 //! Writes a recording.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,8 @@ enum Existing {
     /// An empty file, a device, a pipe: written to in place.
     InPlace,
     Recording,
+    /// A recording that another process is writing now.
+    BeingWritten,
     Other,
 }
 
@@ -40,7 +42,8 @@ impl RecordingWriter {
     /// * A recording there: its replacement is written beside it and renamed over it once its head is complete, so that
     ///   the old one survives a full disk. Create the writer only when metering has begun, and it survives that failing too.
     /// * An empty file, a device or a pipe there: written to in place.
-    /// * Anything else there is left alone: [`RecordingErrorKind::WouldOverwrite`].
+    /// * Anything else there is left alone, and so is a recording that another process is writing now:
+    ///   [`RecordingErrorKind::WouldOverwrite`].
     pub fn create(path: impl AsRef<Path>, about: &About) -> Result<Self, RecordingError> {
         let name = shown(path.as_ref());
         let failed = |error| RecordingError::io("cannot write", &name, error);
@@ -51,13 +54,20 @@ impl RecordingWriter {
             Existing::Nothing => create_new(&target, &head),
             Existing::InPlace => open_in_place(&target, &head),
             Existing::Recording => replace(&target, &head),
+            Existing::BeingWritten => {
+                return Err(would_overwrite(format!(
+                    "{name} is being written by another lockmeter: choose another name with -o, or end that one first"
+                )));
+            }
             Existing::Other => {
-                let sentence =
-                    format!("{name} exists and is not a recording: choose another name with -o, or remove it first");
-                return Err(RecordingError::new(RecordingErrorKind::WouldOverwrite, sentence));
+                return Err(would_overwrite(format!(
+                    "{name} exists and is not a recording: choose another name with -o, or remove it first"
+                )));
             }
         };
         let file = file.map_err(failed)?;
+        // Held until the file is closed. Where there are no locks, nobody is warned.
+        let _ = file.try_lock();
         Ok(Self { file, name, written_bytes: head.len() as u64, next_sequence: 1, intervals: 0 })
     }
 
@@ -104,6 +114,10 @@ impl RecordingWriter {
     }
 }
 
+fn would_overwrite(sentence: String) -> RecordingError {
+    RecordingError::new(RecordingErrorKind::WouldOverwrite, sentence)
+}
+
 fn too_large(name: &str, what: &str) -> RecordingError {
     let sentence = format!("cannot write {name}: an interval holds {what}; drain more often");
     RecordingError::new(RecordingErrorKind::TooLarge, sentence)
@@ -132,9 +146,16 @@ fn existing(path: &Path) -> io::Result<Existing> {
         return Ok(Existing::InPlace);
     }
     let mut first = Vec::new();
-    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut first)?;
+    let file = File::open(path)?;
+    (&file).take(MAGIC.len() as u64).read_to_end(&mut first)?;
     // A recorder that died at once leaves less than the magic.
-    Ok(if MAGIC.starts_with(&first) { Existing::Recording } else { Existing::Other })
+    Ok(if !MAGIC.starts_with(&first) {
+        Existing::Other
+    } else if matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+        Existing::BeingWritten
+    } else {
+        Existing::Recording
+    })
 }
 
 fn create_new(path: &Path, head: &[u8]) -> io::Result<File> {
