@@ -15,6 +15,7 @@ pub fn from_flags(arguments: &QueryArguments, window: Option<Window>) -> Query {
         window: window.map(|window| (nanoseconds(window.from), window.to.map_or(u64::MAX, nanoseconds))),
         kind: arguments.kind,
         mode: arguments.mode,
+        space: None,
         lock: arguments.lock.clone(),
         task: arguments.task.clone(),
         include_own: arguments.own,

@@ -21,7 +21,7 @@ pub use interval::{
     Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, Overhead, Sampled, StackId, Tables,
     Task, TaskId, Total,
 };
-pub use lock::{Lock, Naming, Unnamed};
+pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
 pub use report::{About, Dimension, Report, Row, RowBlocker, RowTask, Worst};
 pub use sample::{Bucket, Happened, Key, Kind, Mode, Value};

@@ -20,9 +20,29 @@ pub struct Lock {
 }
 
 impl Lock {
+    /// Whether this is a lock of the kernel or of a program.
+    pub const fn space(&self) -> Space {
+        match self.naming {
+            Naming::UserSymbol | Naming::UserCreated | Naming::UserFirstSite | Naming::Unnamed(Unnamed::NoUserSite) => {
+                Space::User
+            }
+            _ => Space::Kernel,
+        }
+    }
+
     /// Whether the lock has a name (rather than an address in other words).
     pub const fn is_named(&self) -> bool {
         !matches!(self.naming, Naming::Unnamed(_))
+    }
+}
+
+named_enum! {
+    /// Whose lock it is.
+    Space {
+        /// The kernel's.
+        Kernel = 1, "kernel";
+        /// A program's.
+        User = 2, "user";
     }
 }
 
@@ -40,6 +60,12 @@ pub enum Naming {
     InferredType,
     /// The functions on the stacks take only this lock of this kind.
     InferredSite,
+    /// A symbol of a program or library at the address of its lock.
+    UserSymbol,
+    /// A lock of a program, named by the function that initialised it.
+    UserCreated,
+    /// A lock of a program, named by the function that was first seen to use it while it was contended.
+    UserFirstSite,
     /// No name, and why.
     Unnamed(Unnamed),
 }
@@ -63,6 +89,8 @@ named_enum! {
         TableFull = 7, "lock table full";
         /// The recording says how it was named, or why not, with a code that only a newer lockmeter knows.
         NewerReason = 8, "known to a newer lockmeter only";
+        /// A lock of a program whose maker and first user are not known.
+        NoUserSite = 9, "neither symbol nor site known";
     }
 }
 
@@ -75,6 +103,9 @@ impl Naming {
             Self::SlabField => "slab-field",
             Self::InferredType => "inferred-type",
             Self::InferredSite => "inferred-site",
+            Self::UserSymbol => "user-symbol",
+            Self::UserCreated => "user-created",
+            Self::UserFirstSite => "user-first-site",
             Self::Unnamed(reason) => reason.name(),
         }
     }
@@ -87,6 +118,9 @@ impl Naming {
             Self::SlabField => 3,
             Self::InferredType => 4,
             Self::InferredSite => 5,
+            Self::UserSymbol => 6,
+            Self::UserCreated => 7,
+            Self::UserFirstSite => 8,
             Self::Unnamed(reason) => 16 + reason.code(),
         }
     }
@@ -99,6 +133,9 @@ impl Naming {
             3 => Some(Self::SlabField),
             4 => Some(Self::InferredType),
             5 => Some(Self::InferredSite),
+            6 => Some(Self::UserSymbol),
+            7 => Some(Self::UserCreated),
+            8 => Some(Self::UserFirstSite),
             16.. => match Unnamed::from_code(code - 16) {
                 Some(reason) => Some(Self::Unnamed(reason)),
                 None => None,

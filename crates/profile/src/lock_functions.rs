@@ -148,6 +148,30 @@ const WAKING: &[&str] = &[
     "complete_with_flags",
 ];
 
+/// Taking and releasing a lock of a program. The innermost frame of each such stack is one of the first two.
+const USER: &[&str] = &[
+    "pthread_*",
+    "sem_*",
+    "__gthread_*",
+    "std::mutex::*",
+    "std::__mutex_base::*",
+    "std::recursive_mutex::*",
+    "std::timed_mutex::*",
+    "std::shared_mutex::*",
+    "std::__shared_mutex_*",
+    "std::unique_lock<*",
+    "std::shared_lock<*",
+    "std::lock_guard<*",
+    "std::scoped_lock<*",
+    "std::__condvar::*",
+    "std::condition_variable::*",
+];
+
+/// Whether a stack is that of a program's lock: its functions may be called what they like, `up` and `schedule` included.
+fn is_of_user_lock(stack: &[&str]) -> bool {
+    stack.first().is_some_and(|function| is_one_of(function, &[&["pthread_*", "sem_*"]]))
+}
+
 /// Functions that do little else than take or release one lock for all its users, so that naming them would say no more
 /// than the lock's name: skipped for the headline, kept in the stack.
 const WRAPPERS: &[&str] = &[
@@ -241,6 +265,9 @@ pub fn plain_name(name: &str) -> &str {
 ///
 /// The outermost frame is never stripped, so that a stack does not come out empty.
 pub fn strip_lock_functions<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name str] {
+    if is_of_user_lock(stack) {
+        return skip_run(stack, &[USER]);
+    }
     let stack = skip_run(stack, &[METERING]);
     let Some(innermost) = stack.first() else {
         return stack;
@@ -282,7 +309,11 @@ pub fn is_releaser_stack(stack: &[&str]) -> bool {
 
 /// The function that a headline names: the first beyond the lock functions and the [wrappers](self) of locks.
 pub fn main_function<'name>(stack: &[&'name str]) -> Option<&'name str> {
-    let beyond = skip_run(strip_lock_functions(stack), &[WRAPPERS, SLEEPING, RELEASING]);
+    let stripped = strip_lock_functions(stack);
+    if is_of_user_lock(stack) {
+        return stripped.first().map(|name| plain_name(name));
+    }
+    let beyond = skip_run(stripped, &[WRAPPERS, SLEEPING, RELEASING]);
     beyond.first().map(|name| plain_name(name))
 }
 
@@ -405,6 +436,12 @@ mod tests {
         for name in ["main.(*Server).lock", "f", "sync.0", ".part.0", "a.b.c", "f.", ""] {
             assert_eq!(plain_name(name), name);
         }
+    }
+
+    #[test]
+    fn a_program_may_call_its_functions_what_it_likes() {
+        assert_eq!(strip_lock_functions(&["pthread_mutex_lock", "std::mutex::lock()", "schedule"]), ["schedule"]);
+        assert_eq!(main_function(&["pthread_mutex_unlock", "up", "main"]), Some("up"));
     }
 
     #[test]

@@ -45,6 +45,28 @@ named_enum! {
         UnknownCode = 18, "unknown_code";
         /// Losses whose cause only a newer lockmeter knows.
         UnknownLoss = 19, "unknown_loss";
+        /// Events of threads for which a program's segment had no room.
+        UserThreadsFull = 20, "user_threads_full";
+        /// Events of a program counted under their lock but without callers and blockers: the thread's table was full.
+        UserSitesFull = 21, "user_sites_full";
+        /// Events of a program not counted at all: the thread's table was full.
+        UserSamplesFull = 22, "user_samples_full";
+        /// Stacks of a program cut to the return address: the table of stacks was full.
+        UserStacksFull = 23, "user_stacks_full";
+        /// Stacks of a program that could not be followed to their end.
+        UserStackFailed = 24, "user_stack_failed";
+        /// Events of a program counted under "other locks": the table of locks was full.
+        UserLocksFull = 25, "user_locks_full";
+        /// Events in a signal handler that interrupted the recorder.
+        UserInterrupted = 26, "user_interrupted";
+        /// Holds not timed: the thread held more locks at a time than the recorder keeps.
+        UserHeldTooMany = 27, "user_held_too_many";
+        /// Releases of a program whose acquisition was not seen.
+        UserReleaseUnmatched = 28, "user_release_unmatched";
+        /// Addresses without names: the table of a program's modules was full.
+        UserModulesFull = 29, "user_modules_full";
+        /// Segments, or parts of them, that made no sense.
+        UserSegmentDamaged = 30, "user_segment_damaged";
     }
 }
 
@@ -73,6 +95,19 @@ impl Loss {
             Self::DanglingReference => "samples with a missing name or stack",
             Self::UnknownCode => "names or samples that only a newer lockmeter can read",
             Self::UnknownLoss => "losses whose cause only a newer lockmeter can name",
+            Self::UserThreadsFull => "events in a program not counted (too many threads, or no room for its segment)",
+            Self::UserSitesFull => {
+                "events in a program counted without caller and blocker (a thread's table full); lock totals are exact"
+            }
+            Self::UserSamplesFull => "events in a program not counted (a thread's table full)",
+            Self::UserStacksFull => "stacks of a program cut to the return address (stack table full)",
+            Self::UserStackFailed => "stacks of a program that could not be followed to their end",
+            Self::UserLocksFull => "events in a program counted under \"other locks\" (lock table full)",
+            Self::UserInterrupted => "events in signal handlers that interrupted the recorder: not counted",
+            Self::UserHeldTooMany => "holds not timed (too many locks held at a time)",
+            Self::UserReleaseUnmatched => "releases in a program whose acquisition was not seen: hold not counted",
+            Self::UserModulesFull => "addresses in a program left without names (module table full)",
+            Self::UserSegmentDamaged => "segments of programs, or parts of them, that made no sense: not counted",
         }
     }
 }

@@ -134,6 +134,8 @@ pub struct Row {
     pub blocker: Option<RowBlocker>,
     /// The numbers. Estimates (scaled to the lock's exact total) when `estimated`.
     pub value: Value,
+    /// Of a row of holds by anything but stacks: how many of these acquisitions had to wait.
+    pub contended: Option<u64>,
     /// Median duration.
     pub p50_ns: u64,
     /// 99th percentile of the durations.

@@ -56,6 +56,8 @@ named_enum! {
         Hold = 2, "hold";
         /// Something ran and kept the CPU from everyone else (interrupt, timer, work item).
         Run = 3, "run";
+        /// Waited for something that is no lock: a condition, a barrier.
+        Idle = 4, "idle";
     }
 }
 
@@ -78,6 +80,10 @@ named_enum! {
         Semaphore = 7, "semaphore";
         /// Contention flags that this version does not know.
         Unknown = 8, "unknown";
+        /// A condition variable.
+        Condvar = 9, "condvar";
+        /// A barrier.
+        Barrier = 10, "barrier";
     }
 }
 
@@ -121,7 +127,7 @@ impl Bucket {
 /// What is counted exactly, on every event. The bucket is part of the key, so a histogram is several samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Wait, hold or run.
+    /// Wait, hold, run or idle.
     pub happened: Happened,
     /// Which lock (class).
     pub lock: LockId,

@@ -302,7 +302,12 @@ impl ReportBuilder {
     fn group(&mut self, places: &Places<'_>, key: &Key, lock: LockGroup, own: bool) -> Option<Group> {
         let task = places.task(key.task);
         let name = &self.names.lock(lock.lock).name;
-        if own && !self.query.include_own || !self.query.wants(name, key.kind, key.mode, task) {
+        let space = places.space(key.lock);
+        if own && !self.query.include_own || !self.query.wants_space(space) || !self.query.wants(name, key, task) {
+            return None;
+        }
+        // Only waits have somebody to blame.
+        if self.query.groups_by(Dimension::Blocker) && !matches!(key.happened, Happened::Wait | Happened::Idle) {
             return None;
         }
         let cgroup = places.cgroup(key.cgroup);

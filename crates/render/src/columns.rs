@@ -106,6 +106,8 @@ pub struct Column<R: 'static = Row, W: 'static = Whole> {
     pub key: &'static str,
     /// Heading in tables; `None` keeps the column out of them.
     pub heading: Option<&'static str>,
+    /// Heading in tables of holds, where it is another one.
+    pub heading_of_holds: Option<&'static str>,
     /// What it holds.
     pub unit: Unit,
     /// Terminals too narrow for all lose the columns with the lowest rank first; `None` is never left out.
@@ -124,11 +126,26 @@ impl<R, W> fmt::Debug for Column<R, W> {
 
 impl<R, W> Column<R, W> {
     pub(crate) const fn new(key: &'static str, unit: Unit, cell: for<'a> fn(&'a R, &W) -> Cell<'a>) -> Self {
-        Self { key, heading: None, unit, expendable: None, dimension: None, in_table: |_| true, cell, words: None }
+        Self {
+            key,
+            heading: None,
+            heading_of_holds: None,
+            unit,
+            expendable: None,
+            dimension: None,
+            in_table: |_| true,
+            cell,
+            words: None,
+        }
     }
 
     pub(crate) const fn headed(mut self, heading: &'static str) -> Self {
         self.heading = Some(heading);
+        self
+    }
+
+    pub(crate) const fn of_holds(mut self, heading: &'static str) -> Self {
+        self.heading_of_holds = Some(heading);
         self
     }
 
@@ -168,8 +185,18 @@ impl<R, W> Column<R, W> {
         self.dimension.is_none_or(|dimension| by.contains(&dimension))
     }
 
+    /// Its heading in a table.
+    pub fn heading(&self) -> &'static str {
+        self.heading.unwrap_or(self.key)
+    }
+
+    /// Its heading in a table of holds.
+    pub fn heading_of_holds(&self) -> &'static str {
+        self.heading_of_holds.unwrap_or_else(|| self.heading())
+    }
+
     /// Whether a table of these rows shows the column: some row has something to say in it.
-    pub fn says_something(&self, rows: &[R], whole: &W) -> bool {
+    pub fn says_something(&self, rows: &[&R], whole: &W) -> bool {
         self.heading.is_some() && rows.iter().any(|row| (self.in_table)(row) && self.cell(row, whole) != Cell::Missing)
     }
 
@@ -184,7 +211,7 @@ type ReportColumn = Column<Row, Whole>;
 #[rustfmt::skip]
 pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("happened", Unit::Name, |row, _| Cell::Name(row.happened.name()))
-        .headed("WHAT").in_table_if_any(|row| row.happened != Happened::Wait),
+        .headed("WHAT").in_table_if_any(|row| !matches!(row.happened, Happened::Wait | Happened::Hold)),
     ReportColumn::new("kind", Unit::Name, |row, _| Cell::name(row.kind.map(Kind::name))).headed("KIND"),
     ReportColumn::new("mode", Unit::Name, |row, _| Cell::name(row.mode.map(Mode::name))).headed("MODE"),
     ReportColumn::new("lock", Unit::Name, |row, _| Cell::name(row.lock.as_deref())).headed("LOCK")
@@ -202,12 +229,18 @@ pub const COLUMNS: &[ReportColumn] = &[
     }).headed("PID").by(Dimension::Task),
     ReportColumn::new("cgroup", Unit::Name, |row, _| Cell::name(row.cgroup.as_deref()))
         .headed("CGROUP").by(Dimension::Cgroup),
-    ReportColumn::new("total_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.total_ns)).headed("WAITED"),
+    ReportColumn::new("total_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.total_ns)).headed("WAITED").of_holds("HELD"),
     ReportColumn::new("share_ppm", Unit::Millionths, share).headed("%"),
-    ReportColumn::new("count", Unit::Count, |row, _| Cell::Count(row.value.count)).headed("CONTENDED"),
+    ReportColumn::new("utilization_ppm", Unit::Millionths, utilization).headed("UTIL %"),
+    ReportColumn::new("count", Unit::Count, |row, _| Cell::Count(row.value.count)).headed("CONTENDED").of_holds("ACQUIRED"),
+    ReportColumn::new("contended", Unit::Count, |row, _| row.contended.map_or(Cell::Missing, Cell::Count)),
+    ReportColumn::new("contended_ppm", Unit::Millionths, |row, _| match row.contended {
+        Some(contended) if row.value.count > 0 => Cell::Millionths(ratio(contended, MILLION, row.value.count)),
+        _ => Cell::Missing,
+    }).headed("CONT %"),
     ReportColumn::new("per_second", Unit::Decimal, per_second).headed("PER S").expendable(1),
-    ReportColumn::new("spin_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.spin_ns)).headed("SPIN"),
-    ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.sleep_ns()))
+    ReportColumn::new("spin_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.spin_ns)).headed("SPIN"),
+    ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.sleep_ns()))
         .headed("SLEEP").expendable(6),
     ReportColumn::new("mean_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.mean_ns()))
         .headed("MEAN").expendable(2),
@@ -256,9 +289,27 @@ pub const fn is_inferred(naming: Naming) -> bool {
     matches!(naming, Naming::InferredType | Naming::InferredSite)
 }
 
-/// lockmeter's own waits are not part of the whole, so they have no share of it.
+/// Whoever holds a lock neither spins nor sleeps for it.
+const fn of_waits<'a>(row: &Row, duration_ns: u64) -> Cell<'a> {
+    match row.happened {
+        Happened::Hold => Cell::Missing,
+        _ => Cell::Nanoseconds(duration_ns),
+    }
+}
+
+/// How much of the time a lock was held; several readers, or several locks of one name, add up.
+fn utilization<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
+    match row.happened {
+        Happened::Hold if whole.duration_ns > 0 => {
+            Cell::Millionths(ratio(row.value.total_ns, MILLION, whole.duration_ns))
+        }
+        _ => Cell::Missing,
+    }
+}
+
+/// Of all waited time. lockmeter's own waits are not part of it, nor are holds.
 fn share<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
-    if row.own || whole.waits.total_ns == 0 {
+    if row.own || row.happened != Happened::Wait || whole.waits.total_ns == 0 {
         return Cell::Missing;
     }
     Cell::Millionths(ratio(row.value.total_ns, MILLION, whole.waits.total_ns))
@@ -284,7 +335,10 @@ impl SortKey {
     /// The column with this key, or with this heading in any case (`p99`), in a report grouped by `by`.
     pub fn parse(key: &str, by: &[Dimension]) -> Result<Self, UnknownSortKey> {
         let sortable = || columns(by).filter(|column| column.is_sortable());
-        let headed = |column: &&Column| column.heading.is_some_and(|heading| heading.eq_ignore_ascii_case(key));
+        let headed = |column: &&Column| {
+            let mut headings = [column.heading, column.heading_of_holds].into_iter().flatten();
+            headings.any(|heading| heading.eq_ignore_ascii_case(key))
+        };
         sortable()
             .find(|column| column.key == key)
             .or_else(|| sortable().find(headed))

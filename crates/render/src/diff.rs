@@ -164,12 +164,12 @@ impl Exporter<Diff> for Table {
         for warning in &diff.warnings {
             self.paragraph(&format!("not alike: {}", printable(&warning.to_string())), Weight::Warning, out)?;
         }
-        let shown = &diff.rows[..diff.rows.len().min(self.limit.unwrap_or(usize::MAX))];
+        let shown: Vec<&DiffRow> = diff.rows.iter().take(self.limit.unwrap_or(usize::MAX)).collect();
         if shown.is_empty() {
             return Ok(());
         }
         writeln!(out)?;
-        self.grid(self.layout(&columns(diff), shown, &()), out)?;
+        self.grid(self.layout(&columns(diff), &shown, &(), Column::heading), out)?;
         match diff.rows.len() - shown.len() {
             0 => Ok(()),
             rest => {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use lockmeter_profile::{Report, Row};
+use lockmeter_profile::{Happened, Report, Row};
 
 use crate::columns::{Cell, Column, INFERRED_MARK, Unit, Whole, columns, is_inferred};
 use crate::grid::{Grid, GridColumn, GridRow, Line, cut_end, wrap};
@@ -39,11 +39,9 @@ impl Exporter for Table {
         self.paragraph(&sentence(&Headline::of(report).to_string()), Weight::Bold, out)?;
         self.paragraph(&about(report), Weight::Dim, out)?;
         writeln!(out)?;
-        let shown = &report.rows[..report.rows.len().min(self.limit.unwrap_or(usize::MAX))];
-        if !shown.is_empty() {
-            self.rows(report, shown, out)?;
-            writeln!(out)?;
-        }
+        let (holds, waits): (Vec<&Row>, Vec<&Row>) = report.rows.iter().partition(|row| row.happened == Happened::Hold);
+        self.section(report, &waits, Column::heading, out)?;
+        self.section(report, &holds, Column::heading_of_holds, out)?;
         for (line, weight) in foot::lines(report) {
             self.paragraph(&line, weight, out)?;
         }
@@ -83,19 +81,36 @@ impl Table {
         Ok(())
     }
 
-    fn rows(&self, report: &Report, shown: &[Row], out: &mut dyn io::Write) -> io::Result<()> {
+    /// Waits and holds are measured in different columns, so each have a table of their own.
+    fn section(
+        &self,
+        report: &Report,
+        rows: &[&Row],
+        heading: fn(&Column) -> &'static str,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let (shown, rest) = rows.split_at(rows.len().min(self.limit.unwrap_or(usize::MAX)));
         let columns: Vec<&Column> = columns(&report.by).collect();
-        self.grid(self.layout(&columns, shown, &Whole::from(report)), out)?;
-        self.rest(report, shown.len(), out)?;
+        self.grid(self.layout(&columns, shown, &Whole::from(report), heading), out)?;
+        self.rest(report, rest, out)?;
         if shown.iter().any(|row| row.naming.is_some_and(is_inferred)) {
             let legend = "the name is inferred, from the allocation's size or the functions on the stacks";
             self.paragraph(&format!("{INFERRED_MARK} {legend}"), Weight::Dim, out)?;
         }
-        Ok(())
+        writeln!(out)
     }
 
     /// Puts rows into columns, measures first; stacks go below their rows.
-    pub(crate) fn layout<R, W>(&self, columns: &[&Column<R, W>], rows: &[R], whole: &W) -> Grid {
+    pub(crate) fn layout<R, W>(
+        &self,
+        columns: &[&Column<R, W>],
+        rows: &[&R],
+        whole: &W,
+        heading: fn(&Column<R, W>) -> &'static str,
+    ) -> Grid {
         let all: Vec<_> = columns.iter().copied().filter(|column| column.says_something(rows, whole)).collect();
         let of = |wanted: fn(Unit) -> bool| all.iter().copied().filter(move |column| wanted(column.unit));
         let mut stacks: Vec<_> = of(|unit| unit == Unit::Frames).filter(|_| self.frames > 0).collect();
@@ -113,8 +128,8 @@ impl Table {
             below: stacks.iter().map(|column| below(column, row)).collect(),
         };
         Grid {
-            columns: in_row.iter().map(|column| grid_column(column)).collect(),
-            rows: rows.iter().map(row).collect(),
+            columns: in_row.iter().map(|column| grid_column(column, heading(column))).collect(),
+            rows: rows.iter().map(|measured| row(measured)).collect(),
         }
     }
 
@@ -125,10 +140,11 @@ impl Table {
     }
 
     /// One line for the rows that are not shown.
-    fn rest(&self, report: &Report, shown: usize, out: &mut dyn io::Write) -> io::Result<()> {
-        let rest = &report.rows[shown..];
-        if rest.is_empty() {
-            return Ok(());
+    fn rest(&self, report: &Report, rest: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
+        let Some(first) = rest.first() else { return Ok(()) };
+        if first.happened == Happened::Hold {
+            let rows = counted(rest.len() as u64, "more row", "more rows");
+            return self.paragraph(&format!("… and {rows} of holds"), Weight::Plain, out);
         }
         let waited_ns = rest.iter().filter(|row| !row.own).map(|row| row.value.total_ns).sum();
         let share = share(ratio(waited_ns, MILLION, report.waits.total_ns));
@@ -137,9 +153,9 @@ impl Table {
     }
 }
 
-fn grid_column<R, W>(column: &Column<R, W>) -> GridColumn {
+fn grid_column<R, W>(column: &Column<R, W>, heading: &str) -> GridColumn {
     GridColumn {
-        heading: column.heading.unwrap_or(column.key).to_owned(),
+        heading: heading.to_owned(),
         right: column.unit.aligns_right(),
         expendable: column.expendable,
         may_be_cut: matches!(column.unit, Unit::Name | Unit::Frames),

@@ -3,7 +3,7 @@
 mod reports;
 
 use insta::assert_snapshot;
-use lockmeter_profile::{Dimension, Kind, Loss, Mode, Report};
+use lockmeter_profile::{Dimension, Happened, Kind, Loss, Mode, Naming, Report};
 use lockmeter_render::{Colour, Csv, Exporter, Folded, FoldedStacks, Headline, Json, Table, columns};
 use reports::{by_lock, by_stacks, empty, row, value, with_long_names, written};
 
@@ -14,6 +14,21 @@ fn table(width: Option<u16>) -> Table {
 #[test]
 fn a_table_by_lock_tells_the_story_from_head_to_foot() {
     assert_snapshot!(written(&Table::default(), &by_lock()));
+}
+
+#[test]
+fn holds_have_a_table_of_their_own() {
+    let mut report = empty();
+    let mut wait = row("server:queue_lock", Kind::Mutex, Mode::Exclusive, value(4_500, 900_000_000, 4_000_000, 0));
+    let mut hold = row("server:queue_lock", Kind::Mutex, Mode::Exclusive, value(90_000, 7_300_000_000, 5_000_000, 0));
+    for row in [&mut wait, &mut hold] {
+        row.naming = Some(Naming::UserSymbol);
+    }
+    (hold.happened, hold.contended) = (Happened::Hold, Some(4_500));
+    report.waits = wait.value;
+    report.rows = vec![hold, wait];
+    assert_snapshot!(written(&Table::default(), &report));
+    assert_snapshot!("holds_as_csv", written(&Csv, &report).replace("\r\n", "\n"));
 }
 
 #[test]

@@ -59,6 +59,8 @@ impl LockTypes {
             ),
             Kind::RtMutex => matches!(name, "rt_mutex" | "rt_mutex_base"),
             Kind::Semaphore => name == "semaphore",
+            // Only programs have these.
+            Kind::Condvar | Kind::Barrier => false,
             Kind::Unknown => Kind::ALL.iter().any(|known| *known != Kind::Unknown && self.is_lock(name, *known)),
         }
     }

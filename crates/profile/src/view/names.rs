@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::LockGroup;
 use crate::interval::{Cgroup, CgroupId, FrameId, Interner, LockId, StackId, Tables, Task, TaskId};
-use crate::lock::{Lock, Naming};
+use crate::lock::{Lock, Naming, Space};
 use crate::lock_functions::{main_function, plain_name, strip_lock_functions};
 use crate::sample::Key;
 
@@ -147,7 +147,7 @@ impl Names {
         let all = stripped.iter().map(|function| self.text(function).0).collect();
         NamedStack {
             all: StackName(self.stacks.intern(all)),
-            main: main_function(stripped).map(|function| self.text(function)),
+            main: main_function(&functions).map(|function| self.text(function)),
         }
     }
 }
@@ -182,6 +182,11 @@ impl<'a> Places<'a> {
         let LockId(at) = key.lock;
         let lock = *self.or_dangling(self.locks.get(at as usize))?;
         Some(LockGroup { lock, kind: key.kind, mode: key.mode })
+    }
+
+    /// Whose lock it is; the kernel's, if nothing is known of it.
+    pub(super) fn space(&self, id: LockId) -> Space {
+        self.tables.lock(id).map_or(Space::Kernel, Lock::space)
     }
 
     pub(super) fn task(&self, id: Option<TaskId>) -> Option<&'a Task> {

@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::str::FromStr;
 
 use crate::interval::{Interval, Task};
+use crate::lock::{Lock, Space};
 use crate::report::Dimension;
-use crate::sample::{Key, Kind, Mode};
+use crate::sample::{Happened, Key, Kind, Mode};
 
 /// What to group by and what to leave out.
 ///
@@ -22,6 +23,8 @@ pub struct Query {
     pub kind: Option<Kind>,
     /// Only waits in this mode.
     pub mode: Option<Mode>,
+    /// Only locks of the kernel, or of programs.
+    pub space: Option<Space>,
     /// Only locks whose name fits.
     pub lock: Option<NamePattern>,
     /// Only waits of this task.
@@ -57,16 +60,24 @@ impl Query {
         let wanted = |key: &Key| {
             let task = key.task.and_then(|task| tables.task(task));
             let own = task.is_some_and(|task| task.own);
-            let lock = tables.lock(key.lock).map_or("", |lock| &lock.name);
-            (self.include_own || !own) && self.wants(lock, key.kind, key.mode, task)
+            let lock = tables.lock(key.lock);
+            let name = lock.map_or("", |lock| &lock.name);
+            let space = lock.map_or(Space::Kernel, Lock::space);
+            (self.include_own || !own) && self.wants_space(space) && self.wants(name, key, task)
         };
         interval.totals.retain(|total| wanted(&total.key));
         interval.sampled.retain(|sampled| wanted(&sampled.key));
     }
 
-    pub(super) fn wants(&self, lock_name: &str, kind: Kind, mode: Mode, task: Option<&Task>) -> bool {
-        self.kind.is_none_or(|wanted| wanted == kind)
-            && self.mode.is_none_or(|wanted| wanted == mode)
+    pub(super) fn wants_space(&self, space: Space) -> bool {
+        self.space.is_none_or(|wanted| wanted == space)
+    }
+
+    /// Waits for conditions and barriers get rows only when their kind is asked for: idle threads would hide the locks.
+    pub(super) fn wants(&self, lock_name: &str, key: &Key, task: Option<&Task>) -> bool {
+        (key.happened != Happened::Idle || self.kind.is_some())
+            && self.kind.is_none_or(|wanted| wanted == key.kind)
+            && self.mode.is_none_or(|wanted| wanted == key.mode)
             && self.lock.as_ref().is_none_or(|pattern| pattern.matches(lock_name))
             && self.task.as_ref().is_none_or(|pattern| task.is_some_and(|task| pattern.matches(task)))
     }

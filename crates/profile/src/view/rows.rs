@@ -75,10 +75,25 @@ pub(super) fn rows(builder: &ReportBuilder) -> Vec<Row> {
             sums.entry(row_key(builder, &group, part.site)).or_default().add(&group, part);
         }
     }
-    let mut rows: Vec<Row> = sums.into_iter().map(|(key, sum)| row(builder, &stacks, key, sum)).collect();
+    let contended: Vec<Option<u64>> = sums.keys().map(|key| contended(key, &sums)).collect();
+    let mut rows: Vec<Row> = sums
+        .into_iter()
+        .zip(contended)
+        .map(|((key, sum), contended)| Row { contended, ..row(builder, &stacks, key, sum) })
+        .collect();
     // A stable sort: of equal totals the first by name stays first.
     rows.sort_by_key(|row| std::cmp::Reverse(row.value.total_ns));
     rows
+}
+
+/// Of a row of holds: how many of its acquisitions had to wait. One waits where it acquires and holds until another place
+/// releases, so rows by stacks do not tell.
+fn contended(key: &RowKey<'_>, sums: &BTreeMap<RowKey<'_>, RowSum<'_>>) -> Option<u64> {
+    if key.happened != Happened::Hold || key.site.caller.is_some() || key.site.blocker.is_some() {
+        return None;
+    }
+    let waits = RowKey { happened: Happened::Wait, ..key.clone() };
+    Some(sums.get(&waits).map_or(0, |sum| sum.value.count))
 }
 
 /// Stacks in the order of their functions.
@@ -312,6 +327,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
             task: sum.releaser.same().flatten().map(str::to_owned),
         }),
         value: sum.value,
+        contended: None,
         p50_ns: quantile(500_000),
         p99_ns: quantile(990_000),
         stacks: sum.stacks,

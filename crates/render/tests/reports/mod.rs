@@ -66,6 +66,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         caller: None,
         blocker: None,
         value,
+        contended: None,
         p50_ns: value.mean_ns() / 2,
         p99_ns: value.max_ns / 2,
         stacks: 0,
