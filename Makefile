@@ -3,6 +3,7 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 RELEASE := target/release/lockmeter
+PRELOAD := target/release/liblockmeter_preload.so
 WORKLOADS := target/workloads
 
 C_SOURCES := $(shell git ls-files '*.c' '*.h')
@@ -23,7 +24,7 @@ setup:
 	@scripts/setup build
 
 build: setup
-	$(CARGO) build --release --locked --bin lockmeter
+	$(CARGO) build --release --locked --package lockmeter --package lockmeter-preload
 
 workloads: setup
 	@$(MAKE) --no-print-directory -C workloads OUT=$(CURDIR)/$(WORKLOADS)
@@ -43,6 +44,8 @@ test-vm: build
 bench: setup
 	@scripts/setup bench
 	$(CARGO) run --release --locked -p kernel-overhead
+	$(CARGO) build --release --locked -p lockmeter-preload
+	$(CARGO) run --release --locked -p user-overhead
 
 lint:
 	@scripts/setup test
@@ -54,9 +57,10 @@ lint:
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter
+	install -D -m 0644 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/lockmeter
+	rm -f $(DESTDIR)$(PREFIX)/bin/lockmeter $(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so
 
 clean:
 	$(CARGO) clean

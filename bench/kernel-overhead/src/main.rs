@@ -6,14 +6,12 @@
 
 mod goals;
 mod loads;
-mod machine;
 mod memory;
 mod meters;
 mod priority;
 mod programs;
 mod report;
 mod run_cost;
-mod statistics;
 mod throughput;
 
 use std::process::ExitCode;
@@ -23,11 +21,11 @@ use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 
 use crate::loads::{Load, LoadName};
-use crate::machine::Machine;
 use crate::meters::{MeterName, Meters};
 use crate::report::{OneLoad, Report, Summary};
-use crate::statistics::Random;
 use crate::throughput::Plan;
+use bench_statistics::Machine;
+use bench_statistics::Random;
 
 /// Measures what metering kernel lock contention costs: throughput of contended loads, time in the programs, memory.
 #[derive(Debug, Parser)]

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::goals::{self, Verdict};
 use crate::loads::LoadName;
-use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::meters::MeterName;
 use crate::run_cost::RunCost;
-use crate::statistics::Estimate;
 use crate::throughput::{Ratio, Series, Throughput};
+use bench_statistics::Estimate;
+use bench_statistics::Machine;
 
 /// All of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]

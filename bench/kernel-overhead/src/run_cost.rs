@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
 use crate::programs::{self, AllRuns, Runs};
-use crate::statistics::{Estimate, Random};
 use crate::throughput::as_f64;
+use bench_statistics::{Estimate, Random};
 
 /// Other tools' programs have other shapes; their cost shows in the throughput.
 pub const METERS: [MeterName; 4] = [MeterName::Empty, MeterName::NoStacks, MeterName::Default, MeterName::Every];

@@ -51,6 +51,10 @@ pub enum Command {
     Diff(DiffArguments),
     /// Show the locks that are waited for now, refreshed each second
     Top(TopArguments),
+    /// Turn metering on in a program that runs under `lockmeter record -- COMMAND`
+    On(SwitchArguments),
+    /// Turn metering off in such a program
+    Off(SwitchArguments),
     /// Tell what this kernel and these privileges allow, and the mend for each "no"
     Doctor(DoctorArguments),
 }
@@ -61,7 +65,15 @@ Examples:
   lockmeter record -a                             until Ctrl-C, which ends it cleanly and reports
   lockmeter record -p $(pidof postgres | cut -d' ' -f1) -d 1m -o pg.lockmeter
   lockmeter record --cgroup /system.slice/nginx.service -d 30s
-  lockmeter record -- ./server --flags            a command and its children";
+  lockmeter record -- ./server --flags            a command and its children: its own locks and the kernel's
+  lockmeter record --hold -- ./server             also how often and how long its own locks are held";
+
+/// Whose metering to switch.
+#[derive(Debug, Args)]
+pub struct SwitchArguments {
+    /// The program's process id
+    pub pid: u32,
+}
 
 /// Whose waits to meter.
 #[derive(Debug, Args)]
@@ -83,7 +95,7 @@ pub struct StackArguments {
     /// Share of CPU time that taking stacks may use; totals are exact whatever it is
     #[arg(long, value_name = "PERCENT", default_value = "0.3%", value_parser = parse_budget)]
     pub stack_budget: StackBudget,
-    /// Take the stack of every wait, whatever it costs
+    /// Take the stack of every wait in the kernel, whatever it costs
     #[arg(long, conflicts_with = "stack_budget")]
     pub every: bool,
 }
@@ -110,6 +122,15 @@ pub struct RecordArguments {
     pub interval: Duration,
     #[command(flatten)]
     pub stacks: StackArguments,
+    /// Count every acquisition of the command's own locks, too, and time how long they are held
+    #[arg(long, requires = "command", conflicts_with = "kernel")]
+    pub hold: bool,
+    /// Only the command's own locks, which needs no privileges
+    #[arg(long, requires = "command", conflicts_with = "kernel")]
+    pub user: bool,
+    /// Only kernel locks
+    #[arg(long)]
+    pub kernel: bool,
     /// Print nothing but errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -124,12 +145,18 @@ pub struct QueryArguments {
     /// Group by one or two of: lock, instance, caller, blocker, kind, task, cgroup, object
     #[arg(long, value_name = "WHAT[,WHAT]", default_value = "lock", value_parser = parse_dimensions)]
     pub by: Dimensions,
-    /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore)
+    /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore, condvar, barrier)
     #[arg(long, value_parser = parse_kind)]
     pub kind: Option<Kind>,
     /// Only waits in this mode (exclusive, read, write)
     #[arg(long, value_parser = parse_mode)]
     pub mode: Option<Mode>,
+    /// Only locks of programs
+    #[arg(long, conflicts_with = "kernel")]
+    pub user: bool,
+    /// Only locks of the kernel
+    #[arg(long)]
+    pub kernel: bool,
     /// Only locks whose name contains this, or matches it where it holds `*` or `?`
     #[arg(long, value_name = "PATTERN")]
     pub lock: Option<NamePattern>,

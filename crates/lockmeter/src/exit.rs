@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use lockmeter_kernel::{ErrorKind, KernelError};
+use lockmeter_meter::reader::{SessionError, SessionErrorKind};
 use lockmeter_profile::recording::{RecordingError, RecordingErrorKind};
 
 use crate::messages::say;
@@ -96,6 +97,12 @@ fn status(error: &anyhow::Error) -> Status {
         return match kernel.kind() {
             ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup => Status::NoTarget,
             _ => Status::NotAllowed,
+        };
+    }
+    if let Some(session) = error.downcast_ref::<SessionError>() {
+        return match session.kind() {
+            SessionErrorKind::NotMetered => Status::NoTarget,
+            _ => Status::Failed,
         };
     }
     if let Some(recording) = error.downcast_ref::<RecordingError>() {

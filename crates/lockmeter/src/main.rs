@@ -8,10 +8,13 @@ mod doctor;
 mod exit;
 mod messages;
 mod output;
+mod preload;
 mod query;
 mod record;
 mod report;
 mod signals;
+mod sources;
+mod switch;
 mod target;
 mod top;
 mod warnings;
@@ -28,6 +31,8 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Diff(arguments) => diff::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::On(arguments) => switch::on(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Off(arguments) => switch::off(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),
     };
     result.unwrap_or_else(|error| exit::report(&error))

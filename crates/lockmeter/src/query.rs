@@ -1,7 +1,7 @@
 //! From the command line's flags to a query of the model.
 
-use lockmeter_profile::Dimension;
 use lockmeter_profile::view::Query;
+use lockmeter_profile::{Dimension, Space};
 use lockmeter_render::SortKey;
 
 use crate::arguments::{QueryArguments, Window};
@@ -15,7 +15,11 @@ pub fn from_flags(arguments: &QueryArguments, window: Option<Window>) -> Query {
         window: window.map(|window| (nanoseconds(window.from), window.to.map_or(u64::MAX, nanoseconds))),
         kind: arguments.kind,
         mode: arguments.mode,
-        space: None,
+        space: match (arguments.user, arguments.kernel) {
+            (true, _) => Some(Space::User),
+            (_, true) => Some(Space::Kernel),
+            _ => None,
+        },
         lock: arguments.lock.clone(),
         task: arguments.task.clone(),
         include_own: arguments.own,

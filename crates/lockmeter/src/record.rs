@@ -6,15 +6,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lockmeter_kernel::contention::{ContentionSource, Options, Scope};
+use lockmeter_kernel::contention::{Options, Scope};
 use lockmeter_profile::recording::{RecordingError, RecordingWriter};
 use lockmeter_profile::view::Query;
-use lockmeter_profile::{Dimension, Interval, Source};
+use lockmeter_profile::{Dimension, Interval};
 
 use crate::arguments::RecordArguments;
 use crate::exit::{Failure, Status};
 use crate::messages::say;
 use crate::signals::{StopSignals, Woken};
+use crate::sources::Sources;
 use crate::target::{self, Target};
 use crate::warnings::Warning;
 use crate::{output, report};
@@ -26,13 +27,13 @@ const TICK: Duration = Duration::from_millis(100);
 const SUMMARY_ROWS: usize = 10;
 
 const EXPLANATION: &str = "\
-lockmeter record meters contention of kernel locks and writes a recording. Say whose waits to meter:
+lockmeter record meters contention of locks and writes a recording. Say whose waits to meter:
 
   lockmeter record -a -d 10s          the whole machine, for ten seconds
   lockmeter record -a                 the whole machine, until Ctrl-C
   lockmeter record -p PID             a process, its threads and its new children
   lockmeter record --cgroup PATH      a control group
-  lockmeter record -- COMMAND ARGS    a command and its children, until it ends
+  lockmeter record -- COMMAND ARGS    a command and its children, until it ends: its own locks, too
 
 Then: lockmeter report --by lock,caller. `lockmeter record --help` lists all options.";
 
@@ -45,21 +46,21 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let watched = target::watch(&scope)?;
     let options = Options { scope, stacks: arguments.stacks.budget() };
     let about = crate::about::describe(&words, options.stacks);
-    let mut source = ContentionSource::start(&options)?;
+    let mut sources = Sources::start(arguments, &options)?;
     // Only now: a start that fails leaves the recording that is there alone.
     let mut writer = RecordingWriter::create(&arguments.output, &about).map_err(cannot_write)?;
     let target = match options.scope {
         Scope::Children => {
-            let target = target::start(&arguments.command)?;
-            source.leave_own_process_out()?;
+            let target = target::start(&arguments.command, &sources.environment())?;
+            sources.leave_own_process_out()?;
             target
         }
         _ => watched,
     };
-    announce(arguments, &words);
+    announce(arguments, sources.words(), &words);
     let mut session = Session { arguments, writer: &mut writer, asked_to_stop: 0, progress: Progress::new(arguments) };
-    let recorded = session.meter(&mut source, &mut signals, &target);
-    let last = source.stop();
+    let recorded = session.meter(&mut sources, &mut signals, &target);
+    let last = sources.stop();
     let written = recorded.and_then(|()| session.append(&last?));
     session.progress.clear();
     let finished = written.and_then(|()| writer.finish().map_err(cannot_write));
@@ -80,7 +81,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn meter(&mut self, source: &mut ContentionSource, signals: &mut StopSignals, target: &Target) -> Result<()> {
+    fn meter(&mut self, sources: &mut Sources, signals: &mut StopSignals, target: &Target) -> Result<()> {
         let begin = Instant::now();
         let end = self.arguments.duration.map(|duration| begin + duration);
         let mut next_drain = begin + self.arguments.interval;
@@ -95,9 +96,9 @@ impl Session<'_> {
                 Woken::Signal(signal) if self.stops(signal, target) => return Ok(()),
                 Woken::Signal(_) | Woken::Timeout => {}
             }
-            let filling = source.tick();
+            let filling = sources.tick();
             if filling || Instant::now() >= next_drain {
-                self.append(&source.drain()?)?;
+                self.append(&sources.drain()?)?;
                 next_drain = Instant::now() + self.arguments.interval;
             }
             self.progress.show(begin.elapsed());
@@ -148,7 +149,7 @@ impl Progress {
     }
 }
 
-fn announce(arguments: &RecordArguments, words: &str) {
+fn announce(arguments: &RecordArguments, locks: &str, words: &str) {
     if arguments.quiet {
         return;
     }
@@ -157,7 +158,7 @@ fn announce(arguments: &RecordArguments, words: &str) {
         None if arguments.command.is_empty() => " until Ctrl-C".to_owned(),
         None => String::new(),
     };
-    say(format_args!("lockmeter: metering kernel locks of {words}{length}, into {}", arguments.output.display()));
+    say(format_args!("lockmeter: metering {locks} of {words}{length}, into {}", arguments.output.display()));
 }
 
 fn wait_for_command(target: Target) -> Result<Option<u8>> {

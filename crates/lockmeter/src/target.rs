@@ -62,9 +62,10 @@ pub fn watch(scope: &Scope) -> Result<Target> {
 }
 
 /// Starts the command to be metered.
-pub fn start(command: &[OsString]) -> Result<Target> {
+pub fn start(command: &[OsString], environment: &[(&'static str, OsString)]) -> Result<Target> {
     let [program, arguments @ ..] = command else { return Ok(Target::None) };
-    let child = Command::new(program).args(arguments).spawn().map_err(|error| {
+    let variables = environment.iter().map(|(name, value)| (name, value));
+    let child = Command::new(program).args(arguments).envs(variables).spawn().map_err(|error| {
         let name = program.to_string_lossy();
         match error.kind() {
             io::ErrorKind::NotFound => Failure::error(

@@ -12,12 +12,14 @@ pub struct Random {
 }
 
 impl Random {
+    /// The same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         // Spreads small seeds over the whole word; the state must not be 0.
         Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
-    pub fn next(&mut self) -> u64 {
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
         self.state ^= self.state >> 27;
@@ -27,9 +29,10 @@ impl Random {
     /// Uniform in `0..bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u128::try_from(bound).unwrap_or(1);
-        usize::try_from((u128::from(self.next()) * bound) >> 64).unwrap_or(0)
+        usize::try_from((u128::from(self.bits()) * bound) >> 64).unwrap_or(0)
     }
 
+    /// Into a random order, each as likely as any other.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -40,9 +43,13 @@ impl Random {
 /// A median and the interval that holds the true one with 95 % confidence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
+    /// Of the samples.
     pub median: f64,
+    /// Lower end of the interval.
     pub low: f64,
+    /// Upper end of the interval.
     pub high: f64,
+    /// How many.
     pub samples: usize,
 }
 
@@ -115,7 +122,7 @@ mod tests {
         let held = (0..50)
             .filter(|_| {
                 let samples: Vec<f64> = (0..60)
-                    .map(|_| f64::from(u32::try_from(random.next() >> 40).unwrap()) / f64::from(1 << 24))
+                    .map(|_| f64::from(u32::try_from(random.bits() >> 40).unwrap()) / f64::from(1 << 24))
                     .collect();
                 let estimate = Estimate::of(&samples, &mut random).unwrap();
                 estimate.low <= 0.5 && 0.5 <= estimate.high

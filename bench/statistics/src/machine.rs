@@ -8,16 +8,24 @@ use serde::Serialize;
 /// The first line of every output.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
+    /// Model.
     pub cpu: String,
+    /// CPUs that this process may use.
     pub cpus: usize,
+    /// Kernel release.
     pub kernel: String,
+    /// When, in UTC.
     pub date: String,
+    /// The command line.
     pub command: String,
+    /// Of the random order.
     pub seed: u64,
+    /// What else the machine had to do.
     pub load_average_before: String,
 }
 
 impl Machine {
+    /// This machine, now.
     pub fn here(seed: u64) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");

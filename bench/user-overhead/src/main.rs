@@ -1,0 +1,154 @@
+//! What metering costs an uncontended lock + unlock pair, as a ratio to bare glibc.
+//!
+//!     cargo build --release -p lockmeter-preload && cargo run --release -p user-overhead [ROUNDS]
+//!
+//! One process, so that both sides see the same machine: it runs itself under the preloaded library and calls, in random
+//! order and in slices of time, libc's own functions and the interposed ones at each level. The ratio is taken within a round;
+//! printed are its median with a 95 % confidence interval, and the fastest slice of each.
+
+use std::env;
+use std::ffi::CStr;
+use std::hint::black_box;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bench_statistics::{Estimate, Machine, Random};
+use lockmeter_meter::layout::DIRECTORY_VARIABLE;
+use lockmeter_meter::reader::{Level, Session};
+
+/// Long enough that switching the level and warming up do not count.
+const SLICE: Duration = Duration::from_millis(25);
+/// Pairs between two looks at the clock.
+const BATCH: u32 = 2_000;
+const ROUNDS: usize = 80;
+/// Of the random order.
+const SEED: u64 = 1;
+const LIBRARY: &str = "liblockmeter_preload.so";
+
+type Function = unsafe extern "C" fn(*mut libc::pthread_mutex_t) -> libc::c_int;
+
+/// A way to lock and unlock.
+struct Contender {
+    name: &'static str,
+    level: Level,
+    lock: Function,
+    unlock: Function,
+    /// Mean of a pair in each round, in picoseconds.
+    pair_ps: Vec<u64>,
+}
+
+fn main() -> Result<()> {
+    if env::var_os(DIRECTORY_VARIABLE).is_none() { run_under_meter() } else { measure() }
+}
+
+fn run_under_meter() -> Result<()> {
+    let program = env::current_exe()?;
+    let library = program.with_file_name(LIBRARY);
+    ensure!(library.exists(), "{} is missing; run cargo build --release -p lockmeter-preload", library.display());
+    let session = Session::create(Level::Hold)?;
+    let status = Command::new(program)
+        .args(env::args_os().skip(1))
+        .envs(session.environment(&library, None))
+        .status()
+        .context("cannot run myself under the meter")?;
+    ensure!(status.success(), "the metered run ended with {status}");
+    Ok(())
+}
+
+/// libc's own function, behind whatever was preloaded.
+fn real(name: &CStr) -> Result<Function> {
+    // SAFETY: loads what is loaded already; the name ends with a NUL.
+    let library = unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_NOW) };
+    ensure!(!library.is_null(), "no libc.so.6");
+    // SAFETY: the handle is good, the name ends with a NUL.
+    let function = unsafe { libc::dlsym(library, name.as_ptr()) };
+    ensure!(!function.is_null(), "libc.so.6 has no {}", name.to_string_lossy());
+    // SAFETY: a function of this type.
+    Ok(unsafe { std::mem::transmute::<*mut libc::c_void, Function>(function) })
+}
+
+fn measure() -> Result<()> {
+    let rounds: usize = env::args().nth(1).map_or(Ok(ROUNDS), |text| text.parse()).context("ROUNDS is no number")?;
+    let (lock, unlock) = (real(c"pthread_mutex_lock")?, real(c"pthread_mutex_unlock")?);
+    let interposed = |name, level| Contender {
+        name,
+        level,
+        lock: libc::pthread_mutex_lock,
+        unlock: libc::pthread_mutex_unlock,
+        pair_ps: Vec::new(),
+    };
+    let mut contenders = [
+        Contender { name: "bare glibc", level: Level::Off, lock, unlock, pair_ps: Vec::new() },
+        interposed("off", Level::Off),
+        interposed("wait", Level::Wait),
+        interposed("hold", Level::Hold),
+    ];
+    if contenders[1].lock as usize == lock as usize {
+        bail!("the library is not preloaded");
+    }
+    // glibc takes locks without atomics while there is one thread only, which no program that needs a lock has.
+    let (keep, end) = std::sync::mpsc::channel::<()>();
+    let second = std::thread::spawn(move || end.recv().is_err());
+    let mut random = Random::new(SEED);
+    println!("{}", Machine::here(SEED));
+    for _ in 0..rounds {
+        let mut order: Vec<usize> = (0..contenders.len()).collect();
+        random.shuffle(&mut order);
+        for at in order {
+            let contender = &mut contenders[at];
+            Session::switch(std::process::id(), Some(contender.level))?;
+            let pair_ps = slice(contender.lock, contender.unlock);
+            contender.pair_ps.push(pair_ps);
+        }
+    }
+    drop(keep);
+    let _ = second.join();
+    print(&contenders, &mut random);
+    Ok(())
+}
+
+fn slice(lock: Function, unlock: Function) -> u64 {
+    let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    let mutex = black_box(&raw mut mutex);
+    let pairs = || {
+        for _ in 0..BATCH {
+            // SAFETY: a mutex of this frame, locked and unlocked in turn.
+            unsafe {
+                lock(mutex);
+                unlock(mutex);
+            }
+        }
+    };
+    pairs();
+    let begin = Instant::now();
+    let mut batches = 0_u64;
+    while begin.elapsed() < SLICE {
+        pairs();
+        batches += 1;
+    }
+    let elapsed_ps = begin.elapsed().as_nanos() * 1000 / u128::from(batches * u64::from(BATCH));
+    u64::try_from(elapsed_ps).unwrap_or(u64::MAX)
+}
+
+fn print(contenders: &[Contender], random: &mut Random) {
+    let bare = &contenders[0].pair_ps;
+    println!("uncontended pthread_mutex_lock + pthread_mutex_unlock, {} rounds of {SLICE:?} each", bare.len());
+    println!("{:<12} {:>12} {:>12} {:>24}", "", "fastest ns", "median ns", "ratio (95 % interval)");
+    for contender in contenders {
+        let ratios: Vec<f64> =
+            contender.pair_ps.iter().zip(bare).map(|(pair, bare)| *pair as f64 / *bare as f64).collect();
+        let Some(ratio) = Estimate::of(&ratios, random) else { return };
+        let mut pairs = contender.pair_ps.clone();
+        pairs.sort_unstable();
+        println!(
+            "{:<12} {:>12.2} {:>12.2} {:>8.3} ({:.3} – {:.3})",
+            contender.name,
+            pairs[0] as f64 / 1000.0,
+            pairs[pairs.len() / 2] as f64 / 1000.0,
+            ratio.median,
+            ratio.low,
+            ratio.high,
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! Programs bare and metered, and the collector that reads the metered ones.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use lockmeter_meter::reader::{Level, Session, UserSource};
+use lockmeter_profile::Source;
+
+/// The ways a program is run.
+pub const WAYS: [Option<Level>; 3] = [None, Some(Level::Wait), Some(Level::Hold)];
+
+const LIBRARY: &str = "liblockmeter_preload.so";
+/// As often as `lockmeter record` does.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How fast the collector ends.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A way to run programs, and what is needed meanwhile.
+pub struct Way {
+    environment: Vec<(&'static str, OsString)>,
+    collector: Option<Collector>,
+}
+
+struct Collector {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+    _session: Session,
+}
+
+impl Way {
+    pub fn prepare(level: Option<Level>) -> Result<Self> {
+        let Some(level) = level else { return Ok(Self { environment: Vec::new(), collector: None }) };
+        let library = library()?;
+        let session = Session::create(level).context("cannot prepare metering")?;
+        let environment = session.environment(&library, None).to_vec();
+        let directory = session.directory().to_owned();
+        let ends = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&ends);
+        let thread = std::thread::spawn(move || {
+            let mut source = UserSource::new(&directory);
+            let mut counted = 0;
+            let mut last = Instant::now();
+            loop {
+                let is_last = asked.load(Relaxed);
+                if is_last || last.elapsed() >= INTERVAL {
+                    let Ok(interval) = source.drain();
+                    counted += interval.totals.iter().map(|total| total.value.count).sum::<u64>();
+                    last = Instant::now();
+                }
+                if is_last {
+                    return counted;
+                }
+                std::thread::sleep(TICK);
+            }
+        });
+        Ok(Self { environment, collector: Some(Collector { ends, thread: Some(thread), _session: session }) })
+    }
+
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// To be called when its programs have ended. A metered program of which nothing was counted was not metered.
+    pub fn finish(mut self, needs_events: bool) -> Result<()> {
+        let Some(collector) = &mut self.collector else { return Ok(()) };
+        collector.ends.store(true, Relaxed);
+        let counted = collector.thread.take().and_then(|thread| thread.join().ok()).unwrap_or(0);
+        if needs_events && counted == 0 {
+            bail!("nothing was counted in the metered program: was {LIBRARY} loaded?");
+        }
+        Ok(())
+    }
+}
+
+fn library() -> Result<PathBuf> {
+    let beside = env::current_exe().context("cannot tell where this program is")?.with_file_name(LIBRARY);
+    if !beside.exists() {
+        bail!("{} is missing: `cargo build --release -p lockmeter-preload` makes it", beside.display());
+    }
+    Ok(beside)
+}

@@ -1,0 +1,212 @@
+//! Servers, each run in all ways at once, and a load that asks one of them at a time.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bench_statistics::Random;
+
+use crate::Rounds;
+use crate::metered::{WAYS, Way};
+
+/// Connections; each is served by a thread of its own where the server has several.
+const CONNECTIONS: usize = 4;
+const KEYS: usize = 1_000;
+const VALUE_BYTES: usize = 100;
+/// Requests sent at a time: one of them stores, the others fetch.
+const BATCH: usize = 16;
+const SLICE: Duration = Duration::from_millis(200);
+/// The load has left the server that it asked before.
+const SETTLE: Duration = Duration::from_millis(30);
+const STARTS: Duration = Duration::from_secs(10);
+/// No server is asked.
+const NONE: usize = usize::MAX;
+
+/// How a server is started and spoken to. Every answer has a known length, so that the load only counts bytes.
+pub struct Server {
+    program: &'static str,
+    flags: fn(&Path) -> Vec<String>,
+    store: fn(&str, &str) -> String,
+    stored_bytes: usize,
+    fetch: fn(&str) -> String,
+    fetched_bytes: usize,
+}
+
+impl Server {
+    pub fn memcached() -> Self {
+        Self {
+            program: "memcached",
+            flags: |socket| {
+                ["-t4", "-u", "root", "-m64", "-s"].map(str::to_owned).into_iter().chain([shown(socket)]).collect()
+            },
+            store: |key, value| format!("set {key} 0 0 {VALUE_BYTES}\r\n{value}\r\n"),
+            stored_bytes: "STORED\r\n".len(),
+            fetch: |key| format!("get {key}\r\n"),
+            fetched_bytes: format!("VALUE {} 0 {VALUE_BYTES}\r\n\r\nEND\r\n", key(0)).len() + VALUE_BYTES,
+        }
+    }
+
+    pub fn redis() -> Self {
+        Self {
+            program: "redis-server",
+            flags: |socket| {
+                let flags = "--port 0 --save  --appendonly no --io-threads 2 --io-threads-do-reads yes --unixsocket";
+                flags.split(' ').map(str::to_owned).chain([shown(socket)]).collect()
+            },
+            store: |key, value| format!("SET {key} {value}\r\n"),
+            stored_bytes: "+OK\r\n".len(),
+            fetch: |key| format!("GET {key}\r\n"),
+            fetched_bytes: format!("${VALUE_BYTES}\r\n\r\n").len() + VALUE_BYTES,
+        }
+    }
+
+    /// Rates are thousands of requests a second.
+    pub fn measure(&self, rounds: usize, random: &mut Random) -> Result<Rounds> {
+        let folder = tempfile::tempdir().context("cannot make a folder for the sockets")?;
+        let mut running = Vec::new();
+        for (number, level) in WAYS.into_iter().enumerate() {
+            let way = Way::prepare(level)?;
+            let socket = folder.path().join(number.to_string());
+            let server = self.start(&way, &socket)?;
+            running.push((way, server, socket));
+        }
+        let sockets: Vec<PathBuf> = running.iter().map(|(.., socket)| socket.clone()).collect();
+        let measured = self.load(&sockets, rounds, random);
+        for (way, server, _) in running {
+            drop(server);
+            way.finish(true)?;
+        }
+        measured
+    }
+
+    fn start(&self, way: &Way, socket: &Path) -> Result<Running> {
+        let mut command: Command = way.command(self.program);
+        command.args((self.flags)(socket)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if let Some(folder) = socket.parent() {
+            command.current_dir(folder);
+        }
+        let mut server = Running(command.spawn().with_context(|| format!("cannot run {}", self.program))?);
+        let begin = Instant::now();
+        while UnixStream::connect(socket).is_err() {
+            if let Some(status) = server.0.try_wait()? {
+                bail!("{} ended at once with {status}", self.program);
+            }
+            if begin.elapsed() > STARTS {
+                bail!("{} does not listen after {STARTS:?}", self.program);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    fn load(&self, sockets: &[PathBuf], rounds: usize, random: &mut Random) -> Result<Rounds> {
+        let asked = AtomicUsize::new(NONE);
+        let ends = AtomicBool::new(false);
+        let done = AtomicU64::new(0);
+        let failed = AtomicBool::new(false);
+        let mut connections = Vec::new();
+        for number in 0..CONNECTIONS {
+            let streams =
+                sockets.iter().map(|socket| Connection::open(self, socket, number)).collect::<Result<Vec<_>>>()?;
+            connections.push(streams);
+        }
+        let mut measured = Rounds { rates: Vec::new(), unit: "k requests/s" };
+        std::thread::scope(|scope| {
+            for mut streams in connections {
+                let (asked, ends, done, failed) = (&asked, &ends, &done, &failed);
+                scope.spawn(move || {
+                    while !ends.load(Relaxed) {
+                        let Some(stream) = streams.get_mut(asked.load(Relaxed)) else {
+                            std::thread::sleep(Duration::from_millis(1));
+                            continue;
+                        };
+                        if stream.batch().is_err() {
+                            failed.store(true, Relaxed);
+                            return;
+                        }
+                        done.fetch_add(BATCH as u64, Relaxed);
+                    }
+                });
+            }
+            for _ in 0..rounds {
+                let mut rates = [0.0; WAYS.len()];
+                let mut order = [0, 1, 2];
+                random.shuffle(&mut order);
+                for way in order {
+                    asked.store(way, Relaxed);
+                    std::thread::sleep(SETTLE);
+                    let (begin, before) = (Instant::now(), done.load(Relaxed));
+                    std::thread::sleep(SLICE);
+                    let (elapsed, after) = (begin.elapsed(), done.load(Relaxed));
+                    rates[way] = (after - before) as f64 / 1_000.0 / elapsed.as_secs_f64();
+                }
+                measured.rates.push(rates);
+            }
+            ends.store(true, Relaxed);
+        });
+        if failed.load(Relaxed) {
+            bail!("{} closed a connection", self.program);
+        }
+        Ok(measured)
+    }
+}
+
+/// A server that ends with this value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A connection, the requests that it sends again and again, and room for what comes back.
+struct Connection {
+    stream: UnixStream,
+    batches: Vec<String>,
+    next: usize,
+    answer: Vec<u8>,
+}
+
+impl Connection {
+    fn open(server: &Server, socket: &Path, number: usize) -> Result<Self> {
+        let mut stream = UnixStream::connect(socket).context("cannot connect to the server")?;
+        let value = "x".repeat(VALUE_BYTES);
+        let mut stored = vec![0; server.stored_bytes];
+        for number in 0..KEYS {
+            stream.write_all((server.store)(&key(number), &value).as_bytes())?;
+            stream.read_exact(&mut stored)?;
+        }
+        let batch = |first: usize| {
+            let fetches = (1..BATCH).map(|ahead| (server.fetch)(&key((first + ahead) % KEYS)));
+            fetches.fold((server.store)(&key(first), &value), |requests, fetch| requests + &fetch)
+        };
+        Ok(Self {
+            stream,
+            batches: (0..KEYS).step_by(BATCH).map(batch).collect(),
+            next: number,
+            answer: vec![0; server.stored_bytes + (BATCH - 1) * server.fetched_bytes],
+        })
+    }
+
+    fn batch(&mut self) -> std::io::Result<()> {
+        self.next = (self.next + 1) % self.batches.len();
+        self.stream.write_all(self.batches[self.next].as_bytes())?;
+        self.stream.read_exact(&mut self.answer)
+    }
+}
+
+/// All keys are of one length, and so are the answers.
+fn key(number: usize) -> String {
+    format!("key:{number:06}")
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

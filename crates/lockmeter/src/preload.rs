@@ -1,0 +1,142 @@
+//! The library that is preloaded into a command, and the commands that it cannot be preloaded into.
+
+use std::env;
+use std::ffi::{CString, OsStr};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+
+const LIBRARY: &str = "liblockmeter_preload.so";
+
+/// Names another library than the installed one.
+const LIBRARY_VARIABLE: &str = "LOCKMETER_PRELOAD";
+
+/// Scripts whose interpreters are scripts: more are a loop.
+const MOST_INTERPRETERS: usize = 4;
+
+/// Program headers beyond this are not those of a program.
+const HEAD_BYTES: u64 = 64 << 10;
+
+/// Where the library is: beside lockmeter, or where it is installed.
+pub fn library() -> Result<PathBuf> {
+    if let Some(named) = env::var_os(LIBRARY_VARIABLE) {
+        return fs::canonicalize(&named)
+            .with_context(|| format!("no library {} (from {LIBRARY_VARIABLE})", named.to_string_lossy()));
+    }
+    let program = env::current_exe().context("cannot tell where lockmeter itself is")?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    [folder.join(LIBRARY), folder.join("../lib/lockmeter").join(LIBRARY)]
+        .into_iter()
+        .find_map(|path| fs::canonicalize(path).ok())
+        .ok_or_else(|| {
+            let folder = folder.display();
+            anyhow!("{LIBRARY} is missing beside {folder} (build it with `cargo build -p lockmeter-preload`)")
+        })
+}
+
+/// Why the library cannot be preloaded into this program, in a sentence; `None` if it can, or if the program's start will
+/// say what is wrong.
+pub fn obstacle(program: &OsStr) -> Option<String> {
+    let mut path = find(program)?;
+    for _ in 0..MOST_INTERPRETERS {
+        let mut head = Vec::new();
+        File::open(&path).ok()?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+        match interpreter_of_script(&head) {
+            Some(interpreter) => path = find(interpreter)?,
+            None => return elf_obstacle(&path, &head),
+        }
+    }
+    None
+}
+
+/// The file that a shell would run.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program));
+    }
+    let path = env::var_os("PATH")?;
+    let is_program =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
+    env::split_paths(&path).map(|folder| folder.join(program)).find(is_program)
+}
+
+fn interpreter_of_script(head: &[u8]) -> Option<&OsStr> {
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let interpreter = words.next()?;
+    let is_env = interpreter.ends_with(b"/env");
+    let named = words.next().filter(|word| is_env && !word.starts_with(b"-") && !word.contains(&b'='));
+    Some(OsStr::from_bytes(named.unwrap_or(interpreter)))
+}
+
+fn elf_obstacle(path: &Path, head: &[u8]) -> Option<String> {
+    let name = path.display();
+    if !head.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let own = fs::read("/proc/self/exe").ok();
+    let same = |at: std::ops::Range<usize>| own.as_ref().is_none_or(|own| own.get(at.clone()) == head.get(at));
+    // Class, and the machine.
+    if !same(4..5) || !same(18..20) {
+        return Some(format!("{name} is built for another architecture, so its own locks cannot be metered"));
+    }
+    match elf_interpreter(head) {
+        None => {
+            return Some(format!("{name} is linked statically, so its own locks cannot be metered from inside"));
+        }
+        Some(loader) if contains(loader, b"musl") => {
+            return Some(format!("{name} uses the musl C library, whose locks cannot be metered from inside"));
+        }
+        Some(_) => {}
+    }
+    is_privileged(path).then(|| {
+        format!("{name} runs with privileges of its own (setuid, setgid or capabilities), so nothing can be preloaded into it")
+    })
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// The loader that a 64-bit program names; `None` if it names none.
+fn elf_interpreter(head: &[u8]) -> Option<&[u8]> {
+    const PT_INTERP: u32 = 3;
+    let number = |at: usize, bytes: usize| {
+        let bytes = head.get(at..at.checked_add(bytes)?)?;
+        Some(bytes.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let table = usize::try_from(number(0x20, 8)?).ok()?;
+    let (size, count) = (number(0x36, 2)? as usize, number(0x38, 2)? as usize);
+    (0..count).find_map(|entry| {
+        let at = table.checked_add(entry * size)?;
+        if number(at, 4)? != u64::from(PT_INTERP) {
+            return None;
+        }
+        let start = usize::try_from(number(at.checked_add(8)?, 8)?).ok()?;
+        let length = usize::try_from(number(at.checked_add(0x20)?, 8)?).ok()?;
+        head.get(start..start.checked_add(length)?)
+    })
+}
+
+/// Whether the loader ignores LD_PRELOAD for this program when we run it.
+fn is_privileged(path: &Path) -> bool {
+    const SETUID: u32 = 0o4000;
+    const SETGID: u32 = 0o2000;
+    let Ok(data) = fs::metadata(path) else { return false };
+    // SAFETY: both take nothing.
+    let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
+    let changes_user = data.mode() & SETUID != 0 && data.uid() != user;
+    let changes_group = data.mode() & SETGID != 0 && data.gid() != group;
+    changes_user || changes_group || (user != 0 && has_capabilities(path))
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both names end with a NUL, and a length of 0 only asks for the size.
+    let size = unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) };
+    size > 0
+}

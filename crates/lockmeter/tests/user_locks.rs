@@ -1,0 +1,276 @@
+//! Programs with known answers under `lockmeter record --user`, which needs no privileges.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// What a workload measures itself and what lockmeter says may differ by this much: both read clocks at slightly different
+/// places.
+const TOLERANCE_PERCENT: u64 = 5;
+
+fn lockmeter() -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_lockmeter"));
+    static LIBRARY: OnceLock<()> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        // Cargo builds no library that only the program's user loads.
+        let folder = program.parent().unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build
+            .args(["build", "--quiet", "--package", "lockmeter-preload", "--target-dir"])
+            .arg(folder.parent().unwrap());
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success());
+    });
+    Command::new(program)
+}
+
+/// A workload, built.
+fn workload(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/user").join(name).with_extension("c");
+    let program = folder.join(name);
+    let status = Command::new("cc")
+        .args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(flags)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    program
+}
+
+struct Metered {
+    output: Output,
+    recording: PathBuf,
+}
+
+fn meter(folder: &Path, flags: &[&str], command: &[&OsStr]) -> Metered {
+    let recording = folder.join("test.lockmeter");
+    let output = lockmeter()
+        .args(["record", "--quiet", "--user"])
+        .args(flags)
+        .arg("-o")
+        .arg(&recording)
+        .arg("--")
+        .args(command)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    Metered { output, recording }
+}
+
+impl Metered {
+    fn said(&self) -> Value {
+        serde_json::from_slice(&self.output.stdout).unwrap_or_else(|error| panic!("{error}: {:?}", self.output))
+    }
+
+    fn rows(&self, by: &str, more: &[&str]) -> Vec<Value> {
+        let output = lockmeter()
+            .args(["report", "--format", "json", "--by", by])
+            .args(more)
+            .arg(&self.recording)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["rows"].as_array().unwrap().clone()
+    }
+}
+
+fn row<'a>(rows: &'a [Value], happened: &str, lock: &str) -> &'a Value {
+    rows.iter()
+        .find(|row| row["happened"] == happened && row["lock"] == lock)
+        .unwrap_or_else(|| panic!("no {happened} of {lock} in {rows:#?}"))
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("no number {key} in {value}"))
+}
+
+fn assert_near(measured: u64, known: u64, what: &str) {
+    let difference = measured.abs_diff(known);
+    assert!(difference * 100 <= known * TOLERANCE_PERCENT + 100_000, "{what}: measured {measured}, known {known}");
+}
+
+#[test]
+fn every_acquisition_and_wait_of_a_hot_lock_is_counted_with_its_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "two-locks", &[]);
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str(), "--rounds".as_ref(), "400".as_ref()]);
+    let said = metered.said();
+    let locks = metered.rows("lock", &[]);
+    let hold = row(&locks, "hold", "two-locks:hot_lock");
+    assert_eq!(number(hold, "count"), number(&said, "acquisitions"));
+    assert_near(number(hold, "total_ns"), number(&said, "hold_ns"), "hold");
+    let wait = row(&locks, "wait", "two-locks:hot_lock");
+    // Between the workload's own try and its lock the lock may have become free.
+    assert!(number(wait, "count").abs_diff(number(&said, "contended")) * 100 <= number(&said, "contended") * 5);
+    assert_near(number(wait, "total_ns"), number(&said, "wait_ns"), "wait");
+    assert_eq!(number(row(&locks, "hold", "two-locks:cold_lock"), "count"), 1600);
+    let callers = metered.rows("lock,caller", &["--lock", "hot_lock"]);
+    for (function, count) in [("often", 1200), ("seldom", 400)] {
+        let held_by = |row: &&Value| row["happened"] == "hold" && row["caller"][0] == function;
+        assert_eq!(number(callers.iter().find(held_by).unwrap(), "count"), count, "{function}");
+    }
+    let blockers = metered.rows("lock,blocker", &["--lock", "hot_lock"]);
+    let main = &blockers[0]["blocker"];
+    assert!(main.to_string().contains("often") || main.to_string().contains("seldom"), "{main}");
+}
+
+#[test]
+fn a_lock_held_across_a_sleep_is_waited_for_as_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "two-locks", &[]);
+    let arguments = ["--sleep", "--rounds", "20", "--hold-ns", "3000000"].map(OsStr::new);
+    let command: Vec<&OsStr> = [program.as_os_str()].into_iter().chain(arguments).collect();
+    let metered = meter(folder.path(), &[], &command);
+    let said = metered.said();
+    let locks = metered.rows("lock", &[]);
+    assert_near(number(row(&locks, "wait", "two-locks:hot_lock"), "total_ns"), number(&said, "wait_ns"), "wait");
+}
+
+#[test]
+fn readers_do_not_wait_for_readers() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "rwlock-readers", &[]);
+    let command = [program.as_os_str(), "--rounds".as_ref(), "100".as_ref()];
+    let metered = meter(folder.path(), &["--hold"], &command);
+    let said = metered.said();
+    let rows = metered.rows("lock", &["--kind", "rwlock"]);
+    let count = |mode: &str| {
+        let held = rows.iter().find(|row| row["happened"] == "hold" && row["mode"] == mode).unwrap();
+        number(held, "count")
+    };
+    assert_eq!((count("read"), count("write")), (300, 100));
+    assert_eq!(number(&said, "acquisitions"), 400);
+    for row in metered.rows("lock,blocker", &["--kind", "rwlock", "--mode", "read"]) {
+        let blocker = row["blocker"].to_string();
+        assert!(!blocker.contains("read_table") || row["happened"] == "hold", "a reader blocked a reader: {row}");
+    }
+}
+
+#[test]
+fn a_wait_for_a_condition_is_no_wait_for_a_lock_and_no_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "pipeline", &[]);
+    let arguments = ["--rounds", "100", "--pause-ns", "2000000"].map(OsStr::new);
+    let command: Vec<&OsStr> = [program.as_os_str()].into_iter().chain(arguments).collect();
+    let metered = meter(folder.path(), &["--hold"], &command);
+    let said = metered.said();
+    let idle_ns: u64 = metered.rows("lock", &["--kind", "condvar"]).iter().map(|row| number(row, "total_ns")).sum();
+    assert!(idle_ns > 100_000_000, "{idle_ns}");
+    assert!(idle_ns <= number(&said, "wait_ns"));
+    let locks_ns: u64 = metered.rows("lock", &[]).iter().map(|row| number(row, "total_ns")).sum();
+    assert!(locks_ns < idle_ns / 4, "waits for the condition were counted for the lock: {locks_ns} of {idle_ns}");
+}
+
+#[test]
+fn a_program_cannot_tell_that_it_is_metered() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "semantics", &[]);
+    let bare = Command::new(&program).output().unwrap();
+    for flags in [&[][..], &["--hold"]] {
+        let metered = meter(folder.path(), flags, &[program.as_os_str()]);
+        assert_eq!(metered.output.status.code(), bare.status.code());
+        assert_eq!(String::from_utf8_lossy(&metered.output.stdout), String::from_utf8_lossy(&bare.stdout));
+        assert_eq!(String::from_utf8_lossy(&metered.output.stderr), String::from_utf8_lossy(&bare.stderr));
+    }
+}
+
+#[test]
+fn storms_of_threads_forks_and_programs_lose_nothing_and_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "storm", &[]);
+    let recording = folder.path().join("test.lockmeter");
+    let output = lockmeter()
+        .args(["record", "--quiet", "--user", "--hold", "-o"])
+        .arg(&recording)
+        .arg("--")
+        .arg(program)
+        .args(["2000", "50", "50"])
+        .env("XDG_RUNTIME_DIR", runtime.path())
+        .output()
+        .unwrap();
+    let metered = Metered { output, recording };
+    let said = metered.said();
+    assert_eq!((number(&said, "forked"), number(&said, "ran")), (50, 50));
+    let holds = number(row(&metered.rows("lock", &[]), "hold", "storm:lock"), "count");
+    let expected = 20 * (2000 + 50 * 2 + 50 * 4);
+    assert_eq!(holds, expected);
+    assert_eq!(runtime.path().read_dir().unwrap().count(), 0, "segments were left behind");
+}
+
+#[test]
+fn what_a_killed_program_recorded_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "two-locks", &[]);
+    let script = format!("{} --rounds 1000000 & sleep 0.5; kill -9 $!", program.display());
+    let metered = meter(folder.path(), &["--hold"], &["sh".as_ref(), "-c".as_ref(), script.as_ref()]);
+    assert!(number(row(&metered.rows("lock", &[]), "hold", "two-locks:hot_lock"), "count") > 100);
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_a_directory_that_the_next_one_removes() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tempfile::tempdir().unwrap();
+    let record = || {
+        let mut command = lockmeter();
+        command.args(["record", "--quiet", "--user", "-o"]).arg(folder.path().join("killed.lockmeter"));
+        command.env("XDG_RUNTIME_DIR", runtime.path()).stdin(Stdio::null());
+        command
+    };
+    let mut killed = record().args(["--", "sleep", "1"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(runtime.path().read_dir().unwrap().count(), 1);
+    assert!(record().args(["--", "true"]).status().unwrap().success());
+    assert_eq!(runtime.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn a_static_program_is_said_to_be_out_of_reach() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "two-locks", &["-static"]);
+    let metered = meter(folder.path(), &[], &[program.as_os_str()]);
+    let said = String::from_utf8_lossy(&metered.output.stderr).into_owned();
+    assert!(said.contains("linked statically"), "{said}");
+    assert_ne!(metered.output.status.code(), Some(0));
+}
+
+#[test]
+fn a_program_can_be_switched_off_and_on_while_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "two-locks", &[]);
+    let switch = |how: &str| format!("{} {how} $p", env!("CARGO_BIN_EXE_lockmeter"));
+    let script = format!(
+        "{} --rounds 1000000 --pause-ns 100000 & p=$!; sleep 0.3; {} || exit 9; sleep 2; {} || exit 9; sleep 0.3; kill $p",
+        program.display(),
+        switch("off"),
+        switch("on")
+    );
+    let recording = folder.path().join("test.lockmeter");
+    let output = lockmeter()
+        .args(["record", "--quiet", "--user", "--hold", "--interval", "100ms", "-o"])
+        .arg(&recording)
+        .args(["--", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let metered = Metered { output, recording };
+    let counted = |window: &str| {
+        let rows = metered.rows("lock", &["--window", window, "--lock", "hot_lock"]);
+        rows.iter().filter(|row| row["happened"] == "hold").map(|row| number(row, "count")).sum::<u64>()
+    };
+    assert_eq!(counted("900ms..1900ms"), 0, "metered while off");
+    assert!(counted("0s..900ms") > 0 && counted("1900ms..1m") > 0);
+    let unknown = lockmeter().args(["off", "1"]).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(5), "{unknown:?}");
+}

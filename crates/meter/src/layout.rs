@@ -1,0 +1,416 @@
+//! The shared segment of one process, as both sides see it.
+//!
+//! A segment is a sparse file: only what is written takes memory. All numbers are of the machine's own byte order, for a
+//! segment never leaves the machine. Every count only ever grows; a collector keeps what it saw last and takes the
+//! difference, so that it never stops or resets a writer.
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+/// First eight bytes of a segment.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
+/// First eight bytes of a session file.
+pub const SESSION_MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
+/// Version of this layout; a reader refuses others.
+pub const VERSION: u32 = 1;
+
+/// Names the directory of the segments to the preloaded library.
+pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
+/// The file in that directory that tells a new process how to meter.
+pub const SESSION_FILE: &str = "session";
+/// Segments are called this, the process id, and a number that tells its programs apart.
+pub const SEGMENT_PREFIX: &str = "segment-";
+
+/// Modules (program and libraries) of a process that are kept.
+pub const MODULES: usize = 256;
+/// Thread names that are kept.
+pub const COMMS: usize = 256;
+/// Locks are kept in sets of this many; which set follows from the address.
+pub const WAYS: usize = 8;
+/// Sets of locks; a power of two.
+pub const LOCK_SETS: usize = 4096;
+/// Places of single locks: those of classes come after them.
+pub const LOCK_PLACES: usize = LOCK_SETS * WAYS;
+/// Classes of locks; a power of two.
+pub const CLASSES: usize = 1024;
+/// As many locks made at one site are told apart; those that come after share the place of their class. A program may make
+/// one lock for each of its objects, and no table holds them all.
+pub const LOCKS_OF_A_CLASS: u32 = 8;
+/// Stacks that are kept; a power of two.
+pub const STACKS: usize = 4096;
+/// Frames of a stack that are kept.
+pub const FRAMES: usize = 30;
+/// Threads that can record at a time.
+pub const THREADS: usize = 1024;
+/// Samples of a thread that are kept apart; a power of two.
+pub const SLOTS: usize = 1024;
+/// Locks that a thread can hold at a time with their holds timed.
+pub const HELD: usize = 32;
+/// Longest path of a module, with its NUL.
+pub const PATH_BYTES: usize = 448;
+
+/// Metering is off.
+pub const OFF: u32 = 0;
+/// Waits are metered.
+pub const WAIT: u32 = 1;
+/// Waits are metered, acquisitions counted and holds timed.
+pub const HOLD: u32 = 2;
+
+/// A site that is a place in the stack table rather than an address has this bit.
+pub const SITE_IS_STACK: u64 = 1 << 63;
+
+/// Ways of losing data, as indices into [`Header::losses`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Lost {
+    /// No room for another thread: its events are not counted.
+    Threads = 0,
+    /// A thread's samples were full: counted under the lock, without site and blocker.
+    Site,
+    /// A thread's samples were full even for that: not counted.
+    Sample,
+    /// The table of stacks was full: the return address alone is kept.
+    Stack,
+    /// A stack had more frames than are kept.
+    Deep,
+    /// A stack could not be followed to its end.
+    Unwind,
+    /// The table of locks was full: counted under "other locks".
+    Lock,
+    /// An event in a signal handler that interrupted the recorder: not counted.
+    Interrupted,
+    /// A thread held more locks at a time than are kept: that hold is not timed.
+    Held,
+    /// A release whose acquisition was not seen.
+    Unmatched,
+    /// The table of modules was full.
+    Module,
+}
+
+/// Number of [`Lost`] causes.
+pub const LOSSES: usize = 11;
+
+/// What a new process reads in the session's directory.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Session {
+    /// [`SESSION_MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// [`OFF`], [`WAIT`] or [`HOLD`].
+    pub level: u32,
+    /// Nanoseconds a tick of the time stamp counter, times 2^32; 0 where only `clock_gettime` will do.
+    pub tick_ns_shifted: u64,
+    /// Process id of the recorder.
+    pub recorder: u32,
+    /// Zero.
+    pub spare: u32,
+}
+
+/// Head of a segment.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// [`MAGIC`], written last.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// The process.
+    pub pid: AtomicU32,
+    /// When the segment was made, as the writer's clock tells it.
+    pub start_ns: AtomicU64,
+    /// As in [`Session`].
+    pub tick_ns_shifted: AtomicU64,
+    /// The control word: [`OFF`], [`WAIT`] or [`HOLD`]. The collector writes it.
+    pub level: AtomicU32,
+    /// Raised by the collector at each drain: from then on maxima are those of a new interval.
+    pub epoch: AtomicU32,
+    /// Thread tables that were ever used.
+    pub threads: AtomicU32,
+    /// Modules that were ever begun.
+    pub modules: AtomicU32,
+    /// Thread names that were ever begun.
+    pub comms: AtomicU32,
+    /// What was lost, by [`Lost`].
+    pub losses: [AtomicU64; LOSSES],
+}
+
+/// A program or library.
+#[repr(C)]
+pub struct Module {
+    /// First address, written last; 0 while it is not valid.
+    pub start: AtomicU64,
+    /// First address beyond.
+    pub end: AtomicU64,
+    /// What to take off an address to get that of the file.
+    pub bias: AtomicU64,
+    /// Zero.
+    pub spare: [u64; 5],
+    /// The file, up to a NUL; empty for what has none.
+    pub path: [AtomicU8; PATH_BYTES],
+}
+
+/// A thread's name.
+#[repr(C)]
+pub struct Comm {
+    /// The sixteen bytes, 0 while not valid.
+    pub text: [AtomicU64; 2],
+}
+
+/// Which locks are in one set, a cache line: all that is read on each release.
+#[repr(C, align(64))]
+pub struct Tags {
+    /// A lock's address ([`TAG_ADDRESS`]), from bit [`TAG_CLASS_SHIFT`] the place of its class (from 1) if it is not told
+    /// apart, and [`TAG_USED`]; 0: free.
+    pub tag: [AtomicU64; WAYS],
+}
+
+/// The address in a tag. Programs use no more bits unless they ask for it.
+pub const TAG_ADDRESS: u64 = (1 << TAG_CLASS_SHIFT) - 1;
+/// Where the class is in a tag.
+pub const TAG_CLASS_SHIFT: u32 = 48;
+/// A sample points to this lock.
+pub const TAG_USED: u64 = 1 << 63;
+
+/// What is known of a lock.
+#[repr(C, align(64))]
+pub struct LockEntry {
+    /// Its address, also when it is gone.
+    pub address: AtomicU64,
+    /// Where it was made, else first waited for or released, as a site.
+    pub made_at: AtomicU64,
+    /// The site that last released it while somebody waited.
+    pub releaser: AtomicU64,
+    /// When that was, in ticks of the writer's clock.
+    pub released_at: AtomicU64,
+    /// The name of the thread that did it; from bit 16 that of the writer below.
+    pub releaser_comm: AtomicU32,
+    /// [`ENTRY_INIT`], and its kind from bit 8.
+    pub flags: AtomicU32,
+    /// As `releaser`, of the last writer: nobody else makes a reader wait.
+    pub writer: AtomicU64,
+    /// When that was.
+    pub writer_at: AtomicU64,
+}
+
+/// Its maker called an init function.
+pub const ENTRY_INIT: u32 = 2;
+
+/// Locks that were made at one site.
+#[repr(C)]
+pub struct Class {
+    /// Where; 0: free.
+    pub site: AtomicU64,
+    /// The first of them, whether or not it is gone.
+    pub address: AtomicU64,
+    /// How many were made.
+    pub locks: AtomicU32,
+    /// As in [`LockEntry`], of the first of them.
+    pub flags: AtomicU32,
+}
+
+/// A stack.
+#[repr(C)]
+pub struct Stack {
+    /// Hash of the frames; 0: free.
+    pub hash: AtomicU64,
+    /// How many frames there are, written last; 0 while it is not valid.
+    pub depth: AtomicU64,
+    /// Return addresses, innermost first.
+    pub frames: [AtomicU64; FRAMES],
+}
+
+/// A lock that a thread holds.
+#[repr(C)]
+pub struct HeldLock {
+    /// Its address.
+    pub lock: AtomicU64,
+    /// Since when, in ticks.
+    pub since: AtomicU64,
+    /// Kind, mode and how often it was taken again, as [`pack_held`] puts them.
+    pub how: AtomicU64,
+}
+
+/// What a thread counted of one kind of event.
+///
+/// The owning thread alone writes. `count` is written after `total_ns`, so a reader that sees an event counted sees its time.
+#[repr(C, align(64))]
+pub struct Slot {
+    /// What, as [`Meta`] packs it; 0: free. Written last.
+    pub meta: AtomicU64,
+    /// Place of the lock, and from bit 32 the releaser's thread name.
+    pub lock: AtomicU64,
+    /// Return address, or place of a stack with [`SITE_IS_STACK`]; 0: not kept.
+    pub site: AtomicU64,
+    /// The blocker's site in the same manner; 0: not known.
+    pub blocker: AtomicU64,
+    /// How many.
+    pub count: AtomicU64,
+    /// How long together.
+    pub total_ns: AtomicU64,
+    /// The longest since `epoch`.
+    pub max_ns: AtomicU64,
+    /// The collector's epoch of `max_ns`.
+    pub epoch: AtomicU64,
+}
+
+/// What one thread recorded. A table outlives its thread and serves the next one.
+#[repr(C, align(4096))]
+pub struct Thread {
+    /// Thread id of the owner; 0: free.
+    pub owner: AtomicU32,
+    /// Not 0 while the owner changes this table.
+    pub busy: AtomicU32,
+    /// Rises with each change.
+    pub changes: AtomicU64,
+    /// Place of the owner's name, from 1.
+    pub comm: AtomicU32,
+    /// Slots in use.
+    pub used: AtomicU32,
+    /// How many of `held` count.
+    pub held_count: AtomicU32,
+    /// Place of this table, from 1.
+    pub place: AtomicU32,
+    /// What the thread waits for now: the lock's address, or 0; and since when, in ticks.
+    pub waiting: [AtomicU64; 2],
+    /// Locks the thread holds, oldest first.
+    pub held: [HeldLock; HELD],
+    /// The samples.
+    pub slots: [Slot; SLOTS],
+}
+
+/// A whole segment.
+#[repr(C)]
+pub struct Segment {
+    /// Head.
+    pub header: Header,
+    /// Programs and libraries.
+    pub modules: [Module; MODULES],
+    /// Thread names.
+    pub comms: [Comm; COMMS],
+    /// Where which lock is.
+    pub tags: [Tags; LOCK_SETS],
+    /// What is known of it.
+    pub locks: [LockEntry; LOCK_PLACES],
+    /// Those that there are too many of.
+    pub classes: [Class; CLASSES],
+    /// Stacks.
+    pub stacks: [Stack; STACKS],
+    /// Samples.
+    pub threads: [Thread; THREADS],
+}
+
+/// Size of a segment; most of it is never written to.
+pub const SEGMENT_BYTES: usize = size_of::<Segment>();
+
+/// What happened, as a sample's key has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    /// Code of `Happened` in the data model.
+    pub happened: u8,
+    /// One of [`kind`].
+    pub kind: u8,
+    /// Code of `Mode` in the data model.
+    pub mode: u8,
+    /// Power-of-two bucket of the duration.
+    pub bucket: u8,
+    /// How the blocker is known: one of [`blocked`].
+    pub blocked: u8,
+    /// Place of the thread's name, from 1.
+    pub comm: u16,
+}
+
+impl Meta {
+    /// Packed, and never 0.
+    pub const fn pack(self) -> u64 {
+        1 | (self.happened as u64) << 8
+            | (self.kind as u64) << 16
+            | (self.mode as u64) << 24
+            | (self.bucket as u64) << 32
+            | (self.blocked as u64) << 40
+            | (self.comm as u64) << 48
+    }
+
+    /// What was packed.
+    pub const fn unpack(packed: u64) -> Self {
+        Self {
+            happened: (packed >> 8) as u8,
+            kind: (packed >> 16) as u8,
+            mode: (packed >> 24) as u8,
+            bucket: (packed >> 32) as u8,
+            blocked: (packed >> 40) as u8,
+            comm: (packed >> 48) as u16,
+        }
+    }
+}
+
+/// Codes of `Happened` in the data model.
+pub mod happened {
+    /// A wait.
+    pub const WAIT: u8 = 1;
+    /// A hold.
+    pub const HOLD: u8 = 2;
+    /// A wait for a condition or a barrier.
+    pub const IDLE: u8 = 4;
+}
+
+/// Codes of `Mode` in the data model.
+pub mod mode {
+    /// The lock knows no readers.
+    pub const EXCLUSIVE: u8 = 1;
+    /// As a reader.
+    pub const READ: u8 = 2;
+    /// As a writer.
+    pub const WRITE: u8 = 3;
+}
+
+/// Kinds of locks, as codes of `Kind` in the data model.
+pub mod kind {
+    /// `pthread_spinlock_t`.
+    pub const SPIN: u8 = 1;
+    /// `pthread_rwlock_t`.
+    pub const RWLOCK: u8 = 2;
+    /// `pthread_mutex_t`.
+    pub const MUTEX: u8 = 3;
+    /// `sem_t`.
+    pub const SEMAPHORE: u8 = 7;
+    /// `pthread_cond_t`.
+    pub const CONDVAR: u8 = 9;
+    /// `pthread_barrier_t`.
+    pub const BARRIER: u8 = 10;
+}
+
+/// How a blocker is known.
+pub mod blocked {
+    /// It is not.
+    pub const UNKNOWN: u8 = 0;
+    /// It released the lock while we waited.
+    pub const RELEASER: u8 = 1;
+    /// It had acquired the lock when we came; its release was not seen.
+    pub const HOLDER: u8 = 2;
+}
+
+/// What [`HeldLock::how`] holds.
+pub const fn pack_held(kind: u8, mode: u8, again: u32) -> u64 {
+    kind as u64 | (mode as u64) << 8 | (again as u64) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_out_again() {
+        let meta = Meta { happened: 2, kind: 10, mode: 3, bucket: 63, blocked: 2, comm: 65535 };
+        assert_eq!(Meta::unpack(meta.pack()), meta);
+        assert_ne!(Meta { happened: 0, kind: 0, mode: 0, bucket: 0, blocked: 0, comm: 0 }.pack(), 0);
+    }
+
+    #[test]
+    fn slots_and_tags_are_one_cache_line_each() {
+        assert_eq!(size_of::<Slot>(), 64);
+        assert_eq!(size_of::<Tags>(), 64);
+        assert_eq!(size_of::<LockEntry>(), 64);
+        assert_eq!(size_of::<Thread>() % 4096, 0);
+    }
+}

@@ -1,0 +1,33 @@
+//! The collector's side: drains the segments of a session into intervals of the data model.
+//!
+//! A segment is written by a program that may be broken or hostile: nothing in it is trusted, it is read by offsets into
+//! bytes that were read (never mapped, so that a truncated one cannot fault), and what makes no sense is counted as a loss.
+
+mod names;
+mod segment;
+mod session;
+mod source;
+
+pub use session::{Session, SessionError, SessionErrorKind};
+pub use source::UserSource;
+
+/// How much is metered inside programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Nothing.
+    Off,
+    /// Waits.
+    Wait,
+    /// Waits, and every acquisition with the time it was held.
+    Hold,
+}
+
+impl Level {
+    const fn code(self) -> u32 {
+        match self {
+            Self::Off => crate::layout::OFF,
+            Self::Wait => crate::layout::WAIT,
+            Self::Hold => crate::layout::HOLD,
+        }
+    }
+}

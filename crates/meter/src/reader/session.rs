@@ -1,0 +1,267 @@
+//! The directory of a session: where the segments of the metered programs are.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::Level;
+use crate::layout::{self, Header, SEGMENT_PREFIX, SESSION_FILE, SESSION_MAGIC, VERSION};
+
+/// What the directories are called, followed by the recorder's process id and a number.
+const DIRECTORY_PREFIX: &str = "lockmeter-";
+
+/// How long the time stamp counter is compared with the clock: an error of 100 ns at each end is then five millionths.
+const CALIBRATION: Duration = Duration::from_millis(20);
+
+/// A session that metered programs report to. Dropping it ends metering in those that still run and removes the directory.
+#[derive(Debug)]
+pub struct Session {
+    directory: PathBuf,
+    level: Level,
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionErrorKind {
+    /// No directory could be made.
+    NoDirectory,
+    /// The process is not metered by any session.
+    NotMetered,
+    /// Something else in the file system.
+    Io,
+}
+
+/// An error of a session.
+#[derive(Debug)]
+pub struct SessionError {
+    kind: SessionErrorKind,
+    sentence: String,
+}
+
+impl SessionError {
+    fn new(kind: SessionErrorKind, sentence: String) -> Self {
+        Self { kind, sentence }
+    }
+
+    /// What went wrong, for programs.
+    pub const fn kind(&self) -> SessionErrorKind {
+        self.kind
+    }
+}
+
+impl std::fmt::Display for SessionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+impl Session {
+    /// Makes the directory and the file that tells new processes how to meter.
+    pub fn create(level: Level) -> Result<Self, SessionError> {
+        for parent in parents() {
+            remove_stale(&parent);
+        }
+        let mut refused = String::new();
+        for parent in parents() {
+            match create_in(&parent) {
+                Ok(directory) => {
+                    let session = Self { directory, level };
+                    session.write().map_err(|error| {
+                        let sentence = format!("cannot write to {}: {error}", session.directory.display());
+                        SessionError::new(SessionErrorKind::Io, sentence)
+                    })?;
+                    return Ok(session);
+                }
+                Err(error) => refused = format!("{}: {error}", parent.display()),
+            }
+        }
+        let sentence =
+            format!("cannot make a directory for the programs' measurements ({refused}); set XDG_RUNTIME_DIR");
+        Err(SessionError::new(SessionErrorKind::NoDirectory, sentence))
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What a program's environment must hold to report here, given the path of the preloaded library and what
+    /// `LD_PRELOAD` holds already: that stays, in order, and ours comes behind it.
+    pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 2] {
+        let mut libraries = preloaded.unwrap_or_default().to_owned();
+        if !libraries.is_empty() {
+            libraries.push(":");
+        }
+        libraries.push(library);
+        [(layout::DIRECTORY_VARIABLE, self.directory.clone().into()), ("LD_PRELOAD", libraries)]
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let session = layout::Session {
+            magic: SESSION_MAGIC,
+            version: VERSION,
+            level: self.level.code(),
+            tick_ns_shifted: calibrate(),
+            recorder: std::process::id(),
+            spare: 0,
+        };
+        let mut bytes = Vec::new();
+        bytes.extend(session.magic.to_ne_bytes());
+        bytes.extend(session.version.to_ne_bytes());
+        bytes.extend(session.level.to_ne_bytes());
+        bytes.extend(session.tick_ns_shifted.to_ne_bytes());
+        bytes.extend(session.recorder.to_ne_bytes());
+        bytes.extend(session.spare.to_ne_bytes());
+        fs::write(self.directory.join(SESSION_FILE), bytes)
+    }
+
+    /// Turns metering on or off in a process that reports to a session of this user (root: of any).
+    pub fn switch(pid: u32, level: Option<Level>) -> Result<(), SessionError> {
+        let mut switched = false;
+        for directory in parents().iter().flat_map(|parent| directories(parent)) {
+            for path in segments(&directory).unwrap_or_default() {
+                if segment_pid(&path) == Some(pid) {
+                    let level = level.map_or_else(|| level_of_session(&directory), Level::code);
+                    set_level(&path, level).map_err(|error| {
+                        let sentence = format!("cannot switch process {pid} in {}: {error}", path.display());
+                        SessionError::new(SessionErrorKind::Io, sentence)
+                    })?;
+                    switched = true;
+                }
+            }
+        }
+        if switched {
+            return Ok(());
+        }
+        let sentence = format!(
+            "process {pid} does not run under `lockmeter record -- COMMAND`, or has not used a lock yet; only such programs can be switched"
+        );
+        Err(SessionError::new(SessionErrorKind::NotMetered, sentence))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for path in segments(&self.directory).unwrap_or_default() {
+            let _ = set_level(&path, layout::OFF);
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Where directories are made, the best first. Memory is better than a disk, which would be written to all the time.
+fn parents() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    runtime.into_iter().chain([PathBuf::from("/dev/shm"), PathBuf::from("/tmp")]).collect()
+}
+
+fn create_in(parent: &Path) -> io::Result<PathBuf> {
+    let pid = std::process::id();
+    for attempt in 0..1000 {
+        let directory = parent.join(format!("{DIRECTORY_PREFIX}{pid}-{attempt}"));
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+            Ok(()) => return Ok(directory),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// The session directories in a directory that are ours (root's: everybody's).
+fn directories(parent: &Path) -> Vec<PathBuf> {
+    // SAFETY: takes nothing.
+    let own = unsafe { libc::geteuid() };
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    let ours = |path: &PathBuf| {
+        let is_ours = |data: fs::Metadata| data.is_dir() && (own == 0 || data.uid() == own);
+        recorder_of(path).is_some() && fs::symlink_metadata(path).is_ok_and(is_ours)
+    };
+    entries.filter_map(|entry| Some(entry.ok()?.path())).filter(ours).collect()
+}
+
+/// The recorder's process id, from the directory's name.
+fn recorder_of(directory: &Path) -> Option<u32> {
+    let name = directory.file_name()?.to_str()?;
+    name.strip_prefix(DIRECTORY_PREFIX)?.split_once('-')?.0.parse().ok()
+}
+
+/// Removes what recorders left that were killed.
+fn remove_stale(parent: &Path) {
+    for directory in directories(parent) {
+        if recorder_of(&directory).is_some_and(|recorder| !is_alive(recorder)) {
+            for path in segments(&directory).unwrap_or_default() {
+                let _ = set_level(&path, layout::OFF);
+            }
+            let _ = fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// Whether a process has this id.
+pub(super) fn is_alive(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    // SAFETY: signal 0 is only a question.
+    let answer = unsafe { libc::kill(pid, 0) };
+    answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// The segments in a session's directory.
+pub(super) fn segments(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_segment = |path: &PathBuf| segment_pid(path).is_some();
+    Ok(fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_segment).collect())
+}
+
+/// The process that a segment's name tells.
+pub(super) fn segment_pid(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.strip_prefix(SEGMENT_PREFIX)?.split_once('-')?.0.parse().ok()
+}
+
+/// When a segment was made, as its name tells.
+pub(super) fn segment_made(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix(SEGMENT_PREFIX)?.split_once('-')?.1.parse().ok()
+}
+
+fn set_level(segment: &Path, level: u32) -> io::Result<()> {
+    let file = File::options().write(true).open(segment)?;
+    file.write_all_at(&level.to_ne_bytes(), std::mem::offset_of!(Header, level) as u64)
+}
+
+fn level_of_session(directory: &Path) -> u32 {
+    let bytes = fs::read(directory.join(SESSION_FILE)).unwrap_or_default();
+    let at = std::mem::offset_of!(layout::Session, level);
+    let level = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
+    level.filter(|level| [layout::WAIT, layout::HOLD].contains(level)).unwrap_or(layout::WAIT)
+}
+
+/// Nanoseconds a tick of the time stamp counter, times 2^32; 0 if the kernel itself does not trust the counter.
+fn calibrate() -> u64 {
+    let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    if source.is_ok_and(|source| source.trim() == "tsc") { measure_ticks() } else { 0 }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn measure_ticks() -> u64 {
+    let read = || {
+        // SAFETY: every x86-64 processor has it.
+        let ticks = unsafe { std::arch::x86_64::_rdtsc() };
+        (Instant::now(), ticks)
+    };
+    let (begin, begin_ticks) = read();
+    std::thread::sleep(CALIBRATION);
+    let (end, end_ticks) = read();
+    let ns = (end - begin).as_nanos() << 32;
+    let ticks = u128::from(end_ticks.saturating_sub(begin_ticks));
+    u64::try_from(ns.checked_div(ticks).unwrap_or(0)).unwrap_or(0)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+const fn measure_ticks() -> u64 {
+    0
+}

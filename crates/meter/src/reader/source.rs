@@ -1,0 +1,325 @@
+//! All segments of a session, as one source.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use lockmeter_profile::{
+    Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Mode, Naming, Sampled,
+    Source, StackId, Task, TaskId, Total, Unnamed, Value,
+};
+
+use super::names::Names;
+use super::segment::{Delta, LockFacts, MappedFile, SegmentReader};
+use super::session;
+use crate::layout::{ENTRY_INIT, LOSSES, blocked};
+
+/// The losses of a segment in the order of [`crate::layout::Lost`].
+const LOSS_CAUSES: [Loss; LOSSES] = [
+    Loss::UserThreadsFull,
+    Loss::UserSitesFull,
+    Loss::UserSamplesFull,
+    Loss::UserStacksFull,
+    Loss::StackTooDeep,
+    Loss::UserStackFailed,
+    Loss::UserLocksFull,
+    Loss::UserInterrupted,
+    Loss::UserHeldTooMany,
+    Loss::UserReleaseUnmatched,
+    Loss::UserModulesFull,
+];
+
+/// Reads the segments of all processes that report to a session.
+pub struct UserSource {
+    directory: PathBuf,
+    processes: HashMap<PathBuf, Process>,
+    names: Names,
+    begin: Instant,
+    begin_unix_ns: u64,
+    processes_seen: u64,
+    own_cpu_ns: u64,
+}
+
+struct Process {
+    pid: u32,
+    segment: SegmentReader,
+    /// It had ended before it was read: nothing will come after.
+    ended: bool,
+}
+
+impl UserSource {
+    /// Reads what comes into this directory from now on.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            processes: HashMap::new(),
+            names: Names::new(),
+            begin: Instant::now(),
+            begin_unix_ns: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)),
+            processes_seen: 0,
+            own_cpu_ns: own_cpu_ns(),
+        }
+    }
+
+    /// How many processes (programs: one that runs another counts twice) have reported so far.
+    pub const fn processes_seen(&self) -> u64 {
+        self.processes_seen
+    }
+
+    /// Adds everything measured since the last call to an interval, which keeps its own time.
+    pub fn drain_into(&mut self, interval: &mut Interval) {
+        self.find_segments();
+        let mut ended = Vec::new();
+        for (path, process) in &mut self.processes {
+            drain_process(process, &mut self.names, interval);
+            if process.ended {
+                ended.push(path.clone());
+            }
+        }
+        for path in ended {
+            self.processes.remove(&path);
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    fn find_segments(&mut self) {
+        let paths = session::segments(&self.directory).unwrap_or_default();
+        let mut latest = HashMap::<u32, u64>::new();
+        for path in &paths {
+            if let (Some(pid), Some(made)) = (session::segment_pid(path), session::segment_made(path)) {
+                let last = latest.entry(pid).or_default();
+                *last = made.max(*last);
+            }
+        }
+        for path in paths {
+            let Some(pid) = session::segment_pid(&path) else { continue };
+            // A process that ran another program left the first one's segment behind.
+            let is_latest = session::segment_made(&path) == latest.get(&pid).copied();
+            let ended = !is_latest || !session::is_alive(pid);
+            if let Some(process) = self.processes.get_mut(&path) {
+                process.ended = ended;
+            } else if let Ok(file) = open_segment(&path) {
+                self.processes_seen += 1;
+                self.processes.insert(path, Process { pid, segment: SegmentReader::new(file), ended });
+            }
+        }
+    }
+}
+
+impl Source for UserSource {
+    type Error = Infallible;
+
+    fn drain(&mut self) -> Result<Interval, Infallible> {
+        let now = Instant::now();
+        let mut interval = Interval {
+            start_unix_ns: self.begin_unix_ns,
+            duration_ns: u64::try_from((now - self.begin).as_nanos()).unwrap_or(u64::MAX),
+            ..Interval::default()
+        };
+        self.begin = now;
+        self.begin_unix_ns = interval.start_unix_ns + interval.duration_ns;
+        self.drain_into(&mut interval);
+        let own_cpu_ns = own_cpu_ns();
+        interval.overhead.own_cpu_ns = own_cpu_ns.saturating_sub(self.own_cpu_ns);
+        self.own_cpu_ns = own_cpu_ns;
+        Ok(interval)
+    }
+}
+
+/// Programs may put anything into the directory: no link is followed, and nothing but a file is opened for long.
+fn open_segment(path: &Path) -> std::io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = File::options().read(true).write(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
+}
+
+/// CPU time of this process so far.
+fn own_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+fn drain_process(process: &mut Process, names: &mut Names, interval: &mut Interval) {
+    let reading = match process.segment.drain() {
+        Ok(Some(reading)) => reading,
+        Ok(None) => return,
+        Err(_) => {
+            interval.losses.add(Loss::UserSegmentDamaged, 1);
+            return;
+        }
+    };
+    for (cause, count) in LOSS_CAUSES.iter().zip(reading.losses) {
+        interval.losses.add(*cause, count);
+    }
+    interval.losses.add(Loss::UserSegmentDamaged, reading.damaged);
+    if reading.deltas.is_empty() {
+        return;
+    }
+    let modules = process.segment.modules();
+    let mut filling = Filling { process, names, modules, interval, locks: HashMap::new(), sites: HashMap::new() };
+    for delta in &reading.deltas {
+        filling.add(delta);
+    }
+}
+
+/// One process's events on their way into an interval.
+struct Filling<'a> {
+    process: &'a mut Process,
+    names: &'a mut Names,
+    modules: Vec<MappedFile>,
+    interval: &'a mut Interval,
+    locks: HashMap<u32, (LockId, Option<u64>)>,
+    sites: HashMap<(u64, &'static str), Option<StackId>>,
+}
+
+impl Filling<'_> {
+    fn add(&mut self, delta: &Delta) {
+        let meta = delta.meta;
+        let codes = (Happened::from_code(meta.happened), Kind::from_code(meta.kind), Mode::from_code(meta.mode));
+        let (Some(happened), Some(kind), Some(mode)) = codes else {
+            self.interval.losses.add(Loss::UserSegmentDamaged, 1);
+            return;
+        };
+        let (lock, instance) = self.lock(delta.lock);
+        let task = self.task(meta.comm.into());
+        let key = Key { happened, lock, kind, mode, task, cgroup: None, bucket: Bucket(meta.bucket) };
+        let value = Value {
+            count: delta.count,
+            total_ns: delta.total_ns,
+            max_ns: delta.max_ns,
+            spin_ns: if kind == Kind::Spin && happened == Happened::Wait { delta.total_ns } else { 0 },
+        };
+        let site = self.site(delta.site, user_function(happened, kind, mode));
+        let blocker = self.blocker(delta, kind);
+        self.interval.totals.push(Total { key, value });
+        self.interval.sampled.push(Sampled { key, instance, site, blocker, stacks: delta.count, estimate: value });
+        self.interval.overhead.stacks += delta.count;
+    }
+
+    fn blocker(&mut self, delta: &Delta, kind: Kind) -> Blocker {
+        if delta.meta.blocked != blocked::RELEASER {
+            let why = if kind == Kind::Spin { BlockerSource::NeverSlept } else { BlockerSource::WakeupNotSeen };
+            return Blocker::unknown(why);
+        }
+        let task = if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm) };
+        match self.site(delta.blocker, release_function(kind)) {
+            Some(stack) => Blocker { source: BlockerSource::Releaser, stack: Some(stack), task, owner_hint: None },
+            None => Blocker { task, ..Blocker::unknown(BlockerSource::StackLost) },
+        }
+    }
+
+    fn task(&mut self, comm: u32) -> Option<TaskId> {
+        let comm = self.process.segment.comm(comm).unwrap_or_else(|| "[unknown]".to_owned());
+        Some(self.interval.tables.intern_task(Task { tgid: self.process.pid, comm, own: false }))
+    }
+
+    /// A stack whose innermost frame is the pthread function.
+    fn site(&mut self, site: u64, function: &'static str) -> Option<StackId> {
+        if let Some(known) = self.sites.get(&(site, function)) {
+            return *known;
+        }
+        let addresses = self.process.segment.site(site);
+        let stack = (!addresses.is_empty()).then(|| {
+            let frame =
+                Frame { address: 0, function: Some(function.to_owned()), offset: 0, module: Some("libc".into()) };
+            let mut frames = vec![self.interval.tables.intern_frame(frame)];
+            for address in addresses {
+                for frame in self.names.frames(self.process.pid, &self.modules, address).iter() {
+                    frames.push(self.interval.tables.intern_frame(frame.clone()));
+                }
+            }
+            self.interval.tables.intern_stack(frames)
+        });
+        self.sites.insert((site, function), stack);
+        stack
+    }
+
+    fn lock(&mut self, place: u32) -> (LockId, Option<u64>) {
+        if let Some(known) = self.locks.get(&place) {
+            return *known;
+        }
+        let facts = self.process.segment.lock(place);
+        let lock = match facts {
+            None => unnamed("other locks".to_owned(), "not told apart: the table of locks was full"),
+            Some(facts) => self.name(&facts),
+        };
+        let instance = facts.filter(|facts| !facts.is_class).map(|facts| facts.address);
+        let known = (self.interval.tables.intern_lock(lock), instance);
+        self.locks.insert(place, known);
+        known
+    }
+
+    fn name(&mut self, facts: &LockFacts) -> Lock {
+        if let Some(place) = self.names.static_place(self.process.pid, &self.modules, facts.address) {
+            return match place.variable {
+                Some((variable, _)) if facts.is_class => {
+                    named(format!("{}:{variable}", place.file), Naming::UserSymbol)
+                }
+                Some((variable, 0)) => named(format!("{}:{variable}", place.file), Naming::UserSymbol),
+                Some((variable, offset)) => named(format!("{}:{variable}+{offset:#x}", place.file), Naming::UserSymbol),
+                None => unnamed(format!("{}+{:#x}", place.file, place.address), "the file has no symbol there"),
+            };
+        }
+        let (naming, verb) = match facts.flags & ENTRY_INIT {
+            0 => (Naming::UserFirstSite, "first seen at"),
+            _ => (Naming::UserCreated, "created at"),
+        };
+        match self.maker(facts.made_at) {
+            Some(function) => named(format!("heap, {verb} {function}"), naming),
+            None => unnamed("heap".to_owned(), "where it was made is not known"),
+        }
+    }
+
+    /// The first function of a site that does more than to wrap the lock.
+    fn maker(&mut self, site: u64) -> Option<String> {
+        let mut functions = vec!["pthread_mutex_init".to_owned()];
+        for address in self.process.segment.site(site) {
+            let frames = self.names.frames(self.process.pid, &self.modules, address);
+            functions.extend(frames.iter().filter_map(|frame| frame.function.clone()));
+        }
+        let functions: Vec<&str> = functions.iter().map(String::as_str).collect();
+        (functions.len() > 1)
+            .then(|| lockmeter_profile::lock_functions::main_function(&functions).map(str::to_owned))
+            .flatten()
+    }
+}
+
+fn named(name: String, naming: Naming) -> Lock {
+    Lock { name, object: None, naming, detail: String::new() }
+}
+
+fn unnamed(name: String, why: &str) -> Lock {
+    Lock { name, object: None, naming: Naming::Unnamed(Unnamed::NoUserSite), detail: why.to_owned() }
+}
+
+/// The function that a site called.
+const fn user_function(happened: Happened, kind: Kind, mode: Mode) -> &'static str {
+    match (happened, kind, mode) {
+        (Happened::Hold, _, _) => release_function(kind),
+        (_, Kind::Rwlock, Mode::Read) => "pthread_rwlock_rdlock",
+        (_, Kind::Rwlock, _) => "pthread_rwlock_wrlock",
+        (_, Kind::Spin, _) => "pthread_spin_lock",
+        (_, Kind::Semaphore, _) => "sem_wait",
+        (_, Kind::Condvar, _) => "pthread_cond_wait",
+        (_, Kind::Barrier, _) => "pthread_barrier_wait",
+        _ => "pthread_mutex_lock",
+    }
+}
+
+const fn release_function(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Rwlock => "pthread_rwlock_unlock",
+        Kind::Spin => "pthread_spin_unlock",
+        Kind::Semaphore => "sem_post",
+        Kind::Condvar => "pthread_cond_signal",
+        Kind::Barrier => "pthread_barrier_wait",
+        _ => "pthread_mutex_unlock",
+    }
+}

@@ -1,0 +1,164 @@
+//! The table of locks: from an address to its place.
+//!
+//! Sets of eight ways; the addresses of a set are one cache line. A lock that no sample points to gives way to others. Samples
+//! of a lock that is one of many made at its site point to the class.
+
+use core::mem::size_of;
+use core::ptr;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::{names, segment, syscalls};
+use crate::layout::{
+    CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Segment, TAG_ADDRESS,
+    TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
+};
+
+/// A lock that is gone but has samples keeps its way: locks are aligned, so an odd address matches none.
+const GONE: u64 = 1;
+
+/// How far from its own place a class is looked for.
+const CLASS_PROBES: usize = 8;
+
+fn set_of(address: usize) -> usize {
+    address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - LOCK_SETS.ilog2())
+}
+
+/// Where a lock is.
+#[derive(Clone, Copy)]
+struct Found {
+    tag: &'static AtomicU64,
+    /// What the tag holds.
+    held: u64,
+    /// From 1.
+    place: u32,
+    entry: &'static LockEntry,
+}
+
+#[inline]
+fn find(segment: &'static Segment, address: usize) -> Option<Found> {
+    let set = set_of(address);
+    let tags = &segment.tags[set];
+    for (way, tag) in tags.tag.iter().enumerate() {
+        let held = tag.load(Acquire);
+        if held & TAG_ADDRESS == address as u64 {
+            let place = set * WAYS + way;
+            return Some(Found { tag, held, place: place as u32 + 1, entry: &segment.locks[place] });
+        }
+    }
+    None
+}
+
+/// The place (from 1) of a lock or of its class, and its entry, made if there is none. `None` if there is no room.
+#[inline]
+pub(super) fn find_or_make(
+    segment: &'static Segment,
+    address: usize,
+    kind: u8,
+    site: impl FnOnce() -> u64,
+) -> Option<(u32, &'static LockEntry)> {
+    let found = match find(segment, address) {
+        Some(found) => found,
+        None => make(segment, address, u32::from(kind) << 8, site())?,
+    };
+    let class = (found.held & !TAG_USED) >> TAG_CLASS_SHIFT;
+    if class != 0 {
+        return Some((LOCK_PLACES as u32 + class as u32, found.entry));
+    }
+    if found.held & TAG_USED == 0 {
+        found.tag.fetch_or(TAG_USED, Relaxed);
+    }
+    Some((found.place, found.entry))
+}
+
+/// The entry of a lock, if it has one.
+pub(super) fn entry(segment: &'static Segment, address: usize) -> Option<&'static LockEntry> {
+    find(segment, address).map(|found| found.entry)
+}
+
+/// A lock was initialised here.
+pub(super) fn created(segment: &'static Segment, address: usize, kind: u8, site: u64) {
+    let flags = u32::from(kind) << 8 | ENTRY_INIT;
+    if let Some(found) = find(segment, address) {
+        if found.entry.made_at.load(Relaxed) == site && found.entry.flags.load(Relaxed) == flags {
+            return;
+        }
+        // Another lock, or one that was used before it was initialised.
+        let after = if found.held & TAG_USED == 0 { 0 } else { found.held | GONE };
+        let _ = found.tag.compare_exchange(found.held, after, AcqRel, Relaxed);
+    }
+    make(segment, address, flags, site);
+}
+
+/// A lock was destroyed. One that has samples stays until its place in memory becomes another lock.
+pub(super) fn destroyed(segment: &'static Segment, address: usize) {
+    if let Some(found) = find(segment, address)
+        && found.held & TAG_USED == 0
+    {
+        let _ = found.tag.compare_exchange(found.held, 0, AcqRel, Relaxed);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn make(segment: &'static Segment, address: usize, flags: u32, site: u64) -> Option<Found> {
+    let set = set_of(address);
+    let tags = &segment.tags[set];
+    let entries = &segment.locks[set * WAYS..(set + 1) * WAYS];
+    let writable = address as u64 & !TAG_ADDRESS == 0
+        && syscalls::populate(ptr::from_ref(tags) as usize, size_of::<Tags>())
+        && syscalls::populate(entries.as_ptr() as usize, size_of_val(entries));
+    let way = if writable { take_way(tags, address as u64) } else { None };
+    let Some(way) = way else {
+        segment::lose(Lost::Lock);
+        return None;
+    };
+    let (tag, entry) = (&tags.tag[way], &entries[way]);
+    entry.releaser.store(0, Relaxed);
+    entry.released_at.store(0, Relaxed);
+    entry.writer.store(0, Relaxed);
+    entry.writer_at.store(0, Relaxed);
+    entry.made_at.store(site, Relaxed);
+    entry.flags.store(flags, Relaxed);
+    entry.address.store(address as u64, Relaxed);
+    names::see_module(segment, address);
+    let class = u64::from(class(segment, address, flags, site)) << TAG_CLASS_SHIFT;
+    let held = tag.fetch_or(class, AcqRel) | class;
+    Some(Found { tag, held, place: (set * WAYS + way) as u32 + 1, entry })
+}
+
+/// Counts a lock to the class of its site, and says which (from 1) if it is one of too many to be told apart.
+fn class(segment: &'static Segment, address: usize, flags: u32, site: u64) -> u32 {
+    if site == 0 {
+        return 0;
+    }
+    let first = (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+    for probe in 0..CLASS_PROBES {
+        let place = (first + probe) % CLASSES;
+        let class = &segment.classes[place];
+        let there = class.site.load(Acquire);
+        let is_new = there == 0
+            && syscalls::populate(ptr::from_ref(class) as usize, size_of::<Class>())
+            && class.site.compare_exchange(0, site, AcqRel, Relaxed).is_ok();
+        if is_new {
+            class.flags.store(flags, Relaxed);
+            class.address.store(address as u64, Relaxed);
+        }
+        if is_new || there == site {
+            let before = class.locks.fetch_add(1, Relaxed);
+            return if before < LOCKS_OF_A_CLASS { 0 } else { place as u32 + 1 };
+        }
+    }
+    0
+}
+
+/// A free way, else that of a lock without samples.
+fn take_way(tags: &Tags, address: u64) -> Option<usize> {
+    let take = |way: usize, from: u64| tags.tag[way].compare_exchange(from, address, AcqRel, Relaxed).is_ok();
+    (0..WAYS).find(|way| tags.tag[*way].load(Relaxed) == 0 && take(*way, 0)).or_else(|| {
+        (0..WAYS).find(|way| {
+            let held = tags.tag[*way].load(Relaxed);
+            held & TAG_USED == 0 && take(*way, held)
+        })
+    })
+}

@@ -1,0 +1,128 @@
+//! What a reader needs for names: which files are mapped where, and what threads are called.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::mem::{MaybeUninit, size_of};
+use core::ptr;
+use core::sync::atomic::{
+    AtomicU8, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use super::{segment, syscalls};
+use crate::layout::{COMMS, Lost, MODULES, Module, PATH_BYTES, Segment};
+
+/// `struct dl_find_object` of glibc.
+#[repr(C)]
+pub(super) struct Found {
+    flags: u64,
+    pub(super) map_start: usize,
+    pub(super) map_end: usize,
+    link_map: *const LinkMap,
+    pub(super) eh_frame_header: usize,
+    reserved: [u64; 7],
+}
+
+/// The begin of `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    bias: usize,
+    name: *const c_char,
+}
+
+/// glibc's `_dl_find_object` (2.35 and later), which takes no lock and may be called in signal handlers; 0 where it is missing.
+static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) fn prepare() {
+    // SAFETY: the name ends with a NUL; looking a symbol up when the library is loaded is allowed.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+    FIND_OBJECT.store(found as usize, Relaxed);
+}
+
+/// The loaded object that an address lies in.
+pub(super) fn find_object(address: usize) -> Option<Found> {
+    let function = FIND_OBJECT.load(Relaxed);
+    if function == 0 || address == 0 {
+        return None;
+    }
+    // SAFETY: the address of a function of this type, from `dlsym`.
+    let find: unsafe extern "C" fn(*mut c_void, *mut Found) -> libc::c_int = unsafe { core::mem::transmute(function) };
+    let mut found = MaybeUninit::<Found>::zeroed();
+    // SAFETY: writes one `Found`; any address may be asked for.
+    let status = unsafe { find(address as *mut c_void, found.as_mut_ptr()) };
+    // SAFETY: zeroed, which is valid, and then filled.
+    (status == 0).then(|| unsafe { found.assume_init() })
+}
+
+/// Makes sure that the module of this address is in the table, where it lies in one. Says whether it does.
+pub(super) fn see_module(segment: &'static Segment, address: usize) -> bool {
+    let modules = &segment.modules;
+    let begun = (segment.header.modules.load(Acquire) as usize).min(MODULES);
+    let holds = |module: &Module| {
+        let start = module.start.load(Acquire) as usize;
+        start != 0 && (start..module.end.load(Relaxed) as usize).contains(&address)
+    };
+    if modules.iter().take(begun).any(holds) {
+        return true;
+    }
+    let Some(found) = find_object(address) else { return false };
+    let place = segment.header.modules.fetch_add(1, Relaxed) as usize;
+    let Some(module) = modules.get(place) else {
+        segment.header.modules.store(MODULES as u32, Relaxed);
+        segment::lose(Lost::Module);
+        return true;
+    };
+    if !syscalls::populate(ptr::from_ref(module) as usize, size_of::<Module>()) {
+        return true;
+    }
+    // SAFETY: the loader keeps the link map of an object while it is loaded, and this address is in use in it.
+    let link_map = unsafe { &*found.link_map };
+    // SAFETY: a NUL-terminated name that lives as long as the link map.
+    let name = unsafe { CStr::from_ptr(link_map.name) }.to_bytes();
+    write_path(&module.path, name);
+    module.bias.store(link_map.bias as u64, Relaxed);
+    module.end.store(found.map_end as u64, Relaxed);
+    module.start.store(found.map_start as u64, Release);
+    true
+}
+
+/// The program itself has an empty name.
+fn write_path(path: &[AtomicU8; PATH_BYTES], name: &[u8]) {
+    let mut bytes = [0_u8; PATH_BYTES - 1];
+    let name = if name.is_empty() {
+        let length = syscalls::read_link(b"/proc/self/exe\0", &mut bytes);
+        bytes.get(..length).unwrap_or(&[])
+    } else {
+        name
+    };
+    for (to, from) in path.iter().zip(name.iter().take(PATH_BYTES - 1)) {
+        to.store(*from, Relaxed);
+    }
+}
+
+/// The place of this thread's name, from 1; 0 if the table is full.
+pub(super) fn comm(segment: &'static Segment) -> u32 {
+    let name = syscalls::thread_name();
+    let begun = (segment.header.comms.load(Acquire) as usize).min(COMMS);
+    let known = segment
+        .comms
+        .iter()
+        .take(begun)
+        .position(|comm| comm.text[0].load(Acquire) == name[0] && comm.text[1].load(Relaxed) == name[1]);
+    if let Some(place) = known {
+        return place as u32 + 1;
+    }
+    if begun == COMMS || name[0] == 0 {
+        return 0;
+    }
+    let place = segment.header.comms.fetch_add(1, Relaxed) as usize;
+    let Some(comm) = segment.comms.get(place) else {
+        segment.header.comms.store(COMMS as u32, Relaxed);
+        return 0;
+    };
+    if !syscalls::populate(ptr::from_ref(comm) as usize, size_of_val(comm)) {
+        return 0;
+    }
+    comm.text[1].store(name[1], Relaxed);
+    comm.text[0].store(name[0], Release);
+    place as u32 + 1
+}

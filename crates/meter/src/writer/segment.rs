@@ -1,0 +1,200 @@
+//! This process's segment: made when the library is loaded, or in a forked child with its first event.
+
+use core::mem::size_of;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use super::{clock, syscalls, thread};
+use crate::layout::{
+    Header, LOSSES, Lost, MAGIC, OFF, SEGMENT_BYTES, SEGMENT_PREFIX, SESSION_FILE, SESSION_MAGIC, Segment, Session,
+    VERSION,
+};
+
+/// Stands in while there is no segment. Its level is [`OFF`] before the library is loaded, and that of the parent in a
+/// forked child that has recorded nothing yet.
+static STAND_IN: Header = Header {
+    magic: AtomicU64::new(0),
+    version: AtomicU32::new(0),
+    pid: AtomicU32::new(0),
+    start_ns: AtomicU64::new(0),
+    tick_ns_shifted: AtomicU64::new(0),
+    level: AtomicU32::new(OFF),
+    epoch: AtomicU32::new(0),
+    threads: AtomicU32::new(0),
+    modules: AtomicU32::new(0),
+    comms: AtomicU32::new(0),
+    losses: [const { AtomicU64::new(0) }; LOSSES],
+};
+
+/// The head of the segment, or what stands in for it. Public for entries written in assembly.
+pub static HEADER: AtomicPtr<Header> = AtomicPtr::new((&raw const STAND_IN).cast_mut());
+
+/// Longest path of the directory.
+const DIRECTORY_BYTES: usize = 1024;
+static DIRECTORY: [AtomicU8; DIRECTORY_BYTES] = [const { AtomicU8::new(0) }; DIRECTORY_BYTES];
+static DIRECTORY_LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// Held by the thread that makes the segment.
+static MAKING: AtomicU32 = AtomicU32::new(0);
+
+/// Head of the segment or its stand-in.
+#[inline]
+pub(super) fn header() -> &'static Header {
+    // SAFETY: points to a static or to a mapping that is never unmapped.
+    unsafe { &*HEADER.load(Relaxed) }
+}
+
+/// The segment, if there is one.
+#[inline]
+pub(super) fn current() -> Option<&'static Segment> {
+    let header = HEADER.load(Acquire);
+    if ptr::eq(header, &raw const STAND_IN) {
+        return None;
+    }
+    // SAFETY: anything but the stand-in is the start of a mapped segment that is never unmapped.
+    Some(unsafe { &*header.cast::<Segment>() })
+}
+
+/// Counts a loss.
+pub(super) fn lose(lost: Lost) {
+    header().losses[lost as usize].fetch_add(1, Relaxed);
+}
+
+/// Begins metering as the session in this directory says. Called once, when the library is loaded.
+pub(super) fn start(directory: &[u8]) {
+    if directory.is_empty() || directory.len() > DIRECTORY_BYTES {
+        return;
+    }
+    for (to, from) in DIRECTORY.iter().zip(directory) {
+        to.store(*from, Relaxed);
+    }
+    DIRECTORY_LENGTH.store(directory.len(), Relaxed);
+    let Some(session) = read_session() else { return };
+    clock::calibrate(session.tick_ns_shifted);
+    STAND_IN.tick_ns_shifted.store(session.tick_ns_shifted, Relaxed);
+    STAND_IN.level.store(session.level, Relaxed);
+    if make().is_none() {
+        STAND_IN.level.store(OFF, Relaxed);
+    }
+}
+
+/// In a forked child: the parent's segment is not ours. A new one is made with the first event, for most children only
+/// run another program.
+pub(super) fn after_fork_in_child() {
+    let level = header().level.load(Relaxed);
+    STAND_IN.level.store(level, Relaxed);
+    for lost in &STAND_IN.losses {
+        lost.store(0, Relaxed);
+    }
+    HEADER.store((&raw const STAND_IN).cast_mut(), Release);
+    MAKING.store(0, Relaxed);
+    thread::forget();
+}
+
+/// The segment, made if there is none.
+#[cold]
+pub(super) fn current_or_new() -> Option<&'static Segment> {
+    if let Some(segment) = current() {
+        return Some(segment);
+    }
+    if STAND_IN.level.load(Relaxed) == OFF || MAKING.compare_exchange(0, 1, AcqRel, Relaxed).is_err() {
+        // Another thread makes it now: this event is not counted, the next one will be.
+        lose(Lost::Threads);
+        return None;
+    }
+    let made = make();
+    if made.is_none() {
+        STAND_IN.level.store(OFF, Relaxed);
+    }
+    MAKING.store(0, Release);
+    made
+}
+
+fn read_session() -> Option<Session> {
+    let mut path = Path::in_directory()?;
+    path.push(SESSION_FILE.as_bytes());
+    let descriptor = syscalls::open(path.with_nul()?, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+    let mut bytes = [0_u8; size_of::<Session>()];
+    let read = syscalls::read(descriptor, &mut bytes);
+    syscalls::close(descriptor);
+    // SAFETY: any bytes are a session; the pointer need not be aligned.
+    let session = unsafe { ptr::read_unaligned(bytes.as_ptr().cast::<Session>()) };
+    (read == bytes.len() && session.magic == SESSION_MAGIC && session.version == VERSION).then_some(session)
+}
+
+fn make() -> Option<&'static Segment> {
+    let pid = syscalls::process_id();
+    let start_ns = clock::monotonic_ns();
+    let mut path = Path::in_directory()?;
+    path.push(SEGMENT_PREFIX.as_bytes());
+    path.push_number(u64::from(pid));
+    path.push(b"-");
+    path.push_number(start_ns);
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    let descriptor = syscalls::open(path.with_nul()?, flags, 0o600)?;
+    let mapped = syscalls::map_new(descriptor, SEGMENT_BYTES);
+    syscalls::close(descriptor);
+    let address = mapped?;
+    if !syscalls::populate(address, size_of::<Header>()) {
+        return None;
+    }
+    // SAFETY: just mapped, of this size, zeroed, page-aligned; atomics are valid when zero.
+    let segment = unsafe { &*(address as *const Segment) };
+    let header = &segment.header;
+    header.version.store(VERSION, Relaxed);
+    header.pid.store(pid, Relaxed);
+    header.start_ns.store(start_ns, Relaxed);
+    header.tick_ns_shifted.store(STAND_IN.tick_ns_shifted.load(Relaxed), Relaxed);
+    header.level.store(STAND_IN.level.load(Relaxed), Relaxed);
+    header.magic.store(MAGIC, Release);
+    HEADER.store(address as *mut Header, Release);
+    Some(segment)
+}
+
+/// A path on the stack.
+struct Path {
+    bytes: [u8; DIRECTORY_BYTES + 64],
+    length: usize,
+}
+
+impl Path {
+    /// The directory and a slash; `None` if there is none.
+    fn in_directory() -> Option<Self> {
+        let mut path = Self { bytes: [0; DIRECTORY_BYTES + 64], length: 0 };
+        let length = DIRECTORY_LENGTH.load(Relaxed);
+        for byte in DIRECTORY.iter().take(length) {
+            path.push(&[byte.load(Relaxed)]);
+        }
+        path.push(b"/");
+        (length > 0).then_some(path)
+    }
+
+    /// Leaves no room for the NUL if the path is too long, which [`Self::with_nul`] notices.
+    fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if let Some(place) = self.bytes.get_mut(self.length) {
+                *place = *byte;
+            }
+            self.length = self.length.saturating_add(1);
+        }
+    }
+
+    fn push_number(&mut self, number: u64) {
+        let mut divisor = 1;
+        while number / divisor >= 10 {
+            divisor *= 10;
+        }
+        while divisor > 0 {
+            self.push(&[b'0' + (number / divisor % 10) as u8]);
+            divisor /= 10;
+        }
+    }
+
+    fn with_nul(&mut self) -> Option<&[u8]> {
+        *self.bytes.get_mut(self.length)? = 0;
+        self.bytes.get(..=self.length)
+    }
+}

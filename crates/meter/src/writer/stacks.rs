@@ -1,0 +1,78 @@
+//! Sites: return addresses, and whole stacks in the table of stacks.
+
+use core::mem::size_of;
+use core::ptr;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::unwind::{self, Ended, Registers};
+use super::{names, segment, syscalls};
+use crate::layout::{FRAMES, Lost, SITE_IS_STACK, STACKS, Segment, Stack};
+
+/// How far from its own place a stack is looked for.
+const PROBES: usize = 8;
+
+/// A site that holds the return address alone.
+#[inline]
+pub(super) fn address_site(registers: &Registers) -> u64 {
+    registers.return_address() as u64
+}
+
+/// A site that holds up to `depth` frames; the return address alone where there is no more.
+pub(super) fn stack_site(segment: &'static Segment, registers: &Registers, depth: usize) -> u64 {
+    let mut frames = [0_u64; FRAMES];
+    let wanted = frames.len().min(depth);
+    let (taken, ended) = unwind::stack(registers, &mut frames[..wanted]);
+    match ended {
+        Ended::Outermost => {}
+        Ended::NoRoom if depth < FRAMES => {}
+        Ended::NoRoom => segment::lose(Lost::Deep),
+        Ended::Unknown => segment::lose(Lost::Unwind),
+    }
+    let frames = &frames[..taken];
+    if taken < 2 {
+        return address_site(registers);
+    }
+    match keep(segment, frames) {
+        Some(place) => place as u64 | SITE_IS_STACK,
+        None => {
+            segment::lose(Lost::Stack);
+            address_site(registers)
+        }
+    }
+}
+
+fn hash(frames: &[u64]) -> u64 {
+    let mix = |hash: u64, frame: &u64| (hash ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29);
+    frames.iter().fold(0x9e37_79b9_7f4a_7c15, mix) | 1
+}
+
+fn keep(segment: &'static Segment, frames: &[u64]) -> Option<usize> {
+    let hash = hash(frames);
+    let first = (hash >> 20) as usize;
+    for probe in 0..PROBES {
+        let place = (first + probe) % STACKS;
+        let stack = &segment.stacks[place];
+        let there = stack.hash.load(Acquire);
+        if there == hash {
+            return Some(place);
+        }
+        if there == 0 && begin(stack, hash) {
+            fill(segment, stack, frames);
+            return Some(place);
+        }
+    }
+    None
+}
+
+fn begin(stack: &'static Stack, hash: u64) -> bool {
+    syscalls::populate(ptr::from_ref(stack) as usize, size_of::<Stack>())
+        && stack.hash.compare_exchange(0, hash, AcqRel, Relaxed).is_ok()
+}
+
+fn fill(segment: &'static Segment, stack: &'static Stack, frames: &[u64]) {
+    for (to, from) in stack.frames.iter().zip(frames) {
+        to.store(*from, Relaxed);
+        names::see_module(segment, *from as usize);
+    }
+    stack.depth.store(frames.len() as u64, Release);
+}

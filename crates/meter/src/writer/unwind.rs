@@ -1,0 +1,285 @@
+//! Follows a stack through `.eh_frame`, without allocation or lock.
+//!
+//! The rule of a return address (where its caller's frame begins, where the frame pointer was saved) is computed once, by
+//! gimli on fixed-size storage, and cached by address. glibc's `_dl_find_object` finds the module without a lock. Frames
+//! whose rule needs more than the stack and frame pointer end the walk; so does anything that points outside the stack.
+
+use core::arch::asm;
+use core::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, LittleEndian, Register, RegisterRule, UnwindContext,
+    UnwindContextStorage, UnwindSection, UnwindTableRow, X86_64,
+};
+
+use super::names;
+
+/// The caller's registers, as an interposed function found them at its first instruction.
+#[derive(Debug, Clone, Copy)]
+pub struct Registers {
+    stack_pointer: *const usize,
+    frame_pointer: usize,
+}
+
+impl Registers {
+    /// The stack pointer and frame pointer at the first instruction of a function.
+    ///
+    /// # Safety
+    /// `stack_pointer` points to the return address of a function that does not return while this is in use.
+    #[inline]
+    pub const unsafe fn at_entry(stack_pointer: *const usize, frame_pointer: usize) -> Self {
+        Self { stack_pointer, frame_pointer }
+    }
+
+    #[inline]
+    pub(super) fn return_address(&self) -> usize {
+        // SAFETY: `at_entry` was promised that it points to the return address.
+        unsafe { self.stack_pointer.read() }
+    }
+}
+
+/// Why a stack has no more frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It ends here.
+    Outermost,
+    /// There are more than were asked for.
+    NoRoom,
+    /// No rule, or one that this walk cannot follow.
+    Unknown,
+}
+
+/// Writes return addresses, innermost first; how many, and why not more.
+pub(super) fn stack(registers: &Registers, frames: &mut [u64]) -> (usize, Ended) {
+    let mut address = registers.return_address();
+    let mut sp = registers.stack_pointer as usize + size_of::<usize>();
+    let mut fp = registers.frame_pointer;
+    let end = stack_end(sp);
+    let mut taken = 0;
+    loop {
+        if address == 0 {
+            return (taken, Ended::Outermost);
+        }
+        let Some(frame) = frames.get_mut(taken) else { return (taken, Ended::NoRoom) };
+        *frame = address as u64;
+        taken += 1;
+        // The call lies before the return address; the return address may belong to the next function.
+        let (base, offset, saved_fp) = match rule_of(address - 1) {
+            Rule::Outermost => return (taken, Ended::Outermost),
+            Rule::Unknown => return (taken, Ended::Unknown),
+            Rule::FromStackPointer { offset, saved_fp } => (sp, offset, saved_fp),
+            Rule::FromFramePointer { offset, saved_fp } => (fp, offset, saved_fp),
+        };
+        let caller_sp = base.wrapping_add_signed(offset);
+        let is_sound = caller_sp > sp && caller_sp <= end && caller_sp.is_multiple_of(size_of::<usize>());
+        if !is_sound {
+            return (taken, Ended::Unknown);
+        }
+        if let Some(saved) = saved_fp {
+            let at = caller_sp.wrapping_add_signed(saved);
+            if at < sp || at >= caller_sp {
+                return (taken, Ended::Unknown);
+            }
+            // SAFETY: between two stack pointers of this stack, and aligned as both are.
+            fp = unsafe { (at as *const usize).read() };
+        }
+        // SAFETY: just below the caller's stack pointer, above ours.
+        address = unsafe { (caller_sp as *const usize).sub(1).read() };
+        sp = caller_sp;
+    }
+}
+
+/// No stack is larger: beyond, the two pointers belong to different memory.
+const LARGEST_STACK: usize = 256 << 20;
+
+/// Where the main thread's stack ends; 0 where it is not known.
+static MAIN_STACK_END: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) fn prepare() {
+    // SAFETY: the name ends with a NUL.
+    let end = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_stack_end".as_ptr()) }.cast::<usize>();
+    if !end.is_null() {
+        // SAFETY: the loader's variable of that type.
+        MAIN_STACK_END.store(unsafe { end.read() }, Relaxed);
+    }
+}
+
+/// The end of the stack that `sp` is on; `sp` itself if that is neither the main stack nor that of a thread.
+///
+/// glibc puts a thread's descriptor, which the fs register points to, at the upper end of its stack.
+fn stack_end(sp: usize) -> usize {
+    let descriptor: usize;
+    // SAFETY: the first word of the descriptor is its own address, as the ABI has it.
+    unsafe { asm!("mov {0}, qword ptr fs:[0]", out(reg) descriptor, options(nostack, preserves_flags, readonly)) };
+    let main = MAIN_STACK_END.load(Relaxed);
+    [main, descriptor].into_iter().find(|end| *end > sp && *end - sp < LARGEST_STACK).unwrap_or(sp)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// The offset of the caller's stack pointer, and where the frame pointer was saved below that.
+    FromStackPointer {
+        offset: isize,
+        saved_fp: Option<isize>,
+    },
+    FromFramePointer {
+        offset: isize,
+        saved_fp: Option<isize>,
+    },
+    Outermost,
+    Unknown,
+}
+
+const KIND_BITS: u64 = 0b11;
+const HAS_SAVED_FP: u64 = 1 << 2;
+
+impl Rule {
+    /// Kind in bits 0 and 1, whether there is a saved frame pointer in bit 2, its offset in bits 8–31, that of the stack
+    /// pointer in bits 32–63. Offsets that do not fit make the rule unknown.
+    fn pack(self) -> u64 {
+        let fields = |kind: u64, offset: isize, saved_fp: Option<isize>| {
+            let (Ok(offset), Ok(saved)) = (i32::try_from(offset), i32::try_from(saved_fp.unwrap_or(0))) else {
+                return Self::Unknown.pack();
+            };
+            if saved << 8 >> 8 != saved {
+                return Self::Unknown.pack();
+            }
+            let has = if saved_fp.is_some() { HAS_SAVED_FP } else { 0 };
+            kind | has | u64::from((saved as u32) << 8) | u64::from(offset as u32) << 32
+        };
+        match self {
+            Self::Unknown => 0,
+            Self::Outermost => 3,
+            Self::FromStackPointer { offset, saved_fp } => fields(1, offset, saved_fp),
+            Self::FromFramePointer { offset, saved_fp } => fields(2, offset, saved_fp),
+        }
+    }
+
+    fn unpack(packed: u64) -> Self {
+        let offset = (packed >> 32) as u32 as i32 as isize;
+        let saved_fp = (packed & HAS_SAVED_FP != 0).then_some((packed as u32 as i32 >> 8) as isize);
+        match packed & KIND_BITS {
+            1 => Self::FromStackPointer { offset, saved_fp },
+            2 => Self::FromFramePointer { offset, saved_fp },
+            3 => Self::Outermost,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Rules by address. Threads write over each other's entries; an entry torn between two is told by `check`.
+struct Cached {
+    address: AtomicU64,
+    rule: AtomicU64,
+    check: AtomicU64,
+}
+
+const CACHED: usize = 4096;
+static CACHE: [Cached; CACHED] =
+    [const { Cached { address: AtomicU64::new(0), rule: AtomicU64::new(0), check: AtomicU64::new(0) } }; CACHED];
+
+fn rule_of(address: usize) -> Rule {
+    let cached = &CACHE[(address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) % CACHED];
+    let key = address as u64;
+    if cached.address.load(Acquire) == key {
+        let rule = cached.rule.load(Relaxed);
+        if cached.check.load(Relaxed) == rule ^ key {
+            return Rule::unpack(rule);
+        }
+    }
+    let rule = compute(address).unwrap_or(Rule::Unknown);
+    let packed = rule.pack();
+    cached.rule.store(packed, Relaxed);
+    cached.check.store(packed ^ key, Relaxed);
+    cached.address.store(key, Release);
+    Rule::unpack(packed)
+}
+
+/// Forgets all rules: other code may come to lie where some was.
+pub(super) fn forget() {
+    for cached in &CACHE {
+        cached.address.store(0, Relaxed);
+    }
+}
+
+/// Fixed-size storage, so that nothing is allocated. Six callee-saved registers and the return address are usual.
+struct OnStack;
+
+impl UnwindContextStorage<usize> for OnStack {
+    type Rules = [(Register, RegisterRule<usize>); 20];
+    type Stack = [UnwindTableRow<usize, Self>; 3];
+}
+
+#[cold]
+#[inline(never)]
+fn compute(address: usize) -> Option<Rule> {
+    let object = names::find_object(address)?;
+    let header_bytes = bytes(object.eh_frame_header, object.map_end)?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(object.eh_frame_header as u64);
+    let header = EhFrameHdr::new(header_bytes, LittleEndian).parse(&bases, size_of::<usize>() as u8).ok()?;
+    let gimli::Pointer::Direct(frames_at) = header.eh_frame_ptr() else { return None };
+    let frames_at = usize::try_from(frames_at).ok()?;
+    if !(object.map_start..object.map_end).contains(&frames_at) {
+        return None;
+    }
+    let bases = bases.set_eh_frame(frames_at as u64);
+    let frames = EhFrame::new(bytes(frames_at, object.map_end)?, LittleEndian);
+    let mut context = UnwindContext::<usize, OnStack>::new_in();
+    let row = header
+        .table()?
+        .unwind_info_for_address(&frames, &bases, &mut context, address as u64, EhFrame::cie_from_offset)
+        .ok()?;
+    rule_in(row)
+}
+
+/// The bytes from an address to the end of its module.
+fn bytes(start: usize, end: usize) -> Option<&'static [u8]> {
+    let length = end.checked_sub(start).filter(|_| start != 0)?;
+    // SAFETY: the loader maps a module's file as one range, and gimli reads only what the tables in it point to, which lies
+    // in its first, readable segments. The module stays loaded while one of its functions is on the stack.
+    Some(unsafe { core::slice::from_raw_parts(start as *const u8, length) })
+}
+
+fn rule_in(row: &UnwindTableRow<usize, OnStack>) -> Option<Rule> {
+    if row.register(X86_64::RA) == Some(RegisterRule::Undefined) {
+        return Some(Rule::Outermost);
+    }
+    if row.register(X86_64::RA) != Some(RegisterRule::Offset(-(size_of::<usize>() as i64))) {
+        return None;
+    }
+    let saved_fp = match row.register(X86_64::RBP) {
+        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => None,
+        Some(RegisterRule::Offset(offset)) => Some(isize::try_from(offset).ok()?),
+        Some(_) => return None,
+    };
+    let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else { return None };
+    let offset = isize::try_from(*offset).ok()?;
+    match *register {
+        X86_64::RSP => Some(Rule::FromStackPointer { offset, saved_fp }),
+        X86_64::RBP => Some(Rule::FromFramePointer { offset, saved_fp }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_does_not_fit_is_unknown_and_others_come_out_again() {
+        for rule in [
+            Rule::Outermost,
+            Rule::Unknown,
+            Rule::FromStackPointer { offset: 8, saved_fp: None },
+            Rule::FromStackPointer { offset: 1 << 30, saved_fp: Some(-16) },
+            Rule::FromFramePointer { offset: 16, saved_fp: Some(-(1 << 22)) },
+        ] {
+            assert_eq!(Rule::unpack(rule.pack()), rule);
+        }
+        let too_far = Rule::FromStackPointer { offset: 8, saved_fp: Some(-(1 << 24)) };
+        assert_eq!(Rule::unpack(too_far.pack()), Rule::Unknown);
+    }
+}

@@ -1,0 +1,59 @@
+//! The pthread interface over lockmeter's in-process meter.
+//!
+//! Each exported function is a few instructions that note where the caller's stack stood and jump on; behind it, the lock is
+//! tried first, and only a failed try starts a clock. Whatever happens, the real function's semantics are kept: the same
+//! return codes, the same `errno`, cancellation points stay cancellation points.
+//!
+//! Functions here are `extern "C-unwind"` and hold nothing with a destructor, for a cancelled thread unwinds through them.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
+
+mod barrier;
+mod condition;
+mod entry;
+mod mutex;
+mod real;
+mod rwlock;
+mod semaphore;
+mod spin;
+
+use core::ffi::{CStr, c_int, c_void};
+
+use entry::interpose;
+use lockmeter_meter::layout::DIRECTORY_VARIABLE;
+use lockmeter_meter::writer;
+
+/// Runs when the library is loaded, before `main` and after libc is ready.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    real::resolve_all();
+    let mut name = [0_u8; DIRECTORY_VARIABLE.len() + 1];
+    for (to, from) in name.iter_mut().zip(DIRECTORY_VARIABLE.bytes()) {
+        *to = from;
+    }
+    // SAFETY: the name ends with a NUL; nobody changes the environment while libraries are loaded.
+    let directory = unsafe { libc::getenv(name.as_ptr().cast()) };
+    if directory.is_null() {
+        return;
+    }
+    // SAFETY: a function that runs in the child before anything else of it.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: the environment's text ends with a NUL.
+    writer::start(unsafe { CStr::from_ptr(directory) }.to_bytes());
+}
+
+unsafe extern "C" fn forked() {
+    writer::after_fork_in_child();
+}
+
+interpose!(dlclose, 1, close_library);
+
+unsafe extern "C-unwind" fn close_library(handle: *mut c_void, _: *const usize, _: usize) -> c_int {
+    // SAFETY: the caller's handle, passed on.
+    let status = unsafe { real::dlclose(handle) };
+    writer::library_unloaded();
+    status
+}

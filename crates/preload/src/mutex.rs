@@ -1,0 +1,193 @@
+//! `pthread_mutex_*`.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use libc::{EBUSY, EOWNERDEAD, pthread_mutex_t, timespec};
+use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
+
+use crate::entry::{interpose, interpose_acquire, interpose_release};
+use crate::real;
+
+interpose!(pthread_mutex_init, 2, init);
+interpose!(pthread_mutex_destroy, 1, destroy);
+interpose_acquire!(pthread_mutex_lock, lock, real::slots::pthread_mutex_trylock, 16, 0x70);
+interpose!(pthread_mutex_trylock, 1, trylock);
+interpose!(pthread_mutex_timedlock, 2, timedlock);
+interpose!(pthread_mutex_clocklock, 3, clocklock);
+interpose_release!(pthread_mutex_unlock, unlock, real::slots::pthread_mutex_unlock);
+
+pub(crate) fn wanted(mutex: *const pthread_mutex_t) -> Wanted {
+    Wanted { lock: mutex as usize, kind: kind::MUTEX, mode: mode::EXCLUSIVE }
+}
+
+/// Whether the caller has the mutex now. The owner of a robust one may have died.
+const fn has_it(status: c_int) -> bool {
+    status == 0 || status == EOWNERDEAD
+}
+
+/// The begin of glibc's mutex, as static initialisers in every program have it.
+#[repr(C)]
+struct Layout {
+    word: AtomicU32,
+    count: u32,
+    owner: AtomicU32,
+    users: u32,
+    kind: AtomicU32,
+}
+
+/// Bits of [`Layout::kind`]: robust, priority-inheriting, priority-protecting.
+const SPECIAL: u32 = 0x70;
+const PROTECTING: u32 = 0x40;
+
+/// Whether a special mutex is held by another thread. Such mutexes are never tried first: glibc's `pthread_mutex_trylock`
+/// leaves an unrecoverable robust mutex locked, and fails once on a protecting one where a second try succeeds.
+///
+/// # Safety
+/// The mutex is valid.
+unsafe fn is_held_by_another(mutex: *const pthread_mutex_t) -> bool {
+    /// Below the bits for waiters and a dead owner; below those for the ceiling.
+    const OWNER: u32 = 0x3fff_ffff;
+    const PROTECTED: u32 = 0x0007_ffff;
+    // SAFETY: a valid mutex begins like this.
+    let layout = unsafe { &*mutex.cast::<Layout>() };
+    let mask = if layout.kind.load(Relaxed) & PROTECTING != 0 { PROTECTED } else { OWNER };
+    layout.word.load(Relaxed) & mask != 0 && layout.owner.load(Relaxed) != writer::thread_id()
+}
+
+/// Whether glibc's lock word says that somebody sleeps: 2, or the bit of robust and priority-inheriting ones.
+///
+/// # Safety
+/// The mutex is valid.
+pub(crate) unsafe fn is_contended(mutex: *const pthread_mutex_t) -> bool {
+    const WAITERS: u32 = 0x8000_0000;
+    // SAFETY: a valid mutex begins like this.
+    let word = unsafe { &(*mutex.cast::<Layout>()).word }.load(Relaxed);
+    word == 2 || word & WAITERS != 0
+}
+
+/// Tries first; waits with `wait` if that fails.
+#[inline(always)]
+unsafe fn acquire(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize, wait: impl FnOnce() -> c_int) -> c_int {
+    let level = writer::level();
+    if level == OFF {
+        return wait();
+    }
+    // SAFETY: a valid mutex begins like this.
+    let is_special = unsafe { &(*mutex.cast::<Layout>()).kind }.load(Relaxed) & SPECIAL != 0;
+    let mut status = if is_special {
+        // SAFETY: the caller's mutex.
+        if unsafe { is_held_by_another(mutex) } { EBUSY } else { return acquired(level, mutex, wait()) }
+    } else {
+        // SAFETY: the caller's mutex.
+        unsafe { real::pthread_mutex_trylock(mutex) }
+    };
+    if status != 0 {
+        // SAFETY: the entry's registers, whose function has not returned.
+        status = contended(mutex, status, unsafe { Registers::at_entry(sp, fp) }, wait);
+    }
+    acquired(level, mutex, status)
+}
+
+#[inline(always)]
+fn acquired(level: u32, mutex: *mut pthread_mutex_t, status: c_int) -> c_int {
+    if level != WAIT && has_it(status) {
+        writer::acquired(wanted(mutex));
+    }
+    status
+}
+
+#[cold]
+#[inline(never)]
+fn contended(mutex: *mut pthread_mutex_t, tried: c_int, registers: Registers, wait: impl FnOnce() -> c_int) -> c_int {
+    match tried {
+        EBUSY => {
+            let waiting = writer::begin_wait(wanted(mutex), &registers);
+            let status = wait();
+            writer::end_wait(waiting, has_it(status));
+            status
+        }
+        // What is wrong is for the real function to say.
+        _ => wait(),
+    }
+}
+
+unsafe extern "C-unwind" fn lock(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize) -> c_int {
+    // SAFETY: the caller's mutex and our own entry.
+    unsafe { acquire(mutex, sp, fp, || real::pthread_mutex_lock(mutex)) }
+}
+
+unsafe extern "C-unwind" fn timedlock(
+    mutex: *mut pthread_mutex_t,
+    until: *const timespec,
+    sp: *const usize,
+    fp: usize,
+) -> c_int {
+    // SAFETY: the caller's mutex and time, and our own entry.
+    unsafe { acquire(mutex, sp, fp, || real::pthread_mutex_timedlock(mutex, until)) }
+}
+
+unsafe extern "C-unwind" fn clocklock(
+    mutex: *mut pthread_mutex_t,
+    clock: usize,
+    until: *const timespec,
+    sp: *const usize,
+    fp: usize,
+) -> c_int {
+    // SAFETY: the caller's mutex and time, and our own entry.
+    unsafe { acquire(mutex, sp, fp, || real::pthread_mutex_clocklock(mutex, clock, until)) }
+}
+
+unsafe extern "C-unwind" fn trylock(mutex: *mut pthread_mutex_t, _: *const usize, _: usize) -> c_int {
+    // SAFETY: the caller's mutex.
+    let status = unsafe { real::pthread_mutex_trylock(mutex) };
+    if writer::level() > WAIT && has_it(status) {
+        writer::acquired(wanted(mutex));
+    }
+    status
+}
+
+unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize) -> c_int {
+    let level = writer::level();
+    if level == OFF {
+        // SAFETY: the caller's mutex.
+        return unsafe { real::pthread_mutex_unlock(mutex) };
+    }
+    // SAFETY: our own entry, which has not returned.
+    let registers = unsafe { Registers::at_entry(sp, fp) };
+    // SAFETY: the caller's mutex, which it holds.
+    writer::releasing(wanted(mutex), &registers, || unsafe { is_contended(mutex) });
+    if level == WAIT {
+        // SAFETY: the caller's mutex.
+        return unsafe { real::pthread_mutex_unlock(mutex) };
+    }
+    let releasing = writer::end_hold(mutex as usize);
+    // SAFETY: the caller's mutex.
+    let status = unsafe { real::pthread_mutex_unlock(mutex) };
+    writer::released(&releasing, &registers, status == 0);
+    status
+}
+
+unsafe extern "C-unwind" fn init(
+    mutex: *mut pthread_mutex_t,
+    attributes: *const c_void,
+    sp: *const usize,
+    fp: usize,
+) -> c_int {
+    // SAFETY: the caller's mutex and attributes.
+    let status = unsafe { real::pthread_mutex_init(mutex, attributes) };
+    if status == 0 && writer::level() != OFF {
+        // SAFETY: our own entry, which has not returned.
+        writer::lock_created(mutex as usize, kind::MUTEX, &unsafe { Registers::at_entry(sp, fp) });
+    }
+    status
+}
+
+unsafe extern "C-unwind" fn destroy(mutex: *mut pthread_mutex_t, _: *const usize, _: usize) -> c_int {
+    // SAFETY: the caller's mutex.
+    let status = unsafe { real::pthread_mutex_destroy(mutex) };
+    if status == 0 && writer::level() != OFF {
+        writer::lock_destroyed(mutex as usize);
+    }
+    status
+}

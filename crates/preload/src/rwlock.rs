@@ -1,0 +1,170 @@
+//! `pthread_rwlock_*`.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use libc::{EBUSY, pthread_rwlock_t, timespec};
+use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
+
+use crate::entry::{interpose, interpose_acquire, interpose_release};
+use crate::real;
+
+interpose!(pthread_rwlock_init, 2, init);
+interpose!(pthread_rwlock_destroy, 1, destroy);
+interpose_acquire!(pthread_rwlock_rdlock, rdlock, real::slots::pthread_rwlock_tryrdlock, 0, 0);
+interpose_acquire!(pthread_rwlock_wrlock, wrlock, real::slots::pthread_rwlock_trywrlock, 0, 0);
+interpose!(pthread_rwlock_tryrdlock, 1, tryrdlock);
+interpose!(pthread_rwlock_trywrlock, 1, trywrlock);
+interpose!(pthread_rwlock_timedrdlock, 2, timedrdlock);
+interpose!(pthread_rwlock_timedwrlock, 2, timedwrlock);
+interpose!(pthread_rwlock_clockrdlock, 3, clockrdlock);
+interpose!(pthread_rwlock_clockwrlock, 3, clockwrlock);
+interpose_release!(pthread_rwlock_unlock, unlock, real::slots::pthread_rwlock_unlock);
+
+fn wanted(lock: *const pthread_rwlock_t, mode: u8) -> Wanted {
+    Wanted { lock: lock as usize, kind: kind::RWLOCK, mode }
+}
+
+/// Whether the lock, which the caller holds, is held for writing.
+///
+/// # Safety
+/// The lock is valid.
+unsafe fn is_held_by_a_writer(lock: *const pthread_rwlock_t) -> bool {
+    /// Offset of the writer's thread id in glibc's lock, part of its ABI.
+    const WRITER: usize = 24;
+    // SAFETY: lies in the lock, and is aligned as that is.
+    let writer = unsafe { &*lock.byte_add(WRITER).cast::<AtomicU32>() };
+    writer.load(Relaxed) != 0
+}
+
+/// Tries first; waits with `wait` if that fails.
+#[inline(always)]
+unsafe fn acquire(
+    lock: *mut pthread_rwlock_t,
+    mode: u8,
+    sp: *const usize,
+    fp: usize,
+    wait: impl FnOnce() -> c_int,
+) -> c_int {
+    let level = writer::level();
+    if level == OFF {
+        return wait();
+    }
+    let tried = match mode {
+        // SAFETY: the caller's lock.
+        mode::READ => unsafe { real::pthread_rwlock_tryrdlock(lock) },
+        // SAFETY: the caller's lock.
+        _ => unsafe { real::pthread_rwlock_trywrlock(lock) },
+    };
+    let status = match tried {
+        0 => 0,
+        // SAFETY: our own entry, which has not returned.
+        EBUSY => contended(wanted(lock, mode), unsafe { Registers::at_entry(sp, fp) }, wait),
+        // What is wrong is for the real function to say.
+        _ => wait(),
+    };
+    if level != WAIT && status == 0 {
+        writer::acquired(wanted(lock, mode));
+    }
+    status
+}
+
+#[cold]
+#[inline(never)]
+fn contended(wanted: Wanted, registers: Registers, wait: impl FnOnce() -> c_int) -> c_int {
+    let waiting = writer::begin_wait(wanted, &registers);
+    let status = wait();
+    writer::end_wait(waiting, status == 0);
+    status
+}
+
+/// The six functions that wait.
+macro_rules! waiting {
+    ($($name:ident, $mode:expr, $real:ident($($argument:ident: $type:ty),*);)+) => {
+        $(
+            unsafe extern "C-unwind" fn $name(
+                lock: *mut pthread_rwlock_t,
+                $($argument: $type,)*
+                sp: *const usize,
+                fp: usize,
+            ) -> c_int {
+                // SAFETY: the caller's lock and time, and our own entry.
+                unsafe { acquire(lock, $mode, sp, fp, || real::$real(lock, $($argument),*)) }
+            }
+        )+
+    };
+}
+
+waiting! {
+    rdlock, mode::READ, pthread_rwlock_rdlock();
+    wrlock, mode::WRITE, pthread_rwlock_wrlock();
+    timedrdlock, mode::READ, pthread_rwlock_timedrdlock(until: *const timespec);
+    timedwrlock, mode::WRITE, pthread_rwlock_timedwrlock(until: *const timespec);
+    clockrdlock, mode::READ, pthread_rwlock_clockrdlock(clock: usize, until: *const timespec);
+    clockwrlock, mode::WRITE, pthread_rwlock_clockwrlock(clock: usize, until: *const timespec);
+}
+
+unsafe extern "C-unwind" fn tryrdlock(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let status = unsafe { real::pthread_rwlock_tryrdlock(lock) };
+    tried(lock, mode::READ, status)
+}
+
+unsafe extern "C-unwind" fn trywrlock(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let status = unsafe { real::pthread_rwlock_trywrlock(lock) };
+    tried(lock, mode::WRITE, status)
+}
+
+fn tried(lock: *mut pthread_rwlock_t, mode: u8, status: c_int) -> c_int {
+    if writer::level() > WAIT && status == 0 {
+        writer::acquired(wanted(lock, mode));
+    }
+    status
+}
+
+unsafe extern "C-unwind" fn unlock(lock: *mut pthread_rwlock_t, sp: *const usize, fp: usize) -> c_int {
+    let level = writer::level();
+    if level == OFF {
+        // SAFETY: the caller's lock.
+        return unsafe { real::pthread_rwlock_unlock(lock) };
+    }
+    // SAFETY: our own entry, which has not returned.
+    let registers = unsafe { Registers::at_entry(sp, fp) };
+    // SAFETY: the caller's lock, which it holds.
+    let mode = if unsafe { is_held_by_a_writer(lock) } { mode::WRITE } else { mode::READ };
+    writer::releasing(wanted(lock, mode), &registers, || false);
+    if level == WAIT {
+        // SAFETY: the caller's lock.
+        return unsafe { real::pthread_rwlock_unlock(lock) };
+    }
+    let releasing = writer::end_hold(lock as usize);
+    // SAFETY: the caller's lock.
+    let status = unsafe { real::pthread_rwlock_unlock(lock) };
+    writer::released(&releasing, &registers, status == 0);
+    status
+}
+
+unsafe extern "C-unwind" fn init(
+    lock: *mut pthread_rwlock_t,
+    attributes: *const c_void,
+    sp: *const usize,
+    fp: usize,
+) -> c_int {
+    // SAFETY: the caller's lock and attributes.
+    let status = unsafe { real::pthread_rwlock_init(lock, attributes) };
+    if status == 0 && writer::level() != OFF {
+        // SAFETY: our own entry, which has not returned.
+        writer::lock_created(lock as usize, kind::RWLOCK, &unsafe { Registers::at_entry(sp, fp) });
+    }
+    status
+}
+
+unsafe extern "C-unwind" fn destroy(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let status = unsafe { real::pthread_rwlock_destroy(lock) };
+    if status == 0 && writer::level() != OFF {
+        writer::lock_destroyed(lock as usize);
+    }
+    status
+}

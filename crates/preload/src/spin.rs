@@ -1,0 +1,88 @@
+//! `pthread_spin_*`.
+
+use core::ffi::c_int;
+
+use libc::{EBUSY, pthread_spinlock_t};
+use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
+
+use crate::entry::{interpose, interpose_acquire, interpose_release};
+use crate::real;
+
+interpose!(pthread_spin_init, 2, init);
+interpose!(pthread_spin_destroy, 1, destroy);
+interpose_acquire!(pthread_spin_lock, lock, real::slots::pthread_spin_trylock, 0, 0);
+interpose!(pthread_spin_trylock, 1, trylock);
+interpose_release!(pthread_spin_unlock, unlock, real::slots::pthread_spin_unlock);
+
+fn wanted(lock: *mut pthread_spinlock_t) -> Wanted {
+    Wanted { lock: lock as usize, kind: kind::SPIN, mode: mode::EXCLUSIVE }
+}
+
+unsafe extern "C-unwind" fn lock(lock: *mut pthread_spinlock_t, sp: *const usize, fp: usize) -> c_int {
+    let level = writer::level();
+    if level == OFF {
+        // SAFETY: the caller's lock.
+        return unsafe { real::pthread_spin_lock(lock) };
+    }
+    // SAFETY: the caller's lock.
+    let mut status = unsafe { real::pthread_spin_trylock(lock) };
+    if status == EBUSY {
+        // SAFETY: our own entry, which has not returned.
+        let waiting = writer::begin_wait(wanted(lock), &unsafe { Registers::at_entry(sp, fp) });
+        // SAFETY: the caller's lock.
+        status = unsafe { real::pthread_spin_lock(lock) };
+        writer::end_wait(waiting, status == 0);
+    }
+    if level != WAIT && status == 0 {
+        writer::acquired(wanted(lock));
+    }
+    status
+}
+
+unsafe extern "C-unwind" fn trylock(lock: *mut pthread_spinlock_t, _: *const usize, _: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let status = unsafe { real::pthread_spin_trylock(lock) };
+    if writer::level() > WAIT && status == 0 {
+        writer::acquired(wanted(lock));
+    }
+    status
+}
+
+unsafe extern "C-unwind" fn unlock(lock: *mut pthread_spinlock_t, sp: *const usize, fp: usize) -> c_int {
+    let level = writer::level();
+    if level == OFF {
+        // SAFETY: the caller's lock.
+        return unsafe { real::pthread_spin_unlock(lock) };
+    }
+    // SAFETY: our own entry, which has not returned.
+    let registers = unsafe { Registers::at_entry(sp, fp) };
+    writer::releasing(wanted(lock), &registers, || false);
+    if level == WAIT {
+        // SAFETY: the caller's lock.
+        return unsafe { real::pthread_spin_unlock(lock) };
+    }
+    let releasing = writer::end_hold(lock as usize);
+    // SAFETY: the caller's lock.
+    let status = unsafe { real::pthread_spin_unlock(lock) };
+    writer::released(&releasing, &registers, status == 0);
+    status
+}
+
+unsafe extern "C-unwind" fn init(lock: *mut pthread_spinlock_t, shared: usize, sp: *const usize, fp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let status = unsafe { real::pthread_spin_init(lock, shared) };
+    if status == 0 && writer::level() != OFF {
+        // SAFETY: our own entry, which has not returned.
+        writer::lock_created(lock as usize, kind::SPIN, &unsafe { Registers::at_entry(sp, fp) });
+    }
+    status
+}
+
+unsafe extern "C-unwind" fn destroy(lock: *mut pthread_spinlock_t, _: *const usize, _: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let status = unsafe { real::pthread_spin_destroy(lock) };
+    if status == 0 && writer::level() != OFF {
+        writer::lock_destroyed(lock as usize);
+    }
+    status
+}
