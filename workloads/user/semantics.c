@@ -194,13 +194,15 @@ static void semaphores(void)
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 static sem_t never;
+/* Not said at once: the other thread speaks, too. */
+static int unlocked = -1;
 static int cleaned;
 
 static void clean(void *argument)
 {
 	cleaned++;
 	if (argument)
-		SAY(pthread_mutex_unlock(argument));
+		unlocked = pthread_mutex_unlock(argument);
 }
 
 static void *cancelled_in_condition(void *argument)
@@ -244,7 +246,7 @@ static void cancellation(void)
 	usleep(20000);
 	SAY(pthread_cancel(thread));
 	SAY(pthread_join(thread, &result));
-	printf("cancelled %d, cleaned %d\n", result == PTHREAD_CANCELED, cleaned);
+	printf("cancelled %d, cleaned %d, unlocked %d\n", result == PTHREAD_CANCELED, cleaned, unlocked);
 	pthread_create(&thread, NULL, cancelled_in_semaphore, &never);
 	usleep(20000);
 	SAY(pthread_cancel(thread));

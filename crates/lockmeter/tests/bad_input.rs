@@ -271,7 +271,7 @@ fn a_command_is_not_started_when_its_recording_cannot_be_written() {
     let Some(_machine) = machine("command with unwritable output") else { return };
     let folder = Folder::new();
     let marker = folder.file("started");
-    refuses(line(&["record", "-o", "/no/such/folder/x", "--", "touch", &marker]), NO_OUTPUT, &[]);
+    refuses(line(&["record", "--kernel", "-o", "/no/such/folder/x", "--", "touch", &marker]), NO_OUTPUT, &[]);
     assert!(!Path::new(&marker).exists(), "the command was started");
 }
 
@@ -335,7 +335,7 @@ fn a_full_disk_does_not_kill_the_command_that_is_metered() {
     let command = format!("{} --seconds 3 > {done}; echo end >> {done}", program.display());
     let script = format!(
         "mount -t tmpfs -o size=4k none {disk}
-         exec {BINARY} record -q --interval 50ms -o {disk}/recording -- sh -c '{command}'"
+         exec {BINARY} record --kernel -q --interval 50ms -o {disk}/recording -- sh -c '{command}'"
     );
     refuses(in_own_mounts(&script), NO_OUTPUT, &["No space left"]);
     let said = fs::read_to_string(&done).unwrap();

@@ -44,7 +44,7 @@ fn the_status_of_the_command_is_passed_on() {
     ];
     for (command, status) in cases {
         let file = folder.file("recording");
-        let mut record = lockmeter(["record", "-q", "-o", &file, "--"]);
+        let mut record = lockmeter(["record", "--kernel", "-q", "-o", &file, "--"]);
         let ended = run({
             record.args(command);
             record
@@ -59,7 +59,7 @@ fn the_status_of_the_command_is_passed_on() {
 fn the_command_keeps_its_standard_input_and_output() {
     let Some(_machine) = machine("streams of the command") else { return };
     let folder = Folder::new();
-    let mut record = lockmeter(["record", "-q", "-o", &folder.file("recording"), "--", "cat"]);
+    let mut record = lockmeter(["record", "--kernel", "-q", "-o", &folder.file("recording"), "--", "cat"]);
     let mut child = record.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"through").unwrap();
     let output = child.wait_with_output().unwrap();
