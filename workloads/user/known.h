@@ -2,7 +2,9 @@
  * What the workloads with known answers share: threads that start together, a critical section of a known length, and a
  * tally of what each thread measured itself, with the clock that lockmeter does not use.
  *
- *     NAME [--threads N] [--rounds N] [--hold-ns N] [--pause-ns N]
+ *     NAME [--threads N] [--rounds N] [--hold-ns N] [--pause-ns N] [--sleep] [--wait]
+ *
+ * With --wait the threads start when standard input ends, so that somebody can begin to look before.
  *
  * Prints one line of JSON.  Exit status: 0 ran, 1 failed, 2 bad arguments.
  */
@@ -128,9 +130,13 @@ static inline uint64_t known_number(const char *text)
 static inline int known_main(int argc, char **argv, const char *name, void (*worker)(struct tally *tally))
 {
 	static const struct option options[] = {
-		{"threads", required_argument, NULL, 't'}, {"rounds", required_argument, NULL, 'r'},
-		{"hold-ns", required_argument, NULL, 'h'}, {"pause-ns", required_argument, NULL, 'p'},
-		{"sleep", no_argument, NULL, 's'},	   {NULL, 0, NULL, 0},
+		{"threads", required_argument, NULL, 't'},
+		{"rounds", required_argument, NULL, 'r'},
+		{"hold-ns", required_argument, NULL, 'h'},
+		{"pause-ns", required_argument, NULL, 'p'},
+		{"sleep", no_argument, NULL, 's'},
+		{"wait", no_argument, NULL, 'w'},
+		{NULL, 0, NULL, 0},
 	};
 	struct tally sum = {0}, *tallies;
 	int option;
@@ -151,6 +157,10 @@ static inline int known_main(int argc, char **argv, const char *name, void (*wor
 			break;
 		case 's':
 			known.sleep = true;
+			break;
+		case 'w':
+			while (getchar() != EOF)
+				;
 			break;
 		default:
 			return 2;

@@ -18,6 +18,8 @@ pub enum ErrorKind {
     NoSuchProcess,
     /// The id names a thread, not a process.
     NotAProcess,
+    /// The process has no locks of its own: it is a thread of the kernel.
+    NoUserLocks,
     /// No such control group, or not one of the unified hierarchy.
     NoSuchCgroup,
     /// Anything else that the kernel refused.

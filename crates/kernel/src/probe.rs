@@ -8,6 +8,7 @@ use lockmeter_symbols::KernelSymbols;
 use crate::cgroups::CgroupTree;
 use crate::contention::{ContentionSource, Options, Scope, StackBudget, table_bytes_per_cpu};
 use crate::error::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ErrorKind, has_capability};
+use crate::futex::{FutexSource, Processes};
 
 /// Since when the kernel has `lock:contention_begin` and `lock:contention_end`.
 const TRACEPOINTS_SINCE: (u32, u32) = (5, 19);
@@ -67,6 +68,7 @@ pub fn examine() -> Vec<Finding> {
     let mut findings = vec![kernel_version(), privileges(), type_information()];
     findings.extend(tracepoints());
     findings.push(metering());
+    findings.push(metering_programs());
     findings.push(function_names(&symbols));
     if let Ok(symbols) = &symbols {
         findings.push(static_lock_names(symbols));
@@ -159,6 +161,18 @@ fn metering() -> Finding {
                 ErrorKind::NotPermitted => "see the rows above: privileges and type information",
                 _ => "the message above is the kernel's; report it with the output of `lockmeter doctor`",
             },
+        ),
+    }
+}
+
+fn metering_programs() -> Finding {
+    const WHAT: &str = "locks of running programs";
+    match FutexSource::start(Processes::Of(std::process::id()), StackBudget::DEFAULT) {
+        Ok(_) => Finding::yes(WHAT, "programs load and attach"),
+        Err(error) => Finding::less(
+            WHAT,
+            error.to_string(),
+            "`record -p` meters kernel locks only; start the program under `record -- COMMAND` to meter its own",
         ),
     }
 }

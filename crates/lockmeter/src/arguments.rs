@@ -63,7 +63,7 @@ const RECORD_EXAMPLES: &str = "\
 Examples:
   lockmeter record -a -d 10s                      the whole machine, ten seconds
   lockmeter record -a                             until Ctrl-C, which ends it cleanly and reports
-  lockmeter record -p $(pidof postgres | cut -d' ' -f1) -d 1m -o pg.lockmeter
+  lockmeter record -p $(pidof mariadbd) -d 1m      a running program: its own locks and the kernel's
   lockmeter record --cgroup /system.slice/nginx.service -d 30s
   lockmeter record -- ./server --flags            a command and its children: its own locks and the kernel's
   lockmeter record --hold -- ./server             also how often and how long its own locks are held";
@@ -125,8 +125,8 @@ pub struct RecordArguments {
     /// Count every acquisition of the command's own locks, too, and time how long they are held
     #[arg(long, requires = "command", conflicts_with = "kernel")]
     pub hold: bool,
-    /// Only the command's own locks, which needs no privileges
-    #[arg(long, requires = "command", conflicts_with = "kernel")]
+    /// Only the own locks of the command (which needs no privileges) or of the process
+    #[arg(long, conflicts_with = "kernel")]
     pub user: bool,
     /// Only kernel locks
     #[arg(long)]
@@ -145,7 +145,8 @@ pub struct QueryArguments {
     /// Group by one or two of: lock, instance, caller, blocker, kind, task, cgroup, object
     #[arg(long, value_name = "WHAT[,WHAT]", default_value = "lock", value_parser = parse_dimensions)]
     pub by: Dimensions,
-    /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore, condvar, barrier)
+    /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore; idle: condvar,
+    /// barrier, join, park, futex)
     #[arg(long, value_parser = parse_kind)]
     pub kind: Option<Kind>,
     /// Only waits in this mode (exclusive, read, write)

@@ -95,7 +95,9 @@ fn status(error: &anyhow::Error) -> Status {
     }
     if let Some(kernel) = error.downcast_ref::<KernelError>() {
         return match kernel.kind() {
-            ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup => Status::NoTarget,
+            ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup | ErrorKind::NoUserLocks => {
+                Status::NoTarget
+            }
             _ => Status::NotAllowed,
         };
     }

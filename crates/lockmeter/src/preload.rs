@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use object::{Object, ObjectSection, ReadCache};
 
 const LIBRARY: &str = "liblockmeter_preload.so";
 
@@ -41,13 +42,32 @@ pub fn library() -> Result<PathBuf> {
 /// Why the library cannot be preloaded into this program, in a sentence; `None` if it can, or if the program's start will
 /// say what is wrong.
 pub fn obstacle(program: &OsStr) -> Option<String> {
+    let (path, head) = binary(program)?;
+    elf_obstacle(&path, &head)
+}
+
+/// The language of a program whose locks never call pthread, so that a preloaded library would not see them.
+pub fn language_without_pthread(program: &OsStr) -> Option<&'static str> {
+    let (path, _) = binary(program)?;
+    let file = ReadCache::new(File::open(path).ok()?);
+    let elf = object::File::parse(&file).ok()?;
+    if elf.section_by_name(".go.buildinfo").is_some() {
+        return Some("Go");
+    }
+    // Compilers sign here; stripping symbols leaves it.
+    let signatures = elf.section_by_name(".comment")?.data().ok()?;
+    contains(signatures, b"rustc").then_some("Rust")
+}
+
+/// The program that runs, also if it is a script's interpreter, with the begin of its file.
+fn binary(program: &OsStr) -> Option<(PathBuf, Vec<u8>)> {
     let mut path = find(program)?;
     for _ in 0..MOST_INTERPRETERS {
         let mut head = Vec::new();
         File::open(&path).ok()?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
         match interpreter_of_script(&head) {
             Some(interpreter) => path = find(interpreter)?,
-            None => return elf_obstacle(&path, &head),
+            None => return Some((path, head)),
         }
     }
     None

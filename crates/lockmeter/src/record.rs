@@ -31,7 +31,7 @@ lockmeter record meters contention of locks and writes a recording. Say whose wa
 
   lockmeter record -a -d 10s          the whole machine, for ten seconds
   lockmeter record -a                 the whole machine, until Ctrl-C
-  lockmeter record -p PID             a process, its threads and its new children
+  lockmeter record -p PID             a process, its threads and its new children: its own locks, too
   lockmeter record --cgroup PATH      a control group
   lockmeter record -- COMMAND ARGS    a command and its children, until it ends: its own locks, too
 

@@ -1,15 +1,17 @@
-//! What `record` measures with: the kernel half, the user half, or both in one interval.
+//! What `record` measures with: kernel locks, and the locks of programs from inside or outside, in one interval.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use lockmeter_kernel::contention::{ContentionSource, Options, Scope};
+use lockmeter_kernel::futex::{FutexSource, Processes};
 use lockmeter_kernel::{ErrorKind, KernelError};
 use lockmeter_meter::reader::{Level, Session, UserSource};
 use lockmeter_profile::{Interval, Source};
 
 use crate::arguments::RecordArguments;
+use crate::exit::{Failure, Status};
 use crate::messages::say;
 use crate::preload;
 
@@ -18,10 +20,16 @@ const GRACE: Duration = Duration::from_millis(1);
 
 pub struct Sources {
     kernel: Option<ContentionSource>,
-    user: Option<UserHalf>,
+    user: Option<User>,
 }
 
-struct UserHalf {
+/// How the locks of programs are metered: never both ways, for both see the same waits.
+enum User {
+    Inside(Box<Inside>),
+    Outside(Box<FutexSource>),
+}
+
+struct Inside {
     source: UserSource,
     environment: Vec<(&'static str, OsString)>,
     // Last: its end removes what the source reads.
@@ -29,25 +37,35 @@ struct UserHalf {
 }
 
 impl Sources {
-    /// Starts what the flags ask for and what is allowed. Of a command, whichever half is possible.
+    /// Starts what the flags ask for and what is allowed: whichever half is possible.
     pub fn start(arguments: &RecordArguments, options: &Options) -> Result<Self> {
-        let user = match options.scope {
-            Scope::Children if !arguments.kernel => start_user(arguments)?,
-            _ => None,
+        // The kernel's symbols take a while to read, and nobody would empty the other's ring buffer meanwhile.
+        let kernel = if arguments.user { None } else { Some(ContentionSource::start(options)) };
+        let can_do_without = |error| options.scope == Scope::Children && !arguments.kernel && is_refusal(error);
+        let kernel = match kernel {
+            Some(Err(error)) if !can_do_without(&error) => return Err(error.into()),
+            other => other,
         };
-        if arguments.user {
-            let user = user.ok_or_else(|| anyhow!("nothing of the command can be metered with --user"))?;
-            return Ok(Self { kernel: None, user: Some(user) });
-        }
-        match ContentionSource::start(options) {
-            Ok(kernel) => Ok(Self { kernel: Some(kernel), user }),
-            Err(error) if user.is_some() && is_refusal(&error) => {
+        let user = match options.scope {
+            _ if arguments.kernel => None,
+            Scope::Children => start_user(arguments, options)?,
+            Scope::Process(pid) => start_outside(arguments, Processes::Of(pid), options)?,
+            Scope::Machine | Scope::Cgroup(_) => None,
+        };
+        match kernel {
+            Some(Ok(kernel)) => Ok(Self { kernel: Some(kernel), user }),
+            Some(Err(error)) if user.is_some() => {
                 say(format_args!(
                     "lockmeter: only the command's own locks are metered, for kernel locks need more: {error}"
                 ));
                 Ok(Self { kernel: None, user })
             }
-            Err(error) => Err(error.into()),
+            Some(Err(error)) => Err(error.into()),
+            None if user.is_some() => Ok(Self { kernel: None, user }),
+            None => {
+                let sentence = "--user meters a command's or a process's own locks; give `-- COMMAND` or -p PID";
+                Err(Failure::error(Status::Usage, sentence))
+            }
         }
     }
 
@@ -62,11 +80,17 @@ impl Sources {
 
     /// What the command needs in its environment.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
-        self.user.as_ref().map(|user| user.environment.clone()).unwrap_or_default()
+        match &self.user {
+            Some(User::Inside(inside)) => inside.environment.clone(),
+            _ => Vec::new(),
+        }
     }
 
     /// The command has been started.
     pub fn leave_own_process_out(&mut self) -> Result<()> {
+        if let Some(User::Outside(futexes)) = &mut self.user {
+            futexes.leave_own_process_out()?;
+        }
         match &mut self.kernel {
             Some(kernel) => Ok(kernel.leave_own_process_out()?),
             None => Ok(()),
@@ -75,40 +99,83 @@ impl Sources {
 
     /// As [`ContentionSource::tick`].
     pub fn tick(&mut self) -> bool {
-        self.kernel.as_mut().is_some_and(ContentionSource::tick)
+        let futexes_fill = match &mut self.user {
+            Some(User::Outside(futexes)) => futexes.tick(),
+            _ => false,
+        };
+        self.kernel.as_mut().is_some_and(ContentionSource::tick) || futexes_fill
     }
 
     /// Everything measured since the last call.
     pub fn drain(&mut self) -> Result<Interval> {
-        let interval = match &mut self.kernel {
+        let kernel = match &mut self.kernel {
             Some(kernel) => Some(kernel.drain()?),
             None => None,
         };
-        Ok(self.with_user(interval))
+        Ok(match (kernel, &mut self.user) {
+            (Some(mut interval), Some(user)) => {
+                user.drain_into(&mut interval);
+                interval
+            }
+            (Some(interval), None) => interval,
+            (None, Some(user)) => user.drain()?,
+            (None, None) => Interval::default(),
+        })
     }
 
     /// Stops metering and hands over the last interval.
     pub fn stop(mut self) -> Result<Interval> {
-        let interval = match self.kernel.take() {
+        let kernel = match self.kernel.take() {
             Some(kernel) => Some(kernel.stop()?),
             None => None,
         };
-        std::thread::sleep(GRACE);
-        Ok(self.with_user(interval))
+        match (kernel, self.user.take()) {
+            (Some(mut interval), Some(user)) => {
+                user.stop_into(&mut interval);
+                Ok(interval)
+            }
+            (Some(interval), None) => Ok(interval),
+            (None, Some(user)) => user.stop(),
+            (None, None) => Ok(Interval::default()),
+        }
+    }
+}
+
+impl User {
+    fn drain_into(&mut self, interval: &mut Interval) {
+        match self {
+            Self::Inside(inside) => inside.source.drain_into(interval),
+            Self::Outside(futexes) => futexes.drain_into(interval),
+        }
     }
 
-    fn with_user(&mut self, interval: Option<Interval>) -> Interval {
-        match (interval, &mut self.user) {
-            (Some(mut interval), Some(user)) => {
-                user.source.drain_into(&mut interval);
-                interval
+    fn drain(&mut self) -> Result<Interval> {
+        match self {
+            Self::Inside(inside) => {
+                let Ok(interval) = inside.source.drain();
+                Ok(interval)
             }
-            (Some(interval), None) => interval,
-            (None, Some(user)) => {
-                let Ok(interval) = user.source.drain();
-                interval
+            Self::Outside(futexes) => Ok(futexes.drain()?),
+        }
+    }
+
+    fn stop_into(self, interval: &mut Interval) {
+        match self {
+            Self::Inside(mut inside) => {
+                std::thread::sleep(GRACE);
+                inside.source.drain_into(interval);
             }
-            (None, None) => Interval::default(),
+            Self::Outside(futexes) => futexes.stop_into(interval),
+        }
+    }
+
+    fn stop(mut self) -> Result<Interval> {
+        match self {
+            Self::Outside(futexes) => Ok(futexes.stop()),
+            Self::Inside(_) => {
+                std::thread::sleep(GRACE);
+                self.drain()
+            }
         }
     }
 }
@@ -118,24 +185,48 @@ fn is_refusal(error: &KernelError) -> bool {
 }
 
 /// `None` if the command's own locks cannot be metered, which is said.
-fn start_user(arguments: &RecordArguments) -> Result<Option<UserHalf>> {
+fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<User>> {
+    let outside = || start_outside(arguments, Processes::Children, options);
     if let Some(why) = arguments.command.first().and_then(|program| preload::obstacle(program)) {
-        if arguments.user || arguments.hold {
+        if arguments.hold {
             return Err(anyhow!("{why}"));
         }
-        say(format_args!("lockmeter: {why}; metering kernel locks only"));
-        return Ok(None);
+        say(format_args!("lockmeter: {why}; metering them from outside"));
+        return outside();
+    }
+    if let Some(language) = arguments.command.first().and_then(|program| preload::language_without_pthread(program))
+        && !arguments.hold
+    {
+        match FutexSource::start(Processes::Children, options.stacks) {
+            Ok(futexes) => return Ok(Some(User::Outside(Box::new(futexes)))),
+            Err(error) => say(format_args!(
+                "lockmeter: the locks of {language} can be seen from outside only ({error}); metering those of its C libraries"
+            )),
+        }
     }
     let library = match preload::library() {
         Ok(library) => library,
-        Err(error) if arguments.user || arguments.hold => return Err(error),
+        Err(error) if arguments.hold => return Err(error),
         Err(error) => {
-            say(format_args!("lockmeter: {error}; metering kernel locks only"));
-            return Ok(None);
+            say(format_args!("lockmeter: {error}; metering the command's locks from outside"));
+            return outside();
         }
     };
     let session = Session::create(if arguments.hold { Level::Hold } else { Level::Wait })?;
     let preloaded = std::env::var_os("LD_PRELOAD");
     let environment = session.environment(&library, preloaded.as_deref()).to_vec();
-    Ok(Some(UserHalf { source: UserSource::new(session.directory()), environment, _session: session }))
+    let source = UserSource::new(session.directory());
+    Ok(Some(User::Inside(Box::new(Inside { source, environment, _session: session }))))
+}
+
+/// Meters futex waits. `None` if that cannot be, which is said, and kernel locks can be metered all the same.
+fn start_outside(arguments: &RecordArguments, processes: Processes, options: &Options) -> Result<Option<User>> {
+    match FutexSource::start(processes, options.stacks) {
+        Ok(futexes) => Ok(Some(User::Outside(Box::new(futexes)))),
+        Err(error) if arguments.user || !is_refusal(&error) => Err(error.into()),
+        Err(error) => {
+            say(format_args!("lockmeter: {error}; metering kernel locks only"));
+            Ok(None)
+        }
+    }
 }

@@ -148,10 +148,26 @@ const WAKING: &[&str] = &[
     "complete_with_flags",
 ];
 
-/// Taking and releasing a lock of a program. The innermost frame of each such stack is one of the first two.
+/// Taking and releasing a lock of a program. The innermost frame of each such stack is one of them.
 const USER: &[&str] = &[
+    // The C library, under its own names and those that it uses inside.
     "pthread_*",
+    "__pthread_*",
+    "___pthread_*",
+    "__new_sem_*",
+    "__old_sem_*",
     "sem_*",
+    "do_futex_wait",
+    "futex_wait*",
+    "__futex_abstimed_wait*",
+    "__lll_lock_*",
+    "__lll_unlock_*",
+    "lll_*",
+    "__GI_*",
+    "__timedwait*",
+    "__cxa_guard_*",
+    "syscall",
+    // C++.
     "__gthread_*",
     "std::mutex::*",
     "std::__mutex_base::*",
@@ -165,11 +181,51 @@ const USER: &[&str] = &[
     "std::scoped_lock<*",
     "std::__condvar::*",
     "std::condition_variable::*",
+    "std::__atomic_*",
+    "void std::__atomic_*",
+    "bool std::__atomic_*",
+    "std::__detail::__*",
+    "std::__semaphore_*",
+    "std::counting_semaphore<*",
+    // Rust's standard library and parking_lot.
+    "std::sys::*",
+    "std::sys_common::*",
+    "std::sync::*",
+    "std::thread::park*",
+    "std::thread::Thread::unpark",
+    "std::thread::thread::Thread::*",
+    "<std::thread::thread::Thread>::*",
+    "<std::thread::Thread>::*",
+    "<std::sys::*",
+    "<std::sync::*",
+    "<parking_lot*",
+    "parking_lot*",
+    "lock_api::*",
+    "<lock_api::*",
+    // Python's locks, which are semaphores.
+    "PyThread_acquire_lock*",
+    "PyThread_release_lock*",
+    "acquire_timed",
+    "lock_PyThread_*",
+    // Go's runtime.
+    "runtime.futex*",
+    "runtime.lock",
+    "runtime.lock2",
+    "runtime.lockWithRank",
+    "runtime.unlock*",
+    "runtime.notesleep",
+    "runtime.notetsleep*",
+    "runtime.notewakeup",
 ];
 
 /// Whether a stack is that of a program's lock: its functions may be called what they like, `up` and `schedule` included.
 fn is_of_user_lock(stack: &[&str]) -> bool {
-    stack.first().is_some_and(|function| is_one_of(function, &[&["pthread_*", "sem_*"]]))
+    stack.first().is_some_and(|function| is_user_lock_function(function))
+}
+
+/// Whether a function of a program takes or releases locks for others.
+pub fn is_user_lock_function(name: &str) -> bool {
+    is_one_of(name, &[USER])
 }
 
 /// Functions that do little else than take or release one lock for all its users, so that naming them would say no more
@@ -442,6 +498,14 @@ mod tests {
     fn a_program_may_call_its_functions_what_it_likes() {
         assert_eq!(strip_lock_functions(&["pthread_mutex_lock", "std::mutex::lock()", "schedule"]), ["schedule"]);
         assert_eq!(main_function(&["pthread_mutex_unlock", "up", "main"]), Some("up"));
+        let rust = [
+            "syscall",
+            "std::sys::pal::unix::futex::futex_wait",
+            "std::sys::sync::mutex::futex::Mutex::lock_contended",
+            "std::sync::poison::mutex::Mutex<T>::lock",
+            "server::serve",
+        ];
+        assert_eq!(main_function(&rust), Some("server::serve"));
     }
 
     #[test]

@@ -67,6 +67,14 @@ named_enum! {
         UserModulesFull = 29, "user_modules_full";
         /// Segments, or parts of them, that made no sense.
         UserSegmentDamaged = 30, "user_segment_damaged";
+        /// Waits of a running program not counted: the table of sleeping threads was full.
+        SleepersFull = 31, "sleepers_full";
+        /// Stacks of a running program dropped: the ring buffer was full.
+        RingFull = 32, "ring_full";
+        /// Waits of a running program on futexes of which no stack told what they are.
+        FutexUntold = 33, "futex_untold";
+        /// Stacks of a process that ended before its mappings could be read.
+        ProcessGone = 34, "process_gone";
     }
 }
 
@@ -108,6 +116,10 @@ impl Loss {
             Self::UserReleaseUnmatched => "releases in a program whose acquisition was not seen: hold not counted",
             Self::UserModulesFull => "addresses in a program left without names (module table full)",
             Self::UserSegmentDamaged => "segments of programs, or parts of them, that made no sense: not counted",
+            Self::SleepersFull => "waits in a running program not counted (too many threads asleep)",
+            Self::RingFull => "stacks of a running program dropped (ring buffer full); totals are exact",
+            Self::FutexUntold => "waits on futexes of unknown purpose, idle ones perhaps: shown by --kind futex only",
+            Self::ProcessGone => "stacks of a process that ended before its mappings could be read",
         }
     }
 }

@@ -56,7 +56,7 @@ named_enum! {
         Hold = 2, "hold";
         /// Something ran and kept the CPU from everyone else (interrupt, timer, work item).
         Run = 3, "run";
-        /// Waited for something that is no lock: a condition, a barrier.
+        /// Waited for something that is no lock: a condition, a barrier, the end of a thread, work.
         Idle = 4, "idle";
     }
 }
@@ -84,6 +84,12 @@ named_enum! {
         Condvar = 9, "condvar";
         /// A barrier.
         Barrier = 10, "barrier";
+        /// The end of a thread.
+        Join = 11, "join";
+        /// A thread that parked itself until somebody has work for it.
+        Park = 12, "park";
+        /// A futex of a program of which nothing more is known.
+        Futex = 13, "futex";
     }
 }
 

@@ -5,6 +5,9 @@
 //! says how it knows. [`SlabLayout`] and [`struct_page_anchor`] tell a BPF program where to find an address's slab
 //! cache.
 //!
+//! [`UserNames`] names the functions and static locks of programs, and [`UserWait`] tells from the functions on a stack what
+//! kind of lock a program waited for.
+//!
 //! This crate loads no BPF program; whoever can read kernel memory hands in a [`KernelMemory`]. How names are found, in
 //! plain words: `docs/naming.md`.
 
@@ -24,6 +27,8 @@ mod sites;
 mod slab_cache;
 mod slab_layout;
 mod types;
+mod user_names;
+mod user_waits;
 
 pub use error::{SymbolsError, SymbolsErrorKind};
 pub use kernel_symbols::{KernelSymbols, Symbol};
@@ -31,6 +36,8 @@ pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};
 pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
 pub use types::KernelTypes;
+pub use user_names::{MappedFile, StaticPlace, UserNames};
+pub use user_waits::{FutexCall, UserWait};
 
 /// Whether this function is part of taking or releasing a lock, so that the caller of interest lies above it.
 pub fn is_lock_function(function: &str) -> bool {

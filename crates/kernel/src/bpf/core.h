@@ -27,7 +27,13 @@ typedef __s64 s64;
 enum { BPF_ANY = 0 };
 enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10 };
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
-enum bpf_map_type { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_TASK_STORAGE = 29 };
+enum { BPF_RB_NO_WAKEUP = 1 };
+enum bpf_map_type {
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -49,6 +55,18 @@ struct task_struct {
 	int tgid;
 	char comm[16];
 	struct task_struct *group_leader;
+};
+
+/* x86-64. */
+struct pt_regs {
+	unsigned long bp;
+	unsigned long r8;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
+	unsigned long ip;
+	unsigned long sp;
 };
 
 struct mutex {

@@ -88,7 +88,7 @@ static __always_inline void begin_spinning(struct task_struct *task, __u64 lock,
 	wait->kind_mode = kind_mode_of(flags);
 	if (!wait->inner) {
 		wait->class = class_of(lock, cpu, half);
-		draw(cpu, &wait->threshold_ns, &wait->period_ns);
+		draw(&cpu->random, &wait->threshold_ns, &wait->period_ns);
 		half->opened++;
 	}
 	who_waits(task, &wait->who);
@@ -186,7 +186,7 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 	wait->blocker_source = BLOCKER_WAKEUP_NOT_SEEN;
 	wait->kind_mode = kind_mode_of(flags);
 	wait->class = class_of(lock, cpu, half);
-	draw(cpu, &wait->threshold_ns, &wait->period_ns);
+	draw(&cpu->random, &wait->threshold_ns, &wait->period_ns);
 	wait->owner_tgid = 0;
 	read_owner(wait);
 	who_waits(task, &wait->who);

@@ -1,12 +1,11 @@
 //! Meters contention of kernel locks: the loader of `contention.bpf.c`.
 
 mod budget;
-mod cost;
-mod naming;
+pub(crate) mod naming;
 mod tables;
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -16,10 +15,11 @@ use lockmeter_profile::{Interval, Loss, Overhead, Source};
 pub use budget::StackBudget;
 
 use crate::cgroups::CgroupScope;
+use crate::cost::{self, ProgramCost, Programs};
 use crate::error::{ErrorKind, KernelError};
-use cost::ProgramCost;
+use crate::halves::Halves;
 use naming::Names;
-use tables::{Drained, Halves};
+use tables::Drained;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
@@ -66,14 +66,24 @@ pub const fn table_bytes_per_cpu() -> usize {
     2 * size_of::<skeleton::types::half>() + size_of::<skeleton::types::cpu_state>()
 }
 
+impl Programs<3> for ContentionSkel<'_> {
+    fn programs(&self) -> [BorrowedFd<'_>; 3] {
+        [self.progs.contention_begin.as_fd(), self.progs.contention_end.as_fd(), self.progs.sched_waking.as_fd()]
+    }
+
+    fn stack_ns(&self) -> u64 {
+        self.maps.bss_data.as_deref().map_or(0, |bss| bss.stack_spent_ns)
+    }
+}
+
 /// A running recording of lock contention. Dropping it detaches everything.
 pub struct ContentionSource {
     // Links go first: nothing may write to the tables when they are unmapped.
     links: Vec<Link>,
-    halves: Halves,
+    halves: Halves<skeleton::types::half>,
     skeleton: ContentionSkel<'static>,
     names: Names,
-    cost: ProgramCost,
+    cost: ProgramCost<3>,
     /// The interval being metered.
     begin: Instant,
     begin_unix_ns: u64,
@@ -91,7 +101,8 @@ impl ContentionSource {
         quiet_libbpf();
         let names = Names::prepare()?;
         let mut skeleton = load(options, &names, cpus)?;
-        let halves = Halves::map(&skeleton.maps.halves, cpus)?;
+        // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
+        let halves = unsafe { Halves::map(&skeleton.maps.halves, cpus) }?;
         match options.scope {
             Scope::Process(pid) => follow(&skeleton.maps.sleepers, pid)?,
             Scope::Children => follow(&skeleton.maps.sleepers, std::process::id())?,
@@ -230,7 +241,7 @@ impl Source for ContentionSource {
 const DEBUG_VARIABLE: &str = "LOCKMETER_DEBUG";
 
 /// What libbpf prints would bury the one sentence that a user needs.
-fn quiet_libbpf() {
+pub(crate) fn quiet_libbpf() {
     if std::env::var_os(DEBUG_VARIABLE).is_none() {
         libbpf_rs::set_print(None);
     }
@@ -320,7 +331,7 @@ pub fn open_process(pid: u32) -> Result<OwnedFd, KernelError> {
 }
 
 /// Programs run inside RCU read sections, and a global membarrier returns after all that were running have ended.
-fn wait_for_running_programs() {
+pub(crate) fn wait_for_running_programs() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes integers and touches no memory of ours.
     if unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0 {
@@ -328,12 +339,12 @@ fn wait_for_running_programs() {
     }
 }
 
-fn unix_ns() -> u64 {
+pub(crate) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// CPU time of this process so far.
-fn own_cpu_ns() -> u64 {
+pub(crate) fn own_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec, which is ours.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };

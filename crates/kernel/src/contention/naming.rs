@@ -313,12 +313,12 @@ impl Builder<'_> {
     }
 }
 
-/// Shares a class's value among its locks; what rounding leaves over goes to the first.
-fn split(whole: &Value, locks: &[(LockId, u64)]) -> Vec<(LockId, Value)> {
+/// Shares a value among locks by millionths; what rounding leaves over goes to the first.
+pub(crate) fn split<Lock: Copy>(whole: &Value, locks: &[(Lock, u64)]) -> Vec<(Lock, Value)> {
     let part = |amount: u64, share: u64| {
         u64::try_from(u128::from(amount) * u128::from(share) / u128::from(WHOLE_PPM)).unwrap_or(amount)
     };
-    let mut parts: Vec<(LockId, Value)> = locks
+    let mut parts: Vec<(Lock, Value)> = locks
         .iter()
         .map(|(lock, share)| {
             let value = Value {
@@ -344,7 +344,7 @@ fn split(whole: &Value, locks: &[(LockId, u64)]) -> Vec<(LockId, Value)> {
 }
 
 /// The name up to its first NUL.
-fn text(comm: &Comm) -> String {
+pub(crate) fn text(comm: &Comm) -> String {
     let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
     String::from_utf8_lossy(&comm[..end]).into_owned()
 }

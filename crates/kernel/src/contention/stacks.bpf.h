@@ -5,7 +5,7 @@
 #ifndef LOCKMETER_STACKS_BPF_H
 #define LOCKMETER_STACKS_BPF_H
 
-#include "budget.bpf.h"
+#include "state.bpf.h"
 
 /* The kernel clears what is left of `frames` beyond `depth`, so no loop here depends on it. */
 static __always_inline __u64 store_stack(const __u64 *frames, __u32 depth, struct half *half)

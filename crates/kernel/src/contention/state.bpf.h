@@ -5,7 +5,8 @@
 #ifndef LOCKMETER_STATE_BPF_H
 #define LOCKMETER_STATE_BPF_H
 
-#include "core.h"
+#include "budget.bpf.h"
+#include "numbers.bpf.h"
 #include "tables.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -22,12 +23,9 @@
 enum scope { SCOPE_ALL, SCOPE_FOLLOWED, SCOPE_CGROUP };
 
 /* Set by the loader before the programs are loaded. */
-const volatile __u32 cpus = 1;
 const volatile __u32 scope = SCOPE_ALL;
 const volatile __u64 scope_cgroup = 0;
 const volatile __u32 scope_cgroup_level = 0;
-const volatile __u32 stack_budget_ppm = 10000;
-const volatile __u8 every_stack = 0;
 const volatile __u8 has_get_kmem_cache = 0;
 /* Address of the struct page of virtual address 0, so to say: page_of(va) = anchor + (va >> 12) * sizeof(struct page).
  * 0 when unknown. */
@@ -166,47 +164,6 @@ static __always_inline struct cpu_state *this_cpu(void)
 static __always_inline void lose(struct half *half, enum loss cause)
 {
 	__sync_fetch_and_add(&half->losses[cause], 1);
-}
-
-static __always_inline __u64 mix(__u64 x)
-{
-	x ^= x >> 32;
-	x *= 0xd6e8feb86659fd93ULL;
-	x ^= x >> 32;
-	return x;
-}
-
-/* Maps a hash onto a table whose size is no power of two. */
-static __always_inline __u32 slot_of(__u64 hash, __u32 slots)
-{
-	return ((hash >> 32) * slots) >> 32;
-}
-
-static __always_inline __u32 log2_of(__u64 x)
-{
-	__u32 bits = 0;
-
-	if (x >> 32) {
-		bits += 32;
-		x >>= 32;
-	}
-	if (x >> 16) {
-		bits += 16;
-		x >>= 16;
-	}
-	if (x >> 8) {
-		bits += 8;
-		x >>= 8;
-	}
-	if (x >> 4) {
-		bits += 4;
-		x >>= 4;
-	}
-	if (x >> 2) {
-		bits += 2;
-		x >>= 2;
-	}
-	return bits + (x >> 1);
 }
 
 #endif

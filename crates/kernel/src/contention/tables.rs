@@ -1,14 +1,11 @@
 //! The tables that the programs fill, drained.
 
 use std::collections::HashMap;
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
 
-use libbpf_rs::MapCore;
 use lockmeter_profile::Loss;
 
 use super::skeleton::types;
-use crate::error::{ErrorKind, KernelError};
+use crate::halves::Halves;
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
 const LOSS_CAUSES: [Loss; 12] = [
@@ -91,48 +88,11 @@ pub struct Drained {
     pub stacks_taken: u64,
 }
 
-/// The tables of all CPUs, mapped.
-pub struct Halves {
-    first: NonNull<types::half>,
-    cpus: usize,
-}
-
-impl Halves {
-    /// Maps the array that holds two halves a CPU.
-    pub fn map(halves: &impl MapCore, cpus: usize) -> Result<Self, KernelError> {
-        let length = cpus * 2 * size_of::<types::half>();
-        // SAFETY: a fresh shared mapping of a map that we own; the kernel checks fd and length.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                halves.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        NonNull::new(address.cast::<types::half>()).filter(|_| address != libc::MAP_FAILED).map_or_else(
-            || {
-                let error = std::io::Error::last_os_error();
-                Err(KernelError::new(ErrorKind::Refused, format!("cannot map the tables of the programs: {error}")))
-            },
-            |first| Ok(Self { first, cpus }),
-        )
-    }
-
-    fn half(&mut self, cpu: usize, half: u32) -> &mut types::half {
-        let index = cpu * 2 + (half & 1) as usize;
-        assert!(index < self.cpus * 2, "two halves a CPU are mapped");
-        // SAFETY: within the mapping, which lives as long as self; the type is plain integers, valid for any bytes. The
-        // caller drains only a half in which no program writes any more, so nothing aliases it.
-        unsafe { &mut *self.first.as_ptr().add(index) }
-    }
-
+impl Halves<types::half> {
     /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
     pub fn fill(&mut self, half: u32) -> f64 {
         let mut fullest: f64 = 0.0;
-        for cpu in 0..self.cpus {
+        for cpu in 0..self.cpus() {
             let half: *const types::half = self.half(cpu, half);
             // SAFETY: three integers inside the mapping, read once each; a torn or stale value only misjudges the fill.
             let (totals, samples, stacks) = unsafe {
@@ -154,7 +114,7 @@ impl Halves {
     pub fn drain(&mut self, half: u32) -> Drained {
         let mut drained = Drained::default();
         let mut losses = [0; LOSS_CAUSES.len()];
-        for cpu in 0..self.cpus {
+        for cpu in 0..self.cpus() {
             let half = self.half(cpu, half);
             drain_half(half, &mut drained);
             for (sum, count) in losses.iter_mut().zip(&mut half.losses) {
@@ -163,14 +123,6 @@ impl Halves {
         }
         drained.losses = LOSS_CAUSES.into_iter().zip(losses).filter(|(_, count)| *count > 0).collect();
         drained
-    }
-}
-
-impl Drop for Halves {
-    fn drop(&mut self) {
-        let length = self.cpus * 2 * size_of::<types::half>();
-        // SAFETY: exactly what `map` mapped; nothing borrowed from it outlives self.
-        unsafe { libc::munmap(self.first.as_ptr().cast(), length) };
     }
 }
 

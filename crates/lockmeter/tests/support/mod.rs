@@ -93,6 +93,23 @@ pub fn lockmeter<const N: usize>(arguments: [&str; N]) -> Command {
     command
 }
 
+/// The library that is preloaded into commands, built on first use: cargo builds no library that only the program's user
+/// loads.
+pub fn preload_library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_BIN_EXE_lockmeter")).parent().unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "lockmeter-preload", "--target-dir"]);
+        build.arg(folder.parent().unwrap());
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "the preloaded library does not build");
+        folder.join("liblockmeter_preload.so")
+    })
+}
+
 /// One of the programs in `workloads/`, built on first use.
 pub fn workload(name: &str) -> Command {
     let mut command = Command::new(workload_path(name));

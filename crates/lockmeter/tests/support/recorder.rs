@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use super::{Folder, PATIENCE, lockmeter, signal, wait};
 
 /// What `record` prints once its programs are attached and the file is open.
-const METERING: &str = "lockmeter: metering kernel locks of";
+const METERING: &str = "lockmeter: metering ";
 
 /// A recorder that meters. Killed when dropped.
 pub struct Recorder {
@@ -28,8 +28,13 @@ pub struct Ended {
 }
 
 impl Recorder {
-    /// Starts `lockmeter record -o FOLDER/NAME ARGUMENTS` and returns when it meters.
+    /// Starts `lockmeter record --kernel -o FOLDER/NAME ARGUMENTS` and returns when it meters.
     pub fn start(folder: &Folder, name: &str, arguments: &[&str]) -> Self {
+        Self::start_all(folder, name, &[&["--kernel"], arguments].concat())
+    }
+
+    /// Starts `lockmeter record -o FOLDER/NAME ARGUMENTS` and returns when it meters.
+    pub fn start_all(folder: &Folder, name: &str, arguments: &[&str]) -> Self {
         let file = folder.file(name);
         let mut command = lockmeter(["record", "-o", &file]);
         command.args(arguments).current_dir(folder.path());

@@ -3,7 +3,6 @@
 //! A segment is written by a program that may be broken or hostile: nothing in it is trusted, it is read by offsets into
 //! bytes that were read (never mapped, so that a truncated one cannot fault), and what makes no sense is counted as a loss.
 
-mod names;
 mod segment;
 mod session;
 mod source;

@@ -1,24 +1,20 @@
 //! One segment, read again and again: what was counted since the last time.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::mem::{offset_of, size_of};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use lockmeter_symbols::MappedFile;
 
 use crate::layout::{
     CLASSES, COMMS, Class, Comm, FRAMES, Header, LOCK_PLACES, LOSSES, LockEntry, MAGIC, MODULES, Meta, Module,
     PATH_BYTES, SITE_IS_STACK, SLOTS, STACKS, Segment, Slot, Stack, THREADS, Thread, VERSION,
 };
-
-/// A file or library that a process maps.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct MappedFile {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) bias: u64,
-    pub(super) path: Vec<u8>,
-}
 
 /// What the table of locks says of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,26 +231,23 @@ impl SegmentReader {
         (length > 0).then(|| String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
-    /// Everything that the process maps and that an address it recorded lies in.
-    pub(super) fn modules(&self) -> Vec<MappedFile> {
+    /// Everything that process `pid`, whose segment this is, maps and that an address it recorded lies in.
+    pub(super) fn modules(&self, pid: u32) -> Vec<MappedFile> {
         let Ok(head) = self.read(offset_of!(Header, modules), 4) else { return Vec::new() };
         let begun = (Bytes(&head).u32(0) as usize).min(MODULES);
         let Ok(bytes) = self.read(offset_of!(Segment, modules), begun * size_of::<Module>()) else { return Vec::new() };
-        bytes.chunks_exact(size_of::<Module>()).filter_map(mapped_file).collect()
+        bytes.chunks_exact(size_of::<Module>()).filter_map(|module| mapped_file(pid, module)).collect()
     }
 }
 
-fn mapped_file(bytes: &[u8]) -> Option<MappedFile> {
+fn mapped_file(pid: u32, bytes: &[u8]) -> Option<MappedFile> {
     let numbers = Bytes(bytes);
     let path = bytes.get(offset_of!(Module, path)..offset_of!(Module, path) + PATH_BYTES)?;
     let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
-    let file = MappedFile {
-        start: numbers.u64(offset_of!(Module, start)),
-        end: numbers.u64(offset_of!(Module, end)),
-        bias: numbers.u64(offset_of!(Module, bias)),
-        path: path[..length].to_vec(),
-    };
-    (file.start != 0).then_some(file)
+    let memory = numbers.u64(offset_of!(Module, start))..numbers.u64(offset_of!(Module, end));
+    let bias = numbers.u64(offset_of!(Module, bias));
+    let path = Path::new(OsStr::from_bytes(&path[..length]));
+    (memory.start != 0).then(|| MappedFile::of_process(pid, memory, bias, path))
 }
 
 /// The slot is not one that a writer writes.
@@ -337,7 +330,7 @@ mod tests {
             }
             reader.lock(place);
             reader.comm(place);
-            reader.modules();
+            reader.modules(1);
             prop_assert!(reader.site(site).len() <= FRAMES);
         }
 

@@ -11,9 +11,9 @@ use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Mode, Naming, Sampled,
     Source, StackId, Task, TaskId, Total, Unnamed, Value,
 };
+use lockmeter_symbols::{MappedFile, UserNames};
 
-use super::names::Names;
-use super::segment::{Delta, LockFacts, MappedFile, SegmentReader};
+use super::segment::{Delta, LockFacts, SegmentReader};
 use super::session;
 use crate::layout::{ENTRY_INIT, LOSSES, blocked};
 
@@ -36,7 +36,7 @@ const LOSS_CAUSES: [Loss; LOSSES] = [
 pub struct UserSource {
     directory: PathBuf,
     processes: HashMap<PathBuf, Process>,
-    names: Names,
+    names: UserNames,
     begin: Instant,
     begin_unix_ns: u64,
     processes_seen: u64,
@@ -56,7 +56,7 @@ impl UserSource {
         Self {
             directory: directory.to_owned(),
             processes: HashMap::new(),
-            names: Names::new(),
+            names: UserNames::new(),
             begin: Instant::now(),
             begin_unix_ns: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -146,7 +146,7 @@ fn own_cpu_ns() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-fn drain_process(process: &mut Process, names: &mut Names, interval: &mut Interval) {
+fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut Interval) {
     let reading = match process.segment.drain() {
         Ok(Some(reading)) => reading,
         Ok(None) => return,
@@ -162,7 +162,7 @@ fn drain_process(process: &mut Process, names: &mut Names, interval: &mut Interv
     if reading.deltas.is_empty() {
         return;
     }
-    let modules = process.segment.modules();
+    let modules = process.segment.modules(process.pid);
     let mut filling = Filling { process, names, modules, interval, locks: HashMap::new(), sites: HashMap::new() };
     for delta in &reading.deltas {
         filling.add(delta);
@@ -172,7 +172,7 @@ fn drain_process(process: &mut Process, names: &mut Names, interval: &mut Interv
 /// One process's events on their way into an interval.
 struct Filling<'a> {
     process: &'a mut Process,
-    names: &'a mut Names,
+    names: &'a mut UserNames,
     modules: Vec<MappedFile>,
     interval: &'a mut Interval,
     locks: HashMap<u32, (LockId, Option<u64>)>,
@@ -231,7 +231,7 @@ impl Filling<'_> {
                 Frame { address: 0, function: Some(function.to_owned()), offset: 0, module: Some("libc".into()) };
             let mut frames = vec![self.interval.tables.intern_frame(frame)];
             for address in addresses {
-                for frame in self.names.frames(self.process.pid, &self.modules, address).iter() {
+                for frame in self.names.frames(&self.modules, address).iter() {
                     frames.push(self.interval.tables.intern_frame(frame.clone()));
                 }
             }
@@ -257,15 +257,8 @@ impl Filling<'_> {
     }
 
     fn name(&mut self, facts: &LockFacts) -> Lock {
-        if let Some(place) = self.names.static_place(self.process.pid, &self.modules, facts.address) {
-            return match place.variable {
-                Some((variable, _)) if facts.is_class => {
-                    named(format!("{}:{variable}", place.file), Naming::UserSymbol)
-                }
-                Some((variable, 0)) => named(format!("{}:{variable}", place.file), Naming::UserSymbol),
-                Some((variable, offset)) => named(format!("{}:{variable}+{offset:#x}", place.file), Naming::UserSymbol),
-                None => unnamed(format!("{}+{:#x}", place.file, place.address), "the file has no symbol there"),
-            };
+        if let Some(place) = self.names.static_place(&self.modules, facts.address) {
+            return if facts.is_class { place.lock_of_many() } else { place.lock() };
         }
         let (naming, verb) = match facts.flags & ENTRY_INIT {
             0 => (Naming::UserFirstSite, "first seen at"),
@@ -281,7 +274,7 @@ impl Filling<'_> {
     fn maker(&mut self, site: u64) -> Option<String> {
         let mut functions = vec!["pthread_mutex_init".to_owned()];
         for address in self.process.segment.site(site) {
-            let frames = self.names.frames(self.process.pid, &self.modules, address);
+            let frames = self.names.frames(&self.modules, address);
             functions.extend(frames.iter().filter_map(|frame| frame.function.clone()));
         }
         let functions: Vec<&str> = functions.iter().map(String::as_str).collect();

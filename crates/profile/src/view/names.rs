@@ -152,12 +152,14 @@ impl Names {
     }
 }
 
-/// A function's name, or what is known instead: never an address, for rows are grouped by it.
+/// A function's name, or what is known instead: never an address in memory, for rows are grouped by it. Of a file without
+/// symbols the place in the file is told, which is the same in each run.
 fn frame_label(tables: &Tables, id: FrameId) -> String {
     match tables.frame(id) {
         None => "[missing]".to_owned(),
         Some(frame) => match (&frame.function, &frame.module) {
             (Some(function), _) => plain_name(function).to_owned(),
+            (None, Some(module)) if frame.offset != 0 => format!("{module}+{:#x}", frame.offset),
             (None, Some(module)) => format!("[unknown in {module}]"),
             (None, None) => "[unknown]".to_owned(),
         },

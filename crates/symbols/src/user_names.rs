@@ -8,9 +8,35 @@ use std::rc::Rc;
 use blazesym::SymType;
 use blazesym::inspect::{self, Inspector};
 use blazesym::symbolize::{self, Input, Symbolized, Symbolizer, source};
-use lockmeter_profile::Frame;
+use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
 
-use super::segment::MappedFile;
+/// A file that a process maps, program or library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Where its memory begins.
+    pub start: u64,
+    /// The first address beyond.
+    pub end: u64,
+    /// What an address in the file lacks to one in memory.
+    pub bias: u64,
+    /// What the file is called, without its folder.
+    pub name: String,
+    /// Where this process finds it.
+    pub path: PathBuf,
+}
+
+impl MappedFile {
+    /// A file under the path that process `pid` knows it by.
+    pub fn of_process(pid: u32, memory: std::ops::Range<u64>, bias: u64, path: &Path) -> Self {
+        let path = visible_path(pid, path);
+        Self { start: memory.start, end: memory.end, bias, name: file_name(&path), path }
+    }
+
+    /// Whether the address lies in it.
+    pub fn holds(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
 
 /// A static variable of a file.
 #[derive(Debug)]
@@ -20,8 +46,8 @@ struct Variable {
     name: String,
 }
 
-/// Names of all files seen so far.
-pub(super) struct Names {
+/// Names of functions and variables of all files seen so far.
+pub struct UserNames {
     symbolizer: Symbolizer,
     inspector: Inspector,
     variables: HashMap<PathBuf, Rc<Vec<Variable>>>,
@@ -30,17 +56,46 @@ pub(super) struct Names {
 
 /// A static variable that holds an address.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct StaticPlace {
+pub struct StaticPlace {
     /// File name of the program or library.
-    pub(super) file: String,
+    pub file: String,
     /// The variable and the offset in it; `None` if the file has no symbol there.
-    pub(super) variable: Option<(String, u64)>,
+    pub variable: Option<(String, u64)>,
     /// The address in the file.
-    pub(super) address: u64,
+    pub address: u64,
 }
 
-impl Names {
-    pub(super) fn new() -> Self {
+impl StaticPlace {
+    /// The lock that lies there.
+    pub fn lock(&self) -> Lock {
+        let file = &self.file;
+        let (name, naming, detail) = match &self.variable {
+            Some((variable, 0)) => (format!("{file}:{variable}"), Naming::UserSymbol, ""),
+            Some((variable, offset)) => (format!("{file}:{variable}+{offset:#x}"), Naming::UserSymbol, ""),
+            None => {
+                let why = Naming::Unnamed(Unnamed::NoUserSite);
+                (format!("{file}+{:#x}", self.address), why, "the file has no symbol there")
+            }
+        };
+        Lock { name, object: None, naming, detail: detail.to_owned() }
+    }
+
+    /// That of several locks, of which one lies there: an array of them, most likely.
+    pub fn lock_of_many(&self) -> Lock {
+        let variable = self.variable.as_ref().map(|(variable, _)| (variable.clone(), 0));
+        Self { file: self.file.clone(), variable, ..*self }.lock()
+    }
+}
+
+impl Default for UserNames {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl UserNames {
+    /// Knows nothing yet.
+    pub fn new() -> Self {
         Self {
             symbolizer: Symbolizer::builder().enable_code_info(false).enable_inlined_fns(true).build(),
             inspector: Inspector::new(),
@@ -50,27 +105,26 @@ impl Names {
     }
 
     /// The frames of a return address, innermost first: inlined functions have frames of their own.
-    pub(super) fn frames(&mut self, pid: u32, modules: &[MappedFile], address: u64) -> Rc<Vec<Frame>> {
-        let Some(module) = module_of(modules, address) else {
+    pub fn frames(&mut self, files: &[MappedFile], address: u64) -> Rc<Vec<Frame>> {
+        let Some(file) = file_of(files, address) else {
             return Rc::new(vec![Frame { address, function: None, offset: 0, module: None }]);
         };
-        let path = visible_path(pid, &module.path);
         // The call lies before the return address.
-        let in_file = address.wrapping_sub(module.bias).wrapping_sub(1);
-        if let Some(known) = self.frames.get(&(path.clone(), in_file)) {
+        let in_file = address.wrapping_sub(file.bias).wrapping_sub(1);
+        if let Some(known) = self.frames.get(&(file.path.clone(), in_file)) {
             return Rc::clone(known);
         }
-        let frames = Rc::new(self.symbolize(&path, address, in_file));
-        self.frames.insert((path, in_file), Rc::clone(&frames));
+        let frames = Rc::new(self.symbolize(file, address, in_file));
+        self.frames.insert((file.path.clone(), in_file), Rc::clone(&frames));
         frames
     }
 
-    fn symbolize(&self, path: &Path, address: u64, in_file: u64) -> Vec<Frame> {
-        let module = Some(file_name(path));
-        if !is_file(path) {
+    fn symbolize(&self, file: &MappedFile, address: u64, in_file: u64) -> Vec<Frame> {
+        let module = Some(file.name.clone());
+        if !is_file(&file.path) {
             return vec![Frame { address, function: None, offset: in_file, module }];
         }
-        let elf = symbolize::source::Source::Elf(source::Elf::new(path));
+        let elf = symbolize::source::Source::Elf(source::Elf::new(&file.path));
         let Ok(Symbolized::Sym(symbol)) = self.symbolizer.symbolize_single(&elf, Input::VirtOffset(in_file)) else {
             return vec![Frame { address, function: None, offset: in_file, module }];
         };
@@ -90,18 +144,17 @@ impl Names {
     }
 
     /// Where a lock lies, if in a program's or library's own memory.
-    pub(super) fn static_place(&mut self, pid: u32, modules: &[MappedFile], address: u64) -> Option<StaticPlace> {
-        let module = module_of(modules, address)?;
-        let path = visible_path(pid, &module.path);
-        let in_file = address.wrapping_sub(module.bias);
-        let variables = self.variables_of(&path);
+    pub fn static_place(&mut self, files: &[MappedFile], address: u64) -> Option<StaticPlace> {
+        let file = file_of(files, address)?;
+        let in_file = address.wrapping_sub(file.bias);
+        let variables = self.variables_of(&file.path);
         let after = variables.partition_point(|variable| variable.address <= in_file);
         let variable = after
             .checked_sub(1)
             .and_then(|at| variables.get(at))
             .filter(|variable| in_file - variable.address < variable.size.max(1))
-            .map(|variable| (variable.name.clone(), in_file - variable.address));
-        Some(StaticPlace { file: file_name(&path), variable, address: in_file })
+            .map(|variable| (as_written(&variable.name), in_file - variable.address));
+        Some(StaticPlace { file: file.name.clone(), variable, address: in_file })
     }
 
     fn variables_of(&mut self, path: &Path) -> Rc<Vec<Variable>> {
@@ -130,15 +183,23 @@ impl Names {
     }
 }
 
-fn module_of(modules: &[MappedFile], address: u64) -> Option<&MappedFile> {
+fn file_of(files: &[MappedFile], address: u64) -> Option<&MappedFile> {
     // Of two that hold it, the later one: the other was unloaded.
-    modules.iter().rev().find(|module| (module.start..module.end).contains(&address))
+    files.iter().rev().find(|file| file.holds(address))
+}
+
+/// A variable's name as it is written in the program, not as linkers know it.
+fn as_written(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        // Without the hash at its end.
+        return format!("{rust:#}");
+    }
+    let cpp = cpp_demangle::Symbol::new(name).ok().and_then(|symbol| symbol.demangle().ok());
+    cpp.unwrap_or_else(|| name.to_owned())
 }
 
 /// The path as this process sees it, also where the other one has another root.
-fn visible_path(pid: u32, path: &[u8]) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+fn visible_path(pid: u32, path: &Path) -> PathBuf {
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let has_own_root = std::fs::read_link(&root).is_ok_and(|target| target != Path::new("/"));
     match path.strip_prefix("/") {
@@ -154,4 +215,16 @@ fn is_file(path: &Path) -> bool {
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_called_as_the_program_calls_them() {
+        assert_eq!(as_written("hot_lock"), "hot_lock");
+        assert_eq!(as_written("_ZN9std_mutex3HOT17h84ec9336a71c653bE"), "std_mutex::HOT");
+        assert_eq!(as_written("_ZN6server4poolE"), "server::pool");
+    }
 }

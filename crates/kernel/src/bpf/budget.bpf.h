@@ -5,7 +5,13 @@
 #ifndef LOCKMETER_BUDGET_BPF_H
 #define LOCKMETER_BUDGET_BPF_H
 
-#include "state.bpf.h"
+#include "core.h"
+#include <bpf/bpf_helpers.h>
+
+/* Set by the loader before the programs are loaded. */
+const volatile __u32 cpus = 1;
+const volatile __u32 stack_budget_ppm = 10000;
+const volatile __u8 every_stack = 0;
 
 /* Period bounds: 1 s keeps period * 2^32 within 64 bits. */
 #define PERIOD_MAX_NS (1ULL << 30)
@@ -53,13 +59,14 @@ static __always_inline void adapt_period(__u64 now)
 		longest_period_ns = period;
 }
 
-static __always_inline void draw(struct cpu_state *cpu, __u64 *threshold_ns, __u64 *period)
+/* `random` is a state that no other CPU uses. */
+static __always_inline void draw(__u64 *random, __u64 *threshold_ns, __u64 *period)
 {
 	__u64 now_period = every_stack ? 0 : *(volatile __u64 *)&period_ns;
 
-	cpu->random = cpu->random * 6364136223846793005ULL + 1442695040888963407ULL;
+	*random = *random * 6364136223846793005ULL + 1442695040888963407ULL;
 	*period = now_period;
-	*threshold_ns = now_period * (cpu->random >> 32) >> 32;
+	*threshold_ns = now_period * (*random >> 32) >> 32;
 }
 
 /* A burst may not spend more than four epochs' worth in one. */

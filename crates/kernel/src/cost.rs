@@ -5,15 +5,19 @@
 //! runs, which the programs count themselves. Stacks would spoil that mean, for how many are taken changes all the time;
 //! the programs time each of them, so they are left out of it and added as measured.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-
-use super::skeleton::ContentionSkel;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Ticks between two timed slices; the first slice is the first tick.
 const TICKS_BETWEEN_SLICES: u32 = 100;
 
-/// Programs, in the order of `enum program` in `tables.h`.
-const PROGRAMS: usize = 3;
+/// The programs of a collector.
+pub trait Programs<const N: usize> {
+    /// In the order of the collector's `enum program`.
+    fn programs(&self) -> [BorrowedFd<'_>; N];
+
+    /// What they themselves measured of their stacks so far.
+    fn stack_ns(&self) -> u64;
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Runs {
@@ -23,50 +27,50 @@ struct Runs {
 }
 
 /// Keeps the account of the programs' run time.
-pub struct ProgramCost {
+pub struct ProgramCost<const N: usize> {
     ticks: u32,
     /// While a slice is being timed: the switch, and what the counters said when it began.
-    slice: Option<Slice>,
-    timed: [Runs; PROGRAMS],
+    slice: Option<Slice<N>>,
+    timed: [Runs; N],
     /// The part of the timed run time that went into stacks.
     timed_stack_ns: u64,
 }
 
-struct Slice {
+struct Slice<const N: usize> {
     _switch: OwnedFd,
-    runs: [Runs; PROGRAMS],
+    runs: [Runs; N],
     stack_ns: u64,
 }
 
-impl Slice {
-    fn begin(skeleton: &ContentionSkel<'_>) -> Option<Self> {
+impl<const N: usize> Slice<N> {
+    fn begin(programs: &impl Programs<N>) -> Option<Self> {
         let switch = switch_on_statistics()?;
-        Some(Self { _switch: switch, runs: runs(skeleton), stack_ns: stack_ns(skeleton) })
+        Some(Self { _switch: switch, runs: runs(programs), stack_ns: programs.stack_ns() })
     }
 }
 
-impl ProgramCost {
-    pub fn new(skeleton: &ContentionSkel<'_>) -> Self {
-        Self { ticks: 0, slice: Slice::begin(skeleton), timed: [Runs::default(); PROGRAMS], timed_stack_ns: 0 }
+impl<const N: usize> ProgramCost<N> {
+    pub fn new(programs: &impl Programs<N>) -> Self {
+        Self { ticks: 0, slice: Slice::begin(programs), timed: [Runs::default(); N], timed_stack_ns: 0 }
     }
 
     /// Ends a timed slice, or begins one when it is time.
-    pub fn tick(&mut self, skeleton: &ContentionSkel<'_>) {
+    pub fn tick(&mut self, programs: &impl Programs<N>) {
         if let Some(slice) = self.slice.take() {
-            for ((sum, after), before) in self.timed.iter_mut().zip(runs(skeleton)).zip(slice.runs) {
+            for ((sum, after), before) in self.timed.iter_mut().zip(runs(programs)).zip(slice.runs) {
                 sum.count += after.count - before.count;
                 sum.time_ns += after.time_ns - before.time_ns;
             }
-            self.timed_stack_ns += stack_ns(skeleton) - slice.stack_ns;
+            self.timed_stack_ns += programs.stack_ns() - slice.stack_ns;
         } else if self.ticks.is_multiple_of(TICKS_BETWEEN_SLICES) {
-            self.slice = Slice::begin(skeleton);
+            self.slice = Slice::begin(programs);
         }
         self.ticks = self.ticks.wrapping_add(1);
     }
 
     /// What so many runs of the programs cost, with the stacks taken in them: these as measured, the rest by the mean of
     /// the timed runs.
-    pub fn estimate_ns(&self, runs: &[u64; PROGRAMS], stack_ns: u64) -> u64 {
+    pub fn estimate_ns(&self, runs: &[u64; N], stack_ns: u64) -> u64 {
         let whole: u64 =
             runs.iter().zip(&self.timed).map(|(runs, timed)| scaled(timed.time_ns, *runs, timed.count)).sum();
         let timed_ns: u64 = self.timed.iter().map(|timed| timed.time_ns).sum();
@@ -83,19 +87,13 @@ fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
     }
 }
 
-/// What the programs themselves measured of their stacks so far.
-fn stack_ns(skeleton: &ContentionSkel<'_>) -> u64 {
-    skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.stack_spent_ns)
-}
-
 /// Events that came while the same program was already running on that CPU, and so were not seen.
-pub fn recursion_misses(skeleton: &ContentionSkel<'_>) -> u64 {
-    runs(skeleton).iter().map(|runs| runs.misses).sum()
+pub fn recursion_misses<const N: usize>(programs: &impl Programs<N>) -> u64 {
+    runs(programs).iter().map(|runs| runs.misses).sum()
 }
 
-fn runs(skeleton: &ContentionSkel<'_>) -> [Runs; PROGRAMS] {
-    let programs = &skeleton.progs;
-    [programs.contention_begin.as_fd(), programs.contention_end.as_fd(), programs.sched_waking.as_fd()].map(|program| {
+fn runs<const N: usize>(programs: &impl Programs<N>) -> [Runs; N] {
+    programs.programs().map(|program| {
         // SAFETY: all-zero is a valid value of this struct of integers.
         let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
         let mut length = u32::try_from(size_of_val(&info)).unwrap_or(0);

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Meters the futex waits of running processes from two tracepoints of the scheduler, without touching the processes.
+ *
+ *   sched_switch   a task of the process that goes to sleep in a futex call begins a wait; the switch back to it ends the
+ *                  wait and counts it, exactly
+ *   sched_waking   whoever wakes a sampled sleeper shares its memory: it copies the sleeper's user stack and its own
+ *
+ * A task that switches is known to be in a futex call by the registers that it saved when it entered the kernel, so no
+ * system call becomes slower. A call that returns at once (EAGAIN) never gets here: it waited for nobody.
+ *
+ * Sampling is in proportion to the waited time, as in the contention programs. The stacks are copied at the wake-up, when
+ * it is known how long the wait was; those that nobody of the process wakes (timeouts, signals) leave no stack behind. So
+ * the first sleep on every word since the last drain is copied, too: by these stacks the loader tells mutexes from
+ * condition variables.
+ *
+ * sched_switch runs with a run queue locked, where allocating could deadlock, so sleepers live in a table without locks
+ * instead of task storage.
+ */
+#include "core.h"
+#include "budget.bpf.h"
+#include "numbers.bpf.h"
+#include "tables.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define TASK_INTERRUPTIBLE 1
+
+/* System calls of x86-64. */
+#define CALL_EXIT 60
+#define CALL_FUTEX 202
+#define CALL_EXIT_GROUP 231
+#define CALL_FUTEX_WAITV 449
+#define CALL_FUTEX_WAKE 454
+#define CALL_FUTEX_WAIT 455
+#define CALL_FUTEX_REQUEUE 456
+
+#define FUTEX_WAIT 0
+#define FUTEX_LOCK_PI 6
+#define FUTEX_WAIT_BITSET 9
+#define FUTEX_WAIT_REQUEUE_PI 11
+#define FUTEX_LOCK_PI2 13
+#define FUTEX_COMMAND 0x7f
+
+/* Words remembered as introduced since the last drain. A power of two. */
+#define INTRODUCED 4096
+
+/* The process to meter; 0: followed ones only. */
+const volatile __u32 target = 0;
+/* Whether processes other than the target can be followed. */
+const volatile __u8 follows = 0;
+
+/* Written by the loader while the programs run. */
+__u32 active_half = 0;
+__u32 generation = 1; /* grows at each drain: words are introduced again */
+
+struct sleep {
+	__u32 tgid;
+	__u32 operation;
+	__u64 begin_ns;
+	__u64 word;
+	__u64 threshold_ns;
+	__u64 period_ns;
+	__u32 sampled;
+	__u32 unused;
+};
+
+/* Who sleeps, 0 for nobody, apart from what is known of the sleep: most look-ups find nothing and touch only these. */
+__u32 sleeper_tids[SLEEPERS + PROBES];
+struct sleep sleeps[SLEEPERS + PROBES];
+
+__u64 introduced[INTRODUCED];
+
+/* So that the loader's types include the records. */
+struct begin_record *type_of_begin_record;
+struct woken_record *type_of_woken_record;
+struct end_record *type_of_end_record;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2); /* two a CPU, set by the loader */
+	__type(key, __u32);
+	__type(value, struct futex_half);
+} halves SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20);
+} records SEC(".maps");
+
+struct followed {
+	__u32 yes;
+};
+
+/* Processes that are metered, by their thread group leaders. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct followed);
+} processes SEC(".maps");
+
+static __always_inline struct futex_half *this_half(void)
+{
+	__u32 key = bpf_get_smp_processor_id() * 2 + (*(volatile __u32 *)&active_half & 1);
+
+	return bpf_map_lookup_elem(&halves, &key);
+}
+
+static __always_inline void lose(struct futex_half *half, enum loss cause)
+{
+	__sync_fetch_and_add(&half->losses[cause], 1);
+}
+
+static __always_inline struct pt_regs *registers_of(struct task_struct *task)
+{
+	return (struct pt_regs *)bpf_task_pt_regs(task);
+}
+
+/* Whether these are the registers of a futex call that may sleep until the word changes. */
+static __always_inline int waits_for_futex(const struct pt_regs *regs)
+{
+	__u64 call = regs->orig_ax;
+	__u32 command;
+
+	if (call != CALL_FUTEX)
+		return call == CALL_FUTEX_WAITV || call == CALL_FUTEX_WAIT;
+	command = regs->si & FUTEX_COMMAND;
+	return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET || command == FUTEX_LOCK_PI ||
+	       command == FUTEX_LOCK_PI2 || command == FUTEX_WAIT_REQUEUE_PI;
+}
+
+static __always_inline enum waker waker_of(const struct pt_regs *regs)
+{
+	__u64 call = regs->orig_ax;
+
+	if (call == CALL_EXIT || call == CALL_EXIT_GROUP)
+		return WAKER_EXIT;
+	if (call == CALL_FUTEX_WAKE || call == CALL_FUTEX_REQUEUE)
+		return WAKER_FUTEX;
+	/* A timer can interrupt a futex call that is about to sleep. */
+	return call == CALL_FUTEX && !waits_for_futex(regs) ? WAKER_FUTEX : WAKER_OTHER;
+}
+
+static __always_inline int in_scope(struct task_struct *task)
+{
+	if (target && task->tgid == (int)target)
+		return 1;
+	return follows && bpf_task_storage_get(&processes, task->group_leader, 0, 0);
+}
+
+static __always_inline __u32 place_of(__u32 tid)
+{
+	return mix(tid) % SLEEPERS;
+}
+
+/* The place of a sleeper; SLEEPERS + PROBES if it has none. */
+static __always_inline __u32 find_sleeper(__u32 tid)
+{
+	__u32 begin = place_of(tid);
+
+	for (__u32 i = 0; i < PROBES; i++)
+		if (*(volatile __u32 *)&sleeper_tids[begin + i] == tid)
+			return begin + i;
+	return SLEEPERS + PROBES;
+}
+
+/* As find_sleeper, but takes a free place if there is none yet. */
+static __always_inline __u32 claim_sleeper(__u32 tid, struct futex_half *half)
+{
+	__u32 begin = place_of(tid);
+	__u32 at = find_sleeper(tid);
+
+	if (at < SLEEPERS + PROBES) {
+		lose(half, LOSS_BEGIN_WITHOUT_END);
+		return at;
+	}
+	for (__u32 i = 0; i < PROBES; i++)
+		if (!*(volatile __u32 *)&sleeper_tids[begin + i] &&
+		    !__sync_val_compare_and_swap(&sleeper_tids[begin + i], 0, tid))
+			return begin + i;
+	return SLEEPERS + PROBES;
+}
+
+/* Copies from a stack of the process whose memory is mapped right now. */
+static __always_inline void copy_stack(struct copied_stack *to, const struct pt_regs *regs)
+{
+	__u64 begin = regs->sp & ~(CHUNK_BYTES - 1ULL);
+	__u32 bytes = 0;
+
+	to->ip = regs->ip;
+	to->sp = regs->sp;
+	to->bp = regs->bp;
+	for (int i = 0; i < CHUNKS; i++) {
+		if (bpf_probe_read_user(&to->copy[i * CHUNK_BYTES], CHUNK_BYTES, (void *)(begin + i * CHUNK_BYTES)))
+			break;
+		bytes += CHUNK_BYTES;
+	}
+	to->bytes = bytes;
+}
+
+static __always_inline void spent_on_stacks(struct futex_half *half, __u64 begin_ns, __u32 stacks)
+{
+	__u64 spent = bpf_ktime_get_ns() - begin_ns;
+
+	__sync_fetch_and_add(&stack_spent_ns, spent);
+	__sync_fetch_and_add(&half->stack_ns, spent);
+	__sync_fetch_and_add(&half->stacks_taken, stacks);
+}
+
+static __always_inline void describe(struct sleep_record *record, enum record_kind kind, __u32 tid,
+				     const struct sleep *sleep, const struct pt_regs *regs)
+{
+	record->kind = kind;
+	record->tid = tid;
+	record->tgid = sleep->tgid;
+	record->operation = sleep->operation;
+	record->begin_ns = sleep->begin_ns;
+	record->word = sleep->word;
+	record->expected = regs->dx;
+}
+
+/* Sends the stack of a word's first sleep since the last drain. */
+static __always_inline void introduce(const struct sleep *sleep, __u32 tid, const struct pt_regs *regs,
+				      struct futex_half *half)
+{
+	__u64 tag = mix(sleep->word ^ (__u64)sleep->tgid << 44) ^ *(volatile __u32 *)&generation;
+	__u64 *known = &introduced[mix(tag) % INTRODUCED];
+	struct begin_record *record;
+
+	if (*known == tag || over_budget())
+		return;
+	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+	if (!record)
+		return;
+	*known = tag;
+	describe(&record->sleep, RECORD_BEGIN, tid, sleep, regs);
+	copy_stack(&record->sleeper, regs);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	spent_on_stacks(half, sleep->begin_ns, 1);
+}
+
+/* A wait for several words counts for the first of them. */
+struct futex_waiter {
+	__u64 value;
+	__u64 word;
+};
+
+static __always_inline __u64 word_of(const struct pt_regs *regs)
+{
+	struct futex_waiter first = {};
+	__u64 word = regs->di;
+
+	/* Or the compiler makes one load of both words, which the verifier refuses: it has two kinds of pointers. */
+	barrier_var(word);
+	if (regs->orig_ax == CALL_FUTEX_WAITV && !bpf_probe_read_user(&first, sizeof(first), (void *)word))
+		word = first.word;
+	return word;
+}
+
+static __always_inline void begin_sleep(struct task_struct *task, struct futex_half *half)
+{
+	struct pt_regs *regs = registers_of(task);
+	__u32 tid = task->pid, at;
+	struct sleep *sleep;
+
+	if (!waits_for_futex(regs) || !in_scope(task))
+		return;
+	at = claim_sleeper(tid, half);
+	if (at >= SLEEPERS + PROBES) {
+		lose(half, LOSS_SLEEPERS_FULL);
+		return;
+	}
+	sleep = &sleeps[at];
+	sleep->tgid = task->tgid;
+	/* With its flags: a word shared between processes is another thing than a private one. */
+	sleep->operation = regs->orig_ax == CALL_FUTEX ? regs->si & 0xffff : FUTEX_WAIT;
+	sleep->word = word_of(regs);
+	sleep->sampled = 0;
+	draw(&half->random, &sleep->threshold_ns, &sleep->period_ns);
+	sleep->begin_ns = bpf_ktime_get_ns();
+	adapt_period(sleep->begin_ns);
+	introduce(sleep, tid, regs, half);
+}
+
+static __always_inline void add_total(struct futex_total *slot, __u64 total_ns)
+{
+	slot->count++;
+	slot->total_ns += total_ns;
+	if (total_ns > slot->max_ns)
+		slot->max_ns = total_ns;
+}
+
+static __always_inline struct futex_total *claim_total(struct futex_total *table, __u32 slots, __u64 tag, int *is_new)
+{
+	for (__u32 i = 0; i < PROBES; i++) {
+		struct futex_total *slot = &table[slot_of(tag, slots) + i];
+
+		if (!slot->tag) {
+			slot->tag = tag;
+			*is_new = 1;
+			return slot;
+		}
+		if (slot->tag == tag)
+			return slot;
+	}
+	return 0;
+}
+
+union comm {
+	char text[COMM_LENGTH];
+	__u64 words[2];
+};
+
+/* Totals are written by sched_switch alone, each CPU's by that CPU, which it cannot interrupt: nothing needs an atomic. */
+static __always_inline void count_total(struct futex_half *half, const struct sleep *sleep, __u64 total_ns,
+					__u64 cgroup, const union comm *comm)
+{
+	__u32 bucket = log2_of(total_ns);
+	__u64 word_hash = mix(sleep->word ^ mix((__u64)sleep->tgid << 32 | sleep->operation << 8 | bucket));
+	__u64 tag = mix(word_hash ^ cgroup) ^ mix(comm->words[0] + 2) ^ mix(comm->words[1] + 3);
+	struct futex_total *slot;
+	int is_new = 0;
+
+	slot = claim_total(half->totals, TOTALS, tag | 1, &is_new);
+	if (slot && is_new) {
+		half->totals_used++;
+		slot->cgroup = cgroup;
+		__builtin_memcpy(slot->comm, comm->text, COMM_LENGTH);
+	}
+	if (!slot) {
+		/* Too many threads' names: count the word alone. */
+		slot = claim_total(half->folded, FOLDED, word_hash | 1, &is_new);
+		lose(half, slot ? LOSS_TASK_FOLDED : LOSS_TOTALS_FULL);
+	}
+	if (!slot)
+		return;
+	if (is_new) {
+		slot->word = sleep->word;
+		slot->tgid = sleep->tgid;
+		slot->operation = sleep->operation;
+		slot->bucket = bucket;
+	}
+	add_total(slot, total_ns);
+}
+
+static __always_inline void end_sleep(struct task_struct *task, struct futex_half *half)
+{
+	struct pt_regs *regs = registers_of(task);
+	__u32 tid = task->pid, at;
+	struct end_record *record;
+	__u64 total_ns, cgroup;
+	struct sleep *sleep;
+	union comm comm;
+
+	if (!waits_for_futex(regs))
+		return;
+	at = find_sleeper(tid);
+	if (at >= SLEEPERS + PROBES)
+		return;
+	sleep = &sleeps[at];
+	total_ns = bpf_ktime_get_ns() - sleep->begin_ns;
+	cgroup = task->cgroups->dfl_cgrp->kn->id;
+	for (int i = 0; i < COMM_LENGTH; i++)
+		comm.text[i] = task->comm[i];
+	count_total(half, sleep, total_ns, cgroup, &comm);
+	if (sleep->sampled) {
+		record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+		if (record) {
+			describe(&record->sleep, RECORD_END, tid, sleep, regs);
+			record->total_ns = total_ns;
+			record->cgroup = cgroup;
+			__builtin_memcpy(record->comm, comm.text, COMM_LENGTH);
+			bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+		} else {
+			lose(half, LOSS_RING_FULL);
+		}
+	}
+	barrier();
+	*(volatile __u32 *)&sleeper_tids[at] = 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	struct futex_half *half = this_half();
+
+	if (!half)
+		return 0;
+	half->runs[PROGRAM_SWITCH]++;
+	/* What sleeps uninterruptibly in a futex call waits for a page, not for the word. */
+	if (!preempt && prev_state & TASK_INTERRUPTIBLE)
+		begin_sleep(prev, half);
+	end_sleep(next, half);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(sched_waking, struct task_struct *wakee)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct futex_half *half = this_half();
+	struct woken_record *record;
+	struct pt_regs *regs;
+	struct sleep *sleep;
+	__u32 tid, at;
+	__u64 now;
+
+	if (!half)
+		return 0;
+	half->runs[PROGRAM_WAKING]++;
+	if (waker->tgid != wakee->tgid)
+		return 0;
+	regs = registers_of(wakee);
+	if (!waits_for_futex(regs))
+		return 0;
+	tid = wakee->pid;
+	at = find_sleeper(tid);
+	if (at >= SLEEPERS + PROBES)
+		return 0;
+	sleep = &sleeps[at];
+	now = bpf_ktime_get_ns();
+	if (sleep->sampled || now - sleep->begin_ns < sleep->threshold_ns)
+		return 0;
+	if (over_budget()) {
+		lose(half, LOSS_OVER_BUDGET);
+		return 0;
+	}
+	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+	if (!record) {
+		lose(half, LOSS_RING_FULL);
+		return 0;
+	}
+	sleep->sampled = 1;
+	describe(&record->sleep, RECORD_WOKEN, tid, sleep, regs);
+	copy_stack(&record->sleeper, regs);
+	record->waited_ns = now - sleep->begin_ns;
+	record->period_ns = sleep->period_ns;
+	regs = registers_of(waker);
+	record->waker = waker_of(regs);
+	record->waker_tid = waker->pid;
+	for (int i = 0; i < COMM_LENGTH; i++)
+		record->waker_comm[i] = waker->comm[i];
+	if (record->waker == WAKER_FUTEX)
+		copy_stack(&record->releaser, regs);
+	else
+		record->releaser.bytes = 0;
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	spent_on_stacks(half, now, 2);
+	return 0;
+}
+
+/* Children of a followed process are followed. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(follow_children, struct task_struct *parent, struct task_struct *child)
+{
+	if (child->pid == child->tgid && in_scope(parent))
+		bpf_task_storage_get(&processes, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return 0;
+}

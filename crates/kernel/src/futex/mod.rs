@@ -1,0 +1,307 @@
+//! Meters the futex waits of running programs: the loader of `futex.bpf.c`.
+//!
+//! Nothing is put into the program and nothing stops it. The kernel side counts who slept in a futex call on which word, and
+//! copies stacks; this side unwinds them by the files that the process maps, tells locks from conditions by the functions on
+//! them, and names the lock.
+
+mod processes;
+mod tables;
+mod waits;
+
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::rc::Rc;
+use std::time::Instant;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut, RingBuffer, RingBufferBuilder};
+use lockmeter_profile::{Interval, Loss, Source};
+
+use crate::contention::{StackBudget, open_process, own_cpu_ns, quiet_libbpf, unix_ns, wait_for_running_programs};
+use crate::cost::{self, ProgramCost, Programs};
+use crate::error::{ErrorKind, KernelError};
+use crate::halves::Halves;
+use tables::Word;
+use waits::Waits;
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/futex.skel.rs"));
+}
+use skeleton::{FutexSkel, FutexSkelBuilder};
+
+/// Half full tables are drained early.
+const DRAIN_AT_FILL: f64 = 0.5;
+
+/// The budget of a machine with more CPUs is that of one with so many: all stacks are unwound by one thread, which takes
+/// several times as long for it as copying does.
+const MOST_CPUS_OF_STACKS: u32 = 4;
+
+/// Bit of `task_struct.flags`, as `/proc/PID/stat` shows them: a thread of the kernel.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+/// Which processes are metered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Processes {
+    /// This one, its threads, and the children it has from now on.
+    Of(u32),
+    /// The children that this process starts until [`FutexSource::leave_own_process_out`].
+    Children,
+}
+
+impl Programs<2> for FutexSkel<'_> {
+    fn programs(&self) -> [BorrowedFd<'_>; 2] {
+        [self.progs.sched_switch.as_fd(), self.progs.sched_waking.as_fd()]
+    }
+
+    fn stack_ns(&self) -> u64 {
+        self.maps.bss_data.as_deref().map_or(0, |bss| bss.stack_spent_ns)
+    }
+}
+
+/// A running recording of futex waits. Dropping it detaches everything.
+pub struct FutexSource {
+    // Links go first: nothing may write to the tables when they are unmapped.
+    links: Vec<Link>,
+    ring: RingBuffer<'static>,
+    halves: Halves<skeleton::types::futex_half>,
+    skeleton: FutexSkel<'static>,
+    waits: Rc<RefCell<Waits>>,
+    cost: ProgramCost<2>,
+    begin: Instant,
+    begin_unix_ns: u64,
+    own_cpu_ns: u64,
+    misses: u64,
+}
+
+impl FutexSource {
+    /// Loads and attaches the programs; when this returns, waits are counted.
+    pub fn start(processes: Processes, stacks: StackBudget) -> Result<Self, KernelError> {
+        if !cfg!(target_arch = "x86_64") {
+            let why = "locks of running programs can be metered on x86-64 only";
+            return Err(KernelError::new(ErrorKind::Refused, why));
+        }
+        if let Processes::Of(pid) = processes {
+            has_locks(pid)?;
+        }
+        let cpus = libbpf_rs::num_possible_cpus()
+            .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
+        quiet_libbpf();
+        let mut skeleton = load(processes, stacks, cpus)?;
+        // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
+        let halves = unsafe { Halves::map(&skeleton.maps.halves, cpus) }?;
+        let waits = Rc::new(RefCell::new(Waits::new()));
+        match processes {
+            Processes::Of(pid) => waits.borrow_mut().look_at(pid),
+            Processes::Children => follow_own(&skeleton.maps.processes)?,
+        }
+        let ring = read_records(&skeleton.maps.records, &waits)?;
+        let links = attach(&mut skeleton)?;
+        let cost = ProgramCost::new(&skeleton);
+        let misses = cost::recursion_misses(&skeleton);
+        Ok(Self {
+            links,
+            ring,
+            halves,
+            skeleton,
+            waits,
+            cost,
+            begin: Instant::now(),
+            begin_unix_ns: unix_ns(),
+            own_cpu_ns: own_cpu_ns(),
+            misses,
+        })
+    }
+
+    /// To be called ten times a second or so: reads the stacks that were copied meanwhile, and tells whether the tables
+    /// fill so fast that an early drain is due.
+    pub fn tick(&mut self) -> bool {
+        self.cost.tick(&self.skeleton);
+        self.read_ring();
+        let half = self.active_half();
+        self.halves.fill(half) >= DRAIN_AT_FILL
+    }
+
+    /// Under [`Processes::Children`]: from here on this process has no more children that are metered.
+    pub fn leave_own_process_out(&mut self) -> Result<(), KernelError> {
+        let own = open_process(std::process::id())?;
+        self.skeleton
+            .maps
+            .processes
+            .delete(&own.as_raw_fd().to_ne_bytes())
+            .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
+    }
+
+    /// Adds everything measured since the last call to an interval, which keeps its own time.
+    pub fn drain_into(&mut self, interval: &mut Interval) {
+        let half = self.flip();
+        let drained = self.halves.drain(half);
+        // After the flip: then the stacks of all that was counted are in the ring buffer.
+        self.read_ring();
+        for (loss, count) in &drained.losses {
+            interval.losses.add(*loss, *count);
+        }
+        let misses = cost::recursion_misses(&self.skeleton);
+        interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
+        self.misses = misses;
+        let overhead = &mut interval.overhead;
+        overhead.program_run_ns += self.cost.estimate_ns(&drained.runs, drained.stack_ns);
+        overhead.program_runs += drained.runs.iter().sum::<u64>();
+        overhead.stack_ns += drained.stack_ns;
+        overhead.stacks += drained.stacks_taken;
+        overhead.sampling_period_ns = overhead.sampling_period_ns.max(self.sampling_period_ns());
+        self.waits.borrow_mut().drain_into(interval, &drained);
+    }
+
+    /// Stops metering and adds the last of it to an interval. Waits for locks that are still going on are counted as
+    /// unfinished.
+    pub fn stop_into(mut self, interval: &mut Interval) {
+        self.links.clear();
+        self.drain_into(interval);
+        let unfinished = self.unfinished();
+        interval.losses.add(Loss::Unfinished, unfinished);
+    }
+
+    /// As [`drain_into`](Self::drain_into) the last interval of all.
+    pub fn stop(mut self) -> Interval {
+        let mut interval = self.next_interval();
+        self.stop_into(&mut interval);
+        interval
+    }
+
+    fn unfinished(&self) -> u64 {
+        let Some(bss) = self.skeleton.maps.bss_data.as_deref() else { return 0 };
+        let waits = self.waits.borrow();
+        let asleep = bss.sleeper_tids.iter().zip(&bss.sleeps).filter(|(tid, _)| **tid != 0);
+        let words = asleep.map(|(_, sleep)| Word { tgid: sleep.tgid, address: sleep.word });
+        words.filter(|word| !waits.is_idle(*word)).count() as u64
+    }
+
+    fn next_interval(&mut self) -> Interval {
+        let now = Instant::now();
+        let duration_ns = u64::try_from((now - self.begin).as_nanos()).unwrap_or(u64::MAX);
+        let mut interval = Interval { start_unix_ns: self.begin_unix_ns, duration_ns, ..Interval::default() };
+        self.begin = now;
+        self.begin_unix_ns += duration_ns;
+        let own_cpu_ns = own_cpu_ns();
+        interval.overhead.own_cpu_ns = own_cpu_ns.saturating_sub(self.own_cpu_ns);
+        self.own_cpu_ns = own_cpu_ns;
+        interval
+    }
+
+    fn read_ring(&self) {
+        // An error is that of a callback, and ours has none.
+        let _ = self.ring.consume();
+    }
+
+    fn active_half(&self) -> u32 {
+        self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.active_half & 1)
+    }
+
+    /// Makes the other half active and waits until no program writes to the old one, whose number it returns.
+    fn flip(&mut self) -> u32 {
+        let old = self.active_half();
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.active_half = old ^ 1;
+        }
+        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
+            data.generation = data.generation.wrapping_add(1);
+        }
+        wait_for_running_programs();
+        old
+    }
+
+    /// The longest period since the last call.
+    fn sampling_period_ns(&mut self) -> u64 {
+        let every = self.skeleton.maps.rodata_data.is_some_and(|rodata| rodata.every_stack != 0);
+        let Some(data) = self.skeleton.maps.data_data.as_deref_mut().filter(|_| !every) else { return 0 };
+        std::mem::replace(&mut data.longest_period_ns, data.period_ns)
+    }
+}
+
+impl Source for FutexSource {
+    type Error = KernelError;
+
+    fn drain(&mut self) -> Result<Interval, KernelError> {
+        let mut interval = self.next_interval();
+        self.drain_into(&mut interval);
+        Ok(interval)
+    }
+}
+
+fn load(processes: Processes, stacks: StackBudget, cpus: usize) -> Result<FutexSkel<'static>, KernelError> {
+    let refused = |error| KernelError::from_libbpf("cannot load the futex programs", &error);
+    // The skeleton borrows its storage for as long as it lives, which is as long as the process.
+    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = FutexSkelBuilder::default().open(storage).map_err(refused)?;
+    let cpus = u32::try_from(cpus).unwrap_or(1);
+    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.cpus = cpus.min(MOST_CPUS_OF_STACKS);
+        rodata.follows = 1;
+        if let Processes::Of(pid) = processes {
+            rodata.target = pid;
+        }
+        match stacks {
+            StackBudget::Share { ppm } => rodata.stack_budget_ppm = ppm,
+            StackBudget::Every => rodata.every_stack = 1,
+        }
+    }
+    open.load().map_err(refused)
+}
+
+/// Attaches what begins waits last: a sleep whose waking is not seen would have no blocker.
+fn attach(skeleton: &mut FutexSkel<'_>) -> Result<Vec<Link>, KernelError> {
+    let attach = |program: &mut ProgramMut<'_>| {
+        program.attach().map_err(|error| {
+            KernelError::from_libbpf(&format!("cannot attach {}", program.name().to_string_lossy()), &error)
+        })
+    };
+    Ok(vec![
+        attach(&mut skeleton.progs.follow_children)?,
+        attach(&mut skeleton.progs.sched_waking)?,
+        attach(&mut skeleton.progs.sched_switch)?,
+    ])
+}
+
+fn read_records(records: &impl MapCore, waits: &Rc<RefCell<Waits>>) -> Result<RingBuffer<'static>, KernelError> {
+    let refused = |error| KernelError::from_libbpf("cannot read the ring buffer of stacks", &error);
+    let waits = Rc::clone(waits);
+    let mut builder = RingBufferBuilder::new();
+    let take = move |bytes: &[u8]| {
+        waits.borrow_mut().take(bytes);
+        0
+    };
+    builder.add(records, take).map_err(refused)?;
+    builder.build().map_err(refused)
+}
+
+/// Marks this process as followed, so that the next child is.
+fn follow_own(processes: &impl MapCore) -> Result<(), KernelError> {
+    let own = open_process(std::process::id())?;
+    let yes = 1_u32.to_ne_bytes();
+    processes
+        .update(&own.as_raw_fd().to_ne_bytes(), &yes, MapFlags::ANY)
+        .map_err(|error| KernelError::from_libbpf("cannot follow the children of lockmeter", &error))
+}
+
+/// Whether a process can have locks of its own that this one may look at.
+fn has_locks(pid: u32) -> Result<(), KernelError> {
+    // Says what is wrong with the number itself.
+    open_process(pid)?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything, flags are the seventh.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u64>().ok());
+    if flags.is_some_and(|flags| flags & PF_KTHREAD != 0) {
+        let why = format!("process {pid} is a thread of the kernel, which has no locks of its own");
+        return Err(KernelError::new(ErrorKind::NoUserLocks, why));
+    }
+    match std::fs::File::open(format!("/proc/{pid}/maps")) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(KernelError::new(
+            ErrorKind::NotPermitted,
+            format!("process {pid} belongs to another user, so its locks cannot be named; run as root or as that user"),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,351 @@
+//! The metered processes as seen from outside: what they map, and their stacks unwound and named.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use lockmeter_profile::{Frame, Lock, Loss, Losses};
+use lockmeter_symbols::{MappedFile, UserNames};
+use object::elf::PF_X;
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection, ObjectSegment, ReadCache, SegmentFlags};
+
+use super::skeleton::types::copied_stack;
+
+/// Drains that an ended process is remembered for.
+const REMEMBERED_DRAINS: u32 = 10;
+
+/// Frames that are kept of a stack.
+const DEEPEST: usize = 64;
+
+/// Longer lists of mappings are cut: no program has that many files.
+const LONGEST_MAPS: u64 = 16 << 20;
+
+/// Larger sections are no unwind information that anybody needs.
+const LARGEST_SECTION: u64 = 256 << 20;
+
+/// The number of this name in `tables.h`.
+const CHUNK_BYTES: u64 = 1024;
+
+const PAGE: u64 = 4096;
+
+type Section = Arc<[u8]>;
+
+/// All processes of which a stack was seen.
+#[derive(Default)]
+pub struct Processes {
+    known: HashMap<u32, Process>,
+    files: HashMap<FileId, Option<Rc<ElfFile>>>,
+    names: UserNames,
+    rules: CacheX86_64,
+}
+
+/// What is kept of a process also after its end.
+#[derive(Default)]
+struct Process {
+    files: Vec<MappedFile>,
+    unwinder: UnwinderX86_64<Section>,
+    /// The list of mappings that `files` was made from.
+    maps: String,
+    /// Held open: paths of another root cannot be followed after the process's end.
+    held: Vec<Rc<File>>,
+    /// The mappings were read since the last [`Processes::grow_old`].
+    fresh: bool,
+    /// How often the mappings have changed.
+    changes: u32,
+    /// Calls of [`Processes::grow_old`] since it was last asked for.
+    age: u32,
+}
+
+/// A file on disk, also under several names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct FileId {
+    device: String,
+    inode: String,
+    path: String,
+}
+
+/// What unwinding needs of a file.
+struct ElfFile {
+    segments: Vec<Segment>,
+    eh_frame: Option<(Range<u64>, Section)>,
+    eh_frame_hdr: Option<(Range<u64>, Section)>,
+    /// `None` if everybody can open it by its path.
+    held: Option<Rc<File>>,
+    path: PathBuf,
+}
+
+/// A part of a file that is loaded.
+struct Segment {
+    addresses: Range<u64>,
+    in_file: Range<u64>,
+    is_code: bool,
+}
+
+/// A line of `/proc/PID/maps` that maps a file.
+struct Mapping {
+    memory: Range<u64>,
+    offset: u64,
+    range: String,
+    id: FileId,
+}
+
+impl Processes {
+    /// Reads what a process maps, so that its stacks can be named when it has ended.
+    pub fn look_at(&mut self, tgid: u32) {
+        self.refresh(tgid);
+    }
+
+    /// From here on mappings are read again when an address is not known, and now of all processes that were asked for:
+    /// another program may run in them. Ended ones are forgotten after a while.
+    pub fn grow_old(&mut self) {
+        let asked_for = self.known.iter().filter(|(_, process)| process.age == 0);
+        let asked_for: Vec<u32> = asked_for.map(|(tgid, _)| *tgid).collect();
+        for tgid in asked_for {
+            self.refresh(tgid);
+        }
+        self.known.retain(|tgid, process| {
+            process.fresh = false;
+            process.age += 1;
+            process.age <= REMEMBERED_DRAINS || Path::new(&format!("/proc/{tgid}")).exists()
+        });
+    }
+
+    /// How often the mappings of a process have changed: what was known of its addresses then is not known any more.
+    pub fn changes(&self, tgid: u32) -> u32 {
+        self.known.get(&tgid).map_or(0, |process| process.changes)
+    }
+
+    /// Return addresses of a copied stack, innermost first; the first is where the thread is itself.
+    pub fn unwind(&mut self, tgid: u32, stack: &copied_stack, losses: &mut Losses) -> Vec<u64> {
+        if stack.bytes == 0 {
+            losses.add(Loss::UserStackFailed, 1);
+            return Vec::new();
+        }
+        let mut unwound = self.follow(tgid, stack);
+        let is_strange = |process: &Process, address: &u64| !process.files.iter().any(|file| file.holds(*address));
+        let is_old = self.known.get(&tgid).is_none_or(|process| {
+            !process.fresh && unwound.addresses.iter().any(|address| is_strange(process, address))
+        });
+        if is_old && self.refresh(tgid) {
+            unwound = self.follow(tgid, stack);
+        }
+        let is_gone = self.known.get(&tgid).is_none_or(|process| process.files.is_empty());
+        match unwound.end {
+            _ if is_gone => losses.add(Loss::ProcessGone, 1),
+            End::Outermost => {}
+            End::OutOfCopy => losses.add(Loss::StackTooDeep, 1),
+            End::Lost => losses.add(Loss::UserStackFailed, 1),
+        }
+        unwound.addresses
+    }
+
+    /// The frames of such a stack, inlined functions too.
+    pub fn frames(&mut self, tgid: u32, addresses: &[u64]) -> Vec<Frame> {
+        let files = self.known.get(&tgid).map_or(&[][..], |process| &process.files);
+        addresses.iter().flat_map(|address| self.names.frames(files, *address).as_ref().clone()).collect()
+    }
+
+    /// The lock at an address, if it lies in a program's or library's own memory.
+    pub fn static_lock(&mut self, tgid: u32, address: u64) -> Option<Lock> {
+        let files = self.known.get(&tgid).map_or(&[][..], |process| &process.files);
+        Some(self.names.static_place(files, address)?.lock())
+    }
+
+    fn follow(&mut self, tgid: u32, stack: &copied_stack) -> Unwound {
+        let process = self.known.entry(tgid).or_default();
+        process.age = 0;
+        let begin = stack.sp - stack.sp % CHUNK_BYTES;
+        let end = begin.saturating_add(stack.bytes.into());
+        let mut beyond = false;
+        let mut read = |address: u64| {
+            beyond = address >= end || address.saturating_add(8) > end;
+            let at = address.checked_sub(begin).filter(|_| !beyond).ok_or(())?;
+            let at = usize::try_from(at).map_err(|_| ())?;
+            stack.copy.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes).ok_or(())
+        };
+        let registers = UnwindRegsX86_64::new(stack.ip, stack.sp, stack.bp);
+        let mut frames = process.unwinder.iter_frames(stack.ip, registers, &mut self.rules, &mut read);
+        let mut addresses = Vec::new();
+        let finished = loop {
+            match frames.next() {
+                Ok(Some(frame)) if addresses.len() < DEEPEST => addresses.push(frame.address()),
+                Ok(Some(_)) => break Some(End::OutOfCopy),
+                Ok(None) => break Some(End::Outermost),
+                Err(framehop::Error::ReturnAddressIsNull) => break Some(End::Outermost),
+                Err(_) => break None,
+            }
+        };
+        let end = finished.unwrap_or(if beyond { End::OutOfCopy } else { End::Lost });
+        Unwound { addresses, end }
+    }
+
+    /// Reads the mappings of a process again; whether they differ from those before.
+    fn refresh(&mut self, tgid: u32) -> bool {
+        let process = self.known.entry(tgid).or_default();
+        process.fresh = true;
+        let mut maps = String::new();
+        let file = File::open(format!("/proc/{tgid}/maps"));
+        let read = file.and_then(|file| file.take(LONGEST_MAPS).read_to_string(&mut maps));
+        let files_only = maps.lines().filter(|line| maps_a_file(line)).collect::<Vec<_>>().join("\n");
+        // A process that has ended has no mappings, and keeps those that it had.
+        if read.is_err() || files_only.is_empty() || files_only == process.maps {
+            return false;
+        }
+        let mut next = Process {
+            maps: files_only,
+            fresh: true,
+            changes: process.changes + 1,
+            age: process.age,
+            ..Process::default()
+        };
+        let is_elsewhere = has_other_files(tgid);
+        for mapping in next.maps.lines().filter_map(Mapping::parse) {
+            let elf = self
+                .files
+                .entry(mapping.id.clone())
+                .or_insert_with(|| ElfFile::open(tgid, &mapping, is_elsewhere).map(Rc::new));
+            let Some(elf) = elf else { continue };
+            next.held.extend(elf.held.clone());
+            if let Some((file, module)) = elf.mapped(&mapping)
+                && !next.files.iter().any(|known| known.holds(file.start))
+            {
+                next.files.push(file);
+                next.unwinder.add_module(module);
+            }
+        }
+        if let Some(process) = self.known.get_mut(&tgid) {
+            *process = next;
+        }
+        true
+    }
+}
+
+struct Unwound {
+    addresses: Vec<u64>,
+    end: End,
+}
+
+enum End {
+    Outermost,
+    /// The copy was too short.
+    OutOfCopy,
+    Lost,
+}
+
+/// Only code is of interest, and what has a name.
+fn maps_a_file(line: &str) -> bool {
+    line.contains('/') && line.split(' ').nth(1).is_some_and(|rights| rights.contains('x'))
+}
+
+impl Mapping {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(6, ' ');
+        let range = words.next()?;
+        let _rights = words.next()?;
+        let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+        let (device, inode) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let path = words.next()?.trim_start().to_owned();
+        let (start, end) = range.split_once('-')?;
+        let memory = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
+        Some(Self { memory, offset, range: range.to_owned(), id: FileId { device, inode, path } })
+    }
+}
+
+/// Whether the process sees another tree of files than this one.
+fn has_other_files(tgid: u32) -> bool {
+    let link = |path: String| fs::read_link(path).ok();
+    link(format!("/proc/{tgid}/ns/mnt")) != link("/proc/self/ns/mnt".into())
+        || link(format!("/proc/{tgid}/root")).is_some_and(|root| root != Path::new("/"))
+}
+
+impl ElfFile {
+    fn open(tgid: u32, mapping: &Mapping, is_elsewhere: bool) -> Option<Self> {
+        let plain = Path::new(&mapping.id.path);
+        let (file, held, path) = if is_elsewhere || mapping.id.path.ends_with(" (deleted)") {
+            let file = File::open(format!("/proc/{tgid}/map_files/{}", mapping.range))
+                .or_else(|_| File::open(format!("/proc/{tgid}/root{}", mapping.id.path)))
+                .ok()?;
+            let held = Rc::new(file.try_clone().ok()?);
+            let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+            (file, Some(held), path)
+        } else {
+            (File::open(plain).ok()?, None, plain.to_owned())
+        };
+        let cache = ReadCache::new(file);
+        let elf = ElfFile64::<object::LittleEndian, _>::parse(&cache).ok()?;
+        let segments = elf.segments().map(|segment| {
+            let (offset, size) = segment.file_range();
+            let is_code = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.contains(PF_X));
+            Segment {
+                addresses: segment.address()..segment.address().saturating_add(segment.size()),
+                in_file: offset..offset.saturating_add(size),
+                is_code,
+            }
+        });
+        let section = |name: &str| {
+            let section = elf.section_by_name(name).filter(|section| section.size() <= LARGEST_SECTION)?;
+            let bytes: Section = section.data().ok().filter(|bytes| !bytes.is_empty())?.into();
+            Some((section.address()..section.address() + section.size(), bytes))
+        };
+        let segments = segments.collect();
+        Some(Self { segments, eh_frame: section(".eh_frame"), eh_frame_hdr: section(".eh_frame_hdr"), held, path })
+    }
+
+    /// The file where this mapping of its code puts it.
+    fn mapped(&self, mapping: &Mapping) -> Option<(MappedFile, Module<Section>)> {
+        // Linkers let segments share a page of the file: only its use tells them apart.
+        let code = self.segments.iter().filter(|segment| segment.is_code).find(|segment| {
+            (segment.in_file.start & !(PAGE - 1)..segment.in_file.end.max(1)).contains(&mapping.offset)
+        })?;
+        let first = code.addresses.start.wrapping_add(mapping.offset).wrapping_sub(code.in_file.start);
+        let bias = mapping.memory.start.wrapping_sub(first);
+        let lowest = self.segments.iter().map(|segment| segment.addresses.start & !(PAGE - 1)).min()?;
+        let highest = self.segments.iter().map(|segment| segment.addresses.end).max()?;
+        let memory = bias.wrapping_add(lowest)..bias.wrapping_add(highest);
+        let name = Path::new(mapping.id.path.trim_end_matches(" (deleted)"));
+        let name = name.file_name().unwrap_or(name.as_os_str()).to_string_lossy().into_owned();
+        let sections = ExplicitModuleSectionInfo {
+            eh_frame_svma: self.eh_frame.as_ref().map(|(range, _)| range.clone()),
+            eh_frame: self.eh_frame.as_ref().map(|(_, bytes)| Arc::clone(bytes)),
+            eh_frame_hdr_svma: self.eh_frame_hdr.as_ref().map(|(range, _)| range.clone()),
+            eh_frame_hdr: self.eh_frame_hdr.as_ref().map(|(_, bytes)| Arc::clone(bytes)),
+            ..Default::default()
+        };
+        let module = Module::new(name.clone(), memory.clone(), bias, sections);
+        let file = MappedFile { start: memory.start, end: memory.end, bias, name, path: self.path.clone() };
+        Some((file, module))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_maps_may_hold_blanks_in_its_path() {
+        let line = "7f0000001000-7f0000002000 r-xp 00001000 fe:00 1234                       /opt/my server/lib x.so";
+        let mapping = Mapping::parse(line).unwrap();
+        assert!(maps_a_file(line));
+        assert_eq!(mapping.memory, 0x7f00_0000_1000..0x7f00_0000_2000);
+        assert_eq!((mapping.offset, mapping.id.path.as_str()), (0x1000, "/opt/my server/lib x.so"));
+        assert!(!maps_a_file("7ffd2000-7ffd4000 r-xp 00000000 00:00 0                          [vdso]"));
+    }
+
+    #[test]
+    fn this_program_finds_itself() {
+        let mut processes = Processes::default();
+        processes.look_at(std::process::id());
+        let own = this_program_finds_itself as fn() as usize as u64;
+        let frames = processes.frames(std::process::id(), &[own + 1]);
+        let names: Vec<_> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
+        assert!(names.iter().any(|name| name.contains("this_program_finds_itself")), "{names:?}");
+    }
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the futex programs and their loader share: the tables of exact totals and the records of sampled waits.
+ *
+ * Every CPU has two halves of tables, drained as those of the contention programs are (`contention/tables.h`). Samples
+ * carry bytes of stacks that must be unwound outside the kernel, so they go through a ring buffer.
+ *
+ * The order of the enums is repeated in `tables.rs`; the layout of the structures is generated from this file.
+ */
+#ifndef LOCKMETER_FUTEX_TABLES_H
+#define LOCKMETER_FUTEX_TABLES_H
+
+#define COMM_LENGTH 16
+
+/* Room in one half of one CPU, some 220 KB. */
+#define TOTALS 2048
+#define FOLDED 512
+
+/* Threads asleep at a time. A power of two. */
+#define SLEEPERS 16384
+
+/* Slots looked at before a table counts as full. Every table has so many more, so that no search wraps around. */
+#define PROBES 12
+
+/*
+ * How stacks are copied: in aligned chunks, so that no read crosses into a page that may be missing, and the first of them
+ * holds the stack pointer. At least 4 KB in all: some thirty frames of an ordinary program.
+ */
+#define CHUNK_BYTES 1024
+#define CHUNKS 5
+
+/* Losses, counted per half. */
+enum loss {
+	LOSS_TASK_FOLDED,
+	LOSS_TOTALS_FULL,
+	LOSS_OVER_BUDGET,
+	LOSS_RING_FULL,
+	LOSS_SLEEPERS_FULL,
+	LOSS_BEGIN_WITHOUT_END,
+	LOSS_CAUSES,
+};
+
+/* The programs, as indices of `runs`. */
+enum program { PROGRAM_SWITCH, PROGRAM_WAKING, PROGRAMS };
+
+/* Exact totals of one futex word. `tag` is a hash of the key; 0 marks a free slot. */
+struct futex_total {
+	__u64 tag;
+	__u64 word;
+	__u64 cgroup;
+	__u32 tgid;
+	__u16 operation;
+	__u16 bucket;
+	char comm[COMM_LENGTH];
+	__u64 count;
+	__u64 total_ns;
+	__u64 max_ns;
+};
+
+struct futex_half {
+	struct futex_total totals[TOTALS + PROBES];
+	struct futex_total folded[FOLDED + PROBES];
+	__u64 losses[LOSS_CAUSES];
+	__u64 runs[PROGRAMS];
+	__u64 stack_ns;
+	__u64 stacks_taken;
+	__u64 totals_used;
+	__u64 random;
+};
+
+enum record_kind {
+	/* A word's first sleep since the last drain: tells what kind of lock it is. */
+	RECORD_BEGIN = 1,
+	/* The wake-up that ends a sampled wait. */
+	RECORD_WOKEN = 2,
+	/* Its end. */
+	RECORD_END = 3,
+};
+
+/* Who woke the sleeper. */
+enum waker {
+	/* A timer, a signal: nobody who released anything. */
+	WAKER_OTHER = 0,
+	/* A futex call of the same process. */
+	WAKER_FUTEX = 1,
+	/* The exit of a thread of the same process. */
+	WAKER_EXIT = 2,
+};
+
+/* A copied stack, from the begin of the chunk that the stack pointer lies in. */
+struct copied_stack {
+	__u64 ip;
+	__u64 sp;
+	__u64 bp;
+	__u32 bytes; /* copied */
+	__u32 unused;
+	__u8 copy[CHUNKS * CHUNK_BYTES];
+};
+
+struct sleep_record {
+	__u32 kind;
+	__u32 tid;
+	__u32 tgid;
+	__u32 operation;
+	__u64 begin_ns;
+	__u64 word;
+	/* What the sleeper expected in the word. */
+	__u64 expected;
+};
+
+struct begin_record {
+	struct sleep_record sleep;
+	struct copied_stack sleeper;
+};
+
+struct woken_record {
+	struct sleep_record sleep;
+	__u64 waited_ns;
+	__u64 period_ns;
+	__u32 waker;
+	__u32 waker_tid;
+	char waker_comm[COMM_LENGTH];
+	struct copied_stack sleeper;
+	struct copied_stack releaser;
+};
+
+struct end_record {
+	struct sleep_record sleep;
+	__u64 total_ns;
+	__u64 cgroup;
+	char comm[COMM_LENGTH];
+};
+
+#endif

@@ -1,0 +1,140 @@
+//! The tables of exact totals, drained, and the records of sampled waits.
+
+use std::collections::HashMap;
+
+use lockmeter_profile::{Loss, Value};
+
+use super::skeleton::types;
+use crate::halves::Halves;
+
+/// The causes of loss in the order of `enum loss` in `tables.h`.
+const LOSS_CAUSES: [Loss; 6] =
+    [Loss::TaskFolded, Loss::TotalsFull, Loss::OverBudget, Loss::RingFull, Loss::SleepersFull, Loss::BeginWithoutEnd];
+
+/// The numbers of `enum record_kind` in `tables.h`.
+const RECORD_BEGIN: u32 = 1;
+const RECORD_WOKEN: u32 = 2;
+const RECORD_END: u32 = 3;
+
+/// A fixed-length, NUL-padded name.
+pub type Comm = [u8; 16];
+
+/// A futex word of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Word {
+    pub tgid: u32,
+    pub address: u64,
+}
+
+/// What is counted exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TotalKey {
+    pub word: Word,
+    pub operation: u32,
+    pub bucket: u8,
+    pub cgroup: u64,
+    /// Empty for a folded slot, which knows no task.
+    pub comm: Comm,
+}
+
+/// Everything drained from all CPUs.
+#[derive(Debug, Default)]
+pub struct Drained {
+    pub totals: HashMap<TotalKey, Value>,
+    pub losses: Vec<(Loss, u64)>,
+    /// Runs of each program since the last drain, in the order of `enum program`.
+    pub runs: [u64; 2],
+    pub stack_ns: u64,
+    pub stacks_taken: u64,
+}
+
+const TOTALS: usize = table_length(|half: &types::futex_half| &half.totals);
+
+/// The length of a table, from its generated type alone.
+const fn table_length<T, const N: usize>(_: fn(&types::futex_half) -> &[T; N]) -> usize {
+    N
+}
+
+impl Halves<types::futex_half> {
+    /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
+    pub fn fill(&mut self, half: u32) -> f64 {
+        let used = (0..self.cpus()).map(|cpu| {
+            let half: *const types::futex_half = self.half(cpu, half);
+            // SAFETY: one integer inside the mapping; a stale value only misjudges the fill.
+            unsafe { (&raw const (*half).totals_used).read_volatile() }
+        });
+        used.max().unwrap_or(0) as f64 / TOTALS as f64
+    }
+
+    /// Reads and clears the given half of every CPU. No program may be writing to it any more.
+    pub fn drain(&mut self, half: u32) -> Drained {
+        let mut drained = Drained::default();
+        let mut losses = [0; LOSS_CAUSES.len()];
+        for cpu in 0..self.cpus() {
+            let half = self.half(cpu, half);
+            drain_half(half, &mut drained);
+            for (sum, count) in losses.iter_mut().zip(&mut half.losses) {
+                *sum += std::mem::take(count);
+            }
+        }
+        drained.losses = LOSS_CAUSES.into_iter().zip(losses).filter(|(_, count)| *count > 0).collect();
+        drained
+    }
+}
+
+fn drain_half(half: &mut types::futex_half, drained: &mut Drained) {
+    for slot in half.totals.iter_mut().chain(&mut half.folded).filter(|slot| slot.tag != 0) {
+        let slot = std::mem::take(slot);
+        let key = TotalKey {
+            word: Word { tgid: slot.tgid, address: slot.word },
+            operation: slot.operation.into(),
+            bucket: slot.bucket as u8,
+            cgroup: slot.cgroup,
+            comm: slot.comm.map(i8::cast_unsigned),
+        };
+        drained.totals.entry(key).or_default().merge(&Value {
+            count: slot.count,
+            total_ns: slot.total_ns,
+            max_ns: slot.max_ns,
+            spin_ns: 0,
+        });
+    }
+    for (sum, runs) in drained.runs.iter_mut().zip(&mut half.runs) {
+        *sum += std::mem::take(runs);
+    }
+    drained.stack_ns += std::mem::take(&mut half.stack_ns);
+    drained.stacks_taken += std::mem::take(&mut half.stacks_taken);
+    half.totals_used = 0;
+}
+
+/// A record of the ring buffer.
+pub enum Record<'a> {
+    Begin(&'a types::begin_record),
+    Woken(&'a types::woken_record),
+    End(&'a types::end_record),
+}
+
+impl<'a> Record<'a> {
+    /// The record in these bytes; `None` if they are none.
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let kind = bytes.get(..4).and_then(|kind| kind.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        // SAFETY: the generated types of the records are plain integers, valid for any bytes.
+        unsafe {
+            match kind {
+                RECORD_BEGIN => view(bytes).map(Self::Begin),
+                RECORD_WOKEN => view(bytes).map(Self::Woken),
+                RECORD_END => view(bytes).map(Self::End),
+                _ => None,
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// Any bytes must be a valid `T`.
+unsafe fn view<T>(bytes: &[u8]) -> Option<&T> {
+    let pointer = bytes.as_ptr().cast::<T>();
+    // SAFETY: long enough and aligned; the caller says that the bytes are a valid value, and they live as long as the slice.
+    (bytes.len() >= size_of::<T>() && pointer.is_aligned()).then(|| unsafe { &*pointer })
+}

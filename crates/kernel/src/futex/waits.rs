@@ -1,0 +1,440 @@
+//! From futex words to locks: what their stacks tell, applied to what was counted.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use lockmeter_profile::{
+    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Interval, Key, Kind, Lock, LockId, Loss, Losses, Naming,
+    Sampled, StackId, Task, TaskId, Total, Unnamed, Value, lock_functions,
+};
+use lockmeter_symbols::{FutexCall, UserWait, WHOLE_PPM};
+
+use super::processes::Processes;
+use super::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
+use super::tables::{Comm, Drained, Record, TotalKey, Word};
+use crate::cgroups::CgroupTree;
+use crate::contention::naming::{split, text};
+
+/// The numbers of `enum waker` in `tables.h`.
+const WAKER_FUTEX: u32 = 1;
+const WAKER_EXIT: u32 = 2;
+
+/// Drains that a word is remembered for after its last wait.
+const REMEMBERED_DRAINS: u32 = 120;
+
+/// Words remembered; beyond, only those of the last drains are.
+const MOST_WORDS: usize = 1 << 16;
+
+/// Stacks remembered with their names, over all processes.
+const MOST_SITES: usize = 1 << 15;
+
+/// What a stack weighs that belongs to no sampled wait: it counts only where there is no other.
+const INTRODUCTION_WEIGHT: f64 = 1.0;
+
+/// Everything that is known of the waits of the metered processes.
+pub struct Waits {
+    processes: Processes,
+    sites: HashMap<SiteKey, Rc<Site>>,
+    words: HashMap<Word, KnownWord>,
+    /// Sampled waits that were woken but run not yet, by thread and begin.
+    woken: HashMap<(u32, u64), Woken>,
+    ended: Vec<Ended>,
+    losses: Losses,
+    cgroups: CgroupTree,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct SiteKey {
+    tgid: u32,
+    changes: u32,
+    call: FutexCallKey,
+    addresses: Vec<u64>,
+}
+
+/// Of a call only what can tell kinds of waits apart: the value of a counter would make every stack another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct FutexCallKey {
+    operation: u32,
+    expected: u64,
+}
+
+/// A stack with its names.
+#[derive(Debug)]
+struct Site {
+    frames: Vec<Frame>,
+    /// `None`: neither the functions nor the call told it.
+    wait: Option<UserWait>,
+    /// The function that uses the lock.
+    user: Option<String>,
+}
+
+/// A futex word, and what was waited for on it: one lock nearly always, several where it is a thread's own.
+#[derive(Default)]
+struct KnownWord {
+    told: Vec<Told>,
+    /// Drains since the last wait.
+    age: u32,
+}
+
+/// A lock behind a word.
+struct Told {
+    wait: UserWait,
+    is_told: bool,
+    lock: Lock,
+    instance: u64,
+    /// A stack that waits for it.
+    site: Rc<Site>,
+    /// What its stacks stand for, in this interval and in the last one that had any.
+    now: f64,
+    before: f64,
+}
+
+struct Woken {
+    word: Word,
+    told: usize,
+    weight: f64,
+    site: Rc<Site>,
+    source: BlockerSource,
+    waker_comm: Comm,
+    releaser: Option<Rc<Site>>,
+    age: u32,
+}
+
+/// A sampled wait.
+struct Ended {
+    woken: Woken,
+    total_ns: u64,
+    cgroup: u64,
+    comm: Comm,
+}
+
+impl Waits {
+    pub fn new() -> Self {
+        Self {
+            processes: Processes::default(),
+            sites: HashMap::new(),
+            words: HashMap::new(),
+            woken: HashMap::new(),
+            ended: Vec::new(),
+            losses: Losses::default(),
+            cgroups: CgroupTree::find(),
+        }
+    }
+
+    /// Reads what a process maps, before anything of it is seen.
+    pub fn look_at(&mut self, tgid: u32) {
+        self.processes.look_at(tgid);
+    }
+
+    /// Takes in a record of the ring buffer.
+    pub fn take(&mut self, bytes: &[u8]) {
+        match Record::read(bytes) {
+            Some(Record::Begin(record)) => self.introduce(record),
+            Some(Record::Woken(record)) => self.wake(record),
+            Some(Record::End(record)) => self.end(record),
+            None => self.losses.add(Loss::DanglingReference, 1),
+        }
+    }
+
+    fn introduce(&mut self, record: &begin_record) {
+        let word = word_of(&record.sleep);
+        let site = self.site(&record.sleep, &record.sleeper);
+        self.learn(word, &site, INTRODUCTION_WEIGHT);
+    }
+
+    fn wake(&mut self, record: &woken_record) {
+        let word = word_of(&record.sleep);
+        let site = self.site(&record.sleep, &record.sleeper);
+        let waited_ns = record.waited_ns.max(1);
+        let weight = if waited_ns >= record.period_ns { 1.0 } else { record.period_ns as f64 / waited_ns as f64 };
+        let told = self.learn(word, &site, weight * waited_ns as f64);
+        let releaser = (record.waker == WAKER_FUTEX).then(|| self.site(&record.sleep, &record.releaser));
+        let source = match (record.waker, &releaser) {
+            (WAKER_FUTEX, Some(releaser)) if releaser.frames.is_empty() => BlockerSource::StackLost,
+            (WAKER_FUTEX, _) => BlockerSource::Releaser,
+            (WAKER_EXIT, _) => BlockerSource::Waker,
+            _ => BlockerSource::WakeupNotSeen,
+        };
+        let waker_comm = record.waker_comm.map(i8::cast_unsigned);
+        let woken = Woken { word, told, weight, site, source, waker_comm, releaser, age: 0 };
+        self.woken.insert((record.sleep.tid, record.sleep.begin_ns), woken);
+    }
+
+    fn end(&mut self, record: &end_record) {
+        let Some(woken) = self.woken.remove(&(record.sleep.tid, record.sleep.begin_ns)) else { return };
+        let comm = record.comm.map(i8::cast_unsigned);
+        self.ended.push(Ended { woken, total_ns: record.total_ns, cgroup: record.cgroup, comm });
+    }
+
+    fn site(&mut self, sleep: &sleep_record, stack: &copied_stack) -> Rc<Site> {
+        let addresses = self.processes.unwind(sleep.tgid, stack, &mut self.losses);
+        // Locks that tell their state by small numbers are the only ones that are told by it.
+        let expected = sleep.expected & 0xffff_ffff;
+        let call = FutexCallKey { operation: sleep.operation, expected: expected.min(3) };
+        let key = SiteKey { tgid: sleep.tgid, changes: self.processes.changes(sleep.tgid), call, addresses };
+        if let Some(known) = self.sites.get(&key) {
+            return Rc::clone(known);
+        }
+        if self.sites.len() >= MOST_SITES {
+            self.sites.clear();
+        }
+        let frames = self.processes.frames(sleep.tgid, &key.addresses);
+        let call = FutexCall { operation: sleep.operation, expected };
+        let site = Rc::new(Site::new(frames, call));
+        self.sites.insert(key, Rc::clone(&site));
+        site
+    }
+
+    /// Remembers that this stack waits on this word. Returns the place of the lock among those behind the word.
+    fn learn(&mut self, word: Word, site: &Rc<Site>, weight: f64) -> usize {
+        let wait = site.wait.unwrap_or(UserWait::UNTOLD);
+        let address = wait.lock_address(word.address);
+        let known = self.words.entry(word).or_default();
+        known.age = 0;
+        let user = site.user.as_deref();
+        let same = |told: &Told| {
+            // A thread's own word says nothing of the lock: then the lock is as good as its user.
+            told.wait == wait && (address.is_some() || told.site.user.as_deref() == user)
+        };
+        let at = known.told.iter().position(same).unwrap_or_else(|| {
+            let lock = address.and_then(|address| self.processes.static_lock(word.tgid, address));
+            known.told.push(Told {
+                wait,
+                is_told: site.wait.is_some(),
+                lock: lock.unwrap_or_else(|| by_user(user)),
+                instance: address.unwrap_or(word.address),
+                site: Rc::clone(site),
+                now: 0.0,
+                before: 0.0,
+            });
+            known.told.len() - 1
+        });
+        if let Some(told) = known.told.get_mut(at) {
+            told.now += weight;
+        }
+        at
+    }
+
+    /// Names everything that was drained and adds it to an interval.
+    pub fn drain_into(&mut self, interval: &mut Interval, drained: &Drained) {
+        self.cgroups.learn(drained.totals.keys().map(|key| key.cgroup).filter(|id| *id != 0));
+        interval.losses.merge(&std::mem::take(&mut self.losses));
+        self.learn_of_strangers(drained);
+        let ended = std::mem::take(&mut self.ended);
+        let mut filling = Filling { words: &self.words, cgroups: &self.cgroups, interval, stacks: HashMap::new() };
+        filling.add_samples(&ended);
+        filling.add_totals(drained, &ended);
+        self.grow_old();
+    }
+
+    /// Words of which no stack was seen ever.
+    fn learn_of_strangers(&mut self, drained: &Drained) {
+        for key in drained.totals.keys() {
+            if let Some(known) = self.words.get_mut(&key.word) {
+                known.age = 0;
+            }
+            if self.words.get(&key.word).is_none_or(|known| known.told.is_empty()) {
+                let call = FutexCall { operation: key.operation, expected: 0 };
+                let site = Rc::new(Site { frames: Vec::new(), wait: UserWait::by_call(call), user: None });
+                self.learn(key.word, &site, INTRODUCTION_WEIGHT);
+            }
+        }
+    }
+
+    fn grow_old(&mut self) {
+        self.processes.grow_old();
+        let remembered = if self.words.len() > MOST_WORDS { 1 } else { REMEMBERED_DRAINS };
+        self.words.retain(|_, known| {
+            known.age += 1;
+            if known.told.iter().any(|told| told.now > 0.0) {
+                for told in &mut known.told {
+                    told.before = std::mem::take(&mut told.now);
+                }
+            }
+            known.age <= remembered
+        });
+        // The record of their end was lost.
+        self.woken.retain(|_, woken| {
+            woken.age += 1;
+            woken.age <= 2
+        });
+    }
+
+    /// Whether the last stacks on a word say that its waits are idle.
+    pub fn is_idle(&self, word: Word) -> bool {
+        let heaviest = self.words.get(&word).and_then(|known| {
+            known.told.iter().max_by(|one, other| (one.now + one.before).total_cmp(&(other.now + other.before)))
+        });
+        heaviest.is_some_and(|told| told.wait.happened == lockmeter_profile::Happened::Idle)
+    }
+}
+
+impl Site {
+    fn new(mut frames: Vec<Frame>, call: FutexCall) -> Self {
+        let wait = if frames.is_empty() { None } else { UserWait::tell(&frames, call) };
+        // What lies inside the first function with a name says nothing to anybody.
+        let nameless = frames.iter().take_while(|frame| frame.function.is_none()).count();
+        if nameless < frames.len() {
+            frames.drain(..nameless);
+        }
+        let begins_with_lock = frames
+            .first()
+            .and_then(|frame| frame.function.as_deref())
+            .is_some_and(lock_functions::is_user_lock_function);
+        if let Some(function) = wait.and_then(|wait| wait.function).filter(|_| !begins_with_lock && nameless > 0) {
+            // The function that was called has jumped to an inner one, whose name the library lacks.
+            let function = Some(function.to_owned());
+            frames.insert(0, Frame { address: 0, function, offset: 0, module: Some("libc".to_owned()) });
+        }
+        let names: Vec<&str> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
+        let user = lock_functions::main_function(&names).map(str::to_owned);
+        Self { frames, wait, user }
+    }
+}
+
+/// A lock that lies in no file's memory.
+fn by_user(user: Option<&str>) -> Lock {
+    let (name, naming, detail) = match user {
+        Some(user) => (format!("heap, first seen at {user}"), Naming::UserFirstSite, ""),
+        None => ("heap".to_owned(), Naming::Unnamed(Unnamed::NoUserSite), "no stack of its waiters was had"),
+    };
+    Lock { name, object: None, naming, detail: detail.to_owned() }
+}
+
+fn word_of(sleep: &sleep_record) -> Word {
+    Word { tgid: sleep.tgid, address: sleep.word }
+}
+
+impl KnownWord {
+    /// The locks behind the word with the share of each in what was counted, in millionths.
+    fn shares(&self) -> Vec<(usize, u64)> {
+        let sum_now: f64 = self.told.iter().map(|told| told.now).sum();
+        let weight = |told: &Told| if sum_now > 0.0 { told.now } else { told.before };
+        let sum: f64 = self.told.iter().map(weight).sum();
+        let share = |told: &Told| (weight(told) / sum * WHOLE_PPM as f64) as u64;
+        self.told
+            .iter()
+            .enumerate()
+            .filter(|(_, told)| weight(told) > 0.0)
+            .map(|(at, told)| (at, share(told)))
+            .collect()
+    }
+}
+
+/// An interval in the making.
+struct Filling<'a> {
+    words: &'a HashMap<Word, KnownWord>,
+    cgroups: &'a CgroupTree,
+    interval: &'a mut Interval,
+    stacks: HashMap<*const Site, StackId>,
+}
+
+/// What sampled waits are told apart by.
+#[derive(PartialEq, Eq, Hash)]
+struct SampledKey {
+    key: Key,
+    instance: u64,
+    site: Option<StackId>,
+    blocker: Blocker,
+}
+
+impl Filling<'_> {
+    fn add_totals(&mut self, drained: &Drained, ended: &[Ended]) {
+        let sampled: std::collections::HashSet<Word> = ended.iter().map(|ended| ended.woken.word).collect();
+        let mut totals = HashMap::<Key, Value>::new();
+        for (key, whole) in &drained.totals {
+            let Some(known) = self.words.get(&key.word) else { continue };
+            for (at, value) in split(whole, &known.shares()) {
+                let Some(told) = known.told.get(at) else { continue };
+                let total_key = self.key(told, key);
+                totals.entry(total_key).or_default().merge(&value);
+                if !told.is_told {
+                    self.interval.losses.add(Loss::FutexUntold, value.count);
+                }
+                if !sampled.contains(&key.word) && !told.site.frames.is_empty() {
+                    self.add_stand_in(total_key, told, value);
+                }
+            }
+        }
+        self.interval.totals.extend(totals.into_iter().map(|(key, value)| Total { key, value }));
+    }
+
+    /// Waits that nobody of the process ended have no stack of their own: the last one seen on their word stands for them.
+    fn add_stand_in(&mut self, key: Key, told: &Told, value: Value) {
+        let site = self.stack(&told.site);
+        let blocker = Blocker::unknown(BlockerSource::WakeupNotSeen);
+        let instance = Some(told.instance);
+        self.interval.sampled.push(Sampled { key, instance, site, blocker, stacks: 1, estimate: value });
+    }
+
+    fn add_samples(&mut self, ended: &[Ended]) {
+        let mut sums = HashMap::<SampledKey, (u64, f64, f64, u64)>::new();
+        for Ended { woken, total_ns, cgroup, comm } in ended {
+            let Some(told) = self.words.get(&woken.word).and_then(|known| known.told.get(woken.told)) else { continue };
+            let bucket = Bucket::of(*total_ns).0;
+            let total_key = TotalKey { word: woken.word, operation: 0, bucket, cgroup: *cgroup, comm: *comm };
+            let key = self.key(told, &total_key);
+            let site = self.stack(&woken.site);
+            let blocker = self.blocker(woken);
+            let (stacks, count, sum_ns, max_ns) =
+                sums.entry(SampledKey { key, instance: told.instance, site, blocker }).or_default();
+            *stacks += 1;
+            *count += woken.weight;
+            *sum_ns += woken.weight * *total_ns as f64;
+            *max_ns = (*total_ns).max(*max_ns);
+        }
+        for (SampledKey { key, instance, site, blocker }, (stacks, count, sum_ns, max_ns)) in sums {
+            let estimate = Value { count: count.round() as u64, total_ns: sum_ns as u64, max_ns, spin_ns: 0 };
+            self.interval.sampled.push(Sampled { key, instance: Some(instance), site, blocker, stacks, estimate });
+        }
+    }
+
+    fn key(&mut self, told: &Told, key: &TotalKey) -> Key {
+        Key {
+            happened: told.wait.happened,
+            lock: self.lock(told),
+            kind: told.wait.kind,
+            mode: told.wait.mode,
+            task: (key.comm[0] != 0).then(|| self.task(key.word.tgid, &key.comm)),
+            cgroup: self.cgroup(key.cgroup),
+            bucket: Bucket(key.bucket),
+        }
+    }
+
+    fn lock(&mut self, told: &Told) -> LockId {
+        let mut lock = told.lock.clone();
+        if told.wait.kind == Kind::Futex && !told.is_told && lock.detail.is_empty() {
+            "no function on its waiters' stacks is known to wait for a lock".clone_into(&mut lock.detail);
+        }
+        self.interval.tables.intern_lock(lock)
+    }
+
+    fn task(&mut self, tgid: u32, comm: &Comm) -> TaskId {
+        let own = tgid == std::process::id();
+        self.interval.tables.intern_task(Task { tgid, comm: text(comm), own })
+    }
+
+    fn cgroup(&mut self, id: u64) -> Option<CgroupId> {
+        let path = self.cgroups.path(id).map(str::to_owned);
+        (id != 0).then(|| self.interval.tables.intern_cgroup(Cgroup { id, path }))
+    }
+
+    fn blocker(&mut self, woken: &Woken) -> Blocker {
+        let stack = woken.releaser.as_ref().and_then(|site| self.stack(site));
+        let is_known = woken.source != BlockerSource::WakeupNotSeen;
+        let task = is_known.then(|| self.task(woken.word.tgid, &woken.waker_comm));
+        Blocker { source: woken.source, stack, task, owner_hint: None }
+    }
+
+    fn stack(&mut self, site: &Rc<Site>) -> Option<StackId> {
+        if site.frames.is_empty() {
+            return None;
+        }
+        let tables = &mut self.interval.tables;
+        let stack = self.stacks.entry(Rc::as_ptr(site)).or_insert_with(|| {
+            let frames = site.frames.iter().map(|frame| tables.intern_frame(frame.clone())).collect();
+            tables.intern_stack(frames)
+        });
+        Some(*stack)
+    }
+}

@@ -1,0 +1,70 @@
+//! Tables that programs fill and a loader drains: two halves a CPU, mapped.
+
+use std::marker::PhantomData;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+use libbpf_rs::MapCore;
+
+use crate::error::{ErrorKind, KernelError};
+
+/// The tables of all CPUs.
+///
+/// The programs fill one half of each CPU's while the loader reads and clears the other, so no lock is needed.
+pub struct Halves<Half> {
+    first: NonNull<Half>,
+    cpus: usize,
+    tables: PhantomData<Half>,
+}
+
+impl<Half> Halves<Half> {
+    /// Maps the array that holds two halves a CPU.
+    ///
+    /// # Safety
+    ///
+    /// `Half` is the type of the map's values, made of plain integers, so that any bytes are a valid one; the map has two
+    /// for each of the CPUs.
+    pub unsafe fn map(halves: &impl MapCore, cpus: usize) -> Result<Self, KernelError> {
+        let length = cpus * 2 * size_of::<Half>();
+        // SAFETY: a fresh shared mapping of a map that we own; the kernel checks fd and length.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                halves.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        NonNull::new(address.cast::<Half>()).filter(|_| address != libc::MAP_FAILED).map_or_else(
+            || {
+                let error = std::io::Error::last_os_error();
+                Err(KernelError::new(ErrorKind::Refused, format!("cannot map the tables of the programs: {error}")))
+            },
+            |first| Ok(Self { first, cpus, tables: PhantomData }),
+        )
+    }
+
+    /// How many CPUs have tables.
+    pub const fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// One half of a CPU's tables. A program may be writing to the active one.
+    pub fn half(&mut self, cpu: usize, half: u32) -> &mut Half {
+        let index = cpu * 2 + (half & 1) as usize;
+        assert!(index < self.cpus * 2, "two halves a CPU are mapped");
+        // SAFETY: within the mapping, which lives as long as self; the type is plain integers, valid for any bytes. The
+        // caller drains only a half in which no program writes any more, so nothing aliases it.
+        unsafe { &mut *self.first.as_ptr().add(index) }
+    }
+}
+
+impl<Half> Drop for Halves<Half> {
+    fn drop(&mut self) {
+        let length = self.cpus * 2 * size_of::<Half>();
+        // SAFETY: exactly what `map` mapped; nothing borrowed from it outlives self.
+        unsafe { libc::munmap(self.first.as_ptr().cast(), length) };
+    }
+}

@@ -1,0 +1,232 @@
+//! `lockmeter record -p`: the locks of programs that run already, metered from outside.
+
+mod support;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use support::recorder::{Ended, Recorder};
+use support::report::{Row, report, sum};
+use support::{Folder, lockmeter, machine, preload_library, run, skip, text, until, wait, workload_sources};
+
+/// What a program measures itself and what is seen from outside may differ by this much: a thread that takes a lock runs a
+/// while before it sleeps.
+const TOLERANCE_PERCENT: u64 = 10;
+
+const NO_TARGET: i32 = 5;
+const USAGE: i32 = 2;
+
+/// A program of `workloads/user`, built with these flags.
+fn build(folder: &Folder, name: &str, flags: &[&str]) -> PathBuf {
+    let program = folder.path().join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"]).arg(&program);
+    compiler.arg(workload_sources().join("user").join(name).with_extension("c")).args(flags);
+    let built = run(compiler);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    program
+}
+
+/// A program that begins to work when it is told.
+struct Program(Child);
+
+impl Program {
+    fn start(program: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        Self(command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Lets it work to its end; gives what it measured itself.
+    fn work(mut self) -> serde_json::Value {
+        drop(self.0.stdin.take());
+        let mut said = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(wait(&mut self.0, "the program").success());
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+}
+
+/// Meters a program from before its first wait to its end.
+fn meter(folder: &Folder, program: &Path, arguments: &[&str]) -> (serde_json::Value, String) {
+    let program = Program::start(program, arguments);
+    let recorder = Recorder::start_all(folder, "recording", &["--user", "-p", &program.pid()]);
+    let said = program.work();
+    (said, recorder.wait().recording())
+}
+
+fn assert_near(measured_ns: u64, said: &serde_json::Value, shown: &str) {
+    let known_ns = said["wait_ns"].as_u64().unwrap();
+    let difference_ns = measured_ns.abs_diff(known_ns);
+    assert!(known_ns > 0 && difference_ns * 100 <= known_ns * TOLERANCE_PERCENT, "{measured_ns}, but {said}\n{shown}");
+}
+
+fn functions(stack: Option<&Vec<String>>) -> Vec<&str> {
+    stack.into_iter().flatten().map(String::as_str).collect()
+}
+
+/// Makes sure that the one lock is named, that both callers are told apart in the right proportion, and that those who made
+/// them wait are known.
+fn callers_and_blockers_are_known(recording: &str, lock: &str) {
+    let of = |caller: &str, rows: &[Row]| {
+        let its =
+            rows.iter().filter(|row| functions(row.caller.as_ref()).iter().take(2).any(|name| name.contains(caller)));
+        sum(its).1
+    };
+    let callers = report(recording, &["--by", "lock,caller"]);
+    let (often_ns, seldom_ns) = (of("often", &callers.rows), of("seldom", &callers.rows));
+    let all_ns = sum(&callers.rows).1;
+    assert!((often_ns + seldom_ns) * 100 > all_ns * 95, "waits without their caller\n{}", callers.shown);
+    assert!(often_ns > seldom_ns && seldom_ns * 10 > often_ns, "three of four calls are often's\n{}", callers.shown);
+    for row in &callers.rows {
+        assert_eq!((row.happened.as_str(), row.lock()), ("wait", lock), "{}", callers.shown);
+        assert_eq!(row.kind.as_deref(), Some("mutex"), "{}", callers.shown);
+    }
+    let blockers = report(recording, &["--by", "lock,blocker"]);
+    let is_known = |row: &&Row| {
+        let stack = functions(row.blocker.as_ref());
+        row.blocker_source.as_deref() == Some("releaser")
+            && stack.iter().take(2).any(|name| name.contains("often") || name.contains("seldom"))
+    };
+    let known_ns = sum(blockers.rows.iter().filter(is_known)).1;
+    assert!(known_ns * 100 > all_ns * 80, "too many waits without their blocker\n{}", blockers.shown);
+}
+
+const LONG_HOLDS: [&str; 6] = ["--wait", "--sleep", "--hold-ns", "3000000", "--rounds", "50"];
+
+#[test]
+fn a_running_programs_waits_are_metered_with_callers_and_blockers() {
+    let Some(_machine) = machine("locks of a running program") else { return };
+    let folder = Folder::new();
+    let program = build(&folder, "two-locks", &[]);
+    let (said, recording) = meter(&folder, &program, &LONG_HOLDS);
+    let locks = report(&recording, &["--lock", "hot_lock"]);
+    assert_near(sum(&locks.rows).1, &said, &locks.shown);
+    callers_and_blockers_are_known(&recording, "two-locks:hot_lock");
+    // The main thread waits for the others, which is no wait for a lock.
+    assert!(!report(&recording, &["--kind", "join"]).rows.is_empty());
+}
+
+#[test]
+fn inside_and_outside_see_the_same_waits() {
+    let Some(_machine) = machine("preload against attach") else { return };
+    let folder = Folder::new();
+    let program = build(&folder, "two-locks", &[]);
+    let (inside, outside) = (folder.file("inside"), folder.file("outside"));
+    let mut command = lockmeter(["record", "--user", "-o", &inside]);
+    command.env("LOCKMETER_PRELOAD", preload_library()).arg("--").arg(&program).args(LONG_HOLDS).stdin(Stdio::piped());
+    let mut recorder = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut pid = None;
+    until("the command runs", || {
+        pid = child_running(recorder.id(), &program);
+        pid.is_some()
+    });
+    let mut command = lockmeter(["record", "--user", "-p", &pid.unwrap().to_string(), "-o", &outside]);
+    command.current_dir(folder.path());
+    let watcher = Recorder::spawn(command, outside);
+    drop(recorder.stdin.take());
+    assert!(wait(&mut recorder, "the recorder").success());
+    let outside = watcher.wait().recording();
+    let (inside, outside) = (report(&inside, &["--lock", "hot_lock"]), report(&outside, &["--lock", "hot_lock"]));
+    let (inside_ns, outside_ns) = (sum(&inside.rows).1, sum(&outside.rows).1);
+    let difference_ns = inside_ns.abs_diff(outside_ns);
+    assert!(
+        inside_ns > 0 && difference_ns * 100 <= inside_ns * TOLERANCE_PERCENT,
+        "inside:\n{}\noutside:\n{}",
+        inside.shown,
+        outside.shown
+    );
+}
+
+/// The child of a process that runs this program already.
+fn child_running(parent: u32, program: &Path) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+    let mut children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    children.find(|pid: &u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program))
+}
+
+#[test]
+fn idle_threads_are_not_in_the_table_of_locks() {
+    let Some(_machine) = machine("idle threads") else { return };
+    let folder = Folder::new();
+    let program = build(&folder, "pipeline", &[]);
+    let (said, recording) = meter(&folder, &program, &["--wait", "--rounds", "200", "--pause-ns", "3000000"]);
+    let conditions = report(&recording, &["--kind", "condvar"]);
+    let idle_ns = sum(&conditions.rows).1;
+    assert_near(idle_ns, &said, &conditions.shown);
+    for row in &conditions.rows {
+        let is_condition = row.lock().starts_with("pipeline:queue_filled");
+        assert!(row.happened == "idle" && is_condition, "{}", conditions.shown);
+    }
+    let locks = report(&recording, &[]);
+    assert!(locks.rows.iter().all(|row| row.happened == "wait"), "{}", locks.shown);
+    assert!(sum(&locks.rows).1 < idle_ns / 4, "{}", locks.shown);
+}
+
+#[test]
+fn a_static_program_is_metered_from_outside() {
+    let Some(_machine) = machine("static program") else { return };
+    let folder = Folder::new();
+    let program = build(&folder, "two-locks", &["-static"]);
+    let recording = folder.file("recording");
+    let mut command = lockmeter(["record", "--user", "-o", &recording, "--"]);
+    command.arg(program).args(LONG_HOLDS);
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("linked statically"), "{}", text(&output.stderr));
+    let said = serde_json::from_slice(&output.stdout).unwrap();
+    let locks = report(&recording, &["--lock", "hot_lock"]);
+    assert_near(sum(&locks.rows).1, &said, &locks.shown);
+    callers_and_blockers_are_known(&recording, "two-locks:hot_lock");
+}
+
+#[test]
+fn locks_of_rusts_standard_library_are_metered() {
+    const TEST: &str = "Rust's std::sync::Mutex";
+    let Some(_machine) = machine(TEST) else { return };
+    let folder = Folder::new();
+    let program = folder.path().join("std-mutex");
+    let mut compiler = Command::new("rustc");
+    compiler.args(["--edition", "2024", "-O", "-g", "-o"]).arg(&program);
+    compiler.arg(workload_sources().join("user/std-mutex.rs"));
+    if Command::new("rustc").arg("--version").output().is_err() {
+        return skip(TEST, "no rustc");
+    }
+    let built = run(compiler);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    let (said, recording) = meter(&folder, &program, &[]);
+    let locks = report(&recording, &["--kind", "mutex"]);
+    assert_near(sum(&locks.rows).1, &said, &locks.shown);
+    callers_and_blockers_are_known(&recording, "std-mutex:std_mutex::HOT");
+    // A preloaded library would see none of it.
+    let recording = folder.file("command");
+    let mut command = lockmeter(["record", "--user", "-o", &recording, "--"]);
+    command.arg(program).env("LOCKMETER_PRELOAD", preload_library());
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let locks = report(&recording, &["--kind", "mutex"]);
+    assert_near(sum(&locks.rows).1, &serde_json::from_slice(&output.stdout).unwrap(), &locks.shown);
+}
+
+#[test]
+fn what_has_no_locks_of_its_own_is_refused() {
+    let Some(_machine) = machine("processes without locks") else { return };
+    // The kernel's mother of threads.
+    let kernel_thread = run(lockmeter(["record", "--user", "-p", "2", "-d", "1s", "-o", "/dev/null"]));
+    let said = text(&kernel_thread.stderr);
+    assert_eq!(kernel_thread.status.code(), Some(NO_TARGET), "{said}");
+    assert!(said.contains("thread of the kernel") && said.lines().count() == 1, "{said}");
+    // Its waits for the kernel's locks can be metered all the same.
+    let folder = Folder::new();
+    let ended: Ended = Recorder::start_all(&folder, "recording", &["-p", "2", "-d", "100ms"]).wait();
+    assert!(ended.stderr.contains("metering kernel locks only"), "{}", ended.stderr);
+    report(&ended.recording(), &[]);
+    let everything = run(lockmeter(["record", "--user", "-a", "-d", "1s", "-o", "/dev/null"]));
+    let said = text(&everything.stderr);
+    assert_eq!(everything.status.code(), Some(USAGE), "{said}");
+    assert!(said.contains("-p PID") && said.lines().count() == 1, "{said}");
+}

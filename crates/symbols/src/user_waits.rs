@@ -1,0 +1,347 @@
+//! What a program waited for in a futex: told from the functions on its stack.
+//!
+//! The kernel sees a word of memory and nothing of what it means. The functions of the C library, of Rust's standard library,
+//! of parking_lot and of Go's runtime say it. Where a library is stripped of the names of its inner functions, what the call
+//! asked of the kernel says the rest.
+
+use lockmeter_profile::{Frame, Happened, Kind, Mode};
+
+/// How far from its inner end a stack is looked at: beyond it are callers.
+const DEEPEST: usize = 24;
+
+const FUTEX_WAIT: u32 = 0;
+const FUTEX_LOCK_PI: u32 = 6;
+const FUTEX_WAIT_BITSET: u32 = 9;
+const FUTEX_WAIT_REQUEUE_PI: u32 = 11;
+const FUTEX_LOCK_PI2: u32 = 13;
+const FUTEX_COMMAND: u32 = 0x7f;
+const FUTEX_PRIVATE: u32 = 0x80;
+
+/// What glibc and musl keep in a lock that has waiters.
+const LOCKED_WITH_WAITERS: u64 = 2;
+
+/// A futex call that slept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FutexCall {
+    /// With its flags.
+    pub operation: u32,
+    /// The value that the word had to have.
+    pub expected: u64,
+}
+
+impl FutexCall {
+    const fn command(self) -> u32 {
+        self.operation & FUTEX_COMMAND
+    }
+}
+
+/// Where the lock begins, as seen from the futex word in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    /// At the word.
+    Word,
+    /// glibc's reader-writer lock: two words behind the first eight bytes.
+    Rwlock,
+    /// glibc's condition variable: two words behind the first forty bytes.
+    Condvar,
+    /// glibc's barrier: the second half of eight bytes.
+    Barrier,
+    /// The word belongs to the thread, which waits on it for any lock.
+    Elsewhere,
+}
+
+/// What a program waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UserWait {
+    /// Waits for locks are `Wait`, all others `Idle`.
+    pub happened: Happened,
+    /// The kind of lock.
+    pub kind: Kind,
+    /// In which mode it was asked for.
+    pub mode: Mode,
+    /// The function of the C library that was called; `None` if the lock is another library's.
+    pub function: Option<&'static str>,
+    place: Place,
+}
+
+impl UserWait {
+    const fn lock(kind: Kind, mode: Mode, function: &'static str, place: Place) -> Self {
+        Self { happened: Happened::Wait, kind, mode, function: Some(function), place }
+    }
+
+    const fn idle(kind: Kind, function: &'static str, place: Place) -> Self {
+        Self { happened: Happened::Idle, kind, mode: Mode::Exclusive, function: Some(function), place }
+    }
+
+    const fn at(self, place: Place) -> Self {
+        Self { place, ..self }
+    }
+
+    const fn of_others(self, place: Place) -> Self {
+        Self { function: None, place, ..self }
+    }
+
+    /// A wait of which nothing is known. It may be an idle one, so it counts as such.
+    pub const UNTOLD: Self =
+        Self { happened: Happened::Idle, kind: Kind::Futex, mode: Mode::Exclusive, function: None, place: Place::Word };
+
+    /// The address of the lock in which this futex word lies; `None` if the word is not part of it.
+    pub const fn lock_address(&self, word: u64) -> Option<u64> {
+        match self.place {
+            Place::Word => Some(word),
+            Place::Rwlock => Some((word & !7).wrapping_sub(8)),
+            Place::Condvar => Some((word & !7).wrapping_sub(40)),
+            Place::Barrier => Some(word & !7),
+            Place::Elsewhere => None,
+        }
+    }
+
+    /// Tells from a stack, innermost frame first. `None`: neither its functions nor the call say it.
+    pub fn tell(frames: &[Frame], call: FutexCall) -> Option<Self> {
+        let mut parked = None;
+        for frame in frames.iter().take(DEEPEST) {
+            let Some(function) = frame.function.as_deref() else { continue };
+            if let Some(wait) = of_c_library(function) {
+                return Some(if is_relock(frames, wait, call) { MUTEX } else { wait });
+            }
+            if let Some(wait) = of_other_library(function) {
+                return Some(wait);
+            }
+            // A parking lot is the floor of many locks: the frames further out say which.
+            parked = parked.or_else(|| is_parking_lot(function).then_some(PARKED));
+        }
+        parked.or_else(|| Self::by_frames_without_names(frames, call)).or_else(|| Self::by_call(call))
+    }
+
+    /// Tells by what was asked of the kernel alone.
+    pub const fn by_call(call: FutexCall) -> Option<Self> {
+        match call.command() {
+            FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => Some(MUTEX),
+            FUTEX_WAIT_REQUEUE_PI => Some(CONDVAR),
+            _ => None,
+        }
+    }
+
+    /// The C library is rarely installed with the names of its inner functions, and jumps from its outer ones to them.
+    fn by_frames_without_names(frames: &[Frame], call: FutexCall) -> Option<Self> {
+        let innermost = frames.first()?;
+        if innermost.function.is_some() || !is_of_libc(innermost) {
+            return None;
+        }
+        let is_wait = matches!(call.command(), FUTEX_WAIT | FUTEX_WAIT_BITSET);
+        if is_wait && call.operation & FUTEX_PRIVATE == 0 && call.expected > LOCKED_WITH_WAITERS {
+            // The kernel wakes the word that held an ended thread's id, and knows no private ones there.
+            return Some(JOIN);
+        }
+        let named = frames.iter().find(|frame| frame.function.is_some())?;
+        let is_lock = call.command() == FUTEX_WAIT && call.expected == LOCKED_WITH_WAITERS;
+        (is_lock && is_of_libc(named)).then_some(LIBC_INTERNAL)
+    }
+}
+
+const MUTEX: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "pthread_mutex_lock", Place::Word);
+/// A lock that the C library uses inside, such as that of a heap.
+const LIBC_INTERNAL: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "__lll_lock_wait_private", Place::Word);
+const READ: UserWait = UserWait::lock(Kind::Rwlock, Mode::Read, "pthread_rwlock_rdlock", Place::Rwlock);
+const WRITE: UserWait = UserWait::lock(Kind::Rwlock, Mode::Write, "pthread_rwlock_wrlock", Place::Rwlock);
+const SEMAPHORE: UserWait = UserWait::lock(Kind::Semaphore, Mode::Exclusive, "sem_wait", Place::Word);
+const ONCE: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "pthread_once", Place::Word);
+const CONDVAR: UserWait = UserWait::idle(Kind::Condvar, "pthread_cond_wait", Place::Condvar);
+const BARRIER: UserWait = UserWait::idle(Kind::Barrier, "pthread_barrier_wait", Place::Barrier);
+const JOIN: UserWait = UserWait::idle(Kind::Join, "pthread_join", Place::Word);
+const PARKED: UserWait = UserWait::idle(Kind::Park, "", Place::Elsewhere).of_others(Place::Elsewhere);
+const ATOMIC: UserWait = UserWait::idle(Kind::Futex, "", Place::Word).of_others(Place::Word);
+
+/// Beginnings of the C library's function names, without their leading underscores.
+const C_LIBRARY: &[(&str, UserWait)] = &[
+    ("lll_lock_wait_private", LIBC_INTERNAL),
+    ("lll_lock_wait", MUTEX),
+    ("pthread_mutex_", MUTEX),
+    ("pthread_rwlock_rd", READ),
+    ("pthread_rwlock_timedrd", READ),
+    ("pthread_rwlock_clockrd", READ),
+    ("pthread_rwlock_", WRITE),
+    // These wait for the last waiters of a generation to leave, on another word of the condition.
+    ("pthread_cond_signal", CONDVAR.at(Place::Word)),
+    ("pthread_cond_broadcast", CONDVAR.at(Place::Word)),
+    ("pthread_cond_destroy", CONDVAR.at(Place::Word)),
+    ("pthread_cond_", CONDVAR),
+    ("new_sem_", SEMAPHORE),
+    ("sem_wait", SEMAPHORE),
+    ("sem_timedwait", SEMAPHORE),
+    ("sem_clockwait", SEMAPHORE),
+    ("pthread_barrier_wait", BARRIER),
+    ("pthread_join", JOIN),
+    ("pthread_clockjoin", JOIN),
+    ("pthread_timedjoin", JOIN),
+    ("pthread_once", ONCE),
+    ("cxa_guard_acquire", ONCE),
+];
+
+/// Parts that a function's name has, all of them, and what it waits for. The first that fits decides.
+const OTHER_LIBRARIES: &[(&[&str], UserWait)] = &[
+    // Rust's standard library, today's and older names of its modules.
+    (&["sync::mutex::futex::Mutex"], MUTEX.of_others(Place::Word)),
+    (&["futex_mutex::Mutex"], MUTEX.of_others(Place::Word)),
+    (&["rwlock::futex::RwLock", "read"], READ.of_others(Place::Word)),
+    (&["rwlock::futex::RwLock"], WRITE.of_others(Place::Word)),
+    (&["futex_rwlock::RwLock", "read"], READ.of_others(Place::Word)),
+    (&["futex_rwlock::RwLock"], WRITE.of_others(Place::Word)),
+    (&["condvar::futex::Condvar"], CONDVAR.of_others(Place::Word)),
+    (&["futex_condvar::Condvar"], CONDVAR.of_others(Place::Word)),
+    (&["once::futex::Once"], ONCE.of_others(Place::Word)),
+    (&["thread_parking::futex::Parker"], PARKED),
+    (&["thread_parker::futex::Parker"], PARKED),
+    (&["std::thread::", "park"], PARKED),
+    // parking_lot: a thread waits on a word of its own.
+    (&["parking_lot::raw_mutex::RawMutex"], MUTEX.of_others(Place::Elsewhere)),
+    (&["parking_lot::raw_fair_mutex::RawFairMutex"], MUTEX.of_others(Place::Elsewhere)),
+    (&["parking_lot::raw_rwlock::RawRwLock", "shared"], READ.of_others(Place::Elsewhere)),
+    (&["parking_lot::raw_rwlock::RawRwLock"], WRITE.of_others(Place::Elsewhere)),
+    (&["parking_lot::condvar::Condvar"], CONDVAR.of_others(Place::Elsewhere)),
+    (&["parking_lot::once::Once"], ONCE.of_others(Place::Elsewhere)),
+    // C++.
+    (&["std::counting_semaphore"], SEMAPHORE.of_others(Place::Word)),
+    (&["std::__atomic_semaphore"], SEMAPHORE.of_others(Place::Word)),
+    (&["std::__semaphore_impl"], SEMAPHORE.of_others(Place::Word)),
+    (&["std::__atomic_wait"], ATOMIC),
+    (&["std::__atomic_base", "wait"], ATOMIC),
+    (&["std::latch"], BARRIER.of_others(Place::Word)),
+    // Abseil: as parking_lot.
+    (&["absl::", "CondVar::"], CONDVAR.of_others(Place::Elsewhere)),
+    (&["absl::", "Mutex::Lock"], MUTEX.of_others(Place::Elsewhere)),
+    (&["absl::", "Mutex::ReaderLock"], READ.of_others(Place::Elsewhere)),
+    (&["absl::", "Mutex::Await"], CONDVAR.of_others(Place::Elsewhere)),
+    // Go's runtime: its own mutexes; everything else is a thread without work.
+    (&["runtime.lock2"], MUTEX.of_others(Place::Word)),
+    (&["runtime.notesleep"], PARKED),
+    (&["runtime.notetsleep"], PARKED),
+    (&["runtime.mPark"], PARKED),
+    (&["runtime.stopm"], PARKED),
+    (&["runtime.findRunnable"], PARKED),
+    (&["runtime.findrunnable"], PARKED),
+];
+
+fn of_c_library(function: &str) -> Option<UserWait> {
+    let plain = function.trim_start_matches("__GI_").trim_start_matches('_');
+    C_LIBRARY.iter().find(|(start, _)| plain.starts_with(start)).map(|(_, wait)| *wait)
+}
+
+fn of_other_library(function: &str) -> Option<UserWait> {
+    OTHER_LIBRARIES.iter().find(|(parts, _)| parts.iter().all(|part| function.contains(part))).map(|(_, wait)| *wait)
+}
+
+fn is_parking_lot(function: &str) -> bool {
+    ["parking_lot_core::", "std::__detail::__platform_wait", "absl::"].iter().any(|part| function.contains(part))
+}
+
+/// Whether a wait in a function of condition variables is one for the mutex that it takes again.
+fn is_relock(frames: &[Frame], wait: UserWait, call: FutexCall) -> bool {
+    wait == CONDVAR
+        && call.command() == FUTEX_WAIT
+        && call.expected == LOCKED_WITH_WAITERS
+        && frames.first().is_some_and(|frame| frame.function.is_none() && is_of_libc(frame))
+}
+
+fn is_of_libc(frame: &Frame) -> bool {
+    let module = frame.module.as_deref().unwrap_or_default();
+    ["libc.so", "libc-", "libpthread"].iter().any(|start| module.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRIVATE_WAIT: FutexCall = FutexCall { operation: 0x80, expected: 2 };
+    const PRIVATE_BITSET: FutexCall = FutexCall { operation: 0x189, expected: 0 };
+
+    fn stack(functions: &[&str]) -> Vec<Frame> {
+        let frame = |function: &&str| Frame {
+            address: 0,
+            function: (!function.is_empty()).then(|| (*function).to_owned()),
+            offset: 0,
+            module: Some(
+                if function.contains("::") || function.contains('.') { "program" } else { "libc.so.6" }.into(),
+            ),
+        };
+        functions.iter().map(frame).collect()
+    }
+
+    fn told(functions: &[&str], call: FutexCall) -> (Happened, Kind, Mode) {
+        let wait = UserWait::tell(&stack(functions), call).unwrap_or(UserWait::UNTOLD);
+        (wait.happened, wait.kind, wait.mode)
+    }
+
+    /// A stack and what it tells.
+    type Known = (&'static [&'static str], (Happened, Kind, Mode));
+
+    #[test]
+    fn locks_are_waits_and_everything_else_is_idle() {
+        use Happened::{Idle, Wait};
+        use Mode::{Exclusive, Read, Write};
+        let known: &[Known] = &[
+            (&["__lll_lock_wait", "___pthread_mutex_lock", "main"], (Wait, Kind::Mutex, Exclusive)),
+            (&["", "pthread_mutex_lock", "main"], (Wait, Kind::Mutex, Exclusive)),
+            (&["__lll_lock_wait_private", "malloc", "main"], (Wait, Kind::Mutex, Exclusive)),
+            (&["", "__pthread_rwlock_rdlock", "main"], (Wait, Kind::Rwlock, Read)),
+            (&["", "pthread_rwlock_timedwrlock", "main"], (Wait, Kind::Rwlock, Write)),
+            (&["__new_sem_wait_slow64.constprop.0", "sem_wait", "main"], (Wait, Kind::Semaphore, Exclusive)),
+            (
+                &["syscall", "std::sys::sync::mutex::futex::Mutex::lock_contended", "program::main"],
+                (Wait, Kind::Mutex, Exclusive),
+            ),
+            (
+                &["syscall", "std::sys::sync::rwlock::futex::RwLock::read_contended", "program::main"],
+                (Wait, Kind::Rwlock, Read),
+            ),
+            (
+                &[
+                    "syscall",
+                    "<parking_lot_core::thread_parker::imp::ThreadParker>::park",
+                    "parking_lot::raw_mutex::RawMutex::lock_slow",
+                ],
+                (Wait, Kind::Mutex, Exclusive),
+            ),
+            (&["runtime.futex", "runtime.futexsleep", "runtime.lock2"], (Wait, Kind::Mutex, Exclusive)),
+            (
+                &["runtime.futex", "runtime.notesleep", "runtime.stopm", "runtime.findRunnable"],
+                (Idle, Kind::Park, Exclusive),
+            ),
+            (&["syscall", "std::sys::sync::thread_parking::futex::Parker::park"], (Idle, Kind::Park, Exclusive)),
+            (&["syscall", "parking_lot_core::parking_lot::park", "pool::wait"], (Idle, Kind::Park, Exclusive)),
+            (&["syscall", "pool::wait"], (Idle, Kind::Futex, Exclusive)),
+        ];
+        for (functions, expected) in known {
+            assert_eq!(told(functions, PRIVATE_WAIT), *expected, "{functions:?}");
+        }
+        assert_eq!(told(&["", "pthread_cond_wait", "main"], PRIVATE_BITSET), (Idle, Kind::Condvar, Exclusive));
+        assert_eq!(told(&["", "pthread_barrier_wait", "main"], PRIVATE_WAIT), (Idle, Kind::Barrier, Exclusive));
+    }
+
+    #[test]
+    fn a_condition_that_takes_its_mutex_again_waits_for_a_lock() {
+        let relock = told(&["", "", "pthread_cond_wait", "consume"], PRIVATE_WAIT);
+        assert_eq!(relock, (Happened::Wait, Kind::Mutex, Mode::Exclusive));
+    }
+
+    #[test]
+    fn a_stripped_library_is_told_by_its_calls() {
+        let join = FutexCall { operation: 0x109, expected: 4242 };
+        let mut frames = stack(&["", "program::main"]);
+        assert_eq!(UserWait::tell(&frames, join), Some(JOIN));
+        assert_eq!(UserWait::tell(&frames, PRIVATE_WAIT), None);
+        frames = stack(&["", "malloc", "program::main"]);
+        assert_eq!(UserWait::tell(&frames, PRIVATE_WAIT), Some(LIBC_INTERNAL));
+        assert_eq!(UserWait::by_call(FutexCall { operation: 0x86, expected: 0 }), Some(MUTEX));
+    }
+
+    #[test]
+    fn a_lock_begins_before_the_word_that_is_waited_on() {
+        assert_eq!(CONDVAR.lock_address(0x1028), Some(0x1000));
+        assert_eq!(CONDVAR.lock_address(0x102c), Some(0x1000));
+        assert_eq!(READ.lock_address(0x1008), Some(0x1000));
+        assert_eq!(WRITE.lock_address(0x100c), Some(0x1000));
+        assert_eq!(BARRIER.lock_address(0x1004), Some(0x1000));
+        assert_eq!(PARKED.lock_address(0x1004), None);
+    }
+}
