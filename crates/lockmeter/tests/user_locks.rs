@@ -71,6 +71,10 @@ impl Metered {
     }
 
     fn rows(&self, by: &str, more: &[&str]) -> Vec<Value> {
+        self.report(by, more)["rows"].as_array().unwrap().clone()
+    }
+
+    fn report(&self, by: &str, more: &[&str]) -> Value {
         let output = lockmeter()
             .args(["report", "--format", "json", "--by", by])
             .args(more)
@@ -78,8 +82,7 @@ impl Metered {
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        report["rows"].as_array().unwrap().clone()
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 }
 
@@ -121,6 +124,17 @@ fn every_acquisition_and_wait_of_a_hot_lock_is_counted_with_its_caller() {
     let blockers = metered.rows("lock,blocker", &["--lock", "hot_lock"]);
     let main = &blockers[0]["blocker"];
     assert!(main.to_string().contains("often") || main.to_string().contains("seldom"), "{main}");
+}
+
+#[test]
+fn locks_made_by_the_thousand_at_one_site_are_counted_together_and_none_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "many-locks", &[]);
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
+    let report = metered.report("lock", &[]);
+    let rows = report["rows"].as_array().unwrap();
+    let hold = row(rows, "hold", "heap, created at make_locks");
+    assert_eq!(number(hold, "count"), number(&metered.said(), "acquisitions"), "lost: {}", report["lost"]);
 }
 
 #[test]

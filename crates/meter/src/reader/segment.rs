@@ -165,33 +165,25 @@ impl SegmentReader {
     /// What the lock at this place (from 1) is; `None` for none.
     pub(super) fn lock(&self, place: u32) -> Option<LockFacts> {
         let place = (place as usize).checked_sub(1)?;
-        if place >= LOCK_PLACES {
-            return self.class(place - LOCK_PLACES);
+        if let Some(class) = place.checked_sub(LOCK_PLACES) {
+            let at = offset_of!(Segment, classes) + class * size_of::<Class>();
+            let fields = [offset_of!(Class, address), offset_of!(Class, site), offset_of!(Class, flags)];
+            let facts = if class < CLASSES { self.facts(at, size_of::<Class>(), fields) } else { None };
+            return facts.map(|facts| LockFacts { is_class: true, ..facts });
         }
         let at = offset_of!(Segment, locks) + place * size_of::<LockEntry>();
-        let bytes = self.read(at, size_of::<LockEntry>()).ok()?;
-        let bytes = Bytes(&bytes);
-        let facts = LockFacts {
-            address: bytes.u64(offset_of!(LockEntry, address)),
-            made_at: bytes.u64(offset_of!(LockEntry, made_at)),
-            flags: bytes.u32(offset_of!(LockEntry, flags)),
-            is_class: false,
-        };
-        (facts.address != 0).then_some(facts)
+        let fields = [offset_of!(LockEntry, address), offset_of!(LockEntry, made_at), offset_of!(LockEntry, flags)];
+        self.facts(at, size_of::<LockEntry>(), fields)
     }
 
-    fn class(&self, place: usize) -> Option<LockFacts> {
-        if place >= CLASSES {
-            return None;
-        }
-        let at = offset_of!(Segment, classes) + place * size_of::<Class>();
-        let bytes = self.read(at, size_of::<Class>()).ok()?;
+    fn facts(&self, at: usize, length: usize, [address, made_at, flags]: [usize; 3]) -> Option<LockFacts> {
+        let bytes = self.read(at, length).ok()?;
         let bytes = Bytes(&bytes);
         let facts = LockFacts {
-            address: bytes.u64(offset_of!(Class, address)),
-            made_at: bytes.u64(offset_of!(Class, site)),
-            flags: bytes.u32(offset_of!(Class, flags)),
-            is_class: true,
+            address: bytes.u64(address),
+            made_at: bytes.u64(made_at),
+            flags: bytes.u32(flags),
+            is_class: false,
         };
         (facts.address != 0).then_some(facts)
     }
