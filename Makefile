@@ -46,6 +46,7 @@ bench: setup
 	$(CARGO) run --release --locked -p kernel-overhead
 	$(CARGO) build --release --locked -p lockmeter-preload
 	$(CARGO) run --release --locked -p user-overhead
+	$(CARGO) run --release --locked -p user-programs
 
 lint:
 	@scripts/setup test
@@ -53,7 +54,7 @@ lint:
 	clang-format --dry-run --Werror $(C_SOURCES)
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads .ci/run
+	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads bench/soak .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter
