@@ -53,6 +53,8 @@ lint:
 	$(CARGO) fmt --all --check
 	clang-format --dry-run --Werror $(C_SOURCES)
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package lockmeter-meter --no-default-features --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package lockmeter-preload --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads bench/soak .ci/run
 
