@@ -61,6 +61,11 @@ impl<Half> Halves<Half> {
     }
 }
 
+/// The length of a table in a half, from its generated type alone.
+pub const fn table_length<Half, Slot, const N: usize>(_: fn(&Half) -> &[Slot; N]) -> usize {
+    N
+}
+
 impl<Half> Drop for Halves<Half> {
     fn drop(&mut self) {
         let length = self.cpus * 2 * size_of::<Half>();

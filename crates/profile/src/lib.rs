@@ -8,6 +8,7 @@
 
 pub mod diff;
 mod interval;
+mod interval_clock;
 mod lock;
 pub mod lock_functions;
 mod loss;
@@ -21,6 +22,7 @@ pub use interval::{
     Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, Overhead, Sampled, StackId, Tables,
     Task, TaskId, Total,
 };
+pub use interval_clock::IntervalClock;
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
 pub use report::{About, Dimension, Report, Row, RowBlocker, RowTask, Worst};

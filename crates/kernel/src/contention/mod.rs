@@ -6,11 +6,11 @@ mod tables;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
-use lockmeter_profile::{Interval, Loss, Overhead, Source};
+use lockmeter_profile::{Interval, IntervalClock, Loss, Overhead, Source};
 
 pub use budget::StackBudget;
 
@@ -85,8 +85,7 @@ pub struct ContentionSource {
     names: Names,
     cost: ProgramCost<3>,
     /// The interval being metered.
-    begin: Instant,
-    begin_unix_ns: u64,
+    clock: IntervalClock,
     own_cpu_ns: u64,
     misses: u64,
     open_waits: i64,
@@ -117,8 +116,7 @@ impl ContentionSource {
             skeleton,
             names,
             cost,
-            begin: Instant::now(),
-            begin_unix_ns: unix_ns(),
+            clock: IntervalClock::start(),
             own_cpu_ns: own_cpu_ns(),
             misses,
             open_waits: 0,
@@ -212,14 +210,7 @@ impl Source for ContentionSource {
 
     fn drain(&mut self) -> Result<Interval, KernelError> {
         let half = self.flip();
-        let now = Instant::now();
-        let mut interval = Interval {
-            start_unix_ns: self.begin_unix_ns,
-            duration_ns: u64::try_from((now - self.begin).as_nanos()).unwrap_or(u64::MAX),
-            ..Interval::default()
-        };
-        self.begin = now;
-        self.begin_unix_ns = interval.start_unix_ns + interval.duration_ns;
+        let mut interval = self.clock.cut();
         let drained = self.halves.drain(half);
         for (loss, count) in &drained.losses {
             interval.losses.add(*loss, *count);
@@ -337,10 +328,6 @@ pub(crate) fn wait_for_running_programs() {
     if unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0 {
         std::thread::sleep(GRACE_WITHOUT_MEMBARRIER);
     }
-}
-
-pub(crate) fn unix_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// CPU time of this process so far.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lockmeter_profile::Loss;
 
 use super::skeleton::types;
-use crate::halves::Halves;
+use crate::halves::{Halves, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
 const LOSS_CAUSES: [Loss; 12] = [
@@ -129,11 +129,6 @@ impl Halves<types::half> {
 const TOTALS: usize = table_length(|half: &types::half| &half.totals);
 const SAMPLES: usize = table_length(|half: &types::half| &half.samples);
 const STACKS: usize = table_length(|half: &types::half| &half.stacks);
-
-/// The length of a table, from its generated type alone.
-const fn table_length<T, const N: usize>(_: fn(&types::half) -> &[T; N]) -> usize {
-    N
-}
 
 fn drain_half(half: &mut types::half, drained: &mut Drained) {
     for slot in half.totals.iter_mut().chain(&mut half.folded).filter(|slot| slot.tag != 0) {

@@ -12,13 +12,12 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::rc::Rc;
-use std::time::Instant;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut, RingBuffer, RingBufferBuilder};
-use lockmeter_profile::{Interval, Loss, Source};
+use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
-use crate::contention::{StackBudget, open_process, own_cpu_ns, quiet_libbpf, unix_ns, wait_for_running_programs};
+use crate::contention::{StackBudget, open_process, own_cpu_ns, quiet_libbpf, wait_for_running_programs};
 use crate::cost::{self, ProgramCost, Programs};
 use crate::error::{ErrorKind, KernelError};
 use crate::halves::Halves;
@@ -69,8 +68,7 @@ pub struct FutexSource {
     skeleton: FutexSkel<'static>,
     waits: Rc<RefCell<Waits>>,
     cost: ProgramCost<2>,
-    begin: Instant,
-    begin_unix_ns: u64,
+    clock: IntervalClock,
     own_cpu_ns: u64,
     misses: u64,
 }
@@ -107,8 +105,7 @@ impl FutexSource {
             skeleton,
             waits,
             cost,
-            begin: Instant::now(),
-            begin_unix_ns: unix_ns(),
+            clock: IntervalClock::start(),
             own_cpu_ns: own_cpu_ns(),
             misses,
         })
@@ -179,11 +176,7 @@ impl FutexSource {
     }
 
     fn next_interval(&mut self) -> Interval {
-        let now = Instant::now();
-        let duration_ns = u64::try_from((now - self.begin).as_nanos()).unwrap_or(u64::MAX);
-        let mut interval = Interval { start_unix_ns: self.begin_unix_ns, duration_ns, ..Interval::default() };
-        self.begin = now;
-        self.begin_unix_ns += duration_ns;
+        let mut interval = self.clock.cut();
         let own_cpu_ns = own_cpu_ns();
         interval.overhead.own_cpu_ns = own_cpu_ns.saturating_sub(self.own_cpu_ns);
         self.own_cpu_ns = own_cpu_ns;

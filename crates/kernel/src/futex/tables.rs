@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lockmeter_profile::{Loss, Value};
 
 use super::skeleton::types;
-use crate::halves::Halves;
+use crate::halves::{Halves, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
 const LOSS_CAUSES: [Loss; 6] =
@@ -49,11 +49,6 @@ pub struct Drained {
 }
 
 const TOTALS: usize = table_length(|half: &types::futex_half| &half.totals);
-
-/// The length of a table, from its generated type alone.
-const fn table_length<T, const N: usize>(_: fn(&types::futex_half) -> &[T; N]) -> usize {
-    N
-}
 
 impl Halves<types::futex_half> {
     /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.

@@ -5,11 +5,10 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Mode, Naming, Sampled,
-    Source, StackId, Task, TaskId, Total, Unnamed, Value,
+    Blocker, BlockerSource, Bucket, Frame, Happened, Interval, IntervalClock, Key, Kind, Lock, LockId, Loss, Mode,
+    Naming, Sampled, Source, StackId, Task, TaskId, Total, Unnamed, Value,
 };
 use lockmeter_symbols::{MappedFile, UserNames};
 
@@ -37,8 +36,7 @@ pub struct UserSource {
     directory: PathBuf,
     processes: HashMap<PathBuf, Process>,
     names: UserNames,
-    begin: Instant,
-    begin_unix_ns: u64,
+    clock: IntervalClock,
     processes_seen: u64,
     own_cpu_ns: u64,
 }
@@ -57,10 +55,7 @@ impl UserSource {
             directory: directory.to_owned(),
             processes: HashMap::new(),
             names: UserNames::new(),
-            begin: Instant::now(),
-            begin_unix_ns: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)),
+            clock: IntervalClock::start(),
             processes_seen: 0,
             own_cpu_ns: own_cpu_ns(),
         }
@@ -115,14 +110,7 @@ impl Source for UserSource {
     type Error = Infallible;
 
     fn drain(&mut self) -> Result<Interval, Infallible> {
-        let now = Instant::now();
-        let mut interval = Interval {
-            start_unix_ns: self.begin_unix_ns,
-            duration_ns: u64::try_from((now - self.begin).as_nanos()).unwrap_or(u64::MAX),
-            ..Interval::default()
-        };
-        self.begin = now;
-        self.begin_unix_ns = interval.start_unix_ns + interval.duration_ns;
+        let mut interval = self.clock.cut();
         self.drain_into(&mut interval);
         let own_cpu_ns = own_cpu_ns();
         interval.overhead.own_cpu_ns = own_cpu_ns.saturating_sub(self.own_cpu_ns);

@@ -1,0 +1,33 @@
+//! Where one interval ends and the next begins.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::interval::Interval;
+
+/// Cuts a source's time into intervals without gaps. The wall clock is read once, so that intervals stay in order when it is set.
+#[derive(Debug)]
+pub struct IntervalClock {
+    begin: Instant,
+    begin_unix_ns: u64,
+}
+
+impl IntervalClock {
+    /// The first interval begins now.
+    pub fn start() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let begin_unix_ns = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+        Self { begin: Instant::now(), begin_unix_ns }
+    }
+
+    /// Ends an interval, of which only the time is filled in, and begins the next.
+    pub fn cut(&mut self) -> Interval {
+        let now = Instant::now();
+        let interval = Interval {
+            start_unix_ns: self.begin_unix_ns,
+            duration_ns: u64::try_from((now - self.begin).as_nanos()).unwrap_or(u64::MAX),
+            ..Interval::default()
+        };
+        *self = Self { begin: now, begin_unix_ns: interval.start_unix_ns + interval.duration_ns };
+        interval
+    }
+}
