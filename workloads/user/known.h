@@ -23,6 +23,14 @@
 #include <time.h>
 #include <unistd.h>
 
+/* With -DC11 the same locks are taken by C11's functions: glibc's mtx_t is a pthread_mutex_t inside. */
+#ifdef C11
+#include <threads.h>
+#define pthread_mutex_lock(mutex) mtx_lock((mtx_t *)(mutex))
+#define pthread_mutex_trylock(mutex) mtx_trylock((mtx_t *)(mutex))
+#define pthread_mutex_unlock(mutex) mtx_unlock((mtx_t *)(mutex))
+#endif
+
 struct tally {
 	_Alignas(64) uint64_t acquisitions;
 	uint64_t contended;

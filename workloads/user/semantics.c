@@ -1,7 +1,9 @@
 /*
- * What pthread promises, as a transcript: every type of mutex, every way to take it, errors, robustness, cancellation,
- * small stacks, signal handlers, fork.  The transcript must be the same with and without a meter.  Exit status: 0 ran.
+ * What pthread and C11 threads promise, as a transcript: every type of mutex, every way to take it, errors, robustness,
+ * cancellation, small stacks, signal handlers, fork.  The transcript must be the same with and without a meter.  Exit status: 7
+ * ran.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -179,7 +182,8 @@ static void semaphores(void)
 	struct timespec bad = {.tv_nsec = -1};
 
 	puts("-- semaphore");
-	sem_init(&semaphore, 0, 2);
+	SAY(sem_init(&semaphore, 0, UINT_MAX));
+	SAY(sem_init(&semaphore, 0, 2));
 	SAY(sem_wait(&semaphore));
 	SAY(sem_trywait(&semaphore));
 	SAY(sem_trywait(&semaphore));
@@ -266,6 +270,131 @@ static void cancellation(void)
 	SAY(pthread_mutex_unlock(&mutex));
 	SAY(pthread_cond_signal(&condition));
 	SAY(pthread_cond_broadcast(&condition));
+}
+
+static int c11_others(void *argument)
+{
+	struct timespec until = soon(CLOCK_REALTIME, 1000000), bad = {.tv_nsec = -1};
+
+	SAY(mtx_trylock(argument));
+	SAY(mtx_timedlock(argument, &until));
+	SAY(mtx_timedlock(argument, &bad));
+	return 5;
+}
+
+static void c11_mutexes(void)
+{
+	static const int types[] = {mtx_plain, mtx_timed, mtx_plain | mtx_recursive, mtx_timed | mtx_recursive, 99};
+
+	for (size_t type = 0; type < 5; type++) {
+		struct timespec until = soon(CLOCK_REALTIME, 1000000);
+		mtx_t mutex;
+		thrd_t thread;
+		int result;
+
+		printf("-- C11 mutex of type %d\n", types[type]);
+		SAY(mtx_init(&mutex, types[type]));
+		if (types[type] == 99)
+			continue;
+		SAY(mtx_lock(&mutex));
+		SAY(mtx_trylock(&mutex));
+		SAY(mtx_timedlock(&mutex, &until));
+		SAY(thrd_create(&thread, c11_others, &mutex));
+		SAY(thrd_join(thread, &result));
+		printf("the thread returned %d\n", result);
+		for (int i = 0; i < (types[type] & mtx_recursive ? 4 : 1); i++)
+			SAY(mtx_unlock(&mutex));
+		mtx_destroy(&mutex);
+	}
+}
+
+static mtx_t c11_mutex;
+static cnd_t c11_condition;
+static int c11_turn;
+
+static int c11_answer(void *argument)
+{
+	(void)argument;
+	for (int i = 0; i < 100; i++) {
+		mtx_lock(&c11_mutex);
+		while (c11_turn != 2 * i + 1)
+			cnd_wait(&c11_condition, &c11_mutex);
+		c11_turn++;
+		if (i % 2)
+			cnd_signal(&c11_condition);
+		else
+			cnd_broadcast(&c11_condition);
+		mtx_unlock(&c11_mutex);
+	}
+	return 0;
+}
+
+static void c11_conditions(void)
+{
+	struct timespec until = soon(CLOCK_REALTIME, 1000000), bad = {.tv_nsec = -1};
+	thrd_t thread;
+
+	puts("-- C11 condition");
+	SAY(mtx_init(&c11_mutex, mtx_plain));
+	SAY(cnd_init(&c11_condition));
+	SAY(mtx_lock(&c11_mutex));
+	SAY(cnd_timedwait(&c11_condition, &c11_mutex, &until));
+	SAY(cnd_timedwait(&c11_condition, &c11_mutex, &bad));
+	SAY(mtx_unlock(&c11_mutex));
+	SAY(thrd_create(&thread, c11_answer, NULL));
+	for (int i = 0; i < 100; i++) {
+		mtx_lock(&c11_mutex);
+		c11_turn++;
+		cnd_signal(&c11_condition);
+		while (c11_turn != 2 * i + 2)
+			cnd_wait(&c11_condition, &c11_mutex);
+		mtx_unlock(&c11_mutex);
+	}
+	SAY(thrd_join(thread, NULL));
+	printf("turns %d\n", c11_turn);
+	cnd_destroy(&c11_condition);
+	mtx_destroy(&c11_mutex);
+}
+
+/* Libraries that were linked before glibc 2.34 use these. */
+static void reserved_names(void)
+{
+	static const char *const mutexes[] = {"__pthread_mutex_init", "__pthread_mutex_lock", "__pthread_mutex_trylock",
+					      "__pthread_mutex_unlock", "__pthread_mutex_destroy"};
+	static const char *const rwlocks[] = {"__pthread_rwlock_init",	    "__pthread_rwlock_rdlock",
+					      "__pthread_rwlock_tryrdlock", "__pthread_rwlock_trywrlock",
+					      "__pthread_rwlock_unlock",    "__pthread_rwlock_unlock",
+					      "__pthread_rwlock_wrlock",    "__pthread_rwlock_tryrdlock",
+					      "__pthread_rwlock_unlock",    "__pthread_rwlock_destroy"};
+	pthread_mutex_t mutex;
+	pthread_rwlock_t lock;
+
+	puts("-- reserved names");
+	for (size_t i = 0; i < sizeof(mutexes) / sizeof(*mutexes); i++) {
+		int (*function)(void *, void *) =
+			(int (*)(void *, void *))dlvsym(RTLD_DEFAULT, mutexes[i], "GLIBC_2.2.5");
+
+		puts(mutexes[i]);
+		SAY(function ? function(&mutex, NULL) : -1);
+	}
+	for (size_t i = 0; i < sizeof(rwlocks) / sizeof(*rwlocks); i++) {
+		int (*function)(void *, void *) =
+			(int (*)(void *, void *))dlvsym(RTLD_DEFAULT, rwlocks[i], "GLIBC_2.2.5");
+
+		puts(rwlocks[i]);
+		SAY(function ? function(&lock, NULL) : -1);
+	}
+}
+
+static void barriers(void)
+{
+	pthread_barrier_t barrier;
+
+	puts("-- barrier");
+	SAY(pthread_barrier_init(&barrier, NULL, 0));
+	SAY(pthread_barrier_init(&barrier, NULL, 1));
+	SAY(pthread_barrier_wait(&barrier));
+	SAY(pthread_barrier_destroy(&barrier));
 }
 
 static pthread_mutex_t small = PTHREAD_MUTEX_INITIALIZER;
@@ -376,6 +505,10 @@ int main(void)
 	rwlocks();
 	spins();
 	semaphores();
+	c11_mutexes();
+	c11_conditions();
+	reserved_names();
+	barriers();
 	cancellation();
 	small_stacks();
 	signals();

@@ -1,11 +1,13 @@
 //! Programs with known answers under `lockmeter record --user`, which needs no privileges.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use object::{Object, ObjectSymbol};
 use serde_json::Value;
 
 /// What a workload measures itself and what lockmeter says may differ by this much: both read clocks at slightly different
@@ -28,6 +30,11 @@ fn lockmeter() -> Command {
         assert!(build.status().unwrap().success());
     });
     Command::new(program)
+}
+
+fn lockmeter_library() -> PathBuf {
+    let program = PathBuf::from(lockmeter().get_program());
+    program.with_file_name("liblockmeter_preload.so")
 }
 
 /// A workload, built.
@@ -96,6 +103,15 @@ fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_else(|| panic!("no number {key} in {value}"))
 }
 
+/// The first line that differs is what to look at.
+fn assert_same_lines(metered: &[u8], bare: &[u8]) {
+    let (metered, bare) = (String::from_utf8_lossy(metered), String::from_utf8_lossy(bare));
+    for (number, (metered, bare)) in metered.lines().zip(bare.lines()).enumerate() {
+        assert_eq!(metered, bare, "line {}", number + 1);
+    }
+    assert_eq!(metered.lines().count(), bare.lines().count());
+}
+
 fn assert_near(measured: u64, known: u64, what: &str) {
     let difference = measured.abs_diff(known);
     assert!(difference * 100 <= known * TOLERANCE_PERCENT + 100_000, "{what}: measured {measured}, known {known}");
@@ -103,8 +119,17 @@ fn assert_near(measured: u64, known: u64, what: &str) {
 
 #[test]
 fn every_acquisition_and_wait_of_a_hot_lock_is_counted_with_its_caller() {
+    two_locks_are_metered(&[]);
+}
+
+#[test]
+fn c11_mutexes_are_metered_as_pthreads() {
+    two_locks_are_metered(&["-DC11"]);
+}
+
+fn two_locks_are_metered(flags: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "two-locks", &[]);
+    let program = workload(folder.path(), "two-locks", flags);
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str(), "--rounds".as_ref(), "400".as_ref()]);
     let said = metered.said();
     let locks = metered.rows("lock", &[]);
@@ -124,6 +149,49 @@ fn every_acquisition_and_wait_of_a_hot_lock_is_counted_with_its_caller() {
     let blockers = metered.rows("lock,blocker", &["--lock", "hot_lock"]);
     let main = &blockers[0]["blocker"];
     assert!(main.to_string().contains("often") || main.to_string().contains("seldom"), "{main}");
+}
+
+/// Functions of the C library's threads that no lock is waited for, taken or released in.
+const NO_LOCK_FUNCTIONS: &[&str] = &[
+    // They say or change what a lock is like.
+    "pthread_mutex_consistent",
+    "pthread_mutex_consistent_np",
+    "pthread_mutex_getprioceiling",
+    "sem_getvalue",
+    // It takes the mutex for as long as it takes to write down another priority.
+    "pthread_mutex_setprioceiling",
+    // Named semaphores: made by a file's name, and taken by the same functions as others.
+    "sem_open",
+    "sem_close",
+    "sem_unlink",
+];
+
+#[test]
+fn every_lock_function_of_this_c_library_is_taken_the_place_of() {
+    let ours = exported(&lockmeter_library());
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.lines().find_map(|line| line.split_whitespace().last().filter(|path| path.ends_with("/libc.so.6")));
+    let theirs = exported(Path::new(libc.expect("this test runs with a C library")));
+    let families = ["pthread_mutex_", "pthread_rwlock_", "pthread_cond_", "pthread_spin_", "pthread_barrier_", "sem_"];
+    let is_lock_function = |name: &&String| {
+        let plain = name.trim_start_matches('_');
+        families.iter().chain(&["mtx_", "cnd_"]).any(|family| plain.starts_with(family))
+    };
+    let missing: Vec<_> = theirs
+        .iter()
+        .filter(is_lock_function)
+        .filter(|name| !ours.contains(*name) && !NO_LOCK_FUNCTIONS.contains(&name.as_str()))
+        .collect();
+    assert!(theirs.iter().filter(is_lock_function).count() > 50, "{theirs:?}");
+    assert!(missing.is_empty(), "locks taken by these are not seen: {missing:?}");
+}
+
+/// Names of the functions that a library exports.
+fn exported(library: &Path) -> BTreeSet<String> {
+    let bytes = std::fs::read(library).unwrap();
+    let elf = object::File::parse(bytes.as_slice()).unwrap();
+    let defined = elf.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    defined.map(|symbol| symbol.name().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -192,8 +260,8 @@ fn a_program_cannot_tell_that_it_is_metered() {
     for flags in [&[][..], &["--hold"]] {
         let metered = meter(folder.path(), flags, &[program.as_os_str()]);
         assert_eq!(metered.output.status.code(), bare.status.code());
-        assert_eq!(String::from_utf8_lossy(&metered.output.stdout), String::from_utf8_lossy(&bare.stdout));
-        assert_eq!(String::from_utf8_lossy(&metered.output.stderr), String::from_utf8_lossy(&bare.stderr));
+        assert_same_lines(&metered.output.stdout, &bare.stdout);
+        assert_same_lines(&metered.output.stderr, &bare.stderr);
     }
 }
 

@@ -41,7 +41,7 @@ unsafe fn metered(
     status
 }
 
-unsafe extern "C-unwind" fn wait(
+pub(crate) unsafe extern "C-unwind" fn wait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     sp: *const usize,
@@ -51,7 +51,7 @@ unsafe extern "C-unwind" fn wait(
     unsafe { metered(condition, mutex, sp, fp, || real::pthread_cond_wait(condition, mutex)) }
 }
 
-unsafe extern "C-unwind" fn timedwait(
+pub(crate) unsafe extern "C-unwind" fn timedwait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     until: *const timespec,
@@ -75,14 +75,14 @@ unsafe extern "C-unwind" fn clockwait(
     unsafe { metered(condition, mutex, sp, fp, || real::pthread_cond_clockwait(condition, mutex, clock, until)) }
 }
 
-unsafe extern "C-unwind" fn signal(condition: *mut pthread_cond_t, sp: *const usize, fp: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn signal(condition: *mut pthread_cond_t, sp: *const usize, fp: usize) -> c_int {
     // SAFETY: our own entry.
     unsafe { signalled(condition, sp, fp) };
     // SAFETY: the caller's condition.
     unsafe { real::pthread_cond_signal(condition) }
 }
 
-unsafe extern "C-unwind" fn broadcast(condition: *mut pthread_cond_t, sp: *const usize, fp: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn broadcast(condition: *mut pthread_cond_t, sp: *const usize, fp: usize) -> c_int {
     // SAFETY: our own entry.
     unsafe { signalled(condition, sp, fp) };
     // SAFETY: the caller's condition.

@@ -9,10 +9,13 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 
 mod barrier;
+mod c11;
 mod condition;
+mod creation;
 mod entry;
 mod mutex;
 mod real;
+mod reserved_names;
 mod rwlock;
 mod semaphore;
 mod spin;

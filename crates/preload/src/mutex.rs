@@ -112,12 +112,12 @@ fn contended(mutex: *mut pthread_mutex_t, tried: c_int, registers: Registers, wa
     }
 }
 
-unsafe extern "C-unwind" fn lock(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn lock(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize) -> c_int {
     // SAFETY: the caller's mutex and our own entry.
     unsafe { acquire(mutex, sp, fp, || real::pthread_mutex_lock(mutex)) }
 }
 
-unsafe extern "C-unwind" fn timedlock(
+pub(crate) unsafe extern "C-unwind" fn timedlock(
     mutex: *mut pthread_mutex_t,
     until: *const timespec,
     sp: *const usize,
@@ -138,7 +138,7 @@ unsafe extern "C-unwind" fn clocklock(
     unsafe { acquire(mutex, sp, fp, || real::pthread_mutex_clocklock(mutex, clock, until)) }
 }
 
-unsafe extern "C-unwind" fn trylock(mutex: *mut pthread_mutex_t, _: *const usize, _: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn trylock(mutex: *mut pthread_mutex_t, _: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let status = unsafe { real::pthread_mutex_trylock(mutex) };
     if writer::level() > WAIT && has_it(status) {
@@ -147,7 +147,7 @@ unsafe extern "C-unwind" fn trylock(mutex: *mut pthread_mutex_t, _: *const usize
     status
 }
 
-unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize) -> c_int {
     let level = writer::level();
     if level == OFF {
         // SAFETY: the caller's mutex.
@@ -168,7 +168,7 @@ unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *const usize
     status
 }
 
-unsafe extern "C-unwind" fn init(
+pub(crate) unsafe extern "C-unwind" fn init(
     mutex: *mut pthread_mutex_t,
     attributes: *const c_void,
     sp: *const usize,
@@ -183,7 +183,7 @@ unsafe extern "C-unwind" fn init(
     status
 }
 
-unsafe extern "C-unwind" fn destroy(mutex: *mut pthread_mutex_t, _: *const usize, _: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn destroy(mutex: *mut pthread_mutex_t, _: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let status = unsafe { real::pthread_mutex_destroy(mutex) };
     if status == 0 && writer::level() != OFF {

@@ -131,13 +131,22 @@ real! {
     pthread_cond_signal @ c"GLIBC_2.3.2" (condition: Condition);
     pthread_cond_broadcast @ c"GLIBC_2.3.2" (condition: Condition);
 
+    pthread_cond_init @ c"GLIBC_2.3.2" (condition: Condition, attributes: *const c_void);
+    pthread_cond_destroy @ c"GLIBC_2.3.2" (condition: Condition);
+
+    pthread_barrier_init(barrier: Barrier, attributes: *const c_void, count: usize);
+    pthread_barrier_destroy(barrier: Barrier);
     pthread_barrier_wait(barrier: Barrier);
 
+    sem_init(semaphore: Semaphore, shared: usize, value: usize);
+    sem_destroy(semaphore: Semaphore);
     sem_wait(semaphore: Semaphore);
     sem_timedwait(semaphore: Semaphore, until: Time);
     sem_clockwait(semaphore: Semaphore, clock: Clock, until: Time);
     sem_trywait(semaphore: Semaphore);
     sem_post(semaphore: Semaphore);
+
+    mtx_init(mutex: Mutex, kind: usize);
 
     dlclose(handle: *mut c_void);
 }

@@ -82,7 +82,7 @@ fn contended(wanted: Wanted, registers: Registers, wait: impl FnOnce() -> c_int)
 macro_rules! waiting {
     ($($name:ident, $mode:expr, $real:ident($($argument:ident: $type:ty),*);)+) => {
         $(
-            unsafe extern "C-unwind" fn $name(
+            pub(crate) unsafe extern "C-unwind" fn $name(
                 lock: *mut pthread_rwlock_t,
                 $($argument: $type,)*
                 sp: *const usize,
@@ -104,13 +104,13 @@ waiting! {
     clockwrlock, mode::WRITE, pthread_rwlock_clockwrlock(clock: usize, until: *const timespec);
 }
 
-unsafe extern "C-unwind" fn tryrdlock(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn tryrdlock(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_rwlock_tryrdlock(lock) };
     tried(lock, mode::READ, status)
 }
 
-unsafe extern "C-unwind" fn trywrlock(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn trywrlock(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_rwlock_trywrlock(lock) };
     tried(lock, mode::WRITE, status)
@@ -123,7 +123,7 @@ fn tried(lock: *mut pthread_rwlock_t, mode: u8, status: c_int) -> c_int {
     status
 }
 
-unsafe extern "C-unwind" fn unlock(lock: *mut pthread_rwlock_t, sp: *const usize, fp: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn unlock(lock: *mut pthread_rwlock_t, sp: *const usize, fp: usize) -> c_int {
     let level = writer::level();
     if level == OFF {
         // SAFETY: the caller's lock.
@@ -145,7 +145,7 @@ unsafe extern "C-unwind" fn unlock(lock: *mut pthread_rwlock_t, sp: *const usize
     status
 }
 
-unsafe extern "C-unwind" fn init(
+pub(crate) unsafe extern "C-unwind" fn init(
     lock: *mut pthread_rwlock_t,
     attributes: *const c_void,
     sp: *const usize,
@@ -160,7 +160,7 @@ unsafe extern "C-unwind" fn init(
     status
 }
 
-unsafe extern "C-unwind" fn destroy(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn destroy(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_rwlock_destroy(lock) };
     if status == 0 && writer::level() != OFF {
