@@ -6,7 +6,7 @@ RELEASE := target/release/lockmeter
 PRELOAD := target/release/liblockmeter_preload.so
 WORKLOADS := target/workloads
 
-C_SOURCES := $(shell git ls-files '*.c' '*.h')
+C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
 
 .PHONY: help setup build workloads demo test test-vm bench lint install uninstall clean
 

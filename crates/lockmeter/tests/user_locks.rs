@@ -37,9 +37,13 @@ fn lockmeter_library() -> PathBuf {
     program.with_file_name("liblockmeter_preload.so")
 }
 
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/user")
+}
+
 /// A workload, built.
 fn workload(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/user").join(name).with_extension("c");
+    let source = sources().join(name).with_extension("c");
     let program = folder.join(name);
     let status = Command::new("cc")
         .args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"])
@@ -203,6 +207,47 @@ fn locks_made_by_the_thousand_at_one_site_are_counted_together_and_none_is_lost(
     let rows = report["rows"].as_array().unwrap();
     let hold = row(rows, "hold", "heap, created at make_locks");
     assert_eq!(number(hold, "count"), number(&metered.said(), "acquisitions"), "lost: {}", report["lost"]);
+}
+
+#[test]
+fn locks_of_cpp_are_named_by_who_made_them_not_by_what_wraps_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("wrapped-locks");
+    let source = sources().join("wrapped-locks.cpp");
+    // A function that ends with a jump to another one is not on the stack.
+    let flags = ["-O2", "-g", "-pthread", "-fno-optimize-sibling-calls", "-o"];
+    let built = Command::new("g++").args(flags).arg(&program).arg(source).status();
+    assert!(built.unwrap().success());
+    let metered = meter(folder.path(), &[], &[program.as_os_str()]);
+    let rows = metered.rows("lock", &[]);
+    for (lock, kind) in [
+        ("heap, created at Pool::Pool() < Server::Server()", "mutex"),
+        ("heap, first seen at Account::deposit() < Server::serve()", "mutex"),
+        // It waits for a condition, but for a lock all the same.
+        ("heap, first seen at Journal::append() < Server::serve()", "mutex"),
+    ] {
+        let row = row(&rows, "wait", lock);
+        assert_eq!(row["kind"], kind, "{row}");
+        assert!(number(row, "count") > 0 && number(row, "total_ns") > 1_000_000, "{row}");
+    }
+}
+
+#[test]
+fn pythons_locks_and_its_interpreter_lock_are_called_so() {
+    let folder = tempfile::tempdir().unwrap();
+    // The one of the distribution, which comes without names of inner functions.
+    let python = OsStr::new("/usr/bin/python3");
+    let metered = meter(folder.path(), &["--hold"], &[python, sources().join("threads.py").as_os_str()]);
+    let rows = metered.rows("lock", &[]);
+    let lock = row(&rows, "wait", "heap, created by Python code");
+    assert_eq!(lock["kind"], "semaphore");
+    assert!(number(lock, "total_ns") > 50_000_000, "{lock}");
+    let interpreter = |row: &&Value| {
+        let name = row["lock"].as_str().unwrap();
+        row["happened"] == "wait" && name.contains("python3") && name.ends_with(":GIL")
+    };
+    let interpreter = rows.iter().find(interpreter).unwrap_or_else(|| panic!("no GIL in {rows:#?}"));
+    assert!(interpreter["kind"] == "mutex" && number(interpreter, "count") > 0, "{interpreter}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::lock::Lock;
+use crate::lock_functions::plain_name;
 use crate::loss::Losses;
 use crate::sample::{Key, Value, named_enum};
 
@@ -61,6 +62,19 @@ pub struct Frame {
     pub offset: u64,
     /// The kernel module or binary, where it is not the kernel itself.
     pub module: Option<String>,
+}
+
+impl Frame {
+    /// The function's name, or what is known instead: never an address in memory, for rows are grouped by it. Of a file
+    /// without symbols the place in the file is told, which is the same in each run.
+    pub fn label(&self) -> String {
+        match (&self.function, &self.module) {
+            (Some(function), _) => plain_name(function).to_owned(),
+            (None, Some(module)) if self.offset != 0 => format!("{module}+{:#x}", self.offset),
+            (None, Some(module)) => format!("[unknown in {module}]"),
+            (None, None) => "[unknown]".to_owned(),
+        }
+    }
 }
 
 /// Items of one type, each stored once.

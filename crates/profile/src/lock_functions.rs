@@ -6,7 +6,12 @@
 //!
 //! What may be stripped depends on how the stack begins. A spinlock is taken *by* the scheduler and *by* the slow paths of
 //! sleeping locks: under `_raw_spin_lock`, `__schedule` or `rwsem_wake` are callers, not lock functions. In the stack of
-//! a releaser, `try_to_wake_up` is machinery.
+//! a releaser, `try_to_wake_up` is machinery. A program's stack begins with a function of its own lists
+//! ([`user`]).
+
+mod user;
+
+pub use user::{is_called_like_a_lock, is_user_lock_function, is_user_machinery, own_name};
 
 /// Frames of the metering itself.
 const METERING: &[&str] = &[
@@ -148,86 +153,6 @@ const WAKING: &[&str] = &[
     "complete_with_flags",
 ];
 
-/// Taking and releasing a lock of a program. The innermost frame of each such stack is one of them.
-const USER: &[&str] = &[
-    // The C library, under its own names and those that it uses inside.
-    "pthread_*",
-    "__pthread_*",
-    "___pthread_*",
-    "__new_sem_*",
-    "__old_sem_*",
-    "sem_*",
-    "do_futex_wait",
-    "futex_wait*",
-    "__futex_abstimed_wait*",
-    "__lll_lock_*",
-    "__lll_unlock_*",
-    "lll_*",
-    "__GI_*",
-    "__timedwait*",
-    "__cxa_guard_*",
-    "syscall",
-    // C++.
-    "__gthread_*",
-    "std::mutex::*",
-    "std::__mutex_base::*",
-    "std::recursive_mutex::*",
-    "std::timed_mutex::*",
-    "std::shared_mutex::*",
-    "std::__shared_mutex_*",
-    "std::unique_lock<*",
-    "std::shared_lock<*",
-    "std::lock_guard<*",
-    "std::scoped_lock<*",
-    "std::__condvar::*",
-    "std::condition_variable::*",
-    "std::__atomic_*",
-    "void std::__atomic_*",
-    "bool std::__atomic_*",
-    "std::__detail::__*",
-    "std::__semaphore_*",
-    "std::counting_semaphore<*",
-    // Rust's standard library and parking_lot.
-    "std::sys::*",
-    "std::sys_common::*",
-    "std::sync::*",
-    "std::thread::park*",
-    "std::thread::Thread::unpark",
-    "std::thread::thread::Thread::*",
-    "<std::thread::thread::Thread>::*",
-    "<std::thread::Thread>::*",
-    "<std::sys::*",
-    "<std::sync::*",
-    "<parking_lot*",
-    "parking_lot*",
-    "lock_api::*",
-    "<lock_api::*",
-    // Python's locks, which are semaphores.
-    "PyThread_acquire_lock*",
-    "PyThread_release_lock*",
-    "acquire_timed",
-    "lock_PyThread_*",
-    // Go's runtime.
-    "runtime.futex*",
-    "runtime.lock",
-    "runtime.lock2",
-    "runtime.lockWithRank",
-    "runtime.unlock*",
-    "runtime.notesleep",
-    "runtime.notetsleep*",
-    "runtime.notewakeup",
-];
-
-/// Whether a stack is that of a program's lock: its functions may be called what they like, `up` and `schedule` included.
-fn is_of_user_lock(stack: &[&str]) -> bool {
-    stack.first().is_some_and(|function| is_user_lock_function(function))
-}
-
-/// Whether a function of a program takes or releases locks for others.
-pub fn is_user_lock_function(name: &str) -> bool {
-    is_one_of(name, &[USER])
-}
-
 /// Functions that do little else than take or release one lock for all its users, so that naming them would say no more
 /// than the lock's name: skipped for the headline, kept in the stack.
 const WRAPPERS: &[&str] = &[
@@ -321,8 +246,8 @@ pub fn plain_name(name: &str) -> &str {
 ///
 /// The outermost frame is never stripped, so that a stack does not come out empty.
 pub fn strip_lock_functions<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name str] {
-    if is_of_user_lock(stack) {
-        return skip_run(stack, &[USER]);
+    if user::is_of_user_lock(stack) {
+        return user::strip(stack);
     }
     let stack = skip_run(stack, &[METERING]);
     let Some(innermost) = stack.first() else {
@@ -366,15 +291,19 @@ pub fn is_releaser_stack(stack: &[&str]) -> bool {
 /// The function that a headline names: the first beyond the lock functions and the [wrappers](self) of locks.
 pub fn main_function<'name>(stack: &[&'name str]) -> Option<&'name str> {
     let stripped = strip_lock_functions(stack);
-    if is_of_user_lock(stack) {
-        return stripped.first().map(|name| plain_name(name));
+    if user::is_of_user_lock(stack) {
+        return user::users(stripped).first().map(|name| plain_name(name));
     }
     let beyond = skip_run(stripped, &[WRAPPERS, SLEEPING, RELEASING]);
     beyond.first().map(|name| plain_name(name))
 }
 
 fn skip_run<'a, 'name>(stack: &'a [&'name str], lists: &[&[&str]]) -> &'a [&'name str] {
-    let run = stack.iter().take_while(|name| is_one_of(name, lists)).count();
+    skip_while(stack, |name| is_one_of(name, lists))
+}
+
+fn skip_while<'a, 'name>(stack: &'a [&'name str], is_skipped: impl Fn(&str) -> bool) -> &'a [&'name str] {
+    let run = stack.iter().take_while(|name| is_skipped(name)).count();
     &stack[run.min(stack.len().saturating_sub(1))..]
 }
 
@@ -383,12 +312,16 @@ fn is_one_of(name: &str, lists: &[&[&str]]) -> bool {
     lists.iter().any(|list| list.iter().any(|pattern| matches(pattern, name)))
 }
 
-/// A pattern holds at most one `*`.
+/// A `*` stands for anything, also for nothing.
 fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((start, end)) => name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end),
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|start| name.strip_prefix(start)) else { return false };
+    let Some(end) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
     }
+    rest.ends_with(end)
 }
 
 #[cfg(test)]
@@ -495,17 +428,15 @@ mod tests {
     }
 
     #[test]
-    fn a_program_may_call_its_functions_what_it_likes() {
-        assert_eq!(strip_lock_functions(&["pthread_mutex_lock", "std::mutex::lock()", "schedule"]), ["schedule"]);
-        assert_eq!(main_function(&["pthread_mutex_unlock", "up", "main"]), Some("up"));
-        let rust = [
-            "syscall",
-            "std::sys::pal::unix::futex::futex_wait",
-            "std::sys::sync::mutex::futex::Mutex::lock_contended",
-            "std::sync::poison::mutex::Mutex<T>::lock",
-            "server::serve",
-        ];
-        assert_eq!(main_function(&rust), Some("server::serve"));
+    fn a_star_stands_for_anything_or_nothing() {
+        for (pattern, name) in
+            [("up", "up"), ("a*", "a"), ("*b", "ab"), ("a*b", "ab"), ("a*b*c", "a_b_b_c"), ("a*b*", "abc")]
+        {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("up", "upper"), ("a*b", "a"), ("aa*aa", "aaa"), ("a*b*c", "acb"), ("a*b*b", "ab")] {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
     }
 
     #[test]

@@ -12,9 +12,11 @@
 //! plain words: `docs/naming.md`.
 
 mod btf;
+mod condition_locks;
 mod error;
 mod evidence;
 mod fields;
+mod heap_locks;
 mod kernel_symbols;
 mod landmarks;
 #[cfg(test)]
@@ -30,7 +32,9 @@ mod types;
 mod user_names;
 mod user_waits;
 
+pub use condition_locks::{interpreter_lock, lock_made_of_condition};
 pub use error::{SymbolsError, SymbolsErrorKind};
+pub use heap_locks::{Origin, heap_lock};
 pub use kernel_symbols::{KernelSymbols, Symbol};
 pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};

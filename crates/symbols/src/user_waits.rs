@@ -6,6 +6,8 @@
 
 use lockmeter_profile::{Frame, Happened, Kind, Mode};
 
+use crate::lock_made_of_condition;
+
 /// How far from its inner end a stack is looked at: beyond it are callers.
 const DEEPEST: usize = 24;
 
@@ -85,6 +87,19 @@ impl UserWait {
     pub const UNTOLD: Self =
         Self { happened: Happened::Idle, kind: Kind::Futex, mode: Mode::Exclusive, function: None, place: Place::Word };
 
+    /// The same as a wait for a mutex: of a lock that is made of what was waited for.
+    pub const fn for_a_lock(self) -> Self {
+        Self { happened: Happened::Wait, kind: Kind::Mutex, mode: Mode::Exclusive, ..self }
+    }
+
+    /// This, unless it is the wait for a condition that a lock is made of.
+    fn or_lock_around(self, frames: &[Frame]) -> Self {
+        match lock_made_of_condition(frames) {
+            Some((kind, mode)) if self.kind == Kind::Condvar => Self { happened: Happened::Wait, kind, mode, ..self },
+            _ => self,
+        }
+    }
+
     /// The address of the lock in which this futex word lies; `None` if the word is not part of it.
     pub const fn lock_address(&self, word: u64) -> Option<u64> {
         match self.place {
@@ -102,10 +117,10 @@ impl UserWait {
         for frame in frames.iter().take(DEEPEST) {
             let Some(function) = frame.function.as_deref() else { continue };
             if let Some(wait) = of_c_library(function) {
-                return Some(if is_relock(frames, wait, call) { MUTEX } else { wait });
+                return Some(if is_relock(frames, wait, call) { MUTEX } else { wait.or_lock_around(frames) });
             }
             if let Some(wait) = of_other_library(function) {
-                return Some(wait);
+                return Some(wait.or_lock_around(frames));
             }
             // A parking lot is the floor of many locks: the frames further out say which.
             parked = parked.or_else(|| is_parking_lot(function).then_some(PARKED));
@@ -170,6 +185,8 @@ const C_LIBRARY: &[(&str, UserWait)] = &[
     ("sem_wait", SEMAPHORE),
     ("sem_timedwait", SEMAPHORE),
     ("sem_clockwait", SEMAPHORE),
+    ("mtx_", MUTEX),
+    ("cnd_", CONDVAR),
     ("pthread_barrier_wait", BARRIER),
     ("pthread_join", JOIN),
     ("pthread_clockjoin", JOIN),
@@ -207,6 +224,9 @@ const OTHER_LIBRARIES: &[(&[&str], UserWait)] = &[
     (&["std::__atomic_wait"], ATOMIC),
     (&["std::__atomic_base", "wait"], ATOMIC),
     (&["std::latch"], BARRIER.of_others(Place::Word)),
+    // GLib.
+    (&["g_mutex_lock"], MUTEX.of_others(Place::Word)),
+    (&["g_cond_wait"], CONDVAR.of_others(Place::Word)),
     // Abseil: as parking_lot.
     (&["absl::", "CondVar::"], CONDVAR.of_others(Place::Elsewhere)),
     (&["absl::", "Mutex::Lock"], MUTEX.of_others(Place::Elsewhere)),
@@ -319,7 +339,9 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_takes_its_mutex_again_waits_for_a_lock() {
+    fn a_condition_whose_mutex_or_lock_is_waited_for_is_a_lock() {
+        let gil = told(&["", "pthread_cond_timedwait", "take_gil", "PyEval_RestoreThread"], PRIVATE_BITSET);
+        assert_eq!(gil, (Happened::Wait, Kind::Mutex, Mode::Exclusive));
         let relock = told(&["", "", "pthread_cond_wait", "consume"], PRIVATE_WAIT);
         assert_eq!(relock, (Happened::Wait, Kind::Mutex, Mode::Exclusive));
     }

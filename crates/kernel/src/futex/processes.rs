@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
-use lockmeter_profile::{Frame, Lock, Loss, Losses};
-use lockmeter_symbols::{MappedFile, UserNames};
+use lockmeter_profile::{Frame, Loss, Losses};
+use lockmeter_symbols::{MappedFile, StaticPlace, UserNames};
 use object::elf::PF_X;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSegment, ReadCache, SegmentFlags};
@@ -153,10 +153,10 @@ impl Processes {
         addresses.iter().flat_map(|address| self.names.frames(files, *address).as_ref().clone()).collect()
     }
 
-    /// The lock at an address, if it lies in a program's or library's own memory.
-    pub fn static_lock(&mut self, tgid: u32, address: u64) -> Option<Lock> {
+    /// The variable at an address, if it lies in a program's or library's own memory.
+    pub fn static_place(&mut self, tgid: u32, address: u64) -> Option<StaticPlace> {
         let files = self.known.get(&tgid).map_or(&[][..], |process| &process.files);
-        Some(self.names.static_place(files, address)?.lock())
+        self.names.static_place(files, address)
     }
 
     fn follow(&mut self, tgid: u32, stack: &copied_stack) -> Unwound {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Interval, Key, Kind, Lock, LockId, Loss, Losses, Naming,
-    Sampled, StackId, Task, TaskId, Total, Unnamed, Value, lock_functions,
+    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Interval, Key, Kind, Lock, LockId, Loss, Losses, Sampled,
+    StackId, Task, TaskId, Total, Value, lock_functions,
 };
-use lockmeter_symbols::{FutexCall, UserWait, WHOLE_PPM};
+use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock, interpreter_lock};
 
 use super::processes::Processes;
 use super::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
@@ -187,8 +187,11 @@ impl Waits {
 
     /// Remembers that this stack waits on this word. Returns the place of the lock among those behind the word.
     fn learn(&mut self, word: Word, site: &Rc<Site>, weight: f64) -> usize {
-        let wait = site.wait.unwrap_or(UserWait::UNTOLD);
-        let address = wait.lock_address(word.address);
+        let told = site.wait.unwrap_or(UserWait::UNTOLD);
+        let address = told.lock_address(word.address);
+        let place = address.and_then(|address| self.processes.static_place(word.tgid, address));
+        let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
+        let wait = if interpreter.is_some() { told.for_a_lock() } else { told };
         let known = self.words.entry(word).or_default();
         known.age = 0;
         let user = site.user.as_deref();
@@ -197,11 +200,11 @@ impl Waits {
             told.wait == wait && (address.is_some() || told.site.user.as_deref() == user)
         };
         let at = known.told.iter().position(same).unwrap_or_else(|| {
-            let lock = address.and_then(|address| self.processes.static_lock(word.tgid, address));
+            let lock = interpreter.or_else(|| place.map(|place| place.lock()));
             known.told.push(Told {
                 wait,
                 is_told: site.wait.is_some(),
-                lock: lock.unwrap_or_else(|| by_user(user)),
+                lock: lock.unwrap_or_else(|| heap_lock(&site.frames, Origin::FirstSeen)),
                 instance: address.unwrap_or(word.address),
                 site: Rc::clone(site),
                 now: 0.0,
@@ -290,15 +293,6 @@ impl Site {
         let user = lock_functions::main_function(&names).map(str::to_owned);
         Self { frames, wait, user }
     }
-}
-
-/// A lock that lies in no file's memory.
-fn by_user(user: Option<&str>) -> Lock {
-    let (name, naming, detail) = match user {
-        Some(user) => (format!("heap, first seen at {user}"), Naming::UserFirstSite, ""),
-        None => ("heap".to_owned(), Naming::Unnamed(Unnamed::NoUserSite), "no stack of its waiters was had"),
-    };
-    Lock { name, object: None, naming, detail: detail.to_owned() }
 }
 
 fn word_of(sleep: &sleep_record) -> Word {

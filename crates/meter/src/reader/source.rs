@@ -1,6 +1,6 @@
 //! All segments of a session, as one source.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,7 +10,7 @@ use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Frame, Happened, Interval, IntervalClock, Key, Kind, Lock, LockId, Loss, Mode,
     Naming, Sampled, Source, StackId, Task, TaskId, Total, Unnamed, Value,
 };
-use lockmeter_symbols::{MappedFile, UserNames};
+use lockmeter_symbols::{MappedFile, Origin, UserNames, heap_lock, interpreter_lock, lock_made_of_condition};
 
 use super::segment::{Delta, LockFacts, SegmentReader};
 use super::session;
@@ -151,7 +151,16 @@ fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut In
         return;
     }
     let modules = process.segment.modules(process.pid);
-    let mut filling = Filling { process, names, modules, interval, locks: HashMap::new(), sites: HashMap::new() };
+    let mut filling = Filling {
+        process,
+        names,
+        modules,
+        interval,
+        locks: HashMap::new(),
+        sites: HashMap::new(),
+        interpreter_locks: HashSet::new(),
+        made_of_conditions: HashMap::new(),
+    };
     for delta in &reading.deltas {
         filling.add(delta);
     }
@@ -165,6 +174,10 @@ struct Filling<'a> {
     interval: &'a mut Interval,
     locks: HashMap<u32, (LockId, Option<u64>)>,
     sites: HashMap<(u64, &'static str), Option<StackId>>,
+    /// Places of locks that are conditions of an interpreter lock.
+    interpreter_locks: HashSet<u32>,
+    /// By site, what its waits for a condition are.
+    made_of_conditions: HashMap<u64, Option<(Kind, Mode)>>,
 }
 
 impl Filling<'_> {
@@ -175,7 +188,12 @@ impl Filling<'_> {
             self.interval.losses.add(Loss::UserSegmentDamaged, 1);
             return;
         };
-        let (lock, instance) = self.lock(delta.lock);
+        let (lock, instance) = self.lock(delta.lock, kind);
+        let called = user_function(happened, kind, mode);
+        let (happened, kind, mode) = match self.lock_made_of_condition(delta, kind) {
+            Some((kind, mode)) => (Happened::Wait, kind, mode),
+            None => (happened, kind, mode),
+        };
         let task = self.task(meta.comm.into());
         let key = Key { happened, lock, kind, mode, task, cgroup: None, bucket: Bucket(meta.bucket) };
         let value = Value {
@@ -184,14 +202,31 @@ impl Filling<'_> {
             max_ns: delta.max_ns,
             spin_ns: if kind == Kind::Spin && happened == Happened::Wait { delta.total_ns } else { 0 },
         };
-        let site = self.site(delta.site, user_function(happened, kind, mode));
-        let blocker = self.blocker(delta, kind);
+        let site = self.site(delta.site, called);
+        let blocker = self.blocker(delta);
         self.interval.totals.push(Total { key, value });
         self.interval.sampled.push(Sampled { key, instance, site, blocker, stacks: delta.count, estimate: value });
         self.interval.overhead.stacks += delta.count;
     }
 
-    fn blocker(&mut self, delta: &Delta, kind: Kind) -> Blocker {
+    /// The kind and mode of the lock that a wait for a condition is part of.
+    fn lock_made_of_condition(&mut self, delta: &Delta, kind: Kind) -> Option<(Kind, Mode)> {
+        if kind != Kind::Condvar {
+            return None;
+        }
+        if self.interpreter_locks.contains(&delta.lock) {
+            return Some((Kind::Mutex, Mode::Exclusive));
+        }
+        let known = self.made_of_conditions.get(&delta.site).copied();
+        known.unwrap_or_else(|| {
+            let told = lock_made_of_condition(&self.frames(delta.site));
+            self.made_of_conditions.insert(delta.site, told);
+            told
+        })
+    }
+
+    fn blocker(&mut self, delta: &Delta) -> Blocker {
+        let kind = Kind::from_code(delta.meta.kind).unwrap_or(Kind::Mutex);
         if delta.meta.blocked != blocked::RELEASER {
             let why = if kind == Kind::Spin { BlockerSource::NeverSlept } else { BlockerSource::WakeupNotSeen };
             return Blocker::unknown(why);
@@ -213,30 +248,32 @@ impl Filling<'_> {
         if let Some(known) = self.sites.get(&(site, function)) {
             return *known;
         }
-        let addresses = self.process.segment.site(site);
-        let stack = (!addresses.is_empty()).then(|| {
+        let above = self.frames(site);
+        let stack = (!above.is_empty()).then(|| {
             let frame =
                 Frame { address: 0, function: Some(function.to_owned()), offset: 0, module: Some("libc".into()) };
-            let mut frames = vec![self.interval.tables.intern_frame(frame)];
-            for address in addresses {
-                for frame in self.names.frames(&self.modules, address).iter() {
-                    frames.push(self.interval.tables.intern_frame(frame.clone()));
-                }
-            }
+            let frames = [frame].into_iter().chain(above);
+            let frames = frames.map(|frame| self.interval.tables.intern_frame(frame)).collect();
             self.interval.tables.intern_stack(frames)
         });
         self.sites.insert((site, function), stack);
         stack
     }
 
-    fn lock(&mut self, place: u32) -> (LockId, Option<u64>) {
+    /// The frames above the pthread function.
+    fn frames(&mut self, site: u64) -> Vec<Frame> {
+        let addresses = self.process.segment.site(site);
+        addresses.iter().flat_map(|address| self.names.frames(&self.modules, *address).as_ref().clone()).collect()
+    }
+
+    fn lock(&mut self, place: u32, kind: Kind) -> (LockId, Option<u64>) {
         if let Some(known) = self.locks.get(&place) {
             return *known;
         }
         let facts = self.process.segment.lock(place);
         let lock = match facts {
             None => unnamed("other locks".to_owned(), "not told apart: the table of locks was full"),
-            Some(facts) => self.name(&facts),
+            Some(facts) => self.name(place, &facts, kind),
         };
         let instance = facts.filter(|facts| !facts.is_class).map(|facts| facts.address);
         let known = (self.interval.tables.intern_lock(lock), instance);
@@ -244,36 +281,17 @@ impl Filling<'_> {
         known
     }
 
-    fn name(&mut self, facts: &LockFacts) -> Lock {
-        if let Some(place) = self.names.static_place(&self.modules, facts.address) {
-            return if facts.is_class { place.lock_of_many() } else { place.lock() };
+    fn name(&mut self, place: u32, facts: &LockFacts, kind: Kind) -> Lock {
+        if let Some(variable) = self.names.static_place(&self.modules, facts.address) {
+            if let Some(lock) = interpreter_lock(&variable, kind) {
+                self.interpreter_locks.insert(place);
+                return lock;
+            }
+            return if facts.is_class { variable.lock_of_many() } else { variable.lock() };
         }
-        let (naming, verb) = match facts.flags & ENTRY_INIT {
-            0 => (Naming::UserFirstSite, "first seen at"),
-            _ => (Naming::UserCreated, "created at"),
-        };
-        match self.maker(facts.made_at) {
-            Some(function) => named(format!("heap, {verb} {function}"), naming),
-            None => unnamed("heap".to_owned(), "where it was made is not known"),
-        }
+        let origin = if facts.flags & ENTRY_INIT == 0 { Origin::FirstSeen } else { Origin::Created };
+        heap_lock(&self.frames(facts.made_at), origin)
     }
-
-    /// The first function of a site that does more than to wrap the lock.
-    fn maker(&mut self, site: u64) -> Option<String> {
-        let mut functions = vec!["pthread_mutex_init".to_owned()];
-        for address in self.process.segment.site(site) {
-            let frames = self.names.frames(&self.modules, address);
-            functions.extend(frames.iter().filter_map(|frame| frame.function.clone()));
-        }
-        let functions: Vec<&str> = functions.iter().map(String::as_str).collect();
-        (functions.len() > 1)
-            .then(|| lockmeter_profile::lock_functions::main_function(&functions).map(str::to_owned))
-            .flatten()
-    }
-}
-
-fn named(name: String, naming: Naming) -> Lock {
-    Lock { name, object: None, naming, detail: String::new() }
 }
 
 fn unnamed(name: String, why: &str) -> Lock {

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 use super::LockGroup;
-use crate::interval::{Cgroup, CgroupId, FrameId, Interner, LockId, StackId, Tables, Task, TaskId};
+use crate::interval::{Cgroup, CgroupId, Frame, FrameId, Interner, LockId, StackId, Tables, Task, TaskId};
 use crate::lock::{Lock, Naming, Space};
-use crate::lock_functions::{main_function, plain_name, strip_lock_functions};
+use crate::lock_functions::{main_function, strip_lock_functions};
 use crate::sample::Key;
 
 /// A lock by what groups it: its name and the object it lies in.
@@ -152,18 +152,8 @@ impl Names {
     }
 }
 
-/// A function's name, or what is known instead: never an address in memory, for rows are grouped by it. Of a file without
-/// symbols the place in the file is told, which is the same in each run.
 fn frame_label(tables: &Tables, id: FrameId) -> String {
-    match tables.frame(id) {
-        None => "[missing]".to_owned(),
-        Some(frame) => match (&frame.function, &frame.module) {
-            (Some(function), _) => plain_name(function).to_owned(),
-            (None, Some(module)) if frame.offset != 0 => format!("{module}+{:#x}", frame.offset),
-            (None, Some(module)) => format!("[unknown in {module}]"),
-            (None, None) => "[unknown]".to_owned(),
-        },
-    }
+    tables.frame(id).map_or_else(|| "[missing]".to_owned(), Frame::label)
 }
 
 /// One interval's tables, seen from the report.
