@@ -16,6 +16,9 @@ const LIBRARY: &str = "liblockmeter_preload.so";
 /// Names another library than the installed one.
 const LIBRARY_VARIABLE: &str = "LOCKMETER_PRELOAD";
 
+/// How binaries begin.
+const ELF: &[u8] = b"\x7fELF";
+
 /// Scripts whose interpreters are scripts: more are a loop.
 const MOST_INTERPRETERS: usize = 4;
 
@@ -44,6 +47,15 @@ pub fn library() -> Result<PathBuf> {
 pub fn obstacle(program: &OsStr) -> Option<String> {
     let (path, head) = binary(program)?;
     elf_obstacle(&path, &head)
+}
+
+/// Why the kernel does not know how to run this file.
+pub fn cannot_run(program: &OsStr) -> &'static str {
+    match binary(program) {
+        Some((_, head)) if is_for_another_machine(&head) => "it is built for another architecture than this machine's",
+        Some((_, head)) if head.starts_with(ELF) => "its file is damaged",
+        _ => "it is neither a binary nor a script that begins with `#!`",
+    }
 }
 
 /// The language of a program whose locks never call pthread, so that a preloaded library would not see them.
@@ -95,13 +107,10 @@ fn interpreter_of_script(head: &[u8]) -> Option<&OsStr> {
 
 fn elf_obstacle(path: &Path, head: &[u8]) -> Option<String> {
     let name = path.display();
-    if !head.starts_with(b"\x7fELF") {
+    if !head.starts_with(ELF) {
         return None;
     }
-    let own = fs::read("/proc/self/exe").ok();
-    let same = |at: std::ops::Range<usize>| own.as_ref().is_none_or(|own| own.get(at.clone()) == head.get(at));
-    // Class, and the machine.
-    if !same(4..5) || !same(18..20) {
+    if is_for_another_machine(head) {
         return Some(format!("{name} is built for another architecture, so its own locks cannot be metered"));
     }
     match elf_interpreter(head) {
@@ -116,6 +125,13 @@ fn elf_obstacle(path: &Path, head: &[u8]) -> Option<String> {
     is_privileged(path).then(|| {
         format!("{name} runs with privileges of its own (setuid, setgid or capabilities), so nothing can be preloaded into it")
     })
+}
+
+fn is_for_another_machine(head: &[u8]) -> bool {
+    let own = fs::read("/proc/self/exe").ok();
+    let same = |at: std::ops::Range<usize>| own.as_ref().is_none_or(|own| own.get(at.clone()) == head.get(at));
+    // Class, and the machine.
+    head.starts_with(ELF) && (!same(4..5) || !same(18..20))
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

@@ -85,18 +85,26 @@ impl Session<'_> {
         let begin = Instant::now();
         let end = self.arguments.duration.map(|duration| begin + duration);
         let mut next_drain = begin + self.arguments.interval;
+        let mut next_tick = begin + TICK;
         loop {
             let now = Instant::now();
             if end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
-            let until = next_drain.min(end.unwrap_or(next_drain));
-            match signals.wait(until.saturating_duration_since(now).min(TICK), target.end())? {
+            let until = next_drain.min(end.unwrap_or(next_drain)).min(next_tick);
+            match signals.wait(until.saturating_duration_since(now), target.end(), sources.news())? {
                 Woken::Exited => return Ok(()),
+                Woken::News => {
+                    sources.take_news();
+                    if now < until {
+                        continue;
+                    }
+                }
                 Woken::Signal(signal) if self.stops(signal, target) => return Ok(()),
                 Woken::Signal(_) | Woken::Timeout => {}
             }
             let filling = sources.tick();
+            next_tick = Instant::now() + TICK;
             if filling || Instant::now() >= next_drain {
                 self.append(&sources.drain()?)?;
                 next_drain = Instant::now() + self.arguments.interval;

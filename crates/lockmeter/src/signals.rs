@@ -23,6 +23,8 @@ pub enum Woken {
     Signal(i32),
     /// The process has exited.
     Exited,
+    /// A source has something to read.
+    News,
 }
 
 impl StopSignals {
@@ -39,18 +41,28 @@ impl StopSignals {
         Ok(Self { streams })
     }
 
-    /// Waits for a signal or, if one is given, for the end of a process (a pidfd).
-    pub fn wait(&mut self, timeout: Duration, process: Option<BorrowedFd<'_>>) -> io::Result<Woken> {
+    /// Waits for a signal or, if they are given, for the end of a process (a pidfd) or for a source's news.
+    pub fn wait(
+        &mut self,
+        timeout: Duration,
+        process: Option<BorrowedFd<'_>>,
+        news: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Woken> {
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // A negative descriptor is ignored by poll.
-        let process = entry(process.map_or(-1, |process| process.as_raw_fd()));
+        let optional = |fd: Option<BorrowedFd<'_>>| entry(fd.map_or(-1, |fd| fd.as_raw_fd()));
         let [interrupt, terminate, hang_up] = &self.streams;
-        let mut entries =
-            [entry(interrupt.1.as_raw_fd()), entry(terminate.1.as_raw_fd()), entry(hang_up.1.as_raw_fd()), process];
+        let mut entries = [
+            entry(interrupt.1.as_raw_fd()),
+            entry(terminate.1.as_raw_fd()),
+            entry(hang_up.1.as_raw_fd()),
+            optional(process),
+            optional(news),
+        ];
         // Rounded up: a wait of half a millisecond must not become a busy loop.
         let timeout_ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
-        // SAFETY: four initialised entries that live across the call.
-        let ready = unsafe { libc::poll(entries.as_mut_ptr(), 4, timeout_ms) };
+        // SAFETY: five initialised entries that live across the call.
+        let ready = unsafe { libc::poll(entries.as_mut_ptr(), 5, timeout_ms) };
         if ready < 0 {
             let error = io::Error::last_os_error();
             // The handler has put a byte into a stream: the next wait sees it.
@@ -62,6 +74,11 @@ impl StopSignals {
                 return Ok(Woken::Signal(*signal));
             }
         }
-        Ok(if entries[3].revents != 0 { Woken::Exited } else { Woken::Timeout })
+        let [.., process, news] = entries;
+        Ok(match (process.revents, news.revents) {
+            (0, 0) => Woken::Timeout,
+            (0, _) => Woken::News,
+            _ => Woken::Exited,
+        })
     }
 }

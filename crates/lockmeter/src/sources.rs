@@ -1,6 +1,7 @@
 //! What `record` measures with: kernel locks, and the locks of programs from inside or outside, in one interval.
 
 use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -49,7 +50,7 @@ impl Sources {
         let user = match options.scope {
             _ if arguments.kernel => None,
             Scope::Children => start_user(arguments, options)?,
-            Scope::Process(pid) => start_outside(arguments, Processes::Of(pid), options)?,
+            Scope::Process(pid) => start_outside(arguments.user, Processes::Of(pid), options)?,
             Scope::Machine | Scope::Cgroup(_) => None,
         };
         match kernel {
@@ -67,6 +68,16 @@ impl Sources {
                 Err(Failure::error(Status::Usage, sentence))
             }
         }
+    }
+
+    /// Starts what `top` shows: kernel locks, and of a process its own locks, too.
+    pub fn watch(options: &Options) -> Result<Self> {
+        let kernel = ContentionSource::start(options)?;
+        let user = match options.scope {
+            Scope::Process(pid) => start_outside(false, Processes::Of(pid), options)?,
+            _ => None,
+        };
+        Ok(Self { kernel: Some(kernel), user })
     }
 
     /// What is metered, in words.
@@ -94,6 +105,21 @@ impl Sources {
         match &mut self.kernel {
             Some(kernel) => Ok(kernel.leave_own_process_out()?),
             None => Ok(()),
+        }
+    }
+
+    /// Becomes readable when [`Self::take_news`] is due.
+    pub fn news(&self) -> Option<BorrowedFd<'_>> {
+        match &self.user {
+            Some(User::Outside(futexes)) => Some(futexes.news()),
+            _ => None,
+        }
+    }
+
+    /// Looks at processes that may not live for long.
+    pub fn take_news(&self) {
+        if let Some(User::Outside(futexes)) = &self.user {
+            futexes.take_records();
         }
     }
 
@@ -186,7 +212,7 @@ fn is_refusal(error: &KernelError) -> bool {
 
 /// `None` if the command's own locks cannot be metered, which is said.
 fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<User>> {
-    let outside = || start_outside(arguments, Processes::Children, options);
+    let outside = || start_outside(arguments.user, Processes::Children, options);
     if let Some(why) = arguments.command.first().and_then(|program| preload::obstacle(program)) {
         if arguments.hold {
             return Err(anyhow!("{why}"));
@@ -219,11 +245,12 @@ fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<U
     Ok(Some(User::Inside(Box::new(Inside { source, environment, _session: session }))))
 }
 
-/// Meters futex waits. `None` if that cannot be, which is said, and kernel locks can be metered all the same.
-fn start_outside(arguments: &RecordArguments, processes: Processes, options: &Options) -> Result<Option<User>> {
+/// Meters futex waits. `None` if that cannot be, which is said, and kernel locks can be metered all the same: if these are
+/// not asked for, it is an error.
+fn start_outside(only_user: bool, processes: Processes, options: &Options) -> Result<Option<User>> {
     match FutexSource::start(processes, options.stacks) {
         Ok(futexes) => Ok(Some(User::Outside(Box::new(futexes)))),
-        Err(error) if arguments.user || !is_refusal(&error) => Err(error.into()),
+        Err(error) if only_user || !is_refusal(&error) => Err(error.into()),
         Err(error) => {
             say(format_args!("lockmeter: {error}; metering kernel locks only"));
             Ok(None)

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command};
 
 use anyhow::Result;
@@ -12,6 +13,7 @@ use lockmeter_kernel::contention::{Scope, open_process};
 
 use crate::arguments::ScopeArguments;
 use crate::exit::{Failure, Status};
+use crate::preload;
 
 /// A process whose end ends the recording.
 pub enum Target {
@@ -72,6 +74,13 @@ pub fn start(command: &[OsString], environment: &[(&'static str, OsString)]) -> 
                 Status::NotFound,
                 format!("command not found: {name}; check its spelling, or give its path"),
             ),
+            io::ErrorKind::PermissionDenied if Path::new(program).is_dir() => {
+                Failure::error(Status::NotExecutable, format!("{name} is a folder; give the path of a program"))
+            }
+            _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
+                let why = preload::cannot_run(program);
+                Failure::error(Status::NotExecutable, format!("{name} cannot be run: {why}"))
+            }
             io::ErrorKind::PermissionDenied => Failure::error(
                 Status::NotExecutable,
                 format!("{name} may not be executed; `chmod +x` it if it is a program"),

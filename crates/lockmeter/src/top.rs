@@ -5,13 +5,14 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lockmeter_kernel::contention::{ContentionSource, Options};
+use lockmeter_kernel::contention::Options;
+use lockmeter_profile::Interval;
 use lockmeter_profile::view::ReportBuilder;
-use lockmeter_profile::{Interval, Source};
 use lockmeter_render::Exporter;
 
 use crate::arguments::TopArguments;
 use crate::signals::{StopSignals, Woken};
+use crate::sources::Sources;
 use crate::{output, query, target};
 
 /// How often to look whether tables fill.
@@ -35,13 +36,13 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     let watched = target::watch(&scope)?;
     let options = Options { scope, stacks: arguments.stacks.budget() };
     let about = crate::about::describe(&words, options.stacks);
-    let mut source = ContentionSource::start(&options)?;
+    let mut sources = Sources::watch(&options)?;
     let mut screen = Screen::open();
     let end = arguments.duration.map(|duration| Instant::now() + duration);
     loop {
         let mut builder = ReportBuilder::new(&about, &query);
         let woken =
-            collect(&mut source, &mut signals, &watched, arguments.interval, end, |interval| builder.add(&interval))?;
+            collect(&mut sources, &mut signals, &watched, arguments.interval, end, |interval| builder.add(&interval))?;
         let mut report = builder.finish();
         sort.apply(&mut report);
         screen.show(&report, arguments)?;
@@ -53,7 +54,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
 
 /// Hands over all intervals of one refresh.
 fn collect(
-    source: &mut ContentionSource,
+    sources: &mut Sources,
     signals: &mut StopSignals,
     watched: &target::Target,
     refresh: Duration,
@@ -64,15 +65,19 @@ fn collect(
     let due = end.map_or(due, |end| due.min(end));
     let woken = loop {
         let left = due.saturating_duration_since(Instant::now());
-        let woken = signals.wait(left.min(TICK), watched.end())?;
-        if woken != Woken::Timeout || left.is_zero() {
+        let woken = signals.wait(left.min(TICK), watched.end(), sources.news())?;
+        sources.take_news();
+        if left.is_zero() {
+            break Woken::Timeout;
+        }
+        if !matches!(woken, Woken::Timeout | Woken::News) {
             break woken;
         }
-        if source.tick() {
-            add(source.drain()?);
+        if sources.tick() {
+            add(sources.drain()?);
         }
     };
-    add(source.drain()?);
+    add(sources.drain()?);
     Ok(woken)
 }
 

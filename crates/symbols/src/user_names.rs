@@ -198,12 +198,13 @@ fn as_written(name: &str) -> String {
     cpp.unwrap_or_else(|| name.to_owned())
 }
 
-/// The path as this process sees it, also where the other one has another root.
+/// The path as this process sees it, also where the other one has another root. A file that it mapped before it changed its
+/// root is outside of that.
 fn visible_path(pid: u32, path: &Path) -> PathBuf {
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let has_own_root = std::fs::read_link(&root).is_ok_and(|target| target != Path::new("/"));
     match path.strip_prefix("/") {
-        Ok(relative) if has_own_root => root.join(relative),
+        Ok(relative) if has_own_root && (is_file(&root.join(relative)) || !is_file(path)) => root.join(relative),
         _ => path.to_owned(),
     }
 }

@@ -48,6 +48,8 @@ enum Place {
     Condvar,
     /// glibc's barrier: the second half of eight bytes.
     Barrier,
+    /// musl's mutex: behind its type.
+    MuslMutex,
     /// The word belongs to the thread, which waits on it for any lock.
     Elsewhere,
 }
@@ -107,6 +109,7 @@ impl UserWait {
             Place::Rwlock => Some((word & !7).wrapping_sub(8)),
             Place::Condvar => Some((word & !7).wrapping_sub(40)),
             Place::Barrier => Some(word & !7),
+            Place::MuslMutex => Some(word.wrapping_sub(4)),
             Place::Elsewhere => None,
         }
     }
@@ -125,7 +128,10 @@ impl UserWait {
             // A parking lot is the floor of many locks: the frames further out say which.
             parked = parked.or_else(|| is_parking_lot(function).then_some(PARKED));
         }
-        parked.or_else(|| Self::by_frames_without_names(frames, call)).or_else(|| Self::by_call(call))
+        parked
+            .or_else(|| Self::by_frames_without_names(frames, call))
+            .or_else(|| Self::by_musls_value(frames, call))
+            .or_else(|| Self::by_call(call))
     }
 
     /// Tells by what was asked of the kernel alone.
@@ -135,6 +141,19 @@ impl UserWait {
             FUTEX_WAIT_REQUEUE_PI => Some(CONDVAR),
             _ => None,
         }
+    }
+
+    /// musl is built without unwind information, so that its stacks end where they begin. Of its futex words only a mutex holds
+    /// its owner (or `EBUSY`) and the bit for waiters.
+    fn by_musls_value(frames: &[Frame], call: FutexCall) -> Option<Self> {
+        const WAITERS: u64 = 0x8000_0000;
+        const NOBODY: u64 = 0xffff_ffff;
+        let is_musl = frames.first().and_then(|frame| frame.module.as_deref()).is_some_and(|module| {
+            module == "libc.so" || module.starts_with("ld-musl") || module.starts_with("libc.musl")
+        });
+        let expected = call.expected & 0xffff_ffff;
+        let is_held = expected & WAITERS != 0 && expected & !WAITERS != 0 && expected != NOBODY;
+        (is_musl && call.command() == FUTEX_WAIT && is_held).then_some(MUTEX.at(Place::MuslMutex))
     }
 
     /// The C library is rarely installed with the names of its inner functions, and jumps from its outer ones to them.
@@ -354,6 +373,11 @@ mod tests {
         assert_eq!(UserWait::tell(&frames, PRIVATE_WAIT), None);
         frames = stack(&["", "malloc", "program::main"]);
         assert_eq!(UserWait::tell(&frames, PRIVATE_WAIT), Some(LIBC_INTERNAL));
+        frames = vec![Frame { module: Some("libc.so".to_owned()), ..frames.swap_remove(0) }];
+        let held = FutexCall { operation: 0x80, expected: 0x8000_0010 };
+        let told = UserWait::tell(&frames, held).unwrap();
+        assert_eq!((told.kind, told.lock_address(0x1004)), (Kind::Mutex, Some(0x1000)));
+        assert_eq!(UserWait::tell(&frames, FutexCall { operation: 0x80, expected: 0xffff_ffff }), None);
         assert_eq!(UserWait::by_call(FutexCall { operation: 0x86, expected: 0 }), Some(MUTEX));
     }
 

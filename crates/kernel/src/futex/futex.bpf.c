@@ -47,6 +47,9 @@ char LICENSE[] SEC("license") = "GPL";
 /* Words remembered as introduced since the last drain. A power of two. */
 #define INTRODUCED 4096
 
+/* Processes told apart by their ids' hashes. A power of two. */
+#define ANNOUNCED 4096
+
 /* The process to meter; 0: followed ones only. */
 const volatile __u32 target = 0;
 /* Whether processes other than the target can be followed. */
@@ -72,6 +75,9 @@ __u32 sleeper_tids[SLEEPERS + PROBES];
 struct sleep sleeps[SLEEPERS + PROBES];
 
 __u64 introduced[INTRODUCED];
+
+/* Processes whose first sleep has woken the loader, which reads what they map while they sleep. */
+__u32 announced[ANNOUNCED];
 
 /* So that the loader's types include the records. */
 struct begin_record *type_of_begin_record;
@@ -229,9 +235,11 @@ static __always_inline void introduce(const struct sleep *sleep, __u32 tid, cons
 {
 	__u64 tag = mix(sleep->word ^ (__u64)sleep->tgid << 44) ^ *(volatile __u32 *)&generation;
 	__u64 *known = &introduced[mix(tag) % INTRODUCED];
+	__u32 *process = &announced[mix(sleep->tgid) % ANNOUNCED];
+	int is_stranger = *process != sleep->tgid;
 	struct begin_record *record;
 
-	if (*known == tag || over_budget())
+	if (*known == tag || (!is_stranger && over_budget()))
 		return;
 	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	if (!record)
@@ -239,7 +247,9 @@ static __always_inline void introduce(const struct sleep *sleep, __u32 tid, cons
 	*known = tag;
 	describe(&record->sleep, RECORD_BEGIN, tid, sleep, regs);
 	copy_stack(&record->sleeper, regs);
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	/* A process that lives shortly could be gone before the loader looks by itself. */
+	bpf_ringbuf_submit(record, is_stranger ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	*process = sleep->tgid;
 	spent_on_stacks(half, sleep->begin_ns, 1);
 }
 

@@ -83,6 +83,7 @@ impl FutexSource {
         if let Processes::Of(pid) = processes {
             has_locks(pid)?;
         }
+        sees_the_kernels_process_ids()?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
         quiet_libbpf();
@@ -118,6 +119,17 @@ impl FutexSource {
         self.read_ring();
         let half = self.active_half();
         self.halves.fill(half) >= DRAIN_AT_FILL
+    }
+
+    /// Becomes readable when a process was seen for the first time: then [`Self::take_records`] is due.
+    pub fn news(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring buffer's own descriptor, which is open for as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
+    }
+
+    /// Reads the stacks that were copied meanwhile.
+    pub fn take_records(&self) {
+        self.read_ring();
     }
 
     /// Under [`Processes::Children`]: from here on this process has no more children that are metered.
@@ -277,6 +289,19 @@ fn follow_own(processes: &impl MapCore) -> Result<(), KernelError> {
     processes
         .update(&own.as_raw_fd().to_ne_bytes(), &yes, MapFlags::ANY)
         .map_err(|error| KernelError::from_libbpf("cannot follow the children of lockmeter", &error))
+}
+
+/// The programs say process ids as the kernel counts them, which mean other processes in a container.
+fn sees_the_kernels_process_ids() -> Result<(), KernelError> {
+    const INITIAL_NAMESPACE: &str = "pid:[4026531836]";
+    match std::fs::read_link("/proc/self/ns/pid") {
+        Ok(namespace) if namespace.as_os_str() != INITIAL_NAMESPACE => {
+            let why = "locks of running programs cannot be metered from inside a container with process ids of its own; run \
+                       lockmeter on the host, where such programs can be metered, too";
+            Err(KernelError::new(ErrorKind::Refused, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a process can have locks of its own that this one may look at.

@@ -168,9 +168,11 @@ impl Waits {
 
     fn site(&mut self, sleep: &sleep_record, stack: &copied_stack) -> Rc<Site> {
         let addresses = self.processes.unwind(sleep.tgid, stack, &mut self.losses);
-        // Locks that tell their state by small numbers are the only ones that are told by it.
+        // Locks are told by small numbers and by what is no thread's id: other values make no difference.
         let expected = sleep.expected & 0xffff_ffff;
-        let call = FutexCallKey { operation: sleep.operation, expected: expected.min(3) };
+        let told_by =
+            if expected.trailing_zeros() == 31 || expected == 0xffff_ffff { expected } else { expected.min(3) };
+        let call = FutexCallKey { operation: sleep.operation, expected: told_by };
         let key = SiteKey { tgid: sleep.tgid, changes: self.processes.changes(sleep.tgid), call, addresses };
         if let Some(known) = self.sites.get(&key) {
             return Rc::clone(known);

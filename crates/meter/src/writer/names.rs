@@ -32,7 +32,15 @@ struct LinkMap {
 /// glibc's `_dl_find_object` (2.35 and later), which takes no lock and may be called in signal handlers; 0 where it is missing.
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 
+/// The program's own file, which the loader gives no name: asked for while it can be, for a program may close `/proc` off.
+static PROGRAM: [AtomicU8; PATH_BYTES] = [const { AtomicU8::new(0) }; PATH_BYTES];
+
 pub(super) fn prepare() {
+    let mut bytes = [0_u8; PATH_BYTES - 1];
+    syscalls::read_link(b"/proc/self/exe\0", &mut bytes);
+    for (to, from) in PROGRAM.iter().zip(bytes) {
+        to.store(from, Relaxed);
+    }
     // SAFETY: the name ends with a NUL; looking a symbol up when the library is loaded is allowed.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(found as usize, Relaxed);
@@ -87,13 +95,11 @@ pub(super) fn see_module(segment: &'static Segment, address: usize) -> bool {
 
 /// The program itself has an empty name.
 fn write_path(path: &[AtomicU8; PATH_BYTES], name: &[u8]) {
-    let mut bytes = [0_u8; PATH_BYTES - 1];
-    let name = if name.is_empty() {
-        let length = syscalls::read_link(b"/proc/self/exe\0", &mut bytes);
-        bytes.get(..length).unwrap_or(&[])
-    } else {
-        name
-    };
+    if name.is_empty() {
+        for (to, from) in path.iter().zip(&PROGRAM) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
     for (to, from) in path.iter().zip(name.iter().take(PATH_BYTES - 1)) {
         to.store(*from, Relaxed);
     }
