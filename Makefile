@@ -56,7 +56,7 @@ lint:
 	$(CARGO) clippy --package lockmeter-meter --no-default-features --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-preload --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads bench/soak .ci/run
+	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads bench/soak bench/user-soak .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter

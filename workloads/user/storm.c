@@ -3,8 +3,10 @@
  *
  *     storm THREADS FORKS EXECS
  *
- * Prints one line of JSON with the locks taken and the children that ended well.  Exit status: 0 ran, 1 failed.
+ * Prints one line of JSON with the locks taken, the children that ended well, and what this process has grown by from its first
+ * hundred threads and children on: open descriptors, mappings, and resident memory.  Exit status: 0 ran, 1 failed.
  */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,6 +16,9 @@
 #include <unistd.h>
 
 #define AT_A_TIME 16
+
+/* So many of each are run before memory is looked at for the first time: allocators and tables have their size then. */
+#define WARM_UP 100
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long taken;
@@ -71,17 +76,71 @@ static long children(long count, char *program)
 	return well;
 }
 
+struct size {
+	long descriptors;
+	long mappings;
+	long resident_kib;
+};
+
+static long entries(const char *path)
+{
+	DIR *folder = opendir(path);
+	long count = 0;
+
+	if (!folder)
+		exit(1);
+	while (readdir(folder))
+		count++;
+	closedir(folder);
+	return count;
+}
+
+static struct size size_now(void)
+{
+	struct size size = {.descriptors = entries("/proc/self/fd"), .mappings = 0};
+	FILE *maps = fopen("/proc/self/maps", "r"), *statm = fopen("/proc/self/statm", "r");
+	long pages = 0;
+
+	if (!maps || !statm || fscanf(statm, "%*d %ld", &pages) != 1)
+		exit(1);
+	for (int letter; (letter = getc(maps)) != EOF;)
+		size.mappings += letter == '\n';
+	size.resident_kib = pages * (sysconf(_SC_PAGESIZE) / 1024);
+	fclose(maps);
+	fclose(statm);
+	return size;
+}
+
+static long least(long one, long other)
+{
+	return one < other ? one : other;
+}
+
 int main(int argc, char **argv)
 {
-	long wanted[3] = {0};
+	long wanted[3] = {0}, warm_up[3];
 
 	for (int i = 1; i < argc && i < 4; i++)
 		wanted[i - 1] = atol(argv[i]);
-	threads(wanted[0]);
-	if (!wanted[1] && !wanted[2])
+	for (int i = 0; i < 3; i++)
+		warm_up[i] = least(wanted[i], WARM_UP);
+	threads(warm_up[0]);
+	if (!wanted[1] && !wanted[2]) {
+		threads(wanted[0] - warm_up[0]);
 		return 0;
-	long forked = children(wanted[1], NULL), ran = children(wanted[2], "/proc/self/exe");
+	}
+	long forked = children(warm_up[1], NULL), ran = children(warm_up[2], "/proc/self/exe");
+	struct size before = size_now();
 
-	printf("{\"workload\":\"storm\",\"taken\":%ld,\"forked\":%ld,\"ran\":%ld}\n", taken, forked, ran);
+	threads(wanted[0] - warm_up[0]);
+	forked += children(wanted[1] - warm_up[1], NULL);
+	ran += children(wanted[2] - warm_up[2], "/proc/self/exe");
+	struct size after = size_now();
+
+	printf("{\"workload\":\"storm\",\"taken\":%ld,\"forked\":%ld,\"ran\":%ld,\"more_descriptors\":%ld,\"more_"
+	       "mappings\":%ld,"
+	       "\"more_resident_kib\":%ld}\n",
+	       taken, forked, ran, after.descriptors - before.descriptors, after.mappings - before.mappings,
+	       after.resident_kib - before.resident_kib);
 	return 0;
 }

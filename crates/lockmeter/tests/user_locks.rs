@@ -321,15 +321,17 @@ fn storms_of_threads_forks_and_programs_lose_nothing_and_leave_nothing() {
         .arg(&recording)
         .arg("--")
         .arg(program)
-        .args(["2000", "50", "50"])
+        .args(["2000", "300", "300"])
         .env("XDG_RUNTIME_DIR", runtime.path())
         .output()
         .unwrap();
     let metered = Metered { output, recording };
     let said = metered.said();
-    assert_eq!((number(&said, "forked"), number(&said, "ran")), (50, 50));
+    assert_eq!((number(&said, "forked"), number(&said, "ran")), (300, 300));
+    assert_eq!((&said["more_descriptors"], &said["more_mappings"]), (&0.into(), &0.into()), "{said}");
+    assert!(said["more_resident_kib"].as_i64().unwrap() < 1024, "the program grew: {said}");
     let holds = number(row(&metered.rows("lock", &[]), "hold", "storm:lock"), "count");
-    let expected = 20 * (2000 + 50 * 2 + 50 * 4);
+    let expected = 20 * (2000 + 300 * 2 + 300 * 4);
     assert_eq!(holds, expected);
     assert_eq!(runtime.path().read_dir().unwrap().count(), 0, "segments were left behind");
 }

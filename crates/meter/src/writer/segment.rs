@@ -151,6 +151,10 @@ fn make() -> Option<&'static Segment> {
     header.level.store(STAND_IN.level.load(Relaxed), Relaxed);
     header.magic.store(MAGIC, Release);
     HEADER.store(address as *mut Header, Release);
+    // What other threads lost while this one made the segment.
+    for (to, from) in header.losses.iter().zip(&STAND_IN.losses) {
+        to.fetch_add(from.swap(0, Relaxed), Relaxed);
+    }
     Some(segment)
 }
 
