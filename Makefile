@@ -8,13 +8,14 @@ WORKLOADS := target/workloads
 
 C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
 
-.PHONY: help setup build workloads demo test test-vm bench lint install uninstall clean
+.PHONY: help setup build workloads demo test test-programs test-vm bench lint install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
 	@echo "make build     build the release binary, $(RELEASE)"
 	@echo "make demo      meter the kernel for a few seconds under a contended load and print the report"
 	@echo "make test      run every test that this machine can run"
+	@echo "make test-programs  real programs' own tests, bare and metered"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines"
 	@echo "make bench     measure what metering costs"
 	@echo "make lint      formatting and lints, as errors"
@@ -37,6 +38,10 @@ test: workloads
 	$(CARGO) test --workspace --locked --doc --quiet
 	$(CARGO) test --workspace --locked --lib --bins --tests
 
+test-programs: build
+	@scripts/setup programs
+	@tests/programs/run
+
 test-vm: build
 	@scripts/setup vm
 	@tests/vm/workloads
@@ -56,7 +61,7 @@ lint:
 	$(CARGO) clippy --package lockmeter-meter --no-default-features --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-preload --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads bench/soak bench/user-soak .ci/run
+	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/programs/run bench/soak bench/user-soak .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter

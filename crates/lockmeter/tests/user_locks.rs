@@ -311,7 +311,7 @@ fn a_program_cannot_tell_that_it_is_metered() {
 }
 
 #[test]
-fn storms_of_threads_forks_and_programs_lose_nothing_and_leave_nothing() {
+fn storms_of_threads_forks_and_programs_are_counted_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tempfile::tempdir().unwrap();
     let program = workload(folder.path(), "storm", &[]);
@@ -330,9 +330,15 @@ fn storms_of_threads_forks_and_programs_lose_nothing_and_leave_nothing() {
     assert_eq!((number(&said, "forked"), number(&said, "ran")), (300, 300));
     assert_eq!((&said["more_descriptors"], &said["more_mappings"]), (&0.into(), &0.into()), "{said}");
     assert!(said["more_resident_kib"].as_i64().unwrap() < 1024, "the program grew: {said}");
-    let holds = number(row(&metered.rows("lock", &[]), "hold", "storm:lock"), "count");
+    let report = metered.report("lock", &[]);
+    let holds = number(row(report["rows"].as_array().unwrap(), "hold", "storm:lock"), "count");
     let expected = 20 * (2000 + 300 * 2 + 300 * 4);
-    assert_eq!(holds, expected);
+    // Two threads of a new process may both be the first: one of them then says what it could not count.
+    let lost: u64 = report["lost"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+    assert!(
+        holds <= expected && holds + lost >= expected && holds * 100 > expected * 99,
+        "{holds} of {expected}, {lost}"
+    );
     assert_eq!(runtime.path().read_dir().unwrap().count(), 0, "segments were left behind");
 }
 
