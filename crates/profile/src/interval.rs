@@ -9,7 +9,7 @@ use std::hash::Hash;
 use crate::lock::Lock;
 use crate::lock_functions::plain_name;
 use crate::loss::Losses;
-use crate::sample::{Key, Value, named_enum};
+use crate::sample::{Key, Kind, Mode, Value, named_enum};
 
 /// Declares a newtype handle into one of an interval's tables.
 macro_rules! handle {
@@ -235,6 +235,44 @@ pub struct Sampled {
     pub estimate: Value,
 }
 
+/// A single run that lasted longer than asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LongRun {
+    /// When it began, nanoseconds since the Unix epoch.
+    pub begin_unix_ns: u64,
+    /// The CPU it ended on.
+    pub cpu: u32,
+    /// What ran.
+    pub lock: LockId,
+    /// Of which kind that is.
+    pub kind: Kind,
+    /// How long it ran, the interrupts that came meanwhile apart.
+    pub run_ns: u64,
+    /// Of a work item: how long it was off the CPU between its begin and its end.
+    pub asleep_ns: u64,
+    /// From being due to the run, where that is known.
+    pub delay_ns: Option<u64>,
+    /// The worker, or the task that was interrupted.
+    pub task: Option<TaskId>,
+    /// What it waited for meanwhile, longest first.
+    pub waits: Vec<RunWait>,
+}
+
+/// The waits for one lock inside a [`LongRun`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunWait {
+    /// The lock.
+    pub lock: LockId,
+    /// Its kind.
+    pub kind: Kind,
+    /// In which mode it was asked for.
+    pub mode: Mode,
+    /// How often.
+    pub count: u64,
+    /// For how long, all of them together.
+    pub total_ns: u64,
+}
+
 /// What metering itself cost during an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overhead {
@@ -278,6 +316,8 @@ pub struct Interval {
     pub totals: Vec<Total>,
     /// Estimates by stack.
     pub sampled: Vec<Sampled>,
+    /// Single runs that lasted longer than asked for.
+    pub long_runs: Vec<LongRun>,
     /// What was lost meanwhile.
     pub losses: Losses,
     /// What metering cost meanwhile.

@@ -19,8 +19,8 @@ mod sample;
 pub mod view;
 
 pub use interval::{
-    Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, Overhead, Sampled, StackId, Tables,
-    Task, TaskId, Total,
+    Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, RunWait, Sampled,
+    StackId, Tables, Task, TaskId, Total,
 };
 pub use interval_clock::IntervalClock;
 pub use lock::{Lock, Naming, Space, Unnamed};

@@ -75,6 +75,16 @@ named_enum! {
         FutexUntold = 33, "futex_untold";
         /// Stacks of a process that ended before its mappings could be read.
         ProcessGone = 34, "process_gone";
+        /// Runs not counted: the table of what ran was full.
+        RunsFull = 48, "runs_full";
+        /// Runs of which only the begin or the end was seen.
+        RunUnpaired = 49, "run_unpaired";
+        /// Runs still going on when the recording ended.
+        RunUnfinished = 50, "run_unfinished";
+        /// Runs of work items that nobody saw queued: they have no delay.
+        QueueingNotSeen = 51, "queueing_not_seen";
+        /// Long runs not listed one by one: more than fit between two drains.
+        LongRunsFull = 52, "long_runs_full";
     }
 }
 
@@ -120,6 +130,13 @@ impl Loss {
             Self::RingFull => "stacks of a running program dropped (ring buffer full); totals are exact",
             Self::FutexUntold => "waits on futexes of unknown purpose, idle ones perhaps: shown by --kind futex only",
             Self::ProcessGone => "stacks of a process that ended before its mappings could be read",
+            Self::RunsFull => "runs not counted (table of what ran full)",
+            Self::RunUnpaired => {
+                "runs of which only one end was seen (the other came before the recording): not counted"
+            }
+            Self::RunUnfinished => "runs still going on at the end: not counted",
+            Self::QueueingNotSeen => "work items that nobody saw queued: counted, without a delay",
+            Self::LongRunsFull => "long runs not listed one by one (too many at a time); their totals are exact",
         }
     }
 }

@@ -58,11 +58,13 @@ named_enum! {
         Run = 3, "run";
         /// Waited for something that is no lock: a condition, a barrier, the end of a thread, work.
         Idle = 4, "idle";
+        /// From being due (raised, queued, expired) to the run.
+        Delay = 6, "delay";
     }
 }
 
 named_enum! {
-    /// The kind of a lock.
+    /// The kind of a lock, or of what ran.
     Kind {
         /// A spinning lock without readers.
         Spin = 1, "spin";
@@ -90,6 +92,18 @@ named_enum! {
         Park = 12, "park";
         /// A futex of a program of which nothing more is known.
         Futex = 13, "futex";
+        /// What ran: the handler of a hard interrupt.
+        Irq = 32, "irq";
+        /// What ran: a softirq.
+        Softirq = 33, "softirq";
+        /// What ran: a tasklet.
+        Tasklet = 34, "tasklet";
+        /// What ran: the function of a timer of the timer wheel.
+        Timer = 35, "timer";
+        /// What ran: the function of a high-resolution timer.
+        Hrtimer = 36, "hrtimer";
+        /// What ran: a work item of a workqueue.
+        Work = 37, "work";
     }
 }
 
@@ -133,9 +147,9 @@ impl Bucket {
 /// What is counted exactly, on every event. The bucket is part of the key, so a histogram is several samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Wait, hold, run or idle.
+    /// Wait, hold, run, …
     pub happened: Happened,
-    /// Which lock (class).
+    /// Which lock (class), or what ran.
     pub lock: LockId,
     /// Its kind.
     pub kind: Kind,
@@ -158,7 +172,8 @@ pub struct Value {
     pub total_ns: u64,
     /// The longest of them.
     pub max_ns: u64,
-    /// The part of `total_ns` during which the waiter burned a CPU; the rest it slept.
+    /// The part of `total_ns` during which the waiter burned a CPU; the rest it slept. Of a run: the part that it ran itself; the
+    /// rest is that of what it called and what is counted by itself (the timers of a softirq).
     pub spin_ns: u64,
 }
 

@@ -242,6 +242,10 @@ impl ReportBuilder {
     }
 
     fn add_total(&mut self, places: &Places<'_>, total: &Total) {
+        // What ran is no wait: the latency view shows it.
+        if matches!(total.key.happened, Happened::Run | Happened::Delay) {
+            return;
+        }
         let Some(lock) = places.lock(&total.key) else {
             return;
         };

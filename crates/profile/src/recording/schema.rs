@@ -5,8 +5,8 @@ use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use super::chunk::MAX_ENTRIES;
 use crate::interval::{
-    Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, Overhead, Sampled, StackId, Tables,
-    Task, TaskId, Total,
+    Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, RunWait, Sampled,
+    StackId, Tables, Task, TaskId, Total,
 };
 use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
@@ -75,6 +75,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         sampled: interval.sampled.iter().map(sampled_to_proto).collect(),
         losses: interval.losses.iter().map(|(l, count)| proto::Lost { loss: l.code().into(), count }).collect(),
         overhead: Some(overhead_to_proto(&interval.overhead)),
+        long_runs: interval.long_runs.iter().map(long_run_to_proto).collect(),
     };
     let entries = message.locks.len()
         + message.tasks.len()
@@ -82,7 +83,8 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         + message.frames.len()
         + message.stacks.len()
         + message.totals.len()
-        + message.sampled.len();
+        + message.sampled.len()
+        + message.long_runs.len();
     // The few fields that occur once, and the losses, fit into the slack.
     (entries <= MAX_ENTRIES - 1000).then(|| message.encode_to_vec())
 }
@@ -101,6 +103,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
     );
     let totals = message.totals.into_iter().filter_map(|total| unknown.count(total_from_proto(total))).collect();
     let sampled = message.sampled.into_iter().filter_map(|sample| unknown.count(sampled_from_proto(sample))).collect();
+    let long_runs = message.long_runs.into_iter().filter_map(|run| unknown.count(long_run_from_proto(run))).collect();
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);
     Some(Interval {
@@ -109,6 +112,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
         tables,
         totals,
         sampled,
+        long_runs,
         losses,
         overhead: message.overhead.map(overhead_from_proto).unwrap_or_default(),
     })
@@ -255,6 +259,50 @@ fn sampled_from_proto(sampled: proto::Sampled) -> Option<Sampled> {
         },
         stacks: sampled.stacks,
         estimate: value_from_proto(sampled.estimate),
+    })
+}
+
+fn long_run_to_proto(run: &LongRun) -> proto::LongRun {
+    let wait = |wait: &RunWait| proto::RunWait {
+        lock: wait.lock.0,
+        kind: wait.kind.code().into(),
+        mode: wait.mode.code().into(),
+        count: wait.count,
+        total_ns: wait.total_ns,
+    };
+    proto::LongRun {
+        begin_unix_ns: run.begin_unix_ns,
+        cpu: run.cpu,
+        lock: run.lock.0,
+        kind: run.kind.code().into(),
+        run_ns: run.run_ns,
+        asleep_ns: run.asleep_ns,
+        delay_ns: run.delay_ns,
+        task: run.task.map(|id| id.0),
+        waits: run.waits.iter().map(wait).collect(),
+    }
+}
+
+fn long_run_from_proto(run: proto::LongRun) -> Option<LongRun> {
+    let wait = |wait: proto::RunWait| {
+        Some(RunWait {
+            lock: LockId(wait.lock),
+            kind: code(wait.kind).and_then(Kind::from_code)?,
+            mode: code(wait.mode).and_then(Mode::from_code)?,
+            count: wait.count,
+            total_ns: wait.total_ns,
+        })
+    };
+    Some(LongRun {
+        begin_unix_ns: run.begin_unix_ns,
+        cpu: run.cpu,
+        lock: LockId(run.lock),
+        kind: code(run.kind).and_then(Kind::from_code)?,
+        run_ns: run.run_ns,
+        asleep_ns: run.asleep_ns,
+        delay_ns: run.delay_ns,
+        task: run.task.map(TaskId),
+        waits: run.waits.into_iter().map(wait).collect::<Option<_>>()?,
     })
 }
 
