@@ -12,8 +12,8 @@ const TICKS_BETWEEN_SLICES: u32 = 100;
 
 /// The programs of a collector.
 pub trait Programs<const N: usize> {
-    /// In the order of the collector's `enum program`.
-    fn programs(&self) -> [BorrowedFd<'_>; N];
+    /// In the order of the collector's `enum program`; `None` for those that are not loaded.
+    fn programs(&self) -> [Option<BorrowedFd<'_>>; N];
 
     /// What they themselves measured of their stacks so far.
     fn stack_ns(&self) -> u64;
@@ -94,6 +94,7 @@ pub fn recursion_misses<const N: usize>(programs: &impl Programs<N>) -> u64 {
 
 fn runs<const N: usize>(programs: &impl Programs<N>) -> [Runs; N] {
     programs.programs().map(|program| {
+        let Some(program) = program else { return Runs::default() };
         // SAFETY: all-zero is a valid value of this struct of integers.
         let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
         let mut length = u32::try_from(size_of_val(&info)).unwrap_or(0);

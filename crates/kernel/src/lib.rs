@@ -3,11 +3,12 @@
 //! One folder per collector, the `.bpf.c` beside its loader. [`contention`] counts every contended acquisition of a
 //! kernel lock from the `lock:contention_begin/end` tracepoints and finds the blocker in `sched:sched_waking`; it needs
 //! no function hooks, so it works on kernels that forbid them. [`futex`] counts the futex waits of running programs, which
-//! are the waits for their own locks. [`probe`] tells what this kernel and these privileges
+//! are the waits for their own locks. [`latency`] times interrupts, timers and work items. [`probe`] tells what this kernel and these privileges
 //! allow.
 
 pub mod contention;
 pub mod futex;
+pub mod latency;
 pub mod probe;
 
 mod cgroups;

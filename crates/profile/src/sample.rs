@@ -59,7 +59,7 @@ named_enum! {
         /// Waited for something that is no lock: a condition, a barrier, the end of a thread, work.
         Idle = 4, "idle";
         /// From being due (raised, queued, expired) to the run.
-        Delay = 6, "delay";
+        Delay = 8, "delay";
     }
 }
 

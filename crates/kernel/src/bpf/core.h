@@ -51,6 +51,7 @@ struct css_set {
 
 struct task_struct {
 	struct css_set *cgroups;
+	unsigned int flags;
 	int pid;
 	int tgid;
 	char comm[16];
@@ -79,6 +80,29 @@ struct rw_semaphore {
 	struct {
 		long long counter;
 	} owner;
+};
+
+struct irqaction {
+	void *handler;
+	const char *name;
+};
+
+struct timer_list {
+	void *function;
+};
+
+struct hrtimer_clock_base {
+	__s64 offset;
+};
+
+struct hrtimer {
+	__s64 _softexpires;
+	void *function;
+	struct hrtimer_clock_base *base;
+};
+
+struct work_struct {
+	void *func;
 };
 
 struct kmem_cache_order_objects {

@@ -6,6 +6,7 @@
 #define LOCKMETER_NUMBERS_BPF_H
 
 #include "core.h"
+#include <bpf/bpf_helpers.h>
 
 static __always_inline __u64 mix(__u64 x)
 {

@@ -19,14 +19,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Flags of lock:contention_begin, include/trace/events/lock.h. No flag at all is a semaphore. */
-#define LCB_F_SPIN 1
-#define LCB_F_READ 2
-#define LCB_F_WRITE 4
-#define LCB_F_RT 8
-#define LCB_F_PERCPU 16
-#define LCB_F_MUTEX 32
-
 static __always_inline int in_scope(struct task_struct *task)
 {
 	if (scope == SCOPE_FOLLOWED) {
@@ -37,25 +29,6 @@ static __always_inline int in_scope(struct task_struct *task)
 	if (scope == SCOPE_CGROUP)
 		return bpf_get_current_ancestor_cgroup_id(scope_cgroup_level) == scope_cgroup;
 	return 1;
-}
-
-static __always_inline __u32 kind_mode_of(__u32 flags)
-{
-	__u32 kind, mode = flags & LCB_F_READ ? MODE_READ : flags & LCB_F_WRITE ? MODE_WRITE : MODE_EXCLUSIVE;
-
-	if (flags & ~(LCB_F_SPIN | LCB_F_READ | LCB_F_WRITE | LCB_F_RT | LCB_F_PERCPU | LCB_F_MUTEX))
-		kind = KIND_UNKNOWN;
-	else if (flags & LCB_F_MUTEX)
-		kind = KIND_MUTEX;
-	else if (flags & LCB_F_PERCPU)
-		kind = KIND_PERCPU_RWSEM;
-	else if (flags & LCB_F_RT)
-		kind = KIND_RT_MUTEX;
-	else if (flags & LCB_F_SPIN)
-		kind = mode == MODE_EXCLUSIVE ? KIND_SPIN : KIND_RWLOCK;
-	else
-		kind = mode == MODE_EXCLUSIVE ? KIND_SEMAPHORE : KIND_RWSEM;
-	return META(kind, mode, 0);
 }
 
 static __always_inline void begin_spinning(struct task_struct *task, __u64 lock, __u32 flags, struct cpu_state *cpu,

@@ -67,8 +67,9 @@ pub const fn table_bytes_per_cpu() -> usize {
 }
 
 impl Programs<3> for ContentionSkel<'_> {
-    fn programs(&self) -> [BorrowedFd<'_>; 3] {
-        [self.progs.contention_begin.as_fd(), self.progs.contention_end.as_fd(), self.progs.sched_waking.as_fd()]
+    fn programs(&self) -> [Option<BorrowedFd<'_>>; 3] {
+        let progs = &self.progs;
+        [Some(progs.contention_begin.as_fd()), Some(progs.contention_end.as_fd()), Some(progs.sched_waking.as_fd())]
     }
 
     fn stack_ns(&self) -> u64 {
@@ -261,7 +262,7 @@ fn load(options: &Options, names: &Names, cpus: usize) -> Result<ContentionSkel<
             StackBudget::Share { ppm } => rodata.stack_budget_ppm = ppm,
             StackBudget::Every => rodata.every_stack = 1,
         }
-        names.tell_programs(rodata);
+        naming::tell_programs!(names, rodata);
     }
     open.load().map_err(refused)
 }

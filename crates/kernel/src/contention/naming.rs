@@ -5,14 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, LockId, Loss, Mode,
+    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Mode,
     Sampled, StackId, Task, TaskId, Total, Value, lock_functions,
 };
 use lockmeter_symbols::{
     Identity, KernelMemory, KernelSymbols, KernelTypes, LockNamer, PageAnchor, WHOLE_PPM, struct_page_anchor,
 };
 
-use super::skeleton::types;
 use super::tables::{Comm, Counted, Drained, SampleKey, TotalKey};
 use crate::cgroups::CgroupTree;
 use crate::error::KernelError;
@@ -49,12 +48,12 @@ pub struct Names {
 }
 
 /// Where this kernel keeps what the programs look up.
-struct KernelLayout {
+pub struct KernelLayout {
     /// Where the struct page of an address is; `None` where it could not be found: slabs made short of memory are then
     /// misjudged, and page-table locks have no name.
-    anchor: Option<PageAnchor>,
+    pub anchor: Option<PageAnchor>,
     /// The direct map, where slab objects live; empty where only the kernel's own function can tell.
-    direct_map: Range<u64>,
+    pub direct_map: Range<u64>,
 }
 
 impl KernelLayout {
@@ -70,6 +69,23 @@ impl KernelLayout {
         Self { anchor, direct_map }
     }
 }
+
+/// Tells the programs of a collector where slab objects and struct pages lie: the settings of `lock_class.bpf.h`.
+macro_rules! tell_programs {
+    ($names:expr, $rodata:expr) => {{
+        let (has_get_kmem_cache, memory) = $names.memory();
+        $rodata.has_get_kmem_cache = u8::from(has_get_kmem_cache);
+        $rodata.direct_map_begin = memory.direct_map.start;
+        $rodata.direct_map_end = memory.direct_map.end;
+        if let Some(anchor) = &memory.anchor {
+            $rodata.page_anchor = anchor.constant;
+            $rodata.struct_page_size = u32::try_from(anchor.page_struct_bytes).unwrap_or(0);
+            $rodata.struct_pages_begin = anchor.vmemmap.start;
+            $rodata.struct_pages_end = anchor.vmemmap.end;
+        }
+    }};
+}
+pub(crate) use tell_programs;
 
 /// One interval in the making.
 struct Builder<'a> {
@@ -106,17 +122,19 @@ impl Names {
         })
     }
 
-    /// Tells the programs where slab objects and struct pages lie in this kernel.
-    pub fn tell_programs(&self, rodata: &mut types::rodata) {
-        rodata.has_get_kmem_cache = u8::from(self.has_get_kmem_cache);
-        rodata.direct_map_begin = self.memory.direct_map.start;
-        rodata.direct_map_end = self.memory.direct_map.end;
-        if let Some(anchor) = &self.memory.anchor {
-            rodata.page_anchor = anchor.constant;
-            rodata.struct_page_size = u32::try_from(anchor.page_struct_bytes).unwrap_or(0);
-            rodata.struct_pages_begin = anchor.vmemmap.start;
-            rodata.struct_pages_end = anchor.vmemmap.end;
-        }
+    /// The kernel's functions.
+    pub fn symbols(&self) -> &KernelSymbols {
+        &self.symbols
+    }
+
+    /// Where slab objects and struct pages lie in this kernel, for the programs: see [`tell_programs`].
+    pub const fn memory(&self) -> (bool, &KernelLayout) {
+        (self.has_get_kmem_cache, &self.memory)
+    }
+
+    /// The name of a lock of which no stack is known.
+    pub fn name_alone(&mut self, class: u64, kind: Kind, caches: &[u64]) -> Option<Lock> {
+        self.namer.name(&identity(class, caches), kind, &[]).into_iter().next().map(|(lock, _)| lock)
     }
 
     /// Names everything that was drained and puts it into the interval.
@@ -186,20 +204,9 @@ impl Builder<'_> {
     fn name_class(&mut self, class: u64, kind: u32, stacks: &[(Vec<String>, u64)]) -> Vec<(LockId, u64)> {
         let stacks: Vec<(Vec<&str>, u64)> =
             stacks.iter().map(|(names, weight)| (names.iter().map(String::as_str).collect(), *weight)).collect();
-        let identity = self.identity(class);
+        let identity = identity(class, self.caches);
         let named = self.names.namer.name(&identity, kind_of(kind), &stacks);
         named.into_iter().map(|(lock, share)| (self.interval.tables.intern_lock(lock), share)).collect()
-    }
-
-    fn identity(&self, class: u64) -> Identity {
-        match class >> CLASS_TAG_SHIFT {
-            CLASS_SLAB => {
-                let index = (class >> 32) as usize & 0xff_ffff;
-                Identity::Slab { cache: self.caches.get(index).copied().unwrap_or(0), offset: class as u32 }
-            }
-            CLASS_PAGE => Identity::PageStruct { offset: class as u32 },
-            _ => Identity::Address(class),
-        }
     }
 
     fn function_names(&mut self, hash: u64) -> Vec<String> {
@@ -313,6 +320,17 @@ impl Builder<'_> {
     }
 }
 
+fn identity(class: u64, caches: &[u64]) -> Identity {
+    match class >> CLASS_TAG_SHIFT {
+        CLASS_SLAB => {
+            let index = (class >> 32) as usize & 0xff_ffff;
+            Identity::Slab { cache: caches.get(index).copied().unwrap_or(0), offset: class as u32 }
+        }
+        CLASS_PAGE => Identity::PageStruct { offset: class as u32 },
+        _ => Identity::Address(class),
+    }
+}
+
 /// Shares a value among locks by millionths; what rounding leaves over goes to the first.
 pub(crate) fn split<Lock: Copy>(whole: &Value, locks: &[(Lock, u64)]) -> Vec<(Lock, Value)> {
     let part = |amount: u64, share: u64| {
@@ -354,12 +372,12 @@ const fn kind_code(meta: u32) -> u32 {
 }
 
 /// The numbers of `enum kind` in `tables.h` are those of [`Kind`].
-fn kind_of(code: u32) -> Kind {
+pub(crate) fn kind_of(code: u32) -> Kind {
     u8::try_from(code).ok().and_then(Kind::from_code).unwrap_or(Kind::Unknown)
 }
 
 /// The numbers of `enum mode` in `tables.h` are those of [`Mode`].
-fn mode_of(meta: u32) -> Mode {
+pub(crate) fn mode_of(meta: u32) -> Mode {
     Mode::from_code((meta >> 8) as u8).unwrap_or(Mode::Exclusive)
 }
 

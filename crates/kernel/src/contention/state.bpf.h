@@ -6,6 +6,7 @@
 #define LOCKMETER_STATE_BPF_H
 
 #include "budget.bpf.h"
+#include "lock_class.bpf.h"
 #include "numbers.bpf.h"
 #include "tables.h"
 #include <bpf/bpf_helpers.h>
@@ -17,34 +18,17 @@
 #define CLASS_CACHE (1 << CLASS_CACHE_BITS)
 #define SCRATCH_LEVELS 3
 
-/* From here up x86-64 keeps the kernel image, modules and fixed mappings: never slab memory. */
-#define IMAGE_BEGIN_X86 0xffffffff80000000ULL
-
 enum scope { SCOPE_ALL, SCOPE_FOLLOWED, SCOPE_CGROUP };
 
 /* Set by the loader before the programs are loaded. */
 const volatile __u32 scope = SCOPE_ALL;
 const volatile __u64 scope_cgroup = 0;
 const volatile __u32 scope_cgroup_level = 0;
-const volatile __u8 has_get_kmem_cache = 0;
-/* Address of the struct page of virtual address 0, so to say: page_of(va) = anchor + (va >> 12) * sizeof(struct page).
- * 0 when unknown. */
-const volatile __u64 page_anchor = 0;
-const volatile __u32 struct_page_size = 64;
-const volatile __u64 struct_pages_begin = 0;
-const volatile __u64 struct_pages_end = 0;
-/* The direct map, where slab objects live. */
-const volatile __u64 direct_map_begin = 0;
-const volatile __u64 direct_map_end = 0;
-const volatile __u64 image_begin = IMAGE_BEGIN_X86;
-
 /* Written by the loader while the programs run. */
 __u32 active_half = 0;
 __u32 paused = 1;     /* until everything is attached */
 __u32 resumed = 0;    /* grows when counting goes on: waits that were open before it are forgotten */
 __u32 generation = 1; /* grows at each drain: identities cached before it are looked up again */
-
-__u64 caches[CACHES];
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -144,8 +128,6 @@ struct {
 	__type(key, int);
 	__type(value, struct sleeper);
 } sleepers SEC(".maps");
-
-extern struct kmem_cache *bpf_get_kmem_cache(__u64 address) __ksym __weak;
 
 static __always_inline struct half *this_half(void)
 {

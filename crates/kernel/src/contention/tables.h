@@ -12,6 +12,8 @@
 #ifndef LOCKMETER_TABLES_H
 #define LOCKMETER_TABLES_H
 
+#include "lock_kind.bpf.h"
+
 #define COMM_LENGTH 16
 
 /* Room in one half of one CPU. Together about 0.85 MB; two halves a CPU. */
@@ -20,23 +22,9 @@
 #define SAMPLES 1536
 #define STACKS 896
 #define STACK_DEPTH 48
-#define CACHES 1024
 
 /* Slots looked at before a table counts as full. Every table has so many more, so that no search wraps around. */
 #define PROBES 12
-
-enum kind {
-	KIND_SPIN = 1,
-	KIND_RWLOCK = 2,
-	KIND_MUTEX = 3,
-	KIND_RWSEM = 4,
-	KIND_PERCPU_RWSEM = 5,
-	KIND_RT_MUTEX = 6,
-	KIND_SEMAPHORE = 7,
-	KIND_UNKNOWN = 8,
-};
-
-enum mode { MODE_EXCLUSIVE = 1, MODE_READ = 2, MODE_WRITE = 3 };
 
 /* How the blocker is known, as the recorder sees it; the loader refines "woken" by the functions on the stack. */
 enum blocker {
@@ -66,19 +54,6 @@ enum loss {
 
 /* The programs, as indices of `runs`. */
 enum program { PROGRAM_BEGIN, PROGRAM_END, PROGRAM_WAKING, PROGRAMS };
-
-/*
- * A lock's class, the key of everything, in 64 bits:
- *
- *   0xff.. / 0xffff..   an address outside the slab: static, per-CPU, vmalloc, boot memory
- *   1 << 60             slab object: index into `caches` << 32 | offset of the lock in the object
- *   2 << 60             inside a struct page: offset in it
- */
-#define CLASS_SLAB (1ULL << 60)
-#define CLASS_PAGE (2ULL << 60)
-
-/* Kind, mode and duration bucket in one word. */
-#define META(kind, mode, bucket) ((__u32)(kind) | (__u32)(mode) << 8 | (__u32)(bucket) << 16)
 
 /* Exact totals. `tag` is a hash of the key; 0 marks a free slot. */
 struct total_slot {

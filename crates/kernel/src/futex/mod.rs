@@ -50,8 +50,8 @@ pub enum Processes {
 }
 
 impl Programs<2> for FutexSkel<'_> {
-    fn programs(&self) -> [BorrowedFd<'_>; 2] {
-        [self.progs.sched_switch.as_fd(), self.progs.sched_waking.as_fd()]
+    fn programs(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.progs.sched_switch.as_fd()), Some(self.progs.sched_waking.as_fd())]
     }
 
     fn stack_ns(&self) -> u64 {

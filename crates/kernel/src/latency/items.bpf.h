@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Work items: since when they are queued, and what their workers do with them.
+ */
+#ifndef LOCKMETER_LATENCY_ITEMS_BPF_H
+#define LOCKMETER_LATENCY_ITEMS_BPF_H
+
+#include "counting.bpf.h"
+#include "waits.bpf.h"
+
+#define PF_WQ_WORKER 0x20
+
+/*
+ * Since when an item is queued: 16 bits of its address's hash, then 48 bits of time, which last three days, in one word, so
+ * that no CPU sees half of it. An item has two places, told by other bits of the hash; where both are taken, the
+ * older one is lost, and the item that it belonged to has no delay.
+ */
+__u64 queued[QUEUED];
+
+#define TIME_BITS 48
+#define TIME_MASK ((1ULL << TIME_BITS) - 1)
+
+struct places {
+	__u64 tag;
+	__u64 *one;
+	__u64 *other;
+};
+
+static __always_inline struct places places_of(__u64 work)
+{
+	__u64 hash = mix(work);
+	struct places places = {
+		.tag = hash & ~TIME_MASK,
+		.one = &queued[hash % QUEUED],
+		.other = &queued[hash / QUEUED % QUEUED],
+	};
+
+	return places;
+}
+
+static __always_inline int is_of(__u64 word, __u64 tag)
+{
+	return word && (word & ~TIME_MASK) == tag;
+}
+
+static __always_inline void remember_queued(__u64 work)
+{
+	struct places places = places_of(work);
+	__u64 one = *(volatile __u64 *)places.one, other = *(volatile __u64 *)places.other;
+	__u64 word = places.tag | (bpf_ktime_get_ns() & TIME_MASK);
+
+	if (is_of(other, places.tag) ||
+	    (one && !is_of(one, places.tag) && (!other || (one & TIME_MASK) > (other & TIME_MASK))))
+		*(volatile __u64 *)places.other = word;
+	else
+		*(volatile __u64 *)places.one = word;
+}
+
+/* How long the item was queued, UNKNOWN_NS if nobody saw it. */
+static __always_inline __u64 take_queued(__u64 work, __u64 now)
+{
+	struct places places = places_of(work);
+	__u64 *place = places.one;
+	__u64 word = *(volatile __u64 *)place;
+
+	if (!is_of(word, places.tag)) {
+		place = places.other;
+		word = *(volatile __u64 *)place;
+		if (!is_of(word, places.tag))
+			return UNKNOWN_NS;
+	}
+	*(volatile __u64 *)place = 0;
+	return (now - word) & TIME_MASK;
+}
+
+/* An item in a worker; items of softirqs (BH workqueues) are on their CPU's stack instead. */
+static __always_inline void begin_item(struct worker *worker, const struct run_cpu *cpu, __u64 key, __u64 work)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	worker->key = key;
+	worker->resumed = *(volatile __u32 *)&resumed;
+	worker->delay_ns = take_queued(work, now);
+	worker->on_cpu_ns = 0;
+	worker->interrupts_ns = 0;
+	worker->begin_ns = now;
+	worker->since_ns = now;
+	worker->since_interrupts_ns = cpu->interrupts_ns;
+	if (threshold_ns)
+		forget_waits(&worker->waits);
+}
+
+static __always_inline void worker_leaves_cpu(struct worker *worker, const struct run_cpu *cpu, __u64 now)
+{
+	worker->on_cpu_ns += now - worker->since_ns;
+	worker->interrupts_ns += cpu->interrupts_ns - worker->since_interrupts_ns;
+}
+
+static __always_inline void worker_comes_to_cpu(struct worker *worker, const struct run_cpu *cpu, __u64 now)
+{
+	worker->since_ns = now;
+	worker->since_interrupts_ns = cpu->interrupts_ns;
+}
+
+static __always_inline void end_item(struct worker *worker, struct run_cpu *cpu, struct run_half *half)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u64 wall_ns = now - worker->begin_ns;
+	__u64 run_ns, asleep_ns;
+
+	worker_leaves_cpu(worker, cpu, now);
+	run_ns = worker->on_cpu_ns > worker->interrupts_ns ? worker->on_cpu_ns - worker->interrupts_ns : 0;
+	asleep_ns = wall_ns - worker->on_cpu_ns;
+	count_run(half, worker->key, run_ns, run_ns, worker->delay_ns, 0);
+	if (asleep_ns)
+		count_run(half, RUNNER_KEY(RUNNER_WORK_ASLEEP, worker->key), asleep_ns, asleep_ns, UNKNOWN_NS, 0);
+	if (worker->delay_ns == UNKNOWN_NS)
+		lose_run(half, RUN_LOSS_QUEUEING_NOT_SEEN);
+	if (is_long(run_ns, &worker->waits)) {
+		struct long_run run = {
+			.key = worker->key,
+			.begin_ns = worker->begin_ns,
+			.run_ns = run_ns,
+			.asleep_ns = asleep_ns,
+			.delay_ns = worker->delay_ns,
+		};
+
+		list_long_run(half, &run, &worker->waits);
+	}
+	worker->key = 0;
+}
+
+#endif

@@ -1,0 +1,252 @@
+//! Meters interrupts, timers and work items: the loader of `latency.bpf.c`.
+
+mod naming;
+mod programs;
+mod tables;
+
+use std::mem::MaybeUninit;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, OpenObject, ProgramInput};
+use lockmeter_profile::{Interval, IntervalClock, Kind, Loss, Overhead, Source};
+
+use crate::contention::{own_cpu_ns, quiet_libbpf, wait_for_running_programs};
+use crate::cost::{self, ProgramCost};
+use crate::error::{ErrorKind, KernelError};
+use crate::halves::Halves;
+use naming::{Clocks, Names};
+pub use programs::Missing;
+use programs::{Chosen, PROGRAMS};
+use tables::{CpuCounters, cpu_counters};
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/latency.skel.rs"));
+}
+use skeleton::{LatencySkel, LatencySkelBuilder};
+
+/// What can run: hard interrupts, softirqs, tasklets, timers, high-resolution timers, work items.
+pub const RUNNERS: [Kind; 6] = [Kind::Irq, Kind::Softirq, Kind::Tasklet, Kind::Timer, Kind::Hrtimer, Kind::Work];
+
+/// Half full tables are drained early: a burst can fill the other half before anybody looks again.
+const DRAIN_AT_FILL: f64 = 0.5;
+
+/// What to meter.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which of [`RUNNERS`].
+    pub runners: Vec<Kind>,
+    /// Runs at least this long are listed one by one, with the locks they waited for.
+    pub threshold: Option<Duration>,
+}
+
+/// Kernel memory that metering takes for each possible CPU: two halves of tables and the CPU's own state.
+pub const fn table_bytes_per_cpu() -> usize {
+    2 * size_of::<skeleton::types::run_half>() + size_of::<skeleton::types::run_cpu>()
+}
+
+/// A running recording of interrupts, timers and work items. Dropping it detaches everything.
+pub struct LatencySource {
+    // Links go first: nothing may write to the tables when they are unmapped.
+    links: Vec<Link>,
+    halves: Halves<skeleton::types::run_half>,
+    skeleton: LatencySkel<'static>,
+    names: Names,
+    missing: Vec<Missing>,
+    cost: ProgramCost<PROGRAMS>,
+    clock: IntervalClock,
+    /// When the recording began: ticks, and nanoseconds.
+    first_tick: (u64, u64),
+    own_cpu_ns: u64,
+    misses: u64,
+    counters: CpuCounters,
+}
+
+impl LatencySource {
+    /// Loads and attaches the programs; when this returns, runs are counted.
+    pub fn start(options: &Options) -> Result<Self, KernelError> {
+        KernelError::unless_privileged("cannot meter interrupts")?;
+        let cpus = libbpf_rs::num_possible_cpus()
+            .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
+        quiet_libbpf();
+        let (chosen, missing) = programs::choose(&options.runners, options.threshold.is_some())?;
+        let names = Names::prepare(options.threshold.is_some())?;
+        let mut skeleton = load(options, &chosen, &names, cpus)?;
+        // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
+        let halves = unsafe { Halves::map(&skeleton.maps.halves, cpus) }?;
+        let first_tick = ticks_and_ns(&skeleton)?;
+        let links = programs::attach(&mut skeleton)?;
+        let cost = ProgramCost::new(&skeleton);
+        let misses = cost::recursion_misses(&skeleton);
+        let mut source = Self {
+            links,
+            halves,
+            skeleton,
+            names,
+            missing,
+            cost,
+            clock: IntervalClock::start(),
+            first_tick,
+            own_cpu_ns: own_cpu_ns(),
+            misses,
+            counters: CpuCounters::default(),
+        };
+        // Only now do begins and ends come in pairs.
+        source.pause(false);
+        source.clock = IntervalClock::start();
+        Ok(source)
+    }
+
+    /// What was asked for and this kernel does not tell.
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    /// To be called ten times a second or so: keeps the account of what metering costs, and tells whether the tables
+    /// fill so fast that an early drain is due.
+    pub fn tick(&mut self) -> bool {
+        self.cost.tick(&self.skeleton);
+        let half = self.active_half();
+        self.halves.fill(half) >= DRAIN_AT_FILL
+    }
+
+    /// Stops counting without detaching (`true`), or goes on (`false`). For measuring what counting costs.
+    pub fn pause(&mut self, paused: bool) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut()
+            && !paused
+        {
+            bss.resumed = bss.resumed.wrapping_add(1);
+        }
+        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
+            data.paused = u32::from(paused);
+        }
+    }
+
+    /// Stops metering and hands over the last interval. Work items that are still going on are counted as unfinished.
+    pub fn stop(mut self) -> Result<Interval, KernelError> {
+        self.pause(true);
+        let mut interval = self.drain()?;
+        self.links.clear();
+        let unfinished = self.counters.items_begun.saturating_sub(self.counters.items_ended);
+        interval.losses.add(Loss::RunUnfinished, unfinished);
+        Ok(interval)
+    }
+
+    fn active_half(&self) -> u32 {
+        self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.active_half & 1)
+    }
+
+    /// Makes the other half active and waits until no program writes to the old one, whose number it returns.
+    fn flip(&mut self) -> u32 {
+        let old = self.active_half();
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.active_half = old ^ 1;
+        }
+        wait_for_running_programs();
+        old
+    }
+
+    fn overhead(&mut self) -> Result<Overhead, KernelError> {
+        let own_cpu_ns = own_cpu_ns();
+        let used = own_cpu_ns - self.own_cpu_ns;
+        self.own_cpu_ns = own_cpu_ns;
+        let counters = cpu_counters(&self.skeleton.maps.run_cpus)?;
+        let mut runs = counters.runs;
+        for (runs, before) in runs.iter_mut().zip(&self.counters.runs) {
+            *runs -= before;
+        }
+        self.counters = counters;
+        Ok(Overhead {
+            own_cpu_ns: used,
+            program_run_ns: self.cost.estimate_ns(&runs, 0),
+            program_runs: runs.iter().sum(),
+            ..Overhead::default()
+        })
+    }
+}
+
+impl Source for LatencySource {
+    type Error = KernelError;
+
+    fn drain(&mut self) -> Result<Interval, KernelError> {
+        let half = self.flip();
+        let mut interval = self.clock.cut();
+        let drained = self.halves.drain(half);
+        for (loss, count) in &drained.losses {
+            interval.losses.add(*loss, *count);
+        }
+        let misses = cost::recursion_misses(&self.skeleton);
+        interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
+        self.misses = misses;
+        interval.overhead = self.overhead()?;
+        let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
+        let tick_ns = tick_ns(self.first_tick, ticks_and_ns(&self.skeleton)?);
+        self.names.fill(&mut interval, &drained, &Clocks { tick_ns, boot_unix_ns: boot_unix_ns() }, caches);
+        Ok(interval)
+    }
+}
+
+fn load(options: &Options, chosen: &Chosen, names: &Names, cpus: usize) -> Result<LatencySkel<'static>, KernelError> {
+    let refused = |error| KernelError::from_libbpf("cannot load the latency programs", &error);
+    // The skeleton borrows its storage for as long as it lives, which is as long as the process.
+    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = LatencySkelBuilder::default().open(storage).map_err(refused)?;
+    let cpus = u32::try_from(cpus).unwrap_or(1);
+    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
+    programs::select(&mut open, chosen);
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.counted_runners = naming::runner_bits(&options.runners);
+        rodata.threshold_ns =
+            options.threshold.map_or(0, |threshold| u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX).max(1));
+        names.tell_programs(rodata);
+    }
+    open.load().map_err(refused)
+}
+
+/// The ticks that the kernel has counted, and its clock.
+fn ticks_and_ns(skeleton: &LatencySkel<'_>) -> Result<(u64, u64), KernelError> {
+    skeleton
+        .progs
+        .sample_tick
+        .test_run(ProgramInput::default())
+        .map_err(|error| KernelError::from_libbpf("cannot tell how long a tick of this kernel is", &error))?;
+    Ok(skeleton.maps.bss_data.as_deref().map_or((0, 0), |bss| (bss.sampled_ticks, bss.sampled_ns)))
+}
+
+/// The kernel is built for one of a few rates; the two moments tell which.
+fn tick_ns(first: (u64, u64), last: (u64, u64)) -> u64 {
+    const TICKS_NS: [u64; 4] = [10_000_000, 4_000_000, 3_333_333, 1_000_000];
+    let measured = (last.1 - first.1).checked_div(last.0 - first.0).unwrap_or(TICKS_NS[1]);
+    TICKS_NS.into_iter().min_by_key(|tick_ns| tick_ns.abs_diff(measured)).unwrap_or(measured)
+}
+
+/// When the kernel's monotonic clock, which the programs read, was at 0.
+fn boot_unix_ns() -> u64 {
+    let mut monotonic = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut monotonic) };
+    let since_boot =
+        Duration::new(u64::try_from(monotonic.tv_sec).unwrap_or(0), u32::try_from(monotonic.tv_nsec).unwrap_or(0));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.saturating_sub(since_boot).as_nanos()).unwrap_or(0)
+}
+
+impl From<&Missing> for KernelError {
+    fn from(missing: &Missing) -> Self {
+        Self::new(ErrorKind::KernelTooOld, missing.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_that_of_the_nearest_rate_a_kernel_can_have() {
+        assert_eq!(tick_ns((100, 1_000_000_000), (110, 1_041_300_000)), 4_000_000);
+        assert_eq!(tick_ns((100, 1_000_000_000), (110, 1_033_000_000)), 3_333_333);
+        assert_eq!(tick_ns((100, 1_000_000_000), (103, 1_030_010_000)), 10_000_000);
+        assert_eq!(tick_ns((7, 5), (7, 5)), 4_000_000, "no tick seen: the commonest rate");
+    }
+}

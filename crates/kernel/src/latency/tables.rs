@@ -1,0 +1,169 @@
+//! The tables that the programs fill, drained.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use libbpf_rs::{MapCore, MapFlags};
+use lockmeter_profile::Loss;
+
+use super::programs::PROGRAMS;
+use super::skeleton::types;
+use crate::error::KernelError;
+use crate::halves::{Halves, table_length};
+
+/// The causes of loss in the order of `enum run_loss` in `tables.h`.
+const LOSS_CAUSES: [Loss; 6] = [
+    Loss::RunsFull,
+    Loss::RunUnpaired,
+    Loss::QueueingNotSeen,
+    Loss::LongRunsFull,
+    Loss::NoTaskStorage,
+    Loss::CachesFull,
+];
+
+/// One bucket of a histogram.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Durations {
+    pub count: u64,
+    pub total: u64,
+    pub max: u64,
+    pub own_ns: u64,
+}
+
+/// What one handler or function did, by power of two of the duration.
+#[derive(Debug, Clone)]
+pub struct Runner {
+    /// Of an interrupt.
+    pub name: String,
+    pub runs: [Durations; BUCKETS],
+    pub delays: [Durations; BUCKETS],
+}
+
+/// Everything drained from all CPUs.
+#[derive(Debug, Default)]
+pub struct Drained {
+    /// By the key of `tables.h`.
+    pub runners: HashMap<u64, Runner>,
+    /// With the CPU on which each ended.
+    pub long_runs: Vec<(u32, types::long_run)>,
+    pub losses: Vec<(Loss, u64)>,
+}
+
+const BUCKETS: usize = table_length(|slot: &types::runner_slot| &slot.runs);
+const RUNNERS: usize = table_length(|half: &types::run_half| &half.runners);
+const LONG_RUNS: usize = table_length(|half: &types::run_half| &half.long_runs);
+
+impl Halves<types::run_half> {
+    /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
+    pub fn fill(&mut self, half: u32) -> f64 {
+        let mut fullest: f64 = 0.0;
+        for cpu in 0..self.cpus() {
+            let half: *const types::run_half = self.half(cpu, half);
+            // SAFETY: two integers inside the mapping, read once each; a stale value only misjudges the fill.
+            let (runners, long_runs) = unsafe {
+                (
+                    (&raw const (*half).runners_used).read_volatile(),
+                    (&raw const (*half).long_runs_used).read_volatile(),
+                )
+            };
+            fullest = fullest.max(runners as f64 / RUNNERS as f64).max(long_runs as f64 / LONG_RUNS as f64);
+        }
+        fullest
+    }
+
+    /// Reads and clears the given half of every CPU. No program may be writing to it any more.
+    pub fn drain(&mut self, half: u32) -> Drained {
+        let mut drained = Drained::default();
+        let mut losses = [0; LOSS_CAUSES.len()];
+        for cpu in 0..self.cpus() {
+            let half = self.half(cpu, half);
+            drain_half(half, u32::try_from(cpu).unwrap_or(u32::MAX), &mut drained);
+            for (sum, count) in losses.iter_mut().zip(&mut half.losses) {
+                *sum += std::mem::take(count);
+            }
+        }
+        drained.losses = LOSS_CAUSES.into_iter().zip(losses).filter(|(_, count)| *count > 0).collect();
+        drained
+    }
+}
+
+fn drain_half(half: &mut types::run_half, cpu: u32, drained: &mut Drained) {
+    for slot in half.runners.iter_mut().filter(|slot| slot.key != 0) {
+        match drained.runners.entry(slot.key) {
+            Entry::Occupied(mut known) => known.get_mut().merge(slot),
+            Entry::Vacant(new) => {
+                new.insert(Runner::of(slot));
+            }
+        }
+        // SAFETY: plain integers and characters, for which all-zero is valid: a free slot.
+        *slot = unsafe { std::mem::zeroed() };
+    }
+    let used = usize::try_from(half.long_runs_used).unwrap_or(usize::MAX).min(half.long_runs.len());
+    for run in half.long_runs[..used].iter_mut() {
+        // SAFETY: as above.
+        let run = std::mem::replace(run, unsafe { std::mem::zeroed() });
+        if run.key != 0 {
+            drained.long_runs.push((cpu, run));
+        }
+    }
+    (half.long_runs_used, half.runners_used) = (0, 0);
+}
+
+impl Runner {
+    fn of(slot: &types::runner_slot) -> Self {
+        let name: Vec<u8> = slot.name.iter().map(|c| c.cast_unsigned()).take_while(|byte| *byte != 0).collect();
+        let mut runner = Self {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            runs: [Durations::default(); BUCKETS],
+            delays: [Durations::default(); BUCKETS],
+        };
+        runner.merge(slot);
+        runner
+    }
+
+    fn merge(&mut self, slot: &types::runner_slot) {
+        for (sums, buckets) in [(&mut self.runs, &slot.runs), (&mut self.delays, &slot.delays)] {
+            for (sum, bucket) in sums.iter_mut().zip(buckets) {
+                sum.count += bucket.count;
+                sum.total += bucket.total_ns;
+                sum.max = sum.max.max(bucket.max_ns);
+                sum.own_ns += bucket.own_ns;
+            }
+        }
+    }
+}
+
+/// What every CPU counts since the programs were loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct CpuCounters {
+    pub runs: [u64; PROGRAMS],
+    pub items_begun: u64,
+    pub items_ended: u64,
+}
+
+impl Default for CpuCounters {
+    fn default() -> Self {
+        Self { runs: [0; PROGRAMS], items_begun: 0, items_ended: 0 }
+    }
+}
+
+/// The counters of all CPUs, added up.
+pub fn cpu_counters(run_cpus: &impl MapCore) -> Result<CpuCounters, KernelError> {
+    let mut sum = CpuCounters::default();
+    let values = run_cpus
+        .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|error| KernelError::from_libbpf("cannot read the counters of the latency programs", &error))?;
+    for value in values.unwrap_or_default() {
+        if value.len() < size_of::<types::run_cpu>() {
+            continue;
+        }
+        // SAFETY: the bytes are at least as many as the type has, which is plain integers, valid for any bytes.
+        let cpu = unsafe { value.as_ptr().cast::<types::run_cpu>().read_unaligned() };
+        for (sum, runs) in sum.runs.iter_mut().zip(cpu.runs) {
+            *sum += runs;
+        }
+        sum.items_begun += cpu.items_begun;
+        sum.items_ended += cpu.items_ended;
+    }
+    Ok(sum)
+}
