@@ -16,6 +16,8 @@ pub const DEFAULT_RECORDING: &str = "out.lockmeter";
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Shorter intervals would spend more on reading the tables than on metering.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
+/// Nothing ends in less.
+const SHORTEST_THRESHOLD: Duration = Duration::from_micros(1);
 /// Longer ones would lose too much if the recorder is killed.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
@@ -51,6 +53,8 @@ pub enum Command {
     Diff(DiffArguments),
     /// Show the locks that are waited for now, refreshed each second
     Top(TopArguments),
+    /// Show what keeps CPUs from their tasks: interrupts, softirqs, timers, work items
+    Latency(LatencyArguments),
     /// Turn metering on in a program that runs under `lockmeter record -- COMMAND`
     On(SwitchArguments),
     /// Turn metering off in such a program
@@ -217,6 +221,9 @@ pub struct ReportArguments {
     /// Only this part of the recording, as offsets from its start: 2s..5s, 10s.., ..1m
     #[arg(long, value_name = "FROM..TO", value_parser = parse_window)]
     pub window: Option<Window>,
+    /// Of a recording of `lockmeter latency`: draw each row's histograms
+    #[arg(long)]
+    pub histogram: bool,
     /// How to write the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
@@ -257,8 +264,11 @@ pub struct DiffArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  lockmeter top\n  lockmeter top --by lock,caller -n 10\n  \
-    lockmeter top -p 4242 --interval 5s")]
+    lockmeter top -p 4242 --interval 5s\n  lockmeter top --latency")]
 pub struct TopArguments {
+    /// Show what keeps CPUs from their tasks (as `lockmeter latency`) instead of locks
+    #[arg(long, conflicts_with_all = ["all", "pid", "cgroup", "by", "mode", "user", "kernel", "task", "own", "frames", "stack_budget", "every"])]
+    pub latency: bool,
     #[command(flatten)]
     pub scope: ScopeArguments,
     #[command(flatten)]
@@ -274,6 +284,92 @@ pub struct TopArguments {
     /// How long, with a unit; without it, until Ctrl-C
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
+}
+
+const LATENCY_EXAMPLES: &str = "\
+Examples:
+  lockmeter latency -d 10s                   what ran in ten seconds, the longest single run first
+  lockmeter latency --interval 1s            each second, until Ctrl-C; then a summary
+  lockmeter latency --threshold 1ms          also every run of a millisecond and more, and the locks it waited for
+  lockmeter latency --irq --softirq --histogram -d 5s
+  lockmeter latency --sort cpu_ppm -d 10s    what takes most of the CPUs
+  lockmeter latency -d 1m -o lat.lockmeter && lockmeter report lat.lockmeter --format json";
+
+#[derive(Debug, Args)]
+#[command(after_help = LATENCY_EXAMPLES)]
+pub struct LatencyArguments {
+    #[command(flatten)]
+    pub runners: RunnerArguments,
+    /// List each run that lasts this long (with a unit: 1ms, 200us), with the locks it waited for
+    #[arg(long, value_name = "TIME", value_parser = parse_threshold)]
+    pub threshold: Option<Duration>,
+    /// Print a table this often, and a summary at the end
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
+    pub interval: Option<Duration>,
+    /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C
+    #[arg(short, long, value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Also write a recording, for `lockmeter report`
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Order by this column
+    #[arg(long, value_name = "COLUMN", default_value = "max_ns")]
+    pub sort: String,
+    /// How many rows to print in each table; 0 prints all
+    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
+    pub limit: usize,
+    /// Draw each row's histograms of runs and delays
+    #[arg(long)]
+    pub histogram: bool,
+    /// How to write what ran
+    #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
+    pub format: LatencyFormat,
+}
+
+/// What to meter: all of it unless some are chosen.
+#[derive(Debug, Args)]
+pub struct RunnerArguments {
+    /// Handlers of hard interrupts
+    #[arg(long)]
+    pub irq: bool,
+    /// Softirqs
+    #[arg(long)]
+    pub softirq: bool,
+    /// Tasklets
+    #[arg(long)]
+    pub tasklet: bool,
+    /// Functions of timers and of high-resolution timers
+    #[arg(long)]
+    pub timer: bool,
+    /// Work items of workqueues
+    #[arg(long)]
+    pub work: bool,
+}
+
+impl RunnerArguments {
+    /// The kinds chosen; all where none is.
+    pub fn kinds(&self) -> Vec<Kind> {
+        let chosen = [
+            (self.irq, Kind::Irq),
+            (self.softirq, Kind::Softirq),
+            (self.tasklet, Kind::Tasklet),
+            (self.timer, Kind::Timer),
+            (self.timer, Kind::Hrtimer),
+            (self.work, Kind::Work),
+        ];
+        let kinds: Vec<Kind> = chosen.into_iter().filter(|(wanted, _)| *wanted).map(|(_, kind)| kind).collect();
+        if kinds.is_empty() { lockmeter_kernel::latency::RUNNERS.to_vec() } else { kinds }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LatencyFormat {
+    /// For people
+    Table,
+    /// For programs (documented in docs/json.md)
+    Json,
+    /// For spreadsheets
+    Csv,
 }
 
 #[derive(Debug, Args)]
@@ -299,6 +395,14 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         return Err("longer than a year; leave -d out to record until Ctrl-C".into());
     }
     Ok(duration)
+}
+
+fn parse_threshold(text: &str) -> Result<Duration, String> {
+    let threshold = parse_time(text)?;
+    if threshold < SHORTEST_THRESHOLD {
+        return Err("every run is as long as that; give at least 1us".into());
+    }
+    Ok(threshold)
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {

@@ -6,6 +6,7 @@ mod arguments;
 mod diff;
 mod doctor;
 mod exit;
+mod latency;
 mod messages;
 mod output;
 mod preload;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Diff(arguments) => diff::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Latency(arguments) => latency::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::On(arguments) => switch::on(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Off(arguments) => switch::off(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -14,9 +14,17 @@ use crate::arguments::{Format, ReportArguments};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
 use crate::warnings::Warning;
-use crate::{output, query};
+use crate::{latency, output, query};
 
 pub fn run(arguments: &ReportArguments) -> Result<()> {
+    if latency::is_recorded_in(&arguments.recording)? {
+        return latency::report(arguments);
+    }
+    if arguments.histogram {
+        let sentence =
+            "--histogram draws what `lockmeter latency` recorded; --format json holds the histograms of waits";
+        return Err(Failure::error(Status::Usage, sentence));
+    }
     if arguments.format == Format::Pprof {
         return write_pprof(arguments);
     }

@@ -1,19 +1,26 @@
 //! `lockmeter top`: the tables of `report`, live.
 
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lockmeter_kernel::contention::Options;
-use lockmeter_profile::Interval;
+use lockmeter_kernel::contention::{Options, StackBudget};
+use lockmeter_kernel::latency::{LatencySource, RUNNERS};
+use lockmeter_profile::latency::LatencyBuilder;
 use lockmeter_profile::view::ReportBuilder;
-use lockmeter_render::Exporter;
+use lockmeter_profile::{Interval, Source};
+use lockmeter_render::latency::LatencyTable;
+use lockmeter_render::{Exporter, Table};
 
 use crate::arguments::TopArguments;
+use crate::latency;
 use crate::signals::{StopSignals, Woken};
 use crate::sources::Sources;
 use crate::{output, query, target};
+
+/// The column that `--sort` names where it is left out.
+const DEFAULT_SORT: &str = "total_ns";
 
 /// How often to look whether tables fill.
 const TICK: Duration = Duration::from_millis(100);
@@ -26,6 +33,9 @@ const ALTERNATE_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
 const NORMAL_SCREEN: &str = "\x1b[?25h\x1b[?1049l";
 
 pub fn run(arguments: &TopArguments) -> Result<()> {
+    if arguments.latency {
+        return top_latency(arguments);
+    }
     let (scope, words) = match target::scope(&arguments.scope, &[])? {
         Some(scope) => scope,
         None => (lockmeter_kernel::contention::Scope::Machine, "whole machine".to_owned()),
@@ -45,16 +55,83 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
             collect(&mut sources, &mut signals, &watched, arguments.interval, end, |interval| builder.add(&interval))?;
         let mut report = builder.finish();
         sort.apply(&mut report);
-        screen.show(&report, arguments)?;
+        screen.show(arguments, |table, text| table.write(&report, text))?;
         if woken != Woken::Timeout || end.is_some_and(|end| Instant::now() >= end) {
             return Ok(());
         }
     }
 }
 
+/// The tables of `latency`, live.
+fn top_latency(arguments: &TopArguments) -> Result<()> {
+    let query = latency::query(&arguments.query);
+    // The order that fits locks is only the default.
+    let column = if arguments.sort == DEFAULT_SORT { latency::DEFAULT_SORT } else { &arguments.sort };
+    let sort = latency::sort_key(column)?;
+    let mut signals = StopSignals::catch().context("cannot catch signals")?;
+    let kinds = if query.kinds.is_empty() { RUNNERS.to_vec() } else { query.kinds.clone() };
+    let mut source = LatencySource::start(&latency::options(kinds, None))?;
+    let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
+    let mut screen = Screen::open();
+    let end = arguments.duration.map(|duration| Instant::now() + duration);
+    loop {
+        let mut builder = LatencyBuilder::new(&about, &query);
+        let nobody = target::Target::None;
+        let woken =
+            collect(&mut source, &mut signals, &nobody, arguments.interval, end, |interval| builder.add(&interval))?;
+        let mut report = builder.report();
+        sort.apply(&mut report);
+        screen.show(arguments, |table, text| LatencyTable { table, histograms: false }.write(&report, text))?;
+        if woken != Woken::Timeout || end.is_some_and(|end| Instant::now() >= end) {
+            return Ok(());
+        }
+    }
+}
+
+/// What `top` refreshes from.
+trait Refreshing {
+    fn tick(&mut self) -> bool;
+    fn drain(&mut self) -> Result<Interval>;
+
+    /// Becomes readable when [`Self::take_news`] is due.
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn take_news(&self) {}
+}
+
+impl Refreshing for Sources {
+    fn tick(&mut self) -> bool {
+        Self::tick(self)
+    }
+
+    fn drain(&mut self) -> Result<Interval> {
+        Self::drain(self)
+    }
+
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        Self::news(self)
+    }
+
+    fn take_news(&self) {
+        Self::take_news(self);
+    }
+}
+
+impl Refreshing for LatencySource {
+    fn tick(&mut self) -> bool {
+        Self::tick(self)
+    }
+
+    fn drain(&mut self) -> Result<Interval> {
+        Ok(Source::drain(self)?)
+    }
+}
+
 /// Hands over all intervals of one refresh.
 fn collect(
-    sources: &mut Sources,
+    source: &mut impl Refreshing,
     signals: &mut StopSignals,
     watched: &target::Target,
     refresh: Duration,
@@ -65,19 +142,19 @@ fn collect(
     let due = end.map_or(due, |end| due.min(end));
     let woken = loop {
         let left = due.saturating_duration_since(Instant::now());
-        let woken = signals.wait(left.min(TICK), watched.end(), sources.news())?;
-        sources.take_news();
+        let woken = signals.wait(left.min(TICK), watched.end(), source.news())?;
+        source.take_news();
         if left.is_zero() {
             break Woken::Timeout;
         }
         if !matches!(woken, Woken::Timeout | Woken::News) {
             break woken;
         }
-        if sources.tick() {
-            add(sources.drain()?);
+        if source.tick() {
+            add(source.drain()?);
         }
     };
-    add(sources.drain()?);
+    add(source.drain()?);
     Ok(woken)
 }
 
@@ -95,10 +172,15 @@ impl Screen {
         Self { terminal }
     }
 
-    fn show(&mut self, report: &lockmeter_profile::Report, arguments: &TopArguments) -> io::Result<()> {
+    /// Shows what `write` makes of the table that fits.
+    fn show(
+        &mut self,
+        arguments: &TopArguments,
+        write: impl FnOnce(Table, &mut Vec<u8>) -> io::Result<()>,
+    ) -> io::Result<()> {
         let stdout = io::stdout();
         let mut text = Vec::new();
-        output::table_for(&stdout, arguments.query.limit, arguments.query.frames).write(report, &mut text)?;
+        write(output::table_for(&stdout, arguments.query.limit, arguments.query.frames), &mut text)?;
         let mut out = stdout.lock();
         if !self.terminal {
             out.write_all(&text)?;

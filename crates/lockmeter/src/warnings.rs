@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use lockmeter_profile::latency::LatencyReport;
 use lockmeter_profile::{Loss, Report};
 
 /// Callers and blockers of a lock that rest on fewer stacks than this are hints.
@@ -31,6 +32,10 @@ pub enum Warning {
     Lost(u64),
     /// Metering itself was dear.
     Expensive(u64),
+    /// Many runs are not in the totals.
+    LostRuns(u64),
+    /// Metering runs was dear.
+    ExpensiveRuns(u64),
 }
 
 impl Warning {
@@ -60,6 +65,30 @@ impl Warning {
         let programs = percent(report.overhead.program_run_ns, machine_ns);
         if programs > MAX_PROGRAMS_PERCENT {
             warnings.push(Self::Expensive(programs));
+        }
+        warnings
+    }
+}
+
+/// Losses that make the counts of runs too small. The few runs that the recording begins or ends in are none.
+const NOT_IN_RUNS: [Loss; 3] = [Loss::RunsFull, Loss::NoTaskStorage, Loss::ProgramRecursion];
+
+impl Warning {
+    /// The warnings that a report of what ran deserves.
+    pub fn about_latency(report: &LatencyReport, ended_cleanly: bool) -> Vec<Self> {
+        let mut warnings = Vec::new();
+        if !ended_cleanly {
+            warnings.push(Self::RecorderDied);
+        }
+        let runs: u64 = report.rows.iter().map(|row| row.runs.count).sum();
+        let lost: u64 = NOT_IN_RUNS.iter().map(|loss| report.losses.get(*loss)).sum();
+        if percent(lost, runs + lost) >= MAX_LOST_PERCENT {
+            warnings.push(Self::LostRuns(lost));
+        }
+        let machine_ns = report.duration_ns * u64::from(report.about.cpus);
+        let programs = percent(report.overhead.program_run_ns, machine_ns);
+        if programs > MAX_PROGRAMS_PERCENT {
+            warnings.push(Self::ExpensiveRuns(programs));
         }
         warnings
     }
@@ -102,6 +131,12 @@ impl fmt::Display for Warning {
                 f,
                 "lockmeter's programs took {percent} % of the machine's CPU time; a smaller `record --stack-budget`, or metering one \
                  process (-p), makes them cheaper"
+            ),
+            Self::LostRuns(lost) => write!(f, "{lost} runs are not in the totals (causes above)"),
+            Self::ExpensiveRuns(percent) => write!(
+                f,
+                "lockmeter's programs took {percent} % of the machine's CPU time; fewer kinds (--irq, --softirq, --timer, --work) make \
+                 them cheaper"
             ),
         }
     }

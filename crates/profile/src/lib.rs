@@ -9,6 +9,7 @@
 pub mod diff;
 mod interval;
 mod interval_clock;
+pub mod latency;
 mod lock;
 pub mod lock_functions;
 mod loss;

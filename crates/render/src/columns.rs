@@ -353,7 +353,7 @@ impl SortKey {
     }
 }
 
-fn order(a: Cell<'_>, b: Cell<'_>) -> Ordering {
+pub(crate) fn order(a: Cell<'_>, b: Cell<'_>) -> Ordering {
     use Cell::{
         Address, Count, Flag, Frames, Id, Millionths, Missing, Name, Nanoseconds, SignedNanoseconds, Thousandths,
     };
@@ -393,7 +393,7 @@ pub struct UnknownSortKey {
 }
 
 impl UnknownSortKey {
-    fn new(key: &str, keys: Vec<&'static str>) -> Self {
+    pub(crate) fn new(key: &str, keys: Vec<&'static str>) -> Self {
         // Half of the key may be wrong; beyond that a suggestion is a guess.
         let worst_distance = key.chars().count().div_ceil(2);
         let starts = |candidate: &str| key.len() >= 3 && candidate.starts_with(key);

@@ -67,7 +67,7 @@ impl Serialize for Top<'_> {
 }
 
 /// What was lost, each cause under its name.
-struct Lost<'a>(&'a Losses);
+pub(crate) struct Lost<'a>(pub &'a Losses);
 
 impl Serialize for Lost<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -76,7 +76,7 @@ impl Serialize for Lost<'_> {
 }
 
 /// What metering cost, over a duration.
-struct Cost<'a>(&'a Overhead, u64);
+pub(crate) struct Cost<'a>(pub &'a Overhead, pub u64);
 
 impl Serialize for Cost<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -18,6 +18,7 @@ mod units;
 
 pub mod columns;
 pub mod diff;
+pub mod latency;
 pub mod pprof;
 
 use std::io;

@@ -112,6 +112,13 @@ pub fn moment(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+/// The time of day in UTC, to the microsecond: `17:19:19.123456`.
+pub fn time_of_day(unix_ns: u64) -> String {
+    let second_of_day = unix_ns / SECOND_NS % 86_400;
+    let (hour, minute, second) = (second_of_day / 3_600, second_of_day / 60 % 60, second_of_day % 60);
+    format!("{hour:02}:{minute:02}:{second:02}.{:06}", unix_ns % SECOND_NS / 1_000)
+}
+
 /// Year, month and day of a day since the epoch (Howard Hinnant's `civil_from_days`).
 const fn civil_date(days_since_epoch: u64) -> (u64, u64, u64) {
     let days = days_since_epoch + 719_468;

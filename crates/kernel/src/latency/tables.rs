@@ -61,10 +61,7 @@ impl Halves<types::run_half> {
             let half: *const types::run_half = self.half(cpu, half);
             // SAFETY: two integers inside the mapping, read once each; a stale value only misjudges the fill.
             let (runners, long_runs) = unsafe {
-                (
-                    (&raw const (*half).runners_used).read_volatile(),
-                    (&raw const (*half).long_runs_used).read_volatile(),
-                )
+                ((&raw const (*half).runners_used).read_volatile(), (&raw const (*half).long_runs_used).read_volatile())
             };
             fullest = fullest.max(runners as f64 / RUNNERS as f64).max(long_runs as f64 / LONG_RUNS as f64);
         }

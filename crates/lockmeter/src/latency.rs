@@ -1,0 +1,259 @@
+//! `lockmeter latency`: what keeps CPUs from their tasks, until the time is up or Ctrl-C; and the same from a recording.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use lockmeter_kernel::contention::StackBudget;
+use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
+use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
+use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
+use lockmeter_profile::{About, Dimension, Happened, Interval, Kind, Source};
+use lockmeter_render::latency::{LatencySortKey, LatencyTable};
+use lockmeter_render::{Csv, Exporter, Json, Table};
+
+use crate::arguments::{Format, LatencyArguments, LatencyFormat, QueryArguments, ReportArguments};
+use crate::exit::{Failure, Status};
+use crate::messages::say;
+use crate::output;
+use crate::signals::{StopSignals, Woken};
+use crate::warnings::Warning;
+
+/// The column that rows are ordered by: what kept a CPU longest.
+pub const DEFAULT_SORT: &str = "max_ns";
+
+/// How often to look whether tables fill.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How often what was metered is taken over and, if asked for, written: a recorder that is killed loses at most this much.
+const DRAIN: Duration = Duration::from_secs(1);
+
+pub fn run(arguments: &LatencyArguments) -> Result<()> {
+    possible(arguments)?;
+    let sort = sort_key(&arguments.sort)?;
+    let mut signals = StopSignals::catch().context("cannot catch signals")?;
+    let mut source = LatencySource::start(&options(arguments.runners.kinds(), arguments.threshold))?;
+    let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
+    let mut writer = match &arguments.output {
+        // Only now: a start that fails leaves the recording that is there alone.
+        Some(path) => Some(
+            RecordingWriter::create(path, &about)
+                .map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?,
+        ),
+        None => None,
+    };
+    for missing in source.missing() {
+        say(format_args!("lockmeter: {missing}; the rest is metered"));
+    }
+    announce(arguments);
+    let mut session = Session { arguments, sort, writer: writer.as_mut(), about: &about, whole: empty(&about) };
+    let metered = session.meter(&mut source, &mut signals);
+    let last = source.stop();
+    metered?;
+    session.take(&last?)?;
+    let whole = session.whole.report();
+    if let Some(writer) = writer {
+        writer.finish().map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?;
+    }
+    show(&whole, arguments, sort)?;
+    for warning in Warning::about_latency(&whole, true) {
+        say(warning);
+    }
+    Ok(())
+}
+
+/// Metering from attach to detach.
+struct Session<'a> {
+    arguments: &'a LatencyArguments,
+    sort: LatencySortKey,
+    writer: Option<&'a mut RecordingWriter>,
+    about: &'a About,
+    whole: LatencyBuilder,
+}
+
+impl Session<'_> {
+    fn meter(&mut self, source: &mut LatencySource, signals: &mut StopSignals) -> Result<()> {
+        let begin = Instant::now();
+        let end = self.arguments.duration.map(|duration| begin + duration);
+        let every = self.arguments.interval;
+        let mut next_table = every.map(|every| begin + every);
+        let mut next_drain = begin + DRAIN;
+        let mut part = empty(self.about);
+        loop {
+            let now = Instant::now();
+            if end.is_some_and(|end| now >= end) {
+                return Ok(());
+            }
+            let due = [Some(next_drain), next_table, end].into_iter().flatten().min().unwrap_or(next_drain);
+            match signals.wait(due.saturating_duration_since(now).min(TICK), None, None)? {
+                Woken::Signal(_) | Woken::Exited => return Ok(()),
+                Woken::Timeout | Woken::News => {}
+            }
+            let now = Instant::now();
+            let table_due = next_table.is_some_and(|next| now >= next);
+            if source.tick() || table_due || now >= next_drain {
+                let interval = source.drain()?;
+                self.take(&interval)?;
+                part.add(&interval);
+                next_drain = now + DRAIN;
+            }
+            if let (true, Some(every)) = (table_due, every) {
+                show(&std::mem::replace(&mut part, empty(self.about)).report(), self.arguments, self.sort)?;
+                next_table = Some(now + every);
+            }
+        }
+    }
+
+    fn take(&mut self, interval: &Interval) -> Result<()> {
+        self.whole.add(interval);
+        if let Some(writer) = &mut self.writer {
+            writer.append(interval).map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+fn empty(about: &About) -> LatencyBuilder {
+    LatencyBuilder::new(about, &LatencyQuery::default())
+}
+
+/// What makes no sense together, before anything is started.
+fn possible(arguments: &LatencyArguments) -> Result<()> {
+    let usage = |sentence: &str| Err(Failure::error(Status::Usage, sentence));
+    if let (Some(interval), Some(duration)) = (arguments.interval, arguments.duration)
+        && interval > duration
+    {
+        return usage("--interval is longer than -d: no table would come before the summary; leave --interval out");
+    }
+    if arguments.interval.is_some() && arguments.format == LatencyFormat::Csv {
+        return usage(
+            "CSV is one table with one heading; leave --interval out, or use --format json, an object for each",
+        );
+    }
+    if arguments.histogram && arguments.format != LatencyFormat::Table {
+        return usage("--histogram draws in tables; JSON and CSV hold the histograms anyway");
+    }
+    Ok(())
+}
+
+pub fn options(runners: Vec<Kind>, threshold: Option<Duration>) -> Options {
+    Options { runners, threshold }
+}
+
+/// The column to sort by; checked before any work is done.
+pub fn sort_key(column: &str) -> Result<LatencySortKey> {
+    LatencySortKey::parse(column).map_err(|error| Failure::error(Status::Usage, error.to_string()))
+}
+
+/// What the filters of a report mean for what ran.
+pub fn query(arguments: &QueryArguments) -> LatencyQuery {
+    LatencyQuery { window: None, kinds: arguments.kind.into_iter().collect(), name: arguments.lock.clone() }
+}
+
+fn announce(arguments: &LatencyArguments) {
+    let kinds = arguments.runners.kinds();
+    let what = if kinds.len() == RUNNERS.len() {
+        "interrupts, softirqs, tasklets, timers and work items".to_owned()
+    } else {
+        kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
+    };
+    let length = match arguments.duration {
+        Some(duration) => format!("for {}", humantime::format_duration(duration)),
+        None => "until Ctrl-C".to_owned(),
+    };
+    say(format_args!("lockmeter: metering {what} of the whole machine {length}"));
+}
+
+fn show(report: &LatencyReport, arguments: &LatencyArguments, sort: LatencySortKey) -> Result<()> {
+    let mut report = report.clone();
+    sort.apply(&mut report);
+    let stdout = io::stdout();
+    let table = output::table_for(&stdout, arguments.limit, 0);
+    let mut out = stdout.lock();
+    write(&report, arguments.format, LatencyTable { table, histograms: arguments.histogram }, &mut out)
+        .and_then(|()| if arguments.interval.is_some() { writeln!(out) } else { Ok(()) })
+        .and_then(|()| out.flush())
+        .map_err(|error| output::failed(None, error))
+}
+
+fn write(report: &LatencyReport, format: LatencyFormat, table: LatencyTable, out: &mut dyn Write) -> io::Result<()> {
+    match format {
+        LatencyFormat::Table => table.write(report, out),
+        LatencyFormat::Json => Json.write(report, out),
+        LatencyFormat::Csv => Csv.write(report, out),
+    }
+}
+
+/// Whether a recording tells what ran, not who waited.
+pub fn is_recorded_in(path: &Path) -> Result<bool> {
+    let mut reader = RecordingReader::open(path)?;
+    while let Some(interval) = reader.next_interval()? {
+        if !interval.totals.is_empty() {
+            return Ok(interval.totals.iter().any(|total| total.key.happened == Happened::Run));
+        }
+    }
+    Ok(false)
+}
+
+/// `lockmeter report` of such a recording.
+pub fn report(arguments: &ReportArguments) -> Result<()> {
+    let format = applicable(arguments)?;
+    let column = if arguments.sort == "total_ns" { DEFAULT_SORT } else { &arguments.sort };
+    let sort = sort_key(column)?;
+    let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let window = arguments.window.map(|window| (nanoseconds(window.from), window.to.map_or(u64::MAX, nanoseconds)));
+    let mut reader = RecordingReader::open(&arguments.recording)?;
+    let mut builder = LatencyBuilder::new(reader.about(), &LatencyQuery { window, ..query(&arguments.query) });
+    while let Some(interval) = reader.next_interval()? {
+        builder.add(&interval);
+    }
+    builder.add_losses(reader.losses());
+    let mut report = builder.report();
+    sort.apply(&mut report);
+    let limit = arguments.query.limit;
+    let table: Table = match arguments.output {
+        None => output::table_for(&io::stdout(), limit, 0),
+        Some(_) => output::plain_table(limit, 0),
+    };
+    let mut out = output::open(arguments.output.as_deref())?;
+    write(&report, format, LatencyTable { table, histograms: arguments.histogram }, &mut out)
+        .and_then(|()| out.flush())
+        .map_err(|error| output::failed(arguments.output.as_deref(), error))?;
+    for warning in Warning::about_latency(&report, reader.ended_cleanly()) {
+        say(warning);
+    }
+    Ok(())
+}
+
+/// The format asked for, if all that is asked for can be said of what ran.
+fn applicable(arguments: &ReportArguments) -> Result<LatencyFormat> {
+    let query = &arguments.query;
+    let flags = [
+        (query.by.0 != [Dimension::Lock], "--by"),
+        (query.mode.is_some(), "--mode"),
+        (query.user, "--user"),
+        (query.task.is_some(), "--task"),
+        (query.own, "--own"),
+    ];
+    let format = match arguments.format {
+        Format::Table => Ok(LatencyFormat::Table),
+        Format::Json => Ok(LatencyFormat::Json),
+        Format::Csv => Ok(LatencyFormat::Csv),
+        Format::Folded => Err("--format folded"),
+        Format::Pprof => Err("--format pprof"),
+    };
+    let wrong = flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag).or(format.err());
+    match (wrong, format) {
+        (None, Ok(format)) => Ok(format),
+        (flag, _) => Err(Failure::error(
+            Status::Usage,
+            format!(
+                "{} tells of interrupts, timers and work items, not of waits: {} does not apply to it; --kind, --lock (a name), \
+                 --window, --sort and the formats table, json and csv do",
+                arguments.recording.display(),
+                flag.unwrap_or("that")
+            ),
+        )),
+    }
+}

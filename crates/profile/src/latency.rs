@@ -1,0 +1,321 @@
+//! What ran and kept CPUs from their tasks: interrupts, softirqs, timers, work items, grouped from a recording.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::interval::{Interval, LongRun, Overhead, TaskId};
+use crate::lock::Naming;
+use crate::loss::{Loss, Losses};
+use crate::quantile::quantile_ns;
+use crate::report::{About, RowTask};
+use crate::sample::{Bucket, Happened, Kind, Mode, Value};
+use crate::view::{NamePattern, Query};
+
+/// What to show of a recording.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LatencyQuery {
+    /// From when to when, nanoseconds since the recording began.
+    pub window: Option<(u64, u64)>,
+    /// Only these kinds; empty: all.
+    pub kinds: Vec<Kind>,
+    /// Only what has such a name.
+    pub name: Option<NamePattern>,
+}
+
+impl LatencyQuery {
+    fn wants(&self, kind: Kind, name: &str) -> bool {
+        (self.kinds.is_empty() || self.kinds.contains(&kind))
+            && self.name.as_ref().is_none_or(|pattern| pattern.matches(name))
+    }
+}
+
+/// A recording of what ran, grouped by what it was.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LatencyReport {
+    /// What was recorded, where and how.
+    pub about: About,
+    /// When the window of this report began, nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// How long the window is (metered time; gaps are not counted).
+    pub duration_ns: u64,
+    /// How many intervals it rests on.
+    pub intervals: u64,
+    /// What ran, longest single run first.
+    pub rows: Vec<LatencyRow>,
+    /// Single runs that were longer than asked for, in the order of their begins.
+    pub long_runs: Vec<LongRunRow>,
+    /// What was lost.
+    pub losses: Losses,
+    /// What metering cost.
+    pub overhead: Overhead,
+}
+
+/// A handler, a softirq or a function, and how it ran.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LatencyRow {
+    /// What it is.
+    pub kind: Kind,
+    /// Number and name of an interrupt, name of a softirq, function of a timer or work item.
+    pub name: String,
+    /// Of an interrupt its handler or what it is for; of a function its module.
+    pub detail: String,
+    /// How the name is known.
+    pub naming: Naming,
+    /// Its runs. `spin_ns` is what it ran itself, without what it called that has a row of its own.
+    pub runs: Value,
+    /// Median run.
+    pub p50_ns: u64,
+    /// 99th percentile of the runs.
+    pub p99_ns: u64,
+    /// `(bucket, count, total_ns)`, shortest bucket first.
+    pub histogram: Vec<(Bucket, u64, u64)>,
+    /// From being due to the run; fewer than the runs where it is not always known.
+    pub delays: Value,
+    /// 99th percentile of the delays.
+    pub delay_p99_ns: u64,
+    /// As [`histogram`](Self::histogram).
+    pub delay_histogram: Vec<(Bucket, u64, u64)>,
+    /// Of work items: what they were off the CPU between begin and end.
+    pub asleep: Value,
+}
+
+/// A single run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LongRunRow {
+    /// When it began, nanoseconds since the Unix epoch.
+    pub begin_unix_ns: u64,
+    /// The CPU it ended on.
+    pub cpu: u32,
+    /// As in [`LatencyRow`].
+    pub kind: Kind,
+    /// As in [`LatencyRow`].
+    pub name: String,
+    /// As in [`LatencyRow`].
+    pub detail: String,
+    /// How long it ran.
+    pub run_ns: u64,
+    /// Of a work item: how long it was off the CPU.
+    pub asleep_ns: u64,
+    /// From being due to the run, where that is known.
+    pub delay_ns: Option<u64>,
+    /// The worker, or the task that was interrupted.
+    pub task: Option<RowTask>,
+    /// The locks it waited for, longest first.
+    pub waits: Vec<RunWaitRow>,
+}
+
+/// The waits for one lock inside a [`LongRunRow`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunWaitRow {
+    /// The lock's name.
+    pub lock: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// In which mode it was asked for.
+    pub mode: Mode,
+    /// How often.
+    pub count: u64,
+    /// For how long, all together.
+    pub total_ns: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Group {
+    kind: Kind,
+    name: String,
+    detail: String,
+}
+
+#[derive(Debug, Clone)]
+struct Measured {
+    naming: Naming,
+    runs: BTreeMap<Bucket, Value>,
+    delays: BTreeMap<Bucket, Value>,
+    asleep: Value,
+}
+
+/// A report in the making: take intervals in, and look at it at any time.
+#[derive(Debug)]
+pub struct LatencyBuilder {
+    about: About,
+    query: LatencyQuery,
+    groups: HashMap<Group, Measured>,
+    long_runs: Vec<LongRunRow>,
+    start_unix_ns: Option<u64>,
+    duration_ns: u64,
+    intervals: u64,
+    losses: Losses,
+    overhead: Overhead,
+}
+
+impl LatencyBuilder {
+    /// An empty report.
+    pub fn new(about: &About, query: &LatencyQuery) -> Self {
+        Self {
+            about: about.clone(),
+            query: query.clone(),
+            groups: HashMap::new(),
+            long_runs: Vec::new(),
+            start_unix_ns: None,
+            duration_ns: 0,
+            intervals: 0,
+            losses: Losses::default(),
+            overhead: Overhead::default(),
+        }
+    }
+
+    /// Whether anything ran in the intervals taken in.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Takes an interval in, if it lies in the query's window.
+    pub fn add(&mut self, interval: &Interval) {
+        let offset_ns = interval.start_unix_ns.saturating_sub(self.about.start_unix_ns);
+        let window = Query { window: self.query.window, ..Query::default() };
+        if !window.covers(offset_ns, interval.duration_ns) {
+            return;
+        }
+        let first_ns = self.start_unix_ns.map_or(interval.start_unix_ns, |ns| ns.min(interval.start_unix_ns));
+        self.start_unix_ns = Some(first_ns);
+        self.duration_ns = self.duration_ns.saturating_add(interval.duration_ns);
+        self.intervals += 1;
+        self.losses.merge(&interval.losses);
+        self.overhead.merge(&interval.overhead);
+        self.add_totals(interval);
+        for run in &interval.long_runs {
+            self.add_long_run(interval, run);
+        }
+    }
+
+    /// Adds losses that no interval knows of: those of the [reader](crate::recording::RecordingReader::losses).
+    pub fn add_losses(&mut self, losses: &Losses) {
+        self.losses.merge(losses);
+    }
+
+    fn add_totals(&mut self, interval: &Interval) {
+        for total in &interval.totals {
+            let asleep = total.key.happened == Happened::Idle && total.key.kind == Kind::Work;
+            if !asleep && !matches!(total.key.happened, Happened::Run | Happened::Delay) {
+                continue;
+            }
+            let Some(lock) = interval.tables.lock(total.key.lock) else {
+                self.losses.add(Loss::DanglingReference, 1);
+                continue;
+            };
+            if !self.query.wants(total.key.kind, &lock.name) {
+                continue;
+            }
+            let group = Group { kind: total.key.kind, name: lock.name.clone(), detail: lock.detail.clone() };
+            let measured = self.groups.entry(group).or_insert_with(|| Measured {
+                naming: lock.naming,
+                runs: BTreeMap::new(),
+                delays: BTreeMap::new(),
+                asleep: Value::default(),
+            });
+            let sum = match total.key.happened {
+                Happened::Run => measured.runs.entry(total.key.bucket).or_default(),
+                Happened::Delay => measured.delays.entry(total.key.bucket).or_default(),
+                _ => &mut measured.asleep,
+            };
+            sum.merge(&total.value);
+        }
+    }
+
+    fn add_long_run(&mut self, interval: &Interval, run: &LongRun) {
+        let tables = &interval.tables;
+        let Some(lock) = tables.lock(run.lock) else {
+            self.losses.add(Loss::DanglingReference, 1);
+            return;
+        };
+        if !self.query.wants(run.kind, &lock.name) {
+            return;
+        }
+        let task = |id: TaskId| tables.task(id).map(|task| RowTask { tgid: Some(task.tgid), comm: task.comm.clone() });
+        let waits = run.waits.iter().filter_map(|wait| {
+            Some(RunWaitRow {
+                lock: tables.lock(wait.lock)?.name.clone(),
+                kind: wait.kind,
+                mode: wait.mode,
+                count: wait.count,
+                total_ns: wait.total_ns,
+            })
+        });
+        self.long_runs.push(LongRunRow {
+            begin_unix_ns: run.begin_unix_ns,
+            cpu: run.cpu,
+            kind: run.kind,
+            name: lock.name.clone(),
+            detail: lock.detail.clone(),
+            run_ns: run.run_ns,
+            asleep_ns: run.asleep_ns,
+            delay_ns: run.delay_ns,
+            task: run.task.and_then(task),
+            waits: waits.collect(),
+        });
+    }
+
+    /// The report, with the intervals taken in so far.
+    pub fn report(&self) -> LatencyReport {
+        let mut rows: Vec<LatencyRow> = self.groups.iter().map(|(group, measured)| measured.row(group)).collect();
+        rows.sort_by(|a, b| {
+            let key = |row: &LatencyRow| (std::cmp::Reverse(row.runs.max_ns), row.kind, row.name.clone());
+            key(a).cmp(&key(b))
+        });
+        let mut long_runs = self.long_runs.clone();
+        long_runs.sort_by_key(|run| run.begin_unix_ns);
+        let offset_ns = self.query.window.map_or(0, |(from_ns, _)| from_ns);
+        LatencyReport {
+            about: self.about.clone(),
+            start_unix_ns: self.start_unix_ns.unwrap_or(self.about.start_unix_ns.saturating_add(offset_ns)),
+            duration_ns: self.duration_ns,
+            intervals: self.intervals,
+            rows,
+            long_runs,
+            losses: self.losses.clone(),
+            overhead: self.overhead,
+        }
+    }
+}
+
+impl Measured {
+    fn row(&self, group: &Group) -> LatencyRow {
+        let (runs, histogram) = summed(&self.runs);
+        let (delays, delay_histogram) = summed(&self.delays);
+        LatencyRow {
+            kind: group.kind,
+            name: group.name.clone(),
+            detail: group.detail.clone(),
+            naming: self.naming,
+            runs,
+            p50_ns: quantile_ns(&histogram, runs.max_ns, 500_000),
+            p99_ns: quantile_ns(&histogram, runs.max_ns, 990_000),
+            histogram,
+            delays,
+            delay_p99_ns: quantile_ns(&delay_histogram, delays.max_ns, 990_000),
+            delay_histogram,
+            asleep: self.asleep,
+        }
+    }
+}
+
+fn summed(buckets: &BTreeMap<Bucket, Value>) -> (Value, Vec<(Bucket, u64, u64)>) {
+    let mut sum = Value::default();
+    for value in buckets.values() {
+        sum.merge(value);
+    }
+    (sum, buckets.iter().map(|(bucket, value)| (*bucket, value.count, value.total_ns)).collect())
+}
+
+impl LatencyRow {
+    /// Whether nobody else can have the CPU while it runs. A work item is a task like others, except in a softirq.
+    pub fn keeps_the_cpu(&self) -> bool {
+        self.kind != Kind::Work
+    }
+}
+
+impl LatencyReport {
+    /// Time on CPUs of everything that has a row, each moment counted once.
+    pub fn own_ns(&self) -> u64 {
+        self.rows.iter().map(|row| row.runs.spin_ns).sum()
+    }
+}

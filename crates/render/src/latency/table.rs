@@ -1,0 +1,113 @@
+//! Tables for people: the head line, what keeps the CPU, work items, long runs, and what they rest on.
+
+use std::io;
+
+use lockmeter_profile::latency::{LatencyReport, LatencyRow, LongRunRow};
+
+use super::columns::{COLUMNS, LatencyWhole};
+use super::headline::LatencyHeadline;
+use super::{histogram, long_runs};
+use crate::columns::Column;
+use crate::table::sentence;
+use crate::terminal::{Weight, printable};
+use crate::units::{MILLION, counted, duration, moment, ratio, share};
+use crate::{Exporter, Table, foot};
+
+/// What ran, as tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LatencyTable {
+    /// Width, colour and limit.
+    pub table: Table,
+    /// Whether to draw each row's histograms below it.
+    pub histograms: bool,
+}
+
+impl Exporter<LatencyReport> for LatencyTable {
+    fn write(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
+        self.table.paragraph(&sentence(&LatencyHeadline::of(report).to_string()), Weight::Bold, out)?;
+        self.table.paragraph(&about(report), Weight::Dim, out)?;
+        writeln!(out)?;
+        let (keeping, items): (Vec<&LatencyRow>, Vec<&LatencyRow>) =
+            report.rows.iter().partition(|row| row.keeps_the_cpu());
+        self.section(report, &keeping, out)?;
+        self.section(report, &items, out)?;
+        self.long_runs(report, out)?;
+        self.foot(report, out)
+    }
+}
+
+impl LatencyTable {
+    fn section(&self, report: &LatencyReport, rows: &[&LatencyRow], out: &mut dyn io::Write) -> io::Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let (shown, rest) = rows.split_at(rows.len().min(self.table.limit.unwrap_or(usize::MAX)));
+        let columns: Vec<_> = COLUMNS.iter().collect();
+        let mut grid = self.table.layout(&columns, shown, &LatencyWhole::from(report), Column::heading);
+        if self.histograms {
+            for (laid_out, row) in grid.rows.iter_mut().zip(shown) {
+                laid_out.below = histogram::lines("runs", &row.histogram);
+                laid_out.below.extend(histogram::lines("delay", &row.delay_histogram));
+            }
+        }
+        self.table.grid(grid, out)?;
+        self.rest(report, rest, out)?;
+        writeln!(out)
+    }
+
+    /// One line for the rows that are not shown.
+    fn rest(&self, report: &LatencyReport, rest: &[&LatencyRow], out: &mut dyn io::Write) -> io::Result<()> {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let own_ns = rest.iter().map(|row| row.runs.spin_ns).sum();
+        let share = share(ratio(own_ns, MILLION, report.own_ns()));
+        let rows = counted(rest.len() as u64, "more row", "more rows");
+        self.table.paragraph(&format!("… and {rows}, {share} of the time of all"), Weight::Plain, out)
+    }
+
+    fn long_runs(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
+        if report.long_runs.is_empty() {
+            return Ok(());
+        }
+        // The longest, in the order of time.
+        let mut shown: Vec<&LongRunRow> = report.long_runs.iter().collect();
+        let limit = self.table.limit.unwrap_or(usize::MAX);
+        shown.sort_by_key(|run| std::cmp::Reverse(run.run_ns));
+        let left_out = shown.split_off(shown.len().min(limit));
+        shown.sort_by_key(|run| run.begin_unix_ns);
+        let columns: Vec<_> = long_runs::COLUMNS.iter().collect();
+        let mut grid = self.table.layout(&columns, &shown, &(), Column::heading);
+        for (row, run) in grid.rows.iter_mut().zip(&shown) {
+            row.below = long_runs::waits(run);
+        }
+        self.table.grid(grid, out)?;
+        if !left_out.is_empty() {
+            let runs = counted(left_out.len() as u64, "shorter long run", "shorter long runs");
+            self.table.paragraph(&format!("… and {runs}"), Weight::Plain, out)?;
+        }
+        writeln!(out)
+    }
+
+    fn foot(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
+        let mut lines = foot::lost(&report.losses);
+        lines.push((foot::cost(&report.overhead, report.duration_ns), Weight::Plain));
+        for (line, weight) in lines {
+            self.table.paragraph(&line, weight, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// What was recorded, where and when.
+fn about(report: &LatencyReport) -> String {
+    let about = &report.about;
+    format!(
+        "{} of the whole machine from {}, {}, Linux {}, lockmeter {}; runs without the interrupts that came in between",
+        duration(report.duration_ns),
+        moment(report.start_unix_ns),
+        counted(u64::from(about.cpus), "CPU", "CPUs"),
+        printable(&about.kernel_release),
+        printable(&about.lockmeter_version),
+    )
+}
