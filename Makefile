@@ -49,6 +49,7 @@ test-vm: build
 bench: setup
 	@scripts/setup bench
 	$(CARGO) run --release --locked -p kernel-overhead
+	$(CARGO) run --release --locked -p latency-overhead
 	$(CARGO) build --release --locked -p lockmeter-preload
 	$(CARGO) run --release --locked -p user-overhead
 	$(CARGO) run --release --locked -p user-programs

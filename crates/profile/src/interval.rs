@@ -263,6 +263,8 @@ pub struct LongRun {
 pub struct RunWait {
     /// The lock.
     pub lock: LockId,
+    /// Where the longest of them was, innermost frame first; `None` if that is not known.
+    pub site: Option<StackId>,
     /// Its kind.
     pub kind: Kind,
     /// In which mode it was asked for.

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::interval::{Interval, LongRun, Overhead, TaskId};
+use crate::interval::{Interval, LongRun, Overhead, StackId, Tables, TaskId};
 use crate::lock::Naming;
+use crate::lock_functions::{plain_name, strip_lock_functions};
 use crate::loss::{Loss, Losses};
 use crate::quantile::quantile_ns;
 use crate::report::{About, RowTask};
@@ -116,6 +117,8 @@ pub struct RunWaitRow {
     pub count: u64,
     /// For how long, all together.
     pub total_ns: u64,
+    /// Function names of where the longest of them was, innermost first, without the lock's own; empty where not known.
+    pub caller: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -238,6 +241,7 @@ impl LatencyBuilder {
                 mode: wait.mode,
                 count: wait.count,
                 total_ns: wait.total_ns,
+                caller: wait.site.map(|site| caller(tables, site)).unwrap_or_default(),
             })
         });
         self.long_runs.push(LongRunRow {
@@ -296,6 +300,13 @@ impl Measured {
             asleep: self.asleep,
         }
     }
+}
+
+/// The functions of a stack beyond those of the lock.
+fn caller(tables: &Tables, site: StackId) -> Vec<String> {
+    let frames = tables.stack(site).into_iter().flatten().filter_map(|frame| tables.frame(*frame));
+    let names: Vec<&str> = frames.map(|frame| frame.function.as_deref().map_or("[unknown]", plain_name)).collect();
+    strip_lock_functions(&names).iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn summed(buckets: &BTreeMap<Bucket, Value>) -> (Value, Vec<(Bucket, u64, u64)>) {

@@ -80,14 +80,18 @@ pub fn used_ppm(overhead: &Overhead, duration_ns: u64) -> Option<u64> {
 
 /// What metering used.
 pub fn cost(overhead: &Overhead, duration_ns: u64) -> String {
+    let whole = cost_without_stacks(overhead, duration_ns);
+    match overhead.program_runs {
+        0 => whole,
+        _ => format!("{whole}, of which stacks {}", duration(overhead.stack_ns)),
+    }
+}
+
+/// What metering used where no stacks are taken.
+pub fn cost_without_stacks(overhead: &Overhead, duration_ns: u64) -> String {
     let each = match overhead.program_runs {
         0 => String::new(),
-        runs => format!(
-            " in {}, {} each, of which stacks {}",
-            counted(runs, "run", "runs"),
-            duration(overhead.program_run_ns / runs),
-            duration(overhead.stack_ns)
-        ),
+        runs => format!(" in {}, {} each", counted(runs, "run", "runs"), duration(overhead.program_run_ns / runs)),
     };
     let (process, programs) = (duration(overhead.own_cpu_ns), duration(overhead.program_run_ns));
     let used =

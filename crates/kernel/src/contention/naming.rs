@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Mode,
-    Sampled, StackId, Task, TaskId, Total, Value, lock_functions,
+    Sampled, StackId, Tables, Task, TaskId, Total, Value, lock_functions,
 };
 use lockmeter_symbols::{
     Identity, KernelMemory, KernelSymbols, KernelTypes, LockNamer, PageAnchor, WHOLE_PPM, struct_page_anchor,
@@ -132,9 +132,23 @@ impl Names {
         (self.has_get_kmem_cache, &self.memory)
     }
 
-    /// The name of a lock of which no stack is known.
-    pub fn name_alone(&mut self, class: u64, kind: Kind, caches: &[u64]) -> Option<Lock> {
-        self.namer.name(&identity(class, caches), kind, &[]).into_iter().next().map(|(lock, _)| lock)
+    /// The name of a lock that was waited for at one place; innermost frame first, none where the stack is not known.
+    pub fn name_by_stack(&mut self, class: u64, kind: Kind, addresses: &[u64], caches: &[u64]) -> Option<Lock> {
+        let functions: Vec<String> = addresses.iter().filter_map(|address| self.frame(*address).function).collect();
+        let stack: Vec<&str> = functions.iter().map(String::as_str).collect();
+        let stacks: &[(Vec<&str>, u64)] = if stack.is_empty() { &[] } else { &[(stack, 1)] };
+        self.namer.name(&identity(class, caches), kind, stacks).into_iter().next().map(|(lock, _)| lock)
+    }
+
+    /// A stack in an interval's tables, without the frames of metering itself; `None` if there is none.
+    pub fn site(&mut self, addresses: &[u64], tables: &mut Tables) -> Option<StackId> {
+        if addresses.is_empty() {
+            return None;
+        }
+        let frames: Vec<Frame> = addresses.iter().map(|address| self.frame(*address)).collect();
+        let metering = lock_functions::metering_frames(frames.iter().map(|frame| frame.function.as_deref()));
+        let frames = frames.into_iter().skip(metering).map(|frame| tables.intern_frame(frame)).collect();
+        Some(tables.intern_stack(frames))
     }
 
     /// Names everything that was drained and puts it into the interval.
@@ -219,13 +233,8 @@ impl Builder<'_> {
         if let Some(known) = self.stack_ids.get(&hash) {
             return *known;
         }
-        let id = self.stacks.get(&hash).cloned().map(|addresses| {
-            let frames: Vec<Frame> = addresses.into_iter().map(|address| self.names.frame(address)).collect();
-            let metering = lock_functions::metering_frames(frames.iter().map(|frame| frame.function.as_deref()));
-            let frames =
-                frames.into_iter().skip(metering).map(|frame| self.interval.tables.intern_frame(frame)).collect();
-            self.interval.tables.intern_stack(frames)
-        });
+        let addresses = self.stacks.get(&hash).cloned();
+        let id = addresses.and_then(|addresses| self.names.site(&addresses, &mut self.interval.tables));
         self.stack_ids.insert(hash, id);
         id
     }

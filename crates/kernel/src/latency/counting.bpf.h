@@ -6,6 +6,7 @@
 #define LOCKMETER_LATENCY_COUNTING_BPF_H
 
 #include "state.bpf.h"
+#include "waits.bpf.h"
 
 static __always_inline __u32 bucket_of(__u64 duration)
 {
@@ -71,8 +72,17 @@ static __always_inline int is_long(__u64 run_ns, const struct lock_waits *waits)
 	return threshold_ns && (run_ns >= threshold_ns || waits->total_ns >= threshold_ns);
 }
 
+/* What a long run was, beside its waits. */
+struct single_run {
+	__u64 key;
+	__u64 begin_ns;
+	__u64 run_ns;
+	__u64 asleep_ns;
+	__u64 delay;
+};
+
 /* Rare, and not inlined: it is no part of what an event costs. */
-static __noinline int list_long_run(struct run_half *half, struct long_run *run, struct lock_waits *waits)
+static __noinline int list_long_run(struct run_half *half, struct single_run *run, struct lock_waits *waits)
 {
 	struct task_struct *task;
 	struct long_run *listed;
@@ -90,10 +100,10 @@ static __noinline int list_long_run(struct run_half *half, struct long_run *run,
 	listed->begin_ns = run->begin_ns;
 	listed->run_ns = run->run_ns;
 	listed->asleep_ns = run->asleep_ns;
-	listed->delay_ns = run->delay_ns;
+	listed->delay_ns = run->delay;
 	listed->tgid = task->tgid;
 	__builtin_memcpy(listed->comm, task->comm, COMM_LENGTH);
-	__builtin_memcpy(listed->waits, waits->waits, sizeof(listed->waits));
+	copy_words((__u64 *)listed->waits, (const __u64 *)waits->waits, sizeof(listed->waits) / 8);
 	listed->key = run->key;
 	return 0;
 }

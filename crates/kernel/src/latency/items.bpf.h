@@ -117,12 +117,12 @@ static __always_inline void end_item(struct worker *worker, struct run_cpu *cpu,
 	if (worker->delay_ns == UNKNOWN_NS)
 		lose_run(half, RUN_LOSS_QUEUEING_NOT_SEEN);
 	if (is_long(run_ns, &worker->waits)) {
-		struct long_run run = {
+		struct single_run run = {
 			.key = worker->key,
 			.begin_ns = worker->begin_ns,
 			.run_ns = run_ns,
 			.asleep_ns = asleep_ns,
-			.delay_ns = worker->delay_ns,
+			.delay = worker->delay_ns,
 		};
 
 		list_long_run(half, &run, &worker->waits);

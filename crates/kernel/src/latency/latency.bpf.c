@@ -324,7 +324,7 @@ int BPF_PROG(lock_end, void *lock)
 		return 0;
 	waits = waits_now(cpu);
 	if (waits)
-		end_wait(waits, (__u64)lock);
+		end_wait(ctx, waits, (__u64)lock);
 	return 0;
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    Bucket, Happened, Interval, Key, Kind, Lock, LockId, LongRun, Mode, Naming, RunWait, Task, Total, Unnamed, Value,
+    Bucket, Happened, Interval, Key, Kind, Lock, LongRun, Mode, Naming, RunWait, Task, Total, Unnamed, Value,
 };
 use lockmeter_symbols::KernelSymbols;
 
@@ -182,15 +182,15 @@ impl Names {
 
     fn waits(&mut self, interval: &mut Interval, run: &types::long_run, caches: &[u64]) -> Vec<RunWait> {
         let Self::Locks(names) = self else { return Vec::new() };
-        let mut lock = |class: u64, kind: Kind| -> Option<LockId> {
-            names.name_alone(class, kind, caches).map(|lock| interval.tables.intern_lock(lock))
-        };
         let waited = run.waits.iter().filter(|wait| wait.count > 0);
         waited
             .filter_map(|wait| {
                 let kind = kind_of(wait.kind_mode & 0xff);
+                let addresses: Vec<u64> = wait.frames.into_iter().take_while(|address| *address != 0).collect();
+                let lock = names.name_by_stack(wait.class, kind, &addresses, caches)?;
                 Some(RunWait {
-                    lock: lock(wait.class, kind)?,
+                    lock: interval.tables.intern_lock(lock),
+                    site: names.site(&addresses, &mut interval.tables),
                     kind,
                     mode: mode_of(wait.kind_mode),
                     count: wait.count.into(),

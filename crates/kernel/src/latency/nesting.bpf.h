@@ -121,7 +121,7 @@ static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, _
 	if (at) {
 		outer = &cpu->stack[(at - 1) % NESTED_RUNS];
 		tell_outer(outer, run, wall_ns, ended->run_ns, interrupted_ns);
-		if (threshold_ns && outer->level == run->level)
+		if (threshold_ns && outer->level == run->level && ended->waits->used)
 			pass_on_waits(&cpu->waits[(at - 1) % NESTED_RUNS], ended->waits);
 	} else {
 		cpu->interrupts_ns += wall_ns;
@@ -143,11 +143,11 @@ static __always_inline void finish_run(struct run_cpu *cpu, __u32 runner, const 
 		return;
 	count_run(half, ended.key, ended.run_ns, ended.own_ns, ended.delay, name);
 	if (is_long(ended.run_ns, ended.waits)) {
-		struct long_run run = {
+		struct single_run run = {
 			.key = ended.key,
 			.begin_ns = ended.begin_ns,
 			.run_ns = ended.run_ns,
-			.delay_ns = ended.delay,
+			.delay = ended.delay,
 		};
 
 		list_long_run(half, &run, ended.waits);

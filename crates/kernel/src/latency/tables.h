@@ -23,6 +23,8 @@
 
 /* Different locks remembered for one run. */
 #define RUN_WAITS 4
+/* Frames kept of where one waited, those of the programs and of the lock included. */
+#define WAIT_FRAMES 16
 
 /* What ran. Kinds above WORK have slots of their own but are no kinds of the model. */
 enum runner {
@@ -115,12 +117,14 @@ struct runner_slot {
 	struct run_bucket delays[BUCKETS];
 };
 
-/* The waits for one lock. */
+/* The waits for one lock, and the stack of the longest of them. */
 struct run_wait {
 	__u64 class;
 	__u64 total_ns;
+	__u64 max_ns;
 	__u32 count;
 	__u32 kind_mode;
+	__u64 frames[WAIT_FRAMES];
 };
 
 struct long_run {

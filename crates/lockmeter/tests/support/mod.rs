@@ -6,8 +6,11 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod bystanders;
+pub mod kernel_counts;
 pub mod recorder;
 pub mod report;
+pub mod runner_loads;
+pub mod trace;
 pub mod witness;
 
 use std::fs::{self, File};

@@ -269,6 +269,7 @@ fn long_run_to_proto(run: &LongRun) -> proto::LongRun {
         mode: wait.mode.code().into(),
         count: wait.count,
         total_ns: wait.total_ns,
+        site: wait.site.map(|id| id.0),
     };
     proto::LongRun {
         begin_unix_ns: run.begin_unix_ns,
@@ -291,6 +292,7 @@ fn long_run_from_proto(run: proto::LongRun) -> Option<LongRun> {
             mode: code(wait.mode).and_then(Mode::from_code)?,
             count: wait.count,
             total_ns: wait.total_ns,
+            site: wait.site.map(StackId),
         })
     };
     Some(LongRun {

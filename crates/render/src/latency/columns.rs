@@ -104,3 +104,26 @@ impl LatencySortKey {
         report.rows.sort_by(|a, b| order(self.0.cell(a, &whole), self.0.cell(b, &whole)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_is_documented_in_the_json_contract() {
+        let contract = include_str!("../../../../docs/json.md");
+        let long_runs = super::super::long_runs::COLUMNS.iter().map(|column| column.key);
+        for key in COLUMNS.iter().map(|column| column.key).chain(long_runs) {
+            assert!(contract.contains(&format!("`{key}`")), "docs/json.md does not explain {key}");
+        }
+    }
+
+    #[test]
+    fn no_two_columns_share_a_key_or_a_heading() {
+        let mut names: Vec<_> = COLUMNS.iter().flat_map(|column| [Some(column.key), column.heading]).flatten().collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

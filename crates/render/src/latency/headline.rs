@@ -33,9 +33,11 @@ impl<'a> LatencyHeadline<'a> {
         longest(self.report.rows.iter().filter(|row| !row.keeps_the_cpu()))
     }
 
-    /// Of what keeps the CPU: what came latest after it was due.
+    /// Of what keeps the CPU: what came latest after it was due. Timers are due at a tick, which is too coarse to compare; how
+    /// late they are shows in their softirq.
     pub fn latest(&self) -> Option<&'a LatencyRow> {
-        let delayed = self.report.rows.iter().filter(|row| row.keeps_the_cpu() && row.delays.max_ns > 0);
+        let comparable = |row: &&LatencyRow| row.keeps_the_cpu() && row.kind != Kind::Timer && row.delays.max_ns > 0;
+        let delayed = self.report.rows.iter().filter(comparable);
         delayed.max_by_key(|row| row.delays.max_ns)
     }
 
@@ -43,6 +45,11 @@ impl<'a> LatencyHeadline<'a> {
     pub fn cpu_ppm(&self) -> Option<u64> {
         let machine_ns = self.report.duration_ns.saturating_mul(self.report.about.cpus.into());
         (machine_ns > 0).then(|| ratio(self.report.own_ns(), MILLION, machine_ns))
+    }
+
+    /// What took most CPU time by itself.
+    pub fn heaviest(&self) -> Option<&'a LatencyRow> {
+        self.report.rows.iter().filter(|row| row.runs.spin_ns > 0).max_by_key(|row| row.runs.spin_ns)
     }
 
     /// What the worst spent most of its longest run in: softirqs and the timer interrupt only call.
@@ -99,8 +106,15 @@ impl fmt::Display for LatencyHeadline<'_> {
         let runs: u64 = self.report.rows.iter().map(|row| row.runs.count).sum();
         let all = counted(runs, "run", "runs");
         match self.cpu_ppm() {
-            Some(ppm) => write!(f, "; all {all} together took {} of the machine's CPU time", share(ppm)),
-            None => write!(f, "; there were {all}"),
+            Some(ppm) => write!(f, "; all {all} together took {} of the machine's CPU time", share(ppm))?,
+            None => write!(f, "; there were {all}")?,
+        }
+        match self.heaviest() {
+            Some(row) => {
+                let part = share(ratio(row.runs.spin_ns, MILLION, self.report.own_ns()));
+                write!(f, ", {part} of it {}", of_row(row))
+            }
+            None => Ok(()),
         }
     }
 }

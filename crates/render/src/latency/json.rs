@@ -62,6 +62,7 @@ impl Serialize for Head<'_> {
             "longest": head.worst().map(Named),
             "longest_work": head.worst_item().map(Named),
             "latest": head.latest().map(Named),
+            "heaviest": head.heaviest().map(Named),
         })
     }
 }
@@ -105,6 +106,7 @@ impl Serialize for Wait<'_> {
             "mode": wait.mode.name(),
             "count": wait.count,
             "total_ns": wait.total_ns,
+            "caller": wait.caller,
         })
     }
 }

@@ -4,6 +4,8 @@ use lockmeter_profile::Mode;
 use lockmeter_profile::latency::{LongRunRow, RunWaitRow};
 
 use crate::columns::{Cell, Column, Unit};
+use crate::stacks::chain;
+use crate::table::DEFAULT_FRAMES;
 use crate::terminal::printable;
 use crate::units::{duration, time_of_day};
 
@@ -33,7 +35,7 @@ pub const COLUMNS: &[LongRunColumn] = &[
         detail => Cell::Name(detail),
     }).headed("HANDLER, MODULE").expendable(1),
     LongRunColumn::new("task", Unit::Name, |run, ()| Cell::name(run.task.as_ref().map(|task| task.comm.as_str())))
-        .headed("ON TOP OF").expendable(2),
+        .headed("TASK").expendable(2),
     LongRunColumn::new("tgid", Unit::Id, |run, ()| {
         run.task.as_ref().and_then(|task| task.tgid).map_or(Cell::Missing, Cell::Id)
     }),
@@ -46,13 +48,18 @@ pub fn waits(run: &LongRunRow) -> Vec<String> {
         Mode::Exclusive => wait.kind.name().to_owned(),
         mode => format!("{}, {mode}", wait.kind),
     };
+    let place = |wait: &RunWaitRow| match wait.caller.as_slice() {
+        [] => String::new(),
+        caller => format!(", in {}", chain(caller, DEFAULT_FRAMES)),
+    };
     let line = |wait: &RunWaitRow| {
         format!(
-            "      waited {} for {} ({}){}",
+            "      waited {} for {} ({}){}{}",
             duration(wait.total_ns),
             printable(&wait.lock),
             mode(wait),
-            times(wait)
+            times(wait),
+            place(wait)
         )
     };
     run.waits.iter().map(line).collect()

@@ -91,7 +91,7 @@ impl LatencyTable {
 
     fn foot(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
         let mut lines = foot::lost(&report.losses);
-        lines.push((foot::cost(&report.overhead, report.duration_ns), Weight::Plain));
+        lines.push((foot::cost_without_stacks(&report.overhead, report.duration_ns), Weight::Plain));
         for (line, weight) in lines {
             self.table.paragraph(&line, weight, out)?;
         }

@@ -1,0 +1,148 @@
+//! Loads that run for a slice at a time, in threads of their own, and count their operations.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+/// A load has settled by then: its threads run, its memory is there.
+const SETTLE: Duration = Duration::from_millis(30);
+
+/// How long a thread waits for a datagram before it looks whether the slice is over.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Mapped, touched page by page and unmapped at a time.
+const MAPPED_BYTES: usize = 1 << 20;
+const PAGE_BYTES: usize = 4096;
+
+/// One of the loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Load {
+    /// Two threads on one CPU, one datagram over loopback to and fro: a softirq and a context switch each way
+    PingPong,
+    /// The same on two CPUs: also an interrupt from CPU to CPU each way
+    PingPongTwoCpus,
+    /// A thread on each CPU maps a megabyte, touches its pages and unmaps it
+    PageFaults,
+}
+
+impl Load {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::PingPong, Self::PingPongTwoCpus, Self::PageFaults];
+
+    /// How it is called in results.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::PingPong => "network ping-pong, one CPU",
+            Self::PingPongTwoCpus => "network ping-pong, two CPUs",
+            Self::PageFaults => "page-fault storm",
+        }
+    }
+
+    /// What it counts.
+    pub const fn operation(self) -> &'static str {
+        match self {
+            Self::PingPong | Self::PingPongTwoCpus => "round trips",
+            Self::PageFaults => "page faults",
+        }
+    }
+
+    /// Runs for a while, and `measure` in the midst of it. Returns its operations a second meanwhile.
+    pub fn run(self, measure: impl FnOnce()) -> f64 {
+        let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            match self {
+                Self::PingPong | Self::PingPongTwoCpus => {
+                    let other_cpu = usize::from(self == Self::PingPongTwoCpus);
+                    let (here, there) = pair();
+                    let (stop, operations) = (&stop, &operations);
+                    scope.spawn(move || answer(&there, other_cpu, stop));
+                    scope.spawn(move || ask(&here, stop, operations));
+                }
+                Self::PageFaults => {
+                    for cpu in 0..2 {
+                        let (stop, operations) = (&stop, &operations);
+                        scope.spawn(move || touch_pages(cpu, stop, operations));
+                    }
+                }
+            }
+            thread::sleep(SETTLE);
+            let (begin, before) = (Instant::now(), operations.load(Ordering::Relaxed));
+            measure();
+            let (elapsed, after) = (begin.elapsed(), operations.load(Ordering::Relaxed));
+            stop.store(true, Ordering::Relaxed);
+            as_f64(after - before) / elapsed.as_secs_f64()
+        })
+    }
+}
+
+fn pair() -> (UdpSocket, UdpSocket) {
+    let bind = || UdpSocket::bind("127.0.0.1:0").expect("a port of the loopback device is free");
+    let (here, there) = (bind(), bind());
+    for (one, other) in [(&here, &there), (&there, &here)] {
+        one.connect(other.local_addr().expect("it is bound")).expect("the loopback device is up");
+        one.set_read_timeout(Some(PATIENCE)).expect("the time is not zero");
+    }
+    (here, there)
+}
+
+fn ask(socket: &UdpSocket, stop: &AtomicBool, operations: &AtomicU64) {
+    stay_on(0);
+    let mut datagram = [0; 64];
+    while !stop.load(Ordering::Relaxed) {
+        if socket.send(&datagram).is_ok() && socket.recv(&mut datagram).is_ok() {
+            operations.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn answer(socket: &UdpSocket, cpu: usize, stop: &AtomicBool) {
+    stay_on(cpu);
+    let mut datagram = [0; 64];
+    while !stop.load(Ordering::Relaxed) {
+        if socket.recv(&mut datagram).is_ok() {
+            let _ = socket.send(&datagram);
+        }
+    }
+}
+
+fn touch_pages(cpu: usize, stop: &AtomicBool, operations: &AtomicU64) {
+    stay_on(cpu);
+    while !stop.load(Ordering::Relaxed) {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping anywhere touches no memory that is in use.
+        let area = unsafe { libc::mmap(std::ptr::null_mut(), MAPPED_BYTES, protection, flags, -1, 0) };
+        if area == libc::MAP_FAILED {
+            continue;
+        }
+        // SAFETY: the mapping just made, of that length. Huge pages would make one fault of all.
+        unsafe { libc::madvise(area, MAPPED_BYTES, libc::MADV_NOHUGEPAGE) };
+        for at in (0..MAPPED_BYTES).step_by(PAGE_BYTES) {
+            // SAFETY: inside the mapping just made, which is writable and nobody else's.
+            unsafe { area.cast::<u8>().add(at).write_volatile(1) };
+        }
+        // SAFETY: the mapping just made; nothing points into it any more.
+        unsafe { libc::munmap(area, MAPPED_BYTES) };
+        operations.fetch_add((MAPPED_BYTES / PAGE_BYTES) as u64, Ordering::Relaxed);
+    }
+}
+
+/// Keeps this thread on a CPU, the last one where there are fewer.
+fn stay_on(cpu: usize) {
+    // SAFETY: takes a constant and returns a number.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    let last = usize::try_from(online).unwrap_or(1).saturating_sub(1);
+    // SAFETY: all-zero is an empty set.
+    let mut own: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a CPU that is online lies in the set.
+    unsafe { libc::CPU_SET(cpu.min(last), &mut own) };
+    // SAFETY: reads one set, which is ours. Should it fail, the load runs all the same, just less evenly.
+    unsafe { libc::sched_setaffinity(0, size_of_val(&own), &raw const own) };
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
+pub const fn as_f64(count: u64) -> f64 {
+    count as f64
+}

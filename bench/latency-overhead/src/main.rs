@@ -1,0 +1,292 @@
+//! Measures what metering interrupts, softirqs, timers and work items costs.
+//!
+//! As `kernel-overhead` does: slices with and without metering in random order, a pair right after each other; the result is the
+//! median of the pairs' ratios with its confidence interval. And the kernel's own account of how long each program ran, less
+//! that of an empty program on the same tracepoint.
+
+mod loads;
+mod programs;
+
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use bench_statistics::{Estimate, Machine, Random};
+use clap::Parser;
+use libbpf_rs::OpenObject;
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
+
+use crate::loads::{Load, as_f64};
+use crate::programs::Runs;
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/empty.skel.rs"));
+}
+use skeleton::{EmptySkel, EmptySkelBuilder};
+
+/// The share of throughput that metering may cost.
+const GOAL_LOSS: f64 = 0.01;
+/// What an event may take beyond an empty program.
+const GOAL_EVENT_NS: f64 = 200.0;
+
+/// Rounds of the run cost: its spread is far smaller than that of the throughput.
+const COST_ROUNDS: usize = 9;
+const COST_SLICE: Duration = Duration::from_millis(200);
+
+/// Measures what `lockmeter latency` costs: throughput of loads, time in the programs.
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:
+  latency-overhead                       all of it, about three minutes
+  latency-overhead --quick               does it all work? the numbers mean little
+  latency-overhead --loads page-faults --pairs 120")]
+struct Arguments {
+    /// Pairs of a bare and a metered slice, for each load
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..))]
+    pairs: u16,
+
+    /// Length of a slice
+    #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
+    slice: Duration,
+
+    /// Loads, separated by commas [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    loads: Vec<Load>,
+
+    /// Also list long runs, with the locks they wait for
+    #[arg(long, value_parser = humantime::parse_duration)]
+    threshold: Option<Duration>,
+
+    /// Seed of the random order [default: from the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Few, short slices, to see that all of it works
+    #[arg(long)]
+    quick: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("latency-overhead: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.subsec_nanos().into());
+    let seed = arguments.seed.unwrap_or_else(clock);
+    let mut random = Random::new(seed);
+    println!("{}\n", Machine::here(seed));
+    // SAFETY: takes integers only. The loads inherit it; should it fail, they are disturbed more.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    let loads = if arguments.loads.is_empty() { Load::ALL.to_vec() } else { arguments.loads.clone() };
+    let options = Options { runners: RUNNERS.to_vec(), threshold: arguments.threshold };
+    let (pairs, rounds) = if arguments.quick { (2, 1) } else { (arguments.pairs.into(), COST_ROUNDS) };
+    for load in loads {
+        let throughput = throughput(load, &options, pairs, arguments.slice, &mut random)?;
+        throughput.print(load);
+        run_cost(load, &options, rounds, &mut random)?.print();
+    }
+    Ok(())
+}
+
+struct Throughput {
+    operations_per_s: Estimate,
+    attached: Estimate,
+    counting: Estimate,
+}
+
+/// Metered against bare, and counting against attached but paused: what the programs do after their first lines.
+fn throughput(load: Load, options: &Options, pairs: usize, slice: Duration, random: &mut Random) -> Result<Throughput> {
+    let (mut bare, mut attached, mut counting) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..pairs {
+        let metered_first = random.below(2) == 0;
+        let mut bare_rate = 0.0;
+        if !metered_first {
+            bare_rate = load.run(|| thread::sleep(slice));
+        }
+        let mut source = LatencySource::start(options)?;
+        let metered_rate = load.run(|| thread::sleep(slice));
+        let mut rates = [metered_rate, 0.0];
+        source.pause(true);
+        rates[1] = load.run(|| thread::sleep(slice));
+        if random.below(2) == 0 {
+            source.pause(false);
+            rates[0] = load.run(|| thread::sleep(slice));
+        }
+        drop(source);
+        if metered_first {
+            bare_rate = load.run(|| thread::sleep(slice));
+        }
+        if bare_rate <= 0.0 || rates[1] <= 0.0 {
+            bail!("the load {} did nothing in a whole slice", load.title());
+        }
+        bare.push(bare_rate);
+        attached.push(metered_rate / bare_rate);
+        counting.push(rates[0] / rates[1]);
+    }
+    let mut estimate = |samples: &[f64]| Estimate::of(samples, random).context("no slice was measured");
+    Ok(Throughput {
+        operations_per_s: estimate(&bare)?,
+        attached: estimate(&attached)?,
+        counting: estimate(&counting)?,
+    })
+}
+
+impl Throughput {
+    fn print(&self, load: Load) {
+        println!("{}: {:.0} {} a second", load.title(), self.operations_per_s.median, load.operation());
+        print_ratio("lockmeter latency / bare", self.attached);
+        print_ratio("counting / attached but paused", self.counting);
+        let loss = self.attached.map(|ratio| 1.0 - ratio);
+        println!("  goal: loss of at most {:.0} %: {}\n", GOAL_LOSS * 100.0, verdict(loss, GOAL_LOSS));
+    }
+}
+
+fn print_ratio(what: &str, ratio: Estimate) {
+    println!(
+        "  {what:<32} {:.4}  [{:.4}, {:.4}]  loss {:>5.2} %  {} pairs",
+        ratio.median,
+        ratio.low,
+        ratio.high,
+        (1.0 - ratio.median) * 100.0,
+        ratio.samples
+    );
+}
+
+fn verdict(cost: Estimate, goal: f64) -> &'static str {
+    match cost {
+        cost if cost.high <= goal => "met",
+        cost if cost.low > goal => "MISSED",
+        _ => "undecided: within the spread",
+    }
+}
+
+/// What the programs' runs cost under one load.
+struct RunCost {
+    /// By program: runs a second and mean time, and that of its empty counterpart.
+    programs: Vec<(String, f64, Estimate, Option<Estimate>)>,
+    beyond_empty_ns: Estimate,
+}
+
+/// The empty program on the same tracepoint as one of ours, by their names, which the kernel cuts.
+const EMPTY_OF: [(&str, &str); 17] = [
+    ("softirq_raise", "e_softirq_raise"),
+    ("softirq_entry", "e_softirq_entry"),
+    ("softirq_exit", "e_softirq_exit"),
+    ("hrtimer_entry", "e_hrtimer_entry"),
+    ("hrtimer_exit", "e_hrtimer_exit"),
+    ("timer_entry", "e_timer_entry"),
+    ("timer_exit", "e_timer_exit"),
+    ("local_timer_ent", "e_loc_entry"),
+    ("local_timer_exi", "e_loc_exit"),
+    ("reschedule_entr", "e_res_entry"),
+    ("reschedule_exit", "e_res_exit"),
+    ("call_single_ent", "e_call_entry"),
+    ("call_single_exi", "e_call_exit"),
+    ("work_queue", "e_work_queue"),
+    ("work_start", "e_work_start"),
+    ("work_end", "e_work_end"),
+    ("sched_switch", "e_sched_switch"),
+];
+
+/// Below so many runs in a slice a mean says nothing.
+const FEWEST_RUNS: u64 = 20;
+
+/// Each round times both sets of programs once, in random order.
+fn run_cost(load: Load, options: &Options, rounds: usize, random: &mut Random) -> Result<RunCost> {
+    let mut means: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut rates: BTreeMap<String, f64> = BTreeMap::new();
+    let mut beyond = Vec::new();
+    for _ in 0..rounds {
+        let mut order = [true, false];
+        random.shuffle(&mut order);
+        let mut of_round = BTreeMap::new();
+        for ours in order {
+            let ran = if ours { timed(load, || LatencySource::start(options)) } else { timed(load, attach_empty) }?;
+            of_round.extend(ran);
+        }
+        for (name, runs) in &of_round {
+            if runs.count >= FEWEST_RUNS {
+                means.entry(name.clone()).or_default().push(as_f64(runs.time_ns) / as_f64(runs.count));
+                rates.insert(name.clone(), as_f64(runs.count) / COST_SLICE.as_secs_f64());
+            }
+        }
+        beyond.extend(beyond_empty_ns(&of_round));
+    }
+    let mut estimate = |samples: Option<&Vec<f64>>| samples.and_then(|samples| Estimate::of(samples, random));
+    let mut programs = Vec::new();
+    for (name, empty) in EMPTY_OF {
+        if let Some(mean_ns) = estimate(means.get(name)) {
+            programs.push((name.to_owned(), rates[name], mean_ns, estimate(means.get(empty))));
+        }
+    }
+    let beyond_empty_ns = estimate(Some(&beyond)).context("no program ran often enough")?;
+    Ok(RunCost { programs, beyond_empty_ns })
+}
+
+/// The mean over all events of what they cost beyond an empty program on the same tracepoint.
+fn beyond_empty_ns(ran: &BTreeMap<String, Runs>) -> Option<f64> {
+    let (mut events, mut beyond_ns) = (0.0, 0.0);
+    for (name, empty) in EMPTY_OF {
+        let (Some(ours), Some(empty)) = (ran.get(name), ran.get(empty)) else { continue };
+        if ours.count >= FEWEST_RUNS && empty.count >= FEWEST_RUNS {
+            let mean = |runs: &Runs| as_f64(runs.time_ns) / as_f64(runs.count);
+            events += as_f64(ours.count);
+            beyond_ns += (mean(ours) - mean(empty)) * as_f64(ours.count);
+        }
+    }
+    (events > 0.0).then(|| beyond_ns / events)
+}
+
+fn timed<Attached, E: std::error::Error + Send + Sync + 'static>(
+    load: Load,
+    attach: impl FnOnce() -> Result<Attached, E>,
+) -> Result<BTreeMap<String, Runs>> {
+    let attached = attach()?;
+    let switch = programs::switch_on_statistics()?;
+    let mut ran = BTreeMap::new();
+    load.run(|| {
+        let before = programs::own();
+        thread::sleep(COST_SLICE);
+        ran = programs::between(&before, &programs::own());
+    });
+    drop(switch);
+    drop(attached);
+    Ok(ran)
+}
+
+fn attach_empty() -> Result<EmptySkel<'static>, libbpf_rs::Error> {
+    // The skeleton borrows its storage for as long as it lives, which is as long as the process.
+    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut skeleton = EmptySkelBuilder::default().open(storage)?.load()?;
+    skeleton.attach()?;
+    Ok(skeleton)
+}
+
+impl RunCost {
+    fn print(&self) {
+        println!("  {:<18} {:>12} {:>10} {:>10} {:>12}", "program", "runs a s", "ns", "empty, ns", "beyond, ns");
+        for (name, rate, mean_ns, empty_ns) in &self.programs {
+            let empty = empty_ns.map_or("-".to_owned(), |empty| format!("{:.0}", empty.median));
+            let beyond = empty_ns.map_or("-".to_owned(), |empty| format!("{:.0}", mean_ns.median - empty.median));
+            println!("  {name:<18} {rate:>12.0} {:>10.0} {empty:>10} {beyond:>12}", mean_ns.median);
+        }
+        let beyond = self.beyond_empty_ns;
+        println!(
+            "  an event beyond an empty program: {:.0} ns [{:.0}, {:.0}]; goal: at most {GOAL_EVENT_NS:.0} ns: {}\n",
+            beyond.median,
+            beyond.low,
+            beyond.high,
+            verdict(beyond, GOAL_EVENT_NS)
+        );
+    }
+}
