@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn no_two_columns_share_a_key_or_a_heading() {
-        let mut names: Vec<_> = COLUMNS.iter().flat_map(|column| [Some(column.key), column.heading]).flatten().collect();
+        let mut names: Vec<_> =
+            COLUMNS.iter().flat_map(|column| [Some(column.key), column.heading]).flatten().collect();
         let all = names.len();
         names.sort_unstable();
         names.dedup();
