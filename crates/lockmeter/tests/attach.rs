@@ -111,6 +111,24 @@ fn a_running_programs_waits_are_metered_with_callers_and_blockers() {
     assert!(!report(&recording, &["--kind", "join"]).rows.is_empty());
 }
 
+#[test]
+fn top_shows_the_locks_of_a_process_itself() {
+    let Some(_machine) = machine("top of a running program") else { return };
+    let folder = Folder::new();
+    let program = Program::start(&build(&folder, "two-locks", &[]), &LONG_HOLDS);
+    let mut top = lockmeter(["top", "-p", &program.pid(), "--interval", "200ms"]);
+    let mut top = top.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // Its first table says that it has begun.
+    let mut tables = top.stdout.take().unwrap();
+    let mut first = [0; 64];
+    tables.read_exact(&mut first).unwrap();
+    program.work();
+    let mut said = String::new();
+    tables.read_to_string(&mut said).unwrap();
+    assert!(wait(&mut top, "top").success());
+    assert!(said.contains("two-locks:hot_lock"), "{said}");
+}
+
 /// The first bucket of a histogram in which every wait is at least 50 µs long.
 const LONG_WAIT_NS: u64 = 1 << 16;
 
@@ -136,7 +154,9 @@ fn inside_and_outside_see_the_same_long_waits() {
         let is_near = |inside: u64, outside: u64| inside.abs_diff(outside) * 100 <= inside * TOLERANCE_PERCENT;
         assert!(inside_count >= at_least && inside_ns >= at_least * LONG_WAIT_NS, "too few to compare: {shown}");
         assert!(is_near(inside_ns, outside_ns), "{inside_ns} ns inside, {outside_ns} outside: {shown}");
-        assert!(is_near(inside_count, outside_count), "{inside_count} waits inside, {outside_count} outside: {shown}");
+        // One that finds the lock taken again when it wakes sleeps again, which is another wait from outside.
+        let are_all_seen = outside_count * 100 >= inside_count * (100 - TOLERANCE_PERCENT);
+        assert!(are_all_seen, "{inside_count} waits inside, {outside_count} outside: {shown}");
     }
 }
 
