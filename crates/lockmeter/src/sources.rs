@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use lockmeter_kernel::contention::{ContentionSource, Options, Scope};
 use lockmeter_kernel::futex::{FutexSource, Processes};
 use lockmeter_kernel::{ErrorKind, KernelError};
-use lockmeter_meter::reader::{Level, Session, UserSource};
+use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::{Interval, Source};
 
 use crate::arguments::RecordArguments;
@@ -238,7 +238,8 @@ fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<U
             return outside();
         }
     };
-    let session = Session::create(if arguments.hold { Level::Hold } else { Level::Wait })?;
+    let level = if arguments.hold { Level::Hold } else { Level::Wait };
+    let session = Session::create_timing(level, if arguments.stacks.every { 0 } else { TIMED_HOLDS })?;
     let preloaded = std::env::var_os("LD_PRELOAD");
     let environment = session.environment(&library, preloaded.as_deref()).to_vec();
     let source = UserSource::new(session.directory());

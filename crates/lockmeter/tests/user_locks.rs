@@ -233,6 +233,26 @@ fn locks_of_cpp_are_named_by_who_made_them_not_by_what_wraps_them() {
 }
 
 #[test]
+fn a_lock_that_is_taken_millions_of_times_is_counted_to_the_last_and_says_how_many_holds_were_timed() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "often-and-in-turn", &[]);
+    for (flags, every) in [(&["--hold"][..], false), (&["--hold", "--every"][..], true)] {
+        let metered = meter(folder.path(), flags, &[program.as_os_str()]);
+        let rows = metered.rows("lock", &[]);
+        let often = row(&rows, "hold", "often-and-in-turn:often_lock");
+        assert_eq!(number(often, "count"), number(&metered.said(), "often"), "{flags:?}");
+        assert!(number(often, "timed") > 2_000, "hardly a hold was timed: {often}");
+        assert_eq!(number(often, "timed") == number(often, "count"), every, "{flags:?}: {often}");
+        // Nothing is done under the lock: a clock's resolution, and some of its calls' own time.
+        assert!((1..1_000).contains(&number(often, "mean_ns")), "{often}");
+        assert_eq!(number(often, "moved"), 0, "nobody else takes it: {often}");
+        let table = lockmeter().arg("report").arg(&metered.recording).output().unwrap();
+        let table = String::from_utf8(table.stdout).unwrap();
+        assert_eq!(table.contains("the times of holds rest on"), !every, "{table}");
+    }
+}
+
+#[test]
 fn pythons_locks_and_its_interpreter_lock_are_called_so() {
     let folder = tempfile::tempdir().unwrap();
     // The one of the distribution, which comes without names of inner functions.
@@ -248,6 +268,18 @@ fn pythons_locks_and_its_interpreter_lock_are_called_so() {
     };
     let interpreter = rows.iter().find(interpreter).unwrap_or_else(|| panic!("no GIL in {rows:#?}"));
     assert!(interpreter["kind"] == "mutex" && number(interpreter, "count") > 0, "{interpreter}");
+}
+
+#[test]
+fn a_lock_that_goes_from_thread_to_thread_is_seen_to_move_each_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "often-and-in-turn", &[]);
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
+    let rows = metered.rows("lock", &[]);
+    let turn = row(&rows, "hold", "often-and-in-turn:turn_lock");
+    let taken = number(&metered.said(), "in_turn");
+    assert_eq!((number(turn, "count"), number(turn, "timed")), (taken, taken));
+    assert_eq!((number(turn, "watched"), number(turn, "moved")), (taken, taken - 1));
 }
 
 #[test]

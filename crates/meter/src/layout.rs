@@ -5,14 +5,14 @@
 //! difference, so that it never stops or resets a writer.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
 /// First eight bytes of a session file.
 pub const SESSION_MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Names the directory of the segments to the preloaded library.
 pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
@@ -46,6 +46,10 @@ pub const THREADS: usize = 1024;
 pub const SLOTS: usize = 1024;
 /// Locks that a thread can hold at a time with their holds timed.
 pub const HELD: usize = 32;
+/// Locks whose holds a thread has found before, by lock and caller; a power of two.
+pub const RECENT: usize = 128;
+/// Groups of locks (by address) of which a thread decides together how many holds it times; a power of two.
+pub const CELLS: usize = 64;
 /// Longest path of a module, with its NUL.
 pub const PATH_BYTES: usize = 448;
 
@@ -104,8 +108,8 @@ pub struct Session {
     pub tick_ns_shifted: u64,
     /// Process id of the recorder.
     pub recorder: u32,
-    /// Zero.
-    pub spare: u32,
+    /// Holds a second that each thread times; 0: all of them.
+    pub timed_holds: u32,
 }
 
 /// Head of a segment.
@@ -131,6 +135,8 @@ pub struct Header {
     pub modules: AtomicU32,
     /// Thread names that were ever begun.
     pub comms: AtomicU32,
+    /// As in [`Session`]. The collector may change it.
+    pub timed_holds: AtomicU32,
     /// What was lost, by [`Lost`].
     pub losses: [AtomicU64; LOSSES],
 }
@@ -171,6 +177,8 @@ pub const TAG_ADDRESS: u64 = (1 << TAG_CLASS_SHIFT) - 1;
 pub const TAG_CLASS_SHIFT: u32 = 48;
 /// A sample points to this lock.
 pub const TAG_USED: u64 = 1 << 63;
+/// [`LockEntry::watched`] is not 0. Here, so that a release need not look there.
+pub const TAG_WATCHED: u64 = 1 << 62;
 
 /// What is known of a lock.
 #[repr(C, align(64))]
@@ -191,6 +199,10 @@ pub struct LockEntry {
     pub writer: AtomicU64,
     /// When that was.
     pub writer_at: AtomicU64,
+    /// The thread that held it last, if that hold is watched; else 0. Whoever has the lock next looks whether it is another.
+    pub watched: AtomicU32,
+    /// Zero.
+    pub spare: AtomicU32,
 }
 
 /// Its maker called an init function.
@@ -229,6 +241,39 @@ pub struct HeldLock {
     pub since: AtomicU64,
     /// Kind, mode and how often it was taken again, as [`pack_held`] puts them.
     pub how: AtomicU64,
+    /// The return address of its acquisition.
+    pub site: AtomicU64,
+}
+
+/// A lock, or a class of them, whose hold the thread has ended before at this place: saves looking for its samples.
+///
+/// The owning thread alone writes and reads it.
+#[repr(C)]
+pub struct Recent {
+    /// The return address of the release, and its mode from bit [`RECENT_MODE_SHIFT`].
+    pub caller: AtomicU64,
+    /// Place of the lock or its class, as in [`Slot::lock`]; 0: none.
+    pub place: AtomicU32,
+    /// The sample of its holds that are not timed.
+    pub untimed: AtomicU16,
+    /// The sample that its last timed hold was counted to; [`SLOTS`]: none.
+    pub timed: AtomicU16,
+    /// The sample that counts for how many holds it was seen who came next.
+    pub watched: AtomicU16,
+    /// Zero.
+    pub spare: [AtomicU16; 7],
+}
+
+/// Where the mode is in [`Recent::caller`].
+pub const RECENT_MODE_SHIFT: u32 = 56;
+
+/// How many holds of a group of locks a thread times.
+#[repr(C)]
+pub struct Cell {
+    /// One of so many is timed.
+    pub stride: AtomicU32,
+    /// So many were timed since the thread last looked.
+    pub timed: AtomicU32,
 }
 
 /// What a thread counted of one kind of event.
@@ -273,8 +318,22 @@ pub struct Thread {
     pub place: AtomicU32,
     /// What the thread waits for now: the lock's address, or 0; and since when, in ticks.
     pub waiting: [AtomicU64; 2],
-    /// Locks the thread holds, oldest first.
+    /// Holds that have begun and are not timed. No row says of which locks.
+    pub untimed_open: AtomicU32,
+    /// Of the sequence that draws which holds are timed.
+    pub random: AtomicU32,
+    /// When the thread last looked how many holds it times, in ticks.
+    pub looked_at: AtomicU64,
+    /// So many more are timed before it looks again.
+    pub until_look: AtomicU32,
+    /// By group of locks: so many more holds are not timed before one is.
+    pub until_timed: [AtomicU32; CELLS],
+    /// By group of locks.
+    pub cells: [Cell; CELLS],
+    /// Locks the thread holds with their holds timed, oldest first.
     pub held: [HeldLock; HELD],
+    /// Locks whose holds ended lately.
+    pub recent: [Recent; RECENT],
     /// The samples.
     pub slots: [Slot; SLOTS],
 }
@@ -352,6 +411,12 @@ pub mod happened {
     pub const HOLD: u8 = 2;
     /// A wait for a condition or a barrier.
     pub const IDLE: u8 = 4;
+    /// A hold that was not timed: such a sample has a count and no time. Not in the data model.
+    pub const UNTIMED: u8 = 0x40;
+    /// An acquisition by another thread than that of the last hold, which was watched: a count only. Not in the data model.
+    pub const MOVED: u8 = 0x41;
+    /// A watched hold, which next is by the same thread or another: a count only. Not in the data model.
+    pub const WATCHED: u8 = 0x42;
 }
 
 /// Codes of `Mode` in the data model.
@@ -411,6 +476,7 @@ mod tests {
         assert_eq!(size_of::<Slot>(), 64);
         assert_eq!(size_of::<Tags>(), 64);
         assert_eq!(size_of::<LockEntry>(), 64);
+        assert_eq!(64 % size_of::<Recent>(), 0);
         assert_eq!(size_of::<Thread>() % 4096, 0);
     }
 }

@@ -30,13 +30,14 @@ unsafe fn metered(
     let registers = unsafe { Registers::at_entry(sp, fp) };
     // SAFETY: the caller's mutex, which it holds.
     writer::releasing(mutex::wanted(mutex), &registers, || unsafe { mutex::is_contended(mutex) });
-    let released = (level != WAIT).then(|| writer::end_hold(mutex as usize));
+    let released = (level != WAIT).then(|| writer::end_hold(mutex::wanted(mutex), &registers));
     let waiting = writer::begin_condition(condition as usize, mutex as usize, &registers);
     let status = wait();
     writer::end_condition(waiting);
     if let Some(released) = released {
-        writer::released(&released, &registers, false);
-        writer::acquired(mutex::wanted(mutex));
+        writer::released(&released, &registers, true);
+        // SAFETY: the caller's mutex, which it holds again, and the entry's return address.
+        unsafe { writer::acquired(mutex::wanted(mutex), mutex::nests(mutex), *sp as u64) };
     }
     status
 }

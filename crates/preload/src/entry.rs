@@ -28,11 +28,12 @@ macro_rules! interpose {
     };
 }
 
-/// As [`interpose`] for a function of one argument that takes a lock. At level `wait` it tries the lock itself, so that a free
-/// lock costs little more than without a meter; for all else it jumps to `$inner`, which may try again. Locks with one of
-/// the bits `$special` in the byte at `$at` are left to `$inner`, too.
+/// As [`interpose`] for a function of one argument that takes a lock. While metering is off it jumps to the real function. Else
+/// it tries the lock itself, so that a free lock costs little more than without a meter: at level `wait` nothing; at level
+/// `hold`, if this hold is not one to be timed, a count, else the call of `$timed`. For all else it jumps to `$inner`,
+/// which may try again. Locks with one of the bits `$special` in the byte at `$at` are left to `$inner`, too.
 macro_rules! interpose_acquire {
-    ($name:ident, $inner:path, $try:path, $at:literal, $special:literal) => {
+    ($name:ident, $inner:path, $try:path, $real:path, $timed:path, $at:literal, $special:literal) => {
         /// Takes the place of the function of this name; see the manual page of that.
         ///
         /// # Safety
@@ -43,10 +44,9 @@ macro_rules! interpose_acquire {
             core::arch::naked_asm!(
                 ".cfi_startproc",
                 "endbr64",
-                "mov rax, qword ptr [rip + {header}@GOTPCREL]",
-                "mov rax, qword ptr [rax]",
-                "cmp dword ptr [rax + {level}], {wait}",
-                "jne 2f",
+                "mov rax, qword ptr [rip + {header}]",
+                "cmp dword ptr [rax + {level}], {off}",
+                "je 5f",
                 concat!("test byte ptr [rdi + ", $at, "], ", $special),
                 "jnz 2f",
                 "push rdi",
@@ -56,7 +56,27 @@ macro_rules! interpose_acquire {
                 ".cfi_adjust_cfa_offset -8",
                 "test eax, eax",
                 "jne 2f",
+                "mov rcx, qword ptr [rip + {header}]",
+                "cmp dword ptr [rcx + {level}], {hold}",
+                "jne 3f",
+                // The thread's table and the lock's group.
+                "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
+                "mov rcx, qword ptr fs:[rcx]",
+                "test rcx, rcx",
+                "jz 4f",
+                "imul edx, edi, {cell_multiplier}",
+                "shr edx, {cell_shift}",
+                "sub dword ptr [rcx + 4*rdx + {until_timed}], 1",
+                "js 4f",
+                "inc dword ptr [rcx + {untimed_open}]",
+                "3:",
                 "ret",
+                "4:",
+                // The return address is the site.
+                "mov rsi, qword ptr [rsp]",
+                "jmp {timed}",
+                "5:",
+                "jmp qword ptr [rip + {real}]",
                 "2:",
                 "mov rsi, rsp",
                 "mov rdx, rbp",
@@ -64,18 +84,32 @@ macro_rules! interpose_acquire {
                 ".cfi_endproc",
                 header = sym lockmeter_meter::writer::HEADER,
                 level = const core::mem::offset_of!(lockmeter_meter::layout::Header, level),
-                wait = const lockmeter_meter::writer::WAIT,
+                off = const lockmeter_meter::writer::OFF,
+                hold = const lockmeter_meter::writer::HOLD,
+                until_timed = const core::mem::offset_of!(lockmeter_meter::layout::Thread, until_timed),
+                untimed_open = const core::mem::offset_of!(lockmeter_meter::layout::Thread, untimed_open),
+                cell_multiplier = const lockmeter_meter::writer::CELL_MULTIPLIER.cast_signed(),
+                cell_shift = const lockmeter_meter::writer::CELL_SHIFT,
                 try_it = sym $try,
+                real = sym $real,
+                timed = sym $timed,
                 inner = sym $inner,
             )
         }
     };
 }
 
-/// As [`interpose`] for a function of one argument that releases a lock. At level `wait`, when nobody waits for the lock, it
-/// jumps to the real function; for all else to `$inner`.
+/// As [`interpose`] for a function of one argument that releases a lock. While metering is off, or when nobody waits for the
+/// lock, it calls the real function: at level `wait` nothing follows; at level `hold`, if the thread times no hold now, `$count`, where there is one.
+/// For all else it jumps to `$inner`.
 macro_rules! interpose_release {
     ($name:ident, $inner:path, $real:path) => {
+        interpose_release!(@ $name, $inner, $real, $inner, "je 2f");
+    };
+    ($name:ident, $inner:path, $real:path, $count:path) => {
+        interpose_release!(@ $name, $inner, $real, $count, "je 3f");
+    };
+    (@ $name:ident, $inner:path, $real:path, $count:path, $at_hold:literal) => {
         /// Takes the place of the function of this name; see the manual page of that.
         ///
         /// # Safety
@@ -86,16 +120,40 @@ macro_rules! interpose_release {
             core::arch::naked_asm!(
                 ".cfi_startproc",
                 "endbr64",
-                "mov rax, qword ptr [rip + {header}@GOTPCREL]",
-                "mov rax, qword ptr [rax]",
-                "cmp dword ptr [rax + {level}], {wait}",
-                "jne 2f",
+                "mov rax, qword ptr [rip + {header}]",
+                "mov edx, dword ptr [rax + {level}]",
+                "test edx, edx", // OFF
+                "jz 5f",
                 "mov eax, edi",
                 "and eax, {mask}",
-                "mov rcx, qword ptr [rip + {waiters}@GOTPCREL]",
+                "lea rcx, [rip + {waiters}]",
                 "cmp qword ptr [rcx + rax], 0",
                 "jne 2f",
+                "cmp edx, {hold}",
+                $at_hold,
+                "cmp edx, {wait}",
+                "jne 2f",
+                "5:",
                 "jmp qword ptr [rip + {real}]",
+                "3:",
+                "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
+                "mov rcx, qword ptr fs:[rcx]",
+                "test rcx, rcx",
+                "jz 2f",
+                "cmp dword ptr [rcx + {held_count}], 0",
+                "jne 2f",
+                "push rdi",
+                ".cfi_adjust_cfa_offset 8",
+                "call qword ptr [rip + {real}]",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
+                "test eax, eax",
+                "jne 4f",
+                // The return address is the site.
+                "mov rsi, qword ptr [rsp]",
+                "jmp {count}",
+                "4:",
+                "ret",
                 "2:",
                 "mov rsi, rsp",
                 "mov rdx, rbp",
@@ -104,9 +162,12 @@ macro_rules! interpose_release {
                 header = sym lockmeter_meter::writer::HEADER,
                 level = const core::mem::offset_of!(lockmeter_meter::layout::Header, level),
                 wait = const lockmeter_meter::writer::WAIT,
+                hold = const lockmeter_meter::writer::HOLD,
                 mask = const lockmeter_meter::writer::WAITERS_MASK,
                 waiters = sym lockmeter_meter::writer::WAITERS,
+                held_count = const core::mem::offset_of!(lockmeter_meter::layout::Thread, held_count),
                 real = sym $real,
+                count = sym $count,
                 inner = sym $inner,
             )
         }

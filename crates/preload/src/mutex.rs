@@ -11,11 +11,19 @@ use crate::real;
 
 interpose!(pthread_mutex_init, 2, init);
 interpose!(pthread_mutex_destroy, 1, destroy);
-interpose_acquire!(pthread_mutex_lock, lock, real::slots::pthread_mutex_trylock, 16, 0x70);
+interpose_acquire!(
+    pthread_mutex_lock,
+    lock,
+    real::slots::pthread_mutex_trylock,
+    real::slots::pthread_mutex_lock,
+    acquired_timed,
+    16,
+    0x71
+);
 interpose!(pthread_mutex_trylock, 1, trylock);
 interpose!(pthread_mutex_timedlock, 2, timedlock);
 interpose!(pthread_mutex_clocklock, 3, clocklock);
-interpose_release!(pthread_mutex_unlock, unlock, real::slots::pthread_mutex_unlock);
+interpose_release!(pthread_mutex_unlock, unlock, real::slots::pthread_mutex_unlock, count_untimed);
 
 pub(crate) fn wanted(mutex: *const pthread_mutex_t) -> Wanted {
     Wanted { lock: mutex as usize, kind: kind::MUTEX, mode: mode::EXCLUSIVE }
@@ -36,6 +44,9 @@ struct Layout {
     kind: AtomicU32,
 }
 
+/// The lower bits of [`Layout::kind`]; [`interpose_acquire`] leaves this and the adaptive kind to [`lock`].
+const KIND: u32 = 3;
+const RECURSIVE: u32 = 1;
 /// Bits of [`Layout::kind`]: robust, priority-inheriting, priority-protecting.
 const SPECIAL: u32 = 0x70;
 const PROTECTING: u32 = 0x40;
@@ -66,6 +77,16 @@ pub(crate) unsafe fn is_contended(mutex: *const pthread_mutex_t) -> bool {
     word == 2 || word & WAITERS != 0
 }
 
+/// Whether a thread may acquire the mutex again while it holds it.
+///
+/// # Safety
+/// The mutex is valid.
+pub(crate) unsafe fn nests(mutex: *const pthread_mutex_t) -> bool {
+    // SAFETY: a valid mutex begins like this.
+    let layout = unsafe { &*mutex.cast::<Layout>() };
+    layout.kind.load(Relaxed) & KIND == RECURSIVE
+}
+
 /// Tries first; waits with `wait` if that fails.
 #[inline(always)]
 unsafe fn acquire(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize, wait: impl FnOnce() -> c_int) -> c_int {
@@ -77,7 +98,7 @@ unsafe fn acquire(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize, wait
     let is_special = unsafe { &(*mutex.cast::<Layout>()).kind }.load(Relaxed) & SPECIAL != 0;
     let mut status = if is_special {
         // SAFETY: the caller's mutex.
-        if unsafe { is_held_by_another(mutex) } { EBUSY } else { return acquired(level, mutex, wait()) }
+        if unsafe { is_held_by_another(mutex) } { EBUSY } else { return acquired(level, mutex, sp, wait()) }
     } else {
         // SAFETY: the caller's mutex.
         unsafe { real::pthread_mutex_trylock(mutex) }
@@ -86,15 +107,28 @@ unsafe fn acquire(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize, wait
         // SAFETY: the entry's registers, whose function has not returned.
         status = contended(mutex, status, unsafe { Registers::at_entry(sp, fp) }, wait);
     }
-    acquired(level, mutex, status)
+    acquired(level, mutex, sp, status)
 }
 
 #[inline(always)]
-fn acquired(level: u32, mutex: *mut pthread_mutex_t, status: c_int) -> c_int {
+fn acquired(level: u32, mutex: *mut pthread_mutex_t, sp: *const usize, status: c_int) -> c_int {
     if level != WAIT && has_it(status) {
-        writer::acquired(wanted(mutex));
+        // SAFETY: the caller's mutex, which it holds, and the entry's return address.
+        unsafe { writer::acquired(wanted(mutex), nests(mutex), *sp as u64) };
     }
     status
+}
+
+/// The entry's own try had the mutex, and its hold is to be timed.
+extern "C" fn acquired_timed(mutex: *mut pthread_mutex_t, site: u64) -> c_int {
+    writer::acquired_timed(wanted(mutex), site);
+    0
+}
+
+/// The entry released the mutex, and no hold of the thread is timed.
+extern "C" fn count_untimed(mutex: *mut pthread_mutex_t, site: u64) -> c_int {
+    writer::count_untimed(wanted(mutex), site);
+    0
 }
 
 #[cold]
@@ -102,7 +136,9 @@ fn acquired(level: u32, mutex: *mut pthread_mutex_t, status: c_int) -> c_int {
 fn contended(mutex: *mut pthread_mutex_t, tried: c_int, registers: Registers, wait: impl FnOnce() -> c_int) -> c_int {
     match tried {
         EBUSY => {
-            let waiting = writer::begin_wait(wanted(mutex), &registers);
+            // SAFETY: a valid mutex begins like this.
+            let holder = unsafe { &(*mutex.cast::<Layout>()).owner }.load(Relaxed);
+            let waiting = writer::begin_wait_for(wanted(mutex), holder, &registers);
             let status = wait();
             writer::end_wait(waiting, has_it(status));
             status
@@ -138,11 +174,12 @@ unsafe extern "C-unwind" fn clocklock(
     unsafe { acquire(mutex, sp, fp, || real::pthread_mutex_clocklock(mutex, clock, until)) }
 }
 
-pub(crate) unsafe extern "C-unwind" fn trylock(mutex: *mut pthread_mutex_t, _: *const usize, _: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn trylock(mutex: *mut pthread_mutex_t, sp: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let status = unsafe { real::pthread_mutex_trylock(mutex) };
     if writer::level() > WAIT && has_it(status) {
-        writer::acquired(wanted(mutex));
+        // SAFETY: the caller's mutex, which it holds, and the entry's return address.
+        unsafe { writer::acquired(wanted(mutex), nests(mutex), *sp as u64) };
     }
     status
 }
@@ -161,7 +198,7 @@ pub(crate) unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *
         // SAFETY: the caller's mutex.
         return unsafe { real::pthread_mutex_unlock(mutex) };
     }
-    let releasing = writer::end_hold(mutex as usize);
+    let releasing = writer::end_hold(wanted(mutex), &registers);
     // SAFETY: the caller's mutex.
     let status = unsafe { real::pthread_mutex_unlock(mutex) };
     writer::released(&releasing, &registers, status == 0);

@@ -11,8 +11,24 @@ use crate::real;
 
 interpose!(pthread_rwlock_init, 2, init);
 interpose!(pthread_rwlock_destroy, 1, destroy);
-interpose_acquire!(pthread_rwlock_rdlock, rdlock, real::slots::pthread_rwlock_tryrdlock, 0, 0);
-interpose_acquire!(pthread_rwlock_wrlock, wrlock, real::slots::pthread_rwlock_trywrlock, 0, 0);
+interpose_acquire!(
+    pthread_rwlock_rdlock,
+    rdlock,
+    real::slots::pthread_rwlock_tryrdlock,
+    real::slots::pthread_rwlock_rdlock,
+    read_timed,
+    0,
+    0
+);
+interpose_acquire!(
+    pthread_rwlock_wrlock,
+    wrlock,
+    real::slots::pthread_rwlock_trywrlock,
+    real::slots::pthread_rwlock_wrlock,
+    write_timed,
+    0,
+    0
+);
 interpose!(pthread_rwlock_tryrdlock, 1, tryrdlock);
 interpose!(pthread_rwlock_trywrlock, 1, trywrlock);
 interpose!(pthread_rwlock_timedrdlock, 2, timedrdlock);
@@ -25,16 +41,15 @@ fn wanted(lock: *const pthread_rwlock_t, mode: u8) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::RWLOCK, mode }
 }
 
-/// Whether the lock, which the caller holds, is held for writing.
+/// The thread that holds the lock for writing; 0: none.
 ///
 /// # Safety
 /// The lock is valid.
-unsafe fn is_held_by_a_writer(lock: *const pthread_rwlock_t) -> bool {
+unsafe fn writer_of(lock: *const pthread_rwlock_t) -> u32 {
     /// Offset of the writer's thread id in glibc's lock, part of its ABI.
     const WRITER: usize = 24;
     // SAFETY: lies in the lock, and is aligned as that is.
-    let writer = unsafe { &*lock.byte_add(WRITER).cast::<AtomicU32>() };
-    writer.load(Relaxed) != 0
+    unsafe { &*lock.byte_add(WRITER).cast::<AtomicU32>() }.load(Relaxed)
 }
 
 /// Tries first; waits with `wait` if that fails.
@@ -58,24 +73,41 @@ unsafe fn acquire(
     };
     let status = match tried {
         0 => 0,
-        // SAFETY: our own entry, which has not returned.
-        EBUSY => contended(wanted(lock, mode), unsafe { Registers::at_entry(sp, fp) }, wait),
+        EBUSY => {
+            // SAFETY: the caller's lock.
+            let writer = unsafe { writer_of(lock) };
+            // SAFETY: our own entry, which has not returned.
+            contended(wanted(lock, mode), writer, unsafe { Registers::at_entry(sp, fp) }, wait)
+        }
         // What is wrong is for the real function to say.
         _ => wait(),
     };
     if level != WAIT && status == 0 {
-        writer::acquired(wanted(lock, mode));
+        // SAFETY: the entry's return address.
+        writer::acquired(wanted(lock, mode), false, unsafe { *sp } as u64);
     }
     status
 }
 
 #[cold]
 #[inline(never)]
-fn contended(wanted: Wanted, registers: Registers, wait: impl FnOnce() -> c_int) -> c_int {
-    let waiting = writer::begin_wait(wanted, &registers);
+fn contended(wanted: Wanted, holder: u32, registers: Registers, wait: impl FnOnce() -> c_int) -> c_int {
+    let waiting = writer::begin_wait_for(wanted, holder, &registers);
     let status = wait();
     writer::end_wait(waiting, status == 0);
     status
+}
+
+/// The entry's own try had the lock for reading, and this hold is to be timed.
+extern "C" fn read_timed(lock: *mut pthread_rwlock_t, site: u64) -> c_int {
+    writer::acquired_timed(wanted(lock, mode::READ), site);
+    0
+}
+
+/// As [`read_timed`], for writing.
+extern "C" fn write_timed(lock: *mut pthread_rwlock_t, site: u64) -> c_int {
+    writer::acquired_timed(wanted(lock, mode::WRITE), site);
+    0
 }
 
 /// The six functions that wait.
@@ -104,21 +136,22 @@ waiting! {
     clockwrlock, mode::WRITE, pthread_rwlock_clockwrlock(clock: usize, until: *const timespec);
 }
 
-pub(crate) unsafe extern "C-unwind" fn tryrdlock(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn tryrdlock(lock: *mut pthread_rwlock_t, sp: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_rwlock_tryrdlock(lock) };
-    tried(lock, mode::READ, status)
+    tried(lock, mode::READ, sp, status)
 }
 
-pub(crate) unsafe extern "C-unwind" fn trywrlock(lock: *mut pthread_rwlock_t, _: *const usize, _: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn trywrlock(lock: *mut pthread_rwlock_t, sp: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_rwlock_trywrlock(lock) };
-    tried(lock, mode::WRITE, status)
+    tried(lock, mode::WRITE, sp, status)
 }
 
-fn tried(lock: *mut pthread_rwlock_t, mode: u8, status: c_int) -> c_int {
+fn tried(lock: *mut pthread_rwlock_t, mode: u8, sp: *const usize, status: c_int) -> c_int {
     if writer::level() > WAIT && status == 0 {
-        writer::acquired(wanted(lock, mode));
+        // SAFETY: the entry's return address.
+        writer::acquired(wanted(lock, mode), false, unsafe { *sp } as u64);
     }
     status
 }
@@ -132,13 +165,13 @@ pub(crate) unsafe extern "C-unwind" fn unlock(lock: *mut pthread_rwlock_t, sp: *
     // SAFETY: our own entry, which has not returned.
     let registers = unsafe { Registers::at_entry(sp, fp) };
     // SAFETY: the caller's lock, which it holds.
-    let mode = if unsafe { is_held_by_a_writer(lock) } { mode::WRITE } else { mode::READ };
+    let mode = if unsafe { writer_of(lock) } != 0 { mode::WRITE } else { mode::READ };
     writer::releasing(wanted(lock, mode), &registers, || false);
     if level == WAIT {
         // SAFETY: the caller's lock.
         return unsafe { real::pthread_rwlock_unlock(lock) };
     }
-    let releasing = writer::end_hold(lock as usize);
+    let releasing = writer::end_hold(wanted(lock, mode), &registers);
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_rwlock_unlock(lock) };
     writer::released(&releasing, &registers, status == 0);

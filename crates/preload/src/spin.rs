@@ -10,12 +10,32 @@ use crate::real;
 
 interpose!(pthread_spin_init, 2, init);
 interpose!(pthread_spin_destroy, 1, destroy);
-interpose_acquire!(pthread_spin_lock, lock, real::slots::pthread_spin_trylock, 0, 0);
+interpose_acquire!(
+    pthread_spin_lock,
+    lock,
+    real::slots::pthread_spin_trylock,
+    real::slots::pthread_spin_lock,
+    acquired_timed,
+    0,
+    0
+);
 interpose!(pthread_spin_trylock, 1, trylock);
-interpose_release!(pthread_spin_unlock, unlock, real::slots::pthread_spin_unlock);
+interpose_release!(pthread_spin_unlock, unlock, real::slots::pthread_spin_unlock, count_untimed);
 
 fn wanted(lock: *mut pthread_spinlock_t) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::SPIN, mode: mode::EXCLUSIVE }
+}
+
+/// The entry's own try had the lock, and its hold is to be timed.
+extern "C" fn acquired_timed(lock: *mut pthread_spinlock_t, site: u64) -> c_int {
+    writer::acquired_timed(wanted(lock), site);
+    0
+}
+
+/// The entry released the lock, and no hold of the thread is timed.
+extern "C" fn count_untimed(lock: *mut pthread_spinlock_t, site: u64) -> c_int {
+    writer::count_untimed(wanted(lock), site);
+    0
 }
 
 unsafe extern "C-unwind" fn lock(lock: *mut pthread_spinlock_t, sp: *const usize, fp: usize) -> c_int {
@@ -34,16 +54,18 @@ unsafe extern "C-unwind" fn lock(lock: *mut pthread_spinlock_t, sp: *const usize
         writer::end_wait(waiting, status == 0);
     }
     if level != WAIT && status == 0 {
-        writer::acquired(wanted(lock));
+        // SAFETY: the entry's return address.
+        writer::acquired(wanted(lock), false, unsafe { *sp } as u64);
     }
     status
 }
 
-unsafe extern "C-unwind" fn trylock(lock: *mut pthread_spinlock_t, _: *const usize, _: usize) -> c_int {
+unsafe extern "C-unwind" fn trylock(lock: *mut pthread_spinlock_t, sp: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_spin_trylock(lock) };
     if writer::level() > WAIT && status == 0 {
-        writer::acquired(wanted(lock));
+        // SAFETY: the entry's return address.
+        writer::acquired(wanted(lock), false, unsafe { *sp } as u64);
     }
     status
 }
@@ -61,7 +83,7 @@ unsafe extern "C-unwind" fn unlock(lock: *mut pthread_spinlock_t, sp: *const usi
         // SAFETY: the caller's lock.
         return unsafe { real::pthread_spin_unlock(lock) };
     }
-    let releasing = writer::end_hold(lock as usize);
+    let releasing = writer::end_hold(wanted(lock), &registers);
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_spin_unlock(lock) };
     writer::released(&releasing, &registers, status == 0);

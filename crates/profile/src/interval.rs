@@ -9,7 +9,7 @@ use std::hash::Hash;
 use crate::lock::Lock;
 use crate::lock_functions::plain_name;
 use crate::loss::Losses;
-use crate::sample::{Key, Kind, Mode, Value, named_enum};
+use crate::sample::{HoldBasis, Key, Kind, Mode, Value, named_enum};
 
 /// Declares a newtype handle into one of an interval's tables.
 macro_rules! handle {
@@ -183,6 +183,8 @@ named_enum! {
         WakeupNotSeen = 5, "wakeup-not-seen";
         /// The releaser's stack was taken but lost (see the losses).
         StackLost = 6, "stack-lost";
+    /// Had the lock when the wait began; its release was not seen. The stack is that of its acquisition, if there is one.
+    Holder = 7, "holder";
     }
 }
 
@@ -213,6 +215,15 @@ pub struct Total {
     pub key: Key,
     /// The count.
     pub value: Value,
+}
+
+/// What a group of holds rests on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Basis {
+    /// The group; its bucket says nothing.
+    pub key: Key,
+    /// The numbers.
+    pub value: HoldBasis,
 }
 
 /// An estimate from stacks taken on a budget.
@@ -316,6 +327,8 @@ pub struct Interval {
     pub tables: Tables,
     /// Exact totals.
     pub totals: Vec<Total>,
+    /// What the totals of holds rest on; a group without an entry has every hold timed.
+    pub bases: Vec<Basis>,
     /// Estimates by stack.
     pub sampled: Vec<Sampled>,
     /// Single runs that lasted longer than asked for.

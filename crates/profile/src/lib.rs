@@ -20,14 +20,14 @@ mod sample;
 pub mod view;
 
 pub use interval::{
-    Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, RunWait, Sampled,
-    StackId, Tables, Task, TaskId, Total,
+    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, RunWait,
+    Sampled, StackId, Tables, Task, TaskId, Total,
 };
 pub use interval_clock::IntervalClock;
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
 pub use report::{About, Dimension, Report, Row, RowBlocker, RowTask, Worst};
-pub use sample::{Bucket, Happened, Key, Kind, Mode, Value};
+pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 
 /// Something that measures: drained once an interval, it hands over what it saw since the last drain.
 pub trait Source {

@@ -3,7 +3,7 @@
 use crate::interval::{BlockerSource, Overhead};
 use crate::lock::Naming;
 use crate::loss::Losses;
-use crate::sample::{Happened, Kind, Mode, Value, named_enum};
+use crate::sample::{Happened, HoldBasis, Kind, Mode, Value, named_enum};
 
 named_enum! {
     /// What rows can be grouped by. Lock, kind and mode always stay apart in a row that has a lock.
@@ -55,6 +55,10 @@ pub struct Report {
     pub named_ns: u64,
     /// The lock that cost most, and who blocked it.
     pub worst: Option<Worst>,
+    /// How many holds are in the rows.
+    pub holds: u64,
+    /// How many of them were counted and not timed.
+    pub untimed_holds: u64,
     /// The groups, longest total first.
     pub rows: Vec<Row>,
     /// What was lost.
@@ -136,6 +140,8 @@ pub struct Row {
     pub value: Value,
     /// Of a row of holds by anything but stacks: how many of these acquisitions had to wait.
     pub contended: Option<u64>,
+    /// Of a row of holds by anything but stacks: what its times rest on, and how often the lock moved.
+    pub basis: Option<HoldBasis>,
     /// Median duration.
     pub p50_ns: u64,
     /// 99th percentile of the durations.

@@ -200,6 +200,26 @@ impl Value {
     }
 }
 
+/// What the numbers of holds rest on, where not every hold was timed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HoldBasis {
+    /// How many of the holds were counted and not timed: their time is an estimate, in proportion to those that were.
+    pub untimed: u64,
+    /// Of how many it was seen which thread acquired the lock next.
+    pub watched: u64,
+    /// How many times that was another.
+    pub moved: u64,
+}
+
+impl HoldBasis {
+    /// Adds what another group rests on.
+    pub fn merge(&mut self, other: &HoldBasis) {
+        self.untimed = self.untimed.saturating_add(other.untimed);
+        self.watched = self.watched.saturating_add(other.watched);
+        self.moved = self.moved.saturating_add(other.moved);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,10 +14,10 @@ mod worst;
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::interval::{BlockerSource, Interval, Overhead, Sampled, Total};
+use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, Total};
 use crate::loss::{Loss, Losses};
 use crate::report::{About, Dimension, Report};
-use crate::sample::{Happened, Key, Kind, Mode, Value};
+use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
 use names::{LockName, Names, Places, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
 use scaling::{Estimate, Portion};
@@ -84,6 +84,7 @@ struct Site<Stack> {
 #[derive(Debug, Clone, Default)]
 struct Measured {
     exact: BTreeMap<u8, Value>,
+    basis: HoldBasis,
     sites: HashMap<Site<StackName>, SiteEstimate>,
 }
 
@@ -133,6 +134,7 @@ impl Measured {
         for (bucket, value) in &other.exact {
             self.exact.entry(*bucket).or_default().merge(value);
         }
+        self.basis.merge(&other.basis);
         for (site, estimate) in &other.sites {
             self.sites.entry(*site).or_default().merge(estimate);
         }
@@ -203,6 +205,9 @@ impl ReportBuilder {
         for total in &interval.totals {
             self.add_total(&places, total);
         }
+        for basis in &interval.bases {
+            self.add_basis(&places, basis);
+        }
         for sampled in &interval.sampled {
             self.add_sampled(&mut places, sampled);
         }
@@ -220,6 +225,11 @@ impl ReportBuilder {
         let offset_ns = self.query.window.map_or(0, |(from_ns, _)| from_ns);
         let start_unix_ns = self.start_unix_ns.unwrap_or(self.about.start_unix_ns.saturating_add(offset_ns));
         let head = worst::head(self);
+        let of_holds = self.groups.iter().filter(|(group, _)| group.happened == Happened::Hold);
+        let holds = of_holds.fold((0_u64, 0_u64), |(all, untimed), (_, measured)| {
+            let count = measured.exact.values().fold(0, |sum: u64, value| sum.saturating_add(value.count));
+            (all.saturating_add(count), untimed.saturating_add(measured.basis.untimed))
+        });
         Report {
             by: self.query.by.clone(),
             about: self.about.clone(),
@@ -230,6 +240,8 @@ impl ReportBuilder {
             own_waits: self.own_waits,
             named_ns: head.named_ns,
             worst: head.worst,
+            holds: holds.0,
+            untimed_holds: holds.1,
             rows: rows::rows(self),
             losses: self.losses.clone(),
             overhead: self.overhead,
@@ -263,6 +275,16 @@ impl ReportBuilder {
         if let Some(group) = self.group(places, &total.key, lock, own) {
             let measured = self.groups.entry(group).or_default();
             measured.exact.entry(total.key.bucket.0).or_default().merge(&total.value);
+        }
+    }
+
+    fn add_basis(&mut self, places: &Places<'_>, basis: &Basis) {
+        let Some(lock) = places.lock(&basis.key) else {
+            return;
+        };
+        let own = places.task(basis.key.task).is_some_and(|task| task.own);
+        if let Some(group) = self.group(places, &basis.key, lock, own) {
+            self.groups.entry(group).or_default().basis.merge(&basis.value);
         }
     }
 

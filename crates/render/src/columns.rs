@@ -238,6 +238,15 @@ pub const COLUMNS: &[ReportColumn] = &[
         Some(contended) if row.value.count > 0 => Cell::Millionths(ratio(contended, MILLION, row.value.count)),
         _ => Cell::Missing,
     }).headed("CONT %"),
+    ReportColumn::new("timed", Unit::Count, |row, _| {
+        row.basis.map_or(Cell::Missing, |basis| Cell::Count(row.value.count.saturating_sub(basis.untimed)))
+    }),
+    ReportColumn::new("watched", Unit::Count, |row, _| row.basis.map_or(Cell::Missing, |basis| Cell::Count(basis.watched))),
+    ReportColumn::new("moved", Unit::Count, |row, _| row.basis.map_or(Cell::Missing, |basis| Cell::Count(basis.moved))),
+    ReportColumn::new("moved_ppm", Unit::Millionths, |row, _| match row.basis {
+        Some(basis) if basis.watched > 0 => Cell::Millionths(ratio(basis.moved.min(basis.watched), MILLION, basis.watched)),
+        _ => Cell::Missing,
+    }).headed("MOVED %"),
     ReportColumn::new("per_second", Unit::Decimal, per_second).headed("PER S").expendable(1),
     ReportColumn::new("spin_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.spin_ns)).headed("SPIN"),
     ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.sleep_ns()))

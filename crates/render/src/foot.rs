@@ -11,7 +11,13 @@ pub type FootLine = (String, Weight);
 /// The foot of a report.
 pub fn lines(report: &Report) -> Vec<FootLine> {
     let mut lines = lost(&report.losses);
-    let sentences = [sampling(report), named(report), Some(cost(&report.overhead, report.duration_ns)), own(report)];
+    let sentences = [
+        untimed(report),
+        sampling(report),
+        named(report),
+        Some(cost(&report.overhead, report.duration_ns)),
+        own(report),
+    ];
     lines.extend(sentences.into_iter().flatten().map(|sentence| (sentence, Weight::Plain)));
     lines
 }
@@ -26,6 +32,18 @@ pub fn lost(losses: &Losses) -> Vec<FootLine> {
     std::iter::once("lost:".to_owned()).chain(each).map(|line| (line, Weight::Warning)).collect()
 }
 
+/// Whether the times of holds are exact.
+fn untimed(report: &Report) -> Option<String> {
+    let timed = report.holds.saturating_sub(report.untimed_holds);
+    (report.untimed_holds > 0).then(|| {
+        format!(
+            "the times of holds rest on {} timed of {} counted: threads that lock very often time only some (`record --every` times all)",
+            count(timed),
+            count(report.holds)
+        )
+    })
+}
+
 /// What the stacks behind a report are worth.
 fn sampling(report: &Report) -> Option<String> {
     let estimates: Vec<&str> = report.by.iter().filter(|by| by.is_sampled()).map(|by| plural(*by)).collect();
@@ -35,7 +53,12 @@ fn sampling(report: &Report) -> Option<String> {
     let stacks = counted(report.overhead.stacks, "stack", "stacks");
     let how = how_sampled(report);
     Some(if estimates.is_empty() {
-        format!("all numbers are exact counts; for callers and blockers there are {stacks}{how}")
+        let numbers = if report.untimed_holds == 0 {
+            "all numbers are exact counts"
+        } else {
+            "all other numbers are exact counts"
+        };
+        format!("{numbers}; for callers and blockers there are {stacks}{how}")
     } else {
         let resting = counted(report.rows.iter().map(|row| row.stacks).sum(), "stack", "stacks");
         format!("{} rest on {resting}, scaled to the exact totals of each lock{how}", estimates.join(" and "))

@@ -25,6 +25,7 @@ pub const fn source_words(source: BlockerSource) -> &'static str {
         BlockerSource::NeverSlept => "spinner: nobody woke it",
         BlockerSource::NotSampled => "not sampled",
         BlockerSource::WakeupNotSeen => "wake-up not seen",
+        BlockerSource::Holder => "holder",
         BlockerSource::StackLost => "stack lost",
     }
 }

@@ -6,8 +6,9 @@
 mod segment;
 mod session;
 mod source;
+mod untimed;
 
-pub use session::{Session, SessionError, SessionErrorKind};
+pub use session::{Session, SessionError, SessionErrorKind, TIMED_HOLDS};
 pub use source::UserSource;
 
 /// How much is metered inside programs.

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::mem::offset_of;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,11 +17,15 @@ const DIRECTORY_PREFIX: &str = "lockmeter-";
 /// How long the time stamp counter is compared with the clock: an error of 100 ns at each end is then five millionths.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
+/// Holds that a thread times a second before it only counts some: timing one costs 40 ns, so this is 0.1 % of its time.
+pub const TIMED_HOLDS: u32 = 25_000;
+
 /// A session that metered programs report to. Dropping it ends metering in those that still run and removes the directory.
 #[derive(Debug)]
 pub struct Session {
     directory: PathBuf,
     level: Level,
+    timed_holds: u32,
 }
 
 /// What went wrong.
@@ -62,8 +67,13 @@ impl std::fmt::Display for SessionError {
 impl std::error::Error for SessionError {}
 
 impl Session {
-    /// Makes the directory and the file that tells new processes how to meter.
+    /// Makes the directory and the file that tells new processes how to meter: holds are timed at the default rate.
     pub fn create(level: Level) -> Result<Self, SessionError> {
+        Self::create_timing(level, TIMED_HOLDS)
+    }
+
+    /// As [`create`](Self::create), where a thread times about so many holds a second (0: all of them) and counts the others.
+    pub fn create_timing(level: Level, timed_holds: u32) -> Result<Self, SessionError> {
         for parent in parents() {
             remove_stale(&parent);
         }
@@ -71,7 +81,7 @@ impl Session {
         for parent in parents() {
             match create_in(&parent) {
                 Ok(directory) => {
-                    let session = Self { directory, level };
+                    let session = Self { directory, level, timed_holds };
                     session.write().map_err(|error| {
                         let sentence = format!("cannot write to {}: {error}", session.directory.display());
                         SessionError::new(SessionErrorKind::Io, sentence)
@@ -109,7 +119,7 @@ impl Session {
             level: self.level.code(),
             tick_ns_shifted: calibrate(),
             recorder: std::process::id(),
-            spare: 0,
+            timed_holds: self.timed_holds,
         };
         let mut bytes = Vec::new();
         bytes.extend(session.magic.to_ne_bytes());
@@ -117,39 +127,51 @@ impl Session {
         bytes.extend(session.level.to_ne_bytes());
         bytes.extend(session.tick_ns_shifted.to_ne_bytes());
         bytes.extend(session.recorder.to_ne_bytes());
-        bytes.extend(session.spare.to_ne_bytes());
+        bytes.extend(session.timed_holds.to_ne_bytes());
         fs::write(self.directory.join(SESSION_FILE), bytes)
     }
 
     /// Turns metering on or off in a process that reports to a session of this user (root: of any).
     pub fn switch(pid: u32, level: Option<Level>) -> Result<(), SessionError> {
-        let mut switched = false;
-        for directory in parents().iter().flat_map(|parent| directories(parent)) {
-            for path in segments(&directory).unwrap_or_default() {
-                if segment_pid(&path) == Some(pid) {
-                    let level = level.map_or_else(|| level_of_session(&directory), Level::code);
-                    set_level(&path, level).map_err(|error| {
-                        let sentence = format!("cannot switch process {pid} in {}: {error}", path.display());
-                        SessionError::new(SessionErrorKind::Io, sentence)
-                    })?;
-                    switched = true;
-                }
+        in_segments_of(pid, |directory, segment| {
+            let level = level.map_or_else(|| level_of_session(directory), Level::code);
+            set(segment, offset_of!(Header, level), level)
+        })
+    }
+
+    /// Has the threads of such a process time about so many holds a second each (0: all of them) from soon on.
+    pub fn time_holds(pid: u32, timed_holds: u32) -> Result<(), SessionError> {
+        in_segments_of(pid, |_, segment| set(segment, offset_of!(Header, timed_holds), timed_holds))
+    }
+}
+
+/// Does this, given directory and path, with each segment of a process.
+fn in_segments_of(pid: u32, change: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<(), SessionError> {
+    let mut found = false;
+    for directory in parents().iter().flat_map(|parent| directories(parent)) {
+        for path in segments(&directory).unwrap_or_default() {
+            if segment_pid(&path) == Some(pid) {
+                change(&directory, &path).map_err(|error| {
+                    let sentence = format!("cannot switch process {pid} in {}: {error}", path.display());
+                    SessionError::new(SessionErrorKind::Io, sentence)
+                })?;
+                found = true;
             }
         }
-        if switched {
-            return Ok(());
-        }
-        let sentence = format!(
-            "process {pid} does not run under `lockmeter record -- COMMAND`, or has not used a lock yet; only such programs can be switched"
-        );
-        Err(SessionError::new(SessionErrorKind::NotMetered, sentence))
     }
+    if found {
+        return Ok(());
+    }
+    let sentence = format!(
+        "process {pid} does not run under `lockmeter record -- COMMAND`, or has not used a lock yet; only such programs can be switched"
+    );
+    Err(SessionError::new(SessionErrorKind::NotMetered, sentence))
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         for path in segments(&self.directory).unwrap_or_default() {
-            let _ = set_level(&path, layout::OFF);
+            let _ = set(&path, offset_of!(Header, level), layout::OFF);
         }
         let _ = fs::remove_dir_all(&self.directory);
     }
@@ -197,7 +219,7 @@ fn remove_stale(parent: &Path) {
     for directory in directories(parent) {
         if recorder_of(&directory).is_some_and(|recorder| !is_alive(recorder)) {
             for path in segments(&directory).unwrap_or_default() {
-                let _ = set_level(&path, layout::OFF);
+                let _ = set(&path, offset_of!(Header, level), layout::OFF);
             }
             let _ = fs::remove_dir_all(directory);
         }
@@ -228,14 +250,15 @@ pub(super) fn segment_made(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix(SEGMENT_PREFIX)?.split_once('-')?.1.parse().ok()
 }
 
-fn set_level(segment: &Path, level: u32) -> io::Result<()> {
+/// Writes a number to a segment's head.
+fn set(segment: &Path, at: usize, number: u32) -> io::Result<()> {
     let file = File::options().write(true).open(segment)?;
-    file.write_all_at(&level.to_ne_bytes(), std::mem::offset_of!(Header, level) as u64)
+    file.write_all_at(&number.to_ne_bytes(), at as u64)
 }
 
 fn level_of_session(directory: &Path) -> u32 {
     let bytes = fs::read(directory.join(SESSION_FILE)).unwrap_or_default();
-    let at = std::mem::offset_of!(layout::Session, level);
+    let at = offset_of!(layout::Session, level);
     let level = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
     level.filter(|level| [layout::WAIT, layout::HOLD].contains(level)).unwrap_or(layout::WAIT)
 }

@@ -7,14 +7,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Frame, Happened, Interval, IntervalClock, Key, Kind, Lock, LockId, Loss, Mode,
-    Naming, Sampled, Source, StackId, Task, TaskId, Total, Unnamed, Value,
+    Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, IntervalClock, Key, Kind, Lock,
+    LockId, Loss, Mode, Naming, Sampled, Source, StackId, Task, TaskId, Total, Unnamed, Value,
 };
 use lockmeter_symbols::{MappedFile, Origin, UserNames, heap_lock, interpreter_lock, lock_made_of_condition};
 
 use super::segment::{Delta, LockFacts, SegmentReader};
 use super::session;
-use crate::layout::{ENTRY_INIT, LOSSES, blocked};
+use super::untimed::TimedHolds;
+use crate::layout::{ENTRY_INIT, LOSSES, blocked, happened};
 
 /// The losses of a segment in the order of [`crate::layout::Lost`].
 const LOSS_CAUSES: [Loss; LOSSES] = [
@@ -44,6 +45,7 @@ pub struct UserSource {
 struct Process {
     pid: u32,
     segment: SegmentReader,
+    holds: TimedHolds,
     /// It had ended before it was read: nothing will come after.
     ended: bool,
 }
@@ -100,7 +102,10 @@ impl UserSource {
                 process.ended = ended;
             } else if let Ok(file) = open_segment(&path) {
                 self.processes_seen += 1;
-                self.processes.insert(path, Process { pid, segment: SegmentReader::new(file), ended });
+                self.processes.insert(
+                    path,
+                    Process { pid, segment: SegmentReader::new(file), holds: TimedHolds::default(), ended },
+                );
             }
         }
     }
@@ -135,7 +140,7 @@ fn own_cpu_ns() -> u64 {
 }
 
 fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut Interval) {
-    let reading = match process.segment.drain() {
+    let mut reading = match process.segment.drain() {
         Ok(Some(reading)) => reading,
         Ok(None) => return,
         Err(_) => {
@@ -151,6 +156,7 @@ fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut In
         return;
     }
     let modules = process.segment.modules(process.pid);
+    let counted = process.holds.share_out(&mut reading.deltas);
     let mut filling = Filling {
         process,
         names,
@@ -163,6 +169,9 @@ fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut In
     };
     for delta in &reading.deltas {
         filling.add(delta);
+    }
+    for delta in &counted {
+        filling.add_basis(delta);
     }
 }
 
@@ -190,6 +199,7 @@ impl Filling<'_> {
         };
         let (lock, instance) = self.lock(delta.lock, kind);
         let called = user_function(happened, kind, mode);
+        let blocker = self.blocker(delta, kind);
         let (happened, kind, mode) = match self.lock_made_of_condition(delta, kind) {
             Some((kind, mode)) => (Happened::Wait, kind, mode),
             None => (happened, kind, mode),
@@ -203,7 +213,6 @@ impl Filling<'_> {
             spin_ns: if kind == Kind::Spin && happened == Happened::Wait { delta.total_ns } else { 0 },
         };
         let site = self.site(delta.site, called);
-        let blocker = self.blocker(delta);
         self.interval.totals.push(Total { key, value });
         self.interval.sampled.push(Sampled { key, instance, site, blocker, stacks: delta.count, estimate: value });
         self.interval.overhead.stacks += delta.count;
@@ -225,8 +234,35 @@ impl Filling<'_> {
         })
     }
 
-    fn blocker(&mut self, delta: &Delta) -> Blocker {
-        let kind = Kind::from_code(delta.meta.kind).unwrap_or(Kind::Mutex);
+    /// What is counted of holds beside their times.
+    fn add_basis(&mut self, delta: &Delta) {
+        let meta = delta.meta;
+        let (Some(kind), Some(mode)) = (Kind::from_code(meta.kind), Mode::from_code(meta.mode)) else {
+            self.interval.losses.add(Loss::UserSegmentDamaged, 1);
+            return;
+        };
+        let (lock, _) = self.lock(delta.lock, kind);
+        let task = self.task(meta.comm.into());
+        let key = Key { happened: Happened::Hold, lock, kind, mode, task, cgroup: None, bucket: Bucket(0) };
+        let mut value = HoldBasis::default();
+        match meta.happened {
+            happened::UNTIMED => value.untimed = delta.count,
+            happened::WATCHED => value.watched = delta.count,
+            _ => value.moved = delta.count,
+        }
+        self.interval.bases.push(Basis { key, value });
+    }
+
+    fn blocker(&mut self, delta: &Delta, kind: Kind) -> Blocker {
+        if delta.meta.blocked == blocked::HOLDER {
+            let task = if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm) };
+            let codes = (Happened::from_code(delta.meta.happened), Mode::from_code(delta.meta.mode));
+            let (happened, mode) = (codes.0.unwrap_or(Happened::Wait), codes.1.unwrap_or(Mode::Exclusive));
+            // Only an exclusive holder is known: a reader's wait is for a writer.
+            let mode = if kind == Kind::Rwlock { Mode::Write } else { mode };
+            let stack = self.site(delta.blocker, user_function(happened, kind, mode));
+            return Blocker { source: BlockerSource::Holder, stack, task, owner_hint: task };
+        }
         if delta.meta.blocked != blocked::RELEASER {
             let why = if kind == Kind::Spin { BlockerSource::NeverSlept } else { BlockerSource::WakeupNotSeen };
             return Blocker::unknown(why);

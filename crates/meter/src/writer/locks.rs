@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use super::{names, segment, syscalls};
 use crate::layout::{
     CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Segment, TAG_ADDRESS,
-    TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
+    TAG_CLASS_SHIFT, TAG_USED, TAG_WATCHED, Tags, WAYS,
 };
 
 /// A lock that is gone but has samples keeps its way: locks are aligned, so an odd address matches none.
@@ -39,36 +39,94 @@ struct Found {
 fn find(segment: &'static Segment, address: usize) -> Option<Found> {
     let set = set_of(address);
     let tags = &segment.tags[set];
-    for (way, tag) in tags.tag.iter().enumerate() {
-        let held = tag.load(Acquire);
-        if held & TAG_ADDRESS == address as u64 {
-            let place = set * WAYS + way;
-            return Some(Found { tag, held, place: place as u32 + 1, entry: &segment.locks[place] });
-        }
+    // All eight, without a branch: which way a lock has cannot be foretold.
+    let ways = tags.tag.iter().enumerate().fold(0_u32, |ways, (way, tag)| {
+        let is_it = (tag.load(Relaxed) ^ address as u64) << (u64::BITS - TAG_CLASS_SHIFT) == 0;
+        ways | u32::from(is_it) << way
+    });
+    if ways == 0 {
+        return None;
     }
-    None
+    let way = ways.trailing_zeros() as usize;
+    let (tag, place) = (&tags.tag[way % WAYS], set * WAYS + way);
+    let held = tag.load(Acquire);
+    // It may have become another lock's meanwhile.
+    (held & TAG_ADDRESS == address as u64).then(|| Found {
+        tag,
+        held,
+        place: place as u32 + 1,
+        entry: &segment.locks[place % LOCK_PLACES],
+    })
 }
 
-/// The place (from 1) of a lock or of its class, and its entry, made if there is none. `None` if there is no room.
+impl Found {
+    /// The place (from 1) that samples of this lock point to: its own or that of its class; `None` if none does so far.
+    #[inline]
+    fn sampled(&self) -> Option<u32> {
+        let class = (self.held & !(TAG_USED | TAG_WATCHED)) >> TAG_CLASS_SHIFT;
+        match class {
+            0 => (self.held & TAG_USED != 0).then_some(self.place),
+            _ => Some(LOCK_PLACES as u32 + class as u32),
+        }
+    }
+}
+
+/// A lock that samples point to.
+#[derive(Clone, Copy)]
+pub(super) struct Sampled {
+    found: Found,
+    /// Its place or that of its class, from 1.
+    pub(super) place: u32,
+}
+
+impl Sampled {
+    /// Whether the last hold is watched.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.found.held & TAG_WATCHED != 0
+    }
+
+    /// Which thread had the lock last, if that hold was watched, else 0; from now on this thread's is (0: none is).
+    pub(super) fn watch(&self, thread: u32) -> u32 {
+        let before = self.found.entry.watched.swap(thread, Relaxed);
+        if thread == 0 {
+            self.found.tag.fetch_and(!TAG_WATCHED, Relaxed);
+        } else if !self.is_watched() {
+            self.found.tag.fetch_or(TAG_WATCHED, Relaxed);
+        }
+        before
+    }
+
+    /// What is known of it.
+    pub(super) fn entry(&self) -> &'static LockEntry {
+        self.found.entry
+    }
+}
+
+/// A lock, if samples point to it.
+#[inline]
+pub(super) fn sampled(segment: &'static Segment, address: usize) -> Option<Sampled> {
+    let found = find(segment, address)?;
+    Some(Sampled { place: found.sampled()?, found })
+}
+
+/// A lock that samples may point to from now on, made if there is none. `None` if there is no room.
 #[inline]
 pub(super) fn find_or_make(
     segment: &'static Segment,
     address: usize,
     kind: u8,
     site: impl FnOnce() -> u64,
-) -> Option<(u32, &'static LockEntry)> {
+) -> Option<Sampled> {
     let found = match find(segment, address) {
         Some(found) => found,
         None => make(segment, address, u32::from(kind) << 8, site())?,
     };
-    let class = (found.held & !TAG_USED) >> TAG_CLASS_SHIFT;
-    if class != 0 {
-        return Some((LOCK_PLACES as u32 + class as u32, found.entry));
-    }
-    if found.held & TAG_USED == 0 {
+    let place = found.sampled().unwrap_or_else(|| {
         found.tag.fetch_or(TAG_USED, Relaxed);
-    }
-    Some((found.place, found.entry))
+        found.place
+    });
+    Some(Sampled { found, place })
 }
 
 /// The entry of a lock, if it has one.
@@ -118,6 +176,7 @@ fn make(segment: &'static Segment, address: usize, flags: u32, site: u64) -> Opt
     entry.released_at.store(0, Relaxed);
     entry.writer.store(0, Relaxed);
     entry.writer_at.store(0, Relaxed);
+    entry.watched.store(0, Relaxed);
     entry.made_at.store(site, Relaxed);
     entry.flags.store(flags, Relaxed);
     entry.address.store(address as u64, Relaxed);

@@ -6,22 +6,29 @@
 //! No value here has a destructor: a thread that is cancelled in its wait unwinds through the callers.
 
 mod clock;
+mod holder;
+mod holds;
 mod locks;
 mod names;
+mod recent;
 mod samples;
 mod segment;
 mod stacks;
 mod syscalls;
 mod thread;
+mod timing;
 mod unwind;
 mod waiters;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::layout::{FRAMES, HeldLock, Lost, Meta, Segment, Thread, blocked, happened, pack_held};
+use crate::layout::{FRAMES, Meta, Segment, Thread, blocked, happened};
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
+use holder::Holder;
+pub use holds::{Releasing, acquired, acquired_timed, count_untimed, end_hold, released};
 use samples::Key;
 pub use segment::HEADER;
+pub use timing::{CELL_MULTIPLIER, CELL_SHIFT};
 pub use unwind::Registers;
 use waiters::Waiters;
 pub use waiters::{WAITERS, WAITERS_MASK};
@@ -61,6 +68,7 @@ pub fn thread_id() -> u32 {
 
 /// A lock, and how it is wanted.
 #[derive(Debug, Clone, Copy)]
+#[repr(C)] // Two registers hold it.
 pub struct Wanted {
     /// Its address.
     pub lock: usize,
@@ -77,21 +85,28 @@ pub struct Waiting {
     wanted: Wanted,
     begun: u64,
     site: u64,
+    holder: Holder,
     /// Not counted, but the counter of waiters was raised, if false.
     counted: bool,
 }
 
 /// A lock could not be had at once: the wait begins.
+pub fn begin_wait(wanted: Wanted, registers: &Registers) -> Waiting {
+    begin_wait_for(wanted, 0, registers)
+}
+
+/// As [`begin_wait`], where the lock names the thread that has it (0: it does not).
 #[cold]
 #[inline(never)]
-pub fn begin_wait(wanted: Wanted, registers: &Registers) -> Waiting {
+pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Waiting {
     let begun = clock::ticks();
     waiters::came(wanted.lock);
-    let mut waiting = Waiting { wanted, begun, site: 0, counted: false };
+    let mut waiting = Waiting { wanted, begun, site: 0, holder: Holder::default(), counted: false };
     let Some(mine) = thread::mine() else { return waiting };
     if let Some(segment) = segment::current() {
         // The stack is taken while there is nothing to do but wait.
         waiting.site = stacks::stack_site(segment, registers, FRAMES);
+        waiting.holder = holder::look(segment, wanted.lock, holder);
         waiting.counted = true;
     }
     mine.thread.waiting[1].store(begun, Relaxed);
@@ -124,8 +139,12 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
 fn count_wait(segment: &'static Segment, thread: &'static Thread, waiting: &Waiting, ns: u64) {
     let Wanted { lock, kind, mode } = waiting.wanted;
     let (mut place, mut blocker, mut known, mut comm) = (0, 0, blocked::UNKNOWN, 0);
-    if let Some((found, entry)) = locks::find_or_make(segment, lock, kind, || waiting.site) {
-        place = u64::from(found);
+    if waiting.holder != Holder::default() {
+        (blocker, known, comm) = (waiting.holder.site, blocked::HOLDER, waiting.holder.comm.into());
+    }
+    if let Some(found) = locks::find_or_make(segment, lock, kind, || waiting.site) {
+        let entry = found.entry();
+        place = u64::from(found.place);
         let (at, by, shift) = match mode {
             mode::READ => (&entry.writer_at, &entry.writer, 16),
             _ => (&entry.released_at, &entry.releaser, 0),
@@ -143,49 +162,10 @@ fn count_wait(segment: &'static Segment, thread: &'static Thread, waiting: &Wait
     samples::count(segment, thread, Key { meta, lock: place | comm << 32, site: waiting.site, blocker }, ns);
 }
 
+#[inline]
 fn meta(happened: u8, wanted: Wanted, ns: u64, blocked: u8) -> Meta {
-    let bucket = if ns == 0 { 0 } else { ns.ilog2() as u8 };
+    let bucket = (ns | 1).ilog2() as u8;
     Meta { happened, kind: wanted.kind, mode: wanted.mode, bucket, blocked, comm: 0 }
-}
-
-/// A lock was acquired (level [`HOLD`]): the hold begins.
-#[inline]
-pub fn acquired(wanted: Wanted) {
-    let Some(mine) = thread::mine() else { return };
-    let thread = mine.thread;
-    let held = (thread.held_count.load(Relaxed) as usize).min(thread.held.len());
-    if held == 0 {
-        begin_hold(thread, &thread.held[0], wanted, 0);
-        return mine.done();
-    }
-    let again = thread.held[..held].iter().rev().find(|held| held.lock.load(Relaxed) == wanted.lock as u64);
-    if let Some(again) = again {
-        // A recursive lock is held from its first acquisition to its last release.
-        again.how.store(again.how.load(Relaxed).wrapping_add(1 << 32), Relaxed);
-    } else if let Some(next) = thread.held.get(held) {
-        begin_hold(thread, next, wanted, held);
-    } else {
-        segment::lose(Lost::Held);
-    }
-    mine.done();
-}
-
-#[inline]
-fn begin_hold(thread: &'static Thread, next: &'static HeldLock, wanted: Wanted, held: usize) {
-    next.lock.store(wanted.lock as u64, Relaxed);
-    next.how.store(pack_held(wanted.kind, wanted.mode, 0), Relaxed);
-    thread.held_count.store(held as u32 + 1, Relaxed);
-    // Last, so that what we do ourselves is not in the hold.
-    next.since.store(clock::ticks(), Relaxed);
-}
-
-/// A release in progress.
-#[derive(Debug)]
-#[must_use]
-pub struct Releasing {
-    held_ns: Option<u64>,
-    wanted: Wanted,
-    timed: bool,
 }
 
 /// A lock is about to be released: says who does it if somebody waits. `is_contended` tells whether a lock that a thread in
@@ -202,72 +182,6 @@ pub fn releasing(held: Wanted, registers: &Registers, is_contended: impl FnOnce(
     }
 }
 
-/// The hold ends (level [`HOLD`]); to be called after [`releasing`] and before the release.
-#[inline]
-pub fn end_hold(lock: usize) -> Releasing {
-    let now = clock::ticks();
-    let mut releasing =
-        Releasing { held_ns: None, wanted: Wanted { lock, kind: 0, mode: mode::EXCLUSIVE }, timed: false };
-    let Some(mine) = thread::mine() else { return releasing };
-    let thread = mine.thread;
-    let held = (thread.held_count.load(Relaxed) as usize).min(thread.held.len());
-    if let Some(last) = held.checked_sub(1)
-        && let Some(this) = thread.held.get(last)
-        && this.lock.load(Relaxed) == lock as u64
-        && this.how.load(Relaxed) >> 32 == 0
-    {
-        // Locks are mostly released in the opposite order.
-        let how = this.how.load(Relaxed);
-        releasing.timed = true;
-        releasing.wanted = Wanted { lock, kind: how as u8, mode: (how >> 8) as u8 };
-        releasing.held_ns = Some(clock::between_ns(this.since.load(Relaxed), now));
-        thread.held_count.store(last as u32, Relaxed);
-        mine.done();
-        return releasing;
-    }
-    let place = thread.held[..held].iter().rposition(|held| held.lock.load(Relaxed) == lock as u64);
-    if let Some(place) = place {
-        let this = &thread.held[place];
-        let how = this.how.load(Relaxed);
-        releasing.timed = true;
-        if how >> 32 > 0 {
-            this.how.store(how - (1 << 32), Relaxed);
-        } else {
-            releasing.wanted = Wanted { lock, kind: how as u8, mode: (how >> 8) as u8 };
-            releasing.held_ns = Some(clock::between_ns(this.since.load(Relaxed), now));
-            for (to, from) in thread.held[place..held].iter().zip(&thread.held[place + 1..held]) {
-                to.lock.store(from.lock.load(Relaxed), Relaxed);
-                to.since.store(from.since.load(Relaxed), Relaxed);
-                to.how.store(from.how.load(Relaxed), Relaxed);
-            }
-            thread.held_count.store(held as u32 - 1, Relaxed);
-        }
-    }
-    mine.done();
-    releasing
-}
-
-/// The lock was released, if `done`: the hold is counted, when nobody waits for it any more.
-#[inline]
-pub fn released(releasing: &Releasing, registers: &Registers, done: bool) {
-    let Some(ns) = releasing.held_ns else {
-        if done && !releasing.timed {
-            segment::lose(Lost::Unmatched);
-        }
-        return;
-    };
-    let Some(mine) = thread::mine() else { return };
-    if let Some(segment) = segment::current() {
-        let site = stacks::address_site(registers);
-        let Wanted { lock, kind, .. } = releasing.wanted;
-        let found = locks::find_or_make(segment, lock, kind, || site);
-        let place = found.map_or(0, |(place, _)| place);
-        let meta = meta(happened::HOLD, releasing.wanted, ns, blocked::UNKNOWN);
-        samples::count(segment, mine.thread, Key { meta, lock: place.into(), site, blocker: 0 }, ns);
-    }
-    mine.done();
-}
-
 /// Leaves word of who releases a lock that somebody waits for.
 #[cold]
 #[inline(never)]
@@ -275,7 +189,7 @@ fn note_releaser(held: Wanted, registers: &Registers) {
     let Some(mine) = thread::mine() else { return };
     if let Some(segment) = segment::current() {
         let site = stacks::stack_site(segment, registers, FRAMES);
-        if let Some((_, entry)) = locks::find_or_make(segment, held.lock, held.kind, || site) {
+        if let Some(entry) = locks::find_or_make(segment, held.lock, held.kind, || site).map(|found| found.entry()) {
             let comm = mine.thread.comm.load(Relaxed) & 0xffff;
             let writer_comm = entry.releaser_comm.load(Relaxed) & !0xffff;
             let now = clock::ticks();

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::{names, segment};
+use super::{names, recent, segment};
 use crate::layout::{Lost, Meta, SITE_IS_STACK, SLOTS, Segment, Slot, Thread};
 
 /// How far from its own place a sample is looked for.
@@ -37,26 +37,54 @@ impl Key {
     }
 }
 
-/// Counts one event of this duration.
+/// Counts one event of this duration, and says to which sample if that has all of the key.
 #[inline]
-pub(super) fn count(segment: &'static Segment, thread: &'static Thread, key: Key, ns: u64) {
+pub(super) fn count(segment: &'static Segment, thread: &'static Thread, key: Key, ns: u64) -> Option<u16> {
     let meta = Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }.pack();
-    let first = &thread.slots[key.place(meta)];
+    let place = key.place(meta);
+    let first = &thread.slots[place];
     if first.meta.load(Relaxed) == meta && key.is_in(first) {
         add(segment, thread, first, ns);
+        Some(place as u16)
     } else {
-        count_elsewhere(segment, thread, key, meta, ns);
+        count_elsewhere(segment, thread, key, meta, ns)
     }
 }
 
+/// As [`count`], if the sample that was counted to before (`SLOTS`: none) is the one: it is known to be of the same lock and
+/// site.
+#[inline]
+pub(super) fn count_again(segment: &'static Segment, thread: &'static Thread, slot: u16, meta: Meta, ns: u64) -> bool {
+    let Some(slot) = thread.slots.get(usize::from(slot)) else { return false };
+    let meta = Meta { comm: thread.comm.load(Relaxed) as u16, ..meta }.pack();
+    let is_it = slot.meta.load(Relaxed) == meta;
+    if is_it {
+        add(segment, thread, slot, ns);
+    }
+    is_it
+}
+
+/// Counts one more of what has no duration; `false` if there is no such sample.
+#[inline]
+pub(super) fn count_bare_again(thread: &'static Thread, slot: u16) -> bool {
+    let Some(slot) = thread.slots.get(usize::from(slot)) else { return false };
+    slot.count.store(slot.count.load(Relaxed).wrapping_add(1), Release);
+    thread.changes.store(thread.changes.load(Relaxed).wrapping_add(1), Release);
+    true
+}
+
 #[inline(never)]
-fn count_elsewhere(segment: &'static Segment, thread: &'static Thread, key: Key, meta: u64, ns: u64) {
-    if let Some(slot) = find(thread, &key, meta) {
-        return add(segment, thread, slot, ns);
+fn count_elsewhere(segment: &'static Segment, thread: &'static Thread, key: Key, meta: u64, ns: u64) -> Option<u16> {
+    if let Some((place, slot)) = find(thread, &key, meta) {
+        add(segment, thread, slot, ns);
+        return Some(place as u16);
     }
     if thread.used.load(Relaxed) < SLOTS_WITH_SITE {
         // A new sample is rare: time to look whether the thread got another name.
-        thread.comm.store(names::comm(segment), Relaxed);
+        let comm = names::comm(segment);
+        if thread.comm.swap(comm, Relaxed) != comm {
+            recent::forget(thread);
+        }
     }
     let key = Key { meta: Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }, ..key };
     for site in [key.site, key.blocker] {
@@ -65,9 +93,10 @@ fn count_elsewhere(segment: &'static Segment, thread: &'static Thread, key: Key,
         }
     }
     if thread.used.load(Relaxed) < SLOTS_WITH_SITE
-        && let Some(slot) = find_or_take(thread, &key)
+        && let Some((place, slot)) = find_or_take(thread, &key)
     {
-        return add(segment, thread, slot, ns);
+        add(segment, thread, slot, ns);
+        return Some(place as u16);
     }
     let folded = Key {
         site: 0,
@@ -76,38 +105,39 @@ fn count_elsewhere(segment: &'static Segment, thread: &'static Thread, key: Key,
         meta: Meta { blocked: crate::layout::blocked::UNKNOWN, ..key.meta },
     };
     match find_or_take(thread, &folded) {
-        Some(slot) => {
+        Some((_, slot)) => {
             segment::lose(Lost::Site);
             add(segment, thread, slot, ns);
         }
         None => segment::lose(Lost::Sample),
     }
+    None
 }
 
-fn probes(thread: &'static Thread, key: &Key, meta: u64) -> impl Iterator<Item = &'static Slot> {
+fn probes(thread: &'static Thread, key: &Key, meta: u64) -> impl Iterator<Item = (usize, &'static Slot)> {
     let first = key.place(meta);
-    (0..PROBES).map(move |probe| &thread.slots[(first + probe) % SLOTS])
+    (0..PROBES).map(move |probe| (first + probe) % SLOTS).map(|place| (place, &thread.slots[place]))
 }
 
-fn find(thread: &'static Thread, key: &Key, meta: u64) -> Option<&'static Slot> {
+fn find(thread: &'static Thread, key: &Key, meta: u64) -> Option<(usize, &'static Slot)> {
     // Nothing is ever taken out, so a free slot ends the search.
     probes(thread, key, meta)
-        .take_while(|slot| slot.meta.load(Relaxed) != 0)
-        .find(|slot| slot.meta.load(Relaxed) == meta && key.is_in(slot))
+        .take_while(|(_, slot)| slot.meta.load(Relaxed) != 0)
+        .find(|(_, slot)| slot.meta.load(Relaxed) == meta && key.is_in(slot))
 }
 
-fn find_or_take(thread: &'static Thread, key: &Key) -> Option<&'static Slot> {
+fn find_or_take(thread: &'static Thread, key: &Key) -> Option<(usize, &'static Slot)> {
     let meta = key.meta.pack();
-    if let Some(slot) = find(thread, key, meta) {
-        return Some(slot);
+    if let Some(found) = find(thread, key, meta) {
+        return Some(found);
     }
-    let slot = probes(thread, key, meta).find(|slot| slot.meta.load(Relaxed) == 0)?;
+    let (place, slot) = probes(thread, key, meta).find(|(_, slot)| slot.meta.load(Relaxed) == 0)?;
     slot.site.store(key.site, Relaxed);
     slot.lock.store(key.lock, Relaxed);
     slot.blocker.store(key.blocker, Relaxed);
     slot.meta.store(meta, Release);
     thread.used.store(thread.used.load(Relaxed) + 1, Relaxed);
-    Some(slot)
+    Some((place, slot))
 }
 
 #[inline]

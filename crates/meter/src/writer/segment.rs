@@ -26,6 +26,7 @@ static STAND_IN: Header = Header {
     threads: AtomicU32::new(0),
     modules: AtomicU32::new(0),
     comms: AtomicU32::new(0),
+    timed_holds: AtomicU32::new(0),
     losses: [const { AtomicU64::new(0) }; LOSSES],
 };
 
@@ -75,6 +76,7 @@ pub(super) fn start(directory: &[u8]) {
     let Some(session) = read_session() else { return };
     clock::calibrate(session.tick_ns_shifted);
     STAND_IN.tick_ns_shifted.store(session.tick_ns_shifted, Relaxed);
+    STAND_IN.timed_holds.store(session.timed_holds, Relaxed);
     STAND_IN.level.store(session.level, Relaxed);
     if make().is_none() {
         STAND_IN.level.store(OFF, Relaxed);
@@ -85,6 +87,7 @@ pub(super) fn start(directory: &[u8]) {
 /// run another program.
 pub(super) fn after_fork_in_child() {
     let level = header().level.load(Relaxed);
+    STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);
     STAND_IN.level.store(level, Relaxed);
     for lost in &STAND_IN.losses {
         lost.store(0, Relaxed);
@@ -148,6 +151,7 @@ fn make() -> Option<&'static Segment> {
     header.pid.store(pid, Relaxed);
     header.start_ns.store(start_ns, Relaxed);
     header.tick_ns_shifted.store(STAND_IN.tick_ns_shifted.load(Relaxed), Relaxed);
+    header.timed_holds.store(STAND_IN.timed_holds.load(Relaxed), Relaxed);
     header.level.store(STAND_IN.level.load(Relaxed), Relaxed);
     header.magic.store(MAGIC, Release);
     HEADER.store(address as *mut Header, Release);

@@ -9,7 +9,7 @@ use core::sync::atomic::{
     compiler_fence,
 };
 
-use super::{names, segment, syscalls, waiters};
+use super::{names, recent, segment, syscalls, timing, waiters};
 use crate::layout::{Lost, Segment, THREADS, Thread};
 
 // Initial-exec storage of eight bytes, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
@@ -87,6 +87,23 @@ pub(super) fn mine() -> Option<Mine> {
     Some(Mine { thread })
 }
 
+/// As [`mine`], but `None` without a word, too, if the thread has no table yet.
+#[inline(always)]
+pub(super) fn mine_already() -> Option<Mine> {
+    let pointer = pointer();
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: tables are never unmapped.
+    let thread = unsafe { &*pointer };
+    if thread.busy.load(Relaxed) != 0 {
+        return None;
+    }
+    thread.busy.store(1, Relaxed);
+    compiler_fence(Acquire);
+    Some(Mine { thread })
+}
+
 /// After a fork: the parent's table is not ours.
 pub(super) fn forget() {
     set_pointer(ptr::null());
@@ -137,6 +154,8 @@ fn claim() -> Option<&'static Thread> {
     thread.waiting[0].store(0, Relaxed);
     thread.busy.store(0, Relaxed);
     thread.comm.store(names::comm(segment), Relaxed);
+    recent::forget(thread);
+    timing::begin(thread, id);
     set_pointer(thread);
     let key = KEY.load(Relaxed);
     if key != u32::MAX {

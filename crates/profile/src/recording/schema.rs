@@ -5,13 +5,13 @@ use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use super::chunk::MAX_ENTRIES;
 use crate::interval::{
-    Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, RunWait, Sampled,
-    StackId, Tables, Task, TaskId, Total,
+    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, RunWait,
+    Sampled, StackId, Tables, Task, TaskId, Total,
 };
 use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
 use crate::report::About;
-use crate::sample::{Bucket, Happened, Key, Kind, Mode, Value};
+use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 
 #[allow(clippy::all, clippy::pedantic, missing_docs)]
 pub(super) mod proto {
@@ -76,6 +76,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         losses: interval.losses.iter().map(|(l, count)| proto::Lost { loss: l.code().into(), count }).collect(),
         overhead: Some(overhead_to_proto(&interval.overhead)),
         long_runs: interval.long_runs.iter().map(long_run_to_proto).collect(),
+        bases: interval.bases.iter().map(basis_to_proto).collect(),
     };
     let entries = message.locks.len()
         + message.tasks.len()
@@ -84,7 +85,8 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         + message.stacks.len()
         + message.totals.len()
         + message.sampled.len()
-        + message.long_runs.len();
+        + message.long_runs.len()
+        + message.bases.len();
     // The few fields that occur once, and the losses, fit into the slack.
     (entries <= MAX_ENTRIES - 1000).then(|| message.encode_to_vec())
 }
@@ -104,6 +106,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
     let totals = message.totals.into_iter().filter_map(|total| unknown.count(total_from_proto(total))).collect();
     let sampled = message.sampled.into_iter().filter_map(|sample| unknown.count(sampled_from_proto(sample))).collect();
     let long_runs = message.long_runs.into_iter().filter_map(|run| unknown.count(long_run_from_proto(run))).collect();
+    let bases = message.bases.into_iter().filter_map(|basis| unknown.count(basis_from_proto(&basis))).collect();
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);
     Some(Interval {
@@ -111,6 +114,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
         duration_ns: message.duration_ns,
         tables,
         totals,
+        bases,
         sampled,
         long_runs,
         losses,
@@ -226,6 +230,16 @@ fn total_to_proto(total: &Total) -> proto::Total {
 
 fn total_from_proto(total: proto::Total) -> Option<Total> {
     Some(Total { key: key_from_proto(&total.key?)?, value: value_from_proto(total.value) })
+}
+
+fn basis_to_proto(basis: &Basis) -> proto::Basis {
+    let HoldBasis { untimed, watched, moved } = basis.value;
+    proto::Basis { key: Some(key_to_proto(&basis.key)), untimed, watched, moved }
+}
+
+fn basis_from_proto(basis: &proto::Basis) -> Option<Basis> {
+    let value = HoldBasis { untimed: basis.untimed, watched: basis.watched, moved: basis.moved };
+    Some(Basis { key: key_from_proto(basis.key.as_ref()?)?, value })
 }
 
 fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {

@@ -8,7 +8,7 @@ use super::{Group, Measured, ReportBuilder, Site, SiteEstimate, Uniform};
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
 use crate::report::{Dimension, Row, RowBlocker, RowTask};
-use crate::sample::{Bucket, Happened, Kind, Mode, Value};
+use crate::sample::{Bucket, Happened, HoldBasis, Kind, Mode, Value};
 
 /// Place of a stack among all stacks in the order of their functions, so that rows do not depend on the order in which the
 /// stacks came.
@@ -46,6 +46,7 @@ struct RowKey<'a> {
 struct RowSum<'a> {
     histogram: BTreeMap<u8, (u64, u64)>,
     value: Value,
+    basis: HoldBasis,
     stacks: u64,
     kind: Uniform<Kind>,
     mode: Uniform<Mode>,
@@ -56,6 +57,8 @@ struct RowSum<'a> {
 struct Part<'a> {
     site: Site<StackRank>,
     buckets: BTreeMap<u8, Portion>,
+    /// Of all of a group; parts by stacks do not tell.
+    basis: HoldBasis,
     max_ns: u64,
     stacks: u64,
     releaser: Uniform<Option<&'a str>>,
@@ -201,6 +204,7 @@ fn shared_out<'a>(builder: &'a ReportBuilder, stacks: &RankedStacks<'_>, measure
         .map(|(site, estimate)| Part {
             site: *site,
             buckets: BTreeMap::new(),
+            basis: HoldBasis::default(),
             max_ns: estimate.max_ns.min(longest_ns),
             stacks: estimate.stacks,
             releaser: releaser(estimate),
@@ -250,6 +254,7 @@ impl Part<'_> {
         Self {
             site,
             buckets: measured.exact.iter().map(|(bucket, value)| (*bucket, portion(value))).collect(),
+            basis: measured.basis,
             max_ns: measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0),
             stacks: 0,
             releaser: Uniform::Unseen,
@@ -280,6 +285,7 @@ impl<'a> RowSum<'a> {
                 spin_ns: portion.spin_ns,
             });
         }
+        self.basis.merge(&part.basis);
         self.stacks = self.stacks.saturating_add(part.stacks);
         self.kind.see(group.kind);
         self.mode.see(group.mode);
@@ -328,6 +334,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         }),
         value: sum.value,
         contended: None,
+        basis: (key.happened == Happened::Hold && !builder.query.is_sampled()).then_some(sum.basis),
         p50_ns: quantile(500_000),
         p99_ns: quantile(990_000),
         stacks: sum.stacks,

@@ -1,0 +1,142 @@
+//! Which holds are timed: all, until a thread takes locks so often that reading the clock twice for each would cost more
+//! than the session allows. Then one of several is, drawn at random, and the others are counted.
+//!
+//! Each thread decides by itself, for groups of locks (by address): a lock that is taken now and then has all its holds
+//! timed, though the same thread takes another a million times a second.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{clock, segment};
+use crate::layout::{CELLS, Cell, Thread};
+
+/// Timed holds between two looks at the rate: so long a burst is always timed.
+const LOOK: u32 = 1024;
+/// One of so many at least is timed.
+const MAX_STRIDE: u32 = 4096;
+/// A stride grows by no more than this at a time, so that one burst does not end the timing of a group.
+const MAX_GROWTH: u32 = 8;
+/// Of the timed holds of a group that has others, one of so many is watched: that writes to a line that all users of the lock
+/// share.
+const WATCHED_OF_TIMED: u32 = 16;
+/// 32-bit golden ratio: spreads addresses over the groups. Also in the entries written in assembly.
+pub const CELL_MULTIPLIER: u32 = 0x9e37_79b1;
+/// The upper bits of the product are the group.
+pub const CELL_SHIFT: u32 = u32::BITS - CELLS.ilog2();
+
+#[inline]
+fn cell_of(lock: usize) -> usize {
+    ((lock as u32).wrapping_mul(CELL_MULTIPLIER) >> CELL_SHIFT) as usize
+}
+
+/// A table has a new owner: everything is timed at first.
+pub(super) fn begin(thread: &'static Thread, seed: u32) {
+    for (cell, until) in thread.cells.iter().zip(&thread.until_timed) {
+        cell.stride.store(1, Relaxed);
+        cell.timed.store(0, Relaxed);
+        until.store(0, Relaxed);
+    }
+    thread.untimed_open.store(0, Relaxed);
+    thread.random.store(seed.wrapping_mul(CELL_MULTIPLIER) | 1, Relaxed);
+    thread.until_look.store(LOOK, Relaxed);
+    thread.looked_at.store(clock::ticks(), Relaxed);
+}
+
+/// Whether the hold of this lock that begins now is not to be timed; counts it as begun then.
+#[inline]
+pub(super) fn skips(thread: &'static Thread, lock: usize) -> bool {
+    let until = &thread.until_timed[cell_of(lock)];
+    // The entries written in assembly leave -1 when it is time.
+    let left = until.load(Relaxed).cast_signed();
+    if left <= 0 {
+        return false;
+    }
+    until.store(left.cast_unsigned() - 1, Relaxed);
+    thread.untimed_open.store(thread.untimed_open.load(Relaxed).wrapping_add(1), Relaxed);
+    true
+}
+
+/// A hold of this lock is being timed: draws which one will be next.
+#[inline]
+pub(super) fn timed(thread: &'static Thread, lock: usize) {
+    let at = cell_of(lock);
+    let cell = &thread.cells[at];
+    cell.timed.store(cell.timed.load(Relaxed).wrapping_add(1), Relaxed);
+    let stride = cell.stride.load(Relaxed);
+    thread.until_timed[at].store(if stride > 1 { gap(thread, stride) } else { 0 }, Relaxed);
+}
+
+/// From 0 to twice the stride less two, all alike: programs lock in patterns, and a fixed step could fall in with one.
+fn gap(thread: &'static Thread, stride: u32) -> u32 {
+    let mut random = thread.random.load(Relaxed);
+    random ^= random << 13;
+    random ^= random >> 17;
+    random ^= random << 5;
+    thread.random.store(random, Relaxed);
+    ((u64::from(random) * u64::from(2 * stride - 1)) >> 32) as u32
+}
+
+/// Whether it is to be seen who has this lock after the timed hold that ends now.
+#[inline]
+pub(super) fn watches(thread: &'static Thread, lock: usize) -> bool {
+    thread.cells[cell_of(lock)].stride.load(Relaxed) == 1
+        || thread.until_look.load(Relaxed).is_multiple_of(WATCHED_OF_TIMED)
+}
+
+/// A timed hold ended: every so often, looks whether too many are.
+#[inline]
+pub(super) fn ended(thread: &'static Thread, now: u64) {
+    let left = thread.until_look.load(Relaxed).wrapping_sub(1);
+    thread.until_look.store(left, Relaxed);
+    if left == 0 {
+        look(thread, now);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look(thread: &'static Thread, now: u64) {
+    let elapsed_ns = clock::between_ns(thread.looked_at.load(Relaxed), now);
+    thread.looked_at.store(now, Relaxed);
+    thread.until_look.store(LOOK, Relaxed);
+    let rate = segment::header().timed_holds.load(Relaxed);
+    let allowed = if rate == 0 { u64::MAX } else { elapsed_ns.saturating_mul(rate.into()) / 1_000_000_000 };
+    let share = share(&thread.cells, allowed);
+    for (cell, until) in thread.cells.iter().zip(&thread.until_timed) {
+        let stride = cell.stride.load(Relaxed).max(1);
+        let begun = u64::from(cell.timed.load(Relaxed)) * u64::from(stride);
+        let wanted = u32::try_from(begun.div_ceil(share.max(1))).unwrap_or(MAX_STRIDE).clamp(1, MAX_STRIDE);
+        let next = wanted.min(stride * MAX_GROWTH);
+        cell.stride.store(next, Relaxed);
+        cell.timed.store(0, Relaxed);
+        if next < stride {
+            // What was drawn for the old stride may be far away.
+            until.store(until.load(Relaxed).min(next), Relaxed);
+        }
+    }
+}
+
+/// How many holds of a group may be timed so that all together are no more than allowed: groups with fewer leave the rest
+/// to the others.
+fn share(cells: &[Cell; CELLS], allowed: u64) -> u64 {
+    let begun = |cell: &Cell| u64::from(cell.timed.load(Relaxed)) * u64::from(cell.stride.load(Relaxed).max(1));
+    let (mut share, mut left, mut groups) = (0, allowed, cells.len() as u64);
+    // Each pass takes out groups that need less than an equal part; four come close enough.
+    for _ in 0..4 {
+        let equal = left / groups.max(1);
+        if equal <= share {
+            break;
+        }
+        share = equal;
+        (left, groups) = (allowed, 0);
+        for cell in cells {
+            match begun(cell) {
+                few if few <= share => left = left.saturating_sub(few),
+                _ => groups += 1,
+            }
+        }
+        if groups == 0 {
+            return u64::MAX;
+        }
+    }
+    share
+}
