@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bench_statistics::{Estimate, Machine, Random};
 use lockmeter_meter::layout::DIRECTORY_VARIABLE;
-use lockmeter_meter::reader::{Level, Session};
+use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS};
 
 /// Long enough that switching the level and warming up do not count.
 const SLICE: Duration = Duration::from_millis(25);
+/// A thread has found out by then how many holds it may time.
+const SETTLE: Duration = Duration::from_millis(60);
 /// Pairs between two looks at the clock.
 const BATCH: u32 = 2_000;
 const ROUNDS: usize = 80;
@@ -32,6 +34,8 @@ type Function = unsafe extern "C" fn(*mut libc::pthread_mutex_t) -> libc::c_int;
 struct Contender {
     name: &'static str,
     level: Level,
+    /// Holds a second that are timed; 0: all.
+    timed_holds: u32,
     lock: Function,
     unlock: Function,
     /// Mean of a pair in each round, in picoseconds.
@@ -71,18 +75,20 @@ fn real(name: &CStr) -> Result<Function> {
 fn measure() -> Result<()> {
     let rounds: usize = env::args().nth(1).map_or(Ok(ROUNDS), |text| text.parse()).context("ROUNDS is no number")?;
     let (lock, unlock) = (real(c"pthread_mutex_lock")?, real(c"pthread_mutex_unlock")?);
-    let interposed = |name, level| Contender {
+    let interposed = |name, level, timed_holds| Contender {
         name,
         level,
+        timed_holds,
         lock: libc::pthread_mutex_lock,
         unlock: libc::pthread_mutex_unlock,
         pair_ps: Vec::new(),
     };
     let mut contenders = [
-        Contender { name: "bare glibc", level: Level::Off, lock, unlock, pair_ps: Vec::new() },
-        interposed("off", Level::Off),
-        interposed("wait", Level::Wait),
-        interposed("hold", Level::Hold),
+        Contender { name: "bare glibc", level: Level::Off, timed_holds: 0, lock, unlock, pair_ps: Vec::new() },
+        interposed("off", Level::Off, 0),
+        interposed("wait", Level::Wait, 0),
+        interposed("hold", Level::Hold, TIMED_HOLDS),
+        interposed("hold, all", Level::Hold, 0),
     ];
     if contenders[1].lock as usize == lock as usize {
         bail!("the library is not preloaded");
@@ -98,6 +104,7 @@ fn measure() -> Result<()> {
         for at in order {
             let contender = &mut contenders[at];
             Session::switch(std::process::id(), Some(contender.level))?;
+            Session::time_holds(std::process::id(), contender.timed_holds)?;
             let pair_ps = slice(contender.lock, contender.unlock);
             contender.pair_ps.push(pair_ps);
         }
@@ -120,7 +127,10 @@ fn slice(lock: Function, unlock: Function) -> u64 {
             }
         }
     };
-    pairs();
+    let warming = Instant::now();
+    while warming.elapsed() < SETTLE {
+        pairs();
+    }
     let begin = Instant::now();
     let mut batches = 0_u64;
     while begin.elapsed() < SLICE {

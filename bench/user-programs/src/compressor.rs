@@ -8,10 +8,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use bench_statistics::Random;
 
-use crate::Rounds;
-use crate::metered::{WAYS, Way};
+use crate::metered::{Metering, Way};
+use crate::{Rounds, Slice};
 
 const MEBIBYTE: usize = 1 << 20;
+/// The ways a compressor is run; the first is what the others are compared with.
+const WAYS: [Metering; 3] = [Metering::Bare, Metering::Wait, Metering::Hold];
 
 pub struct Compressor {
     program: &'static str,
@@ -32,22 +34,22 @@ impl Compressor {
         std::fs::File::create(&input)
             .and_then(|mut file| file.write_all(&text(self.input_mebibytes * MEBIBYTE, random)))
             .context("cannot write the input")?;
-        let ways = WAYS.into_iter().map(Way::prepare).collect::<Result<Vec<_>>>()?;
+        let ways = WAYS.map(Way::prepare).into_iter().collect::<Result<Vec<_>>>()?;
         // Reads the files in.
         self.run(&ways[0], &input)?;
-        let mut measured = Rounds { rates: Vec::new(), unit: "MiB/s" };
+        let mut measured = Rounds { ways: WAYS.to_vec(), slices: Vec::new(), unit: "MiB/s" };
         for _ in 0..rounds {
-            let mut rates = [0.0; WAYS.len()];
+            let mut slices = vec![Slice::default(); WAYS.len()];
             let mut order = [0, 1, 2];
             random.shuffle(&mut order);
             for way in order {
-                rates[way] = self.run(&ways[way], &input)?;
+                slices[way] = Slice { rate: self.run(&ways[way], &input)?, cpu_ns: None };
             }
-            measured.rates.push(rates);
+            measured.slices.push(slices);
         }
-        for (way, level) in ways.into_iter().zip(WAYS) {
+        for (way, metering) in ways.into_iter().zip(WAYS) {
             // At level wait nothing needs to have waited.
-            way.finish(level == Some(lockmeter_meter::reader::Level::Hold))?;
+            way.finish(metering == Metering::Hold)?;
         }
         Ok(measured)
     }

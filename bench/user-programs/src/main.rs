@@ -1,9 +1,11 @@
 //! What metering their locks costs real programs.
 //!
-//! A server runs three times at once: bare, metered at level `wait`, and at level `hold`. A load asks one of them at a time,
-//! in slices in random order, and a round of three slices gives two ratios of throughput. A compressor runs in each of the
-//! three ways in turn, in random order, and a round gives two ratios of time. Printed are the medians with their confidence
-//! intervals. The collector reads the metered programs once a second, as `lockmeter record` does.
+//! A server runs with the library preloaded, under a load that never stops. Its control word switches metering in slices of
+//! time, in random order, and a round of slices (off, `wait`, `hold`, `hold` with every hold timed) gives a ratio of throughput
+//! for each level: one process, one memory layout, the same connections. What the library costs when it is off is found
+//! beside a bare server of the same kind, which is another process: that interval is wider. A compressor runs in each way
+//! in turn, in random order. Printed are the medians with their confidence intervals. The collector reads the metered
+//! programs once a second, as `lockmeter record` does.
 
 mod compressor;
 mod metered;
@@ -17,6 +19,7 @@ use bench_statistics::{Estimate, Machine, Random};
 use clap::{Parser, ValueEnum};
 
 use crate::compressor::Compressor;
+use crate::metered::Metering;
 use crate::server::Server;
 
 /// Measures what metering their locks costs real programs: throughput of servers, speed of compressors
@@ -54,23 +57,35 @@ enum ProgramName {
 }
 
 impl ProgramName {
-    fn measure(self, rounds: usize, random: &mut Random) -> Result<Rounds> {
+    fn measure(self, rounds: usize, random: &mut Random) -> Result<Vec<Rounds>> {
         match self {
             Self::Memcached => Server::memcached().measure(rounds, random),
             Self::Redis => Server::redis().measure(rounds, random),
             // A compressor's run takes as long as several slices.
-            Self::Pigz => Compressor::PIGZ.measure(rounds.div_ceil(2), random),
-            Self::Xz => Compressor::XZ.measure(rounds.div_ceil(2), random),
-            Self::Zstd => Compressor::ZSTD.measure(rounds.div_ceil(2), random),
+            Self::Pigz => Ok(vec![Compressor::PIGZ.measure(rounds.div_ceil(2), random)?]),
+            Self::Xz => Ok(vec![Compressor::XZ.measure(rounds.div_ceil(2), random)?]),
+            Self::Zstd => Ok(vec![Compressor::ZSTD.measure(rounds.div_ceil(2), random)?]),
         }
     }
 }
 
-/// What the rounds gave: the rate of each way, as [`metered::WAYS`] orders them.
+/// What the rounds gave.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    rates: Vec<[f64; 3]>,
+    /// The first is what the others are compared with.
+    ways: Vec<Metering>,
+    /// Of each round, in the order of the ways.
+    slices: Vec<Vec<Slice>>,
     unit: &'static str,
+}
+
+/// What was measured of one way.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Slice {
+    /// Work done a second.
+    rate: f64,
+    /// CPU time of the server for a request.
+    cpu_ns: Option<f64>,
 }
 
 fn main() -> ExitCode {
@@ -88,7 +103,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let seed = arguments.seed.unwrap_or_else(clock);
     let mut random = Random::new(seed);
     println!("{}\n", Machine::here(seed));
-    println!("{:<10} {:>22}   throughput of bare, median of rounds, 95 % confidence", "", "bare");
+    println!("{:<35}   share of throughput kept, median of rounds, 95 % confidence", "");
     let wanted = match arguments.programs.as_slice() {
         [] => ProgramName::value_variants(),
         some => some,
@@ -97,7 +112,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         let value = program.to_possible_value();
         let name = value.as_ref().map_or("", |value| value.get_name());
         match program.measure(arguments.rounds.into(), &mut random) {
-            Ok(rounds) => print(name, &rounds, &mut random),
+            Ok(comparisons) => comparisons.iter().for_each(|rounds| print(name, rounds, &mut random)),
             Err(error) => println!("{name:<10} NOT MEASURED: {error:#}"),
         }
     }
@@ -105,16 +120,27 @@ fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn print(name: &str, rounds: &Rounds, random: &mut Random) {
-    let column = |way: usize| rounds.rates.iter().map(|rates| rates[way]).collect::<Vec<_>>();
-    let ratio = |way: usize| rounds.rates.iter().map(|rates| rates[way] / rates[0]).collect::<Vec<_>>();
-    let Some(bare) = Estimate::of(&column(0), random) else { return };
-    let bare = format!("{:.1} {}", bare.median, rounds.unit);
-    for (way, level) in [(1, "wait"), (2, "hold")] {
-        let Some(ratio) = Estimate::of(&ratio(way), random) else { return };
-        let (name, bare) = if way == 1 { (name, bare.as_str()) } else { ("", "") };
-        println!(
-            "{name:<10} {bare:>22}   {level}  {:.4}  [{:.4}, {:.4}]  {} rounds",
-            ratio.median, ratio.low, ratio.high, ratio.samples
-        );
+    let base_name = rounds.ways[0].name();
+    let rates: Vec<f64> = rounds.slices.iter().map(|slices| slices[0].rate).collect();
+    let Some(base) = Estimate::of(&rates, random) else { return };
+    let mut base = format!("{base_name} {:.1} {}", base.median, rounds.unit);
+    let mut name = name;
+    for (way, metering) in rounds.ways.iter().enumerate().skip(1) {
+        let kept: Vec<f64> = rounds.slices.iter().map(|slices| slices[way].rate / slices[0].rate).collect();
+        // The inverse: work for the same CPU time.
+        let cpu = |slices: &Vec<Slice>| Some(slices[0].cpu_ns? / slices[way].cpu_ns?);
+        let cpu: Vec<f64> = rounds.slices.iter().filter_map(cpu).collect();
+        let metering = metering.name();
+        print!("{name:<10} {base:>24}   {metering:<12} of {base_name:<4}  {}", interval(&kept, random));
+        if !cpu.is_empty() {
+            print!("   a CPU second {}", interval(&cpu, random));
+        }
+        println!("  {} rounds", kept.len());
+        (name, base) = ("", String::new());
     }
+}
+
+fn interval(ratios: &[f64], random: &mut Random) -> String {
+    Estimate::of(ratios, random)
+        .map_or_else(String::new, |ratio| format!("{:.4} [{:.4}, {:.4}]", ratio.median, ratio.low, ratio.high))
 }

@@ -10,17 +10,59 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use lockmeter_meter::reader::{Level, Session, UserSource};
+use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::Source;
-
-/// The ways a program is run.
-pub const WAYS: [Option<Level>; 3] = [None, Some(Level::Wait), Some(Level::Hold)];
 
 const LIBRARY: &str = "liblockmeter_preload.so";
 /// As often as `lockmeter record` does.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How fast the collector ends.
 const TICK: Duration = Duration::from_millis(50);
+
+/// How a program's locks are metered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metering {
+    /// Without the library.
+    Bare,
+    /// The library is there and does nothing.
+    Off,
+    Wait,
+    /// As many holds are timed as by default.
+    Hold,
+    /// All are.
+    HoldEvery,
+}
+
+impl Metering {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Off => "off",
+            Self::Wait => "wait",
+            Self::Hold => "hold",
+            Self::HoldEvery => "hold --every",
+        }
+    }
+
+    /// The level, and how many holds a thread times a second.
+    const fn session(self) -> Option<(Level, u32)> {
+        match self {
+            Self::Bare => None,
+            Self::Off => Some((Level::Off, 0)),
+            Self::Wait => Some((Level::Wait, 0)),
+            Self::Hold => Some((Level::Hold, TIMED_HOLDS)),
+            Self::HoldEvery => Some((Level::Hold, 0)),
+        }
+    }
+
+    /// Has a running program metered like this.
+    pub fn switch(self, pid: u32) -> Result<()> {
+        let Some((level, timed_holds)) = self.session() else { return Ok(()) };
+        Session::time_holds(pid, timed_holds)?;
+        Session::switch(pid, Some(level))?;
+        Ok(())
+    }
+}
 
 /// A way to run programs, and what is needed meanwhile.
 pub struct Way {
@@ -35,10 +77,12 @@ struct Collector {
 }
 
 impl Way {
-    pub fn prepare(level: Option<Level>) -> Result<Self> {
-        let Some(level) = level else { return Ok(Self { environment: Vec::new(), collector: None }) };
+    pub fn prepare(metering: Metering) -> Result<Self> {
+        let Some((level, timed_holds)) = metering.session() else {
+            return Ok(Self { environment: Vec::new(), collector: None });
+        };
         let library = library()?;
-        let session = Session::create(level).context("cannot prepare metering")?;
+        let session = Session::create_timing(level, timed_holds).context("cannot prepare metering")?;
         let environment = session.environment(&library, None).to_vec();
         let directory = session.directory().to_owned();
         let ends = Arc::new(AtomicBool::new(false));

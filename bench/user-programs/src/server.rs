@@ -1,4 +1,4 @@
-//! Servers, each run in all ways at once, and a load that asks one of them at a time.
+//! Servers whose metering is switched while they run, and a load that asks one of them at a time.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bench_statistics::Random;
 
-use crate::Rounds;
-use crate::metered::{WAYS, Way};
+use crate::metered::{Metering, Way};
+use crate::{Rounds, Slice};
 
 /// Connections; each is served by a thread of its own where the server has several.
 const CONNECTIONS: usize = 4;
@@ -25,6 +25,20 @@ const SETTLE: Duration = Duration::from_millis(30);
 const STARTS: Duration = Duration::from_secs(10);
 /// No server is asked.
 const NONE: usize = usize::MAX;
+const UNIT: &str = "k requests/s";
+/// What is switched within one process.
+const LEVELS: [Metering; 4] = [Metering::Off, Metering::Wait, Metering::Hold, Metering::HoldEvery];
+/// What takes two.
+const PROCESSES: [Metering; 2] = [Metering::Bare, Metering::Off];
+const PAIRS_OF_PROCESSES: usize = 4;
+
+/// What is measured in a slice.
+struct Target {
+    /// Which of the servers.
+    server: usize,
+    pid: u32,
+    metering: Metering,
+}
 
 /// How a server is started and spoken to. Every answer has a known length, so that the load only counts bytes.
 pub struct Server {
@@ -64,18 +78,41 @@ impl Server {
         }
     }
 
-    /// Rates are thousands of requests a second.
-    pub fn measure(&self, rounds: usize, random: &mut Random) -> Result<Rounds> {
+    /// The levels within one process, then what the library costs at all. Rates are thousands of requests a second.
+    pub fn measure(&self, rounds: usize, random: &mut Random) -> Result<Vec<Rounds>> {
         let folder = tempfile::tempdir().context("cannot make a folder for the sockets")?;
-        let mut running = Vec::new();
-        for (number, level) in WAYS.into_iter().enumerate() {
-            let way = Way::prepare(level)?;
-            let socket = folder.path().join(number.to_string());
-            let server = self.start(&way, &socket)?;
-            running.push((way, server, socket));
+        let levels = self.rounds(folder.path(), &LEVELS, rounds, random)?;
+        let mut library = Rounds::default();
+        // Two processes differ by their layout, too: several pairs of them do less.
+        for _ in 0..PAIRS_OF_PROCESSES {
+            let some = self.rounds(folder.path(), &PROCESSES, rounds.div_ceil(PAIRS_OF_PROCESSES), random)?;
+            library = Rounds { slices: library.slices.into_iter().chain(some.slices).collect(), ..some };
         }
+        Ok(vec![levels, library])
+    }
+
+    /// Rounds of slices of these ways, of which those with the library are one process.
+    fn rounds(&self, folder: &Path, ways: &[Metering], rounds: usize, random: &mut Random) -> Result<Rounds> {
+        let mut running = Vec::new();
+        for bare in [false, true] {
+            if ways.iter().any(|way| (*way == Metering::Bare) == bare) {
+                let way = Way::prepare(if bare { Metering::Bare } else { Metering::Hold })?;
+                let socket = folder.join(if bare { "bare" } else { "metered" });
+                // The last server left its own there.
+                let _ = std::fs::remove_file(&socket);
+                let server = self.start(&way, &socket)?;
+                running.push((way, server, socket));
+            }
+        }
+        let targets: Vec<Target> = ways
+            .iter()
+            .map(|metering| {
+                let server = if *metering == Metering::Bare { running.len() - 1 } else { 0 };
+                Target { server, pid: running[server].1.0.id(), metering: *metering }
+            })
+            .collect();
         let sockets: Vec<PathBuf> = running.iter().map(|(.., socket)| socket.clone()).collect();
-        let measured = self.load(&sockets, rounds, random);
+        let measured = self.load(&sockets, &targets, rounds, random);
         for (way, server, _) in running {
             drop(server);
             way.finish(true)?;
@@ -103,7 +140,7 @@ impl Server {
         Ok(server)
     }
 
-    fn load(&self, sockets: &[PathBuf], rounds: usize, random: &mut Random) -> Result<Rounds> {
+    fn load(&self, sockets: &[PathBuf], targets: &[Target], rounds: usize, random: &mut Random) -> Result<Rounds> {
         let asked = AtomicUsize::new(NONE);
         let ends = AtomicBool::new(false);
         let done = AtomicU64::new(0);
@@ -114,7 +151,9 @@ impl Server {
                 sockets.iter().map(|socket| Connection::open(self, socket, number)).collect::<Result<Vec<_>>>()?;
             connections.push(streams);
         }
-        let mut measured = Rounds { rates: Vec::new(), unit: "k requests/s" };
+        let ways = targets.iter().map(|target| target.metering).collect();
+        let mut measured = Rounds { ways, slices: Vec::new(), unit: UNIT };
+        let mut refused = None;
         std::thread::scope(|scope| {
             for mut streams in connections {
                 let (asked, ends, done, failed) = (&asked, &ends, &done, &failed);
@@ -133,26 +172,46 @@ impl Server {
                 });
             }
             for _ in 0..rounds {
-                let mut rates = [0.0; WAYS.len()];
-                let mut order = [0, 1, 2];
+                let mut slices = vec![Slice::default(); targets.len()];
+                let mut order: Vec<usize> = (0..targets.len()).collect();
                 random.shuffle(&mut order);
                 for way in order {
-                    asked.store(way, Relaxed);
+                    let target = &targets[way];
+                    refused = target.metering.switch(target.pid).err().or_else(|| refused.take());
+                    asked.store(target.server, Relaxed);
                     std::thread::sleep(SETTLE);
-                    let (begin, before) = (Instant::now(), done.load(Relaxed));
+                    let look = || (Instant::now(), done.load(Relaxed), cpu_ns(target.pid));
+                    let (begin, before, begin_ns) = look();
                     std::thread::sleep(SLICE);
-                    let (elapsed, after) = (begin.elapsed(), done.load(Relaxed));
-                    rates[way] = (after - before) as f64 / 1_000.0 / elapsed.as_secs_f64();
+                    let (end, after, end_ns) = look();
+                    let requests = (after - before).max(1) as f64;
+                    slices[way] = Slice {
+                        rate: requests / 1_000.0 / (end - begin).as_secs_f64(),
+                        cpu_ns: Some(end_ns.saturating_sub(begin_ns) as f64 / requests),
+                    };
                 }
-                measured.rates.push(rates);
+                measured.slices.push(slices);
             }
             ends.store(true, Relaxed);
         });
         if failed.load(Relaxed) {
             bail!("{} closed a connection", self.program);
         }
-        Ok(measured)
+        refused.map_or(Ok(measured), Err)
     }
+}
+
+/// CPU time of a process so far.
+fn cpu_ns(pid: u32) -> u64 {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both write to what is ours; a process that is gone has no clock, and the time stays 0.
+    unsafe {
+        if libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) == 0 {
+            libc::clock_gettime(clock, &raw mut time);
+        }
+    }
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 /// A server that ends with this value.
