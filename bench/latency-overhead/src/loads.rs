@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 
 /// A load has settled by then: its threads run, its memory is there.
-const SETTLE: Duration = Duration::from_millis(30);
+const SETTLE: Duration = Duration::from_millis(60);
 
 /// How long a thread waits for a datagram before it looks whether the slice is over.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Mapped, touched page by page and unmapped at a time.
-const MAPPED_BYTES: usize = 1 << 20;
+/// Mapped, touched page by page and unmapped at a time: few enough to come from the CPU's own list of free pages, or a hypervisor
+/// that takes free memory back would make the difference.
+const MAPPED_BYTES: usize = 1 << 17;
 const PAGE_BYTES: usize = 4096;
 
 /// One of the loads.
@@ -24,7 +25,7 @@ pub enum Load {
     PingPong,
     /// The same on two CPUs: also an interrupt from CPU to CPU each way
     PingPongTwoCpus,
-    /// A thread on each CPU maps a megabyte, touches its pages and unmaps it
+    /// A thread on each CPU maps memory, touches its pages and unmaps it
     PageFaults,
 }
 

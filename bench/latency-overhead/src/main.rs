@@ -102,49 +102,63 @@ struct Throughput {
     operations_per_s: Estimate,
     attached: Estimate,
     counting: Estimate,
+    empty: Estimate,
 }
 
-/// Metered against bare, and counting against attached but paused: what the programs do after their first lines.
+/// Metered, and with empty programs, against bare; and counting against attached but paused: what the programs do after their
+/// first lines.
 fn throughput(load: Load, options: &Options, pairs: usize, slice: Duration, random: &mut Random) -> Result<Throughput> {
-    let (mut bare, mut attached, mut counting) = (Vec::new(), Vec::new(), Vec::new());
+    let rate = || load.run(|| thread::sleep(slice));
+    let (mut bare, mut attached, mut counting, mut empty) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..pairs {
-        let metered_first = random.below(2) == 0;
-        let mut bare_rate = 0.0;
-        if !metered_first {
-            bare_rate = load.run(|| thread::sleep(slice));
+        let mut order = [Slice::Bare, Slice::Metered, Slice::Empty];
+        random.shuffle(&mut order);
+        let (mut bare_rate, mut metered_rate, mut empty_rate) = (0.0, 0.0, 0.0);
+        for what in order {
+            match what {
+                Slice::Bare => bare_rate = rate(),
+                Slice::Empty => {
+                    let programs = attach_empty()?;
+                    empty_rate = rate();
+                    drop(programs);
+                }
+                Slice::Metered => {
+                    let mut source = LatencySource::start(options)?;
+                    metered_rate = rate();
+                    source.pause(true);
+                    let paused_rate = rate();
+                    counting.push(metered_rate / paused_rate.max(1.0));
+                }
+            }
         }
-        let mut source = LatencySource::start(options)?;
-        let metered_rate = load.run(|| thread::sleep(slice));
-        let mut rates = [metered_rate, 0.0];
-        source.pause(true);
-        rates[1] = load.run(|| thread::sleep(slice));
-        if random.below(2) == 0 {
-            source.pause(false);
-            rates[0] = load.run(|| thread::sleep(slice));
-        }
-        drop(source);
-        if metered_first {
-            bare_rate = load.run(|| thread::sleep(slice));
-        }
-        if bare_rate <= 0.0 || rates[1] <= 0.0 {
+        if bare_rate <= 0.0 {
             bail!("the load {} did nothing in a whole slice", load.title());
         }
         bare.push(bare_rate);
         attached.push(metered_rate / bare_rate);
-        counting.push(rates[0] / rates[1]);
+        empty.push(empty_rate / bare_rate);
     }
     let mut estimate = |samples: &[f64]| Estimate::of(samples, random).context("no slice was measured");
     Ok(Throughput {
         operations_per_s: estimate(&bare)?,
         attached: estimate(&attached)?,
         counting: estimate(&counting)?,
+        empty: estimate(&empty)?,
     })
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Slice {
+    Bare,
+    Metered,
+    Empty,
 }
 
 impl Throughput {
     fn print(&self, load: Load) {
         println!("{}: {:.0} {} a second", load.title(), self.operations_per_s.median, load.operation());
         print_ratio("lockmeter latency / bare", self.attached);
+        print_ratio("empty programs / bare", self.empty);
         print_ratio("counting / attached but paused", self.counting);
         let loss = self.attached.map(|ratio| 1.0 - ratio);
         println!("  goal: loss of at most {:.0} %: {}\n", GOAL_LOSS * 100.0, verdict(loss, GOAL_LOSS));

@@ -9,6 +9,7 @@ use crate::cgroups::CgroupTree;
 use crate::contention::{ContentionSource, Options, Scope, StackBudget, table_bytes_per_cpu};
 use crate::error::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ErrorKind, has_capability};
 use crate::futex::{FutexSource, Processes};
+use crate::latency::{self, LatencySource};
 
 /// Since when the kernel has `lock:contention_begin` and `lock:contention_end`.
 const TRACEPOINTS_SINCE: (u32, u32) = (5, 19);
@@ -69,6 +70,7 @@ pub fn examine() -> Vec<Finding> {
     findings.extend(tracepoints());
     findings.push(metering());
     findings.push(metering_programs());
+    findings.push(metering_what_runs());
     findings.push(function_names(&symbols));
     if let Ok(symbols) = &symbols {
         findings.push(static_lock_names(symbols));
@@ -173,6 +175,25 @@ fn metering_programs() -> Finding {
             WHAT,
             error.to_string(),
             "`record -p` meters kernel locks only; start the program under `record -- COMMAND` to meter its own",
+        ),
+    }
+}
+
+/// What `lockmeter latency` needs.
+fn metering_what_runs() -> Finding {
+    const WHAT: &str = "interrupts, timers, work items";
+    match LatencySource::start(&latency::Options { runners: latency::RUNNERS.to_vec(), threshold: None }) {
+        Ok(source) => match source.missing() {
+            [] => Finding::yes(WHAT, "programs load and attach"),
+            missing => {
+                let words: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                Finding::less(WHAT, words.join("; "), "use a newer kernel; `lockmeter latency` meters the rest")
+            }
+        },
+        Err(error) => Finding::less(
+            WHAT,
+            error.to_string(),
+            "`lockmeter latency` does not work here; waits for locks need other tracepoints",
         ),
     }
 }
