@@ -79,7 +79,7 @@ static __always_inline void begin_wait(struct lock_waits *waits, __u64 lock, __u
 	waits->lock = lock;
 }
 
-/* A stack takes some 2 us, so only a wait that is a part of the threshold worth naming gets one. */
+/* A stack takes some 2 us, so only a lock that cost a part of the threshold worth naming gets one. */
 #define PART_WITH_STACK 8
 
 static __always_inline void end_wait(void *ctx, struct lock_waits *waits, __u64 lock)
@@ -92,11 +92,11 @@ static __always_inline void end_wait(void *ctx, struct lock_waits *waits, __u64 
 	waits->lock = 0;
 	wait_ns = bpf_ktime_get_ns() - waits->begin_ns;
 	wait = add_wait(waits, waits->class, waits->kind_mode, wait_ns, 1);
-	if (!wait || wait_ns <= wait->max_ns)
+	if (!wait || wait->total_ns < threshold_ns / PART_WITH_STACK)
+		return;
+	if (wait->frames[0] && wait_ns <= wait->max_ns)
 		return;
 	wait->max_ns = wait_ns;
-	if (wait_ns < threshold_ns / PART_WITH_STACK)
-		return;
 	__builtin_memset(wait->frames, 0, sizeof(wait->frames));
 	if (bpf_get_stack(ctx, wait->frames, sizeof(wait->frames), 0) <= 0)
 		wait->frames[0] = 0;
