@@ -8,7 +8,7 @@
 #ifndef LOCKMETER_LATENCY_TABLES_H
 #define LOCKMETER_LATENCY_TABLES_H
 
-/* Room in one half of one CPU. Together about 0.45 MB; two halves a CPU. */
+/* Room in one half of one CPU. Together about 0.54 MB; two halves a CPU. */
 #define RUNNERS 160
 #define LONG_RUNS 128
 
