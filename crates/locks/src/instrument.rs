@@ -1,0 +1,142 @@
+//! Hooks that run only when a lock is contended.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a lock is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// [`RawSpin`](crate::RawSpin).
+    Spin,
+    /// [`RawMutex`](crate::RawMutex).
+    Mutex,
+    /// A reader-writer semaphore.
+    RwSem,
+    /// A reader-writer semaphore whose readers share no cache line.
+    PercpuRwSem,
+}
+
+/// How a lock is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The only mode of a lock that has no readers.
+    Exclusive,
+    /// Shared with other readers.
+    Read,
+    /// Alone, in a lock that has readers, too.
+    Write,
+}
+
+/// A contended acquisition, as a hook is told of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Contended {
+    /// The lock's address.
+    pub lock: usize,
+    /// What it is.
+    pub kind: Kind,
+    /// How it is wanted.
+    pub mode: Mode,
+}
+
+/// What runs when a lock is contended; never on the fast path.
+///
+/// Each [`contended_begin`](Self::contended_begin) is followed by one [`acquired`](Self::acquired) or
+/// [`given_up`](Self::given_up) in the same thread, and each `acquired` by one [`released`](Self::released). All three run in
+/// the thread that waits, or releases; none may use the lock.
+///
+/// The value is a part of the lock, so it may carry state of the lock, such as a name.
+pub trait Instrument: Send + Sync {
+    /// Where the lock keeps the start of a contended hold: [`NoHoldStart`] if `released` is of no interest.
+    type HoldStart: HoldStart;
+
+    /// Whether waits are timed and told.
+    const ENABLED: bool = true;
+
+    /// What a lock without a name carries.
+    const INIT: Self;
+
+    /// What a lock with a name carries.
+    fn named(name: &'static str) -> Self;
+
+    /// The lock could not be had at once.
+    #[inline]
+    fn contended_begin(&self, _contended: Contended) {}
+
+    /// It was acquired at last, this long after `contended_begin`.
+    #[inline]
+    fn acquired(&self, _contended: Contended, _wait_ns: u64) {}
+
+    /// It was not acquired: the wait was timed, or interrupted.
+    #[inline]
+    fn given_up(&self, _contended: Contended, _wait_ns: u64) {}
+
+    /// It is released, this long after `acquired`.
+    #[inline]
+    fn released(&self, _contended: Contended, _hold_ns: u64) {}
+}
+
+/// No hooks: takes no room in the lock, and no instruction.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unmetered;
+
+impl Instrument for Unmetered {
+    type HoldStart = NoHoldStart;
+    const ENABLED: bool = false;
+    const INIT: Self = Unmetered;
+
+    fn named(_name: &'static str) -> Self {
+        Unmetered
+    }
+}
+
+/// Where a lock keeps the start of a contended hold.
+pub trait HoldStart: Send + Sync {
+    /// No hold.
+    const INIT: Self;
+
+    /// The hold of the current, contended, holder begins.
+    fn begin(&self, now_ns: u64);
+
+    /// It ends: when it began, if it was contended.
+    fn end(&self) -> Option<u64>;
+}
+
+/// Holds are not timed: takes no room, and no instruction.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoHoldStart;
+
+impl HoldStart for NoHoldStart {
+    const INIT: Self = NoHoldStart;
+
+    #[inline(always)]
+    fn begin(&self, _now_ns: u64) {}
+
+    #[inline(always)]
+    fn end(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Contended holds are timed; an uncontended release reads this word, which is next to the lock's own.
+#[derive(Debug)]
+pub struct TimedHoldStart(AtomicU64);
+
+impl HoldStart for TimedHoldStart {
+    const INIT: Self = TimedHoldStart(AtomicU64::new(0));
+
+    #[inline]
+    fn begin(&self, now_ns: u64) {
+        self.0.store(now_ns.max(1), Relaxed);
+    }
+
+    #[inline]
+    fn end(&self) -> Option<u64> {
+        // Only the holder reads and writes it.
+        let since = self.0.load(Relaxed);
+        if since == 0 {
+            return None;
+        }
+        self.0.store(0, Relaxed);
+        Some(since)
+    }
+}

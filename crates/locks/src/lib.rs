@@ -1,0 +1,26 @@
+//! Locks that can be metered, checked and swapped.
+//!
+//! * [`Mutex`]: one atomic instruction to lock and one to unlock; waiters spin in a queue while the owner runs, then sleep, and
+//!   are handed the lock when they have waited too long.
+//!
+//! The guards are those of [`lock_api`]. Every lock takes an [`Instrument`]: hooks that run only when the lock is contended, and
+//! that compile to nothing by default.
+//!
+//! Linux only. Without the feature `std` nothing but the system calls of libc is used; threads then have no numbers (see
+//! `threads`), so that owners are unknown, and waiters spin without a queue and for a bounded time.
+
+#![cfg_attr(not(any(feature = "std", loom, shuttle)), no_std)]
+
+pub mod instrument;
+#[cfg(not(any(loom, shuttle)))]
+mod lock_api_traits;
+mod mutex;
+mod spin_queue;
+mod spinning;
+mod sync;
+mod threads;
+
+pub use instrument::{Instrument, Unmetered};
+#[cfg(not(any(loom, shuttle)))]
+pub use lock_api_traits::{Mutex, MutexGuard};
+pub use mutex::{NotAcquired, RawMutex};

@@ -1,0 +1,65 @@
+//! How long to spin, and when not to.
+//!
+//! Spinning pays while the owner runs on another CPU. User space is not told when the kernel takes a thread off its CPU; what
+//! it can know is where the kernel last let a thread run (rseq's `cpu_id`, which [`threads`](crate::threads) reads through a
+//! guarded pointer). A thread whose last CPU is *ours* cannot run now, because we do: then spinning stops at once. Otherwise
+//! it probably runs, and spinning is bounded by time, so that a mistake costs little more than the sleep it was to save.
+
+use crate::sync::{now_ns, spin_loop, usable_cpus};
+use crate::threads::{self, Slot, record};
+
+/// As long as going to sleep and waking up takes, both sides together: who spins this long in vain has lost half.
+pub(crate) const SPIN_NS: u64 = 20_000;
+
+/// Pauses before the first look at the clock and at the owner: most critical sections are over by then.
+const PAUSES_BEFORE_LOOKING: u32 = 24;
+
+/// The longest run of pauses between two looks at the lock.
+const LONGEST_BACKOFF: u32 = 16;
+
+/// One thread's spinning for one lock.
+pub(crate) struct Spinning {
+    own: Option<Slot>,
+    backoff: u32,
+    pauses: u32,
+    until_ns: u64,
+    budget_ns: u64,
+}
+
+impl Spinning {
+    /// `None` where spinning cannot pay.
+    pub(crate) fn new(budget_ns: u64) -> Option<Self> {
+        let own = threads::own_slot();
+        (usable_cpus() > 1).then_some(Spinning { own, backoff: 1, pauses: 0, until_ns: 0, budget_ns })
+    }
+
+    /// Pauses, longer each time; false when it is time to stop, because `owner` (a thread's number) does not run, or because
+    /// the time is up.
+    #[inline]
+    pub(crate) fn pause(&mut self, owner: u32) -> bool {
+        for _ in 0..self.backoff {
+            spin_loop();
+        }
+        self.pauses += self.backoff;
+        self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
+        if cfg!(any(loom, shuttle)) {
+            return self.pauses < 2;
+        }
+        self.pauses < PAUSES_BEFORE_LOOKING || self.worth_it(owner)
+    }
+
+    #[cold]
+    fn worth_it(&mut self, owner: u32) -> bool {
+        let now = now_ns();
+        if self.until_ns == 0 {
+            self.until_ns = now + self.budget_ns;
+        }
+        now < self.until_ns && !self.is_preempted(owner)
+    }
+
+    /// Whether a thread is known not to run: its last CPU is the one on which we run.
+    fn is_preempted(&self, thread: u32) -> bool {
+        let (Some(own), Some(other)) = (self.own, Slot::from_number(thread)) else { return false };
+        own != other && record(own).cpu().is_some_and(|here| record(other).cpu() == Some(here))
+    }
+}

@@ -1,0 +1,49 @@
+//! Every primitive the locks are made of, under one name.
+//!
+//! The locks use nothing else, so the source that ships is the source that is model-checked: `native` is the machine itself,
+//! `model` puts loom (`--cfg loom`) or shuttle (`--cfg shuttle`) in its place.
+
+#[cfg(any(loom, shuttle))]
+mod model;
+#[cfg(not(any(loom, shuttle)))]
+mod native;
+
+#[cfg(any(loom, shuttle))]
+pub(crate) use model::*;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use native::*;
+
+/// Why a wait on a [`FutexWord`] came to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitEnd {
+    /// Woken, or the word had another value already, or for no reason: look again.
+    LookAgain,
+    /// The deadline has passed.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
+/// A point on the monotonic clock, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Deadline {
+    pub(crate) at_ns: u64,
+}
+
+impl Deadline {
+    pub(crate) fn after(timeout: core::time::Duration) -> Self {
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        Deadline { at_ns: now_ns().saturating_add(timeout_ns) }
+    }
+}
+
+/// `const fn`, except under a model checker, whose atomics must be made at run time.
+macro_rules! const_unless_model {
+    ($(#[$attribute:meta])* $visibility:vis const fn $($rest:tt)*) => {
+        #[cfg(not(any(loom, shuttle)))]
+        $(#[$attribute])* $visibility const fn $($rest)*
+        #[cfg(any(loom, shuttle))]
+        $(#[$attribute])* $visibility fn $($rest)*
+    };
+}
+pub(crate) use const_unless_model;

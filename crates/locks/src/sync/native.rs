@@ -1,0 +1,101 @@
+//! The machine's own atomics, and Linux's futexes.
+
+use core::ops::Deref;
+use core::ptr;
+
+pub(crate) use core::hint::spin_loop;
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32};
+
+use super::{Deadline, WaitEnd};
+
+/// A word that threads can sleep on.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct FutexWord(AtomicU32);
+
+impl Deref for FutexWord {
+    type Target = AtomicU32;
+
+    #[inline]
+    fn deref(&self) -> &AtomicU32 {
+        &self.0
+    }
+}
+
+impl FutexWord {
+    pub(crate) const fn new(value: u32) -> Self {
+        FutexWord(AtomicU32::new(value))
+    }
+
+    /// Sleeps while the word is `expected`, until woken or `deadline`.
+    pub(crate) fn wait(&self, expected: u32, deadline: Option<Deadline>) -> WaitEnd {
+        const NS_PER_S: u64 = 1_000_000_000;
+        let until = deadline.map(|deadline| libc::timespec {
+            tv_sec: libc::time_t::try_from(deadline.at_ns / NS_PER_S).unwrap_or(libc::time_t::MAX),
+            tv_nsec: (deadline.at_ns % NS_PER_S) as _,
+        });
+        // WAIT_BITSET takes a point on the monotonic clock; WAIT would take a span, which grows when a signal interrupts.
+        // SAFETY: the word and the time outlive the call; errno is this thread's.
+        let error = unsafe {
+            let result = libc::syscall(
+                libc::SYS_futex,
+                self.0.as_ptr(),
+                libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+                expected,
+                until.as_ref().map_or(ptr::null(), ptr::from_ref),
+                ptr::null::<u32>(),
+                libc::FUTEX_BITSET_MATCH_ANY,
+            );
+            if result == 0 { 0 } else { *libc::__errno_location() }
+        };
+        match error {
+            libc::ETIMEDOUT => WaitEnd::TimedOut,
+            libc::EINTR => WaitEnd::Interrupted,
+            _ => WaitEnd::LookAgain,
+        }
+    }
+
+    /// Wakes at most `count` of those who sleep here, the one who sleeps longest first.
+    pub(crate) fn wake(&self, count: i32) {
+        // SAFETY: the address is only looked up, so that a word that is gone by now is no harm.
+        unsafe {
+            libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, count);
+        }
+    }
+}
+
+/// Nanoseconds on the monotonic clock.
+pub(crate) fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes `now`.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Lets another thread run on this CPU.
+pub(crate) fn yield_now() {
+    // SAFETY: has no preconditions.
+    unsafe { libc::sched_yield() };
+}
+
+/// How many CPUs this process may use; at least one.
+pub(crate) fn usable_cpus() -> u32 {
+    use core::sync::atomic::Ordering::Relaxed;
+    /// 0: not asked yet.
+    static CPUS: AtomicU32 = AtomicU32::new(0);
+    let known = CPUS.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: an all-zero set is a valid, empty one, and the call fills no more than its size.
+    let cpus = unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        match libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) {
+            0 => libc::CPU_COUNT(&set) as u32,
+            // More CPUs than the set has room for.
+            _ => 2,
+        }
+    };
+    CPUS.store(cpus.max(1), Relaxed);
+    cpus.max(1)
+}

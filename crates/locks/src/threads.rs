@@ -1,0 +1,236 @@
+//! The threads that use locks: a number for each, its place in queues of spinners, and where it runs.
+//!
+//! A thread gets its number when a lock first makes it wait, and gives it back when it ends. Records are never freed, so that
+//! a late look at the record of a thread that has ended reads a record all the same.
+
+// Without thread-local storage there are no numbers to give.
+#![cfg_attr(not(any(feature = "std", loom, shuttle)), allow(dead_code, unused_imports))]
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crate::spin_queue::Node;
+use crate::sync::{AtomicPtr, AtomicU32, const_unless_model, yield_now};
+
+/// Threads that have a number at the same time. Those beyond wait without queueing, and are unknown as owners.
+#[cfg(not(any(loom, shuttle)))]
+const CAPACITY: usize = 8192;
+#[cfg(any(loom, shuttle))]
+const CAPACITY: usize = 8;
+
+/// A thread's number: its place in the table of records, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot(u32);
+
+/// The number of no thread: the owner is not known.
+pub(crate) const UNKNOWN: u32 = 0;
+
+impl Slot {
+    pub(crate) fn from_number(number: u32) -> Option<Slot> {
+        (number != UNKNOWN && number as usize <= CAPACITY).then_some(Slot(number))
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// What is known of a thread. Two cache lines, so that spinning on one disturbs nobody else.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Record {
+    /// Its place in the queue of spinners that it is in.
+    pub(crate) node: Node,
+    /// 0: nobody's.
+    tid: AtomicU32,
+    /// How many look through `cpu` just now: its thread does not end meanwhile.
+    lookers: AtomicU32,
+    /// The `cpu_id` of its rseq area: the CPU on which the kernel last let it run. Null: not known.
+    cpu: AtomicPtr<u32>,
+}
+
+impl Record {
+    const_unless_model! {
+        const fn new() -> Self {
+            Record {
+                node: Node::new(),
+                tid: AtomicU32::new(0),
+                lookers: AtomicU32::new(0),
+                cpu: AtomicPtr::new(core::ptr::null_mut()),
+            }
+        }
+    }
+
+    /// The CPU on which the thread runs, or ran last.
+    pub(crate) fn cpu(&self) -> Option<u32> {
+        // Either the ending thread sees us looking, and waits, or we see that it has withdrawn the pointer.
+        self.lookers.fetch_add(1, SeqCst);
+        let cpu = self.cpu.load(SeqCst);
+        let number = if cpu.is_null() {
+            None
+        } else {
+            // SAFETY: the area lives while its thread does, which does not end while somebody looks; the kernel writes it
+            // meanwhile, as an aligned word.
+            Some(unsafe { cpu.read_volatile() })
+        };
+        self.lookers.fetch_sub(1, Release);
+        number
+    }
+
+    /// The thread ends, or has no such area any more.
+    fn withdraw_cpu(&self) {
+        self.cpu.store(core::ptr::null_mut(), SeqCst);
+        while self.lookers.load(SeqCst) != 0 {
+            yield_now();
+        }
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+static RECORDS: [Record; CAPACITY] = [const { Record::new() }; CAPACITY];
+
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref RECORDS: Vec<Record> = (0..CAPACITY).map(|_| Record::new()).collect();
+}
+#[cfg(shuttle)]
+shuttle::lazy_static! {
+    static ref RECORDS: Vec<Record> = (0..CAPACITY).map(|_| Record::new()).collect();
+}
+
+/// The record of the thread with this number.
+pub(crate) fn record(slot: Slot) -> &'static Record {
+    &RECORDS[slot.0 as usize - 1]
+}
+
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+std::thread_local! {
+    /// This thread's number, or [`UNKNOWN`]. Without a destructor, so that it can be read to the thread's very end.
+    static NUMBER: Cell<u32> = const { Cell::new(UNKNOWN) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static NUMBER: Cell<u32> = Cell::new(UNKNOWN);
+}
+#[cfg(shuttle)]
+shuttle::thread_local! {
+    static NUMBER: Cell<u32> = Cell::new(UNKNOWN);
+}
+
+/// This thread's number, if it has one yet. For fast paths.
+#[cfg(any(feature = "std", loom, shuttle))]
+#[inline(always)]
+pub(crate) fn own_number() -> u32 {
+    NUMBER.with(Cell::get)
+}
+
+/// Without thread-local storage nobody has a number.
+#[cfg(not(any(feature = "std", loom, shuttle)))]
+#[inline(always)]
+pub(crate) fn own_number() -> u32 {
+    UNKNOWN
+}
+
+/// This thread's number; it gets one if it has none and there is room.
+#[cfg(any(feature = "std", loom, shuttle))]
+pub(crate) fn own_slot() -> Option<Slot> {
+    Slot::from_number(own_number()).or_else(registration::register)
+}
+
+/// Without thread-local storage nobody has a number.
+#[cfg(not(any(feature = "std", loom, shuttle)))]
+pub(crate) fn own_slot() -> Option<Slot> {
+    None
+}
+
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+mod registration {
+    use super::*;
+
+    /// Gives the number back when the thread ends.
+    struct Leave;
+
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            let Some(slot) = Slot::from_number(NUMBER.replace(UNKNOWN)) else { return };
+            let record = record(slot);
+            record.withdraw_cpu();
+            record.tid.store(0, Release);
+        }
+    }
+
+    std::thread_local! {
+        static LEAVE: Leave = const { Leave };
+    }
+
+    #[cold]
+    pub(super) fn register() -> Option<Slot> {
+        // A thread that is ending gets no number again: nobody would give it back.
+        LEAVE.try_with(|_| ()).ok()?;
+        // SAFETY: has no preconditions.
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        let free = |record: &Record| {
+            record.tid.load(Relaxed) == 0 && record.tid.compare_exchange(0, tid, Acquire, Relaxed).is_ok()
+        };
+        let place = RECORDS.iter().position(free)?;
+        RECORDS[place].cpu.store(rseq_cpu(), Release);
+        NUMBER.set(place as u32 + 1);
+        Some(Slot(place as u32 + 1))
+    }
+
+    /// Where the kernel publishes the CPU this thread runs on, if glibc (2.35 or newer) registered it.
+    fn rseq_cpu() -> *mut u32 {
+        /// Of `cpu_id` in `struct rseq`.
+        const CPU_ID: usize = 4;
+        // SAFETY: the names are C strings; glibc defines the symbols with these types.
+        let (offset, size) = unsafe {
+            let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
+            let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
+            if offset.is_null() || size.is_null() {
+                return core::ptr::null_mut();
+            }
+            (*offset, *size)
+        };
+        let Some(thread) = thread_pointer() else { return core::ptr::null_mut() };
+        if size == 0 {
+            return core::ptr::null_mut();
+        }
+        thread.wrapping_offset(offset).wrapping_add(CPU_ID).cast()
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn thread_pointer() -> Option<*mut u8> {
+        let pointer: *mut u8;
+        // SAFETY: reads the thread's own control block, whose first word is its address.
+        unsafe {
+            core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
+        }
+        Some(pointer)
+    }
+
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    fn thread_pointer() -> Option<*mut u8> {
+        let pointer: *mut u8;
+        // SAFETY: reads the thread's own pointer.
+        unsafe {
+            core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, preserves_flags, nomem));
+        }
+        Some(pointer)
+    }
+
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+    fn thread_pointer() -> Option<*mut u8> {
+        None
+    }
+}
+
+#[cfg(any(loom, shuttle))]
+mod registration {
+    use super::*;
+
+    pub(super) fn register() -> Option<Slot> {
+        let place = RECORDS.iter().position(|record| record.tid.compare_exchange(0, 1, Acquire, Relaxed).is_ok())?;
+        NUMBER.with(|number| number.set(place as u32 + 1));
+        Some(Slot(place as u32 + 1))
+    }
+}
