@@ -1,57 +1,67 @@
-//! A mutex: one atomic instruction to lock and one to unlock, optimistic spinning in a queue, sleeping on a futex, and handing
-//! over to whoever waited too long.
+//! A mutex: one atomic instruction to lock and one to unlock, an owner that is always known, optimistic spinning in a queue,
+//! sleeping on a futex, and handing over to whoever waited too long.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
-use crate::spin_queue::SpinQueue;
+use crate::spin_queue::{SpinQueue, Turn};
 use crate::spinning::{SPIN_NS, Spinning};
-use crate::sync::{AtomicU32, Deadline, FutexWord, WaitEnd, const_unless_model, now_ns, yield_now};
-use crate::threads;
+use crate::sync::{AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_model, fence, now_ns, yield_now};
+use crate::threads::{own_slot, owner_number, owner_word};
 
-// The state word:
+// The state: the owner's number in the high half, 0 when free; in the low half, on which waiters sleep:
 //
-// | HEIR | SPINNER | AWAKE | LOCKED | waiters | meaning
-// |------|---------|-------|--------|---------|------------------------------------------------------------------
-// |      |         |       |        | 0       | free
-// |      |         |       | x      | 0       | held; spinners may be about
-// |      | any     | any   | any    | n       | n threads sleep, or are about to, or were woken and do not have it yet
-// |      |         | x     | any    | ≥ 1     | one of the n was woken: releasing wakes no other
-// |      | x       |       | any    | ≥ 1     | the first spinner will take it: releasing wakes nobody
-// | x    | any     | x     | any    | ≥ 1     | the woken one waited too long: nobody else may take it
+// | GRANTED | HEIR | WAKE | LOCKED | meaning
+// |---------|------|------|--------|-----------------------------------------------------------------------------
+// |         |      |      |        | free
+// |         |      |      | x      | held; nobody sleeps, or somebody awake looks after those who do
+// |         |      | x    | x      | held; somebody may sleep: releasing wakes one
+// |         |      | x    |        | free; the releaser wakes one
+// |         | x    | any  | any    | the same, and only the heir may take it
+// | x       | x    | x    |        | free for one of those who slept; for anybody, if they are all gone
 //
-// A fast unlock must see nothing but LOCKED, which is why spinners leave no mark while nobody sleeps.
+// `sleepers` is counted up before WAKE is looked at and a thread sleeps, and WAKE is taken off a held lock before `sleepers` is
+// looked at: one of the two sees the other. (The kernel has a full barrier between entering the call and reading the word.)
+//
+// WAKE stays when the lock is released: the releaser, who may not touch the lock any more, has seen it in the result and
+// wakes one sleeper. Whoever takes the lock next takes WAKE off, because that wake-up is under way; the woken thread is then on
+// duty, and puts it on again when it takes the lock and there are more (`sleepers`), or when it goes back to sleep.
 
 /// Somebody holds it.
-const LOCKED: u32 = 1;
-/// A waiter was sent a wake-up and has neither taken the lock nor gone back to sleep.
-const AWAKE: u32 = 2;
-/// The first of the queued spinners is about to take the lock, though others sleep.
-const SPINNER: u32 = 4;
-/// Reserved for the awake waiter.
-const HEIR: u32 = 8;
-/// One waiter; the bits from here up are their number.
-const WAITER: u32 = 16;
+const LOCKED: u64 = crate::threads::OWNED;
+/// Somebody may sleep, and nobody who is awake looks after that.
+const WAKE: u64 = 2;
+/// Reserved for the waiter that has set this.
+const HEIR: u64 = 4;
+/// With [`HEIR`]: reserved for whoever slept.
+const GRANTED: u64 = 8;
 
-/// In [`RawMutex::wakes`]: a wake-up was sent and not yet taken.
-const WAKE: u32 = 1;
-/// Whoever takes it is the heir.
-const WAKE_HEIR: u32 = 2;
-/// One wake-up; the bits from here up number them, so that a waiter knows one that was sent before it came.
-const WAKE_NUMBER: u32 = 4;
-
-/// Waiting longer makes an heir of a waiter that is woken; more often than once in this time nobody inherits, because a lock
-/// that is always handed over runs at the speed of the scheduler.
+/// Waiting longer makes an heir of a waiter; more often than once in this time nobody inherits, because a lock that is always
+/// handed over runs at the speed of the scheduler.
 const HANDOFF_AFTER_NS: u64 = 1_000_000;
-/// Spinners may pass those who sleep for this long; then the first of them is woken all the same.
+/// Spinners may pass those who sleep for this long; then one of them is woken all the same.
 const PASSING_NS: u64 = 1_000_000;
+
+/// A thread that a lock was granted to comes within so many turns of others, or does not run.
+const STAND_BACK: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 100 };
 
 /// How a wait may end without the lock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Until {
     pub(crate) deadline: Option<Deadline>,
     pub(crate) interruptible: bool,
+}
+
+impl Until {
+    /// What the end of a sleep means.
+    pub(crate) fn ended(self, end: WaitEnd) -> Result<(), NotAcquired> {
+        match end {
+            WaitEnd::TimedOut => Err(NotAcquired::TimedOut),
+            WaitEnd::Interrupted if self.interruptible => Err(NotAcquired::Interrupted),
+            WaitEnd::Interrupted | WaitEnd::LookAgain => Ok(()),
+        }
+    }
 }
 
 /// Why a lock was not acquired.
@@ -77,53 +87,28 @@ impl core::error::Error for NotAcquired {}
 /// The mutex without its data: see [`Mutex`](crate::Mutex) for the one with.
 #[derive(Debug)]
 pub struct RawMutex<I: Instrument = Unmetered> {
-    state: FutexWord,
-    /// The number of the thread that holds it, or held it last, or [`threads::UNKNOWN`]: a hint for spinners.
-    owner: AtomicU32,
+    state: FutexDouble,
     spinners: SpinQueue,
-    /// [`WAKE`], if one was sent and not yet taken; another is sent only after [`AWAKE`] was set for it.
-    wakes: FutexWord,
-    /// When a wake-up was last sent, and when the lock was last reserved: the low bits of the clock in microseconds.
+    /// Threads that sleep, or are about to, or have woken up and not looked around yet.
+    sleepers: AtomicU32,
+    /// When a sleeper was sent a wake-up last, and when the lock was last reserved: the low bits of the clock in microseconds.
     woken_at_us: AtomicU32,
     reserved_at_us: AtomicU32,
     hold_start: I::HoldStart,
     instrument: I,
 }
 
-/// What a waiting thread has done to the state word and must take back.
+/// What a thread in the slow path is to the lock.
 #[derive(Debug, Default, Clone, Copy)]
-struct Marks {
-    /// Counted as a waiter.
-    waiter: bool,
-    /// Has [`AWAKE`].
-    awake: bool,
-    /// Has [`SPINNER`].
-    spinner: bool,
-    /// Has [`HEIR`].
+struct Waiter {
+    /// Has set [`HEIR`].
     heir: bool,
-    /// The wake-ups as they were before this became a waiter: one that was there then is another's.
-    wakes_before: u32,
-}
-
-impl Marks {
-    /// The state without them.
-    fn cleared(&self, state: u32) -> u32 {
-        let mut state = state;
-        if self.waiter {
-            state -= WAITER;
-        }
-        for (has, bit) in [(self.awake, AWAKE), (self.spinner, SPINNER), (self.heir, HEIR)] {
-            if has {
-                state &= !bit;
-            }
-        }
-        state
-    }
-
-    /// Whether the holder of these marks may take a lock in this state.
-    fn may_take(&self, state: u32) -> bool {
-        state & LOCKED == 0 && (state & HEIR == 0 || self.heir)
-    }
+    /// Has slept.
+    slept: bool,
+    /// Has to see to it that those who sleep are woken one day: it was woken itself, or took [`WAKE`] off.
+    on_duty: bool,
+    /// How often it stood back for a thread that a free lock was granted to.
+    stood_back: u32,
 }
 
 impl RawMutex {
@@ -143,10 +128,9 @@ impl<I: Instrument> RawMutex<I> {
         #[must_use]
         pub const fn with(instrument: I) -> Self {
             RawMutex {
-                state: FutexWord::new(0),
-                owner: AtomicU32::new(threads::UNKNOWN),
+                state: FutexDouble::new(0),
                 spinners: SpinQueue::new(),
-                wakes: FutexWord::new(0),
+                sleepers: AtomicU32::new(0),
                 woken_at_us: AtomicU32::new(0),
                 reserved_at_us: AtomicU32::new(0),
                 hold_start: I::HoldStart::INIT,
@@ -204,29 +188,47 @@ impl<I: Instrument> RawMutex<I> {
     ///
     /// # Safety
     ///
-    /// It is locked, by this call's thread or by one that has left the unlocking to it.
+    /// This thread holds it.
     #[inline]
     pub unsafe fn unlock(&self) {
-        if let Some(since) = self.hold_start.end() {
-            self.instrument.released(self.contended(), now_ns().saturating_sub(since));
-        }
-        if self.state.compare_exchange(LOCKED, 0, Release, Relaxed).is_err() {
-            self.unlock_slow(false);
+        self.end_hold();
+        let own = owner_word();
+        let state = self.state.fetch_sub(own, Release);
+        if state != own {
+            self.wake(state);
         }
     }
 
-    /// Unlocks it, and hands it over to the waiter that is woken, if there is one.
+    /// Unlocks it, and hands it over to a thread that sleeps, if there is one.
     ///
     /// # Safety
     ///
     /// As for [`unlock`](Self::unlock).
     #[inline]
     pub unsafe fn unlock_fair(&self) {
-        if let Some(since) = self.hold_start.end() {
-            self.instrument.released(self.contended(), now_ns().saturating_sub(since));
+        self.end_hold();
+        let own = owner_word();
+        if self.sleepers.load(Relaxed) == 0 {
+            let state = self.state.fetch_sub(own, Release);
+            if state != own {
+                self.wake(state);
+            }
+        } else {
+            self.grant(own);
         }
-        if self.state.compare_exchange(LOCKED, 0, Release, Relaxed).is_err() {
-            self.unlock_slow(true);
+    }
+
+    /// Unlocks it in the place of the thread that holds it.
+    ///
+    /// # Safety
+    ///
+    /// A thread holds it and has left the unlocking to the caller.
+    pub unsafe fn unlock_for_owner(&self) {
+        self.end_hold();
+        let owner = self.state.load(Relaxed) & (LOCKED | !u64::from(u32::MAX));
+        let state = self.state.fetch_sub(owner, Release);
+        if state != owner {
+            self.wake(state);
         }
     }
 
@@ -235,32 +237,70 @@ impl<I: Instrument> RawMutex<I> {
     }
 
     #[inline(always)]
-    fn lock_at_once(&self) -> bool {
-        let locked = self.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok();
-        if locked {
-            self.owner.store(threads::own_number(), Relaxed);
+    fn end_hold(&self) {
+        if let Some(since) = self.hold_start.end() {
+            self.instrument.released(self.contended(), now_ns().saturating_sub(since));
         }
-        locked
     }
 
-    /// Takes it from under the waiters, if it is free.
+    #[inline(always)]
+    fn lock_at_once(&self) -> bool {
+        let own = owner_word();
+        own != 0 && self.state.compare_exchange(0, own, Acquire, Relaxed).is_ok()
+    }
+
+    /// Takes it, from under those who sleep if there are such, if it is free.
     fn steal(&self) -> bool {
-        self.take(&Marks::default())
+        own_slot();
+        self.take(Waiter::default(), 0)
     }
 
-    /// Takes it if these marks allow it, and takes them back.
-    fn take(&self, marks: &Marks) -> bool {
+    /// Whether this waiter may take a lock in this state.
+    fn may_take(&self, state: u64, waiter: Waiter) -> bool {
+        state & LOCKED == 0
+            && (state & HEIR == 0
+                || waiter.heir
+                || state & GRANTED != 0 && (waiter.slept || self.sleepers.load(Relaxed) == 0))
+    }
+
+    /// Takes it if this waiter may, with `wake`: [`WAKE`] or nothing.
+    fn take(&self, waiter: Waiter, wake: u64) -> bool {
         let mut state = self.state.load(Relaxed);
-        while marks.may_take(state) {
-            match self.state.compare_exchange_weak(state, marks.cleared(state) | LOCKED, Acquire, Relaxed) {
+        while self.may_take(state, waiter) {
+            match self.state.compare_exchange_weak(state, owner_word() | wake, Acquire, Relaxed) {
+                Ok(_) if state & WAKE == 0 => return true,
                 Ok(_) => {
-                    self.owner.store(threads::own_number(), Relaxed);
+                    // Somebody is being woken.
+                    self.woken_at_us.store(low_us(now_ns()), Relaxed);
                     return true;
                 }
                 Err(now) => state = now,
             }
         }
         false
+    }
+
+    /// Takes it if this waiter may, and puts [`WAKE`] on again if it is on duty and others sleep.
+    fn take_over(&self, waiter: Waiter) -> bool {
+        if !self.may_take(self.state.load(Relaxed), waiter) {
+            return false;
+        }
+        let wake = if waiter.on_duty && self.sleepers.load(SeqCst) != 0 { WAKE } else { 0 };
+        self.take(waiter, wake)
+    }
+
+    /// The same for the first of the spinners, who leaves its duty to the next.
+    fn take_over_in_turn(&self, waiter: Waiter, turn: &mut Option<Turn<'_>>) -> bool {
+        let keeps_duty = !waiter.on_duty || turn.is_none() || self.is_overdue();
+        if keeps_duty {
+            return self.take_over(waiter);
+        }
+        let taken = self.take(waiter, 0);
+        if taken && !turn.take().is_some_and(Turn::leave_on_duty) && self.sleepers.load(SeqCst) != 0 {
+            // Nobody is behind us. As long as we hold it, WAKE comes in time.
+            self.state.fetch_or(WAKE, Relaxed);
+        }
+        taken
     }
 
     #[cold]
@@ -287,69 +327,59 @@ impl<I: Instrument> RawMutex<I> {
     }
 
     fn wait(&self, until: Until) -> Result<(), NotAcquired> {
-        let mut marks = Marks::default();
+        let mut waiter = Waiter::default();
         let mut begun_ns = None;
         loop {
-            if self.spin(&mut marks) {
+            if self.spin(&mut waiter) {
                 return Ok(());
             }
             let now = now_ns();
             let begun_ns = *begun_ns.get_or_insert(now);
-            let starved = now.saturating_sub(begun_ns) > HANDOFF_AFTER_NS;
-            if self.lie_down(&mut marks, starved, now) {
-                return Ok(());
+            if waiter.slept && now.saturating_sub(begun_ns) > HANDOFF_AFTER_NS {
+                self.inherit(&mut waiter, now);
             }
-            if let Err(why) = self.sleep(&mut marks, until) {
-                self.give_up(&marks);
+            // Counted before WAKE is set, so that whoever takes WAKE off knows of us.
+            self.sleepers.fetch_add(1, SeqCst);
+            let slept = self.sleep(&mut waiter, until);
+            self.sleepers.fetch_sub(1, SeqCst);
+            if let Err(why) = slept {
+                self.give_up(waiter);
                 return Err(why);
             }
         }
     }
 
     /// Spins in the queue of spinners while it may pay; true with the lock.
-    fn spin(&self, marks: &mut Marks) -> bool {
-        let Some(mut spinning) = Spinning::new(SPIN_NS) else { return self.take(marks) };
+    fn spin(&self, waiter: &mut Waiter) -> bool {
+        let Some(mut spinning) = Spinning::new(SPIN_NS) else { return self.take_over(*waiter) };
+        let mut turn = None;
         // The heir is alone in wanting it, and needs no turn.
-        let turn = (!marks.heir).then(|| self.spinners.enter(|before| !spinning.pause(before.number())));
-        if turn.as_ref().is_some_and(Option::is_none) {
-            // Those before us, or the owner, take too long.
-            return self.take(marks);
+        if !waiter.heir {
+            turn = self.spinners.enter(|before| !spinning.pause(before.number()));
+            let Some(turn) = &turn else {
+                // Those before us, or the owner, take too long.
+                return self.take_over(*waiter);
+            };
+            waiter.on_duty |= turn.is_on_duty();
         }
         loop {
-            if self.take(marks) {
+            if self.take_over_in_turn(*waiter, &mut turn) {
                 return true;
             }
             let state = self.state.load(Relaxed);
-            if state & HEIR != 0 && !marks.heir {
+            if state & HEIR != 0 && !waiter.heir {
                 return false;
             }
-            if state >= WAITER && state & (SPINNER | AWAKE) == 0 && !marks.waiter && !self.is_overdue() {
-                // Only the first spinner does this, and it is no waiter yet, so that the mark has one owner.
-                marks.spinner = self.state.compare_exchange(state, state | SPINNER, Relaxed, Relaxed).is_ok();
+            if state & (WAKE | LOCKED) == WAKE | LOCKED
+                && turn.as_ref().is_some_and(Turn::has_successor)
+                && !self.is_overdue()
+                && self.state.compare_exchange(state, state & !WAKE, SeqCst, Relaxed).is_ok()
+            {
+                // There is always a spinner to take the lock, so the owner need wake nobody.
+                fence(SeqCst);
+                waiter.on_duty = true;
             }
-            if !spinning.pause(self.owner.load(Relaxed)) {
-                break;
-            }
-        }
-        if marks.spinner {
-            // Before our turn is over: the next spinner may want the mark.
-            return self.unmark_spinner(marks);
-        }
-        false
-    }
-
-    /// Takes the mark of the spinner back, or the lock if it is free: who released it meanwhile relied on us.
-    fn unmark_spinner(&self, marks: &mut Marks) -> bool {
-        loop {
-            if self.take(marks) {
-                return true;
-            }
-            let state = self.state.load(Relaxed);
-            if marks.may_take(state) {
-                continue;
-            }
-            if self.state.compare_exchange(state, state & !SPINNER, Relaxed, Relaxed).is_ok() {
-                marks.spinner = false;
+            if !spinning.pause(owner_number(state)) {
                 return false;
             }
         }
@@ -360,158 +390,89 @@ impl<I: Instrument> RawMutex<I> {
         is_past(&self.woken_at_us, now_ns(), PASSING_NS)
     }
 
-    /// Becomes a waiter who may sleep, or the heir; true with the lock instead, if it has become free.
-    fn lie_down(&self, marks: &mut Marks, starved: bool, now: u64) -> bool {
-        let inherit = starved && marks.awake && !marks.heir && is_past(&self.reserved_at_us, now, HANDOFF_AFTER_NS);
-        loop {
-            if self.take(marks) {
-                return true;
-            }
-            let state = self.state.load(Relaxed);
-            if marks.may_take(state) {
-                continue;
-            }
-            if !marks.waiter {
-                // Acquire: the state is read after it.
-                marks.wakes_before = self.wakes.load(Acquire);
-            }
-            let mut lying = if marks.waiter { state } else { state + WAITER };
-            if inherit || marks.heir {
-                lying |= HEIR;
-            } else if marks.awake {
-                lying &= !AWAKE;
-            }
-            // Release: the wake-ups were read before it.
-            if self.state.compare_exchange(state, lying, Release, Relaxed).is_ok() {
-                marks.waiter = true;
-                if inherit {
-                    marks.heir = true;
-                    self.reserved_at_us.store(low_us(now), Relaxed);
-                }
-                marks.awake = marks.heir;
-                return false;
-            }
+    /// Has the lock reserved, if nobody else has and it was not too lately.
+    fn inherit(&self, waiter: &mut Waiter, now: u64) {
+        if waiter.heir || !is_past(&self.reserved_at_us, now, HANDOFF_AFTER_NS) {
+            return;
+        }
+        let state = self.state.load(Relaxed);
+        if state & (LOCKED | HEIR) == LOCKED
+            && self.state.compare_exchange(state, state | HEIR, Relaxed, Relaxed).is_ok()
+        {
+            waiter.heir = true;
+            self.reserved_at_us.store(low_us(now), Relaxed);
         }
     }
 
-    /// Sleeps until there is a reason to look again, or none to wait any longer.
-    fn sleep(&self, marks: &mut Marks, until: Until) -> Result<(), NotAcquired> {
-        if marks.heir {
-            let state = self.state.load(Relaxed);
-            if marks.may_take(state) {
-                return Ok(());
-            }
-            return ended(self.state.wait(state, until.deadline), until);
-        }
+    /// Sleeps, unless the lock could be had, until there is a reason to look again or none to wait any longer.
+    fn sleep(&self, waiter: &mut Waiter, until: Until) -> Result<(), NotAcquired> {
         loop {
-            let wakes = self.wakes.load(Relaxed);
-            if wakes != marks.wakes_before && self.take_wake(wakes, marks) {
+            let state = self.state.load(Relaxed);
+            if self.may_take(state, *waiter) {
                 return Ok(());
             }
-            ended(self.wakes.wait(wakes, until.deadline), until)?;
+            if state & (LOCKED | GRANTED) == GRANTED {
+                // For one that slept. Nobody may sleep on a free lock: that one may have given up.
+                waiter.stood_back += 1;
+                waiter.slept |= waiter.stood_back > STAND_BACK;
+                yield_now();
+                return Ok(());
+            }
+            if state & WAKE == 0 && self.state.compare_exchange(state, state | WAKE, Relaxed, Relaxed).is_err() {
+                continue;
+            }
+            let bed = if waiter.heir { Bed::Heir } else { Bed::Line };
+            let end = self.state.wait((state | WAKE) as u32, bed, until.deadline);
+            waiter.slept = true;
+            waiter.on_duty |= end == WaitEnd::LookAgain;
+            return until.ended(end);
         }
     }
 
     /// Leaves without the lock, and without a trace.
-    fn give_up(&self, marks: &Marks) {
-        let mut marks = *marks;
-        loop {
-            // Acquire: whoever is counted in it has looked at the wake-ups before we do.
-            let state = self.state.load(Acquire);
-            if !marks.awake && state & AWAKE != 0 {
-                // A wake-up that came after us may be meant for us alone: those who came after it leave it alone.
-                let wakes = self.wakes.load(Relaxed);
-                if wakes != marks.wakes_before && self.take_wake(wakes, &mut marks) {
-                    continue;
-                }
-                if state / WAITER == 1 {
-                    // It is on its way to us.
-                    yield_now();
-                    continue;
-                }
-            }
-            if self.state.compare_exchange(state, marks.cleared(state), Relaxed, Relaxed).is_ok() {
-                break;
-            }
-        }
-        if marks.awake {
-            // Whoever released it relied on us.
-            self.wake_somebody();
-        }
-    }
-
-    /// Unlocks while others want it. Once it is free somebody else may free its memory, too: from there on its address is used
-    /// in system calls alone.
-    #[cold]
-    #[inline(never)]
-    fn unlock_slow(&self, fair: bool) {
-        let mut woken = false;
+    fn give_up(&self, waiter: Waiter) {
         let mut state = self.state.load(Relaxed);
         loop {
-            let nobody_comes = state >= WAITER && state & (AWAKE | SPINNER) == 0;
-            let next = match (nobody_comes, fair) {
-                (true, false) => state | AWAKE,
-                (true, true) => state | AWAKE | HEIR,
-                (false, _) => state & !LOCKED,
-            };
-            if let Err(now) = self.state.compare_exchange_weak(state, next, Release, Relaxed) {
-                state = now;
-                continue;
+            // We may have been woken, and then another must be. WAKE is not taken off: somebody may fall asleep by it just now.
+            let wake = if self.sleepers.load(SeqCst) == 0 { 0 } else { WAKE };
+            let reserved = if waiter.heir || state & GRANTED != 0 && wake == 0 { HEIR | GRANTED } else { 0 };
+            let left = state & !reserved | wake;
+            if left == state && state & LOCKED != 0 {
+                return;
             }
-            if !nobody_comes {
-                break;
-            }
-            self.send_wake(if fair { WAKE | WAKE_HEIR } else { WAKE });
-            woken = true;
-            state = next;
-        }
-        if woken {
-            self.wakes.wake(1);
-        } else if state & HEIR != 0 {
-            // It sleeps on the state itself, which has changed.
-            self.state.wake(1);
-        }
-    }
-
-    /// Puts down a wake-up, after [`AWAKE`] was set for whoever takes it.
-    fn send_wake(&self, kind: u32) {
-        self.woken_at_us.store(low_us(now_ns()), Relaxed);
-        // Nobody else sends one meanwhile.
-        let number = (self.wakes.load(Relaxed) & !(WAKE_NUMBER - 1)).wrapping_add(WAKE_NUMBER);
-        self.wakes.store(number | kind, Release);
-    }
-
-    /// Takes this wake-up, if nobody else did.
-    fn take_wake(&self, wake: u32, marks: &mut Marks) -> bool {
-        let taken =
-            wake & WAKE != 0 && self.wakes.compare_exchange(wake, wake & !(WAKE | WAKE_HEIR), Acquire, Relaxed).is_ok();
-        if taken {
-            marks.awake = true;
-            marks.heir = wake & WAKE_HEIR != 0;
-        }
-        taken
-    }
-
-    /// Wakes somebody, if the lock is free and nobody else is going to take it.
-    fn wake_somebody(&self) {
-        let mut state = self.state.load(Relaxed);
-        while state >= WAITER && state & (LOCKED | AWAKE | SPINNER) == 0 {
-            match self.state.compare_exchange_weak(state, state | AWAKE, Relaxed, Relaxed) {
-                Ok(_) => {
-                    self.send_wake(WAKE);
-                    return self.wakes.wake(1);
-                }
+            match self.state.compare_exchange_weak(state, left, Relaxed, Relaxed) {
+                Ok(_) if state & LOCKED == 0 => return self.wake(left),
+                Ok(_) => return,
                 Err(now) => state = now,
             }
         }
     }
-}
 
-fn ended(end: WaitEnd, until: Until) -> Result<(), NotAcquired> {
-    match end {
-        WaitEnd::TimedOut => Err(NotAcquired::TimedOut),
-        WaitEnd::Interrupted if until.interruptible => Err(NotAcquired::Interrupted),
-        WaitEnd::Interrupted | WaitEnd::LookAgain => Ok(()),
+    /// Releases it for those who sleep alone.
+    #[cold]
+    #[inline(never)]
+    fn grant(&self, own: u64) {
+        let mut state = self.state.load(Relaxed);
+        loop {
+            let reserved = if state & HEIR == 0 { HEIR | GRANTED } else { 0 };
+            let released = (state - own) | reserved | WAKE;
+            match self.state.compare_exchange_weak(state, released, Release, Relaxed) {
+                Ok(_) => return self.state.wake(if reserved == 0 { Bed::Heir } else { Bed::Line }, 1),
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Wakes the one who is to be woken when a lock in this state is released. Its memory may be gone by now: somebody else may
+    /// have had the lock, and freed it. The address alone is used.
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, state: u64) {
+        if state & HEIR != 0 && state & GRANTED == 0 {
+            self.state.wake(Bed::Heir, 1);
+        } else if state & WAKE != 0 {
+            self.state.wake(Bed::Line, 1);
+        }
     }
 }
 

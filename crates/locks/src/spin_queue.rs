@@ -6,10 +6,17 @@
 //! longer than the patience of those behind it. The places are the threads' records, which are never freed: a thread that
 //! leaves may still look at the place of one that has left.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use crate::sync::{AtomicU32, const_unless_model, spin_loop, yield_now};
 use crate::threads::{self, Slot, UNKNOWN, record};
+
+/// Others are before this thread.
+const NOT_YET: u32 = 0;
+/// It is this thread's turn.
+const OWN_TURN: u32 = 1;
+/// The same, and the one before has left it a duty.
+const ON_DUTY: u32 = 2;
 
 /// A thread's place in a queue. A thread is in one queue at a time.
 #[derive(Debug)]
@@ -18,7 +25,7 @@ pub(crate) struct Node {
     next: AtomicU32,
     /// The thread before.
     prev: AtomicU32,
-    /// 1: it is this thread's turn.
+    /// [`NOT_YET`], [`OWN_TURN`] or [`ON_DUTY`].
     turn: AtomicU32,
     /// 1: in use. Only its own thread looks; true there only in a signal handler.
     busy: AtomicU32,
@@ -30,7 +37,7 @@ impl Node {
             Node {
                 next: AtomicU32::new(UNKNOWN),
                 prev: AtomicU32::new(UNKNOWN),
-                turn: AtomicU32::new(0),
+                turn: AtomicU32::new(NOT_YET),
                 busy: AtomicU32::new(0),
             }
         }
@@ -68,7 +75,7 @@ impl SpinQueue {
         }
         node.busy.store(1, Relaxed);
         node.next.store(UNKNOWN, Relaxed);
-        node.turn.store(0, Relaxed);
+        node.turn.store(NOT_YET, Relaxed);
         // Publishes the node; and what the last spinner did before it left is seen.
         let Some(prev) = Slot::from_number(self.tail.swap(own.number(), AcqRel)) else {
             return Some(Turn { queue: self, own });
@@ -77,7 +84,7 @@ impl SpinQueue {
         // Behind the store to `prev`: who finds us through `next` may unlink itself, and then writes our `prev`.
         record(prev).node.next.store(own.number(), Release);
         loop {
-            if node.turn.load(Acquire) != 0 {
+            if node.turn.load(Acquire) != NOT_YET {
                 return Some(Turn { queue: self, own });
             }
             let prev = Slot::from_number(node.prev.load(Relaxed)).unwrap_or(prev);
@@ -107,7 +114,7 @@ impl SpinQueue {
                 }
             }
             // It gives us the turn just now, or it leaves itself and gives us another one before us.
-            if node.turn.load(Acquire) != 0 {
+            if node.turn.load(Acquire) != NOT_YET {
                 return Some(Turn { queue: self, own });
             }
             patience.wait();
@@ -128,7 +135,7 @@ impl SpinQueue {
         let mut patience = Stall::new();
         loop {
             if self.tail.load(Relaxed) == own.number()
-                && self.tail.compare_exchange(own.number(), last, AcqRel, Relaxed).is_ok()
+                && self.tail.compare_exchange(own.number(), last, SeqCst, Relaxed).is_ok()
             {
                 return None;
             }
@@ -143,12 +150,37 @@ impl SpinQueue {
     }
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if let Some(next) = self.queue.next_or_last(self.own, UNKNOWN) {
-            record(next).node.turn.store(1, Release);
+impl Turn<'_> {
+    /// Whether another spinner is queued behind this one.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.queue.tail.load(SeqCst) != self.own.number()
+    }
+}
+
+impl Turn<'_> {
+    /// Whether the one before has left its duty to this one.
+    pub(crate) fn is_on_duty(&self) -> bool {
+        record(self.own).node.turn.load(Relaxed) == ON_DUTY
+    }
+
+    /// Ends the turn and leaves a duty to the next; false if there is none.
+    pub(crate) fn leave_on_duty(self) -> bool {
+        core::mem::ManuallyDrop::new(self).leave(ON_DUTY)
+    }
+
+    fn leave(&self, turn: u32) -> bool {
+        let next = self.queue.next_or_last(self.own, UNKNOWN);
+        if let Some(next) = next {
+            record(next).node.turn.store(turn, Release);
         }
         record(self.own).node.busy.store(0, Relaxed);
+        next.is_some()
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.leave(OWN_TURN);
     }
 }
 

@@ -5,21 +5,24 @@
 //! guarded pointer). A thread whose last CPU is *ours* cannot run now, because we do: then spinning stops at once. Otherwise
 //! it probably runs, and spinning is bounded by time, so that a mistake costs little more than the sleep it was to save.
 
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use crate::sync::{now_ns, spin_loop, usable_cpus};
 use crate::threads::{self, Slot, record};
 
 /// As long as going to sleep and waking up takes, both sides together: who spins this long in vain has lost half.
 pub(crate) const SPIN_NS: u64 = 20_000;
 
-/// Pauses before the first look at the clock and at the owner: most critical sections are over by then.
-const PAUSES_BEFORE_LOOKING: u32 = 24;
+/// Before the first look at the clock and at the owner: most critical sections are over by then.
+const BEFORE_LOOKING_NS: u32 = 300;
 
-/// The longest run of pauses between two looks at the lock.
-const LONGEST_BACKOFF: u32 = 16;
+/// The longest time between two looks at the lock. A look takes the lock's cache line from its owner.
+const LONGEST_BACKOFF_NS: u32 = 1_000;
 
 /// One thread's spinning for one lock.
 pub(crate) struct Spinning {
     own: Option<Slot>,
+    pauses_per_us: u32,
     backoff: u32,
     pauses: u32,
     until_ns: u64,
@@ -30,7 +33,8 @@ impl Spinning {
     /// `None` where spinning cannot pay.
     pub(crate) fn new(budget_ns: u64) -> Option<Self> {
         let own = threads::own_slot();
-        (usable_cpus() > 1).then_some(Spinning { own, backoff: 1, pauses: 0, until_ns: 0, budget_ns })
+        let pauses_per_us = pauses_per_us();
+        (usable_cpus() > 1).then_some(Spinning { own, pauses_per_us, backoff: 1, pauses: 0, until_ns: 0, budget_ns })
     }
 
     /// Pauses, longer each time; false when it is time to stop, because `owner` (a thread's number) does not run, or because
@@ -41,11 +45,11 @@ impl Spinning {
             spin_loop();
         }
         self.pauses += self.backoff;
-        self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
         if cfg!(any(loom, shuttle)) {
             return self.pauses < 2;
         }
-        self.pauses < PAUSES_BEFORE_LOOKING || self.worth_it(owner)
+        self.backoff = (self.backoff * 2).min(self.pauses_per_us * LONGEST_BACKOFF_NS / 1_000).max(1);
+        self.pauses < self.pauses_per_us * BEFORE_LOOKING_NS / 1_000 || self.worth_it(owner)
     }
 
     #[cold]
@@ -62,4 +66,27 @@ impl Spinning {
         let (Some(own), Some(other)) = (self.own, Slot::from_number(thread)) else { return false };
         own != other && record(own).cpu().is_some_and(|here| record(other).cpu() == Some(here))
     }
+}
+
+/// How many pauses make a microsecond: from 7 to some 300, by the processor.
+fn pauses_per_us() -> u32 {
+    /// 0: not measured yet.
+    static PAUSES: AtomicU32 = AtomicU32::new(0);
+    const MEASURED: u32 = 128;
+    let known = PAUSES.load(Relaxed);
+    if known != 0 || cfg!(any(loom, shuttle)) {
+        return known.max(1);
+    }
+    // The shortest of a few: a thread that is preempted meanwhile finds pauses long.
+    let shortest_ns = (0..3)
+        .map(|_| {
+            let begun = now_ns();
+            (0..MEASURED).for_each(|_| spin_loop());
+            now_ns() - begun
+        })
+        .min();
+    let pauses = u64::from(MEASURED) * 1_000 / shortest_ns.unwrap_or(0).max(1);
+    let pauses = pauses.clamp(5, 500) as u32;
+    PAUSES.store(pauses, Relaxed);
+    pauses
 }

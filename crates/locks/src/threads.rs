@@ -103,38 +103,64 @@ pub(crate) fn record(slot: Slot) -> &'static Record {
     &RECORDS[slot.0 as usize - 1]
 }
 
+// Both cells are without a destructor, so that they can be read to the thread's very end.
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
 std::thread_local! {
-    /// This thread's number, or [`UNKNOWN`]. Without a destructor, so that it can be read to the thread's very end.
+    /// What [`owner_word`] says; 0 before this thread has a number. Changes no more after that, not even when the thread has
+    /// given its number back: what it locked it must unlock with the same word.
+    static WORD: Cell<u64> = const { Cell::new(0) };
+    /// This thread's number while it has one.
     static NUMBER: Cell<u32> = const { Cell::new(UNKNOWN) };
 }
 #[cfg(loom)]
 loom::thread_local! {
+    static WORD: Cell<u64> = Cell::new(0);
     static NUMBER: Cell<u32> = Cell::new(UNKNOWN);
 }
 #[cfg(shuttle)]
 shuttle::thread_local! {
+    static WORD: Cell<u64> = Cell::new(0);
     static NUMBER: Cell<u32> = Cell::new(UNKNOWN);
 }
 
-/// This thread's number, if it has one yet. For fast paths.
+/// In the low half of [`owner_word`].
+pub(crate) const OWNED: u64 = 1;
+
+/// The owner word of threads that have no number.
+const ANONYMOUS: u64 = (u32::MAX as u64) << 32 | OWNED;
+
+/// What a lock's state is while this thread owns it and nobody waits: its number in the high half, [`OWNED`] in the low one;
+/// 0 if the thread must go through [`own_slot`] first. For fast paths.
 #[cfg(any(feature = "std", loom, shuttle))]
 #[inline(always)]
-pub(crate) fn own_number() -> u32 {
-    NUMBER.with(Cell::get)
+pub(crate) fn owner_word() -> u64 {
+    WORD.with(Cell::get)
 }
 
 /// Without thread-local storage nobody has a number.
 #[cfg(not(any(feature = "std", loom, shuttle)))]
 #[inline(always)]
-pub(crate) fn own_number() -> u32 {
-    UNKNOWN
+pub(crate) fn owner_word() -> u64 {
+    ANONYMOUS
 }
 
-/// This thread's number; it gets one if it has none and there is room.
+/// The number of the owner that an owner word names.
+pub(crate) fn owner_number(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+/// This thread's place; it gets one if it has none and there is room. From here on [`owner_word`] is not 0.
 #[cfg(any(feature = "std", loom, shuttle))]
 pub(crate) fn own_slot() -> Option<Slot> {
-    Slot::from_number(own_number()).or_else(registration::register)
+    if owner_word() == 0 {
+        // Before anything else: a registration may allocate, and an allocator may lock.
+        WORD.with(|word| word.set(ANONYMOUS));
+        if let Some(slot) = registration::register() {
+            NUMBER.with(|number| number.set(slot.number()));
+            WORD.with(|word| word.set(u64::from(slot.number()) << 32 | OWNED));
+        }
+    }
+    Slot::from_number(NUMBER.with(Cell::get))
 }
 
 /// Without thread-local storage nobody has a number.
@@ -156,11 +182,26 @@ mod registration {
             let record = record(slot);
             record.withdraw_cpu();
             record.tid.store(0, Release);
+            FIRST_FREE.fetch_min(slot.number() - 1, Relaxed);
         }
     }
 
     std::thread_local! {
         static LEAVE: Leave = const { Leave };
+    }
+
+    /// No record before this one was free when somebody looked last. A hint, so that thousands of threads are quick to start.
+    static FIRST_FREE: AtomicU32 = AtomicU32::new(0);
+
+    fn claim(tid: u32) -> Option<Slot> {
+        let first = FIRST_FREE.load(Relaxed) as usize;
+        let free = |&place: &usize| {
+            let tid_of = &RECORDS[place].tid;
+            tid_of.load(Relaxed) == 0 && tid_of.compare_exchange(0, tid, Acquire, Relaxed).is_ok()
+        };
+        let place = (first..CAPACITY).chain(0..first).find(free)?;
+        FIRST_FREE.store(place as u32 + 1, Relaxed);
+        Some(Slot(place as u32 + 1))
     }
 
     #[cold]
@@ -169,13 +210,9 @@ mod registration {
         LEAVE.try_with(|_| ()).ok()?;
         // SAFETY: has no preconditions.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-        let free = |record: &Record| {
-            record.tid.load(Relaxed) == 0 && record.tid.compare_exchange(0, tid, Acquire, Relaxed).is_ok()
-        };
-        let place = RECORDS.iter().position(free)?;
-        RECORDS[place].cpu.store(rseq_cpu(), Release);
-        NUMBER.set(place as u32 + 1);
-        Some(Slot(place as u32 + 1))
+        let slot = claim(tid)?;
+        record(slot).cpu.store(rseq_cpu(), Release);
+        Some(slot)
     }
 
     /// Where the kernel publishes the CPU this thread runs on, if glibc (2.35 or newer) registered it.
@@ -229,8 +266,8 @@ mod registration {
     use super::*;
 
     pub(super) fn register() -> Option<Slot> {
-        let place = RECORDS.iter().position(|record| record.tid.compare_exchange(0, 1, Acquire, Relaxed).is_ok())?;
-        NUMBER.with(|number| number.set(place as u32 + 1));
+        let free = |place: &usize| RECORDS[*place].tid.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+        let place = (0..CAPACITY).find(free)?;
         Some(Slot(place as u32 + 1))
     }
 }

@@ -24,6 +24,20 @@ pub(crate) enum WaitEnd {
     Interrupted,
 }
 
+/// Where on a word a thread sleeps, so that one kind of sleeper can be woken and not another. Bits, as futexes have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Bed {
+    /// Those who wait in line; writers, where there are readers, too.
+    Line = 1,
+    /// The one for whom the lock is reserved.
+    Heir = 2,
+    /// Readers.
+    Readers = 4,
+    /// All of them.
+    Any = u32::MAX,
+}
+
 /// A point on the monotonic clock, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Deadline {

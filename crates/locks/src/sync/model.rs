@@ -1,32 +1,24 @@
 //! The model checkers' atomics, and a futex made of their mutex and condition variable.
 
 use core::ops::Deref;
+use core::sync::atomic::Ordering::Relaxed;
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex};
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU32};
+pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 #[cfg(shuttle)]
 use shuttle::sync::{Condvar, Mutex};
 
-use super::{Deadline, WaitEnd};
+use super::{Bed, Deadline, WaitEnd};
 
 /// A word that threads can sleep on.
 #[derive(Debug)]
 pub(crate) struct FutexWord {
     word: AtomicU32,
-    /// How many wake-ups were sent, under the lock that the kernel's hash bucket stands for.
-    wakes: Mutex<Sleepers>,
-    woken: Condvar,
-}
-
-#[derive(Debug)]
-struct Sleepers {
-    asleep: u32,
-    /// Wake-ups sent and not yet taken: a sleeper leaves only with one, so that a lost one shows as a deadlock.
-    wakes: u32,
+    queue: WaitQueue,
 }
 
 impl Deref for FutexWord {
@@ -39,36 +31,95 @@ impl Deref for FutexWord {
 
 impl FutexWord {
     pub(crate) fn new(value: u32) -> Self {
-        FutexWord {
-            word: AtomicU32::new(value),
-            wakes: Mutex::new(Sleepers { asleep: 0, wakes: 0 }),
-            woken: Condvar::new(),
-        }
+        FutexWord { word: AtomicU32::new(value), queue: WaitQueue::new() }
     }
 
     pub(crate) fn wait(&self, expected: u32, deadline: Option<Deadline>) -> WaitEnd {
-        let mut sleepers = self.wakes.lock().unwrap();
-        if self.word.load(core::sync::atomic::Ordering::Relaxed) != expected {
+        self.queue.wait(|| self.word.load(Relaxed) == expected, Bed::Any, deadline)
+    }
+
+    pub(crate) fn wake(&self, count: u32) {
+        self.queue.wake(Bed::Any, count);
+    }
+}
+
+/// A double word on whose low half threads can sleep, in one of several beds.
+#[derive(Debug)]
+pub(crate) struct FutexDouble {
+    word: AtomicU64,
+    queue: WaitQueue,
+}
+
+impl Deref for FutexDouble {
+    type Target = AtomicU64;
+
+    fn deref(&self) -> &AtomicU64 {
+        &self.word
+    }
+}
+
+impl FutexDouble {
+    pub(crate) fn new(value: u64) -> Self {
+        FutexDouble { word: AtomicU64::new(value), queue: WaitQueue::new() }
+    }
+
+    pub(crate) fn wait(&self, expected: u32, bed: Bed, deadline: Option<Deadline>) -> WaitEnd {
+        self.queue.wait(|| self.word.load(Relaxed) as u32 == expected, bed, deadline)
+    }
+
+    pub(crate) fn wake(&self, bed: Bed, count: u32) {
+        self.queue.wake(bed, count);
+    }
+}
+
+/// What the kernel keeps of a futex: who sleeps on it, in order. A sleeper leaves only when it is woken, so that a lost wake-up
+/// shows as a deadlock.
+#[derive(Debug)]
+struct WaitQueue {
+    sleepers: Mutex<Sleepers>,
+    woken: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Sleepers {
+    next: u32,
+    asleep: Vec<(u32, Bed)>,
+}
+
+impl WaitQueue {
+    fn new() -> Self {
+        WaitQueue { sleepers: Mutex::new(Sleepers::default()), woken: Condvar::new() }
+    }
+
+    fn wait(&self, is_expected: impl Fn() -> bool, bed: Bed, deadline: Option<Deadline>) -> WaitEnd {
+        let mut sleepers = self.sleepers.lock().unwrap();
+        // As in the kernel, between entering the call and reading the word.
+        fence(core::sync::atomic::Ordering::SeqCst);
+        if !is_expected() {
             return WaitEnd::LookAgain;
         }
         if deadline.is_some_and(time_is_up) {
             return WaitEnd::TimedOut;
         }
-        sleepers.asleep += 1;
-        while sleepers.wakes == 0 {
+        let own = sleepers.next;
+        sleepers.next += 1;
+        sleepers.asleep.push((own, bed));
+        while sleepers.asleep.iter().any(|&(sleeper, _)| sleeper == own) {
             sleepers = self.woken.wait(sleepers).unwrap();
         }
-        sleepers.asleep -= 1;
-        sleepers.wakes -= 1;
         WaitEnd::LookAgain
     }
 
-    pub(crate) fn wake(&self, count: i32) {
-        let mut sleepers = self.wakes.lock().unwrap();
-        let woken = (sleepers.asleep - sleepers.wakes).min(count as u32);
-        sleepers.wakes += woken;
-        for _ in 0..woken {
-            self.woken.notify_one();
+    fn wake(&self, bed: Bed, count: u32) {
+        let mut sleepers = self.sleepers.lock().unwrap();
+        let mut left = count;
+        sleepers.asleep.retain(|&(_, sleeps_in)| {
+            let stays = left == 0 || sleeps_in as u32 & bed as u32 == 0;
+            left -= u32::from(!stays);
+            stays
+        });
+        if left < count {
+            self.woken.notify_all();
         }
     }
 }

@@ -4,9 +4,9 @@ use core::ops::Deref;
 use core::ptr;
 
 pub(crate) use core::hint::spin_loop;
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
-use super::{Deadline, WaitEnd};
+use super::{Bed, Deadline, WaitEnd};
 
 /// A word that threads can sleep on.
 #[derive(Debug)]
@@ -29,38 +29,90 @@ impl FutexWord {
 
     /// Sleeps while the word is `expected`, until woken or `deadline`.
     pub(crate) fn wait(&self, expected: u32, deadline: Option<Deadline>) -> WaitEnd {
-        const NS_PER_S: u64 = 1_000_000_000;
-        let until = deadline.map(|deadline| libc::timespec {
-            tv_sec: libc::time_t::try_from(deadline.at_ns / NS_PER_S).unwrap_or(libc::time_t::MAX),
-            tv_nsec: (deadline.at_ns % NS_PER_S) as _,
-        });
-        // WAIT_BITSET takes a point on the monotonic clock; WAIT would take a span, which grows when a signal interrupts.
-        // SAFETY: the word and the time outlive the call; errno is this thread's.
-        let error = unsafe {
-            let result = libc::syscall(
-                libc::SYS_futex,
-                self.0.as_ptr(),
-                libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
-                expected,
-                until.as_ref().map_or(ptr::null(), ptr::from_ref),
-                ptr::null::<u32>(),
-                libc::FUTEX_BITSET_MATCH_ANY,
-            );
-            if result == 0 { 0 } else { *libc::__errno_location() }
-        };
-        match error {
-            libc::ETIMEDOUT => WaitEnd::TimedOut,
-            libc::EINTR => WaitEnd::Interrupted,
-            _ => WaitEnd::LookAgain,
-        }
+        futex_wait(self.0.as_ptr(), expected, Bed::Any, deadline)
     }
 
     /// Wakes at most `count` of those who sleep here, the one who sleeps longest first.
-    pub(crate) fn wake(&self, count: i32) {
-        // SAFETY: the address is only looked up, so that a word that is gone by now is no harm.
-        unsafe {
-            libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, count);
-        }
+    pub(crate) fn wake(&self, count: u32) {
+        futex_wake(self.0.as_ptr(), Bed::Any, count);
+    }
+}
+
+/// A double word on whose low half threads can sleep, in one of several beds.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct FutexDouble(AtomicU64);
+
+impl Deref for FutexDouble {
+    type Target = AtomicU64;
+
+    #[inline]
+    fn deref(&self) -> &AtomicU64 {
+        &self.0
+    }
+}
+
+impl FutexDouble {
+    pub(crate) const fn new(value: u64) -> Self {
+        FutexDouble(AtomicU64::new(value))
+    }
+
+    fn low_half(&self) -> *mut u32 {
+        self.0.as_ptr().cast::<u32>().wrapping_add(usize::from(cfg!(target_endian = "big")))
+    }
+
+    /// Sleeps while the low half is `expected`, until woken or `deadline`.
+    pub(crate) fn wait(&self, expected: u32, bed: Bed, deadline: Option<Deadline>) -> WaitEnd {
+        futex_wait(self.low_half(), expected, bed, deadline)
+    }
+
+    /// Wakes at most `count` of those who sleep in this bed, the one who sleeps longest first. Uses the address alone.
+    #[inline]
+    pub(crate) fn wake(&self, bed: Bed, count: u32) {
+        futex_wake(self.low_half(), bed, count);
+    }
+}
+
+fn futex_wait(word: *mut u32, expected: u32, bed: Bed, deadline: Option<Deadline>) -> WaitEnd {
+    const NS_PER_S: u64 = 1_000_000_000;
+    let until = deadline.map(|deadline| libc::timespec {
+        tv_sec: libc::time_t::try_from(deadline.at_ns / NS_PER_S).unwrap_or(libc::time_t::MAX),
+        tv_nsec: (deadline.at_ns % NS_PER_S) as _,
+    });
+    // WAIT_BITSET takes a point on the monotonic clock; WAIT would take a span, which starts anew after a signal.
+    // SAFETY: the word and the time outlive the call; errno is this thread's.
+    let error = unsafe {
+        let result = libc::syscall(
+            libc::SYS_futex,
+            word,
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            until.as_ref().map_or(ptr::null(), ptr::from_ref),
+            ptr::null::<u32>(),
+            bed as u32,
+        );
+        if result == 0 { 0 } else { *libc::__errno_location() }
+    };
+    match error {
+        libc::ETIMEDOUT => WaitEnd::TimedOut,
+        libc::EINTR => WaitEnd::Interrupted,
+        _ => WaitEnd::LookAgain,
+    }
+}
+
+fn futex_wake(word: *mut u32, bed: Bed, count: u32) {
+    let count = count.min(i32::MAX as u32);
+    // SAFETY: the address is only looked up, so that a word that is gone by now is no harm.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word,
+            libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            count,
+            ptr::null::<libc::timespec>(),
+            ptr::null::<u32>(),
+            bed as u32,
+        );
     }
 }
 
