@@ -94,6 +94,9 @@ pub trait HoldStart: Send + Sync {
     /// No hold.
     const INIT: Self;
 
+    /// Whether it is kept at all.
+    const IS_TIMED: bool;
+
     /// The hold of the current, contended, holder begins.
     fn begin(&self, now_ns: u64);
 
@@ -107,6 +110,7 @@ pub struct NoHoldStart;
 
 impl HoldStart for NoHoldStart {
     const INIT: Self = NoHoldStart;
+    const IS_TIMED: bool = false;
 
     #[inline(always)]
     fn begin(&self, _now_ns: u64) {}
@@ -123,6 +127,7 @@ pub struct TimedHoldStart(AtomicU64);
 
 impl HoldStart for TimedHoldStart {
     const INIT: Self = TimedHoldStart(AtomicU64::new(0));
+    const IS_TIMED: bool = true;
 
     #[inline]
     fn begin(&self, now_ns: u64) {

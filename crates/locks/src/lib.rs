@@ -2,6 +2,7 @@
 //!
 //! * [`Mutex`]: one atomic instruction to lock and one to unlock; waiters spin in a queue while the owner runs, then sleep, and
 //!   are handed the lock when they have waited too long.
+//! * [`RwLock`], over [`RawRwSem`]: the same for readers and writers; its [policies](rwsem::Policy) are type parameters.
 //!
 //! The guards are those of [`lock_api`]. Every lock takes an [`Instrument`]: hooks that run only when the lock is contended, and
 //! that compile to nothing by default.
@@ -14,7 +15,10 @@
 pub mod instrument;
 #[cfg(not(any(loom, shuttle)))]
 mod lock_api_traits;
+#[cfg(all(test, any(loom, shuttle)))]
+mod models;
 mod mutex;
+pub mod rwsem;
 mod spin_queue;
 mod spinning;
 mod sync;
@@ -22,5 +26,6 @@ mod threads;
 
 pub use instrument::{Instrument, Unmetered};
 #[cfg(not(any(loom, shuttle)))]
-pub use lock_api_traits::{Mutex, MutexGuard};
+pub use lock_api_traits::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use mutex::{NotAcquired, RawMutex};
+pub use rwsem::RawRwSem;

@@ -7,6 +7,7 @@ use lock_api::GuardNoSend;
 
 use crate::instrument::Instrument;
 use crate::mutex::RawMutex;
+use crate::rwsem::{Policy, RawRwSem};
 
 /// A mutex and what it protects. One with hooks is `lock_api::Mutex<RawMutex<I>, T>`.
 pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
@@ -70,5 +71,107 @@ unsafe impl<I: Instrument> lock_api::RawMutexTimed for RawMutex<I> {
     #[track_caller]
     fn try_lock_until(&self, timeout: std::time::Instant) -> bool {
         self.lock_for(timeout.saturating_duration_since(std::time::Instant::now())).is_ok()
+    }
+}
+
+/// A reader-writer semaphore and what it protects. One with other policies or hooks is `lock_api::RwLock<RawRwSem<P, I>, T>`.
+pub type RwLock<T> = lock_api::RwLock<RawRwSem, T>;
+/// Holding an [`RwLock`] for reading.
+pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwSem, T>;
+/// Holding an [`RwLock`] for writing.
+pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwSem, T>;
+
+// SAFETY: the state word lets one writer, or readers only, through; `tests` and the models hold it to that.
+unsafe impl<P: Policy, I: Instrument> lock_api::RawRwLock for RawRwSem<P, I> {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = RawRwSem::with(I::INIT);
+
+    // The thread that locked it for writing is its owner.
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    #[track_caller]
+    fn lock_shared(&self) {
+        self.read();
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_shared(&self) -> bool {
+        self.try_read()
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        // SAFETY: the caller's obligation is the same.
+        unsafe { self.unlock_read() }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn lock_exclusive(&self) {
+        self.write();
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_exclusive(&self) -> bool {
+        self.try_write()
+    }
+
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the caller's obligation is the same.
+        unsafe { self.unlock_write() }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        RawRwSem::is_locked(self)
+    }
+
+    #[inline]
+    fn is_locked_exclusive(&self) -> bool {
+        self.is_locked_for_writing()
+    }
+}
+
+// SAFETY: the writer becomes a reader in one exchange.
+unsafe impl<P: Policy, I: Instrument> lock_api::RawRwLockDowngrade for RawRwSem<P, I> {
+    #[inline]
+    unsafe fn downgrade(&self) {
+        // SAFETY: the caller's obligation is the same.
+        unsafe { RawRwSem::downgrade(self) }
+    }
+}
+
+#[cfg(feature = "std")]
+// SAFETY: a lock that is acquired in time is acquired as without a limit.
+unsafe impl<P: Policy, I: Instrument> lock_api::RawRwLockTimed for RawRwSem<P, I> {
+    type Duration = Duration;
+    type Instant = std::time::Instant;
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_shared_for(&self, timeout: Duration) -> bool {
+        self.read_for(timeout).is_ok()
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_shared_until(&self, timeout: std::time::Instant) -> bool {
+        self.read_for(timeout.saturating_duration_since(std::time::Instant::now())).is_ok()
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_exclusive_for(&self, timeout: Duration) -> bool {
+        self.write_for(timeout).is_ok()
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_exclusive_until(&self, timeout: std::time::Instant) -> bool {
+        self.write_for(timeout.saturating_duration_since(std::time::Instant::now())).is_ok()
     }
 }

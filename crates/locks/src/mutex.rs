@@ -7,7 +7,9 @@ use core::time::Duration;
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
 use crate::spin_queue::{SpinQueue, Turn};
 use crate::spinning::{SPIN_NS, Spinning};
-use crate::sync::{AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_model, fence, now_ns, yield_now};
+use crate::sync::{
+    AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_model, fence, mutated, now_ns, yield_now,
+};
 use crate::threads::{own_slot, owner_number, owner_word};
 
 // The state: the owner's number in the high half, 0 when free; in the low half, on which waiters sleep:
@@ -193,7 +195,7 @@ impl<I: Instrument> RawMutex<I> {
     pub unsafe fn unlock(&self) {
         self.end_hold();
         let own = owner_word();
-        let state = self.state.fetch_sub(own, Release);
+        let state = self.state.fetch_sub(own, mutated!("mutex-release", Relaxed, Release));
         if state != own {
             self.wake(state);
         }
@@ -246,7 +248,7 @@ impl<I: Instrument> RawMutex<I> {
     #[inline(always)]
     fn lock_at_once(&self) -> bool {
         let own = owner_word();
-        own != 0 && self.state.compare_exchange(0, own, Acquire, Relaxed).is_ok()
+        own != 0 && self.state.compare_exchange(0, own, mutated!("mutex-acquire", Relaxed, Acquire), Relaxed).is_ok()
     }
 
     /// Takes it, from under those who sleep if there are such, if it is free.
@@ -267,7 +269,12 @@ impl<I: Instrument> RawMutex<I> {
     fn take(&self, waiter: Waiter, wake: u64) -> bool {
         let mut state = self.state.load(Relaxed);
         while self.may_take(state, waiter) {
-            match self.state.compare_exchange_weak(state, owner_word() | wake, Acquire, Relaxed) {
+            match self.state.compare_exchange_weak(
+                state,
+                owner_word() | wake,
+                mutated!("mutex-acquire-slow", Relaxed, Acquire),
+                Relaxed,
+            ) {
                 Ok(_) if state & WAKE == 0 => return true,
                 Ok(_) => {
                     // Somebody is being woken.
@@ -285,7 +292,8 @@ impl<I: Instrument> RawMutex<I> {
         if !self.may_take(self.state.load(Relaxed), waiter) {
             return false;
         }
-        let wake = if waiter.on_duty && self.sleepers.load(SeqCst) != 0 { WAKE } else { 0 };
+        let on_duty = waiter.on_duty && !mutated!("mutex-duty-forgotten", true, false);
+        let wake = if on_duty && self.sleepers.load(SeqCst) != 0 { WAKE } else { 0 };
         self.take(waiter, wake)
     }
 
@@ -469,18 +477,18 @@ impl<I: Instrument> RawMutex<I> {
     #[inline(never)]
     fn wake(&self, state: u64) {
         if state & HEIR != 0 && state & GRANTED == 0 {
-            self.state.wake(Bed::Heir, 1);
-        } else if state & WAKE != 0 {
+            self.state.wake(mutated!("mutex-wakes-the-wrong-one", Bed::Line, Bed::Heir), 1);
+        } else if state & WAKE != 0 && !mutated!("mutex-wakes-nobody", true, false) {
             self.state.wake(Bed::Line, 1);
         }
     }
 }
 
-fn low_us(ns: u64) -> u32 {
+pub(crate) fn low_us(ns: u64) -> u32 {
     (ns / 1_000) as u32
 }
 
 /// Whether `at_us` lies longer back than `span_ns`. The clock's low bits come round every 71 minutes, and then err once.
-fn is_past(at_us: &AtomicU32, now: u64, span_ns: u64) -> bool {
+pub(crate) fn is_past(at_us: &AtomicU32, now: u64, span_ns: u64) -> bool {
     u64::from(low_us(now).wrapping_sub(at_us.load(Relaxed))) * 1_000 > span_ns
 }

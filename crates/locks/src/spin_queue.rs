@@ -8,7 +8,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use crate::sync::{AtomicU32, const_unless_model, spin_loop, yield_now};
+use crate::sync::{AtomicU32, const_unless_model, mutated, spin_loop, yield_now};
 use crate::threads::{self, Slot, UNKNOWN, record};
 
 /// Others are before this thread.
@@ -121,7 +121,9 @@ impl SpinQueue {
         };
         // The one behind must not leave before it has another one before it.
         if let Some(next) = self.next_or_last(own, prev) {
-            record(next).node.prev.store(prev, Release);
+            if !mutated!("queue-unlink-keeps-prev", true, false) {
+                record(next).node.prev.store(prev, Release);
+            }
             if let Some(prev) = Slot::from_number(prev) {
                 record(prev).node.next.store(next.number(), Release);
             }
@@ -171,7 +173,7 @@ impl Turn<'_> {
     fn leave(&self, turn: u32) -> bool {
         let next = self.queue.next_or_last(self.own, UNKNOWN);
         if let Some(next) = next {
-            record(next).node.turn.store(turn, Release);
+            record(next).node.turn.store(turn, mutated!("queue-turn-release", Relaxed, Release));
         }
         record(self.own).node.busy.store(0, Relaxed);
         next.is_some()

@@ -61,3 +61,12 @@ macro_rules! const_unless_model {
     };
 }
 pub(crate) use const_unless_model;
+
+/// The first value where a build breaks this thing on purpose (`--cfg lockmeter_mutation="…"`), to see the model checkers catch
+/// it; the second in every other build.
+macro_rules! mutated {
+    ($name:tt, $broken:expr, $right:expr) => {
+        if cfg!(lockmeter_mutation = $name) { $broken } else { $right }
+    };
+}
+pub(crate) use mutated;

@@ -1,0 +1,160 @@
+//! Models of the reader-writer semaphore.
+
+use std::time::Duration;
+
+use super::{Arc, Guarded, all, check};
+use crate::Unmetered;
+use crate::rwsem::{NoSteal, Policy, RawRwSem, Standard};
+
+struct Locked<P: Policy> {
+    rwsem: RawRwSem<P>,
+    guarded: Guarded,
+}
+
+fn locked<P: Policy>() -> Arc<Locked<P>> {
+    Arc::new(Locked { rwsem: RawRwSem::with(Unmetered), guarded: Guarded::new() })
+}
+
+fn writes<P: Policy>(locked: &Arc<Locked<P>>, times: u32) -> Box<dyn FnOnce() + Send> {
+    let locked = Arc::clone(locked);
+    Box::new(move || {
+        for _ in 0..times {
+            locked.rwsem.write();
+            locked.guarded.write();
+            // SAFETY: locked above.
+            unsafe { locked.rwsem.unlock_write() };
+        }
+    })
+}
+
+fn reads<P: Policy>(locked: &Arc<Locked<P>>, times: u32) -> Box<dyn FnOnce() + Send> {
+    let locked = Arc::clone(locked);
+    Box::new(move || {
+        for _ in 0..times {
+            locked.rwsem.read();
+            let _seen = locked.guarded.read();
+            // SAFETY: locked above.
+            unsafe { locked.rwsem.unlock_read() };
+        }
+    })
+}
+
+fn assert_usable<P: Policy>(locked: &Locked<P>, writes: u32) {
+    locked.rwsem.write();
+    assert_eq!(locked.guarded.read(), writes);
+    // SAFETY: locked above.
+    unsafe { locked.rwsem.unlock_write() };
+    assert!(!locked.rwsem.is_locked());
+}
+
+#[test]
+fn two_writers_exclude_each_other_and_both_come_through() {
+    check(3, || {
+        let locked = locked::<Standard>();
+        all(vec![writes(&locked, 1), writes(&locked, 1)]);
+        assert_usable(&locked, 2);
+    });
+}
+
+#[test]
+fn a_reader_and_a_writer_exclude_each_other_and_both_come_through() {
+    check(3, || {
+        let locked = locked::<Standard>();
+        all(vec![writes(&locked, 1), reads(&locked, 2)]);
+        assert_usable(&locked, 1);
+    });
+}
+
+#[test]
+fn three_writers_come_through() {
+    check(2, || {
+        let locked = locked::<Standard>();
+        all(vec![writes(&locked, 1), writes(&locked, 1), writes(&locked, 1)]);
+        assert_usable(&locked, 3);
+    });
+}
+
+#[test]
+fn two_readers_and_a_writer_come_through() {
+    check(2, || {
+        let locked = locked::<Standard>();
+        all(vec![writes(&locked, 1), reads(&locked, 1), reads(&locked, 1)]);
+        assert_usable(&locked, 1);
+    });
+}
+
+#[test]
+fn two_writers_and_a_reader_come_through_without_stealing() {
+    check(2, || {
+        let locked = locked::<NoSteal>();
+        all(vec![writes(&locked, 1), reads(&locked, 1), writes(&locked, 1)]);
+        assert_usable(&locked, 2);
+    });
+}
+
+#[test]
+fn a_downgrade_lets_no_writer_in() {
+    check(2, || {
+        let locked = locked::<Standard>();
+        let downgrades: Box<dyn FnOnce() + Send> = {
+            let locked = Arc::clone(&locked);
+            Box::new(move || {
+                locked.rwsem.write();
+                locked.guarded.write();
+                let before = locked.guarded.read();
+                // SAFETY: locked for writing above.
+                unsafe { locked.rwsem.downgrade() };
+                assert_eq!(locked.guarded.read(), before, "a writer came in between");
+                // SAFETY: locked for reading by the downgrade.
+                unsafe { locked.rwsem.unlock_read() };
+            })
+        };
+        all(vec![downgrades, writes(&locked, 1), reads(&locked, 1)]);
+        assert_usable(&locked, 2);
+    });
+}
+
+#[test]
+fn a_timed_writer_that_gives_up_leaves_readers_and_writers_their_way() {
+    check(2, || {
+        let locked = locked::<Standard>();
+        let timed: Box<dyn FnOnce() + Send> = {
+            let locked = Arc::clone(&locked);
+            Box::new(move || {
+                if locked.rwsem.write_for(Duration::ZERO).is_ok() {
+                    // SAFETY: locked above.
+                    unsafe { locked.rwsem.unlock_write() };
+                }
+            })
+        };
+        all(vec![reads(&locked, 1), timed, writes(&locked, 1)]);
+        assert_usable(&locked, 1);
+    });
+}
+
+#[cfg(shuttle)]
+#[test]
+fn a_crowd_of_readers_writers_and_timed_ones_comes_through() {
+    check(0, || {
+        let locked = locked::<Standard>();
+        let timed = |locked: &Arc<Locked<Standard>>| -> Box<dyn FnOnce() + Send> {
+            let locked = Arc::clone(locked);
+            Box::new(move || {
+                if locked.rwsem.write_for(Duration::ZERO).is_ok() {
+                    // SAFETY: locked above.
+                    unsafe { locked.rwsem.downgrade() };
+                    let _seen = locked.guarded.read();
+                    // SAFETY: locked for reading by the downgrade.
+                    unsafe { locked.rwsem.unlock_read() };
+                }
+                if locked.rwsem.read_for(Duration::ZERO).is_ok() {
+                    let _seen = locked.guarded.read();
+                    // SAFETY: locked above.
+                    unsafe { locked.rwsem.unlock_read() };
+                }
+            })
+        };
+        all(vec![writes(&locked, 2), reads(&locked, 2), writes(&locked, 1), reads(&locked, 2), timed(&locked)]);
+        assert_usable(&locked, 3);
+    });
+}

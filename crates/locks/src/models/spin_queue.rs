@@ -1,0 +1,62 @@
+//! Models of the queue of spinners: a turn is as exclusive as a lock, whoever leaves the queue meanwhile.
+
+use super::{Arc, Guarded, all, check};
+use crate::spin_queue::SpinQueue;
+
+struct Queued {
+    queue: SpinQueue,
+    guarded: Guarded,
+}
+
+/// Waits for its turn, or leaves at the `patience`th look.
+fn waits(queued: &Arc<Queued>, patience: u32) -> Box<dyn FnOnce() + Send> {
+    let queued = Arc::clone(queued);
+    Box::new(move || {
+        let mut looks = 0;
+        let turn = queued.queue.enter(|_before| {
+            looks += 1;
+            crate::sync::yield_now();
+            looks >= patience
+        });
+        if turn.is_some() {
+            queued.guarded.write();
+        }
+    })
+}
+
+fn assert_empty(queued: &Queued) {
+    let turn = queued.queue.enter(|_before| panic!("somebody is still in the queue"));
+    assert!(turn.is_some_and(|turn| !turn.has_successor()));
+}
+
+fn queued() -> Arc<Queued> {
+    Arc::new(Queued { queue: SpinQueue::new(), guarded: Guarded::new() })
+}
+
+#[test]
+fn two_threads_take_turns_or_leave() {
+    check(4, || {
+        let queued = queued();
+        all(vec![waits(&queued, 2), waits(&queued, 2)]);
+        assert_empty(&queued);
+    });
+}
+
+#[test]
+fn three_threads_take_turns_and_leave_the_middle() {
+    check(2, || {
+        let queued = queued();
+        all(vec![waits(&queued, 2), waits(&queued, 1), waits(&queued, 2)]);
+        assert_empty(&queued);
+    });
+}
+
+#[cfg(shuttle)]
+#[test]
+fn five_threads_take_turns_and_leave_anywhere() {
+    check(0, || {
+        let queued = queued();
+        all((1..=5).map(|patience| waits(&queued, patience)).collect());
+        assert_empty(&queued);
+    });
+}

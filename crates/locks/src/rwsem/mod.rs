@@ -1,0 +1,515 @@
+//! A reader-writer semaphore after the design of 2013 (Linux's `kernel/locking/rwsem.c`, Tim Chen's and Waiman Long's work):
+//! writers are known as owners, waiters spin in a queue while the owner runs, the free lock may be stolen from those who sleep,
+//! and is handed over to who waited too long.
+
+mod holds;
+mod policy;
+mod state;
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::time::Duration;
+
+use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::mutex::{NotAcquired, Until, is_past, low_us};
+use crate::spin_queue::SpinQueue;
+use crate::spinning::{SPIN_NS, Spinning};
+use crate::sync::{AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_model, mutated, now_ns, yield_now};
+use crate::threads::{UNKNOWN, own_slot, owner_number, owner_word};
+
+pub use policy::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, Policy, Standard};
+use state::{HEIR, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, taken_from, wakes};
+
+/// Waiting longer makes an heir of a waiter; more often than once in this time nobody inherits, because a lock that is always
+/// handed over runs at the speed of the scheduler.
+const HANDOFF_AFTER_NS: u64 = 1_000_000;
+
+/// A writer that sleeps while readers hold the lock has it reserved much earlier: readers that come and go would keep it
+/// theirs for ever.
+const HANDOFF_FROM_READERS_AFTER_NS: u64 = 50_000;
+
+/// How long a writer waits awake for readers, of whom it is not known whether they run.
+const READER_SPIN_NS: u64 = 10_000;
+
+/// How often a thread stands back for those who slept, where the lock may not be stolen, before it takes them for gone.
+const STAND_BACK: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 100 };
+
+/// The semaphore without its data: see [`RwLock`](crate::RwLock) for the one with.
+#[derive(Debug)]
+pub struct RawRwSem<P: Policy = Standard, I: Instrument = Unmetered> {
+    state: FutexDouble,
+    spinners: SpinQueue,
+    /// Writers that sleep, or are about to, or have woken up and not looked around yet.
+    sleeping_writers: AtomicU32,
+    /// The reader that took it last after a wait: a hint, for spinners.
+    last_reader: AtomicU32,
+    /// When it was last reserved: the low bits of the clock in microseconds.
+    reserved_at_us: AtomicU32,
+    hold_start: I::HoldStart,
+    instrument: I,
+    policy: PhantomData<P>,
+}
+
+/// A thread in the slow path.
+#[derive(Debug, Clone, Copy)]
+struct Waiter {
+    mode: Mode,
+    /// Has set [`HEIR`].
+    heir: bool,
+    /// Has slept.
+    slept: bool,
+    /// Was woken in the place of other writers that sleep, and has to see to it that they are woken one day.
+    on_duty: bool,
+    stood_back: u32,
+    begun_ns: Option<u64>,
+}
+
+impl Waiter {
+    fn new(mode: Mode) -> Self {
+        Waiter { mode, heir: false, slept: false, on_duty: false, stood_back: 0, begun_ns: None }
+    }
+
+    fn reads(&self) -> bool {
+        self.mode == Mode::Read
+    }
+}
+
+impl RawRwSem {
+    const_unless_model! {
+        /// A free semaphore.
+        #[must_use]
+        #[allow(clippy::new_without_default)]
+        pub const fn new() -> Self {
+            Self::with(Unmetered)
+        }
+    }
+}
+
+impl<P: Policy, I: Instrument> RawRwSem<P, I> {
+    const_unless_model! {
+        /// A free semaphore with its policy and hooks.
+        #[must_use]
+        pub const fn with(instrument: I) -> Self {
+            RawRwSem {
+                state: FutexDouble::new(0),
+                spinners: SpinQueue::new(),
+                sleeping_writers: AtomicU32::new(0),
+                last_reader: AtomicU32::new(UNKNOWN),
+                reserved_at_us: AtomicU32::new(0),
+                hold_start: I::HoldStart::INIT,
+                instrument,
+                policy: PhantomData,
+            }
+        }
+    }
+
+    /// Locks it for writing.
+    #[inline]
+    pub fn write(&self) {
+        if !self.write_at_once() {
+            let _acquired = self.lock_slow(Mode::Write, Until::default());
+        }
+    }
+
+    /// Locks it for writing if it can be had at once.
+    #[inline]
+    pub fn try_write(&self) -> bool {
+        self.write_at_once() || self.take_first(Mode::Write)
+    }
+
+    /// Locks it for writing unless `timeout` is over before.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAcquired::TimedOut`].
+    #[inline]
+    pub fn write_for(&self, timeout: Duration) -> Result<(), NotAcquired> {
+        if self.write_at_once() {
+            return Ok(());
+        }
+        self.lock_slow(Mode::Write, Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
+    }
+
+    /// Locks it for writing unless a signal handler runs in this thread while it sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAcquired::Interrupted`].
+    #[inline]
+    pub fn write_interruptible(&self) -> Result<(), NotAcquired> {
+        if self.write_at_once() {
+            return Ok(());
+        }
+        self.lock_slow(Mode::Write, Until { deadline: None, interruptible: true })
+    }
+
+    /// Locks it for reading.
+    #[inline]
+    pub fn read(&self) {
+        if !self.read_at_once() {
+            let _acquired = self.lock_slow(Mode::Read, Until::default());
+        }
+    }
+
+    /// Locks it for reading if it can be had at once.
+    #[inline]
+    pub fn try_read(&self) -> bool {
+        self.read_at_once() || self.take_first(Mode::Read)
+    }
+
+    /// Locks it for reading unless `timeout` is over before.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAcquired::TimedOut`].
+    #[inline]
+    pub fn read_for(&self, timeout: Duration) -> Result<(), NotAcquired> {
+        if self.read_at_once() {
+            return Ok(());
+        }
+        self.lock_slow(Mode::Read, Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
+    }
+
+    /// Locks it for reading unless a signal handler runs in this thread while it sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAcquired::Interrupted`].
+    #[inline]
+    pub fn read_interruptible(&self) -> Result<(), NotAcquired> {
+        if self.read_at_once() {
+            return Ok(());
+        }
+        self.lock_slow(Mode::Read, Until { deadline: None, interruptible: true })
+    }
+
+    /// Whether anybody holds it.
+    pub fn is_locked(&self) -> bool {
+        is_held(self.state.load(Relaxed))
+    }
+
+    /// Whether a writer holds it.
+    pub fn is_locked_for_writing(&self) -> bool {
+        self.state.load(Relaxed) & WRITER != 0
+    }
+
+    /// Unlocks it after writing.
+    ///
+    /// # Safety
+    ///
+    /// This thread holds it for writing.
+    #[inline]
+    pub unsafe fn unlock_write(&self) {
+        self.end_write_hold();
+        let own = owner_word();
+        let state = self.state.fetch_sub(own, mutated!("rwsem-write-release", Relaxed, Release));
+        if state != own {
+            self.wake(state - own);
+        }
+    }
+
+    /// Unlocks it after writing, in the place of the thread that holds it.
+    ///
+    /// # Safety
+    ///
+    /// A thread holds it for writing and has left the unlocking to the caller.
+    pub unsafe fn unlock_write_for_owner(&self) {
+        self.end_write_hold();
+        let owner = self.state.load(Relaxed) & (WRITER | !u64::from(u32::MAX));
+        let state = self.state.fetch_sub(owner, Release);
+        if state != owner {
+            self.wake(state - owner);
+        }
+    }
+
+    /// Unlocks it after reading.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds it for reading.
+    #[inline]
+    pub unsafe fn unlock_read(&self) {
+        self.end_read_hold();
+        let state = self.state.fetch_sub(READER, mutated!("rwsem-read-release", Relaxed, Release));
+        if state & !READER_COUNT != 0 && !mutated!("rwsem-last-reader-wakes-nobody", true, false) {
+            self.wake(state - READER);
+        }
+    }
+
+    /// Makes a reader of the writer that holds it; no writer gets in between.
+    ///
+    /// # Safety
+    ///
+    /// This thread holds it for writing.
+    pub unsafe fn downgrade(&self) {
+        self.end_write_hold();
+        let own = owner_word();
+        let mut state = self.state.load(Relaxed);
+        loop {
+            let wakes_readers = state & (READERS | HEIR) == READERS;
+            let mut shared = state - own + mutated!("rwsem-downgrade-unlocks", 0, READER);
+            if wakes_readers {
+                shared &= !READERS;
+            }
+            match self.state.compare_exchange_weak(state, shared, Release, Relaxed) {
+                Ok(_) if wakes_readers => return self.state.wake(Bed::Readers, u32::MAX),
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    fn contended(&self, mode: Mode) -> Contended {
+        Contended { lock: core::ptr::from_ref(self).addr(), kind: Kind::RwSem, mode }
+    }
+
+    #[inline(always)]
+    fn end_write_hold(&self) {
+        if let Some(since) = self.hold_start.end() {
+            self.instrument.released(self.contended(Mode::Write), now_ns().saturating_sub(since));
+        }
+    }
+
+    #[inline(always)]
+    fn end_read_hold(&self) {
+        if I::HoldStart::IS_TIMED
+            && let Some(since) = holds::end(core::ptr::from_ref(self).addr())
+        {
+            self.instrument.released(self.contended(Mode::Read), now_ns().saturating_sub(since));
+        }
+    }
+
+    #[inline(always)]
+    fn write_at_once(&self) -> bool {
+        let own = owner_word();
+        own != 0 && self.state.compare_exchange(0, own, Acquire, Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn read_at_once(&self) -> bool {
+        let mut readers = 0;
+        loop {
+            match self.state.compare_exchange_weak(
+                readers,
+                readers + READER,
+                mutated!("rwsem-read-acquire", Relaxed, Acquire),
+                Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) if now & !READER_COUNT == 0 => readers = now,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether this waiter may take a lock in this state.
+    fn may_take(state: u64, waiter: &Waiter) -> bool {
+        let readers = mutated!("rwsem-writer-ignores-readers", 0, READER_COUNT);
+        let in_the_way = if waiter.reads() { WRITER } else { WRITER | readers };
+        let passes_nobody = P::STEAL || waiter.slept || waiter.heir || state & (WRITERS | READERS) == 0;
+        state & in_the_way == 0 && (state & HEIR == 0 || waiter.heir) && passes_nobody
+    }
+
+    /// Takes it if this waiter may.
+    fn take(&self, waiter: &Waiter) -> bool {
+        let mut state = self.state.load(Relaxed);
+        while Self::may_take(state, waiter) {
+            // A reader that joins others wakes nobody, and takes no mark off.
+            let mut taken = if is_held(state) { state } else { taken_from(state) };
+            if waiter.heir {
+                taken &= !HEIR;
+            }
+            if waiter.on_duty
+                && self.sleeping_writers.load(SeqCst) != 0
+                && !mutated!("rwsem-duty-forgotten", true, false)
+            {
+                taken |= WRITERS;
+            }
+            taken += if waiter.reads() { READER } else { owner_word() };
+            match self.state.compare_exchange_weak(state, taken, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+
+    /// The first try of a thread that has not waited.
+    fn take_first(&self, mode: Mode) -> bool {
+        own_slot();
+        self.take(&Waiter::new(mode))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, mode: Mode, until: Until) -> Result<(), NotAcquired> {
+        if self.take_first(mode) {
+            return Ok(());
+        }
+        if !I::ENABLED {
+            return self.wait(mode, until);
+        }
+        let begun = now_ns();
+        self.instrument.contended_begin(self.contended(mode));
+        let result = self.wait(mode, until);
+        let now = now_ns();
+        if result.is_err() {
+            self.instrument.given_up(self.contended(mode), now.saturating_sub(begun));
+            return result;
+        }
+        self.instrument.acquired(self.contended(mode), now.saturating_sub(begun));
+        if mode == Mode::Read && I::HoldStart::IS_TIMED {
+            holds::begin(core::ptr::from_ref(self).addr(), now);
+        } else if mode == Mode::Write {
+            self.hold_start.begin(now);
+        }
+        result
+    }
+
+    fn wait(&self, mode: Mode, until: Until) -> Result<(), NotAcquired> {
+        let mut waiter = Waiter::new(mode);
+        let result = loop {
+            if self.spin(&waiter) {
+                break Ok(());
+            }
+            if P::HANDOFF {
+                self.inherit(&mut waiter);
+            }
+            // Counted before WRITERS is looked at, so that whoever takes the mark off knows of us.
+            if !waiter.reads() {
+                self.sleeping_writers.fetch_add(1, SeqCst);
+            }
+            let slept = self.sleep(&mut waiter, until);
+            if !waiter.reads() {
+                self.sleeping_writers.fetch_sub(1, SeqCst);
+            }
+            if let Err(why) = slept {
+                self.give_up(&waiter);
+                break Err(why);
+            }
+        };
+        if result.is_ok() && mode == Mode::Read {
+            self.last_reader.store(owner_number(owner_word()), Relaxed);
+        }
+        result
+    }
+
+    /// Spins in the queue of spinners while it may pay; true with the lock.
+    fn spin(&self, waiter: &Waiter) -> bool {
+        if !P::SPIN {
+            return self.take(waiter);
+        }
+        let by_readers = self.state.load(Relaxed) & READER_COUNT != 0;
+        let budget_ns = if by_readers && !waiter.reads() { READER_SPIN_NS } else { SPIN_NS };
+        let Some(mut spinning) = Spinning::new(budget_ns) else { return self.take(waiter) };
+        // The heir is alone in wanting it, and needs no turn.
+        let turn = (!waiter.heir).then(|| self.spinners.enter(|before| !spinning.pause(before.number())));
+        if turn.as_ref().is_some_and(Option::is_none) {
+            // Those before us, or the owner, take too long.
+            return self.take(waiter);
+        }
+        loop {
+            if self.take(waiter) {
+                return true;
+            }
+            let state = self.state.load(Relaxed);
+            let reserved = state & HEIR != 0 && !waiter.heir;
+            let owner = match state & READER_COUNT {
+                0 => owner_number(state),
+                _ if P::READER_SPIN => self.last_reader.load(Relaxed),
+                _ => return false,
+            };
+            if reserved || !spinning.pause(owner) {
+                return false;
+            }
+        }
+    }
+
+    /// Has the lock reserved, if this waiter was passed for too long.
+    fn inherit(&self, waiter: &mut Waiter) {
+        let now = now_ns();
+        let begun_ns = *waiter.begun_ns.get_or_insert(now);
+        let state = self.state.load(Relaxed);
+        if waiter.heir || state & HEIR != 0 || !is_held(state) {
+            return;
+        }
+        let waited_ns = now.saturating_sub(begun_ns);
+        let passed_by_readers = !waiter.reads() && state & READER_COUNT != 0;
+        let starved = if passed_by_readers {
+            waited_ns >= HANDOFF_FROM_READERS_AFTER_NS || cfg!(any(loom, shuttle))
+        } else {
+            waiter.slept && waited_ns > HANDOFF_AFTER_NS && is_past(&self.reserved_at_us, now, HANDOFF_AFTER_NS)
+        };
+        if starved && self.state.compare_exchange(state, state | HEIR, Relaxed, Relaxed).is_ok() {
+            waiter.heir = true;
+            self.reserved_at_us.store(low_us(now), Relaxed);
+        }
+    }
+
+    /// Sleeps, unless the lock could be had, until there is a reason to look again or none to wait any longer.
+    fn sleep(&self, waiter: &mut Waiter, until: Until) -> Result<(), NotAcquired> {
+        let (bed, mark) = match (waiter.heir, waiter.reads()) {
+            // The heir is woken for its own mark.
+            (true, _) => (Bed::Heir, 0),
+            (false, true) => (Bed::Readers, READERS),
+            (false, false) => (Bed::Line, WRITERS),
+        };
+        loop {
+            let state = self.state.load(Relaxed);
+            if Self::may_take(state, waiter) {
+                return Ok(());
+            }
+            if !is_held(state) && state & HEIR == 0 {
+                // For those who slept. Nobody may sleep on a free lock: they may have given up.
+                waiter.stood_back += 1;
+                waiter.slept |= waiter.stood_back > STAND_BACK;
+                yield_now();
+                return Ok(());
+            }
+            // The mark of the writers stays if an heir goes to bed with their duty.
+            let marked = state | mark | if waiter.on_duty { WRITERS } else { 0 };
+            if marked != state && self.state.compare_exchange(state, marked, SeqCst, Relaxed).is_err() {
+                continue;
+            }
+            waiter.on_duty = false;
+            let end = self.state.wait(marked as u32, bed, until.deadline);
+            waiter.slept = true;
+            waiter.on_duty = bed == Bed::Line && end == WaitEnd::LookAgain;
+            return until.ended(end);
+        }
+    }
+
+    /// Leaves without the lock, and without a trace.
+    fn give_up(&self, waiter: &Waiter) {
+        let mut state = self.state.load(Relaxed);
+        loop {
+            // We may have been woken in the place of another writer. No mark is taken off: somebody may fall asleep by it now.
+            let others = if self.sleeping_writers.load(SeqCst) == 0 { 0 } else { WRITERS };
+            let left = (state | others) & if waiter.heir { !HEIR } else { !0 };
+            if left == state && is_held(state) {
+                return;
+            }
+            match self.state.compare_exchange_weak(state, left, Relaxed, Relaxed) {
+                Ok(_) => {
+                    self.wake(left);
+                    if waiter.heir && left & (WRITER | READERS) == READERS && is_held(left) {
+                        // They slept because the lock was reserved, not because it could not be shared.
+                        self.state.wake(Bed::Readers, u32::MAX);
+                    }
+                    return;
+                }
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Wakes those who are to be woken when a lock was released to this state. Its memory may be gone by now: somebody else may
+    /// have had the lock, and freed it. The address alone is used.
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, state: u64) {
+        if let Some((bed, count, _)) = wakes(state) {
+            self.state.wake(bed, count);
+        }
+    }
+}
