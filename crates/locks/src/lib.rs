@@ -3,6 +3,7 @@
 //! * [`Mutex`]: one atomic instruction to lock and one to unlock; waiters spin in a queue while the owner runs, then sleep, and
 //!   are handed the lock when they have waited too long.
 //! * [`RwLock`], over [`RawRwSem`]: the same for readers and writers; its [policies](rwsem::Policy) are type parameters.
+//! * [`SpinMutex`], over [`RawSpin`]: never sleeps, and yields when it is not alone on its CPU.
 //!
 //! The guards are those of [`lock_api`]. Every lock takes an [`Instrument`]: hooks that run only when the lock is contended, and
 //! that compile to nothing by default.
@@ -19,6 +20,7 @@ mod lock_api_traits;
 mod models;
 mod mutex;
 pub mod rwsem;
+mod spin;
 mod spin_queue;
 mod spinning;
 mod sync;
@@ -26,6 +28,7 @@ mod threads;
 
 pub use instrument::{Instrument, Unmetered};
 #[cfg(not(any(loom, shuttle)))]
-pub use lock_api_traits::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use lock_api_traits::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, SpinMutex, SpinMutexGuard};
 pub use mutex::{NotAcquired, RawMutex};
 pub use rwsem::RawRwSem;
+pub use spin::RawSpin;

@@ -8,6 +8,7 @@ use lock_api::GuardNoSend;
 use crate::instrument::Instrument;
 use crate::mutex::RawMutex;
 use crate::rwsem::{Policy, RawRwSem};
+use crate::spin::RawSpin;
 
 /// A mutex and what it protects. One with hooks is `lock_api::Mutex<RawMutex<I>, T>`.
 pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
@@ -173,5 +174,42 @@ unsafe impl<P: Policy, I: Instrument> lock_api::RawRwLockTimed for RawRwSem<P, I
     #[track_caller]
     fn try_lock_exclusive_until(&self, timeout: std::time::Instant) -> bool {
         self.write_for(timeout.saturating_duration_since(std::time::Instant::now())).is_ok()
+    }
+}
+
+/// A spinlock and what it protects. One with hooks is `lock_api::Mutex<RawSpin<I>, T>`.
+pub type SpinMutex<T> = lock_api::Mutex<RawSpin, T>;
+/// Holding a [`SpinMutex`].
+pub type SpinMutexGuard<'a, T> = lock_api::MutexGuard<'a, RawSpin, T>;
+
+// SAFETY: the state word lets one holder at a time through; `tests` and the models hold it to that.
+unsafe impl<I: Instrument> lock_api::RawMutex for RawSpin<I> {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = RawSpin::with(I::INIT);
+
+    // Contended holds and the order of locks are kept by thread.
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    #[track_caller]
+    fn lock(&self) {
+        RawSpin::lock(self);
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock(&self) -> bool {
+        RawSpin::try_lock(self)
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's obligation is the same.
+        unsafe { RawSpin::unlock(self) }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        RawSpin::is_locked(self)
     }
 }

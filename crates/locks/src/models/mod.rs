@@ -9,6 +9,7 @@
 mod guarded;
 mod mutex;
 mod rwsem;
+mod spin;
 mod spin_queue;
 
 use guarded::Guarded;

@@ -18,7 +18,7 @@ use crate::sync::{AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_m
 use crate::threads::{UNKNOWN, own_slot, owner_number, owner_word};
 
 pub use policy::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, Policy, Standard};
-use state::{HEIR, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, taken_from, wakes};
+use state::{HEIR, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, taken_from};
 
 /// Waiting longer makes an heir of a waiter; more often than once in this time nobody inherits, because a lock that is always
 /// handed over runs at the speed of the scheduler.
@@ -508,8 +508,17 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[cold]
     #[inline(never)]
     fn wake(&self, state: u64) {
-        if let Some((bed, count, _)) = wakes(state) {
-            self.state.wake(bed, count);
+        if is_held(state) {
+            return;
+        }
+        if state & HEIR != 0 {
+            return self.state.wake(Bed::Heir, 1);
+        }
+        if state & READERS != 0 {
+            self.state.wake(Bed::Readers, u32::MAX);
+        }
+        if state & WRITERS != 0 {
+            self.state.wake(Bed::Line, 1);
         }
     }
 }

@@ -7,13 +7,12 @@
 //! | 0       |         |         |      |        | free                                                                 |
 //! | 0       | any     | any     |      | x      | a writer holds it; writers, readers sleep                            |
 //! | n       | any     | any     |      |        | n readers hold it                                                    |
-//! | 0       | any     | x       |      |        | free; whoever released it wakes all readers                          |
-//! | 0       | x       |         |      |        | free; whoever released it wakes one writer                           |
+//! | 0       | x or    | x       |      |        | free; whoever released it wakes one writer, all readers              |
 //! | any     | any     | any     | x    | any    | as without HEIR, but only the heir may take it, and is woken for it  |
 //!
-//! A release leaves the marks of the sleepers, and wakes by what it saw in the result: [`State::wakes`]. Whoever takes the free
-//! lock next takes off, in the same exchange, the mark of those who are being woken; nobody sleeps on a free lock that is not
-//! reserved, so nobody comes to rely on that mark meanwhile.
+//! A release leaves the marks of the sleepers, and wakes by what it saw in the result: for each mark, because a mark may be
+//! older than its sleeper, who gave up. Whoever takes the free lock next takes the marks off in the same exchange, because
+//! those wake-ups are under way; nobody sleeps on a free lock that is not reserved, so nobody comes to rely on them meanwhile.
 
 use crate::sync::Bed;
 
@@ -35,25 +34,7 @@ pub(super) fn is_held(state: u64) -> bool {
     state & (WRITER | READER_COUNT) != 0
 }
 
-/// Who is woken when a lock was released to this state, and the mark that stands for them.
-pub(super) fn wakes(state: u64) -> Option<(Bed, u32, u64)> {
-    if is_held(state) {
-        None
-    } else if state & HEIR != 0 {
-        Some((Bed::Heir, 1, 0))
-    } else if state & READERS != 0 {
-        Some((Bed::Readers, u32::MAX, READERS))
-    } else if state & WRITERS != 0 {
-        Some((Bed::Line, 1, WRITERS))
-    } else {
-        None
-    }
-}
-
-/// The state without the mark of those who are being woken.
+/// The state of a free lock once it is taken: without the marks of those who are being woken.
 pub(super) fn taken_from(state: u64) -> u64 {
-    match wakes(state) {
-        Some((_, _, mark)) => state & !mark,
-        None => state,
-    }
+    if state & HEIR != 0 { state } else { state & !(READERS | WRITERS) }
 }

@@ -1,0 +1,136 @@
+//! A spinlock: for sections so short that sleeping cannot pay. Waiters queue, and spin each on a word of its own; the first
+//! spins on the lock.
+//!
+//! A queue whose order is strict collapses when there are more threads than CPUs: a waiter that does not run gets its turn, and
+//! all others wait for the scheduler. So the turn is only the right to be the one who looks at the lock: the lock itself may be
+//! taken by anybody who finds it free, and whoever waits in the queue leaves it when those before do not move, and lets
+//! another thread have the CPU. Nobody sleeps, so releasing is one store that wakes nobody.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::spin_queue::SpinQueue;
+use crate::spinning::Spinning;
+use crate::sync::{AtomicU32, const_unless_model, mutated, now_ns, yield_now};
+
+// The state: 0 free, LOCKED held.
+
+/// Somebody holds it.
+const LOCKED: u32 = 1;
+
+/// Longer than any section that is worth a spinlock: who waits longer waits for a thread that does not run.
+const BEFORE_YIELDING_NS: u64 = 10_000;
+
+/// The spinlock without its data: see [`SpinMutex`](crate::SpinMutex) for the one with.
+#[derive(Debug)]
+pub struct RawSpin<I: Instrument = Unmetered> {
+    state: AtomicU32,
+    spinners: SpinQueue,
+    hold_start: I::HoldStart,
+    instrument: I,
+}
+
+impl RawSpin {
+    const_unless_model! {
+        /// A free spinlock.
+        #[must_use]
+        #[allow(clippy::new_without_default)]
+        pub const fn new() -> Self {
+            Self::with(Unmetered)
+        }
+    }
+}
+
+impl<I: Instrument> RawSpin<I> {
+    const_unless_model! {
+        /// A free spinlock with its hooks.
+        #[must_use]
+        pub const fn with(instrument: I) -> Self {
+            RawSpin {
+                state: AtomicU32::new(0),
+                spinners: SpinQueue::new(),
+                hold_start: I::HoldStart::INIT,
+                instrument,
+            }
+        }
+    }
+
+    /// Locks it.
+    #[inline]
+    pub fn lock(&self) {
+        if !self.try_lock() {
+            self.lock_slow();
+        }
+    }
+
+    /// Locks it if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        self.state.compare_exchange(0, LOCKED, mutated!("spin-acquire", Relaxed, Acquire), Relaxed).is_ok()
+    }
+
+    /// Whether somebody holds it.
+    pub fn is_locked(&self) -> bool {
+        self.state.load(Relaxed) != 0
+    }
+
+    /// Unlocks it.
+    ///
+    /// # Safety
+    ///
+    /// It is locked, by the caller or by somebody who has left the unlocking to it.
+    #[inline]
+    pub unsafe fn unlock(&self) {
+        if let Some(since) = self.hold_start.end() {
+            self.instrument.released(self.contended(), now_ns().saturating_sub(since));
+        }
+        self.state.store(0, mutated!("spin-release", Relaxed, Release));
+    }
+
+    fn contended(&self) -> Contended {
+        Contended { lock: core::ptr::from_ref(self).addr(), kind: Kind::Spin, mode: Mode::Exclusive }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self) {
+        if !I::ENABLED {
+            return self.wait();
+        }
+        let begun = now_ns();
+        self.instrument.contended_begin(self.contended());
+        self.wait();
+        let now = now_ns();
+        self.instrument.acquired(self.contended(), now.saturating_sub(begun));
+        self.hold_start.begin(now);
+    }
+
+    fn wait(&self) {
+        while !self.spin() {
+            // Whoever we wait for needs a CPU.
+            yield_now();
+        }
+    }
+
+    /// Spins in the queue until it pays no more; true with the lock.
+    fn spin(&self) -> bool {
+        let Some(mut spinning) = Spinning::new(BEFORE_YIELDING_NS) else { return self.take() };
+        let turn = self.spinners.enter(|before| !spinning.pause(before.number()));
+        if turn.is_none() {
+            return self.take();
+        }
+        loop {
+            if self.take() {
+                return true;
+            }
+            // The owner is not known: its number would cost a release as much as the lock itself.
+            if !spinning.pause(crate::threads::UNKNOWN) {
+                return false;
+            }
+        }
+    }
+
+    fn take(&self) -> bool {
+        self.state.load(Relaxed) == 0 && self.try_lock()
+    }
+}
