@@ -39,6 +39,22 @@ fn check(_preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || again(), schedules, 3);
 }
 
+/// The same for three threads. Loom then has them sleep at once, because the interleavings of three that spin and queue are
+/// too many; shuttle does both.
+fn check_three(model: impl Fn() + Send + Sync + 'static) {
+    let model = std::sync::Arc::new(model);
+    let again = std::sync::Arc::clone(&model);
+    check(2, move || {
+        crate::sync::set_usable_cpus(1);
+        again();
+    });
+    #[cfg(shuttle)]
+    check(2, move || {
+        crate::sync::set_usable_cpus(2);
+        model();
+    });
+}
+
 /// Starts threads and waits for all of them.
 fn all(bodies: Vec<Box<dyn FnOnce() + Send>>) {
     let mut bodies = bodies.into_iter();

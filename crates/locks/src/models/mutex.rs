@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Arc, Guarded, all, check};
+use super::{Arc, Guarded, all, check, check_three};
 use crate::RawMutex;
 
 struct Locked {
@@ -55,7 +55,7 @@ fn a_thread_that_comes_back_at_once_leaves_nobody_asleep() {
 
 #[test]
 fn three_threads_exclude_each_other_and_all_come_through() {
-    check(2, || {
+    check_three(|| {
         let locked = locked();
         all(vec![add_one(&locked, 1), add_one(&locked, 1), add_one(&locked, 1)]);
         assert_usable(&locked, 3);
@@ -64,7 +64,7 @@ fn three_threads_exclude_each_other_and_all_come_through() {
 
 #[test]
 fn a_timed_wait_that_ends_leaves_those_who_wait_on() {
-    check(2, || {
+    check_three(|| {
         let locked = locked();
         let timed = {
             let locked = Arc::clone(&locked);
@@ -83,7 +83,7 @@ fn a_timed_wait_that_ends_leaves_those_who_wait_on() {
 
 #[test]
 fn a_fair_unlock_loses_nobody() {
-    check(2, || {
+    check_three(|| {
         let locked = locked();
         let fair = {
             let locked = Arc::clone(&locked);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Arc, Guarded, all, check};
+use super::{Arc, Guarded, all, check, check_three};
 use crate::Unmetered;
 use crate::rwsem::{NoSteal, Policy, RawRwSem, Standard};
 
@@ -67,7 +67,7 @@ fn a_reader_and_a_writer_exclude_each_other_and_both_come_through() {
 
 #[test]
 fn three_writers_come_through() {
-    check(2, || {
+    check_three(|| {
         let locked = locked::<Standard>();
         all(vec![writes(&locked, 1), writes(&locked, 1), writes(&locked, 1)]);
         assert_usable(&locked, 3);
@@ -76,7 +76,7 @@ fn three_writers_come_through() {
 
 #[test]
 fn two_readers_and_a_writer_come_through() {
-    check(2, || {
+    check_three(|| {
         let locked = locked::<Standard>();
         all(vec![writes(&locked, 1), reads(&locked, 1), reads(&locked, 1)]);
         assert_usable(&locked, 1);
@@ -85,7 +85,7 @@ fn two_readers_and_a_writer_come_through() {
 
 #[test]
 fn two_writers_and_a_reader_come_through_without_stealing() {
-    check(2, || {
+    check_three(|| {
         let locked = locked::<NoSteal>();
         all(vec![writes(&locked, 1), reads(&locked, 1), writes(&locked, 1)]);
         assert_usable(&locked, 2);
@@ -94,7 +94,7 @@ fn two_writers_and_a_reader_come_through_without_stealing() {
 
 #[test]
 fn a_downgrade_lets_no_writer_in() {
-    check(2, || {
+    check_three(|| {
         let locked = locked::<Standard>();
         let downgrades: Box<dyn FnOnce() + Send> = {
             let locked = Arc::clone(&locked);
@@ -116,7 +116,7 @@ fn a_downgrade_lets_no_writer_in() {
 
 #[test]
 fn a_timed_writer_that_gives_up_leaves_readers_and_writers_their_way() {
-    check(2, || {
+    check_three(|| {
         let locked = locked::<Standard>();
         let timed: Box<dyn FnOnce() + Send> = {
             let locked = Arc::clone(&locked);

@@ -42,6 +42,8 @@ fn two_threads_take_turns_or_leave() {
     });
 }
 
+// Two are all that loom gets through: the third's waiting for the other two has no end there.
+#[cfg(shuttle)]
 #[test]
 fn three_threads_take_turns_and_leave_the_middle() {
     check(2, || {

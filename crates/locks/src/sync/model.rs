@@ -149,6 +149,16 @@ pub(crate) fn yield_now() {
     shuttle::thread::yield_now();
 }
 
+std::thread_local! {
+    /// All threads of a model run in one of the system's.
+    static CPUS: std::cell::Cell<u32> = const { std::cell::Cell::new(2) };
+}
+
+/// With one CPU nobody spins.
+pub(crate) fn set_usable_cpus(cpus: u32) {
+    CPUS.set(cpus);
+}
+
 pub(crate) fn usable_cpus() -> u32 {
-    2
+    CPUS.get()
 }

@@ -1,0 +1,154 @@
+//! The reader-writer semaphore on the real machine.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lock_api::RwLock as AnyRwLock;
+use lockmeter_locks::rwsem::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, Policy, Standard};
+use lockmeter_locks::{RawRwSem, RwLock, RwLockWriteGuard};
+
+/// Writers and readers, more of them than CPUs, with every way to lock; nobody must see a write half done.
+fn mixed<P: Policy>() {
+    let pair: AnyRwLock<RawRwSem<P>, (u64, u64)> = AnyRwLock::new((0, 0));
+    let inside = AtomicI64::new(0);
+    thread::scope(|scope| {
+        for thread in 0..6_u64 {
+            let (pair, inside) = (&pair, &inside);
+            scope.spawn(move || {
+                for round in 0..10_000_u64 {
+                    if (thread + round) % 3 == 0 {
+                        let mut written = pair.write();
+                        assert_eq!(inside.swap(-1, Relaxed), 0, "a writer came in while somebody was inside");
+                        written.0 += 1;
+                        written.1 += 1;
+                        inside.store(0, Relaxed);
+                    } else if let Some(read) = pair.try_read_for(Duration::from_millis(50)) {
+                        assert!(inside.fetch_add(1, Relaxed) >= 0, "a reader came in while a writer was inside");
+                        assert_eq!(read.0, read.1);
+                        inside.fetch_sub(1, Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(pair.read().0, 20_000);
+    assert!(pair.try_write().is_some());
+}
+
+#[test]
+fn readers_and_writers_exclude_each_other_under_every_policy() {
+    mixed::<Standard>();
+    mixed::<NoSpin>();
+    mixed::<NoSteal>();
+    mixed::<NoHandoff>();
+    mixed::<NoReaderSpin>();
+}
+
+#[test]
+fn a_downgraded_writer_lets_readers_in_and_no_writer() {
+    let number = RwLock::new(1);
+    let written = number.write();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| *number.read());
+        let writer = scope.spawn(|| *number.write() = 3);
+        thread::sleep(Duration::from_millis(20));
+        let read = RwLockWriteGuard::downgrade(written);
+        assert_eq!(reader.join().unwrap(), 1);
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(*read, 1, "a writer came in");
+        drop(read);
+        writer.join().unwrap();
+    });
+    assert_eq!(*number.read(), 3);
+}
+
+#[test]
+fn a_timed_writer_that_gives_up_lets_readers_in_again() {
+    let lock = RwLock::new(());
+    let read = lock.read();
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(lock.try_write_for(Duration::from_millis(30)).is_none()));
+        // By now the writer has had the lock reserved, and this one has to wait until it gives up.
+        thread::sleep(Duration::from_millis(10));
+        scope.spawn(|| assert!(lock.try_read_for(Duration::from_secs(10)).is_some()));
+    });
+    drop(read);
+    assert!(lock.try_write().is_some());
+}
+
+/// The longest of 20 waits of the calling thread, while four others do what they can to keep the lock.
+fn longest_wait(hold: impl Fn() + Sync, acquire: impl Fn()) -> Duration {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    hold();
+                }
+            });
+        }
+        let longest = (0..20)
+            .map(|_| {
+                thread::sleep(Duration::from_millis(2));
+                let begun = Instant::now();
+                acquire();
+                begun.elapsed()
+            })
+            .max();
+        done.store(true, Relaxed);
+        longest.unwrap()
+    })
+}
+
+#[test]
+fn neither_side_starves_the_other() {
+    let busy = || (0..200).for_each(|_| std::hint::spin_loop());
+    let lock = RwLock::new(());
+    let read = || {
+        let _held = lock.read();
+        busy();
+    };
+    let write = || {
+        let _held = lock.write();
+        busy();
+    };
+    // The bound is that of the handoff, with much room for the scheduler of a busy machine.
+    let bound = Duration::from_secs(2);
+    let writer = longest_wait(read, || drop(lock.write()));
+    assert!(writer < bound, "a writer among readers waited {writer:?}");
+    let reader = longest_wait(write, || drop(lock.read()));
+    assert!(reader < bound, "a reader among writers waited {reader:?}");
+}
+
+#[test]
+fn a_signal_interrupts_a_wait_that_asked_for_it() {
+    extern "C" fn nothing(_signal: libc::c_int) {}
+    let lock = RawRwSem::new();
+    lock.write();
+    // SAFETY: the handler does nothing; without SA_RESTART, and with no other user of the signal in this program.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+    }
+    thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let lock = &lock;
+        let waiter = scope.spawn(move || {
+            // SAFETY: has no preconditions.
+            sender.send(unsafe { libc::pthread_self() }).unwrap();
+            lock.write_interruptible()
+        });
+        let thread = receiver.recv().unwrap();
+        while !waiter.is_finished() {
+            thread::sleep(Duration::from_millis(5));
+            // SAFETY: the thread is not joined yet.
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+        }
+        assert_eq!(waiter.join().unwrap(), Err(lockmeter_locks::NotAcquired::Interrupted));
+    });
+    // SAFETY: locked above.
+    unsafe { lock.unlock_write() };
+    assert!(lock.try_write());
+}
