@@ -8,13 +8,14 @@ WORKLOADS := target/workloads
 
 C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
 
-.PHONY: help setup build workloads demo test test-programs test-vm bench lint install uninstall clean
+.PHONY: help setup build workloads demo test test-locks test-programs test-vm bench lint install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
 	@echo "make build     build the release binary, $(RELEASE)"
 	@echo "make demo      meter the kernel for a few seconds under a contended load and print the report"
 	@echo "make test      run every test that this machine can run"
+	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-programs  real programs' own tests, bare and metered"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines"
 	@echo "make bench     measure what metering costs"
@@ -37,6 +38,12 @@ test: workloads
 	@scripts/setup test
 	$(CARGO) test --workspace --locked --doc --quiet
 	$(CARGO) test --workspace --locked --lib --bins --tests
+	$(CARGO) test --package lockmeter-locks --features lockdep --locked --test lockdep
+	@scripts/test-locks fast
+
+test-locks:
+	@scripts/setup locks
+	@scripts/test-locks all
 
 test-programs: build
 	@scripts/setup programs
@@ -61,6 +68,9 @@ lint:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-meter --no-default-features --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-preload --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package lockmeter-locks --no-default-features --locked -- -D warnings
+	$(CARGO) clippy --package lockmeter-locks --features lockdep --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package lockmeter-locks --features meter --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/programs/run bench/soak bench/user-soak .ci/run
 

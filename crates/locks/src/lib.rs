@@ -16,6 +16,7 @@
 pub mod instrument;
 #[cfg(not(any(loom, shuttle)))]
 mod lock_api_traits;
+pub mod lockdep;
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 mod mutex;

@@ -18,7 +18,7 @@ pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 // SAFETY: the state word lets one holder at a time through; `tests` and the models hold it to that.
 unsafe impl<I: Instrument> lock_api::RawMutex for RawMutex<I> {
     #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = RawMutex::with(I::INIT);
+    const INIT: Self = RawMutex::nameless(I::INIT);
 
     // The thread that locked it is its owner.
     type GuardMarker = GuardNoSend;
@@ -85,7 +85,7 @@ pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwSem, T>;
 // SAFETY: the state word lets one writer, or readers only, through; `tests` and the models hold it to that.
 unsafe impl<P: Policy, I: Instrument> lock_api::RawRwLock for RawRwSem<P, I> {
     #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = RawRwSem::with(I::INIT);
+    const INIT: Self = RawRwSem::nameless(I::INIT);
 
     // The thread that locked it for writing is its owner.
     type GuardMarker = GuardNoSend;
@@ -185,7 +185,7 @@ pub type SpinMutexGuard<'a, T> = lock_api::MutexGuard<'a, RawSpin, T>;
 // SAFETY: the state word lets one holder at a time through; `tests` and the models hold it to that.
 unsafe impl<I: Instrument> lock_api::RawMutex for RawSpin<I> {
     #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = RawSpin::with(I::INIT);
+    const INIT: Self = RawSpin::nameless(I::INIT);
 
     // Contended holds and the order of locks are kept by thread.
     type GuardMarker = GuardNoSend;

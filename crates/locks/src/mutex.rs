@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::lockdep::Ordered;
 use crate::spin_queue::{SpinQueue, Turn};
 use crate::spinning::{SPIN_NS, Spinning};
 use crate::sync::{
@@ -98,6 +99,7 @@ pub struct RawMutex<I: Instrument = Unmetered> {
     reserved_at_us: AtomicU32,
     hold_start: I::HoldStart,
     instrument: I,
+    order: Ordered,
 }
 
 /// What a thread in the slow path is to the lock.
@@ -118,8 +120,9 @@ impl RawMutex {
         /// A free mutex.
         #[must_use]
         #[allow(clippy::new_without_default)]
+        #[track_caller]
         pub const fn new() -> Self {
-            Self::with(Unmetered)
+            Self::with_order(Unmetered, Ordered::made_here())
         }
     }
 }
@@ -128,7 +131,21 @@ impl<I: Instrument> RawMutex<I> {
     const_unless_model! {
         /// A free mutex with its hooks.
         #[must_use]
+        #[track_caller]
         pub const fn with(instrument: I) -> Self {
+            Self::with_order(instrument, Ordered::made_here())
+        }
+    }
+
+    const_unless_model! {
+        /// A free one of which nobody knows where it is made.
+        pub(crate) const fn nameless(instrument: I) -> Self {
+            Self::with_order(instrument, Ordered::nameless())
+        }
+    }
+
+    const_unless_model! {
+        const fn with_order(instrument: I, order: Ordered) -> Self {
             RawMutex {
                 state: FutexDouble::new(0),
                 spinners: SpinQueue::new(),
@@ -137,13 +154,30 @@ impl<I: Instrument> RawMutex<I> {
                 reserved_at_us: AtomicU32::new(0),
                 hold_start: I::HoldStart::INIT,
                 instrument,
+                order,
             }
         }
     }
 
+    /// A free one with a name, for reports and for the order of locks.
+    #[must_use]
+    #[track_caller]
+    pub fn named(name: &'static str) -> Self {
+        Self::with_order(I::named(name), Ordered::named(name))
+    }
+
     /// Locks it.
     #[inline]
+    #[track_caller]
     pub fn lock(&self) {
+        self.lock_nested(0);
+    }
+
+    /// Locks it inside of another of its class: `subclass` makes a class of its own, for the order of locks.
+    #[inline]
+    #[track_caller]
+    pub fn lock_nested(&self, subclass: u8) {
+        self.order.acquire(subclass);
         if !self.lock_at_once() {
             let _acquired = self.lock_slow(Until::default());
         }
@@ -151,8 +185,13 @@ impl<I: Instrument> RawMutex<I> {
 
     /// Locks it if it can be had at once.
     #[inline]
+    #[track_caller]
     pub fn try_lock(&self) -> bool {
-        self.lock_at_once() || self.steal()
+        let locked = self.lock_at_once() || self.steal();
+        if locked {
+            self.order.acquired_by_try();
+        }
+        locked
     }
 
     /// Locks it unless `timeout` is over before.
@@ -161,11 +200,9 @@ impl<I: Instrument> RawMutex<I> {
     ///
     /// [`NotAcquired::TimedOut`].
     #[inline]
+    #[track_caller]
     pub fn lock_for(&self, timeout: Duration) -> Result<(), NotAcquired> {
-        if self.lock_at_once() {
-            return Ok(());
-        }
-        self.lock_slow(Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
+        self.lock_until(|| Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
     }
 
     /// Locks it unless a signal handler runs in this thread while it sleeps.
@@ -174,11 +211,23 @@ impl<I: Instrument> RawMutex<I> {
     ///
     /// [`NotAcquired::Interrupted`].
     #[inline]
+    #[track_caller]
     pub fn lock_interruptible(&self) -> Result<(), NotAcquired> {
+        self.lock_until(|| Until { deadline: None, interruptible: true })
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn lock_until(&self, until: impl FnOnce() -> Until) -> Result<(), NotAcquired> {
+        self.order.acquire(0);
         if self.lock_at_once() {
             return Ok(());
         }
-        self.lock_slow(Until { deadline: None, interruptible: true })
+        let result = self.lock_slow(until());
+        if result.is_err() {
+            self.order.release();
+        }
+        result
     }
 
     /// Whether somebody holds it.
@@ -240,6 +289,8 @@ impl<I: Instrument> RawMutex<I> {
 
     #[inline(always)]
     fn end_hold(&self) {
+        self.order.release();
+        #[cfg(not(lockmeter_without_hooks))]
         if let Some(since) = self.hold_start.end() {
             self.instrument.released(self.contended(), now_ns().saturating_sub(since));
         }

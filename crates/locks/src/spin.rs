@@ -9,6 +9,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::lockdep::Ordered;
 use crate::spin_queue::SpinQueue;
 use crate::spinning::Spinning;
 use crate::sync::{AtomicU32, const_unless_model, mutated, now_ns, yield_now};
@@ -28,6 +29,7 @@ pub struct RawSpin<I: Instrument = Unmetered> {
     spinners: SpinQueue,
     hold_start: I::HoldStart,
     instrument: I,
+    order: Ordered,
 }
 
 impl RawSpin {
@@ -35,8 +37,9 @@ impl RawSpin {
         /// A free spinlock.
         #[must_use]
         #[allow(clippy::new_without_default)]
+        #[track_caller]
         pub const fn new() -> Self {
-            Self::with(Unmetered)
+            Self::with_order(Unmetered, Ordered::made_here())
         }
     }
 }
@@ -45,27 +48,68 @@ impl<I: Instrument> RawSpin<I> {
     const_unless_model! {
         /// A free spinlock with its hooks.
         #[must_use]
+        #[track_caller]
         pub const fn with(instrument: I) -> Self {
+            Self::with_order(instrument, Ordered::made_here())
+        }
+    }
+
+    const_unless_model! {
+        /// A free one of which nobody knows where it is made.
+        pub(crate) const fn nameless(instrument: I) -> Self {
+            Self::with_order(instrument, Ordered::nameless())
+        }
+    }
+
+    const_unless_model! {
+        const fn with_order(instrument: I, order: Ordered) -> Self {
             RawSpin {
                 state: AtomicU32::new(0),
                 spinners: SpinQueue::new(),
                 hold_start: I::HoldStart::INIT,
                 instrument,
+                order,
             }
         }
     }
 
+    /// A free one with a name, for reports and for the order of locks.
+    #[must_use]
+    #[track_caller]
+    pub fn named(name: &'static str) -> Self {
+        Self::with_order(I::named(name), Ordered::named(name))
+    }
+
     /// Locks it.
     #[inline]
+    #[track_caller]
     pub fn lock(&self) {
-        if !self.try_lock() {
+        self.lock_nested(0);
+    }
+
+    /// Locks it inside of another of its class: `subclass` makes a class of its own, for the order of locks.
+    #[inline]
+    #[track_caller]
+    pub fn lock_nested(&self, subclass: u8) {
+        self.order.acquire(subclass);
+        if !self.lock_at_once() {
             self.lock_slow();
         }
     }
 
     /// Locks it if it is free.
     #[inline]
+    #[track_caller]
     pub fn try_lock(&self) -> bool {
+        let locked = self.lock_at_once();
+        if locked {
+            self.order.acquired_by_try();
+        }
+        locked
+    }
+
+    #[inline(always)]
+    fn lock_at_once(&self) -> bool {
         self.state.compare_exchange(0, LOCKED, mutated!("spin-acquire", Relaxed, Acquire), Relaxed).is_ok()
     }
 
@@ -81,6 +125,8 @@ impl<I: Instrument> RawSpin<I> {
     /// It is locked, by the caller or by somebody who has left the unlocking to it.
     #[inline]
     pub unsafe fn unlock(&self) {
+        self.order.release();
+        #[cfg(not(lockmeter_without_hooks))]
         if let Some(since) = self.hold_start.end() {
             self.instrument.released(self.contended(), now_ns().saturating_sub(since));
         }
@@ -131,6 +177,6 @@ impl<I: Instrument> RawSpin<I> {
     }
 
     fn take(&self) -> bool {
-        self.state.load(Relaxed) == 0 && self.try_lock()
+        self.state.load(Relaxed) == 0 && self.lock_at_once()
     }
 }

@@ -20,17 +20,19 @@ struct Counting {
     longest_hold_ns: AtomicU64,
 }
 
+static UNUSED: Counting = Counting {
+    begun: AtomicU64::new(0),
+    acquired: AtomicU64::new(0),
+    given_up: AtomicU64::new(0),
+    released: AtomicU64::new(0),
+    longest_wait_ns: AtomicU64::new(0),
+    longest_hold_ns: AtomicU64::new(0),
+};
+
 impl Instrument for &'static Counting {
     type HoldStart = TimedHoldStart;
     // Tests make their locks with counters of their own.
-    const INIT: Self = &Counting {
-        begun: AtomicU64::new(0),
-        acquired: AtomicU64::new(0),
-        given_up: AtomicU64::new(0),
-        released: AtomicU64::new(0),
-        longest_wait_ns: AtomicU64::new(0),
-        longest_hold_ns: AtomicU64::new(0),
-    };
+    const INIT: Self = &UNUSED;
 
     fn named(_name: &'static str) -> Self {
         Self::INIT
@@ -91,12 +93,15 @@ fn a_contended_one_is_told_with_its_wait_and_its_hold() {
             let _held = mutex.lock();
             thread::sleep(Duration::from_millis(30));
         });
+        while hooks.begun.load(Relaxed) == 0 {
+            thread::yield_now();
+        }
         thread::sleep(Duration::from_millis(20));
         // Ours was not contended, though somebody waits for it.
         drop(held);
     });
     assert_eq!(counted(hooks), [1, 1, 0, 1]);
-    assert!(hooks.longest_wait_ns.load(Relaxed) >= 5_000_000);
+    assert!(hooks.longest_wait_ns.load(Relaxed) >= 20_000_000);
     assert!(hooks.longest_hold_ns.load(Relaxed) >= 30_000_000);
 }
 

@@ -13,6 +13,7 @@ mod c11;
 mod condition;
 mod creation;
 mod entry;
+mod locks;
 mod mutex;
 mod real;
 mod reserved_names;

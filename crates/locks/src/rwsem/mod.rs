@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::lockdep::Ordered;
 use crate::mutex::{NotAcquired, Until, is_past, low_us};
 use crate::spin_queue::SpinQueue;
 use crate::spinning::{SPIN_NS, Spinning};
@@ -47,6 +48,7 @@ pub struct RawRwSem<P: Policy = Standard, I: Instrument = Unmetered> {
     reserved_at_us: AtomicU32,
     hold_start: I::HoldStart,
     instrument: I,
+    order: Ordered,
     policy: PhantomData<P>,
 }
 
@@ -79,8 +81,9 @@ impl RawRwSem {
         /// A free semaphore.
         #[must_use]
         #[allow(clippy::new_without_default)]
+        #[track_caller]
         pub const fn new() -> Self {
-            Self::with(Unmetered)
+            Self::with_order(Unmetered, Ordered::made_here())
         }
     }
 }
@@ -89,7 +92,21 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     const_unless_model! {
         /// A free semaphore with its policy and hooks.
         #[must_use]
+        #[track_caller]
         pub const fn with(instrument: I) -> Self {
+            Self::with_order(instrument, Ordered::made_here())
+        }
+    }
+
+    const_unless_model! {
+        /// A free one of which nobody knows where it is made.
+        pub(crate) const fn nameless(instrument: I) -> Self {
+            Self::with_order(instrument, Ordered::nameless())
+        }
+    }
+
+    const_unless_model! {
+        const fn with_order(instrument: I, order: Ordered) -> Self {
             RawRwSem {
                 state: FutexDouble::new(0),
                 spinners: SpinQueue::new(),
@@ -98,14 +115,31 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 reserved_at_us: AtomicU32::new(0),
                 hold_start: I::HoldStart::INIT,
                 instrument,
+                order,
                 policy: PhantomData,
             }
         }
     }
 
+    /// A free one with a name, for reports and for the order of locks.
+    #[must_use]
+    #[track_caller]
+    pub fn named(name: &'static str) -> Self {
+        Self::with_order(I::named(name), Ordered::named(name))
+    }
+
     /// Locks it for writing.
     #[inline]
+    #[track_caller]
     pub fn write(&self) {
+        self.write_nested(0);
+    }
+
+    /// Locks it for writing inside of another of its class: `subclass` makes a class of its own, for the order of locks.
+    #[inline]
+    #[track_caller]
+    pub fn write_nested(&self, subclass: u8) {
+        self.order.acquire(subclass);
         if !self.write_at_once() {
             let _acquired = self.lock_slow(Mode::Write, Until::default());
         }
@@ -113,8 +147,13 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
 
     /// Locks it for writing if it can be had at once.
     #[inline]
+    #[track_caller]
     pub fn try_write(&self) -> bool {
-        self.write_at_once() || self.take_first(Mode::Write)
+        let locked = self.write_at_once() || self.take_first(Mode::Write);
+        if locked {
+            self.order.acquired_by_try();
+        }
+        locked
     }
 
     /// Locks it for writing unless `timeout` is over before.
@@ -123,11 +162,9 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     ///
     /// [`NotAcquired::TimedOut`].
     #[inline]
+    #[track_caller]
     pub fn write_for(&self, timeout: Duration) -> Result<(), NotAcquired> {
-        if self.write_at_once() {
-            return Ok(());
-        }
-        self.lock_slow(Mode::Write, Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
+        self.write_until(|| Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
     }
 
     /// Locks it for writing unless a signal handler runs in this thread while it sleeps.
@@ -136,16 +173,37 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     ///
     /// [`NotAcquired::Interrupted`].
     #[inline]
+    #[track_caller]
     pub fn write_interruptible(&self) -> Result<(), NotAcquired> {
+        self.write_until(|| Until { deadline: None, interruptible: true })
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn write_until(&self, until: impl FnOnce() -> Until) -> Result<(), NotAcquired> {
+        self.order.acquire(0);
         if self.write_at_once() {
             return Ok(());
         }
-        self.lock_slow(Mode::Write, Until { deadline: None, interruptible: true })
+        let result = self.lock_slow(Mode::Write, until());
+        if result.is_err() {
+            self.order.release();
+        }
+        result
     }
 
     /// Locks it for reading.
     #[inline]
+    #[track_caller]
     pub fn read(&self) {
+        self.read_nested(0);
+    }
+
+    /// Locks it for reading inside of another of its class: `subclass` makes a class of its own, for the order of locks.
+    #[inline]
+    #[track_caller]
+    pub fn read_nested(&self, subclass: u8) {
+        self.order.acquire(subclass);
         if !self.read_at_once() {
             let _acquired = self.lock_slow(Mode::Read, Until::default());
         }
@@ -153,8 +211,13 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
 
     /// Locks it for reading if it can be had at once.
     #[inline]
+    #[track_caller]
     pub fn try_read(&self) -> bool {
-        self.read_at_once() || self.take_first(Mode::Read)
+        let locked = self.read_at_once() || self.take_first(Mode::Read);
+        if locked {
+            self.order.acquired_by_try();
+        }
+        locked
     }
 
     /// Locks it for reading unless `timeout` is over before.
@@ -163,11 +226,9 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     ///
     /// [`NotAcquired::TimedOut`].
     #[inline]
+    #[track_caller]
     pub fn read_for(&self, timeout: Duration) -> Result<(), NotAcquired> {
-        if self.read_at_once() {
-            return Ok(());
-        }
-        self.lock_slow(Mode::Read, Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
+        self.read_until(|| Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
     }
 
     /// Locks it for reading unless a signal handler runs in this thread while it sleeps.
@@ -176,11 +237,23 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     ///
     /// [`NotAcquired::Interrupted`].
     #[inline]
+    #[track_caller]
     pub fn read_interruptible(&self) -> Result<(), NotAcquired> {
+        self.read_until(|| Until { deadline: None, interruptible: true })
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn read_until(&self, until: impl FnOnce() -> Until) -> Result<(), NotAcquired> {
+        self.order.acquire(0);
         if self.read_at_once() {
             return Ok(());
         }
-        self.lock_slow(Mode::Read, Until { deadline: None, interruptible: true })
+        let result = self.lock_slow(Mode::Read, until());
+        if result.is_err() {
+            self.order.release();
+        }
+        result
     }
 
     /// Whether anybody holds it.
@@ -242,7 +315,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     ///
     /// This thread holds it for writing.
     pub unsafe fn downgrade(&self) {
-        self.end_write_hold();
+        self.tell_write_hold();
         let own = owner_word();
         let mut state = self.state.load(Relaxed);
         loop {
@@ -265,6 +338,13 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
 
     #[inline(always)]
     fn end_write_hold(&self) {
+        self.order.release();
+        self.tell_write_hold();
+    }
+
+    #[inline(always)]
+    fn tell_write_hold(&self) {
+        #[cfg(not(lockmeter_without_hooks))]
         if let Some(since) = self.hold_start.end() {
             self.instrument.released(self.contended(Mode::Write), now_ns().saturating_sub(since));
         }
@@ -272,6 +352,8 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
 
     #[inline(always)]
     fn end_read_hold(&self) {
+        self.order.release();
+        #[cfg(not(lockmeter_without_hooks))]
         if I::HoldStart::IS_TIMED
             && let Some(since) = holds::end(core::ptr::from_ref(self).addr())
         {

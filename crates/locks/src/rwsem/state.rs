@@ -14,8 +14,6 @@
 //! older than its sleeper, who gave up. Whoever takes the free lock next takes the marks off in the same exchange, because
 //! those wake-ups are under way; nobody sleeps on a free lock that is not reserved, so nobody comes to rely on them meanwhile.
 
-use crate::sync::Bed;
-
 /// A writer holds it: the low half of an owner word.
 pub(super) const WRITER: u64 = crate::threads::OWNED;
 /// Writers may sleep, and none that is awake is on duty for them.

@@ -13,7 +13,7 @@ pub(crate) use model::*;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use native::*;
 
-/// Why a wait on a [`FutexWord`] came to an end.
+/// Why a wait on a [`FutexDouble`] came to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
     /// Woken, or the word had another value already, or for no reason: look again.
@@ -34,8 +34,6 @@ pub(crate) enum Bed {
     Heir = 2,
     /// Readers.
     Readers = 4,
-    /// All of them.
-    Any = u32::MAX,
 }
 
 /// A point on the monotonic clock, in nanoseconds.

@@ -14,35 +14,6 @@ use shuttle::sync::{Condvar, Mutex};
 
 use super::{Bed, Deadline, WaitEnd};
 
-/// A word that threads can sleep on.
-#[derive(Debug)]
-pub(crate) struct FutexWord {
-    word: AtomicU32,
-    queue: WaitQueue,
-}
-
-impl Deref for FutexWord {
-    type Target = AtomicU32;
-
-    fn deref(&self) -> &AtomicU32 {
-        &self.word
-    }
-}
-
-impl FutexWord {
-    pub(crate) fn new(value: u32) -> Self {
-        FutexWord { word: AtomicU32::new(value), queue: WaitQueue::new() }
-    }
-
-    pub(crate) fn wait(&self, expected: u32, deadline: Option<Deadline>) -> WaitEnd {
-        self.queue.wait(|| self.word.load(Relaxed) == expected, Bed::Any, deadline)
-    }
-
-    pub(crate) fn wake(&self, count: u32) {
-        self.queue.wake(Bed::Any, count);
-    }
-}
-
 /// A double word on whose low half threads can sleep, in one of several beds.
 #[derive(Debug)]
 pub(crate) struct FutexDouble {

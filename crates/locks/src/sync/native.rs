@@ -8,36 +8,6 @@ pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
 use super::{Bed, Deadline, WaitEnd};
 
-/// A word that threads can sleep on.
-#[derive(Debug)]
-#[repr(transparent)]
-pub(crate) struct FutexWord(AtomicU32);
-
-impl Deref for FutexWord {
-    type Target = AtomicU32;
-
-    #[inline]
-    fn deref(&self) -> &AtomicU32 {
-        &self.0
-    }
-}
-
-impl FutexWord {
-    pub(crate) const fn new(value: u32) -> Self {
-        FutexWord(AtomicU32::new(value))
-    }
-
-    /// Sleeps while the word is `expected`, until woken or `deadline`.
-    pub(crate) fn wait(&self, expected: u32, deadline: Option<Deadline>) -> WaitEnd {
-        futex_wait(self.0.as_ptr(), expected, Bed::Any, deadline)
-    }
-
-    /// Wakes at most `count` of those who sleep here, the one who sleeps longest first.
-    pub(crate) fn wake(&self, count: u32) {
-        futex_wake(self.0.as_ptr(), Bed::Any, count);
-    }
-}
-
 /// A double word on whose low half threads can sleep, in one of several beds.
 #[derive(Debug)]
 #[repr(transparent)]

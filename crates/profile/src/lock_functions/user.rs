@@ -64,6 +64,8 @@ const LOCKING: &[&str] = &[
     "parking_lot*",
     "lock_api::*",
     "<lock_api::*",
+    "lockmeter_locks::*",
+    "<lockmeter_locks::*",
     // CPython's locks, which are semaphores, and its interpreter lock, which is a mutex and a condition.
     "PyThread_*lock*",
     "PyThread_*_sem",

@@ -1,6 +1,12 @@
 //! Hooks that run only when a lock is contended.
 
+#[cfg(feature = "meter")]
+mod metered;
+
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[cfg(feature = "meter")]
+pub use metered::Metered;
 
 /// What a lock is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,0 +1,60 @@
+//! `lockmeter record -- COMMAND` sees the locks of `lockmeter-locks` as it sees pthread's.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// The example program of the lock library.
+fn contended() -> PathBuf {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--quiet", "--package", "lockmeter-locks", "--features", "meter"])
+        .args(["--example", "contended", "--target-dir"])
+        .arg(&target)
+        .output()
+        .expect("cargo runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    target.join("debug/examples/contended")
+}
+
+fn lockmeter() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_lockmeter"))
+}
+
+#[test]
+fn waits_for_locks_of_the_lock_library_have_names_and_callers() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("test.lockmeter");
+    let output = lockmeter()
+        .args(["record", "--quiet", "--user", "-o"])
+        .arg(&recording)
+        .arg("--")
+        .arg(contended())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "4 of 4 had the mutex\n", "{output:?}");
+
+    let report =
+        lockmeter().args(["report", "--format", "json", "--by", "lock,caller"]).arg(&recording).output().unwrap();
+    assert!(report.status.success(), "{report:?}");
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let wait = |lock: &str, kind: &str, mode: &str, caller: &str| {
+        let row = rows.iter().find(|row| {
+            let is_its = |key: &str, part: &str| row[key].to_string().contains(part);
+            row["happened"] == "wait" && is_its("lock", lock) && is_its("caller", caller)
+        });
+        let row = row.unwrap_or_else(|| panic!("no wait of {caller} for {lock} in {rows:#?}"));
+        assert_eq!((&row["kind"], &row["mode"]), (&kind.into(), &mode.into()), "{row}");
+        (row["count"].as_u64().unwrap(), row["total_ns"].as_u64().unwrap() / 1_000_000)
+    };
+    let (waits, waited_ms) = wait("HOT_MUTEX", "mutex", "exclusive", "waits_for_the_mutex");
+    assert_eq!(waits, 3);
+    // One, two and three holds of 20 ms; sleeps are never shorter.
+    assert!((110..600).contains(&waited_ms), "{waited_ms} ms");
+    let (waits, waited_ms) = wait("HOT_RWSEM", "rwsem", "read", "waits_to_read");
+    assert_eq!(waits, 1);
+    assert!((18..300).contains(&waited_ms), "{waited_ms} ms");
+}
