@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockmeter_locks::{Mutex, RawMutex};
+use lockmeter_locks::Mutex;
 
 #[test]
 fn counts_every_increment_of_many_threads() {
@@ -56,9 +56,10 @@ fn a_fair_unlock_hands_over_to_a_sleeping_waiter() {
     waiter.join().unwrap();
 }
 
+#[cfg(not(feature = "lockdep"))]
 #[test]
 fn a_mutex_is_small() {
-    assert!(size_of::<RawMutex>() <= 24, "{} bytes", size_of::<RawMutex>());
+    assert!(size_of::<lockmeter_locks::RawMutex>() <= 24, "the fields have grown: docs/locks.md says 24 bytes");
 }
 
 #[test]

@@ -25,10 +25,6 @@ use state::{HEIR, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, taken
 /// handed over runs at the speed of the scheduler.
 const HANDOFF_AFTER_NS: u64 = 1_000_000;
 
-/// A writer that sleeps while readers hold the lock has it reserved much earlier: readers that come and go would keep it
-/// theirs for ever.
-const HANDOFF_FROM_READERS_AFTER_NS: u64 = 50_000;
-
 /// How long a writer waits awake for readers, of whom it is not known whether they run.
 const READER_SPIN_NS: u64 = 10_000;
 
@@ -515,13 +511,12 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         if waiter.heir || state & HEIR != 0 || !is_held(state) {
             return;
         }
-        let waited_ns = now.saturating_sub(begun_ns);
-        let passed_by_readers = !waiter.reads() && state & READER_COUNT != 0;
-        let starved = if passed_by_readers {
-            waited_ns >= HANDOFF_FROM_READERS_AFTER_NS || cfg!(any(loom, shuttle))
-        } else {
-            waiter.slept && waited_ns > HANDOFF_AFTER_NS && is_past(&self.reserved_at_us, now, HANDOFF_AFTER_NS)
-        };
+        // A writer that sleeps is woken by the last reader, and while readers may come there need not be a last one.
+        let kept_out_by_readers = !waiter.reads() && state & READER_COUNT != 0;
+        let passed_for_long = waiter.slept
+            && now.saturating_sub(begun_ns) > HANDOFF_AFTER_NS
+            && is_past(&self.reserved_at_us, now, HANDOFF_AFTER_NS);
+        let starved = kept_out_by_readers || passed_for_long;
         if starved && self.state.compare_exchange(state, state | HEIR, Relaxed, Relaxed).is_ok() {
             waiter.heir = true;
             self.reserved_at_us.store(low_us(now), Relaxed);
@@ -568,20 +563,30 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             // We may have been woken in the place of another writer. No mark is taken off: somebody may fall asleep by it now.
             let others = if self.sleeping_writers.load(SeqCst) == 0 { 0 } else { WRITERS };
             let left = (state | others) & if waiter.heir { !HEIR } else { !0 };
-            if left == state && is_held(state) {
+            if left == state && state & (WRITER | HEIR) != 0 {
                 return;
             }
             match self.state.compare_exchange_weak(state, left, Relaxed, Relaxed) {
                 Ok(_) => {
                     self.wake(left);
-                    if waiter.heir && left & (WRITER | READERS) == READERS && is_held(left) {
-                        // They slept because the lock was reserved, not because it could not be shared.
-                        self.state.wake(Bed::Readers, u32::MAX);
+                    if left & (WRITER | HEIR) == 0 && is_held(left) {
+                        self.wake_beside_readers(left);
                     }
                     return;
                 }
                 Err(now) => state = now,
             }
+        }
+    }
+
+    /// Wakes those whom the last reader would wake, if there ever were one: readers slept because the lock was reserved, and a
+    /// writer has it reserved in the place of the one that gave up.
+    fn wake_beside_readers(&self, state: u64) {
+        if state & READERS != 0 {
+            self.state.wake(Bed::Readers, u32::MAX);
+        }
+        if state & WRITERS != 0 {
+            self.state.wake(Bed::Line, 1);
         }
     }
 
