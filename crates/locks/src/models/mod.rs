@@ -19,40 +19,46 @@ pub(crate) use loom::{sync::Arc, thread};
 #[cfg(shuttle)]
 pub(crate) use shuttle::{sync::Arc, thread};
 
-/// Runs `model` in every interleaving with at most `preemptions` switches that no thread asked for.
-#[cfg(loom)]
+/// Runs `model` where waiters sleep at once, and where they spin and queue first.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    builder.check(model);
-}
-
-/// Runs `model` in as many random schedules as `LOCKMETER_SCHEDULES` says.
-#[cfg(shuttle)]
-fn check(_preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let schedules = std::env::var("LOCKMETER_SCHEDULES").ok().and_then(|number| number.parse().ok()).unwrap_or(3_000);
     let model = std::sync::Arc::new(model);
-    let again = std::sync::Arc::clone(&model);
-    shuttle::check_random(move || model(), schedules);
-    // Few, ill-timed preemptions find what many random ones do not.
-    shuttle::check_pct(move || again(), schedules, 3);
+    check_with_cpus(1, preemptions, std::sync::Arc::clone(&model));
+    check_with_cpus(2, preemptions, model);
 }
 
 /// The same for three threads. Loom then has them sleep at once, because the interleavings of three that spin and queue are
 /// too many; shuttle does both.
 fn check_three(model: impl Fn() + Send + Sync + 'static) {
     let model = std::sync::Arc::new(model);
-    let again = std::sync::Arc::clone(&model);
-    check(2, move || {
-        crate::sync::set_usable_cpus(1);
-        again();
-    });
+    check_with_cpus(1, 2, std::sync::Arc::clone(&model));
     #[cfg(shuttle)]
-    check(2, move || {
-        crate::sync::set_usable_cpus(2);
+    check_with_cpus(2, 2, model);
+}
+
+/// Every interleaving with at most `preemptions` switches that no thread asked for.
+#[cfg(loom)]
+fn check_with_cpus(cpus: u32, preemptions: usize, model: std::sync::Arc<impl Fn() + Send + Sync + 'static>) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(move || {
+        crate::sync::set_usable_cpus(cpus);
         model();
     });
+}
+
+/// As many random schedules as `LOCKMETER_SCHEDULES` says.
+#[cfg(shuttle)]
+fn check_with_cpus(cpus: u32, _preemptions: usize, model: std::sync::Arc<impl Fn() + Send + Sync + 'static>) {
+    let schedules = std::env::var("LOCKMETER_SCHEDULES").ok().and_then(|number| number.parse().ok()).unwrap_or(3_000);
+    let on_cpus = move || {
+        crate::sync::set_usable_cpus(cpus);
+        model();
+    };
+    let again = on_cpus.clone();
+    shuttle::check_random(on_cpus, schedules);
+    // Few, ill-timed preemptions find what many random ones do not.
+    shuttle::check_pct(again, schedules, 3);
 }
 
 /// Starts threads and waits for all of them.

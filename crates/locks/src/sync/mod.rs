@@ -60,11 +60,15 @@ macro_rules! const_unless_model {
 }
 pub(crate) use const_unless_model;
 
-/// The first value where a build breaks this thing on purpose (`--cfg lockmeter_mutation="…"`), to see the model checkers catch
-/// it; the second in every other build.
+/// The first value where a build for a model checker breaks this thing on purpose (`LOCKMETER_MUTATION=…` in the compiler's
+/// environment), to see the checker notice; the second in every other build.
 macro_rules! mutated {
     ($name:tt, $broken:expr, $right:expr) => {
-        if cfg!(lockmeter_mutation = $name) { $broken } else { $right }
+        if cfg!(any(loom, shuttle)) && matches!(option_env!("LOCKMETER_MUTATION"), Some($name)) {
+            $broken
+        } else {
+            $right
+        }
     };
 }
 pub(crate) use mutated;
