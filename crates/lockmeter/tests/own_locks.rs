@@ -5,17 +5,17 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The example program of the lock library.
-fn contended() -> PathBuf {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--quiet", "--package", "lockmeter-locks", "--features", "meter"])
-        .args(["--example", "contended", "--target-dir"])
-        .arg(&target)
-        .output()
-        .expect("cargo runs");
+/// Builds what cargo does not build for a test of the binary.
+fn build(arguments: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_lockmeter")).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--locked", "--quiet"]).args(arguments).arg("--target-dir").arg(folder.parent().unwrap());
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    let built = build.output().expect("cargo runs");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    target.join("debug/examples/contended")
+    folder.to_owned()
 }
 
 fn lockmeter() -> Command {
@@ -24,13 +24,16 @@ fn lockmeter() -> Command {
 
 #[test]
 fn waits_for_locks_of_the_lock_library_have_names_and_callers() {
+    build(&["--package", "lockmeter-preload"]);
+    let examples =
+        build(&["--package", "lockmeter-locks", "--features", "meter", "--example", "contended"]).join("examples");
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("test.lockmeter");
     let output = lockmeter()
         .args(["record", "--quiet", "--user", "-o"])
         .arg(&recording)
         .arg("--")
-        .arg(contended())
+        .arg(examples.join("contended"))
         .stdin(Stdio::null())
         .output()
         .unwrap();
