@@ -60,6 +60,7 @@ bench: setup
 	$(CARGO) build --release --locked -p lockmeter-preload
 	$(CARGO) run --release --locked -p user-overhead
 	$(CARGO) run --release --locked -p user-programs
+	$(CARGO) run --release --locked -p bench-locks -- --quick
 
 lint:
 	@scripts/setup test

@@ -1,0 +1,94 @@
+//! A slice: some threads, one lock, a little while.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::bed::{Load, Measured, Tally};
+
+/// What the threads of one slice did.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    tallies: Vec<Tally>,
+    elapsed: Duration,
+}
+
+impl Slice {
+    /// Acquisitions a second.
+    pub fn rate(&self) -> f64 {
+        self.acquisitions() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// Of all threads.
+    pub fn acquisitions(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.acquisitions).sum()
+    }
+
+    /// The slowest thread's part of an even share: 1 is fair, 0 starved.
+    pub fn slowest_share(&self) -> f64 {
+        let slowest = self.tallies.iter().map(|tally| tally.acquisitions).min().unwrap_or(0);
+        slowest as f64 * self.tallies.len() as f64 / (self.acquisitions().max(1)) as f64
+    }
+
+    /// Of all threads.
+    pub fn context_switches(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.context_switches).sum()
+    }
+
+    /// Of a timed slice.
+    pub fn waited_ns(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.waited_ns).sum()
+    }
+
+    /// Of a timed slice.
+    pub fn longest_wait_ns(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.longest_wait_ns).max().unwrap_or(0)
+    }
+}
+
+/// Lets `threads` work under `load` for about `length`, and checks that the lock was one.
+pub fn contend(bed: &dyn Measured, threads: usize, load: Load, length: Duration, seed: u64) -> Result<Slice> {
+    let (tallies, elapsed) =
+        together(threads, length, |thread, stop| bed.contend(load, seed.wrapping_add(thread as u64 + 1), stop));
+    let writes: u64 = tallies.iter().map(|tally| tally.writes).sum();
+    ensure!(bed.writes() == writes, "{writes} writes left only {} behind: this lock let two in at once", bed.writes());
+    Ok(Slice { tallies, elapsed })
+}
+
+/// Nanoseconds that a pair takes each of `threads` threads, in picoseconds.
+pub fn pair_ps(bed: &dyn Measured, threads: usize, reads: bool, length: Duration) -> u64 {
+    let (pairs, elapsed) =
+        together(threads, length, |_, stop| if reads { bed.read_pairs(stop) } else { bed.write_pairs(stop) });
+    let each = u128::from(pairs.iter().sum::<u64>().max(1));
+    u64::try_from(elapsed.as_nanos() * 1000 * threads as u128 / each).unwrap_or(u64::MAX)
+}
+
+/// Starts `threads` at once, stops them after `length`, and says how long that really was.
+fn together<T: Send>(
+    threads: usize,
+    length: Duration,
+    work: impl Fn(usize, &AtomicBool) -> T + Sync,
+) -> (Vec<T>, Duration) {
+    let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));
+    thread::scope(|scope| {
+        let (work, stop, start) = (&work, &stop, &start);
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    start.wait();
+                    work(thread, stop)
+                })
+            })
+            .collect();
+        start.wait();
+        let begin = Instant::now();
+        thread::sleep(length);
+        stop.store(true, Ordering::Relaxed);
+        let elapsed = begin.elapsed();
+        let done = handles.into_iter().map(|handle| handle.join().expect("a thread of the slice failed")).collect();
+        (done, elapsed)
+    })
+}

@@ -1,0 +1,116 @@
+//! What the terminal shows.
+
+use crate::contender::Contender;
+use crate::grid::{Cell, Measured, Point};
+use crate::pairs::{Kind, Row};
+
+/// At or above this share of the best peer a point counts as won.
+pub const WON: f64 = 1.0;
+/// Below this share of the best peer a point counts as lost.
+pub const LOST: f64 = 0.9;
+
+/// As people say it: `10 µs`.
+pub fn duration(ns: f64) -> String {
+    match ns {
+        ns if ns < 1_000.0 => format!("{ns:.0} ns"),
+        ns if ns < 1_000_000.0 => format!("{:.1} µs", ns / 1_000.0),
+        ns => format!("{:.1} ms", ns / 1_000_000.0),
+    }
+}
+
+fn rate(per_second: f64) -> String {
+    match per_second {
+        r if r >= 1e6 => format!("{:.2} M", r / 1e6),
+        r if r >= 1e3 => format!("{:.1} k", r / 1e3),
+        r => format!("{r:.0}"),
+    }
+}
+
+/// One kind of pair.
+pub fn pairs(kind: Kind, rows: &[Row], contenders: &[Contender]) {
+    let what = if kind.reads { "read" } else { "write" };
+    let threads = if kind.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", kind.threads) };
+    println!("\n{what} lock + unlock, {threads}, a pair of one thread");
+    println!(
+        "{:<22} {:>11} {:>10}   time as a share of the best peer's (95 % interval)",
+        "", "fastest ns", "median ns"
+    );
+    for row in rows {
+        let against = row.against_best.map_or_else(String::new, |(peer, ratio)| {
+            format!("{:.3} ({:.3} – {:.3}) of {}", ratio.median, ratio.low, ratio.high, contenders[peer].name)
+        });
+        println!("{:<22} {:>11.2} {:>10.2}   {against}", contenders[row.contender].name, row.fastest_ns, row.median_ns);
+    }
+}
+
+fn title(point: Point, cpus: usize) -> String {
+    format!(
+        "{} thread{}{}, {} % reads, section {}",
+        point.threads,
+        if point.threads == 1 { "" } else { "s" },
+        if point.threads > cpus { " (more than CPUs)" } else { "" },
+        point.read_percent,
+        duration(f64::from(point.section_ns)),
+    )
+}
+
+/// One point of the grid.
+pub fn point(measured: &Measured, contenders: &[Contender], cpus: usize) {
+    println!("\n{}", title(measured.point, cpus));
+    println!(
+        "{:<22} {:>10} {:>9} {:>9} {:>10} {:>9} {:>9}   throughput as a share of the best peer's (95 % interval)",
+        "", "per s", "slowest", "mean wait", "max wait", "max/mean", "switches"
+    );
+    for cell in &measured.cells {
+        let against = cell.against_best.map_or_else(String::new, |against| {
+            let ratio = against.ratio;
+            format!("{:.3} ({:.3} – {:.3}) of {}", ratio.median, ratio.low, ratio.high, contenders[against.peer].name)
+        });
+        println!(
+            "{:<22} {:>10} {:>9.2} {:>9} {:>10} {:>9} {:>9.2}   {against}",
+            contenders[cell.contender].name,
+            rate(cell.median_rate),
+            cell.slowest_share,
+            duration(cell.mean_wait_ns),
+            duration(cell.longest_wait_ns as f64),
+            max_by_mean(cell).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.0}")),
+            cell.switches_per_1000,
+        );
+    }
+}
+
+/// The longest wait in mean waits.
+pub fn max_by_mean(cell: &Cell) -> Option<f64> {
+    (cell.mean_wait_ns > 0.0).then(|| cell.longest_wait_ns as f64 / cell.mean_wait_ns)
+}
+
+/// How often each of ours wins and loses, and where it loses most.
+pub fn summary(grid: &[Measured], contenders: &[Contender], cpus: usize) {
+    println!("\nAgainst the best peer at each point (won: {WON:.1} or more; lost: below {LOST})");
+    for (at, ours) in contenders.iter().enumerate().filter(|(_, contender)| contender.ours) {
+        let mut ratios: Vec<(f64, Point, usize)> = grid
+            .iter()
+            .flat_map(|measured| measured.cells.iter().map(move |cell| (measured.point, cell)))
+            .filter(|(_, cell)| cell.contender == at)
+            .filter_map(|(point, cell)| cell.against_best.map(|against| (against.ratio.median, point, against.peer)))
+            .collect();
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let share = |keep: &dyn Fn(f64) -> bool| {
+            ratios.iter().filter(|(ratio, ..)| keep(*ratio)).count() as f64 * 100.0 / ratios.len().max(1) as f64
+        };
+        println!(
+            "{:<14} {:>3} points: won {:.0} %, within 10 % {:.0} %, lost {:.0} %",
+            ours.name,
+            ratios.len(),
+            share(&|ratio| ratio >= WON),
+            share(&|ratio| (LOST..WON).contains(&ratio)),
+            share(&|ratio| ratio < LOST),
+        );
+        for (ratio, point, peer) in ratios.iter().take(WORST_SHOWN).filter(|(ratio, ..)| *ratio < WON) {
+            println!("    {ratio:.3} of {} at {}", contenders[*peer].name, title(*point, cpus));
+        }
+    }
+}
+
+/// Of each of ours, so many of its worst points.
+const WORST_SHOWN: usize = 5;
