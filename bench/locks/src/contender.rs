@@ -1,6 +1,7 @@
 //! What a lock must offer to be measured, and the list of those that are.
 
 use crate::bed::{Bed, Measured};
+use crate::ours::{Alone, Shared};
 use crate::peers;
 
 /// A lock as the bench sees it.
@@ -42,6 +43,10 @@ impl Contender {
         Self { name, families, ours: false, bed: Bed::<L>::boxed }
     }
 
+    const fn ours<L: Lock>(name: &'static str, families: &'static [Family]) -> Self {
+        Self { name, families, ours: true, bed: Bed::<L>::boxed }
+    }
+
     /// Whether it takes part at this read share.
     pub fn runs_at(&self, read_percent: u32) -> bool {
         read_percent == 0 || self.families.contains(&Family::ReadWrite)
@@ -62,6 +67,8 @@ const READ_WRITE: &[Family] = &[Family::ReadWrite];
 pub fn all() -> Vec<Contender> {
     let mut all = Vec::new();
     all.extend([
+        Contender::ours::<Alone<lockmeter_locks::RawMutex>>("Mutex", EXCLUSIVE),
+        Contender::ours::<Shared<lockmeter_locks::RawPercpuRwSem<parking_lot::RawRwLock>>>("PercpuRwSem", READ_WRITE),
         Contender::peer::<peers::GlibcMutex>("glibc mutex", EXCLUSIVE),
         Contender::peer::<peers::GlibcAdaptive>("glibc adaptive", EXCLUSIVE),
         Contender::peer::<std::sync::Mutex<()>>("std Mutex", EXCLUSIVE),

@@ -9,6 +9,7 @@ mod bed;
 mod contender;
 mod csv;
 mod grid;
+mod ours;
 mod pairs;
 mod peers;
 mod picture;

@@ -1,0 +1,315 @@
+//! The per-CPU reader-writer semaphore on the real machine: by rseq and membarrier where they are, and in stripes.
+
+use std::cell::UnsafeCell;
+use std::env;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lock_api::RawRwLock as _;
+use lock_api::RawRwLockDowngrade as _;
+use lock_api::RawRwLockTimed as _;
+use lockmeter_locks::RawPercpuRwSem;
+
+type Raw = RawPercpuRwSem<parking_lot::RawRwLock>;
+
+const BY_RSEQ: fn() -> Raw = || Raw::over(parking_lot::RawRwLock::INIT);
+const STRIPED: fn() -> Raw = || Raw::striped(parking_lot::RawRwLock::INIT);
+const BOTH: [fn() -> Raw; 2] = [BY_RSEQ, STRIPED];
+
+/// More than a lock is read before its bias begins.
+const READS_UNTIL_BIASED: u32 = 300;
+
+fn read(lock: &Raw) {
+    lock.lock_shared();
+    // SAFETY: locked above.
+    unsafe { lock.unlock_shared() };
+}
+
+fn write(lock: &Raw) {
+    lock.lock_exclusive();
+    // SAFETY: locked above.
+    unsafe { lock.unlock_exclusive() };
+}
+
+fn biased(new: fn() -> Raw) -> Raw {
+    let lock = new();
+    (0..READS_UNTIL_BIASED).for_each(|_| read(&lock));
+    assert!(lock.is_biased(), "still not biased after {READS_UNTIL_BIASED} reads without a write");
+    lock
+}
+
+/// Two words that only a writer changes, both.
+struct Protected(UnsafeCell<[u64; 2]>);
+
+// SAFETY: the tests touch it with a lock held.
+unsafe impl Sync for Protected {}
+
+impl Protected {
+    fn read(&self) -> u64 {
+        let at = self.0.get().cast::<u64>();
+        // SAFETY: both words are in there; the lock is what the test checks.
+        let (second, first) = unsafe { (at.add(1).read_volatile(), at.read_volatile()) };
+        assert_eq!(first, second, "a reader ran beside a writer");
+        first
+    }
+    fn write(&self) {
+        let at = self.0.get().cast::<u64>();
+        // SAFETY: as above.
+        unsafe {
+            at.write_volatile(at.read_volatile() + 1);
+            at.add(1).write_volatile(at.add(1).read_volatile() + 1);
+        }
+    }
+}
+
+/// Readers, most of them biased, beside writers that come now and then, in more threads than CPUs.
+fn readers_and_writers_stay_apart(new: fn() -> Raw) {
+    const WRITES: u64 = 300;
+    let (lock, protected, done) = (new(), Protected(UnsafeCell::new([0; 2])), AtomicBool::new(false));
+    let (ends, reads) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let (lock, protected, done) = (&lock, &protected, &done);
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    lock.lock_shared();
+                    protected.read();
+                    // SAFETY: locked above.
+                    unsafe { lock.unlock_shared() };
+                    reads.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..WRITES {
+                        // Time enough for the bias to begin again.
+                        thread::sleep(Duration::from_micros(500));
+                        ends.fetch_add(u64::from(lock.is_biased()), Relaxed);
+                        lock.lock_exclusive();
+                        protected.write();
+                        // SAFETY: locked above.
+                        unsafe { lock.unlock_exclusive() };
+                    }
+                })
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Relaxed);
+    });
+    assert_eq!(protected.read(), 2 * WRITES, "a write was lost");
+    assert!(
+        ends.load(Relaxed) > 20,
+        "only {} writes found the lock biased: this tested too little",
+        ends.load(Relaxed)
+    );
+    assert!(reads.load(Relaxed) > 100_000, "only {} reads", reads.load(Relaxed));
+    assert!(lock.try_lock_exclusive(), "a hold was left behind");
+}
+
+#[test]
+fn readers_and_writers_stay_apart_by_rseq() {
+    readers_and_writers_stay_apart(BY_RSEQ);
+}
+
+#[test]
+fn readers_and_writers_stay_apart_in_stripes() {
+    readers_and_writers_stay_apart(STRIPED);
+}
+
+#[test]
+fn without_rseq_the_lock_falls_back_to_stripes_by_itself() {
+    // glibc reads this before main, so it takes another process.
+    let status = Command::new(env::current_exe().unwrap())
+        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+        .args(["--exact", "readers_and_writers_stay_apart_by_rseq", "--test-threads=1"])
+        .output()
+        .unwrap();
+    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
+}
+
+#[test]
+fn a_writer_gets_in_past_readers_that_never_pause() {
+    for new in BOTH {
+        let (lock, done) = (biased(new), AtomicBool::new(false));
+        let worst = thread::scope(|scope| {
+            for _ in 0..4 {
+                // Read holds overlap all the time: there is no moment without a reader.
+                scope.spawn(|| {
+                    lock.lock_shared();
+                    while !done.load(Relaxed) {
+                        let next = lock.try_lock_shared();
+                        thread::yield_now();
+                        // SAFETY: one of those taken; where the try failed, a new one is taken below.
+                        unsafe { lock.unlock_shared() };
+                        if !next {
+                            lock.lock_shared();
+                        }
+                    }
+                    // SAFETY: the last one.
+                    unsafe { lock.unlock_shared() };
+                });
+            }
+            let worst = (0..50)
+                .map(|_| {
+                    let begin = Instant::now();
+                    write(&lock);
+                    begin.elapsed()
+                })
+                .max();
+            done.store(true, Relaxed);
+            worst.unwrap()
+        });
+        // No claim about speed: without a bound it would be the length of the test.
+        assert!(worst < Duration::from_secs(5), "a writer waited {worst:?}");
+    }
+}
+
+#[test]
+fn readers_get_in_past_writers_that_never_pause() {
+    for new in BOTH {
+        let (lock, done) = (new(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        write(&lock);
+                    }
+                });
+            }
+            (0..200).for_each(|_| read(&lock));
+            done.store(true, Relaxed);
+        });
+    }
+}
+
+#[test]
+fn any_thread_may_release_a_read_hold() {
+    for new in BOTH {
+        let lock = biased(new);
+        (0..100).for_each(|_| lock.lock_shared());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: the holds taken above, of which nobody else knows.
+                (0..60).for_each(|_| unsafe { lock.unlock_shared() });
+            });
+        });
+        assert!(!lock.try_lock_exclusive(), "forty readers hold it");
+        // SAFETY: the rest of them.
+        (0..40).for_each(|_| unsafe { lock.unlock_shared() });
+        assert!(lock.try_lock_exclusive());
+    }
+}
+
+#[test]
+fn threads_that_end_leave_nothing_behind() {
+    for new in BOTH {
+        let lock = biased(new);
+        for _ in 0..200 {
+            thread::scope(|scope| {
+                scope.spawn(|| read(&lock));
+            });
+        }
+        assert!(lock.try_lock_exclusive());
+    }
+}
+
+#[test]
+fn a_timed_writer_gives_up_and_the_lock_goes_on() {
+    for new in BOTH {
+        let lock = biased(new);
+        lock.lock_shared();
+        let begin = Instant::now();
+        assert!(!lock.try_lock_exclusive_for(Duration::from_millis(20)));
+        assert!(begin.elapsed() >= Duration::from_millis(20));
+        assert!(lock.try_lock_shared_for(Duration::from_millis(20)), "readers get in after the writer has given up");
+        // SAFETY: the two holds taken above.
+        (0..2).for_each(|_| unsafe { lock.unlock_shared() });
+        (0..READS_UNTIL_BIASED).for_each(|_| read(&lock));
+        assert!(lock.is_biased(), "the bias begins again");
+        assert!(lock.try_lock_exclusive_for(Duration::from_millis(20)));
+    }
+}
+
+#[test]
+fn a_downgraded_writer_lets_readers_in_and_no_writer() {
+    for new in BOTH {
+        let lock = biased(new);
+        lock.lock_exclusive();
+        assert!(!lock.try_lock_shared());
+        // SAFETY: locked above.
+        unsafe { lock.downgrade() };
+        assert!(lock.try_lock_shared());
+        assert!(!lock.try_lock_exclusive());
+        // SAFETY: the two holds there are.
+        (0..2).for_each(|_| unsafe { lock.unlock_shared() });
+        assert!(lock.try_lock_exclusive());
+    }
+}
+
+#[test]
+fn ten_thousand_locks_are_biased_at_once_and_their_counters_are_used_again() {
+    for new in BOTH {
+        for _ in 0..2 {
+            let locks: Vec<Raw> = (0..10_000).map(|_| biased(new)).collect();
+            assert!(locks.iter().step_by(97).all(Raw::try_lock_exclusive), "one lock's readers count for another's");
+        }
+    }
+}
+
+#[test]
+fn a_child_of_fork_can_end_a_bias_of_its_parent() {
+    let lock = biased(BY_RSEQ);
+    // SAFETY: the child calls nothing but the lock and _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let locked = lock.try_lock_exclusive();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(!locked)) };
+    }
+    let mut status = 0;
+    // SAFETY: writes the status of our child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0, "the child could not lock, or died");
+    assert!(lock.is_biased(), "the child's lock is a copy");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_thread_without_rseq_reads_and_gives_back_a_hold_that_was_counted() {
+    let lock = biased(BY_RSEQ);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            lock.lock_shared();
+            unregister_rseq();
+            read(&lock);
+            // SAFETY: the first hold, counted on a CPU.
+            unsafe { lock.unlock_shared() };
+        });
+    });
+    assert!(lock.try_lock_exclusive(), "a hold was left behind");
+}
+
+/// As a thread is whose registration the kernel refused.
+#[cfg(target_arch = "x86_64")]
+fn unregister_rseq() {
+    const UNREGISTER: libc::c_int = 1;
+    const SIGNATURE: u32 = 0x5305_3053;
+    /// What glibc 2.35 and later register, whatever they say the size is.
+    const SIZE: u32 = 32;
+    // SAFETY: glibc's own area of this thread, found as its manual says.
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
+        if offset.is_null() {
+            return;
+        }
+        let thread: *mut u8;
+        std::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) thread);
+        let result = libc::syscall(libc::SYS_rseq, thread.offset(*offset), SIZE, UNREGISTER, SIGNATURE);
+        assert_eq!(result, 0, "rseq refuses: {}", std::io::Error::last_os_error());
+    }
+}
