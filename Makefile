@@ -4,6 +4,8 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 RELEASE := target/release/lockmeter
 PRELOAD := target/release/liblockmeter_preload.so
+LOCKS := target/release/liblmlocks
+LOCKS_HEADER := target/release/include/lockmeter/locks.h
 WORKLOADS := target/workloads
 
 C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
@@ -26,7 +28,7 @@ setup:
 	@scripts/setup build
 
 build: setup
-	$(CARGO) build --release --locked --package lockmeter --package lockmeter-preload
+	$(CARGO) build --release --locked --package lockmeter --package lockmeter-preload --package lockmeter-locks-c
 
 workloads: setup
 	@$(MAKE) --no-print-directory -C workloads OUT=$(CURDIR)/$(WORKLOADS)
@@ -78,9 +80,14 @@ lint:
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter
 	install -D -m 0644 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so
+	install -D -m 0644 $(LOCKS).so $(DESTDIR)$(PREFIX)/lib/liblmlocks.so
+	install -D -m 0644 $(LOCKS).a $(DESTDIR)$(PREFIX)/lib/liblmlocks.a
+	install -D -m 0644 $(LOCKS_HEADER) $(DESTDIR)$(PREFIX)/include/lockmeter/locks.h
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/lockmeter $(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so
+	rm -f $(DESTDIR)$(PREFIX)/bin/lockmeter $(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so \
+		$(DESTDIR)$(PREFIX)/lib/liblmlocks.so $(DESTDIR)$(PREFIX)/lib/liblmlocks.a \
+		$(DESTDIR)$(PREFIX)/include/lockmeter/locks.h
 
 clean:
 	$(CARGO) clean

@@ -68,7 +68,9 @@ pub fn all() -> Vec<Contender> {
     let mut all = Vec::new();
     all.extend([
         Contender::ours::<Alone<lockmeter_locks::RawMutex>>("Mutex", EXCLUSIVE),
-        Contender::ours::<Shared<lockmeter_locks::RawPercpuRwSem<parking_lot::RawRwLock>>>("PercpuRwSem", READ_WRITE),
+        Contender::ours::<Alone<lockmeter_locks::RawSpin>>("Spin", EXCLUSIVE),
+        Contender::ours::<Shared<lockmeter_locks::RawRwSem>>("RwSem", READ_WRITE),
+        Contender::ours::<Shared<lockmeter_locks::RawPercpuRwSem>>("PercpuRwSem", READ_WRITE),
         Contender::peer::<peers::GlibcMutex>("glibc mutex", EXCLUSIVE),
         Contender::peer::<peers::GlibcAdaptive>("glibc adaptive", EXCLUSIVE),
         Contender::peer::<std::sync::Mutex<()>>("std Mutex", EXCLUSIVE),

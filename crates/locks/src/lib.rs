@@ -4,8 +4,7 @@
 //!   are handed the lock when they have waited too long.
 //! * [`RwLock`], over [`RawRwSem`]: the same for readers and writers; its [policies](rwsem::Policy) are type parameters.
 //! * [`SpinMutex`], over [`RawSpin`]: never sleeps, and yields when it is not alone on its CPU.
-//! * [`RawPercpuRwSem`]: a bias towards readers over a reader-writer lock: readers count themselves per CPU and share no cache
-//!   line; a writer pays.
+//! * [`PercpuRwLock`], over [`RawPercpuRwSem`]: readers count themselves per CPU and share no cache line; a writer pays.
 //!
 //! The guards are those of [`lock_api`]. Every lock takes an [`Instrument`]: hooks that run only when the lock is contended, and
 //! that compile to nothing by default.
@@ -35,6 +34,6 @@ pub use instrument::{Instrument, Unmetered};
 pub use lock_api_traits::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, SpinMutex, SpinMutexGuard};
 pub use mutex::{NotAcquired, RawMutex};
 #[cfg(not(any(loom, shuttle)))]
-pub use percpu_rwsem::RawPercpuRwSem;
+pub use percpu_rwsem::{PercpuRwLock, RawPercpuRwSem};
 pub use rwsem::RawRwSem;
 pub use spin::RawSpin;

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use lock_api::RawRwLock as _;
 use lock_api::RawRwLockDowngrade as _;
 use lock_api::RawRwLockTimed as _;
-use lockmeter_locks::RawPercpuRwSem;
+use lockmeter_locks::{RawPercpuRwSem, RawRwSem};
 
-type Raw = RawPercpuRwSem<parking_lot::RawRwLock>;
+type Raw = RawPercpuRwSem;
 
-const BY_RSEQ: fn() -> Raw = || Raw::over(parking_lot::RawRwLock::INIT);
-const STRIPED: fn() -> Raw = || Raw::striped(parking_lot::RawRwLock::INIT);
+const BY_RSEQ: fn() -> Raw = || Raw::over(RawRwSem::new());
+const STRIPED: fn() -> Raw = || Raw::striped(RawRwSem::new());
 const BOTH: [fn() -> Raw; 2] = [BY_RSEQ, STRIPED];
 
 /// More than a lock is read before its bias begins.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::sync::{AtomicU32, const_unless_model, yield_now};
+use crate::sync::{AtomicU32, const_unless_model, mutated, yield_now};
 
 #[cfg(not(any(loom, shuttle)))]
 use super::counters::Counters;
@@ -184,7 +184,7 @@ impl<C: Central> Biased<C> {
             unsafe { self.unlock_shared_slow() };
         }
         // A change of nothing, because only a change is sure to see the newest value.
-        if cfg!(not(lockmeter_mutation = "bias_ignores_writers")) && self.writers.fetch_add(0, AcqRel) != 0 {
+        if mutated!("percpu-bias-ignores-writers", false, self.writers.fetch_add(0, AcqRel) != 0) {
             self.close();
         }
     }
@@ -206,7 +206,7 @@ impl<C: Central> Biased<C> {
             }
         };
         // Those whom the counters count below zero have holds of the central lock, as has the bias itself.
-        for _ in readers..=0 {
+        for _ in mutated!("percpu-borrowed-holds-kept", readers.max(0), readers)..=0 {
             // SAFETY: see above.
             unsafe { self.central.unlock_shared() };
         }
@@ -244,7 +244,7 @@ impl<C: Central> Biased<C> {
                 _ => bias.wrapping_sub(READER),
             };
             match self.bias.compare_exchange_weak(bias, fewer, AcqRel, Acquire) {
-                Ok(_) if fewer == CLOSED => {
+                Ok(_) if mutated!("percpu-drained-unseen", false, fewer == CLOSED) => {
                     // SAFETY: the bias's own hold.
                     unsafe { self.central.unlock_shared() };
                     return;

@@ -22,4 +22,4 @@ mod rseq;
 mod slots;
 
 #[cfg(not(any(loom, shuttle)))]
-pub use raw::RawPercpuRwSem;
+pub use raw::{PercpuRwLock, RawPercpuRwSem};

@@ -12,7 +12,7 @@ use loom::sync::Mutex;
 #[cfg(shuttle)]
 use shuttle::sync::Mutex;
 
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, mutated};
 
 #[derive(Debug, Default)]
 struct Cpu {
@@ -85,7 +85,7 @@ impl Counters {
 
     pub(super) fn close(&self) -> i64 {
         self.gate.store(0, Relaxed);
-        if cfg!(not(lockmeter_mutation = "no_barrier")) {
+        if mutated!("percpu-no-barrier", false, true) {
             for cpu in &self.cpus {
                 cpu.lock().unwrap().barriers += 1;
             }

@@ -6,6 +6,10 @@ use core::time::Duration;
 use lock_api::{RawRwLock, RawRwLockDowngrade, RawRwLockFair, RawRwLockRecursive, RawRwLockTimed};
 
 use super::bias::{Biased, Central};
+use crate::rwsem::RawRwSem;
+
+/// A [`RawPercpuRwSem`] over a [`RawRwSem`](crate::RawRwSem), and what it protects.
+pub type PercpuRwLock<T> = lock_api::RwLock<RawPercpuRwSem, T>;
 
 /// A reader-writer semaphore for much reading and little writing: while nobody writes, readers count themselves on their own
 /// CPU, without an atomic instruction and without a shared cache line.
@@ -20,7 +24,7 @@ use super::bias::{Biased, Central};
 /// Needs rseq (registered by glibc 2.35 or newer) and membarrier (Linux 5.10 or newer) on x86-64; elsewhere, and for locks made
 /// [`striped`](Self::striped), readers change their CPU's counter with a compare-and-swap.
 #[derive(Debug)]
-pub struct RawPercpuRwSem<R> {
+pub struct RawPercpuRwSem<R = RawRwSem> {
     biased: Biased<Under<R>>,
 }
 

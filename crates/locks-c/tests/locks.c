@@ -1,0 +1,261 @@
+// Uses every function of lockmeter/locks.h, from C and C++, and exits with the line of the first thing that is wrong.
+#include <errno.h>
+#include <lockmeter/locks.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(truth)                                                                                                   \
+	do {                                                                                                           \
+		if (!(truth))                                                                                          \
+			exit(__LINE__ % 256 ? __LINE__ % 256 : 1);                                                     \
+	} while (0)
+
+enum { THREADS = 4, ROUNDS = 20000, MS = 1000000 };
+
+static lm_mutex_t static_mutex = LM_MUTEX_INIT;
+static lm_spin_t static_spin = LM_SPIN_INIT;
+static lm_rwsem_t static_rwsem = LM_RWSEM_INIT;
+static lm_percpu_rwsem_t static_percpu = LM_PERCPU_RWSEM_INIT;
+static long by_mutex, by_spin, by_rwsem, by_percpu;
+
+static void *count(void *unused)
+{
+	for (int round = 0; round < ROUNDS; round++) {
+		lm_mutex_lock(&static_mutex);
+		by_mutex++;
+		lm_mutex_unlock(&static_mutex);
+		lm_spin_lock(&static_spin);
+		by_spin++;
+		lm_spin_unlock(&static_spin);
+		lm_rwsem_write_lock(&static_rwsem);
+		by_rwsem++;
+		lm_rwsem_write_unlock(&static_rwsem);
+		lm_percpu_rwsem_read_lock(&static_percpu);
+		long seen = by_percpu;
+		lm_percpu_rwsem_read_unlock(&static_percpu);
+		CHECK(seen <= (long)THREADS * ROUNDS);
+		if (round % 1000 == 0) {
+			lm_percpu_rwsem_write_lock(&static_percpu);
+			by_percpu++;
+			lm_percpu_rwsem_write_unlock(&static_percpu);
+		}
+	}
+	return unused;
+}
+
+static void static_locks_keep_threads_apart(void)
+{
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, count, NULL) == 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(by_mutex == (long)THREADS * ROUNDS);
+	CHECK(by_spin == (long)THREADS * ROUNDS);
+	CHECK(by_rwsem == (long)THREADS * ROUNDS);
+	CHECK(by_percpu == (long)THREADS * ROUNDS / 1000);
+	lm_percpu_rwsem_destroy(&static_percpu);
+}
+
+struct calls {
+	int contended, acquired, given_up, released;
+	lm_wait_t last;
+};
+
+static void on_contended(const lm_wait_t *wait, void *context)
+{
+	struct calls *calls = (struct calls *)context;
+	calls->contended++;
+	calls->last = *wait;
+}
+
+static void on_acquired(const lm_wait_t *wait, uint64_t wait_ns, void *context)
+{
+	(void)wait;
+	CHECK(wait_ns > 0);
+	((struct calls *)context)->acquired++;
+}
+
+static void on_given_up(const lm_wait_t *wait, uint64_t wait_ns, void *context)
+{
+	(void)wait;
+	CHECK(wait_ns >= 5 * MS);
+	((struct calls *)context)->given_up++;
+}
+
+static void on_released(const lm_wait_t *wait, uint64_t hold_ns, void *context)
+{
+	(void)wait;
+	(void)hold_ns;
+	((struct calls *)context)->released++;
+}
+
+// What another thread does with a lock that this one holds.
+struct attempt {
+	int (*with)(void *lock);
+	void *lock;
+	int result;
+};
+
+static void *attempt(void *at)
+{
+	struct attempt *attempt = (struct attempt *)at;
+	attempt->result = attempt->with(attempt->lock);
+	return NULL;
+}
+
+static int elsewhere(int (*with)(void *lock), void *lock)
+{
+	struct attempt task = {with, lock, -1};
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, attempt, &task) == 0);
+	pthread_join(thread, NULL);
+	return task.result;
+}
+
+static int mutex_try(void *lock)
+{
+	return lm_mutex_trylock((lm_mutex_t *)lock);
+}
+static int mutex_timed(void *lock)
+{
+	return lm_mutex_timedlock((lm_mutex_t *)lock, 5 * MS);
+}
+static int spin_try(void *lock)
+{
+	return lm_spin_trylock((lm_spin_t *)lock);
+}
+static int rwsem_try_read(void *lock)
+{
+	return lm_rwsem_read_trylock((lm_rwsem_t *)lock);
+}
+static int rwsem_try_write(void *lock)
+{
+	return lm_rwsem_write_trylock((lm_rwsem_t *)lock);
+}
+static int rwsem_timed_read(void *lock)
+{
+	return lm_rwsem_read_timedlock((lm_rwsem_t *)lock, 5 * MS);
+}
+static int rwsem_timed_write(void *lock)
+{
+	return lm_rwsem_write_timedlock((lm_rwsem_t *)lock, 5 * MS);
+}
+static int percpu_try_read(void *lock)
+{
+	return lm_percpu_rwsem_read_trylock((lm_percpu_rwsem_t *)lock);
+}
+static int percpu_try_write(void *lock)
+{
+	return lm_percpu_rwsem_write_trylock((lm_percpu_rwsem_t *)lock);
+}
+static int percpu_timed_read(void *lock)
+{
+	return lm_percpu_rwsem_read_timedlock((lm_percpu_rwsem_t *)lock, 5 * MS);
+}
+static int percpu_timed_write(void *lock)
+{
+	return lm_percpu_rwsem_write_timedlock((lm_percpu_rwsem_t *)lock, 5 * MS);
+}
+
+static struct calls calls;
+
+static const lm_hooks_t *hooks(void)
+{
+	static lm_hooks_t all;
+	all.contended = on_contended;
+	all.acquired = on_acquired;
+	all.given_up = on_given_up;
+	all.released = on_released;
+	all.context = &calls;
+	memset(&calls, 0, sizeof calls);
+	return &all;
+}
+
+static void a_mutex_tells_its_hooks_of_waits_only(void)
+{
+	lm_mutex_t mutex;
+	lm_mutex_init(&mutex, "accounts", hooks());
+	CHECK(lm_mutex_timedlock(&mutex, MS) == 0);
+	CHECK(calls.contended == 0);
+	CHECK(elsewhere(mutex_try, &mutex) == EBUSY);
+	CHECK(elsewhere(mutex_timed, &mutex) == ETIMEDOUT);
+	CHECK(calls.contended == 1 && calls.given_up == 1 && calls.acquired == 0);
+	CHECK(calls.last.lock == &mutex && strcmp(calls.last.name, "accounts") == 0);
+	CHECK(calls.last.kind == LM_MUTEX && calls.last.mode == LM_EXCLUSIVE);
+	lm_mutex_unlock(&mutex);
+	CHECK(lm_mutex_trylock(&mutex) == 0);
+	lm_mutex_unlock(&mutex);
+	CHECK(calls.released == 0);
+	lm_mutex_destroy(&mutex);
+}
+
+static void a_spinlock_is_taken_by_one(void)
+{
+	lm_spin_t spin;
+	lm_spin_init(&spin, "short", NULL);
+	CHECK(lm_spin_trylock(&spin) == 0);
+	CHECK(elsewhere(spin_try, &spin) == EBUSY);
+	lm_spin_unlock(&spin);
+	CHECK(elsewhere(spin_try, &spin) == 0);
+	lm_spin_destroy(&spin);
+}
+
+static void a_rwsem_downgrades(void)
+{
+	lm_rwsem_t rwsem;
+	lm_rwsem_init(&rwsem, "table", hooks());
+	CHECK(lm_rwsem_write_timedlock(&rwsem, MS) == 0);
+	CHECK(elsewhere(rwsem_try_read, &rwsem) == EBUSY);
+	CHECK(elsewhere(rwsem_timed_read, &rwsem) == ETIMEDOUT);
+	CHECK(calls.last.kind == LM_RWSEM && calls.last.mode == LM_READ && calls.last.lock == &rwsem);
+	lm_rwsem_downgrade(&rwsem);
+	CHECK(elsewhere(rwsem_try_write, &rwsem) == EBUSY);
+	CHECK(elsewhere(rwsem_timed_write, &rwsem) == ETIMEDOUT);
+	CHECK(lm_rwsem_read_trylock(&rwsem) == 0);
+	CHECK(lm_rwsem_read_timedlock(&rwsem, MS) == 0);
+	lm_rwsem_read_lock(&rwsem);
+	for (int holds = 0; holds < 4; holds++)
+		lm_rwsem_read_unlock(&rwsem);
+	CHECK(lm_rwsem_write_trylock(&rwsem) == 0);
+	lm_rwsem_write_unlock(&rwsem);
+	lm_rwsem_destroy(&rwsem);
+}
+
+static void a_percpu_rwsem_keeps_its_readers_counted(void)
+{
+	lm_percpu_rwsem_t percpu;
+	lm_percpu_rwsem_init(&percpu, NULL, hooks());
+	for (int round = 0; round < ROUNDS; round++) {
+		lm_percpu_rwsem_read_lock(&percpu);
+		lm_percpu_rwsem_read_unlock(&percpu);
+	}
+	lm_percpu_rwsem_read_lock(&percpu);
+	CHECK(elsewhere(percpu_try_write, &percpu) == EBUSY);
+	CHECK(elsewhere(percpu_timed_write, &percpu) == ETIMEDOUT);
+	CHECK(calls.last.kind == LM_PERCPU_RWSEM && calls.last.mode == LM_WRITE && calls.last.lock == &percpu);
+	lm_percpu_rwsem_read_unlock(&percpu);
+	CHECK(lm_percpu_rwsem_write_timedlock(&percpu, MS) == 0);
+	CHECK(elsewhere(percpu_try_read, &percpu) == EBUSY);
+	CHECK(elsewhere(percpu_timed_read, &percpu) == ETIMEDOUT);
+	lm_percpu_rwsem_downgrade(&percpu);
+	CHECK(lm_percpu_rwsem_read_trylock(&percpu) == 0);
+	CHECK(lm_percpu_rwsem_read_timedlock(&percpu, MS) == 0);
+	for (int holds = 0; holds < 3; holds++)
+		lm_percpu_rwsem_read_unlock(&percpu);
+	CHECK(lm_percpu_rwsem_write_trylock(&percpu) == 0);
+	lm_percpu_rwsem_write_unlock(&percpu);
+	lm_percpu_rwsem_destroy(&percpu);
+}
+
+int main(void)
+{
+	static_locks_keep_threads_apart();
+	a_mutex_tells_its_hooks_of_waits_only();
+	a_spinlock_is_taken_by_one();
+	a_rwsem_downgrades();
+	a_percpu_rwsem_keeps_its_readers_counted();
+	return 0;
+}
