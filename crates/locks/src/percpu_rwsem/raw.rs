@@ -21,6 +21,8 @@ pub type PercpuRwLock<T> = lock_api::RwLock<RawPercpuRwSem, T>;
 /// Any thread may release a read hold, so guards may be sent where `R` lets them. A thread that ends leaves nothing behind.
 /// Memory: this structure, and once it is read often 8 bytes for each CPU, from pages that thousands of locks share.
 ///
+/// With the feature `lockdep` the bias stays away, so that every acquisition is checked, by `R`.
+///
 /// Needs rseq (registered by glibc 2.35 or newer) and membarrier (Linux 5.10 or newer) on x86-64; elsewhere, and for locks made
 /// [`striped`](Self::striped), readers change their CPU's counter with a compare-and-swap.
 #[derive(Debug)]
