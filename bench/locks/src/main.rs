@@ -16,6 +16,7 @@ mod picture;
 mod slice;
 mod table;
 mod work;
+mod writer;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -79,6 +80,10 @@ fn main() -> Result<()> {
         let rounds = if arguments.quick { 11 } else { 40 };
         for kind in pairs::kinds(machine.cpus) {
             table::pairs(kind, &pairs::measure(kind, rounds, &contenders, &mut random), &contenders);
+        }
+        println!();
+        for readers in [0, machine.cpus - 1, machine.cpus * 4] {
+            table::writer(&writer::measure(readers, rounds, &mut random));
         }
     }
     if !arguments.no_grid {

@@ -4,6 +4,20 @@ use crate::contender::Contender;
 use crate::grid::{Cell, Measured, Point};
 use crate::pairs::{Kind, Row};
 
+/// The cost of ending a bias.
+pub fn writer(row: &crate::writer::Row) {
+    let readers = match row.readers {
+        0 => "no other thread".to_owned(),
+        readers => format!("{readers} reading"),
+    };
+    let ratio = row.ratio.map_or_else(String::new, |r| format!("{:.2} ({:.2} – {:.2})", r.median, r.low, r.high));
+    println!(
+        "PercpuRwSem, first write after reads, {readers}: {}; a bare membarrier {}; ratio {ratio}",
+        duration(row.write_ns),
+        duration(row.barrier_ns)
+    );
+}
+
 /// At or above this share of the best peer a point counts as won.
 pub const WON: f64 = 1.0;
 /// Below this share of the best peer a point counts as lost.

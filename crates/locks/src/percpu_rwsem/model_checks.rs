@@ -117,7 +117,11 @@ fn together(threads: &'static [fn(&Lock)]) {
         model.check(body);
     }
     #[cfg(shuttle)]
-    shuttle::check_random(body, 20_000);
+    {
+        let schedules =
+            std::env::var("LOCKMETER_SCHEDULES").ok().and_then(|number| number.parse().ok()).unwrap_or(3_000);
+        shuttle::check_random(body, schedules);
+    }
 }
 
 #[test]
