@@ -316,3 +316,9 @@ fn unregister_rseq() {
         assert_eq!(result, 0, "rseq refuses: {}", std::io::Error::last_os_error());
     }
 }
+
+#[test]
+fn a_lock_is_small_beside_its_counters() {
+    // The documentation states it: at most 72 bytes, and 8 for each CPU while it is read often.
+    assert!(size_of::<Raw>() <= 72 || ORDER_CHECKED, "{} bytes", size_of::<Raw>());
+}
