@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use bench_statistics::{Machine, Random};
+use lockmeter_statistics::{Machine, Random};
 use clap::Parser;
 
 use crate::contender::Contender;

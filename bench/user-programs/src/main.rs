@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use bench_statistics::{Estimate, Machine, Random};
+use lockmeter_statistics::{Estimate, Machine, Random};
 use clap::{Parser, ValueEnum};
 
 use crate::compressor::Compressor;

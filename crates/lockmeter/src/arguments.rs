@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use lockmeter_experiments::overhead::Level;
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{Dimension, Kind, Mode};
@@ -55,6 +56,10 @@ pub enum Command {
     Top(TopArguments),
     /// Show what keeps CPUs from their tasks: interrupts, softirqs, timers, work items
     Latency(LatencyArguments),
+    /// Predict what a lock will cost on more CPUs, and what removing or splitting it would buy
+    Predict(PredictArguments),
+    /// Tell what metering costs a command or a running program
+    Overhead(OverheadArguments),
     /// Turn metering on in a program that runs under `lockmeter record -- COMMAND`
     On(SwitchArguments),
     /// Turn metering off in such a program
@@ -370,6 +375,143 @@ pub enum LatencyFormat {
     Json,
     /// For spreadsheets
     Csv,
+const PREDICT_EXAMPLES: &str = "\
+Examples:
+  lockmeter record --user --hold -- ./server && lockmeter predict
+  lockmeter predict out.lockmeter --lock queue_lock --cpus 8,32,128
+  lockmeter predict --threads 6       when the program had six threads at work, not one for each CPU";
+
+#[derive(Debug, Args)]
+#[command(after_help = PREDICT_EXAMPLES)]
+pub struct PredictArguments {
+    /// A recording with holds (`record --hold`)
+    #[arg(default_value = DEFAULT_RECORDING)]
+    pub recording: PathBuf,
+    /// The locks to predict for: those whose name contains this, or matches it where it holds `*` or `?`; without it, those
+    /// held longest
+    #[arg(long, value_name = "PATTERN")]
+    pub lock: Option<NamePattern>,
+    /// On how many CPUs, one thread on each
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', default_value = "4,16,64,256", value_parser = parse_cpus)]
+    pub cpus: Vec<usize>,
+    /// How many threads were at work in the recording; without it, one for each CPU
+    #[arg(long, value_parser = parse_cpus)]
+    pub threads: Option<usize>,
+    /// Into how many locks SHARDED splits it
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub shards: u32,
+    /// What handing the lock to a spinning waiter costs, where the recording does not tell
+    #[arg(long, value_name = "TIME", default_value = "200ns", value_parser = parse_time)]
+    pub spin_handoff: Duration,
+    /// What handing it to a sleeping waiter costs, where the recording does not tell
+    #[arg(long, value_name = "TIME", default_value = "5us", value_parser = parse_time)]
+    pub sleep_handoff: Duration,
+    /// How many locks
+    #[arg(short = 'n', long, value_name = "LOCKS", default_value_t = 3)]
+    pub limit: usize,
+    /// How to write the forecasts
+    #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
+    pub format: DiffFormat,
+}
+
+fn parse_cpus(text: &str) -> Result<usize, String> {
+    let most = lockmeter_predict::forecast::MOST_CPUS;
+    let count = text.trim().parse().ok().filter(|count| lockmeter_predict::forecast::is_possible(*count));
+    count.ok_or_else(|| format!("give a number between 1 and {most}"))
+}
+
+const OVERHEAD_EXAMPLES: &str = "\
+Examples:
+  lockmeter overhead -- ./benchmark                          ten whole runs of each level, in random order
+  lockmeter overhead --clean 'make clean' --drop-caches -- make -j8
+  lockmeter overhead --slices -- make -j8                    one run, in which metering of kernel locks is switched
+  lockmeter overhead --attach $(pidof redis-server)          the same in a running program
+  lockmeter overhead --preset kernel-build --slices          a part of the Linux kernel, from Debian's linux-source";
+
+#[derive(Debug, Args)]
+#[command(after_help = OVERHEAD_EXAMPLES)]
+pub struct OverheadArguments {
+    /// How often each level runs; with --slices or --attach, how often each is switched on
+    #[arg(long, alias = "rounds", value_name = "COUNT", value_parser = parse_runs)]
+    pub runs: Option<usize>,
+    /// Levels to compare with nothing: off (in place, switched off), wait, hold, naive (every acquisition timed, for comparison)
+    #[arg(long, value_name = "LEVEL,…", value_delimiter = ',', default_value = "off,wait,hold,naive")]
+    pub levels: Vec<Level>,
+    /// The cost to judge by
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_limit)]
+    pub limit: f64,
+    /// Shell command to run before each run, not measured
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["attach", "slices"])]
+    pub clean: Option<String>,
+    /// Also empty the kernel's caches before each run
+    #[arg(long, conflicts_with_all = ["attach", "slices"])]
+    pub drop_caches: bool,
+    /// A command that is there: a part of the Linux kernel, built from clean
+    #[arg(long, value_enum, conflicts_with_all = ["attach", "clean", "command"])]
+    pub preset: Option<Preset>,
+    /// Switch metering of kernel locks inside one run instead of comparing whole runs
+    #[arg(long)]
+    pub slices: bool,
+    /// Switch metering while this process runs
+    #[arg(long, value_name = "PID", conflicts_with_all = ["command", "preset"])]
+    pub attach: Option<u32>,
+    /// With --attach: switch the metering of the program's own locks (it runs under `record -- COMMAND`), not the kernel's
+    #[arg(long, requires = "attach")]
+    pub user: bool,
+    /// How long each level is on at a time, with --slices or --attach
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_slice)]
+    pub slice: Duration,
+    /// By what progress is told, with --attach; without it, by calls if it makes many
+    #[arg(long, value_enum, requires = "attach")]
+    pub progress: Option<ProgressBy>,
+    /// Seed of the random order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
+    pub format: DiffFormat,
+    /// The command to run
+    #[arg(last = true, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// kernel/ and mm/ of the smallest configuration of Linux: about half a minute on two CPUs
+    KernelBuild,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgressBy {
+    /// Read and write calls a second
+    Calls,
+    /// The share of user time in its CPU time
+    UserTime,
+}
+
+/// Shorter slices would consist of switching.
+const SHORTEST_SLICE: Duration = Duration::from_millis(20);
+
+fn parse_slice(text: &str) -> Result<Duration, String> {
+    let slice = parse_time(text)?;
+    if !(SHORTEST_SLICE..=LONGEST_INTERVAL).contains(&slice) {
+        return Err("give a slice between 20ms and 1h".into());
+    }
+    Ok(slice)
+}
+
+fn parse_runs(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(0) => Err("nothing can be told from no runs; give at least 6".into()),
+        Ok(runs) => Ok(runs),
+        Err(_) => Err("give a whole number, at least 6 to get an interval".into()),
+    }
+}
+
+fn parse_limit(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let share = percent.map(|percent| percent / 100.0).filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "give a percentage above 0, such as 1% or 0.5%".into())
 }
 
 #[derive(Debug, Args)]

@@ -9,6 +9,8 @@ mod exit;
 mod latency;
 mod messages;
 mod output;
+mod overhead;
+mod predict;
 mod preload;
 mod query;
 mod record;
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
         Command::Diff(arguments) => diff::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Latency(arguments) => latency::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Predict(arguments) => predict::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Overhead(arguments) => overhead::run(&arguments),
         Command::On(arguments) => switch::on(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Off(arguments) => switch::off(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -67,8 +67,15 @@ pub fn watch(scope: &Scope) -> Result<Target> {
 pub fn start(command: &[OsString], environment: &[(&'static str, OsString)]) -> Result<Target> {
     let [program, arguments @ ..] = command else { return Ok(Target::None) };
     let variables = environment.iter().map(|(name, value)| (name, value));
-    let child = Command::new(program).args(arguments).envs(variables).spawn().map_err(|error| {
-        let name = program.to_string_lossy();
+    let child = spawn(Command::new(program).args(arguments).envs(variables))?;
+    let process = open_process(child.id())?;
+    Ok(Target::Command(child, process))
+}
+
+/// Starts a program; what is wrong with it is said as a shell would.
+pub fn spawn(command: &mut Command) -> Result<Child> {
+    command.spawn().map_err(|error| {
+        let name = command.get_program().to_string_lossy();
         match error.kind() {
             io::ErrorKind::NotFound => Failure::error(
                 Status::NotFound,
@@ -87,9 +94,7 @@ pub fn start(command: &[OsString], environment: &[(&'static str, OsString)]) -> 
             ),
             _ => Failure::error(Status::NotExecutable, format!("cannot run {name}: {error}")),
         }
-    })?;
-    let process = open_process(child.id())?;
-    Ok(Target::Command(child, process))
+    })
 }
 
 /// Sends a signal on to the command.

@@ -36,6 +36,24 @@ pub enum Warning {
     LostRuns(u64),
     /// Metering runs was dear.
     ExpensiveRuns(u64),
+    /// The forecast rests on a guess of how many threads were at work.
+    ThreadsAssumed(usize),
+    /// Fewer threads were told of than must have been.
+    MoreThreads {
+        /// By the user.
+        told: usize,
+        /// To hold and wait as long as was recorded.
+        needed: usize,
+    },
+    /// This share of the threads' time went into waits for locks whose holds are not known.
+    UntimedWaits(u64),
+    /// The model does not even meet the recording that it was made from.
+    ModelFarOff {
+        /// For which lock.
+        lock: String,
+        /// By how much.
+        percent: i64,
+    },
 }
 
 impl Warning {
@@ -126,6 +144,23 @@ impl fmt::Display for Warning {
             Self::Lost(lost) => write!(
                 f,
                 "{lost} waits are not in the totals (causes above); a shorter `record --interval` leaves more room"
+            ),
+            Self::ThreadsAssumed(threads) => write!(
+                f,
+                "the forecast takes {threads} thread(s) to have been at work in the recording; if there were others, say --threads"
+            ),
+            Self::MoreThreads { told, needed } => write!(
+                f,
+                "{told} thread(s) cannot have held and waited for locks as long as was recorded; the forecast takes {needed}"
+            ),
+            Self::UntimedWaits(percent) => write!(
+                f,
+                "{percent} % of the threads' time are waits for locks whose holds were not timed (the kernel's, for one); the \
+                 forecast takes that for computing, so more CPUs may give less"
+            ),
+            Self::ModelFarOff { lock, percent } => write!(
+                f,
+                "for {lock} the model is off by {percent} % already where it was recorded; try the right --threads, and trust it little"
             ),
             Self::Expensive(percent) => write!(
                 f,

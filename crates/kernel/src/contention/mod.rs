@@ -85,6 +85,7 @@ pub struct ContentionSource {
     skeleton: ContentionSkel<'static>,
     names: Names,
     cost: ProgramCost<3>,
+    scope: Scope,
     /// The interval being metered.
     clock: IntervalClock,
     own_cpu_ns: u64,
@@ -117,6 +118,7 @@ impl ContentionSource {
             skeleton,
             names,
             cost,
+            scope: options.scope.clone(),
             clock: IntervalClock::start(),
             own_cpu_ns: own_cpu_ns(),
             misses,
@@ -155,6 +157,22 @@ impl ContentionSource {
         if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
             data.paused = u32::from(paused);
         }
+    }
+
+    /// Detaches the programs, so that they cost nothing at all, and keeps what they counted. For measuring what metering costs.
+    pub fn detach(&mut self) {
+        self.pause(true);
+        // In the opposite order of attaching.
+        while self.links.pop().is_some() {}
+    }
+
+    /// Attaches the programs again.
+    pub fn attach(&mut self) -> Result<(), KernelError> {
+        if self.links.is_empty() {
+            self.links = attach(&mut self.skeleton, &self.scope)?;
+        }
+        self.pause(false);
+        Ok(())
     }
 
     /// Stops metering and hands over the last interval. Waits that are still going on are counted as unfinished.

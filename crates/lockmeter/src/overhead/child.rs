@@ -1,0 +1,138 @@
+//! One run of the command: its output kept, its time taken, its failure shown.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use lockmeter_experiments::overhead::whole_runs::Run;
+use lockmeter_kernel::contention::open_process;
+
+use crate::messages::say;
+use crate::signals::{StopSignals, Woken};
+use crate::target;
+
+/// So much of a failed command's output is shown.
+const SHOWN_LINES: usize = 30;
+
+/// A place of our own for what commands print and recorders write; removed at the end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn create() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("lockmeter-overhead-{}", std::process::id()));
+        fs::create_dir_all(&path)
+            .with_context(|| format!("cannot make {}; set TMPDIR to a place that can be written to", path.display()))?;
+        Ok(Self(path))
+    }
+
+    pub fn recording(&self) -> PathBuf {
+        self.0.join("recording")
+    }
+
+    fn output(&self) -> PathBuf {
+        self.0.join("output")
+    }
+
+    /// The end of what the last command printed.
+    pub fn show_output(&self) {
+        let text = fs::read(self.output()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A command that runs.
+pub struct Running {
+    child: Child,
+    process: OwnedFd,
+    begin: Instant,
+}
+
+impl Running {
+    /// Starts it; what it prints goes to the scratch folder. `group`: the `cgroup.procs` it is to enter.
+    pub fn start(
+        command: &[OsString],
+        environment: &[(&'static str, OsString)],
+        scratch: &Scratch,
+        group: Option<File>,
+    ) -> Result<Self> {
+        let [program, arguments @ ..] = command else { anyhow::bail!("no command") };
+        let output = File::create(scratch.output()).context("cannot keep what the command prints")?;
+        let mut starting = Command::new(program);
+        let variables = environment.iter().map(|(name, value)| (name, value));
+        starting.args(arguments).envs(variables).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        if let Some(mut group) = group {
+            let enter = move || group.write_all(b"0");
+            // SAFETY: between fork and exec only a write to an open descriptor.
+            unsafe { starting.pre_exec(enter) };
+        }
+        let begin = Instant::now();
+        let child = target::spawn(&mut starting)?;
+        let process = open_process(child.id())?;
+        Ok(Self { child, process, begin })
+    }
+
+    /// Waits a while for its end or a signal.
+    pub fn wait(&self, signals: &mut StopSignals, timeout: Duration) -> io::Result<Woken> {
+        signals.wait(timeout, Some(self.process.as_fd()))
+    }
+
+    /// Asks it to end.
+    pub fn stop(&self) {
+        target::pass_on(libc::SIGTERM, &self.child);
+    }
+
+    /// Waits for its end, which has come or was asked for, and takes its times.
+    pub fn finish(self) -> io::Result<(ExitStatus, Run)> {
+        use std::os::unix::process::ExitStatusExt;
+        let pid = i32::try_from(self.child.id()).map_err(|_| io::Error::other("a process id is a number"))?;
+        let mut status = 0;
+        // SAFETY: all-zero is a valid rusage.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: a child of ours that nobody waited for; both places are ours.
+        while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        let wall_ns = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let cpu_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+        Ok((ExitStatus::from_raw(status), Run { wall_ns, cpu_ns }))
+    }
+}
+
+fn nanoseconds(time: libc::timeval) -> u64 {
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_usec).unwrap_or(0) * 1_000
+}
+
+/// Shows what a failed command printed and how it ended, and gives the status to end with.
+pub fn failed(command: &[OsString], status: ExitStatus, scratch: &Scratch) -> u8 {
+    use std::os::unix::process::ExitStatusExt;
+    scratch.show_output();
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    say(format_args!("lockmeter: `{}` failed ({status}), so there is nothing to compare; what it printed last stands above", words.join(" ")));
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    u8::try_from(code & 0xff).unwrap_or(u8::MAX)
+}
+
+/// Whether the command ended because the user pressed Ctrl-C, which a terminal sends to it, too.
+pub fn was_interrupted(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    status.signal() == Some(libc::SIGINT)
+}

@@ -1,0 +1,223 @@
+//! Whole runs of a command, each with one level of metering.
+
+use std::ffi::OsString;
+use std::fs;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use clap::Parser;
+use lockmeter_experiments::overhead::naive::Naive;
+use lockmeter_experiments::overhead::whole_runs::{Ended, Plan, compare};
+use lockmeter_experiments::overhead::Level;
+use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
+use lockmeter_meter::reader::Session;
+use lockmeter_profile::recording::RecordingWriter;
+use lockmeter_statistics::Random;
+
+use super::child::{self, Running, Scratch};
+use super::time_left::TimeLeft;
+use super::{Workload, write};
+use crate::arguments::{Arguments, Command as Subcommand, OverheadArguments, RecordArguments};
+use crate::exit::Status;
+use crate::messages::say;
+use crate::preload;
+use crate::signals::{StopSignals, Woken};
+use crate::sources::Sources;
+
+const DEFAULT_RUNS: usize = 10;
+
+/// As `record` does.
+const INTERVAL: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(100);
+
+/// A failure that ends the comparison.
+enum Failure {
+    /// The command ended with this status, which was shown.
+    Command(u8),
+    Other(anyhow::Error),
+}
+
+pub fn run(arguments: &OverheadArguments, workload: &Workload) -> Result<ExitCode> {
+    let plan = Plan {
+        rounds: arguments.runs.unwrap_or(DEFAULT_RUNS),
+        levels: arguments.levels.clone(),
+        limit: arguments.limit,
+    };
+    let mut runner = Runner {
+        arguments,
+        workload,
+        scratch: Scratch::create()?,
+        signals: StopSignals::catch().context("cannot catch signals")?,
+        naive: None,
+    };
+    let mut time_left = TimeLeft::new();
+    let compared = compare(&plan, &mut Random::new(arguments.seed), |level, left| {
+        time_left.step(&format!("running `{}` {level}", words(&workload.command)), left);
+        runner.run(level)
+    });
+    time_left.clear();
+    match compared {
+        Ok(costs) if costs.costs.is_empty() && costs.missing.is_empty() => {
+            say("lockmeter: interrupted before every level had run once, so there is nothing to compare");
+            Ok(Status::Failed.into())
+        }
+        Ok(costs) => write(arguments, &format!("`{}`, whole runs", words(&workload.command)), &costs),
+        Err(Failure::Command(status)) => Ok(status.into()),
+        Err(Failure::Other(error)) => Err(error),
+    }
+}
+
+fn words(command: &[OsString]) -> String {
+    command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+struct Runner<'a> {
+    arguments: &'a OverheadArguments,
+    workload: &'a Workload,
+    scratch: Scratch,
+    signals: StopSignals,
+    naive: Option<Result<Naive, String>>,
+}
+
+impl Runner<'_> {
+    fn run(&mut self, level: Level) -> Ended<Failure> {
+        if let Err(error) = self.prepare() {
+            return Ended::Failed(Failure::Other(error));
+        }
+        let ended = match level {
+            Level::Bare => self.bare(&[]),
+            Level::Off => self.switched_off(),
+            Level::Wait | Level::Hold => self.recorded(level),
+            Level::Naive => self.naive(),
+        };
+        ended.unwrap_or_else(|error| Ended::Failed(Failure::Other(error)))
+    }
+
+    /// Brings the workload back to where it begins.
+    fn prepare(&self) -> Result<()> {
+        if let Some(clean) = &self.workload.clean {
+            let status = Command::new("sh").args(["-c", clean]).stdin(Stdio::null()).stdout(Stdio::null()).status();
+            let status = status.context("cannot run `sh`")?;
+            if !status.success() {
+                return Err(anyhow!("`{clean}` failed ({status}); every run must begin alike, so nothing was compared"));
+            }
+        }
+        if self.arguments.drop_caches {
+            // SAFETY: takes nothing; it writes dirty pages back, so that dropping clean ones drops all.
+            unsafe { libc::sync() };
+            fs::write("/proc/sys/vm/drop_caches", "3")
+                .context("cannot empty the kernel's caches; run as root or leave --drop-caches out")?;
+        }
+        Ok(())
+    }
+
+    fn bare(&mut self, environment: &[(&'static str, OsString)]) -> Result<Ended<Failure>> {
+        let running = Running::start(&self.workload.command, environment, &self.scratch, None)?;
+        self.until_its_end(running, |_| Ok(()))
+    }
+
+    /// Waits for the end of the command; `tick` is called ten times a second.
+    fn until_its_end(&mut self, running: Running, mut tick: impl FnMut(bool) -> Result<()>) -> Result<Ended<Failure>> {
+        let mut next_drain = Instant::now() + INTERVAL;
+        loop {
+            match running.wait(&mut self.signals, TICK)? {
+                Woken::Exited => break,
+                Woken::Signal(_) => {
+                    running.stop();
+                    running.finish()?;
+                    return Ok(Ended::Interrupted);
+                }
+                Woken::Timeout => {
+                    let due = Instant::now() >= next_drain;
+                    tick(due)?;
+                    if due {
+                        next_drain = Instant::now() + INTERVAL;
+                    }
+                }
+            }
+        }
+        let (status, run) = running.finish()?;
+        if status.success() {
+            return Ok(Ended::Well(run));
+        }
+        if child::was_interrupted(status) {
+            return Ok(Ended::Interrupted);
+        }
+        Ok(Ended::Failed(Failure::Command(child::failed(&self.workload.command, status, &self.scratch))))
+    }
+
+    /// Programs attached and libraries preloaded, but all of it switched off.
+    fn switched_off(&mut self) -> Result<Ended<Failure>> {
+        let options = Options { scope: Scope::Machine, stacks: StackBudget::DEFAULT };
+        let mut kernel = match ContentionSource::start(&options) {
+            Ok(kernel) => kernel,
+            Err(error) => return Ok(Ended::NotPossible(error.to_string())),
+        };
+        kernel.pause(true);
+        let program = self.workload.command.first();
+        let session = match (program.and_then(|program| preload::obstacle(program)), preload::library()) {
+            (None, Ok(library)) => {
+                let session = Session::create(lockmeter_meter::reader::Level::Off)?;
+                let preloaded = std::env::var_os("LD_PRELOAD");
+                Some((session.environment(&library, preloaded.as_deref()), session))
+            }
+            _ => None,
+        };
+        let environment = session.as_ref().map_or(&[][..], |(environment, _)| environment);
+        self.bare(environment)
+    }
+
+    /// As `record` would, file and all.
+    fn recorded(&mut self, level: Level) -> Result<Ended<Failure>> {
+        let arguments = record_arguments(&self.workload.command, level)?;
+        let options = Options { scope: Scope::Children, stacks: arguments.stacks.budget() };
+        let about = crate::about::describe("a command, to measure what metering costs", options.stacks);
+        let mut sources = match Sources::start(&arguments, &options) {
+            Ok(sources) => sources,
+            Err(error) => return Ok(Ended::NotPossible(format!("{error:#}"))),
+        };
+        let recording = self.scratch.recording();
+        let mut writer = RecordingWriter::create(&recording, &about)?;
+        let running = Running::start(&self.workload.command, &sources.environment(), &self.scratch, None)?;
+        sources.leave_own_process_out()?;
+        let ended = self.until_its_end(running, |due| {
+            if sources.tick() || due {
+                writer.append(&sources.drain()?)?;
+            }
+            Ok(())
+        });
+        let last = sources.stop();
+        writer.append(&last?)?;
+        writer.finish()?;
+        let _ = fs::remove_file(recording);
+        ended
+    }
+
+    fn naive(&mut self) -> Result<Ended<Failure>> {
+        let switched = match self.naive.get_or_insert_with(Naive::load) {
+            Ok(naive) => naive.switch(true),
+            Err(why) => Err(why.clone()),
+        };
+        if let Err(why) = switched {
+            return Ok(Ended::NotPossible(why));
+        }
+        let ended = self.bare(&[]);
+        if let Some(Ok(naive)) = &mut self.naive {
+            // Switching off cannot fail.
+            let _ = naive.switch(false);
+        }
+        ended
+    }
+}
+
+/// The flags that a user would give `record`.
+fn record_arguments(command: &[OsString], level: Level) -> Result<RecordArguments> {
+    let flags: &[&str] = if level == Level::Hold { &["--hold"] } else { &[] };
+    let words = ["lockmeter", "record", "--quiet"].iter().chain(flags).chain(&["--"]).map(OsString::from);
+    match Arguments::try_parse_from(words.chain(command.iter().cloned()))?.command {
+        Subcommand::Record(arguments) => Ok(arguments),
+        _ => Err(anyhow!("`record` is one subcommand")),
+    }
+}
+

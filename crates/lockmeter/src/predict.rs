@@ -1,0 +1,112 @@
+//! `lockmeter predict`: from a recording's holds to throughput on more CPUs.
+
+use anyhow::Result;
+use lockmeter_predict::forecast::{Forecast, Plan, Prices, forecast};
+use lockmeter_predict::measured::Measured;
+use lockmeter_profile::view::Query;
+use lockmeter_profile::{Dimension, Report};
+
+use crate::arguments::{DiffFormat, PredictArguments};
+use crate::exit::{Failure, Status};
+use crate::messages::say;
+use crate::warnings::Warning;
+use crate::{output, report};
+
+pub fn run(arguments: &PredictArguments) -> Result<()> {
+    let (report, ended_cleanly) = report::load(&arguments.recording, &Query::by([Dimension::Lock]))?;
+    let measured = Measured::from_report(&report);
+    let chosen = choose(&measured, arguments)?;
+    let plan = Plan {
+        cpus: arguments.cpus.clone(),
+        threads: arguments.threads,
+        shards: arguments.shards,
+        prices: Prices {
+            spin_ns: arguments.spin_handoff.as_secs_f64() * 1e9,
+            sleep_ns: arguments.sleep_handoff.as_secs_f64() * 1e9,
+        },
+    };
+    let forecasts: Vec<Forecast> = chosen.into_iter().map(|lock| forecast(&measured, lock, &plan)).collect();
+    let mut out = output::open(None)?;
+    write(&forecasts, arguments, &mut out).map_err(|error| output::failed(None, error))?;
+    for doubt in doubts(&report, &measured, arguments, &forecasts, ended_cleanly) {
+        say(format_args!("{doubt}"));
+    }
+    Ok(())
+}
+
+/// The locks asked for, longest held first.
+fn choose(measured: &Measured, arguments: &PredictArguments) -> Result<Vec<usize>> {
+    let file = arguments.recording.display();
+    if measured.locks.is_empty() {
+        let sentence = format!(
+            "{file} says nothing about how long locks were held; record it with `lockmeter record --hold -- COMMAND`"
+        );
+        return Err(Failure::error(Status::BadInput, sentence));
+    }
+    let wanted = |at: &usize| arguments.lock.as_ref().is_none_or(|pattern| pattern.matches(&measured.locks[*at].name));
+    let mut chosen: Vec<usize> = (0..measured.locks.len()).filter(wanted).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = measured.locks.iter().take(5).map(|lock| lock.name.as_str()).collect();
+        let sentence = format!("no lock in {file} has such a name and known holds; there are: {}", names.join(", "));
+        return Err(Failure::error(Status::Failed, sentence));
+    }
+    chosen.truncate(arguments.limit.max(1));
+    Ok(chosen)
+}
+
+fn write(forecasts: &[Forecast], arguments: &PredictArguments, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+    match arguments.format {
+        DiffFormat::Json => {
+            serde_json::to_writer_pretty(&mut *out, &forecasts)?;
+            writeln!(out)?;
+        }
+        DiffFormat::Table => {
+            for (at, forecast) in forecasts.iter().enumerate() {
+                if at > 0 {
+                    writeln!(out)?;
+                }
+                write!(out, "{forecast}")?;
+            }
+            writeln!(
+                out,
+                "\nACQUISITIONS A SECOND with one thread on each CPU. SPINNING, SLEEPING: the lock as it is, by how waiters wait.\n\
+                 SIMULATED: as recorded, with the holds that were measured. SHARDED: split into {}. REMOVED: the lock costs nothing.",
+                arguments.shards
+            )?;
+        }
+    }
+    out.flush()
+}
+
+/// The share of the threads' time above which waits that the model does not know change its answer.
+const MUCH_UNTIMED: f64 = 0.05;
+/// A model further off than this from the recording that it was made from is not to be trusted elsewhere.
+const FAR_OFF: f64 = 0.15;
+
+fn doubts(
+    report: &Report,
+    measured: &Measured,
+    arguments: &PredictArguments,
+    forecasts: &[Forecast],
+    ended_cleanly: bool,
+) -> Vec<Warning> {
+    let mut doubts = Vec::new();
+    if !ended_cleanly {
+        doubts.push(Warning::RecorderDied);
+    }
+    let Some(first) = forecasts.first() else { return doubts };
+    if let Some(told) = arguments.threads.filter(|told| *told < first.threads) {
+        doubts.push(Warning::MoreThreads { told, needed: first.threads });
+    } else if arguments.threads.is_none() {
+        doubts.push(Warning::ThreadsAssumed(first.threads));
+    }
+    let all_ns = report.duration_ns as f64 * first.threads as f64;
+    let untimed = measured.untimed_ns as f64 / all_ns.max(1.0);
+    if untimed > MUCH_UNTIMED {
+        doubts.push(Warning::UntimedWaits((untimed * 100.0) as u64));
+    }
+    for far in forecasts.iter().filter(|forecast| forecast.check.with_handoff.abs() > FAR_OFF) {
+        doubts.push(Warning::ModelFarOff { lock: far.lock.clone(), percent: (far.check.with_handoff * 100.0) as i64 });
+    }
+    doubts
+}

@@ -1,0 +1,191 @@
+//! What a recording says about its locks, as the model needs it.
+
+use lockmeter_profile::{Happened, Kind, Mode, Report};
+
+use crate::network::{Handoff, Network, Station, number};
+use crate::simulation::{Duration, Scene, Visit};
+
+/// One lock in one mode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredLock {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// How it was taken.
+    pub mode: Mode,
+    /// How often it was taken.
+    pub acquisitions: u64,
+    /// How long it was held, all acquisitions added up.
+    pub held_ns: u64,
+    /// How long it was waited for.
+    pub waited_ns: u64,
+    /// How many of the acquisitions had to wait.
+    pub contended: u64,
+    /// The part of `waited_ns` that burned a CPU.
+    pub spin_ns: u64,
+    /// Durations of its holds: means, each with its count.
+    pub holds: Vec<(f64, u64)>,
+}
+
+impl MeasuredLock {
+    /// Mean hold of one acquisition.
+    pub fn hold_ns(&self) -> f64 {
+        ratio(self.held_ns, self.acquisitions)
+    }
+
+    /// Mean wait, over all acquisitions.
+    pub fn wait_ns(&self) -> f64 {
+        ratio(self.waited_ns, self.acquisitions)
+    }
+
+    /// Whether others may hold it the same way at the same time.
+    pub fn is_shared(&self) -> bool {
+        self.mode == Mode::Read
+    }
+}
+
+/// The locks of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// How long was recorded.
+    pub duration_ns: u64,
+    /// Locks whose holds were timed, longest held first.
+    pub locks: Vec<MeasuredLock>,
+    /// Waits for locks whose holds were not timed: the model takes them for computing.
+    pub untimed_ns: u64,
+    /// CPUs of the machine that was recorded.
+    pub cpus: u32,
+}
+
+impl Measured {
+    /// Takes what is needed from a report grouped by lock.
+    pub fn from_report(report: &Report) -> Self {
+        let mut locks = Vec::new();
+        let mut untimed_ns = 0;
+        for row in &report.rows {
+            let Some(key) = Key::of(row) else { continue };
+            match row.happened {
+                Happened::Hold => locks.push(timed(row, key)),
+                Happened::Wait => {
+                    let held = report.rows.iter().any(|other| other.happened == Happened::Hold && Key::of(other) == Some(key));
+                    untimed_ns += if held { 0 } else { row.value.total_ns };
+                }
+                Happened::Run | Happened::Idle => {}
+            }
+        }
+        for row in report.rows.iter().filter(|row| row.happened == Happened::Wait) {
+            let Some(key) = Key::of(row) else { continue };
+            let same = |lock: &&mut MeasuredLock| (lock.name.as_str(), lock.kind, lock.mode) == (key.name, key.kind, key.mode);
+            if let Some(lock) = locks.iter_mut().find(same) {
+                lock.waited_ns += row.value.total_ns;
+                lock.spin_ns += row.value.spin_ns;
+                lock.contended += row.value.count;
+            }
+        }
+        locks.sort_by_key(|lock| std::cmp::Reverse(lock.held_ns));
+        Self { duration_ns: report.duration_ns, locks, untimed_ns, cpus: report.about.cpus }
+    }
+
+    /// The fewest threads that can have waited and held as long as was measured.
+    pub fn fewest_threads(&self) -> usize {
+        let busy_ns: u64 = self.locks.iter().map(|lock| lock.held_ns + lock.waited_ns).sum();
+        usize::try_from(busy_ns.div_ceil(self.duration_ns.max(1))).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// What a thread does outside its locks for each acquisition of this one: by Little's law the threads' time, less what
+    /// they held and waited.
+    pub fn think_ns(&self, lock: usize, threads: usize) -> f64 {
+        let busy_ns: f64 = self.locks.iter().map(|lock| as_f64(lock.held_ns) + as_f64(lock.waited_ns)).sum();
+        let all_ns = number(threads) * as_f64(self.duration_ns);
+        (all_ns - busy_ns).max(0.0) / as_f64(self.locks[lock].acquisitions.max(1))
+    }
+
+    /// Acquisitions of each lock for one of this.
+    fn visits(&self, lock: usize, of: usize) -> f64 {
+        ratio(self.locks[of].acquisitions, self.locks[lock].acquisitions)
+    }
+
+    /// The network in which a cycle is one acquisition of this lock. Readers hold together, so their holds count as
+    /// computing: the exact solution does not know that a writer keeps them out.
+    pub fn network(&self, lock: usize, threads: usize) -> Network {
+        let mut network = Network { think_ns: self.think_ns(lock, threads), stations: Vec::new() };
+        for (at, other) in self.locks.iter().enumerate() {
+            if other.is_shared() && at != lock {
+                network.think_ns += self.visits(lock, at) * other.hold_ns();
+            } else {
+                network.stations.push(Station {
+                    name: other.name.clone(),
+                    visits: self.visits(lock, at),
+                    hold_ns: other.hold_ns(),
+                    handoff: Handoff::default(),
+                });
+            }
+        }
+        network
+    }
+
+    /// Which station of [`Self::network`] the lock is.
+    pub fn station(&self, lock: usize) -> usize {
+        self.locks[..lock].iter().filter(|other| !other.is_shared()).count()
+    }
+
+    /// The same for the simulation, with the durations that were measured and with readers as readers.
+    pub fn scene(&self, lock: usize, threads: usize, handoff: Handoff) -> Scene {
+        let mut names: Vec<(&str, Kind)> = Vec::new();
+        let mut visits = Vec::new();
+        for (at, other) in self.locks.iter().enumerate() {
+            let name = (other.name.as_str(), other.kind);
+            let index = names.iter().position(|known| *known == name).unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            });
+            visits.push(Visit {
+                lock: index,
+                shared: other.is_shared(),
+                per_cycle: self.visits(lock, at),
+                hold: Duration::Histogram(other.holds.clone()),
+            });
+        }
+        let of_lock = (self.locks[lock].name.as_str(), self.locks[lock].kind);
+        let locks = names.iter().map(|name| if *name == of_lock { handoff } else { Handoff::default() }).collect();
+        Scene { think_ns: self.think_ns(lock, threads), locks, visits }
+    }
+}
+
+/// What tells locks apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key<'a> {
+    name: &'a str,
+    kind: Kind,
+    mode: Mode,
+}
+
+impl<'a> Key<'a> {
+    fn of(row: &'a lockmeter_profile::Row) -> Option<Self> {
+        Some(Self { name: row.lock.as_deref()?, kind: row.kind?, mode: row.mode? })
+    }
+}
+
+fn timed(row: &lockmeter_profile::Row, key: Key<'_>) -> MeasuredLock {
+    MeasuredLock {
+        name: key.name.to_owned(),
+        kind: key.kind,
+        mode: key.mode,
+        acquisitions: row.value.count,
+        held_ns: row.value.total_ns,
+        waited_ns: 0,
+        contended: 0,
+        spin_ns: 0,
+        holds: row.histogram.iter().filter(|(_, count, _)| *count > 0).map(|(_, count, ns)| (ratio(*ns, *count), *count)).collect(),
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { as_f64(part) / as_f64(whole) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a model needs fewer digits than counts have")]
+pub(crate) const fn as_f64(count: u64) -> f64 {
+    count as f64
+}
