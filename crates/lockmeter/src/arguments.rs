@@ -426,7 +426,7 @@ Examples:
   lockmeter overhead --clean 'make clean' --drop-caches -- make -j8
   lockmeter overhead --slices -- make -j8                    one run, in which metering of kernel locks is switched
   lockmeter overhead --attach $(pidof redis-server)          the same in a running program
-  lockmeter overhead --preset kernel-build --slices          a part of the Linux kernel, from Debian's linux-source";
+  lockmeter overhead --preset kernel-build --kernel --runs 300   a part of Linux, from Debian's linux-source";
 
 #[derive(Debug, Args)]
 #[command(after_help = OVERHEAD_EXAMPLES)]
@@ -446,9 +446,16 @@ pub struct OverheadArguments {
     /// Also empty the kernel's caches before each run
     #[arg(long, conflicts_with_all = ["attach", "slices"])]
     pub drop_caches: bool,
-    /// A command that is there: a part of the Linux kernel, built from clean
-    #[arg(long, value_enum, conflicts_with_all = ["attach", "clean", "command"])]
+    /// A workload that is there: a part of the Linux kernel, its files translated one batch a round
+    #[arg(long, value_enum, conflicts_with_all = ["attach", "clean", "command", "slices"])]
     pub preset: Option<Preset>,
+    /// Shell commands, one a line: each round takes the next and runs it with every level. Short equal pieces of work tell more
+    /// than long runs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["attach", "command", "preset", "slices"])]
+    pub each_of: Option<PathBuf>,
+    /// Only metering of kernel locks, as `record --kernel -a`
+    #[arg(long, conflicts_with = "user")]
+    pub kernel: bool,
     /// Switch metering of kernel locks inside one run instead of comparing whole runs
     #[arg(long)]
     pub slices: bool,
@@ -477,7 +484,7 @@ pub struct OverheadArguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// kernel/ and mm/ of the smallest configuration of Linux: about half a minute on two CPUs
+    /// The files of kernel/ and mm/ in the smallest configuration of Linux
     KernelBuild,
 }
 

@@ -26,6 +26,15 @@ pub enum Ended<Failure> {
     Failed(Failure),
 }
 
+/// Which run of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// In each round every level runs once; the warm-up belongs to the first.
+    pub round: usize,
+    /// Runs left, this one among them.
+    pub left: usize,
+}
+
 /// How to compare.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -37,16 +46,16 @@ pub struct Plan {
     pub limit: f64,
 }
 
-/// Runs a warm-up and then every level once a round, in random order. `run` is told the level and how many runs are left.
+/// Runs a warm-up and then every level once a round, in random order. 
 pub fn compare<Failure>(
     plan: &Plan,
     random: &mut Random,
-    mut run: impl FnMut(Level, usize) -> Ended<Failure>,
+    mut run: impl FnMut(Level, Step) -> Ended<Failure>,
 ) -> Result<Costs, Failure> {
     let mut levels = plan.levels.clone();
     let mut missing = Vec::new();
     let mut rounds: Vec<Vec<(Level, Run)>> = Vec::new();
-    match run(Level::Bare, plan.rounds * (levels.len() + 1)) {
+    match run(Level::Bare, Step { round: 0, left: plan.rounds * (levels.len() + 1) + 1 }) {
         Ended::Failed(failure) => return Err(failure),
         Ended::Interrupted => return Ok(summarise(&[], &[], Vec::new(), plan.limit, random)),
         // The first run finds caches as no other does.
@@ -58,7 +67,7 @@ pub fn compare<Failure>(
         let mut runs = Vec::new();
         for (at, level) in order.iter().enumerate() {
             let left = (plan.rounds - round) * order.len() - at;
-            match run(*level, left) {
+            match run(*level, Step { round, left }) {
                 Ended::Well(took) => runs.push((*level, took)),
                 Ended::Interrupted => break 'rounds,
                 Ended::Failed(failure) => return Err(failure),
@@ -111,8 +120,8 @@ mod tests {
     #[test]
     fn every_level_runs_once_a_round_after_one_warm_up() {
         let mut ran = Vec::new();
-        let costs = compare(&plan(10), &mut Random::new(1), |level, left| {
-            ran.push((level, left));
+        let costs = compare(&plan(10), &mut Random::new(1), |level, step| {
+            ran.push((level, step.round));
             took(if level == Level::Naive { 1_060 } else { 1_000 })
         })
         .unwrap();
@@ -120,6 +129,7 @@ mod tests {
         for level in [Level::Bare, Level::Wait, Level::Naive] {
             assert_eq!(ran[1..].iter().filter(|(ran, _)| *ran == level).count(), 10);
         }
+        assert!(ran[1..].chunks(3).enumerate().all(|(round, runs)| runs.iter().all(|(_, of)| *of == round)));
         let orders: std::collections::HashSet<_> = ran[1..].chunks(3).map(|round| round[0].0).collect();
         assert!(orders.len() > 1, "the order never changed");
         let naive = costs.costs.iter().find(|cost| cost.level == Level::Naive && cost.of == Measure::WallTime).unwrap();

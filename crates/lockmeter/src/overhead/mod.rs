@@ -8,6 +8,7 @@ mod time_left;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -21,8 +22,43 @@ use crate::output;
 
 /// What to run, and what to do before each run.
 struct Workload {
-    command: Vec<OsString>,
+    name: String,
+    /// Round by round the next of them, and the first again after the last.
+    commands: Vec<Vec<OsString>>,
     clean: Option<String>,
+}
+
+impl Workload {
+    fn command(arguments: &OverheadArguments) -> Self {
+        let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
+        Self {
+            name: format!("`{}`", words.join(" ")),
+            commands: vec![arguments.command.clone()],
+            clean: arguments.clean.clone(),
+        }
+    }
+
+    /// One shell command a line; empty lines and those that begin with # are none.
+    fn each_of(path: &Path, clean: Option<String>) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Failure::error(Status::BadInput, format!("cannot read the commands in {}: {error}", path.display()))
+        })?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let commands: Vec<_> = lines.map(shell).collect();
+        if commands.is_empty() {
+            let sentence = format!("{} holds no command; write one a line", path.display());
+            return Err(Failure::error(Status::BadInput, sentence));
+        }
+        Ok(Self { name: format!("the {} commands of {}", commands.len(), path.display()), commands, clean })
+    }
+
+    fn of_round(&self, round: usize) -> &[OsString] {
+        &self.commands[round % self.commands.len()]
+    }
+}
+
+fn shell(line: &str) -> Vec<OsString> {
+    vec!["sh".into(), "-c".into(), line.into()]
 }
 
 #[derive(Serialize)]
@@ -38,13 +74,17 @@ pub fn run(arguments: &OverheadArguments) -> Result<ExitCode> {
     }
     let workload = match arguments.preset {
         Some(Preset::KernelBuild) => kernel_build::prepare()?,
+        None if arguments.each_of.is_some() => {
+            let path = arguments.each_of.as_deref().unwrap_or(Path::new(""));
+            Workload::each_of(path, arguments.clean.clone())?
+        }
         None if arguments.command.is_empty() => {
-            let sentence = "what should be measured? Give `-- COMMAND`, --attach PID or --preset kernel-build";
+            let sentence = "what should be measured? Give `-- COMMAND`, --attach PID, --each-of FILE or --preset kernel-build";
             return Err(Failure::error(Status::Usage, sentence));
         }
-        None => Workload { command: arguments.command.clone(), clean: arguments.clean.clone() },
+        None => Workload::command(arguments),
     };
-    if arguments.slices { slices::command(arguments, &workload) } else { runs::run(arguments, &workload) }
+    if arguments.slices { slices::command(arguments, &workload.commands[0]) } else { runs::run(arguments, &workload) }
 }
 
 /// Writes the result, and gives success.

@@ -9,7 +9,8 @@ use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use lockmeter_experiments::overhead::naive::Naive;
 use lockmeter_experiments::overhead::whole_runs::{Ended, Plan, compare};
-use lockmeter_experiments::overhead::Level;
+use lockmeter_experiments::overhead::slices::Switch;
+use lockmeter_experiments::overhead::{KernelSwitch, Level};
 use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
 use lockmeter_meter::reader::Session;
 use lockmeter_profile::recording::RecordingWriter;
@@ -49,11 +50,14 @@ pub fn run(arguments: &OverheadArguments, workload: &Workload) -> Result<ExitCod
         workload,
         scratch: Scratch::create()?,
         signals: StopSignals::catch().context("cannot catch signals")?,
+        command: workload.of_round(0),
+        kernel: if arguments.kernel { Some(KernelSwitch::load(StackBudget::DEFAULT)?) } else { None },
         naive: None,
     };
     let mut time_left = TimeLeft::new();
-    let compared = compare(&plan, &mut Random::new(arguments.seed), |level, left| {
-        time_left.step(&format!("running `{}` {level}", words(&workload.command)), left);
+    let compared = compare(&plan, &mut Random::new(arguments.seed), |level, step| {
+        time_left.step(&format!("running {} {level}", workload.name), step.left);
+        runner.command = workload.of_round(step.round);
         runner.run(level)
     });
     time_left.clear();
@@ -62,21 +66,21 @@ pub fn run(arguments: &OverheadArguments, workload: &Workload) -> Result<ExitCod
             say("lockmeter: interrupted before every level had run once, so there is nothing to compare");
             Ok(Status::Failed.into())
         }
-        Ok(costs) => write(arguments, &format!("`{}`, whole runs", words(&workload.command)), &costs),
+        Ok(costs) => write(arguments, &format!("{}, whole runs", workload.name), &costs),
         Err(Failure::Command(status)) => Ok(status.into()),
         Err(Failure::Other(error)) => Err(error),
     }
 }
 
-fn words(command: &[OsString]) -> String {
-    command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
-}
-
 struct Runner<'a> {
     arguments: &'a OverheadArguments,
     workload: &'a Workload,
+    /// Of this round.
+    command: &'a [OsString],
     scratch: Scratch,
     signals: StopSignals,
+    /// Where only kernel locks are metered: stays loaded from run to run.
+    kernel: Option<KernelSwitch>,
     naive: Option<Result<Naive, String>>,
 }
 
@@ -86,12 +90,23 @@ impl Runner<'_> {
             return Ended::Failed(Failure::Other(error));
         }
         let ended = match level {
+            _ if self.kernel.is_some() => self.kernel_only(level),
             Level::Bare => self.bare(&[]),
             Level::Off => self.switched_off(),
             Level::Wait | Level::Hold => self.recorded(level),
             Level::Naive => self.naive(),
         };
         ended.unwrap_or_else(|error| Ended::Failed(Failure::Other(error)))
+    }
+
+    fn kernel_only(&mut self, level: Level) -> Result<Ended<Failure>> {
+        if level == Level::Hold {
+            return Ok(Ended::NotPossible("holds are those of the command's own locks; leave --kernel out".to_owned()));
+        }
+        if let Some(Err(why)) = self.kernel.as_mut().map(|kernel| kernel.switch(level)) {
+            return Ok(Ended::NotPossible(why));
+        }
+        self.bare(&[])
     }
 
     /// Brings the workload back to where it begins.
@@ -113,7 +128,7 @@ impl Runner<'_> {
     }
 
     fn bare(&mut self, environment: &[(&'static str, OsString)]) -> Result<Ended<Failure>> {
-        let running = Running::start(&self.workload.command, environment, &self.scratch, None)?;
+        let running = Running::start(self.command, environment, &self.scratch, None)?;
         self.until_its_end(running, |_| Ok(()))
     }
 
@@ -144,7 +159,7 @@ impl Runner<'_> {
         if child::was_interrupted(status) {
             return Ok(Ended::Interrupted);
         }
-        Ok(Ended::Failed(Failure::Command(child::failed(&self.workload.command, status, &self.scratch))))
+        Ok(Ended::Failed(Failure::Command(child::failed(self.command, status, &self.scratch))))
     }
 
     /// Programs attached and libraries preloaded, but all of it switched off.
@@ -155,7 +170,7 @@ impl Runner<'_> {
             Err(error) => return Ok(Ended::NotPossible(error.to_string())),
         };
         kernel.pause(true);
-        let program = self.workload.command.first();
+        let program = self.command.first();
         let session = match (program.and_then(|program| preload::obstacle(program)), preload::library()) {
             (None, Ok(library)) => {
                 let session = Session::create(lockmeter_meter::reader::Level::Off)?;
@@ -170,7 +185,7 @@ impl Runner<'_> {
 
     /// As `record` would, file and all.
     fn recorded(&mut self, level: Level) -> Result<Ended<Failure>> {
-        let arguments = record_arguments(&self.workload.command, level)?;
+        let arguments = record_arguments(self.command, level)?;
         let options = Options { scope: Scope::Children, stacks: arguments.stacks.budget() };
         let about = crate::about::describe("a command, to measure what metering costs", options.stacks);
         let mut sources = match Sources::start(&arguments, &options) {
@@ -179,7 +194,7 @@ impl Runner<'_> {
         };
         let recording = self.scratch.recording();
         let mut writer = RecordingWriter::create(&recording, &about)?;
-        let running = Running::start(&self.workload.command, &sources.environment(), &self.scratch, None)?;
+        let running = Running::start(self.command, &sources.environment(), &self.scratch, None)?;
         sources.leave_own_process_out()?;
         let ended = self.until_its_end(running, |due| {
             if sources.tick() || due {

@@ -1,5 +1,6 @@
 //! Metering switched on and off while a command or a process runs.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use lockmeter_statistics::Random;
 
 use super::child::{self, Running, Scratch};
 use super::time_left::TimeLeft;
-use super::{Workload, write};
+use super::write;
 use crate::arguments::{OverheadArguments, ProgressBy};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
@@ -35,12 +36,12 @@ const ENOUGH_CALLS: f64 = 1_000.0;
 const LOOK: Duration = Duration::from_millis(500);
 
 /// One run of a command in a control group of its own.
-pub fn command(arguments: &OverheadArguments, workload: &Workload) -> Result<ExitCode> {
+pub fn command(arguments: &OverheadArguments, command: &[OsString]) -> Result<ExitCode> {
     let scratch = Scratch::create()?;
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let mut switch = KernelSwitch::load(StackBudget::DEFAULT)?;
     let group = Group::create()?;
-    let running = Running::start(&workload.command, &[], &scratch, Some(group.entrance()?))?;
+    let running = Running::start(command, &[], &scratch, Some(group.entrance()?))?;
     let mut progress = Progress::Group(group.path.clone());
     let mut ended = false;
     let costs = measure(arguments, ROUNDS_OF_A_COMMAND, &mut switch, &mut progress, |time| {
@@ -53,9 +54,9 @@ pub fn command(arguments: &OverheadArguments, workload: &Workload) -> Result<Exi
     }
     let (status, _) = running.finish().context("cannot wait for the command")?;
     if ended && !status.success() && !child::was_interrupted(status) {
-        return Ok(child::failed(&workload.command, status, &scratch).into());
+        return Ok(child::failed(command, status, &scratch).into());
     }
-    finish(arguments, &workload.command[0].to_string_lossy(), &costs?, Some(switch.seen()))
+    finish(arguments, &command[0].to_string_lossy(), &costs?, Some(switch.seen()))
 }
 
 /// A process that runs.
