@@ -1,3 +1,12 @@
-//! What metering costs a workload, and the published experiments, as commands that anyone can repeat. One file an experiment.
+//! What metering costs a workload, and the published experiments, as commands that anyone can repeat. One file, or folder, an
+//! experiment.
 
+pub mod breakpoint;
+pub mod fork_mail;
+pub mod locks_under_test;
+pub mod mixed;
 pub mod overhead;
+pub mod picture;
+pub mod processes;
+pub mod pthread_locks;
+pub mod seen;

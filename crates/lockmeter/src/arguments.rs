@@ -1,11 +1,14 @@
 //! The command line.
 
+pub mod bench;
+pub mod overhead;
+pub mod predict;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use lockmeter_experiments::overhead::Level;
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{Dimension, Kind, Mode};
@@ -57,9 +60,12 @@ pub enum Command {
     /// Show what keeps CPUs from their tasks: interrupts, softirqs, timers, work items
     Latency(LatencyArguments),
     /// Predict what a lock will cost on more CPUs, and what removing or splitting it would buy
-    Predict(PredictArguments),
+    Predict(predict::PredictArguments),
     /// Tell what metering costs a command or a running program
-    Overhead(OverheadArguments),
+    Overhead(overhead::OverheadArguments),
+    /// Repeat the published experiments here
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Turn metering on in a program that runs under `lockmeter record -- COMMAND`
     On(SwitchArguments),
     /// Turn metering off in such a program

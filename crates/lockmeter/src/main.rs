@@ -3,6 +3,8 @@
 
 mod about;
 mod arguments;
+mod bench;
+
 mod diff;
 mod doctor;
 mod exit;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Latency(arguments) => latency::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Predict(arguments) => predict::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Overhead(arguments) => overhead::run(&arguments),
+        Command::Bench(command) => bench::run(&command),
         Command::On(arguments) => switch::on(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Off(arguments) => switch::off(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -6,7 +6,8 @@ use lockmeter_predict::measured::Measured;
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Report};
 
-use crate::arguments::{DiffFormat, PredictArguments};
+use crate::arguments::DiffFormat;
+use crate::arguments::predict::PredictArguments;
 use crate::exit::{Failure, Status};
 use crate::messages::say;
 use crate::warnings::Warning;

@@ -32,7 +32,11 @@ pub fn solve(network: &Network, threads: usize) -> Solution {
         let rest = others.fold(delay.clone(), |sum, (_, next)| convolve(&sum, next));
         let probability = |present: usize| (terms[at][present] + rest[threads - present] - whole[threads]).exp();
         let queue: f64 = (1..=threads).map(|present| number(present) * probability(present)).sum();
-        StationLoad { residence_ns: if per_ns > 0.0 { queue / per_ns } else { 0.0 }, queue, utilization: 1.0 - probability(0) }
+        StationLoad {
+            residence_ns: if per_ns > 0.0 { queue / per_ns } else { 0.0 },
+            queue,
+            utilization: 1.0 - probability(0),
+        }
     });
     Solution { stations: stations.collect(), per_second: per_ns * SECOND_NS }
 }
@@ -83,8 +87,10 @@ mod tests {
     #[test]
     fn without_a_price_for_handing_over_it_is_mean_value_analysis() {
         let free = Handoff::default();
-        let network =
-            Network { think_ns: 2_000.0, stations: vec![lock(1.0, 100.0, free), lock(3.0, 20.0, free), lock(0.5, 70.0, free)] };
+        let network = Network {
+            think_ns: 2_000.0,
+            stations: vec![lock(1.0, 100.0, free), lock(3.0, 20.0, free), lock(0.5, 70.0, free)],
+        };
         for threads in [1, 2, 3, 16, 64, 256] {
             let (one, other) = (solve(&network, threads), mva::solve(&network, threads));
             assert!((one.per_second / other.per_second - 1.0).abs() < 1e-9, "{threads} threads: {one:?} {other:?}");

@@ -219,7 +219,9 @@ impl fmt::Display for Forecast {
         )?;
         let asleep = if self.waiting == Waiting::Spinning { "spin" } else { "sleep" };
         match self.fitted_handoff_ns {
-            Some(price) => writeln!(f, "its waiters {asleep}; as long as they waited, handing it over costs {}", time(price))?,
+            Some(price) => {
+                writeln!(f, "its waiters {asleep}; as long as they waited, handing it over costs {}", time(price))?
+            }
             None => writeln!(f, "too few waited for it to tell what handing it over costs: typical prices stand in")?,
         }
         writeln!(
@@ -231,7 +233,11 @@ impl fmt::Display for Forecast {
             self.check.free_handoff * 100.0,
             self.check.simulated * 100.0
         )?;
-        writeln!(f, "{:>6} {:>12} {:>12} {:>12} {:>12} {:>12}", "CPUS", "SPINNING", "SLEEPING", "SIMULATED", "SHARDED", "REMOVED")?;
+        writeln!(
+            f,
+            "{:>6} {:>12} {:>12} {:>12} {:>12} {:>12}",
+            "CPUS", "SPINNING", "SLEEPING", "SIMULATED", "SHARDED", "REMOVED"
+        )?;
         for point in &self.points {
             let cells = [point.spinning, point.sleeping, point.simulated, point.sharded, point.removed];
             write!(f, "{:>6}", point.cpus)?;
@@ -241,7 +247,10 @@ impl fmt::Display for Forecast {
             writeln!(f)?;
         }
         if self.has_readers {
-            writeln!(f, "readers and writers of this lock keep each other out only in the simulation: trust that column")?;
+            writeln!(
+                f,
+                "readers and writers of this lock keep each other out only in the simulation: trust that column"
+            )?;
         }
         Ok(())
     }
@@ -262,7 +271,13 @@ fn time(ns: f64) -> String {
 }
 
 fn three_digits(value: f64, unit: &str) -> String {
-    let digits = if value >= 100.0 { 0 } else if value >= 10.0 { 1 } else { 2 };
+    let digits = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
     format!("{value:.digits$} {unit}").trim_end().to_owned()
 }
 
@@ -346,6 +361,9 @@ mod tests {
 
     #[test]
     fn numbers_are_shown_with_three_digits() {
-        assert_eq!((time(999.0).as_str(), time(1_234.0).as_str(), rate(2.5e6).as_str()), ("999 ns", "1.23 µs", "2.50 M"));
+        assert_eq!(
+            (time(999.0).as_str(), time(1_234.0).as_str(), rate(2.5e6).as_str()),
+            ("999 ns", "1.23 µs", "2.50 M")
+        );
     }
 }

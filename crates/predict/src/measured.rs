@@ -68,7 +68,8 @@ impl Measured {
             match row.happened {
                 Happened::Hold => locks.push(timed(row, key)),
                 Happened::Wait => {
-                    let held = report.rows.iter().any(|other| other.happened == Happened::Hold && Key::of(other) == Some(key));
+                    let held =
+                        report.rows.iter().any(|other| other.happened == Happened::Hold && Key::of(other) == Some(key));
                     untimed_ns += if held { 0 } else { row.value.total_ns };
                 }
                 Happened::Run | Happened::Idle => {}
@@ -76,7 +77,8 @@ impl Measured {
         }
         for row in report.rows.iter().filter(|row| row.happened == Happened::Wait) {
             let Some(key) = Key::of(row) else { continue };
-            let same = |lock: &&mut MeasuredLock| (lock.name.as_str(), lock.kind, lock.mode) == (key.name, key.kind, key.mode);
+            let same =
+                |lock: &&mut MeasuredLock| (lock.name.as_str(), lock.kind, lock.mode) == (key.name, key.kind, key.mode);
             if let Some(lock) = locks.iter_mut().find(same) {
                 lock.waited_ns += row.value.total_ns;
                 lock.spin_ns += row.value.spin_ns;
@@ -177,7 +179,12 @@ fn timed(row: &lockmeter_profile::Row, key: Key<'_>) -> MeasuredLock {
         waited_ns: 0,
         contended: 0,
         spin_ns: 0,
-        holds: row.histogram.iter().filter(|(_, count, _)| *count > 0).map(|(_, count, ns)| (ratio(*ns, *count), *count)).collect(),
+        holds: row
+            .histogram
+            .iter()
+            .filter(|(_, count, _)| *count > 0)
+            .map(|(_, count, ns)| (ratio(*ns, *count), *count))
+            .collect(),
     }
 }
 

@@ -150,7 +150,8 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(scene: &'a Scene, per_cycle: f64, threads: usize, random: &'a mut Random) -> Self {
-        let lock = |handoff: &Handoff| Lock { handoff: *handoff, holders: 0, exclusive: false, waiting: VecDeque::new() };
+        let lock =
+            |handoff: &Handoff| Lock { handoff: *handoff, holders: 0, exclusive: false, waiting: VecDeque::new() };
         let mut world = Self {
             scene,
             think: Duration::Exponential(scene.think_ns / per_cycle),
@@ -272,14 +273,18 @@ mod tests {
                 // passed on, the solution for as long as others are there.
                 let allowed = if handoff == Handoff::default() { 0.01 } else { 0.08 };
                 let error = (simulated / exact - 1.0).abs();
-                assert!(error < allowed, "{threads} threads, {handoff:?}: exact {exact:.0}/s, simulated {simulated:.0}/s");
+                assert!(
+                    error < allowed,
+                    "{threads} threads, {handoff:?}: exact {exact:.0}/s, simulated {simulated:.0}/s"
+                );
             }
         }
     }
 
     #[test]
     fn constant_holds_wait_less_than_exponential_ones() {
-        let mut scene = Scene::of(&Network { think_ns: 500.0, stations: vec![network(Handoff::default()).stations.remove(0)] });
+        let mut scene =
+            Scene::of(&Network { think_ns: 500.0, stations: vec![network(Handoff::default()).stations.remove(0)] });
         let exponential = run(&scene, 4, STEPS, &mut Random::new(5));
         scene.visits[0].hold = Duration::Constant(150.0);
         let constant = run(&scene, 4, STEPS, &mut Random::new(5));

@@ -1,12 +1,12 @@
 //! Metering of kernel locks, switched while a target runs.
 
-use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
 use lockmeter_kernel::KernelError;
+use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
 use lockmeter_profile::Source;
 
+use super::Level;
 use super::naive::Naive;
 use super::slices::Switch;
-use super::Level;
 
 /// lockmeter's own meter as `record -a` uses it, and the naive one.
 pub struct KernelSwitch {

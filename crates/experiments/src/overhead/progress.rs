@@ -64,7 +64,8 @@ impl Progress {
                 let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
                 // The name in parentheses may hold anything, so count from behind it: the times are fields 14 to 17.
                 let (_, rest) = text.rsplit_once(')')?;
-                let times: Vec<f64> = rest.split_whitespace().skip(11).take(4).filter_map(|word| word.parse().ok()).collect();
+                let times: Vec<f64> =
+                    rest.split_whitespace().skip(11).take(4).filter_map(|word| word.parse().ok()).collect();
                 let [user, system, children_user, children_system] = times[..] else { return None };
                 let user = user + children_user;
                 Some(Reading { done: user, spent: Some(user + system + children_system) })

@@ -69,7 +69,8 @@ pub fn compare<S: Switch>(
         rounds.push(rates);
     }
     let costs = levels.iter().filter_map(|level| {
-        let find = |round: &[(Level, f64)], level| round.iter().find(|(other, _)| *other == level).map(|(_, rate)| *rate);
+        let find =
+            |round: &[(Level, f64)], level| round.iter().find(|(other, _)| *other == level).map(|(_, rate)| *rate);
         let cost = |round: &Vec<(Level, f64)>| {
             let bare = find(round, Level::Bare).filter(|bare| *bare > 0.0)?;
             Some(1.0 - find(round, *level)? / bare)

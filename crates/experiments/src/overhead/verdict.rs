@@ -65,7 +65,11 @@ const fn rounds(count: usize) -> f64 {
     count as f64
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturation is as good as any number")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "positive, and saturation is as good as any number"
+)]
 const fn whole(count: f64) -> usize {
     count as usize
 }

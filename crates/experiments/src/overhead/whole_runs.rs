@@ -46,7 +46,7 @@ pub struct Plan {
     pub limit: f64,
 }
 
-/// Runs a warm-up and then every level once a round, in random order. 
+/// Runs a warm-up and then every level once a round, in random order.
 pub fn compare<Failure>(
     plan: &Plan,
     random: &mut Random,
@@ -82,12 +82,20 @@ pub fn compare<Failure>(
     Ok(summarise(&rounds, &levels, missing, plan.limit, random))
 }
 
-fn summarise(rounds: &[Vec<(Level, Run)>], levels: &[Level], missing: Vec<Missing>, limit: f64, random: &mut Random) -> Costs {
+fn summarise(
+    rounds: &[Vec<(Level, Run)>],
+    levels: &[Level],
+    missing: Vec<Missing>,
+    limit: f64,
+    random: &mut Random,
+) -> Costs {
     let mut costs = Vec::new();
     for level in levels {
         for of in [Measure::WallTime, Measure::CpuTime] {
             let took = |run: &Run| as_f64(if of == Measure::WallTime { run.wall_ns } else { run.cpu_ns });
-            let find = |round: &[(Level, Run)], level| round.iter().find(|(other, _)| *other == level).map(|(_, run)| took(run));
+            let find = |round: &[(Level, Run)], level| {
+                round.iter().find(|(other, _)| *other == level).map(|(_, run)| took(run))
+            };
             let cost = |round: &Vec<(Level, Run)>| {
                 let bare = find(round, Level::Bare).filter(|bare| *bare > 0.0)?;
                 Some(find(round, *level)? / bare - 1.0)

@@ -126,7 +126,10 @@ pub fn failed(command: &[OsString], status: ExitStatus, scratch: &Scratch) -> u8
     use std::os::unix::process::ExitStatusExt;
     scratch.show_output();
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    say(format_args!("lockmeter: `{}` failed ({status}), so there is nothing to compare; what it printed last stands above", words.join(" ")));
+    say(format_args!(
+        "lockmeter: `{}` failed ({status}), so there is nothing to compare; what it printed last stands above",
+        words.join(" ")
+    ));
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code & 0xff).unwrap_or(u8::MAX)
 }

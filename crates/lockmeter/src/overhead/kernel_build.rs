@@ -33,9 +33,14 @@ pub fn prepare() -> Result<Workload> {
     let prepared = folder.join(".lockmeter-prepared");
     if !prepared.exists() {
         check_room()?;
-        say(format_args!("lockmeter: unpacking and building {} in {} (it stays there for the next time)", archive.display(), folder.display()));
+        say(format_args!(
+            "lockmeter: unpacking and building {} in {} (it stays there for the next time)",
+            archive.display(),
+            folder.display()
+        ));
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let unpack = ["-C".into(), folder.clone().into_os_string(), "--strip-components=1".into(), "-xf".into(), archive.into()];
+        let unpack =
+            ["-C".into(), folder.clone().into_os_string(), "--strip-components=1".into(), "-xf".into(), archive.into()];
         step("tar", &unpack)?;
         step("make", &in_folder(&folder, &["tinyconfig"]))?;
         let jobs = cpus().to_string();
@@ -58,11 +63,15 @@ pub fn prepare() -> Result<Workload> {
 fn translations(folder: &Path) -> Result<Vec<String>> {
     let mut commands = Vec::new();
     for part in PARTS {
-        for entry in fs::read_dir(folder.join(part)).with_context(|| format!("cannot read {}", folder.display()))?.flatten() {
+        for entry in
+            fs::read_dir(folder.join(part)).with_context(|| format!("cannot read {}", folder.display()))?.flatten()
+        {
             if entry.file_name().to_string_lossy().ends_with(".o.cmd") {
                 let text = fs::read_to_string(entry.path()).unwrap_or_default();
                 let command = text.lines().next().and_then(|line| line.split_once(" := "));
-                commands.extend(command.map(|(_, command)| command.to_owned()).filter(|command| command.contains(" -c -o ")));
+                commands.extend(
+                    command.map(|(_, command)| command.to_owned()).filter(|command| command.contains(" -c -o ")),
+                );
             }
         }
     }
@@ -84,7 +93,9 @@ fn in_folder(folder: &Path, words: &[&str]) -> Vec<OsString> {
 fn archive() -> Result<PathBuf> {
     let entries = fs::read_dir(SOURCES).into_iter().flatten().flatten();
     let is_source = |path: &PathBuf| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
     };
     let found = entries.map(|entry| entry.path()).filter(is_source).max();
     found.ok_or_else(|| {
@@ -100,24 +111,35 @@ fn check_room() -> Result<()> {
     let mut disk: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: a NUL-terminated path, and a place that is ours.
     if unsafe { libc::statvfs(path.as_ptr(), &raw mut disk) } == 0 && disk.f_bavail * disk.f_frsize < DISK_BYTES {
-        let sentence = format!("the kernel build needs 2 GiB in {}, which has less; set TMPDIR to a larger place", folder.display());
+        let sentence = format!(
+            "the kernel build needs 2 GiB in {}, which has less; set TMPDIR to a larger place",
+            folder.display()
+        );
         return Err(Failure::error(Status::Failed, sentence));
     }
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let available = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     if available.is_some_and(|kilobytes| kilobytes << 10 < MEMORY_BYTES) {
-        return Err(Failure::error(Status::Failed, "the kernel build needs 1 GiB of free memory; end something else first"));
+        return Err(Failure::error(
+            Status::Failed,
+            "the kernel build needs 1 GiB of free memory; end something else first",
+        ));
     }
     Ok(())
 }
 
 fn step(program: &str, arguments: &[OsString]) -> Result<()> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot run {program}; `scripts/setup bench` installs what the build needs"))?;
+    let output =
+        output.with_context(|| format!("cannot run {program}; `scripts/setup bench` installs what the build needs"))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         let last = text.lines().last().unwrap_or("it said nothing");
-        let sentence = format!("{program} could not prepare the kernel source: {last}; `scripts/setup bench` installs what it needs");
+        let sentence = format!(
+            "{program} could not prepare the kernel source: {last}; `scripts/setup bench` installs what it needs"
+        );
         return Err(Failure::error(Status::Failed, sentence));
     }
     Ok(())

@@ -1,10 +1,10 @@
 //! `lockmeter overhead`: what metering costs a command or a running program.
 
-mod child;
+pub mod child;
 mod kernel_build;
 mod runs;
 mod slices;
-mod time_left;
+pub mod time_left;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,7 +16,8 @@ use lockmeter_experiments::overhead::Costs;
 use lockmeter_statistics::Machine;
 use serde::Serialize;
 
-use crate::arguments::{DiffFormat, OverheadArguments, Preset};
+use crate::arguments::DiffFormat;
+use crate::arguments::overhead::{OverheadArguments, Preset};
 use crate::exit::{Failure, Status};
 use crate::output;
 
@@ -79,7 +80,8 @@ pub fn run(arguments: &OverheadArguments) -> Result<ExitCode> {
             Workload::each_of(path, arguments.clean.clone())?
         }
         None if arguments.command.is_empty() => {
-            let sentence = "what should be measured? Give `-- COMMAND`, --attach PID, --each-of FILE or --preset kernel-build";
+            let sentence =
+                "what should be measured? Give `-- COMMAND`, --attach PID, --each-of FILE or --preset kernel-build";
             return Err(Failure::error(Status::Usage, sentence));
         }
         None => Workload::command(arguments),
@@ -95,7 +97,9 @@ fn write(arguments: &OverheadArguments, what: &str, costs: &Costs) -> Result<Exi
         DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, costs })
             .map_err(std::io::Error::from)
             .and_then(|()| writeln!(out)),
-        DiffFormat::Table => writeln!(out, "{machine}\n\nWhat metering costs {what}: {} rounds\n\n{costs}", costs.rounds),
+        DiffFormat::Table => {
+            writeln!(out, "{machine}\n\nWhat metering costs {what}: {} rounds\n\n{costs}", costs.rounds)
+        }
     };
     written.and_then(|()| out.flush()).map_err(|error| output::failed(None, error))?;
     Ok(ExitCode::SUCCESS)

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use lockmeter_experiments::overhead::naive::Naive;
-use lockmeter_experiments::overhead::whole_runs::{Ended, Plan, compare};
 use lockmeter_experiments::overhead::slices::Switch;
+use lockmeter_experiments::overhead::whole_runs::{Ended, Plan, compare};
 use lockmeter_experiments::overhead::{KernelSwitch, Level};
 use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
 use lockmeter_meter::reader::Session;
@@ -19,7 +19,8 @@ use lockmeter_statistics::Random;
 use super::child::{self, Running, Scratch};
 use super::time_left::TimeLeft;
 use super::{Workload, write};
-use crate::arguments::{Arguments, Command as Subcommand, OverheadArguments, RecordArguments};
+use crate::arguments::overhead::OverheadArguments;
+use crate::arguments::{Arguments, Command as Subcommand, RecordArguments};
 use crate::exit::Status;
 use crate::messages::say;
 use crate::preload;
@@ -115,7 +116,9 @@ impl Runner<'_> {
             let status = Command::new("sh").args(["-c", clean]).stdin(Stdio::null()).stdout(Stdio::null()).status();
             let status = status.context("cannot run `sh`")?;
             if !status.success() {
-                return Err(anyhow!("`{clean}` failed ({status}); every run must begin alike, so nothing was compared"));
+                return Err(anyhow!(
+                    "`{clean}` failed ({status}); every run must begin alike, so nothing was compared"
+                ));
             }
         }
         if self.arguments.drop_caches {
@@ -235,4 +238,3 @@ fn record_arguments(command: &[OsString], level: Level) -> Result<RecordArgument
         _ => Err(anyhow!("`record` is one subcommand")),
     }
 }
-

@@ -19,7 +19,7 @@ use lockmeter_statistics::Random;
 use super::child::{self, Running, Scratch};
 use super::time_left::TimeLeft;
 use super::write;
-use crate::arguments::{OverheadArguments, ProgressBy};
+use crate::arguments::overhead::{OverheadArguments, ProgressBy};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
 use crate::signals::{StopSignals, Woken};
@@ -118,13 +118,17 @@ fn measure<S: Switch>(
 
 fn finish(arguments: &OverheadArguments, what: &str, costs: &Costs, seen: Option<(u64, u64)>) -> Result<ExitCode> {
     if costs.costs.is_empty() && costs.missing.is_empty() {
-        say(format_args!("lockmeter: {what} ended, or was broken off, before every level had its turn; there is nothing to compare"));
+        say(format_args!(
+            "lockmeter: {what} ended, or was broken off, before every level had its turn; there is nothing to compare"
+        ));
         return Ok(Status::Failed.into());
     }
     let slice = humantime::format_duration(arguments.slice);
     let status = write(arguments, &format!("{what}, slices of {slice}"), costs)?;
     if let Some((waits, timed)) = seen {
-        say(format_args!("{waits} contended acquisitions were metered on the whole machine, {timed} of mmap_lock timed by the naive meter"));
+        say(format_args!(
+            "{waits} contended acquisitions were metered on the whole machine, {timed} of mmap_lock timed by the naive meter"
+        ));
     }
     Ok(status)
 }
@@ -171,12 +175,14 @@ impl Group {
     fn create() -> Result<Self> {
         let tree = CgroupTree::find();
         let Some(root) = tree.root() else {
-            let sentence = "no control groups of version 2 are mounted, which tell the CPU time of a command; leave --slices out";
+            let sentence =
+                "no control groups of version 2 are mounted, which tell the CPU time of a command; leave --slices out";
             return Err(Failure::error(Status::NotAllowed, sentence));
         };
         let path = root.join(format!("lockmeter-overhead-{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| {
-            let sentence = format!("cannot make a control group {}: {error}; run as root, or leave --slices out", path.display());
+            let sentence =
+                format!("cannot make a control group {}: {error}; run as root, or leave --slices out", path.display());
             Failure::error(Status::NotAllowed, sentence)
         })?;
         Ok(Self { path })

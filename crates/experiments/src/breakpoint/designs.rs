@@ -1,0 +1,271 @@
+//! The accounting before and after, over any locks.
+//!
+//! Each CPU has four slots. A task that runs takes as many slots of its CPU as it has breakpoints, and a breakpoint of a CPU
+//! takes one of that CPU's for whichever task runs there. So on every CPU its own breakpoints and those of the task that has most
+//! must fit into the slots together.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lock_api::{Mutex, RawMutex, RawRwLock, RwLock};
+
+/// Slots of each CPU, as on x86.
+pub const SLOTS: u32 = 4;
+
+const KINDS: usize = SLOTS as usize;
+
+/// How often a breakpoint found more slots taken than there are, which must never happen.
+#[derive(Debug, Default)]
+pub struct Violations(AtomicU32);
+
+impl Violations {
+    fn see(&self, taken: u32) {
+        if taken > SLOTS {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// So far.
+    pub fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A task: its own lock, where the design uses one, and its breakpoints.
+pub struct Task<M> {
+    breakpoints: Mutex<M, u32>,
+}
+
+impl<M: RawMutex> Default for Task<M> {
+    fn default() -> Self {
+        Self { breakpoints: Mutex::new(0) }
+    }
+}
+
+/// Takes slots and gives them back.
+pub trait Accounting: Sync {
+    /// The lock of a task.
+    type TaskLock: RawMutex + Send + Sync;
+
+    /// Whether there was room for one more breakpoint of the task.
+    fn take(&self, task: &Task<Self::TaskLock>) -> bool;
+    /// One breakpoint of the task less.
+    fn give_back(&self, task: &Task<Self::TaskLock>);
+    /// Whether there was room for one more breakpoint of the CPU.
+    fn take_on_cpu(&self, cpu: usize) -> bool;
+    /// One breakpoint of the CPU less.
+    fn give_back_on_cpu(&self, cpu: usize);
+    /// Breakpoints that are still accounted for.
+    fn taken(&self) -> u64;
+    /// How often there were more than slots.
+    fn violations(&self) -> u32;
+}
+
+/// Before: one mutex around everything, and each task's breakpoints counted on each CPU.
+pub struct GlobalMutex<M> {
+    state: Mutex<M, Vec<Cpu>>,
+    violations: Violations,
+}
+
+/// A CPU's own breakpoints, and how many tasks have one, two, … breakpoints.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cpu {
+    own: u32,
+    tasks: [u32; KINDS],
+}
+
+impl Cpu {
+    fn most_of_a_task(&self) -> u32 {
+        most(self.tasks)
+    }
+}
+
+/// The breakpoints of the task that has most.
+fn most(tasks: [u32; KINDS]) -> u32 {
+    (1..=SLOTS).rev().find(|count| tasks[*count as usize - 1] > 0).unwrap_or(0)
+}
+
+impl<M: RawMutex> GlobalMutex<M> {
+    /// Nothing taken on any of so many CPUs.
+    pub fn new(cpus: usize) -> Self {
+        Self { state: Mutex::new(vec![Cpu::default(); cpus]), violations: Violations::default() }
+    }
+}
+
+impl<M: RawMutex + Send + Sync> Accounting for GlobalMutex<M> {
+    type TaskLock = M;
+
+    fn take(&self, task: &Task<M>) -> bool {
+        let mut cpus = self.state.lock();
+        // Only ever locked under the global mutex, so never contended: the design has no lock for each task.
+        let mut breakpoints = task.breakpoints.lock();
+        let wanted = *breakpoints + 1;
+        if wanted > SLOTS || cpus.iter().any(|cpu| cpu.own + wanted.max(cpu.most_of_a_task()) > SLOTS) {
+            return false;
+        }
+        for cpu in cpus.iter_mut() {
+            move_task(&mut cpu.tasks, *breakpoints, wanted);
+            self.violations.see(cpu.own + cpu.most_of_a_task());
+        }
+        *breakpoints = wanted;
+        true
+    }
+
+    fn give_back(&self, task: &Task<M>) {
+        let mut cpus = self.state.lock();
+        let mut breakpoints = task.breakpoints.lock();
+        for cpu in cpus.iter_mut() {
+            move_task(&mut cpu.tasks, *breakpoints, *breakpoints - 1);
+        }
+        *breakpoints -= 1;
+    }
+
+    fn take_on_cpu(&self, cpu: usize) -> bool {
+        let mut cpus = self.state.lock();
+        let cpu = &mut cpus[cpu];
+        let room = cpu.own + 1 + cpu.most_of_a_task() <= SLOTS;
+        cpu.own += u32::from(room);
+        self.violations.see(cpu.own + cpu.most_of_a_task());
+        room
+    }
+
+    fn give_back_on_cpu(&self, cpu: usize) {
+        self.state.lock()[cpu].own -= 1;
+    }
+
+    fn taken(&self) -> u64 {
+        let of = |cpu: &Cpu| u64::from(cpu.own) + cpu.tasks.iter().map(|tasks| u64::from(*tasks)).sum::<u64>();
+        self.state.lock().iter().map(of).sum()
+    }
+
+    fn violations(&self) -> u32 {
+        self.violations.count()
+    }
+}
+
+fn move_task(tasks: &mut [u32; KINDS], from: u32, to: u32) {
+    if from > 0 {
+        tasks[from as usize - 1] -= 1;
+    }
+    if to > 0 {
+        tasks[to as usize - 1] += 1;
+    }
+}
+
+/// After: a task's breakpoints change under its own mutex and the read side of a lock whose write side is for CPUs' breakpoints;
+/// what readers change together is atomic.
+pub struct TaskMutexes<M, R> {
+    cpus: RwLock<R, Vec<u32>>,
+    /// The most breakpoints that any CPU has of its own: all that a task must know of the CPUs.
+    most_of_a_cpu: AtomicU32,
+    tasks: [AtomicU32; KINDS],
+    violations: Violations,
+    task_lock: std::marker::PhantomData<fn() -> M>,
+}
+
+impl<M, R: RawRwLock> TaskMutexes<M, R> {
+    /// Nothing taken on any of so many CPUs.
+    pub fn new(cpus: usize) -> Self {
+        Self {
+            cpus: RwLock::new(vec![0; cpus]),
+            most_of_a_cpu: AtomicU32::new(0),
+            tasks: [const { AtomicU32::new(0) }; KINDS],
+            violations: Violations::default(),
+            task_lock: std::marker::PhantomData,
+        }
+    }
+
+    fn move_task(&self, from: u32, to: u32) {
+        if to > 0 {
+            self.tasks[to as usize - 1].fetch_add(1, Ordering::Relaxed);
+        }
+        if from > 0 {
+            self.tasks[from as usize - 1].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<M: RawMutex + Send + Sync, R: RawRwLock + Send + Sync> Accounting for TaskMutexes<M, R> {
+    type TaskLock = M;
+
+    fn take(&self, task: &Task<M>) -> bool {
+        let mut breakpoints = task.breakpoints.lock();
+        let _no_cpu_changes = self.cpus.read();
+        let wanted = *breakpoints + 1;
+        let taken = self.most_of_a_cpu.load(Ordering::Relaxed) + wanted;
+        if taken > SLOTS {
+            return false;
+        }
+        self.move_task(*breakpoints, wanted);
+        *breakpoints = wanted;
+        self.violations.see(taken);
+        true
+    }
+
+    fn give_back(&self, task: &Task<M>) {
+        let mut breakpoints = task.breakpoints.lock();
+        let _no_cpu_changes = self.cpus.read();
+        self.move_task(*breakpoints, *breakpoints - 1);
+        *breakpoints -= 1;
+    }
+
+    fn take_on_cpu(&self, cpu: usize) -> bool {
+        let mut cpus = self.cpus.write();
+        let tasks = std::array::from_fn(|at| self.tasks[at].load(Ordering::Relaxed));
+        let taken = cpus[cpu] + 1 + most(tasks);
+        if taken > SLOTS {
+            return false;
+        }
+        cpus[cpu] += 1;
+        self.most_of_a_cpu.store(cpus.iter().copied().max().unwrap_or(0), Ordering::Relaxed);
+        self.violations.see(taken);
+        true
+    }
+
+    fn give_back_on_cpu(&self, cpu: usize) {
+        let mut cpus = self.cpus.write();
+        cpus[cpu] -= 1;
+        self.most_of_a_cpu.store(cpus.iter().copied().max().unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn taken(&self) -> u64 {
+        let own: u64 = self.cpus.read().iter().map(|own| u64::from(*own)).sum();
+        own + self.tasks.iter().map(|tasks| u64::from(tasks.load(Ordering::Relaxed))).sum::<u64>()
+    }
+
+    fn violations(&self) -> u32 {
+        self.violations.count()
+    }
+}
+
+/// The ideal: breakpoints, and nobody counts them.
+pub struct Unaccounted<M>(std::marker::PhantomData<fn() -> M>);
+
+impl<M> Default for Unaccounted<M> {
+    fn default() -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+impl<M: RawMutex + Send + Sync> Accounting for Unaccounted<M> {
+    type TaskLock = M;
+
+    fn take(&self, _: &Task<M>) -> bool {
+        true
+    }
+
+    fn give_back(&self, _: &Task<M>) {}
+
+    fn take_on_cpu(&self, _: usize) -> bool {
+        true
+    }
+
+    fn give_back_on_cpu(&self, _: usize) {}
+
+    fn taken(&self) -> u64 {
+        0
+    }
+
+    fn violations(&self) -> u32 {
+        0
+    }
+}

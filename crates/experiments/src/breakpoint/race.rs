@@ -1,0 +1,303 @@
+//! The designs against each other: threads that set up a task with its breakpoints and take it down again.
+
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use lock_api::{RawMutex, RawRwLock};
+use lockmeter_statistics::{Estimate, Random};
+use serde::Serialize;
+
+use super::designs::{Accounting, GlobalMutex, SLOTS, Task, TaskMutexes, Unaccounted};
+
+/// The four that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Design {
+    /// One mutex around all accounting.
+    Before,
+    /// Per-task mutexes, and a lock that tasks only read.
+    After,
+    /// Breakpoints without accounting.
+    Ideal,
+    /// No breakpoints.
+    Floor,
+}
+
+impl Design {
+    /// In the order in which they are shown.
+    pub const ALL: [Self; 4] = [Self::Before, Self::After, Self::Ideal, Self::Floor];
+
+    /// For a table.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Before => "before: global mutex",
+            Self::After => "after: per-task mutexes, reader lock",
+            Self::Ideal => "ideal: no accounting",
+            Self::Floor => "floor: no breakpoints",
+        }
+    }
+}
+
+/// How to race.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Threads at once, point by point.
+    pub threads: Vec<usize>,
+    /// Breakpoints of each task.
+    pub breakpoints: u32,
+    /// Tasks that all threads together set up in one run.
+    pub tasks: usize,
+    /// CPUs of the machine that is accounted for.
+    pub cpus: usize,
+    /// Runs of each design at each point.
+    pub rounds: usize,
+}
+
+/// What was measured with so many threads.
+#[derive(Debug, Clone, Serialize)]
+pub struct Point {
+    /// Threads at once.
+    pub threads: usize,
+    /// Nanoseconds a task of each design, all threads together, in the order of [`Design::ALL`].
+    pub task_ns: Vec<Estimate>,
+    /// Before over after: how many times faster.
+    pub speed_up: Estimate,
+    /// After over ideal, less 1.
+    pub from_ideal: Estimate,
+}
+
+/// Accounting that broke its own rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broken {
+    /// The design.
+    pub design: Design,
+    /// How often there were more breakpoints than slots.
+    pub violations: u32,
+    /// Breakpoints that were still accounted for when all had been given back.
+    pub left: u64,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the accounting of `{}` is broken: {} times more breakpoints than slots, {} left at the end; the lock under it does not \
+             exclude as it must",
+            self.design.title(),
+            self.violations,
+            self.left
+        )
+    }
+}
+
+/// Races the designs over a mutex and a reader-writer lock. `step` is told how many runs are left, and stops the race by
+/// returning `false`.
+pub fn race<M, R>(plan: &Plan, random: &mut Random, mut step: impl FnMut(usize) -> bool) -> Result<Vec<Point>, Broken>
+where
+    M: RawMutex + Send + Sync,
+    R: RawRwLock + Send + Sync,
+{
+    let mut points = Vec::new();
+    let runs = plan.threads.len() * plan.rounds * Design::ALL.len();
+    let mut done = 0;
+    for threads in &plan.threads {
+        let mut rounds: Vec<[f64; 4]> = Vec::new();
+        for _ in 0..plan.rounds {
+            let mut order = [0, 1, 2, 3];
+            random.shuffle(&mut order);
+            let mut took = [0.0; 4];
+            for at in order {
+                if !step(runs - done) {
+                    points.extend(summarise(*threads, &rounds, random));
+                    return Ok(points);
+                }
+                took[at] = run_once::<M, R>(Design::ALL[at], plan, *threads)?;
+                done += 1;
+            }
+            rounds.push(took);
+        }
+        points.extend(summarise(*threads, &rounds, random));
+    }
+    Ok(points)
+}
+
+fn summarise(threads: usize, rounds: &[[f64; 4]], random: &mut Random) -> Option<Point> {
+    let mut estimate = |of: &dyn Fn(&[f64; 4]) -> f64| Estimate::of(&rounds.iter().map(of).collect::<Vec<_>>(), random);
+    let task_ns = (0..Design::ALL.len()).map(|at| estimate(&|round| round[at])).collect::<Option<_>>()?;
+    let speed_up = estimate(&|[before, after, ..]| before / after)?;
+    let from_ideal = estimate(&|[_, after, ideal, _]| after / ideal - 1.0)?;
+    Some(Point { threads, task_ns, speed_up, from_ideal })
+}
+
+/// One design, once: nanoseconds a task.
+pub fn run_once<M, R>(design: Design, plan: &Plan, threads: usize) -> Result<f64, Broken>
+where
+    M: RawMutex + Send + Sync,
+    R: RawRwLock + Send + Sync,
+{
+    let plan = &Plan { breakpoints: if design == Design::Floor { 0 } else { plan.breakpoints }, ..plan.clone() };
+    match design {
+        Design::Before => timed(&GlobalMutex::<M>::new(plan.cpus), design, plan, threads),
+        Design::After => timed(&TaskMutexes::<M, R>::new(plan.cpus), design, plan, threads),
+        Design::Ideal | Design::Floor => timed(&Unaccounted::<M>::default(), design, plan, threads),
+    }
+}
+
+fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: usize) -> Result<f64, Broken> {
+    let each = plan.tasks.div_ceil(threads).max(1);
+    // One more: whoever takes the time.
+    let start = Barrier::new(threads + 1);
+    let elapsed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    start.wait();
+                    (0..each).for_each(|_| one_task(accounting, plan.breakpoints));
+                })
+            })
+            .collect();
+        start.wait();
+        let begin = Instant::now();
+        for worker in workers {
+            // A panic in a worker is a bug, and the scope passes it on.
+            let _ = worker.join();
+        }
+        begin.elapsed()
+    });
+    let (violations, left) = (accounting.violations(), accounting.taken());
+    if violations > 0 || left > 0 {
+        return Err(Broken { design, violations, left });
+    }
+    Ok(elapsed.as_secs_f64() * 1e9 / (each * threads) as f64)
+}
+
+/// What creating a thread computes besides its breakpoints: steps of arithmetic, about a microsecond.
+const WORK: u64 = 800;
+
+/// A breakpoint's record, as large as the kernel's.
+type Record = [u64; 24];
+
+/// A task is set up with its breakpoints, and taken down.
+fn one_task<A: Accounting>(accounting: &A, breakpoints: u32) {
+    let task = Task::default();
+    compute(WORK);
+    let records: Vec<Box<Record>> = (0..breakpoints.min(SLOTS))
+        .filter(|_| accounting.take(&task))
+        .map(|at| Box::new([u64::from(at); 24]))
+        .collect();
+    compute(WORK);
+    for record in records {
+        drop(black_box(record));
+        accounting.give_back(&task);
+    }
+}
+
+fn compute(steps: u64) {
+    let mut state = 1_u64;
+    for _ in 0..steps {
+        state = black_box(state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
+    }
+}
+
+/// The result as a table.
+pub struct Table<'a>(pub &'a [Point]);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:>7} {:>12} {:>12} {:>12} {:>12}  {:<26} AFTER FROM IDEAL",
+            "THREADS", "BEFORE", "AFTER", "IDEAL", "FLOOR", "SPEED-UP"
+        )?;
+        for point in self.0 {
+            write!(f, "{:>7}", point.threads)?;
+            for time in &point.task_ns {
+                write!(f, " {:>12}", format!("{:.2} µs/op", time.median / 1e3))?;
+            }
+            let Estimate { median, low, high, .. } = point.speed_up;
+            let speed_up = format!("{median:.2} × [{low:.2}, {high:.2}]");
+            let Estimate { median, low, high, .. } = point.from_ideal.map(|share| share * 100.0);
+            writeln!(f, "  {speed_up:<26} {median:+.1} % [{low:+.1}, {high:+.1}]")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pthread_locks::{PthreadMutex, PthreadRwLock};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn plan(tasks: usize) -> Plan {
+        Plan { threads: vec![1, 4], breakpoints: 4, tasks, cpus: 8, rounds: 2 }
+    }
+
+    #[test]
+    fn all_designs_give_back_what_they_take() {
+        let points = race::<PthreadMutex, PthreadRwLock>(&plan(2_000), &mut Random::new(1), |_| true).unwrap();
+        assert_eq!(points.len(), 2);
+        assert!(points.iter().all(|point| point.task_ns.iter().all(|time| time.median > 0.0)));
+    }
+
+    #[test]
+    fn a_race_that_is_broken_off_gives_the_rounds_it_has() {
+        let mut left = 6;
+        let go_on = |_| {
+            left -= 1;
+            left > 0
+        };
+        let points = race::<PthreadMutex, PthreadRwLock>(&plan(100), &mut Random::new(1), go_on).unwrap();
+        assert_eq!((points.len(), points[0].task_ns[0].samples), (1, 1));
+    }
+
+    /// Tasks and CPUs at once, all that fits and more: never more than the slots, and nothing left at the end.
+    fn crowd<A: Accounting>(accounting: &A) {
+        let refused = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let refused = &refused;
+                scope.spawn(move || {
+                    for round in 0..2_000 {
+                        let cpu = (thread + round) % 8;
+                        let on_cpu = (round % 3 == 0) && accounting.take_on_cpu(cpu);
+                        let task = Task::default();
+                        let taken = (0..SLOTS + 1).filter(|_| accounting.take(&task)).count();
+                        refused.fetch_add(SLOTS as usize + 1 - taken, Ordering::Relaxed);
+                        (0..taken).for_each(|_| accounting.give_back(&task));
+                        if on_cpu {
+                            accounting.give_back_on_cpu(cpu);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!((accounting.violations(), accounting.taken()), (0, 0));
+        assert!(refused.load(Ordering::Relaxed) >= 8_000, "the fifth breakpoint of a task found room");
+    }
+
+    #[test]
+    fn neither_design_gives_out_more_than_the_slots() {
+        crowd(&GlobalMutex::<PthreadMutex>::new(8));
+        crowd(&TaskMutexes::<PthreadMutex, PthreadRwLock>::new(8));
+    }
+
+    /// Both designs decide alike, one after another: CPUs that are full leave tasks no room, and the other way round.
+    #[test]
+    fn both_designs_agree_on_what_fits() {
+        fn transcript<A: Accounting>(accounting: &A) -> Vec<bool> {
+            let (one, other) = (Task::default(), Task::default());
+            let mut said = vec![accounting.take_on_cpu(3), accounting.take_on_cpu(3)];
+            said.extend([accounting.take(&one), accounting.take(&one), accounting.take(&one), accounting.take(&other)]);
+            said.extend([accounting.take_on_cpu(3), accounting.take_on_cpu(0), accounting.take_on_cpu(0)]);
+            accounting.give_back_on_cpu(3);
+            said.extend([accounting.take_on_cpu(0), accounting.take(&one)]);
+            said
+        }
+        let before = transcript(&GlobalMutex::<PthreadMutex>::new(8));
+        assert_eq!(before, transcript(&TaskMutexes::<PthreadMutex, PthreadRwLock>::new(8)));
+        assert_eq!(before, [true, true, true, true, false, true, false, true, true, false, false]);
+    }
+}

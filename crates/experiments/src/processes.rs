@@ -1,0 +1,76 @@
+//! Forking from a process that has one thread, and what its children used.
+
+use std::io;
+
+/// A child; the number is nobody else's until it has been waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildId(libc::pid_t);
+
+/// Runs `body` in a child, which ends with its result. Only from a process with one thread: a lock that another thread holds
+/// would stay held in the child for ever.
+pub fn fork(body: impl FnOnce() -> bool) -> io::Result<ChildId> {
+    if !is_alone() {
+        return Err(io::Error::other("this process has other threads, so it must not fork"));
+    }
+    // SAFETY: no other thread exists, so the child finds every lock free and all memory in order.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: integers only. The child ends with its parent, and at Ctrl-C, whatever the parent does with that signal.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                libc::signal(libc::SIGTERM, libc::SIG_DFL);
+            }
+            let status = i32::from(!body());
+            // SAFETY: ends this process at once, without what the parent registered for its own exit.
+            unsafe { libc::_exit(status) }
+        }
+        child => Ok(ChildId(child)),
+    }
+}
+
+/// Whether this process has a single thread.
+fn is_alone() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+}
+
+/// Waits for a child; whether it ended well.
+pub fn wait(child: ChildId) -> io::Result<bool> {
+    let mut status = 0;
+    loop {
+        // SAFETY: a child of ours that nobody waited for; the status is ours.
+        if unsafe { libc::waitpid(child.0, &raw mut status, 0) } == child.0 {
+            return Ok(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Ends a child at once, and waits for that.
+pub fn end(child: ChildId) {
+    // SAFETY: a child of ours that nobody waited for, so its number is not another's.
+    unsafe { libc::kill(child.0, libc::SIGKILL) };
+    let _ = wait(child);
+}
+
+/// CPU time of all children that were waited for, and of theirs.
+pub fn cpu_of_children_ns() -> u64 {
+    // SAFETY: all-zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one rusage, which is ours.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let ns = |time: libc::timeval| {
+        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_usec).unwrap_or(0) * 1_000
+    };
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+/// Context switches of the whole machine so far.
+pub fn context_switches() -> u64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("ctxt ")?.trim().parse().ok()).unwrap_or(0)
+}

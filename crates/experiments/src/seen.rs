@@ -1,0 +1,94 @@
+//! What lockmeter itself sees of an experiment: the kernel locks that it waits for.
+
+use std::fmt;
+
+use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
+use lockmeter_profile::view::{Query, ReportBuilder};
+use lockmeter_profile::{About, Dimension, Happened, Interval, Source};
+use serde::{Deserialize, Serialize};
+
+/// Locks that are kept.
+const KEPT: usize = 6;
+
+/// Kernel locks that an experiment waited for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// Contended acquisitions.
+    pub contended: u64,
+    /// Time waited, burning a CPU.
+    pub spin_ns: u64,
+    /// Time waited, asleep.
+    pub sleep_ns: u64,
+    /// The locks waited for longest.
+    pub locks: Vec<SeenLock>,
+}
+
+/// One lock.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SeenLock {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Contended acquisitions.
+    pub contended: u64,
+    /// Time waited.
+    pub waited_ns: u64,
+    /// The longest wait.
+    pub max_ns: u64,
+}
+
+/// Meters kernel locks of the children that this process starts from now on. The error is a sentence.
+pub fn start() -> Result<ContentionSource, String> {
+    let options = Options { scope: Scope::Children, stacks: StackBudget::DEFAULT };
+    ContentionSource::start(&options).map_err(|error| error.to_string())
+}
+
+/// What was metered until now; the source goes on.
+pub fn so_far(source: &mut ContentionSource) -> Result<Seen, String> {
+    source.drain().map(|interval| Seen::of(&interval)).map_err(|error| error.to_string())
+}
+
+impl Seen {
+    fn of(interval: &Interval) -> Self {
+        let mut builder = ReportBuilder::new(&About::default(), &Query::by([Dimension::Lock]));
+        builder.add(interval);
+        let report = builder.finish();
+        let waits = report.rows.iter().filter(|row| row.happened == Happened::Wait);
+        let lock = |row: &lockmeter_profile::Row| SeenLock {
+            name: row.lock.clone().unwrap_or_default(),
+            kind: row.kind.map(|kind| kind.to_string()).unwrap_or_default(),
+            contended: row.value.count,
+            waited_ns: row.value.total_ns,
+            max_ns: row.value.max_ns,
+        };
+        Self {
+            contended: report.waits.count,
+            spin_ns: report.waits.spin_ns,
+            sleep_ns: report.waits.sleep_ns(),
+            locks: waits.take(KEPT).map(lock).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {:>10} {:>12} {:>12}  LOCK", "CONTENDED", "WAITED ms", "LONGEST ms")?;
+        for lock in &self.locks {
+            writeln!(
+                f,
+                "  {:>10} {:>12.2} {:>12.2}  {} ({})",
+                lock.contended,
+                ms(lock.waited_ns),
+                ms(lock.max_ns),
+                lock.name,
+                lock.kind
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn ms(ns: u64) -> f64 {
+    std::time::Duration::from_nanos(ns).as_secs_f64() * 1e3
+}

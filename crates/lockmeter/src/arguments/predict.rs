@@ -1,0 +1,54 @@
+//! Flags of `lockmeter predict`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use lockmeter_profile::view::NamePattern;
+
+use super::{DEFAULT_RECORDING, DiffFormat, parse_time};
+
+const PREDICT_EXAMPLES: &str = "\
+Examples:
+  lockmeter record --user --hold -- ./server && lockmeter predict
+  lockmeter predict out.lockmeter --lock queue_lock --cpus 8,32,128
+  lockmeter predict --threads 6       when the program had six threads at work, not one for each CPU";
+
+#[derive(Debug, Args)]
+#[command(after_help = PREDICT_EXAMPLES)]
+pub struct PredictArguments {
+    /// A recording with holds (`record --hold`)
+    #[arg(default_value = DEFAULT_RECORDING)]
+    pub recording: PathBuf,
+    /// The locks to predict for: those whose name contains this, or matches it where it holds `*` or `?`; without it, those
+    /// held longest
+    #[arg(long, value_name = "PATTERN")]
+    pub lock: Option<NamePattern>,
+    /// On how many CPUs, one thread on each
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', default_value = "4,16,64,256", value_parser = parse_cpus)]
+    pub cpus: Vec<usize>,
+    /// How many threads were at work in the recording; without it, one for each CPU
+    #[arg(long, value_parser = parse_cpus)]
+    pub threads: Option<usize>,
+    /// Into how many locks SHARDED splits it
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub shards: u32,
+    /// What handing the lock to a spinning waiter costs, where the recording does not tell
+    #[arg(long, value_name = "TIME", default_value = "200ns", value_parser = parse_time)]
+    pub spin_handoff: Duration,
+    /// What handing it to a sleeping waiter costs, where the recording does not tell
+    #[arg(long, value_name = "TIME", default_value = "5us", value_parser = parse_time)]
+    pub sleep_handoff: Duration,
+    /// How many locks
+    #[arg(short = 'n', long, value_name = "LOCKS", default_value_t = 3)]
+    pub limit: usize,
+    /// How to write the forecasts
+    #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
+    pub format: DiffFormat,
+}
+
+fn parse_cpus(text: &str) -> Result<usize, String> {
+    let most = lockmeter_predict::forecast::MOST_CPUS;
+    let count = text.trim().parse().ok().filter(|count| lockmeter_predict::forecast::is_possible(*count));
+    count.ok_or_else(|| format!("give a number between 1 and {most}"))
+}

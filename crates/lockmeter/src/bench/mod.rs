@@ -1,0 +1,71 @@
+//! `lockmeter bench`: the published experiments, repeated here.
+
+mod breakpoint;
+mod fork_mail;
+mod mixed;
+mod model;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockmeter_statistics::Machine;
+use serde::Serialize;
+
+use crate::arguments::DiffFormat;
+use crate::arguments::bench::BenchCommand;
+use crate::output;
+use crate::signals::{StopSignals, Woken};
+
+pub fn run(command: &BenchCommand) -> Result<ExitCode> {
+    match command {
+        BenchCommand::Breakpoint(arguments) => breakpoint::run(arguments),
+        BenchCommand::ForkMail(arguments) => fork_mail::run(arguments),
+        BenchCommand::Mixed(arguments) => mixed::run(arguments),
+        BenchCommand::Model(arguments) => model::run(arguments),
+    }
+}
+
+#[derive(Serialize)]
+struct Written<'a, T> {
+    machine: Machine,
+    #[serde(flatten)]
+    results: &'a T,
+}
+
+/// Writes what was measured: as JSON, or the text that stands for it under the line that names the machine.
+fn write<T: Serialize>(format: DiffFormat, seed: u64, results: &T, text: &str) -> Result<ExitCode> {
+    let mut out = output::open(None)?;
+    let machine = Machine::here(seed);
+    let written = match format {
+        DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, results })
+            .map_err(std::io::Error::from)
+            .and_then(|()| writeln!(out)),
+        DiffFormat::Table => writeln!(out, "{machine}\n\n{text}"),
+    };
+    written.and_then(|()| out.flush()).map_err(|error| output::failed(None, error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ctrl-C ends a bench after what it is doing, and shows what there is.
+struct Stop {
+    signals: StopSignals,
+    asked: bool,
+}
+
+impl Stop {
+    fn catch() -> Result<Self> {
+        Ok(Self { signals: StopSignals::catch().context("cannot catch signals")?, asked: false })
+    }
+
+    /// Whether to go on.
+    fn go_on(&mut self) -> bool {
+        self.asked |= matches!(self.signals.wait(Duration::ZERO, None), Ok(Woken::Signal(_)));
+        !self.asked
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
