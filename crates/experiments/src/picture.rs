@@ -97,7 +97,7 @@ pub fn lines(frame: Frame<'_>, lines: &[Line]) -> String {
                 y(point.y)
             );
         }
-        let key_y = TOP + 6.0 + 18.0 * at as f64;
+        let key_y = TOP + 6.0 + 18.0 * number(at);
         let _ = writeln!(
             svg,
             "<path d=\"M{} {key_y}h34\" stroke=\"black\" stroke-width=\"1.6\" stroke-dasharray=\"{dash}\"/>",
@@ -112,7 +112,7 @@ pub fn lines(frame: Frame<'_>, lines: &[Line]) -> String {
 pub fn intervals(title: &str, x: &str, rows: &[(String, Estimate)], limit: Option<f64>) -> String {
     const ROW: f64 = 30.0;
     const NAMES: f64 = 250.0;
-    let height = TOP + BOTTOM + ROW * rows.len() as f64;
+    let height = TOP + BOTTOM + ROW * number(rows.len());
     let bounds = rows.iter().flat_map(|(_, row)| [row.low, row.high]).chain(limit).chain([0.0]);
     let (low, high) = bounds.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
     let margin = (high - low).max(f64::MIN_POSITIVE) * 0.05;
@@ -130,7 +130,7 @@ pub fn intervals(title: &str, x: &str, rows: &[(String, Estimate)], limit: Optio
         text(&mut svg, place(value), height - BOTTOM + 18.0, "middle", &short(value));
     }
     for (at, (name, row)) in rows.iter().enumerate() {
-        let y = TOP + ROW * (at as f64 + 0.5);
+        let y = TOP + ROW * (number(at) + 0.5);
         text(&mut svg, NAMES - 14.0, y + 4.0, "end", name);
         let _ = writeln!(
             svg,
@@ -141,6 +141,32 @@ pub fn intervals(title: &str, x: &str, rows: &[(String, Estimate)], limit: Optio
         let _ = writeln!(svg, "<circle cx=\"{:.1}\" cy=\"{y}\" r=\"4\"/>", place(row.median));
     }
     svg + "</svg>\n"
+}
+
+/// Bars side by side, each with its name under it: a histogram.
+pub fn bars(frame: Frame<'_>, bars: &[(String, f64)]) -> String {
+    let top = nice(bars.iter().fold(0.0, |top: f64, (_, value)| top.max(*value)));
+    let y = |value: f64| HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM);
+    let width = (WIDTH - LEFT - RIGHT) / number(bars.len().max(1));
+    let mut svg = begin(frame, HEIGHT);
+    axis(&mut svg, top, &y);
+    for (at, (name, value)) in bars.iter().enumerate() {
+        let x = LEFT + width * number(at);
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#999\" stroke=\"black\"/>",
+            x + width * 0.1,
+            y(*value),
+            width * 0.8,
+            y(0.0) - y(*value)
+        );
+        text(&mut svg, x + width / 2.0, HEIGHT - BOTTOM + 18.0, "middle", name);
+    }
+    svg + "</svg>\n"
+}
+
+fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
 }
 
 fn begin(frame: Frame<'_>, height: f64) -> String {
@@ -244,6 +270,17 @@ mod tests {
             intervals("cost", "percent", &[("wait".into(), estimate(0.3)), ("naive".into(), estimate(6.0))], Some(1.0));
         assert!(svg.contains(">1<") && svg.contains("naive"));
         assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn no_bar_is_higher_than_the_frame() {
+        let svg =
+            bars(Frame { title: "waits", x: "ns", y: "how many" }, &[("1 µs".into(), 3.0), ("2 µs".into(), 97.0)]);
+        let heights =
+            svg.lines().filter(|line| line.contains("#999")).filter_map(|line| line.split("height=\"").nth(1));
+        let heights: Vec<f64> = heights.map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect();
+        assert_eq!(heights.len(), 2);
+        assert!(heights.iter().all(|height| *height > 0.0 && *height <= HEIGHT - TOP - BOTTOM));
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct SeenLock {
     pub waited_ns: u64,
     /// The longest wait.
     pub max_ns: u64,
+    /// Its waits: the shortest duration of each power-of-two bucket, and how many fell into it.
+    pub histogram: Vec<(u64, u64)>,
 }
 
 /// Meters kernel locks of the children that this process starts from now on. The error is a sentence.
@@ -61,6 +63,7 @@ impl Seen {
             contended: row.value.count,
             waited_ns: row.value.total_ns,
             max_ns: row.value.max_ns,
+            histogram: row.histogram.iter().map(|(bucket, count, _)| (bucket.lower_ns(), *count)).collect(),
         };
         Self {
             contended: report.waits.count,

@@ -56,6 +56,20 @@ pub enum Waiting {
     Spinning,
     /// Mostly asleep.
     Sleeping,
+    /// Too few waited to tell.
+    NotSeen,
+}
+
+impl Waiting {
+    fn of(figures: &MeasuredLock) -> Self {
+        if figures.contended < ENOUGH_WAITS {
+            Self::NotSeen
+        } else if figures.spin_ns * 2 > figures.waited_ns {
+            Self::Spinning
+        } else {
+            Self::Sleeping
+        }
+    }
 }
 
 /// What the recording says, and what the model makes of it.
@@ -111,7 +125,7 @@ pub struct Point {
     pub spinning: f64,
     /// The lock as it is, its waiters asleep.
     pub sleeping: f64,
-    /// As the recording's waiters wait, simulated with the holds that were measured.
+    /// As the recording's waiters wait (spinning, if none waited), simulated with the holds that were measured.
     pub simulated: f64,
     /// Without the lock.
     pub removed: f64,
@@ -126,13 +140,14 @@ pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Forecast {
     let network = measured.network(lock, threads);
     let station = measured.station(lock);
     let recorded_per_second = as_f64(figures.acquisitions) / as_f64(measured.duration_ns.max(1)) * SECOND_NS;
-    let waiting = if figures.spin_ns * 2 > figures.waited_ns { Waiting::Spinning } else { Waiting::Sleeping };
+    let waiting = Waiting::of(figures);
     let fitted = fit_handoff(&network, station, threads, figures);
     let prices = match waiting {
         Waiting::Spinning => Prices { spin_ns: fitted.unwrap_or(plan.prices.spin_ns), ..plan.prices },
+        Waiting::NotSeen => plan.prices,
         Waiting::Sleeping => Prices { sleep_ns: fitted.unwrap_or(plan.prices.sleep_ns), ..plan.prices },
     };
-    let price = if waiting == Waiting::Spinning { prices.spin_ns } else { prices.sleep_ns };
+    let price = if waiting == Waiting::Sleeping { prices.sleep_ns } else { prices.spin_ns };
     let simulated = |threads_now| {
         let scene = measured.scene(lock, threads, Handoff { base_ns: price, per_waiter_ns: 0.0 });
         simulation::run(&scene, threads_now, SIMULATED_STEPS, &mut Random::new(SEED)).per_second
@@ -217,10 +232,10 @@ impl fmt::Display for Forecast {
             time(self.wait_ns),
             time(self.think_ns)
         )?;
-        let asleep = if self.waiting == Waiting::Spinning { "spin" } else { "sleep" };
+        let how = if self.waiting == Waiting::Sleeping { "slept" } else { "spun" };
         match self.fitted_handoff_ns {
             Some(price) => {
-                writeln!(f, "its waiters {asleep}; as long as they waited, handing it over costs {}", time(price))?
+                writeln!(f, "its waiters {how}; as long as they waited, handing it over costs {}", time(price))?
             }
             None => writeln!(f, "too few waited for it to tell what handing it over costs: typical prices stand in")?,
         }

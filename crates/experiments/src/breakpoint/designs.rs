@@ -4,6 +4,8 @@
 //! takes one of that CPU's for whichever task runs there. So on every CPU its own breakpoints and those of the task that has most
 //! must fit into the slots together.
 
+use std::collections::HashMap;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lock_api::{Mutex, RawMutex, RawRwLock, RwLock};
@@ -30,7 +32,7 @@ impl Violations {
     }
 }
 
-/// A task: its own lock, where the design uses one, and its breakpoints.
+/// A task, with its own lock and the breakpoints counted under that, where the design has one.
 pub struct Task<M> {
     breakpoints: Mutex<M, u32>,
 }
@@ -60,10 +62,32 @@ pub trait Accounting: Sync {
     fn violations(&self) -> u32;
 }
 
-/// Before: one mutex around everything, and each task's breakpoints counted on each CPU.
+/// Before: one mutex around everything, and for each CPU the task's breakpoints looked up in a table and counted anew: once to see
+/// whether there is room, once more to note the change.
 pub struct GlobalMutex<M> {
-    state: Mutex<M, Vec<Cpu>>,
+    state: Mutex<M, State>,
     violations: Violations,
+}
+
+struct State {
+    cpus: Vec<Cpu>,
+    /// The breakpoints of each task, each with the CPU that it is for; `None` is for all.
+    tasks: HashMap<usize, Vec<Option<usize>>>,
+}
+
+impl State {
+    /// Breakpoints of the task on one CPU. Never inlined: the look-up for every CPU is what this design costs.
+    #[inline(never)]
+    fn of_task(&self, cpu: usize, task: usize) -> u32 {
+        let breakpoints = self.tasks.get(&black_box(task)).map_or(&[][..], |breakpoints| breakpoints);
+        let here = breakpoints.iter().filter(|on| on.is_none_or(|on| on == cpu)).count();
+        u32::try_from(here).unwrap_or(u32::MAX)
+    }
+
+    fn has_room(&self, task: usize) -> bool {
+        let fits = |(at, cpu): (usize, &Cpu)| cpu.own + (self.of_task(at, task) + 1).max(cpu.most_of_a_task()) <= SLOTS;
+        self.cpus.iter().enumerate().all(fits)
+    }
 }
 
 /// A CPU's own breakpoints, and how many tasks have one, two, … breakpoints.
@@ -87,41 +111,53 @@ fn most(tasks: [u32; KINDS]) -> u32 {
 impl<M: RawMutex> GlobalMutex<M> {
     /// Nothing taken on any of so many CPUs.
     pub fn new(cpus: usize) -> Self {
-        Self { state: Mutex::new(vec![Cpu::default(); cpus]), violations: Violations::default() }
+        let state = State { cpus: vec![Cpu::default(); cpus], tasks: HashMap::new() };
+        Self { state: Mutex::new(state), violations: Violations::default() }
     }
+}
+
+/// A task as the table knows it: by its address.
+fn key<M>(task: &Task<M>) -> usize {
+    std::ptr::from_ref(task).addr()
 }
 
 impl<M: RawMutex + Send + Sync> Accounting for GlobalMutex<M> {
     type TaskLock = M;
 
     fn take(&self, task: &Task<M>) -> bool {
-        let mut cpus = self.state.lock();
-        // Only ever locked under the global mutex, so never contended: the design has no lock for each task.
-        let mut breakpoints = task.breakpoints.lock();
-        let wanted = *breakpoints + 1;
-        if wanted > SLOTS || cpus.iter().any(|cpu| cpu.own + wanted.max(cpu.most_of_a_task()) > SLOTS) {
+        let mut state = self.state.lock();
+        let task = key(task);
+        if !state.has_room(task) {
             return false;
         }
-        for cpu in cpus.iter_mut() {
-            move_task(&mut cpu.tasks, *breakpoints, wanted);
+        for at in 0..state.cpus.len() {
+            let had = state.of_task(at, task);
+            let cpu = &mut state.cpus[at];
+            move_task(&mut cpu.tasks, had, had + 1);
             self.violations.see(cpu.own + cpu.most_of_a_task());
         }
-        *breakpoints = wanted;
+        state.tasks.entry(task).or_default().push(None);
         true
     }
 
     fn give_back(&self, task: &Task<M>) {
-        let mut cpus = self.state.lock();
-        let mut breakpoints = task.breakpoints.lock();
-        for cpu in cpus.iter_mut() {
-            move_task(&mut cpu.tasks, *breakpoints, *breakpoints - 1);
+        let mut state = self.state.lock();
+        let task = key(task);
+        for at in 0..state.cpus.len() {
+            let had = state.of_task(at, task);
+            move_task(&mut state.cpus[at].tasks, had, had - 1);
         }
-        *breakpoints -= 1;
+        if let Some(breakpoints) = state.tasks.get_mut(&task) {
+            breakpoints.pop();
+            if breakpoints.is_empty() {
+                state.tasks.remove(&task);
+            }
+        }
     }
 
     fn take_on_cpu(&self, cpu: usize) -> bool {
-        let mut cpus = self.state.lock();
-        let cpu = &mut cpus[cpu];
+        let mut state = self.state.lock();
+        let cpu = &mut state.cpus[cpu];
         let room = cpu.own + 1 + cpu.most_of_a_task() <= SLOTS;
         cpu.own += u32::from(room);
         self.violations.see(cpu.own + cpu.most_of_a_task());
@@ -129,12 +165,13 @@ impl<M: RawMutex + Send + Sync> Accounting for GlobalMutex<M> {
     }
 
     fn give_back_on_cpu(&self, cpu: usize) {
-        self.state.lock()[cpu].own -= 1;
+        self.state.lock().cpus[cpu].own -= 1;
     }
 
     fn taken(&self) -> u64 {
         let of = |cpu: &Cpu| u64::from(cpu.own) + cpu.tasks.iter().map(|tasks| u64::from(*tasks)).sum::<u64>();
-        self.state.lock().iter().map(of).sum()
+        let state = self.state.lock();
+        state.cpus.iter().map(of).sum::<u64>() + state.tasks.len() as u64
     }
 
     fn violations(&self) -> u32 {

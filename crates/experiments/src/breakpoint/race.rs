@@ -3,7 +3,8 @@
 use std::fmt;
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use lock_api::{RawMutex, RawRwLock};
 use lockmeter_statistics::{Estimate, Random};
@@ -47,8 +48,8 @@ pub struct Plan {
     pub threads: Vec<usize>,
     /// Breakpoints of each task.
     pub breakpoints: u32,
-    /// Tasks that all threads together set up in one run.
-    pub tasks: usize,
+    /// How long one run lasts.
+    pub slice: Duration,
     /// CPUs of the machine that is accounted for.
     pub cpus: usize,
     /// Runs of each design at each point.
@@ -146,31 +147,34 @@ where
 }
 
 fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: usize) -> Result<f64, Broken> {
-    let each = plan.tasks.div_ceil(threads).max(1);
-    // One more: whoever takes the time.
-    let start = Barrier::new(threads + 1);
-    let elapsed = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(|| {
-                    start.wait();
-                    (0..each).for_each(|_| one_task(accounting, plan.breakpoints));
-                })
-            })
-            .collect();
+    let (start, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
+    let (tasks, elapsed) = std::thread::scope(|scope| {
+        let worker = || {
+            start.wait();
+            let (begin, mut tasks) = (Instant::now(), 0_u64);
+            while !stop.load(Ordering::Relaxed) {
+                one_task(accounting, plan.breakpoints);
+                tasks += 1;
+            }
+            (tasks, begin, Instant::now())
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         start.wait();
-        let begin = Instant::now();
-        for worker in workers {
-            // A panic in a worker is a bug, and the scope passes it on.
-            let _ = worker.join();
-        }
-        begin.elapsed()
+        std::thread::sleep(plan.slice);
+        stop.store(true, Ordering::Relaxed);
+        // A panic in a worker is a bug, and the scope passes it on.
+        let done: Vec<_> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
+        // Where threads outnumber CPUs they begin and end far apart.
+        let begin = done.iter().map(|(_, begin, _)| *begin).min();
+        let end = done.iter().map(|(.., end)| *end).max();
+        let elapsed = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
+        (done.iter().map(|(tasks, ..)| tasks).sum::<u64>(), elapsed)
     });
     let (violations, left) = (accounting.violations(), accounting.taken());
     if violations > 0 || left > 0 {
         return Err(Broken { design, violations, left });
     }
-    Ok(elapsed.as_secs_f64() * 1e9 / (each * threads) as f64)
+    Ok(elapsed.as_secs_f64() * 1e9 / tasks.max(1) as f64)
 }
 
 /// What creating a thread computes besides its breakpoints: steps of arithmetic, about a microsecond.
@@ -229,15 +233,15 @@ impl fmt::Display for Table<'_> {
 mod tests {
     use super::*;
     use crate::pthread_locks::{PthreadMutex, PthreadRwLock};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
-    fn plan(tasks: usize) -> Plan {
-        Plan { threads: vec![1, 4], breakpoints: 4, tasks, cpus: 8, rounds: 2 }
+    fn plan() -> Plan {
+        Plan { threads: vec![1, 4], breakpoints: 4, slice: Duration::from_millis(5), cpus: 8, rounds: 2 }
     }
 
     #[test]
     fn all_designs_give_back_what_they_take() {
-        let points = race::<PthreadMutex, PthreadRwLock>(&plan(2_000), &mut Random::new(1), |_| true).unwrap();
+        let points = race::<PthreadMutex, PthreadRwLock>(&plan(), &mut Random::new(1), |_| true).unwrap();
         assert_eq!(points.len(), 2);
         assert!(points.iter().all(|point| point.task_ns.iter().all(|time| time.median > 0.0)));
     }
@@ -249,7 +253,7 @@ mod tests {
             left -= 1;
             left > 0
         };
-        let points = race::<PthreadMutex, PthreadRwLock>(&plan(100), &mut Random::new(1), go_on).unwrap();
+        let points = race::<PthreadMutex, PthreadRwLock>(&plan(), &mut Random::new(1), go_on).unwrap();
         assert_eq!((points.len(), points[0].task_ns[0].samples), (1, 1));
     }
 

@@ -18,6 +18,8 @@ pub enum BenchCommand {
     Mixed(MixedArguments),
     /// The queueing model of `lockmeter predict` against what can be measured here, and against published figures
     Model(ModelArguments),
+    /// All of them, and one report with pictures
+    All(AllArguments),
 }
 
 #[derive(Debug, Args)]
@@ -51,9 +53,9 @@ pub struct BreakpointArguments {
     /// In user space: CPUs of the machine that is accounted for
     #[arg(long, default_value_t = 256, value_parser = parse_count)]
     pub cpus: usize,
-    /// In user space: tasks that all threads together set up in one run
-    #[arg(long, default_value_t = 50_000, value_parser = parse_count)]
-    pub tasks: usize,
+    /// In user space: how long one run lasts
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+    pub slice: Duration,
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

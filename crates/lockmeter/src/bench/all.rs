@@ -1,0 +1,199 @@
+//! `lockmeter bench all`: every experiment, one after another, each in a process of its own, and one report.
+//!
+//! What an experiment measured is a file. One that is there is not measured again, so a run that was broken off goes on where it
+//! was.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{Stop, report};
+use crate::arguments::bench::AllArguments;
+use crate::exit::{Failure, Status};
+use crate::messages::say;
+
+/// One experiment.
+pub struct Piece {
+    /// The name of its file and its pictures.
+    pub name: &'static str,
+    /// Over its part of the report.
+    pub title: &'static str,
+    /// What `lockmeter` is told.
+    arguments: Vec<OsString>,
+    /// About how long it takes on two cores.
+    lasts: Duration,
+}
+
+pub fn run(arguments: &AllArguments) -> Result<ExitCode> {
+    let folder = &arguments.report;
+    let data = folder.join("data");
+    fs::create_dir_all(&data).map_err(|error| {
+        Failure::error(
+            Status::NoOutput,
+            format!("cannot make {}: {error}; choose another place with --report", data.display()),
+        )
+    })?;
+    let pieces = pieces(arguments)?;
+    let mut stop = Stop::catch()?;
+    let mut left: Duration = missing(&pieces, &data).map(|piece| piece.lasts).sum();
+    let mut pace = Pace::default();
+    for piece in &pieces {
+        let file = file(&data, piece.name);
+        if file.exists() {
+            say(format_args!("{}: measured before", piece.name));
+            continue;
+        }
+        say(format_args!("{}: about {} to go in all", piece.name, shown(pace.corrected(left))));
+        let begin = Instant::now();
+        let measured = measure(piece, &file)?;
+        if !stop.go_on() {
+            say(format_args!("lockmeter: broken off; the same command goes on from here"));
+            break;
+        }
+        if let Err(why) = measured {
+            say(format_args!("{}: {why}", piece.name));
+        }
+        pace.note(piece.lasts, begin.elapsed());
+        left = left.saturating_sub(piece.lasts);
+    }
+    let path = report::write(folder, &pieces, |name| load(&file(&data, name)))?;
+    say(format_args!("lockmeter: wrote {}", path.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn file(data: &Path, name: &str) -> PathBuf {
+    data.join(name).with_extension("json")
+}
+
+fn missing<'a>(pieces: &'a [Piece], data: &Path) -> impl Iterator<Item = &'a Piece> {
+    pieces.iter().filter(move |piece| !file(data, piece.name).exists())
+}
+
+fn load(file: &Path) -> Option<Value> {
+    serde_json::from_str(&fs::read_to_string(file).ok()?).ok()
+}
+
+/// Runs one experiment. Its file appears only when it is complete. The inner error says why it gave nothing.
+fn measure(piece: &Piece, file: &Path) -> Result<Result<(), String>> {
+    let own = std::env::current_exe().context("cannot tell where lockmeter itself is")?;
+    let output = Command::new(own).args(&piece.arguments).args(["--format", "json"]).stdin(Stdio::null()).output();
+    let output = output.context("cannot run lockmeter itself")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Ok(Err(said.lines().last().unwrap_or("it ended without a word").to_owned()));
+    }
+    let unfinished = file.with_extension("unfinished");
+    let cannot = |error| {
+        Failure::error(
+            Status::NoOutput,
+            format!("cannot write {}: {error}; make room or choose another --report", file.display()),
+        )
+    };
+    fs::write(&unfinished, &output.stdout).and_then(|()| fs::rename(&unfinished, file)).map_err(cannot)?;
+    Ok(Ok(()))
+}
+
+/// How fast this machine is, compared with the one on which the times were estimated.
+#[derive(Default)]
+struct Pace {
+    estimated: Duration,
+    took: Duration,
+}
+
+impl Pace {
+    fn note(&mut self, estimated: Duration, took: Duration) {
+        self.estimated += estimated;
+        self.took += took;
+    }
+
+    fn corrected(&self, left: Duration) -> Duration {
+        if self.estimated.is_zero() {
+            left
+        } else {
+            left.mul_f64(self.took.as_secs_f64() / self.estimated.as_secs_f64())
+        }
+    }
+}
+
+fn shown(time: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(time.as_secs().max(1))).to_string()
+}
+
+/// What runs, short or whole.
+fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
+    let own = std::env::current_exe().context("cannot tell where lockmeter itself is")?.into_os_string();
+    let piece = |name, title, seconds, words: &str| Piece {
+        name,
+        title,
+        arguments: words.split_whitespace().map(OsString::from).collect(),
+        lasts: Duration::from_secs(seconds),
+    };
+    let either = |short: &'static str, whole: &'static str| if arguments.short { short } else { whole };
+    let seconds = |short, whole| if arguments.short { short } else { whole };
+    let mut overhead = piece(
+        "overhead-mixed",
+        "What metering costs a mix of work",
+        seconds(60, 180),
+        either("overhead --runs 8", "overhead --runs 25"),
+    );
+    overhead.arguments.extend(["--".into(), own]);
+    overhead.arguments.extend(["bench", "mixed", "--users", "2", "--jobs", "15"].map(OsString::from));
+    let mut breakpoint = piece(
+        "breakpoint",
+        "Breakpoint accounting",
+        seconds(45, 160),
+        either(
+            "bench breakpoint -b 4 -p 64 -t 64 -r 30 --rounds 8",
+            "bench breakpoint -b 4 -p 64 -t 64 -r 30 --rounds 30",
+        ),
+    );
+    breakpoint.arguments.extend(["--perf".into(), arguments.perf.clone().into()]);
+    let mut pieces = vec![
+        overhead,
+        breakpoint,
+        piece(
+            "fork-mail",
+            "Mail delivery with a process for each message",
+            seconds(20, 80),
+            either("bench fork-mail -d 2s --rounds 2", "bench fork-mail -d 5s --rounds 5"),
+        ),
+        piece(
+            "mixed",
+            "A mix of work after AIM7",
+            seconds(25, 100),
+            either("bench mixed --jobs 10", "bench mixed --jobs 50"),
+        ),
+        piece(
+            "model",
+            "The queueing model",
+            seconds(45, 90),
+            either("bench model --rounds 6", "bench model --rounds 15"),
+        ),
+    ];
+    if !arguments.short {
+        pieces.push(piece(
+            "fork-mail-fsync",
+            "The same mail, written through to the disk",
+            40,
+            "bench fork-mail -d 4s --rounds 2 --fsync",
+        ));
+        pieces.push(piece(
+            "overhead-kernel-build",
+            "What metering kernel locks costs a kernel build",
+            750,
+            "overhead --preset kernel-build --kernel --levels off,wait,naive --limit 0.5% --runs 300",
+        ));
+        pieces.push(piece(
+            "overhead-kernel-build-hold",
+            "What metering everything costs a kernel build",
+            600,
+            "overhead --preset kernel-build --levels wait,hold --limit 2% --runs 120",
+        ));
+    }
+    Ok(pieces)
+}

@@ -78,7 +78,7 @@ fn plan(arguments: &BreakpointArguments) -> Plan {
         threads = [1].into_iter().chain(THREADS_PER_CORE.map(|each| each * cores())).collect();
     }
     let breakpoints = u32::try_from(arguments.breakpoints).unwrap_or(u32::MAX);
-    Plan { threads, breakpoints, tasks: arguments.tasks, cpus: arguments.cpus, rounds: arguments.rounds }
+    Plan { threads, breakpoints, slice: arguments.slice, cpus: arguments.cpus, rounds: arguments.rounds }
 }
 
 fn broken(broken: Broken) -> anyhow::Error {

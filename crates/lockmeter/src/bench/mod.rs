@@ -1,9 +1,10 @@
 //! `lockmeter bench`: the published experiments, repeated here.
-
+mod all;
 mod breakpoint;
 mod fork_mail;
 mod mixed;
 mod model;
+mod report;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -24,12 +25,15 @@ pub fn run(command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::ForkMail(arguments) => fork_mail::run(arguments),
         BenchCommand::Mixed(arguments) => mixed::run(arguments),
         BenchCommand::Model(arguments) => model::run(arguments),
+        BenchCommand::All(arguments) => all::run(arguments),
     }
 }
 
 #[derive(Serialize)]
 struct Written<'a, T> {
     machine: Machine,
+    /// The table, as people see it.
+    text: &'a str,
     #[serde(flatten)]
     results: &'a T,
 }
@@ -39,7 +43,7 @@ fn write<T: Serialize>(format: DiffFormat, seed: u64, results: &T, text: &str) -
     let mut out = output::open(None)?;
     let machine = Machine::here(seed);
     let written = match format {
-        DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, results })
+        DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, text, results })
             .map_err(std::io::Error::from)
             .and_then(|()| writeln!(out)),
         DiffFormat::Table => writeln!(out, "{machine}\n\n{text}"),

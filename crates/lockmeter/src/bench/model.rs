@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use lockmeter_experiments::breakpoint::race::{Design, Plan as Race, run_once};
@@ -24,12 +25,15 @@ use crate::overhead::child::Scratch;
 use crate::overhead::time_left::TimeLeft;
 use crate::report;
 
-/// CPUs that the accounting looks at: a hold of about a microsecond, so that one core's work fills a good part of the lock.
-const CPUS: usize = 64;
+/// CPUs that the accounting looks at: holds of about a microsecond, so that a thread does other things half of the time.
+const CPUS: usize = 8;
 /// As published.
 const PUBLISHED_CPUS: usize = 256;
 const BREAKPOINTS: u32 = 4;
-const TASKS: usize = 200_000;
+/// Long enough that what a process does at its start does not count.
+const SLICE: Duration = Duration::from_secs(2);
+/// For times of one thread.
+const SHORT_SLICE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Serialize)]
 struct Results {
@@ -121,7 +125,14 @@ fn record(recording: &Path, threads: usize) -> Result<Measured> {
     let mut command = Command::new(&own);
     command.args(["record", "--quiet", "--user", "--hold", "-o"]).arg(recording).arg("--").arg(&own);
     command.args(["bench", "breakpoint", "--only", "before", "-b", &BREAKPOINTS.to_string()]);
-    command.args(["--cpus", &CPUS.to_string(), "--tasks", &TASKS.to_string(), "--user-threads", &threads.to_string()]);
+    command.args([
+        "--cpus",
+        &CPUS.to_string(),
+        "--slice",
+        &humantime::format_duration(SLICE).to_string(),
+        "--user-threads",
+        &threads.to_string(),
+    ]);
     let output = command.stdin(Stdio::null()).output().context("cannot run lockmeter itself")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -136,7 +147,7 @@ fn record(recording: &Path, threads: usize) -> Result<Measured> {
 
 /// What one thread needs for its accounting, on as many CPUs as the published machine has.
 fn one_thread(rounds: usize, random: &mut Random) -> Result<OneThread> {
-    let plan = Race { threads: vec![1], breakpoints: BREAKPOINTS, tasks: TASKS, cpus: PUBLISHED_CPUS, rounds };
+    let plan = Race { threads: vec![1], breakpoints: BREAKPOINTS, slice: SHORT_SLICE, cpus: PUBLISHED_CPUS, rounds };
     let mut differences = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
         let time = |design| run_once::<TaskMutex, ReaderLock>(design, &plan, 1).map_err(|broken| anyhow!("{broken}"));
@@ -176,7 +187,7 @@ fn text(results: &Results) -> String {
     let _ = writeln!(
         text,
         "\nThe published figures of {PUBLISHED_CPUS} CPUs, {} workers, from one thread here: {before_ns:.0} ns for a slot under the global mutex, \
-         {after_ns:.0} ns\nunder its own (over {CPUS_WORDS}); a handoff of {handoff_ns:.0} ns; and 35.3 µs of everything else, which is published\n",
+         {after_ns:.0} ns\nunder its own, both with 256 CPUs to account for; a handoff of {handoff_ns:.0} ns; and 35.3 µs of everything else, which is published\n",
         published::WORKERS
     );
     let _ = writeln!(text, "{:<34} {:>12} {:>12} {:>8}", "DESIGN", "PUBLISHED", "PREDICTED", "ERROR");
@@ -192,6 +203,3 @@ fn text(results: &Results) -> String {
     }
     text
 }
-
-/// What the one-thread figures are over.
-const CPUS_WORDS: &str = "256 CPUs' counters";

@@ -65,6 +65,8 @@ fn shell(line: &str) -> Vec<OsString> {
 #[derive(Serialize)]
 struct Written<'a> {
     machine: Machine,
+    /// The table, as people see it.
+    text: String,
     #[serde(flatten)]
     costs: &'a Costs,
 }
@@ -93,12 +95,13 @@ pub fn run(arguments: &OverheadArguments) -> Result<ExitCode> {
 fn write(arguments: &OverheadArguments, what: &str, costs: &Costs) -> Result<ExitCode> {
     let mut out = output::open(None)?;
     let machine = Machine::here(arguments.seed);
+    let text = format!("What metering costs {what}: {} rounds\n\n{costs}", costs.rounds);
     let written = match arguments.format {
-        DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, costs })
+        DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, text, costs })
             .map_err(std::io::Error::from)
             .and_then(|()| writeln!(out)),
         DiffFormat::Table => {
-            writeln!(out, "{machine}\n\nWhat metering costs {what}: {} rounds\n\n{costs}", costs.rounds)
+            writeln!(out, "{machine}\n\n{text}")
         }
     };
     written.and_then(|()| out.flush()).map_err(|error| output::failed(None, error))?;
