@@ -10,7 +10,7 @@ WORKLOADS := target/workloads
 
 C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
 
-.PHONY: help setup build workloads demo test test-locks test-programs test-vm bench lint install uninstall clean
+.PHONY: help setup build workloads demo test test-locks test-programs test-vm bench bench-all lint install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -20,7 +20,8 @@ help:
 	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-programs  real programs' own tests, bare and metered"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines"
-	@echo "make bench     measure what metering costs"
+	@echo "make bench     the experiments in short, with a report, in five minutes; goes on where it was broken off"
+	@echo "make bench-all the same in full, and what metering costs in detail: an hour and a half"
 	@echo "make lint      formatting and lints, as errors"
 	@echo "make install   install to $(PREFIX)/bin"
 
@@ -55,8 +56,13 @@ test-vm: build
 	@scripts/setup vm
 	@tests/vm/workloads
 
-bench: setup
+bench: build
 	@scripts/setup bench
+	$(RELEASE) bench all --short --report target/bench
+
+bench-all: build
+	@scripts/setup bench
+	$(RELEASE) bench all --report target/bench-all
 	$(CARGO) run --release --locked -p kernel-overhead
 	$(CARGO) run --release --locked -p latency-overhead
 	$(CARGO) build --release --locked -p lockmeter-preload

@@ -1,10 +1,14 @@
 //! The locks that the designs in user space are built on.
 
+use lockmeter_locks::{RawMutex, RawPercpuRwSem};
+
 use crate::pthread_locks::{PthreadMutex, PthreadRwLock};
 
-/// A mutex: the global one of the old design, and a task's own in the new.
-pub type TaskMutex = PthreadMutex;
+/// The global mutex of the old design, and each task's own in the new.
+pub type TaskMutex = RawMutex;
 /// The lock that tasks read and CPUs write.
-pub type ReaderLock = PthreadRwLock;
+pub type ReaderLock = RawPercpuRwSem<PthreadRwLock>;
 /// What they are, for a report.
-pub const NAMES: &str = "pthread_mutex and pthread_rwlock";
+pub const NAMES: &str = "lockmeter's Mutex, and its PercpuRwSem over a pthread_rwlock";
+/// A mutex that a preloaded meter sees, for runs of one design alone.
+pub type MeteredMutex = PthreadMutex;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use lockmeter_experiments::breakpoint::kernel::{self, NotHere};
 use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan, Point, Table, race, run_once};
 use lockmeter_experiments::breakpoint::{Shape, Timing};
-use lockmeter_experiments::locks_under_test::{NAMES, ReaderLock, TaskMutex};
+use lockmeter_experiments::locks_under_test::{MeteredMutex, NAMES, ReaderLock, TaskMutex};
 use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
@@ -85,13 +85,13 @@ fn broken(broken: Broken) -> anyhow::Error {
     Failure::error(Status::Failed, broken.to_string())
 }
 
-/// One design alone, to be metered from outside.
+/// One design alone, over libc's mutex, so that `record` can meter it.
 fn run_one(arguments: &BreakpointArguments, design: Design) -> Result<ExitCode> {
     let plan = plan(arguments);
     let mut text = String::new();
     let mut times = Vec::new();
     for threads in &plan.threads {
-        let task_ns = run_once::<TaskMutex, ReaderLock>(design, &plan, *threads).map_err(broken)?;
+        let task_ns = run_once::<MeteredMutex, ReaderLock>(design, &plan, *threads).map_err(broken)?;
         let _ = writeln!(text, "{} threads, {}: {:.3} µs/op", threads, design.title(), task_ns / 1e3);
         times.push((*threads, task_ns));
     }

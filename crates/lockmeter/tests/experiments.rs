@@ -1,0 +1,315 @@
+//! `overhead`, `predict` and `bench`: that they measure what they say, leave nothing behind, and say what is wrong. Nothing here
+//! asserts how fast anything is.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Folder, lockmeter, machine, preload_library, run, say, signal, skip, text, wait, workload_path};
+
+fn json(command: Command) -> Value {
+    let shown = format!("{command:?}");
+    let output = run(command);
+    assert!(output.status.success(), "{shown}: {}\n{}", output.status, text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{shown}: {error}: {}", text(&output.stdout)))
+}
+
+/// The status that it ends with, and what it says.
+fn refused<const N: usize>(arguments: [&str; N]) -> (i32, String) {
+    let output = run(lockmeter(arguments));
+    assert!(output.stdout.is_empty(), "{arguments:?} printed a result: {}", text(&output.stdout));
+    (output.status.code().unwrap(), text(&output.stderr))
+}
+
+/// A folder of temporary files that must be empty in the end.
+struct Temporary(Folder);
+
+impl Temporary {
+    fn new() -> Self {
+        Self(Folder::new())
+    }
+
+    fn used_by(&self, mut command: Command) -> Command {
+        command.env("TMPDIR", self.0.path());
+        command
+    }
+
+    fn check_empty(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.0.path()).unwrap().flatten().map(|entry| entry.path()).collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+        let groups = Path::new("/sys/fs/cgroup");
+        for folder in [groups.to_owned(), groups.join("unified")] {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("lockmeter-overhead-"));
+            assert_eq!(ours.count(), 0, "a control group was left behind");
+        }
+    }
+}
+
+fn cost<'a>(costs: &'a Value, level: &str) -> &'a Value {
+    let mut all = costs["costs"].as_array().unwrap().iter();
+    all.find(|cost| cost["level"] == level).unwrap_or_else(|| panic!("no cost of {level} in {costs}"))
+}
+
+#[test]
+fn a_command_that_fails_is_shown_with_its_own_status_and_gives_no_ratio() {
+    let (status, said) = refused(["overhead", "--levels", "wait", "--", "sh", "-c", "echo the reason; exit 7"]);
+    assert_eq!(status, 7);
+    assert!(said.contains("the reason") && said.contains("nothing to compare"), "{said}");
+}
+
+#[test]
+fn overhead_says_what_is_wrong_with_what_it_was_told() {
+    let folder = Folder::new();
+    let (empty, absent) = (folder.file("empty"), folder.file("absent"));
+    std::fs::write(&empty, "# nothing\n\n").unwrap();
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["--runs", "0", "--", "true"], 2, "at least 6"),
+        (&["--levels", "much", "--", "true"], 2, "off, wait, hold and naive"),
+        (&["--limit", "1", "--", "true"], 2, "percentage"),
+        (&["--slice", "1ms", "--attach", "1"], 2, "20ms"),
+        (&[], 2, "-- COMMAND"),
+        (&["--", "/no/such/command"], 127, "command not found"),
+        (&["--attach", "4194304"], 5, "no process"),
+        (&["--each-of", &absent], 4, "cannot read the commands"),
+        (&["--each-of", &empty], 4, "holds no command"),
+    ];
+    for (arguments, status, words) in cases {
+        let mut command = lockmeter(["overhead"]);
+        command.args(arguments);
+        let output = run(command);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?} said: {said}");
+    }
+    let (status, said) = refused(["overhead", "--clean", "exit 3", "--levels", "wait", "--", "true"]);
+    assert!(status == 1 && said.contains("every run must begin alike"), "{status}: {said}");
+}
+
+#[test]
+fn whole_runs_compare_every_level_and_say_when_they_are_too_few() {
+    let Some(_machine) = machine("whole_runs_compare_every_level_and_say_when_they_are_too_few") else { return };
+    preload_library();
+    let temporary = Temporary::new();
+    let work = workload_path("file-pos");
+    let mut command = lockmeter(["overhead", "--format", "json", "--runs", "2", "--"]);
+    command.arg(work).args(["--ops", "2000"]);
+    let costs = json(temporary.used_by(command));
+    assert_eq!(costs["rounds"], 2);
+    for level in ["off", "wait", "hold", "naive"] {
+        let cost = cost(&costs, level);
+        assert_eq!(cost["cost"]["samples"], 2);
+        assert_eq!(cost["verdict"]["too-few"]["more_rounds"], 4, "{cost}");
+    }
+    temporary.check_empty();
+}
+
+#[test]
+fn slices_of_one_run_compare_kernel_metering_and_leave_nothing_behind() {
+    let Some(_machine) = machine("slices_of_one_run_compare_kernel_metering_and_leave_nothing_behind") else { return };
+    let temporary = Temporary::new();
+    let work = workload_path("mmap-fault");
+    let mut command = lockmeter(["overhead", "--slices", "--format", "json", "--"]);
+    command.arg(work).args(["--seconds", "4"]);
+    let output = run(temporary.used_by(command));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let costs: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(costs["rounds"].as_u64().unwrap() >= 2, "{costs}");
+    assert_eq!(cost(&costs, "wait")["of"], "user-share");
+    // The naive meter saw the lock that this load takes all the time.
+    let said = text(&output.stderr);
+    let timed = said.split_whitespace().zip(said.split_whitespace().skip(1)).find(|(_, next)| *next == "of");
+    assert!(timed.is_some_and(|(count, _)| count.parse::<u64>().is_ok_and(|count| count > 1_000)), "{said}");
+    temporary.check_empty();
+}
+
+#[test]
+fn a_running_process_is_compared_by_its_calls_and_ctrl_c_shows_what_there_is() {
+    let Some(_machine) = machine("a_running_process_is_compared_by_its_calls_and_ctrl_c_shows_what_there_is") else { return };
+    let load = support::Load::start("file-pos", &[]);
+    let mut command = lockmeter(["overhead", "--levels", "wait", "--format", "json", "--attach"]);
+    command.arg(load.pid().to_string()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    signal(running.id(), libc_sigint());
+    let status = wait(&mut running, "overhead --attach");
+    let mut result = String::new();
+    std::io::Read::read_to_string(&mut running.stdout.take().unwrap(), &mut result).unwrap();
+    assert!(status.success(), "{status}");
+    let costs: Value = serde_json::from_str(&result).unwrap();
+    let rounds = costs["rounds"].as_u64().unwrap();
+    assert!((1..100).contains(&rounds), "{rounds} rounds");
+    assert_eq!(cost(&costs, "wait")["of"], "calls");
+}
+
+const fn libc_sigint() -> i32 {
+    2
+}
+
+/// Programs with known holds, recorded by the real meter.
+fn record(folder: &Folder, threads: &str) -> String {
+    preload_library();
+    let program = folder.path().join("two-locks");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/user/two-locks.c");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"]).arg(&program).arg(source);
+    assert!(run(compile).status.success());
+    let recording = folder.file("holds.lockmeter");
+    let mut command = lockmeter(["record", "--user", "--hold", "--quiet", "-o", &recording, "--"]);
+    command.arg(&program).args(["--threads", threads, "--rounds", "20000", "--hold-ns", "20000", "--pause-ns", "20000"]);
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    recording
+}
+
+/// Three quarters of the holds last 20 µs and one quarter 40: 25 µs. However many threads there are, that lock gives 40,000
+/// acquisitions a second at most; without it there is no such limit.
+#[test]
+fn a_forecast_ends_at_one_hold_after_another_and_without_the_lock_goes_on() {
+    let folder = Folder::new();
+    let recording = record(&folder, "1");
+    let forecasts = json(lockmeter(["predict", &recording, "--lock", "hot_lock", "--threads", "1", "--format", "json"]));
+    let forecast = &forecasts[0];
+    let hold_ns = forecast["hold_ns"].as_f64().unwrap();
+    if hold_ns > 35_000.0 {
+        say(&format!("SKIPPED: the machine is too busy: holds of 25 µs were stretched to {hold_ns:.0} ns"));
+        return;
+    }
+    assert!(hold_ns >= 24_000.0, "{forecast}");
+    let most = 1e9 / hold_ns;
+    for point in forecast["points"].as_array().unwrap() {
+        let cpus = point["cpus"].as_f64().unwrap();
+        let rate = |field: &str| point[field].as_f64().unwrap();
+        assert!(rate("spinning") <= most * 1.0001 && rate("sleeping") <= rate("spinning"), "{point}");
+        assert!(rate("sharded") >= rate("spinning") && rate("removed") >= rate("sharded"), "{point}");
+        if cpus >= 16.0 {
+            assert!(rate("spinning") > most * 0.95, "a crowded lock is never idle: {point}");
+        }
+    }
+    let check = forecast["check"]["simulated"].as_f64().unwrap();
+    assert!(check.abs() < 0.15, "the simulation is off by {check} from the recording it was made from");
+}
+
+#[test]
+fn predict_says_what_is_missing() {
+    let folder = Folder::new();
+    let recording = record(&folder, "2");
+    let (status, said) = refused(["predict", &recording, "--lock", "no_such_lock"]);
+    assert!(status == 1 && said.contains("hot_lock"), "{status}: {said}");
+    let (status, said) = refused(["predict", &folder.file("absent")]);
+    assert!(status == 4 && said.contains("absent"), "{status}: {said}");
+    let (status, said) = refused(["predict", &recording, "--cpus", "0"]);
+    assert!(status == 2 && said.contains("between 1 and"), "{status}: {said}");
+    let waits_only = folder.file("waits.lockmeter");
+    let mut command = lockmeter(["record", "--user", "--quiet", "-o", &waits_only, "--"]);
+    command.arg(folder.path().join("two-locks")).args(["--threads", "2", "--rounds", "100"]);
+    assert!(run(command).status.success());
+    let (status, said) = refused(["predict", &waits_only]);
+    assert!(status == 4 && said.contains("record --hold"), "{status}: {said}");
+    let output = run(lockmeter(["predict", &recording, "--threads", "1"]));
+    assert!(text(&output.stderr).contains("cannot have held and waited"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_kernels_breakpoints_are_timed_in_the_fields_that_perf_prints() {
+    let mut command = lockmeter(["bench", "breakpoint", "-b", "1", "-p", "2", "-t", "8", "-r", "4"]);
+    command.args(["--only", "kernel", "--rounds", "2", "--perf", "/no/such/perf"]);
+    let output = run(command);
+    let said = text(&output.stdout);
+    if output.status.code() == Some(3) {
+        return skip("the kernel's breakpoints", text(&output.stderr).trim());
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(said.contains("# Created/joined 4 threads with 1 breakpoints and 2 parallelism"), "{said}");
+    let number = |unit: &str| -> f64 {
+        let line = said.lines().find(|line| line.trim_end().ends_with(unit)).unwrap_or_else(|| panic!("no {unit}: {said}"));
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    assert!((number(" usecs/op/cpu") / number(" usecs/op") - 2.0).abs() < 1e-3, "{said}");
+    assert!(said.contains("perf is not installed"), "{said}");
+}
+
+#[test]
+fn more_breakpoints_than_there_are_is_said_and_the_designs_race_all_the_same() {
+    let (status, said) = refused(["bench", "breakpoint", "-b", "60", "--only", "kernel"]);
+    assert!(status == 3 && (said.contains("breakpoints")), "{status}: {said}");
+    let mut command = lockmeter(["bench", "breakpoint", "-b", "60", "--rounds", "1", "--slice", "20ms", "--cpus", "4"]);
+    command.args(["--user-threads", "1,3", "--format", "json"]);
+    let results = json(command);
+    assert!(results["kernel"].is_null() && results["kernel_missing"].is_string(), "{results}");
+    assert_eq!(results["user"].as_array().unwrap().len(), 2);
+}
+
+/// What metering is for: the old design's mutex tops the report, the new design's locks do not.
+#[test]
+fn the_old_designs_mutex_is_at_the_top_of_lockmeters_report_and_the_new_one_has_none() {
+    preload_library();
+    let folder = Folder::new();
+    let waited = |design: &str| -> u64 {
+        let recording = folder.file(design);
+        let own = env!("CARGO_BIN_EXE_lockmeter");
+        let mut command = lockmeter(["record", "--user", "--hold", "--quiet", "-o", &recording, "--", own]);
+        command.args(["bench", "breakpoint", "-b", "4", "--only", design, "--user-threads", "4", "--slice", "300ms"]);
+        let output = run(command);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(lockmeter(["report", &recording, "--format", "json", "--by", "lock,caller"]));
+        let rows = report["rows"].as_array().unwrap();
+        let waits = || rows.iter().filter(|row| row["happened"] == "wait");
+        if design == "before" {
+            let worst = waits().next().unwrap_or_else(|| panic!("nobody waited: {report}"));
+            assert_eq!(worst["kind"], "mutex", "{worst}");
+            assert!(worst["caller"].to_string().contains("GlobalMutex"), "{worst}");
+        }
+        waits().map(|row| row["total_ns"].as_u64().unwrap()).sum()
+    };
+    let (before, after) = (waited("before"), waited("after"));
+    assert!(before > after * 10, "waited {before} ns before, {after} ns after");
+}
+
+#[test]
+fn mail_is_delivered_by_a_process_each_and_nothing_is_left() {
+    let temporary = Temporary::new();
+    let mut command = lockmeter(["bench", "fork-mail", "-d", "400ms", "--rounds", "1", "--clients", "1,3"]);
+    command.args(["--format", "json"]);
+    let results = json(temporary.used_by(command));
+    for point in results["points"].as_array().unwrap() {
+        assert!(point["per_second"]["median"].as_f64().unwrap() > 1.0 && point["failed"] == 0, "{point}");
+    }
+    temporary.check_empty();
+    let (status, said) = refused(["bench", "fork-mail", "--spool", "/proc/no/such"]);
+    assert!(status == 6 && said.contains("--spool"), "{status}: {said}");
+}
+
+#[test]
+fn users_do_their_jobs_and_what_they_waited_for_is_told() {
+    let results = json(lockmeter(["bench", "mixed", "--users", "1,4", "--jobs", "1", "--format", "json"]));
+    let steps = results["steps"].as_array().unwrap();
+    assert_eq!(steps.iter().map(|step| step["jobs"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 4]);
+    assert!(steps.iter().all(|step| step["jobs_per_minute"].as_f64().unwrap() > 0.0), "{results}");
+    let (status, said) = refused(["bench", "mixed", "--mix", "disk=1"]);
+    assert!(status == 2 && said.contains("compute, fork"), "{status}: {said}");
+}
+
+#[test]
+fn a_report_is_written_from_what_was_measured_before() {
+    let folder = Folder::new();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let mixed = json(lockmeter(["bench", "mixed", "--users", "1,2", "--jobs", "1", "--format", "json"]));
+    // All but one are there, as files that hold nothing: then nothing is measured again.
+    for name in ["overhead-mixed", "breakpoint", "fork-mail", "model"] {
+        std::fs::write(data.join(name).with_extension("json"), "{}").unwrap();
+    }
+    std::fs::write(data.join("mixed.json"), mixed.to_string()).unwrap();
+    let folder_name = folder.path().to_str().unwrap();
+    let output = run(lockmeter(["bench", "all", "--short", "--report", folder_name]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr).matches("measured before").count(), 5);
+    let report = std::fs::read_to_string(folder.path().join("report.md")).unwrap();
+    assert!(report.contains("JOBS/MIN") && report.contains("(mixed.svg)"), "{report}");
+    assert!(std::fs::read_to_string(folder.path().join("mixed.svg")).unwrap().contains("jobs a minute"));
+    assert!(report.contains("not measured"), "figures without a run must say so: {report}");
+}
