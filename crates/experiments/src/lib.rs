@@ -3,6 +3,7 @@
 
 pub mod breakpoint;
 pub mod fork_mail;
+pub mod fork_tree;
 pub mod locks_under_test;
 pub mod mixed;
 pub mod overhead;

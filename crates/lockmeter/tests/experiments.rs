@@ -128,7 +128,9 @@ fn slices_of_one_run_compare_kernel_metering_and_leave_nothing_behind() {
 
 #[test]
 fn a_running_process_is_compared_by_its_calls_and_ctrl_c_shows_what_there_is() {
-    let Some(_machine) = machine("a_running_process_is_compared_by_its_calls_and_ctrl_c_shows_what_there_is") else { return };
+    let Some(_machine) = machine("a_running_process_is_compared_by_its_calls_and_ctrl_c_shows_what_there_is") else {
+        return;
+    };
     let load = support::Load::start("file-pos", &[]);
     let mut command = lockmeter(["overhead", "--levels", "wait", "--format", "json", "--attach"]);
     command.arg(load.pid().to_string()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -159,7 +161,16 @@ fn record(folder: &Folder, threads: &str) -> String {
     assert!(run(compile).status.success());
     let recording = folder.file("holds.lockmeter");
     let mut command = lockmeter(["record", "--user", "--hold", "--quiet", "-o", &recording, "--"]);
-    command.arg(&program).args(["--threads", threads, "--rounds", "20000", "--hold-ns", "20000", "--pause-ns", "20000"]);
+    command.arg(&program).args([
+        "--threads",
+        threads,
+        "--rounds",
+        "20000",
+        "--hold-ns",
+        "20000",
+        "--pause-ns",
+        "20000",
+    ]);
     let output = run(command);
     assert!(output.status.success(), "{}", text(&output.stderr));
     recording
@@ -171,7 +182,8 @@ fn record(folder: &Folder, threads: &str) -> String {
 fn a_forecast_ends_at_one_hold_after_another_and_without_the_lock_goes_on() {
     let folder = Folder::new();
     let recording = record(&folder, "1");
-    let forecasts = json(lockmeter(["predict", &recording, "--lock", "hot_lock", "--threads", "1", "--format", "json"]));
+    let forecasts =
+        json(lockmeter(["predict", &recording, "--lock", "hot_lock", "--threads", "1", "--format", "json"]));
     let forecast = &forecasts[0];
     let hold_ns = forecast["hold_ns"].as_f64().unwrap();
     if hold_ns > 35_000.0 {
@@ -225,7 +237,8 @@ fn the_kernels_breakpoints_are_timed_in_the_fields_that_perf_prints() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(said.contains("# Created/joined 4 threads with 1 breakpoints and 2 parallelism"), "{said}");
     let number = |unit: &str| -> f64 {
-        let line = said.lines().find(|line| line.trim_end().ends_with(unit)).unwrap_or_else(|| panic!("no {unit}: {said}"));
+        let line =
+            said.lines().find(|line| line.trim_end().ends_with(unit)).unwrap_or_else(|| panic!("no {unit}: {said}"));
         line.split_whitespace().next().unwrap().parse().unwrap()
     };
     assert!((number(" usecs/op/cpu") / number(" usecs/op") - 2.0).abs() < 1e-3, "{said}");

@@ -3,7 +3,7 @@
 //! Buzen's convolution over logarithms: the terms differ by hundreds of orders of magnitude, but all are positive, so that
 //! nothing cancels (load-dependent mean-value analysis loses all digits where a lock is saturated).
 
-use crate::network::{Network, SECOND_NS, Solution, Station, StationLoad, number};
+use crate::network::{Handoff, Network, SECOND_NS, Solution, Station, StationLoad, number};
 
 /// Shorter than any instruction.
 const SHORTEST_THINK_NS: f64 = 0.01;
@@ -39,6 +39,22 @@ pub fn solve(network: &Network, threads: usize) -> Solution {
         }
     });
     Solution { stations: stations.collect(), per_second: per_ns * SECOND_NS }
+}
+
+/// How long a thread is at one lock in a cycle, for any price of handing it over: everything else is solved once.
+pub fn residence_ns_by_price(network: &Network, at: usize, threads: usize) -> impl Fn(Handoff) -> f64 {
+    let lock = |station: &Station| lock_terms(station, threads);
+    let others = network.stations.iter().enumerate().filter(|(other, _)| *other != at);
+    let rest = others.fold(delay_terms(network.think_ns, threads), |sum, (_, other)| convolve(&sum, &lock(other)));
+    let station = network.stations[at].clone();
+    move |handoff| {
+        let terms = lock_terms(&Station { handoff, ..station.clone() }, threads);
+        let whole = |total: usize| log_of_sum((0..=total).map(|present| terms[present] + rest[total - present]));
+        let all = whole(threads);
+        let queue: f64 =
+            (1..=threads).map(|present| number(present) * (terms[present] + rest[threads - present] - all).exp()).sum();
+        queue / (whole(threads - 1) - all).exp()
+    }
 }
 
 /// ln(think^n / n!): every thread computes for itself.
@@ -77,7 +93,6 @@ fn log_of_sum(logarithms: impl Iterator<Item = f64> + Clone) -> f64 {
 mod tests {
     use super::*;
     use crate::mva;
-    use crate::network::Handoff;
 
     fn lock(visits: f64, hold_ns: f64, handoff: Handoff) -> Station {
         Station { name: "lock".into(), visits, hold_ns, handoff }
@@ -99,6 +114,17 @@ mod tests {
                 assert!((one.utilization - other.utilization).abs() < 1e-9, "{threads} threads");
             }
         }
+    }
+
+    #[test]
+    fn a_price_changes_nothing_but_its_own_lock() {
+        let free = Handoff::default();
+        let network = Network { think_ns: 900.0, stations: vec![lock(1.0, 100.0, free), lock(2.0, 30.0, free)] };
+        let price = Handoff { base_ns: 55.0, per_waiter_ns: 3.0 };
+        let mut priced = network.clone();
+        priced.stations[1].handoff = price;
+        let whole = solve(&priced, 12).stations[1].residence_ns;
+        assert!((residence_ns_by_price(&network, 1, 12)(price) / whole - 1.0).abs() < 1e-9);
     }
 
     #[test]

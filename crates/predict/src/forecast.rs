@@ -205,8 +205,8 @@ fn fit_handoff(network: &Network, station: usize, threads: usize, figures: &Meas
     if figures.contended < ENOUGH_WAITS || threads < 2 || station >= network.stations.len() {
         return None;
     }
-    let residence_ns =
-        |price: f64| convolution::solve(&priced(network, station, price), threads).stations[station].residence_ns;
+    let residence_ns = convolution::residence_ns_by_price(network, station, threads);
+    let residence_ns = |base_ns: f64| residence_ns(Handoff { base_ns, per_waiter_ns: 0.0 });
     let measured_ns = figures.hold_ns() + figures.wait_ns();
     let (mut low, mut high) = (0.0, LONGEST_NS);
     if residence_ns(low) >= measured_ns {
@@ -363,6 +363,21 @@ mod tests {
         measured.locks[0].waited_ns = 2_500_000_000;
         assert_eq!(measured.fewest_threads(), 3);
         assert_eq!(forecast(&measured, 0, &plan()).threads, 3);
+    }
+
+    /// Makes sure that thousands of locks are no more work than a few, and that the lock asked for is there, however short its holds.
+    #[test]
+    fn a_lock_far_down_the_list_has_its_place_in_the_network() {
+        let mut measured = one_thread();
+        let small = |number: u64| lock(&format!("small{number}"), Mode::Exclusive, 1_000, 100 + number % 7, 0);
+        measured.locks.extend((0..5_000).map(small));
+        let forecast = forecast(&measured, 4_000, &plan());
+        assert_eq!(forecast.lock, "small3999");
+        assert!(
+            forecast.check.free_handoff.abs() < 1e-6 && forecast.check.simulated.abs() < 0.05,
+            "{:?}",
+            forecast.check
+        );
     }
 
     #[test]

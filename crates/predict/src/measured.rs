@@ -45,6 +45,10 @@ impl MeasuredLock {
     }
 }
 
+/// Locks beyond these, shortest held, count as computing: a program with thousands of locks is not slower to forecast, and what they
+/// are held for is next to nothing.
+const MODELLED: usize = 16;
+
 /// The locks of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
@@ -103,6 +107,11 @@ impl Measured {
         (all_ns - busy_ns).max(0.0) / as_f64(self.locks[lock].acquisitions.max(1))
     }
 
+    /// Whether a lock has a part of its own in the network of this lock.
+    fn is_modelled(lock: usize, other: usize) -> bool {
+        other < MODELLED || other == lock
+    }
+
     /// Acquisitions of each lock for one of this.
     fn visits(&self, lock: usize, of: usize) -> f64 {
         ratio(self.locks[of].acquisitions, self.locks[lock].acquisitions)
@@ -113,7 +122,7 @@ impl Measured {
     pub fn network(&self, lock: usize, threads: usize) -> Network {
         let mut network = Network { think_ns: self.think_ns(lock, threads), stations: Vec::new() };
         for (at, other) in self.locks.iter().enumerate() {
-            if other.is_shared() && at != lock {
+            if at != lock && (other.is_shared() || !Self::is_modelled(lock, at)) {
                 network.think_ns += self.visits(lock, at) * other.hold_ns();
             } else {
                 network.stations.push(Station {
@@ -129,14 +138,19 @@ impl Measured {
 
     /// Which station of [`Self::network`] the lock is.
     pub fn station(&self, lock: usize) -> usize {
-        self.locks[..lock].iter().filter(|other| !other.is_shared()).count()
+        self.locks[..lock].iter().take(MODELLED).filter(|other| !other.is_shared()).count()
     }
 
     /// The same for the simulation, with the durations that were measured and with readers as readers.
     pub fn scene(&self, lock: usize, threads: usize, handoff: Handoff) -> Scene {
         let mut names: Vec<(&str, Kind)> = Vec::new();
         let mut visits = Vec::new();
+        let mut think_ns = self.think_ns(lock, threads);
         for (at, other) in self.locks.iter().enumerate() {
+            if !Self::is_modelled(lock, at) {
+                think_ns += self.visits(lock, at) * other.hold_ns();
+                continue;
+            }
             let name = (other.name.as_str(), other.kind);
             let index = names.iter().position(|known| *known == name).unwrap_or_else(|| {
                 names.push(name);
@@ -151,7 +165,7 @@ impl Measured {
         }
         let of_lock = (self.locks[lock].name.as_str(), self.locks[lock].kind);
         let locks = names.iter().map(|name| if *name == of_lock { handoff } else { Handoff::default() }).collect();
-        Scene { think_ns: self.think_ns(lock, threads), locks, visits }
+        Scene { think_ns, locks, visits }
     }
 }
 

@@ -50,13 +50,15 @@ pub fn run(arguments: &AllArguments) -> Result<ExitCode> {
         }
         say(format_args!("{}: about {} to go in all", piece.name, shown(pace.corrected(left))));
         let begin = Instant::now();
-        let measured = measure(piece, &file)?;
+        let measured = measure(piece)?;
+        // What Ctrl-C cut short is not kept: it would pass for the whole.
         if !stop.go_on() {
             say(format_args!("lockmeter: broken off; the same command goes on from here"));
             break;
         }
-        if let Err(why) = measured {
-            say(format_args!("{}: {why}", piece.name));
+        match measured {
+            Ok(results) => keep(&results, &file)?,
+            Err(why) => say(format_args!("{}: {why}", piece.name)),
         }
         pace.note(piece.lasts, begin.elapsed());
         left = left.saturating_sub(piece.lasts);
@@ -78,24 +80,28 @@ fn load(file: &Path) -> Option<Value> {
     serde_json::from_str(&fs::read_to_string(file).ok()?).ok()
 }
 
-/// Runs one experiment. Its file appears only when it is complete. The inner error says why it gave nothing.
-fn measure(piece: &Piece, file: &Path) -> Result<Result<(), String>> {
+/// Runs one experiment and gives its JSON. The inner error says why it gave nothing.
+fn measure(piece: &Piece) -> Result<Result<Vec<u8>, String>> {
     let own = std::env::current_exe().context("cannot tell where lockmeter itself is")?;
-    let output = Command::new(own).args(&piece.arguments).args(["--format", "json"]).stdin(Stdio::null()).output();
-    let output = output.context("cannot run lockmeter itself")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Ok(Err(said.lines().last().unwrap_or("it ended without a word").to_owned()));
+    let output = Command::new(own)
+        .args(&piece.arguments)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run lockmeter itself")?;
+    if output.status.success() {
+        return Ok(Ok(output.stdout));
     }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Ok(Err(said.lines().last().unwrap_or("it ended without a word").to_owned()))
+}
+
+/// The file appears only when it is complete.
+fn keep(results: &[u8], file: &Path) -> Result<()> {
     let unfinished = file.with_extension("unfinished");
-    let cannot = |error| {
-        Failure::error(
-            Status::NoOutput,
-            format!("cannot write {}: {error}; make room or choose another --report", file.display()),
-        )
-    };
-    fs::write(&unfinished, &output.stdout).and_then(|()| fs::rename(&unfinished, file)).map_err(cannot)?;
-    Ok(Ok(()))
+    fs::write(&unfinished, results).and_then(|()| fs::rename(&unfinished, file)).map_err(|error| {
+        let sentence = format!("cannot write {}: {error}; make room or choose another --report", file.display());
+        Failure::error(Status::NoOutput, sentence)
+    })
 }
 
 /// How fast this machine is, compared with the one on which the times were estimated.
@@ -139,7 +145,7 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
         "overhead-mixed",
         "What metering costs a mix of work",
         seconds(60, 180),
-        either("overhead --runs 8", "overhead --runs 25"),
+        either("overhead --format json --runs 8", "overhead --format json --runs 25"),
     );
     overhead.arguments.extend(["--".into(), own]);
     overhead.arguments.extend(["bench", "mixed", "--users", "2", "--jobs", "15"].map(OsString::from));
@@ -148,8 +154,8 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
         "Breakpoint accounting",
         seconds(45, 160),
         either(
-            "bench breakpoint -b 4 -p 64 -t 64 -r 30 --rounds 8",
-            "bench breakpoint -b 4 -p 64 -t 64 -r 30 --rounds 30",
+            "bench breakpoint --format json -b 4 -p 64 -t 64 -r 30 --rounds 8",
+            "bench breakpoint --format json -b 4 -p 64 -t 64 -r 30 --rounds 30",
         ),
     );
     breakpoint.arguments.extend(["--perf".into(), arguments.perf.clone().into()]);
@@ -160,19 +166,19 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
             "fork-mail",
             "Mail delivery with a process for each message",
             seconds(20, 80),
-            either("bench fork-mail -d 2s --rounds 2", "bench fork-mail -d 5s --rounds 5"),
+            either("bench fork-mail --format json -d 2s --rounds 2", "bench fork-mail --format json -d 5s --rounds 5"),
         ),
         piece(
             "mixed",
             "A mix of work after AIM7",
             seconds(25, 100),
-            either("bench mixed --jobs 10", "bench mixed --jobs 50"),
+            either("bench mixed --format json --jobs 10", "bench mixed --format json --jobs 50"),
         ),
         piece(
             "model",
             "The queueing model",
             seconds(45, 90),
-            either("bench model --rounds 6", "bench model --rounds 15"),
+            either("bench model --format json --rounds 6", "bench model --format json --rounds 15"),
         ),
     ];
     if !arguments.short {
@@ -180,19 +186,19 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
             "fork-mail-fsync",
             "The same mail, written through to the disk",
             40,
-            "bench fork-mail -d 4s --rounds 2 --fsync",
+            "bench fork-mail --format json -d 4s --rounds 2 --fsync",
         ));
         pieces.push(piece(
             "overhead-kernel-build",
             "What metering kernel locks costs a kernel build",
             750,
-            "overhead --preset kernel-build --kernel --levels off,wait,naive --limit 0.5% --runs 300",
+            "overhead --format json --preset kernel-build --kernel --levels off,wait,naive --limit 0.5% --runs 300",
         ));
         pieces.push(piece(
             "overhead-kernel-build-hold",
             "What metering everything costs a kernel build",
             600,
-            "overhead --preset kernel-build --levels wait,hold --limit 2% --runs 120",
+            "overhead --format json --preset kernel-build --levels wait,hold --limit 2% --runs 120",
         ));
     }
     Ok(pieces)

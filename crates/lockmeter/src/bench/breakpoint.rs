@@ -9,7 +9,7 @@ use lockmeter_experiments::breakpoint::kernel::{self, NotHere};
 use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan, Point, Table, race, run_once};
 use lockmeter_experiments::breakpoint::{Shape, Timing};
 use lockmeter_experiments::locks_under_test::{MeteredMutex, NAMES, ReaderLock, TaskMutex};
-use lockmeter_statistics::{Estimate, Random};
+use lockmeter_statistics::{Estimate, Machine, Random};
 use serde::Serialize;
 
 use super::{Stop, cores, write};
@@ -53,6 +53,7 @@ pub fn run(arguments: &BreakpointArguments) -> Result<ExitCode> {
     if let Some(design) = one {
         return run_one(arguments, design);
     }
+    let machine = Machine::here(arguments.seed);
     let mut random = Random::new(arguments.seed);
     let mut stop = Stop::catch()?;
     let mut results = Results::default();
@@ -69,7 +70,7 @@ pub fn run(arguments: &BreakpointArguments) -> Result<ExitCode> {
         results.locks = Some(NAMES);
         results.user = user(arguments, &mut random, &mut stop)?;
     }
-    write(arguments.format, arguments.seed, &results, &text(&results))
+    write(arguments.format, machine, &results, &text(&results))
 }
 
 fn plan(arguments: &BreakpointArguments) -> Plan {
@@ -87,6 +88,7 @@ fn broken(broken: Broken) -> anyhow::Error {
 
 /// One design alone, over libc's mutex, so that `record` can meter it.
 fn run_one(arguments: &BreakpointArguments, design: Design) -> Result<ExitCode> {
+    let machine = Machine::here(arguments.seed);
     let plan = plan(arguments);
     let mut text = String::new();
     let mut times = Vec::new();
@@ -95,7 +97,7 @@ fn run_one(arguments: &BreakpointArguments, design: Design) -> Result<ExitCode> 
         let _ = writeln!(text, "{} threads, {}: {:.3} µs/op", threads, design.title(), task_ns / 1e3);
         times.push((*threads, task_ns));
     }
-    write(arguments.format, arguments.seed, &std::collections::BTreeMap::from([("task_ns", times)]), &text)
+    write(arguments.format, machine, &std::collections::BTreeMap::from([("task_ns", times)]), &text)
 }
 
 fn user(arguments: &BreakpointArguments, random: &mut Random, stop: &mut Stop) -> Result<Vec<Point>> {

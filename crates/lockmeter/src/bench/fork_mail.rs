@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockmeter_experiments::fork_mail::{Plan, PostOffice, Step};
+use lockmeter_experiments::fork_tree;
 use lockmeter_experiments::seen::{self, Seen};
-use lockmeter_statistics::{Estimate, Random};
+use lockmeter_statistics::{Estimate, Machine, Random};
 use serde::Serialize;
 
 use super::{Stop, cores, write};
@@ -25,7 +27,13 @@ struct Results {
     /// Messages of that step.
     seen_messages: u64,
     fsync: bool,
+    /// The lock that forks meet at, over locks of user space.
+    locks: Vec<fork_tree::Row>,
 }
+
+/// Rounds of the race of locks, and the length of a run in it.
+const RACES: usize = 20;
+const RACE_SLICE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Serialize)]
 struct Point {
@@ -36,6 +44,7 @@ struct Point {
 }
 
 pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
+    let machine = Machine::here(arguments.seed);
     let folder = arguments.spool.clone().unwrap_or_else(std::env::temp_dir);
     let office = PostOffice::open(&folder).map_err(|error| {
         let sentence =
@@ -66,8 +75,15 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
         Err(why) => Err(why),
     };
     let points = clients.iter().filter_map(|clients| summarise(*clients, &steps, &mut random)).collect();
-    let results = Results { points, seen, seen_messages, fsync: arguments.fsync };
-    write(arguments.format, arguments.seed, &results, &text(&results, most))
+    // Last: it starts threads, and a process with threads must not fork.
+    let mut time_left = TimeLeft::new();
+    let locks = fork_tree::race(&clients, RACES, RACE_SLICE, &mut random, |left| {
+        time_left.step("the lock that forks meet at", left);
+        stop.go_on()
+    });
+    time_left.clear();
+    let results = Results { points, seen, seen_messages, fsync: arguments.fsync, locks };
+    write(arguments.format, machine, &results, &text(&results, most))
 }
 
 fn deliver(
@@ -136,5 +152,10 @@ fn text(results: &Results, most: usize) -> String {
             let _ = writeln!(text, "\nkernel locks were not metered: {why}");
         }
     }
+    let _ = write!(
+        text,
+        "\nThe lock that forks and exits meet at, over locks of user space, all of them taken for writing:\n\n{}",
+        fork_tree::Table(&results.locks)
+    );
     text
 }

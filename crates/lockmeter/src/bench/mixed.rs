@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use lockmeter_experiments::mixed::{Step, Workshop};
+use lockmeter_statistics::Machine;
 use serde::Serialize;
 
 use super::{Stop, cores, write};
@@ -29,6 +30,8 @@ struct Row {
 }
 
 pub fn run(arguments: &MixedArguments) -> Result<ExitCode> {
+    // Nothing is drawn at random here.
+    let machine = Machine::here(0);
     let workshop = Workshop::open().context("cannot make a directory to work in; set TMPDIR")?;
     let users = match &arguments.users[..] {
         [] => USERS_PER_CORE.map(|each| each * cores()).to_vec(),
@@ -55,8 +58,7 @@ pub fn run(arguments: &MixedArguments) -> Result<ExitCode> {
     }
     time_left.clear();
     let results = Results { steps };
-    // Nothing is drawn at random here.
-    write(arguments.format, 0, &results, &text(&results))
+    write(arguments.format, machine, &results, &text(&results))
 }
 
 fn text(results: &Results) -> String {

@@ -39,9 +39,8 @@ struct Written<'a, T> {
 }
 
 /// Writes what was measured: as JSON, or the text that stands for it under the line that names the machine.
-fn write<T: Serialize>(format: DiffFormat, seed: u64, results: &T, text: &str) -> Result<ExitCode> {
+fn write<T: Serialize>(format: DiffFormat, machine: Machine, results: &T, text: &str) -> Result<ExitCode> {
     let mut out = output::open(None)?;
-    let machine = Machine::here(seed);
     let written = match format {
         DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, text, results })
             .map_err(std::io::Error::from)

@@ -16,7 +16,7 @@ use lockmeter_predict::measured::{Measured, MeasuredLock};
 use lockmeter_predict::published::{self, Compared, OneThread};
 use lockmeter_profile::Dimension;
 use lockmeter_profile::view::Query;
-use lockmeter_statistics::{Estimate, Random};
+use lockmeter_statistics::{Estimate, Machine, Random};
 use serde::Serialize;
 
 use super::{Stop, cores, write};
@@ -54,13 +54,14 @@ struct Point {
 }
 
 pub fn run(arguments: &ModelArguments) -> Result<ExitCode> {
+    let machine = Machine::here(arguments.seed);
     let threads = if arguments.threads.is_empty() { (1..=cores()).collect() } else { arguments.threads.clone() };
     let mut random = Random::new(arguments.seed);
     let mut stop = Stop::catch()?;
     let points = measure(&threads, arguments.rounds, &mut random, &mut stop)?;
     let one_thread = one_thread(arguments.rounds, &mut random)?;
     let results = Results { points, one_thread, published: published::compare(one_thread).to_vec() };
-    write(arguments.format, arguments.seed, &results, &text(&results))
+    write(arguments.format, machine, &results, &text(&results))
 }
 
 /// What one round gave for one point.

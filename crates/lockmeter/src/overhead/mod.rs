@@ -92,9 +92,8 @@ pub fn run(arguments: &OverheadArguments) -> Result<ExitCode> {
 }
 
 /// Writes the result, and gives success.
-fn write(arguments: &OverheadArguments, what: &str, costs: &Costs) -> Result<ExitCode> {
+fn write(arguments: &OverheadArguments, machine: Machine, what: &str, costs: &Costs) -> Result<ExitCode> {
     let mut out = output::open(None)?;
-    let machine = Machine::here(arguments.seed);
     let text = format!("What metering costs {what}: {} rounds\n\n{costs}", costs.rounds);
     let written = match arguments.format {
         DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, text, costs })

@@ -14,7 +14,7 @@ use lockmeter_experiments::overhead::{KernelSwitch, Level};
 use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
 use lockmeter_meter::reader::Session;
 use lockmeter_profile::recording::RecordingWriter;
-use lockmeter_statistics::Random;
+use lockmeter_statistics::{Machine, Random};
 
 use super::child::{self, Running, Scratch};
 use super::time_left::TimeLeft;
@@ -41,6 +41,7 @@ enum Failure {
 }
 
 pub fn run(arguments: &OverheadArguments, workload: &Workload) -> Result<ExitCode> {
+    let machine = Machine::here(arguments.seed);
     let plan = Plan {
         rounds: arguments.runs.unwrap_or(DEFAULT_RUNS),
         levels: arguments.levels.clone(),
@@ -67,7 +68,7 @@ pub fn run(arguments: &OverheadArguments, workload: &Workload) -> Result<ExitCod
             say("lockmeter: interrupted before every level had run once, so there is nothing to compare");
             Ok(Status::Failed.into())
         }
-        Ok(costs) => write(arguments, &format!("{}, whole runs", workload.name), &costs),
+        Ok(costs) => write(arguments, machine, &format!("{}, whole runs", workload.name), &costs),
         Err(Failure::Command(status)) => Ok(status.into()),
         Err(Failure::Other(error)) => Err(error),
     }

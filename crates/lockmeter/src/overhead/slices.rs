@@ -14,7 +14,7 @@ use lockmeter_experiments::overhead::{Costs, KernelSwitch, Level};
 use lockmeter_kernel::CgroupTree;
 use lockmeter_kernel::contention::{StackBudget, open_process};
 use lockmeter_meter::reader::{Level as ProgramLevel, Session, SessionError};
-use lockmeter_statistics::Random;
+use lockmeter_statistics::{Machine, Random};
 
 use super::child::{self, Running, Scratch};
 use super::time_left::TimeLeft;
@@ -37,6 +37,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// One run of a command in a control group of its own.
 pub fn command(arguments: &OverheadArguments, command: &[OsString]) -> Result<ExitCode> {
+    let machine = Machine::here(arguments.seed);
     let scratch = Scratch::create()?;
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let mut switch = KernelSwitch::load(StackBudget::DEFAULT)?;
@@ -56,12 +57,13 @@ pub fn command(arguments: &OverheadArguments, command: &[OsString]) -> Result<Ex
     if ended && !status.success() && !child::was_interrupted(status) {
         return Ok(child::failed(command, status, &scratch).into());
     }
-    finish(arguments, &command[0].to_string_lossy(), &costs?, Some(switch.seen()))
+    finish(arguments, machine, &command[0].to_string_lossy(), &costs?, Some(switch.seen()))
 }
 
 /// A process that runs.
 pub fn attached(arguments: &OverheadArguments, pid: u32) -> Result<ExitCode> {
     let process = open_process(pid)?;
+    let machine = Machine::here(arguments.seed);
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let mut progress = choose_progress(arguments, pid);
     let wait = |time: Duration| signals.wait(time, Some(process.as_fd()));
@@ -73,11 +75,11 @@ pub fn attached(arguments: &OverheadArguments, pid: u32) -> Result<ExitCode> {
         let costs = measure(arguments, DEFAULT_ROUNDS, &mut switch, &mut progress, wait);
         // Back to what its recorder asked for; the process may be gone.
         let _ = Session::switch(pid, None);
-        return finish(arguments, &what, &costs?, None);
+        return finish(arguments, machine, &what, &costs?, None);
     }
     let mut switch = KernelSwitch::load(StackBudget::DEFAULT)?;
     let costs = measure(arguments, DEFAULT_ROUNDS, &mut switch, &mut progress, wait);
-    finish(arguments, &what, &costs?, Some(switch.seen()))
+    finish(arguments, machine, &what, &costs?, Some(switch.seen()))
 }
 
 fn measure<S: Switch>(
@@ -116,7 +118,13 @@ fn measure<S: Switch>(
     }
 }
 
-fn finish(arguments: &OverheadArguments, what: &str, costs: &Costs, seen: Option<(u64, u64)>) -> Result<ExitCode> {
+fn finish(
+    arguments: &OverheadArguments,
+    machine: Machine,
+    what: &str,
+    costs: &Costs,
+    seen: Option<(u64, u64)>,
+) -> Result<ExitCode> {
     if costs.costs.is_empty() && costs.missing.is_empty() {
         say(format_args!(
             "lockmeter: {what} ended, or was broken off, before every level had its turn; there is nothing to compare"
@@ -124,7 +132,7 @@ fn finish(arguments: &OverheadArguments, what: &str, costs: &Costs, seen: Option
         return Ok(Status::Failed.into());
     }
     let slice = humantime::format_duration(arguments.slice);
-    let status = write(arguments, &format!("{what}, slices of {slice}"), costs)?;
+    let status = write(arguments, machine, &format!("{what}, slices of {slice}"), costs)?;
     if let Some((waits, timed)) = seen {
         say(format_args!(
             "{waits} contended acquisitions were metered on the whole machine, {timed} of mmap_lock timed by the naive meter"
