@@ -22,7 +22,6 @@ pub struct AllWriters<R>(R);
 
 // SAFETY: whoever holds a reader-writer lock exclusively holds it alone.
 unsafe impl<R: RawRwLock> RawMutex for AllWriters<R> {
-    #[expect(clippy::declare_interior_mutable_const, reason = "the trait asks for an initial value of a lock")]
     const INIT: Self = Self(R::INIT);
     type GuardMarker = R::GuardMarker;
 

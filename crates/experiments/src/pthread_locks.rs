@@ -14,7 +14,6 @@ unsafe impl Sync for PthreadMutex {}
 
 // SAFETY: libc's mutex excludes; `unlock` is only called by whoever holds it, as the trait asks.
 unsafe impl RawMutex for PthreadMutex {
-    #[expect(clippy::declare_interior_mutable_const, reason = "the trait asks for an initial value of a lock")]
     const INIT: Self = Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
     type GuardMarker = GuardNoSend;
 
@@ -45,7 +44,6 @@ unsafe impl Sync for PthreadRwLock {}
 
 // SAFETY: libc's lock lets in readers together or one writer; it is unlocked only by those who hold it, as the trait asks.
 unsafe impl RawRwLock for PthreadRwLock {
-    #[expect(clippy::declare_interior_mutable_const, reason = "the trait asks for an initial value of a lock")]
     const INIT: Self = Self(UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER));
     type GuardMarker = GuardNoSend;
 
