@@ -1,6 +1,7 @@
 //! Forking from a process that has one thread, and what its children used.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 /// A child; the number is nobody else's until it has been waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +31,19 @@ pub fn fork(body: impl FnOnce() -> bool) -> io::Result<ChildId> {
     }
 }
 
-/// Whether this process has a single thread.
+/// Whether this process has a single thread. One that was joined may still be on its last instructions.
 fn is_alone() -> bool {
-    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let begin = Instant::now();
+    loop {
+        if std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1) {
+            return true;
+        }
+        if begin.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Waits for a child; whether it ended well.

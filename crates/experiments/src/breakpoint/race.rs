@@ -50,6 +50,8 @@ pub struct Plan {
     pub breakpoints: u32,
     /// How long one run lasts.
     pub slice: Duration,
+    /// What a task computes besides its breakpoints.
+    pub work: Work,
     /// CPUs of the machine that is accounted for.
     pub cpus: usize,
     /// Runs of each design at each point.
@@ -153,7 +155,7 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
             start.wait();
             let (begin, mut tasks) = (Instant::now(), 0_u64);
             while !stop.load(Ordering::Relaxed) {
-                one_task(accounting, plan.breakpoints);
+                one_task(accounting, plan.breakpoints, plan.work);
                 tasks += 1;
             }
             (tasks, begin, Instant::now())
@@ -177,21 +179,38 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
     Ok(elapsed.as_secs_f64() * 1e9 / tasks.max(1) as f64)
 }
 
-/// What creating a thread computes besides its breakpoints: steps of arithmetic, about a microsecond.
-const WORK: u64 = 800;
+/// Steps of arithmetic that take as long as something else does.
+#[derive(Debug, Clone, Copy)]
+pub struct Work(u64);
+
+impl Work {
+    /// As many steps as fill this time on a CPU that does nothing else.
+    pub fn lasting(time: Duration) -> Self {
+        const STEPS: u64 = 1_000_000;
+        let fastest = (0..5)
+            .map(|_| {
+                let begin = Instant::now();
+                compute(STEPS);
+                begin.elapsed()
+            })
+            .min();
+        let step_ns = fastest.map_or(1.0, |fastest| fastest.as_secs_f64() * 1e9 / STEPS as f64);
+        Self((time.as_secs_f64() * 1e9 / step_ns) as u64)
+    }
+}
 
 /// A breakpoint's record, as large as the kernel's.
 type Record = [u64; 24];
 
 /// A task is set up with its breakpoints, and taken down.
-fn one_task<A: Accounting>(accounting: &A, breakpoints: u32) {
+fn one_task<A: Accounting>(accounting: &A, breakpoints: u32, Work(steps): Work) {
     let task = Task::default();
-    compute(WORK);
+    compute(steps / 2);
     let records: Vec<Box<Record>> = (0..breakpoints.min(SLOTS))
         .filter(|_| accounting.take(&task))
         .map(|at| Box::new([u64::from(at); 24]))
         .collect();
-    compute(WORK);
+    compute(steps / 2);
     for record in records {
         drop(black_box(record));
         accounting.give_back(&task);
@@ -236,7 +255,23 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     fn plan() -> Plan {
-        Plan { threads: vec![1, 4], breakpoints: 4, slice: Duration::from_millis(5), cpus: 8, rounds: 2 }
+        Plan {
+            threads: vec![1, 4],
+            breakpoints: 4,
+            slice: Duration::from_millis(5),
+            cpus: 8,
+            rounds: 2,
+            work: Work(100),
+        }
+    }
+
+    #[test]
+    fn work_lasts_about_as_long_as_asked() {
+        let Work(steps) = Work::lasting(Duration::from_millis(20));
+        let begin = Instant::now();
+        compute(steps);
+        // Other load can only make it longer.
+        assert!(begin.elapsed() > Duration::from_millis(10), "{:?}", begin.elapsed());
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub struct BreakpointArguments {
     /// In user space: how long one run lasts
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
     pub slice: Duration,
+    /// In user space: what a task computes besides its breakpoints; creating and joining a thread takes about as long
+    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = parse_duration)]
+    pub work: Duration,
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

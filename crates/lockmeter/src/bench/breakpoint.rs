@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Result;
 use lockmeter_experiments::breakpoint::kernel::{self, NotHere};
-use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan, Point, Table, race, run_once};
+use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan, Point, Table, Work, race, run_once};
 use lockmeter_experiments::breakpoint::{Shape, Timing};
 use lockmeter_experiments::locks_under_test::{MeteredMutex, NAMES, ReaderLock, TaskMutex};
 use lockmeter_statistics::{Estimate, Machine, Random};
@@ -79,7 +79,14 @@ fn plan(arguments: &BreakpointArguments) -> Plan {
         threads = [1].into_iter().chain(THREADS_PER_CORE.map(|each| each * cores())).collect();
     }
     let breakpoints = u32::try_from(arguments.breakpoints).unwrap_or(u32::MAX);
-    Plan { threads, breakpoints, slice: arguments.slice, cpus: arguments.cpus, rounds: arguments.rounds }
+    Plan {
+        threads,
+        breakpoints,
+        slice: arguments.slice,
+        work: Work::lasting(arguments.work),
+        cpus: arguments.cpus,
+        rounds: arguments.rounds,
+    }
 }
 
 fn broken(broken: Broken) -> anyhow::Error {

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use lockmeter_experiments::breakpoint::race::{Design, Plan as Race, run_once};
+use lockmeter_experiments::breakpoint::race::{Design, Plan as Race, Work, run_once};
 use lockmeter_experiments::locks_under_test::{ReaderLock, TaskMutex};
 use lockmeter_predict::forecast::{Plan, Prices, forecast};
 use lockmeter_predict::measured::{Measured, MeasuredLock};
@@ -25,13 +25,15 @@ use crate::overhead::child::Scratch;
 use crate::overhead::time_left::TimeLeft;
 use crate::report;
 
-/// CPUs that the accounting looks at: holds of about a microsecond, so that a thread does other things half of the time.
-const CPUS: usize = 8;
+/// CPUs that the accounting looks at: holds of a quarter of a microsecond, of one, and of five.
+const CPUS: [usize; 3] = [8, 64, 256];
 /// As published.
 const PUBLISHED_CPUS: usize = 256;
 const BREAKPOINTS: u32 = 4;
 /// Long enough that what a process does at its start does not count.
-const SLICE: Duration = Duration::from_secs(2);
+const SLICE: Duration = Duration::from_secs(1);
+/// Little beside the accounting: the lock is to be hot.
+const WORK: &str = "2us";
 /// For times of one thread.
 const SHORT_SLICE: Duration = Duration::from_millis(200);
 
@@ -45,6 +47,9 @@ struct Results {
 /// Acquisitions a second of the global mutex.
 #[derive(Debug, Serialize)]
 struct Point {
+    /// CPUs to account for: the longer the list, the longer the hold.
+    cpus: usize,
+    hold_ns: f64,
     threads: usize,
     measured: Estimate,
     predicted: Estimate,
@@ -58,7 +63,10 @@ pub fn run(arguments: &ModelArguments) -> Result<ExitCode> {
     let threads = if arguments.threads.is_empty() { (1..=cores()).collect() } else { arguments.threads.clone() };
     let mut random = Random::new(arguments.seed);
     let mut stop = Stop::catch()?;
-    let points = measure(&threads, arguments.rounds, &mut random, &mut stop)?;
+    let mut points = Vec::new();
+    for cpus in CPUS {
+        points.extend(measure(cpus, &threads, arguments.rounds, &mut random, &mut stop)?);
+    }
     let one_thread = one_thread(arguments.rounds, &mut random)?;
     let results = Results { points, one_thread, published: published::compare(one_thread).to_vec() };
     write(arguments.format, machine, &results, &text(&results))
@@ -66,27 +74,29 @@ pub fn run(arguments: &ModelArguments) -> Result<ExitCode> {
 
 /// What one round gave for one point.
 struct Sample {
+    hold_ns: f64,
     measured: f64,
     predicted: f64,
     simulated: f64,
 }
 
-fn measure(threads: &[usize], rounds: usize, random: &mut Random, stop: &mut Stop) -> Result<Vec<Point>> {
+fn measure(cpus: usize, threads: &[usize], rounds: usize, random: &mut Random, stop: &mut Stop) -> Result<Vec<Point>> {
     let scratch = Scratch::create()?;
     let mut time_left = TimeLeft::new();
     let mut samples: Vec<Vec<Sample>> = threads.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
-        time_left.step("measuring what the model predicts", rounds - round);
+        time_left.step(&format!("the accounting of {cpus} CPUs"), rounds - round);
         if !stop.go_on() {
             break;
         }
-        let alone = record(&scratch.recording(), 1)?;
+        let alone = record(&scratch.recording(), cpus, 1)?;
         let plan = Plan { cpus: threads.to_vec(), threads: Some(1), shards: 16, prices: Prices::default() };
         let said = forecast(&alone, hottest(&alone)?, &plan);
         for ((threads, point), samples) in threads.iter().zip(&said.points).zip(&mut samples) {
-            let together = if *threads == 1 { alone.clone() } else { record(&scratch.recording(), *threads)? };
+            let together = if *threads == 1 { alone.clone() } else { record(&scratch.recording(), cpus, *threads)? };
             let lock = &together.locks[hottest(&together)?];
             samples.push(Sample {
+                hold_ns: alone.locks[hottest(&alone)?].hold_ns(),
                 measured: per_second(lock, &together),
                 predicted: point.spinning,
                 simulated: point.simulated,
@@ -97,6 +107,8 @@ fn measure(threads: &[usize], rounds: usize, random: &mut Random, stop: &mut Sto
     let point = |(threads, samples): (&usize, &Vec<Sample>)| {
         let mut of = |of: fn(&Sample) -> f64| Estimate::of(&samples.iter().map(of).collect::<Vec<_>>(), random);
         Some(Point {
+            cpus,
+            hold_ns: of(|sample| sample.hold_ns)?.median,
             threads: *threads,
             measured: of(|sample| sample.measured)?,
             predicted: of(|sample| sample.predicted)?,
@@ -121,24 +133,18 @@ fn hottest(measured: &Measured) -> Result<usize> {
 }
 
 /// The old accounting with so many threads, recorded.
-fn record(recording: &Path, threads: usize) -> Result<Measured> {
+fn record(recording: &Path, cpus: usize, threads: usize) -> Result<Measured> {
     let own = std::env::current_exe().context("cannot tell where lockmeter itself is")?;
     let mut command = Command::new(&own);
     command.args(["record", "--quiet", "--user", "--hold", "-o"]).arg(recording).arg("--").arg(&own);
     command.args(["bench", "breakpoint", "--only", "before", "-b", &BREAKPOINTS.to_string()]);
-    command.args([
-        "--cpus",
-        &CPUS.to_string(),
-        "--slice",
-        &humantime::format_duration(SLICE).to_string(),
-        "--user-threads",
-        &threads.to_string(),
-    ]);
+    let (cpus, threads, slice) = (cpus.to_string(), threads.to_string(), humantime::format_duration(SLICE).to_string());
+    command.args(["--cpus", &cpus, "--user-threads", &threads, "--slice", &slice, "--work", WORK]);
     let output = command.stdin(Stdio::null()).output().context("cannot run lockmeter itself")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(anyhow!(
-            "recording a run of {threads} threads failed: {}",
+            "recording a run of {threads} thread(s) failed: {}",
             said.lines().last().unwrap_or("it said nothing")
         ));
     }
@@ -148,7 +154,9 @@ fn record(recording: &Path, threads: usize) -> Result<Measured> {
 
 /// What one thread needs for its accounting, on as many CPUs as the published machine has.
 fn one_thread(rounds: usize, random: &mut Random) -> Result<OneThread> {
-    let plan = Race { threads: vec![1], breakpoints: BREAKPOINTS, slice: SHORT_SLICE, cpus: PUBLISHED_CPUS, rounds };
+    let work = Work::lasting(Duration::from_micros(2));
+    let plan =
+        Race { threads: vec![1], breakpoints: BREAKPOINTS, slice: SHORT_SLICE, work, cpus: PUBLISHED_CPUS, rounds };
     let mut differences = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
         let time = |design| run_once::<TaskMutex, ReaderLock>(design, &plan, 1).map_err(|broken| anyhow!("{broken}"));
@@ -176,12 +184,15 @@ fn text(results: &Results) -> String {
         "{:>8} {:>14} {:>14} {:>14}  ERROR OF THE MODEL",
         "THREADS", "MEASURED", "PREDICTED", "SIMULATED"
     );
-    for Point { threads, measured, predicted, simulated, error } in &results.points {
+    for Point { hold_ns, threads, measured, predicted, simulated, error, .. } in &results.points {
         let Estimate { median, low, high, .. } = error.map(|share| share * 100.0);
         let _ = writeln!(
             text,
-            "{threads:>8} {:>14.0} {:>14.0} {:>14.0}  {median:+.1} % [{low:+.1}, {high:+.1}]",
-            measured.median, predicted.median, simulated.median
+            "{:>6.2} µs {threads:>8} {:>14.0} {:>14.0} {:>14.0}  {median:+.1} % [{low:+.1}, {high:+.1}]",
+            hold_ns / 1e3,
+            measured.median,
+            predicted.median,
+            simulated.median
         );
     }
     let OneThread { before_ns, after_ns, handoff_ns } = results.one_thread;
@@ -191,11 +202,11 @@ fn text(results: &Results) -> String {
          {after_ns:.0} ns\nunder its own, both with 256 CPUs to account for; a handoff of {handoff_ns:.0} ns; and 35.3 µs of everything else, which is published\n",
         published::WORKERS
     );
-    let _ = writeln!(text, "{:<34} {:>12} {:>12} {:>8}", "DESIGN", "PUBLISHED", "PREDICTED", "ERROR");
+    let _ = writeln!(text, "{:<44} {:>12} {:>12} {:>8}", "DESIGN", "PUBLISHED", "PREDICTED", "ERROR");
     for row in &results.published {
         let _ = writeln!(
             text,
-            "{:<34} {:>9.1} µs {:>9.1} µs {:>+6.0} %",
+            "{:<44} {:>9.1} µs {:>9.1} µs {:>+6.0} %",
             row.design,
             row.published_us,
             row.predicted_us,
