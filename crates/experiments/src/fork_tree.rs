@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_api::{Mutex, RawMutex, RawRwLock};
-use lockmeter_locks::RawMutex as OwnMutex;
+use lockmeter_locks::rwsem::NoSpin;
+use lockmeter_locks::{RawMutex as OwnMutex, RawRwSem};
 use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
@@ -48,8 +49,10 @@ pub struct Contender {
 }
 
 /// Everything that races; the first is what the others are compared with.
-pub const CONTENDERS: [Contender; 3] = [
+pub const CONTENDERS: [Contender; 5] = [
     Contender { name: "Mutex", run: run::<OwnMutex> },
+    Contender { name: "RwSem, all writers", run: run::<AllWriters<RawRwSem>> },
+    Contender { name: "RwSem without spinning", run: run::<AllWriters<RawRwSem<NoSpin>>> },
     Contender { name: "pthread_mutex", run: run::<PthreadMutex> },
     Contender { name: "pthread_rwlock, all writers", run: run::<AllWriters<PthreadRwLock>> },
 ];
