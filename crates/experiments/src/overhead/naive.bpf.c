@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What nobody should do: times every acquisition of mmap_lock, contended or not, with two readings of the clock, a stack and a
  * histogram in a hash map. It exists to be measured beside metering that looks at contended acquisitions only.
