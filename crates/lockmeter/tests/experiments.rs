@@ -96,7 +96,7 @@ fn whole_runs_compare_every_level_and_say_when_they_are_too_few() {
     let temporary = Temporary::new();
     let work = workload_path("file-pos");
     let mut command = lockmeter(["overhead", "--format", "json", "--runs", "2", "--"]);
-    command.arg(work).args(["--ops", "2000"]);
+    command.arg(work).args(["--seconds", "0.2"]);
     let costs = json(temporary.used_by(command));
     assert_eq!(costs["rounds"], 2);
     for level in ["off", "wait", "hold", "naive"] {
@@ -152,7 +152,7 @@ const fn libc_sigint() -> i32 {
 }
 
 /// Programs with known holds, recorded by the real meter.
-fn record(folder: &Folder, threads: &str) -> String {
+fn record(folder: &Folder, threads: usize) -> String {
     preload_library();
     let program = folder.path().join("two-locks");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/user/two-locks.c");
@@ -181,7 +181,7 @@ fn record(folder: &Folder, threads: &str) -> String {
 #[test]
 fn a_forecast_ends_at_one_hold_after_another_and_without_the_lock_goes_on() {
     let folder = Folder::new();
-    let recording = record(&folder, "1");
+    let recording = record(&folder, 1);
     let forecasts =
         json(lockmeter(["predict", &recording, "--lock", "hot_lock", "--threads", "1", "--format", "json"]));
     let forecast = &forecasts[0];
@@ -208,7 +208,8 @@ fn a_forecast_ends_at_one_hold_after_another_and_without_the_lock_goes_on() {
 #[test]
 fn predict_says_what_is_missing() {
     let folder = Folder::new();
-    let recording = record(&folder, "2");
+    // Eight threads at one lock wait and hold for longer than one thread can.
+    let recording = record(&folder, 8);
     let (status, said) = refused(["predict", &recording, "--lock", "no_such_lock"]);
     assert!(status == 1 && said.contains("hot_lock"), "{status}: {said}");
     let (status, said) = refused(["predict", &folder.file("absent")]);
