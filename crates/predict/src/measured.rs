@@ -76,7 +76,7 @@ impl Measured {
                         report.rows.iter().any(|other| other.happened == Happened::Hold && Key::of(other) == Some(key));
                     untimed_ns += if held { 0 } else { row.value.total_ns };
                 }
-                Happened::Run | Happened::Idle => {}
+                _ => {}
             }
         }
         for row in report.rows.iter().filter(|row| row.happened == Happened::Wait) {
