@@ -161,16 +161,9 @@ fn record(folder: &Folder, threads: usize) -> String {
     assert!(run(compile).status.success());
     let recording = folder.file("holds.lockmeter");
     let mut command = lockmeter(["record", "--user", "--hold", "--quiet", "-o", &recording, "--"]);
-    command.arg(&program).args([
-        "--threads",
-        threads,
-        "--rounds",
-        "20000",
-        "--hold-ns",
-        "20000",
-        "--pause-ns",
-        "20000",
-    ]);
+    let (rounds, threads) = ((20_000 / threads).to_string(), threads.to_string());
+    command.arg(&program).args(["--threads", &threads, "--rounds", &rounds]);
+    command.args(["--hold-ns", "20000", "--pause-ns", "20000"]);
     let output = run(command);
     assert!(output.status.success(), "{}", text(&output.stderr));
     recording
