@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lockmeter_statistics::{Estimate, Machine, Random};
+use bench_statistics::{Estimate, Machine, Random};
 use lockmeter_meter::layout::DIRECTORY_VARIABLE;
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS};
 
