@@ -58,6 +58,9 @@ pub fn cannot_run(program: &OsStr) -> &'static str {
     }
 }
 
+/// What programs look up that tell a preloaded library of their locks themselves: those of `lockmeter-locks`.
+const OWN_LOCKS: &[u8] = b"lockmeter_lock_contended_begin\0";
+
 /// The language of a program whose locks never call pthread, so that a preloaded library would not see them.
 pub fn language_without_pthread(program: &OsStr) -> Option<&'static str> {
     let (path, _) = binary(program)?;
@@ -68,7 +71,10 @@ pub fn language_without_pthread(program: &OsStr) -> Option<&'static str> {
     }
     // Compilers sign here; stripping symbols leaves it.
     let signatures = elf.section_by_name(".comment")?.data().ok()?;
-    contains(signatures, b"rustc").then_some("Rust")
+    let is_rust = contains(signatures, b"rustc");
+    let constants = elf.section_by_name(".rodata").and_then(|section| section.data().ok());
+    let tells_itself = constants.is_some_and(|constants| contains(constants, OWN_LOCKS));
+    (is_rust && !tells_itself).then_some("Rust")
 }
 
 /// The program that runs, also if it is a script's interpreter, with the begin of its file.
