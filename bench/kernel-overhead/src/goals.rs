@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::loads::LoadName;
-use bench_statistics::Estimate;
+use lockmeter_statistics::Estimate;
 
 /// begin and end of a contended acquisition without a stack, beyond empty programs.
 pub const ACQUISITION_NS: f64 = 250.0;

@@ -24,8 +24,8 @@ use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
 use crate::report::{OneLoad, Report, Summary};
 use crate::throughput::Plan;
-use bench_statistics::Machine;
-use bench_statistics::Random;
+use lockmeter_statistics::Machine;
+use lockmeter_statistics::Random;
 
 /// Measures what metering kernel lock contention costs: throughput of contended loads, time in the programs, memory.
 #[derive(Debug, Parser)]

@@ -10,8 +10,8 @@ use crate::memory::Memory;
 use crate::meters::MeterName;
 use crate::run_cost::RunCost;
 use crate::throughput::{Ratio, Series, Throughput};
-use bench_statistics::Estimate;
-use bench_statistics::Machine;
+use lockmeter_statistics::Estimate;
+use lockmeter_statistics::Machine;
 
 /// All of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]

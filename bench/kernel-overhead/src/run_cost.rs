@@ -9,7 +9,7 @@ use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
 use crate::programs::{self, AllRuns, Runs};
 use crate::throughput::as_f64;
-use bench_statistics::{Estimate, Random};
+use lockmeter_statistics::{Estimate, Random};
 
 /// Other tools' programs have other shapes; their cost shows in the throughput.
 pub const METERS: [MeterName; 4] = [MeterName::Empty, MeterName::NoStacks, MeterName::Default, MeterName::Every];

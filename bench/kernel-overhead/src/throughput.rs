@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
 use crate::programs;
-use bench_statistics::{Estimate, Random};
+use lockmeter_statistics::{Estimate, Random};
 
 /// How to measure.
 #[derive(Debug, Clone, Copy)]

@@ -14,11 +14,11 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use bench_statistics::{Estimate, Machine, Random};
 use clap::Parser;
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
+use lockmeter_statistics::{Estimate, Machine, Random};
 
 use crate::loads::{Load, as_f64};
 use crate::programs::Runs;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use bench_statistics::Machine;
+use lockmeter_statistics::Machine;
 
 use crate::contender::Contender;
 use crate::grid::Measured;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bench_statistics::{Estimate, Random};
+use lockmeter_statistics::{Estimate, Random};
 
 use crate::bed::Load;
 use crate::contender::Contender;

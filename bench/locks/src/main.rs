@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use bench_statistics::{Machine, Random};
 use clap::Parser;
+use lockmeter_statistics::{Machine, Random};
 
 use crate::contender::Contender;
 use crate::grid::{Form, Measured};

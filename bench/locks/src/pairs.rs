@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bench_statistics::{Estimate, Random};
+use lockmeter_statistics::{Estimate, Random};
 
 use crate::contender::{Contender, Family};
 use crate::grid::median;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use bench_statistics::Machine;
+use lockmeter_statistics::Machine;
 
 use crate::contender::Contender;
 use crate::grid::{Cell, Measured, Point};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use bench_statistics::{Estimate, Random};
 use lock_api::RawRwLock;
 use lockmeter_locks::{RawPercpuRwSem, RawRwSem};
+use lockmeter_statistics::{Estimate, Random};
 
 use crate::grid::median;
 

@@ -13,9 +13,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bench_statistics::{Estimate, Machine, Random};
 use lockmeter_meter::layout::DIRECTORY_VARIABLE;
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS};
+use lockmeter_statistics::{Estimate, Machine, Random};
 
 /// Long enough that switching the level and warming up do not count.
 const SLICE: Duration = Duration::from_millis(25);

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use bench_statistics::Random;
+use lockmeter_statistics::Random;
 
 use crate::metered::{Metering, Way};
 use crate::{Rounds, Slice};

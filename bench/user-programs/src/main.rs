@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use bench_statistics::{Estimate, Machine, Random};
 use clap::{Parser, ValueEnum};
+use lockmeter_statistics::{Estimate, Machine, Random};
 
 use crate::compressor::Compressor;
 use crate::metered::Metering;

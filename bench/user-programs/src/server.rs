@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use bench_statistics::Random;
+use lockmeter_statistics::Random;
 
 use crate::metered::{Metering, Way};
 use crate::{Rounds, Slice};

@@ -381,6 +381,8 @@ pub enum LatencyFormat {
     Json,
     /// For spreadsheets
     Csv,
+}
+
 #[derive(Debug, Args)]
 pub struct DoctorArguments {
     /// How to write the findings

@@ -75,7 +75,8 @@ pub fn start(command: &[OsString], environment: &[(&'static str, OsString)]) -> 
 /// Starts a program; what is wrong with it is said as a shell would.
 pub fn spawn(command: &mut Command) -> Result<Child> {
     command.spawn().map_err(|error| {
-        let name = command.get_program().to_string_lossy();
+        let program = command.get_program();
+        let name = program.to_string_lossy();
         match error.kind() {
             io::ErrorKind::NotFound => Failure::error(
                 Status::NotFound,

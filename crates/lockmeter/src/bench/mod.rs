@@ -64,7 +64,7 @@ impl Stop {
 
     /// Whether to go on.
     fn go_on(&mut self) -> bool {
-        self.asked |= matches!(self.signals.wait(Duration::ZERO, None), Ok(Woken::Signal(_)));
+        self.asked |= matches!(self.signals.wait(Duration::ZERO, None, None), Ok(Woken::Signal(_)));
         !self.asked
     }
 }

@@ -89,7 +89,7 @@ impl Running {
 
     /// Waits a while for its end or a signal.
     pub fn wait(&self, signals: &mut StopSignals, timeout: Duration) -> io::Result<Woken> {
-        signals.wait(timeout, Some(self.process.as_fd()))
+        signals.wait(timeout, Some(self.process.as_fd()), None)
     }
 
     /// Asks it to end.

@@ -147,7 +147,7 @@ impl Runner<'_> {
                     running.finish()?;
                     return Ok(Ended::Interrupted);
                 }
-                Woken::Timeout => {
+                Woken::Timeout | Woken::News => {
                     let due = Instant::now() >= next_drain;
                     tick(due)?;
                     if due {

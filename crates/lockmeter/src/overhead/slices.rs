@@ -66,7 +66,7 @@ pub fn attached(arguments: &OverheadArguments, pid: u32) -> Result<ExitCode> {
     let machine = Machine::here(arguments.seed);
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let mut progress = choose_progress(arguments, pid);
-    let wait = |time: Duration| signals.wait(time, Some(process.as_fd()));
+    let wait = |time: Duration| signals.wait(time, Some(process.as_fd()), None);
     let what = format!("process {pid}");
     if arguments.user {
         let mut switch = ProgramSwitch { pid };
@@ -102,7 +102,7 @@ fn measure<S: Switch>(
         loop {
             match wait(end.saturating_duration_since(Instant::now())) {
                 Ok(Woken::Timeout) if Instant::now() >= end => return Paused::Over,
-                Ok(Woken::Timeout) => {}
+                Ok(Woken::Timeout | Woken::News) => {}
                 Ok(Woken::Exited | Woken::Signal(_)) => return Paused::Stop,
                 Err(error) => {
                     failure = Some(error);
