@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod overhead;
 pub mod predict;
+pub mod swap;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ pub enum Command {
     Top(TopArguments),
     /// Show what keeps CPUs from their tasks: interrupts, softirqs, timers, work items
     Latency(LatencyArguments),
+    /// Run a command with its pthread locks swapped for lockmeter's, and tell what is faster
+    Compare(swap::CompareArguments),
     /// Predict what a lock will cost on more CPUs, and what removing or splitting it would buy
     Predict(predict::PredictArguments),
     /// Tell what metering costs a command or a running program
@@ -81,7 +84,8 @@ Examples:
   lockmeter record -p $(pidof mariadbd) -d 1m      a running program: its own locks and the kernel's
   lockmeter record --cgroup /system.slice/nginx.service -d 30s
   lockmeter record -- ./server --flags            a command and its children: its own locks and the kernel's
-  lockmeter record --hold -- ./server             also how often and how long its own locks are held";
+  lockmeter record --hold -- ./server             also how often and how long its own locks are held
+  lockmeter record --swap mutex=mutex -- ./server its pthread mutexes become lockmeter's (see `lockmeter compare`)";
 
 /// Whose metering to switch.
 #[derive(Debug, Args)]
@@ -140,6 +144,12 @@ pub struct RecordArguments {
     /// Count every acquisition of the command's own locks, too, and time how long they are held
     #[arg(long, requires = "command", conflicts_with = "kernel")]
     pub hold: bool,
+    /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
+    #[arg(long, value_name = "KIND=VARIANT,…", conflicts_with = "kernel", value_parser = swap::parse_swaps)]
+    pub swap: Option<swap::Swaps>,
+    /// Swap only locks whose name, or the name of the function that makes or first takes them, contains or matches this
+    #[arg(long, value_name = "PATTERN", requires = "swap")]
+    pub lock: Option<String>,
     /// Only the own locks of the command (which needs no privileges) or of the process
     #[arg(long, conflicts_with = "kernel")]
     pub user: bool,

@@ -4,6 +4,7 @@
 mod about;
 mod arguments;
 mod bench;
+mod compare;
 
 mod diff;
 mod doctor;
@@ -19,6 +20,7 @@ mod record;
 mod report;
 mod signals;
 mod sources;
+mod swap_filter;
 mod switch;
 mod target;
 mod top;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Record(arguments) => record::run(&arguments),
         Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Latency(arguments) => latency::run(&arguments).map(|()| ExitCode::SUCCESS),

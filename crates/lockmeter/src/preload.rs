@@ -77,6 +77,11 @@ pub fn language_without_pthread(program: &OsStr) -> Option<&'static str> {
     (is_rust && !tells_itself).then_some("Rust")
 }
 
+/// The file of the program that runs, also if it is a script's interpreter.
+pub fn program_file(program: &OsStr) -> Option<PathBuf> {
+    binary(program).map(|(path, _)| path)
+}
+
 /// The program that runs, also if it is a script's interpreter, with the begin of its file.
 fn binary(program: &OsStr) -> Option<(PathBuf, Vec<u8>)> {
     let mut path = find(program)?;

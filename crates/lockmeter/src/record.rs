@@ -38,6 +38,10 @@ lockmeter record meters contention of locks and writes a recording. Say whose wa
 Then: lockmeter report --by lock,caller. `lockmeter record --help` lists all options.";
 
 pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
+    if arguments.swap.is_some() && arguments.command.is_empty() {
+        let sentence = "--swap replaces a program's locks from its start on, for those of a running one are in use; give `-- COMMAND`";
+        return Err(Failure::error(Status::Usage, sentence));
+    }
     let Some((scope, words)) = target::scope(&arguments.scope, &arguments.command)? else {
         say(EXPLANATION);
         return Ok(Status::Usage.into());

@@ -14,7 +14,7 @@ use lockmeter_profile::{Interval, Source};
 use crate::arguments::RecordArguments;
 use crate::exit::{Failure, Status};
 use crate::messages::say;
-use crate::preload;
+use crate::{preload, swap_filter};
 
 /// How long an ended command's children get to write their last word.
 const GRACE: Duration = Duration::from_millis(1);
@@ -214,6 +214,9 @@ fn is_refusal(error: &KernelError) -> bool {
 fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<User>> {
     let outside = || start_outside(arguments.user, Processes::Children, options);
     if let Some(why) = arguments.command.first().and_then(|program| preload::obstacle(program)) {
+        if arguments.swap.is_some() {
+            return Err(Failure::error(Status::NotAllowed, format!("{why}, nor swapped")));
+        }
         if arguments.hold {
             return Err(anyhow!("{why}"));
         }
@@ -222,6 +225,7 @@ fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<U
     }
     if let Some(language) = arguments.command.first().and_then(|program| preload::language_without_pthread(program))
         && !arguments.hold
+        && arguments.swap.is_none()
     {
         match FutexSource::start(Processes::Children, options.stacks) {
             Ok(futexes) => return Ok(Some(User::Outside(Box::new(futexes)))),
@@ -232,7 +236,7 @@ fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<U
     }
     let library = match preload::library() {
         Ok(library) => library,
-        Err(error) if arguments.hold => return Err(error),
+        Err(error) if arguments.hold || arguments.swap.is_some() => return Err(error),
         Err(error) => {
             say(format_args!("lockmeter: {error}; metering the command's locks from outside"));
             return outside();
@@ -241,7 +245,10 @@ fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<U
     let level = if arguments.hold { Level::Hold } else { Level::Wait };
     let session = Session::create_timing(level, if arguments.stacks.every { 0 } else { TIMED_HOLDS })?;
     let preloaded = std::env::var_os("LD_PRELOAD");
-    let environment = session.environment(&library, preloaded.as_deref()).to_vec();
+    let mut environment = session.environment(&library, preloaded.as_deref()).to_vec();
+    if let Some(swaps) = &arguments.swap {
+        environment.extend(swap_filter::environment(&session, swaps, arguments.lock.as_deref(), &arguments.command)?);
+    }
     let source = UserSource::new(session.directory());
     Ok(Some(User::Inside(Box::new(Inside { source, environment, _session: session }))))
 }

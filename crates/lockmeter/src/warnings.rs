@@ -30,6 +30,8 @@ pub enum Warning {
     Unnamed(u64),
     /// Many waits are not in the totals.
     Lost(u64),
+    /// No lock was swapped, though this was asked for.
+    NothingSwapped(String),
     /// Metering itself was dear.
     Expensive(u64),
     /// Many runs are not in the totals.
@@ -140,6 +142,11 @@ impl fmt::Display for Warning {
             Self::Unnamed(percent) => write!(
                 f,
                 "{percent} % of the waited time has no name; `lockmeter doctor` says what this kernel lacks for naming"
+            ),
+            Self::NothingSwapped(swap) => write!(
+                f,
+                "no lock was swapped with {swap}, so there is nothing in it to compare: the command uses no such pthread lock, or --lock \
+                 chose none"
             ),
             Self::Lost(lost) => write!(
                 f,

@@ -22,6 +22,8 @@ pub mod lockdep;
 mod models;
 mod mutex;
 mod percpu_rwsem;
+#[cfg(all(feature = "preload", not(any(loom, shuttle))))]
+pub mod preloaded;
 pub mod rwsem;
 mod spin;
 mod spin_queue;

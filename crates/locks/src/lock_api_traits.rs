@@ -137,6 +137,23 @@ unsafe impl<P: Policy, I: Instrument> lock_api::RawRwLock for RawRwSem<P, I> {
     }
 }
 
+// SAFETY: where this thread reads already there is a reader and no writer, and then the first try succeeds.
+unsafe impl<P: Policy, I: Instrument> lock_api::RawRwLockRecursive for RawRwSem<P, I> {
+    #[inline]
+    #[track_caller]
+    fn lock_shared_recursive(&self) {
+        if !self.try_read_again() {
+            self.read();
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_shared_recursive(&self) -> bool {
+        self.try_read_again()
+    }
+}
+
 // SAFETY: the writer becomes a reader in one exchange.
 unsafe impl<P: Policy, I: Instrument> lock_api::RawRwLockDowngrade for RawRwSem<P, I> {
     #[inline]

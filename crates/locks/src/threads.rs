@@ -6,6 +6,7 @@
 // Without thread-local storage there are no numbers to give.
 #![cfg_attr(not(any(feature = "std", loom, shuttle)), allow(dead_code, unused_imports))]
 
+#[cfg(any(all(feature = "std", not(feature = "preload")), loom, shuttle))]
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -78,10 +79,43 @@ impl Record {
     }
 
     /// The thread ends, or has no such area any more.
-    fn withdraw_cpu(&self) {
+    pub(crate) fn withdraw_cpu(&self) {
         self.cpu.store(core::ptr::null_mut(), SeqCst);
         while self.lookers.load(SeqCst) != 0 {
             yield_now();
+        }
+    }
+}
+
+#[cfg(all(feature = "preload", not(any(loom, shuttle))))]
+impl Record {
+    /// Takes the first record that is nobody's.
+    pub(crate) fn claim(tid: u32, cpu: *mut u32) -> Option<Slot> {
+        let free = |record: &Record| {
+            record.tid.load(Relaxed) == 0 && record.tid.compare_exchange(0, tid, Acquire, Relaxed).is_ok()
+        };
+        let place = RECORDS.iter().position(free)?;
+        RECORDS[place].cpu.store(cpu, Release);
+        Some(Slot(place as u32 + 1))
+    }
+
+    /// Its thread ends.
+    pub(crate) fn give_back(&self) {
+        self.withdraw_cpu();
+        self.tid.store(0, Release);
+    }
+
+    /// In a forked child: no thread but this one is left, and nobody looks at anything.
+    pub(crate) fn forget_all_but(own: Option<Slot>) {
+        for (record, number) in RECORDS.iter().zip(1..) {
+            // Reading takes no memory, and most records were never used.
+            if record.tid.load(Relaxed) != 0 {
+                record.lookers.store(0, Relaxed);
+                if own.is_none_or(|own| own.0 != number) {
+                    record.cpu.store(core::ptr::null_mut(), Relaxed);
+                    record.tid.store(0, Release);
+                }
+            }
         }
     }
 }
@@ -103,8 +137,10 @@ pub(crate) fn record(slot: Slot) -> &'static Record {
     &RECORDS[slot.0 as usize - 1]
 }
 
+#[cfg(all(feature = "preload", not(any(loom, shuttle))))]
+use crate::preloaded::{cells, registration};
 // Both cells are without a destructor, so that they can be read to the thread's very end.
-#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
 std::thread_local! {
     /// What [`owner_word`] says; 0 before this thread has a number. Changes no more after that, not even when the thread has
     /// given its number back: what it locked it must unlock with the same word.
@@ -131,14 +167,14 @@ const ANONYMOUS: u64 = (u32::MAX as u64) << 32 | OWNED;
 
 /// What a lock's state is while this thread owns it and nobody waits: its number in the high half, [`OWNED`] in the low one;
 /// 0 if the thread must go through [`own_slot`] first. For fast paths.
-#[cfg(any(feature = "std", loom, shuttle))]
+#[cfg(any(feature = "std", feature = "preload", loom, shuttle))]
 #[inline(always)]
 pub(crate) fn owner_word() -> u64 {
-    WORD.with(Cell::get)
+    cells::word()
 }
 
 /// Without thread-local storage nobody has a number.
-#[cfg(not(any(feature = "std", loom, shuttle)))]
+#[cfg(not(any(feature = "std", feature = "preload", loom, shuttle)))]
 #[inline(always)]
 pub(crate) fn owner_word() -> u64 {
     ANONYMOUS
@@ -150,26 +186,49 @@ pub(crate) fn owner_number(word: u64) -> u32 {
 }
 
 /// This thread's place; it gets one if it has none and there is room. From here on [`owner_word`] is not 0.
-#[cfg(any(feature = "std", loom, shuttle))]
+#[cfg(any(feature = "std", feature = "preload", loom, shuttle))]
 pub(crate) fn own_slot() -> Option<Slot> {
     if owner_word() == 0 {
         // Before anything else: a registration may allocate, and an allocator may lock.
-        WORD.with(|word| word.set(ANONYMOUS));
+        cells::set_word(ANONYMOUS);
         if let Some(slot) = registration::register() {
-            NUMBER.with(|number| number.set(slot.number()));
-            WORD.with(|word| word.set(u64::from(slot.number()) << 32 | OWNED));
+            cells::set_number(slot.number());
+            cells::set_word(u64::from(slot.number()) << 32 | OWNED);
         }
     }
-    Slot::from_number(NUMBER.with(Cell::get))
+    Slot::from_number(cells::number())
+}
+
+/// Where a thread keeps its word and its number.
+#[cfg(any(all(feature = "std", not(feature = "preload")), loom, shuttle))]
+mod cells {
+    use super::*;
+
+    #[inline(always)]
+    pub(super) fn word() -> u64 {
+        WORD.with(Cell::get)
+    }
+
+    pub(super) fn set_word(word: u64) {
+        WORD.with(|cell| cell.set(word));
+    }
+
+    pub(super) fn number() -> u32 {
+        NUMBER.with(Cell::get)
+    }
+
+    pub(super) fn set_number(number: u32) {
+        NUMBER.with(|cell| cell.set(number));
+    }
 }
 
 /// Without thread-local storage nobody has a number.
-#[cfg(not(any(feature = "std", loom, shuttle)))]
+#[cfg(not(any(feature = "std", feature = "preload", loom, shuttle)))]
 pub(crate) fn own_slot() -> Option<Slot> {
     None
 }
 
-#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
 mod registration {
     use super::*;
 

@@ -20,6 +20,7 @@ mod reserved_names;
 mod rwlock;
 mod semaphore;
 mod spin;
+mod swap;
 
 use core::ffi::{CStr, c_int, c_void};
 
@@ -34,6 +35,9 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     real::resolve_all();
+    lockmeter_locks::preloaded::prepare();
+    // SAFETY: a function that runs in the child before anything else of it.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     let mut name = [0_u8; DIRECTORY_VARIABLE.len() + 1];
     for (to, from) in name.iter_mut().zip(DIRECTORY_VARIABLE.bytes()) {
         *to = from;
@@ -43,14 +47,14 @@ extern "C" fn start() {
     if directory.is_null() {
         return;
     }
-    // SAFETY: a function that runs in the child before anything else of it.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     // SAFETY: the environment's text ends with a NUL.
     writer::start(unsafe { CStr::from_ptr(directory) }.to_bytes());
 }
 
 unsafe extern "C" fn forked() {
     writer::after_fork_in_child();
+    lockmeter_locks::preloaded::after_fork_in_child();
+    swap::after_fork_in_child();
 }
 
 interpose!(dlclose, 1, close_library);

@@ -7,7 +7,7 @@ use libc::{EBUSY, EOWNERDEAD, pthread_mutex_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
 use crate::entry::{interpose, interpose_acquire, interpose_release};
-use crate::real;
+use crate::{real, swap};
 
 interpose!(pthread_mutex_init, 2, init);
 interpose!(pthread_mutex_destroy, 1, destroy);
@@ -72,9 +72,24 @@ unsafe fn is_held_by_another(mutex: *const pthread_mutex_t) -> bool {
 /// The mutex is valid.
 pub(crate) unsafe fn is_contended(mutex: *const pthread_mutex_t) -> bool {
     const WAITERS: u32 = 0x8000_0000;
+    if let Some(is_contended) = swap::is_mutex_contended(mutex) {
+        return is_contended;
+    }
     // SAFETY: a valid mutex begins like this.
     let word = unsafe { &(*mutex.cast::<Layout>()).word }.load(Relaxed);
     word == 2 || word & WAITERS != 0
+}
+
+/// The thread that holds the mutex; 0: none, or a swapped one, which does not tell.
+///
+/// # Safety
+/// The mutex is valid.
+unsafe fn holder_of(mutex: *const pthread_mutex_t) -> u32 {
+    if swap::is_mutex_contended(mutex).is_some() {
+        return 0;
+    }
+    // SAFETY: a valid mutex begins like this.
+    unsafe { &(*mutex.cast::<Layout>()).owner }.load(Relaxed)
 }
 
 /// Whether a thread may acquire the mutex again while it holds it.
@@ -136,8 +151,8 @@ extern "C" fn count_untimed(mutex: *mut pthread_mutex_t, site: u64) -> c_int {
 fn contended(mutex: *mut pthread_mutex_t, tried: c_int, registers: Registers, wait: impl FnOnce() -> c_int) -> c_int {
     match tried {
         EBUSY => {
-            // SAFETY: a valid mutex begins like this.
-            let holder = unsafe { &(*mutex.cast::<Layout>()).owner }.load(Relaxed);
+            // SAFETY: the caller's mutex.
+            let holder = unsafe { holder_of(mutex) };
             let waiting = writer::begin_wait_for(wanted(mutex), holder, &registers);
             let status = wait();
             writer::end_wait(waiting, has_it(status));

@@ -3,6 +3,9 @@
 //! Each is a pointer that first leads to a function that looks the real one up, so that locks taken before this library's
 //! constructor ran (in the constructors of others) work, too. The call of `dlsym` must not be a tail call: it tells "next"
 //! by the address it would return to.
+//!
+//! There are two tables: `originals` holds what was looked up, `slots` what is called, which is the same unless the program's
+//! locks are swapped (see [`swap`](crate::swap)).
 
 use core::ffi::{CStr, c_int, c_void};
 use core::hint::black_box;
@@ -49,6 +52,37 @@ macro_rules! real {
             )+
         }
 
+        /// What is called for a lock that is not swapped although others are.
+        #[allow(dead_code, reason = "what has no swap has no use for its original")]
+        pub(crate) mod originals {
+            use super::*;
+            $(
+                #[inline]
+                pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
+                    type Function = unsafe extern "C-unwind" fn($($type),*) -> c_int;
+                    let mut function = original_slots::$name.load(Relaxed);
+                    if function.is_null() {
+                        if !resolve::$name() {
+                            return libc::ENOSYS;
+                        }
+                        function = original_slots::$name.load(Relaxed);
+                    }
+                    // SAFETY: the slot holds a function of this type.
+                    let function = unsafe { transmute::<*mut (), Function>(function) };
+                    // SAFETY: the caller keeps to the function's contract.
+                    unsafe { function($($argument),*) }
+                }
+            )+
+        }
+
+        #[allow(non_upper_case_globals)]
+        mod original_slots {
+            use super::*;
+            $(
+                pub(super) static $name: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+            )+
+        }
+
         /// What the slots hold at first.
         mod first {
             use super::*;
@@ -75,7 +109,8 @@ macro_rules! real {
                     let name = unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) };
                     let found = next(name, version);
                     if !found.is_null() {
-                        slots::$name.store(found, Relaxed);
+                        original_slots::$name.store(found, Relaxed);
+                        slots::$name.store(crate::swap::in_place_of(stringify!($name)).unwrap_or(found), Relaxed);
                     }
                     !found.is_null()
                 }

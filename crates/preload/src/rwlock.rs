@@ -7,7 +7,7 @@ use libc::{EBUSY, pthread_rwlock_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
 use crate::entry::{interpose, interpose_acquire, interpose_release};
-use crate::real;
+use crate::{real, swap};
 
 interpose!(pthread_rwlock_init, 2, init);
 interpose!(pthread_rwlock_destroy, 1, destroy);
@@ -41,15 +41,27 @@ fn wanted(lock: *const pthread_rwlock_t, mode: u8) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::RWLOCK, mode }
 }
 
-/// The thread that holds the lock for writing; 0: none.
+/// The thread that holds the lock for writing; 0: none, or a swapped lock, which does not tell.
 ///
 /// # Safety
 /// The lock is valid.
 unsafe fn writer_of(lock: *const pthread_rwlock_t) -> u32 {
     /// Offset of the writer's thread id in glibc's lock, part of its ABI.
     const WRITER: usize = 24;
+    if swap::is_rwlock_written(lock).is_some() {
+        return 0;
+    }
     // SAFETY: lies in the lock, and is aligned as that is.
     unsafe { &*lock.byte_add(WRITER).cast::<AtomicU32>() }.load(Relaxed)
+}
+
+/// Whether a thread holds the lock for writing.
+///
+/// # Safety
+/// The lock is valid.
+unsafe fn is_written(lock: *const pthread_rwlock_t) -> bool {
+    // SAFETY: the caller's lock.
+    swap::is_rwlock_written(lock).unwrap_or_else(|| unsafe { writer_of(lock) } != 0)
 }
 
 /// Tries first; waits with `wait` if that fails.
@@ -165,7 +177,7 @@ pub(crate) unsafe extern "C-unwind" fn unlock(lock: *mut pthread_rwlock_t, sp: *
     // SAFETY: our own entry, which has not returned.
     let registers = unsafe { Registers::at_entry(sp, fp) };
     // SAFETY: the caller's lock, which it holds.
-    let mode = if unsafe { writer_of(lock) } != 0 { mode::WRITE } else { mode::READ };
+    let mode = if unsafe { is_written(lock) } { mode::WRITE } else { mode::READ };
     writer::releasing(wanted(lock, mode), &registers, || false);
     if level == WAIT {
         // SAFETY: the caller's lock.

@@ -10,6 +10,7 @@ use crate::lock::Lock;
 use crate::lock_functions::plain_name;
 use crate::loss::Losses;
 use crate::sample::{HoldBasis, Key, Kind, Mode, Value, named_enum};
+use crate::swap::Swaps;
 
 /// Declares a newtype handle into one of an interval's tables.
 macro_rules! handle {
@@ -335,6 +336,8 @@ pub struct Interval {
     pub long_runs: Vec<LongRun>,
     /// What was lost meanwhile.
     pub losses: Losses,
+    /// What became meanwhile of the locks of programs that were to be swapped.
+    pub swaps: Swaps,
     /// What metering cost meanwhile.
     pub overhead: Overhead,
 }

@@ -17,6 +17,7 @@ mod quantile;
 pub mod recording;
 mod report;
 mod sample;
+mod swap;
 pub mod view;
 
 pub use interval::{
@@ -28,6 +29,7 @@ pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
 pub use report::{About, Dimension, Report, Row, RowBlocker, RowTask, Worst};
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
+pub use swap::{Swap, Swaps};
 
 /// Something that measures: drained once an interval, it hands over what it saw since the last drain.
 pub trait Source {

@@ -4,6 +4,7 @@ use crate::interval::{BlockerSource, Overhead};
 use crate::lock::Naming;
 use crate::loss::Losses;
 use crate::sample::{Happened, HoldBasis, Kind, Mode, Value, named_enum};
+use crate::swap::Swaps;
 
 named_enum! {
     /// What rows can be grouped by. Lock, kind and mode always stay apart in a row that has a lock.
@@ -63,6 +64,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What was lost.
     pub losses: Losses,
+    /// What became of the locks of programs that were to be swapped.
+    pub swaps: Swaps,
     /// What metering cost.
     pub overhead: Overhead,
 }

@@ -18,6 +18,7 @@ use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, Total};
 use crate::loss::{Loss, Losses};
 use crate::report::{About, Dimension, Report};
 use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
+use crate::swap::Swaps;
 use names::{LockName, Names, Places, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
 use scaling::{Estimate, Portion};
@@ -50,6 +51,7 @@ pub struct ReportBuilder {
     duration_ns: u64,
     intervals: u64,
     losses: Losses,
+    swaps: Swaps,
     overhead: Overhead,
 }
 
@@ -185,6 +187,7 @@ impl ReportBuilder {
             duration_ns: 0,
             intervals: 0,
             losses: Losses::default(),
+            swaps: Swaps::default(),
             overhead: Overhead::default(),
         }
     }
@@ -200,6 +203,7 @@ impl ReportBuilder {
         self.duration_ns = self.duration_ns.saturating_add(interval.duration_ns);
         self.intervals += 1;
         self.losses.merge(&interval.losses);
+        self.swaps.merge(&interval.swaps);
         self.overhead.merge(&interval.overhead);
         let mut places = self.names.places(&interval.tables);
         for total in &interval.totals {
@@ -244,6 +248,7 @@ impl ReportBuilder {
             untimed_holds: holds.1,
             rows: rows::rows(self),
             losses: self.losses.clone(),
+            swaps: self.swaps.clone(),
             overhead: self.overhead,
         }
     }

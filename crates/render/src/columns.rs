@@ -426,7 +426,7 @@ impl fmt::Display for UnknownSortKey {
 impl std::error::Error for UnknownSortKey {}
 
 /// Levenshtein's distance.
-fn edit_distance(a: &str, b: &str) -> usize {
+pub fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut distances: Vec<usize> = (0..=b.len()).collect();
     for (row, from) in a.chars().enumerate() {
@@ -443,7 +443,7 @@ fn edit_distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use lockmeter_profile::{BlockerSource, Loss};
+    use lockmeter_profile::{BlockerSource, Loss, Swap};
 
     use super::*;
 
@@ -467,7 +467,8 @@ mod tests {
         let of_diffs = crate::diff::COLUMNS.iter().map(|column| column.key);
         let losses = Loss::ALL.iter().map(|loss| loss.name());
         let sources = BlockerSource::ALL.iter().map(|source| source.name());
-        for name in columns.chain(losses).chain(sources) {
+        let swaps = Swap::ALL.iter().map(|swap| swap.name());
+        for name in columns.chain(losses).chain(sources).chain(swaps) {
             assert!(contract.contains(&format!("| `{name}` |")), "docs/json.md does not explain {name}");
         }
         for name in of_diffs.chain(Kind::ALL.iter().map(|kind| kind.name())) {

@@ -1,6 +1,6 @@
 //! What stands under every report: what was lost, what it rests on, what it cost.
 
-use lockmeter_profile::{Dimension, Loss, Losses, Overhead, Report};
+use lockmeter_profile::{Dimension, Loss, Losses, Overhead, Report, Swap, Swaps};
 
 use crate::terminal::Weight;
 use crate::units::{MILLION, count, counted, duration, ratio, share};
@@ -11,6 +11,7 @@ pub type FootLine = (String, Weight);
 /// The foot of a report.
 pub fn lines(report: &Report) -> Vec<FootLine> {
     let mut lines = lost(&report.losses);
+    lines.extend(swapped(&report.swaps));
     let sentences = [
         untimed(report),
         sampling(report),
@@ -42,6 +43,23 @@ fn untimed(report: &Report) -> Option<String> {
             count(report.holds)
         )
     })
+}
+
+/// What became of the locks that were to be swapped. Room that was wanting is a loss: more was asked for than was done.
+pub fn swapped(swaps: &Swaps) -> Vec<FootLine> {
+    if swaps.is_empty() {
+        return Vec::new();
+    }
+    let list = |swapped: bool| {
+        let each = swaps.iter().filter(|(swap, _)| swap.is_swapped() == swapped);
+        each.map(|(swap, number)| format!("{} {}", count(number), swap.meaning())).collect::<Vec<_>>().join(", ")
+    };
+    let (done, left) = (list(true), list(false));
+    let is_short = swaps.iter().any(|(swap, _)| swap == Swap::LeftNoRoom);
+    let weight = if done.is_empty() || is_short { Weight::Warning } else { Weight::Plain };
+    let done = if done.is_empty() { "no lock".to_owned() } else { done };
+    let left = if left.is_empty() { String::new() } else { format!("; left alone: {left}") };
+    vec![(format!("swapped: {done}{left}"), weight)]
 }
 
 /// What the stacks behind a report are worth.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use lockmeter_profile::{About, Losses, Overhead, Report, Value, Worst};
+use lockmeter_profile::{About, Losses, Overhead, Report, Swaps, Value, Worst};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::Formatter;
 
@@ -58,6 +58,7 @@ impl Serialize for Top<'_> {
             "intervals": report.intervals,
             "cpus": report.about.cpus,
             "lost": Lost(&report.losses),
+            "swapped": Swapped(&report.swaps),
             "overhead": Cost(&report.overhead, report.duration_ns),
             "sampling": Sampling(&report.about, &report.overhead),
             "head": Head(report),
@@ -72,6 +73,15 @@ pub(crate) struct Lost<'a>(pub &'a Losses);
 impl Serialize for Lost<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(loss, lost)| (loss.name(), lost)))
+    }
+}
+
+/// What became of locks that were to be swapped, each outcome under its name.
+struct Swapped<'a>(&'a Swaps);
+
+impl Serialize for Swapped<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(swap, count)| (swap.name(), count)))
     }
 }
 

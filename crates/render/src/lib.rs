@@ -14,7 +14,7 @@ mod json;
 mod stacks;
 mod table;
 mod terminal;
-mod units;
+pub mod units;
 
 pub mod columns;
 pub mod diff;
@@ -27,7 +27,7 @@ use lockmeter_profile::Report;
 #[cfg(doc)]
 use lockmeter_profile::diff::Diff;
 
-pub use crate::columns::{SortKey, UnknownSortKey};
+pub use crate::columns::{SortKey, UnknownSortKey, edit_distance};
 pub use crate::csv::Csv;
 pub use crate::diff::DiffHeadline;
 pub use crate::folded::{Folded, FoldedStacks};

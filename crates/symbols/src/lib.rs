@@ -40,7 +40,7 @@ pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};
 pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
 pub use types::KernelTypes;
-pub use user_names::{MappedFile, StaticPlace, UserNames};
+pub use user_names::{MappedFile, StaticPlace, UserNames, as_written};
 pub use user_waits::{FutexCall, UserWait};
 
 /// Whether this function is part of taking or releasing a lock, so that the caller of interest lies above it.

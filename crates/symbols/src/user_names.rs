@@ -188,8 +188,8 @@ fn file_of(files: &[MappedFile], address: u64) -> Option<&MappedFile> {
     files.iter().rev().find(|file| file.holds(address))
 }
 
-/// A variable's name as it is written in the program, not as linkers know it.
-fn as_written(name: &str) -> String {
+/// The name of a variable or function as it is written in the program, not as linkers know it.
+pub fn as_written(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         // Without the hash at its end.
         return format!("{rust:#}");

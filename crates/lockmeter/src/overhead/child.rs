@@ -39,6 +39,11 @@ impl Scratch {
         self.0.join("output")
     }
 
+    /// What the last command printed.
+    pub fn output_text(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.output()).unwrap_or_default()).into_owned()
+    }
+
     /// The end of what the last command printed.
     pub fn show_output(&self) {
         let text = fs::read(self.output()).unwrap_or_default();

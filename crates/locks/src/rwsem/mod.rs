@@ -216,6 +216,22 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         locked
     }
 
+    /// Joins readers that hold it, whoever waits: for a thread that may hold it for reading already, and would wait for itself
+    /// if it waited for a writer. Where nobody reads, as [`try_read`](Self::try_read).
+    pub fn try_read_again(&self) -> bool {
+        let mut state = self.state.load(Relaxed);
+        while state & WRITER == 0 && state & READER_COUNT != 0 {
+            match self.state.compare_exchange_weak(state, state + READER, Acquire, Relaxed) {
+                Ok(_) => {
+                    self.order.acquired_by_try();
+                    return true;
+                }
+                Err(now) => state = now,
+            }
+        }
+        self.try_read()
+    }
+
     /// Locks it for reading unless `timeout` is over before.
     ///
     /// # Errors

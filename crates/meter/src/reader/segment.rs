@@ -13,7 +13,7 @@ use lockmeter_symbols::MappedFile;
 
 use crate::layout::{
     CLASSES, COMMS, Class, Comm, FRAMES, Header, LOCK_PLACES, LOSSES, LockEntry, MAGIC, MODULES, Meta, Module,
-    PATH_BYTES, SITE_IS_STACK, SLOTS, STACKS, Segment, Slot, Stack, THREADS, Thread, VERSION,
+    PATH_BYTES, SITE_IS_STACK, SLOTS, STACKS, SWAPS, Segment, Slot, Stack, THREADS, Thread, VERSION,
 };
 
 /// What the table of locks says of one.
@@ -54,6 +54,7 @@ pub(super) struct SegmentReader {
     file: File,
     epoch: u32,
     losses: [u64; LOSSES],
+    swaps: [u64; SWAPS],
     changes: HashMap<usize, u64>,
     seen: HashMap<(usize, usize), Seen>,
     stacks: HashMap<u64, Vec<u64>>,
@@ -65,6 +66,8 @@ pub(super) struct Reading {
     pub(super) deltas: Vec<Delta>,
     /// By [`crate::layout::Lost`].
     pub(super) losses: [u64; LOSSES],
+    /// By [`crate::layout::Swap`].
+    pub(super) swaps: [u64; SWAPS],
     /// Parts that made no sense.
     pub(super) damaged: u64,
 }
@@ -88,6 +91,7 @@ impl SegmentReader {
             file,
             epoch: 0,
             losses: [0; LOSSES],
+            swaps: [0; SWAPS],
             changes: HashMap::new(),
             seen: HashMap::new(),
             stacks: HashMap::new(),
@@ -124,6 +128,11 @@ impl SegmentReader {
         for (lost, seen) in self.losses.iter_mut().enumerate() {
             let now = head.u64(offset_of!(Header, losses) + lost * 8);
             reading.losses[lost] = now.saturating_sub(*seen);
+            *seen = now;
+        }
+        for (swap, seen) in self.swaps.iter_mut().enumerate() {
+            let now = head.u64(offset_of!(Header, swaps) + swap * 8);
+            reading.swaps[swap] = now.saturating_sub(*seen);
             *seen = now;
         }
         let ended = self.epoch;

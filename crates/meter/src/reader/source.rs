@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, IntervalClock, Key, Kind, Lock,
-    LockId, Loss, Mode, Naming, Sampled, Source, StackId, Task, TaskId, Total, Unnamed, Value,
+    LockId, Loss, Mode, Naming, Sampled, Source, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
 };
 use lockmeter_symbols::{MappedFile, Origin, UserNames, heap_lock, interpreter_lock, lock_made_of_condition};
 
 use super::segment::{Delta, LockFacts, SegmentReader};
 use super::session;
 use super::untimed::TimedHolds;
-use crate::layout::{ENTRY_INIT, LOSSES, blocked, happened};
+use crate::layout::{ENTRY_INIT, LOSSES, SWAPS, blocked, happened};
 
 /// The losses of a segment in the order of [`crate::layout::Lost`].
 const LOSS_CAUSES: [Loss; LOSSES] = [
@@ -30,6 +30,21 @@ const LOSS_CAUSES: [Loss; LOSSES] = [
     Loss::UserHeldTooMany,
     Loss::UserReleaseUnmatched,
     Loss::UserModulesFull,
+];
+
+/// What became of locks, in the order of [`crate::layout::Swap`].
+const SWAP_OUTCOMES: [Swap; SWAPS] = [
+    Swap::Mutex,
+    Swap::RwlockToRwsem,
+    Swap::RwlockToPercpuRwsem,
+    Swap::SpinToSpin,
+    Swap::LeftShared,
+    Swap::LeftRobust,
+    Swap::LeftInheriting,
+    Swap::LeftProtecting,
+    Swap::LeftNotChosen,
+    Swap::LeftInUse,
+    Swap::LeftNoRoom,
 ];
 
 /// Reads the segments of all processes that report to a session.
@@ -148,6 +163,9 @@ fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut In
             return;
         }
     };
+    for (outcome, count) in SWAP_OUTCOMES.iter().zip(reading.swaps) {
+        interval.swaps.add(*outcome, count);
+    }
     for (cause, count) in LOSS_CAUSES.iter().zip(reading.losses) {
         interval.losses.add(*cause, count);
     }

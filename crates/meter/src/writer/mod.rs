@@ -14,6 +14,7 @@ mod recent;
 mod samples;
 mod segment;
 mod stacks;
+pub mod swap_filter;
 mod syscalls;
 mod thread;
 mod timing;
@@ -22,7 +23,7 @@ mod waiters;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::layout::{FRAMES, Meta, Segment, Thread, blocked, happened};
+use crate::layout::{FRAMES, Meta, Segment, Swap, Thread, blocked, happened};
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
 use holder::Holder;
 pub use holds::{Releasing, acquired, acquired_timed, count_untimed, end_hold, released};
@@ -59,6 +60,11 @@ pub fn library_unloaded() {
 #[inline]
 pub fn level() -> u32 {
     segment::header().level.load(Relaxed)
+}
+
+/// Counts what became of a lock that was to be swapped.
+pub fn count_swap(swap: Swap) {
+    segment::count_swap(swap);
 }
 
 /// This thread's id.

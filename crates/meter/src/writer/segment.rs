@@ -9,8 +9,8 @@ use core::sync::atomic::{
 
 use super::{clock, syscalls, thread};
 use crate::layout::{
-    Header, LOSSES, Lost, MAGIC, OFF, SEGMENT_BYTES, SEGMENT_PREFIX, SESSION_FILE, SESSION_MAGIC, Segment, Session,
-    VERSION,
+    Header, LOSSES, Lost, MAGIC, OFF, SEGMENT_BYTES, SEGMENT_PREFIX, SESSION_FILE, SESSION_MAGIC, SWAPS, Segment,
+    Session, Swap, VERSION,
 };
 
 /// Stands in while there is no segment. Its level is [`OFF`] before the library is loaded, and that of the parent in a
@@ -28,6 +28,7 @@ static STAND_IN: Header = Header {
     comms: AtomicU32::new(0),
     timed_holds: AtomicU32::new(0),
     losses: [const { AtomicU64::new(0) }; LOSSES],
+    swaps: [const { AtomicU64::new(0) }; SWAPS],
 };
 
 /// The head of the segment, or what stands in for it. Public for entries written in assembly.
@@ -64,6 +65,17 @@ pub(super) fn lose(lost: Lost) {
     header().losses[lost as usize].fetch_add(1, Relaxed);
 }
 
+/// Counts what became of a lock that was to be swapped.
+pub(super) fn count_swap(swap: Swap) {
+    // Whatever the level: this is counted even where nothing is metered, and in children that record nothing else.
+    let can_make = current().is_none() && DIRECTORY_LENGTH.load(Relaxed) > 0;
+    if can_make && MAKING.compare_exchange(0, 1, AcqRel, Relaxed).is_ok() {
+        make();
+        MAKING.store(0, Release);
+    }
+    header().swaps[swap as usize].fetch_add(1, Relaxed);
+}
+
 /// Begins metering as the session in this directory says. Called once, when the library is loaded.
 pub(super) fn start(directory: &[u8]) {
     if directory.is_empty() || directory.len() > DIRECTORY_BYTES {
@@ -89,8 +101,8 @@ pub(super) fn after_fork_in_child() {
     let level = header().level.load(Relaxed);
     STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);
     STAND_IN.level.store(level, Relaxed);
-    for lost in &STAND_IN.losses {
-        lost.store(0, Relaxed);
+    for count in STAND_IN.losses.iter().chain(&STAND_IN.swaps) {
+        count.store(0, Relaxed);
     }
     HEADER.store((&raw const STAND_IN).cast_mut(), Release);
     MAKING.store(0, Relaxed);
@@ -153,6 +165,10 @@ fn make() -> Option<&'static Segment> {
     header.tick_ns_shifted.store(STAND_IN.tick_ns_shifted.load(Relaxed), Relaxed);
     header.timed_holds.store(STAND_IN.timed_holds.load(Relaxed), Relaxed);
     header.level.store(STAND_IN.level.load(Relaxed), Relaxed);
+    for (to, from) in header.swaps.iter().zip(&STAND_IN.swaps) {
+        // Locks are swapped from the first on, and some are used before this library is ready.
+        to.store(from.swap(0, Relaxed), Relaxed);
+    }
     header.magic.store(MAGIC, Release);
     HEADER.store(address as *mut Header, Release);
     // What other threads lost while this one made the segment.

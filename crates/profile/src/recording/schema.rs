@@ -12,6 +12,7 @@ use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
 use crate::report::About;
 use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
+use crate::swap::{Swap, Swaps};
 
 #[allow(clippy::all, clippy::pedantic, missing_docs)]
 pub(super) mod proto {
@@ -77,6 +78,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         overhead: Some(overhead_to_proto(&interval.overhead)),
         long_runs: interval.long_runs.iter().map(long_run_to_proto).collect(),
         bases: interval.bases.iter().map(basis_to_proto).collect(),
+        swaps: interval.swaps.iter().map(|(s, count)| proto::Swapped { swap: s.code().into(), count }).collect(),
     };
     let entries = message.locks.len()
         + message.tasks.len()
@@ -107,6 +109,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
     let sampled = message.sampled.into_iter().filter_map(|sample| unknown.count(sampled_from_proto(sample))).collect();
     let long_runs = message.long_runs.into_iter().filter_map(|run| unknown.count(long_run_from_proto(run))).collect();
     let bases = message.bases.into_iter().filter_map(|basis| unknown.count(basis_from_proto(&basis))).collect();
+    let swaps = unknown.swaps(&message.swaps);
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);
     Some(Interval {
@@ -118,6 +121,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
         sampled,
         long_runs,
         losses,
+        swaps,
         overhead: message.overhead.map(overhead_from_proto).unwrap_or_default(),
     })
 }
@@ -147,6 +151,16 @@ impl Unknown {
     fn count<T>(&mut self, item: Option<T>) -> Option<T> {
         self.codes += u64::from(item.is_none());
         item
+    }
+
+    fn swaps(&mut self, swapped: &[proto::Swapped]) -> Swaps {
+        let mut swaps = Swaps::default();
+        for swapped in swapped {
+            if let Some(swap) = self.count(u8::try_from(swapped.swap).ok().and_then(Swap::from_code)) {
+                swaps.add(swap, swapped.count);
+            }
+        }
+        swaps
     }
 
     /// A lock is kept even when it is not known how it got its name, for samples point to it by its place.

@@ -3,7 +3,7 @@
 
 use lockmeter_profile::{
     About, BlockerSource, Bucket, Dimension, Happened, Kind, Loss, Losses, Mode, Naming, Overhead, Report, Row,
-    RowBlocker, RowTask, Unnamed, Value, Worst,
+    RowBlocker, RowTask, Swaps, Unnamed, Value, Worst,
 };
 use lockmeter_render::Exporter;
 
@@ -48,6 +48,7 @@ pub fn empty() -> Report {
         untimed_holds: 0,
         rows: Vec::new(),
         losses: Losses::default(),
+        swaps: Swaps::default(),
         overhead: Overhead { own_cpu_ns: 12_000_000, ..Overhead::default() },
     }
 }
@@ -116,6 +117,7 @@ pub fn by_lock() -> Report {
         }),
         rows: vec![mmap_lock, pipe, zone, unnamed, own],
         losses,
+        swaps: Swaps::default(),
         overhead: Overhead {
             own_cpu_ns: 12_000_000,
             program_run_ns: 28_000_000,

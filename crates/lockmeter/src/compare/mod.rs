@@ -1,0 +1,198 @@
+//! `lockmeter compare`: one command with one kind of its locks in several variants, run in turn, in random order.
+
+mod outcome;
+mod show;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockmeter_meter::reader::{Level, Session, UserSource};
+use lockmeter_profile::{Interval, Swaps};
+use lockmeter_statistics::{Machine, Random};
+
+use crate::arguments::swap::{CompareArguments, Swap};
+use crate::exit::{Failure, Status};
+use crate::messages::say;
+use crate::overhead::child::{self, Running, Scratch};
+use crate::overhead::time_left::TimeLeft;
+use crate::signals::{StopSignals, Woken};
+use crate::warnings::Warning;
+use crate::{output, preload, swap_filter};
+use outcome::{Better, Comparison, Measured};
+
+/// How often segments of ended processes are emptied while a run lasts.
+const TICK: Duration = Duration::from_secs(1);
+
+pub fn run(arguments: &CompareArguments) -> Result<ExitCode> {
+    let program = arguments.command.first().map(OsString::as_os_str).unwrap_or_default();
+    if let Some(why) = preload::obstacle(program) {
+        return Err(Failure::error(Status::NotAllowed, format!("{why}, nor swapped")));
+    }
+    let mut runner = Runner {
+        arguments,
+        scratch: Scratch::create()?,
+        signals: StopSignals::catch().context("cannot catch signals")?,
+        variants: arguments.swap.0.iter().map(|swap| Variant::prepare(*swap, arguments)).collect::<Result<_>>()?,
+    };
+    let ended = runner.run_all()?;
+    let comparison = runner.comparison();
+    match ended {
+        Ended::CommandFailed(status) => return Ok(status.into()),
+        Ended::Interrupted if comparison.is_empty() => {
+            say("lockmeter: interrupted before every variant had run, so there is nothing to compare");
+            return Ok(Status::Failed.into());
+        }
+        Ended::Interrupted | Ended::Well => {}
+    }
+    let mut out = output::open(arguments.output.as_deref())?;
+    show::write(&comparison, arguments.format, &mut out)
+        .map_err(|error| output::failed(arguments.output.as_deref(), error))?;
+    for variant in comparison.variants.iter().filter(|variant| !variant.swap.is_std()) {
+        if variant.swaps.swapped() == 0 {
+            say(Warning::NothingSwapped(variant.swap.to_string()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One of those that are compared.
+struct Variant {
+    swap: Swap,
+    environment: Vec<(&'static str, OsString)>,
+    source: UserSource,
+    swaps: Swaps,
+    samples: Vec<f64>,
+    // Last: its end removes what the source reads.
+    _session: Session,
+}
+
+impl Variant {
+    fn prepare(swap: Swap, arguments: &CompareArguments) -> Result<Self> {
+        let library = preload::library()?;
+        // Not metered: what is compared is the locks alone.
+        let session = Session::create(Level::Off)?;
+        let preloaded = std::env::var_os("LD_PRELOAD");
+        let mut environment = session.environment(&library, preloaded.as_deref()).to_vec();
+        environment.extend(swap_filter::environment(&session, &swap, arguments.lock.as_deref(), &arguments.command)?);
+        let source = UserSource::new(session.directory());
+        let (swaps, samples) = (Swaps::default(), Vec::new());
+        Ok(Self { swap, environment, source, swaps, samples, _session: session })
+    }
+
+    fn drain(&mut self) {
+        let mut interval = Interval::default();
+        self.source.drain_into(&mut interval);
+        self.swaps.merge(&interval.swaps);
+    }
+}
+
+/// How the runs came to an end.
+enum Ended {
+    Well,
+    Interrupted,
+    /// With this status; what it printed was shown.
+    CommandFailed(u8),
+}
+
+struct Runner<'a> {
+    arguments: &'a CompareArguments,
+    scratch: Scratch,
+    signals: StopSignals,
+    variants: Vec<Variant>,
+}
+
+impl Runner<'_> {
+    fn run_all(&mut self) -> Result<Ended> {
+        let mut random = Random::new(self.arguments.seed);
+        let mut order: Vec<usize> = (0..self.variants.len()).collect();
+        let (warmup, runs) = (self.arguments.warmup as usize, self.arguments.runs as usize);
+        let mut left = (warmup + runs) * order.len();
+        let mut time_left = TimeLeft::new();
+        for round in 0..warmup + runs {
+            random.shuffle(&mut order);
+            let mut measured = Vec::new();
+            for &variant in &order {
+                time_left.step(&format!("running with {}", self.variants[variant].swap), left);
+                left -= 1;
+                let ended = self.run_once(variant);
+                if !matches!(ended, Ok(Once::Measured(_))) {
+                    time_left.clear();
+                }
+                match ended? {
+                    Once::Measured(value) => measured.push((variant, value)),
+                    Once::Interrupted => return Ok(Ended::Interrupted),
+                    Once::Failed(status) => return Ok(Ended::CommandFailed(status)),
+                }
+            }
+            // Whole rounds only: the variants are compared within each.
+            if round >= warmup {
+                for (variant, value) in measured {
+                    self.variants[variant].samples.push(value);
+                }
+            }
+        }
+        time_left.clear();
+        Ok(Ended::Well)
+    }
+
+    fn run_once(&mut self, variant: usize) -> Result<Once> {
+        let Self { arguments, scratch, signals, variants } = self;
+        let variant = &mut variants[variant];
+        let running = Running::start(&arguments.command, &variant.environment, scratch, None)?;
+        loop {
+            match running.wait(signals, TICK)? {
+                Woken::Exited => break,
+                Woken::Timeout | Woken::News => variant.drain(),
+                Woken::Signal(_) => {
+                    running.stop();
+                    running.finish()?;
+                    return Ok(Once::Interrupted);
+                }
+            }
+        }
+        let (status, run) = running.finish()?;
+        variant.drain();
+        if child::was_interrupted(status) {
+            return Ok(Once::Interrupted);
+        }
+        if !status.success() {
+            let code = child::failed(&arguments.command, status, scratch);
+            say(format_args!("lockmeter: that was with {}", variant.swap));
+            return Ok(Once::Failed(code));
+        }
+        let Some(metric) = &arguments.metric else {
+            #[expect(clippy::cast_precision_loss, reason = "a run of 104 days is exact to the nanosecond")]
+            return Ok(Once::Measured(run.wall_ns as f64));
+        };
+        let value = outcome::captured(metric, &scratch.output_text());
+        value.map(Once::Measured).ok_or_else(|| {
+            scratch.show_output();
+            let sentence = format!("what the command printed (above) has no number that `{metric}` matches");
+            Failure::error(Status::Failed, sentence)
+        })
+    }
+
+    fn comparison(&self) -> Comparison {
+        let arguments = self.arguments;
+        let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
+        let better = match &arguments.metric {
+            Some(_) if !arguments.lower_is_better => Better::Higher,
+            _ => Better::Lower,
+        };
+        let variants = self
+            .variants
+            .iter()
+            .map(|variant| (variant.swap, variant.swaps.clone(), variant.samples.clone(), u64::from(arguments.warmup)));
+        let measured = Measured { metric: arguments.metric.as_ref().map(ToString::to_string), better };
+        Comparison::of(Machine::here(arguments.seed), words.join(" "), measured, variants, arguments.seed)
+    }
+}
+
+/// How one run ended.
+enum Once {
+    Measured(f64),
+    Interrupted,
+    Failed(u8),
+}
