@@ -55,6 +55,7 @@ test-programs: build
 test-vm: build
 	@scripts/setup vm
 	@tests/vm/workloads
+	@tests/vm/holds
 
 bench: build
 	@scripts/setup bench
@@ -81,7 +82,7 @@ lint:
 	$(CARGO) clippy --package lockmeter-locks --features lockdep --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-locks --features meter --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/programs/run bench/soak bench/user-soak .ci/run
+	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter

@@ -6,8 +6,13 @@ use std::process::ExitCode;
 use libbpf_cargo::SkeletonBuilder;
 
 /// One program a collector; the headers lie beside it.
-const PROGRAMS: [&str; 4] =
-    ["src/contention/contention.bpf.c", "src/futex/futex.bpf.c", "src/latency/latency.bpf.c", "src/peek/peek.bpf.c"];
+const PROGRAMS: [&str; 5] = [
+    "src/contention/contention.bpf.c",
+    "src/futex/futex.bpf.c",
+    "src/hooks/try.bpf.c",
+    "src/latency/latency.bpf.c",
+    "src/peek/peek.bpf.c",
+];
 
 /// Headers that all collectors include.
 const SHARED_HEADERS: &str = "src/bpf";

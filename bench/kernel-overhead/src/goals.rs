@@ -17,7 +17,7 @@ pub const fn loss(load: LoadName) -> Option<f64> {
     match load {
         LoadName::Mutex10k => Some(0.01),
         LoadName::Mutex150k => Some(0.03),
-        LoadName::MutexFull | LoadName::Spin | LoadName::Rwsem => None,
+        LoadName::MutexFull | LoadName::Spin | LoadName::Rwsem | LoadName::PageFaults | LoadName::Compile => None,
     }
 }
 

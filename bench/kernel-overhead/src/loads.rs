@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -31,6 +32,10 @@ pub enum LoadName {
     Spin,
     /// A sleeping rwsem: four threads map, populate and unmap memory
     Rwsem,
+    /// For `lockmeter mmap`: two threads map memory, touch each page of it, and unmap it (only when named)
+    PageFaults,
+    /// For `lockmeter mmap`: two compilers at a time (only when named)
+    Compile,
 }
 
 impl LoadName {
@@ -43,6 +48,8 @@ impl LoadName {
             Self::MutexFull => "mutex-full",
             Self::Spin => "spin",
             Self::Rwsem => "rwsem",
+            Self::PageFaults => "page-faults",
+            Self::Compile => "compile",
         }
     }
 
@@ -51,7 +58,7 @@ impl LoadName {
         match self {
             Self::Mutex10k => Some(10_000),
             Self::Mutex150k => Some(150_000),
-            Self::MutexFull | Self::Spin | Self::Rwsem => None,
+            Self::MutexFull | Self::Spin | Self::Rwsem | Self::PageFaults | Self::Compile => None,
         }
     }
 
@@ -60,6 +67,7 @@ impl LoadName {
             Self::Mutex10k | Self::Mutex150k | Self::MutexFull => "file.f_pos_lock, mutex",
             Self::Spin => "futex_hash_bucket.lock, spinlock",
             Self::Rwsem => "mm_struct.mmap_lock, rwsem that sleeps",
+            Self::PageFaults | Self::Compile => "mm_struct.mmap_lock, seldom contended",
         }
     }
 }
@@ -78,6 +86,14 @@ const WORKER_BIT: u32 = 2;
 
 const MAPPERS: usize = 4;
 const MAPPED_BYTES: usize = 128 << 10;
+
+/// What a page-fault thread maps and touches at a time: 256 faults between one `mmap()` and one `munmap()`.
+const TOUCHED_BYTES: usize = 1 << 20;
+const PAGE_BYTES: usize = 4096;
+
+/// Small, so that a slice holds many compilations.
+const SOURCE: &str = "struct a { int b[64]; }; static int f(struct a *x) { int s = 0; for (int i = 0; i < 64; i++) s += x->b[i]; \
+    return s; }\nint g(struct a *x, int n) { int t = 0; for (int i = 0; i < n; i++) t += f(x + i); return t; }\n";
 
 /// Alone in its cache line: counting must not be contention.
 #[derive(Debug, Default)]
@@ -136,6 +152,7 @@ impl Load {
             LoadName::Mutex10k | LoadName::Mutex150k | LoadName::MutexFull => 2,
             LoadName::Spin => cpus.len(),
             LoadName::Rwsem => MAPPERS,
+            LoadName::PageFaults | LoadName::Compile => 2,
         };
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
@@ -175,6 +192,16 @@ impl Load {
             LoadName::Rwsem => {
                 for worker in 0..workers {
                     load.spawn(move |shared| map_and_unmap(shared, worker))?;
+                }
+            }
+            LoadName::PageFaults => {
+                for worker in 0..workers {
+                    load.spawn(move |shared| map_touch_and_unmap(shared, worker))?;
+                }
+            }
+            LoadName::Compile => {
+                for worker in 0..workers {
+                    load.spawn(move |shared| compile(shared, worker))?;
                 }
             }
         }
@@ -360,6 +387,44 @@ fn map_and_unmap(shared: &Shared, worker: usize) {
             unsafe { libc::munmap(area, MAPPED_BYTES) };
         }
         shared.count(worker);
+    }
+}
+
+fn map_touch_and_unmap(shared: &Shared, worker: usize) {
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    while shared.running() {
+        shared.rest();
+        // SAFETY: a new mapping anywhere touches no memory that is in use.
+        let area = unsafe { libc::mmap(std::ptr::null_mut(), TOUCHED_BYTES, access, flags, -1, 0) };
+        if area != libc::MAP_FAILED {
+            // One page a fault: a huge page would make it one for all.
+            // SAFETY: advice about the mapping just made.
+            unsafe { libc::madvise(area, TOUCHED_BYTES, libc::MADV_NOHUGEPAGE) };
+            for offset in (0..TOUCHED_BYTES).step_by(PAGE_BYTES) {
+                // SAFETY: inside the mapping, which is writable and which nobody else knows.
+                unsafe { area.cast::<u8>().add(offset).write_volatile(1) };
+            }
+            // SAFETY: the mapping just made; nothing points into it any more.
+            unsafe { libc::munmap(area, TOUCHED_BYTES) };
+        }
+        shared.count(worker);
+    }
+}
+
+/// Without a compiler nothing is counted, which the start of the load finds.
+fn compile(shared: &Shared, worker: usize) {
+    while shared.running() {
+        shared.rest();
+        let compiler =
+            Command::new("cc").args(["-O1", "-x", "c", "-S", "-o", "/dev/null", "-"]).stdin(Stdio::piped()).spawn();
+        let Ok(mut compiler) = compiler else { return };
+        if let Some(mut source) = compiler.stdin.take() {
+            // A compiler that ends early is counted as failed below.
+            let _ = source.write_all(SOURCE.as_bytes());
+        }
+        if compiler.wait().is_ok_and(|status| status.success()) {
+            shared.count(worker);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
-use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
+use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use serde::Serialize;
 
 use crate::loads::Load;
@@ -34,6 +34,12 @@ pub enum MeterName {
     Default,
     /// lockmeter --every: a stack for each wait
     Every,
+    /// lockmeter mmap: waits and holds of mmap_lock (only when named)
+    Mmap,
+    /// lockmeter mmap --no-hold (only when named)
+    MmapWaits,
+    /// lockmeter record --hold, without function hooks (only when named)
+    Hold,
     /// bpftrace with the usual script: begin stores nsecs in a map by tid, end makes a histogram
     Bpftrace,
     /// perf lock contention -b -a
@@ -49,6 +55,9 @@ impl MeterName {
             Self::NoStacks => "lockmeter, no stacks",
             Self::Default => "lockmeter, default",
             Self::Every => "lockmeter --every",
+            Self::Mmap => "lockmeter mmap",
+            Self::MmapWaits => "lockmeter mmap --no-hold",
+            Self::Hold => "lockmeter --hold, no hooks",
             Self::Bpftrace => "bpftrace, two probes",
             Self::Perf => "perf lock contention -b",
         }
@@ -56,6 +65,15 @@ impl MeterName {
 
     pub const fn is_other_tool(self) -> bool {
         matches!(self, Self::Bpftrace | Self::Perf)
+    }
+
+    const fn metered(self) -> Metered {
+        match self {
+            Self::Mmap => Metered::MmapLock { holds: true },
+            Self::MmapWaits => Metered::MmapLock { holds: false },
+            Self::Hold => Metered::Holds { hooks: None },
+            _ => Metered::Waits,
+        }
     }
 
     const fn stack_budget(self) -> StackBudget {
@@ -105,9 +123,12 @@ impl Meters {
                     programs.empty_begin.attach().context("cannot attach the empty programs")?,
                 ])
             }
-            MeterName::NoStacks | MeterName::Default | MeterName::Every => {
-                Running::Lockmeter(Box::new(self.start_lockmeter(name, load)?))
-            }
+            MeterName::NoStacks
+            | MeterName::Default
+            | MeterName::Every
+            | MeterName::Mmap
+            | MeterName::MmapWaits
+            | MeterName::Hold => Running::Lockmeter(Box::new(self.start_lockmeter(name, load)?)),
             MeterName::Bpftrace => Running::Tool(Tool::start("bpftrace", &["-e", BPFTRACE_SCRIPT])?),
             MeterName::Perf => Running::Tool(Tool::start(&self.perf, &["lock", "contention", "-b", "-a"])?),
         };
@@ -151,7 +172,7 @@ impl Meters {
 
 /// lockmeter, just switched on.
 pub fn attach_lockmeter(name: MeterName) -> Result<ContentionSource> {
-    let options = Options { scope: Scope::Machine, stacks: name.stack_budget() };
+    let options = Options { scope: Scope::Machine, stacks: name.stack_budget(), metered: name.metered() };
     ContentionSource::start(&options).map_err(|error| anyhow!("{error}"))
 }
 

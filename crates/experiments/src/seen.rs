@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
+use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{About, Dimension, Happened, Interval, Source};
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ pub struct SeenLock {
 
 /// Meters kernel locks of the children that this process starts from now on. The error is a sentence.
 pub fn start() -> Result<ContentionSource, String> {
-    let options = Options { scope: Scope::Children, stacks: StackBudget::DEFAULT };
+    let options = Options { scope: Scope::Children, stacks: StackBudget::DEFAULT, metered: Metered::Waits };
     ContentionSource::start(&options).map_err(|error| error.to_string())
 }
 

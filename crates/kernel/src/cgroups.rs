@@ -10,6 +10,9 @@ use crate::error::{ErrorKind, KernelError};
 /// Deepest control group looked at; systemd nests fewer than ten.
 const MAX_DEPTH: usize = 32;
 
+/// Marks the id of a group of the memory controller's own hierarchy; `CGROUP_OF_MEMORY_HIERARCHY` in `tables.h`.
+const OF_MEMORY_HIERARCHY: u64 = 1 << 63;
+
 /// A control group whose tasks, with those of its children, are to be metered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupScope {
@@ -27,14 +30,26 @@ pub struct CgroupScope {
 #[derive(Debug)]
 pub struct CgroupTree {
     root: Option<PathBuf>,
+    /// Where the memory controller has a hierarchy (version 1) of its own.
+    memory_root: Option<PathBuf>,
     paths: HashMap<u64, String>,
+}
+
+/// A walk over one hierarchy.
+struct Walk<'a> {
+    root: &'a Path,
+    /// Set in every id.
+    mark: u64,
+    /// Stands before every path.
+    prefix: &'static str,
+    paths: &'a mut HashMap<u64, String>,
 }
 
 impl CgroupTree {
     /// Finds where the unified hierarchy is mounted. Without one, no control group has a name.
     pub fn find() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        Self { root: unified_mount(&mounts), paths: HashMap::new() }
+        Self { root: unified_mount(&mounts), memory_root: memory_mount(&mounts), paths: HashMap::new() }
     }
 
     /// Where the unified hierarchy is mounted.
@@ -70,12 +85,16 @@ impl CgroupTree {
         })
     }
 
-    /// Looks up the paths of ids not seen before, with one walk over the hierarchy for all of them.
+    /// Looks up the paths of ids not seen before, with one walk over each hierarchy for all of them.
     pub fn learn(&mut self, ids: impl Iterator<Item = u64>) {
-        let Some(root) = self.root.clone() else { return };
-        let mut unknown = ids.filter(|id| !self.paths.contains_key(id)).peekable();
-        if unknown.peek().is_some() {
-            self.walk(&root, &root, 0);
+        let unknown: Vec<u64> = ids.filter(|id| !self.paths.contains_key(id)).collect();
+        let of_memory = |id: &u64| id & OF_MEMORY_HIERARCHY != 0;
+        let paths = &mut self.paths;
+        if let Some(root) = self.root.as_deref().filter(|_| !unknown.iter().all(of_memory)) {
+            Walk { root, mark: 0, prefix: "", paths }.visit(root, 0);
+        }
+        if let Some(root) = self.memory_root.as_deref().filter(|_| unknown.iter().any(of_memory)) {
+            Walk { root, mark: OF_MEMORY_HIERARCHY, prefix: "memory:", paths }.visit(root, 0);
         }
     }
 
@@ -83,17 +102,19 @@ impl CgroupTree {
     pub fn path(&self, id: u64) -> Option<&str> {
         self.paths.get(&id).map(String::as_str)
     }
+}
 
-    fn walk(&mut self, root: &Path, directory: &Path, depth: usize) {
-        if let (Ok(about), Ok(below)) = (fs::metadata(directory), directory.strip_prefix(root)) {
-            self.paths.insert(about.ino(), format!("/{}", below.display()));
+impl Walk<'_> {
+    fn visit(&mut self, directory: &Path, depth: usize) {
+        if let (Ok(about), Ok(below)) = (fs::metadata(directory), directory.strip_prefix(self.root)) {
+            self.paths.insert(about.ino() | self.mark, format!("{}/{}", self.prefix, below.display()));
         }
         if depth == MAX_DEPTH {
             return;
         }
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                self.walk(root, &entry.path(), depth + 1);
+                self.visit(&entry.path(), depth + 1);
             }
         }
     }
@@ -108,6 +129,17 @@ fn unified_mount(mountinfo: &str) -> Option<PathBuf> {
     })
 }
 
+/// Where the memory controller has a hierarchy of its own, in the same text.
+fn memory_mount(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let (kind, options) = filesystem.split_once(' ')?;
+        let has_memory = options.rsplit(' ').next()?.split(',').any(|option| option == "memory");
+        (kind == "cgroup" && has_memory).then_some(())?;
+        mount.split(' ').nth(4).map(PathBuf::from)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +149,9 @@ mod tests {
         let mounts = "24 23 0:20 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       25 23 0:21 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw\n";
         assert_eq!(unified_mount(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(memory_mount(mounts), None);
+        let memory = "30 23 0:25 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        assert_eq!(memory_mount(&format!("{mounts}{memory}")), Some(PathBuf::from("/sys/fs/cgroup/memory")));
         assert_eq!(unified_mount("24 23 0:20 / / rw - ext4 /dev/vda rw"), None);
     }
 }

@@ -96,7 +96,8 @@ pub(crate) fn has_capability(capability: u32) -> bool {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> capability & 1 == 1)
 }
 
-fn may_load_programs() -> bool {
+/// Whether the privileges for loading and attaching programs are there.
+pub(crate) fn may_load_programs() -> bool {
     has_capability(CAP_SYS_ADMIN) || has_capability(CAP_BPF) && has_capability(CAP_PERFMON)
 }
 

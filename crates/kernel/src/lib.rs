@@ -15,8 +15,10 @@ mod cgroups;
 mod cost;
 mod error;
 mod halves;
+mod hooks;
 mod peek;
 
 pub use cgroups::{CgroupScope, CgroupTree};
 pub use error::{ErrorKind, KernelError};
+pub use hooks::{HooksRefused, try_hooks};
 pub use peek::KernelReader;

@@ -6,9 +6,10 @@ use libbpf_rs::btf::{Btf, types};
 use lockmeter_symbols::KernelSymbols;
 
 use crate::cgroups::CgroupTree;
-use crate::contention::{ContentionSource, Options, Scope, StackBudget, table_bytes_per_cpu};
+use crate::contention::{ContentionSource, Metered, MmapTracepoints, Options, Scope, StackBudget, table_bytes_per_cpu};
 use crate::error::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ErrorKind, has_capability};
 use crate::futex::{FutexSource, Processes};
+use crate::hooks::try_hooks;
 use crate::latency::{self, LatencySource};
 
 /// Since when the kernel has `lock:contention_begin` and `lock:contention_end`.
@@ -76,6 +77,7 @@ pub fn examine() -> Vec<Finding> {
         findings.push(static_lock_names(symbols));
         findings.push(slab_lock_names(symbols));
     }
+    findings.push(mmap_tracepoints());
     findings.push(function_hooks());
     findings.push(control_groups());
     findings.push(table_memory());
@@ -154,7 +156,11 @@ fn tracepoints() -> Option<Finding> {
 
 fn metering() -> Finding {
     const WHAT: &str = "contention metering";
-    match ContentionSource::start(&Options { scope: Scope::Machine, stacks: StackBudget::DEFAULT }) {
+    match ContentionSource::start(&Options {
+        scope: Scope::Machine,
+        stacks: StackBudget::DEFAULT,
+        metered: Metered::Waits,
+    }) {
         Ok(_) => Finding::yes(WHAT, "programs load and attach"),
         Err(error) => Finding::no(
             WHAT,
@@ -238,18 +244,35 @@ fn slab_lock_names(symbols: &KernelSymbols) -> Finding {
     }
 }
 
-/// Hooks at function entry and exit are not needed for waits.
+/// Which of the two ways of timing holds this kernel gives.
 fn function_hooks() -> Finding {
-    const WHAT: &str = "function hooks";
-    let kprobes = fs::exists("/sys/bus/event_source/devices/kprobe").unwrap_or(false);
-    if kprobes {
-        Finding::yes(WHAT, "kprobes (not used for waits)")
-    } else {
-        Finding::less(
+    const WHAT: &str = "hold times of kernel locks";
+    match try_hooks() {
+        Ok(()) => Finding::yes(WHAT, "whole holds, by function hooks (fentry)"),
+        Err(refused) => Finding::less(
             WHAT,
-            "this kernel has no kprobes: hold times of locks cannot be metered; waits need no hooks",
-            "use a kernel built with CONFIG_KPROBES",
-        )
+            format!(
+                "mmap_lock's by its tracepoints; of other locks that sleep only the part while others sleep for them: {}",
+                refused.why
+            ),
+            refused.mend,
+        ),
+    }
+}
+
+fn mmap_tracepoints() -> Finding {
+    const WHAT: &str = "mmap_lock tracepoints";
+    match MmapTracepoints::find() {
+        Some(MmapTracepoints::Plain) => Finding::yes(WHAT, "acquire_returned, released"),
+        Some(MmapTracepoints::WithPath) => Finding::yes(
+            WHAT,
+            "acquire_returned, released; up to Linux 6.13 the kernel puts together a control group's path for each event",
+        ),
+        None => Finding::less(
+            WHAT,
+            format!("missing; they came with Linux {}", MmapTracepoints::SINCE),
+            "`lockmeter mmap --no-hold` meters the waits without them",
+        ),
     }
 }
 

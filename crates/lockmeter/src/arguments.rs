@@ -58,6 +58,8 @@ pub enum Command {
     Diff(DiffArguments),
     /// Show the locks that are waited for now, refreshed each second
     Top(TopArguments),
+    /// Show how long mmap_lock, the lock of an address space, is waited for and held
+    Mmap(MmapArguments),
     /// Show what keeps CPUs from their tasks: interrupts, softirqs, timers, work items
     Latency(LatencyArguments),
     /// Run a command with its pthread locks swapped for lockmeter's, and tell what is faster
@@ -85,6 +87,7 @@ Examples:
   lockmeter record --cgroup /system.slice/nginx.service -d 30s
   lockmeter record -- ./server --flags            a command and its children: its own locks and the kernel's
   lockmeter record --hold -- ./server             also how often and how long its own locks are held
+  lockmeter record --hold -a -d 10s               who holds kernel locks while others wait, and for how long
   lockmeter record --swap mutex=mutex -- ./server its pthread mutexes become lockmeter's (see `lockmeter compare`)";
 
 /// Whose metering to switch.
@@ -141,15 +144,27 @@ pub struct RecordArguments {
     pub interval: Duration,
     #[command(flatten)]
     pub stacks: StackArguments,
-    /// Count every acquisition of the command's own locks, too, and time how long they are held
-    #[arg(long, requires = "command", conflicts_with = "kernel")]
+    /// Also time how long locks are held: every acquisition of the command's own locks and of mmap_lock, and the contended part
+    /// of the holds of other kernel locks that sleep
+    #[arg(long)]
     pub hold: bool,
     /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
     #[arg(long, value_name = "KIND=VARIANT,…", conflicts_with = "kernel", value_parser = swap::parse_swaps)]
     pub swap: Option<swap::Swaps>,
-    /// Swap only locks whose name, or the name of the function that makes or first takes them, contains or matches this
-    #[arg(long, value_name = "PATTERN", requires = "swap")]
-    pub lock: Option<String>,
+    /// With --hold, where function hooks are allowed: only locks of this kind (mutex, rwsem, percpu-rwsem; spin, rwlock)
+    #[arg(long, requires = "hold", value_parser = parse_kind)]
+    pub kind: Option<Kind>,
+    /// With --hold, where function hooks are allowed: leave out holds shorter than this (100us, 1ms)
+    #[arg(long, requires = "hold", value_name = "TIME", value_parser = parse_duration)]
+    pub min: Option<Duration>,
+    /// Also time how long spinning locks are held: hooks every spinlock function of the kernel, and switches itself off when
+    /// that takes more than 5 % of CPU time
+    #[arg(long, requires = "hold")]
+    pub spin_holds: bool,
+    /// With --swap, swap only locks whose name, or the name of the function that makes or first takes them, contains this, or
+    /// matches it where it holds `*` or `?`; else, meter only holds of locks whose name does
+    #[arg(long, value_name = "PATTERN")]
+    pub lock: Option<NamePattern>,
     /// Only the own locks of the command (which needs no privileges) or of the process
     #[arg(long, conflicts_with = "kernel")]
     pub user: bool,
@@ -208,6 +223,8 @@ pub struct Dimensions(pub Vec<Dimension>);
 pub enum Format {
     /// For people
     Table,
+    /// For people: a picture of each row's histogram
+    Histogram,
     /// For programs (documented in docs/json.md)
     Json,
     /// For spreadsheets
@@ -294,6 +311,9 @@ pub struct TopArguments {
     pub scope: ScopeArguments,
     #[command(flatten)]
     pub query: QueryArguments,
+    /// Also show how long kernel locks are held, as far as that is known without function hooks
+    #[arg(long)]
+    pub hold: bool,
     /// Order by this column
     #[arg(long, value_name = "COLUMN", default_value = "total_ns")]
     pub sort: String,
@@ -386,6 +406,73 @@ impl RunnerArguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LatencyFormat {
     /// For people
+    Table,
+    /// For programs (documented in docs/json.md)
+    Json,
+    /// For spreadsheets
+    Csv,
+}
+
+const MMAP_EXAMPLES: &str = "\
+Examples:
+  lockmeter mmap -a -d 10s                   the whole machine
+  lockmeter mmap -a --by cgroup -d 1m        which service's address spaces
+  lockmeter mmap -p $(pidof mariadbd) --by caller
+  lockmeter mmap -a --no-hold -d 1h          waits only: nothing is done for an acquisition that need not wait
+  lockmeter mmap -a -d 10s --format json | jq '.rows[] | {happened, mode, histogram}'";
+
+#[derive(Debug, Args)]
+#[command(after_help = MMAP_EXAMPLES)]
+pub struct MmapArguments {
+    #[command(flatten)]
+    pub scope: ScopeArguments,
+    /// One histogram for all, or one for each of these; with `cgroup`, the memory control group of the address space
+    #[arg(long, value_enum)]
+    pub by: Option<MmapBy>,
+    /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C or the command's end
+    #[arg(short, long, value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Meter only waits, not how long it is held
+    #[arg(long)]
+    pub no_hold: bool,
+    #[command(flatten)]
+    pub stacks: StackArguments,
+    /// How many groups to print; 0 prints all
+    #[arg(short = 'n', long, value_name = "GROUPS", default_value_t = 10)]
+    pub limit: usize,
+    /// How many frames of a stack to print
+    #[arg(long, value_name = "FRAMES", default_value_t = lockmeter_render::DEFAULT_FRAMES)]
+    pub frames: usize,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t = MmapFormat::Histogram)]
+    pub format: MmapFormat,
+    /// Where to print it instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write a recording, too, for `lockmeter report`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// The command to run and meter
+    #[arg(last = true, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What to tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MmapBy {
+    /// The memory control group of the address space
+    Cgroup,
+    /// The process that takes the lock
+    Process,
+    /// The stack that waits, or releases (sampled)
+    Caller,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MmapFormat {
+    /// Powers of two, drawn
+    Histogram,
+    /// The tables of `report`
     Table,
     /// For programs (documented in docs/json.md)
     Json,

@@ -9,8 +9,10 @@ mod compare;
 mod diff;
 mod doctor;
 mod exit;
+mod holds;
 mod latency;
 mod messages;
+mod mmap;
 mod output;
 mod overhead;
 mod predict;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Predict(arguments) => predict::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Overhead(arguments) => overhead::run(&arguments),
         Command::Bench(command) => bench::run(&command),
+        Command::Mmap(arguments) => mmap::run(&arguments),
         Command::On(arguments) => switch::on(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Off(arguments) => switch::off(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -18,7 +18,7 @@ use crate::signals::{StopSignals, Woken};
 use crate::sources::Sources;
 use crate::target::{self, Target};
 use crate::warnings::Warning;
-use crate::{output, report};
+use crate::{holds, output, report};
 
 /// How often the recorder looks whether tables fill: a burst of new tasks fills one in a few hundred milliseconds.
 const TICK: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     };
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
-    let options = Options { scope, stacks: arguments.stacks.budget() };
+    let options = Options { scope, stacks: arguments.stacks.budget(), metered: holds::metered(arguments)? };
     let about = crate::about::describe(&words, options.stacks);
     let mut sources = Sources::start(arguments, &options)?;
     // Only now: a start that fails leaves the recording that is there alone.
@@ -62,16 +62,26 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         _ => watched,
     };
     announce(arguments, sources.words(), &words);
-    let mut session = Session { arguments, writer: &mut writer, asked_to_stop: 0, progress: Progress::new(arguments) };
+    let mut session = Session {
+        arguments,
+        writer: &mut writer,
+        asked_to_stop: 0,
+        progress: Progress::new(arguments),
+        named: holds::Named::default(),
+    };
     let recorded = session.meter(&mut sources, &mut signals, &target);
     let last = sources.stop();
-    let written = recorded.and_then(|()| session.append(&last?));
+    let written = recorded.and_then(|()| session.append(last?));
     session.progress.clear();
+    let complaint = session.named.complaint(arguments);
     let finished = written.and_then(|()| writer.finish().map_err(cannot_write));
     let status = wait_for_command(target)?;
     finished?;
     if !arguments.quiet {
         summarise(&arguments.output)?;
+    }
+    if let Some(complaint) = complaint {
+        say(complaint);
     }
     Ok(status.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
@@ -82,6 +92,7 @@ struct Session<'a> {
     writer: &'a mut RecordingWriter,
     asked_to_stop: u32,
     progress: Progress,
+    named: holds::Named,
 }
 
 impl Session<'_> {
@@ -110,7 +121,7 @@ impl Session<'_> {
             let filling = sources.tick();
             next_tick = Instant::now() + TICK;
             if filling || Instant::now() >= next_drain {
-                self.append(&sources.drain()?)?;
+                self.append(sources.drain()?)?;
                 next_drain = Instant::now() + self.arguments.interval;
             }
             self.progress.show(begin.elapsed());
@@ -128,8 +139,9 @@ impl Session<'_> {
         self.asked_to_stop > 1
     }
 
-    fn append(&mut self, interval: &Interval) -> Result<()> {
-        self.writer.append(interval).map_err(cannot_write)
+    fn append(&mut self, mut interval: Interval) -> Result<()> {
+        self.named.narrow(self.arguments, &mut interval);
+        self.writer.append(&interval).map_err(cannot_write)
     }
 }
 

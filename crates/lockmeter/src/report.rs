@@ -8,7 +8,7 @@ use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Report};
 use lockmeter_render::pprof::PprofBuilder;
-use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Json, Table};
+use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Table};
 
 use crate::arguments::{Format, ReportArguments};
 use crate::exit::{Failure, Status};
@@ -47,6 +47,7 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
 fn write(report: &Report, arguments: &ReportArguments, folded: FoldedStacks, out: &mut dyn Write) -> io::Result<()> {
     match arguments.format {
         Format::Table => table(arguments).write(report, out)?,
+        Format::Histogram => Histograms { table: table(arguments) }.write(report, out)?,
         Format::Json => Json.write(report, out)?,
         Format::Csv => Csv.write(report, out)?,
         Format::Folded => Folded { stacks: folded }.write(report, out)?,

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use lockmeter_kernel::contention::{ContentionSource, Options, Scope};
+use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope};
 use lockmeter_kernel::futex::{FutexSource, Processes};
 use lockmeter_kernel::{ErrorKind, KernelError};
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
@@ -40,8 +40,13 @@ struct Inside {
 impl Sources {
     /// Starts what the flags ask for and what is allowed: whichever half is possible.
     pub fn start(arguments: &RecordArguments, options: &Options) -> Result<Self> {
+        if arguments.hold && arguments.user && options.scope != Scope::Children {
+            let sentence =
+                "how long a program holds its own locks can be metered from inside only: start it under `-- COMMAND`";
+            return Err(Failure::error(Status::Usage, sentence));
+        }
         // The kernel's symbols take a while to read, and nobody would empty the other's ring buffer meanwhile.
-        let kernel = if arguments.user { None } else { Some(ContentionSource::start(options)) };
+        let kernel = if arguments.user { None } else { Some(start_kernel(options)) };
         let can_do_without = |error| options.scope == Scope::Children && !arguments.kernel && is_refusal(error);
         let kernel = match kernel {
             Some(Err(error)) if !can_do_without(&error) => return Err(error.into()),
@@ -129,7 +134,11 @@ impl Sources {
             Some(User::Outside(futexes)) => futexes.tick(),
             _ => false,
         };
-        self.kernel.as_mut().is_some_and(ContentionSource::tick) || futexes_fill
+        let Some(kernel) = &mut self.kernel else { return futexes_fill };
+        if let Some(used_ppm) = kernel.switch_off_dear_hooks() {
+            crate::holds::say_switched_off(used_ppm);
+        }
+        kernel.tick() || futexes_fill
     }
 
     /// Everything measured since the last call.
@@ -206,6 +215,20 @@ impl User {
     }
 }
 
+/// A kernel may allow function hooks and yet refuse ours: then there is all that is known without them.
+fn start_kernel(options: &Options) -> Result<ContentionSource, KernelError> {
+    let refused = match ContentionSource::start(options) {
+        Err(error) if matches!(options.metered, Metered::Holds { hooks: Some(_) }) => error,
+        started => return started,
+    };
+    let without = Options { metered: Metered::Holds { hooks: None }, ..options.clone() };
+    let source = ContentionSource::start(&without)?;
+    say(format_args!(
+        "lockmeter: {refused}; no whole holds of kernel locks but mmap_lock's, of locks that sleep the part while others slept for them"
+    ));
+    Ok(source)
+}
+
 fn is_refusal(error: &KernelError) -> bool {
     !matches!(error.kind(), ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup)
 }
@@ -217,7 +240,7 @@ fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<U
         if arguments.swap.is_some() {
             return Err(Failure::error(Status::NotAllowed, format!("{why}, nor swapped")));
         }
-        if arguments.hold {
+        if arguments.hold && !arguments.kernel {
             return Err(anyhow!("{why}"));
         }
         say(format_args!("lockmeter: {why}; metering them from outside"));
@@ -247,7 +270,12 @@ fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<U
     let preloaded = std::env::var_os("LD_PRELOAD");
     let mut environment = session.environment(&library, preloaded.as_deref()).to_vec();
     if let Some(swaps) = &arguments.swap {
-        environment.extend(swap_filter::environment(&session, swaps, arguments.lock.as_deref(), &arguments.command)?);
+        environment.extend(swap_filter::environment(
+            &session,
+            swaps,
+            arguments.lock.as_ref().map(ToString::to_string).as_deref(),
+            &arguments.command,
+        )?);
     }
     let source = UserSource::new(session.directory());
     Ok(Some(User::Inside(Box::new(Inside { source, environment, _session: session }))))

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lockmeter_kernel::contention::{Options, StackBudget};
+use lockmeter_kernel::contention::{Metered, Options, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, RUNNERS};
 use lockmeter_profile::latency::LatencyBuilder;
 use lockmeter_profile::view::ReportBuilder;
@@ -44,7 +44,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     let sort = query::sort_key(&arguments.sort, &query.by)?;
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
-    let options = Options { scope, stacks: arguments.stacks.budget() };
+    let options = Options { scope, stacks: arguments.stacks.budget(), metered: metered(arguments) };
     let about = crate::about::describe(&words, options.stacks);
     let mut sources = Sources::watch(&options)?;
     let mut screen = Screen::open();
@@ -127,6 +127,10 @@ impl Refreshing for LatencySource {
     fn drain(&mut self) -> Result<Interval> {
         Ok(Source::drain(self)?)
     }
+}
+
+const fn metered(arguments: &TopArguments) -> Metered {
+    if arguments.hold { Metered::Holds { hooks: None } } else { Metered::Waits }
 }
 
 /// Hands over all intervals of one refresh.

@@ -10,6 +10,7 @@ use crate::lock::Lock;
 use crate::lock_functions::plain_name;
 use crate::loss::Losses;
 use crate::sample::{HoldBasis, Key, Kind, Mode, Value, named_enum};
+use crate::slow_hold::SlowHold;
 use crate::swap::Swaps;
 
 /// Declares a newtype handle into one of an interval's tables.
@@ -332,6 +333,8 @@ pub struct Interval {
     pub bases: Vec<Basis>,
     /// Estimates by stack.
     pub sampled: Vec<Sampled>,
+    /// Single contended holds that were long.
+    pub slow_holds: Vec<SlowHold>,
     /// Single runs that lasted longer than asked for.
     pub long_runs: Vec<LongRun>,
     /// What was lost meanwhile.

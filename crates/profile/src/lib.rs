@@ -17,6 +17,7 @@ mod quantile;
 pub mod recording;
 mod report;
 mod sample;
+mod slow_hold;
 mod swap;
 pub mod view;
 
@@ -27,8 +28,9 @@ pub use interval::{
 pub use interval_clock::IntervalClock;
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
-pub use report::{About, Dimension, Report, Row, RowBlocker, RowTask, Worst};
+pub use report::{About, ChainLink, Dimension, Report, Row, RowBlocker, RowTask, SlowHoldRow, Worst};
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
+pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use swap::{Swap, Swaps};
 
 /// Something that measures: drained once an interval, it hands over what it saw since the last drain.

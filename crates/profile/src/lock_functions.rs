@@ -23,6 +23,7 @@ const METERING: &[&str] = &[
     "__bpf_trace_*",
     "__traceiter_*",
     "__do_trace_*",
+    "__mmap_lock_do_trace_*",
     "trace_contention_*",
     "trace_sched_waking*",
     "trace_call_bpf*",
@@ -184,6 +185,8 @@ const WRAPPERS: &[&str] = &[
     "mmap_write_lock*",
     "mmap_write_unlock",
     "lock_mm_and_find_vma",
+    "madvise_lock",
+    "madvise_unlock",
     "pte_offset_map_lock",
     "__pte_offset_map_lock",
     "__pmd_trans_huge_lock",
@@ -267,11 +270,16 @@ pub fn strip_lock_functions<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name s
 }
 
 /// How many frames at a stack's inner end are metering itself. Nameless frames among them (a program compiled into the
-/// kernel at run time) count; nameless frames alone do not.
+/// kernel at run time) count; nameless frames alone do only before a function that releases a lock: nobody calls from there
+/// but the hook at its entry.
 pub fn metering_frames<'name>(names: impl IntoIterator<Item = Option<&'name str>>) -> usize {
     let is_metering = |name: &str| is_one_of(name, &[METERING]);
-    let run = names.into_iter().take_while(|name| name.is_none_or(is_metering));
-    run.enumerate().filter(|(_, name)| name.is_some()).last().map_or(0, |(at, _)| at + 1)
+    let names: Vec<Option<&str>> = names.into_iter().collect();
+    let run = names.iter().take_while(|name| name.is_none_or(is_metering)).count();
+    if names.get(run).is_some_and(|name| name.is_some_and(is_release_function)) {
+        return run;
+    }
+    names[..run].iter().rposition(Option::is_some).map_or(0, |at| at + 1)
 }
 
 /// Whether a function releases a lock: tells a releaser's stack from that of a signal's or a timer's wake-up.

@@ -75,6 +75,16 @@ named_enum! {
         FutexUntold = 33, "futex_untold";
         /// Stacks of a process that ended before its mappings could be read.
         ProcessGone = 34, "process_gone";
+        /// Releases of a kernel lock whose acquisition was not seen.
+        HoldUnmatched = 40, "hold_unmatched";
+        /// Holds of a kernel lock whose release was not seen although a later acquisition proves it.
+        HoldReleaseUnseen = 41, "hold_release_unseen";
+        /// Holds of a kernel lock not timed: the table of locks held at the same time was full.
+        HeldFull = 42, "held_full";
+        /// Kernel locks still held when the recording ended.
+        HoldUnfinished = 43, "hold_unfinished";
+        /// Holds of a kernel lock that ended in an interrupt while the same CPU was counting another.
+        HoldInterrupted = 44, "hold_interrupted";
         /// Runs not counted: the table of what ran was full.
         RunsFull = 48, "runs_full";
         /// Runs of which only the begin or the end was seen.
@@ -130,6 +140,11 @@ impl Loss {
             Self::RingFull => "stacks of a running program dropped (ring buffer full); totals are exact",
             Self::FutexUntold => "waits on futexes of unknown purpose, idle ones perhaps: shown by --kind futex only",
             Self::ProcessGone => "stacks of a process that ended before its mappings could be read",
+            Self::HoldUnmatched => "releases of kernel locks whose acquisition was not seen: hold not counted",
+            Self::HoldReleaseUnseen => "holds of kernel locks whose release was not seen: not counted",
+            Self::HeldFull => "holds of kernel locks not counted (too many held at a time)",
+            Self::HoldUnfinished => "kernel locks still held at the end: hold not counted",
+            Self::HoldInterrupted => "holds of kernel locks that ended while another was being counted: not counted",
             Self::RunsFull => "runs not counted (table of what ran full)",
             Self::RunUnpaired => {
                 "runs of which only one end was seen (the other came before the recording): not counted"

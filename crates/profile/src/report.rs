@@ -4,6 +4,7 @@ use crate::interval::{BlockerSource, Overhead};
 use crate::lock::Naming;
 use crate::loss::Losses;
 use crate::sample::{Happened, HoldBasis, Kind, Mode, Value, named_enum};
+use crate::slow_hold::HolderTime;
 use crate::swap::Swaps;
 
 named_enum! {
@@ -62,6 +63,8 @@ pub struct Report {
     pub untimed_holds: u64,
     /// The groups, longest total first.
     pub rows: Vec<Row>,
+    /// The longest single contended holds, longest first.
+    pub slow_holds: Vec<SlowHoldRow>,
     /// What was lost.
     pub losses: Losses,
     /// What became of the locks of programs that were to be swapped.
@@ -143,6 +146,8 @@ pub struct Row {
     pub value: Value,
     /// Of a row of holds by anything but stacks: how many of these acquisitions had to wait.
     pub contended: Option<u64>,
+    /// Of a row of contended holds: what the holders did.
+    pub holder: Option<HolderTime>,
     /// Of a row of holds by anything but stacks: what its times rest on, and how often the lock moved.
     pub basis: Option<HoldBasis>,
     /// Median duration.
@@ -157,6 +162,34 @@ pub struct Row {
     pub own: bool,
     /// The histogram: `(bucket, count, total_ns)`, shortest bucket first.
     pub histogram: Vec<(crate::sample::Bucket, u64, u64)>,
+}
+
+/// A single contended hold: the lock that was held, then the one that its holder waited for meanwhile, and so on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlowHoldRow {
+    /// When the first lock was released, nanoseconds since the Unix epoch.
+    pub end_unix_ns: u64,
+    /// At least one.
+    pub chain: Vec<ChainLink>,
+}
+
+/// A lock in a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainLink {
+    /// Its name.
+    pub lock: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// In which mode it was held; of a lock whose hold was not kept, in which it was waited for.
+    pub mode: Mode,
+    /// For how long it was held while somebody waited, or waited for.
+    pub total_ns: u64,
+    /// Who released it.
+    pub task: Option<RowTask>,
+    /// Where, innermost first, without the lock functions; empty where unknown.
+    pub stack: Vec<String>,
+    /// What the holder did; `None` if its hold was not kept.
+    pub holder: Option<HolderTime>,
 }
 
 /// The task of a row.

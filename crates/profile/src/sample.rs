@@ -58,6 +58,23 @@ named_enum! {
         Run = 3, "run";
         /// Waited for something that is no lock: a condition, a barrier, the end of a thread, work.
         Idle = 4, "idle";
+        /// The part of a hold during which somebody waited: from the moment a waiter went to sleep, or the lock was seen to change
+        /// hands if that is later, to the release.
+        ContendedHold = 5, "contended-hold";
+        /// A try to get the lock that failed: a trylock, or one that was killed or interrupted.
+        Failed = 16, "failed";
+        /// The part of a contended hold during which the holder ran on a CPU.
+        HolderRunning = 17, "holder-running";
+        /// The part of a contended hold during which the holder could run, but did not.
+        HolderRunnable = 18, "holder-runnable";
+        /// The part of a contended hold during which the holder slept for input or output.
+        HolderIo = 19, "holder-io";
+        /// The part of a contended hold during which the holder slept for another lock.
+        HolderLock = 20, "holder-lock";
+        /// The part of a contended hold during which the holder slept while it reclaimed memory.
+        HolderReclaim = 21, "holder-reclaim";
+        /// The part of a contended hold during which the holder slept for anything else.
+        HolderAsleep = 22, "holder-asleep";
         /// From being due (raised, queued, expired) to the run.
         Delay = 8, "delay";
     }

@@ -10,6 +10,7 @@ mod names;
 mod query;
 mod rows;
 mod scaling;
+mod slow_holds;
 mod worst;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,6 +23,7 @@ use crate::swap::Swaps;
 use names::{LockName, Names, Places, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
 use scaling::{Estimate, Portion};
+use slow_holds::SlowHolds;
 use worst::Blame;
 
 /// Groups these intervals.
@@ -44,6 +46,7 @@ pub struct ReportBuilder {
     /// All waits but lockmeter's own, unfiltered.
     locks: HashMap<LockGroup, Value>,
     blame: HashMap<LockGroup, Blame>,
+    slow_holds: SlowHolds,
     waits: Value,
     own_waits: Value,
     /// Of the first interval taken in.
@@ -181,6 +184,7 @@ impl ReportBuilder {
             groups: HashMap::new(),
             locks: HashMap::new(),
             blame: HashMap::new(),
+            slow_holds: SlowHolds::default(),
             waits: Value::default(),
             own_waits: Value::default(),
             start_unix_ns: None,
@@ -215,6 +219,9 @@ impl ReportBuilder {
         for sampled in &interval.sampled {
             self.add_sampled(&mut places, sampled);
         }
+        for hold in &interval.slow_holds {
+            self.slow_holds.add(&mut self.names, &mut places, interval, hold, &self.query);
+        }
         let dangling = places.dangling();
         self.losses.add(Loss::DanglingReference, dangling);
     }
@@ -247,6 +254,7 @@ impl ReportBuilder {
             holds: holds.0,
             untimed_holds: holds.1,
             rows: rows::rows(self),
+            slow_holds: self.slow_holds.rows(&self.names),
             losses: self.losses.clone(),
             swaps: self.swaps.clone(),
             overhead: self.overhead,

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use lockmeter_profile::{Bucket, Dimension, Happened, Kind, Mode, Naming, Report, Row, Value};
+use lockmeter_profile::{Bucket, Dimension, Happened, HolderTime, Kind, Mode, Naming, Report, Row, Value};
 
 use crate::stacks::{NO_STACK, blocker, chain};
 use crate::units::{MILLION, ratio};
@@ -195,6 +195,14 @@ impl<R, W> Column<R, W> {
         self.heading_of_holds.unwrap_or_else(|| self.heading())
     }
 
+    /// Its heading in a table of the contended parts of holds: no acquisitions are counted there.
+    pub fn heading_of_contended_holds(&self) -> &'static str {
+        match self.key {
+            "count" => "RELEASED",
+            _ => self.heading_of_holds(),
+        }
+    }
+
     /// Whether a table of these rows shows the column: some row has something to say in it.
     pub fn says_something(&self, rows: &[&R], whole: &W) -> bool {
         self.heading.is_some() && rows.iter().any(|row| (self.in_table)(row) && self.cell(row, whole) != Cell::Missing)
@@ -211,7 +219,7 @@ type ReportColumn = Column<Row, Whole>;
 #[rustfmt::skip]
 pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("happened", Unit::Name, |row, _| Cell::Name(row.happened.name()))
-        .headed("WHAT").in_table_if_any(|row| !matches!(row.happened, Happened::Wait | Happened::Hold)),
+        .headed("WHAT").in_table_if_any(|row| matches!(row.happened, Happened::Idle | Happened::Run)),
     ReportColumn::new("kind", Unit::Name, |row, _| Cell::name(row.kind.map(Kind::name))).headed("KIND"),
     ReportColumn::new("mode", Unit::Name, |row, _| Cell::name(row.mode.map(Mode::name))).headed("MODE"),
     ReportColumn::new("lock", Unit::Name, |row, _| Cell::name(row.lock.as_deref())).headed("LOCK")
@@ -247,6 +255,17 @@ pub const COLUMNS: &[ReportColumn] = &[
         Some(basis) if basis.watched > 0 => Cell::Millionths(ratio(basis.moved.min(basis.watched), MILLION, basis.watched)),
         _ => Cell::Missing,
     }).headed("MOVED %"),
+    ReportColumn::new("holder_running_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.running_ns)).headed("RAN"),
+    ReportColumn::new("holder_runnable_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.runnable_ns))
+        .headed("RUNNABLE"),
+    ReportColumn::new("holder_io_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.io_ns)).headed("I/O")
+        .in_table_if_any(|row| row.holder.is_some_and(|holder| holder.io_ns > 0)),
+    ReportColumn::new("holder_lock_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.lock_ns)).headed("IN LOCK")
+        .in_table_if_any(|row| row.holder.is_some_and(|holder| holder.lock_ns > 0)),
+    ReportColumn::new("holder_reclaim_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.reclaim_ns))
+        .headed("RECLAIM").in_table_if_any(|row| row.holder.is_some_and(|holder| holder.reclaim_ns > 0)),
+    ReportColumn::new("holder_asleep_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.asleep_ns)).headed("ASLEEP")
+        .in_table_if_any(|row| row.holder.is_some_and(|holder| holder.asleep_ns > 0)),
     ReportColumn::new("per_second", Unit::Decimal, per_second).headed("PER S").expendable(1),
     ReportColumn::new("spin_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.spin_ns)).headed("SPIN"),
     ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.sleep_ns()))
@@ -298,10 +317,15 @@ pub const fn is_inferred(naming: Naming) -> bool {
     matches!(naming, Naming::InferredType | Naming::InferredSite)
 }
 
+/// A part of what the holders did.
+fn holder<'a>(row: &Row, part: fn(&HolderTime) -> u64) -> Cell<'a> {
+    row.holder.as_ref().map_or(Cell::Missing, |holder| Cell::Nanoseconds(part(holder)))
+}
+
 /// Whoever holds a lock neither spins nor sleeps for it.
 const fn of_waits<'a>(row: &Row, duration_ns: u64) -> Cell<'a> {
     match row.happened {
-        Happened::Hold => Cell::Missing,
+        Happened::Hold | Happened::ContendedHold | Happened::Failed => Cell::Missing,
         _ => Cell::Nanoseconds(duration_ns),
     }
 }
@@ -309,7 +333,7 @@ const fn of_waits<'a>(row: &Row, duration_ns: u64) -> Cell<'a> {
 /// How much of the time a lock was held; several readers, or several locks of one name, add up.
 fn utilization<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
     match row.happened {
-        Happened::Hold if whole.duration_ns > 0 => {
+        Happened::Hold | Happened::ContendedHold if whole.duration_ns > 0 => {
             Cell::Millionths(ratio(row.value.total_ns, MILLION, whole.duration_ns))
         }
         _ => Cell::Missing,

@@ -8,6 +8,7 @@ use serde_json::ser::Formatter;
 
 use crate::columns::{Cell, Column, Whole, columns};
 use crate::headline::Headline;
+use crate::slow_holds::SlowHoldsJson;
 use crate::{Exporter, foot};
 
 /// Version of the JSON contract. It grows when a field is removed, renamed or changes its meaning; not when one is added.
@@ -62,6 +63,7 @@ impl Serialize for Top<'_> {
             "overhead": Cost(&report.overhead, report.duration_ns),
             "sampling": Sampling(&report.about, &report.overhead),
             "head": Head(report),
+            "slow_holds": SlowHoldsJson(&report.slow_holds),
             "rows": Rows { columns: columns(&report.by).collect(), rows: &report.rows, whole: Whole::from(*report) },
         })
     }

@@ -10,7 +10,10 @@ use crate::headline::Headline;
 use crate::stacks::chain;
 use crate::terminal::{Colour, Weight, printable};
 use crate::units::{MILLION, change, count, counted, duration, moment, percent, ratio, share, thousandths};
-use crate::{Exporter, foot};
+use crate::{Exporter, foot, slow_holds};
+
+/// Single holds that a table shows; JSON has more.
+const SLOW_HOLDS: usize = 5;
 
 /// Frames of a stack that a table shows unless told otherwise: past the fourth, most are the way into the kernel.
 pub const DEFAULT_FRAMES: usize = 4;
@@ -39,9 +42,14 @@ impl Exporter for Table {
         self.paragraph(&sentence(&Headline::of(report).to_string()), Weight::Bold, out)?;
         self.paragraph(&about(report), Weight::Dim, out)?;
         writeln!(out)?;
-        let (holds, waits): (Vec<&Row>, Vec<&Row>) = report.rows.iter().partition(|row| row.happened == Happened::Hold);
+        let of = |wanted: fn(Happened) -> bool| {
+            report.rows.iter().filter(move |row| wanted(row.happened)).collect::<Vec<_>>()
+        };
+        let waits = of(|happened| !matches!(happened, Happened::Hold | Happened::ContendedHold | Happened::Failed));
         self.section(report, &waits, Column::heading, out)?;
-        self.section(report, &holds, Column::heading_of_holds, out)?;
+        self.section(report, &of(|happened| happened == Happened::Hold), Column::heading_of_holds, out)?;
+        self.contended_holds(report, &of(|happened| happened == Happened::ContendedHold), out)?;
+        self.failed(&of(|happened| happened == Happened::Failed), out)?;
         for (line, weight) in foot::lines(report) {
             self.paragraph(&line, weight, out)?;
         }
@@ -79,6 +87,44 @@ impl Table {
             self.paragraph(&left_out, Weight::Dim, out)?;
         }
         Ok(())
+    }
+
+    /// Not holds: what of them came before the first waiter is not known.
+    fn contended_holds(&self, report: &Report, rows: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
+        if !rows.is_empty() {
+            let what = "while others slept for the lock: since one did, or since the lock changed hands, to the release that woke one";
+            self.paragraph(what, Weight::Dim, out)?;
+        }
+        self.section(report, rows, Column::heading_of_contended_holds, out)?;
+        self.slow_holds(report, out)
+    }
+
+    /// The longest single holds, each with what its holder did and waited for.
+    fn slow_holds(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+        if report.slow_holds.is_empty() {
+            return Ok(());
+        }
+        self.paragraph("the longest of these, and what the holder did meanwhile:", Weight::Dim, out)?;
+        for hold in report.slow_holds.iter().take(SLOW_HOLDS) {
+            for line in slow_holds::lines(hold, self.frames) {
+                self.paragraph(&line, Weight::Plain, out)?;
+            }
+        }
+        writeln!(out)
+    }
+
+    /// Tries have no duration, so one line says it all.
+    fn failed(&self, rows: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
+        let tries: u64 = rows.iter().map(|row| row.value.count).sum();
+        if tries == 0 {
+            return Ok(());
+        }
+        let tries = counted(tries, "try", "tries");
+        self.paragraph(
+            &format!("{tries} to get a lock failed at once or were killed (mmap_lock only)\n"),
+            Weight::Plain,
+            out,
+        )
     }
 
     /// Waits and holds are measured in different columns, so each have a table of their own.
@@ -142,7 +188,7 @@ impl Table {
     /// One line for the rows that are not shown.
     fn rest(&self, report: &Report, rest: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
         let Some(first) = rest.first() else { return Ok(()) };
-        if first.happened == Happened::Hold {
+        if matches!(first.happened, Happened::Hold | Happened::ContendedHold) {
             let rows = counted(rest.len() as u64, "more row", "more rows");
             return self.paragraph(&format!("… and {rows} of holds"), Weight::Plain, out);
         }
@@ -187,7 +233,7 @@ pub(crate) fn sentence(text: &str) -> String {
 }
 
 /// What was recorded, where, when, and how the rows are grouped.
-fn about(report: &Report) -> String {
+pub(crate) fn about(report: &Report) -> String {
     let about = &report.about;
     let by: Vec<&str> = report.by.iter().map(|by| by.name()).collect();
     let scope = match about.scope.as_str() {

@@ -1,7 +1,7 @@
 //! Metering of kernel locks, switched while a target runs.
 
 use lockmeter_kernel::KernelError;
-use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
+use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_profile::Source;
 
 use super::Level;
@@ -19,7 +19,7 @@ pub struct KernelSwitch {
 impl KernelSwitch {
     /// Loads both; nothing is attached when this returns.
     pub fn load(stacks: StackBudget) -> Result<Self, KernelError> {
-        let mut source = ContentionSource::start(&Options { scope: Scope::Machine, stacks })?;
+        let mut source = ContentionSource::start(&Options { scope: Scope::Machine, stacks, metered: Metered::Waits })?;
         source.detach();
         source.drain()?;
         Ok(Self { source, naive: Naive::load(), waits: 0, acquisitions_timed: 0 })

@@ -41,11 +41,19 @@ struct kernfs_node {
 	__u64 id;
 };
 
+struct cgroup_root;
+
 struct cgroup {
 	struct kernfs_node *kn;
+	struct cgroup_root *root;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
 };
 
 struct css_set {
+	struct cgroup_subsys_state *subsys[1];
 	struct cgroup *dfl_cgrp;
 };
 
@@ -54,6 +62,9 @@ struct task_struct {
 	unsigned int flags;
 	int pid;
 	int tgid;
+	int on_cpu;
+	unsigned int __state;
+	unsigned int in_iowait : 1;
 	char comm[16];
 	struct task_struct *group_leader;
 };
@@ -105,6 +116,11 @@ struct work_struct {
 	void *func;
 };
 
+struct mm_struct {
+	struct rw_semaphore mmap_lock;
+	struct task_struct *owner;
+};
+
 struct kmem_cache_order_objects {
 	unsigned int x;
 };
@@ -130,6 +146,10 @@ struct page___typed {
 };
 
 #pragma clang attribute pop
+
+enum cgroup_subsys_id {
+	memory_cgrp_id = 4,
+};
 
 /* Up to 6.9: a bit of page.flags. */
 enum pageflags___slab_flag {

@@ -16,9 +16,11 @@
  *   0xff.. / 0xffff..   an address outside the slab: static, per-CPU, vmalloc, boot memory
  *   1 << 60             slab object: index into `caches` << 32 | offset of the lock in the object
  *   2 << 60             inside a struct page: offset in it
+ *   3 << 60             mm_struct.mmap_lock, as its own tracepoints say
  */
 #define CLASS_SLAB (1ULL << 60)
 #define CLASS_PAGE (2ULL << 60)
+#define CLASS_MMAP_LOCK (3ULL << 60)
 
 /* Slab caches told apart. */
 #define CACHES 1024

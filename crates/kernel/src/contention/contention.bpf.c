@@ -15,21 +15,13 @@
  */
 #include "counting.bpf.h"
 #include "identity.bpf.h"
+#include "scope.bpf.h"
 #include <bpf/bpf_tracing.h>
+#include "contended.bpf.h"
+#include "hooks.bpf.h"
+#include "mmap.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
-
-static __always_inline int in_scope(struct task_struct *task)
-{
-	if (scope == SCOPE_FOLLOWED) {
-		struct sleeper *leader = bpf_task_storage_get(&sleepers, task->group_leader, 0, 0);
-
-		return leader && leader->followed;
-	}
-	if (scope == SCOPE_CGROUP)
-		return bpf_get_current_ancestor_cgroup_id(scope_cgroup_level) == scope_cgroup;
-	return 1;
-}
 
 static __always_inline void begin_spinning(struct task_struct *task, __u64 lock, __u32 flags, struct cpu_state *cpu,
 					   struct half *half)
@@ -106,15 +98,31 @@ static __always_inline void read_owner(struct sleep_wait *wait)
 	}
 }
 
+static __always_inline struct mm_struct *mm_of(__u64 lock)
+{
+	return (struct mm_struct *)(lock - bpf_core_field_offset(struct mm_struct, mmap_lock));
+}
+
+/* Another object may have an rwsem at the same offset: the loader, which knows the objects' types, drops it. */
+static __always_inline int may_be_mmap_lock(__u64 class, __u32 flags)
+{
+	if (flags & ~(LCB_F_READ | LCB_F_WRITE))
+		return 0;
+	return class >> 60 != CLASS_SLAB >> 60 || (__u32) class == bpf_core_field_offset(struct mm_struct, mmap_lock);
+}
+
 static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock, __u32 flags, struct cpu_state *cpu,
 					   struct half *half)
 {
-	struct sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u32 spinning = !!(flags & LCB_F_SPIN);
+	struct sleeper *sleeper;
 	struct sleep_wait *wait;
 	__u64 now;
 	__u32 depth;
 
+	if (only_mmap_lock && !may_be_mmap_lock(class_of(lock, cpu, half), flags))
+		return;
+	sleeper = bpf_task_storage_get(&sleepers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!sleeper) {
 		lose(half, LOSS_NO_TASK_STORAGE);
 		return;
@@ -156,15 +164,22 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 	wait->slept = !spinning;
 	wait->blocker = 0;
 	wait->blocker_tgid = 0;
+	wait->releaser_tid = 0;
+	wait->releaser_tgid = 0;
 	wait->blocker_source = BLOCKER_WAKEUP_NOT_SEEN;
 	wait->kind_mode = kind_mode_of(flags);
 	wait->class = class_of(lock, cpu, half);
 	draw(&cpu->random, &wait->threshold_ns, &wait->period_ns);
 	wait->owner_tgid = 0;
 	read_owner(wait);
-	who_waits(task, &wait->who);
+	if (only_mmap_lock)
+		who_in(task, memory_cgroup_of(mm_of(lock), task), &wait->who);
+	else
+		who_waits(task, &wait->who);
 	sleeper->depth = depth + 1;
 	half->opened++;
+	if (contended_holds)
+		lock_is_waited_for(task, wait);
 	adapt_period(now);
 }
 
@@ -179,6 +194,8 @@ int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 		return 0;
 	half->runs[PROGRAM_BEGIN]++;
 	if (!in_scope(task))
+		return 0;
+	if ((flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN && only_mmap_lock)
 		return 0;
 	if ((flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN)
 		begin_spinning(task, (__u64)lock, flags, cpu, half);
@@ -228,7 +245,7 @@ static __always_inline enum found end_spinning(struct task_struct *task, __u64 l
 }
 
 /* Takes this task's innermost sleeping wait for the lock off its stack. */
-static __always_inline enum found end_sleeping(struct task_struct *task, __u64 lock, struct half *half,
+static __always_inline enum found end_sleeping(struct task_struct *task, __u64 lock, int failed, struct half *half,
 					       struct wait *wait, struct blame *blame)
 {
 	struct sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, 0);
@@ -248,6 +265,8 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 	sleep = &sleeper->waits[at];
 	sleeper->depth = at;
 	now = bpf_ktime_get_ns();
+	if (contended_holds)
+		lock_was_waited_for(task, sleep, failed, now);
 	wait->class = sleep->class;
 	wait->total_ns = now - sleep->begin_ns;
 	wait->spin_ns = sleep->spin_ns + (sleep->spinning ? now - sleep->phase_begin_ns : 0);
@@ -269,7 +288,7 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 }
 
 SEC("tp_btf/contention_end")
-int BPF_PROG(contention_end, void *lock)
+int BPF_PROG(contention_end, void *lock, int failed)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct blame blame = {.source = BLOCKER_NEVER_SLEPT};
@@ -284,12 +303,29 @@ int BPF_PROG(contention_end, void *lock)
 	if (cpu->depth)
 		found = end_spinning(task, (__u64)lock, cpu, half, &wait);
 	if (found == FOUND_NOTHING)
-		found = end_sleeping(task, (__u64)lock, half, &wait, &blame);
+		found = end_sleeping(task, (__u64)lock, failed, half, &wait, &blame);
 	if (found == FOUND_WAIT)
 		finish_wait(ctx, cpu, half, &wait, &blame);
-	else if (found == FOUND_NOTHING && scope == SCOPE_ALL)
+	else if (found == FOUND_NOTHING && scope == SCOPE_ALL && !only_mmap_lock)
 		lose(half, LOSS_END_WITHOUT_BEGIN);
 	return 0;
+}
+
+static __always_inline void blame_waker(void *ctx, struct sleep_wait *sleep, __u64 now, struct half *half)
+{
+	struct cpu_state *cpu = this_cpu();
+
+	sleep->blocker = 0;
+	if (now - sleep->begin_ns < sleep->threshold_ns) {
+		sleep->blocker_source = BLOCKER_NOT_SAMPLED;
+		return;
+	}
+	if (!cpu)
+		return;
+	sleep->blocker = take_stack(ctx, cpu, half);
+	sleep->blocker_source = sleep->blocker ? BLOCKER_WOKEN : BLOCKER_STACK_LOST;
+	sleep->blocker_tgid = bpf_get_current_pid_tgid() >> 32;
+	bpf_get_current_comm(&sleep->blocker_comm, sizeof(sleep->blocker_comm));
 }
 
 /* Whoever wakes a waiter that is long enough asleep is its blocker: its stack is the unlock that ended the wait. */
@@ -297,29 +333,30 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *wakee)
 {
 	struct sleeper *sleeper = bpf_task_storage_get(&sleepers, wakee, 0, 0);
-	struct sleep_wait *sleep;
-	struct cpu_state *cpu;
 	struct half *half = this_half();
+	struct account *waiter = 0;
+	struct sleep_wait *sleep;
+	__u64 now;
 
 	if (paused || !half)
 		return 0;
 	half->runs[PROGRAM_WAKING]++;
-	if (!sleeper || !sleeper->depth)
+	if (contended_holds)
+		waiter = account_of(wakee->pid);
+	if (!sleeper || !sleeper->depth) {
+		if (waiter)
+			task_wakes(waiter, bpf_ktime_get_ns());
 		return 0;
+	}
 	sleep = &sleeper->waits[(sleeper->depth - 1) % NESTED_SLEEPS];
 	if (!sleep->slept)
 		return 0;
-	if (bpf_ktime_get_ns() - sleep->begin_ns < sleep->threshold_ns) {
-		sleep->blocker_source = BLOCKER_NOT_SAMPLED;
-		return 0;
-	}
-	cpu = this_cpu();
-	if (!cpu)
-		return 0;
-	sleep->blocker = take_stack(ctx, cpu, half);
-	sleep->blocker_source = sleep->blocker ? BLOCKER_WOKEN : BLOCKER_STACK_LOST;
-	sleep->blocker_tgid = bpf_get_current_pid_tgid() >> 32;
-	bpf_get_current_comm(&sleep->blocker_comm, sizeof(sleep->blocker_comm));
+	now = bpf_ktime_get_ns();
+	blame_waker(ctx, sleep, now, half);
+	if (contended_holds)
+		count_contended_hold(ctx, sleep, waiter, wakee->pid, now);
+	if (waiter)
+		task_wakes(waiter, now);
 	return 0;
 }
 

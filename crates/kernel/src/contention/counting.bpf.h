@@ -15,6 +15,7 @@ struct wait {
 	__u64 threshold_ns;
 	__u64 period_ns;
 	__u32 kind_mode;
+	__u32 unused;
 	struct who who;
 };
 
@@ -27,17 +28,22 @@ static __always_inline void copy_comm(char *to, const struct task_struct *task)
 	((__u64 *)to)[1] = words[1];
 }
 
-static __always_inline void who_waits(struct task_struct *task, struct who *who)
+static __always_inline void who_in(struct task_struct *task, __u64 cgroup, struct who *who)
 {
-	who->cgroup = task->cgroups->dfl_cgrp->kn->id;
+	who->cgroup = cgroup;
 	who->tgid = task->tgid;
 	copy_comm(who->comm, task);
 	who->hash =
 		mix(who->cgroup ^ (__u64)who->tgid << 32) ^ mix(who->comm_words[0] + 2) ^ mix(who->comm_words[1] + 3);
 }
 
+static __always_inline void who_waits(struct task_struct *task, struct who *who)
+{
+	who_in(task, task->cgroups->dfl_cgrp->kn->id, who);
+}
+
 /*
- * Totals and samples are written by contention_end alone, each CPU's by that CPU. Since 6.1 the kernel lets no program run
+ * Totals and samples of waits are written by contention_end alone, each CPU's by that CPU. Since 6.1 the kernel lets no program run
  * twice at a time on one CPU and counts what came meanwhile as missed, so nothing here needs an atomic.
  */
 static __always_inline void add_total(struct total_slot *slot, const struct wait *wait)
@@ -115,11 +121,17 @@ struct blame {
 	};
 };
 
-static __always_inline void count_sample(struct half *half, const struct wait *wait, __u32 meta, const struct who *who,
-					 const struct blame *blame, __u64 site)
+/* How many waits one of this length stands for if it was drawn, in 1/1024ths. */
+static __always_inline __u64 weight_of(const struct wait *wait)
 {
 	__u64 duration = wait->total_ns ? wait->total_ns : 1;
-	__u64 weight = duration >= wait->period_ns ? 1024 : (wait->period_ns << 10) / duration;
+
+	return duration >= wait->period_ns ? 1024 : (wait->period_ns << 10) / duration;
+}
+
+static __always_inline void count_sample(struct half *half, const struct wait *wait, __u32 meta, const struct who *who,
+					 const struct blame *blame, __u64 site, __u64 weight)
+{
 	__u64 tag = mix(wait->class ^ mix(meta + 1)) ^ mix(wait->instance);
 
 	tag = mix(tag ^ site) ^ mix(blame->stack + blame->source);
@@ -171,7 +183,7 @@ static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct
 	if (wait->total_ns >= wait->threshold_ns) {
 		__u64 site = take_stack(ctx, cpu, half);
 
-		count_sample(half, wait, meta, &wait->who, blame, site);
+		count_sample(half, wait, meta, &wait->who, blame, site, weight_of(wait));
 	}
 }
 

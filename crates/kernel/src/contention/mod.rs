@@ -1,6 +1,8 @@
 //! Meters contention of kernel locks: the loader of `contention.bpf.c`.
 
 mod budget;
+mod hooked;
+mod metered;
 pub(crate) mod naming;
 mod tables;
 
@@ -13,13 +15,16 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Overhead, Source};
 
 pub use budget::StackBudget;
+pub use hooked::{Hooks, SLEEPING_KINDS, SPINNING_KINDS};
+pub use metered::{Metered, MmapTracepoints};
+pub use naming::MMAP_LOCK;
 
 use crate::cgroups::CgroupScope;
 use crate::cost::{self, ProgramCost, Programs};
 use crate::error::{ErrorKind, KernelError};
 use crate::halves::Halves;
 use naming::Names;
-use tables::Drained;
+use tables::{Drained, PROGRAMS};
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
@@ -59,6 +64,8 @@ pub struct Options {
     pub scope: Scope,
     /// How much CPU time stacks may cost.
     pub stacks: StackBudget,
+    /// What to meter.
+    pub metered: Metered,
 }
 
 /// Kernel memory that metering takes for each possible CPU: two halves of tables and the CPU's own state.
@@ -66,10 +73,28 @@ pub const fn table_bytes_per_cpu() -> usize {
     2 * size_of::<skeleton::types::half>() + size_of::<skeleton::types::cpu_state>()
 }
 
-impl Programs<3> for ContentionSkel<'_> {
-    fn programs(&self) -> [Option<BorrowedFd<'_>>; 3] {
-        let progs = &self.progs;
-        [Some(progs.contention_begin.as_fd()), Some(progs.contention_end.as_fd()), Some(progs.sched_waking.as_fd())]
+impl Programs<PROGRAMS> for ContentionSkel<'_> {
+    fn programs(&self) -> [Option<BorrowedFd<'_>>; PROGRAMS] {
+        let programs = &self.progs;
+        [
+            Some(programs.contention_begin.as_fd()),
+            Some(programs.contention_end.as_fd()),
+            Some(programs.sched_waking.as_fd()),
+            metered::loaded([&programs.mmap_acquired, &programs.mmap_acquired_with_path]),
+            metered::loaded([&programs.mmap_released, &programs.mmap_released_with_path]),
+            metered::loaded([&programs.sched_switch]),
+            // One after many functions: the first of each sort stands for all.
+            metered::loaded([
+                &programs.acquires_mutex_lock,
+                &programs.acquires_down_read,
+                &programs.acquires__raw_spin_lock,
+            ]),
+            metered::loaded([
+                &programs.releases_mutex_unlock,
+                &programs.releases_up_read,
+                &programs.releases__raw_spin_unlock,
+            ]),
+        ]
     }
 
     fn stack_ns(&self) -> u64 {
@@ -81,11 +106,15 @@ impl Programs<3> for ContentionSkel<'_> {
 pub struct ContentionSource {
     // Links go first: nothing may write to the tables when they are unmapped.
     links: Vec<Link>,
+    hooks: hooked::Attached,
     halves: Halves<skeleton::types::half>,
     skeleton: ContentionSkel<'static>,
     names: Names,
-    cost: ProgramCost<3>,
+    /// The tables of holds, where these are metered.
+    hold_halves: Option<Halves<skeleton::types::half>>,
+    cost: ProgramCost<PROGRAMS>,
     scope: Scope,
+    mmap_tracepoints: Option<MmapTracepoints>,
     /// The interval being metered.
     clock: IntervalClock,
     own_cpu_ns: u64,
@@ -101,24 +130,36 @@ impl ContentionSource {
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
         quiet_libbpf();
         let names = Names::prepare()?;
-        let mut skeleton = load(options, &names, cpus)?;
+        let (mut skeleton, mmap_tracepoints) = load(options, &names, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
         let halves = unsafe { Halves::map(&skeleton.maps.halves, cpus) }?;
+        let hold_halves = match options.metered.holds() {
+            // SAFETY: as above.
+            true => Some(unsafe { Halves::map(&skeleton.maps.hold_halves, cpus) }?),
+            false => None,
+        };
         match options.scope {
             Scope::Process(pid) => follow(&skeleton.maps.sleepers, pid)?,
             Scope::Children => follow(&skeleton.maps.sleepers, std::process::id())?,
             Scope::Machine | Scope::Cgroup(_) => {}
         }
-        let links = attach(&mut skeleton, &options.scope)?;
+        let hooks = match options.metered.hooks() {
+            Some(hooks) => hooked::attach(&mut skeleton, hooks, cpus, attach_one)?,
+            None => hooked::Attached::default(),
+        };
+        let links = attach(&mut skeleton, &options.scope, mmap_tracepoints)?;
         let cost = ProgramCost::new(&skeleton);
         let misses = cost::recursion_misses(&skeleton);
         let mut source = Self {
             links,
+            hooks,
             halves,
+            hold_halves,
             skeleton,
             names,
             cost,
             scope: options.scope.clone(),
+            mmap_tracepoints,
             clock: IntervalClock::start(),
             own_cpu_ns: own_cpu_ns(),
             misses,
@@ -134,7 +175,19 @@ impl ContentionSource {
     pub fn tick(&mut self) -> bool {
         self.cost.tick(&self.skeleton);
         let half = self.active_half();
-        self.halves.fill(half) >= DRAIN_AT_FILL
+        let holds = self.hold_halves.as_mut().map_or(0.0, |halves| halves.fill(half));
+        self.halves.fill(half).max(holds) >= DRAIN_AT_FILL
+    }
+
+    /// Switches the hooks of spinning locks off for good if they take more than their budget; then tells the millionths of the
+    /// machine's CPU time that they took.
+    pub fn switch_off_dear_hooks(&mut self) -> Option<u64> {
+        self.hooks.keep_within_budget(&mut self.skeleton)
+    }
+
+    /// How many functions are hooked.
+    pub fn hooks(&self) -> usize {
+        self.hooks.len()
     }
 
     /// Under [`Scope::Children`]: from here on this process has no more children that are metered; those it has stay so.
@@ -169,7 +222,7 @@ impl ContentionSource {
     /// Attaches the programs again.
     pub fn attach(&mut self) -> Result<(), KernelError> {
         if self.links.is_empty() {
-            self.links = attach(&mut self.skeleton, &self.scope)?;
+            self.links = attach(&mut self.skeleton, &self.scope, self.mmap_tracepoints)?;
         }
         self.pause(false);
         Ok(())
@@ -182,6 +235,11 @@ impl ContentionSource {
         self.links.pop();
         let mut interval = self.drain()?;
         interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
+        if self.hold_halves.is_some() {
+            let resumed = self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.resumed);
+            let held = metered::still_held(&self.skeleton.maps.held_locks, resumed);
+            interval.losses.add(Loss::HoldUnfinished, held);
+        }
         Ok(interval)
     }
 
@@ -230,7 +288,10 @@ impl Source for ContentionSource {
     fn drain(&mut self) -> Result<Interval, KernelError> {
         let half = self.flip();
         let mut interval = self.clock.cut();
-        let drained = self.halves.drain(half);
+        let mut drained = self.halves.drain(half);
+        if let Some(halves) = &mut self.hold_halves {
+            drained.merge(halves.drain(half));
+        }
         for (loss, count) in &drained.losses {
             interval.losses.add(*loss, *count);
         }
@@ -257,7 +318,11 @@ pub(crate) fn quiet_libbpf() {
     }
 }
 
-fn load(options: &Options, names: &Names, cpus: usize) -> Result<ContentionSkel<'static>, KernelError> {
+fn load(
+    options: &Options,
+    names: &Names,
+    cpus: usize,
+) -> Result<(ContentionSkel<'static>, Option<MmapTracepoints>), KernelError> {
     let refused = |error| KernelError::from_libbpf("cannot load the contention programs", &error);
     // The skeleton borrows its storage for as long as it lives, which is as long as the process.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -265,6 +330,8 @@ fn load(options: &Options, names: &Names, cpus: usize) -> Result<ContentionSkel<
     let cpus = u32::try_from(cpus).unwrap_or(1);
     open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
     open.progs.follow_children.set_autoload(options.scope.follows_children());
+    let mmap_tracepoints = metered::choose(&mut open, &options.metered, cpus)?;
+    hooked::choose(&mut open, options.metered.hooks());
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.cpus = cpus;
         match &options.scope {
@@ -282,21 +349,33 @@ fn load(options: &Options, names: &Names, cpus: usize) -> Result<ContentionSkel<
         }
         naming::tell_programs!(names, rodata);
     }
-    open.load().map_err(refused)
+    Ok((open.load().map_err(refused)?, mmap_tracepoints))
+}
+
+fn attach_one(program: &mut ProgramMut<'_>) -> Result<Link, KernelError> {
+    program.attach().map_err(|error| {
+        KernelError::from_libbpf(&format!("cannot attach {}", program.name().to_string_lossy()), &error)
+    })
 }
 
 /// Attaches end before begin: a begin without its end would leave a wait open.
-fn attach(skeleton: &mut ContentionSkel<'_>, scope: &Scope) -> Result<Vec<Link>, KernelError> {
-    let attach = |program: &mut ProgramMut<'_>| {
-        program.attach().map_err(|error| {
-            KernelError::from_libbpf(&format!("cannot attach {}", program.name().to_string_lossy()), &error)
-        })
-    };
-    let mut links = vec![attach(&mut skeleton.progs.contention_end)?, attach(&mut skeleton.progs.sched_waking)?];
+fn attach(
+    skeleton: &mut ContentionSkel<'_>,
+    scope: &Scope,
+    mmap_tracepoints: Option<MmapTracepoints>,
+) -> Result<Vec<Link>, KernelError> {
+    let mut links =
+        vec![attach_one(&mut skeleton.progs.contention_end)?, attach_one(&mut skeleton.progs.sched_waking)?];
     if scope.follows_children() {
-        links.push(attach(&mut skeleton.progs.follow_children)?);
+        links.push(attach_one(&mut skeleton.progs.follow_children)?);
     }
-    links.push(attach(&mut skeleton.progs.contention_begin)?);
+    if let Some(tracepoints) = mmap_tracepoints {
+        links.extend(metered::attach_mmap(skeleton, tracepoints, attach_one)?);
+    }
+    if skeleton.progs.sched_switch.autoload() {
+        links.push(attach_one(&mut skeleton.progs.sched_switch)?);
+    }
+    links.push(attach_one(&mut skeleton.progs.contention_begin)?);
     Ok(links)
 }
 

@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Mode,
-    Sampled, StackId, Tables, Task, TaskId, Total, Value, lock_functions,
+    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, HolderTime, Interval, Key, Kind, Lock, LockId,
+    Loss, Mode, Naming, NextLock, Sampled, SlowHold, StackId, Tables, Task, TaskId, Total, Value, lock_functions,
 };
 use lockmeter_symbols::{
     Identity, KernelMemory, KernelSymbols, KernelTypes, LockNamer, PageAnchor, WHOLE_PPM, struct_page_anchor,
 };
 
+use super::skeleton::types;
 use super::tables::{Comm, Counted, Drained, SampleKey, TotalKey};
 use crate::cgroups::CgroupTree;
 use crate::error::KernelError;
@@ -21,12 +23,16 @@ use crate::peek::KernelReader;
 const CLASS_TAG_SHIFT: u32 = 60;
 const CLASS_SLAB: u64 = 1;
 const CLASS_PAGE: u64 = 2;
+const CLASS_MMAP_LOCK: u64 = 3;
 
 /// How the blocker is known, in the numbers of `enum blocker` in `tables.h`.
 const BLOCKER_WOKEN: u32 = 1;
 const BLOCKER_NOT_SAMPLED: u32 = 2;
 const BLOCKER_WAKEUP_NOT_SEEN: u32 = 3;
 const BLOCKER_STACK_LOST: u32 = 4;
+
+/// The lock of an address space.
+pub const MMAP_LOCK: &str = "mm_struct.mmap_lock";
 
 /// The kernel's own way from an address to its slab cache, since Linux 6.13.
 const SLAB_CACHE_FUNCTION: &str = "bpf_get_kmem_cache";
@@ -42,6 +48,8 @@ pub struct Names {
     has_get_kmem_cache: bool,
     cgroups: CgroupTree,
     own_tgid: u32,
+    /// What to add to the programs' clock.
+    boot_unix_ns: u64,
     frames: HashMap<u64, Frame>,
     /// Stacks of the drain before: a blocker's stack may be older than the wait that it ended.
     previous_stacks: HashMap<u64, Vec<u64>>,
@@ -117,6 +125,7 @@ impl Names {
             has_get_kmem_cache,
             cgroups: CgroupTree::find(),
             own_tgid: std::process::id(),
+            boot_unix_ns: boot_unix_ns(),
             frames: HashMap::new(),
             previous_stacks: HashMap::new(),
         })
@@ -173,6 +182,9 @@ impl Names {
         for (key, counted) in &drained.samples {
             builder.add_sample(key, counted);
         }
+        for hold in &drained.slow_holds {
+            builder.add_slow_hold(hold);
+        }
         let totals = std::mem::take(&mut builder.totals);
         interval.totals = totals.into_iter().map(|(key, value)| Total { key, value }).collect();
     }
@@ -216,6 +228,9 @@ impl Builder<'_> {
     }
 
     fn name_class(&mut self, class: u64, kind: u32, stacks: &[(Vec<String>, u64)]) -> Vec<(LockId, u64)> {
+        if class >> CLASS_TAG_SHIFT == CLASS_MMAP_LOCK {
+            return vec![(self.interval.tables.intern_lock(mmap_lock()), WHOLE_PPM)];
+        }
         let stacks: Vec<(Vec<&str>, u64)> =
             stacks.iter().map(|(names, weight)| (names.iter().map(String::as_str).collect(), *weight)).collect();
         let identity = identity(class, self.caches);
@@ -253,7 +268,7 @@ impl Builder<'_> {
         // A folded slot knows neither task nor cgroup; the idle task has process id 0 but a name.
         let folded = key.tgid == 0 && key.comm[0] == 0;
         Key {
-            happened: Happened::Wait,
+            happened: Happened::from_code((key.meta >> 24) as u8).unwrap_or(Happened::Wait),
             lock,
             kind: kind_of(kind_code(key.meta)),
             mode: mode_of(key.meta),
@@ -307,6 +322,47 @@ impl Builder<'_> {
         self.interval.sampled.push(sampled);
     }
 
+    /// Of several locks that a class may be, the likeliest.
+    fn likeliest(&mut self, class: u64, kind: u32) -> LockId {
+        if !self.locks.contains_key(&(class, kind)) {
+            let locks = self.name_class(class, kind, &[]);
+            self.locks.insert((class, kind), locks);
+        }
+        let locks = self.locks.get(&(class, kind)).map_or(&[][..], Vec::as_slice);
+        let likeliest = locks.iter().max_by_key(|(_, share)| *share).map(|(lock, _)| *lock);
+        // Every class has a lock, if only one without a name.
+        likeliest.unwrap_or(LockId(u32::MAX))
+    }
+
+    fn add_slow_hold(&mut self, hold: &types::slow_hold) {
+        let kind = kind_code(hold.kind_mode);
+        let next = (hold.next.waited_ns != 0).then(|| {
+            let next = &hold.next;
+            let task = (next.tid != 0).then(|| self.task(next.tgid, &next.comm.map(i8::cast_unsigned)));
+            NextLock {
+                lock: self.likeliest(next.class, kind_code(next.kind_mode)),
+                kind: kind_of(kind_code(next.kind_mode)),
+                mode: mode_of(next.kind_mode),
+                waited_ns: next.waited_ns,
+                task,
+                tid: next.tid,
+            }
+        });
+        let slow = SlowHold {
+            end_unix_ns: hold.end_ns.saturating_add(self.names.boot_unix_ns),
+            total_ns: hold.total_ns,
+            lock: self.likeliest(hold.class, kind),
+            kind: kind_of(kind),
+            mode: mode_of(hold.kind_mode),
+            task: self.task(hold.tgid, &hold.comm.map(i8::cast_unsigned)),
+            tid: hold.tid,
+            site: if hold.stack == 0 { None } else { self.stack(hold.stack) },
+            holder: HolderTime::from_parts(hold.spent_ns),
+            next,
+        };
+        self.interval.slow_holds.push(slow);
+    }
+
     fn blocker(&mut self, key: &SampleKey) -> Blocker {
         let owner_hint = (key.owner_tgid != 0).then(|| self.task(key.owner_tgid, &key.owner_comm));
         let stack = if key.blocker == 0 { None } else { self.stack(key.blocker) };
@@ -337,6 +393,28 @@ fn identity(class: u64, caches: &[u64]) -> Identity {
         }
         CLASS_PAGE => Identity::PageStruct { offset: class as u32 },
         _ => Identity::Address(class),
+    }
+}
+
+/// When the clock that the programs read was 0, by the wall clock now.
+fn boot_unix_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let since_boot_ns =
+        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ns = now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+    now_ns.saturating_sub(since_boot_ns)
+}
+
+/// The lock that the `mmap_lock` tracepoints speak of.
+fn mmap_lock() -> Lock {
+    Lock {
+        name: MMAP_LOCK.to_owned(),
+        object: Some("mm_struct".to_owned()),
+        naming: Naming::SlabField,
+        detail: "as its tracepoints say".to_owned(),
     }
 }
 

@@ -22,6 +22,8 @@ enum scope { SCOPE_ALL, SCOPE_FOLLOWED, SCOPE_CGROUP };
 
 /* Set by the loader before the programs are loaded. */
 const volatile __u32 scope = SCOPE_ALL;
+/* Only waits for mmap_lock, counted by the memory control group of its address space. */
+const volatile __u8 only_mmap_lock = 0;
 const volatile __u64 scope_cgroup = 0;
 const volatile __u32 scope_cgroup_level = 0;
 /* Written by the loader while the programs run. */
@@ -79,7 +81,10 @@ struct cpu_state {
 	__u32 resumed;
 	__u64 scratch_level;
 	__u64 random;
+	__u64 random_of_holds;
 	__u64 cache_address;
+	__u32 counting; /* a hold */
+	__u32 spin_hook_events;
 	struct class_entry classes[CLASS_CACHE];
 	__u64 scratch[SCRATCH_LEVELS][STACK_DEPTH];
 };
@@ -108,6 +113,10 @@ struct sleep_wait {
 	__u32 blocker_tgid;
 	__u32 owner_tgid;
 	struct who who;
+	/* Whoever woke the waiter last; only where holds are metered. */
+	__u32 releaser_tid;
+	__u32 releaser_tgid;
+	char releaser_comm[COMM_LENGTH];
 	char blocker_comm[COMM_LENGTH];
 	char owner_comm[COMM_LENGTH];
 };

@@ -49,11 +49,39 @@ enum loss {
 	LOSS_NESTED_TOO_DEEP,
 	LOSS_NO_TASK_STORAGE,
 	LOSS_CACHES_FULL,
+	LOSS_HOLD_UNMATCHED,
+	LOSS_HOLD_RELEASE_UNSEEN,
+	LOSS_HELD_FULL,
+	LOSS_HOLD_INTERRUPTED,
 	LOSS_CAUSES,
 };
 
 /* The programs, as indices of `runs`. */
-enum program { PROGRAM_BEGIN, PROGRAM_END, PROGRAM_WAKING, PROGRAMS };
+enum program {
+	PROGRAM_BEGIN,
+	PROGRAM_END,
+	PROGRAM_WAKING,
+	PROGRAM_MMAP_ACQUIRED,
+	PROGRAM_MMAP_RELEASED,
+	PROGRAM_SWITCH,
+	PROGRAM_HOOK_ACQUIRED,
+	PROGRAM_HOOK_RELEASED,
+	PROGRAMS,
+};
+
+/* What a total or a sample says happened, in the highest byte of `meta`; 0 there is a wait. */
+enum happened {
+	HAPPENED_HOLD = 2,
+	HAPPENED_CONTENDED_HOLD = 5,
+	HAPPENED_FAILED = 16,
+	HAPPENED_HOLDER = 17, /* and what follows: one for each of `enum part` */
+};
+
+/* What a holder did while others waited. */
+enum part { PART_RUNNING, PART_RUNNABLE, PART_IO, PART_LOCK, PART_RECLAIM, PART_ASLEEP, PARTS };
+
+/* Marks the id of a control group of the memory controller's own hierarchy (version 1). */
+#define CGROUP_OF_MEMORY_HIERARCHY (1ULL << 63)
 
 /* Exact totals. `tag` is a hash of the key; 0 marks a free slot. */
 struct total_slot {
@@ -99,11 +127,44 @@ struct stack_slot {
 	__u64 frames[STACK_DEPTH];
 };
 
+/* The lock that a task waited for longest while it held another, and who released it. */
+struct next_lock {
+	__u64 class;
+	__u64 waited_ns;
+	__u32 kind_mode;
+	__u32 tgid;
+	__u32 tid;
+	__u32 unused;
+	char comm[COMM_LENGTH];
+};
+
+/* A single contended hold: the longest of an interval are kept. */
+struct slow_hold {
+	__u64 total_ns; /* 0: a free place */
+	__u64 end_ns;
+	__u64 class;
+	__u64 stack;
+	__u64 spent_ns[PARTS];
+	__u32 kind_mode;
+	__u32 tgid;
+	__u32 tid;
+	__u32 unused;
+	char comm[COMM_LENGTH];
+	struct next_lock next;
+};
+
+/* Room for them, for each CPU and interval: for each power of two from 1 µs up. */
+#define SLOW_HOLD_SHIFT 10
+#define SLOW_HOLD_BUCKETS 16
+#define SLOW_HOLDS_OF_BUCKET 4
+#define SLOW_HOLDS (SLOW_HOLD_BUCKETS * SLOW_HOLDS_OF_BUCKET)
+
 struct half {
 	struct total_slot totals[TOTALS + PROBES];
 	struct total_slot folded[FOLDED + PROBES];
 	struct sample_slot samples[SAMPLES + PROBES];
 	struct stack_slot stacks[STACKS + PROBES];
+	struct slow_hold slow_holds[SLOW_HOLDS];
 	__u64 losses[LOSS_CAUSES];
 	__u64 runs[PROGRAMS];
 	__u64 opened;

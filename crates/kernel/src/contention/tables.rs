@@ -8,7 +8,7 @@ use super::skeleton::types;
 use crate::halves::{Halves, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
-const LOSS_CAUSES: [Loss; 12] = [
+const LOSS_CAUSES: [Loss; 16] = [
     Loss::TaskFolded,
     Loss::TotalsFull,
     Loss::SamplesFull,
@@ -21,7 +21,14 @@ const LOSS_CAUSES: [Loss; 12] = [
     Loss::NestedTooDeep,
     Loss::NoTaskStorage,
     Loss::CachesFull,
+    Loss::HoldUnmatched,
+    Loss::HoldReleaseUnseen,
+    Loss::HeldFull,
+    Loss::HoldInterrupted,
 ];
+
+/// How many programs there are: `PROGRAMS` of `tables.h`.
+pub const PROGRAMS: usize = 8;
 
 /// A fixed-length, NUL-padded name.
 pub type Comm = [u8; 16];
@@ -79,13 +86,36 @@ pub struct Drained {
     pub samples: HashMap<SampleKey, Counted>,
     /// Frames by hash, innermost first.
     pub stacks: HashMap<u64, Vec<u64>>,
+    pub slow_holds: Vec<types::slow_hold>,
     pub losses: Vec<(Loss, u64)>,
     /// Runs of each program since the last drain, in the order of `enum program`.
-    pub runs: [u64; 3],
+    pub runs: [u64; PROGRAMS],
     pub opened: u64,
     pub closed: u64,
     pub stack_ns: u64,
     pub stacks_taken: u64,
+}
+
+impl Drained {
+    /// Adds what was drained from other tables.
+    pub fn merge(&mut self, other: Self) {
+        for (key, counted) in other.totals {
+            self.totals.entry(key).or_default().merge(counted);
+        }
+        for (key, counted) in other.samples {
+            self.samples.entry(key).or_default().merge(counted);
+        }
+        self.stacks.extend(other.stacks);
+        self.slow_holds.extend(other.slow_holds);
+        self.losses.extend(other.losses);
+        for (sum, runs) in self.runs.iter_mut().zip(other.runs) {
+            *sum += runs;
+        }
+        self.opened += other.opened;
+        self.closed += other.closed;
+        self.stack_ns += other.stack_ns;
+        self.stacks_taken += other.stacks_taken;
+    }
 }
 
 impl Halves<types::half> {
@@ -175,6 +205,8 @@ fn drain_half(half: &mut types::half, drained: &mut Drained) {
             stacks: u64::from(slot.stacks),
         });
     }
+    let slow_holds = half.slow_holds.iter_mut().filter(|hold| hold.total_ns != 0);
+    drained.slow_holds.extend(slow_holds.map(std::mem::take));
     for slot in half.stacks.iter_mut().filter(|slot| slot.hash != 0) {
         let depth = usize::try_from(slot.depth).unwrap_or(0).min(slot.frames.len());
         drained.stacks.entry(slot.hash).or_insert_with(|| slot.frames[..depth].to_vec());

@@ -11,7 +11,7 @@ use lockmeter_experiments::overhead::naive::Naive;
 use lockmeter_experiments::overhead::slices::Switch;
 use lockmeter_experiments::overhead::whole_runs::{Ended, Plan, compare};
 use lockmeter_experiments::overhead::{KernelSwitch, Level};
-use lockmeter_kernel::contention::{ContentionSource, Options, Scope, StackBudget};
+use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_meter::reader::Session;
 use lockmeter_profile::recording::RecordingWriter;
 use lockmeter_statistics::{Machine, Random};
@@ -22,6 +22,7 @@ use super::{Workload, write};
 use crate::arguments::overhead::OverheadArguments;
 use crate::arguments::{Arguments, Command as Subcommand, RecordArguments};
 use crate::exit::Status;
+use crate::holds;
 use crate::messages::say;
 use crate::preload;
 use crate::signals::{StopSignals, Woken};
@@ -168,7 +169,7 @@ impl Runner<'_> {
 
     /// Programs attached and libraries preloaded, but all of it switched off.
     fn switched_off(&mut self) -> Result<Ended<Failure>> {
-        let options = Options { scope: Scope::Machine, stacks: StackBudget::DEFAULT };
+        let options = Options { scope: Scope::Machine, stacks: StackBudget::DEFAULT, metered: Metered::Waits };
         let mut kernel = match ContentionSource::start(&options) {
             Ok(kernel) => kernel,
             Err(error) => return Ok(Ended::NotPossible(error.to_string())),
@@ -190,7 +191,8 @@ impl Runner<'_> {
     /// As `record` would, file and all.
     fn recorded(&mut self, level: Level) -> Result<Ended<Failure>> {
         let arguments = record_arguments(self.command, level)?;
-        let options = Options { scope: Scope::Children, stacks: arguments.stacks.budget() };
+        let options =
+            Options { scope: Scope::Children, stacks: arguments.stacks.budget(), metered: holds::metered(&arguments)? };
         let about = crate::about::describe("a command, to measure what metering costs", options.stacks);
         let mut sources = match Sources::start(&arguments, &options) {
             Ok(sources) => sources,

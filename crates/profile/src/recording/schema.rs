@@ -12,6 +12,7 @@ use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
 use crate::report::About;
 use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
+use crate::slow_hold::{HolderTime, NextLock, SlowHold};
 use crate::swap::{Swap, Swaps};
 
 #[allow(clippy::all, clippy::pedantic, missing_docs)]
@@ -74,6 +75,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         stacks: tables.stacks().iter().map(|s| proto::Stack { frames: s.iter().map(|f| f.0).collect() }).collect(),
         totals: interval.totals.iter().map(total_to_proto).collect(),
         sampled: interval.sampled.iter().map(sampled_to_proto).collect(),
+        slow_holds: interval.slow_holds.iter().map(slow_hold_to_proto).collect(),
         losses: interval.losses.iter().map(|(l, count)| proto::Lost { loss: l.code().into(), count }).collect(),
         overhead: Some(overhead_to_proto(&interval.overhead)),
         long_runs: interval.long_runs.iter().map(long_run_to_proto).collect(),
@@ -87,6 +89,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         + message.stacks.len()
         + message.totals.len()
         + message.sampled.len()
+        + message.slow_holds.len()
         + message.long_runs.len()
         + message.bases.len();
     // The few fields that occur once, and the losses, fit into the slack.
@@ -110,6 +113,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
     let long_runs = message.long_runs.into_iter().filter_map(|run| unknown.count(long_run_from_proto(run))).collect();
     let bases = message.bases.into_iter().filter_map(|basis| unknown.count(basis_from_proto(&basis))).collect();
     let swaps = unknown.swaps(&message.swaps);
+    let slow_holds = message.slow_holds.iter().filter_map(|hold| unknown.count(slow_hold_from_proto(hold))).collect();
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);
     Some(Interval {
@@ -119,6 +123,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
         totals,
         bases,
         sampled,
+        slow_holds,
         long_runs,
         losses,
         swaps,
@@ -333,6 +338,57 @@ fn long_run_from_proto(run: proto::LongRun) -> Option<LongRun> {
         delay_ns: run.delay_ns,
         task: run.task.map(TaskId),
         waits: run.waits.into_iter().map(wait).collect::<Option<_>>()?,
+    })
+}
+
+fn slow_hold_to_proto(hold: &SlowHold) -> proto::SlowHold {
+    proto::SlowHold {
+        end_unix_ns: hold.end_unix_ns,
+        total_ns: hold.total_ns,
+        lock: hold.lock.0,
+        kind: hold.kind.code().into(),
+        mode: hold.mode.code().into(),
+        task: hold.task.0,
+        tid: hold.tid,
+        site: hold.site.map(|id| id.0),
+        holder_ns: hold.holder.parts().to_vec(),
+        next: hold.next.map(|next| proto::NextLock {
+            lock: next.lock.0,
+            kind: next.kind.code().into(),
+            mode: next.mode.code().into(),
+            waited_ns: next.waited_ns,
+            task: next.task.map(|id| id.0),
+            tid: next.tid,
+        }),
+    }
+}
+
+fn slow_hold_from_proto(hold: &proto::SlowHold) -> Option<SlowHold> {
+    let next = hold.next.as_ref().map(|next| {
+        Some(NextLock {
+            lock: LockId(next.lock),
+            kind: code(next.kind).and_then(Kind::from_code)?,
+            mode: code(next.mode).and_then(Mode::from_code)?,
+            waited_ns: next.waited_ns,
+            task: next.task.map(TaskId),
+            tid: next.tid,
+        })
+    });
+    let mut parts = [0; HolderTime::PARTS.len()];
+    for (part, spent_ns) in parts.iter_mut().zip(&hold.holder_ns) {
+        *part = *spent_ns;
+    }
+    Some(SlowHold {
+        end_unix_ns: hold.end_unix_ns,
+        total_ns: hold.total_ns,
+        lock: LockId(hold.lock),
+        kind: code(hold.kind).and_then(Kind::from_code)?,
+        mode: code(hold.mode).and_then(Mode::from_code)?,
+        task: TaskId(hold.task),
+        tid: hold.tid,
+        site: hold.site.map(StackId),
+        holder: HolderTime::from_parts(parts),
+        next: next.flatten(),
     })
 }
 

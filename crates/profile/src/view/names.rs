@@ -108,6 +108,12 @@ impl Names {
     }
 
     /// Remembers a cgroup's path: it may be known in one interval and gone in another.
+    /// The functions of one stack.
+    pub(super) fn functions(&self, stack: StackName) -> Vec<String> {
+        let texts = &self.stacks.items()[stack.0 as usize];
+        texts.iter().map(|text| self.text_of(TextName(*text)).to_owned()).collect()
+    }
+
     pub(super) fn see_cgroup(&mut self, cgroup: &Cgroup) {
         let known = self.cgroups.entry(cgroup.id).or_default();
         // The lesser of two paths, so that the order of the intervals does not matter.

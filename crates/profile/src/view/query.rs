@@ -1,6 +1,7 @@
 //! What a user asks of a recording.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::str::FromStr;
 
 use crate::interval::{Interval, Task};
@@ -67,10 +68,26 @@ impl Query {
         };
         interval.totals.retain(|total| wanted(&total.key));
         interval.sampled.retain(|sampled| wanted(&sampled.key));
+        interval.slow_holds.retain(|hold| {
+            let name = tables.lock(hold.lock).map_or("", |lock| &lock.name);
+            let task = tables.task(hold.task);
+            task.is_some_and(|task| {
+                (self.include_own || !task.own) && self.wants_hold(name, hold.kind, hold.mode, task)
+            })
+        });
     }
 
     pub(super) fn wants_space(&self, space: Space) -> bool {
         self.space.is_none_or(|wanted| wanted == space)
+    }
+
+    /// Whether a single hold is one of those asked for.
+    pub(super) fn wants_hold(&self, lock_name: &str, kind: Kind, mode: Mode, task: &Task) -> bool {
+        self.space != Some(Space::User)
+            && self.kind.is_none_or(|wanted| wanted == kind)
+            && self.mode.is_none_or(|wanted| wanted == mode)
+            && self.lock.as_ref().is_none_or(|pattern| pattern.matches(lock_name))
+            && self.task.as_ref().is_none_or(|pattern| pattern.matches(task))
     }
 
     /// Waits for conditions and barriers get rows only when their kind is asked for: idle threads would hide the locks.
@@ -85,18 +102,39 @@ impl Query {
 
 /// A part of a name; or, with `*` (any characters) or `?` (any one) in it, the whole name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamePattern(String);
+pub struct NamePattern {
+    text: String,
+    /// Whether it is the whole name, letter by letter.
+    exact: bool,
+}
 
 impl NamePattern {
+    /// This name and no other.
+    pub fn exactly(name: &str) -> Self {
+        Self { text: name.to_owned(), exact: true }
+    }
+
     /// Whether the name fits.
     pub fn matches(&self, name: &str) -> bool {
-        if self.0.contains(['*', '?']) { glob(self.0.as_bytes(), name.as_bytes()) } else { name.contains(&self.0) }
+        if self.exact {
+            name == self.text
+        } else if self.text.contains(['*', '?']) {
+            glob(self.text.as_bytes(), name.as_bytes())
+        } else {
+            name.contains(&self.text)
+        }
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
 impl From<&str> for NamePattern {
     fn from(pattern: &str) -> Self {
-        Self(pattern.to_owned())
+        Self { text: pattern.to_owned(), exact: false }
     }
 }
 

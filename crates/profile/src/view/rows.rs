@@ -9,6 +9,7 @@ use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
 use crate::report::{Dimension, Row, RowBlocker, RowTask};
 use crate::sample::{Bucket, Happened, HoldBasis, Kind, Mode, Value};
+use crate::slow_hold::HolderTime;
 
 /// Place of a stack among all stacks in the order of their functions, so that rows do not depend on the order in which the
 /// stacks came.
@@ -78,11 +79,13 @@ pub(super) fn rows(builder: &ReportBuilder) -> Vec<Row> {
             sums.entry(row_key(builder, &group, part.site)).or_default().add(&group, part);
         }
     }
-    let contended: Vec<Option<u64>> = sums.keys().map(|key| contended(key, &sums)).collect();
+    let more: Vec<_> = sums.keys().map(|key| (contended(key, &sums), holder(key, &sums))).collect();
     let mut rows: Vec<Row> = sums
         .into_iter()
-        .zip(contended)
-        .map(|((key, sum), contended)| Row { contended, ..row(builder, &stacks, key, sum) })
+        .zip(more)
+        // What holders did stands in the rows of the holds.
+        .filter(|((key, _), _)| !HolderTime::PARTS.contains(&key.happened))
+        .map(|((key, sum), (contended, holder))| Row { contended, holder, ..row(builder, &stacks, key, sum) })
         .collect();
     // A stable sort: of equal totals the first by name stays first.
     rows.sort_by_key(|row| std::cmp::Reverse(row.value.total_ns));
@@ -97,6 +100,12 @@ fn contended(key: &RowKey<'_>, sums: &BTreeMap<RowKey<'_>, RowSum<'_>>) -> Optio
     }
     let waits = RowKey { happened: Happened::Wait, ..key.clone() };
     Some(sums.get(&waits).map_or(0, |sum| sum.value.count))
+}
+
+/// Of a row of contended holds: what the holders did.
+fn holder(key: &RowKey<'_>, sums: &BTreeMap<RowKey<'_>, RowSum<'_>>) -> Option<HolderTime> {
+    let part = |happened| sums.get(&RowKey { happened, ..key.clone() }).map_or(0, |sum| sum.value.total_ns);
+    (key.happened == Happened::ContendedHold).then(|| HolderTime::from_parts(HolderTime::PARTS.map(part)))
 }
 
 /// Stacks in the order of their functions.
@@ -334,6 +343,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         }),
         value: sum.value,
         contended: None,
+        holder: None,
         basis: (key.happened == Happened::Hold && !builder.query.is_sampled()).then_some(sum.basis),
         p50_ns: quantile(500_000),
         p99_ns: quantile(990_000),

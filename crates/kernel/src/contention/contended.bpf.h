@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The contended part of holds, for locks that sleep: from the moment a waiter went to sleep, or the lock was last seen to change
+ * hands, to the release that wakes a waiter. It needs no event at an acquisition that does not wait.
+ *
+ * When a lock last changed hands is kept in a table with one place for each hash of a lock's address. Two contended locks of one
+ * place drive each other out; then the next release is counted as unmatched, for its time would be a guess.
+ */
+#ifndef LOCKMETER_CONTENDED_BPF_H
+#define LOCKMETER_CONTENDED_BPF_H
+
+#include "holds.bpf.h"
+#include "accounts.bpf.h"
+
+/* A power of two. */
+#define CONTENDED 4096
+
+const volatile __u8 contended_holds = 0;
+/* Single holds at least this long are kept with what the holder did. */
+const volatile __u64 slow_hold_ns = 1000000;
+
+struct contended {
+	__u64 lock;
+	__u64 changed_ns; /* the last release that woke somebody, or acquisition after a wait */
+	__u32 released;	  /* and not seen acquired since */
+	__u32 wakee;
+	__u32 waited_for; /* since it changed hands; somebody sleeps */
+	__u32 unused;
+	/* Of the holder, as far as it is known: when the lock changed hands, and when the first waiter came after that. */
+	struct balance at_change;
+	struct balance at_first_wait;
+};
+
+struct contended_table {
+	struct contended places[CONTENDED];
+};
+
+/* Exists only where holds are metered. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct contended_table);
+} contended_locks SEC(".maps");
+
+static __always_inline struct contended *place_of_lock(__u64 lock)
+{
+	__u32 key = 0;
+	struct contended_table *table = bpf_map_lookup_elem(&contended_locks, &key);
+
+	return table ? &table->places[mix(lock) % CONTENDED] : 0;
+}
+
+/* The task that a mutex or rwsem names as its owner, also the last of its readers: a hint, to be confirmed at the release. */
+static __always_inline struct task_struct *owner_of(__u64 lock, __u32 kind)
+{
+	struct mutex *mutex = (struct mutex *)lock;
+	struct rw_semaphore *rwsem = (struct rw_semaphore *)lock;
+
+	if (kind == KIND_MUTEX)
+		return (struct task_struct *)(BPF_CORE_READ(mutex, owner.counter) & ~7ULL);
+	if (kind == KIND_RWSEM)
+		return (struct task_struct *)(BPF_CORE_READ(rwsem, owner.counter) & ~7ULL);
+	return 0;
+}
+
+/* The task that runs here begins to wait. */
+static __always_inline void lock_is_waited_for(struct task_struct *task, const struct sleep_wait *wait)
+{
+	struct account *account = open_account(task->pid, PART_RUNNING, wait->begin_ns);
+
+	if (!account)
+		return;
+	account->lock = wait->lock;
+	account->waits = wait->kind_mode & 0xff;
+}
+
+/*
+ * A waiter goes to sleep: whoever holds the lock now will wake it, if it is the first in the queue, and has held it at least
+ * from now on. What that one does from here on is asked once for each holder.
+ */
+static __always_inline void waiter_sleeps(__u64 lock, __u32 kind, __u64 now)
+{
+	struct contended *contended = place_of_lock(lock);
+	struct task_struct *owner = owner_of(lock, kind);
+	struct account *holder;
+	__u32 tid;
+
+	if (!contended)
+		return;
+	if (contended->lock != lock) {
+		contended->lock = lock;
+		contended->changed_ns = now;
+		contended->waited_for = 0;
+		contended->at_change.at_ns = 0;
+	}
+	tid = owner ? BPF_CORE_READ(owner, pid) : 0;
+	if (contended->waited_for && !contended->released && contended->at_first_wait.tid == tid)
+		return;
+	contended->released = 0;
+	contended->waited_for = 1;
+	contended->at_first_wait.at_ns = 0;
+	contended->at_first_wait.tid = tid;
+	holder = owner ? open_account_of(owner, now) : 0;
+	if (holder) {
+		read_balance(holder, tid, now, &contended->at_first_wait);
+		holder->next.waited_ns = 0;
+	}
+}
+
+static __always_inline void task_leaves_cpu(struct task_struct *task, int stays_runnable, __u64 *now)
+{
+	struct account_table *table = account_table();
+	struct account *account;
+	__u32 tid = task->pid;
+
+	account = table && tid ? find_account(table, tid) : 0;
+	if (!account)
+		return;
+	*now = bpf_ktime_get_ns();
+	if (*now - account->asked_for_ns > ACCOUNT_KEPT_NS) {
+		__u32 begin = mix(tid) % ACCOUNTS;
+
+		for (__u32 i = 0; i < PROBES; i++)
+			if (table->tids[begin + i] == tid)
+				*(volatile __u32 *)&table->tids[begin + i] = 0;
+		return;
+	}
+	if (!stays_runnable && account->waits)
+		waiter_sleeps(account->lock, account->waits, *now);
+	enter_part(account,
+		   stays_runnable ? PART_RUNNABLE
+				  : asleep_on(account, BPF_CORE_READ_BITFIELD(task, in_iowait), task->flags),
+		   *now);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	struct half *half = this_hold_half();
+	struct account *account;
+	__u64 now = 0;
+
+	if (paused || !half)
+		return 0;
+	half->runs[PROGRAM_SWITCH]++;
+	task_leaves_cpu(prev, preempt || !prev_state, &now);
+	account = account_of(next->pid);
+	if (account)
+		enter_part(account, PART_RUNNING, now ? now : bpf_ktime_get_ns());
+	return 0;
+}
+
+/* The task that runs here got the lock, or gave up. */
+static __always_inline void lock_was_waited_for(struct task_struct *task, struct sleep_wait *wait, int failed,
+						__u64 now)
+{
+	struct contended *contended = place_of_lock(wait->lock);
+	struct account *account = open_account(task->pid, PART_RUNNING, now);
+	__u64 waited_ns = now - wait->begin_ns;
+
+	if (account) {
+		account->waits = 0;
+		if (waited_ns > account->next.waited_ns) {
+			account->next.waited_ns = waited_ns;
+			account->next.class = wait->class;
+			account->next.kind_mode = wait->kind_mode;
+			account->next.tid = wait->releaser_tid;
+			account->next.tgid = wait->releaser_tgid;
+			__builtin_memcpy(account->next.comm, wait->releaser_comm, COMM_LENGTH);
+		}
+	}
+	if (failed || !contended || contended->lock != wait->lock)
+		return;
+	contended->changed_ns = now;
+	contended->released = 0;
+	contended->waited_for = 0;
+	contended->at_change.at_ns = 0;
+	if (account) {
+		read_balance(account, task->pid, now, &contended->at_change);
+		/* What it waited for to get this lock does not count: it held nothing of ours then. */
+		account->next.waited_ns = 0;
+	}
+}
+
+/*
+ * The lock is released: for how long it was held while somebody waited. 0: nothing to count, for this release has been
+ * counted when it woke another waiter, or for it is not known.
+ */
+static __always_inline __u64 contended_part(__u64 lock, __u32 wakee, __u64 asleep_since_ns, __u64 now,
+					    struct half *half, struct balance **since)
+{
+	struct contended *contended = place_of_lock(lock);
+	__u64 since_ns = asleep_since_ns;
+	int is_same_release;
+
+	if (!contended)
+		return 0;
+	if (contended->lock != lock) {
+		lose(half, LOSS_HOLD_UNMATCHED);
+		contended->lock = lock;
+		since_ns = now;
+	}
+	/* One release may wake many readers, but a waiter woken twice was passed by somebody who took the lock first. */
+	is_same_release = contended->released && contended->wakee != wakee;
+	if (contended->changed_ns > since_ns)
+		since_ns = contended->changed_ns;
+	if (is_same_release)
+		return 0;
+	*since = contended->changed_ns >= asleep_since_ns ? &contended->at_change : &contended->at_first_wait;
+	contended->changed_ns = now;
+	contended->wakee = wakee;
+	contended->released = 1;
+	contended->waited_for = 0;
+	return now > since_ns ? now - since_ns : 0;
+}
+
+/*
+ * The mode in which the releaser held the lock. Of an rwsem readers leave their mark in the owner, which a writer clears before
+ * it wakes anybody. Of a percpu-rwsem readers wait for a writer only, and writers mostly for readers.
+ */
+static __always_inline __u32 mode_of_holder(const struct sleep_wait *wait)
+{
+	__u32 kind = wait->kind_mode & 0xff, mode = wait->kind_mode >> 8;
+	struct rw_semaphore *lock = (struct rw_semaphore *)wait->lock;
+
+	if (kind == KIND_RWSEM)
+		return BPF_CORE_READ(lock, owner.counter) & 1 ? MODE_READ : MODE_WRITE;
+	if (kind == KIND_PERCPU_RWSEM)
+		return mode == MODE_READ ? MODE_WRITE : MODE_READ;
+	return mode;
+}
+
+/* What the holder did since `then`; nothing if it is another task than the one that releases, or has no account. */
+static __always_inline void spent_since(const struct balance *then, __u32 tid, __u64 now, __u64 *spent_ns)
+{
+	struct account *account = then && then->at_ns && then->tid == tid ? account_of(tid) : 0;
+	struct balance balance;
+
+	if (!account || account->begin_ns > then->at_ns)
+		return;
+	read_balance(account, tid, now, &balance);
+	for (int i = 0; i < PARTS; i++)
+		spent_ns[i] = balance.spent_ns[i] > then->spent_ns[i] ? balance.spent_ns[i] - then->spent_ns[i] : 0;
+}
+
+static __always_inline void keep_slow_hold(struct half *half, const struct wait *hold, const struct who *who, __u32 tid,
+					   const __u64 *spent_ns, __u64 stack, __u64 now)
+{
+	struct account *account = account_of(tid);
+	__u32 bucket = log2_of(hold->total_ns >> SLOW_HOLD_SHIFT);
+	struct slow_hold *slow;
+
+	/* The longest of each bucket, and of some tasks in it: a search for the shortest of all would be too long. */
+	bucket = bucket < SLOW_HOLD_BUCKETS ? bucket : SLOW_HOLD_BUCKETS - 1;
+	bucket = bucket * SLOW_HOLDS_OF_BUCKET + tid % SLOW_HOLDS_OF_BUCKET;
+	/* Or the compiler, which knows that it is small enough, leaves out what tells the verifier of 6.1. */
+	barrier_var(bucket);
+	slow = &half->slow_holds[bucket & (SLOW_HOLDS - 1)];
+	if (slow->total_ns >= hold->total_ns)
+		return;
+	slow->total_ns = hold->total_ns;
+	slow->end_ns = now;
+	slow->class = hold->class;
+	slow->stack = stack;
+	slow->kind_mode = hold->kind_mode;
+	slow->tgid = who->tgid;
+	slow->tid = tid;
+	__builtin_memcpy(slow->comm, who->comm, COMM_LENGTH);
+	for (int i = 0; i < PARTS; i++)
+		slow->spent_ns[i] = spent_ns[i];
+	if (account && spent_ns[PART_LOCK])
+		slow->next = account->next;
+	else
+		slow->next.waited_ns = 0;
+}
+
+/* Not inline: the verifier would follow each part on its own. Of a hold that was not drawn the weight is 0. */
+__noinline int count_part(struct half *half, struct wait *part, __u32 happened, __u64 stack, __u64 weight)
+{
+	struct blame nobody = {.source = BLOCKER_NEVER_SLEPT};
+	__u32 meta;
+
+	if (!half || !part)
+		return 0;
+	meta = part->kind_mode | log2_of(part->total_ns) << 16 | happened << 24;
+	count_total(half, part, meta, &part->who);
+	if (weight)
+		count_sample(half, part, meta, &part->who, &nobody, stack, weight);
+	return 0;
+}
+
+/* The task that runs here wakes a waiter: counts what it held while that one waited, and what it did meanwhile. */
+static __always_inline void count_contended_hold(void *ctx, struct sleep_wait *wait, const struct account *waiter,
+						 __u32 wakee, __u64 now)
+{
+	struct task_struct *releaser = bpf_get_current_task_btf();
+	struct wait hold = {.class = wait->class, .instance = wait->lock};
+	__u64 spent_ns[PARTS] = {}, weight;
+	struct wait drawn = {};
+	struct half *half = this_hold_half();
+	struct cpu_state *cpu = this_cpu();
+	struct balance *since = 0;
+
+	if (!half || !cpu)
+		return;
+	if (!waiter) {
+		lose(half, LOSS_HELD_FULL);
+		return;
+	}
+	wait->releaser_tid = releaser->pid;
+	wait->releaser_tgid = releaser->tgid;
+	copy_comm(wait->releaser_comm, releaser);
+	hold.total_ns = contended_part(wait->lock, wakee, waiter->part == PART_LOCK ? waiter->since_ns : now, now, half,
+				       &since);
+	if (!hold.total_ns)
+		return;
+	hold.kind_mode = META(wait->kind_mode & 0xff, mode_of_holder(wait), 0);
+	who_waits(releaser, &hold.who);
+	spent_since(since, releaser->pid, now, spent_ns);
+	/* It had the lock already when an earlier waiter went to sleep. */
+	if (since && since->at_ns && since->tid == (__u32)releaser->pid && now - since->at_ns > hold.total_ns)
+		hold.total_ns = now - since->at_ns;
+	if (!begin_counting(cpu, half))
+		return;
+	/* The releaser's stack was taken if the wait was drawn, so it stands for what the wait stands for. */
+	drawn.total_ns = now - wait->begin_ns;
+	drawn.period_ns = wait->period_ns;
+	weight = wait->blocker ? weight_of(&drawn) : 0;
+	if (hold.total_ns >= slow_hold_ns)
+		keep_slow_hold(half, &hold, &hold.who, releaser->pid, spent_ns, wait->blocker, now);
+	count_part(half, &hold, HAPPENED_CONTENDED_HOLD, wait->blocker, weight);
+	for (int i = 0; i < PARTS; i++) {
+		hold.total_ns = spent_ns[i];
+		if (hold.total_ns)
+			count_part(half, &hold, HAPPENED_HOLDER + i, wait->blocker, weight);
+	}
+	end_counting(cpu);
+}
+
+#endif

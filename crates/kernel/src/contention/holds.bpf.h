@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Holds: which locks are held since when, and the counting of a hold that has ended.
+ *
+ * A lock that is held has a place in one table without locks, found by the lock alone where it has one holder at a time, by
+ * lock and thread where readers share it. So a writer's lock may be released by another task, nothing is allocated, and the
+ * programs may run anywhere, under any lock.
+ */
+#ifndef LOCKMETER_HOLDS_BPF_H
+#define LOCKMETER_HOLDS_BPF_H
+
+#include "counting.bpf.h"
+
+/* Locks held at the same time. A power of two. */
+#define HELD 16384
+
+struct held {
+	__u64 tag; /* 0: free */
+	__u64 begin_ns;
+	__u32 resumed;
+	__u32 meta;
+	__u64 unused;
+};
+
+struct held_table {
+	struct held slots[HELD + PROBES];
+};
+
+/* These two maps exist only where holds are metered. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct held_table);
+} held_locks SEC(".maps");
+
+/* As `halves`, and drained with them. Apart from them, because the end of a wait may interrupt the counting of a hold. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2); /* two a CPU, set by the loader */
+	__type(key, __u32);
+	__type(value, struct half);
+} hold_halves SEC(".maps");
+
+static __always_inline struct half *this_hold_half(void)
+{
+	__u32 key = bpf_get_smp_processor_id() * 2 + (*(volatile __u32 *)&active_half & 1);
+
+	return bpf_map_lookup_elem(&hold_halves, &key);
+}
+
+static __always_inline struct held_table *held_table(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&held_locks, &key);
+}
+
+static __always_inline __u64 tag_of_hold(__u64 lock, __u32 mode, const struct task_struct *task)
+{
+	return mix(mode == MODE_READ ? lock ^ (__u64)(__u32)task->pid << 40 : lock) | 1;
+}
+
+static __always_inline struct held *find_held(struct held_table *table, __u64 tag)
+{
+	__u32 at = tag >> 40 & (HELD - 1);
+
+	for (__u32 i = 0; i < PROBES; i++)
+		if (*(volatile __u64 *)&table->slots[at + i].tag == tag)
+			return &table->slots[at + i];
+	return 0;
+}
+
+static __always_inline struct held *claim_held(struct held_table *table, __u64 tag)
+{
+	__u32 at = tag >> 40 & (HELD - 1);
+
+	for (__u32 i = 0; i < PROBES; i++) {
+		struct held *held = &table->slots[at + i];
+
+		if (!*(volatile __u64 *)&held->tag && !__sync_val_compare_and_swap(&held->tag, 0, tag))
+			return held;
+	}
+	return 0;
+}
+
+/* The lock was just acquired. */
+static __always_inline void begin_hold(struct held_table *table, __u64 tag, __u64 now, struct half *half)
+{
+	__u32 since = *(volatile __u32 *)&resumed;
+	struct held *held = find_held(table, tag);
+
+	if (held) {
+		if (held->resumed == since)
+			lose(half, LOSS_HOLD_RELEASE_UNSEEN);
+	} else {
+		held = claim_held(table, tag);
+		if (!held) {
+			lose(half, LOSS_HELD_FULL);
+			return;
+		}
+	}
+	held->begin_ns = now;
+	held->resumed = since;
+}
+
+/* The lock is about to be released: since when it was held, 0 if its acquisition was not seen. */
+static __always_inline __u64 end_hold(struct held_table *table, __u64 tag, struct half *half)
+{
+	struct held *held = find_held(table, tag);
+	__u64 begin_ns = 0;
+
+	if (held) {
+		if (held->resumed == *(volatile __u32 *)&resumed)
+			begin_ns = held->begin_ns;
+		barrier();
+		*(volatile __u64 *)&held->tag = 0;
+	}
+	if (!begin_ns)
+		lose(half, LOSS_HOLD_UNMATCHED);
+	return begin_ns;
+}
+
+/*
+ * An interrupt, or a task that runs in between, may end a hold, too: each CPU counts one at a time. False: somebody is at it.
+ */
+static __always_inline int begin_counting(struct cpu_state *cpu, struct half *half)
+{
+	if (*(volatile __u32 *)&cpu->counting) {
+		lose(half, LOSS_HOLD_INTERRUPTED);
+		return 0;
+	}
+	*(volatile __u32 *)&cpu->counting = 1;
+	return 1;
+}
+
+static __always_inline void end_counting(struct cpu_state *cpu)
+{
+	*(volatile __u32 *)&cpu->counting = 0;
+}
+
+/*
+ * Counts a hold, or what else happened. `stack` is where it ended if somebody has taken that stack already; else one is taken if
+ * this hold was drawn, and handed back. Returns what the hold stands for in 1/1024ths if it was drawn.
+ */
+static __always_inline __u64 count_hold(void *ctx, struct cpu_state *cpu, struct half *half, struct wait *hold,
+					enum happened happened, __u64 *stack)
+{
+	struct blame nobody = {.source = BLOCKER_NEVER_SLEPT};
+	__u32 meta = hold->kind_mode | log2_of(hold->total_ns) << 16 | happened << 24;
+	struct half *waits = this_half();
+	__u64 weight;
+
+	count_total(half, hold, meta, &hold->who);
+	if (happened == HAPPENED_FAILED || !waits)
+		return 0;
+	draw(&cpu->random_of_holds, &hold->threshold_ns, &hold->period_ns);
+	if (hold->total_ns < hold->threshold_ns)
+		return 0;
+	if (!*stack)
+		*stack = take_stack(ctx, cpu, waits);
+	weight = weight_of(hold);
+	count_sample(half, hold, meta, &hold->who, &nobody, *stack, weight);
+	return weight;
+}
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Holds by function hooks: after each function that acquires a lock, and before each that releases one. Loaded only where the
+ * kernel allows hooks, and only those functions that it has.
+ *
+ * Locks that spin are acquired and released everywhere, also inside the helpers that other programs call. So nothing here touches
+ * anything but arrays.
+ */
+#ifndef LOCKMETER_HOOKS_BPF_H
+#define LOCKMETER_HOOKS_BPF_H
+
+#include "holds.bpf.h"
+#include "identity.bpf.h"
+#include "scope.bpf.h"
+
+/* Shorter holds are not counted. */
+const volatile __u64 min_hold_ns = 0;
+
+/* How many events stand for one whose time in here is measured. A power of two. */
+#define TIMED_EVENTS 64
+
+/* What the hooks of spinning locks cost, to switch them off before they hurt. */
+__u64 spin_hook_events = 0;
+__u64 spin_hook_ns = 0;
+__u32 spin_hooks_off = 0;
+
+static __always_inline int spins(__u32 kind)
+{
+	return kind == KIND_SPIN || kind == KIND_RWLOCK;
+}
+
+/* Events are counted in bunches, or the counter itself would be what all CPUs wait for. */
+static __always_inline void account_spin_hook(struct cpu_state *cpu, __u64 begin_ns)
+{
+	if (++cpu->spin_hook_events % TIMED_EVENTS)
+		return;
+	__sync_fetch_and_add(&spin_hook_events, TIMED_EVENTS);
+	__sync_fetch_and_add(&spin_hook_ns, (bpf_ktime_get_ns() - begin_ns) * TIMED_EVENTS);
+}
+
+static __always_inline int hook_acquired(__u64 lock, __u32 kind, __u32 mode)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct held_table *table = held_table();
+	struct half *half = this_hold_half();
+	struct cpu_state *cpu = this_cpu();
+	__u64 now;
+
+	if (paused || !half || !table || !cpu || (spins(kind) && *(volatile __u32 *)&spin_hooks_off))
+		return 0;
+	half->runs[PROGRAM_HOOK_ACQUIRED]++;
+	if (!in_scope(task))
+		return 0;
+	now = bpf_ktime_get_ns();
+	begin_hold(table, tag_of_hold(lock, mode, task), now, half);
+	if (spins(kind))
+		account_spin_hook(cpu, now);
+	return 0;
+}
+
+static __always_inline int hook_released(void *ctx, __u64 lock, __u32 kind, __u32 mode)
+{
+	struct wait hold = {.instance = lock, .kind_mode = META(kind, mode, 0)};
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct held_table *table = held_table();
+	struct half *half = this_hold_half();
+	struct cpu_state *cpu = this_cpu();
+	__u64 begin_ns, now, stack = 0;
+
+	if (paused || !half || !table || !cpu || (spins(kind) && *(volatile __u32 *)&spin_hooks_off))
+		return 0;
+	half->runs[PROGRAM_HOOK_RELEASED]++;
+	if (!in_scope(task))
+		return 0;
+	begin_ns = end_hold(table, tag_of_hold(lock, mode, task), half);
+	if (!begin_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	hold.total_ns = now - begin_ns;
+	if (hold.total_ns >= min_hold_ns && begin_counting(cpu, half)) {
+		hold.class = class_of(lock, cpu, half);
+		who_waits(task, &hold.who);
+		count_hold(ctx, cpu, half, &hold, HAPPENED_HOLD, &stack);
+		end_counting(cpu);
+	}
+	if (spins(kind))
+		account_spin_hook(cpu, now);
+	return 0;
+}
+
+/* The first argument as a number, which the verifier lets us calculate with. */
+static __always_inline __u64 lock_of(void *ctx)
+{
+	__u64 lock = 0;
+
+	bpf_get_func_arg(ctx, 0, &lock);
+	return lock;
+}
+
+static __always_inline __u64 result_of(void *ctx)
+{
+	__u64 result = 0;
+
+	bpf_get_func_ret(ctx, &result);
+	return result;
+}
+
+static __always_inline int is_held(__u64 lock, __u32 mode)
+{
+	struct held_table *table = held_table();
+
+	return table && find_held(table, tag_of_hold(lock, mode, bpf_get_current_task_btf()));
+}
+
+#define ACQUIRES(function, kind, mode)                                                                                 \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return hook_acquired(lock_of(ctx), kind, mode);                                                        \
+	}
+
+/* Returns 0, or why it gave up. */
+#define ACQUIRES_OR_FAILS(function, kind, mode)                                                                        \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return (__u32)result_of(ctx) ? 0 : hook_acquired(lock_of(ctx), kind, mode);                            \
+	}
+
+/* Returns whether it has the lock. */
+#define TRIES(function, kind, mode)                                                                                    \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return (__u32)result_of(ctx) ? hook_acquired(lock_of(ctx), kind, mode) : 0;                            \
+	}
+
+/* Calls a function that has a hook, or has the compiler put it in its place: then nobody else has seen this acquisition. */
+#define WRAPS(function, kind, mode)                                                                                    \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return is_held(lock_of(ctx), mode) ? 0 : hook_acquired(lock_of(ctx), kind, mode);                      \
+	}
+
+#define RELEASES(function, kind, mode)                                                                                 \
+	SEC("fentry/" #function)                                                                                       \
+	int releases_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return hook_released(ctx, lock_of(ctx), kind, mode);                                                   \
+	}
+
+ACQUIRES(mutex_lock, KIND_MUTEX, MODE_EXCLUSIVE)
+WRAPS(mutex_lock_io, KIND_MUTEX, MODE_EXCLUSIVE)
+ACQUIRES_OR_FAILS(mutex_lock_interruptible, KIND_MUTEX, MODE_EXCLUSIVE)
+ACQUIRES_OR_FAILS(mutex_lock_killable, KIND_MUTEX, MODE_EXCLUSIVE)
+ACQUIRES_OR_FAILS(ww_mutex_lock, KIND_MUTEX, MODE_EXCLUSIVE)
+ACQUIRES_OR_FAILS(ww_mutex_lock_interruptible, KIND_MUTEX, MODE_EXCLUSIVE)
+TRIES(mutex_trylock, KIND_MUTEX, MODE_EXCLUSIVE)
+RELEASES(mutex_unlock, KIND_MUTEX, MODE_EXCLUSIVE)
+
+ACQUIRES(down_read, KIND_RWSEM, MODE_READ)
+ACQUIRES_OR_FAILS(down_read_interruptible, KIND_RWSEM, MODE_READ)
+ACQUIRES_OR_FAILS(down_read_killable, KIND_RWSEM, MODE_READ)
+TRIES(down_read_trylock, KIND_RWSEM, MODE_READ)
+ACQUIRES(down_write, KIND_RWSEM, MODE_WRITE)
+ACQUIRES_OR_FAILS(down_write_killable, KIND_RWSEM, MODE_WRITE)
+TRIES(down_write_trylock, KIND_RWSEM, MODE_WRITE)
+RELEASES(up_read, KIND_RWSEM, MODE_READ)
+RELEASES(up_write, KIND_RWSEM, MODE_WRITE)
+
+/* Ends a write hold here, and begins a read hold when it returns. */
+RELEASES(downgrade_write, KIND_RWSEM, MODE_WRITE)
+ACQUIRES(downgrade_write, KIND_RWSEM, MODE_READ)
+
+/* Readers of a percpu-rwsem touch only a counter of their CPU, inline: no function, no hook. */
+ACQUIRES(percpu_down_write, KIND_PERCPU_RWSEM, MODE_WRITE)
+RELEASES(percpu_up_write, KIND_PERCPU_RWSEM, MODE_WRITE)
+
+ACQUIRES(_raw_spin_lock, KIND_SPIN, MODE_EXCLUSIVE)
+ACQUIRES(_raw_spin_lock_bh, KIND_SPIN, MODE_EXCLUSIVE)
+ACQUIRES(_raw_spin_lock_irq, KIND_SPIN, MODE_EXCLUSIVE)
+ACQUIRES(_raw_spin_lock_irqsave, KIND_SPIN, MODE_EXCLUSIVE)
+TRIES(_raw_spin_trylock, KIND_SPIN, MODE_EXCLUSIVE)
+TRIES(_raw_spin_trylock_bh, KIND_SPIN, MODE_EXCLUSIVE)
+RELEASES(_raw_spin_unlock, KIND_SPIN, MODE_EXCLUSIVE)
+RELEASES(_raw_spin_unlock_bh, KIND_SPIN, MODE_EXCLUSIVE)
+RELEASES(_raw_spin_unlock_irq, KIND_SPIN, MODE_EXCLUSIVE)
+RELEASES(_raw_spin_unlock_irqrestore, KIND_SPIN, MODE_EXCLUSIVE)
+
+ACQUIRES(_raw_read_lock, KIND_RWLOCK, MODE_READ)
+ACQUIRES(_raw_read_lock_bh, KIND_RWLOCK, MODE_READ)
+ACQUIRES(_raw_read_lock_irq, KIND_RWLOCK, MODE_READ)
+ACQUIRES(_raw_read_lock_irqsave, KIND_RWLOCK, MODE_READ)
+TRIES(_raw_read_trylock, KIND_RWLOCK, MODE_READ)
+RELEASES(_raw_read_unlock, KIND_RWLOCK, MODE_READ)
+RELEASES(_raw_read_unlock_bh, KIND_RWLOCK, MODE_READ)
+RELEASES(_raw_read_unlock_irq, KIND_RWLOCK, MODE_READ)
+RELEASES(_raw_read_unlock_irqrestore, KIND_RWLOCK, MODE_READ)
+
+ACQUIRES(_raw_write_lock, KIND_RWLOCK, MODE_WRITE)
+ACQUIRES(_raw_write_lock_bh, KIND_RWLOCK, MODE_WRITE)
+ACQUIRES(_raw_write_lock_irq, KIND_RWLOCK, MODE_WRITE)
+ACQUIRES(_raw_write_lock_irqsave, KIND_RWLOCK, MODE_WRITE)
+ACQUIRES(_raw_write_lock_nested, KIND_RWLOCK, MODE_WRITE)
+TRIES(_raw_write_trylock, KIND_RWLOCK, MODE_WRITE)
+RELEASES(_raw_write_unlock, KIND_RWLOCK, MODE_WRITE)
+RELEASES(_raw_write_unlock_bh, KIND_RWLOCK, MODE_WRITE)
+RELEASES(_raw_write_unlock_irq, KIND_RWLOCK, MODE_WRITE)
+RELEASES(_raw_write_unlock_irqrestore, KIND_RWLOCK, MODE_WRITE)
+
+#endif

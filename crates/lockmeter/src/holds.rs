@@ -1,0 +1,127 @@
+//! `record --hold`: which holds of kernel locks can be timed here, and how.
+
+use anyhow::Result;
+use lockmeter_kernel::contention::{Hooks, Metered, SLEEPING_KINDS, SPINNING_KINDS};
+use lockmeter_kernel::try_hooks;
+use lockmeter_profile::view::NamePattern;
+use lockmeter_profile::{Interval, Kind};
+
+use crate::arguments::RecordArguments;
+use crate::exit::{Failure, Status};
+use crate::messages::say;
+
+/// What the flags ask for and the kernel allows.
+pub fn metered(arguments: &RecordArguments) -> Result<Metered> {
+    if !arguments.hold || arguments.user {
+        return Ok(Metered::Waits);
+    }
+    let kinds = kinds(arguments)?;
+    match try_hooks() {
+        Ok(()) => Ok(Metered::Holds {
+            hooks: Some(Hooks {
+                kinds,
+                min_hold_ns: arguments.min.map_or(0, |min| u64::try_from(min.as_nanos()).unwrap_or(u64::MAX)),
+                spin_budget_ppm: Hooks::SPIN_BUDGET_PPM,
+            }),
+        }),
+        Err(refused) if arguments.spin_holds || arguments.min.is_some() || arguments.kind.is_some() => {
+            let sentence = format!(
+                "--kind, --min and --spin-holds choose what function hooks time, and {}; {}, or leave these flags out",
+                refused.why, refused.mend
+            );
+            Err(Failure::error(Status::NotAllowed, sentence))
+        }
+        Err(refused) => {
+            if !arguments.quiet {
+                say(format_args!(
+                    "lockmeter: no whole holds of kernel locks but mmap_lock's, for {}; of locks that sleep, the part while others slept for them",
+                    refused.why
+                ));
+            }
+            Ok(Metered::Holds { hooks: None })
+        }
+    }
+}
+
+fn kinds(arguments: &RecordArguments) -> Result<Vec<Kind>> {
+    let all = || SLEEPING_KINDS.into_iter().chain(SPINNING_KINDS);
+    let kinds: Vec<Kind> = match arguments.kind {
+        Some(kind) if all().any(|known| known == kind) => vec![kind],
+        Some(kind) => {
+            let known: Vec<&str> = all().map(Kind::name).collect();
+            let sentence = format!("holds of kind {kind} have no functions to hook; choose from {}", known.join(", "));
+            return Err(Failure::error(Status::Usage, sentence));
+        }
+        None if arguments.spin_holds => all().collect(),
+        None => SLEEPING_KINDS.to_vec(),
+    };
+    if kinds.iter().any(|kind| SPINNING_KINDS.contains(kind)) && !arguments.spin_holds {
+        return Err(Failure::error(
+            Status::Usage,
+            "hooking every spinlock slows the whole machine; add --spin-holds to say that it may (it switches itself off at 5 % of CPU time)",
+        ));
+    }
+    Ok(kinds)
+}
+
+/// Says that the hooks of spinning locks were switched off, and what they took.
+pub fn say_switched_off(used_ppm: u64) {
+    say(format_args!(
+        "lockmeter: the hooks of spinning locks took {}.{} % of CPU time and were switched off; their holds end here (budget: {} %)",
+        used_ppm / 10_000,
+        used_ppm / 1_000 % 10,
+        Hooks::SPIN_BUDGET_PPM / 10_000
+    ));
+}
+
+/// Whether any lock had a name that fits what was asked for; if not, those most like it.
+#[derive(Debug, Default)]
+pub struct Named {
+    seen: std::collections::BTreeSet<String>,
+    fitted: bool,
+}
+
+/// How many names to suggest.
+const SUGGESTIONS: usize = 3;
+
+impl Named {
+    /// Leaves only the locks asked for in the interval.
+    pub fn narrow(&mut self, arguments: &RecordArguments, interval: &mut Interval) {
+        let Some(pattern) = pattern(arguments) else { return };
+        for lock in interval.tables.locks() {
+            self.fitted |= pattern.matches(&lock.name);
+            self.seen.insert(lock.name.clone());
+        }
+        let query =
+            lockmeter_profile::view::Query { lock: Some(pattern.clone()), include_own: true, ..Default::default() };
+        query.narrow(interval);
+    }
+
+    /// A sentence for a pattern that nothing fitted.
+    pub fn complaint(&self, arguments: &RecordArguments) -> Option<String> {
+        let pattern = pattern(arguments).filter(|_| !self.fitted)?;
+        let mut near: Vec<(usize, &str)> =
+            self.seen.iter().map(|name| (distance(&pattern.to_string(), name), name.as_str())).collect();
+        near.sort_unstable();
+        let near: Vec<&str> = near.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect();
+        let seen = match near[..] {
+            [] => "no lock was seen at all".to_owned(),
+            _ => format!("nearest of {} that were: {}", self.seen.len(), near.join(", ")),
+        };
+        Some(format!("lockmeter: no lock whose name fits `{pattern}` was seen; {seen}"))
+    }
+}
+
+/// The locks to meter, if not all. With `--swap` the pattern says which to swap.
+fn pattern(arguments: &RecordArguments) -> Option<&NamePattern> {
+    arguments.lock.as_ref().filter(|_| arguments.swap.is_none())
+}
+
+/// How many letters of the pattern, in their order, a name lacks.
+fn distance(pattern: &str, name: &str) -> usize {
+    let mut letters = name.chars();
+    let wanted: Vec<char> = pattern.chars().filter(|letter| !matches!(letter, '*' | '?')).collect();
+    let found =
+        wanted.iter().filter(|wanted| letters.by_ref().any(|letter| letter.eq_ignore_ascii_case(wanted))).count();
+    (wanted.len() - found) * 8 + name.len().abs_diff(wanted.len()) / 4
+}

@@ -1,0 +1,136 @@
+//! Holds of kernel locks without function hooks: `lockmeter mmap`, and the contended part under `record --hold`.
+
+mod support;
+
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Folder, lockmeter, machine, run, skip, text, workload_path};
+
+/// What a hold that the test knows may differ by.
+const TOLERANCE: f64 = 0.05;
+
+/// The shell's status of a workload that is not possible here.
+const NOT_POSSIBLE_HERE: i32 = 77;
+
+fn json(command: Command) -> Value {
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // A command that is metered prints its own line first.
+    let from = output.stdout.windows(2).position(|two| two == b"{\n").expect("a report follows");
+    serde_json::from_slice(&output.stdout[from..]).expect("the report is JSON")
+}
+
+fn rows<'a>(report: &'a Value, happened: &str) -> Vec<&'a Value> {
+    report["rows"].as_array().expect("rows").iter().filter(|row| row["happened"] == happened).collect()
+}
+
+fn functions(row: &Value, column: &str) -> Vec<String> {
+    let frames = row[column].as_array().expect("frames");
+    frames.iter().map(|frame| frame.as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Makes sure that a hold of mmap_lock whose length the test measures itself is reported with that length and caller.
+#[test]
+fn a_populate_holds_mmap_lock_for_reading_as_long_as_it_takes() {
+    let Some(_machine) = machine("a_populate_holds_mmap_lock_for_reading_as_long_as_it_takes") else { return };
+    const POPULATE: &str = r"
+import ctypes, mmap, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+begin = time.monotonic_ns()
+area = libc.mmap(None, 512 << 20, 3, 0x2 | 0x20 | 0x8000, -1, 0)
+took = time.monotonic_ns() - begin
+assert area != ctypes.c_void_p(-1).value
+open('took', 'w').write(str(took))
+";
+    let folder = Folder::new();
+    let mut command =
+        lockmeter(["mmap", "--by", "caller", "--every", "--format", "json", "--", "python3", "-c", POPULATE]);
+    command.current_dir(folder.path());
+    let report = json(command);
+    let took_ns: f64 = std::fs::read_to_string(folder.path().join("took")).expect("it ran").parse().expect("a number");
+    let held = rows(&report, "hold");
+    let populate = held.iter().find(|row| functions(row, "caller").iter().any(|name| name.contains("mm_populate")));
+    let populate = populate.unwrap_or_else(|| panic!("no hold by __mm_populate in {held:#?}"));
+    let held_ns = populate["max_ns"].as_f64().expect("a number");
+    assert_eq!(populate["mode"], "read");
+    assert!(
+        held_ns <= took_ns && held_ns >= took_ns * (1.0 - TOLERANCE),
+        "mmap() took {took_ns} ns, nearly all of it with mmap_lock held; reported: {held_ns} ns"
+    );
+}
+
+/// Makes sure that waits and holds of both modes are there, that their histograms add up, and that tries that failed have no time.
+#[test]
+fn mmap_shows_waits_and_holds_of_both_modes() {
+    let Some(_machine) = machine("mmap_shows_waits_and_holds_of_both_modes") else { return };
+    let mut command = lockmeter(["mmap", "--by", "process", "--format", "json", "--"]);
+    command.arg(workload_path("mmap-fault")).args(["--seconds", "2"]);
+    let report = json(command);
+    for row in report["rows"].as_array().expect("rows") {
+        assert_eq!(row["lock"], "mm_struct.mmap_lock", "{row:#}");
+        let buckets = row["histogram"].as_array().expect("a histogram");
+        let counted: u64 = buckets.iter().map(|bucket| bucket[1].as_u64().unwrap_or(0)).sum();
+        assert_eq!(Some(counted), row["count"].as_u64(), "{row:#}");
+        if row["happened"] == "failed" {
+            assert_eq!(row["total_ns"], 0, "{row:#}");
+        }
+    }
+    for (happened, mode) in [("wait", "write"), ("hold", "read"), ("hold", "write")] {
+        let found = rows(&report, happened).into_iter().any(|row| row["mode"] == mode && row["task"] == "mmap-fault");
+        assert!(found, "no {happened} for {mode} in {report:#}");
+    }
+    let unmatched = report["lost"]["hold_unmatched"].as_u64().unwrap_or(0);
+    assert_eq!(unmatched, 0, "the command was metered from its start, so every release has its acquisition");
+}
+
+/// Makes sure that the contended part of a hold is as long as the wait that the workload itself measures, that the caller that
+/// releases is named, and that its holder is known to have slept.
+#[test]
+fn the_contended_part_of_a_hold_is_as_long_as_the_workload_held_the_lock() {
+    let Some(_machine) = machine("the_contended_part_of_a_hold_is_as_long_as_the_workload_held_the_lock") else {
+        return;
+    };
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let mut command = lockmeter(["record", "--hold", "--kernel", "-q", "-o", &recording, "--"]);
+    command.arg(workload_path("known-wait")).args(["--seconds", "2"]);
+    let output = run(command);
+    if output.status.code() == Some(NOT_POSSIBLE_HERE) {
+        skip("contended part of a hold", &text(&output.stderr));
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said: Value = serde_json::from_str(text(&output.stdout).lines().next().expect("a line")).expect("JSON");
+    let report =
+        json(lockmeter(["report", &recording, "--by", "lock,caller", "--lock", "f_pos_lock", "--format", "json"]));
+    let held = rows(&report, "contended-hold");
+    let most = held.first().unwrap_or_else(|| panic!("no contended hold in {report:#}"));
+    let held_ns = most["total_ns"].as_f64().expect("a number");
+    let (lower, upper) =
+        (said["wait_ns_lower"].as_f64().expect("lower"), said["wait_ns_upper"].as_f64().expect("upper"));
+    assert!(
+        held_ns >= lower * (1.0 - TOLERANCE) && held_ns <= upper * (1.0 + TOLERANCE),
+        "the lock was held between {lower} and {upper} ns while the other waited; reported: {held_ns}"
+    );
+    assert!(functions(most, "caller").contains(&"ksys_read".to_owned()), "read() releases it: {most:#}");
+    let asleep_ns = most["holder_asleep_ns"].as_f64().expect("known") + most["holder_io_ns"].as_f64().expect("known");
+    assert!(asleep_ns >= held_ns * 0.9, "the holder sleeps in a page fault all the while: {most:#}");
+    let slowest = &report["slow_holds"][0]["chain"][0];
+    assert_eq!(slowest["lock"], "file.f_pos_lock", "{slowest:#}");
+}
+
+/// Makes sure that a pattern that no lock fits is said, with the nearest names.
+#[test]
+fn a_pattern_that_no_lock_fits_is_said_with_the_nearest_names() {
+    let Some(_machine) = machine("a_pattern_that_no_lock_fits_is_said_with_the_nearest_names") else { return };
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let mut command = lockmeter(["record", "--kernel", "-q", "--lock", "f_poss_lock", "-o", &recording, "--"]);
+    command.arg(workload_path("file-pos")).args(["--seconds", "1"]);
+    let output = run(command);
+    let said = text(&output.stderr);
+    assert!(said.contains("f_poss_lock") && said.contains("file.f_pos_lock"), "{said}");
+}

@@ -1,0 +1,124 @@
+//! The slowest contended holds of a window, and the chains that they make: A waits for B, who waits for C.
+
+use super::names::{Names, Places, StackName};
+use super::query::Query;
+use crate::interval::{Interval, TaskId};
+use crate::report::{ChainLink, RowTask, SlowHoldRow};
+use crate::slow_hold::{NextLock, SlowHold};
+
+/// How many are kept to look for chains in.
+const MOST_KEPT: usize = 4096;
+
+/// How many a report shows.
+const MOST_SHOWN: usize = 64;
+
+/// A chain longer than this is a circle.
+const LONGEST_CHAIN: usize = 16;
+
+/// How much earlier than its waiter noticed a lock may have been released.
+const SLACK_NS: u64 = 2_000_000;
+
+/// The longest holds, by name.
+#[derive(Debug, Default)]
+pub(super) struct SlowHolds {
+    kept: Vec<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    link: ChainLink,
+    tid: u32,
+    end_unix_ns: u64,
+    site: Option<StackName>,
+    /// The next lock, who released it, and that one's thread.
+    next: Option<(ChainLink, u32)>,
+    wanted: bool,
+}
+
+impl SlowHolds {
+    pub(super) fn add(
+        &mut self,
+        names: &mut Names,
+        places: &mut Places<'_>,
+        interval: &Interval,
+        hold: &SlowHold,
+        query: &Query,
+    ) {
+        let tables = &interval.tables;
+        let (Some(lock), Some(task)) = (tables.lock(hold.lock), tables.task(hold.task)) else { return };
+        let who = |id: TaskId| tables.task(id).map(|task| RowTask { tgid: Some(task.tgid), comm: task.comm.clone() });
+        let next = |next: &NextLock| {
+            let link = ChainLink {
+                lock: tables.lock(next.lock)?.name.clone(),
+                kind: next.kind,
+                mode: next.mode,
+                total_ns: next.waited_ns,
+                task: next.task.and_then(who),
+                stack: Vec::new(),
+                holder: None,
+            };
+            Some((link, next.tid))
+        };
+        self.kept.push(Kept {
+            link: ChainLink {
+                lock: lock.name.clone(),
+                kind: hold.kind,
+                mode: hold.mode,
+                total_ns: hold.total_ns,
+                task: who(hold.task),
+                stack: Vec::new(),
+                holder: Some(hold.holder),
+            },
+            tid: hold.tid,
+            end_unix_ns: hold.end_unix_ns,
+            site: hold.site.and_then(|site| places.stack(names, site)).map(|stack| stack.all),
+            next: hold.next.as_ref().and_then(next),
+            wanted: (query.include_own || !task.own) && query.wants_hold(&lock.name, hold.kind, hold.mode, task),
+        });
+        if self.kept.len() >= 2 * MOST_KEPT {
+            self.kept.sort_by_key(|kept| std::cmp::Reverse(kept.link.total_ns));
+            self.kept.truncate(MOST_KEPT);
+        }
+    }
+
+    /// The longest, each with what it waited for in turn.
+    pub(super) fn rows(&self, names: &Names) -> Vec<SlowHoldRow> {
+        let mut wanted: Vec<&Kept> = self.kept.iter().filter(|kept| kept.wanted).collect();
+        wanted
+            .sort_by(|one, other| (other.link.total_ns, one.end_unix_ns).cmp(&(one.link.total_ns, other.end_unix_ns)));
+        wanted.truncate(MOST_SHOWN);
+        let rows = wanted
+            .into_iter()
+            .map(|kept| SlowHoldRow { end_unix_ns: kept.end_unix_ns, chain: self.chain(kept, names) });
+        rows.collect()
+    }
+
+    fn chain(&self, first: &Kept, names: &Names) -> Vec<ChainLink> {
+        let mut chain = vec![first.named(names)];
+        let mut at = first;
+        while let Some((link, tid)) = at.next.as_ref().filter(|_| chain.len() < LONGEST_CHAIN) {
+            let found = self.kept.iter().find(|kept| kept.is(at, &link.lock, *tid));
+            let Some(next) = found else {
+                chain.push(link.clone());
+                break;
+            };
+            chain.push(next.named(names));
+            at = next;
+        }
+        chain
+    }
+}
+
+impl Kept {
+    fn named(&self, names: &Names) -> ChainLink {
+        let stack = self.site.map(|site| names.functions(site)).unwrap_or_default();
+        ChainLink { stack, ..self.link.clone() }
+    }
+
+    /// Whether this is the hold of this lock by this thread that ended while `waiter` held its own.
+    fn is(&self, waiter: &Kept, lock: &str, tid: u32) -> bool {
+        let begin_ns = waiter.end_unix_ns.saturating_sub(waiter.link.total_ns);
+        let while_held = begin_ns.saturating_sub(SLACK_NS)..=waiter.end_unix_ns.saturating_add(SLACK_NS);
+        tid != 0 && self.tid == tid && self.link.lock == lock && while_held.contains(&self.end_unix_ns)
+    }
+}
