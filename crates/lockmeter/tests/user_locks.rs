@@ -210,6 +210,37 @@ fn locks_made_by_the_thousand_at_one_site_are_counted_together_and_none_is_lost(
 }
 
 #[test]
+fn a_lock_of_a_row_that_becomes_another_is_counted_as_that_from_then_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "lock-row", &["-fno-optimize-sibling-calls"]);
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
+    let rows = metered.rows("lock", &[]);
+    let holds = rows.iter().filter(|row| row["happened"] == "hold");
+    let all: u64 = holds.map(|row| number(row, "count")).sum();
+    let said = metered.said();
+    assert_eq!(all, number(&said, "row") + number(&said, "other"), "{rows:#?}");
+    let other = rows.iter().find(|row| row["happened"] == "hold" && number(row, "count") == number(&said, "other"));
+    assert!(other.is_some(), "the lock that was made anew has no row of its own: {rows:#?}");
+}
+
+#[test]
+fn a_wait_whose_end_nobody_was_seen_to_make_is_blamed_on_the_holder() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "unseen-release", &[]);
+    for flags in [&[][..], &["--hold"]] {
+        let metered = meter(folder.path(), flags, &[program.as_os_str()]);
+        let rows = metered.rows("lock,blocker", &["--lock", "kept_lock"]);
+        let waits: Vec<&Value> = rows.iter().filter(|row| row["happened"] == "wait").collect();
+        let blamed = waits.iter().filter(|row| row["blocker_source"] == "holder" && row["blocker_task"] == "keeper");
+        let blamed: u64 = blamed.map(|row| number(row, "count")).sum();
+        // The keeper has its name only after it was made.
+        assert!(blamed + 1 >= number(&metered.said(), "rounds"), "{flags:?}: {rows:#?}");
+        let acquisition = waits.iter().any(|row| row["blocker"].to_string().contains("keep_it"));
+        assert_eq!(acquisition, !flags.is_empty(), "where it was acquired is known if holds are timed: {rows:#?}");
+    }
+}
+
+#[test]
 fn locks_of_cpp_are_named_by_who_made_them_not_by_what_wraps_them() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("wrapped-locks");

@@ -12,7 +12,7 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
 /// First eight bytes of a session file.
 pub const SESSION_MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Names the directory of the segments to the preloaded library.
 pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
@@ -50,6 +50,8 @@ pub const SLOTS: usize = 1024;
 pub const HELD: usize = 32;
 /// Locks whose holds a thread has found before, by lock and caller; a power of two.
 pub const RECENT: usize = 128;
+/// Places in the program where a thread has released locks before; a power of two.
+pub const NEAR: usize = 128;
 /// Groups of locks (by address) of which a thread decides together how many holds it times; a power of two.
 pub const CELLS: usize = 64;
 /// Longest path of a module, with its NUL.
@@ -378,6 +380,36 @@ pub struct Recent {
 /// Where the mode is in [`Recent::caller`].
 pub const RECENT_MODE_SHIFT: u32 = 56;
 
+/// Where in the program a thread released a lock before: that lock, or the row of locks of a class that it is in, and their
+/// samples.
+///
+/// The owning thread alone writes and reads it.
+#[repr(C, align(64))]
+pub struct Near {
+    /// As in [`Recent`].
+    pub caller: AtomicU64,
+    /// The first address.
+    pub base: AtomicU64,
+    /// Inverse of the odd factor of the distance from one to the next.
+    pub inverse: AtomicU64,
+    /// The power of two in that distance.
+    pub shift: AtomicU32,
+    /// How many.
+    pub count: AtomicU32,
+    /// How often addresses had come to mean other locks, when this was found.
+    pub changes: AtomicU32,
+    /// Place of the lock or its class, as in [`Slot::lock`].
+    pub place: AtomicU32,
+    /// As in [`Recent`].
+    pub untimed: AtomicU16,
+    /// As in [`Recent`].
+    pub timed: AtomicU16,
+    /// As in [`Recent`].
+    pub watched: AtomicU16,
+    /// Zero.
+    pub spare: [AtomicU16; 5],
+}
+
 /// How many holds of a group of locks a thread times.
 #[repr(C)]
 pub struct Cell {
@@ -443,6 +475,8 @@ pub struct Thread {
     pub cells: [Cell; CELLS],
     /// Locks the thread holds with their holds timed, oldest first.
     pub held: [HeldLock; HELD],
+    /// Where locks were released lately.
+    pub near: [Near; NEAR],
     /// Locks whose holds ended lately.
     pub recent: [Recent; RECENT],
     /// The samples.
@@ -588,6 +622,7 @@ mod tests {
         assert_eq!(size_of::<Tags>(), 64);
         assert_eq!(size_of::<LockEntry>(), 64);
         assert_eq!(64 % size_of::<Recent>(), 0);
+        assert_eq!(size_of::<Near>(), 64);
         assert_eq!(size_of::<Thread>() % 4096, 0);
     }
 }

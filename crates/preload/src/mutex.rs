@@ -6,24 +6,18 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use libc::{EBUSY, EOWNERDEAD, pthread_mutex_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
-use crate::entry::{interpose, interpose_acquire, interpose_release};
+use crate::entry::{
+    interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release, mutex_is_free,
+};
 use crate::{real, swap};
 
 interpose!(pthread_mutex_init, 2, init);
 interpose!(pthread_mutex_destroy, 1, destroy);
-interpose_acquire!(
-    pthread_mutex_lock,
-    lock,
-    real::slots::pthread_mutex_trylock,
-    real::slots::pthread_mutex_lock,
-    acquired_timed,
-    16,
-    0x71
-);
+interpose_mutex_lock!(pthread_mutex_lock, lock, real::slots::pthread_mutex_lock);
 interpose!(pthread_mutex_trylock, 1, trylock);
 interpose!(pthread_mutex_timedlock, 2, timedlock);
 interpose!(pthread_mutex_clocklock, 3, clocklock);
-interpose_release!(pthread_mutex_unlock, unlock, real::slots::pthread_mutex_unlock, count_untimed);
+interpose_mutex_unlock!(pthread_mutex_unlock, unlock, real::slots::pthread_mutex_unlock);
 
 pub(crate) fn wanted(mutex: *const pthread_mutex_t) -> Wanted {
     Wanted { lock: mutex as usize, kind: kind::MUTEX, mode: mode::EXCLUSIVE }
@@ -135,13 +129,13 @@ fn acquired(level: u32, mutex: *mut pthread_mutex_t, sp: *const usize, status: c
 }
 
 /// The entry's own try had the mutex, and its hold is to be timed.
-extern "C" fn acquired_timed(mutex: *mut pthread_mutex_t, site: u64) -> c_int {
+pub(crate) extern "C" fn acquired_timed(mutex: *mut pthread_mutex_t, site: u64) -> c_int {
     writer::acquired_timed(wanted(mutex), site);
     0
 }
 
 /// The entry released the mutex, and no hold of the thread is timed.
-extern "C" fn count_untimed(mutex: *mut pthread_mutex_t, site: u64) -> c_int {
+pub(crate) extern "C" fn count_untimed(mutex: *mut pthread_mutex_t, site: u64) -> c_int {
     writer::count_untimed(wanted(mutex), site);
     0
 }

@@ -35,7 +35,7 @@ interpose!(pthread_rwlock_timedrdlock, 2, timedrdlock);
 interpose!(pthread_rwlock_timedwrlock, 2, timedwrlock);
 interpose!(pthread_rwlock_clockrdlock, 3, clockrdlock);
 interpose!(pthread_rwlock_clockwrlock, 3, clockwrlock);
-interpose_release!(pthread_rwlock_unlock, unlock, real::slots::pthread_rwlock_unlock);
+interpose_release!(pthread_rwlock_unlock, unlock, real::slots::pthread_rwlock_unlock, "");
 
 fn wanted(lock: *const pthread_rwlock_t, mode: u8) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::RWLOCK, mode }
@@ -111,13 +111,13 @@ fn contended(wanted: Wanted, holder: u32, registers: Registers, wait: impl FnOnc
 }
 
 /// The entry's own try had the lock for reading, and this hold is to be timed.
-extern "C" fn read_timed(lock: *mut pthread_rwlock_t, site: u64) -> c_int {
+pub(crate) extern "C" fn read_timed(lock: *mut pthread_rwlock_t, site: u64) -> c_int {
     writer::acquired_timed(wanted(lock, mode::READ), site);
     0
 }
 
 /// As [`read_timed`], for writing.
-extern "C" fn write_timed(lock: *mut pthread_rwlock_t, site: u64) -> c_int {
+pub(crate) extern "C" fn write_timed(lock: *mut pthread_rwlock_t, site: u64) -> c_int {
     writer::acquired_timed(wanted(lock, mode::WRITE), site);
     0
 }

@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::locks::Sampled;
 use super::samples::Key;
-use super::{Registers, Wanted, clock, locks, recent, samples, segment, stacks, thread, timing};
-use crate::layout::{HeldLock, Lost, Meta, Segment, Thread, blocked, happened, mode, pack_held};
+use super::{Registers, Wanted, clock, locks, near, recent, rows, samples, segment, stacks, thread, timing, watched};
+use crate::layout::{HeldLock, Lost, Meta, Near, Segment, Thread, blocked, happened, mode, pack_held};
 
 /// A lock was acquired, by a call that returns to `site`: the hold begins. If `nests`, a thread may acquire it again while it holds it: all its holds are timed,
 /// for only the list of timed ones tells the last release.
@@ -57,17 +57,17 @@ fn push(thread: &'static Thread, next: &'static HeldLock, wanted: Wanted, held: 
 }
 
 /// A release in progress.
-#[derive(Debug)]
+#[expect(missing_debug_implementations, reason = "holds what is shared with the recorder")]
 #[must_use]
 pub struct Releasing {
     wanted: Wanted,
     hold: Hold,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 enum Hold {
-    /// It ends now; how long it took, and the place of the lock.
-    Ended(u64, u32),
+    /// It ends now; how long it took, the place of the lock, and where its samples are known to be.
+    Ended(u64, u32, Option<&'static Near>),
     /// A nested release, or nothing can be counted.
     GoesOn,
     /// No timed hold of this lock.
@@ -100,7 +100,8 @@ pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
             }
             thread.held_count.store(held as u32 - 1, Relaxed);
             timing::ended(thread, now);
-            releasing.hold = Hold::Ended(held_ns, sign(thread, releasing.wanted, registers));
+            let (at, near) = sign(thread, releasing.wanted, stacks::address_site(registers));
+            releasing.hold = Hold::Ended(held_ns, at, near);
         }
     }
     mine.done();
@@ -118,22 +119,54 @@ fn close_gap(thread: &'static Thread, place: usize, held: usize) {
 }
 
 /// Leaves word that this thread had the lock, and counts if another had it before. While the lock is held, for the next holder
-/// is to see it; readers follow each other in no order. Returns the lock's place.
+/// is to see it; readers follow each other in no order. Returns the lock's place, and where its samples are known to be.
 #[inline]
-fn sign(thread: &'static Thread, wanted: Wanted, registers: &Registers) -> u32 {
-    let Some(segment) = segment::current() else { return 0 };
-    let site = stacks::address_site(registers);
-    let Some(lock) = locks::find_or_make(segment, wanted.lock, wanted.kind, || site) else { return 0 };
-    if wanted.mode == mode::READ {
-        return lock.place;
+fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'static Near>) {
+    let Some(segment) = segment::current() else { return (0, None) };
+    let watches = wanted.mode != mode::READ && timing::watches(thread, wanted.lock);
+    if let Some(near) = near::find(thread, wanted.lock, wanted.mode, site) {
+        let place = near.place.load(Relaxed);
+        let is_done = if watches {
+            // The most common case writes to nothing shared.
+            near.count.load(Relaxed) == 1
+                && is_mine(segment, thread, place)
+                && samples::count_bare_again(thread, near.watched.load(Relaxed))
+        } else {
+            wanted.mode == mode::READ || !watched::may_be(wanted.lock)
+        };
+        if is_done {
+            return (place, Some(near));
+        }
     }
-    if !timing::watches(thread, wanted.lock) {
+    sign_searching(segment, thread, wanted, site, watches)
+}
+
+/// Whether the lock that has this place is watched, and was this thread's.
+#[inline]
+fn is_mine(segment: &'static Segment, thread: &'static Thread, place: u32) -> bool {
+    let entry = segment.locks.get((place as usize).wrapping_sub(1));
+    entry.is_some_and(|entry| entry.watched.load(Relaxed) == thread.owner.load(Relaxed))
+}
+
+#[inline(never)]
+fn sign_searching(
+    segment: &'static Segment,
+    thread: &'static Thread,
+    wanted: Wanted,
+    site: u64,
+    watches: bool,
+) -> (u32, Option<&'static Near>) {
+    let changes = rows::changes();
+    let Some(lock) = locks::find_or_make(segment, wanted.lock, wanted.kind, || site) else { return (0, None) };
+    let near = near::find(thread, wanted.lock, wanted.mode, site)
+        .or_else(|| near::learn(thread, wanted.lock, lock.place, wanted.mode, site, changes));
+    if !watches {
         look_who_had_it(segment, thread, lock, wanted);
-        return lock.place;
+        return (lock.place, near);
     }
     let me = thread.owner.load(Relaxed);
     if lock.is_watched() && lock.entry().watched.load(Relaxed) == me {
-        // The most common case writes to nothing shared.
+        // Nothing to say.
     } else if ![0, me].contains(&lock.watch(me)) {
         count_moved(segment, thread, lock.place, wanted);
     }
@@ -142,7 +175,10 @@ fn sign(thread: &'static Thread, wanted: Wanted, registers: &Registers) -> u32 {
         let meta = super::meta(happened::WATCHED, wanted, 0, blocked::UNKNOWN);
         recent.watched.store(count_at(segment, thread, lock.place, 0, meta, 0), Relaxed);
     }
-    lock.place
+    if let Some(near) = near {
+        near.watched.store(recent.watched.load(Relaxed), Relaxed);
+    }
+    (lock.place, near)
 }
 
 /// The lock was released, if `done`: the hold is counted, when nobody waits for it any more.
@@ -150,21 +186,23 @@ fn sign(thread: &'static Thread, wanted: Wanted, registers: &Registers) -> u32 {
 pub fn released(releasing: &Releasing, registers: &Registers, done: bool) {
     let site = stacks::address_site(registers);
     match releasing.hold {
-        Hold::Ended(ns, place) => count_timed(releasing.wanted, site, ns, place),
+        Hold::Ended(ns, place, near) => count_timed(releasing.wanted, site, ns, place, near),
         Hold::NotTimed if done => count_untimed(releasing.wanted, site),
         Hold::NotTimed | Hold::GoesOn => {}
     }
 }
 
 #[inline]
-fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32) {
+fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, near: Option<&'static Near>) {
     let Some(mine) = thread::mine() else { return };
     let thread = mine.thread;
     if let Some(segment) = segment::current() {
         let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
-        let recent = recent::find(thread, place, wanted.mode, site);
-        if !samples::count_again(segment, thread, recent.timed.load(Relaxed), meta, ns) {
-            recent.timed.store(count_at(segment, thread, place, site, meta, ns), Relaxed);
+        // A signal handler may have changed it since the hold ended.
+        let near = near.filter(|near| near::still_is(near, place, wanted.mode, site));
+        let timed = near.map_or_else(|| &recent::find(thread, place, wanted.mode, site).timed, |near| &near.timed);
+        if !samples::count_again(segment, thread, timed.load(Relaxed), meta, ns) {
+            timed.store(count_at(segment, thread, place, site, meta, ns), Relaxed);
         }
     }
     mine.done();
@@ -181,19 +219,15 @@ pub fn count_untimed(wanted: Wanted, site: u64) {
 /// The common case, which calls nothing: `false`, and nothing done, if this is another.
 #[inline(always)]
 fn count_untimed_again(wanted: Wanted, site: u64) -> bool {
-    let Some(segment) = segment::current() else { return false };
     let Some(mine) = thread::mine_already() else { return false };
     let thread = mine.thread;
     let open = thread.untimed_open.load(Relaxed);
+    // A reader's release is not what is watched for.
+    let may_be_watched = wanted.mode != mode::READ && watched::may_be(wanted.lock);
     let counted = open != 0
-        && locks::sampled(segment, wanted.lock).is_some_and(|lock| {
-            // A reader's release is not what is watched for.
-            if lock.is_watched() && wanted.mode != mode::READ {
-                return false;
-            }
-            let known = recent::known(thread, lock.place, wanted.mode, site);
-            known.is_some_and(|recent| samples::count_bare_again(thread, recent.untimed.load(Relaxed)))
-        });
+        && !may_be_watched
+        && near::find(thread, wanted.lock, wanted.mode, site)
+            .is_some_and(|near| samples::count_bare_again(thread, near.untimed.load(Relaxed)));
     if counted {
         thread.untimed_open.store(open - 1, Relaxed);
     }
@@ -212,6 +246,7 @@ extern "C-unwind" fn count_untimed_searching(wanted: Wanted, site: u64) {
     }
     thread.untimed_open.store(open - 1, Relaxed);
     if let Some(segment) = segment::current() {
+        let changes = rows::changes();
         let lock = locks::find_or_make(segment, wanted.lock, wanted.kind, || site);
         let place = lock.map_or(0, |lock| lock.place);
         let recent = recent::find(thread, place, wanted.mode, site);
@@ -220,6 +255,11 @@ extern "C-unwind" fn count_untimed_searching(wanted: Wanted, site: u64) {
             recent.untimed.store(count_at(segment, thread, place, site, meta, 0), Relaxed);
         }
         if let Some(lock) = lock {
+            let near = near::find(thread, wanted.lock, wanted.mode, site)
+                .or_else(|| near::learn(thread, wanted.lock, place, wanted.mode, site, changes));
+            if let Some(near) = near {
+                near.untimed.store(recent.untimed.load(Relaxed), Relaxed);
+            }
             look_who_had_it(segment, thread, lock, wanted);
         }
     }

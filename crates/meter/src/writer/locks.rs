@@ -8,7 +8,7 @@ use core::ptr;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use super::{names, segment, syscalls};
+use super::{names, rows, segment, syscalls, watched};
 use crate::layout::{
     CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Segment, TAG_ADDRESS,
     TAG_CLASS_SHIFT, TAG_USED, TAG_WATCHED, Tags, WAYS,
@@ -90,9 +90,9 @@ impl Sampled {
     pub(super) fn watch(&self, thread: u32) -> u32 {
         let before = self.found.entry.watched.swap(thread, Relaxed);
         if thread == 0 {
-            self.found.tag.fetch_and(!TAG_WATCHED, Relaxed);
-        } else if !self.is_watched() {
-            self.found.tag.fetch_or(TAG_WATCHED, Relaxed);
+            no_longer_watched(self.found.tag.fetch_and(!TAG_WATCHED, Relaxed));
+        } else if !self.is_watched() && self.found.tag.fetch_or(TAG_WATCHED, Relaxed) & TAG_WATCHED == 0 {
+            watched::came((self.found.held & TAG_ADDRESS) as usize);
         }
         before
     }
@@ -103,11 +103,20 @@ impl Sampled {
     }
 }
 
-/// A lock, if samples point to it.
-#[inline]
-pub(super) fn sampled(segment: &'static Segment, address: usize) -> Option<Sampled> {
-    let found = find(segment, address)?;
-    Some(Sampled { place: found.sampled()?, found })
+/// A tag that said this is changed.
+fn no_longer_watched(held: u64) {
+    if held & TAG_WATCHED != 0 {
+        watched::gone((held & TAG_ADDRESS) as usize);
+    }
+}
+
+/// What a tag says gives way to another.
+fn replace(tag: &AtomicU64, held: u64, after: u64) -> bool {
+    let done = tag.compare_exchange(held, after, AcqRel, Relaxed).is_ok();
+    if done && held & GONE == 0 {
+        no_longer_watched(held);
+    }
+    done
 }
 
 /// A lock that samples may point to from now on, made if there is none. `None` if there is no room.
@@ -142,18 +151,22 @@ pub(super) fn created(segment: &'static Segment, address: usize, kind: u8, site:
             return;
         }
         // Another lock, or one that was used before it was initialised.
-        let after = if found.held & TAG_USED == 0 { 0 } else { found.held | GONE };
-        let _ = found.tag.compare_exchange(found.held, after, AcqRel, Relaxed);
+        let after = if found.held & TAG_USED == 0 { 0 } else { found.held & !TAG_WATCHED | GONE };
+        replace(found.tag, found.held, after);
+        if found.sampled().is_some() {
+            rows::changed();
+        }
     }
     make(segment, address, flags, site);
 }
 
 /// A lock was destroyed. One that has samples stays until its place in memory becomes another lock.
 pub(super) fn destroyed(segment: &'static Segment, address: usize) {
+    rows::gone(address);
     if let Some(found) = find(segment, address)
         && found.held & TAG_USED == 0
     {
-        let _ = found.tag.compare_exchange(found.held, 0, AcqRel, Relaxed);
+        replace(found.tag, found.held, 0);
     }
 }
 
@@ -181,7 +194,9 @@ fn make(segment: &'static Segment, address: usize, flags: u32, site: u64) -> Opt
     entry.flags.store(flags, Relaxed);
     entry.address.store(address as u64, Relaxed);
     names::see_module(segment, address);
-    let class = u64::from(class(segment, address, flags, site)) << TAG_CLASS_SHIFT;
+    let class = class(segment, address, flags, site);
+    rows::made(address, if class == 0 { 0 } else { LOCK_PLACES as u32 + class });
+    let class = u64::from(class) << TAG_CLASS_SHIFT;
     let held = tag.fetch_or(class, AcqRel) | class;
     Some(Found { tag, held, place: (set * WAYS + way) as u32 + 1, entry })
 }
@@ -213,7 +228,7 @@ fn class(segment: &'static Segment, address: usize, flags: u32, site: u64) -> u3
 
 /// A free way, else that of a lock without samples.
 fn take_way(tags: &Tags, address: u64) -> Option<usize> {
-    let take = |way: usize, from: u64| tags.tag[way].compare_exchange(from, address, AcqRel, Relaxed).is_ok();
+    let take = |way: usize, from: u64| replace(&tags.tag[way], from, address);
     (0..WAYS).find(|way| tags.tag[*way].load(Relaxed) == 0 && take(*way, 0)).or_else(|| {
         (0..WAYS).find(|way| {
             let held = tags.tag[*way].load(Relaxed);

@@ -9,7 +9,7 @@ use core::sync::atomic::{
     compiler_fence,
 };
 
-use super::{names, recent, segment, syscalls, timing, waiters};
+use super::{names, recent, rows, segment, syscalls, timing, waiters, watched};
 use crate::layout::{Lost, Segment, THREADS, Thread};
 
 // Initial-exec storage of eight bytes, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
@@ -108,6 +108,8 @@ pub(super) fn mine_already() -> Option<Mine> {
 pub(super) fn forget() {
     set_pointer(ptr::null());
     waiters::forget();
+    watched::forget();
+    rows::forget();
 }
 
 /// The thread-specific key whose destructor gives the table back; `u32::MAX` while there is none.

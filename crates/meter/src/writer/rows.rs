@@ -1,0 +1,208 @@
+//! Rows: locks of one class that lie in an array, so that an address alone tells the class.
+//!
+//! A program that locks parts of a table has thousands of locks made by one loop. To find each by its own line of the table
+//! of locks would cost a miss of the cache at each release.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+/// Rows that are kept; each class has one place that it may take.
+const ROWS: usize = 32;
+/// Fewer locks are not worth a row, and may be a coincidence of the allocator.
+const LEAST: u32 = 64;
+/// Farther apart than this, locks are not elements of one array.
+const LONGEST_STRIDE: usize = 1 << 16;
+/// The class of a row in which a lock was destroyed or became another. Its place stays empty, so that programs that make
+/// and destroy locks all the time do not have all threads forget what they know each time.
+const BROKEN: u32 = u32::MAX;
+
+/// Below [`LEAST`] it grows or begins anew; from then on base and stride stay.
+struct Row {
+    class: AtomicU32,
+    count: AtomicU32,
+    base: AtomicUsize,
+    stride: AtomicUsize,
+}
+
+static TABLE: [Row; ROWS] = [const {
+    Row { class: AtomicU32::new(0), count: AtomicU32::new(0), base: AtomicUsize::new(0), stride: AtomicUsize::new(0) }
+}; ROWS];
+
+/// Held by the thread that lets a row grow. Others do without: then the row has a gap, and begins anew or ends there.
+static GROWING: AtomicU32 = AtomicU32::new(0);
+
+/// Alone in its line, which all threads read at each release.
+#[repr(align(64))]
+struct Changes(AtomicU32);
+
+static CHANGES: Changes = Changes(AtomicU32::new(0));
+
+/// Another number when an address may have come to mean another lock.
+#[inline(always)]
+pub(super) fn changes() -> u32 {
+    CHANGES.0.load(Acquire)
+}
+
+/// Says that an address means another lock than before.
+pub(super) fn changed() {
+    CHANGES.0.fetch_add(1, Release);
+}
+
+/// Addresses from a base, one stride apart. Checked by a multiplication with the inverse of the stride's odd factor: what is
+/// not a multiple of the stride comes out too large, and so does what is outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) base: usize,
+    pub(super) inverse: usize,
+    pub(super) shift: u32,
+    pub(super) count: u32,
+}
+
+impl Span {
+    /// One address.
+    pub(super) const fn single(address: usize) -> Self {
+        Self { base: address, inverse: 1, shift: 0, count: 1 }
+    }
+
+    /// So many addresses, so far apart.
+    fn of(base: usize, stride: usize, count: u32) -> Self {
+        let shift = stride.trailing_zeros();
+        let odd = stride >> shift;
+        // Newton's method doubles the bits that are right: three, then 6, 12, 24, 48, 96.
+        let inverse =
+            (0..5).fold(odd, |inverse, _| inverse.wrapping_mul(2_usize.wrapping_sub(odd.wrapping_mul(inverse))));
+        Self { base, inverse, shift, count }
+    }
+
+    #[inline(always)]
+    pub(super) const fn has(&self, address: usize) -> bool {
+        let index = address.wrapping_sub(self.base).wrapping_mul(self.inverse).rotate_right(self.shift);
+        index < self.count as usize
+    }
+}
+
+impl Row {
+    fn span(&self) -> Option<Span> {
+        let count = self.count.load(Acquire);
+        let stride = self.stride.load(Relaxed);
+        (count > 1 && stride != 0).then(|| Span::of(self.base.load(Relaxed), stride, count))
+    }
+
+    fn begin(&self, class: u32, address: usize) {
+        self.count.store(0, Relaxed);
+        self.class.store(class, Relaxed);
+        self.base.store(address, Relaxed);
+        self.stride.store(0, Relaxed);
+        self.count.store(1, Release);
+    }
+
+    fn grow(&self, class: u32, address: usize) {
+        let (owner, count) = (self.class.load(Relaxed), self.count.load(Relaxed));
+        if owner == BROKEN {
+            return;
+        }
+        let from_base = address.wrapping_sub(self.base.load(Relaxed));
+        let is_next = match count {
+            _ if owner != class => false,
+            0 => false,
+            1 => (1..=LONGEST_STRIDE).contains(&from_base),
+            _ => from_base == self.stride.load(Relaxed) * count as usize,
+        };
+        if is_next {
+            if count == 1 {
+                self.stride.store(from_base, Relaxed);
+            }
+            // Fails if the row was broken meanwhile.
+            let _ = self.count.compare_exchange(count, count + 1, AcqRel, Relaxed);
+        } else if count < LEAST {
+            self.begin(class, address);
+        }
+    }
+
+    fn break_up(&self) {
+        if self.count.swap(0, AcqRel) >= LEAST {
+            self.class.store(BROKEN, Release);
+            changed();
+        }
+    }
+}
+
+/// A lock of a class (0: none) was made at this address.
+pub(super) fn made(address: usize, class: u32) {
+    for row in &TABLE {
+        let is_anothers = row.count.load(Relaxed) > 1 && row.class.load(Relaxed) != class;
+        if is_anothers && row.span().is_some_and(|span| span.has(address)) {
+            row.break_up();
+        }
+    }
+    if class != 0 && GROWING.compare_exchange(0, 1, AcqRel, Relaxed).is_ok() {
+        TABLE[class as usize % ROWS].grow(class, address);
+        GROWING.store(0, Release);
+    }
+}
+
+/// The lock at this address is no more.
+pub(super) fn gone(address: usize) {
+    for row in &TABLE {
+        if row.count.load(Relaxed) > 1 && row.span().is_some_and(|span| span.has(address)) {
+            row.break_up();
+        }
+    }
+}
+
+/// The row of a class, if this lock is in it.
+pub(super) fn of(class: u32, address: usize) -> Option<Span> {
+    let row = &TABLE[class as usize % ROWS];
+    // Long enough, it is no other class's any more.
+    let span = row.span().filter(|span| span.count >= LEAST)?;
+    (row.class.load(Acquire) == class && span.has(address)).then_some(span)
+}
+
+/// After a fork: the classes are those of the parent's segment.
+pub(super) fn forget() {
+    for row in &TABLE {
+        row.count.store(0, Relaxed);
+        row.class.store(0, Relaxed);
+    }
+    GROWING.store(0, Relaxed);
+    changed();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_its_elements_and_nothing_else() {
+        for stride in [1, 8, 24, 40, 56, 64, 72, 104, 4096, 40_000] {
+            let span = Span::of(0x7f00_1000, stride, 100);
+            let inside: Vec<usize> =
+                (0x7f00_0000..0x7f00_1000 + 120 * stride).filter(|address| span.has(*address)).collect();
+            let elements: Vec<usize> = (0..100).map(|index| 0x7f00_1000 + index * stride).collect();
+            assert_eq!(inside, elements, "stride {stride}");
+        }
+        assert!(Span::single(4096).has(4096));
+        assert!(!Span::single(4096).has(4097));
+    }
+
+    #[test]
+    fn a_row_grows_while_its_locks_follow_each_other_and_ends_with_one_of_them() {
+        let (class, base) = (40_001, 0x5000_0000);
+        made(base - 999, class); // Another that was made before: the row begins anew.
+        for index in 0..100 {
+            made(base + index * 40, class);
+        }
+        made(0x6000_0000, class);
+        assert_eq!(of(class, base).map(|span| span.count), Some(100));
+        assert_eq!(of(class, base + 40 * 100), None);
+        assert_eq!(of(class, base + 20), None);
+        made(base + 20, class + 1); // Between two elements: no business of the row's.
+        assert!(of(class, base + 40).is_some());
+        let before = changes();
+        made(base + 80, class + 1);
+        assert_eq!(of(class, base), None);
+        assert_ne!(changes(), before);
+    }
+}

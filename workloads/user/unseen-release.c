@@ -1,0 +1,58 @@
+/*
+ * A lock that is released past the meter, by the C library's own function: whoever waits for it is not told by whom.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <time.h>
+
+#define ROUNDS 20
+#define HOLD_NS 5000000
+
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static sem_t begin, taken;
+static int (*release)(pthread_mutex_t *);
+
+__attribute__((noinline)) static void keep_it(void)
+{
+	struct timespec hold = { .tv_nsec = HOLD_NS };
+
+	pthread_mutex_lock(&kept_lock);
+	sem_post(&taken);
+	nanosleep(&hold, NULL);
+	release(&kept_lock);
+}
+
+static void *keeper(void *argument)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		sem_wait(&begin);
+		keep_it();
+	}
+	return argument;
+}
+
+int main(void)
+{
+	void *library = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+	pthread_t thread;
+
+	if (library)
+		*(void **)&release = dlsym(library, "pthread_mutex_unlock");
+	if (!release || sem_init(&begin, 0, 0) || sem_init(&taken, 0, 0) ||
+	    pthread_create(&thread, NULL, keeper, NULL)) {
+		perror("unseen-release");
+		return 1;
+	}
+	pthread_setname_np(thread, "keeper");
+	for (int i = 0; i < ROUNDS; i++) {
+		sem_post(&begin);
+		sem_wait(&taken);
+		pthread_mutex_lock(&kept_lock);
+		release(&kept_lock);
+	}
+	pthread_join(thread, NULL);
+	printf("{\"rounds\": %d}\n", ROUNDS);
+	return 0;
+}
