@@ -194,7 +194,11 @@ fn make(segment: &'static Segment, address: usize, flags: u32, site: u64) -> Opt
     entry.flags.store(flags, Relaxed);
     entry.address.store(address as u64, Relaxed);
     names::see_module(segment, address);
-    let class = class(segment, address, flags, site);
+    let class = match rows::class_of(address) {
+        // It was made before, and gave way to others since.
+        Some(class) if flags & ENTRY_INIT == 0 => class - LOCK_PLACES as u32,
+        _ => class(segment, address, flags, site),
+    };
     rows::made(address, if class == 0 { 0 } else { LOCK_PLACES as u32 + class });
     let class = u64::from(class) << TAG_CLASS_SHIFT;
     let held = tag.fetch_or(class, AcqRel) | class;

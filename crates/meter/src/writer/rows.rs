@@ -160,6 +160,11 @@ pub(super) fn of(class: u32, address: usize) -> Option<Span> {
     (row.class.load(Acquire) == class && span.has(address)).then_some(span)
 }
 
+/// The class of the row that this lock is in.
+pub(super) fn class_of(address: usize) -> Option<u32> {
+    TABLE.iter().map(|row| row.class.load(Relaxed)).find(|class| of(*class, address).is_some())
+}
+
 /// After a fork: the classes are those of the parent's segment.
 pub(super) fn forget() {
     for row in &TABLE {
