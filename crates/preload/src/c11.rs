@@ -8,9 +8,7 @@ use core::ffi::c_int;
 use libc::{EBUSY, ENOMEM, ETIMEDOUT, pthread_cond_t, pthread_mutex_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, kind};
 
-use crate::entry::{
-    interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release, mutex_is_free,
-};
+use crate::entry::{interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};
 use crate::{condition, creation, mutex, real};
 
 interpose!(mtx_init, 2, init);

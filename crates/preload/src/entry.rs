@@ -99,17 +99,17 @@ macro_rules! interpose_acquire {
     };
 }
 
-/// As [`interpose`] for a function of one argument that releases a lock, of which `$free` jumps to `7` if the lock itself says that nobody waits. While metering is off, or when nobody waits for the
+/// As [`interpose`] for a function of one argument that releases a lock. While metering is off, or when nobody waits for the
 /// lock, it calls the real function: at level `wait` nothing follows; at level `hold`, if the thread times no hold now, `$count`, where there is one.
 /// For all else it jumps to `$inner`.
 macro_rules! interpose_release {
-    ($name:ident, $inner:path, $real:path, $free:expr) => {
-        interpose_release!(@ $name, $inner, $real, $inner, $free, "je 2f");
+    ($name:ident, $inner:path, $real:path) => {
+        interpose_release!(@ $name, $inner, $real, $inner, "je 2f");
     };
-    ($name:ident, $inner:path, $real:path, $free:expr, $count:path) => {
-        interpose_release!(@ $name, $inner, $real, $count, $free, "je 3f");
+    ($name:ident, $inner:path, $real:path, $count:path) => {
+        interpose_release!(@ $name, $inner, $real, $count, "je 3f");
     };
-    (@ $name:ident, $inner:path, $real:path, $count:path, $free:expr, $at_hold:literal) => {
+    (@ $name:ident, $inner:path, $real:path, $count:path, $at_hold:literal) => {
         /// Takes the place of the function of this name; see the manual page of that.
         ///
         /// # Safety
@@ -124,17 +124,11 @@ macro_rules! interpose_release {
                 "mov edx, dword ptr [rax + {level}]",
                 "test edx, edx", // OFF
                 "jz 5f",
-                // Somebody begins to wait somewhere.
-                "cmp dword ptr [rip + {coming}], 0",
-                "jne 6f",
-                $free,
-                "6:",
                 "mov eax, edi",
                 "and eax, {mask}",
                 "lea rcx, [rip + {waiters}]",
                 "cmp qword ptr [rcx + rax], 0",
                 "jne 2f",
-                "7:",
                 "cmp edx, {hold}",
                 $at_hold,
                 "cmp edx, {wait}",
@@ -171,7 +165,6 @@ macro_rules! interpose_release {
                 hold = const lockmeter_meter::writer::HOLD,
                 mask = const lockmeter_meter::writer::WAITERS_MASK,
                 waiters = sym lockmeter_meter::writer::WAITERS,
-                coming = sym lockmeter_meter::writer::COMING,
                 held_count = const core::mem::offset_of!(lockmeter_meter::layout::Thread, held_count),
                 real = sym $real,
                 count = sym $count,
@@ -180,14 +173,6 @@ macro_rules! interpose_release {
         }
     };
 }
-/// Jumps to `7` if glibc's mutex says that nobody sleeps: its word is 1. Threads in a condition wait that were not signalled do
-/// not count as waiters of its mutex. Kinds other than the normal one have other words or spin first.
-macro_rules! mutex_is_free {
-    () => {
-        concat!("cmp dword ptr [rdi], 1\n", "jne 6f\n", "test byte ptr [rdi + 16], 0x7f\n", "jz 7f")
-    };
-}
-
 /// [`interpose_acquire`] for a mutex.
 macro_rules! interpose_mutex_lock {
     ($name:ident, $inner:path, $real:path) => {
@@ -206,9 +191,7 @@ macro_rules! interpose_mutex_lock {
 /// [`interpose_release`] for a mutex.
 macro_rules! interpose_mutex_unlock {
     ($name:ident, $inner:path, $real:path) => {
-        interpose_release!($name, $inner, $real, mutex_is_free!(), $crate::mutex::count_untimed);
+        interpose_release!($name, $inner, $real, $crate::mutex::count_untimed);
     };
 }
-pub(crate) use {
-    interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release, mutex_is_free,
-};
+pub(crate) use {interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};

@@ -6,9 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use libc::{EBUSY, EOWNERDEAD, pthread_mutex_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
-use crate::entry::{
-    interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release, mutex_is_free,
-};
+use crate::entry::{interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};
 use crate::{real, swap};
 
 interpose!(pthread_mutex_init, 2, init);

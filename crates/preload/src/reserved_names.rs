@@ -1,9 +1,7 @@
 //! The names with underscores under which older libraries reach the same functions: glibc keeps them for programs that were
 //! linked before 2.34. One lock may be taken by one name and released by the other.
 
-use crate::entry::{
-    interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release, mutex_is_free,
-};
+use crate::entry::{interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};
 use crate::real::slots;
 use crate::{mutex, rwlock};
 
@@ -34,4 +32,4 @@ interpose_acquire!(
     0
 );
 interpose!(__pthread_rwlock_trywrlock, 1, rwlock::trywrlock);
-interpose_release!(__pthread_rwlock_unlock, rwlock::unlock, slots::pthread_rwlock_unlock, "");
+interpose_release!(__pthread_rwlock_unlock, rwlock::unlock, slots::pthread_rwlock_unlock);

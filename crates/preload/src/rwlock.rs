@@ -35,7 +35,7 @@ interpose!(pthread_rwlock_timedrdlock, 2, timedrdlock);
 interpose!(pthread_rwlock_timedwrlock, 2, timedwrlock);
 interpose!(pthread_rwlock_clockrdlock, 3, clockrdlock);
 interpose!(pthread_rwlock_clockwrlock, 3, clockwrlock);
-interpose_release!(pthread_rwlock_unlock, unlock, real::slots::pthread_rwlock_unlock, "");
+interpose_release!(pthread_rwlock_unlock, unlock, real::slots::pthread_rwlock_unlock);
 
 fn wanted(lock: *const pthread_rwlock_t, mode: u8) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::RWLOCK, mode }

@@ -20,7 +20,7 @@ interpose_acquire!(
     0
 );
 interpose!(pthread_spin_trylock, 1, trylock);
-interpose_release!(pthread_spin_unlock, unlock, real::slots::pthread_spin_unlock, "", count_untimed);
+interpose_release!(pthread_spin_unlock, unlock, real::slots::pthread_spin_unlock, count_untimed);
 
 fn wanted(lock: *mut pthread_spinlock_t) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::SPIN, mode: mode::EXCLUSIVE }

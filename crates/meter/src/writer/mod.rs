@@ -35,7 +35,7 @@ pub use segment::HEADER;
 pub use timing::{CELL_MULTIPLIER, CELL_SHIFT};
 pub use unwind::Registers;
 use waiters::Waiters;
-pub use waiters::{COMING, WAITERS, WAITERS_MASK};
+pub use waiters::{WAITERS, WAITERS_MASK};
 
 /// Frames of a lock's maker: enough to get out of the functions that wrap an initialisation.
 const MAKER_FRAMES: usize = 6;
@@ -111,10 +111,7 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     let begun = clock::ticks();
     waiters::came(wanted.lock);
     let mut waiting = Waiting { wanted, begun, site: 0, holder: Holder::default(), counted: false };
-    let Some(mine) = thread::mine() else {
-        waiters::ready();
-        return waiting;
-    };
+    let Some(mine) = thread::mine() else { return waiting };
     if let Some(segment) = segment::current() {
         // The stack is taken while there is nothing to do but wait.
         waiting.site = stacks::stack_site(segment, registers, FRAMES);
@@ -124,7 +121,6 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     mine.thread.waiting[1].store(begun, Relaxed);
     mine.thread.waiting[0].store(wanted.lock as u64, Relaxed);
     mine.done();
-    waiters::ready();
     waiting
 }
 

@@ -3,10 +3,10 @@
 //! Counters by a hash of the address. A counter shared by two locks makes a release take the longer way for nothing, and
 //! does no harm. The uncontended path only reads, so the lines stay shared.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// One cache line, so that the waiters of one lock do not disturb the users of others.
-#[repr(align(64))]
+/// Eight share a cache line: waiters disturb the users of more locks than if each had its own, but all of them fit beside what
+/// the program has in the first-level cache.
 #[derive(Debug)]
 pub struct Counter(AtomicU64);
 
@@ -18,15 +18,6 @@ pub const WAITERS_MASK: usize = (COUNTERS - 1) * size_of::<Counter>();
 /// Public for entries written in assembly.
 pub static WAITERS: [Counter; COUNTERS] = [const { Counter(AtomicU64::new(0)) }; COUNTERS];
 
-/// A counter alone in its cache line.
-#[repr(align(64))]
-#[derive(Debug)]
-pub struct Coming(AtomicU32);
-
-/// Threads that begin to wait and do not sleep yet: they note their stack first, and until then the word of a glibc mutex says
-/// that nobody waits. While there are none, the word is enough. Public for entries written in assembly.
-pub static COMING: Coming = Coming(AtomicU32::new(0));
-
 /// Threads in a condition wait are counted in the upper half: their mutex has a waiter only once they were woken.
 const IN_CONDITION: u64 = 1 << 32;
 
@@ -37,13 +28,7 @@ fn of(lock: usize) -> &'static AtomicU64 {
 
 /// A thread begins to wait.
 pub(super) fn came(lock: usize) {
-    COMING.0.fetch_add(1, Relaxed);
     of(lock).fetch_add(1, Relaxed);
-}
-
-/// What there was to note of a thread that came is noted: it is about to sleep.
-pub(super) fn ready() {
-    COMING.0.fetch_sub(1, Relaxed);
 }
 
 /// A thread waits no more.
@@ -81,7 +66,6 @@ pub(super) fn waiters(lock: usize) -> Waiters {
 
 /// After a fork: those who waited do not exist here.
 pub(super) fn forget() {
-    COMING.0.store(0, Relaxed);
     for counter in &WAITERS {
         counter.0.store(0, Relaxed);
     }
