@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_row_grows_while_its_locks_follow_each_other_and_ends_with_one_of_them() {
         let (class, base) = (40_001, 0x5000_0000);
-        made(base - 999, class); // Another that was made before: the row begins anew.
+        made(base - 0x0100_0000, class); // Too far away: the row begins anew.
         for index in 0..100 {
             made(base + index * 40, class);
         }
