@@ -132,7 +132,7 @@ fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'st
                 && is_mine(segment, thread, place)
                 && samples::count_bare_again(thread, near.watched.load(Relaxed))
         } else {
-            wanted.mode == mode::READ || !watched::may_be(wanted.lock)
+            !may_be_watched(wanted)
         };
         if is_done {
             return (place, Some(near));
@@ -222,17 +222,21 @@ fn count_untimed_again(wanted: Wanted, site: u64) -> bool {
     let Some(mine) = thread::mine_already() else { return false };
     let thread = mine.thread;
     let open = thread.untimed_open.load(Relaxed);
-    // A reader's release is not what is watched for.
-    let may_be_watched = wanted.mode != mode::READ && watched::may_be(wanted.lock);
     let counted = open != 0
-        && !may_be_watched
-        && near::find(thread, wanted.lock, wanted.mode, site)
+        && !may_be_watched(wanted)
+        && near::find_first(thread, wanted.lock, wanted.mode, site)
             .is_some_and(|near| samples::count_bare_again(thread, near.untimed.load(Relaxed)));
     if counted {
         thread.untimed_open.store(open - 1, Relaxed);
     }
     mine.done();
     counted
+}
+
+/// Whether this release may have to say that the lock moved. A reader's is not what is watched for.
+#[inline(always)]
+fn may_be_watched(wanted: Wanted) -> bool {
+    wanted.mode != mode::READ && watched::may_be(wanted.lock)
 }
 
 #[inline(never)]
@@ -245,6 +249,10 @@ extern "C-unwind" fn count_untimed_searching(wanted: Wanted, site: u64) {
         return mine.done();
     }
     thread.untimed_open.store(open - 1, Relaxed);
+    let near = near::find(thread, wanted.lock, wanted.mode, site).filter(|_| !may_be_watched(wanted));
+    if near.is_some_and(|near| samples::count_bare_again(thread, near.untimed.load(Relaxed))) {
+        return mine.done();
+    }
     if let Some(segment) = segment::current() {
         let changes = rows::changes();
         let lock = locks::find_or_make(segment, wanted.lock, wanted.kind, || site);

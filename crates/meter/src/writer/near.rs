@@ -15,27 +15,31 @@ fn at(thread: &'static Thread, mixed: u64) -> &'static Near {
 }
 
 #[inline(always)]
-fn is(near: &Near, caller: u64, lock: usize, changes: u32) -> bool {
-    let span = Span {
-        base: near.base.load(Relaxed) as usize,
-        inverse: near.inverse.load(Relaxed) as usize,
-        shift: near.shift.load(Relaxed),
-        count: near.count.load(Relaxed),
-    };
-    near.caller.load(Relaxed) == caller && near.changes.load(Relaxed) == changes && span.has(lock)
+fn is(near: &Near, caller: u64, lock: usize) -> bool {
+    // In this order, so that few registers are in use at a time.
+    near.caller.load(Relaxed) == caller && near.changes.load(Relaxed) == rows::changes() && {
+        let shift = near.shift.load(Relaxed);
+        let (base, inverse) = (near.base.load(Relaxed) as usize, near.inverse.load(Relaxed) as usize);
+        Span { base, inverse, shift, count: near.count.load(Relaxed) }.has(lock)
+    }
 }
 
-/// The entry of this caller that is valid for this lock.
+/// The entry of this caller, if it is valid for this lock: where [`find`] looks first.
 #[inline(always)]
-pub(super) fn find(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static Near> {
-    let (caller, changes) = (recent::caller(mode, site), rows::changes());
+pub(super) fn find_first(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static Near> {
+    let caller = recent::caller(mode, site);
     let near = at(thread, caller);
-    if is(near, caller, lock, changes) {
-        return Some(near);
-    }
-    // A function that releases many locks has an entry for each.
-    let near = at(thread, caller ^ lock as u64);
-    is(near, caller, lock, changes).then_some(near)
+    is(near, caller, lock).then_some(near)
+}
+
+/// An entry of this caller that is valid for this lock: a function that releases many locks has one for each.
+#[inline]
+pub(super) fn find(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static Near> {
+    find_first(thread, lock, mode, site).or_else(|| {
+        let caller = recent::caller(mode, site);
+        let near = at(thread, caller ^ lock as u64);
+        is(near, caller, lock).then_some(near)
+    })
 }
 
 /// Makes an entry for this lock, whose samples are at this place (its own or that of its class), if an address is enough to tell.
