@@ -8,15 +8,15 @@ use core::ffi::c_int;
 use libc::{EBUSY, ENOMEM, ETIMEDOUT, pthread_cond_t, pthread_mutex_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, kind};
 
-use crate::entry::{interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};
+use crate::entry::interpose;
 use crate::{condition, creation, mutex, real};
 
 interpose!(mtx_init, 2, init);
 interpose!(mtx_destroy, 1, destroy);
-interpose_mutex_lock!(mtx_lock, lock, real::slots::mtx_lock);
+interpose!(mtx_lock, 1, lock);
 interpose!(mtx_trylock, 1, trylock);
 interpose!(mtx_timedlock, 2, timedlock);
-interpose_mutex_unlock!(mtx_unlock, unlock, real::slots::mtx_unlock);
+interpose!(mtx_unlock, 1, unlock);
 interpose!(cnd_init, 1, init_condition);
 interpose!(cnd_destroy, 1, destroy_condition);
 interpose!(cnd_wait, 2, wait);

@@ -182,8 +182,6 @@ real! {
     sem_post(semaphore: Semaphore);
 
     mtx_init(mutex: Mutex, kind: usize);
-    mtx_lock(mutex: Mutex);
-    mtx_unlock(mutex: Mutex);
 
     dlclose(handle: *mut c_void);
 }
