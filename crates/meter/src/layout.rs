@@ -57,6 +57,9 @@ pub const CELLS: usize = 64;
 /// Longest path of a module, with its NUL.
 pub const PATH_BYTES: usize = 448;
 
+/// Longest build id that is kept: linkers make 16 to 32 bytes.
+pub const BUILD_ID_BYTES: usize = 32;
+
 /// Metering is off.
 pub const OFF: u32 = 0;
 /// Waits are metered.
@@ -93,10 +96,12 @@ pub enum Lost {
     Unmatched,
     /// The table of modules was full.
     Module,
+    /// A child that could make no segment of its own counts here, in its parent's.
+    Child,
 }
 
 /// Number of [`Lost`] causes.
-pub const LOSSES: usize = 11;
+pub const LOSSES: usize = 12;
 
 /// What became of a lock of a program whose locks are swapped, as indices into [`Header::swaps`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,8 +268,12 @@ pub struct Module {
     pub end: AtomicU64,
     /// What to take off an address to get that of the file.
     pub bias: AtomicU64,
+    /// What the linker signed the file with, as it stands in memory.
+    pub build_id: [AtomicU8; BUILD_ID_BYTES],
+    /// Its length; 0 if it is not known.
+    pub build_id_bytes: AtomicU8,
     /// Zero.
-    pub spare: [u64; 5],
+    pub spare: [u8; 7],
     /// The file, up to a NUL; empty for what has none.
     pub path: [AtomicU8; PATH_BYTES],
 }

@@ -75,6 +75,10 @@ named_enum! {
         FutexUntold = 33, "futex_untold";
         /// Stacks of a process that ended before its mappings could be read.
         ProcessGone = 34, "process_gone";
+        /// Files of a program of which another build had taken the place: nothing in them is named.
+        FileReplaced = 35, "file_replaced";
+        /// Children of a program that could not report: no segment could be made.
+        UserChildUnmetered = 36, "user_child_unmetered";
         /// Releases of a kernel lock whose acquisition was not seen.
         HoldUnmatched = 40, "hold_unmatched";
         /// Holds of a kernel lock whose release was not seen although a later acquisition proves it.
@@ -140,6 +144,10 @@ impl Loss {
             Self::RingFull => "stacks of a running program dropped (ring buffer full); totals are exact",
             Self::FutexUntold => "waits on futexes of unknown purpose, idle ones perhaps: shown by --kind futex only",
             Self::ProcessGone => "stacks of a process that ended before its mappings could be read",
+            Self::FileReplaced => "files of a program replaced by another build meanwhile: nothing in them is named",
+            Self::UserChildUnmetered => {
+                "processes of the program not metered: after chroot, or as another user, they cannot reach lockmeter's directory"
+            }
             Self::HoldUnmatched => "releases of kernel locks whose acquisition was not seen: hold not counted",
             Self::HoldReleaseUnseen => "holds of kernel locks whose release was not seen: not counted",
             Self::HeldFull => "holds of kernel locks not counted (too many held at a time)",

@@ -12,6 +12,7 @@
 //! plain words: `docs/naming.md`.
 
 mod btf;
+mod build_id;
 mod condition_locks;
 mod error;
 mod evidence;
@@ -32,6 +33,7 @@ mod types;
 mod user_names;
 mod user_waits;
 
+pub use build_id::BuildId;
 pub use condition_locks::{interpreter_lock, lock_made_of_condition};
 pub use error::{SymbolsError, SymbolsErrorKind};
 pub use heap_locks::{Origin, heap_lock};

@@ -1,10 +1,11 @@
 //! From addresses of a process to the names of functions and static locks.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
+use std::collections::{HashMap, HashSet};
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::build_id::{BuildId, BuildIds};
 use blazesym::SymType;
 use blazesym::inspect::{self, Inspector};
 use blazesym::symbolize::{self, Input, Symbolized, Symbolizer, source};
@@ -23,13 +24,16 @@ pub struct MappedFile {
     pub name: String,
     /// Where this process finds it.
     pub path: PathBuf,
+    /// What the mapped file is signed with; `None` if it is not signed, or if nobody could look.
+    pub build_id: Option<BuildId>,
 }
 
+/// A file of a certain build.
+type FileKey = (PathBuf, Option<BuildId>);
+
 impl MappedFile {
-    /// A file under the path that process `pid` knows it by.
-    pub fn of_process(pid: u32, memory: std::ops::Range<u64>, bias: u64, path: &Path) -> Self {
-        let path = visible_path(pid, path);
-        Self { start: memory.start, end: memory.end, bias, name: file_name(&path), path }
+    fn key(&self) -> FileKey {
+        (self.path.clone(), self.build_id.clone())
     }
 
     /// Whether the address lies in it.
@@ -50,8 +54,11 @@ struct Variable {
 pub struct UserNames {
     symbolizer: Symbolizer,
     inspector: Inspector,
-    variables: HashMap<PathBuf, Rc<Vec<Variable>>>,
-    frames: HashMap<(PathBuf, u64), Rc<Vec<Frame>>>,
+    variables: HashMap<FileKey, Rc<Vec<Variable>>>,
+    frames: HashMap<FileKey, HashMap<u64, Rc<Vec<Frame>>>>,
+    build_ids: BuildIds,
+    replaced: HashSet<FileKey>,
+    newly_replaced: u64,
 }
 
 /// A static variable that holds an address.
@@ -74,7 +81,11 @@ impl StaticPlace {
             Some((variable, offset)) => (format!("{file}:{variable}+{offset:#x}"), Naming::UserSymbol, ""),
             None => {
                 let why = Naming::Unnamed(Unnamed::NoUserSite);
-                (format!("{file}+{:#x}", self.address), why, "the file has no symbol there")
+                (
+                    format!("{file}+{:#x}", self.address),
+                    why,
+                    "the file has no symbol there, or another build took its place",
+                )
             }
         };
         Lock { name, object: None, naming, detail: detail.to_owned() }
@@ -101,7 +112,49 @@ impl UserNames {
             inspector: Inspector::new(),
             variables: HashMap::new(),
             frames: HashMap::new(),
+            build_ids: BuildIds::default(),
+            replaced: HashSet::new(),
+            newly_replaced: 0,
         }
+    }
+
+    /// A file under the path that process `pid` knows it by. If another build lies there by now, the mapped one is looked
+    /// for where the kernel shows it while the process lives.
+    pub fn file_of_process(
+        &mut self,
+        pid: u32,
+        memory: Range<u64>,
+        bias: u64,
+        path: &Path,
+        build_id: Option<BuildId>,
+    ) -> MappedFile {
+        let mut path = visible_path(pid, path);
+        let name = file_name(&path);
+        if let Some(wanted) = build_id.as_ref().filter(|wanted| !self.build_ids.matches(&path, wanted))
+            && let Some(mapped) = mapped_file(pid, &memory)
+            && self.build_ids.matches(&mapped, wanted)
+        {
+            path = mapped;
+        }
+        MappedFile { start: memory.start, end: memory.end, bias, name, path, build_id }
+    }
+
+    /// How many files, since the last call, turned out to be other builds than what processes map: nothing is named by
+    /// them.
+    pub fn take_replaced(&mut self) -> u64 {
+        std::mem::take(&mut self.newly_replaced)
+    }
+
+    /// Whether another build lies where the file was.
+    fn is_replaced(&mut self, file: &MappedFile) -> bool {
+        let Some(build_id) = &file.build_id else { return false };
+        if self.build_ids.matches(&file.path, build_id) {
+            return false;
+        }
+        if self.replaced.insert(file.key()) {
+            self.newly_replaced += 1;
+        }
+        true
     }
 
     /// The frames of a return address, innermost first: inlined functions have frames of their own.
@@ -111,15 +164,19 @@ impl UserNames {
         };
         // The call lies before the return address.
         let in_file = address.wrapping_sub(file.bias).wrapping_sub(1);
-        if let Some(known) = self.frames.get(&(file.path.clone(), in_file)) {
+        let key = file.key();
+        if let Some(known) = self.frames.get(&key).and_then(|frames| frames.get(&in_file)) {
             return Rc::clone(known);
         }
         let frames = Rc::new(self.symbolize(file, address, in_file));
-        self.frames.insert((file.path.clone(), in_file), Rc::clone(&frames));
+        self.frames.entry(key).or_default().insert(in_file, Rc::clone(&frames));
         frames
     }
 
-    fn symbolize(&self, file: &MappedFile, address: u64, in_file: u64) -> Vec<Frame> {
+    fn symbolize(&mut self, file: &MappedFile, address: u64, in_file: u64) -> Vec<Frame> {
+        if self.is_replaced(file) {
+            return vec![Frame { address, function: None, offset: in_file, module: Some(replaced(&file.name)) }];
+        }
         let module = Some(file.name.clone());
         if !is_file(&file.path) {
             return vec![Frame { address, function: None, offset: in_file, module }];
@@ -147,7 +204,9 @@ impl UserNames {
     pub fn static_place(&mut self, files: &[MappedFile], address: u64) -> Option<StaticPlace> {
         let file = file_of(files, address)?;
         let in_file = address.wrapping_sub(file.bias);
-        let variables = self.variables_of(&file.path);
+        let Some(variables) = self.variables_of(file) else {
+            return Some(StaticPlace { file: replaced(&file.name), variable: None, address: in_file });
+        };
         let after = variables.partition_point(|variable| variable.address <= in_file);
         let variable = after
             .checked_sub(1)
@@ -157,13 +216,19 @@ impl UserNames {
         Some(StaticPlace { file: file.name.clone(), variable, address: in_file })
     }
 
-    fn variables_of(&mut self, path: &Path) -> Rc<Vec<Variable>> {
-        if let Some(known) = self.variables.get(path) {
-            return Rc::clone(known);
+    /// `None` if the file was replaced.
+    fn variables_of(&mut self, file: &MappedFile) -> Option<Rc<Vec<Variable>>> {
+        let key = file.key();
+        if let Some(known) = self.variables.get(&key) {
+            return Some(Rc::clone(known));
         }
+        if self.is_replaced(file) {
+            return None;
+        }
+        let path = &file.path;
         let mut variables = Vec::new();
         if !is_file(path) {
-            return Rc::new(variables);
+            return Some(Rc::new(variables));
         }
         let elf =
             inspect::source::Source::Elf(inspect::source::Elf { debug_syms: false, ..inspect::source::Elf::new(path) });
@@ -178,8 +243,8 @@ impl UserNames {
         // Of several at one address the largest comes last: linkers put markers of no size there.
         variables.sort_by_key(|variable| (variable.address, variable.size));
         let variables = Rc::new(variables);
-        self.variables.insert(path.to_owned(), Rc::clone(&variables));
-        variables
+        self.variables.insert(key, Rc::clone(&variables));
+        Some(variables)
     }
 }
 
@@ -207,6 +272,23 @@ fn visible_path(pid: u32, path: &Path) -> PathBuf {
         Ok(relative) if has_own_root && (is_file(&root.join(relative)) || !is_file(path)) => root.join(relative),
         _ => path.to_owned(),
     }
+}
+
+/// Where the kernel shows the file of which a living process maps this memory, by whatever name it goes now.
+fn mapped_file(pid: u32, memory: &Range<u64>) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let begins_in = |range: &&str| {
+        let begin = range.split('-').next().and_then(|begin| u64::from_str_radix(begin, 16).ok());
+        begin.is_some_and(|begin| memory.contains(&begin))
+    };
+    let of_files = maps.lines().filter(|line| line.contains('/'));
+    let range = of_files.filter_map(|line| line.split(' ').next()).find(begins_in)?;
+    Some(PathBuf::from(format!("/proc/{pid}/map_files/{range}")))
+}
+
+/// What a file is called when another build lies in its place.
+fn replaced(name: &str) -> String {
+    format!("{name} (replaced)")
 }
 
 /// The path is what the program says: opening a pipe or a terminal could take for ever.

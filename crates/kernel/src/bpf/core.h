@@ -67,6 +67,7 @@ struct task_struct {
 	unsigned int in_iowait : 1;
 	char comm[16];
 	struct task_struct *group_leader;
+	struct task_struct *real_parent;
 };
 
 /* x86-64. */

@@ -27,6 +27,8 @@
 char LICENSE[] SEC("license") = "GPL";
 
 #define TASK_INTERRUPTIBLE 1
+/* Of `flags`: forked, and no program run since. */
+#define PF_FORKNOEXEC 0x40
 
 /* System calls of x86-64. */
 #define CALL_EXIT 60
@@ -230,7 +232,7 @@ static __always_inline void describe(struct sleep_record *record, enum record_ki
 }
 
 /* Sends the stack of a word's first sleep since the last drain. */
-static __always_inline void introduce(const struct sleep *sleep, __u32 tid, const struct pt_regs *regs,
+static __always_inline void introduce(struct task_struct *task, const struct sleep *sleep, const struct pt_regs *regs,
 				      struct futex_half *half)
 {
 	__u64 tag = mix(sleep->word ^ (__u64)sleep->tgid << 44) ^ *(volatile __u32 *)&generation;
@@ -245,7 +247,9 @@ static __always_inline void introduce(const struct sleep *sleep, __u32 tid, cons
 	if (!record)
 		return;
 	*known = tag;
-	describe(&record->sleep, RECORD_BEGIN, tid, sleep, regs);
+	describe(&record->sleep, RECORD_BEGIN, task->pid, sleep, regs);
+	record->parent = task->flags & PF_FORKNOEXEC ? task->group_leader->real_parent->tgid : 0;
+	record->unused = 0;
 	copy_stack(&record->sleeper, regs);
 	/* A process that lives shortly could be gone before the loader looks by itself. */
 	bpf_ringbuf_submit(record, is_stranger ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
@@ -293,7 +297,7 @@ static __always_inline void begin_sleep(struct task_struct *task, struct futex_h
 	draw(&half->random, &sleep->threshold_ns, &sleep->period_ns);
 	sleep->begin_ns = bpf_ktime_get_ns();
 	adapt_period(sleep->begin_ns);
-	introduce(sleep, tid, regs, half);
+	introduce(task, sleep, regs, half);
 }
 
 static __always_inline void add_total(struct futex_total *slot, __u64 total_ns)

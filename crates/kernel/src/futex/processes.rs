@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use lockmeter_profile::{Frame, Loss, Losses};
-use lockmeter_symbols::{MappedFile, StaticPlace, UserNames};
+use lockmeter_symbols::{BuildId, MappedFile, StaticPlace, UserNames};
 use object::elf::PF_X;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSegment, ReadCache, SegmentFlags};
@@ -36,13 +37,18 @@ const CHUNK_BYTES: u64 = 1024;
 
 const PAGE: u64 = 4096;
 
+/// What the kernel appends to the path of a file that has none any more.
+const DELETED: &str = " (deleted)";
+
 type Section = Arc<[u8]>;
 
 /// All processes of which a stack was seen.
 #[derive(Default)]
 pub struct Processes {
     known: HashMap<u32, Process>,
-    files: HashMap<FileId, Option<Rc<ElfFile>>>,
+    files: HashMap<FileId, Opened>,
+    /// Files that nobody can open any more, since the last call of [`Processes::take_replaced`].
+    gone: u64,
     names: UserNames,
     rules: CacheX86_64,
 }
@@ -52,6 +58,8 @@ pub struct Processes {
 struct Process {
     files: Vec<MappedFile>,
     unwinder: UnwinderX86_64<Section>,
+    /// Whose mappings it had when it began, if it runs the same program; 0 if that is not known.
+    parent: u32,
     /// The list of mappings that `files` was made from.
     maps: String,
     /// Held open: paths of another root cannot be followed after the process's end.
@@ -80,6 +88,7 @@ struct ElfFile {
     /// `None` if everybody can open it by its path.
     held: Option<Rc<File>>,
     path: PathBuf,
+    build_id: Option<BuildId>,
 }
 
 /// A part of a file that is loaded.
@@ -101,6 +110,18 @@ impl Processes {
     /// Reads what a process maps, so that its stacks can be named when it has ended.
     pub fn look_at(&mut self, tgid: u32) {
         self.refresh(tgid);
+    }
+
+    /// A process that may end before its mappings are read has those of the process that forked it; 0 if it runs
+    /// another program by now.
+    pub fn inherit(&mut self, tgid: u32, parent: u32) {
+        let parent = if parent == tgid { 0 } else { parent };
+        self.known.entry(tgid).or_default().parent = parent;
+    }
+
+    /// How many files, since the last call, turned out to be replaced by others, so that nothing in them is named.
+    pub fn take_replaced(&mut self) -> u64 {
+        std::mem::take(&mut self.gone) + self.names.take_replaced()
     }
 
     /// From here on mappings are read again when an address is not known, and now of all processes that were asked for:
@@ -191,28 +212,28 @@ impl Processes {
     fn refresh(&mut self, tgid: u32) -> bool {
         let process = self.known.entry(tgid).or_default();
         process.fresh = true;
-        let mut maps = String::new();
-        let file = File::open(format!("/proc/{tgid}/maps"));
-        let read = file.and_then(|file| file.take(LONGEST_MAPS).read_to_string(&mut maps));
-        let files_only = maps.lines().filter(|line| maps_a_file(line)).collect::<Vec<_>>().join("\n");
-        // A process that has ended has no mappings, and keeps those that it had.
-        if read.is_err() || files_only.is_empty() || files_only == process.maps {
+        let (changes, age, parent) = (process.changes + 1, process.age, process.parent);
+        let maps = code_mappings(tgid);
+        // A process that has ended has no mappings, and keeps those that it had or was born with.
+        let maps = if maps.is_empty() && process.maps.is_empty() {
+            self.known.get(&parent).map_or_else(String::new, |parent| parent.maps.clone())
+        } else {
+            maps
+        };
+        if maps.is_empty() || self.known.get(&tgid).is_some_and(|process| process.maps == maps) {
             return false;
         }
-        let mut next = Process {
-            maps: files_only,
-            fresh: true,
-            changes: process.changes + 1,
-            age: process.age,
-            ..Process::default()
-        };
+        let mut next = Process { maps, fresh: true, changes, age, parent, ..Process::default() };
         let is_elsewhere = has_other_files(tgid);
         for mapping in next.maps.lines().filter_map(Mapping::parse) {
             let elf = self
                 .files
                 .entry(mapping.id.clone())
-                .or_insert_with(|| ElfFile::open(tgid, &mapping, is_elsewhere).map(Rc::new));
-            let Some(elf) = elf else { continue };
+                .or_insert_with(|| Opened::at(tgid, &mapping, is_elsewhere, &mut self.gone));
+            let Opened::Elf(elf) = elf else {
+                next.files.extend(matches!(elf, Opened::Gone).then(|| mapping.without_file()));
+                continue;
+            };
             next.held.extend(elf.held.clone());
             if let Some((file, module)) = elf.mapped(&mapping)
                 && !next.files.iter().any(|known| known.holds(file.start))
@@ -240,6 +261,16 @@ enum End {
     Lost,
 }
 
+/// The lines of code in the list of mappings; empty if the process has ended.
+fn code_mappings(tgid: u32) -> String {
+    let mut maps = String::new();
+    let file = File::open(format!("/proc/{tgid}/maps"));
+    if file.and_then(|file| file.take(LONGEST_MAPS).read_to_string(&mut maps)).is_err() {
+        return String::new();
+    }
+    maps.lines().filter(|line| maps_a_file(line)).collect::<Vec<_>>().join("\n")
+}
+
 /// Only code is of interest, and what has a name.
 fn maps_a_file(line: &str) -> bool {
     line.contains('/') && line.split(' ').nth(1).is_some_and(|rights| rights.contains('x'))
@@ -257,6 +288,29 @@ impl Mapping {
         let memory = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
         Some(Self { memory, offset, range: range.to_owned(), id: FileId { device, inode, path } })
     }
+
+    /// The file's name without its folder.
+    fn name(&self) -> String {
+        let path = Path::new(self.id.path.trim_end_matches(DELETED));
+        path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// Whether the path leads to it no more, though it is still mapped.
+    fn is_deleted(&self) -> bool {
+        self.id.path.ends_with(DELETED)
+    }
+
+    /// What is known of a file that nobody can open: its addresses are offsets.
+    fn without_file(&self) -> MappedFile {
+        MappedFile {
+            start: self.memory.start,
+            end: self.memory.end,
+            bias: self.memory.start.wrapping_sub(self.offset),
+            name: format!("{} (replaced)", self.name()),
+            path: PathBuf::new(),
+            build_id: None,
+        }
+    }
 }
 
 /// Whether the process sees another tree of files than this one.
@@ -266,19 +320,40 @@ fn has_other_files(tgid: u32) -> bool {
         || link(format!("/proc/{tgid}/root")).is_some_and(|root| root != Path::new("/"))
 }
 
-impl ElfFile {
-    fn open(tgid: u32, mapping: &Mapping, is_elsewhere: bool) -> Option<Self> {
+/// What became of a mapped file.
+enum Opened {
+    Elf(Rc<ElfFile>),
+    /// It is no binary.
+    Other,
+    /// Another one may lie at its path, and it cannot be opened itself.
+    Gone,
+}
+
+impl Opened {
+    /// Opens what is mapped, not what lies at its path by now. Counts what cannot be opened.
+    fn at(tgid: u32, mapping: &Mapping, is_elsewhere: bool, gone: &mut u64) -> Self {
         let plain = Path::new(&mapping.id.path);
-        let (file, held, path) = if is_elsewhere || mapping.id.path.ends_with(" (deleted)") {
-            let file = File::open(format!("/proc/{tgid}/map_files/{}", mapping.range))
-                .or_else(|_| File::open(format!("/proc/{tgid}/root{}", mapping.id.path)))
-                .ok()?;
-            let held = Rc::new(file.try_clone().ok()?);
-            let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
-            (file, Some(held), path)
-        } else {
-            (File::open(plain).ok()?, None, plain.to_owned())
+        let is_mapped = |file: &File| file.metadata().is_ok_and(|data| data.ino().to_string() == mapping.id.inode);
+        let in_place = if is_elsewhere { None } else { File::open(plain).ok().filter(is_mapped) };
+        if let Some(file) = in_place {
+            return ElfFile::read(file, None, plain.to_owned()).map_or(Self::Other, |elf| Self::Elf(Rc::new(elf)));
+        }
+        // Some file systems tell other numbers than the list of mappings, but a deleted file's path is another file's.
+        let by_path =
+            || if mapping.is_deleted() { None } else { Some(format!("/proc/{tgid}/root{}", plain.display())) };
+        let file = File::open(format!("/proc/{tgid}/map_files/{}", mapping.range)).ok();
+        let Some(file) = file.or_else(|| File::open(by_path()?).ok()) else {
+            *gone += u64::from(mapping.is_deleted());
+            return if mapping.is_deleted() { Self::Gone } else { Self::Other };
         };
+        let Ok(held) = file.try_clone().map(Rc::new) else { return Self::Other };
+        let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        ElfFile::read(file, Some(held), path).map_or(Self::Other, |elf| Self::Elf(Rc::new(elf)))
+    }
+}
+
+impl ElfFile {
+    fn read(file: File, held: Option<Rc<File>>, path: PathBuf) -> Option<Self> {
         let cache = ReadCache::new(file);
         let elf = ElfFile64::<object::LittleEndian, _>::parse(&cache).ok()?;
         let segments = elf.segments().map(|segment| {
@@ -296,7 +371,9 @@ impl ElfFile {
             Some((section.address()..section.address() + section.size(), bytes))
         };
         let segments = segments.collect();
-        Some(Self { segments, eh_frame: section(".eh_frame"), eh_frame_hdr: section(".eh_frame_hdr"), held, path })
+        let build_id = elf.build_id().ok().flatten().and_then(BuildId::new);
+        let (eh_frame, eh_frame_hdr) = (section(".eh_frame"), section(".eh_frame_hdr"));
+        Some(Self { segments, eh_frame, eh_frame_hdr, held, path, build_id })
     }
 
     /// The file where this mapping of its code puts it.
@@ -310,8 +387,7 @@ impl ElfFile {
         let lowest = self.segments.iter().map(|segment| segment.addresses.start & !(PAGE - 1)).min()?;
         let highest = self.segments.iter().map(|segment| segment.addresses.end).max()?;
         let memory = bias.wrapping_add(lowest)..bias.wrapping_add(highest);
-        let name = Path::new(mapping.id.path.trim_end_matches(" (deleted)"));
-        let name = name.file_name().unwrap_or(name.as_os_str()).to_string_lossy().into_owned();
+        let name = mapping.name();
         let sections = ExplicitModuleSectionInfo {
             eh_frame_svma: self.eh_frame.as_ref().map(|(range, _)| range.clone()),
             eh_frame: self.eh_frame.as_ref().map(|(_, bytes)| Arc::clone(bytes)),
@@ -320,7 +396,14 @@ impl ElfFile {
             ..Default::default()
         };
         let module = Module::new(name.clone(), memory.clone(), bias, sections);
-        let file = MappedFile { start: memory.start, end: memory.end, bias, name, path: self.path.clone() };
+        let file = MappedFile {
+            start: memory.start,
+            end: memory.end,
+            bias,
+            name,
+            path: self.path.clone(),
+            build_id: self.build_id.clone(),
+        };
         Some((file, module))
     }
 }
@@ -337,6 +420,35 @@ mod tests {
         assert_eq!(mapping.memory, 0x7f00_0000_1000..0x7f00_0000_2000);
         assert_eq!((mapping.offset, mapping.id.path.as_str()), (0x1000, "/opt/my server/lib x.so"));
         assert!(!maps_a_file("7ffd2000-7ffd4000 r-xp 00000000 00:00 0                          [vdso]"));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_for_good_is_named_by_offset_and_counted() {
+        // No process has this number.
+        let tgid = u32::MAX;
+        let line = "400000-402000 r-xp 00001000 fe:00 1234                       /usr/sbin/server (deleted)";
+        let mapping = Mapping::parse(line).unwrap();
+        let mut gone = 0;
+        assert!(matches!(Opened::at(tgid, &mapping, false, &mut gone), Opened::Gone));
+        assert_eq!(gone, 1);
+        let frames = UserNames::new().frames(&[mapping.without_file()], 0x40_0124);
+        assert_eq!(frames[0].module.as_deref(), Some("server (replaced)"));
+        assert_eq!((frames[0].function.as_deref(), frames[0].offset), (None, 0x1123));
+    }
+
+    #[test]
+    fn a_child_that_ended_is_named_by_what_its_parent_maps() {
+        let mut processes = Processes::default();
+        let (own, ended) = (std::process::id(), u32::MAX);
+        processes.look_at(own);
+        processes.look_at(ended);
+        let address = maps_a_file as fn(&str) -> bool as usize as u64 + 1;
+        assert_eq!(processes.frames(ended, &[address])[0].function, None);
+        processes.inherit(ended, own);
+        processes.look_at(ended);
+        let frames = processes.frames(ended, &[address]);
+        let names: Vec<_> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
+        assert!(names.iter().any(|name| name.contains("maps_a_file")), "{names:?}");
     }
 
     #[test]

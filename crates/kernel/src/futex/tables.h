@@ -110,6 +110,9 @@ struct sleep_record {
 
 struct begin_record {
 	struct sleep_record sleep;
+	/* The process that forked this one, if it maps the same files still; 0 if it has run a program since. */
+	__u32 parent;
+	__u32 unused;
 	struct copied_stack sleeper;
 };
 

@@ -137,6 +137,7 @@ impl Waits {
     }
 
     fn introduce(&mut self, record: &begin_record) {
+        self.processes.inherit(record.sleep.tgid, record.parent);
         let word = word_of(&record.sleep);
         let site = self.site(&record.sleep, &record.sleeper);
         self.learn(word, &site, INTRODUCTION_WEIGHT);
@@ -223,6 +224,7 @@ impl Waits {
     /// Names everything that was drained and adds it to an interval.
     pub fn drain_into(&mut self, interval: &mut Interval, drained: &Drained) {
         self.cgroups.learn(drained.totals.keys().map(|key| key.cgroup).filter(|id| *id != 0));
+        self.losses.add(Loss::FileReplaced, self.processes.take_replaced());
         interval.losses.merge(&std::mem::take(&mut self.losses));
         self.learn_of_strangers(drained);
         let ended = std::mem::take(&mut self.ended);

@@ -9,11 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use lockmeter_symbols::MappedFile;
+use lockmeter_symbols::{BuildId, MappedFile, UserNames};
 
 use crate::layout::{
-    CLASSES, COMMS, Class, Comm, FRAMES, Header, LOCK_PLACES, LOSSES, LockEntry, MAGIC, MODULES, Meta, Module,
-    PATH_BYTES, SITE_IS_STACK, SLOTS, STACKS, SWAPS, Segment, Slot, Stack, THREADS, Thread, VERSION,
+    BUILD_ID_BYTES, CLASSES, COMMS, Class, Comm, FRAMES, Header, LOCK_PLACES, LOSSES, LockEntry, MAGIC, MODULES, Meta,
+    Module, PATH_BYTES, SITE_IS_STACK, SLOTS, STACKS, SWAPS, Segment, Slot, Stack, THREADS, Thread, VERSION,
 };
 
 /// What the table of locks says of one.
@@ -233,22 +233,24 @@ impl SegmentReader {
     }
 
     /// Everything that process `pid`, whose segment this is, maps and that an address it recorded lies in.
-    pub(super) fn modules(&self, pid: u32) -> Vec<MappedFile> {
+    pub(super) fn modules(&self, pid: u32, names: &mut UserNames) -> Vec<MappedFile> {
         let Ok(head) = self.read(offset_of!(Header, modules), 4) else { return Vec::new() };
         let begun = (Bytes(&head).u32(0) as usize).min(MODULES);
         let Ok(bytes) = self.read(offset_of!(Segment, modules), begun * size_of::<Module>()) else { return Vec::new() };
-        bytes.chunks_exact(size_of::<Module>()).filter_map(|module| mapped_file(pid, module)).collect()
+        bytes.chunks_exact(size_of::<Module>()).filter_map(|module| mapped_file(pid, module, names)).collect()
     }
 }
 
-fn mapped_file(pid: u32, bytes: &[u8]) -> Option<MappedFile> {
+fn mapped_file(pid: u32, bytes: &[u8], names: &mut UserNames) -> Option<MappedFile> {
     let numbers = Bytes(bytes);
     let path = bytes.get(offset_of!(Module, path)..offset_of!(Module, path) + PATH_BYTES)?;
     let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
     let memory = numbers.u64(offset_of!(Module, start))..numbers.u64(offset_of!(Module, end));
     let bias = numbers.u64(offset_of!(Module, bias));
     let path = Path::new(OsStr::from_bytes(&path[..length]));
-    (memory.start != 0).then(|| MappedFile::of_process(pid, memory, bias, path))
+    let length = usize::from(*bytes.get(offset_of!(Module, build_id_bytes))?).min(BUILD_ID_BYTES);
+    let build_id = bytes.get(offset_of!(Module, build_id)..)?.get(..length).and_then(BuildId::new);
+    (memory.start != 0).then(|| names.file_of_process(pid, memory, bias, path, build_id))
 }
 
 /// The slot is not one that a writer writes.
@@ -331,7 +333,7 @@ mod tests {
             }
             reader.lock(place);
             reader.comm(place);
-            reader.modules(1);
+            reader.modules(1, &mut UserNames::new());
             prop_assert!(reader.site(site).len() <= FRAMES);
         }
 

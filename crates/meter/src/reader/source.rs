@@ -30,6 +30,7 @@ const LOSS_CAUSES: [Loss; LOSSES] = [
     Loss::UserHeldTooMany,
     Loss::UserReleaseUnmatched,
     Loss::UserModulesFull,
+    Loss::UserChildUnmetered,
 ];
 
 /// What became of locks, in the order of [`crate::layout::Swap`].
@@ -173,7 +174,7 @@ fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut In
     if reading.deltas.is_empty() {
         return;
     }
-    let modules = process.segment.modules(process.pid);
+    let modules = process.segment.modules(process.pid, names);
     let counted = process.holds.share_out(&mut reading.deltas);
     let mut filling = Filling {
         process,
@@ -191,6 +192,7 @@ fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut In
     for delta in &counted {
         filling.add_basis(delta);
     }
+    interval.losses.add(Loss::FileReplaced, names.take_replaced());
 }
 
 /// One process's events on their way into an interval.

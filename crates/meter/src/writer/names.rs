@@ -8,7 +8,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::{segment, syscalls};
+use super::{build_id, segment, syscalls};
 use crate::layout::{COMMS, Lost, MODULES, Module, PATH_BYTES, Segment};
 
 /// `struct dl_find_object` of glibc.
@@ -97,6 +97,13 @@ pub(super) fn see_module(segment: &'static Segment, address: usize) -> bool {
     // SAFETY: a NUL-terminated name that lives as long as the link map.
     let name = unsafe { CStr::from_ptr(link_map.name) }.to_bytes();
     write_path(&module.path, name);
+    // SAFETY: the loader keeps the object mapped there, and this address is in use in it.
+    let build_id = unsafe { build_id::in_memory(found.map_start, found.map_end, link_map.bias) };
+    let build_id = build_id.filter(|build_id| build_id.len() <= module.build_id.len()).unwrap_or_default();
+    for (to, from) in module.build_id.iter().zip(build_id) {
+        to.store(*from, Relaxed);
+    }
+    module.build_id_bytes.store(build_id.len() as u8, Relaxed);
     module.bias.store(link_map.bias as u64, Relaxed);
     module.end.store(found.map_end as u64, Relaxed);
     module.start.store(found.map_start as u64, Release);

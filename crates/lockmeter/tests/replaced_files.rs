@@ -1,0 +1,130 @@
+//! A program's file may be replaced while it runs, as package upgrades do: what is mapped must never be named by the new file.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use support::recorder::Recorder;
+use support::report::report_as;
+use support::{Folder, lockmeter, machine, preload_library, run, skip, text, until, workload_sources};
+
+/// What the workload ends with when all went well.
+const RAN: i32 = 3;
+
+/// Two builds that differ by the names of what is at an address.
+struct Builds {
+    running: PathBuf,
+    next: PathBuf,
+}
+
+impl Builds {
+    fn make(folder: &Folder) -> Self {
+        let build = |name: &str, flags: &[&str]| {
+            let program = folder.path().join(name);
+            let mut compiler = Command::new("cc");
+            compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-Wl,--build-id", "-o"]);
+            compiler.arg(&program).arg(workload_sources().join("user/hostile.c")).args(flags);
+            let built = run(compiler);
+            assert!(built.status.success(), "{}", text(&built.stderr));
+            program
+        };
+        let running = build("server", &[]);
+        Self { running, next: build("next", &["-Dlock=wrong_lock", "-Dtake=wrong_function"]) }
+    }
+
+    /// Puts the other build in the place of the one that runs.
+    fn replace(&self) {
+        fs::rename(&self.next, &self.running).unwrap();
+    }
+
+    fn running(&self) -> &str {
+        self.running.to_str().unwrap()
+    }
+}
+
+/// Everything that a report says.
+fn whole_report(recording: &str) -> serde_json::Value {
+    serde_json::from_str(&report_as(recording, "json", &["--by", "lock,caller"])).unwrap()
+}
+
+fn is_named_by_the_right_file(recording: &str) {
+    let report = whole_report(recording);
+    let shown = report.to_string();
+    assert!(shown.contains("server:lock") && shown.contains("\"take"), "{shown}");
+    assert!(!shown.contains("wrong_"), "named by the file that took its place:\n{shown}");
+}
+
+/// Whether this process may look at the files that others map, whatever lies at their paths.
+fn may_open_mapped_files() -> bool {
+    // SAFETY: takes nothing.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[test]
+fn a_running_program_is_named_by_the_file_it_began_with() {
+    let Some(_machine) = machine("a replaced program, from outside") else { return };
+    let folder = Folder::new();
+    let builds = Builds::make(&folder);
+    let mut server = Command::new(&builds.running).arg("wait").stdin(Stdio::piped()).spawn().unwrap();
+    until("the program runs", || is_program(server.id(), &builds.running));
+    builds.replace();
+    let recorder = Recorder::start_all(&folder, "recording", &["--user", "-p", &server.id().to_string()]);
+    drop(server.stdin.take());
+    let ended = recorder.wait();
+    assert_eq!(server.wait().unwrap().code(), Some(RAN));
+    is_named_by_the_right_file(&ended.recording());
+}
+
+fn is_program(pid: u32, program: &Path) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|runs| runs == program)
+}
+
+fn record_hold(recording: &str, interval: &str, command: &[&str]) -> Command {
+    let mut record = lockmeter(["record", "--quiet", "--user", "--hold", "--interval", interval, "-o", recording]);
+    record.env("LOCKMETER_PRELOAD", preload_library()).arg("--").args(command);
+    record
+}
+
+#[test]
+fn a_metered_program_is_named_by_the_file_it_began_with() {
+    if !may_open_mapped_files() {
+        return skip("a replaced program, from inside", "not root");
+    }
+    let folder = Folder::new();
+    let builds = Builds::make(&folder);
+    let recording = folder.file("recording");
+    let mut recorder = record_hold(&recording, "50ms", &[builds.running(), "wait"]);
+    let mut recorder = recorder.stdin(Stdio::piped()).spawn().unwrap();
+    until("the program runs", || child_of(recorder.id()).is_some_and(|pid| is_program(pid, &builds.running)));
+    builds.replace();
+    drop(recorder.stdin.take());
+    assert_eq!(recorder.wait().unwrap().code(), Some(RAN));
+    let report = whole_report(&recording);
+    let shown = report.to_string();
+    assert!(!shown.contains("wrong_"), "named by the file that took its place:\n{shown}");
+    // Read while the program lived, or after: then its file is gone for good.
+    assert!(shown.contains("server:lock") || shown.contains("server (replaced)+0x"), "{shown}");
+}
+
+fn child_of(pid: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+/// Makes sure that what ran and was replaced before the recorder looked is not named at all, and that this is said.
+#[test]
+fn a_program_that_has_ended_is_not_named_by_the_file_in_its_place() {
+    let folder = Folder::new();
+    let builds = Builds::make(&folder);
+    let recording = folder.file("recording");
+    let script = format!("{0} nothing; mv {1} {0}", builds.running(), builds.next.display());
+    let output = run(record_hold(&recording, "1h", &["sh", "-c", &script]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = whole_report(&recording);
+    let shown = report.to_string();
+    assert!(!shown.contains("wrong_"), "named by the file that took its place:\n{shown}");
+    assert!(shown.contains("server (replaced)+0x"), "{shown}");
+    assert_eq!(report["lost"]["file_replaced"], 1, "{}", report["lost"]);
+}
