@@ -2,9 +2,9 @@
  * A program that makes it hard to be watched: it closes every descriptor, changes its root, gives up its rights or dies of a
  * signal, and takes a lock 200 times in two threads before or after.
  *
- *     hostile close | closefrom | close_range | chroot DIRECTORY | nobody | signal N | wait | nothing
+ *     hostile close | closefrom | close_range | chroot DIRECTORY | nobody | signal N | wait | nothing [fork]
  *
- * With `wait` it begins when standard input ends.
+ * With `wait` it begins when standard input ends; with `fork` three children do the same as it first.
  *
  * Exit status: 3 ran, 9 could not do what it was told to.
  */
@@ -14,9 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define NOBODY 65534
+#define CHILDREN 3
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -50,6 +52,18 @@ static int be_hostile(const char *how, const char *argument)
 	return 0;
 }
 
+/* Returns in the children, and in this process when they have ended. */
+static void have_children(void)
+{
+	for (int i = 0; i < CHILDREN; i++) {
+		pid_t child = fork();
+
+		if (!child)
+			return;
+		waitpid(child, NULL, 0);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t threads[2];
@@ -57,6 +71,8 @@ int main(int argc, char **argv)
 
 	if (be_hostile(how, argument))
 		return 9;
+	if (!strcmp(argv[argc - 1], "fork"))
+		have_children();
 	for (int i = 0; i < 2; i++)
 		if (pthread_create(&threads[i], NULL, take, NULL))
 			return 9;

@@ -22,6 +22,8 @@ const GRACE: Duration = Duration::from_millis(1);
 pub struct Sources {
     kernel: Option<ContentionSource>,
     user: Option<User>,
+    /// What is to be said once the command runs: one that cannot be run is told by one sentence alone.
+    notice: Option<String>,
 }
 
 /// How the locks of programs are metered: never both ways, for both see the same waits.
@@ -52,22 +54,23 @@ impl Sources {
             Some(Err(error)) if !can_do_without(&error) => return Err(error.into()),
             other => other,
         };
+        let mut notice = None;
         let user = match options.scope {
             _ if arguments.kernel => None,
-            Scope::Children => start_user(arguments, options)?,
+            Scope::Children => start_user(arguments, options, &mut notice)?,
             Scope::Process(pid) => start_outside(arguments.user, Processes::Of(pid), options)?,
             Scope::Machine | Scope::Cgroup(_) => None,
         };
         match kernel {
-            Some(Ok(kernel)) => Ok(Self { kernel: Some(kernel), user }),
+            Some(Ok(kernel)) => Ok(Self { kernel: Some(kernel), user, notice }),
             Some(Err(error)) if user.is_some() => {
                 say(format_args!(
                     "lockmeter: only the command's own locks are metered, for kernel locks need more: {error}"
                 ));
-                Ok(Self { kernel: None, user })
+                Ok(Self { kernel: None, user, notice })
             }
             Some(Err(error)) => Err(error.into()),
-            None if user.is_some() => Ok(Self { kernel: None, user }),
+            None if user.is_some() => Ok(Self { kernel: None, user, notice }),
             None => {
                 let sentence = "--user meters a command's or a process's own locks; give `-- COMMAND` or -p PID";
                 Err(Failure::error(Status::Usage, sentence))
@@ -82,7 +85,7 @@ impl Sources {
             Scope::Process(pid) => start_outside(false, Processes::Of(pid), options)?,
             _ => None,
         };
-        Ok(Self { kernel: Some(kernel), user })
+        Ok(Self { kernel: Some(kernel), user, notice: None })
     }
 
     /// What is metered, in words.
@@ -104,6 +107,9 @@ impl Sources {
 
     /// The command has been started.
     pub fn leave_own_process_out(&mut self) -> Result<()> {
+        if let Some(notice) = self.notice.take() {
+            say(notice);
+        }
         if let Some(User::Outside(futexes)) = &mut self.user {
             futexes.leave_own_process_out()?;
         }
@@ -234,7 +240,7 @@ fn is_refusal(error: &KernelError) -> bool {
 }
 
 /// `None` if the command's own locks cannot be metered, which is said.
-fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<User>> {
+fn start_user(arguments: &RecordArguments, options: &Options, notice: &mut Option<String>) -> Result<Option<User>> {
     let outside = || start_outside(arguments.user, Processes::Children, options);
     if let Some(why) = arguments.command.first().and_then(|program| preload::obstacle(program)) {
         if arguments.swap.is_some() {
@@ -243,8 +249,9 @@ fn start_user(arguments: &RecordArguments, options: &Options) -> Result<Option<U
         if arguments.hold && !arguments.kernel {
             return Err(anyhow!("{why}"));
         }
-        say(format_args!("lockmeter: {why}; metering them from outside"));
-        return outside();
+        let user = outside()?;
+        *notice = user.is_some().then(|| format!("lockmeter: {why}; metering them from outside"));
+        return Ok(user);
     }
     if let Some(language) = arguments.command.first().and_then(|program| preload::language_without_pthread(program))
         && !arguments.hold

@@ -20,6 +20,8 @@ const NOT_EXECUTABLE: i32 = 126;
 
 /// What the workload takes its lock so often.
 const ACQUISITIONS: u64 = 200;
+/// So many children it has with `fork`.
+const CHILDREN: u64 = 3;
 
 fn build(folder: &Folder, compiler: &str, flags: &[&str]) -> PathBuf {
     let program = folder.path().join("hostile");
@@ -84,6 +86,29 @@ fn programs_that_shut_themselves_off_are_metered_all_the_same() {
     }
 }
 
+/// Makes sure that children which cannot reach the recorder's directory are at least counted.
+#[test]
+fn children_that_cannot_report_are_counted() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip("children of programs that change their root or their user", "not root");
+    }
+    let folder = Folder::new();
+    let program = build(&folder, "cc", &[]);
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let ways: [&[&str]; 2] = [&["chroot", empty.to_str().unwrap(), "fork"], &["nobody", "fork"]];
+    for how in ways {
+        let recording = folder.file("recording");
+        let command = [&[program.to_str().unwrap()], how].concat();
+        let ended = run(record(&recording, &["--hold"], &command));
+        assert_eq!(ended.status.code(), Some(RAN), "{how:?} said:\n{}", text(&ended.stderr));
+        assert_eq!(holds(&recording), ACQUISITIONS, "{how:?}: those of the parent");
+        let report: serde_json::Value = serde_json::from_str(&report_as(&recording, "json", &[])).unwrap();
+        assert_eq!(report["lost"]["user_child_unmetered"], CHILDREN, "{how:?}: {}", report["lost"]);
+    }
+}
+
 #[test]
 fn libraries_that_are_preloaded_already_stay_and_come_first() {
     let folder = Folder::new();
@@ -130,10 +155,7 @@ fn what_this_machine_cannot_run_is_said_in_a_sentence() {
     says(record(&recording, &[], &[folder.path().to_str().unwrap()]), NOT_EXECUTABLE, "is a folder");
     let Some(_machine) = machine("a program for another machine, metered from outside") else { return };
     // An emulator may be installed for it, so it is tried.
-    let output = run(record(&recording, &[], &[&elf]));
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(NOT_EXECUTABLE), "{said}");
-    assert!(said.lines().last().unwrap().contains("cannot be run: it is built for another architecture"), "{said}");
+    says(record(&recording, &[], &[&elf]), NOT_EXECUTABLE, "cannot be run: it is built for another architecture");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -38,6 +38,12 @@ pub static HEADER: AtomicPtr<Header> = AtomicPtr::new((&raw const STAND_IN).cast
 const DIRECTORY_BYTES: usize = 1024;
 static DIRECTORY: [AtomicU8; DIRECTORY_BYTES] = [const { AtomicU8::new(0) }; DIRECTORY_BYTES];
 static DIRECTORY_LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// The segment of the parent, in a forked child, or of the last forefather that had one. It stays mapped.
+static PARENT: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
+
+/// No segment could be made: the directory is out of reach after a `chroot`, or as another user.
+static IS_UNMETERED: AtomicBool = AtomicBool::new(false);
 
 /// Held by the thread that makes the segment.
 static MAKING: AtomicU32 = AtomicU32::new(0);
@@ -98,6 +104,12 @@ pub(super) fn start(directory: &[u8]) {
 /// In a forked child: the parent's segment is not ours. A new one is made with the first event, for most children only
 /// run another program.
 pub(super) fn after_fork_in_child() {
+    let parent = HEADER.load(Relaxed);
+    if !ptr::eq(parent, &raw const STAND_IN) {
+        PARENT.store(parent, Relaxed);
+    } else if IS_UNMETERED.load(Relaxed) {
+        count_unmetered_child();
+    }
     let level = header().level.load(Relaxed);
     STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);
     STAND_IN.level.store(level, Relaxed);
@@ -123,9 +135,19 @@ pub(super) fn current_or_new() -> Option<&'static Segment> {
     let made = make();
     if made.is_none() {
         STAND_IN.level.store(OFF, Relaxed);
+        IS_UNMETERED.store(true, Relaxed);
+        count_unmetered_child();
     }
     MAKING.store(0, Release);
     made
+}
+
+/// Says in the segment of whoever could make one that this process has none.
+fn count_unmetered_child() {
+    // SAFETY: null, or the start of a segment that is never unmapped.
+    if let Some(parent) = unsafe { PARENT.load(Relaxed).as_ref() } {
+        parent.losses[Lost::Child as usize].fetch_add(1, Relaxed);
+    }
 }
 
 fn read_session() -> Option<Session> {
