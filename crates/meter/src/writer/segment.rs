@@ -4,7 +4,8 @@ use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 
 use super::{clock, syscalls, thread};
@@ -68,7 +69,23 @@ pub(super) fn current() -> Option<&'static Segment> {
 
 /// Counts a loss.
 pub(super) fn lose(lost: Lost) {
-    header().losses[lost as usize].fetch_add(1, Relaxed);
+    let header = header();
+    header.losses[lost as usize].fetch_add(1, Relaxed);
+    fence(SeqCst);
+    if ptr::eq(header, &raw const STAND_IN)
+        && let Some(segment) = current()
+    {
+        // It was made between the two looks, and nobody reads what stood in for it.
+        hand_over_losses(&segment.header);
+    }
+}
+
+/// What was lost before there was a segment, or while it was made.
+fn hand_over_losses(header: &Header) {
+    fence(SeqCst);
+    for (to, from) in header.losses.iter().zip(&STAND_IN.losses) {
+        to.fetch_add(from.swap(0, Relaxed), Relaxed);
+    }
 }
 
 /// Counts what became of a lock that was to be swapped.
@@ -132,7 +149,8 @@ pub(super) fn current_or_new() -> Option<&'static Segment> {
         lose(Lost::Threads);
         return None;
     }
-    let made = make();
+    // Another thread may have made it since the first look: what it counts must not stay behind in a second one's shadow.
+    let made = current().or_else(make);
     if made.is_none() {
         STAND_IN.level.store(OFF, Relaxed);
         IS_UNMETERED.store(true, Relaxed);
@@ -193,10 +211,7 @@ fn make() -> Option<&'static Segment> {
     }
     header.magic.store(MAGIC, Release);
     HEADER.store(address as *mut Header, Release);
-    // What other threads lost while this one made the segment.
-    for (to, from) in header.losses.iter().zip(&STAND_IN.losses) {
-        to.fetch_add(from.swap(0, Relaxed), Relaxed);
-    }
+    hand_over_losses(header);
     Some(segment)
 }
 
