@@ -66,6 +66,7 @@ bench-all: build
 	$(RELEASE) bench all --report target/bench-all
 	$(CARGO) run --release --locked -p kernel-overhead
 	$(CARGO) run --release --locked -p latency-overhead
+	$(CARGO) run --release --locked -p attach-overhead
 	$(CARGO) build --release --locked -p lockmeter-preload
 	$(CARGO) run --release --locked -p user-overhead
 	$(CARGO) run --release --locked -p user-programs

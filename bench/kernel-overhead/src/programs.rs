@@ -1,27 +1,12 @@
 //! BPF programs as the kernel shows them: whose they are, and how long they ran.
 
 use std::collections::BTreeSet;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use bench_bpf_runs::Runs;
 use libbpf_rs::query::ProgInfoIter;
-
-/// Runs of one program.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Runs {
-    pub count: u64,
-    pub time_ns: u64,
-}
-
-impl std::ops::Sub for Runs {
-    type Output = Self;
-
-    fn sub(self, earlier: Self) -> Self {
-        Self { count: self.count - earlier.count, time_ns: self.time_ns - earlier.time_ns }
-    }
-}
 
 /// The three tracepoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,21 +35,12 @@ const NAME_LENGTH: usize = 15;
 
 /// Runs of this process's programs of these names. They grow only while statistics are on.
 pub fn own_runs(names: Names) -> Result<AllRuns> {
-    let mut all = AllRuns::default();
-    let mut found = 0;
-    for (fd, _) in descriptors_of_programs("self") {
-        // SAFETY: a descriptor of this process, which only this thread closes, and not within this loop.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let Some((name, runs)) = info(fd) else { continue };
-        let same = |wanted: &str| name == wanted[..wanted.len().min(NAME_LENGTH)];
-        let Some(which) = names.iter().position(|wanted| same(wanted)) else { continue };
-        *[&mut all.begin, &mut all.end, &mut all.waking][which] = runs;
-        found += 1;
-    }
-    if found != names.len() {
-        bail!("expected one program each of {names:?} in this process, found {found}");
-    }
-    Ok(all)
+    let own = bench_bpf_runs::own();
+    let runs = |name: &str| own.get(&name[..name.len().min(NAME_LENGTH)]).copied();
+    let [Some(begin), Some(end), Some(waking)] = names.map(runs) else {
+        bail!("expected one program each of {names:?} in this process, found {:?}", own.keys());
+    };
+    Ok(AllRuns { begin, end, waking })
 }
 
 /// How many programs a process holds.
@@ -111,31 +87,8 @@ pub fn own_map_bytes() -> u64 {
     maps.into_iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// Times every program on the machine until it is dropped.
-pub fn switch_on_statistics() -> Result<OwnedFd> {
-    // SAFETY: takes an integer and returns a new descriptor or an error.
-    let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
-    if fd < 0 {
-        let error = std::io::Error::from_raw_os_error(-fd);
-        bail!("cannot switch on BPF statistics ({error}): run as root, or with the capability CAP_SYS_ADMIN");
-    }
-    // SAFETY: a descriptor just opened, owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// A task may still be in a program that was just detached or whose timing was just switched.
 pub const SETTLE: Duration = Duration::from_millis(20);
-
-fn info(fd: BorrowedFd<'_>) -> Option<(String, Runs)> {
-    use std::os::fd::AsRawFd;
-    // SAFETY: all-zero is a valid value of this struct of integers.
-    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
-    let mut length = u32::try_from(size_of_val(&info)).ok()?;
-    // SAFETY: writes at most `length` bytes to `info`, which is that long.
-    let result = unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast(), &raw mut length) };
-    let name = info.name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect();
-    (result == 0).then_some((name, Runs { count: info.run_cnt, time_ns: info.run_time_ns }))
-}
 
 /// Descriptors that are programs, not links to them.
 fn descriptors_of_programs(pid: &str) -> impl Iterator<Item = (i32, String)> {
@@ -176,11 +129,5 @@ mod tests {
     #[test]
     fn a_process_without_programs_holds_none() {
         assert_eq!(held_by(std::process::id()), 0);
-    }
-
-    #[test]
-    fn runs_subtract_part_by_part() {
-        let runs = |count, time_ns| Runs { count, time_ns };
-        assert_eq!(runs(10, 900) - runs(4, 300), runs(6, 600));
     }
 }

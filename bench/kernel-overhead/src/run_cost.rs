@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
-use crate::programs::{self, AllRuns, Runs};
+use crate::programs::{self, AllRuns};
 use crate::throughput::as_f64;
+use bench_bpf_runs::switch_on_statistics;
 use lockmeter_statistics::{Estimate, Random};
 
 /// Other tools' programs have other shapes; their cost shows in the throughput.
@@ -70,7 +71,7 @@ pub fn measure(
 fn timed_runs(load: &Load, meters: &mut Meters, meter: MeterName, slice: Duration) -> Result<AllRuns> {
     let names = if meter == MeterName::Empty { programs::EMPTY } else { programs::LOCKMETER };
     let running = meters.start(meter, load)?;
-    let switch = programs::switch_on_statistics()?;
+    let switch = switch_on_statistics()?;
     let runs = load.at_work(|| -> Result<AllRuns> {
         std::thread::sleep(programs::SETTLE);
         let before = programs::own_runs(names)?;
@@ -87,9 +88,9 @@ impl Slices {
     fn add(&mut self, runs: AllRuns) -> f64 {
         let acquisitions = as_f64(runs.end.count.max(1));
         let acquisition_ns = as_f64(runs.begin.time_ns + runs.end.time_ns) / acquisitions;
-        self.begin_ns.push(mean_ns(runs.begin));
-        self.end_ns.push(mean_ns(runs.end));
-        self.waking_ns.push(mean_ns(runs.waking));
+        self.begin_ns.push(runs.begin.mean_ns());
+        self.end_ns.push(runs.end.mean_ns());
+        self.waking_ns.push(runs.waking.mean_ns());
         self.begins.push(as_f64(runs.begin.count) / acquisitions);
         self.acquisition_ns.push(acquisition_ns);
         acquisition_ns
@@ -109,12 +110,10 @@ impl Slices {
     }
 }
 
-fn mean_ns(runs: Runs) -> f64 {
-    as_f64(runs.time_ns) / as_f64(runs.count.max(1))
-}
-
 #[cfg(test)]
 mod tests {
+    use bench_bpf_runs::Runs;
+
     use super::*;
 
     /// Makes sure that a wait which begins twice is charged both begins, and an acquisition is one end.

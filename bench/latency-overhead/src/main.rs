@@ -5,7 +5,6 @@
 //! that of an empty program on the same tracepoint.
 
 mod loads;
-mod programs;
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -14,6 +13,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use bench_bpf_runs::{self as programs, Runs};
 use clap::Parser;
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
@@ -21,7 +21,6 @@ use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_statistics::{Estimate, Machine, Random};
 
 use crate::loads::{Load, as_f64};
-use crate::programs::Runs;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {

@@ -1,4 +1,4 @@
-//! How long this process's BPF programs ran, as the kernel counts it.
+//! How often and how long this process's BPF programs ran, as the kernel counts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -27,12 +27,24 @@ pub fn own() -> BTreeMap<String, Runs> {
         .collect()
 }
 
+impl Runs {
+    /// The mean of a run; 0 of none.
+    pub fn mean_ns(self) -> f64 {
+        as_f64(self.time_ns) / as_f64(self.count.max(1))
+    }
+}
+
+impl std::ops::Sub for Runs {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self { count: self.count - earlier.count, time_ns: self.time_ns - earlier.time_ns }
+    }
+}
+
 /// What ran between two looks.
 pub fn between(before: &BTreeMap<String, Runs>, after: &BTreeMap<String, Runs>) -> BTreeMap<String, Runs> {
-    let ran = after.iter().map(|(name, after)| {
-        let before = before.get(name).copied().unwrap_or_default();
-        (name.clone(), Runs { count: after.count - before.count, time_ns: after.time_ns - before.time_ns })
-    });
+    let ran = after.iter().map(|(name, after)| (name.clone(), *after - before.get(name).copied().unwrap_or_default()));
     ran.collect()
 }
 
@@ -57,4 +69,22 @@ pub fn switch_on_statistics() -> Result<OwnedFd> {
     }
     // SAFETY: a descriptor just opened, owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
+const fn as_f64(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_subtract_part_by_part_and_have_a_mean() {
+        let ran = Runs { count: 10, time_ns: 900 } - Runs { count: 4, time_ns: 300 };
+        assert_eq!(ran, Runs { count: 6, time_ns: 600 });
+        assert!((ran.mean_ns() - 100.0).abs() < 1e-9);
+        assert!(Runs::default().mean_ns().abs() < 1e-9);
+    }
 }
