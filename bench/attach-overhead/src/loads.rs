@@ -21,9 +21,9 @@ const OUTSIDE: u64 = 1_000;
 /// One of the loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Load {
-    /// A bystander: two threads pass a byte to and fro through a socket; nothing but switches and wake-ups
+    /// A bystander: two threads on one CPU pass a byte to and fro through a socket; nothing but switches and wake-ups
     Bystander,
-    /// A bystander that sleeps in futex calls: two threads pass a turn to and fro by a condition variable
+    /// A bystander that sleeps in futex calls: the two pass a turn to and fro by a condition variable
     FutexBystander,
     /// The metered program: eight threads fight for a mutex
     Metered,
@@ -91,6 +91,7 @@ impl Load {
 
 /// Closes the socket when it is told to stop, which ends the other side.
 fn ask(mut socket: UnixStream, stop: &AtomicBool, operations: &AtomicU64) {
+    stay_on_one_cpu();
     let mut byte = [0];
     while !stop.load(Relaxed) && socket.write_all(&byte).is_ok() && socket.read_exact(&mut byte).is_ok() {
         operations.fetch_add(1, Relaxed);
@@ -98,6 +99,7 @@ fn ask(mut socket: UnixStream, stop: &AtomicBool, operations: &AtomicU64) {
 }
 
 fn answer(mut socket: UnixStream) {
+    stay_on_one_cpu();
     let mut byte = [0];
     while socket.read_exact(&mut byte).is_ok() && socket.write_all(&byte).is_ok() {}
 }
@@ -111,6 +113,7 @@ struct Turns {
 
 impl Turns {
     fn play(&self, player: bool, stop: &AtomicBool, operations: &AtomicU64) {
+        stay_on_one_cpu();
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             while *second != player && !stop.load(Relaxed) {
@@ -144,6 +147,22 @@ fn compute(mut value: u64, steps: u64) -> u64 {
         value = std::hint::black_box(value.wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(13));
     }
     value
+}
+
+/// Keeps this thread on the first CPU that it may use: where two that wait for each other run is then not left to chance.
+fn stay_on_one_cpu() {
+    // SAFETY: all-zero is an empty set.
+    let (mut allowed, mut own): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one set, which is ours.
+    unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed) };
+    // SAFETY: only numbers below the size of a set are asked for.
+    let first = (0..libc::CPU_SETSIZE as usize).find(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) });
+    // SAFETY: a CPU that is in one set fits into another; both calls touch only what is ours. Should the second fail, the load
+    // runs all the same, just less evenly.
+    unsafe {
+        libc::CPU_SET(first.unwrap_or(0), &mut own);
+        libc::sched_setaffinity(0, size_of_val(&own), &raw const own);
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
