@@ -8,6 +8,7 @@
 //! programs once a second, as `lockmeter record` does.
 
 mod compressor;
+mod database;
 mod metered;
 mod server;
 
@@ -25,7 +26,7 @@ use crate::server::Server;
 /// Measures what metering their locks costs real programs: throughput of servers, speed of compressors
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:
-  user-programs                               all programs, about five minutes
+  user-programs                               all programs, about eight minutes
   user-programs --programs memcached          one of them
   user-programs --rounds 5                    does it all work? the numbers mean little")]
 struct Arguments {
@@ -48,6 +49,8 @@ enum ProgramName {
     Memcached,
     /// redis-server with 2 I/O threads
     Redis,
+    /// MariaDB with 8 connections, under sysbench
+    Mariadb,
     /// pigz, parallel gzip
     Pigz,
     /// xz with 2 threads
@@ -61,6 +64,8 @@ impl ProgramName {
         match self {
             Self::Memcached => Server::memcached().measure(rounds, random),
             Self::Redis => Server::redis().measure(rounds, random),
+            // sysbench's slices are a second long.
+            Self::Mariadb => database::measure(rounds.div_ceil(4), random),
             // A compressor's run takes as long as several slices.
             Self::Pigz => Ok(vec![Compressor::PIGZ.measure(rounds.div_ceil(2), random)?]),
             Self::Xz => Ok(vec![Compressor::XZ.measure(rounds.div_ceil(2), random)?]),

@@ -27,7 +27,7 @@ const STARTS: Duration = Duration::from_secs(10);
 const NONE: usize = usize::MAX;
 const UNIT: &str = "k requests/s";
 /// What is switched within one process.
-const LEVELS: [Metering; 4] = [Metering::Off, Metering::Wait, Metering::Hold, Metering::HoldEvery];
+pub const LEVELS: [Metering; 4] = [Metering::Off, Metering::Wait, Metering::Hold, Metering::HoldEvery];
 /// What takes two.
 const PROCESSES: [Metering; 2] = [Metering::Bare, Metering::Off];
 const PAIRS_OF_PROCESSES: usize = 4;
@@ -202,7 +202,7 @@ impl Server {
 }
 
 /// CPU time of a process so far.
-fn cpu_ns(pid: u32) -> u64 {
+pub fn cpu_ns(pid: u32) -> u64 {
     let mut clock = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: both write to what is ours; a process that is gone has no clock, and the time stays 0.
@@ -215,7 +215,7 @@ fn cpu_ns(pid: u32) -> u64 {
 }
 
 /// A server that ends with this value.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
