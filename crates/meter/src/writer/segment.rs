@@ -46,8 +46,11 @@ static PARENT: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
 /// No segment could be made: the directory is out of reach after a `chroot`, or as another user.
 static IS_UNMETERED: AtomicBool = AtomicBool::new(false);
 
-/// Held by the thread that makes the segment.
+/// The thread that makes the segment; 0: none does.
 static MAKING: AtomicU32 = AtomicU32::new(0);
+
+/// So long a thread gives way to the maker before it goes on unmetered: making takes 0.1 ms where nothing else runs.
+const MAKING_TAKES_NS: u64 = 10_000_000;
 
 /// Head of the segment or its stand-in.
 #[inline]
@@ -138,18 +141,36 @@ pub(super) fn after_fork_in_child() {
     thread::forget();
 }
 
-/// The segment, made if there is none.
+/// The segment, made if there is none. While another thread makes it, this one gives way: in a forked child the second thread
+/// would otherwise miss its first wait, which is for the lock that the maker holds.
 #[cold]
 pub(super) fn current_or_new() -> Option<&'static Segment> {
-    if let Some(segment) = current() {
-        return Some(segment);
-    }
-    if STAND_IN.level.load(Relaxed) == OFF || MAKING.compare_exchange(0, 1, AcqRel, Relaxed).is_err() {
-        // Another thread makes it now: this event is not counted, the next one will be.
+    let (me, begin_ns) = (syscalls::thread_id(), clock::monotonic_ns());
+    loop {
+        // Each time round: another thread may have made it since, and there must not be a second one.
+        if let Some(segment) = current() {
+            return Some(segment);
+        }
+        let making = MAKING.compare_exchange(0, me, AcqRel, Acquire);
+        // Looked at when nobody else can fail any more.
+        let is_off = STAND_IN.level.load(Relaxed) == OFF;
+        match making {
+            Ok(_) if is_off => MAKING.store(0, Release),
+            Ok(_) => return make_alone(),
+            // Not in a signal handler that interrupted the maker itself.
+            Err(maker) if !is_off && maker != me && clock::monotonic_ns() - begin_ns < MAKING_TAKES_NS => {
+                syscalls::give_way();
+                continue;
+            }
+            Err(_) => {}
+        }
         lose(Lost::Threads);
         return None;
     }
-    // Another thread may have made it since the first look: what it counts must not stay behind in a second one's shadow.
+}
+
+/// As [`current_or_new`], by the thread whose id is in [`MAKING`].
+fn make_alone() -> Option<&'static Segment> {
     let made = current().or_else(make);
     if made.is_none() {
         STAND_IN.level.store(OFF, Relaxed);

@@ -35,6 +35,12 @@ pub(super) fn process_id() -> u32 {
     (unsafe { syscall(libc::SYS_getpid, [0; 6]) }) as u32
 }
 
+/// Lets others run.
+pub(super) fn give_way() {
+    // SAFETY: takes nothing.
+    unsafe { syscall(libc::SYS_sched_yield, [0; 6]) };
+}
+
 /// Whether a thread of this process has this id.
 pub(super) fn thread_lives(thread: u32) -> bool {
     // SAFETY: signal 0 is only a question.
