@@ -128,6 +128,8 @@ impl UserNames {
         path: &Path,
         build_id: Option<BuildId>,
     ) -> MappedFile {
+        // So the kernel calls a program that was replaced before it could ask for its own path.
+        let path = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map_or(path, Path::new);
         let mut path = visible_path(pid, path);
         let name = file_name(&path);
         if let Some(wanted) = build_id.as_ref().filter(|wanted| !self.build_ids.matches(&path, wanted))
