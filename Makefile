@@ -10,7 +10,7 @@ WORKLOADS := target/workloads
 
 C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
 
-.PHONY: help setup build workloads demo test test-locks test-programs test-vm bench bench-all lint install uninstall clean
+.PHONY: help setup build workloads demo test test-locks test-programs test-vm test-vm-holds bench bench-all lint install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-programs  real programs' own tests, bare and metered"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines"
+	@echo "make test-vm-holds  holds by function hooks, under stress, on the same kernels: experimental"
 	@echo "make bench     the experiments in short, with a report, in five minutes; goes on where it was broken off"
 	@echo "make bench-all the same in full, and what metering costs in detail: an hour and a half"
 	@echo "make lint      formatting and lints, as errors"
@@ -39,10 +40,10 @@ demo: build workloads
 
 test: workloads
 	@scripts/setup test
-	$(CARGO) test --workspace --locked --doc --quiet
-	$(CARGO) test --workspace --locked --lib --bins --tests
 	$(CARGO) test --package lockmeter-locks --features lockdep --locked --test lockdep
 	@scripts/test-locks fast
+	$(CARGO) test --workspace --locked --doc --quiet
+	$(CARGO) test --workspace --locked --lib --bins --tests
 
 test-locks:
 	@scripts/setup locks
@@ -55,6 +56,9 @@ test-programs: build
 test-vm: build
 	@scripts/setup vm
 	@tests/vm/workloads
+
+test-vm-holds: build
+	@scripts/setup vm
 	@tests/vm/holds
 
 bench: build
