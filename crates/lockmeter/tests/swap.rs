@@ -170,12 +170,11 @@ fn what_cannot_be_swapped_is_refused_in_one_sentence() {
     let (two, fixed) = (workload(folder.path(), "two-locks", &[]), folder.path().join("fixed"));
     fs::copy(workload(folder.path(), "storm", &["-static"]), &fixed).unwrap();
     let (two, fixed) = (two.to_str().unwrap(), fixed.to_str().unwrap());
-    let cases: [(&[&str], i32, &str); 12] = [
+    let cases: [(&[&str], i32, &str); 11] = [
         (&["record", "--swap", "futex=mutex", "--", "true"], 2, "choose from mutex, rwlock, spin"),
         (&["record", "--swap", "mutex=rwsem", "--", "true"], 2, "choose from std, mutex"),
         (&["record", "--swap", "mutex=mutex", "-p", "1"], 2, "give `-- COMMAND`"),
         (&["record", "--swap", "mutex=mutex"], 2, "give `-- COMMAND`"),
-        (&["record", "--lock", "x", "--", "true"], 2, "--swap"),
         (&["record", "--swap", "mutex=mutex", "--", fixed], 3, "linked statically"),
         (&["record", "--user", "--swap", "mutex=mutex", "--lock", "hot_lok", "--", two], 2, "`two-locks:hot_lock`"),
         (&["compare", "--swap", "mutex=mutex", "--", "true"], 2, "nothing to compare with"),
