@@ -26,6 +26,8 @@ pub struct Session {
     directory: PathBuf,
     level: Level,
     timed_holds: u32,
+    /// Tells others that the directory is in use, whatever process ids they see.
+    _lock: Option<File>,
 }
 
 /// What went wrong.
@@ -81,7 +83,8 @@ impl Session {
         for parent in parents() {
             match create_in(&parent) {
                 Ok(directory) => {
-                    let session = Self { directory, level, timed_holds };
+                    let lock = hold(&directory).ok();
+                    let session = Self { directory, level, timed_holds, _lock: lock };
                     session.write().map_err(|error| {
                         let sentence = format!("cannot write to {}: {error}", session.directory.display());
                         SessionError::new(SessionErrorKind::Io, sentence)
@@ -217,13 +220,22 @@ fn recorder_of(directory: &Path) -> Option<u32> {
 /// Removes what recorders left that were killed.
 fn remove_stale(parent: &Path) {
     for directory in directories(parent) {
-        if recorder_of(&directory).is_some_and(|recorder| !is_alive(recorder)) {
+        let is_gone = recorder_of(&directory).is_some_and(|recorder| !is_alive(recorder));
+        // A recorder in another PID namespace looks gone, but holds its lock.
+        if is_gone && hold(&directory).is_ok() {
             for path in segments(&directory).unwrap_or_default() {
                 let _ = set(&path, offset_of!(Header, level), layout::OFF);
             }
             let _ = fs::remove_dir_all(directory);
         }
     }
+}
+
+/// Locks a session's directory for as long as the file lives. An error if its recorder has it.
+fn hold(directory: &Path) -> io::Result<File> {
+    let file = File::open(directory)?;
+    file.try_lock()?;
+    Ok(file)
 }
 
 /// Whether a process has this id.
@@ -287,4 +299,24 @@ fn measure_ticks() -> u64 {
 #[cfg(not(target_arch = "x86_64"))]
 const fn measure_ticks() -> u64 {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorder_whose_process_id_is_unknown_here_keeps_its_directory_while_it_lives() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let directory = parent.path().join(format!("{DIRECTORY_PREFIX}{}-0", ended.id()));
+        fs::create_dir(&directory).unwrap();
+        let lock = hold(&directory).unwrap();
+        remove_stale(parent.path());
+        assert!(directory.is_dir(), "taken from a recorder that runs");
+        drop(lock);
+        remove_stale(parent.path());
+        assert!(!directory.exists(), "left behind by a recorder that is gone");
+    }
 }
