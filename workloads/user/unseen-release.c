@@ -16,7 +16,7 @@ static int (*release)(pthread_mutex_t *);
 
 __attribute__((noinline)) static void keep_it(void)
 {
-	struct timespec hold = { .tv_nsec = HOLD_NS };
+	struct timespec hold = {.tv_nsec = HOLD_NS};
 
 	pthread_mutex_lock(&kept_lock);
 	sem_post(&taken);
