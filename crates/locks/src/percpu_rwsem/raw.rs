@@ -3,7 +3,9 @@
 #[cfg(feature = "std")]
 use core::time::Duration;
 
-use lock_api::{RawRwLock, RawRwLockDowngrade, RawRwLockFair, RawRwLockRecursive, RawRwLockTimed};
+#[cfg(feature = "std")]
+use lock_api::RawRwLockTimed;
+use lock_api::{RawRwLock, RawRwLockDowngrade, RawRwLockFair, RawRwLockRecursive};
 
 use super::bias::{Biased, Central};
 use crate::rwsem::RawRwSem;
