@@ -7,7 +7,7 @@
 //! What may be stripped depends on how the stack begins. A spinlock is taken *by* the scheduler and *by* the slow paths of
 //! sleeping locks: under `_raw_spin_lock`, `__schedule` or `rwsem_wake` are callers, not lock functions. In the stack of
 //! a releaser, `try_to_wake_up` is machinery. A program's stack begins with a function of its own lists
-//! ([`user`]).
+//! (`user`).
 
 mod user;
 
