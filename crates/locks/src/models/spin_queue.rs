@@ -62,3 +62,15 @@ fn five_threads_take_turns_and_leave_anywhere() {
         assert_empty(&queued);
     });
 }
+
+#[cfg(shuttle)]
+#[test]
+fn all_who_lose_patience_leave_while_the_first_keeps_its_turn() {
+    check(0, || {
+        let queued = queued();
+        let turn = queued.queue.enter(|_before| unreachable!("nobody is in the queue"));
+        // The first of these runs in this thread, which is in the queue already.
+        all([0, 1, 2, 3].map(|patience| waits(&queued, patience)).into());
+        assert!(turn.is_some_and(|turn| !turn.has_successor()));
+    });
+}
