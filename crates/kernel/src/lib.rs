@@ -12,11 +12,13 @@ pub mod latency;
 pub mod probe;
 
 mod cgroups;
+mod clock;
 mod cost;
 mod error;
 mod halves;
 mod hooks;
 mod peek;
+mod switches;
 
 pub use cgroups::{CgroupScope, CgroupTree};
 pub use error::{ErrorKind, KernelError};

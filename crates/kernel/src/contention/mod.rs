@@ -8,7 +8,6 @@ mod tables;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
@@ -20,9 +19,11 @@ pub use metered::{Metered, MmapTracepoints};
 pub use naming::MMAP_LOCK;
 
 use crate::cgroups::CgroupScope;
+use crate::clock::OwnCpu;
 use crate::cost::{self, ProgramCost, Programs};
 use crate::error::{ErrorKind, KernelError};
 use crate::halves::Halves;
+use crate::switches::{self, Pausable, TwoHalves};
 use naming::Names;
 use tables::{Drained, PROGRAMS};
 
@@ -34,9 +35,6 @@ use skeleton::{ContentionSkel, ContentionSkelBuilder};
 
 /// Half full tables are drained early: a burst can fill the other half before anybody looks again.
 const DRAIN_AT_FILL: f64 = 0.5;
-
-/// Without `membarrier`, how long a program that saw the old half may still be writing to it.
-const GRACE_WITHOUT_MEMBARRIER: Duration = Duration::from_millis(50);
 
 /// Whose waits are metered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +115,7 @@ pub struct ContentionSource {
     mmap_tracepoints: Option<MmapTracepoints>,
     /// The interval being metered.
     clock: IntervalClock,
-    own_cpu_ns: u64,
+    own_cpu: OwnCpu,
     misses: u64,
     open_waits: i64,
 }
@@ -161,7 +159,7 @@ impl ContentionSource {
             scope: options.scope.clone(),
             mmap_tracepoints,
             clock: IntervalClock::start(),
-            own_cpu_ns: own_cpu_ns(),
+            own_cpu: OwnCpu::start(),
             misses,
             open_waits: 0,
         };
@@ -174,7 +172,7 @@ impl ContentionSource {
     /// fill so fast that an early drain is due.
     pub fn tick(&mut self) -> bool {
         self.cost.tick(&self.skeleton);
-        let half = self.active_half();
+        let half = switches::active_half(&mut self.skeleton);
         let holds = self.hold_halves.as_mut().map_or(0.0, |halves| halves.fill(half));
         self.halves.fill(half).max(holds) >= DRAIN_AT_FILL
     }
@@ -202,14 +200,7 @@ impl ContentionSource {
 
     /// Stops counting without detaching (`true`), or goes on (`false`). For measuring what counting costs.
     pub fn pause(&mut self, paused: bool) {
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut()
-            && !paused
-        {
-            bss.resumed = bss.resumed.wrapping_add(1);
-        }
-        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
-            data.paused = u32::from(paused);
-        }
+        switches::pause(&mut self.skeleton, paused);
     }
 
     /// Detaches the programs, so that they cost nothing at all, and keeps what they counted. For measuring what metering costs.
@@ -243,29 +234,9 @@ impl ContentionSource {
         Ok(interval)
     }
 
-    fn active_half(&self) -> u32 {
-        self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.active_half & 1)
-    }
-
-    /// Makes the other half active and waits until no program writes to the old one, whose number it returns.
-    fn flip(&mut self) -> u32 {
-        let old = self.active_half();
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
-            bss.active_half = old ^ 1;
-        }
-        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
-            data.generation = data.generation.wrapping_add(1);
-        }
-        wait_for_running_programs();
-        old
-    }
-
     fn overhead(&mut self, drained: &Drained) -> Overhead {
-        let own_cpu_ns = own_cpu_ns();
-        let used = own_cpu_ns - self.own_cpu_ns;
-        self.own_cpu_ns = own_cpu_ns;
         Overhead {
-            own_cpu_ns: used,
+            own_cpu_ns: self.own_cpu.used_ns(),
             program_run_ns: self.cost.estimate_ns(&drained.runs, drained.stack_ns),
             program_runs: drained.runs.iter().sum(),
             stack_ns: drained.stack_ns,
@@ -282,11 +253,31 @@ impl ContentionSource {
     }
 }
 
+impl TwoHalves for ContentionSkel<'_> {
+    fn active_half(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
+    }
+
+    fn generation(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.data_data.as_deref_mut()?.generation)
+    }
+}
+
+impl Pausable for ContentionSkel<'_> {
+    fn resumed(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.resumed)
+    }
+
+    fn paused(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.data_data.as_deref_mut()?.paused)
+    }
+}
+
 impl Source for ContentionSource {
     type Error = KernelError;
 
     fn drain(&mut self) -> Result<Interval, KernelError> {
-        let half = self.flip();
+        let half = switches::flip(&mut self.skeleton);
         let mut interval = self.clock.cut();
         let mut drained = self.halves.drain(half);
         if let Some(halves) = &mut self.hold_halves {
@@ -417,21 +408,4 @@ pub fn open_process(pid: u32) -> Result<OwnedFd, KernelError> {
         ),
         _ => KernelError::new(ErrorKind::Refused, format!("cannot open process {pid}: {error}")),
     })
-}
-
-/// Programs run inside RCU read sections, and a global membarrier returns after all that were running have ended.
-pub(crate) fn wait_for_running_programs() {
-    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    // SAFETY: membarrier takes integers and touches no memory of ours.
-    if unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0 {
-        std::thread::sleep(GRACE_WITHOUT_MEMBARRIER);
-    }
-}
-
-/// CPU time of this process so far.
-pub(crate) fn own_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, HolderTime, Interval, Key, Kind, Lock, LockId,
@@ -16,6 +15,7 @@ use lockmeter_symbols::{
 use super::skeleton::types;
 use super::tables::{Comm, Counted, Drained, SampleKey, TotalKey};
 use crate::cgroups::CgroupTree;
+use crate::clock::boot_unix_ns;
 use crate::error::KernelError;
 use crate::peek::KernelReader;
 
@@ -394,18 +394,6 @@ fn identity(class: u64, caches: &[u64]) -> Identity {
         CLASS_PAGE => Identity::PageStruct { offset: class as u32 },
         _ => Identity::Address(class),
     }
-}
-
-/// When the clock that the programs read was 0, by the wall clock now.
-fn boot_unix_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    let since_boot_ns =
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now_ns = now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
-    now_ns.saturating_sub(since_boot_ns)
 }
 
 /// The lock that the `mmap_lock` tracepoints speak of.

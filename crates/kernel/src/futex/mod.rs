@@ -17,10 +17,12 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut, RingBuffer, RingBufferBuilder};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
-use crate::contention::{StackBudget, open_process, own_cpu_ns, quiet_libbpf, wait_for_running_programs};
+use crate::clock::OwnCpu;
+use crate::contention::{StackBudget, open_process, quiet_libbpf};
 use crate::cost::{self, ProgramCost, Programs};
 use crate::error::{ErrorKind, KernelError};
 use crate::halves::Halves;
+use crate::switches::{self, TwoHalves};
 use tables::Word;
 use waits::Waits;
 
@@ -69,7 +71,7 @@ pub struct FutexSource {
     waits: Rc<RefCell<Waits>>,
     cost: ProgramCost<2>,
     clock: IntervalClock,
-    own_cpu_ns: u64,
+    own_cpu: OwnCpu,
     misses: u64,
 }
 
@@ -107,7 +109,7 @@ impl FutexSource {
             waits,
             cost,
             clock: IntervalClock::start(),
-            own_cpu_ns: own_cpu_ns(),
+            own_cpu: OwnCpu::start(),
             misses,
         })
     }
@@ -117,7 +119,7 @@ impl FutexSource {
     pub fn tick(&mut self) -> bool {
         self.cost.tick(&self.skeleton);
         self.read_ring();
-        let half = self.active_half();
+        let half = switches::active_half(&mut self.skeleton);
         self.halves.fill(half) >= DRAIN_AT_FILL
     }
 
@@ -144,7 +146,7 @@ impl FutexSource {
 
     /// Adds everything measured since the last call to an interval, which keeps its own time.
     pub fn drain_into(&mut self, interval: &mut Interval) {
-        let half = self.flip();
+        let half = switches::flip(&mut self.skeleton);
         let drained = self.halves.drain(half);
         // After the flip: then the stacks of all that was counted are in the ring buffer.
         self.read_ring();
@@ -189,9 +191,7 @@ impl FutexSource {
 
     fn next_interval(&mut self) -> Interval {
         let mut interval = self.clock.cut();
-        let own_cpu_ns = own_cpu_ns();
-        interval.overhead.own_cpu_ns = own_cpu_ns.saturating_sub(self.own_cpu_ns);
-        self.own_cpu_ns = own_cpu_ns;
+        interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
         interval
     }
 
@@ -200,28 +200,21 @@ impl FutexSource {
         let _ = self.ring.consume();
     }
 
-    fn active_half(&self) -> u32 {
-        self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.active_half & 1)
-    }
-
-    /// Makes the other half active and waits until no program writes to the old one, whose number it returns.
-    fn flip(&mut self) -> u32 {
-        let old = self.active_half();
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
-            bss.active_half = old ^ 1;
-        }
-        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
-            data.generation = data.generation.wrapping_add(1);
-        }
-        wait_for_running_programs();
-        old
-    }
-
     /// The longest period since the last call.
     fn sampling_period_ns(&mut self) -> u64 {
         let every = self.skeleton.maps.rodata_data.is_some_and(|rodata| rodata.every_stack != 0);
         let Some(data) = self.skeleton.maps.data_data.as_deref_mut().filter(|_| !every) else { return 0 };
         std::mem::replace(&mut data.longest_period_ns, data.period_ns)
+    }
+}
+
+impl TwoHalves for FutexSkel<'_> {
+    fn active_half(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
+    }
+
+    fn generation(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.data_data.as_deref_mut()?.generation)
     }
 }
 

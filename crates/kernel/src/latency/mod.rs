@@ -5,16 +5,18 @@ mod programs;
 mod tables;
 
 use std::mem::MaybeUninit;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject, ProgramInput};
 use lockmeter_profile::{Interval, IntervalClock, Kind, Loss, Overhead, Source};
 
-use crate::contention::{own_cpu_ns, quiet_libbpf, wait_for_running_programs};
+use crate::clock::{OwnCpu, boot_unix_ns};
+use crate::contention::quiet_libbpf;
 use crate::cost::{self, ProgramCost};
 use crate::error::{ErrorKind, KernelError};
 use crate::halves::Halves;
+use crate::switches::{self, Pausable, TwoHalves};
 use naming::{Clocks, Names};
 pub use programs::Missing;
 use programs::{Chosen, PROGRAMS};
@@ -58,7 +60,7 @@ pub struct LatencySource {
     clock: IntervalClock,
     /// When the recording began: ticks, and nanoseconds.
     first_tick: (u64, u64),
-    own_cpu_ns: u64,
+    own_cpu: OwnCpu,
     misses: u64,
     counters: CpuCounters,
 }
@@ -88,7 +90,7 @@ impl LatencySource {
             cost,
             clock: IntervalClock::start(),
             first_tick,
-            own_cpu_ns: own_cpu_ns(),
+            own_cpu: OwnCpu::start(),
             misses,
             counters: CpuCounters::default(),
         };
@@ -107,20 +109,13 @@ impl LatencySource {
     /// fill so fast that an early drain is due.
     pub fn tick(&mut self) -> bool {
         self.cost.tick(&self.skeleton);
-        let half = self.active_half();
+        let half = switches::active_half(&mut self.skeleton);
         self.halves.fill(half) >= DRAIN_AT_FILL
     }
 
     /// Stops counting without detaching (`true`), or goes on (`false`). For measuring what counting costs.
     pub fn pause(&mut self, paused: bool) {
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut()
-            && !paused
-        {
-            bss.resumed = bss.resumed.wrapping_add(1);
-        }
-        if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
-            data.paused = u32::from(paused);
-        }
+        switches::pause(&mut self.skeleton, paused);
     }
 
     /// Stops metering and hands over the last interval. Work items that are still going on are counted as unfinished.
@@ -133,24 +128,7 @@ impl LatencySource {
         Ok(interval)
     }
 
-    fn active_half(&self) -> u32 {
-        self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.active_half & 1)
-    }
-
-    /// Makes the other half active and waits until no program writes to the old one, whose number it returns.
-    fn flip(&mut self) -> u32 {
-        let old = self.active_half();
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
-            bss.active_half = old ^ 1;
-        }
-        wait_for_running_programs();
-        old
-    }
-
     fn overhead(&mut self) -> Result<Overhead, KernelError> {
-        let own_cpu_ns = own_cpu_ns();
-        let used = own_cpu_ns - self.own_cpu_ns;
-        self.own_cpu_ns = own_cpu_ns;
         let counters = cpu_counters(&self.skeleton.maps.run_cpus)?;
         let mut runs = counters.runs;
         for (runs, before) in runs.iter_mut().zip(&self.counters.runs) {
@@ -158,7 +136,7 @@ impl LatencySource {
         }
         self.counters = counters;
         Ok(Overhead {
-            own_cpu_ns: used,
+            own_cpu_ns: self.own_cpu.used_ns(),
             program_run_ns: self.cost.estimate_ns(&runs, 0),
             program_runs: runs.iter().sum(),
             ..Overhead::default()
@@ -166,11 +144,27 @@ impl LatencySource {
     }
 }
 
+impl TwoHalves for LatencySkel<'_> {
+    fn active_half(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
+    }
+}
+
+impl Pausable for LatencySkel<'_> {
+    fn resumed(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.resumed)
+    }
+
+    fn paused(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.data_data.as_deref_mut()?.paused)
+    }
+}
+
 impl Source for LatencySource {
     type Error = KernelError;
 
     fn drain(&mut self) -> Result<Interval, KernelError> {
-        let half = self.flip();
+        let half = switches::flip(&mut self.skeleton);
         let mut interval = self.clock.cut();
         let drained = self.halves.drain(half);
         for (loss, count) in &drained.losses {
@@ -219,17 +213,6 @@ fn tick_ns(first: (u64, u64), last: (u64, u64)) -> u64 {
     const TICKS_NS: [u64; 4] = [10_000_000, 4_000_000, 3_333_333, 1_000_000];
     let measured = (last.1 - first.1).checked_div(last.0 - first.0).unwrap_or(TICKS_NS[1]);
     TICKS_NS.into_iter().min_by_key(|tick_ns| tick_ns.abs_diff(measured)).unwrap_or(measured)
-}
-
-/// When the kernel's monotonic clock, which the programs read, was at 0.
-fn boot_unix_ns() -> u64 {
-    let mut monotonic = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut monotonic) };
-    let since_boot =
-        Duration::new(u64::try_from(monotonic.tv_sec).unwrap_or(0), u32::try_from(monotonic.tv_nsec).unwrap_or(0));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.saturating_sub(since_boot).as_nanos()).unwrap_or(0)
 }
 
 impl From<&Missing> for KernelError {

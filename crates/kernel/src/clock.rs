@@ -1,0 +1,39 @@
+//! What the clocks say: wall time for what programs saw, and CPU time of this process.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// CPU time of this process, from look to look.
+#[derive(Debug)]
+pub struct OwnCpu {
+    seen: Duration,
+}
+
+impl OwnCpu {
+    /// From now on.
+    pub fn start() -> Self {
+        Self { seen: read(libc::CLOCK_PROCESS_CPUTIME_ID) }
+    }
+
+    /// How much was used since the last look.
+    pub fn used_ns(&mut self) -> u64 {
+        let now = read(libc::CLOCK_PROCESS_CPUTIME_ID);
+        nanoseconds(now.saturating_sub(std::mem::replace(&mut self.seen, now)))
+    }
+}
+
+/// When the kernel's monotonic clock, which the programs read, was 0, by the wall clock now.
+pub fn boot_unix_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    nanoseconds(now.saturating_sub(read(libc::CLOCK_MONOTONIC)))
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is ours.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
