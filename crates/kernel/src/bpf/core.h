@@ -65,6 +65,8 @@ struct task_struct {
 	int on_cpu;
 	unsigned int __state;
 	unsigned int in_iowait : 1;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
 	char comm[16];
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;

@@ -98,6 +98,12 @@ static __always_inline void read_owner(struct sleep_wait *wait)
 	}
 }
 
+/* How often a task has left its CPU, of its own accord or not. */
+static __always_inline __u32 switches_of(struct task_struct *task)
+{
+	return task->nvcsw + task->nivcsw;
+}
+
 static __always_inline struct mm_struct *mm_of(__u64 lock)
 {
 	return (struct mm_struct *)(lock - bpf_core_field_offset(struct mm_struct, mmap_lock));
@@ -168,6 +174,7 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 	wait->releaser_tgid = 0;
 	wait->blocker_source = BLOCKER_WAKEUP_NOT_SEEN;
 	wait->kind_mode = kind_mode_of(flags);
+	wait->switches = switches_of(task);
 	wait->class = class_of(lock, cpu, half);
 	draw(&cpu->random, &wait->threshold_ns, &wait->period_ns);
 	wait->owner_tgid = 0;
@@ -270,6 +277,11 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 	wait->class = sleep->class;
 	wait->total_ns = now - sleep->begin_ns;
 	wait->spin_ns = sleep->spin_ns + (sleep->spinning ? now - sleep->phase_begin_ns : 0);
+	/* It found the lock free before it slept: nobody woke it, and it was on its CPU all the while. */
+	if (sleep->blocker_source == BLOCKER_WAKEUP_NOT_SEEN && sleep->switches == switches_of(task)) {
+		sleep->slept = 0;
+		wait->spin_ns = wait->total_ns;
+	}
 	wait->threshold_ns = sleep->threshold_ns;
 	wait->period_ns = sleep->period_ns;
 	wait->kind_mode = sleep->kind_mode;

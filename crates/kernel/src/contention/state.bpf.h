@@ -112,6 +112,9 @@ struct sleep_wait {
 	__u32 blocker_source;
 	__u32 blocker_tgid;
 	__u32 owner_tgid;
+	/* How often the waiter had left its CPU when the wait began. */
+	__u32 switches;
+	__u32 unused;
 	struct who who;
 	/* Whoever woke the waiter last; only where holds are metered. */
 	__u32 releaser_tid;
