@@ -35,6 +35,7 @@ struct tally {
 	_Alignas(64) uint64_t acquisitions;
 	uint64_t contended;
 	uint64_t wait_ns;
+	uint64_t seldom_wait_ns; /* of these, at the second of two call sites */
 	uint64_t hold_ns;
 	uint64_t since_ns;
 	void (*worker)(struct tally *tally);
@@ -193,12 +194,14 @@ static inline int known_main(int argc, char **argv, const char *name, void (*wor
 		sum.acquisitions += tallies[i].acquisitions;
 		sum.contended += tallies[i].contended;
 		sum.wait_ns += tallies[i].wait_ns;
+		sum.seldom_wait_ns += tallies[i].seldom_wait_ns;
 		sum.hold_ns += tallies[i].hold_ns;
 	}
 	printf("{\"workload\":\"%s\",\"threads\":%u,\"acquisitions\":%llu,\"contended\":%llu,\"wait_ns\":%llu,"
-	       "\"hold_ns\":%llu}\n",
+	       "\"seldom_wait_ns\":%llu,\"hold_ns\":%llu}\n",
 	       name, known.threads, (unsigned long long)sum.acquisitions, (unsigned long long)sum.contended,
-	       (unsigned long long)sum.wait_ns, (unsigned long long)sum.hold_ns);
+	       (unsigned long long)sum.wait_ns, (unsigned long long)sum.seldom_wait_ns,
+	       (unsigned long long)sum.hold_ns);
 	free(tallies);
 	return 0;
 }

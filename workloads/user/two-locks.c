@@ -1,7 +1,7 @@
 /*
  * Two locks, one hot: N threads take the hot lock for a fixed time at two call sites, the cold one for nothing in between.
  * Prints one line of JSON with what it measured itself: acquisitions, the time the hot lock was held, and the time its
- * waiters waited.
+ * waiters waited, at both sites and at the second.
  */
 #include "known.h"
 
@@ -17,7 +17,10 @@ static __attribute__((noinline)) void often(struct tally *tally)
 
 static __attribute__((noinline)) void seldom(struct tally *tally)
 {
+	uint64_t waited_ns = tally->wait_ns;
+
 	known_lock(&hot_lock, tally);
+	tally->seldom_wait_ns += tally->wait_ns - waited_ns;
 	known_hold(tally);
 	known_hold(tally);
 	known_unlock(&hot_lock, tally);

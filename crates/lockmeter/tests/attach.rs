@@ -61,17 +61,21 @@ fn meter(folder: &Folder, program: &Path, arguments: &[&str]) -> (serde_json::Va
 
 fn assert_near(measured_ns: u64, said: &serde_json::Value, shown: &str) {
     let known_ns = said["wait_ns"].as_u64().unwrap();
-    let difference_ns = measured_ns.abs_diff(known_ns);
-    assert!(known_ns > 0 && difference_ns * 100 <= known_ns * TOLERANCE_PERCENT, "{measured_ns}, but {said}\n{shown}");
+    assert!(known_ns > 0 && is_near(measured_ns, known_ns, known_ns), "{measured_ns}, but {said}\n{shown}");
+}
+
+/// Whether a part is known well, in terms of its whole.
+fn is_near(measured_ns: u64, known_ns: u64, whole_ns: u64) -> bool {
+    measured_ns.abs_diff(known_ns) * 100 <= whole_ns * TOLERANCE_PERCENT
 }
 
 fn functions(stack: Option<&Vec<String>>) -> Vec<&str> {
     stack.into_iter().flatten().map(String::as_str).collect()
 }
 
-/// Makes sure that the one lock is named, that both callers are told apart in the right proportion, and that those who made
-/// them wait are known.
-fn callers_and_blockers_are_known(recording: &str, lock: &str) {
+/// Makes sure that the one lock is named, that both callers are told apart as the program itself does, and that those who
+/// made them wait are known.
+fn callers_and_blockers_are_known(recording: &str, lock: &str, said: &serde_json::Value) {
     let of = |caller: &str, rows: &[Row]| {
         let its =
             rows.iter().filter(|row| functions(row.caller.as_ref()).iter().take(2).any(|name| name.contains(caller)));
@@ -81,7 +85,9 @@ fn callers_and_blockers_are_known(recording: &str, lock: &str) {
     let (often_ns, seldom_ns) = (of("often", &callers.rows), of("seldom", &callers.rows));
     let all_ns = sum(&callers.rows).1;
     assert!((often_ns + seldom_ns) * 100 > all_ns * 95, "waits without their caller\n{}", callers.shown);
-    assert!(often_ns > seldom_ns && seldom_ns * 10 > often_ns, "three of four calls are often's\n{}", callers.shown);
+    // A lock that is taken by whoever comes lets most of its waiters wait where each began: which site that is, is luck.
+    let known_ns = said["seldom_wait_ns"].as_u64().unwrap();
+    assert!(is_near(seldom_ns, known_ns, all_ns), "{seldom_ns} in seldom(), but {said}\n{}", callers.shown);
     for row in &callers.rows {
         assert_eq!((row.happened.as_str(), row.lock()), ("wait", lock), "{}", callers.shown);
         assert_eq!(row.kind.as_deref(), Some("mutex"), "{}", callers.shown);
@@ -106,7 +112,7 @@ fn a_running_programs_waits_are_metered_with_callers_and_blockers() {
     let (said, recording) = meter(&folder, &program, &LONG_HOLDS);
     let locks = report(&recording, &["--lock", "hot_lock"]);
     assert_near(sum(&locks.rows).1, &said, &locks.shown);
-    callers_and_blockers_are_known(&recording, "two-locks:hot_lock");
+    callers_and_blockers_are_known(&recording, "two-locks:hot_lock", &said);
     // The main thread waits for the others, which is no wait for a lock.
     assert!(!report(&recording, &["--kind", "join"]).rows.is_empty());
 }
@@ -151,9 +157,8 @@ fn inside_and_outside_see_the_same_long_waits() {
         let shown = format!("{arguments:?}\ninside:\n{}\noutside:\n{}", inside.shown, outside.shown);
         let ((inside_count, inside_ns), (outside_count, outside_ns)) =
             (long_waits(&inside.rows), long_waits(&outside.rows));
-        let is_near = |inside: u64, outside: u64| inside.abs_diff(outside) * 100 <= inside * TOLERANCE_PERCENT;
         assert!(inside_count >= at_least && inside_ns >= at_least * LONG_WAIT_NS, "too few to compare: {shown}");
-        assert!(is_near(inside_ns, outside_ns), "{inside_ns} ns inside, {outside_ns} outside: {shown}");
+        assert!(is_near(outside_ns, inside_ns, inside_ns), "{inside_ns} ns inside, {outside_ns} outside: {shown}");
         // One that finds the lock taken again when it wakes sleeps again, which is another wait from outside.
         let are_all_seen = outside_count * 100 >= inside_count * (100 - TOLERANCE_PERCENT);
         assert!(are_all_seen, "{inside_count} waits inside, {outside_count} outside: {shown}");
@@ -219,7 +224,7 @@ fn a_static_program_is_metered_from_outside() {
     let said = serde_json::from_slice(&output.stdout).unwrap();
     let locks = report(&recording, &["--lock", "hot_lock"]);
     assert_near(sum(&locks.rows).1, &said, &locks.shown);
-    callers_and_blockers_are_known(&recording, "two-locks:hot_lock");
+    callers_and_blockers_are_known(&recording, "two-locks:hot_lock", &said);
 }
 
 #[test]
@@ -239,7 +244,7 @@ fn locks_of_rusts_standard_library_are_metered() {
     let (said, recording) = meter(&folder, &program, &[]);
     let locks = report(&recording, &["--kind", "mutex"]);
     assert_near(sum(&locks.rows).1, &said, &locks.shown);
-    callers_and_blockers_are_known(&recording, "std-mutex:std_mutex::HOT");
+    callers_and_blockers_are_known(&recording, "std-mutex:std_mutex::HOT", &said);
     // A preloaded library would see none of it.
     let recording = folder.file("command");
     let mut command = lockmeter(["record", "--user", "-o", &recording, "--"]);
