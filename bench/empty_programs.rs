@@ -1,4 +1,5 @@
-//! Compiles the empty programs into a skeleton, as `crates/kernel` does with its own.
+//! The build script of the benches that compare with empty programs: compiles `src/empty.bpf.c` of each into a skeleton, as
+//! `crates/kernel` does with its own.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
