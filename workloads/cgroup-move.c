@@ -120,6 +120,11 @@ static void move_or_fork(struct worker *self)
 		fork_and_reap(self);
 }
 
+static void report_moves(void)
+{
+	report_u64("moves", workload_run->workers[0].ops);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct workload cgroup_move = {
@@ -131,6 +136,7 @@ int main(int argc, char **argv)
 		.accepts = WORKLOAD_DIR,
 		.setup = make_cgroups,
 		.worker = move_or_fork,
+		.report = report_moves,
 		.teardown = remove_cgroups,
 	};
 

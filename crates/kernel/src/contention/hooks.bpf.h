@@ -76,6 +76,7 @@ static __always_inline int hook_released(void *ctx, __u64 lock, __u32 kind, __u3
 	if (!begin_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
+	adapt_period(now);
 	hold.total_ns = now - begin_ns;
 	if (hold.total_ns >= min_hold_ns && begin_counting(cpu, half)) {
 		hold.class = class_of(lock, cpu, half);

@@ -34,6 +34,7 @@ static __always_inline void count_mmap(void *ctx, struct task_struct *task, __u6
 		return;
 	hold.instance = mm + bpf_core_field_offset(struct mm_struct, mmap_lock);
 	hold.total_ns = now - begin_ns;
+	adapt_period(now);
 	who_in(task, memory_cgroup_of((struct mm_struct *)mm, task), &hold.who);
 	if (!begin_counting(cpu, half))
 		return;
