@@ -9,8 +9,8 @@
  *   directory_read    getdents64() the directory's i_rwsem for reading    iterate_dir
  *
  * Each of these is bounded on both sides, whatever else the machine does: the hold is longer than from the fault to the page,
- * and shorter than the call. Two holds of mmap_lock are nearly as long as the call that takes them, for it does hardly
- * anything else:
+ * and shorter than the call. Two holds of mmap_lock are about as long as the call that takes them, for it does hardly anything
+ * else:
  *
  *   populate_ns       mmap(MAP_POPULATE)   for reading
  *   munmap_ns         munmap()             for writing first, then downgraded, for reading
@@ -26,7 +26,7 @@ enum { CONDUCTOR, HOLDER, ROLES };
 enum held { FILE_POSITION, INODE_WRITTEN, DIRECTORY_READ, HELD };
 
 /* Small pages, so that it takes a while. */
-#define POPULATED_BYTES (64ul << 20)
+#define POPULATED_BYTES (16ul << 20)
 
 static const char *const held_lower[HELD] = {"file_position_ns_lower", "inode_written_ns_lower",
 					     "directory_read_ns_lower"};

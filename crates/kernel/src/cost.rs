@@ -92,21 +92,27 @@ pub fn recursion_misses<const N: usize>(programs: &impl Programs<N>) -> u64 {
     runs(programs).iter().map(|runs| runs.misses).sum()
 }
 
+/// As [`recursion_misses`], of one program.
+pub fn recursion_misses_of(program: BorrowedFd<'_>) -> u64 {
+    runs_of(program).misses
+}
+
 fn runs<const N: usize>(programs: &impl Programs<N>) -> [Runs; N] {
-    programs.programs().map(|program| {
-        let Some(program) = program else { return Runs::default() };
-        // SAFETY: all-zero is a valid value of this struct of integers.
-        let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
-        let mut length = u32::try_from(size_of_val(&info)).unwrap_or(0);
-        // SAFETY: writes at most `length` bytes to `info`, which is that long.
-        let result =
-            unsafe { libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut length) };
-        if result == 0 {
-            Runs { count: info.run_cnt, time_ns: info.run_time_ns, misses: info.recursion_misses }
-        } else {
-            Runs::default()
-        }
-    })
+    programs.programs().map(|program| program.map_or_else(Runs::default, runs_of))
+}
+
+fn runs_of(program: BorrowedFd<'_>) -> Runs {
+    // SAFETY: all-zero is a valid value of this struct of integers.
+    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut length = u32::try_from(size_of_val(&info)).unwrap_or(0);
+    // SAFETY: writes at most `length` bytes to `info`, which is that long.
+    let result =
+        unsafe { libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut length) };
+    if result == 0 {
+        Runs { count: info.run_cnt, time_ns: info.run_time_ns, misses: info.recursion_misses }
+    } else {
+        Runs::default()
+    }
 }
 
 /// Times every program on the machine until the descriptor is closed. `None` where the kernel refuses.

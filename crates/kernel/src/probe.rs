@@ -6,7 +6,10 @@ use libbpf_rs::btf::{Btf, types};
 use lockmeter_symbols::KernelSymbols;
 
 use crate::cgroups::CgroupTree;
-use crate::contention::{ContentionSource, Metered, MmapTracepoints, Options, Scope, StackBudget, table_bytes_per_cpu};
+use crate::contention::{
+    ContentionSource, Metered, MmapTracepoints, Options, Scope, StackBudget, spin_functions_inlined,
+    table_bytes_per_cpu,
+};
 use crate::error::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ErrorKind, has_capability};
 use crate::futex::{FutexSource, Processes};
 use crate::hooks::try_hooks;
@@ -79,6 +82,7 @@ pub fn examine() -> Vec<Finding> {
     }
     findings.push(mmap_tracepoints());
     findings.push(function_hooks());
+    findings.extend(spin_function_hooks());
     findings.push(control_groups());
     findings.push(table_memory());
     findings
@@ -258,6 +262,23 @@ fn function_hooks() -> Finding {
             refused.mend,
         ),
     }
+}
+
+/// Whether all functions of spinning locks can be hooked, where functions can.
+fn spin_function_hooks() -> Option<Finding> {
+    const WHAT: &str = "hold times of spinlocks";
+    try_hooks().ok()?;
+    Some(match spin_functions_inlined() {
+        Ok((inlined, all)) if inlined.is_empty() => {
+            Finding::yes(WHAT, format!("all {all} functions can be hooked (`record --hold --spin-holds`)"))
+        }
+        Ok((inlined, _)) => Finding::less(
+            WHAT,
+            format!("inlined in this kernel, so holds that begin or end by them are not seen: {}", inlined.join(", ")),
+            "use a kernel built with CONFIG_PREEMPT_DYNAMIC (Debian's are), which inlines none",
+        ),
+        Err(error) => Finding::less(WHAT, error.to_string(), "report it with the output of `lockmeter doctor`"),
+    })
 }
 
 fn mmap_tracepoints() -> Finding {

@@ -158,9 +158,12 @@ pub struct RecordArguments {
     #[arg(long, requires = "hold", value_name = "TIME", value_parser = parse_duration)]
     pub min: Option<Duration>,
     /// Also time how long spinning locks are held: hooks every spinlock function of the kernel, and switches itself off when
-    /// that takes more than 5 % of CPU time
+    /// that takes more than --spin-budget
     #[arg(long, requires = "hold")]
     pub spin_holds: bool,
+    /// With --spin-holds: most CPU time, of all CPUs, that those hooks may take
+    #[arg(long, requires = "spin_holds", value_name = "PERCENT", default_value = "5%", value_parser = parse_share_ppm)]
+    pub spin_budget: u32,
     /// With --swap, swap only locks whose name, or the name of the function that makes or first takes them, contains this, or
     /// matches it where it holds `*` or `?`; else, meter only holds of locks whose name does
     #[arg(long, value_name = "PATTERN")]
@@ -522,6 +525,11 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_budget(text: &str) -> Result<StackBudget, String> {
+    parse_share_ppm(text).map(|ppm| StackBudget::Share { ppm })
+}
+
+/// A share in millionths.
+fn parse_share_ppm(text: &str) -> Result<u32, String> {
     let percent: f64 = text
         .strip_suffix('%')
         .and_then(|number| number.trim().parse().ok())
@@ -529,7 +537,7 @@ fn parse_budget(text: &str) -> Result<StackBudget, String> {
     if !(0.01..=100.0).contains(&percent) {
         return Err("give a share between 0.01% and 100%".into());
     }
-    Ok(StackBudget::Share { ppm: (percent * 10_000.0).round() as u32 })
+    Ok((percent * 10_000.0).round() as u32)
 }
 
 fn parse_dimensions(text: &str) -> Result<Dimensions, String> {

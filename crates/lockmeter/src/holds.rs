@@ -1,7 +1,7 @@
 //! `record --hold`: which holds of kernel locks can be timed here, and how.
 
 use anyhow::Result;
-use lockmeter_kernel::contention::{Hooks, Metered, SLEEPING_KINDS, SPINNING_KINDS};
+use lockmeter_kernel::contention::{Hooks, Metered, SLEEPING_KINDS, SPINNING_KINDS, SwitchedOff};
 use lockmeter_kernel::try_hooks;
 use lockmeter_profile::view::NamePattern;
 use lockmeter_profile::{Interval, Kind};
@@ -21,7 +21,7 @@ pub fn metered(arguments: &RecordArguments) -> Result<Metered> {
             hooks: Some(Hooks {
                 kinds,
                 min_hold_ns: arguments.min.map_or(0, |min| u64::try_from(min.as_nanos()).unwrap_or(u64::MAX)),
-                spin_budget_ppm: Hooks::SPIN_BUDGET_PPM,
+                spin_budget_ppm: arguments.spin_budget,
             }),
         }),
         Err(refused) if arguments.spin_holds || arguments.min.is_some() || arguments.kind.is_some() => {
@@ -58,19 +58,19 @@ fn kinds(arguments: &RecordArguments) -> Result<Vec<Kind>> {
     if kinds.iter().any(|kind| SPINNING_KINDS.contains(kind)) && !arguments.spin_holds {
         return Err(Failure::error(
             Status::Usage,
-            "hooking every spinlock slows the whole machine; add --spin-holds to say that it may (it switches itself off at 5 % of CPU time)",
+            "hooking every spinlock slows the whole machine; add --spin-holds to say that it may (it switches itself off beyond --spin-budget)",
         ));
     }
     Ok(kinds)
 }
 
 /// Says that the hooks of spinning locks were switched off, and what they took.
-pub fn say_switched_off(used_ppm: u64) {
+pub fn say_switched_off(switched_off: SwitchedOff) {
     say(format_args!(
-        "lockmeter: the hooks of spinning locks took {}.{} % of CPU time and were switched off; their holds end here (budget: {} %)",
-        used_ppm / 10_000,
-        used_ppm / 1_000 % 10,
-        Hooks::SPIN_BUDGET_PPM / 10_000
+        "lockmeter: the hooks of spinning locks took {:.1} % of CPU time and were switched off, their holds end here; --spin-budget \
+         allows more than {} %",
+        switched_off.used_ppm as f64 / 10_000.0,
+        f64::from(switched_off.budget_ppm) / 10_000.0
     ));
 }
 

@@ -141,8 +141,8 @@ impl Sources {
             _ => false,
         };
         let Some(kernel) = &mut self.kernel else { return futexes_fill };
-        if let Some(used_ppm) = kernel.switch_off_dear_hooks() {
-            crate::holds::say_switched_off(used_ppm);
+        if let Some(switched_off) = kernel.switch_off_dear_hooks() {
+            crate::holds::say_switched_off(switched_off);
         }
         kernel.tick() || futexes_fill
     }

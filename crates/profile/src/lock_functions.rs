@@ -134,6 +134,9 @@ const RELEASING: &[&str] = &[
     "rwsem_down_*_slowpath",
 ];
 
+/// Releasing a lock that spins, where that was hooked.
+const SPIN_RELEASING: &[&str] = &["_raw_spin_unlock*", "_raw_read_unlock*", "_raw_write_unlock*"];
+
 /// Waking a task, as releasing a lock does, and much else.
 const WAKING: &[&str] = &[
     "try_to_wake_up",
@@ -258,6 +261,8 @@ pub fn strip_lock_functions<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name s
     };
     if is_one_of(innermost, &[SPINNING]) {
         skip_run(stack, &[SPINNING])
+    } else if is_one_of(innermost, &[SPIN_RELEASING]) {
+        skip_run(stack, &[SPIN_RELEASING])
     } else if is_one_of(innermost, &[WAKING, RELEASING]) {
         let rest = skip_run(stack, &[WAKING, RELEASING]);
         // A waiter that is granted a lock may wake its fellows: then the taking is machinery, too.
@@ -276,10 +281,16 @@ pub fn metering_frames<'name>(names: impl IntoIterator<Item = Option<&'name str>
     let is_metering = |name: &str| is_one_of(name, &[METERING]);
     let names: Vec<Option<&str>> = names.into_iter().collect();
     let run = names.iter().take_while(|name| name.is_none_or(is_metering)).count();
-    if names.get(run).is_some_and(|name| name.is_some_and(is_release_function)) {
+    let is_release = |name: &str| is_release_function(name) || is_one_of(name, &[SPIN_RELEASING]);
+    if names.get(run).is_some_and(|name| name.is_some_and(is_release)) {
         return run;
     }
     names[..run].iter().rposition(Option::is_some).map_or(0, |at| at + 1)
+}
+
+/// Whether a frame is the way through which a hooked function is called: its own frame stands on both sides of it.
+pub fn is_trampoline(name: &str) -> bool {
+    is_one_of(name, &[&["bpf_trampoline_*"]])
 }
 
 /// Whether a function releases a lock: tells a releaser's stack from that of a signal's or a timer's wake-up.
@@ -335,6 +346,15 @@ fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hold_of_a_spinlock_belongs_to_who_releases_it() {
+        let names =
+            [None, None, Some("_raw_spin_unlock_irqrestore"), Some("__wake_up_common_lock"), Some("pipe_write")];
+        assert_eq!(metering_frames(names), 2);
+        let stack = ["_raw_spin_unlock_irqrestore", "mutex_unlock", "pipe_write"];
+        assert_eq!(strip_lock_functions(&stack), ["mutex_unlock", "pipe_write"], "it is the mutex's own wait_lock");
+    }
 
     #[test]
     fn a_mutex_wait_begins_at_the_function_that_takes_the_mutex() {

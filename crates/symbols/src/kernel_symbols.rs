@@ -82,6 +82,21 @@ impl KernelSymbols {
         Self::from_reader(BufReader::with_capacity(1 << 16, file))
     }
 
+    /// Reads the names of the BPF programs that are loaded now, and of the trampolines that lead to them; empty where the
+    /// kernel keeps them to itself.
+    ///
+    /// # Errors
+    ///
+    /// [`SymbolsErrorKind::Unreadable`] if the file cannot be read.
+    pub fn programs_from_proc() -> Result<Self, SymbolsError> {
+        let all = std::fs::read_to_string(KALLSYMS).map_err(|error| {
+            SymbolsError::io(SymbolsErrorKind::Unreadable, format!("cannot read {KALLSYMS}"), error)
+        })?;
+        let programs: String =
+            all.lines().filter(|line| line.ends_with("[bpf]")).flat_map(|line| [line, "\n"]).collect();
+        Self::from_reader(programs.as_bytes())
+    }
+
     /// Reads symbols in the form of `/proc/kallsyms`.
     ///
     /// # Errors

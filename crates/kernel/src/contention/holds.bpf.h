@@ -14,6 +14,9 @@
 /* Locks held at the same time. A power of two. */
 #define HELD 16384
 
+/* A lock whose release was missed, and that was freed since, would keep its place: one held so long may be driven out. */
+#define HELD_STALE_NS 10000000000ULL
+
 struct held {
 	__u64 tag; /* 0: free */
 	__u64 begin_ns;
@@ -73,17 +76,31 @@ static __always_inline struct held *find_held(struct held_table *table, __u64 ta
 	return 0;
 }
 
-static __always_inline struct held *claim_held(struct held_table *table, __u64 tag)
+static __always_inline struct held *claim_held(struct held_table *table, __u64 tag, __u64 now, struct half *half)
 {
 	__u32 at = tag >> 40 & (HELD - 1);
+	struct held *stale = 0;
+	__u64 stale_tag = 0;
 
 	for (__u32 i = 0; i < PROBES; i++) {
 		struct held *held = &table->slots[at + i];
+		__u64 seen = *(volatile __u64 *)&held->tag;
+		__u64 begin_ns = *(volatile __u64 *)&held->begin_ns;
 
-		if (!*(volatile __u64 *)&held->tag && !__sync_val_compare_and_swap(&held->tag, 0, tag))
+		if (!seen && !__sync_val_compare_and_swap(&held->tag, 0, tag))
 			return held;
+		/* 0: it was claimed this instant. */
+		if (seen && begin_ns && begin_ns + HELD_STALE_NS < now) {
+			stale = held;
+			stale_tag = seen;
+		}
 	}
-	return 0;
+	if (!stale || __sync_val_compare_and_swap(&stale->tag, stale_tag, tag) != stale_tag) {
+		lose(half, LOSS_HELD_FULL);
+		return 0;
+	}
+	lose(half, LOSS_HOLD_RELEASE_UNSEEN);
+	return stale;
 }
 
 /* The lock was just acquired. */
@@ -96,11 +113,9 @@ static __always_inline void begin_hold(struct held_table *table, __u64 tag, __u6
 		if (held->resumed == since)
 			lose(half, LOSS_HOLD_RELEASE_UNSEEN);
 	} else {
-		held = claim_held(table, tag);
-		if (!held) {
-			lose(half, LOSS_HELD_FULL);
+		held = claim_held(table, tag, now, half);
+		if (!held)
 			return;
-		}
 	}
 	held->begin_ns = now;
 	held->resumed = since;
@@ -115,7 +130,7 @@ static __always_inline __u64 end_hold(struct held_table *table, __u64 tag, struc
 	if (held) {
 		if (held->resumed == *(volatile __u32 *)&resumed)
 			begin_ns = held->begin_ns;
-		barrier();
+		*(volatile __u64 *)&held->begin_ns = 0;
 		*(volatile __u64 *)&held->tag = 0;
 	}
 	if (!begin_ns)

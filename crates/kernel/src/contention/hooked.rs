@@ -1,23 +1,32 @@
 //! Which functions are hooked to time holds, and the switch that turns the hooks of spinning locks off.
 
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use libbpf_rs::btf::{Btf, types};
-use libbpf_rs::skel::{OpenSkel, Skel};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, ProgramMut};
 use lockmeter_profile::Kind;
 
-use super::skeleton::{ContentionSkel, OpenContentionSkel};
+use super::skeleton::{ContentionSkel, ContentionSkelBuilder, OpenContentionSkel};
+use crate::cost::recursion_misses_of;
 use crate::error::KernelError;
 
 /// What a hook costs beyond what it measures of itself: the way into it and back.
 const TRAMPOLINE_NS: u64 = 60;
+
+/// Where `hook_events` and `hook_ns` of the programs keep the hooks of spinning locks.
+const SPINNING: usize = 1;
 
 /// Locks whose functions are hooked unless told otherwise.
 pub const SLEEPING_KINDS: [Kind; 3] = [Kind::Mutex, Kind::Rwsem, Kind::PercpuRwsem];
 
 /// Locks whose functions are hooked only when asked for by name.
 pub const SPINNING_KINDS: [Kind; 2] = [Kind::Spin, Kind::Rwlock];
+
+/// Not every kernel has them, and who lacks them calls another one.
+const ONLY_WITH_DEBUGGING: [&str; 1] = ["_raw_write_lock_nested"];
 
 /// Which holds to time by function hooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +39,13 @@ pub struct Hooks {
     pub spin_budget_ppm: u32,
 }
 
-impl Hooks {
-    /// Five per cent: what SGI's meter took for hold times.
-    pub const SPIN_BUDGET_PPM: u32 = 50_000;
+/// Hooks that were switched off because they took too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SwitchedOff {
+    /// The share of the machine's CPU time that they took, in millionths.
+    pub used_ppm: u64,
+    /// And were allowed.
+    pub budget_ppm: u32,
 }
 
 /// The function that a hook program is for, and the kind of lock; `None` for other programs.
@@ -48,11 +61,34 @@ fn hooked(program: &str) -> Option<(&str, Kind)> {
     Some((function, kind))
 }
 
+fn has_function(kernel: Option<&Btf<'_>>, function: &str) -> bool {
+    kernel.is_some_and(|btf| btf.type_by_name::<types::Func<'_>>(function).is_some())
+}
+
+/// Functions that take or release spinning locks but are not functions here: the compiler put them in their callers' place.
+/// With how many there are.
+pub fn spin_functions_inlined() -> Result<(Vec<String>, usize), KernelError> {
+    let mut storage = MaybeUninit::uninit();
+    let open = ContentionSkelBuilder::default()
+        .open(&mut storage)
+        .map_err(|error| KernelError::from_libbpf("cannot open the contention programs", &error))?;
+    let kernel = Btf::from_vmlinux().ok();
+    let names: Vec<String> =
+        open.open_object().progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
+    let spinning: Vec<&str> = names
+        .iter()
+        .filter_map(|name| hooked(name))
+        .filter(|(function, kind)| SPINNING_KINDS.contains(kind) && !ONLY_WITH_DEBUGGING.contains(function))
+        .map(|(function, _)| function)
+        .collect();
+    let inlined = spinning.iter().filter(|function| !has_function(kernel.as_ref(), function));
+    Ok((inlined.map(|function| (*function).to_owned()).collect(), spinning.len()))
+}
+
 /// Loads the hooks that are asked for and whose functions this kernel has.
 pub(super) fn choose(open: &mut OpenContentionSkel<'_>, hooks: Option<&Hooks>) {
     let kernel = Btf::from_vmlinux().ok();
-    let has =
-        |function: &str| kernel.as_ref().is_some_and(|btf| btf.type_by_name::<types::Func<'_>>(function).is_some());
+    let has = |function: &str| has_function(kernel.as_ref(), function);
     for mut program in open.open_object_mut().progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         if let Some((function, kind)) = hooked(&name) {
@@ -77,8 +113,7 @@ struct SpinHooks {
     budget_ppm: u32,
     cpus: u64,
     since: Instant,
-    /// What the programs had counted then.
-    events: u64,
+    /// What they had cost then.
     spent_ns: u64,
 }
 
@@ -89,7 +124,8 @@ impl Attached {
     }
 }
 
-/// Attaches releases before acquisitions.
+/// Attaches releases before acquisitions. A kernel may list a function and yet not let anybody hook it: then it does without,
+/// unless that is so with all.
 pub(super) fn attach(
     skeleton: &mut ContentionSkel<'_>,
     hooks: &Hooks,
@@ -97,44 +133,78 @@ pub(super) fn attach(
     attach: impl Fn(&mut ProgramMut<'_>) -> Result<Link, KernelError>,
 ) -> Result<Attached, KernelError> {
     let mut attached = Attached::default();
-    let mut spinning = Vec::new();
+    let (mut spinning, mut refused) = (Vec::new(), None);
     for prefix in ["releases_", "acquires_"] {
         for mut program in skeleton.object_mut().progs_mut().filter(|program| program.autoload()) {
             let name = program.name().to_string_lossy().into_owned();
-            match hooked(&name).filter(|_| name.starts_with(prefix)) {
-                Some((_, kind)) if SPINNING_KINDS.contains(&kind) => spinning.push(attach(&mut program)?),
-                Some(_) => attached.sleeping.push(attach(&mut program)?),
-                None => {}
+            let Some((_, kind)) = hooked(&name).filter(|_| name.starts_with(prefix)) else { continue };
+            match attach(&mut program) {
+                Ok(link) if SPINNING_KINDS.contains(&kind) => spinning.push(link),
+                Ok(link) => attached.sleeping.push(link),
+                Err(error) => refused = Some(error),
             }
         }
+    }
+    if let Some(error) = refused.filter(|_| attached.sleeping.is_empty() && spinning.is_empty()) {
+        return Err(error);
     }
     attached.spinning = (!spinning.is_empty()).then(|| SpinHooks {
         links: spinning,
         budget_ppm: hooks.spin_budget_ppm,
         cpus: cpus as u64,
         since: Instant::now(),
-        events: 0,
         spent_ns: 0,
     });
     Ok(attached)
 }
 
 impl Attached {
-    /// Switches the hooks of spinning locks off if they took more than their share since the last look; says what they took.
-    pub(super) fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<u64> {
+    /// Switches the hooks of spinning locks off if they took more than their share since the last look, and says so; later
+    /// calls detach them.
+    pub(super) fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<SwitchedOff> {
         let spinning = self.spinning.as_mut()?;
         let bss = skeleton.maps.bss_data.as_deref_mut()?;
-        let (events, spent_ns) = (bss.spin_hook_events, bss.spin_hook_ns);
-        let used_ns = spent_ns - spinning.spent_ns + (events - spinning.events) * TRAMPOLINE_NS;
-        let elapsed_ns = u64::try_from(spinning.since.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
-        let used_ppm = used_ns.saturating_mul(1_000_000) / elapsed_ns.saturating_mul(spinning.cpus);
-        (spinning.events, spinning.spent_ns, spinning.since) = (events, spent_ns, Instant::now());
-        if used_ppm <= u64::from(spinning.budget_ppm) {
+        if bss.spin_hooks_off != 0 {
+            // One at a time: detaching takes the kernel up to a third of a second each, and the tables fill meanwhile.
+            if spinning.links.pop().is_none() {
+                self.spinning = None;
+            }
             return None;
         }
-        // At once; detaching sixty functions takes a while.
-        bss.spin_hooks_off = 1;
-        self.spinning = None;
-        Some(used_ppm)
+        let used_ppm = spinning.used_ppm(spent(bss.hook_events[SPINNING], bss.hook_ns[SPINNING]));
+        let budget_ppm = spinning.budget_ppm;
+        let is_over = used_ppm > u64::from(budget_ppm);
+        bss.spin_hooks_off = u32::from(is_over);
+        is_over.then_some(SwitchedOff { used_ppm, budget_ppm })
     }
+}
+
+impl SpinHooks {
+    /// The share of the machine's CPU time, in millionths, that they took since the last look.
+    fn used_ppm(&mut self, spent_ns: u64) -> u64 {
+        let used_ns = spent_ns.saturating_sub(self.spent_ns);
+        let elapsed_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        (self.spent_ns, self.since) = (spent_ns, Instant::now());
+        used_ns.saturating_mul(1_000_000) / elapsed_ns.saturating_mul(self.cpus)
+    }
+}
+
+/// What so many events cost, of which the programs measured a part.
+const fn spent(events: u64, measured_ns: u64) -> u64 {
+    measured_ns + events * TRAMPOLINE_NS
+}
+
+/// What all hooks cost so far, without stacks.
+pub(super) fn spent_ns(skeleton: &ContentionSkel<'_>) -> u64 {
+    let Some(bss) = skeleton.maps.bss_data.as_deref() else { return 0 };
+    spent(bss.hook_events.iter().sum(), bss.hook_ns.iter().sum())
+}
+
+/// Events of hooks that came while the same program was already running on that CPU.
+pub(super) fn recursion_misses(skeleton: &ContentionSkel<'_>) -> u64 {
+    let hooks = skeleton
+        .object()
+        .progs()
+        .filter(|program| program.autoload() && hooked(&program.name().to_string_lossy()).is_some());
+    hooks.map(|program| recursion_misses_of(program.as_fd())).sum()
 }

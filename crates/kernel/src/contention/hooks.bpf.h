@@ -19,9 +19,9 @@ const volatile __u64 min_hold_ns = 0;
 /* How many events stand for one whose time in here is measured. A power of two. */
 #define TIMED_EVENTS 64
 
-/* What the hooks of spinning locks cost, to switch them off before they hurt. */
-__u64 spin_hook_events = 0;
-__u64 spin_hook_ns = 0;
+/* What the hooks cost without stacks: those of locks that sleep, and of those that spin, to switch these off before they hurt. */
+__u64 hook_events[2] = {};
+__u64 hook_ns[2] = {};
 __u32 spin_hooks_off = 0;
 
 static __always_inline int spins(__u32 kind)
@@ -29,48 +29,52 @@ static __always_inline int spins(__u32 kind)
 	return kind == KIND_SPIN || kind == KIND_RWLOCK;
 }
 
-/* Events are counted in bunches, or the counter itself would be what all CPUs wait for. */
-static __always_inline void account_spin_hook(struct cpu_state *cpu, __u64 begin_ns)
+/*
+ * Since 6.11. A task that is preempted in a program leaves it busy: what another task does on that CPU meanwhile would not be
+ * counted. Whoever holds or has just released a spinlock is not preempted anyway.
+ */
+extern void bpf_preempt_disable(void) __ksym __weak;
+extern void bpf_preempt_enable(void) __ksym __weak;
+
+/*
+ * Whether this event's time in here is measured, and since when. Events are counted in bunches, or the counter itself would be
+ * what all CPUs wait for.
+ */
+static __always_inline __u64 begin_event(struct cpu_state *cpu, int spinning)
 {
-	if (++cpu->spin_hook_events % TIMED_EVENTS)
-		return;
-	__sync_fetch_and_add(&spin_hook_events, TIMED_EVENTS);
-	__sync_fetch_and_add(&spin_hook_ns, (bpf_ktime_get_ns() - begin_ns) * TIMED_EVENTS);
+	return ++cpu->hook_events[spinning] % TIMED_EVENTS ? 0 : bpf_ktime_get_ns();
 }
 
-static __always_inline int hook_acquired(__u64 lock, __u32 kind, __u32 mode)
+static __always_inline void end_event(int spinning, __u64 begin_ns, int took_stack)
+{
+	if (!begin_ns)
+		return;
+	__sync_fetch_and_add(&hook_events[spinning], TIMED_EVENTS);
+	if (!took_stack)
+		__sync_fetch_and_add(&hook_ns[spinning], (bpf_ktime_get_ns() - begin_ns) * TIMED_EVENTS);
+}
+
+static __always_inline void count_acquired(__u64 lock, __u32 mode, struct half *half)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct held_table *table = held_table();
-	struct half *half = this_hold_half();
-	struct cpu_state *cpu = this_cpu();
-	__u64 now;
 
-	if (paused || !half || !table || !cpu || (spins(kind) && *(volatile __u32 *)&spin_hooks_off))
-		return 0;
 	half->runs[PROGRAM_HOOK_ACQUIRED]++;
-	if (!in_scope(task))
-		return 0;
-	now = bpf_ktime_get_ns();
-	begin_hold(table, tag_of_hold(lock, mode, task), now, half);
-	if (spins(kind))
-		account_spin_hook(cpu, now);
-	return 0;
+	if (table && in_scope(task))
+		begin_hold(table, tag_of_hold(lock, mode, task), bpf_ktime_get_ns(), half);
 }
 
-static __always_inline int hook_released(void *ctx, __u64 lock, __u32 kind, __u32 mode)
+/* Returns whether a stack was taken. */
+static __always_inline int count_released(void *ctx, __u64 lock, __u32 kind, __u32 mode, struct cpu_state *cpu,
+					  struct half *half)
 {
 	struct wait hold = {.instance = lock, .kind_mode = META(kind, mode, 0)};
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct held_table *table = held_table();
-	struct half *half = this_hold_half();
-	struct cpu_state *cpu = this_cpu();
 	__u64 begin_ns, now, stack = 0;
 
-	if (paused || !half || !table || !cpu || (spins(kind) && *(volatile __u32 *)&spin_hooks_off))
-		return 0;
 	half->runs[PROGRAM_HOOK_RELEASED]++;
-	if (!in_scope(task))
+	if (!table || !in_scope(task))
 		return 0;
 	begin_ns = end_hold(table, tag_of_hold(lock, mode, task), half);
 	if (!begin_ns)
@@ -84,9 +88,43 @@ static __always_inline int hook_released(void *ctx, __u64 lock, __u32 kind, __u3
 		count_hold(ctx, cpu, half, &hold, HAPPENED_HOLD, &stack);
 		end_counting(cpu);
 	}
-	if (spins(kind))
-		account_spin_hook(cpu, now);
+	return !!stack;
+}
+
+static __always_inline int hook_ran(void *ctx, __u64 lock, __u32 kind, __u32 mode, int acquired)
+{
+	struct half *half;
+	struct cpu_state *cpu;
+	int took_stack = 0;
+	__u64 begin_ns;
+
+	if (paused || (spins(kind) && *(volatile __u32 *)&spin_hooks_off))
+		return 0;
+	if (!spins(kind) && bpf_preempt_disable)
+		bpf_preempt_disable();
+	half = this_hold_half();
+	cpu = this_cpu();
+	if (half && cpu) {
+		begin_ns = begin_event(cpu, spins(kind));
+		if (acquired)
+			count_acquired(lock, mode, half);
+		else
+			took_stack = count_released(ctx, lock, kind, mode, cpu, half);
+		end_event(spins(kind), begin_ns, took_stack);
+	}
+	if (!spins(kind) && bpf_preempt_enable)
+		bpf_preempt_enable();
 	return 0;
+}
+
+static __always_inline int hook_acquired(void *ctx, __u64 lock, __u32 kind, __u32 mode)
+{
+	return hook_ran(ctx, lock, kind, mode, 1);
+}
+
+static __always_inline int hook_released(void *ctx, __u64 lock, __u32 kind, __u32 mode)
+{
+	return hook_ran(ctx, lock, kind, mode, 0);
 }
 
 /* The first argument as a number, which the verifier lets us calculate with. */
@@ -117,7 +155,7 @@ static __always_inline int is_held(__u64 lock, __u32 mode)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return hook_acquired(lock_of(ctx), kind, mode);                                                        \
+		return hook_acquired(ctx, lock_of(ctx), kind, mode);                                                   \
 	}
 
 /* Returns 0, or why it gave up. */
@@ -125,7 +163,7 @@ static __always_inline int is_held(__u64 lock, __u32 mode)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return (__u32)result_of(ctx) ? 0 : hook_acquired(lock_of(ctx), kind, mode);                            \
+		return (__u32)result_of(ctx) ? 0 : hook_acquired(ctx, lock_of(ctx), kind, mode);                       \
 	}
 
 /* Returns whether it has the lock. */
@@ -133,7 +171,7 @@ static __always_inline int is_held(__u64 lock, __u32 mode)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return (__u32)result_of(ctx) ? hook_acquired(lock_of(ctx), kind, mode) : 0;                            \
+		return (__u32)result_of(ctx) ? hook_acquired(ctx, lock_of(ctx), kind, mode) : 0;                       \
 	}
 
 /* Calls a function that has a hook, or has the compiler put it in its place: then nobody else has seen this acquisition. */
@@ -141,7 +179,16 @@ static __always_inline int is_held(__u64 lock, __u32 mode)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return is_held(lock_of(ctx), mode) ? 0 : hook_acquired(lock_of(ctx), kind, mode);                      \
+		return is_held(lock_of(ctx), mode) ? 0 : hook_acquired(ctx, lock_of(ctx), kind, mode);                 \
+	}
+
+#define WRAPS_TRIES(function, kind, mode)                                                                              \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		if (!(__u32)result_of(ctx) || is_held(lock_of(ctx), mode))                                             \
+			return 0;                                                                                      \
+		return hook_acquired(ctx, lock_of(ctx), kind, mode);                                                   \
 	}
 
 #define RELEASES(function, kind, mode)                                                                                 \
@@ -157,6 +204,7 @@ ACQUIRES_OR_FAILS(mutex_lock_interruptible, KIND_MUTEX, MODE_EXCLUSIVE)
 ACQUIRES_OR_FAILS(mutex_lock_killable, KIND_MUTEX, MODE_EXCLUSIVE)
 ACQUIRES_OR_FAILS(ww_mutex_lock, KIND_MUTEX, MODE_EXCLUSIVE)
 ACQUIRES_OR_FAILS(ww_mutex_lock_interruptible, KIND_MUTEX, MODE_EXCLUSIVE)
+WRAPS_TRIES(ww_mutex_trylock, KIND_MUTEX, MODE_EXCLUSIVE)
 TRIES(mutex_trylock, KIND_MUTEX, MODE_EXCLUSIVE)
 RELEASES(mutex_unlock, KIND_MUTEX, MODE_EXCLUSIVE)
 

@@ -14,7 +14,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Overhead, Source};
 
 pub use budget::StackBudget;
-pub use hooked::{Hooks, SLEEPING_KINDS, SPINNING_KINDS};
+pub use hooked::{Hooks, SLEEPING_KINDS, SPINNING_KINDS, SwitchedOff, spin_functions_inlined};
 pub use metered::{Metered, MmapTracepoints};
 pub use naming::MMAP_LOCK;
 
@@ -81,17 +81,9 @@ impl Programs<PROGRAMS> for ContentionSkel<'_> {
             metered::loaded([&programs.mmap_acquired, &programs.mmap_acquired_with_path]),
             metered::loaded([&programs.mmap_released, &programs.mmap_released_with_path]),
             metered::loaded([&programs.sched_switch]),
-            // One after many functions: the first of each sort stands for all.
-            metered::loaded([
-                &programs.acquires_mutex_lock,
-                &programs.acquires_down_read,
-                &programs.acquires__raw_spin_lock,
-            ]),
-            metered::loaded([
-                &programs.releases_mutex_unlock,
-                &programs.releases_up_read,
-                &programs.releases__raw_spin_unlock,
-            ]),
+            // Hooks are many programs, which measure what they cost themselves.
+            None,
+            None,
         ]
     }
 
@@ -117,6 +109,7 @@ pub struct ContentionSource {
     clock: IntervalClock,
     own_cpu: OwnCpu,
     misses: u64,
+    hooks_spent_ns: u64,
     open_waits: i64,
 }
 
@@ -127,7 +120,7 @@ impl ContentionSource {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
         quiet_libbpf();
-        let names = Names::prepare()?;
+        let mut names = Names::prepare()?;
         let (mut skeleton, mmap_tracepoints) = load(options, &names, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
         let halves = unsafe { Halves::map(&skeleton.maps.halves, cpus) }?;
@@ -146,8 +139,11 @@ impl ContentionSource {
             None => hooked::Attached::default(),
         };
         let links = attach(&mut skeleton, &options.scope, mmap_tracepoints)?;
+        if hooks.len() > 0 {
+            names.learn_programs();
+        }
         let cost = ProgramCost::new(&skeleton);
-        let misses = cost::recursion_misses(&skeleton);
+        let misses = misses(&skeleton);
         let mut source = Self {
             links,
             hooks,
@@ -161,6 +157,7 @@ impl ContentionSource {
             clock: IntervalClock::start(),
             own_cpu: OwnCpu::start(),
             misses,
+            hooks_spent_ns: 0,
             open_waits: 0,
         };
         // Attaching takes a while on a slow machine; only now do begins and ends come in pairs.
@@ -177,9 +174,9 @@ impl ContentionSource {
         self.halves.fill(half).max(holds) >= DRAIN_AT_FILL
     }
 
-    /// Switches the hooks of spinning locks off for good if they take more than their budget; then tells the millionths of the
-    /// machine's CPU time that they took.
-    pub fn switch_off_dear_hooks(&mut self) -> Option<u64> {
+    /// Switches the hooks of spinning locks off for good if they take more than their budget; then tells what they took. To be
+    /// called as often as [`Self::tick`].
+    pub fn switch_off_dear_hooks(&mut self) -> Option<SwitchedOff> {
         self.hooks.keep_within_budget(&mut self.skeleton)
     }
 
@@ -235,9 +232,11 @@ impl ContentionSource {
     }
 
     fn overhead(&mut self, drained: &Drained) -> Overhead {
+        let hooks_spent_ns = hooked::spent_ns(&self.skeleton);
+        let of_hooks_ns = hooks_spent_ns - std::mem::replace(&mut self.hooks_spent_ns, hooks_spent_ns);
         Overhead {
             own_cpu_ns: self.own_cpu.used_ns(),
-            program_run_ns: self.cost.estimate_ns(&drained.runs, drained.stack_ns),
+            program_run_ns: self.cost.estimate_ns(&drained.runs, drained.stack_ns) + of_hooks_ns,
             program_runs: drained.runs.iter().sum(),
             stack_ns: drained.stack_ns,
             stacks: drained.stacks_taken,
@@ -251,6 +250,10 @@ impl ContentionSource {
         let Some(data) = self.skeleton.maps.data_data.as_deref_mut().filter(|_| !every) else { return 0 };
         std::mem::replace(&mut data.longest_period_ns, data.period_ns)
     }
+}
+
+fn misses(skeleton: &ContentionSkel<'_>) -> u64 {
+    cost::recursion_misses(skeleton) + hooked::recursion_misses(skeleton)
 }
 
 impl TwoHalves for ContentionSkel<'_> {
@@ -286,7 +289,7 @@ impl Source for ContentionSource {
         for (loss, count) in &drained.losses {
             interval.losses.add(*loss, *count);
         }
-        let misses = cost::recursion_misses(&self.skeleton);
+        let misses = misses(&self.skeleton);
         interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
         self.misses = misses;
         self.open_waits += drained.opened.cast_signed()

@@ -9,7 +9,7 @@ use lockmeter_profile::{
     Loss, Mode, Naming, NextLock, Sampled, SlowHold, StackId, Tables, Task, TaskId, Total, Value, lock_functions,
 };
 use lockmeter_symbols::{
-    Identity, KernelMemory, KernelSymbols, KernelTypes, LockNamer, PageAnchor, WHOLE_PPM, struct_page_anchor,
+    Identity, KernelMemory, KernelSymbols, KernelTypes, LockNamer, PageAnchor, Symbol, WHOLE_PPM, struct_page_anchor,
 };
 
 use super::skeleton::types;
@@ -43,6 +43,8 @@ const MOST_FRAMES: usize = 1 << 16;
 /// Everything that turns addresses into names.
 pub struct Names {
     symbols: Arc<KernelSymbols>,
+    /// Programs and trampolines that came after the symbols were read.
+    programs: Option<KernelSymbols>,
     namer: LockNamer<KernelReader>,
     memory: KernelLayout,
     has_get_kmem_cache: bool,
@@ -120,6 +122,7 @@ impl Names {
             .map_err(|error| KernelError::from_symbols(&error))?;
         Ok(Self {
             symbols,
+            programs: None,
             namer,
             memory,
             has_get_kmem_cache,
@@ -129,6 +132,13 @@ impl Names {
             frames: HashMap::new(),
             previous_stacks: HashMap::new(),
         })
+    }
+
+    /// To be called once functions are hooked: their stacks lead through trampolines that were made for it.
+    pub fn learn_programs(&mut self) {
+        // Without their names such frames are shown as unknown.
+        self.programs = KernelSymbols::programs_from_proc().ok();
+        self.frames.clear();
     }
 
     /// The kernel's functions.
@@ -154,7 +164,7 @@ impl Names {
         if addresses.is_empty() {
             return None;
         }
-        let frames: Vec<Frame> = addresses.iter().map(|address| self.frame(*address)).collect();
+        let frames = self.frames_of(addresses);
         let metering = lock_functions::metering_frames(frames.iter().map(|frame| frame.function.as_deref()));
         let frames = frames.into_iter().skip(metering).map(|frame| tables.intern_frame(frame)).collect();
         Some(tables.intern_stack(frames))
@@ -189,14 +199,32 @@ impl Names {
         interval.totals = totals.into_iter().map(|(key, value)| Total { key, value }).collect();
     }
 
+    /// The frames of a stack, innermost first, without the trampolines in it.
+    fn frames_of(&mut self, addresses: &[u64]) -> Vec<Frame> {
+        let mut frames: Vec<Frame> = Vec::with_capacity(addresses.len());
+        let mut after_trampoline = false;
+        for address in addresses {
+            let frame = self.frame(*address);
+            let is_trampoline = frame.function.as_deref().is_some_and(lock_functions::is_trampoline);
+            // The hooked function calls the trampoline, which calls it.
+            let is_twice = after_trampoline && frames.last().is_some_and(|last| last.function == frame.function);
+            if !is_trampoline && !is_twice {
+                frames.push(frame);
+            }
+            after_trampoline = is_trampoline;
+        }
+        frames
+    }
+
     fn frame(&mut self, address: u64) -> Frame {
         if self.frames.len() >= MOST_FRAMES {
             self.frames.clear();
         }
         let symbols = &self.symbols;
+        let program = self.programs.as_ref().and_then(|programs| programs.function(address));
         self.frames
             .entry(address)
-            .or_insert_with(|| match symbols.function(address) {
+            .or_insert_with(|| match nearest(symbols.function(address), program) {
                 Some(symbol) => Frame {
                     address,
                     function: Some(symbol.name.to_owned()),
@@ -240,7 +268,7 @@ impl Builder<'_> {
 
     fn function_names(&mut self, hash: u64) -> Vec<String> {
         let frames = self.stacks.get(&hash).cloned().unwrap_or_default();
-        frames.into_iter().filter_map(|address| self.names.frame(address).function).collect()
+        self.names.frames_of(&frames).into_iter().filter_map(|frame| frame.function).collect()
     }
 
     /// The stack of this hash without the frames of metering itself; `None` if it was lost.
@@ -383,6 +411,11 @@ impl Builder<'_> {
         let names = self.function_names(hash);
         lock_functions::is_releaser_stack(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
+}
+
+/// A symbol's end is not known: of two that begin before an address, the nearer one covers it.
+fn nearest<'a>(kernel: Option<Symbol<'a>>, program: Option<Symbol<'a>>) -> Option<Symbol<'a>> {
+    kernel.into_iter().chain(program).min_by_key(|symbol| symbol.offset)
 }
 
 fn identity(class: u64, caches: &[u64]) -> Identity {

@@ -83,8 +83,9 @@ struct cpu_state {
 	__u64 random;
 	__u64 random_of_holds;
 	__u64 cache_address;
-	__u32 counting; /* a hold */
-	__u32 spin_hook_events;
+	__u32 counting;	      /* a hold */
+	__u32 hook_events[2]; /* of locks that sleep, and of those that spin */
+	__u32 unused;
 	struct class_entry classes[CLASS_CACHE];
 	__u64 scratch[SCRATCH_LEVELS][STACK_DEPTH];
 };
