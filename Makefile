@@ -20,7 +20,7 @@ help:
 	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-programs  real programs' own tests, bare and metered"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines"
-	@echo "make test-vm-holds  holds by function hooks, under stress, on the same kernels: experimental"
+	@echo "make test-vm-holds  holds by function hooks: their truth, and a stress, on the same kernels"
 	@echo "make bench     the experiments in short, with a report, in five minutes; goes on where it was broken off"
 	@echo "make bench-all the same in full, and what metering costs in detail: an hour and a half"
 	@echo "make lint      formatting and lints, as errors"
