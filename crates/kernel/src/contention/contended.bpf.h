@@ -275,21 +275,6 @@ static __always_inline void keep_slow_hold(struct half *half, const struct wait 
 		slow->next.waited_ns = 0;
 }
 
-/* Not inline: the verifier would follow each part on its own. Of a hold that was not drawn the weight is 0. */
-__noinline int count_part(struct half *half, struct wait *part, __u32 happened, __u64 stack, __u64 weight)
-{
-	struct blame nobody = {.source = BLOCKER_NEVER_SLEPT};
-	__u32 meta;
-
-	if (!half || !part)
-		return 0;
-	meta = part->kind_mode | log2_of(part->total_ns) << 16 | happened << 24;
-	count_total(half, part, meta, &part->who);
-	if (weight)
-		count_sample(half, part, meta, &part->who, &nobody, stack, weight);
-	return 0;
-}
-
 /* The task that runs here wakes a waiter: counts what it held while that one waited, and what it did meanwhile. */
 static __always_inline void count_contended_hold(void *ctx, struct sleep_wait *wait, const struct account *waiter,
 						 __u32 wakee, __u64 now)
