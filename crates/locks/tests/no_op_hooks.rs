@@ -49,7 +49,7 @@ fn the_fast_paths_have_no_instruction_more_than_without_hooks() {
     let without = example("fast-path-without-hooks", "--cfg lockmeter_without_hooks");
     for function in ["fast_mutex", "fast_spin", "fast_write", "fast_read"] {
         let code = instructions(&with, function);
-        assert!(code.iter().any(|line| line.starts_with("lock cmpxchg")), "that is no lock: {code:#?}");
+        assert!(code.iter().any(|line| line.starts_with("lock ")), "that is no lock: {code:#?}");
         assert_eq!(code, instructions(&without, function), "{function} differs");
     }
     // And the comparison can tell: hooks that time holds are seen.

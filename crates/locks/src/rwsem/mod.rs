@@ -19,7 +19,7 @@ use crate::sync::{AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_m
 use crate::threads::{UNKNOWN, own_slot, owner_number, owner_word};
 
 pub use policy::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, Policy, Standard};
-use state::{HEIR, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, taken_from};
+use state::{HEIR, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, is_read, taken_from};
 
 /// Waiting longer makes an heir of a waiter; more often than once in this time nobody inherits, because a lock that is always
 /// handed over runs at the speed of the scheduler.
@@ -145,7 +145,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[inline]
     #[track_caller]
     pub fn try_write(&self) -> bool {
-        let locked = self.write_at_once() || self.take_first(Mode::Write);
+        let locked = self.write_at_once() || self.take_first();
         if locked {
             self.order.acquired_by_try();
         }
@@ -209,7 +209,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[inline]
     #[track_caller]
     pub fn try_read(&self) -> bool {
-        let locked = self.read_at_once() || self.take_first(Mode::Read);
+        let locked = self.read_at_once() || self.keep_count();
         if locked {
             self.order.acquired_by_try();
         }
@@ -379,19 +379,33 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         own != 0 && self.state.compare_exchange(0, own, Acquire, Relaxed).is_ok()
     }
 
+    /// Counts a reader, whatever the state: an addition never fails, where two threads that read at the same time make each
+    /// other's compare-and-swap fail. True if that is all; otherwise the reader is counted, and [`keep_count`](Self::keep_count)
+    /// says whether it may stay.
     #[inline(always)]
     fn read_at_once(&self) -> bool {
-        let mut readers = 0;
+        let state = self.state.fetch_add(READER, mutated!("rwsem-read-acquire", Relaxed, Acquire));
+        state & !READER_COUNT == 0
+    }
+
+    /// Whether the reader that this thread has counted may stay; otherwise it is counted no more.
+    fn keep_count(&self) -> bool {
+        let mut state = self.state.load(Acquire);
         loop {
-            match self.state.compare_exchange_weak(
-                readers,
-                readers + READER,
-                mutated!("rwsem-read-acquire", Relaxed, Acquire),
-                Relaxed,
-            ) {
-                Ok(_) => return true,
-                Err(now) if now & !READER_COUNT == 0 => readers = now,
-                Err(_) => return false,
+            let passes_nobody = P::STEAL || state & (WRITERS | READERS) == 0;
+            // No mark is taken off: somebody may have fallen asleep by it since we were counted. That may wake one in vain.
+            if state & (WRITER | HEIR) == 0 && passes_nobody {
+                return true;
+            }
+            match self.state.compare_exchange_weak(state, state - READER, Relaxed, Acquire) {
+                Ok(_) => {
+                    // Others may have taken us for one who holds it.
+                    if !mutated!("rwsem-uncounted-reader-wakes-nobody", true, false) {
+                        self.wake(state - READER);
+                    }
+                    return false;
+                }
+                Err(now) => state = now,
             }
         }
     }
@@ -428,16 +442,17 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         false
     }
 
-    /// The first try of a thread that has not waited.
-    fn take_first(&self, mode: Mode) -> bool {
+    /// The first try of a writer that has not waited.
+    fn take_first(&self) -> bool {
         own_slot();
-        self.take(&Waiter::new(mode))
+        self.take(&Waiter::new(Mode::Write))
     }
 
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, mode: Mode, until: Until) -> Result<(), NotAcquired> {
-        if self.take_first(mode) {
+        let at_once = if mode == Mode::Read { self.keep_count() } else { self.take_first() };
+        if at_once {
             return Ok(());
         }
         if !I::ENABLED {
@@ -493,7 +508,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         if !P::SPIN {
             return self.take(waiter);
         }
-        let by_readers = self.state.load(Relaxed) & READER_COUNT != 0;
+        let by_readers = is_read(self.state.load(Relaxed));
         let budget_ns = if by_readers && !waiter.reads() { READER_SPIN_NS } else { SPIN_NS };
         let Some(mut spinning) = Spinning::new(budget_ns) else { return self.take(waiter) };
         // The heir is alone in wanting it, and needs no turn.
@@ -508,10 +523,10 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             }
             let state = self.state.load(Relaxed);
             let reserved = state & HEIR != 0 && !waiter.heir;
-            let owner = match state & READER_COUNT {
-                0 => owner_number(state),
-                _ if P::READER_SPIN => self.last_reader.load(Relaxed),
-                _ => return false,
+            let owner = match is_read(state) {
+                false => owner_number(state),
+                true if P::READER_SPIN => self.last_reader.load(Relaxed),
+                true => return false,
             };
             if reserved || !spinning.pause(owner) {
                 return false;
@@ -528,7 +543,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             return;
         }
         // A writer that sleeps is woken by the last reader, and while readers may come there need not be a last one.
-        let kept_out_by_readers = !waiter.reads() && state & READER_COUNT != 0;
+        let kept_out_by_readers = !waiter.reads() && is_read(state);
         let passed_for_long = waiter.slept
             && now.saturating_sub(begun_ns) > HANDOFF_AFTER_NS
             && is_past(&self.reserved_at_us, now, HANDOFF_AFTER_NS);

@@ -10,6 +10,10 @@
 //! | 0       | x or    | x       |      |        | free; whoever released it wakes one writer, all readers              |
 //! | any     | any     | any     | x    | any    | as without HEIR, but only the heir may take it, and is woken for it  |
 //!
+//! A reader that comes is counted before it has looked, and is taken off the count again where a writer holds the lock, or the
+//! lock is reserved. So beside WRITER or HEIR some of the n may be readers that are about to go; whoever is the last of all
+//! to be taken off wakes those who are to be woken, whether it had the lock or not.
+//!
 //! A release leaves the marks of the sleepers, and wakes by what it saw in the result: for each mark, because a mark may be
 //! older than its sleeper, who gave up. Whoever takes the free lock next takes the marks off in the same exchange, because
 //! those wake-ups are under way; nobody sleeps on a free lock that is not reserved, so nobody comes to rely on them meanwhile.
@@ -30,6 +34,11 @@ pub(super) const READER_COUNT: u64 = 0xffff_fff0;
 /// Whether anybody holds it.
 pub(super) fn is_held(state: u64) -> bool {
     state & (WRITER | READER_COUNT) != 0
+}
+
+/// Whether readers hold it.
+pub(super) fn is_read(state: u64) -> bool {
+    state & WRITER == 0 && state & READER_COUNT != 0
 }
 
 /// The state of a free lock once it is taken: without the marks of those who are being woken.
