@@ -10,11 +10,16 @@ use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64};
 
 use super::slots::{AREA_SHIFT, MOST_CPUS};
 
-/// Where a thread's `struct rseq` lies, from its thread pointer. Written before the first gate is opened.
+/// Where a thread's `struct rseq` lies, from its thread pointer. Written before the first gate is opened; 0 before that.
 static OFFSET: AtomicIsize = AtomicIsize::new(0);
 
 // Of `struct rseq`, and of the instruction that marks an abort handler as one.
 const CPU_ID: usize = 4;
+/// Two bytes before `cpu_id` lies the upper half of `cpu_id_start`, which is 0 because no kernel numbers so many CPUs. So four
+/// bytes from here read as the CPU's number times 65536, which is how far its counter lies from CPU 0's.
+const CPU_ID_SHIFTED: usize = CPU_ID - 2;
+const _: () = assert!(AREA_SHIFT == 16, "the area of a CPU is found by reading its number shifted");
+const MOST_AREA_BYTES: u32 = MOST_CPUS << AREA_SHIFT;
 const RSEQ_CS: usize = 8;
 const RSEQ_SIG: u32 = 0x5305_3053;
 
@@ -26,8 +31,9 @@ const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
 /// this thread has no CPU number.
 macro_rules! count {
     ($gate:expr, $operation:literal) => {{
-        // Not before a gate is open is `OFFSET` known.
-        if $gate.load(Acquire).is_null() {
+        let offset = OFFSET.load(Relaxed);
+        // Before it is known no gate is open.
+        if offset == 0 {
             return false;
         }
         // SAFETY: `OFFSET` leads to this thread's own area, which glibc registered. Behind an open gate lie counters of all
@@ -42,12 +48,11 @@ macro_rules! count {
                 "mov {counter}, qword ptr [{gate}]",
                 "test {counter}, {counter}",
                 "jz {shut}",
-                "mov {cpu:e}, dword ptr fs:[{offset} + {CPU_ID}]",
-                "cmp {cpu:e}, {MOST_CPUS}",
+                "mov {area:e}, dword ptr fs:[{offset} + {CPU_ID_SHIFTED}]",
+                "cmp {area:e}, {MOST_AREA_BYTES}",
                 "jae {shut}",
-                "shl {cpu}, {AREA_SHIFT}",
-                "add {counter}, {cpu}",
-                concat!($operation, " qword ptr [{counter}]"),
+                "add {counter}, {area}",
+                concat!($operation, " qword ptr [{counter}], 1"),
                 "5:",
                 // What the kernel reads: version and flags, the first instruction, how long, where to go instead.
                 ".pushsection __rseq_cs, \"aw\"",
@@ -64,13 +69,12 @@ macro_rules! count {
                 "jmp 2b",
                 ".popsection",
                 gate = in(reg) $gate.as_ptr(),
-                offset = in(reg) OFFSET.load(Relaxed),
+                offset = in(reg) offset,
                 counter = out(reg) _,
-                cpu = out(reg) _,
+                area = out(reg) _,
                 RSEQ_CS = const RSEQ_CS,
-                CPU_ID = const CPU_ID,
-                MOST_CPUS = const MOST_CPUS,
-                AREA_SHIFT = const AREA_SHIFT,
+                CPU_ID_SHIFTED = const CPU_ID_SHIFTED,
+                MOST_AREA_BYTES = const MOST_AREA_BYTES,
                 RSEQ_SIG = const RSEQ_SIG,
                 shut = label { return false },
                 options(nostack),
@@ -83,13 +87,13 @@ macro_rules! count {
 /// One more on this CPU, if the gate is open.
 #[inline(always)]
 pub(super) fn increment(gate: &AtomicPtr<AtomicU64>) -> bool {
-    count!(gate, "inc")
+    count!(gate, "add")
 }
 
 /// One less on this CPU, if the gate is open.
 #[inline(always)]
 pub(super) fn decrement(gate: &AtomicPtr<AtomicU64>) -> bool {
-    count!(gate, "dec")
+    count!(gate, "sub")
 }
 
 /// Whether the kernel numbers CPUs for this thread.
