@@ -152,25 +152,36 @@ fn cell(contender: usize, plain: &[Slice], timed: &[Slice]) -> Cell {
     }
 }
 
-/// Each of ours against the peer with the best median, within each round.
+/// Each of ours against the best peer, within each round. For a round, the best peer is the one with the best median over the
+/// other rounds: one that was lucky in this round would else be the measure because of it, and of equal locks each would lose.
 fn compare(cells: &mut [Cell], point: Point, contenders: &[Contender], random: &mut Random) {
     for at in 0..cells.len() {
         let ours = &contenders[cells[at].contender];
         if !ours.ours {
             continue;
         }
-        let best = cells
+        let peers: Vec<&Cell> = cells
             .iter()
             .filter(|cell| {
                 let peer = &contenders[cell.contender];
                 !peer.ours && peer.comparable(ours, point.read_percent)
             })
-            .max_by(|a, b| a.median_rate.total_cmp(&b.median_rate));
-        let Some(best) = best else { continue };
-        let ratios: Vec<f64> = cells[at].rates.iter().zip(&best.rates).map(|(ours, peer)| ours / peer).collect();
+            .collect();
+        let best_without = |round: Option<usize>| {
+            let rate = |cell: &&Cell| median_without(&cell.rates, round);
+            peers.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)))
+        };
+        let Some(best) = best_without(None) else { continue };
+        let ratios: Vec<f64> = (cells[at].rates.iter().enumerate())
+            .filter_map(|(round, rate)| Some(rate / best_without(Some(round))?.rates[round]))
+            .collect();
         let peer = best.contender;
         cells[at].against_best = Estimate::of(&ratios, random).map(|ratio| Against { peer, ratio });
     }
+}
+
+fn median_without(rates: &[f64], round: Option<usize>) -> f64 {
+    median(rates.iter().enumerate().filter(|(at, _)| Some(*at) != round).map(|(_, rate)| *rate).collect())
 }
 
 /// 0 of nothing.

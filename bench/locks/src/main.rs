@@ -8,6 +8,8 @@ mod abseil;
 mod bed;
 mod contender;
 mod csv;
+mod duel;
+mod fairness;
 mod grid;
 mod ours;
 mod pairs;
@@ -46,6 +48,18 @@ struct Arguments {
     /// Leave the grid out
     #[arg(long)]
     no_grid: bool,
+    /// Leave out the semaphore against the mutex, and against itself without spinning
+    #[arg(long)]
+    no_duels: bool,
+    /// Only points of the grid with so many threads
+    #[arg(long, value_name = "NUMBER", value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Only points of the grid with so many reads in a hundred acquisitions
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
+    reads: Vec<u32>,
+    /// Only points of the grid with sections of so many nanoseconds
+    #[arg(long, value_name = "NS", value_delimiter = ',')]
+    sections: Vec<u32>,
     /// Slices of each lock at each point
     #[arg(long)]
     rounds: Option<usize>,
@@ -86,9 +100,15 @@ fn main() -> Result<()> {
             table::writer(&writer::measure(readers, rounds, &mut random));
         }
     }
+    if !arguments.no_duels {
+        let form = if arguments.quick { duel::Form::quick() } else { duel::Form::full() };
+        table::writers_only(&duel::writers_only(&form, machine.cpus, &mut random)?);
+        table::spinning(&duel::spinning(&form, machine.cpus, &mut random)?);
+    }
     if !arguments.no_grid {
         let grid = race(&arguments, &contenders, &machine, &mut random)?;
         table::summary(&grid, &contenders, machine.cpus);
+        table::fairness(&fairness::of(&grid, &contenders), &contenders);
         if let Some(path) = &arguments.csv {
             csv::write(path, &grid, &contenders, &machine)?;
         }
@@ -108,6 +128,15 @@ fn race(
     random: &mut Random,
 ) -> Result<Vec<Measured>> {
     let mut form = if arguments.quick { Form::quick(machine.cpus) } else { Form::full(machine.cpus) };
+    form.points.retain(|point| {
+        fn is_in<T: PartialEq>(wanted: &[T], value: &T) -> bool {
+            wanted.is_empty() || wanted.contains(value)
+        }
+        is_in(&arguments.threads, &point.threads)
+            && is_in(&arguments.reads, &point.read_percent)
+            && is_in(&arguments.sections, &point.section_ns)
+    });
+    ensure!(!form.points.is_empty(), "the grid has no point with those --threads, --reads and --sections");
     form.rounds = arguments.rounds.unwrap_or(form.rounds);
     form.slice = arguments.slice.unwrap_or(form.slice);
     let steps_per_us = work::steps_per_us();

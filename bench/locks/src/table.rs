@@ -1,7 +1,11 @@
 //! What the terminal shows.
 
+use lockmeter_statistics::Estimate;
+
 use crate::contender::Contender;
-use crate::grid::{Cell, Measured, Point};
+use crate::duel::{Duel, WritersOnly};
+use crate::fairness;
+use crate::grid::{Cell, Measured, Point, median};
 use crate::pairs::{Kind, Row};
 
 /// The cost of ending a bias.
@@ -10,12 +14,67 @@ pub fn writer(row: &crate::writer::Row) {
         0 => "no other thread".to_owned(),
         readers => format!("{readers} reading"),
     };
-    let ratio = row.ratio.map_or_else(String::new, |r| format!("{:.2} ({:.2} – {:.2})", r.median, r.low, r.high));
+    let ratio = interval(row.ratio);
     println!(
         "PercpuRwSem, first write after reads, {readers}: {}; a bare membarrier {}; ratio {ratio}",
         duration(row.write_ns),
         duration(row.barrier_ns)
     );
+}
+
+/// The semaphore used only by writers beside the mutex.
+pub fn writers_only(writers: &WritersOnly) {
+    println!("\nRwSem used only by writers, in Mutex (95 % interval)");
+    println!("time of a pair, 1 thread: {}", interval(writers.pair));
+    println!("throughput, {} points with contention: {}", writers.points.len(), interval(writers.overall));
+    for duel in &writers.points {
+        println!("    {:<40} {}", load(duel.point), interval(duel.throughput));
+    }
+}
+
+/// Optimistic spinning on beside off.
+pub fn spinning(points: &[Duel]) {
+    println!("\nRwSem with optimistic spinning, in the same without (95 % interval)");
+    println!("    {:<40} {:<24} {:<24} switches in 1000 acquisitions", "", "context switches", "throughput");
+    for duel in points {
+        let [on, off] = duel.switches_per_1000;
+        let (switches, throughput) = (interval(duel.switches), interval(duel.throughput));
+        println!("    {:<40} {switches:<24} {throughput:<24} {on:.2} for {off:.2}", load(duel.point));
+    }
+    let medians = |of: fn(&Duel) -> Option<Estimate>| points.iter().filter_map(of).map(|ratio| ratio.median).collect();
+    let (switches, throughput): (Vec<f64>, Vec<f64>) = (medians(|duel| duel.switches), medians(|duel| duel.throughput));
+    println!(
+        "median of {} points: context switches {:.2}, throughput {:.2}; lowest throughput {:.2}",
+        points.len(),
+        median(switches),
+        median(throughput.clone()),
+        throughput.into_iter().fold(f64::INFINITY, f64::min),
+    );
+}
+
+/// How fair all are.
+pub fn fairness(rows: &[fairness::Row], contenders: &[Contender]) {
+    println!(
+        "\nFairness, two threads or more: median over the points (that of the median peer; at how many points no worse)"
+    );
+    println!("{:<22} {:<36} longest wait in mean waits", "", "slowest thread's part of its share");
+    for row in rows {
+        let share =
+            format!("{:.2} ({:.2}; {} of {})", row.slowest_share, row.peers_slowest_share, row.fairer_at, row.points);
+        println!(
+            "{:<22} {share:<36} {:.0} ({:.0}; {} of {})",
+            contenders[row.contender].name, row.longest_wait, row.peers_longest_wait, row.shorter_at, row.points
+        );
+    }
+}
+
+fn interval(ratio: Option<Estimate>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |r| format!("{:.3} ({:.3} – {:.3})", r.median, r.low, r.high))
+}
+
+fn load(point: Point) -> String {
+    let Point { threads, read_percent, section_ns } = point;
+    format!("{threads} threads, {read_percent} % reads, section {}", duration(f64::from(section_ns)))
 }
 
 /// At or above this share of the best peer a point counts as won.
@@ -102,25 +161,28 @@ pub fn max_by_mean(cell: &Cell) -> Option<f64> {
 pub fn summary(grid: &[Measured], contenders: &[Contender], cpus: usize) {
     println!("\nAgainst the best peer at each point (won: {WON:.1} or more; lost: below {LOST})");
     for (at, ours) in contenders.iter().enumerate().filter(|(_, contender)| contender.ours) {
-        let mut ratios: Vec<(f64, Point, usize)> = grid
+        let mut ratios: Vec<(Estimate, Point, usize)> = grid
             .iter()
             .flat_map(|measured| measured.cells.iter().map(move |cell| (measured.point, cell)))
             .filter(|(_, cell)| cell.contender == at)
-            .filter_map(|(point, cell)| cell.against_best.map(|against| (against.ratio.median, point, against.peer)))
+            .filter_map(|(point, cell)| cell.against_best.map(|against| (against.ratio, point, against.peer)))
             .collect();
-        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let share = |keep: &dyn Fn(f64) -> bool| {
-            ratios.iter().filter(|(ratio, ..)| keep(*ratio)).count() as f64 * 100.0 / ratios.len().max(1) as f64
+        ratios.sort_by(|a, b| a.0.median.total_cmp(&b.0.median));
+        let share = |keep: &dyn Fn(&Estimate) -> bool| {
+            ratios.iter().filter(|(ratio, ..)| keep(ratio)).count() as f64 * 100.0 / ratios.len().max(1) as f64
         };
         println!(
-            "{:<14} {:>3} points: won {:.0} %, within 10 % {:.0} %, lost {:.0} %",
+            "{:<14} {:>3} points: won {:.0} %, within 10 % {:.0} %, lost {:.0} %; not below with 95 % confidence {:.0} %",
             ours.name,
             ratios.len(),
-            share(&|ratio| ratio >= WON),
-            share(&|ratio| (LOST..WON).contains(&ratio)),
-            share(&|ratio| ratio < LOST),
+            share(&|ratio| ratio.median >= WON),
+            share(&|ratio| (LOST..WON).contains(&ratio.median)),
+            share(&|ratio| ratio.median < LOST),
+            share(&|ratio| ratio.high >= WON),
         );
-        for (ratio, point, peer) in ratios.iter().take(WORST_SHOWN).filter(|(ratio, ..)| *ratio < WON) {
+        for (Estimate { median: ratio, .. }, point, peer) in
+            ratios.iter().take(WORST_SHOWN).filter(|(ratio, ..)| ratio.median < WON)
+        {
             println!("    {ratio:.3} of {} at {}", contenders[*peer].name, title(*point, cpus));
         }
     }
