@@ -16,7 +16,7 @@ pub fn steps(count: u32) {
     }
 }
 
-/// One copy for all locks: the same loop at another address took up to 15 % longer.
+/// One copy for all locks, so that none has a loop that happens to lie better.
 #[inline(never)]
 fn chain(count: u32) {
     let mut state = 1_u64;
