@@ -50,8 +50,8 @@ impl Load {
         }
     }
 
-    /// Runs for a while, and `measure` in the midst of it. Returns its operations a second meanwhile.
-    pub fn run(self, measure: impl FnOnce()) -> f64 {
+    /// Runs while `measure` does, which is given the count of its operations.
+    pub fn run<R>(self, measure: impl FnOnce(&AtomicU64) -> R) -> R {
         let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
             match self {
@@ -70,13 +70,19 @@ impl Load {
                 }
             }
             thread::sleep(SETTLE);
-            let (begin, before) = (Instant::now(), operations.load(Ordering::Relaxed));
-            measure();
-            let (elapsed, after) = (begin.elapsed(), operations.load(Ordering::Relaxed));
+            let result = measure(&operations);
             stop.store(true, Ordering::Relaxed);
-            as_f64(after - before) / elapsed.as_secs_f64()
+            result
         })
     }
+}
+
+/// Operations a second, over a slice of the given length.
+pub fn rate(operations: &AtomicU64, slice: Duration) -> f64 {
+    let (begin, before) = (Instant::now(), operations.load(Ordering::Relaxed));
+    thread::sleep(slice);
+    let (elapsed, after) = (begin.elapsed(), operations.load(Ordering::Relaxed));
+    as_f64(after - before) / elapsed.as_secs_f64()
 }
 
 fn pair() -> (UdpSocket, UdpSocket) {

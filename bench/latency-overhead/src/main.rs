@@ -1,20 +1,21 @@
 //! Measures what metering interrupts, softirqs, timers and work items costs.
 //!
-//! As `kernel-overhead` does: slices with and without metering in random order, a pair right after each other; the result is the
-//! median of the pairs' ratios with its confidence interval. And the kernel's own account of how long each program ran, less
-//! that of an empty program on the same tracepoint.
+//! As `kernel-overhead` does: slices with and without metering in random order, a pair right after each other while the load goes on;
+//! the result is the median of the pairs' ratios with its confidence interval. And the kernel's own account of how long each program
+//! ran, less that of an empty program on the same tracepoint.
 
 mod loads;
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use bench_bpf_runs::{self as programs, Runs};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
@@ -33,6 +34,9 @@ const GOAL_LOSS: f64 = 0.01;
 /// What an event may take beyond an empty program.
 const GOAL_EVENT_NS: f64 = 200.0;
 
+/// From attaching or detaching to the slice: what the kernel puts off (freeing programs) is done, and the first windows are over.
+const SETTLE: Duration = Duration::from_millis(400);
+
 /// Rounds of the run cost: its spread is far smaller than that of the throughput.
 const COST_ROUNDS: usize = 9;
 const COST_SLICE: Duration = Duration::from_millis(200);
@@ -40,17 +44,25 @@ const COST_SLICE: Duration = Duration::from_millis(200);
 /// Measures what `lockmeter latency` costs: throughput of loads, time in the programs.
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:
-  latency-overhead                       all of it, about three minutes
+  latency-overhead                       all of it, about eight minutes
   latency-overhead --quick               does it all work? the numbers mean little
   latency-overhead --loads page-faults --pairs 120")]
 struct Arguments {
     /// Pairs of a bare and a metered slice, for each load
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..))]
     pairs: u16,
 
-    /// Length of a slice
-    #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
+    /// Length of a slice: it must hold a few of the windows in which that is timed which comes very often
+    #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
     slice: Duration,
+
+    /// What each pair compares with bare, separated by commas [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    meters: Vec<Meter>,
+
+    /// Measure throughput only, not what each program's runs take
+    #[arg(long)]
+    throughput: bool,
 
     /// Loads, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
@@ -87,80 +99,110 @@ fn run(arguments: &Arguments) -> Result<()> {
     // SAFETY: takes integers only. The loads inherit it; should it fail, they are disturbed more.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
     let loads = if arguments.loads.is_empty() { Load::ALL.to_vec() } else { arguments.loads.clone() };
-    let options = Options { runners: RUNNERS.to_vec(), threshold: arguments.threshold };
+    let options = Options { runners: RUNNERS.to_vec(), threshold: arguments.threshold, every: false };
+    let meters = if arguments.meters.is_empty() { Meter::ALL.to_vec() } else { arguments.meters.clone() };
     let (pairs, rounds) = if arguments.quick { (2, 1) } else { (arguments.pairs.into(), COST_ROUNDS) };
     for load in loads {
-        let throughput = throughput(load, &options, pairs, arguments.slice, &mut random)?;
+        let throughput = throughput(load, &options, &meters, pairs, arguments.slice, &mut random)?;
         throughput.print(load);
-        run_cost(load, &options, rounds, &mut random)?.print();
+        if !arguments.throughput {
+            run_cost(load, &Options { every: true, ..options.clone() }, rounds, &mut random)?.print();
+        }
     }
     Ok(())
 }
 
+/// What a slice is metered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Meter {
+    /// As `lockmeter latency` does
+    Latency,
+    /// With `--every`
+    Every,
+    /// An empty program on each of its tracepoints
+    Empty,
+}
+
+impl Meter {
+    const ALL: [Self; 3] = [Self::Latency, Self::Every, Self::Empty];
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Latency => "lockmeter latency / bare",
+            Self::Every => "lockmeter latency --every / bare",
+            Self::Empty => "empty programs / bare",
+        }
+    }
+
+    /// The rate of a slice, with everything attached for a while.
+    fn rate(self, options: &Options, operations: &AtomicU64, slice: Duration) -> Result<f64> {
+        if self == Self::Empty {
+            let _attached = attach_empty()?;
+            thread::sleep(SETTLE);
+            return Ok(loads::rate(operations, slice));
+        }
+        let _source = LatencySource::start(&Options { every: self == Self::Every, ..options.clone() })?;
+        thread::sleep(SETTLE);
+        Ok(loads::rate(operations, slice))
+    }
+}
+
 struct Throughput {
     operations_per_s: Estimate,
-    attached: Estimate,
-    counting: Estimate,
-    empty: Estimate,
+    ratios: Vec<(Meter, Estimate)>,
 }
 
-/// Metered, and with empty programs, against bare; and counting against attached but paused: what the programs do after their
-/// first lines.
-fn throughput(load: Load, options: &Options, pairs: usize, slice: Duration, random: &mut Random) -> Result<Throughput> {
-    let rate = || load.run(|| thread::sleep(slice));
-    let (mut bare, mut attached, mut counting, mut empty) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..pairs {
-        let mut order = [Slice::Bare, Slice::Metered, Slice::Empty];
-        random.shuffle(&mut order);
-        let (mut bare_rate, mut metered_rate, mut empty_rate) = (0.0, 0.0, 0.0);
-        for what in order {
-            match what {
-                Slice::Bare => bare_rate = rate(),
-                Slice::Empty => {
-                    let programs = attach_empty()?;
-                    empty_rate = rate();
-                    drop(programs);
+/// Each meter's slices against a bare one right before or after each.
+fn throughput(
+    load: Load,
+    options: &Options,
+    meters: &[Meter],
+    pairs: usize,
+    slice: Duration,
+    random: &mut Random,
+) -> Result<Throughput> {
+    let mut all_bare = Vec::new();
+    let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); meters.len()];
+    load.run(|operations| {
+        for _ in 0..pairs {
+            for (meter, ratios) in meters.iter().zip(&mut ratios) {
+                let mut order = [true, false];
+                random.shuffle(&mut order);
+                let (mut bare, mut metered) = (0.0, 0.0);
+                for is_metered in order {
+                    if is_metered {
+                        metered = meter.rate(options, operations, slice)?;
+                    } else {
+                        thread::sleep(SETTLE);
+                        bare = loads::rate(operations, slice);
+                    }
                 }
-                Slice::Metered => {
-                    let mut source = LatencySource::start(options)?;
-                    metered_rate = rate();
-                    source.pause(true);
-                    let paused_rate = rate();
-                    counting.push(metered_rate / paused_rate.max(1.0));
+                if bare <= 0.0 {
+                    bail!("the load {} did nothing in a whole slice", load.title());
                 }
+                all_bare.push(bare);
+                ratios.push(metered / bare);
             }
         }
-        if bare_rate <= 0.0 {
-            bail!("the load {} did nothing in a whole slice", load.title());
-        }
-        bare.push(bare_rate);
-        attached.push(metered_rate / bare_rate);
-        empty.push(empty_rate / bare_rate);
-    }
+        Ok(())
+    })?;
     let mut estimate = |samples: &[f64]| Estimate::of(samples, random).context("no slice was measured");
-    Ok(Throughput {
-        operations_per_s: estimate(&bare)?,
-        attached: estimate(&attached)?,
-        counting: estimate(&counting)?,
-        empty: estimate(&empty)?,
-    })
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Slice {
-    Bare,
-    Metered,
-    Empty,
+    let operations_per_s = estimate(&all_bare)?;
+    let ratios = meters.iter().zip(&ratios).map(|(meter, samples)| Ok((*meter, estimate(samples)?)));
+    Ok(Throughput { operations_per_s, ratios: ratios.collect::<Result<_>>()? })
 }
 
 impl Throughput {
     fn print(&self, load: Load) {
         println!("{}: {:.0} {} a second", load.title(), self.operations_per_s.median, load.operation());
-        print_ratio("lockmeter latency / bare", self.attached);
-        print_ratio("empty programs / bare", self.empty);
-        print_ratio("counting / attached but paused", self.counting);
-        let loss = self.attached.map(|ratio| 1.0 - ratio);
-        println!("  goal: loss of at most {:.0} %: {}\n", GOAL_LOSS * 100.0, verdict(loss, GOAL_LOSS));
+        for (meter, ratio) in &self.ratios {
+            print_ratio(meter.title(), *ratio);
+        }
+        if let Some((_, ratio)) = self.ratios.iter().find(|(meter, _)| *meter == Meter::Latency) {
+            let loss = ratio.map(|ratio| 1.0 - ratio);
+            println!("  goal: loss of at most {:.0} %: {}", GOAL_LOSS * 100.0, verdict(loss, GOAL_LOSS));
+        }
+        println!();
     }
 }
 
@@ -191,7 +233,7 @@ struct RunCost {
 }
 
 /// The empty program on the same tracepoint as one of ours, by their names, which the kernel cuts.
-const EMPTY_OF: [(&str, &str); 17] = [
+const EMPTY_OF: [(&str, &str); 16] = [
     ("softirq_raise", "e_softirq_raise"),
     ("softirq_entry", "e_softirq_entry"),
     ("softirq_exit", "e_softirq_exit"),
@@ -208,7 +250,6 @@ const EMPTY_OF: [(&str, &str); 17] = [
     ("work_queue", "e_work_queue"),
     ("work_start", "e_work_start"),
     ("work_end", "e_work_end"),
-    ("sched_switch", "e_sched_switch"),
 ];
 
 /// Below so many runs in a slice a mean says nothing.
@@ -267,7 +308,7 @@ fn timed<Attached, E: std::error::Error + Send + Sync + 'static>(
     let attached = attach()?;
     let switch = programs::switch_on_statistics()?;
     let mut ran = BTreeMap::new();
-    load.run(|| {
+    load.run(|_| {
         let before = programs::own();
         thread::sleep(COST_SLICE);
         ran = programs::between(&before, &programs::own());

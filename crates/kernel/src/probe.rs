@@ -192,7 +192,7 @@ fn metering_programs() -> Finding {
 /// What `lockmeter latency` needs.
 fn metering_what_runs() -> Finding {
     const WHAT: &str = "interrupts, timers, work items";
-    match LatencySource::start(&latency::Options { runners: latency::RUNNERS.to_vec(), threshold: None }) {
+    match LatencySource::start(&latency::Options { runners: latency::RUNNERS.to_vec(), threshold: None, every: true }) {
         Ok(source) => match source.missing() {
             [] => Finding::yes(WHAT, "programs load and attach"),
             missing => {

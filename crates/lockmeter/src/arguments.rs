@@ -347,6 +347,10 @@ pub struct LatencyArguments {
     /// List each run that lasts this long (with a unit: 1ms, 200us), with the locks it waited for
     #[arg(long, value_name = "TIME", value_parser = parse_threshold)]
     pub threshold: Option<Duration>,
+    /// Time every interrupt and softirq, whatever it costs; without it, those that come very often are timed in windows only.
+    /// --threshold times all, too
+    #[arg(long)]
+    pub every: bool,
     /// Print a table this often, and a summary at the end
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     pub interval: Option<Duration>,

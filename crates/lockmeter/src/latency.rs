@@ -9,7 +9,7 @@ use lockmeter_kernel::contention::StackBudget;
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
-use lockmeter_profile::{About, Dimension, Happened, Interval, Kind, Source};
+use lockmeter_profile::{About, Dimension, Happened, Interval, Source};
 use lockmeter_render::latency::{LatencySortKey, LatencyTable};
 use lockmeter_render::{Csv, Exporter, Json, Table};
 
@@ -33,7 +33,11 @@ pub fn run(arguments: &LatencyArguments) -> Result<()> {
     possible(arguments)?;
     let sort = sort_key(&arguments.sort)?;
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
-    let mut source = LatencySource::start(&options(arguments.runners.kinds(), arguments.threshold))?;
+    let mut source = LatencySource::start(&Options {
+        runners: arguments.runners.kinds(),
+        threshold: arguments.threshold,
+        every: arguments.every,
+    })?;
     let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
     let mut writer = match &arguments.output {
         // Only now: a start that fails leaves the recording that is there alone.
@@ -135,10 +139,6 @@ fn possible(arguments: &LatencyArguments) -> Result<()> {
         return usage("--histogram draws in tables; JSON and CSV hold the histograms anyway");
     }
     Ok(())
-}
-
-pub fn options(runners: Vec<Kind>, threshold: Option<Duration>) -> Options {
-    Options { runners, threshold }
 }
 
 /// The column to sort by; checked before any work is done.

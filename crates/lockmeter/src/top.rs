@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lockmeter_kernel::contention::{Metered, Options, StackBudget};
-use lockmeter_kernel::latency::{LatencySource, RUNNERS};
+use lockmeter_kernel::latency::{LatencySource, Options as LatencyOptions, RUNNERS};
 use lockmeter_profile::latency::LatencyBuilder;
 use lockmeter_profile::view::ReportBuilder;
 use lockmeter_profile::{Interval, Source};
@@ -70,7 +70,7 @@ fn top_latency(arguments: &TopArguments) -> Result<()> {
     let sort = latency::sort_key(column)?;
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let kinds = if query.kinds.is_empty() { RUNNERS.to_vec() } else { query.kinds.clone() };
-    let mut source = LatencySource::start(&latency::options(kinds, None))?;
+    let mut source = LatencySource::start(&LatencyOptions { runners: kinds, threshold: None, every: false })?;
     let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
     let mut screen = Screen::open();
     let end = arguments.duration.map(|duration| Instant::now() + duration);

@@ -110,6 +110,41 @@ fn softirqs_and_interrupts_are_as_many_as_proc_says() {
     });
 }
 
+/// Makes sure that softirqs which come too often to be timed all the time are as many as `/proc/softirqs` says, that a part of them
+/// is timed, that the report says so, and that `--every` times them all.
+#[test]
+fn what_is_timed_in_windows_only_is_counted_as_a_whole() {
+    let Some(_machine) = machine("windows") else { return };
+    // Faster than any budget allows, for longer than any gap between two windows.
+    const DATAGRAMS: u32 = 800_000;
+    let load = || {
+        let before = kernel_counts::of(SOFTIRQS, "NET_RX");
+        runner_loads::send_to_self(DATAGRAMS);
+        kernel_counts::of(SOFTIRQS, "NET_RX") - before
+    };
+    patiently("counts of what is timed in windows", || {
+        let (report, truth) = metered(&["--softirq"], load);
+        let row = row(&report, "softirq", "NET_RX");
+        compare("NET_RX in windows", number(row, "count"), truth)?;
+        let timed = number(row, "timed");
+        if timed < 100 || timed * 2 > truth {
+            return Err(format!("{timed} of {truth} softirqs were timed"));
+        }
+        assert!(
+            number(row, "mean_ns") * number(row, "count") <= number(row, "total_ns") + number(row, "count"),
+            "{row}"
+        );
+        let histogram: u64 =
+            row["histogram"].as_array().unwrap().iter().map(|bucket| bucket[1].as_u64().unwrap()).sum();
+        assert_eq!(histogram, number(row, "count"), "the histogram is scaled to all runs");
+        Ok(())
+    });
+    let (report, truth) = metered(&["--softirq", "--every"], load);
+    let row = row(&report, "softirq", "NET_RX");
+    same_count("NET_RX with --every", number(row, "count"), truth);
+    assert_eq!(row["timed"], row["count"], "--every times all: {row}");
+}
+
 /// Makes sure that every work item is counted, with the time it was queued.
 #[test]
 fn every_work_item_is_counted_and_was_seen_queued() {

@@ -329,7 +329,7 @@ pub struct Interval {
     pub tables: Tables,
     /// Exact totals.
     pub totals: Vec<Total>,
-    /// What the totals of holds rest on; a group without an entry has every hold timed.
+    /// What the totals of holds and runs rest on; a group without an entry has all of them timed.
     pub bases: Vec<Basis>,
     /// Estimates by stack.
     pub sampled: Vec<Sampled>,

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::interval::{Interval, LongRun, Overhead, StackId, Tables, TaskId};
+use crate::interval::{Interval, LockId, LongRun, Overhead, StackId, Tables, TaskId};
 use crate::lock::Naming;
 use crate::lock_functions::{plain_name, strip_lock_functions};
 use crate::loss::{Loss, Losses};
 use crate::quantile::quantile_ns;
 use crate::report::{About, RowTask};
-use crate::sample::{Bucket, Happened, Kind, Mode, Value};
+use crate::sample::{Bucket, Happened, Key, Kind, Mode, Value};
 use crate::view::{NamePattern, Query};
 
 /// What to show of a recording.
@@ -61,8 +61,11 @@ pub struct LatencyRow {
     pub detail: String,
     /// How the name is known.
     pub naming: Naming,
-    /// Its runs. `spin_ns` is what it ran itself, without what it called that has a row of its own.
+    /// Its runs. `spin_ns` is what it ran itself, without what it called that has a row of its own. Where fewer were timed than
+    /// counted, the times are scaled to the count, and the longest is the longest that was timed.
     pub runs: Value,
+    /// How many of the runs were timed.
+    pub timed: u64,
     /// Median run.
     pub p50_ns: u64,
     /// 99th percentile of the runs.
@@ -132,6 +135,9 @@ struct Group {
 struct Measured {
     naming: Naming,
     runs: BTreeMap<Bucket, Value>,
+    /// How many of `runs` were timed, and how many more there were in intervals in which none was.
+    timed: u64,
+    unseen: u64,
     delays: BTreeMap<Bucket, Value>,
     asleep: Value,
 }
@@ -196,6 +202,7 @@ impl LatencyBuilder {
     }
 
     fn add_totals(&mut self, interval: &Interval) {
+        let mut counts = RunCounts::of(interval);
         for total in &interval.totals {
             let asleep = total.key.happened == Happened::Idle && total.key.kind == Kind::Work;
             if !asleep && !matches!(total.key.happened, Happened::Run | Happened::Delay) {
@@ -209,18 +216,32 @@ impl LatencyBuilder {
                 continue;
             }
             let group = Group { kind: total.key.kind, name: lock.name.clone(), detail: lock.detail.clone() };
-            let measured = self.groups.entry(group).or_insert_with(|| Measured {
-                naming: lock.naming,
-                runs: BTreeMap::new(),
-                delays: BTreeMap::new(),
-                asleep: Value::default(),
-            });
-            let sum = match total.key.happened {
-                Happened::Run => measured.runs.entry(total.key.bucket).or_default(),
-                Happened::Delay => measured.delays.entry(total.key.bucket).or_default(),
-                _ => &mut measured.asleep,
+            let measured = self.groups.entry(group).or_insert_with(|| Measured::named(lock.naming));
+            match total.key.happened {
+                Happened::Run => {
+                    measured.timed = measured.timed.saturating_add(total.value.count);
+                    let scaled = counts.scaled(&total.key, &total.value);
+                    measured.runs.entry(total.key.bucket).or_default().merge(&scaled);
+                }
+                Happened::Delay => measured.delays.entry(total.key.bucket).or_default().merge(&total.value),
+                _ => measured.asleep.merge(&total.value),
+            }
+        }
+        self.add_unseen(interval, &counts);
+    }
+
+    /// Runs of what was not timed once in the interval: how long they took, the other intervals may tell.
+    fn add_unseen(&mut self, interval: &Interval, counts: &RunCounts) {
+        for ((lock, kind), unseen) in counts.unseen() {
+            let Some(lock) = interval.tables.lock(lock) else {
+                self.losses.add(Loss::DanglingReference, 1);
+                continue;
             };
-            sum.merge(&total.value);
+            if self.query.wants(kind, &lock.name) {
+                let group = Group { kind, name: lock.name.clone(), detail: lock.detail.clone() };
+                let measured = self.groups.entry(group).or_insert_with(|| Measured::named(lock.naming));
+                measured.unseen = measured.unseen.saturating_add(unseen);
+            }
         }
     }
 
@@ -281,9 +302,101 @@ impl LatencyBuilder {
     }
 }
 
+/// How many runs of what there were in an interval.
+#[derive(Debug, Default)]
+struct RunCounts(HashMap<(LockId, Kind), Scale>);
+
+impl RunCounts {
+    fn of(interval: &Interval) -> Self {
+        let mut counts: HashMap<(LockId, Kind), Scale> = HashMap::new();
+        for basis in interval.bases.iter().filter(|basis| basis.key.happened == Happened::Run) {
+            counts.entry((basis.key.lock, basis.key.kind)).or_default().add_untimed(basis.value.untimed);
+        }
+        for total in interval.totals.iter().filter(|total| total.key.happened == Happened::Run) {
+            if let Some(scale) = counts.get_mut(&(total.key.lock, total.key.kind)) {
+                scale.add_timed(total.value.count);
+            }
+        }
+        Self(counts)
+    }
+
+    fn scaled(&mut self, key: &Key, value: &Value) -> Value {
+        self.0.get_mut(&(key.lock, key.kind)).map_or(*value, |scale| scale.scaled(value))
+    }
+
+    fn unseen(&self) -> impl Iterator<Item = ((LockId, Kind), u64)> {
+        self.0.iter().filter(|(_, scale)| scale.timed == 0 && scale.all > 0).map(|(what, scale)| (*what, scale.all))
+    }
+}
+
+/// From what was timed to all that there was.
+#[derive(Debug, Default)]
+struct Scale {
+    timed: u64,
+    all: u64,
+    /// What was scaled so far, so that no run is lost in rounding.
+    timed_so_far: u64,
+    all_so_far: u64,
+}
+
+impl Scale {
+    const fn add_timed(&mut self, timed: u64) {
+        self.timed = self.timed.saturating_add(timed);
+        self.all = self.all.saturating_add(timed);
+    }
+
+    const fn add_untimed(&mut self, untimed: u64) {
+        self.all = self.all.saturating_add(untimed);
+    }
+
+    fn scaled(&mut self, value: &Value) -> Value {
+        self.timed_so_far = self.timed_so_far.saturating_add(value.count);
+        let all_so_far = self.of_all(self.timed_so_far);
+        let count = all_so_far.saturating_sub(self.all_so_far);
+        self.all_so_far = all_so_far;
+        Value {
+            count,
+            total_ns: self.of_all(value.total_ns),
+            spin_ns: self.of_all(value.spin_ns),
+            max_ns: value.max_ns,
+        }
+    }
+
+    fn of_all(&self, timed: u64) -> u64 {
+        let scaled = (u128::from(timed) * u128::from(self.all)).checked_div(self.timed.into()).unwrap_or_default();
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    }
+}
+
 impl Measured {
+    const fn named(naming: Naming) -> Self {
+        Self {
+            naming,
+            runs: BTreeMap::new(),
+            timed: 0,
+            unseen: 0,
+            delays: BTreeMap::new(),
+            asleep: Value { count: 0, total_ns: 0, max_ns: 0, spin_ns: 0 },
+        }
+    }
+
+    /// The runs, with those of intervals in which none was timed taken to be as the others; counted only, where all are.
+    fn all_runs(&self) -> (Value, Vec<(Bucket, u64, u64)>) {
+        let (sum, histogram) = summed(&self.runs);
+        if self.unseen == 0 {
+            return (sum, histogram);
+        }
+        if self.runs.is_empty() {
+            return (Value { count: self.unseen, ..Value::default() }, Vec::new());
+        }
+        let mut scale = Scale::default();
+        scale.add_timed(sum.count);
+        scale.add_untimed(self.unseen);
+        summed(&self.runs.iter().map(|(bucket, value)| (*bucket, scale.scaled(value))).collect())
+    }
+
     fn row(&self, group: &Group) -> LatencyRow {
-        let (runs, histogram) = summed(&self.runs);
+        let (runs, histogram) = self.all_runs();
         let (delays, delay_histogram) = summed(&self.delays);
         LatencyRow {
             kind: group.kind,
@@ -291,6 +404,7 @@ impl Measured {
             detail: group.detail.clone(),
             naming: self.naming,
             runs,
+            timed: self.timed,
             p50_ns: quantile_ns(&histogram, runs.max_ns, 500_000),
             p99_ns: quantile_ns(&histogram, runs.max_ns, 990_000),
             histogram,

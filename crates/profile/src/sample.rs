@@ -217,7 +217,8 @@ impl Value {
     }
 }
 
-/// What the numbers of holds rest on, where not every hold was timed.
+/// What the numbers of holds rest on, where not every hold was timed. Of what ran the same: there the totals hold only what was
+/// timed, and a view scales them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HoldBasis {
     /// How many of the holds were counted and not timed: their time is an estimate, in proportion to those that were.

@@ -57,6 +57,21 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+struct rq {
+	unsigned long long clock;
+	unsigned long long clock_task;
+};
+
+struct cfs_rq {
+	struct rq *rq;
+};
+
+struct sched_entity {
+	unsigned long long exec_start;
+	unsigned long long sum_exec_runtime;
+	struct cfs_rq *cfs_rq;
+};
+
 struct task_struct {
 	struct css_set *cgroups;
 	unsigned int flags;
@@ -67,6 +82,7 @@ struct task_struct {
 	unsigned int in_iowait : 1;
 	unsigned long nvcsw;
 	unsigned long nivcsw;
+	struct sched_entity se;
 	char comm[16];
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;

@@ -73,44 +73,74 @@ static __always_inline __u64 take_queued(__u64 work, __u64 now)
 	return (now - word) & TIME_MASK;
 }
 
+static __always_inline __u64 switches_of(const struct task_struct *task)
+{
+	return task->nvcsw + task->nivcsw;
+}
+
+/*
+ * How long this task has been on a CPU up to `now`, up to a constant: what the scheduler has accounted, and the time since. The
+ * scheduler's clock leaves out interrupts where the kernel accounts them, by another amount on each CPU, which its other clock
+ * tells. An interrupt that accounts meanwhile shows in `exec_start`.
+ */
+static __always_inline __u64 ran_ns(const struct task_struct *task, __u64 now)
+{
+	__u64 ran = 0;
+
+	for (int i = 0; i < 3; i++) {
+		__u64 accounted_until = *(volatile __u64 *)&task->se.exec_start;
+		__u64 left_out = 0;
+
+		ran = task->se.sum_exec_runtime;
+		if (bpf_core_field_exists(task->se.cfs_rq))
+			left_out = task->se.cfs_rq->rq->clock - task->se.cfs_rq->rq->clock_task;
+		ran += now - accounted_until - left_out;
+		if (accounted_until == *(volatile __u64 *)&task->se.exec_start)
+			break;
+	}
+	return ran;
+}
+
 /* An item in a worker; items of softirqs (BH workqueues) are on their CPU's stack instead. */
-static __always_inline void begin_item(struct worker *worker, const struct run_cpu *cpu, __u64 key, __u64 work)
+static __always_inline void begin_item(struct worker *worker, const struct run_cpu *cpu, const struct task_struct *task,
+				       __u64 key, __u64 work)
 {
 	__u64 now = bpf_ktime_get_ns();
 
 	worker->key = key;
 	worker->resumed = *(volatile __u32 *)&resumed;
 	worker->delay_ns = take_queued(work, now);
-	worker->on_cpu_ns = 0;
-	worker->interrupts_ns = 0;
+	worker->switches = switches_of(task);
+	worker->ran_ns = ran_ns(task, now);
+	worker->interrupts_ns = cpu->interrupts_ns;
 	worker->begin_ns = now;
-	worker->since_ns = now;
-	worker->since_interrupts_ns = cpu->interrupts_ns;
 	if (threshold_ns)
 		forget_waits(&worker->waits);
 }
 
-static __always_inline void worker_leaves_cpu(struct worker *worker, const struct run_cpu *cpu, __u64 now)
+/* A worker that never left its CPU ran all the time but for the interrupts; else the scheduler knows how long. */
+static __always_inline __u64 run_of_item(const struct worker *worker, const struct run_cpu *cpu,
+					 const struct task_struct *task, __u64 now, __u64 wall_ns)
 {
-	worker->on_cpu_ns += now - worker->since_ns;
-	worker->interrupts_ns += cpu->interrupts_ns - worker->since_interrupts_ns;
+	__u64 interrupts_ns = cpu->interrupts_ns - worker->interrupts_ns;
+	__s64 ran;
+
+	if (switches_of(task) == worker->switches)
+		return wall_ns > interrupts_ns ? wall_ns - interrupts_ns : 0;
+	ran = ran_ns(task, now) - worker->ran_ns;
+	if (ran < 0)
+		return 0;
+	return (__u64)ran < wall_ns ? ran : wall_ns;
 }
 
-static __always_inline void worker_comes_to_cpu(struct worker *worker, const struct run_cpu *cpu, __u64 now)
-{
-	worker->since_ns = now;
-	worker->since_interrupts_ns = cpu->interrupts_ns;
-}
-
-static __always_inline void end_item(struct worker *worker, struct run_cpu *cpu, struct run_half *half)
+static __always_inline void end_item(struct worker *worker, struct run_cpu *cpu, struct run_half *half,
+				     const struct task_struct *task)
 {
 	__u64 now = bpf_ktime_get_ns();
 	__u64 wall_ns = now - worker->begin_ns;
-	__u64 run_ns, asleep_ns;
+	__u64 run_ns = run_of_item(worker, cpu, task, now, wall_ns);
+	__u64 asleep_ns = switches_of(task) == worker->switches ? 0 : wall_ns - run_ns;
 
-	worker_leaves_cpu(worker, cpu, now);
-	run_ns = worker->on_cpu_ns > worker->interrupts_ns ? worker->on_cpu_ns - worker->interrupts_ns : 0;
-	asleep_ns = wall_ns - worker->on_cpu_ns;
 	count_run(half, worker->key, run_ns, run_ns, worker->delay_ns, 0);
 	if (asleep_ns)
 		count_run(half, RUNNER_KEY(RUNNER_WORK_ASLEEP, worker->key), asleep_ns, asleep_ns, UNKNOWN_NS, 0);

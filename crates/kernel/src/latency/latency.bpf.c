@@ -29,13 +29,21 @@ static __always_inline struct run_cpu *metering(enum run_program program)
 	return cpu;
 }
 
+/* The same for what begins; null also where it is not to be timed now. */
+static __always_inline struct run_cpu *metering_begin(enum run_program program, enum window window)
+{
+	struct run_cpu *cpu = metering(program);
+
+	return cpu && WINDOW_OF(state_of_window(window)) == WINDOW_OPEN ? cpu : 0;
+}
+
 SEC("tp_btf/irq_handler_entry")
 int BPF_PROG(irq_entry, int irq, struct irqaction *action)
 {
-	struct run_cpu *cpu = metering(RUN_PROGRAM_IRQ_ENTRY);
+	struct run_cpu *cpu = metering_begin(RUN_PROGRAM_IRQ_ENTRY, WINDOW_IRQS);
 
 	if (cpu)
-		begin_run(cpu, RUNNER_IRQ, RUNNER_KEY(RUNNER_IRQ, IRQ_ID(irq, action->handler)));
+		begin_run(cpu, WINDOW_IRQS, RUNNER_IRQ, RUNNER_KEY(RUNNER_IRQ, IRQ_ID(irq, action->handler)));
 	return 0;
 }
 
@@ -45,19 +53,20 @@ int BPF_PROG(irq_exit, int irq, struct irqaction *action)
 	struct run_cpu *cpu = metering(RUN_PROGRAM_IRQ_EXIT);
 
 	if (cpu)
-		finish_run(cpu, RUNNER_IRQ, action->name);
+		finish_run(cpu, WINDOW_IRQS, RUNNER_IRQ, action->name);
 	return 0;
 }
 
 /* Interrupts of the CPU itself have tracepoints of their own. */
-#define VECTOR_PROGRAMS(tracepoint, name, vector, program)                                                             \
+#define VECTOR_PROGRAMS(tracepoint, name, vector, program, window)                                                     \
 	SEC("tp_btf/" #tracepoint "_entry")                                                                            \
 	int BPF_PROG(name##_entry)                                                                                     \
 	{                                                                                                              \
-		struct run_cpu *cpu = metering(RUN_PROGRAM_##program##_ENTRY);                                         \
+		struct run_cpu *cpu = metering_begin(RUN_PROGRAM_##program##_ENTRY, window);                           \
+		__u64 key = RUNNER_KEY(RUNNER_IRQ, IRQ_ID(VECTOR_NUMBERS + (vector), 0));                              \
                                                                                                                        \
 		if (cpu)                                                                                               \
-			begin_run(cpu, RUNNER_IRQ, RUNNER_KEY(RUNNER_IRQ, IRQ_ID(VECTOR_NUMBERS + (vector), 0)));      \
+			begin_run(cpu, window, RUNNER_IRQ, key);                                                       \
 		return 0;                                                                                              \
 	}                                                                                                              \
                                                                                                                        \
@@ -67,22 +76,22 @@ int BPF_PROG(irq_exit, int irq, struct irqaction *action)
 		struct run_cpu *cpu = metering(RUN_PROGRAM_##program##_EXIT);                                          \
                                                                                                                        \
 		if (cpu)                                                                                               \
-			finish_run(cpu, RUNNER_IRQ, 0);                                                                \
+			finish_run(cpu, window, RUNNER_IRQ, 0);                                                        \
 		return 0;                                                                                              \
 	}
 
-VECTOR_PROGRAMS(local_timer, local_timer, VECTOR_LOCAL_TIMER, LOCAL_TIMER)
-VECTOR_PROGRAMS(reschedule, reschedule, VECTOR_RESCHEDULE, RESCHEDULE)
-VECTOR_PROGRAMS(call_function, call, VECTOR_CALL_FUNCTION, CALL)
-VECTOR_PROGRAMS(call_function_single, call_single, VECTOR_CALL_FUNCTION, CALL_SINGLE)
-VECTOR_PROGRAMS(irq_work, irq_work, VECTOR_IRQ_WORK, IRQ_WORK)
-VECTOR_PROGRAMS(thermal_apic, thermal, VECTOR_THERMAL, THERMAL)
+VECTOR_PROGRAMS(local_timer, local_timer, VECTOR_LOCAL_TIMER, LOCAL_TIMER, WINDOW_ALWAYS)
+VECTOR_PROGRAMS(reschedule, reschedule, VECTOR_RESCHEDULE, RESCHEDULE, WINDOW_VECTORS)
+VECTOR_PROGRAMS(call_function, call, VECTOR_CALL_FUNCTION, CALL, WINDOW_VECTORS)
+VECTOR_PROGRAMS(call_function_single, call_single, VECTOR_CALL_FUNCTION, CALL_SINGLE, WINDOW_VECTORS)
+VECTOR_PROGRAMS(irq_work, irq_work, VECTOR_IRQ_WORK, IRQ_WORK, WINDOW_ALWAYS)
+VECTOR_PROGRAMS(thermal_apic, thermal, VECTOR_THERMAL, THERMAL, WINDOW_ALWAYS)
 
 /* The first of several raises: the others change nothing. */
 SEC("tp_btf/softirq_raise")
 int BPF_PROG(softirq_raise, unsigned int vector)
 {
-	struct run_cpu *cpu = metering(RUN_PROGRAM_SOFTIRQ_RAISE);
+	struct run_cpu *cpu = metering_begin(RUN_PROGRAM_SOFTIRQ_RAISE, WINDOW_SOFTIRQS);
 
 	if (cpu && !cpu->raised_ns[vector % SOFTIRQS])
 		cpu->raised_ns[vector % SOFTIRQS] = bpf_ktime_get_ns();
@@ -92,17 +101,18 @@ int BPF_PROG(softirq_raise, unsigned int vector)
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(softirq_entry, unsigned int vector)
 {
-	struct run_cpu *cpu = metering(RUN_PROGRAM_SOFTIRQ_ENTRY);
+	struct run_cpu *cpu = metering_begin(RUN_PROGRAM_SOFTIRQ_ENTRY, WINDOW_SOFTIRQS);
 	__u64 raised_ns;
 	struct run *run;
 
 	if (!cpu)
 		return 0;
-	run = begin_run(cpu, RUNNER_SOFTIRQ, RUNNER_KEY(RUNNER_SOFTIRQ, vector));
+	run = begin_run(cpu, WINDOW_SOFTIRQS, RUNNER_SOFTIRQ, RUNNER_KEY(RUNNER_SOFTIRQ, vector));
 	raised_ns = cpu->raised_ns[vector % SOFTIRQS];
 	cpu->raised_ns[vector % SOFTIRQS] = 0;
-	if (raised_ns && raised_ns < run->begin_ns)
+	if (raised_ns && raised_ns < run->begin_ns && cpu->entered[vector % SOFTIRQS] == run->window >> WINDOW_BITS)
 		run->delay = run->begin_ns - raised_ns;
+	cpu->entered[vector % SOFTIRQS] = run->window >> WINDOW_BITS;
 	return 0;
 }
 
@@ -112,7 +122,7 @@ int BPF_PROG(softirq_exit, unsigned int vector)
 	struct run_cpu *cpu = metering(RUN_PROGRAM_SOFTIRQ_EXIT);
 
 	if (cpu)
-		finish_run(cpu, RUNNER_SOFTIRQ, 0);
+		finish_run(cpu, WINDOW_SOFTIRQS, RUNNER_SOFTIRQ, 0);
 	return 0;
 }
 
@@ -122,7 +132,7 @@ int BPF_PROG(tasklet_entry, void *tasklet, void *function)
 	struct run_cpu *cpu = metering(RUN_PROGRAM_TASKLET_ENTRY);
 
 	if (cpu)
-		begin_run(cpu, RUNNER_TASKLET, RUNNER_KEY(RUNNER_TASKLET, function));
+		begin_run(cpu, WINDOW_ALWAYS, RUNNER_TASKLET, RUNNER_KEY(RUNNER_TASKLET, function));
 	return 0;
 }
 
@@ -132,7 +142,7 @@ int BPF_PROG(tasklet_exit)
 	struct run_cpu *cpu = metering(RUN_PROGRAM_TASKLET_EXIT);
 
 	if (cpu)
-		finish_run(cpu, RUNNER_TASKLET, 0);
+		finish_run(cpu, WINDOW_ALWAYS, RUNNER_TASKLET, 0);
 	return 0;
 }
 
@@ -146,7 +156,7 @@ int BPF_PROG(timer_entry, struct timer_list *timer, unsigned long tick)
 
 	if (!cpu)
 		return 0;
-	run = begin_run(cpu, RUNNER_TIMER, RUNNER_KEY(RUNNER_TIMER, timer->function));
+	run = begin_run(cpu, WINDOW_ALWAYS, RUNNER_TIMER, RUNNER_KEY(RUNNER_TIMER, timer->function));
 	late = bpf_jiffies64() - tick;
 	run->delay = late > 0 ? late : 0;
 	return 0;
@@ -158,7 +168,7 @@ int BPF_PROG(timer_exit)
 	struct run_cpu *cpu = metering(RUN_PROGRAM_TIMER_EXIT);
 
 	if (cpu)
-		finish_run(cpu, RUNNER_TIMER, 0);
+		finish_run(cpu, WINDOW_ALWAYS, RUNNER_TIMER, 0);
 	return 0;
 }
 
@@ -172,7 +182,7 @@ int BPF_PROG(hrtimer_entry, struct hrtimer *timer)
 
 	if (!cpu)
 		return 0;
-	run = begin_run(cpu, RUNNER_HRTIMER, RUNNER_KEY(RUNNER_HRTIMER, timer->function));
+	run = begin_run(cpu, WINDOW_ALWAYS, RUNNER_HRTIMER, RUNNER_KEY(RUNNER_HRTIMER, timer->function));
 	late_ns = run->begin_ns + timer->base->offset - timer->_softexpires;
 	run->delay = late_ns > 0 ? late_ns : 0;
 	return 0;
@@ -184,7 +194,7 @@ int BPF_PROG(hrtimer_exit)
 	struct run_cpu *cpu = metering(RUN_PROGRAM_HRTIMER_EXIT);
 
 	if (cpu)
-		finish_run(cpu, RUNNER_HRTIMER, 0);
+		finish_run(cpu, WINDOW_ALWAYS, RUNNER_HRTIMER, 0);
 	return 0;
 }
 
@@ -200,12 +210,25 @@ int BPF_PROG(work_queue, int cpu_asked_for, void *pool, struct work_struct *work
 	return 0;
 }
 
+/* Whether something is known to run on this CPU that keeps it from its task: then so does a work item that begins. */
+static __always_inline int is_nested(struct run_cpu *cpu)
+{
+	return cpu->resumed == *(volatile __u32 *)&resumed && live_depth(cpu);
+}
+
+/* Whether a worker is in the midst of an item. One that begins meanwhile is a softirq's. */
+static __always_inline int is_working(const struct worker *worker)
+{
+	return worker->key && worker->resumed == *(volatile __u32 *)&resumed;
+}
+
 SEC("tp_btf/workqueue_execute_start")
 int BPF_PROG(work_start, struct work_struct *work)
 {
 	struct run_cpu *cpu = metering(RUN_PROGRAM_WORK_START);
 	__u64 key = RUNNER_KEY(RUNNER_WORK, work->func), address;
-	struct worker *worker;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct worker *worker = 0;
 	struct run_half *half;
 	struct run *run;
 
@@ -214,14 +237,15 @@ int BPF_PROG(work_start, struct work_struct *work)
 	cpu->items_begun++;
 	*(volatile __u64 *)&cpu->work_started = (__u64)work;
 	address = *(volatile __u64 *)&cpu->work_started;
-	if (cpu->depth && cpu->resumed == *(volatile __u32 *)&resumed) {
-		run = begin_run(cpu, RUNNER_WORK, key);
-		run->delay = take_queued(address, run->begin_ns);
+	if (!is_nested(cpu))
+		worker = bpf_task_storage_get(&workers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (worker && !is_working(worker)) {
+		begin_item(worker, cpu, task, key, address);
 		return 0;
 	}
-	worker = bpf_task_storage_get(&workers, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (worker) {
-		begin_item(worker, cpu, key, address);
+	if (worker || is_nested(cpu)) {
+		run = begin_run(cpu, WINDOW_ALWAYS, RUNNER_WORK, key);
+		run->delay = take_queued(address, run->begin_ns);
 		return 0;
 	}
 	half = this_half();
@@ -234,23 +258,24 @@ SEC("tp_btf/workqueue_execute_end")
 int BPF_PROG(work_end)
 {
 	struct run_cpu *cpu = metering(RUN_PROGRAM_WORK_END);
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct run_half *half = this_half();
 	struct worker *worker;
 
 	if (!cpu || !half)
 		return 0;
-	if (cpu->depth && cpu->resumed == *(volatile __u32 *)&resumed) {
+	if (is_nested(cpu)) {
 		cpu->items_ended++;
-		finish_run(cpu, RUNNER_WORK, 0);
+		finish_run(cpu, WINDOW_ALWAYS, RUNNER_WORK, 0);
 		return 0;
 	}
-	worker = bpf_task_storage_get(&workers, bpf_get_current_task_btf(), 0, 0);
-	if (!worker || !worker->key || worker->resumed != *(volatile __u32 *)&resumed) {
+	worker = bpf_task_storage_get(&workers, task, 0, 0);
+	if (!worker || !is_working(worker)) {
 		lose_run(half, RUN_LOSS_UNPAIRED);
 		return 0;
 	}
 	cpu->items_ended++;
-	end_item(worker, cpu, half);
+	end_item(worker, cpu, half, task);
 	return 0;
 }
 
@@ -262,28 +287,6 @@ static __always_inline struct worker *working(struct task_struct *task)
 		return 0;
 	worker = bpf_task_storage_get(&workers, task, 0, 0);
 	return worker && worker->key ? worker : 0;
-}
-
-SEC("tp_btf/sched_switch")
-int BPF_PROG(sched_switch, int preempted, struct task_struct *previous, struct task_struct *next)
-{
-	struct worker *leaving, *coming;
-	struct run_cpu *cpu;
-	__u64 now;
-
-	if (!((previous->flags | next->flags) & PF_WQ_WORKER))
-		return 0;
-	cpu = metering(RUN_PROGRAM_SWITCH);
-	if (!cpu)
-		return 0;
-	now = bpf_ktime_get_ns();
-	leaving = working(previous);
-	if (leaving)
-		worker_leaves_cpu(leaving, cpu, now);
-	coming = working(next);
-	if (coming)
-		worker_comes_to_cpu(coming, cpu, now);
-	return 0;
 }
 
 /* Whose waits these are: those of what runs on this CPU, else of the item that this worker works on. */

@@ -1,14 +1,17 @@
 //! Meters interrupts, timers and work items: the loader of `latency.bpf.c`.
 
+mod kernel_counts;
 mod naming;
 mod programs;
 mod tables;
+mod untimed;
+mod windows;
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject, ProgramInput};
+use libbpf_rs::{Link, MapHandle, OpenObject, ProgramInput};
 use lockmeter_profile::{Interval, IntervalClock, Kind, Loss, Overhead, Source};
 
 use crate::clock::{OwnCpu, boot_unix_ns};
@@ -21,6 +24,8 @@ use naming::{Clocks, Names};
 pub use programs::Missing;
 use programs::{Chosen, PROGRAMS};
 use tables::{CpuCounters, cpu_counters};
+use untimed::Untimed;
+use windows::Windows;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
@@ -41,6 +46,8 @@ pub struct Options {
     pub runners: Vec<Kind>,
     /// Runs at least this long are listed one by one, with the locks they waited for.
     pub threshold: Option<Duration>,
+    /// Time every run, whatever that costs. So it is done wherever long runs are listed, for none may be missed.
+    pub every: bool,
 }
 
 /// Kernel memory that metering takes for each possible CPU: two halves of tables and the CPU's own state.
@@ -52,6 +59,8 @@ pub const fn table_bytes_per_cpu() -> usize {
 pub struct LatencySource {
     // Links go first: nothing may write to the tables when they are unmapped.
     links: Vec<Link>,
+    windows: Option<Windows>,
+    untimed: Untimed,
     halves: Halves<skeleton::types::run_half>,
     skeleton: LatencySkel<'static>,
     names: Names,
@@ -79,10 +88,13 @@ impl LatencySource {
         let halves = unsafe { Halves::map(&skeleton.maps.halves, cpus) }?;
         let first_tick = ticks_and_ns(&skeleton)?;
         let links = programs::attach(&mut skeleton)?;
+        let windows = open_windows(&skeleton, options.every || options.threshold.is_some())?;
         let cost = ProgramCost::new(&skeleton);
         let misses = cost::recursion_misses(&skeleton);
         let mut source = Self {
             links,
+            windows: Some(windows),
+            untimed: Untimed::start(&[]),
             halves,
             skeleton,
             names,
@@ -96,6 +108,7 @@ impl LatencySource {
         };
         // Only now do begins and ends come in pairs.
         source.pause(false);
+        source.untimed = Untimed::start(&options.runners);
         source.clock = IntervalClock::start();
         Ok(source)
     }
@@ -122,6 +135,7 @@ impl LatencySource {
     pub fn stop(mut self) -> Result<Interval, KernelError> {
         self.pause(true);
         let mut interval = self.drain()?;
+        self.windows = None;
         self.links.clear();
         let unfinished = self.counters.items_begun.saturating_sub(self.counters.items_ended);
         interval.losses.add(Loss::RunUnfinished, unfinished);
@@ -166,7 +180,9 @@ impl Source for LatencySource {
     fn drain(&mut self) -> Result<Interval, KernelError> {
         let half = switches::flip(&mut self.skeleton);
         let mut interval = self.clock.cut();
-        let drained = self.halves.drain(half);
+        let mut drained = self.halves.drain(half);
+        let interrupted = self.windows.as_ref().map(Windows::interrupted).unwrap_or_default();
+        self.untimed.complete(&mut drained, interrupted);
         for (loss, count) in &drained.losses {
             interval.losses.add(*loss, *count);
         }
@@ -196,6 +212,13 @@ fn load(options: &Options, chosen: &Chosen, names: &Names, cpus: usize) -> Resul
         names.tell_programs(rodata);
     }
     open.load().map_err(refused)
+}
+
+fn open_windows(skeleton: &LatencySkel<'_>, every: bool) -> Result<Windows, KernelError> {
+    let refused = |error| KernelError::from_libbpf("cannot keep the maps of the latency programs", &error);
+    let states = MapHandle::try_from(&skeleton.maps.data_windows).map_err(refused)?;
+    let counters = MapHandle::try_from(&skeleton.maps.run_cpus).map_err(refused)?;
+    Windows::open(programs::windowed(skeleton)?, states, counters, every)
 }
 
 /// The ticks that the kernel has counted, and its clock.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    Bucket, Happened, Interval, Key, Kind, Lock, LongRun, Mode, Naming, RunWait, Task, Total, Unnamed, Value,
+    Basis, Bucket, Happened, HoldBasis, Interval, Key, Kind, Lock, LongRun, Mode, Naming, RunWait, Task, Total,
+    Unnamed, Value,
 };
 use lockmeter_symbols::KernelSymbols;
 
@@ -15,6 +16,8 @@ use crate::error::KernelError;
 /// `enum runner` in `tables.h`.
 const KINDS: [(u8, Kind); 6] =
     [(1, Kind::Irq), (2, Kind::Softirq), (3, Kind::Tasklet), (4, Kind::Timer), (5, Kind::Hrtimer), (6, Kind::Work)];
+const IRQ: u64 = 1;
+const SOFTIRQ: u64 = 2;
 const WORK_ASLEEP: u8 = 7;
 
 /// In the order of the kernel's numbers, as `/proc/softirqs` calls them.
@@ -30,6 +33,24 @@ const VECTORS: [(&str, &str); 5] = [
     ("TRM", "thermal event interrupts"),
 ];
 const VECTOR_NUMBERS: u64 = 0xff00;
+
+/// What makes the key of a softirq by its label in `/proc/softirqs`.
+pub fn softirq_key(label: &str) -> Option<u64> {
+    let vector = SOFTIRQS.iter().position(|name| *name == label)?;
+    Some(SOFTIRQ << RUNNER_SHIFT | vector as u64)
+}
+
+/// What makes the key of an interrupt of the CPU itself by its label in `/proc/interrupts`.
+pub fn vector_key(label: &str) -> Option<u64> {
+    let vector = VECTORS.iter().position(|(name, _)| *name == label)?;
+    Some(IRQ << RUNNER_SHIFT | (VECTOR_NUMBERS + vector as u64) << IRQ_NUMBER_SHIFT)
+}
+
+/// The number of a device's interrupt, if the key is of one.
+pub fn irq_number(key: u64) -> Option<u64> {
+    let number = (key & !(0xff << RUNNER_SHIFT)) >> IRQ_NUMBER_SHIFT;
+    (key >> RUNNER_SHIFT == IRQ && number < VECTOR_NUMBERS).then_some(number)
+}
 
 /// Where a key says what it is; `RUNNER_KEY` and `IRQ_ID` of `tables.h`.
 const RUNNER_SHIFT: u32 = 56;
@@ -101,6 +122,10 @@ impl Names {
     fn add_runner(&self, interval: &mut Interval, key: u64, runner: &Runner, tick_ns: u64) {
         let Some((happened, kind)) = told(key) else { return };
         let lock = interval.tables.intern_lock(self.what_ran(key, kind, &runner.name));
+        if runner.untimed > 0 {
+            let key = Key { happened, lock, kind, mode: Mode::Exclusive, task: None, cgroup: None, bucket: Bucket(0) };
+            interval.bases.push(Basis { key, value: HoldBasis { untimed: runner.untimed, ..HoldBasis::default() } });
+        }
         let mut add = |happened, bucket, value: Value| {
             let key = Key { happened, lock, kind, mode: Mode::Exclusive, task: None, cgroup: None, bucket };
             interval.totals.push(Total { key, value });

@@ -29,7 +29,7 @@ static __always_inline __u32 level_of(__u32 runner, const struct run_cpu *cpu, _
 	return LEVEL_HARD;
 }
 
-static __always_inline struct run *begin_run(struct run_cpu *cpu, __u32 runner, __u64 key)
+static __always_inline struct run *begin_run(struct run_cpu *cpu, enum window window, __u32 runner, __u64 key)
 {
 	struct run_half *half;
 	struct run *run;
@@ -39,7 +39,7 @@ static __always_inline struct run *begin_run(struct run_cpu *cpu, __u32 runner, 
 		cpu->resumed = *(volatile __u32 *)&resumed;
 		cpu->depth = 0;
 	}
-	depth = cpu->depth;
+	depth = live_depth(cpu);
 	if (depth >= NESTED_RUNS) {
 		/* No kernel nests so deep: ends were not seen. */
 		half = this_half();
@@ -53,6 +53,7 @@ static __always_inline struct run *begin_run(struct run_cpu *cpu, __u32 runner, 
 	run = &cpu->stack[depth % NESTED_RUNS];
 	run->level = level_of(runner, cpu, depth);
 	run->key = key;
+	run->window = (state_of_window(window) >> WINDOW_BITS << WINDOW_BITS) | window;
 	run->delay = UNKNOWN_NS;
 	run->called_ns = 0;
 	if (threshold_ns)
@@ -87,8 +88,8 @@ static __always_inline void tell_outer(struct run *outer, const struct run *inne
 }
 
 /* Takes this CPU's innermost run of a kind off the stack; 0 if there is none. */
-static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, __u32 runner, __u64 now,
-				   struct ended *ended)
+static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, enum window window, __u32 runner,
+				   __u64 now, struct ended *ended)
 {
 	__u64 wall_ns, interrupted_ns;
 	struct run *run, *outer;
@@ -103,10 +104,12 @@ static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, _
 		at--;
 	}
 	if (!at) {
-		lose_run(half, RUN_LOSS_UNPAIRED);
+		/* Where there are windows, what began before one is left to the kernel's own count. */
+		if (!(state_of_window(window) >> WINDOW_BITS))
+			lose_run(half, RUN_LOSS_UNPAIRED);
 		return 0;
 	}
-	if (cpu->depth > at)
+	if (cpu->depth > at && !(state_of_window(window) >> WINDOW_BITS))
 		__sync_fetch_and_add(&half->losses[RUN_LOSS_UNPAIRED], cpu->depth - at);
 	at--;
 	run = &cpu->stack[at % NESTED_RUNS];
@@ -118,7 +121,7 @@ static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, _
 	ended->run_ns = wall_ns > interrupted_ns ? wall_ns - interrupted_ns : 0;
 	ended->own_ns = ended->run_ns > run->called_ns ? ended->run_ns - run->called_ns : 0;
 	ended->waits = &cpu->waits[at % NESTED_RUNS];
-	if (at) {
+	if (at && is_live(&cpu->stack[(at - 1) % NESTED_RUNS])) {
 		outer = &cpu->stack[(at - 1) % NESTED_RUNS];
 		tell_outer(outer, run, wall_ns, ended->run_ns, interrupted_ns);
 		if (threshold_ns && outer->level == run->level && ended->waits->used)
@@ -131,7 +134,7 @@ static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, _
 	return 1;
 }
 
-static __always_inline void finish_run(struct run_cpu *cpu, __u32 runner, const char *name)
+static __always_inline void finish_run(struct run_cpu *cpu, enum window window, __u32 runner, const char *name)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct run_half *half = this_half();
@@ -139,7 +142,7 @@ static __always_inline void finish_run(struct run_cpu *cpu, __u32 runner, const 
 
 	if (!half)
 		return;
-	if (!end_run(cpu, half, runner, now, &ended) || !is_counted(runner))
+	if (!end_run(cpu, half, window, runner, now, &ended) || !is_counted(runner))
 		return;
 	count_run(half, ended.key, ended.run_ns, ended.own_ns, ended.delay, name);
 	if (is_long(ended.run_ns, ended.waits)) {

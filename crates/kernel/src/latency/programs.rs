@@ -1,7 +1,7 @@
 //! Which programs there are, which of them a wish needs, and which tracepoints this kernel has.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::{Link, ProgramMut};
@@ -10,7 +10,7 @@ use lockmeter_profile::Kind;
 use super::RUNNERS;
 use super::skeleton::{LatencySkel, OpenLatencySkel};
 use crate::cost::Programs;
-use crate::error::KernelError;
+use crate::error::{ErrorKind, KernelError};
 
 /// What belongs together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,6 @@ enum Group {
     Tasklet,
     Timer,
     Hrtimer,
-    /// Work items, and when their workers leave their CPU.
     Work,
     /// The locks that long runs waited for.
     Locks,
@@ -58,6 +57,45 @@ struct Entry {
     tracepoint: &'static str,
     /// Attached last, so that every begin has its end.
     begins: bool,
+}
+
+impl Entry {
+    /// What it belongs to of what may be timed in windows. The timer's interrupt is not: it does not come as often as others.
+    fn windowed(&self) -> Option<Windowed> {
+        match self.group {
+            Group::Softirq | Group::Raise => Some(Windowed::Softirqs),
+            Group::Irq => Some(Windowed::Irqs),
+            Group::Vector if self.tracepoint.starts_with("reschedule_") || self.tracepoint.starts_with("call_") => {
+                Some(Windowed::Vectors)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What may be timed in windows only, for the kernel counts it by itself; in the order of `enum window` in `tables.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Windowed {
+    Softirqs = 1,
+    /// Interrupts from CPU to CPU.
+    Vectors = 2,
+    /// Of devices.
+    Irqs = 3,
+}
+
+impl Windowed {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Softirqs, Self::Vectors, Self::Irqs];
+}
+
+/// A program that is attached while a window is open.
+pub struct WindowedProgram {
+    /// Its place among all programs.
+    pub at: usize,
+    pub windowed: Windowed,
+    pub program: OwnedFd,
+    pub tracepoint: &'static str,
+    pub begins: bool,
 }
 
 /// Declares the programs in the order of `enum run_program` in `tables.h`.
@@ -107,7 +145,6 @@ programs! {
     work_queue: Work, "workqueue_queue_work", true;
     work_start: Work, "workqueue_execute_start", true;
     work_end: Work, "workqueue_execute_end", false;
-    sched_switch: Work, "sched_switch", false;
     local_timer_entry: Vector, "local_timer_entry", true;
     local_timer_exit: Vector, "local_timer_exit", false;
     reschedule_entry: Vector, "reschedule_entry", true;
@@ -228,13 +265,13 @@ fn partner(at: usize) -> usize {
         .unwrap_or(at)
 }
 
-/// Attaches what was loaded, ends before begins.
+/// Attaches what is timed all the time, ends before begins.
 pub fn attach(skeleton: &mut LatencySkel<'_>) -> Result<Vec<Link>, KernelError> {
     let mut links = Vec::new();
     let (begins, ends): (Vec<_>, Vec<_>) = all(skeleton)
         .into_iter()
         .zip(ENTRIES)
-        .filter(|(program, _)| program.autoload())
+        .filter(|(program, entry)| program.autoload() && entry.windowed().is_none())
         .partition(|(_, entry)| entry.begins);
     for (program, entry) in ends.into_iter().chain(begins) {
         let link = program
@@ -243,6 +280,23 @@ pub fn attach(skeleton: &mut LatencySkel<'_>) -> Result<Vec<Link>, KernelError> 
         links.push(link);
     }
     Ok(links)
+}
+
+/// The loaded programs of what may be timed in windows only.
+pub fn windowed(skeleton: &LatencySkel<'_>) -> Result<Vec<WindowedProgram>, KernelError> {
+    let loaded = skeleton.programs().into_iter().zip(ENTRIES).enumerate();
+    loaded
+        .filter_map(|(at, (program, entry))| Some((at, program?, entry, entry.windowed()?)))
+        .map(|(at, program, entry, windowed)| {
+            let program = program.try_clone_to_owned().map_err(|error| {
+                KernelError::new(
+                    ErrorKind::Refused,
+                    format!("cannot keep the program of {}: {error}", entry.tracepoint),
+                )
+            })?;
+            Ok(WindowedProgram { at, windowed, program, tracepoint: entry.tracepoint, begins: entry.begins })
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -31,6 +31,9 @@ __u32 active_half = 0;
 __u32 paused = 1;  /* until everything is attached */
 __u32 resumed = 0; /* grows when counting goes on: what ran before it is forgotten */
 
+/* In a map of its own, for another thread writes it. */
+__u32 windows[WINDOWS] SEC(".data.windows") = {WINDOW_OPEN, WINDOW_OPEN, WINDOW_OPEN, WINDOW_OPEN};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -65,7 +68,7 @@ struct run {
 	__u64 interrupted_ns; /* what interrupted it, and what interrupted what it called */
 	__u64 called_ns;      /* what it called and what is counted by itself */
 	__u32 level;
-	__u32 unused;
+	__u32 window; /* which it is timed in, and that one's number */
 };
 
 struct run_cpu {
@@ -75,6 +78,8 @@ struct run_cpu {
 	/* Time in interrupts and softirqs so far: what a work item that runs now did not have of the CPU. */
 	__u64 interrupts_ns;
 	__u64 raised_ns[SOFTIRQS];
+	/* The number of the window in which each was last seen: before that, it may have been raised unseen. */
+	__u32 entered[SOFTIRQS];
 	struct lock_waits waits[NESTED_RUNS];
 	/* The verifier lets nobody calculate with a typed pointer; through memory it becomes a number. A word for each program,
 	 * for interrupts come in between. */
@@ -99,12 +104,10 @@ struct worker {
 	__u64 key; /* 0: none */
 	__u64 begin_ns;
 	__u64 delay_ns;
-	/* Up to when it last left the CPU: how long it was on one, and how long interrupts took of that. */
-	__u64 on_cpu_ns;
+	/* When it began: how often its worker had left a CPU, how long it had been on one, how long that CPU had been interrupted. */
+	__u64 switches;
+	__u64 ran_ns;
 	__u64 interrupts_ns;
-	/* When it last came to a CPU, and that CPU's interrupts then. */
-	__u64 since_ns;
-	__u64 since_interrupts_ns;
 	__u32 resumed;
 	__u32 unused;
 	struct lock_waits waits;
@@ -129,6 +132,33 @@ static __always_inline struct run_cpu *this_cpu(void)
 	__u32 key = 0;
 
 	return bpf_map_lookup_elem(&run_cpus, &key);
+}
+
+static __always_inline __u32 state_of_window(enum window window)
+{
+	return *(volatile __u32 *)&windows[window];
+}
+
+/* Whether a run that began in a window can still end in it. */
+static __always_inline int is_live(const struct run *run)
+{
+	__u32 window = run->window;
+	__u32 state = state_of_window(WINDOW_OF(window) % WINDOWS);
+
+	return WINDOW_OF(state) != WINDOW_SHUT && state >> WINDOW_BITS == window >> WINDOW_BITS;
+}
+
+/* Forgets runs on top of the stack whose end nobody will see. */
+static __always_inline __u32 live_depth(struct run_cpu *cpu)
+{
+	__u32 depth = cpu->depth;
+
+	for (int i = 0; i < NESTED_RUNS && depth; i++) {
+		if (is_live(&cpu->stack[(depth - 1) % NESTED_RUNS]))
+			break;
+		depth--;
+	}
+	return depth;
 }
 
 static __always_inline void lose_run(struct run_half *half, enum run_loss cause)

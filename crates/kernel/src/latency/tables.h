@@ -67,6 +67,27 @@ enum run_loss {
 	RUN_LOSSES,
 };
 
+/*
+ * What is timed only in windows where it comes so often that timing all of it would cost too much. The kernel counts these by
+ * itself, so only their times rest on windows.
+ */
+enum window {
+	WINDOW_ALWAYS, /* everything else */
+	WINDOW_SOFTIRQS,
+	WINDOW_VECTORS,
+	WINDOW_IRQS,
+	WINDOWS,
+};
+
+/* A window's state in the low bits, above them its number, which grows each time it is opened. */
+#define WINDOW_BITS 2
+#define WINDOW_OF(state) ((state) & ((1 << WINDOW_BITS) - 1))
+enum window_state {
+	WINDOW_SHUT, /* its programs may be detached at any time */
+	WINDOW_OPEN,
+	WINDOW_CLOSING, /* what has begun may end */
+};
+
 /* The programs, in the order in which the loader counts their runs. */
 enum run_program {
 	RUN_PROGRAM_IRQ_ENTRY,
@@ -83,7 +104,6 @@ enum run_program {
 	RUN_PROGRAM_WORK_QUEUE,
 	RUN_PROGRAM_WORK_START,
 	RUN_PROGRAM_WORK_END,
-	RUN_PROGRAM_SWITCH,
 	RUN_PROGRAM_LOCAL_TIMER_ENTRY,
 	RUN_PROGRAM_LOCAL_TIMER_EXIT,
 	RUN_PROGRAM_RESCHEDULE_ENTRY,

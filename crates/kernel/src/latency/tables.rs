@@ -37,6 +37,8 @@ pub struct Runner {
     pub name: String,
     pub runs: [Durations; BUCKETS],
     pub delays: [Durations; BUCKETS],
+    /// How many runs there were beyond those timed, by the kernel's own count.
+    pub untimed: u64,
 }
 
 /// Everything drained from all CPUs.
@@ -109,13 +111,24 @@ fn drain_half(half: &mut types::run_half, cpu: u32, drained: &mut Drained) {
 impl Runner {
     fn of(slot: &types::runner_slot) -> Self {
         let name: Vec<u8> = slot.name.iter().map(|c| c.cast_unsigned()).take_while(|byte| *byte != 0).collect();
-        let mut runner = Self {
-            name: String::from_utf8_lossy(&name).into_owned(),
-            runs: [Durations::default(); BUCKETS],
-            delays: [Durations::default(); BUCKETS],
-        };
+        let mut runner = Self::untimed(&String::from_utf8_lossy(&name));
         runner.merge(slot);
         runner
+    }
+
+    /// One of which no run was timed.
+    pub fn untimed(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            runs: [Durations::default(); BUCKETS],
+            delays: [Durations::default(); BUCKETS],
+            untimed: 0,
+        }
+    }
+
+    /// How many runs were timed.
+    pub fn timed(&self) -> u64 {
+        self.runs.iter().map(|durations| durations.count).sum()
     }
 
     fn merge(&mut self, slot: &types::runner_slot) {
@@ -147,15 +160,7 @@ impl Default for CpuCounters {
 /// The counters of all CPUs, added up.
 pub fn cpu_counters(run_cpus: &impl MapCore) -> Result<CpuCounters, KernelError> {
     let mut sum = CpuCounters::default();
-    let values = run_cpus
-        .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
-        .map_err(|error| KernelError::from_libbpf("cannot read the counters of the latency programs", &error))?;
-    for value in values.unwrap_or_default() {
-        if value.len() < size_of::<types::run_cpu>() {
-            continue;
-        }
-        // SAFETY: the bytes are at least as many as the type has, which is plain integers, valid for any bytes.
-        let cpu = unsafe { value.as_ptr().cast::<types::run_cpu>().read_unaligned() };
+    for cpu in run_cpus_of(run_cpus)? {
         for (sum, runs) in sum.runs.iter_mut().zip(cpu.runs) {
             *sum += runs;
         }
@@ -163,4 +168,18 @@ pub fn cpu_counters(run_cpus: &impl MapCore) -> Result<CpuCounters, KernelError>
         sum.items_ended += cpu.items_ended;
     }
     Ok(sum)
+}
+
+/// How often each program ran on each CPU.
+pub fn runs_by_cpu(run_cpus: &impl MapCore) -> Result<Vec<[u64; PROGRAMS]>, KernelError> {
+    Ok(run_cpus_of(run_cpus)?.iter().map(|cpu| cpu.runs).collect())
+}
+
+fn run_cpus_of(run_cpus: &impl MapCore) -> Result<Vec<types::run_cpu>, KernelError> {
+    let values = run_cpus
+        .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|error| KernelError::from_libbpf("cannot read the counters of the latency programs", &error))?;
+    let whole = values.into_iter().flatten().filter(|value| value.len() >= size_of::<types::run_cpu>());
+    // SAFETY: the bytes are at least as many as the type has, which is plain integers, valid for any bytes.
+    Ok(whole.map(|value| unsafe { value.as_ptr().cast::<types::run_cpu>().read_unaligned() }).collect())
 }

@@ -50,6 +50,16 @@ pub fn ping_pong(times: u32, pause: Duration) {
     });
 }
 
+/// Datagrams over the loopback device from a thread to itself, as fast as it can: each is a softirq of its own.
+pub fn send_to_self(times: u32) {
+    let (here, there) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    here.connect(there.local_addr().unwrap()).unwrap();
+    for _ in 0..times {
+        here.send(&[1; 8]).unwrap();
+        there.recv(&mut [0; 8]).unwrap();
+    }
+}
+
 /// Has a work item run on every CPU, so many times, and waits for all of them: the kernel's own way to bring its memory
 /// statistics up to date. Returns how many ran.
 pub fn refresh_statistics(times: u64) -> u64 {

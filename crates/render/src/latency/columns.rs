@@ -30,18 +30,22 @@ pub const COLUMNS: &[RunColumn] = &[
     RunColumn::new("name", Unit::Name, |row, _| Cell::Name(&row.name)).headed("NAME"),
     RunColumn::new("detail", Unit::Name, |row, _| some(&row.detail)).headed("HANDLER, MODULE").expendable(1),
     RunColumn::new("naming", Unit::Name, |row, _| Cell::Name(naming(row.naming))),
-    RunColumn::new("max_ns", Unit::Nanoseconds, |row, _| of(&row.runs, row.runs.max_ns)).headed("MAX"),
-    RunColumn::new("p99_ns", Unit::Nanoseconds, |row, _| of(&row.runs, row.p99_ns)).headed("P99").expendable(5),
-    RunColumn::new("p50_ns", Unit::Nanoseconds, |row, _| of(&row.runs, row.p50_ns)).headed("P50").expendable(2),
-    RunColumn::new("mean_ns", Unit::Nanoseconds, |row, _| of(&row.runs, row.runs.mean_ns())).headed("MEAN").expendable(4),
+    RunColumn::new("max_ns", Unit::Nanoseconds, |row, _| of_timed(row, row.runs.max_ns)).headed("MAX"),
+    RunColumn::new("p99_ns", Unit::Nanoseconds, |row, _| of_timed(row, row.p99_ns)).headed("P99").expendable(5),
+    RunColumn::new("p50_ns", Unit::Nanoseconds, |row, _| of_timed(row, row.p50_ns)).headed("P50").expendable(2),
+    RunColumn::new("mean_ns", Unit::Nanoseconds, |row, _| of_timed(row, row.runs.mean_ns())).headed("MEAN").expendable(4),
     RunColumn::new("count", Unit::Count, |row, _| Cell::Count(row.runs.count)).headed("RUNS"),
     RunColumn::new("per_second", Unit::Decimal, |row, whole| match whole.duration_ns {
         0 => Cell::Missing,
         duration_ns => Cell::Thousandths(ratio(row.runs.count, 1000 * 1_000_000_000, duration_ns)),
     }).headed("PER S").expendable(3),
-    RunColumn::new("total_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.runs.total_ns)).headed("TOTAL"),
-    RunColumn::new("own_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.runs.spin_ns)),
-    RunColumn::new("cpu_ppm", Unit::Millionths, |row, whole| share_of_machine(row.runs.spin_ns, whole)).headed("CPU %"),
+    RunColumn::new("timed", Unit::Count, |row, _| Cell::Count(row.timed)),
+    RunColumn::new("total_ns", Unit::Nanoseconds, |row, _| of_timed(row, row.runs.total_ns)).headed("TOTAL"),
+    RunColumn::new("own_ns", Unit::Nanoseconds, |row, _| of_timed(row, row.runs.spin_ns)),
+    RunColumn::new("cpu_ppm", Unit::Millionths, |row, whole| match row.timed {
+        0 => Cell::Missing,
+        _ => share_of_machine(row.runs.spin_ns, whole),
+    }).headed("CPU %"),
     RunColumn::new("asleep_ns", Unit::Nanoseconds, |row, _| match row.kind {
         Kind::Work => Cell::Nanoseconds(row.asleep.total_ns),
         _ => Cell::Missing,
@@ -72,6 +76,11 @@ fn some(text: &str) -> Cell<'_> {
 /// Nothing is known of what never happened.
 const fn of<'a>(value: &Value, duration_ns: u64) -> Cell<'a> {
     if value.count == 0 { Cell::Missing } else { Cell::Nanoseconds(duration_ns) }
+}
+
+/// Nor of what was counted and never timed.
+const fn of_timed<'a>(row: &LatencyRow, duration_ns: u64) -> Cell<'a> {
+    if row.timed == 0 { Cell::Missing } else { Cell::Nanoseconds(duration_ns) }
 }
 
 /// Of all CPUs' time.

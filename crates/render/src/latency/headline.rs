@@ -66,7 +66,7 @@ impl<'a> LatencyHeadline<'a> {
 }
 
 fn longest<'a>(rows: impl Iterator<Item = &'a LatencyRow>) -> Option<&'a LatencyRow> {
-    rows.filter(|row| row.runs.count > 0).max_by_key(|row| row.runs.max_ns)
+    rows.filter(|row| row.timed > 0).max_by_key(|row| row.runs.max_ns)
 }
 
 /// `irq 36 virtio1-req.0 (vring_interrupt)`, `softirq NET_RX`, `timer tcp_write_timer`.

@@ -10,7 +10,7 @@ use super::{histogram, long_runs};
 use crate::columns::Column;
 use crate::table::sentence;
 use crate::terminal::{Weight, printable};
-use crate::units::{MILLION, counted, duration, moment, ratio, share};
+use crate::units::{MILLION, count, counted, duration, moment, ratio, share};
 use crate::{Exporter, Table, foot};
 
 /// What ran, as tables.
@@ -91,12 +91,31 @@ impl LatencyTable {
 
     fn foot(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
         let mut lines = foot::lost(&report.losses);
+        lines.extend(timed_in_windows(report).map(|line| (line, Weight::Plain)));
         lines.push((foot::cost_without_stacks(&report.overhead, report.duration_ns), Weight::Plain));
         for (line, weight) in lines {
             self.table.paragraph(&line, weight, out)?;
         }
         Ok(())
     }
+}
+
+/// Which rows' times rest on less than all runs.
+fn timed_in_windows(report: &LatencyReport) -> Option<String> {
+    let rows: Vec<&LatencyRow> = report.rows.iter().filter(|row| row.timed < row.runs.count).collect();
+    let most = rows.iter().max_by_key(|row| row.runs.count - row.timed)?;
+    let others = match rows.len() - 1 {
+        0 => String::new(),
+        others => format!(", and of {}", counted(others as u64, "more row", "more rows")),
+    };
+    Some(format!(
+        "the times of {} {} rest on {} timed of {} counted{others}: what comes so often is timed in windows only, and a longer run \
+         outside them is not seen (`latency --every` times all)",
+        most.kind.name(),
+        printable(&most.name),
+        count(most.timed),
+        count(most.runs.count),
+    ))
 }
 
 /// What was recorded, where and when.
