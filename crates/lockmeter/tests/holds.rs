@@ -122,6 +122,75 @@ fn the_contended_part_of_a_hold_is_as_long_as_the_workload_held_the_lock() {
     assert_eq!(slowest["lock"], "file.f_pos_lock", "{slowest:#}");
 }
 
+/// Makes sure that holds of a directory across a slow operation are as long as the program itself knows and blamed on it, and that who
+/// waits for one that waits for it is told as a chain.
+#[test]
+fn a_directory_held_by_a_slow_file_system_and_the_chain_behind_it_are_told_with_their_times() {
+    let Some(_machine) =
+        machine("a_directory_held_by_a_slow_file_system_and_the_chain_behind_it_are_told_with_their_times")
+    else {
+        return;
+    };
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let mut command = lockmeter(["record", "--hold", "--kernel", "-q", "-o", &recording, "--"]);
+    command.arg(workload_path("slow-dir")).args(["--seconds", "2"]);
+    let output = run(command);
+    if output.status.code() == Some(NOT_POSSIBLE_HERE) {
+        skip("a slow file system", &text(&output.stderr));
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said: Value = serde_json::from_str(text(&output.stdout).lines().next().expect("a line")).expect("JSON");
+    let report = json(lockmeter(["report", &recording, "--by", "lock,caller", "--format", "json"]));
+
+    for (lock, bounds, releaser) in [("i_rwsem", "directory", "mkdir"), ("file.f_pos_lock", "position", "getdents64")] {
+        let held = rows(&report, "contended-hold");
+        let of_lock = held.iter().find(|row| row["lock"].as_str().is_some_and(|name| name.ends_with(lock)));
+        let row = of_lock.unwrap_or_else(|| panic!("no contended hold of {lock} in {report:#}"));
+        let held_ns = row["total_ns"].as_f64().expect("a number");
+        let bound = |end: &str| said[format!("{bounds}_ns_{end}")].as_f64().expect("a bound");
+        assert!(
+            held_ns >= bound("lower") * (1.0 - TOLERANCE) && held_ns <= bound("upper") * (1.0 + TOLERANCE),
+            "{lock} was held between {} and {} ns while another slept for it; reported: {held_ns}",
+            bound("lower"),
+            bound("upper")
+        );
+        let caller = functions(row, "caller");
+        assert!(caller.iter().any(|name| name.contains(releaser)), "{releaser}() releases {lock}: {row:#}");
+    }
+    chain_is_told(
+        &report,
+        said["position_ns_lower"].as_u64().expect("a bound") / said["rounds"].as_u64().expect("rounds"),
+    );
+    let table = text(&run(lockmeter(["report", &recording, "--by", "lock,caller"])).stdout);
+    assert!(table.contains("a chain of 2 locks, "), "{table}");
+}
+
+/// `mean_ns`: for how long either lock is held at a time.
+fn chain_is_told(report: &Value, mean_ns: u64) {
+    let chains = report["slow_holds"].as_array().expect("slow holds").iter().map(|hold| &hold["chain"]);
+    let chain = chains.max_by_key(|chain| chain.as_array().map_or(0, Vec::len)).expect("a slow hold");
+    let links = chain.as_array().expect("links");
+    assert_eq!(links.len(), 2, "lseek() waits for getdents(), which waits for mkdir(): {report:#}");
+    let lock = |at: usize| links[at]["lock"].as_str().unwrap_or_default().to_owned();
+    assert!(lock(0) == "file.f_pos_lock" && lock(1).ends_with(".i_rwsem"), "{chain:#}");
+    for link in links {
+        let total_ns = link["total_ns"].as_u64().expect("a number");
+        assert!(total_ns > mean_ns / 2, "each of them is held for about {mean_ns} ns: {chain:#}");
+    }
+    let waited_ns = links[0]["holder"]["lock_ns"].as_u64().expect("a number");
+    assert!(waited_ns * 10 > mean_ns * 9, "the lister waits for the directory nearly all the time: {chain:#}");
+    assert!(
+        links[1]["stack"]
+            .as_array()
+            .expect("a stack")
+            .iter()
+            .any(|frame| { frame.as_str().is_some_and(|name| name.contains("mkdir")) }),
+        "mkdir() releases the directory: {chain:#}"
+    );
+}
+
 /// Makes sure that a pattern that no lock fits is said, with the nearest names.
 #[test]
 fn a_pattern_that_no_lock_fits_is_said_with_the_nearest_names() {

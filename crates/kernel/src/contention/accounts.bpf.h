@@ -16,6 +16,9 @@
 #define ACCOUNTS 4096
 #define ACCOUNT_KEPT_NS 10000000000ULL
 
+/* Of one task; a power of two. */
+#define REMEMBERED_WAITS 4
+
 #define PF_MEMALLOC 0x00000800 /* reclaims memory */
 
 struct account {
@@ -26,7 +29,10 @@ struct account {
 	__u32 part;
 	__u32 waits; /* for a lock of this kind, perhaps spinning still; 0: for none */
 	__u64 lock;
-	struct next_lock next;
+	/* Its last waits: which of them fall into a hold, only the end of that hold tells, for a task may hold several locks. */
+	struct next_lock waited_for[REMEMBERED_WAITS];
+	__u32 waits_so_far;
+	__u32 unused;
 };
 
 struct account_table {

@@ -102,10 +102,8 @@ static __always_inline void waiter_sleeps(__u64 lock, __u32 kind, __u64 now)
 	contended->at_first_wait.at_ns = 0;
 	contended->at_first_wait.tid = tid;
 	holder = owner ? open_account_of(owner, now) : 0;
-	if (holder) {
+	if (holder)
 		read_balance(holder, tid, now, &contended->at_first_wait);
-		holder->next.waited_ns = 0;
-	}
 }
 
 static __always_inline void task_leaves_cpu(struct task_struct *task, int stays_runnable, __u64 *now)
@@ -151,6 +149,20 @@ int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_
 	return 0;
 }
 
+static __always_inline void remember_wait(struct account *account, const struct sleep_wait *wait, __u64 waited_ns,
+					  __u64 now)
+{
+	struct next_lock *place = &account->waited_for[account->waits_so_far++ % REMEMBERED_WAITS];
+
+	place->waited_ns = waited_ns;
+	place->end_ns = now;
+	place->class = wait->class;
+	place->kind_mode = wait->kind_mode;
+	place->tid = wait->releaser_tid;
+	place->tgid = wait->releaser_tgid;
+	__builtin_memcpy(place->comm, wait->releaser_comm, COMM_LENGTH);
+}
+
 /* The task that runs here got the lock, or gave up. */
 static __always_inline void lock_was_waited_for(struct task_struct *task, struct sleep_wait *wait, int failed,
 						__u64 now)
@@ -161,14 +173,7 @@ static __always_inline void lock_was_waited_for(struct task_struct *task, struct
 
 	if (account) {
 		account->waits = 0;
-		if (waited_ns > account->next.waited_ns) {
-			account->next.waited_ns = waited_ns;
-			account->next.class = wait->class;
-			account->next.kind_mode = wait->kind_mode;
-			account->next.tid = wait->releaser_tid;
-			account->next.tgid = wait->releaser_tgid;
-			__builtin_memcpy(account->next.comm, wait->releaser_comm, COMM_LENGTH);
-		}
+		remember_wait(account, wait, waited_ns, now);
 	}
 	if (failed || !contended || contended->lock != wait->lock)
 		return;
@@ -176,11 +181,8 @@ static __always_inline void lock_was_waited_for(struct task_struct *task, struct
 	contended->released = 0;
 	contended->waited_for = 0;
 	contended->at_change.at_ns = 0;
-	if (account) {
+	if (account)
 		read_balance(account, task->pid, now, &contended->at_change);
-		/* What it waited for to get this lock does not count: it held nothing of ours then. */
-		account->next.waited_ns = 0;
-	}
 }
 
 /*
@@ -217,13 +219,15 @@ static __always_inline __u64 contended_part(__u64 lock, __u32 wakee, __u64 aslee
 
 /*
  * The mode in which the releaser held the lock. Of an rwsem readers leave their mark in the owner, which a writer clears before
- * it wakes anybody. Of a percpu-rwsem readers wait for a writer only, and writers mostly for readers.
+ * it wakes another; readers wait for writers only, and are marked as owners before they are woken. Of a percpu-rwsem readers wait for a writer only, and writers mostly for readers.
  */
 static __always_inline __u32 mode_of_holder(const struct sleep_wait *wait)
 {
 	__u32 kind = wait->kind_mode & 0xff, mode = wait->kind_mode >> 8;
 	struct rw_semaphore *lock = (struct rw_semaphore *)wait->lock;
 
+	if (kind == KIND_RWSEM && mode == MODE_READ)
+		return MODE_WRITE;
 	if (kind == KIND_RWSEM)
 		return BPF_CORE_READ(lock, owner.counter) & 1 ? MODE_READ : MODE_WRITE;
 	if (kind == KIND_PERCPU_RWSEM)
@@ -242,6 +246,21 @@ static __always_inline void spent_since(const struct balance *then, __u32 tid, _
 	read_balance(account, tid, now, &balance);
 	for (int i = 0; i < PARTS; i++)
 		spent_ns[i] = balance.spent_ns[i] > then->spent_ns[i] ? balance.spent_ns[i] - then->spent_ns[i] : 0;
+}
+
+/*
+ * The longest wait of a holder that ended after `begin_ns`, when the part of its hold to be counted began. The wait for the very
+ * lock ended before that.
+ */
+static __always_inline void copy_next_lock(struct next_lock *next, const struct account *account, __u64 begin_ns)
+{
+	next->waited_ns = 0;
+	for (int i = 0; i < REMEMBERED_WAITS; i++) {
+		const struct next_lock *wait = &account->waited_for[i];
+
+		if (wait->end_ns > begin_ns && wait->waited_ns > next->waited_ns)
+			*next = *wait;
+	}
 }
 
 static __always_inline void keep_slow_hold(struct half *half, const struct wait *hold, const struct who *who, __u32 tid,
@@ -270,7 +289,7 @@ static __always_inline void keep_slow_hold(struct half *half, const struct wait 
 	for (int i = 0; i < PARTS; i++)
 		slow->spent_ns[i] = spent_ns[i];
 	if (account && spent_ns[PART_LOCK])
-		slow->next = account->next;
+		copy_next_lock(&slow->next, account, now - hold->total_ns);
 	else
 		slow->next.waited_ns = 0;
 }

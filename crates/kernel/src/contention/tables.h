@@ -130,7 +130,8 @@ struct stack_slot {
 /* The lock that a task waited for longest while it held another, and who released it. */
 struct next_lock {
 	__u64 class;
-	__u64 waited_ns;
+	__u64 waited_ns; /* 0: none */
+	__u64 end_ns;
 	__u32 kind_mode;
 	__u32 tgid;
 	__u32 tid;
