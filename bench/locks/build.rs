@@ -1,16 +1,20 @@
 //! Compiles the C++ shim over abseil's mutex where the library is installed; the bench says so where it is not.
 
-use std::path::Path;
-
-const HEADER: &str = "/usr/include/absl/synchronization/mutex.h";
-/// What `absl::Mutex` needs at link time.
-const LIBRARY: &str = "absl_synchronization";
-
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(abseil)");
     println!("cargo::rerun-if-changed=src/abseil.cc");
+    #[cfg(feature = "abseil")]
+    shim();
+}
+
+#[cfg(feature = "abseil")]
+fn shim() {
+    const HEADER: &str = "/usr/include/absl/synchronization/mutex.h";
+    /// What `absl::Mutex` needs at link time.
+    const LIBRARY: &str = "absl_synchronization";
+
     println!("cargo::rerun-if-changed={HEADER}");
-    if !Path::new(HEADER).exists() {
+    if !std::path::Path::new(HEADER).exists() {
         return;
     }
     let compiled =
