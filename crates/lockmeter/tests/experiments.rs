@@ -301,6 +301,39 @@ fn users_do_their_jobs_and_what_they_waited_for_is_told() {
     assert!(status == 2 && said.contains("compute, fork"), "{status}: {said}");
 }
 
+/// Makes sure that the grid, its picture and its columns come out of lockmeter itself, and that what is missing is named.
+#[test]
+fn the_grid_of_locks_is_raced_drawn_and_says_which_peers_are_absent() {
+    let folder = Folder::new();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (svg, csv) = (file("locks.svg"), file("locks.csv"));
+    let short = [
+        "bench",
+        "locks",
+        "--quick",
+        "--no-pairs",
+        "--no-duels",
+        "--rounds",
+        "1",
+        "--slice",
+        "1ms",
+        "--locks",
+        "Mutex",
+    ];
+    let mut command = lockmeter(short);
+    command.args(["--svg", &svg, "--csv", &csv]);
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    assert!(printed.contains("absent: folly") && printed.contains("Against the best peer"), "{printed}");
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("Throughput of our locks"));
+    let rows = std::fs::read_to_string(&csv).unwrap();
+    assert!(rows.lines().any(|row| row.contains(",parking_lot Mutex,")), "{rows}");
+
+    let (status, said) = refused(["bench", "locks", "--no-grid", "--no-pairs", "--no-duels", "--locks", "nosuch"]);
+    assert!(status == 1 && said.contains("no lock has a name"), "{status}: {said}");
+}
+
 #[test]
 fn a_report_is_written_from_what_was_measured_before() {
     let folder = Folder::new();
@@ -308,14 +341,14 @@ fn a_report_is_written_from_what_was_measured_before() {
     std::fs::create_dir(&data).unwrap();
     let mixed = json(lockmeter(["bench", "mixed", "--users", "1,2", "--jobs", "1", "--format", "json"]));
     // All but one are there, as files that hold nothing: then nothing is measured again.
-    for name in ["overhead-mixed", "breakpoint", "fork-mail", "model"] {
+    for name in ["overhead-mixed", "breakpoint", "locks", "fork-mail", "model"] {
         std::fs::write(data.join(name).with_extension("json"), "{}").unwrap();
     }
     std::fs::write(data.join("mixed.json"), mixed.to_string()).unwrap();
     let folder_name = folder.path().to_str().unwrap();
     let output = run(lockmeter(["bench", "all", "--short", "--report", folder_name]));
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr).matches("measured before").count(), 5);
+    assert_eq!(text(&output.stderr).matches("measured before").count(), 6);
     let report = std::fs::read_to_string(folder.path().join("report.md")).unwrap();
     assert!(report.contains("JOBS/MIN") && report.contains("(mixed.svg)"), "{report}");
     assert!(std::fs::read_to_string(folder.path().join("mixed.svg")).unwrap().contains("jobs a minute"));

@@ -10,6 +10,8 @@ use super::{DiffFormat, parse_duration};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
+    /// Our locks and their peers over a grid of threads, read shares and lengths of the section; and pairs without contention
+    Locks(LocksArguments),
     /// Breakpoint accounting: the kernel's own, as `perf bench breakpoint thread`, and its designs in user space
     Breakpoint(BreakpointArguments),
     /// Mail delivery with a process for each message
@@ -20,6 +22,16 @@ pub enum BenchCommand {
     Model(ModelArguments),
     /// All of them, and one report with pictures
     All(AllArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  lockmeter bench locks --quick\n  lockmeter bench locks --csv locks.csv --svg locks.svg\n  \
+    lockmeter bench locks --quick --locks Mutex --no-pairs"
+)]
+pub struct LocksArguments {
+    #[command(flatten)]
+    pub race: bench_locks::Arguments,
 }
 
 #[derive(Debug, Args)]

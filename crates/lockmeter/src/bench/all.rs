@@ -10,7 +10,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use lockmeter_statistics::Machine;
+use serde_json::{Value, json};
 
 use super::{Stop, report};
 use crate::arguments::bench::AllArguments;
@@ -25,8 +26,16 @@ pub struct Piece {
     pub title: &'static str,
     /// What `lockmeter` is told.
     arguments: Vec<OsString>,
+    /// Whether it prints its results as JSON, or as text and draws its picture itself.
+    prints: Prints,
     /// About how long it takes on two cores.
     lasts: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Prints {
+    Json,
+    Text,
 }
 
 pub fn run(arguments: &AllArguments) -> Result<ExitCode> {
@@ -89,10 +98,20 @@ fn measure(piece: &Piece) -> Result<Result<Vec<u8>, String>> {
         .output()
         .context("cannot run lockmeter itself")?;
     if output.status.success() {
-        return Ok(Ok(output.stdout));
+        return Ok(Ok(match piece.prints {
+            Prints::Json => output.stdout,
+            Prints::Text => as_json(piece, &output.stdout),
+        }));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Ok(Err(said.lines().last().unwrap_or("it ended without a word").to_owned()))
+}
+
+/// What a piece that knows no JSON printed, under the same names as the others' results.
+fn as_json(piece: &Piece, printed: &[u8]) -> Vec<u8> {
+    let words: Vec<_> = piece.arguments.iter().map(|word| word.to_string_lossy()).collect();
+    let machine = Machine { command: format!("lockmeter {}", words.join(" ")), ..Machine::here(DEFAULT_SEED) };
+    json!({ "machine": machine, "text": String::from_utf8_lossy(printed) }).to_string().into_bytes()
 }
 
 /// The file appears only when it is complete.
@@ -130,6 +149,11 @@ fn shown(time: Duration) -> String {
     humantime::format_duration(Duration::from_secs(time.as_secs().max(1))).to_string()
 }
 
+/// The piece whose picture it draws itself.
+pub const LOCKS: &str = "locks";
+/// As `bench locks` has it.
+const DEFAULT_SEED: u64 = 1;
+
 /// What runs, short or whole.
 fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
     let own = std::env::current_exe().context("cannot tell where lockmeter itself is")?.into_os_string();
@@ -137,6 +161,7 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
         name,
         title,
         arguments: words.split_whitespace().map(OsString::from).collect(),
+        prints: Prints::Json,
         lasts: Duration::from_secs(seconds),
     };
     let either = |short: &'static str, whole: &'static str| if arguments.short { short } else { whole };
@@ -158,10 +183,19 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
             "bench breakpoint --format json -b 4 -p 64 -t 64 -r 30 --rounds 30",
         ),
     );
+    let mut locks = piece(
+        LOCKS,
+        "Our locks and their peers",
+        seconds(35, 450),
+        either("bench locks --quick --rounds 3 --no-pairs --no-duels", "bench locks --rounds 4"),
+    );
+    locks.prints = Prints::Text;
+    locks.arguments.extend(["--svg".into(), arguments.report.join(LOCKS).with_extension("svg").into()]);
     breakpoint.arguments.extend(["--perf".into(), arguments.perf.clone().into()]);
     let mut pieces = vec![
         overhead,
         breakpoint,
+        locks,
         piece(
             "fork-mail",
             "Mail delivery with a process for each message",

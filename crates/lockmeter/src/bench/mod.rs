@@ -2,6 +2,7 @@
 mod all;
 mod breakpoint;
 mod fork_mail;
+mod locks;
 mod mixed;
 mod model;
 mod report;
@@ -21,6 +22,7 @@ use crate::signals::{StopSignals, Woken};
 
 pub fn run(command: &BenchCommand) -> Result<ExitCode> {
     match command {
+        BenchCommand::Locks(arguments) => locks::run(arguments),
         BenchCommand::Breakpoint(arguments) => breakpoint::run(arguments),
         BenchCommand::ForkMail(arguments) => fork_mail::run(arguments),
         BenchCommand::Mixed(arguments) => mixed::run(arguments),

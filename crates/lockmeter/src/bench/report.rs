@@ -11,7 +11,7 @@ use lockmeter_experiments::picture::{self, Frame, Line, Point};
 use lockmeter_statistics::Estimate;
 use serde_json::Value;
 
-use super::all::Piece;
+use super::all::{LOCKS, Piece};
 use crate::exit::{Failure, Status};
 
 /// Writes the report and its pictures; gives the report's path.
@@ -44,6 +44,9 @@ pub fn write(folder: &Path, pieces: &[Piece], load: impl Fn(&str) -> Option<Valu
             let file = folder.join(&name).with_extension("svg");
             picture::write(&file, &svg).map_err(|error| cannot(&file, error))?;
             let _ = writeln!(text, "\n![{}]({name}.svg)", piece.title);
+        }
+        if piece.name == LOCKS {
+            let _ = writeln!(text, "\n![{}]({LOCKS}.svg)", piece.title);
         }
     }
     text.push_str(&published(&load));
