@@ -16,6 +16,14 @@ pub fn per_second(network: &Network, threads: usize) -> f64 {
     rate_per_ns(&whole, threads) * SECOND_NS
 }
 
+/// Cycles a nanosecond with 0, 1, … so many threads.
+pub(crate) fn rates_per_ns(network: &Network, threads: usize) -> Vec<f64> {
+    let delay = delay_terms(network.think_ns, threads);
+    let lock = |station| lock_terms(station, threads);
+    let whole = network.stations.iter().map(lock).fold(delay, |sum, next| convolve(&sum, &next));
+    (0..=threads).map(|present| rate_per_ns(&whole, present)).collect()
+}
+
 /// The ratio of the last two normalising constants.
 fn rate_per_ns(whole: &[f64], threads: usize) -> f64 {
     if threads == 0 { 0.0 } else { (whole[threads - 1] - whole[threads]).exp() }

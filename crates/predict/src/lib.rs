@@ -3,7 +3,7 @@
 //! Threads that compute and take locks are a closed queueing network: computing is a delay that each thread has for itself,
 //! a lock is a server that all queue for. Its [`network`] is fed by what a recording with holds measured ([`measured`]),
 //! solved exactly ([`mva`] where a lock serves at a constant rate, [`convolution`] where handing it over costs more
-//! under contention), and checked by a discrete-event simulation of the same locks ([`simulation`]) that makes none of the
+//! under contention; [`processors`] where threads outnumber CPUs), and checked by a discrete-event simulation of the same locks ([`simulation`]) that makes none of the
 //! assumptions of the exact solution: measured hold times instead of exponential ones, readers that hold together.
 //!
 //! Sources: M. Reiser and S. Lavenberg, "Mean-value analysis of closed multichain queuing networks", JACM 1980; J. Buzen,
@@ -14,5 +14,6 @@ pub mod forecast;
 pub mod measured;
 pub mod mva;
 pub mod network;
+pub mod processors;
 pub mod published;
 pub mod simulation;

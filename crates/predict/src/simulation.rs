@@ -99,14 +99,19 @@ pub struct Observed {
     pub mean_wait_ns: f64,
 }
 
-/// Lets so many threads take so many steps in all, after a tenth as many that are not counted.
+/// Lets so many threads, with a CPU for each, take so many steps in all, after a tenth as many that are not counted.
 pub fn run(scene: &Scene, threads: usize, steps: u64, random: &mut Random) -> Observed {
+    run_on(scene, threads, threads, steps, random)
+}
+
+/// The same on so many CPUs. Who computes runs in turn; who holds a lock takes the CPU of one who computes; who waits needs none.
+pub fn run_on(scene: &Scene, threads: usize, cpus: usize, steps: u64, random: &mut Random) -> Observed {
     let per_cycle: f64 = scene.visits.iter().map(|visit| visit.per_cycle).sum();
     if threads == 0 || per_cycle <= 0.0 {
         let per_second = if scene.think_ns > 0.0 { number(threads) / scene.think_ns * SECOND_NS } else { 0.0 };
         return Observed { per_second, mean_wait_ns: 0.0 };
     }
-    let mut world = World::new(scene, per_cycle, threads, random);
+    let mut world = World::new(scene, per_cycle, threads, cpus.max(1), random);
     world.advance(steps / 10);
     let (begin_ns, waited_ns, done) = (world.now_ns, world.waited_ns, world.done);
     world.advance(steps);
@@ -141,15 +146,24 @@ struct World<'a> {
     locks: Vec<Lock>,
     /// Which visit each thread makes.
     visit_of: Vec<usize>,
-    /// By time in picoseconds (whole numbers have a total order), then by thread.
-    events: BinaryHeap<Reverse<(u128, usize, Event)>>,
+    /// By time in picoseconds (whole numbers have a total order), then by thread. The last number tells an event that still is to
+    /// happen from one of a thread that has lost its CPU since.
+    events: BinaryHeap<Reverse<(u128, usize, Event, u32)>>,
+    /// CPUs that nobody runs on.
+    idle: usize,
+    /// Who computes on a CPU, and until when.
+    computing: Vec<(usize, f64)>,
+    /// Who could run if there were a CPU, and for how long.
+    runnable: VecDeque<(usize, f64, Event)>,
+    /// How often each thread lost its CPU.
+    preempted: Vec<u32>,
     now_ns: f64,
     waited_ns: f64,
     done: u64,
 }
 
 impl<'a> World<'a> {
-    fn new(scene: &'a Scene, per_cycle: f64, threads: usize, random: &'a mut Random) -> Self {
+    fn new(scene: &'a Scene, per_cycle: f64, threads: usize, cpus: usize, random: &'a mut Random) -> Self {
         let lock =
             |handoff: &Handoff| Lock { handoff: *handoff, holders: 0, exclusive: false, waiting: VecDeque::new() };
         let mut world = Self {
@@ -160,6 +174,10 @@ impl<'a> World<'a> {
             locks: scene.locks.iter().map(lock).collect(),
             visit_of: vec![0; threads],
             events: BinaryHeap::new(),
+            idle: cpus,
+            computing: Vec::new(),
+            runnable: VecDeque::new(),
+            preempted: vec![0; threads],
             now_ns: 0.0,
             waited_ns: 0.0,
             done: 0,
@@ -171,19 +189,53 @@ impl<'a> World<'a> {
     fn advance(&mut self, steps: u64) {
         let until = self.done + steps;
         while self.done < until {
-            let Some(Reverse((when, thread, event))) = self.events.pop() else { return };
+            let Some(Reverse((when, thread, event, preempted))) = self.events.pop() else { return };
+            if preempted != self.preempted[thread] {
+                continue;
+            }
             self.now_ns = when as f64 / PICOSECONDS;
+            self.idle += 1;
+            self.computing.retain(|(other, _)| *other != thread);
             match event {
                 Event::Ask => self.ask(thread),
                 Event::Release => self.release(thread),
             }
+            while self.idle > 0
+                && let Some((next, left_ns, event)) = self.runnable.pop_front()
+            {
+                self.start(next, left_ns, event);
+            }
         }
     }
 
-    fn schedule(&mut self, after_ns: f64, thread: usize, event: Event) {
-        let when = (self.now_ns + after_ns) * PICOSECONDS;
+    /// Gives the thread a CPU that is idle.
+    fn start(&mut self, thread: usize, left_ns: f64, event: Event) {
+        self.idle -= 1;
+        if event == Event::Ask {
+            self.computing.push((thread, self.now_ns + left_ns));
+        }
+        let when = (self.now_ns + left_ns) * PICOSECONDS;
         // Simulated times are positive and far below the limit.
-        self.events.push(Reverse((when as u128, thread, event)));
+        self.events.push(Reverse((when as u128, thread, event, self.preempted[thread])));
+    }
+
+    fn schedule(&mut self, after_ns: f64, thread: usize, event: Event) {
+        if self.idle > 0 {
+            return self.start(thread, after_ns, event);
+        }
+        match (event, self.computing.pop()) {
+            (Event::Release, Some((loser, until_ns))) => {
+                self.preempted[loser] += 1;
+                self.runnable.push_front((loser, until_ns - self.now_ns, Event::Ask));
+                self.idle += 1;
+                self.start(thread, after_ns, event);
+            }
+            (Event::Release, None) => self.runnable.push_front((thread, after_ns, event)),
+            (Event::Ask, computing) => {
+                self.computing.extend(computing);
+                self.runnable.push_back((thread, after_ns, event));
+            }
+        }
     }
 
     fn think(&mut self, thread: usize) {
@@ -253,6 +305,7 @@ mod tests {
     use super::*;
     use crate::convolution;
     use crate::network::Station;
+    use crate::processors::{self, Waiters};
 
     const STEPS: u64 = 300_000;
 
@@ -277,6 +330,22 @@ mod tests {
                     error < allowed,
                     "{threads} threads, {handoff:?}: exact {exact:.0}/s, simulated {simulated:.0}/s"
                 );
+            }
+        }
+    }
+
+    /// Makes sure of the same where threads outnumber CPUs: another derivation, by events instead of by states.
+    #[test]
+    fn the_simulation_and_the_chain_agree_on_few_cpus() {
+        for (threads, cpus) in [(2, 2), (4, 2), (8, 2), (32, 8)] {
+            for base_ns in [0.0, 100.0] {
+                let mut network = network(Handoff { base_ns, per_waiter_ns: 0.0 });
+                network.stations.truncate(1);
+                let chain = processors::per_second(&network, 0, threads, cpus, Waiters::Yield);
+                let simulated = run_on(&Scene::of(&network), threads, cpus, STEPS, &mut Random::new(5)).per_second;
+                let allowed = if base_ns > 0.0 { 0.08 } else { 0.01 };
+                let error = (simulated / chain - 1.0).abs();
+                assert!(error < allowed, "{threads} on {cpus}, {base_ns} ns: {chain:.0}/s, simulated {simulated:.0}/s");
             }
         }
     }
