@@ -2,6 +2,7 @@
 //! experiment.
 
 pub mod breakpoint;
+pub mod contention;
 pub mod fork_mail;
 pub mod fork_tree;
 pub mod locks_under_test;
@@ -11,3 +12,4 @@ pub mod picture;
 pub mod processes;
 pub mod pthread_locks;
 pub mod seen;
+pub mod undisturbed;

@@ -108,6 +108,9 @@ fn most(tasks: [u32; KINDS]) -> u32 {
     (1..=SLOTS).rev().find(|count| tasks[*count as usize - 1] > 0).unwrap_or(0)
 }
 
+/// What the mutex protects of each CPU.
+pub const BYTES_OF_A_CPU: usize = size_of::<Cpu>();
+
 impl<M: RawMutex> GlobalMutex<M> {
     /// Nothing taken on any of so many CPUs.
     pub fn new(cpus: usize) -> Self {

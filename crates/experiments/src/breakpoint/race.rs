@@ -197,6 +197,11 @@ impl Work {
         let step_ns = fastest.map_or(1.0, |fastest| fastest.as_secs_f64() * 1e9 / STEPS as f64);
         Self((time.as_secs_f64() * 1e9 / step_ns) as u64)
     }
+
+    /// Does it.
+    pub fn run(self) {
+        compute(self.0);
+    }
 }
 
 /// A breakpoint's record, as large as the kernel's.

@@ -129,10 +129,27 @@ fn mix(results: &Value) -> Option<String> {
     (!lines[0].points.is_empty()).then(|| picture::lines(frame, &lines))
 }
 
+/// The longest holds and the hottest lock: one line for each lock, measured, predicted and simulated.
 fn model(results: &Value) -> Option<String> {
-    let line = |field: &'static str| line(results, "points", field, "threads", |row| estimate(&row[field]));
-    let lines: Vec<Line> = ["measured", "predicted", "simulated"].into_iter().filter_map(line).collect();
-    let frame = Frame { title: "A hot mutex: from one thread's recording", x: "threads", y: "acquisitions a second" };
+    let number = |row: &Value, field: &str| row[field].as_f64().unwrap_or(0.0);
+    let longest = list(results, "points").map(|row| number(row, "hold_ns")).fold(0.0, f64::max);
+    let is_hot = |row: &Value| number(row, "hold_ns") > longest * 0.7 && number(row, "think_ns") < longest * 0.2;
+    let locks: std::collections::BTreeSet<&str> =
+        list(results, "points").filter_map(|row| row["lock"].as_str()?.split(',').next()).collect();
+    let line = |lock: &str, field: &str| {
+        let of = |row: &Value| {
+            (is_hot(row) && row["lock"].as_str()?.starts_with(lock)).then(|| {
+                let exact = |value: f64| Estimate { median: value, low: value, high: value, samples: 1 };
+                estimate(&row[field]).or_else(|| row[field].as_f64().map(exact))
+            })?
+        };
+        line(results, "points", &format!("{field}, {lock}"), "threads", of)
+    };
+    let lines: Vec<Line> = locks
+        .iter()
+        .flat_map(|lock| ["measured", "predicted", "simulated"].into_iter().filter_map(|field| line(lock, field)))
+        .collect();
+    let frame = Frame { title: "A hot mutex: from one thread's times", x: "threads", y: "acquisitions a second" };
     (!lines.is_empty()).then(|| picture::lines(frame, &lines))
 }
 
