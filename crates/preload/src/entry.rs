@@ -32,8 +32,24 @@ macro_rules! interpose {
 /// it tries the lock itself, so that a free lock costs little more than without a meter: at level `wait` nothing; at level
 /// `hold`, if this hold is not one to be timed, a count, else the call of `$timed`. For all else it jumps to `$inner`,
 /// which may try again. Locks with one of the bits `$special` in the byte at `$at` are left to `$inner`, too.
+///
+/// What stands in the first brackets comes before the call of `$try`, with operands from the second: it leaves the lock to that
+/// at `6`, has it with 0 in `eax` at `7`, and lets it be waited for at `2`. `rdi` is the lock, `r9d` the level.
 macro_rules! interpose_acquire {
     ($name:ident, $inner:path, $try:path, $real:path, $timed:path, $at:literal, $special:literal) => {
+        interpose_acquire!($name, $inner, $try, $real, $timed, $at, $special, [], []);
+    };
+    (
+        $name:ident,
+        $inner:path,
+        $try:path,
+        $real:path,
+        $timed:path,
+        $at:literal,
+        $special:literal,
+        [$($before:literal,)*],
+        [$($operands:tt)*]
+    ) => {
         /// Takes the place of the function of this name; see the manual page of that.
         ///
         /// # Safety
@@ -45,8 +61,11 @@ macro_rules! interpose_acquire {
                 ".cfi_startproc",
                 "endbr64",
                 "mov rax, qword ptr [rip + {header}]",
-                "cmp dword ptr [rax + {level}], {off}",
-                "je 5f",
+                "mov r9d, dword ptr [rax + {level}]",
+                "test r9d, r9d", // OFF
+                "jz 5f",
+                $($before,)*
+                "6:",
                 concat!("test byte ptr [rdi + ", $at, "], ", $special),
                 "jnz 2f",
                 "push rdi",
@@ -57,7 +76,9 @@ macro_rules! interpose_acquire {
                 "test eax, eax",
                 "jne 2f",
                 "mov rcx, qword ptr [rip + {header}]",
-                "cmp dword ptr [rcx + {level}], {hold}",
+                "mov r9d, dword ptr [rcx + {level}]",
+                "7:",
+                "cmp r9d, {hold}",
                 "jne 3f",
                 // The thread's table and the lock's group.
                 "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
@@ -84,7 +105,6 @@ macro_rules! interpose_acquire {
                 ".cfi_endproc",
                 header = sym lockmeter_meter::writer::HEADER,
                 level = const core::mem::offset_of!(lockmeter_meter::layout::Header, level),
-                off = const lockmeter_meter::writer::OFF,
                 hold = const lockmeter_meter::writer::HOLD,
                 until_timed = const core::mem::offset_of!(lockmeter_meter::layout::Thread, until_timed),
                 untimed_open = const core::mem::offset_of!(lockmeter_meter::layout::Thread, untimed_open),
@@ -94,6 +114,7 @@ macro_rules! interpose_acquire {
                 real = sym $real,
                 timed = sym $timed,
                 inner = sym $inner,
+                $($operands)*
             )
         }
     };
@@ -173,7 +194,8 @@ macro_rules! interpose_release {
         }
     };
 }
-/// [`interpose_acquire`] for a mutex.
+/// [`interpose_acquire`] for a mutex. A normal one that is free is taken right here, as glibc does it, where
+/// [`glibc_mutex`](crate::glibc_mutex) has seen that it does it so: the lock word, the owner, and one more user.
 macro_rules! interpose_mutex_lock {
     ($name:ident, $inner:path, $real:path) => {
         interpose_acquire!(
@@ -183,7 +205,23 @@ macro_rules! interpose_mutex_lock {
             $real,
             $crate::mutex::acquired_timed,
             16,
-            0x71
+            0x71,
+            [
+                "cmp dword ptr [rdi + 16], 0",
+                "jne 6f",
+                "mov rdx, qword ptr [rip + {thread_id}]",
+                "test rdx, rdx",
+                "jz 6f",
+                "xor eax, eax",
+                "mov ecx, 1",
+                "lock cmpxchg dword ptr [rdi], ecx",
+                "jne 2f",
+                "mov edx, dword ptr fs:[rdx]",
+                "mov dword ptr [rdi + 8], edx",
+                "inc dword ptr [rdi + 12]",
+                "jmp 7f",
+            ],
+            [thread_id = sym $crate::glibc_mutex::THREAD_ID_AT,]
         );
     };
 }

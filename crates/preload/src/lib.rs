@@ -13,6 +13,7 @@ mod c11;
 mod condition;
 mod creation;
 mod entry;
+mod glibc_mutex;
 mod locks;
 mod mutex;
 mod real;
@@ -35,6 +36,7 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     real::resolve_all();
+    glibc_mutex::look();
     lockmeter_locks::preloaded::prepare();
     // SAFETY: a function that runs in the child before anything else of it.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };

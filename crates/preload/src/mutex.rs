@@ -28,12 +28,19 @@ const fn has_it(status: c_int) -> bool {
 
 /// The begin of glibc's mutex, as static initialisers in every program have it.
 #[repr(C)]
-struct Layout {
+pub(crate) struct Layout {
     word: AtomicU32,
-    count: u32,
+    count: AtomicU32,
     owner: AtomicU32,
-    users: u32,
+    users: AtomicU32,
     kind: AtomicU32,
+}
+
+impl Layout {
+    /// In their order.
+    pub(crate) fn fields(&self) -> [u32; 5] {
+        [&self.word, &self.count, &self.owner, &self.users, &self.kind].map(|field| field.load(Relaxed))
+    }
 }
 
 /// The lower bits of [`Layout::kind`]; [`interpose_acquire`] leaves this and the adaptive kind to [`lock`].

@@ -1,0 +1,73 @@
+//! Whether glibc takes a free mutex as we know it, so that an entry may do it in its place.
+//!
+//! The fields are part of glibc's ABI, for static initialisers in every program have them; what it writes there is not. So it
+//! is watched doing it once. Where it does anything else, entries call it for each lock.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use libc::pthread_mutex_t;
+use lockmeter_meter::writer;
+
+use crate::mutex::Layout;
+use crate::real::originals;
+use crate::swap;
+
+/// Where glibc keeps the id of a thread, from what the fs register points to: in this place since it has had threads.
+const THREAD_ID: usize = 0x2d0;
+
+/// [`THREAD_ID`], or 0 where entries must call glibc. Public for entries written in assembly.
+pub(crate) static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Called once, when the library is loaded.
+pub(crate) fn look() {
+    // Elision marks each mutex when it is first locked.
+    let has_elision = variable(c"GLIBC_TUNABLES").is_some_and(|tunables| contains(tunables, b"elision"));
+    let is_swapped = swap::in_place_of("pthread_mutex_lock").is_some();
+    if !has_elision && !is_swapped && knows_thread_id() && takes_as_we_know() {
+        THREAD_ID_AT.store(THREAD_ID, Relaxed);
+    }
+}
+
+fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: the name ends with a NUL; nobody changes the environment while libraries are loaded.
+    let text = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: the environment's text ends with a NUL.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+fn knows_thread_id() -> bool {
+    let there: u32;
+    // SAFETY: reads what belongs to the thread's descriptor, which is more than twice as long.
+    unsafe {
+        core::arch::asm!(
+            "mov {there:e}, dword ptr fs:[{at}]",
+            at = in(reg) THREAD_ID,
+            there = out(reg) there,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    there == writer::thread_id()
+}
+
+fn takes_as_we_know() -> bool {
+    let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    let mutex: *mut pthread_mutex_t = &raw mut mutex;
+    let fields = || {
+        // SAFETY: a valid mutex begins like this.
+        let layout = unsafe { &*mutex.cast::<Layout>() };
+        layout.fields()
+    };
+    let free = [0; 5];
+    let taken = [1, 0, writer::thread_id(), 1, 0];
+    let is_free = fields() == free;
+    // SAFETY: a mutex of this frame, which is free.
+    let is_taken = unsafe { originals::pthread_mutex_lock(mutex) } == 0 && fields() == taken;
+    // SAFETY: it was just locked.
+    let is_free_again = unsafe { originals::pthread_mutex_unlock(mutex) } == 0 && fields() == free;
+    is_free && is_taken && is_free_again
+}
