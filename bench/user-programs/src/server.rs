@@ -19,9 +19,9 @@ const KEYS: usize = 1_000;
 const VALUE_BYTES: usize = 100;
 /// Requests sent at a time: one of them stores, the others fetch.
 const BATCH: usize = 16;
-const SLICE: Duration = Duration::from_millis(200);
+const SLICE: Duration = Duration::from_millis(50);
 /// The load has left the server that it asked before.
-const SETTLE: Duration = Duration::from_millis(30);
+const SETTLE: Duration = Duration::from_millis(15);
 const STARTS: Duration = Duration::from_secs(10);
 /// No server is asked.
 const NONE: usize = usize::MAX;

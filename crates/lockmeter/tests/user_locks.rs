@@ -310,7 +310,8 @@ fn a_lock_that_goes_from_thread_to_thread_is_seen_to_move_each_time() {
     let turn = row(&rows, "hold", "often-and-in-turn:turn_lock");
     let taken = number(&metered.said(), "in_turn");
     assert_eq!((number(turn, "count"), number(turn, "timed")), (taken, taken));
-    assert_eq!((number(turn, "watched"), number(turn, "moved")), (taken, taken - 1));
+    // Nobody had it before the first.
+    assert_eq!((number(turn, "watched"), number(turn, "moved")), (taken - 1, taken - 1));
 }
 
 #[test]

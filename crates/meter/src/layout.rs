@@ -12,7 +12,7 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
 /// First eight bytes of a session file.
 pub const SESSION_MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Names the directory of the segments to the preloaded library.
 pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
@@ -51,7 +51,11 @@ pub const HELD: usize = 32;
 /// Locks whose holds a thread has found before, by lock and caller; a power of two.
 pub const RECENT: usize = 128;
 /// Places in the program where a thread has released locks before; a power of two.
-pub const NEAR: usize = 128;
+pub const NEAR: usize = 256;
+/// Stacks that a thread has followed before; a power of two.
+pub const WALKS: usize = 16;
+/// Words of the stack that following one can depend on: of each frame the return address, and the saved frame pointer.
+pub const WALK_WORDS: usize = 2 * FRAMES;
 /// Groups of locks (by address) of which a thread decides together how many holds it times; a power of two.
 pub const CELLS: usize = 64;
 /// Longest path of a module, with its NUL.
@@ -299,8 +303,6 @@ pub const TAG_ADDRESS: u64 = (1 << TAG_CLASS_SHIFT) - 1;
 pub const TAG_CLASS_SHIFT: u32 = 48;
 /// A sample points to this lock.
 pub const TAG_USED: u64 = 1 << 63;
-/// [`LockEntry::watched`] is not 0. Here, so that a release need not look there.
-pub const TAG_WATCHED: u64 = 1 << 62;
 
 /// What is known of a lock.
 #[repr(C, align(64))]
@@ -321,7 +323,7 @@ pub struct LockEntry {
     pub writer: AtomicU64,
     /// When that was.
     pub writer_at: AtomicU64,
-    /// The thread that held it last, if that hold is watched; else 0. Whoever has the lock next looks whether it is another.
+    /// The thread that held it last, if that hold is watched. Whoever has the lock next looks whether it is another.
     pub watched: AtomicU32,
     /// Zero.
     pub spare: AtomicU32,
@@ -419,6 +421,31 @@ pub struct Near {
     pub spare: [AtomicU16; 5],
 }
 
+/// A stack that a thread has followed: where the same words lie at the same places, it is the same again.
+///
+/// The owning thread alone writes and reads it.
+#[repr(C, align(64))]
+pub struct Walk {
+    /// Where the stack pointer stood; 0: none.
+    pub stack_pointer: AtomicU64,
+    /// The return address that it pointed to.
+    pub return_address: AtomicU64,
+    /// What was in the frame pointer.
+    pub frame_pointer: AtomicU64,
+    /// The stack, as a site.
+    pub site: AtomicU64,
+    /// How many of the words below count.
+    pub words: AtomicU32,
+    /// How often code had gone when this was followed.
+    pub changes: AtomicU32,
+    /// Not 0 if the frame pointer mattered.
+    pub needs_frame_pointer: AtomicU32,
+    /// What following it lost: a [`Lost`], or [`LOSSES`] for nothing.
+    pub lost: AtomicU32,
+    /// How far above the stack pointer a word lay, and what it was.
+    pub seen: [[AtomicU64; 2]; WALK_WORDS],
+}
+
 /// How many holds of a group of locks a thread times.
 #[repr(C)]
 pub struct Cell {
@@ -488,6 +515,8 @@ pub struct Thread {
     pub near: [Near; NEAR],
     /// Locks whose holds ended lately.
     pub recent: [Recent; RECENT],
+    /// Stacks that were followed lately.
+    pub walks: [Walk; WALKS],
     /// The samples.
     pub slots: [Slot; SLOTS],
 }
@@ -569,7 +598,7 @@ pub mod happened {
     pub const UNTIMED: u8 = 0x40;
     /// An acquisition by another thread than that of the last hold, which was watched: a count only. Not in the data model.
     pub const MOVED: u8 = 0x41;
-    /// A watched hold, which next is by the same thread or another: a count only. Not in the data model.
+    /// An acquisition after a watched hold, by the same thread or another: a count only. Not in the data model.
     pub const WATCHED: u8 = 0x42;
 }
 

@@ -79,7 +79,6 @@ enum Hold {
 #[inline]
 pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     let mut releasing = Releasing { wanted, hold: Hold::GoesOn };
-    let now = clock::ticks();
     let Some(mine) = thread::mine() else { return releasing };
     let thread = mine.thread;
     let held = (thread.held_count.load(Relaxed) as usize).min(thread.held.len());
@@ -87,6 +86,8 @@ pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     let place = thread.held[..held].iter().rposition(|held| held.lock.load(Relaxed) == wanted.lock as u64);
     releasing.hold = Hold::NotTimed;
     if let Some(place) = place {
+        // Only now: it takes longer than the search, which mostly ends at the first.
+        let now = clock::ticks();
         let this = &thread.held[place];
         let how = this.how.load(Relaxed);
         if how >> 32 > 0 {
@@ -129,10 +130,11 @@ fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'st
         let is_done = if watches {
             // The most common case writes to nothing shared.
             near.count.load(Relaxed) == 1
+                && watched::is(wanted.lock)
                 && is_mine(segment, thread, place)
                 && samples::count_bare_again(thread, near.watched.load(Relaxed))
         } else {
-            !may_be_watched(wanted)
+            !is_watched(wanted)
         };
         if is_done {
             return (place, Some(near));
@@ -160,23 +162,11 @@ fn sign_searching(
     let Some(lock) = locks::find_or_make(segment, wanted.lock, wanted.kind, || site) else { return (0, None) };
     let near = near::find(thread, wanted.lock, wanted.mode, site)
         .or_else(|| near::learn(thread, wanted.lock, lock.place, wanted.mode, site, changes));
-    if !watches {
-        look_who_had_it(segment, thread, lock, wanted);
-        return (lock.place, near);
-    }
-    let me = thread.owner.load(Relaxed);
-    if lock.is_watched() && lock.entry().watched.load(Relaxed) == me {
-        // Nothing to say.
-    } else if ![0, me].contains(&lock.watch(me)) {
-        count_moved(segment, thread, lock.place, wanted);
-    }
-    let recent = recent::find(thread, lock.place, wanted.mode, site);
-    if !samples::count_bare_again(thread, recent.watched.load(Relaxed)) {
-        let meta = super::meta(happened::WATCHED, wanted, 0, blocked::UNKNOWN);
-        recent.watched.store(count_at(segment, thread, lock.place, 0, meta, 0), Relaxed);
-    }
-    if let Some(near) = near {
-        near.watched.store(recent.watched.load(Relaxed), Relaxed);
+    if wanted.mode != mode::READ && (watches || watched::is(wanted.lock)) {
+        look_who_had_it(segment, thread, lock, wanted, site, watches);
+        if let Some(near) = near {
+            near.watched.store(recent::find(thread, lock.place, wanted.mode, site).watched.load(Relaxed), Relaxed);
+        }
     }
     (lock.place, near)
 }
@@ -223,7 +213,7 @@ fn count_untimed_again(wanted: Wanted, site: u64) -> bool {
     let thread = mine.thread;
     let open = thread.untimed_open.load(Relaxed);
     let counted = open != 0
-        && !may_be_watched(wanted)
+        && !is_watched(wanted)
         && near::find_first(thread, wanted.lock, wanted.mode, site)
             .is_some_and(|near| samples::count_bare_again(thread, near.untimed.load(Relaxed)));
     if counted {
@@ -233,10 +223,10 @@ fn count_untimed_again(wanted: Wanted, site: u64) -> bool {
     counted
 }
 
-/// Whether this release may have to say that the lock moved. A reader's is not what is watched for.
+/// Whether this release has to say who has the lock. A reader's is not what is watched for.
 #[inline(always)]
-fn may_be_watched(wanted: Wanted) -> bool {
-    wanted.mode != mode::READ && watched::may_be(wanted.lock)
+fn is_watched(wanted: Wanted) -> bool {
+    wanted.mode != mode::READ && watched::is(wanted.lock)
 }
 
 #[inline(never)]
@@ -249,7 +239,7 @@ extern "C-unwind" fn count_untimed_searching(wanted: Wanted, site: u64) {
         return mine.done();
     }
     thread.untimed_open.store(open - 1, Relaxed);
-    let near = near::find(thread, wanted.lock, wanted.mode, site).filter(|_| !may_be_watched(wanted));
+    let near = near::find(thread, wanted.lock, wanted.mode, site).filter(|_| !is_watched(wanted));
     if near.is_some_and(|near| samples::count_bare_again(thread, near.untimed.load(Relaxed))) {
         return mine.done();
     }
@@ -268,7 +258,9 @@ extern "C-unwind" fn count_untimed_searching(wanted: Wanted, site: u64) {
             if let Some(near) = near {
                 near.untimed.store(recent.untimed.load(Relaxed), Relaxed);
             }
-            look_who_had_it(segment, thread, lock, wanted);
+            if is_watched(wanted) {
+                look_who_had_it(segment, thread, lock, wanted, site, false);
+            }
         }
     }
     mine.done();
@@ -280,16 +272,29 @@ fn count_at(segment: &'static Segment, thread: &'static Thread, place: u32, site
     samples::count(segment, thread, key, ns).unwrap_or(recent::NO_SLOT)
 }
 
-/// After a hold that is not watched: if the one before was, says whether the lock has moved.
-#[inline]
-fn look_who_had_it(segment: &'static Segment, thread: &'static Thread, lock: Sampled, wanted: Wanted) {
-    if lock.is_watched() && wanted.mode != mode::READ && ![0, thread.owner.load(Relaxed)].contains(&lock.watch(0)) {
-        count_moved(segment, thread, lock.place, wanted);
-    }
-}
-
+/// Counts the acquisition of this hold if the hold before was watched, and whether the lock moved; and has this one watched, if
+/// `watches`.
 #[inline(never)]
-fn count_moved(segment: &'static Segment, thread: &'static Thread, place: u32, wanted: Wanted) {
-    let meta = super::meta(happened::MOVED, wanted, 0, blocked::UNKNOWN);
-    count_at(segment, thread, place, 0, meta, 0);
+fn look_who_had_it(
+    segment: &'static Segment,
+    thread: &'static Thread,
+    lock: Sampled,
+    wanted: Wanted,
+    site: u64,
+    watches: bool,
+) {
+    let me = thread.owner.load(Relaxed);
+    let before = lock.watch(if watches { me } else { 0 });
+    if before == 0 {
+        return;
+    }
+    let recent = recent::find(thread, lock.place, wanted.mode, site);
+    if !samples::count_bare_again(thread, recent.watched.load(Relaxed)) {
+        let meta = super::meta(happened::WATCHED, wanted, 0, blocked::UNKNOWN);
+        recent.watched.store(count_at(segment, thread, lock.place, 0, meta, 0), Relaxed);
+    }
+    if before != me {
+        let meta = super::meta(happened::MOVED, wanted, 0, blocked::UNKNOWN);
+        count_at(segment, thread, lock.place, 0, meta, 0);
+    }
 }

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use super::{names, rows, segment, syscalls, watched};
 use crate::layout::{
     CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Segment, TAG_ADDRESS,
-    TAG_CLASS_SHIFT, TAG_USED, TAG_WATCHED, Tags, WAYS,
+    TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
 };
 
 /// A lock that is gone but has samples keeps its way: locks are aligned, so an odd address matches none.
@@ -63,7 +63,7 @@ impl Found {
     /// The place (from 1) that samples of this lock point to: its own or that of its class; `None` if none does so far.
     #[inline]
     fn sampled(&self) -> Option<u32> {
-        let class = (self.held & !(TAG_USED | TAG_WATCHED)) >> TAG_CLASS_SHIFT;
+        let class = (self.held & !TAG_USED) >> TAG_CLASS_SHIFT;
         match class {
             0 => (self.held & TAG_USED != 0).then_some(self.place),
             _ => Some(LOCK_PLACES as u32 + class as u32),
@@ -80,19 +80,19 @@ pub(super) struct Sampled {
 }
 
 impl Sampled {
-    /// Whether the last hold is watched.
-    #[inline]
-    pub(super) fn is_watched(&self) -> bool {
-        self.found.held & TAG_WATCHED != 0
-    }
-
-    /// Which thread had the lock last, if that hold was watched, else 0; from now on this thread's is (0: none is).
+    /// Which thread had the lock last, if that hold was watched, else 0; from now on this thread's is (0: none is). Called by
+    /// one that has the lock.
     pub(super) fn watch(&self, thread: u32) -> u32 {
-        let before = self.found.entry.watched.swap(thread, Relaxed);
+        let (entry, address) = (self.found.entry, (self.found.held & TAG_ADDRESS) as usize);
+        let before = if watched::is(address) { entry.watched.load(Relaxed) } else { 0 };
+        if before == thread {
+            return before;
+        }
+        entry.watched.store(thread, Relaxed);
         if thread == 0 {
-            no_longer_watched(self.found.tag.fetch_and(!TAG_WATCHED, Relaxed));
-        } else if !self.is_watched() && self.found.tag.fetch_or(TAG_WATCHED, Relaxed) & TAG_WATCHED == 0 {
-            watched::came((self.found.held & TAG_ADDRESS) as usize);
+            watched::gone(address);
+        } else if before == 0 {
+            watched::came(address);
         }
         before
     }
@@ -103,20 +103,9 @@ impl Sampled {
     }
 }
 
-/// A tag that said this is changed.
-fn no_longer_watched(held: u64) {
-    if held & TAG_WATCHED != 0 {
-        watched::gone((held & TAG_ADDRESS) as usize);
-    }
-}
-
 /// What a tag says gives way to another.
 fn replace(tag: &AtomicU64, held: u64, after: u64) -> bool {
-    let done = tag.compare_exchange(held, after, AcqRel, Relaxed).is_ok();
-    if done && held & GONE == 0 {
-        no_longer_watched(held);
-    }
-    done
+    tag.compare_exchange(held, after, AcqRel, Relaxed).is_ok()
 }
 
 /// A lock that samples may point to from now on, made if there is none. `None` if there is no room.
@@ -145,13 +134,14 @@ pub(super) fn entry(segment: &'static Segment, address: usize) -> Option<&'stati
 
 /// A lock was initialised here.
 pub(super) fn created(segment: &'static Segment, address: usize, kind: u8, site: u64) {
+    watched::gone(address);
     let flags = u32::from(kind) << 8 | ENTRY_INIT;
     if let Some(found) = find(segment, address) {
         if found.entry.made_at.load(Relaxed) == site && found.entry.flags.load(Relaxed) == flags {
             return;
         }
         // Another lock, or one that was used before it was initialised.
-        let after = if found.held & TAG_USED == 0 { 0 } else { found.held & !TAG_WATCHED | GONE };
+        let after = if found.held & TAG_USED == 0 { 0 } else { found.held | GONE };
         replace(found.tag, found.held, after);
         if found.sampled().is_some() {
             rows::changed();

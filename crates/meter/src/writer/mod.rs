@@ -23,12 +23,13 @@ mod thread;
 mod timing;
 mod unwind;
 mod waiters;
+mod walks;
 mod watched;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::layout::{FRAMES, Meta, Segment, Swap, Thread, blocked, happened};
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
+use crate::layout::{Meta, Segment, Swap, Thread, blocked, happened};
 use holder::Holder;
 pub use holds::{Releasing, acquired, acquired_timed, count_untimed, end_hold, released};
 use samples::Key;
@@ -115,7 +116,7 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     let Some(mine) = thread::mine() else { return waiting };
     if let Some(segment) = segment::current() {
         // The stack is taken while there is nothing to do but wait.
-        waiting.site = stacks::stack_site(segment, registers, FRAMES);
+        waiting.site = walks::site(segment, mine.thread, registers);
         waiting.holder = holder::look(segment, wanted.lock, holder);
         waiting.counted = true;
     }
@@ -198,7 +199,7 @@ pub fn releasing(held: Wanted, registers: &Registers, is_contended: impl FnOnce(
 fn note_releaser(held: Wanted, registers: &Registers) {
     let Some(mine) = thread::mine() else { return };
     if let Some(segment) = segment::current() {
-        let site = stacks::stack_site(segment, registers, FRAMES);
+        let site = walks::site(segment, mine.thread, registers);
         if let Some(entry) = locks::find_or_make(segment, held.lock, held.kind, || site).map(|found| found.entry()) {
             let comm = mine.thread.comm.load(Relaxed) & 0xffff;
             let writer_comm = entry.releaser_comm.load(Relaxed) & !0xffff;
@@ -260,7 +261,7 @@ pub fn lock_created(lock: usize, kind: u8, registers: &Registers) {
     // A lock made while nothing can be recorded yet is named by its first site.
     let Some(mine) = segment::current().and_then(|_| thread::mine()) else { return };
     if let Some(segment) = segment::current() {
-        let site = stacks::stack_site(segment, registers, MAKER_FRAMES);
+        let site = stacks::first_frames(segment, registers, MAKER_FRAMES);
         locks::created(segment, lock, kind, site);
     }
     mine.done();

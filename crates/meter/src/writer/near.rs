@@ -10,8 +10,8 @@ use crate::layout::{LOCK_PLACES, NEAR, Near, Thread};
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline(always)]
-fn at(thread: &'static Thread, mixed: u64) -> &'static Near {
-    &thread.near[(mixed.wrapping_mul(GOLDEN) >> (u64::BITS - NEAR.ilog2())) as usize % NEAR]
+fn home(mixed: u64) -> usize {
+    (mixed.wrapping_mul(GOLDEN) >> (u64::BITS - NEAR.ilog2())) as usize % NEAR
 }
 
 #[inline(always)]
@@ -28,18 +28,22 @@ fn is(near: &Near, caller: u64, lock: usize) -> bool {
 #[inline(always)]
 pub(super) fn find_first(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static Near> {
     let caller = recent::caller(mode, site);
-    let near = at(thread, caller);
+    let near = &thread.near[home(caller)];
     is(near, caller, lock).then_some(near)
 }
 
-/// An entry of this caller that is valid for this lock: a function that releases many locks has one for each.
+/// Where the entry of a caller may be, the first place first: the caller's own, and for a function that releases many locks one
+/// for each of them; beside both there is another, for callers that fall on one place.
+fn places(caller: u64, lock: usize) -> [usize; 4] {
+    let (of_caller, of_both) = (home(caller), home(caller ^ lock as u64));
+    [of_caller, of_both, of_caller ^ 1, of_both ^ 1]
+}
+
+/// An entry of this caller that is valid for this lock.
 #[inline]
 pub(super) fn find(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static Near> {
-    find_first(thread, lock, mode, site).or_else(|| {
-        let caller = recent::caller(mode, site);
-        let near = at(thread, caller ^ lock as u64);
-        is(near, caller, lock).then_some(near)
-    })
+    let caller = recent::caller(mode, site);
+    places(caller, lock).into_iter().map(|place| &thread.near[place]).find(|near| is(near, caller, lock))
 }
 
 /// Makes an entry for this lock, whose samples are at this place (its own or that of its class), if an address is enough to tell.
@@ -55,9 +59,14 @@ pub(super) fn learn(
     let is_class = place as usize > LOCK_PLACES;
     let span = if is_class { rows::of(place, lock)? } else { Span::single(lock) };
     let caller = recent::caller(mode, site);
-    let first = at(thread, caller);
-    let is_taken = first.caller.load(Relaxed) == caller && first.changes.load(Relaxed) == changes;
-    let near = if is_taken && !is_class { at(thread, caller ^ lock as u64) } else { first };
+    let [of_caller, of_both, beside_caller, beside_both] = places(caller, lock).map(|place| &thread.near[place]);
+    // A row is not where only one of its locks would be looked for.
+    let order = if is_class { [of_caller, beside_caller, of_caller] } else { [of_caller, of_both, beside_both] };
+    let is_free = |near: &&Near| near.caller.load(Relaxed) == 0 || near.changes.load(Relaxed) != changes;
+    // Rows give way to no single lock: they stand for more.
+    let is_single = |near: &&Near| near.count.load(Relaxed) == 1;
+    let free = order.into_iter().find(is_free);
+    let near = free.or_else(|| order[1..].iter().copied().find(is_single)).unwrap_or(order[1]);
     near.base.store(span.base as u64, Relaxed);
     near.inverse.store(span.inverse as u64, Relaxed);
     near.shift.store(span.shift, Relaxed);

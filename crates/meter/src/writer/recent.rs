@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::walks;
 use crate::layout::{RECENT, RECENT_MODE_SHIFT, Recent, SLOTS, Thread};
 
 /// No sample is known yet.
@@ -45,4 +46,5 @@ pub(super) fn forget(thread: &'static Thread) {
     for near in &thread.near {
         near.caller.store(0, Relaxed);
     }
+    walks::forget(thread);
 }

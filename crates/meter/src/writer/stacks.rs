@@ -4,7 +4,7 @@ use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::unwind::{self, Ended, Registers};
+use super::unwind::{self, Ended, Registers, Seen};
 use super::{names, segment, syscalls};
 use crate::layout::{FRAMES, Lost, SITE_IS_STACK, STACKS, Segment, Stack};
 
@@ -18,27 +18,41 @@ pub(super) fn address_site(registers: &Registers) -> u64 {
 }
 
 /// A site that holds up to `depth` frames; the return address alone where there is no more.
-pub(super) fn stack_site(segment: &'static Segment, registers: &Registers, depth: usize) -> u64 {
+pub(super) fn first_frames(segment: &'static Segment, registers: &Registers, depth: usize) -> u64 {
     let mut frames = [0_u64; FRAMES];
     let wanted = frames.len().min(depth);
-    let (taken, ended) = unwind::stack(registers, &mut frames[..wanted]);
-    match ended {
-        Ended::Outermost => {}
-        Ended::NoRoom if depth < FRAMES => {}
-        Ended::NoRoom => segment::lose(Lost::Deep),
-        Ended::Unknown => segment::lose(Lost::Unwind),
+    let (taken, ended) = unwind::stack(registers, &mut frames[..wanted], &mut Seen::nothing());
+    if ended == Ended::Unknown {
+        segment::lose(Lost::Unwind);
     }
-    let frames = &frames[..taken];
-    if taken < 2 {
-        return address_site(registers);
+    site(segment, registers, &frames[..taken]).unwrap_or_else(|| address_site(registers))
+}
+
+/// A site that holds the whole stack, what it depends on, and what was lost; `None` if it could not be kept, which is counted.
+pub(super) fn whole(segment: &'static Segment, registers: &Registers, seen: &mut Seen) -> Option<(u64, Option<Lost>)> {
+    let mut frames = [0_u64; FRAMES];
+    let (taken, ended) = unwind::stack(registers, &mut frames, seen);
+    let lost = match ended {
+        Ended::Outermost => None,
+        Ended::NoRoom => Some(Lost::Deep),
+        Ended::Unknown => Some(Lost::Unwind),
+    };
+    if let Some(lost) = lost {
+        segment::lose(lost);
     }
-    match keep(segment, frames) {
-        Some(place) => place as u64 | SITE_IS_STACK,
-        None => {
-            segment::lose(Lost::Stack);
-            address_site(registers)
-        }
+    Some((site(segment, registers, &frames[..taken])?, lost))
+}
+
+/// The site of these frames; `None` if there is no room for it, which is counted.
+fn site(segment: &'static Segment, registers: &Registers, frames: &[u64]) -> Option<u64> {
+    if frames.len() < 2 {
+        return Some(address_site(registers));
     }
+    let place = keep(segment, frames);
+    if place.is_none() {
+        segment::lose(Lost::Stack);
+    }
+    Some(place? as u64 | SITE_IS_STACK)
 }
 
 fn hash(frames: &[u64]) -> u64 {

@@ -6,7 +6,7 @@
 
 use core::arch::asm;
 use core::sync::atomic::{
-    AtomicU64, AtomicUsize,
+    AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -16,6 +16,7 @@ use gimli::{
 };
 
 use super::names;
+use crate::layout::WALK_WORDS;
 
 /// The caller's registers, as an interposed function found them at its first instruction.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,17 @@ impl Registers {
     #[inline]
     pub const unsafe fn at_entry(stack_pointer: *const usize, frame_pointer: usize) -> Self {
         Self { stack_pointer, frame_pointer }
+    }
+
+    /// Where the stack pointer will stand after the return.
+    #[inline]
+    pub(super) fn stack_pointer(&self) -> usize {
+        self.stack_pointer as usize + size_of::<usize>()
+    }
+
+    #[inline]
+    pub(super) const fn frame_pointer(&self) -> usize {
+        self.frame_pointer
     }
 
     #[inline]
@@ -52,11 +64,40 @@ pub(super) enum Ended {
     Unknown,
 }
 
+/// What following a stack depended on, but for the code and for the return address in its first word.
+pub(super) struct Seen {
+    /// Words of the stack: where, and what.
+    words: [(usize, usize); WALK_WORDS],
+    count: usize,
+    /// Whether the register was needed.
+    pub(super) needs_frame_pointer: bool,
+}
+
+impl Seen {
+    pub(super) const fn nothing() -> Self {
+        Self { words: [(0, 0); WALK_WORDS], count: 0, needs_frame_pointer: false }
+    }
+
+    fn see(&mut self, at: usize, word: usize) {
+        // There is room for two words of each frame.
+        if let Some(next) = self.words.get_mut(self.count) {
+            *next = (at, word);
+            self.count += 1;
+        }
+    }
+
+    pub(super) fn words(&self) -> &[(usize, usize)] {
+        &self.words[..self.count]
+    }
+}
+
 /// Writes return addresses, innermost first; how many, and why not more.
-pub(super) fn stack(registers: &Registers, frames: &mut [u64]) -> (usize, Ended) {
+pub(super) fn stack(registers: &Registers, frames: &mut [u64], seen: &mut Seen) -> (usize, Ended) {
     let mut address = registers.return_address();
-    let mut sp = registers.stack_pointer as usize + size_of::<usize>();
+    let mut sp = registers.stack_pointer();
     let mut fp = registers.frame_pointer;
+    // Where it was saved, if it no longer is the register's.
+    let mut fp_at = None;
     let end = stack_end(sp);
     let mut taken = 0;
     loop {
@@ -71,7 +112,13 @@ pub(super) fn stack(registers: &Registers, frames: &mut [u64]) -> (usize, Ended)
             Rule::Outermost => return (taken, Ended::Outermost),
             Rule::Unknown => return (taken, Ended::Unknown),
             Rule::FromStackPointer { offset, saved_fp } => (sp, offset, saved_fp),
-            Rule::FromFramePointer { offset, saved_fp } => (fp, offset, saved_fp),
+            Rule::FromFramePointer { offset, saved_fp } => {
+                match fp_at {
+                    Some(at) => seen.see(at, fp),
+                    None => seen.needs_frame_pointer = true,
+                }
+                (fp, offset, saved_fp)
+            }
         };
         let caller_sp = base.wrapping_add_signed(offset);
         let is_sound = caller_sp > sp && caller_sp <= end && caller_sp.is_multiple_of(size_of::<usize>());
@@ -85,9 +132,12 @@ pub(super) fn stack(registers: &Registers, frames: &mut [u64]) -> (usize, Ended)
             }
             // SAFETY: between two stack pointers of this stack, and aligned as both are.
             fp = unsafe { (at as *const usize).read() };
+            fp_at = Some(at);
         }
+        let at = caller_sp - size_of::<usize>();
         // SAFETY: just below the caller's stack pointer, above ours.
-        address = unsafe { (caller_sp as *const usize).sub(1).read() };
+        address = unsafe { (at as *const usize).read() };
+        seen.see(at, address);
         sp = caller_sp;
     }
 }
@@ -198,8 +248,17 @@ fn rule_of(address: usize) -> Rule {
     Rule::unpack(packed)
 }
 
+/// How often rules were forgotten.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+
+/// Another number when code has gone, so that what was found from it may no longer hold.
+pub(super) fn changes() -> u32 {
+    CHANGES.load(Acquire)
+}
+
 /// Forgets all rules: other code may come to lie where some was.
 pub(super) fn forget() {
+    CHANGES.fetch_add(1, Release);
     for cached in &CACHE {
         cached.address.store(0, Relaxed);
     }
