@@ -194,7 +194,7 @@ macro_rules! interpose_release {
         }
     };
 }
-/// [`interpose_acquire`] for a mutex. A normal one that is free is taken right here, as glibc does it, where
+/// [`interpose_acquire`] for a mutex. A normal or adaptive one that is free is taken right here, as glibc does it, where
 /// [`glibc_mutex`](crate::glibc_mutex) has seen that it does it so: the lock word, the owner, and one more user.
 macro_rules! interpose_mutex_lock {
     ($name:ident, $inner:path, $real:path) => {
@@ -207,8 +207,13 @@ macro_rules! interpose_mutex_lock {
             16,
             0x71,
             [
-                "cmp dword ptr [rdi + 16], 0",
+                // Normal or adaptive, and nothing else said of it.
+                "mov ecx, dword ptr [rdi + 16]",
+                "test ecx, ecx",
+                "jz 8f",
+                "cmp ecx, {adaptive}",
                 "jne 6f",
+                "8:",
                 "mov rdx, qword ptr [rip + {thread_id}]",
                 "test rdx, rdx",
                 "jz 6f",
@@ -221,7 +226,10 @@ macro_rules! interpose_mutex_lock {
                 "inc dword ptr [rdi + 12]",
                 "jmp 7f",
             ],
-            [thread_id = sym $crate::glibc_mutex::THREAD_ID_AT,]
+            [
+                thread_id = sym $crate::glibc_mutex::THREAD_ID_AT,
+                adaptive = const libc::PTHREAD_MUTEX_ADAPTIVE_NP,
+            ]
         );
     };
 }

@@ -24,6 +24,10 @@ pub(crate) fn look() {
     // Elision marks each mutex when it is first locked.
     let has_elision = variable(c"GLIBC_TUNABLES").is_some_and(|tunables| contains(tunables, b"elision"));
     let is_swapped = swap::in_place_of("pthread_mutex_lock").is_some();
+    let takes_as_we_know = || {
+        takes_as_we_know(libc::PTHREAD_MUTEX_INITIALIZER)
+            && takes_as_we_know(libc::PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP)
+    };
     if !has_elision && !is_swapped && knows_thread_id() && takes_as_we_know() {
         THREAD_ID_AT.store(THREAD_ID, Relaxed);
     }
@@ -54,17 +58,16 @@ fn knows_thread_id() -> bool {
     there == writer::thread_id()
 }
 
-fn takes_as_we_know() -> bool {
-    let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
-    let mutex: *mut pthread_mutex_t = &raw mut mutex;
+fn takes_as_we_know(mut mutex: pthread_mutex_t) -> bool {
+    let mutex = &raw mut mutex;
     let fields = || {
         // SAFETY: a valid mutex begins like this.
         let layout = unsafe { &*mutex.cast::<Layout>() };
         layout.fields()
     };
-    let free = [0; 5];
-    let taken = [1, 0, writer::thread_id(), 1, 0];
-    let is_free = fields() == free;
+    let free @ [.., kind] = fields();
+    let taken = [1, 0, writer::thread_id(), 1, kind];
+    let is_free = free == [0, 0, 0, 0, kind];
     // SAFETY: a mutex of this frame, which is free.
     let is_taken = unsafe { originals::pthread_mutex_lock(mutex) } == 0 && fields() == taken;
     // SAFETY: it was just locked.
