@@ -24,11 +24,15 @@ fn is(near: &Near, caller: u64, lock: usize) -> bool {
     }
 }
 
-/// The entry of this caller, if it is valid for this lock: where [`find`] looks first.
+/// The entry of this caller, if it is valid for this lock: the two places where [`find`] looks first.
 #[inline(always)]
 pub(super) fn find_first(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static Near> {
     let caller = recent::caller(mode, site);
     let near = &thread.near[home(caller)];
+    if is(near, caller, lock) {
+        return Some(near);
+    }
+    let near = &thread.near[home(caller ^ lock as u64)];
     is(near, caller, lock).then_some(near)
 }
 
