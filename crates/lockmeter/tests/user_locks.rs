@@ -241,6 +241,23 @@ fn a_wait_whose_end_nobody_was_seen_to_make_is_blamed_on_the_holder() {
 }
 
 #[test]
+fn stacks_that_differ_only_further_out_are_told_apart_and_mutexes_are_as_glibc_leaves_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "two-ways", &[]);
+    for flags in [&[][..], &["--hold"]] {
+        let metered = meter(folder.path(), flags, &[program.as_os_str()]);
+        let said = metered.said();
+        assert_eq!((number(&said, "unlike"), number(&said, "status")), (0, 0), "{flags:?}");
+        let rows = metered.rows("lock,caller", &["--lock", "shared_lock"]);
+        for way in ["go_one_way", "go_other_way"] {
+            let waits = rows.iter().filter(|row| row["happened"] == "wait" && row["caller"].to_string().contains(way));
+            let waits: u64 = waits.map(|row| number(row, "count")).sum();
+            assert!(waits > 10, "{flags:?}: {waits} waits by {way} in {rows:#?}");
+        }
+    }
+}
+
+#[test]
 fn locks_of_cpp_are_named_by_who_made_them_not_by_what_wraps_them() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("wrapped-locks");
