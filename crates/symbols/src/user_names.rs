@@ -108,7 +108,12 @@ impl UserNames {
     /// Knows nothing yet.
     pub fn new() -> Self {
         Self {
-            symbolizer: Symbolizer::builder().enable_code_info(false).enable_inlined_fns(true).build(),
+            symbolizer: Symbolizer::builder()
+                .enable_code_info(false)
+                .enable_inlined_fns(true)
+                // `as_written` does it: blazesym takes a C function's name for a mangled one, too.
+                .enable_demangling(false)
+                .build(),
             inspector: Inspector::new(),
             variables: HashMap::new(),
             frames: HashMap::new(),
@@ -189,13 +194,13 @@ impl UserNames {
         };
         let inlined = symbol.inlined.iter().rev().map(|inlined| Frame {
             address,
-            function: Some(inlined.name.to_string()),
+            function: Some(as_written(&inlined.name)),
             offset: 0,
             module: module.clone(),
         });
         let outer = Frame {
             address,
-            function: Some(symbol.name.to_string()),
+            function: Some(as_written(&symbol.name)),
             offset: symbol.offset as u64 + 1,
             module: module.clone(),
         };
@@ -261,7 +266,9 @@ pub fn as_written(name: &str) -> String {
         // Without the hash at its end.
         return format!("{rust:#}");
     }
-    let cpp = cpp_demangle::Symbol::new(name).ok().and_then(|symbol| symbol.demangle().ok());
+    // Only what is mangled: a C function may be called `w`, which is how C++ writes a type.
+    let is_cpp = name.starts_with("_Z") || name.starts_with("_GLOBAL_");
+    let cpp = is_cpp.then(|| cpp_demangle::Symbol::new(name).ok()).flatten().and_then(|symbol| symbol.demangle().ok());
     cpp.unwrap_or_else(|| name.to_owned())
 }
 
@@ -308,6 +315,7 @@ mod tests {
 
     #[test]
     fn variables_are_called_as_the_program_calls_them() {
+        assert_eq!(as_written("w"), "w");
         assert_eq!(as_written("hot_lock"), "hot_lock");
         assert_eq!(as_written("_ZN9std_mutex3HOT17h84ec9336a71c653bE"), "std_mutex::HOT");
         assert_eq!(as_written("_ZN6server4poolE"), "server::pool");
