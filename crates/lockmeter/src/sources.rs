@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
+use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -64,9 +65,13 @@ impl Sources {
         match kernel {
             Some(Ok(kernel)) => Ok(Self { kernel: Some(kernel), user, notice }),
             Some(Err(error)) if user.is_some() => {
-                say(format_args!(
-                    "lockmeter: only the command's own locks are metered, for kernel locks need more: {error}"
-                ));
+                // `overhead` starts them again for each run.
+                static SAID: Once = Once::new();
+                SAID.call_once(|| {
+                    say(format_args!(
+                        "lockmeter: only the command's own locks are metered, for kernel locks need more: {error}"
+                    ));
+                });
                 Ok(Self { kernel: None, user, notice })
             }
             Some(Err(error)) => Err(error.into()),

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -107,6 +108,35 @@ fn whole_runs_compare_every_level_and_say_when_they_are_too_few() {
     temporary.check_empty();
 }
 
+/// Makes sure that nobody's privileges suffice for what a program's own locks cost, and that the rest is said to be missing, once.
+#[test]
+fn overhead_without_privileges_measures_the_commands_own_locks_and_says_what_is_missing() {
+    let Some(_machine) = machine("overhead without privileges") else { return };
+    let temporary = Temporary::new();
+    let folder = Folder::new();
+    for (path, mode) in [(folder.path(), 0o755), (temporary.0.path(), 0o777)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let (binary, library) = (folder.path().join("lockmeter"), folder.path().join("library.so"));
+    std::fs::copy(env!("CARGO_BIN_EXE_lockmeter"), &binary).unwrap();
+    std::fs::copy(preload_library(), &library).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(binary);
+    command.args(["overhead", "--format", "json", "--runs", "2", "--", "sleep", "0.1"]);
+    command.env("LOCKMETER_PRELOAD", library).env_remove("XDG_RUNTIME_DIR");
+    let output = run(temporary.used_by(command));
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let costs: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for level in ["wait", "hold"] {
+        assert_eq!(cost(&costs, level)["cost"]["samples"], 2, "{costs}");
+    }
+    let missing = costs["missing"].to_string();
+    assert!(missing.contains("off") && missing.contains("naive") && missing.contains("CAP_BPF"), "{costs}");
+    assert_eq!(said.matches("only the command's own locks").count(), 1, "{said}");
+    temporary.check_empty();
+}
+
 #[test]
 fn slices_of_one_run_compare_kernel_metering_and_leave_nothing_behind() {
     let Some(_machine) = machine("slices_of_one_run_compare_kernel_metering_and_leave_nothing_behind") else { return };
@@ -154,6 +184,12 @@ const fn libc_sigint() -> i32 {
 
 /// Programs with known holds, recorded by the real meter.
 fn record(folder: &Folder, threads: usize) -> String {
+    let (rounds, threads) = ((20_000 / threads).to_string(), threads.to_string());
+    let arguments = ["--threads", &threads, "--rounds", &rounds, "--hold-ns", "20000", "--pause-ns", "20000"];
+    record_with(folder, &arguments)
+}
+
+fn record_with(folder: &Folder, arguments: &[&str]) -> String {
     preload_library();
     let program = folder.path().join("two-locks");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/user/two-locks.c");
@@ -162,9 +198,7 @@ fn record(folder: &Folder, threads: usize) -> String {
     assert!(run(compile).status.success());
     let recording = folder.file("holds.lockmeter");
     let mut command = lockmeter(["record", "--user", "--hold", "--quiet", "-o", &recording, "--"]);
-    let (rounds, threads) = ((20_000 / threads).to_string(), threads.to_string());
-    command.arg(&program).args(["--threads", &threads, "--rounds", &rounds]);
-    command.args(["--hold-ns", "20000", "--pause-ns", "20000"]);
+    command.arg(&program).args(arguments);
     let output = run(command);
     assert!(output.status.success(), "{}", text(&output.stderr));
     recording
@@ -202,8 +236,8 @@ fn a_forecast_ends_at_one_hold_after_another_and_without_the_lock_goes_on() {
 #[test]
 fn predict_says_what_is_missing() {
     let folder = Folder::new();
-    // Eight threads at one lock wait and hold for longer than one thread can.
-    let recording = record(&folder, 8);
+    // Eight threads at one lock wait and hold for longer than one thread can, on a busy machine, too: they hold it asleep.
+    let recording = record_with(&folder, &["--threads", "8", "--rounds", "100", "--hold-ns", "1000000", "--sleep"]);
     let (status, said) = refused(["predict", &recording, "--lock", "no_such_lock"]);
     assert!(status == 1 && said.contains("hot_lock"), "{status}: {said}");
     let (status, said) = refused(["predict", &folder.file("absent")]);
