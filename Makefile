@@ -43,7 +43,7 @@ test: workloads
 	$(CARGO) test --package lockmeter-locks --features lockdep --locked --test lockdep
 	@scripts/test-locks fast
 	$(CARGO) test --workspace --locked --doc --quiet
-	$(CARGO) test --workspace --locked --lib --bins --tests
+	$(CARGO) test --workspace --locked --lib --bins --tests --no-fail-fast
 
 test-locks:
 	@scripts/setup locks
