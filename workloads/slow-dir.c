@@ -162,6 +162,8 @@ static _Noreturn void run_server(void)
 	if (device_fd < 0 || mount("slow-dir", mount_point, "fuse", MS_NODEV | MS_NOSUID, options))
 		shared->error = errno;
 	sem_post(&shared->mounted);
+	if (shared->error)
+		_exit(EXIT_SUCCESS); /* the parent says it */
 	for (;;) {
 		if (read(device_fd, request, sizeof(request)) >= (ssize_t)sizeof(struct fuse_in_header))
 			serve((const struct fuse_in_header *)request);
