@@ -15,10 +15,7 @@
  *   populate_ns       mmap(MAP_POPULATE)   for reading
  *   munmap_ns         munmap()             for writing first, then downgraded, for reading
  */
-#include <linux/userfaultfd.h>
-#include <semaphore.h>
-#include <sys/ioctl.h>
-
+#include "absent-page.h"
 #include "workload.h"
 
 enum { CONDUCTOR, HOLDER, ROLES };
@@ -33,18 +30,10 @@ static const char *const held_lower[HELD] = {"file_position_ns_lower", "inode_wr
 static const char *const held_upper[HELD] = {"file_position_ns_upper", "inode_written_ns_upper",
 					     "directory_read_ns_upper"};
 
-static int file_fd, directory_fd, fault_fd;
-static char *absent_page;
-static size_t page_bytes;
+static int file_fd, directory_fd;
 static sem_t holder_go, holder_done;
 static atomic_int to_hold; /* of enum held; HELD: nothing more */
 static uint64_t rounds, lower_ns[HELD], upper_ns[HELD], populate_ns, munmap_ns;
-
-static void wait_for(sem_t *semaphore)
-{
-	while (sem_wait(semaphore) && errno == EINTR)
-		;
-}
 
 static void open_files(void)
 {
@@ -57,25 +46,6 @@ static void open_files(void)
 	file_fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 	if (file_fd < 0 || write(file_fd, "x", 1) != 1)
 		fail_errno(path);
-}
-
-static void register_absent_page(void)
-{
-	struct uffdio_api api = {.api = UFFD_API};
-	struct uffdio_register registration = {.mode = UFFDIO_REGISTER_MODE_MISSING};
-
-	page_bytes = (size_t)sysconf(_SC_PAGESIZE);
-	absent_page = mmap(NULL, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (absent_page == MAP_FAILED)
-		fail_errno("mmap");
-	fault_fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-	if (fault_fd < 0)
-		not_possible_here("needs userfaultfd: %s; run it as root on a kernel with CONFIG_USERFAULTFD",
-				  strerror(errno));
-	registration.range.start = (uintptr_t)absent_page;
-	registration.range.len = page_bytes;
-	if (ioctl(fault_fd, UFFDIO_API, &api) || ioctl(fault_fd, UFFDIO_REGISTER, &registration))
-		fail_errno("userfaultfd");
 }
 
 static void prepare(void)
@@ -122,7 +92,7 @@ static void play_holder(void)
 		uint64_t begin_ns;
 		enum held held;
 
-		wait_for(&holder_go);
+		wait_for_post(&holder_go);
 		held = (enum held)to_hold;
 		if (held == HELD)
 			return;
@@ -135,18 +105,8 @@ static void play_holder(void)
 	}
 }
 
-static void wait_for_fault(void)
-{
-	struct uffd_msg message;
-
-	while (read(fault_fd, &message, sizeof(message)) < 0)
-		if (errno != EINTR)
-			fail_errno("userfaultfd");
-}
-
 static void conduct_hold(enum held held)
 {
-	struct uffdio_zeropage zero = {.range = {.start = (uintptr_t)absent_page, .len = page_bytes}};
 	uint64_t seen_ns;
 
 	to_hold = (int)held;
@@ -155,10 +115,9 @@ static void conduct_hold(enum held held)
 	seen_ns = now_ns();
 	sleep_until_ns(seen_ns + workload_run->hold_ns);
 	lower_ns[held] += now_ns() - seen_ns;
-	if (ioctl(fault_fd, UFFDIO_ZEROPAGE, &zero))
-		fail_errno("UFFDIO_ZEROPAGE");
-	wait_for(&holder_done);
-	madvise(absent_page, page_bytes, MADV_DONTNEED);
+	supply_page();
+	wait_for_post(&holder_done);
+	remove_page();
 }
 
 static void conduct(void)

@@ -17,10 +17,7 @@
  *   wait_ns_upper   the duration of all lseek() calls, each measured around the call by its waiter
  *   wait_ns_lower   for each waiter, from when it was seen blocked until just before the page was supplied
  */
-#include <linux/userfaultfd.h>
-#include <semaphore.h>
-#include <sys/ioctl.h>
-
+#include "absent-page.h"
 #include "workload.h"
 
 enum { CONDUCTOR, HOLDER, FIRST_WAITER };
@@ -33,19 +30,11 @@ struct waiter {
 	uint64_t waited_ns;
 };
 
-static int shared_fd, fault_fd;
-static char *absent_page;
-static size_t page_bytes;
+static int shared_fd;
 static sem_t holder_go, holder_done, waiters_go, waiters_done;
 static atomic_bool finished;
 static uint64_t rounds, wait_ns_lower;
 static struct waiter waiters[WORKLOAD_MAX_THREADS];
-
-static void wait_for(sem_t *semaphore)
-{
-	while (sem_wait(semaphore) && errno == EINTR)
-		;
-}
 
 static void open_shared_file(void)
 {
@@ -55,25 +44,6 @@ static void open_shared_file(void)
 	shared_fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 	if (shared_fd < 0 || write(shared_fd, "x", 1) != 1)
 		fail_errno(path);
-}
-
-static void register_absent_page(void)
-{
-	struct uffdio_api api = {.api = UFFD_API};
-	struct uffdio_register registration = {.mode = UFFDIO_REGISTER_MODE_MISSING};
-
-	page_bytes = (size_t)sysconf(_SC_PAGESIZE);
-	absent_page = mmap(NULL, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (absent_page == MAP_FAILED)
-		fail_errno("mmap");
-	fault_fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-	if (fault_fd < 0)
-		not_possible_here("needs userfaultfd: %s; run it as root on a kernel with CONFIG_USERFAULTFD",
-				  strerror(errno));
-	registration.range.start = (uintptr_t)absent_page;
-	registration.range.len = page_bytes;
-	if (ioctl(fault_fd, UFFDIO_API, &api) || ioctl(fault_fd, UFFDIO_REGISTER, &registration))
-		fail_errno("userfaultfd");
 }
 
 static void prepare(void)
@@ -89,7 +59,7 @@ static void prepare(void)
 static void hold(void)
 {
 	for (;;) {
-		wait_for(&holder_go);
+		wait_for_post(&holder_go);
 		if (finished)
 			return;
 		lseek(shared_fd, 0, SEEK_SET);
@@ -107,7 +77,7 @@ static void wait_on_lock(struct worker *self)
 	for (;;) {
 		uint64_t begin_ns;
 
-		wait_for(&waiters_go);
+		wait_for_post(&waiters_go);
 		if (finished)
 			return;
 		begin_ns = now_ns();
@@ -134,23 +104,6 @@ static bool is_blocked(const struct waiter *waiter)
 	status[length > 0 ? length : 0] = '\0';
 	state = strrchr(status, ')');
 	return state && state[1] == ' ' && state[2] == 'D';
-}
-
-static void wait_for_fault(void)
-{
-	struct uffd_msg message;
-
-	while (read(fault_fd, &message, sizeof(message)) < 0)
-		if (errno != EINTR)
-			fail_errno("userfaultfd");
-}
-
-static void supply_page(void)
-{
-	struct uffdio_zeropage zero = {.range = {.start = (uintptr_t)absent_page, .len = page_bytes}};
-
-	if (ioctl(fault_fd, UFFDIO_ZEROPAGE, &zero))
-		fail_errno("UFFDIO_ZEROPAGE");
 }
 
 /* Returns the sum of the instants at which the waiters were seen blocked. */
@@ -183,9 +136,9 @@ static void conduct_round(void)
 	wait_ns_lower += waiting * supply_ns - seen_ns;
 
 	for (i = 0; i < waiting; i++)
-		wait_for(&waiters_done);
-	wait_for(&holder_done);
-	madvise(absent_page, page_bytes, MADV_DONTNEED);
+		wait_for_post(&waiters_done);
+	wait_for_post(&holder_done);
+	remove_page();
 	rounds++;
 }
 

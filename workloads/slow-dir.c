@@ -16,7 +16,6 @@
  * fails the others' calls instead of leaving them in the wait for an answer.
  */
 #include <linux/fuse.h>
-#include <semaphore.h>
 #include <sys/mount.h>
 #include <sys/uio.h>
 
@@ -46,12 +45,6 @@ static pid_t server;
 static atomic_bool finished;
 static uint64_t returned_ns[ROLES], rounds;
 static uint64_t directory_lower_ns, directory_upper_ns, position_lower_ns, position_upper_ns;
-
-static void wait_for(sem_t *semaphore)
-{
-	while (sem_wait(semaphore) && errno == EINTR)
-		;
-}
 
 /* The server's own failures: its exit closes the device, so everybody learns of them. */
 static _Noreturn void give_up(const char *what)
@@ -202,7 +195,7 @@ static void prepare(void)
 		fail_errno("fork");
 	if (!server)
 		run_server();
-	wait_for(&shared->mounted);
+	wait_for_post(&shared->mounted);
 	if (shared->error)
 		not_possible_here("needs FUSE: %s; load its module (modprobe fuse)", strerror(shared->error));
 	directory_fd = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -239,8 +232,8 @@ static void make_directories(struct worker *self)
 		if (mkdir(path, 0700))
 			fail_errno(path);
 		returned_ns[MAKER] = now_ns();
-		wait_for(&shared->done[LISTER]);
-		wait_for(&shared->done[SEEKER]);
+		wait_for_post(&shared->done[LISTER]);
+		wait_for_post(&shared->done[SEEKER]);
 		add_up_round();
 	}
 	finished = true;
@@ -254,7 +247,7 @@ static void wait_in_turn(struct worker *self)
 
 	shared->thread_id[self->index] = (int)syscall(SYS_gettid);
 	for (;;) {
-		wait_for(&shared->go[self->index]);
+		wait_for_post(&shared->go[self->index]);
 		if (finished)
 			return;
 		if (self->index == SEEKER)

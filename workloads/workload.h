@@ -22,6 +22,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -130,6 +131,13 @@ static inline void sleep_until_ns(uint64_t deadline_ns)
 	struct timespec deadline = to_timespec(deadline_ns);
 
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
+}
+
+/* Not ended by a signal. */
+static inline void wait_for_post(sem_t *semaphore)
+{
+	while (sem_wait(semaphore) && errno == EINTR)
+		;
 }
 
 static inline bool workload_running(void)

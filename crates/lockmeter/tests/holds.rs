@@ -86,6 +86,21 @@ fn mmap_shows_waits_and_holds_of_both_modes() {
     assert_eq!(unmatched, 0, "the command was metered from its start, so every release has its acquisition");
 }
 
+/// Meters holds of kernel locks while a workload runs; the recording, and what the workload itself says. `None` if it cannot run here.
+fn metered(folder: &Folder, workload: &str, test: &str) -> Option<(String, Value)> {
+    let recording = folder.file("recording");
+    let mut command = lockmeter(["record", "--hold", "--kernel", "-q", "-o", &recording, "--"]);
+    command.arg(workload_path(workload)).args(["--seconds", "2"]);
+    let output = run(command);
+    if output.status.code() == Some(NOT_POSSIBLE_HERE) {
+        skip(test, &text(&output.stderr));
+        return None;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = serde_json::from_str(text(&output.stdout).lines().next().expect("a line")).expect("JSON");
+    Some((recording, said))
+}
+
 /// Makes sure that the contended part of a hold is as long as the wait that the workload itself measures, that the caller that
 /// releases is named, and that its holder is known to have slept.
 #[test]
@@ -94,16 +109,7 @@ fn the_contended_part_of_a_hold_is_as_long_as_the_workload_held_the_lock() {
         return;
     };
     let folder = Folder::new();
-    let recording = folder.file("recording");
-    let mut command = lockmeter(["record", "--hold", "--kernel", "-q", "-o", &recording, "--"]);
-    command.arg(workload_path("known-wait")).args(["--seconds", "2"]);
-    let output = run(command);
-    if output.status.code() == Some(NOT_POSSIBLE_HERE) {
-        skip("contended part of a hold", &text(&output.stderr));
-        return;
-    }
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let said: Value = serde_json::from_str(text(&output.stdout).lines().next().expect("a line")).expect("JSON");
+    let Some((recording, said)) = metered(&folder, "known-wait", "contended part of a hold") else { return };
     let report =
         json(lockmeter(["report", &recording, "--by", "lock,caller", "--lock", "f_pos_lock", "--format", "json"]));
     let held = rows(&report, "contended-hold");
@@ -132,16 +138,7 @@ fn a_directory_held_by_a_slow_file_system_and_the_chain_behind_it_are_told_with_
         return;
     };
     let folder = Folder::new();
-    let recording = folder.file("recording");
-    let mut command = lockmeter(["record", "--hold", "--kernel", "-q", "-o", &recording, "--"]);
-    command.arg(workload_path("slow-dir")).args(["--seconds", "2"]);
-    let output = run(command);
-    if output.status.code() == Some(NOT_POSSIBLE_HERE) {
-        skip("a slow file system", &text(&output.stderr));
-        return;
-    }
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let said: Value = serde_json::from_str(text(&output.stdout).lines().next().expect("a line")).expect("JSON");
+    let Some((recording, said)) = metered(&folder, "slow-dir", "a slow file system") else { return };
     let report = json(lockmeter(["report", &recording, "--by", "lock,caller", "--format", "json"]));
 
     for (lock, bounds, releaser) in [("i_rwsem", "directory", "mkdir"), ("file.f_pos_lock", "position", "getdents64")] {
