@@ -23,95 +23,69 @@ global_asm!(
     ".popsection",
 );
 
-/// Where a thread keeps its owner word and its number.
+/// Reads the thread's own word at `$place`, into a register named as assembly does.
+macro_rules! read {
+    ($place:literal, $register:literal) => {{
+        let value;
+        // SAFETY: reads the thread's own storage.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
+                concat!("mov ", $register, ", fs:[{at} + ", $place, "]"),
+                at = out(reg) _,
+                value = lateout(reg) value,
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        value
+    }};
+}
+
+/// Writes it.
+macro_rules! write {
+    ($place:literal, $register:literal, $value:expr) => {
+        // SAFETY: writes the thread's own storage.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
+                concat!("mov fs:[{at} + ", $place, "], ", $register),
+                at = out(reg) _,
+                value = in(reg) $value,
+                options(nostack, preserves_flags)
+            )
+        }
+    };
+}
+
+/// Where a thread keeps its owner word, its number and the state of its draws.
 pub(crate) mod cells {
     use super::*;
 
     #[inline(always)]
     pub(crate) fn word() -> u64 {
-        let word: u64;
-        // SAFETY: reads the thread's own word.
-        unsafe {
-            asm!(
-                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
-                "mov {word}, qword ptr fs:[{at}]",
-                at = out(reg) _,
-                word = lateout(reg) word,
-                options(nostack, preserves_flags, readonly)
-            );
-        }
-        word
+        read!("0", "{value}")
     }
 
     pub(crate) fn set_word(word: u64) {
-        // SAFETY: writes the thread's own word.
-        unsafe {
-            asm!(
-                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
-                "mov qword ptr fs:[{at}], {word}",
-                at = out(reg) _,
-                word = in(reg) word,
-                options(nostack, preserves_flags)
-            );
-        }
+        write!("0", "{value}", word);
     }
 
     pub(crate) fn number() -> u32 {
-        let number: u32;
-        // SAFETY: reads the thread's own word.
-        unsafe {
-            asm!(
-                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
-                "mov {number:e}, dword ptr fs:[{at} + 8]",
-                at = out(reg) _,
-                number = lateout(reg) number,
-                options(nostack, preserves_flags, readonly)
-            );
-        }
-        number
+        read!("8", "{value:e}")
+    }
+
+    pub(crate) fn set_number(number: u32) {
+        write!("8", "{value:e}", number);
     }
 
     #[inline(always)]
     pub(crate) fn draws() -> u32 {
-        let draws: u32;
-        // SAFETY: reads the thread's own word.
-        unsafe {
-            asm!(
-                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
-                "mov {draws:e}, dword ptr fs:[{at} + 12]",
-                at = out(reg) _,
-                draws = lateout(reg) draws,
-                options(nostack, preserves_flags, readonly)
-            );
-        }
-        draws
+        read!("12", "{value:e}")
     }
 
     #[inline(always)]
     pub(crate) fn set_draws(draws: u32) {
-        // SAFETY: writes the thread's own word.
-        unsafe {
-            asm!(
-                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
-                "mov dword ptr fs:[{at} + 12], {draws:e}",
-                at = out(reg) _,
-                draws = in(reg) draws,
-                options(nostack, preserves_flags)
-            );
-        }
-    }
-
-    pub(crate) fn set_number(number: u32) {
-        // SAFETY: writes the thread's own word.
-        unsafe {
-            asm!(
-                "mov {at}, qword ptr [rip + lockmeter_locks_thread@GOTTPOFF]",
-                "mov dword ptr fs:[{at} + 8], {number:e}",
-                at = out(reg) _,
-                number = in(reg) number,
-                options(nostack, preserves_flags)
-            );
-        }
+        write!("12", "{value:e}", draws);
     }
 }
 
