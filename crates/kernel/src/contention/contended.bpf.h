@@ -219,7 +219,8 @@ static __always_inline __u64 contended_part(__u64 lock, __u32 wakee, __u64 aslee
 
 /*
  * The mode in which the releaser held the lock. Of an rwsem readers leave their mark in the owner, which a writer clears before
- * it wakes another; readers wait for writers only, and are marked as owners before they are woken. Of a percpu-rwsem readers wait for a writer only, and writers mostly for readers.
+ * it wakes another; readers wait for writers only, and are marked as owners before they are woken. Of a percpu-rwsem readers
+ * wait for a writer only, and writers mostly for readers.
  */
 static __always_inline __u32 mode_of_holder(const struct sleep_wait *wait)
 {

@@ -21,8 +21,8 @@ pub type PercpuRwLock<T> = lock_api::RwLock<RawPercpuRwSem, T>;
 /// Under a mix with many writes the bias stays away and the lock is as fast as `R` alone, not faster.
 ///
 /// Any thread may release a read hold, so guards may be sent where `R` lets them. A thread that ends leaves nothing behind.
-/// Memory: this structure (104 bytes, so that readers look at another cache line than writers change), and once it is read often 8 bytes for each CPU, from pages that hundreds of locks
-/// share.
+/// Memory: this structure (104 bytes, so that readers look at another cache line than writers change), and once it is read often
+/// 8 bytes for each CPU, from pages that hundreds of locks share.
 ///
 /// With the feature `lockdep` the bias stays away, so that every acquisition is checked, by `R`.
 ///
