@@ -35,6 +35,13 @@ static __always_inline int spins(__u32 kind)
  */
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
+extern int LINUX_KERNEL_VERSION __kconfig;
+
+/* Before 6.15 the verifier lets nobody call a function that it checks by itself, as count_part() is, with preemption disabled. */
+static __always_inline int may_be_preempted(__u32 kind)
+{
+	return !spins(kind) && bpf_preempt_disable && LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 15, 0);
+}
 
 /*
  * Whether this event's time in here is measured, and since when. Events are counted in bunches, or the counter itself would be
@@ -100,7 +107,7 @@ static __always_inline int hook_ran(void *ctx, __u64 lock, __u32 kind, __u32 mod
 
 	if (paused || (spins(kind) && *(volatile __u32 *)&spin_hooks_off))
 		return 0;
-	if (!spins(kind) && bpf_preempt_disable)
+	if (may_be_preempted(kind))
 		bpf_preempt_disable();
 	half = this_hold_half();
 	cpu = this_cpu();
@@ -112,7 +119,7 @@ static __always_inline int hook_ran(void *ctx, __u64 lock, __u32 kind, __u32 mod
 			took_stack = count_released(ctx, lock, kind, mode, cpu, half);
 		end_event(spins(kind), begin_ns, took_stack);
 	}
-	if (!spins(kind) && bpf_preempt_enable)
+	if (may_be_preempted(kind))
 		bpf_preempt_enable();
 	return 0;
 }
