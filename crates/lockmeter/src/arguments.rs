@@ -1,9 +1,12 @@
 //! The command line.
 
 pub mod bench;
+pub mod latency;
+pub mod mmap;
 pub mod overhead;
 pub mod predict;
 pub mod swap;
+mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,19 +15,16 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_profile::view::{NamePattern, TaskPattern};
-use lockmeter_profile::{Dimension, Kind, Mode};
+use lockmeter_profile::{Kind, Mode};
+
+pub use values::{Dimensions, Window};
+use values::{
+    parse_budget, parse_dimensions, parse_duration, parse_interval, parse_kind, parse_mode, parse_share_ppm,
+    parse_window,
+};
 
 /// The recording that `record` writes and `report` reads when none is named.
 pub const DEFAULT_RECORDING: &str = "out.lockmeter";
-
-/// Longer recordings are surely mistyped.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-/// Shorter intervals would spend more on reading the tables than on metering.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
-/// Nothing ends in less.
-const SHORTEST_THRESHOLD: Duration = Duration::from_micros(1);
-/// Longer ones would lose too much if the recorder is killed.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,9 +59,9 @@ pub enum Command {
     /// Show the locks that are waited for now, refreshed each second
     Top(TopArguments),
     /// Show how long mmap_lock, the lock of an address space, is waited for and held
-    Mmap(MmapArguments),
+    Mmap(mmap::MmapArguments),
     /// Show what keeps CPUs from their tasks: interrupts, softirqs, timers, work items
-    Latency(LatencyArguments),
+    Latency(latency::LatencyArguments),
     /// Run a command with its pthread locks swapped for lockmeter's, and tell what is faster
     Compare(swap::CompareArguments),
     /// Predict what a lock will cost on more CPUs, and what removing or splitting it would buy
@@ -218,10 +218,6 @@ pub struct QueryArguments {
     pub frames: usize,
 }
 
-/// One or two dimensions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dimensions(pub Vec<Dimension>);
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people
@@ -271,13 +267,6 @@ pub struct ReportArguments {
     /// Where to write it instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-}
-
-/// A part of a recording, as offsets from its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    pub from: Duration,
-    pub to: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -330,254 +319,11 @@ pub struct TopArguments {
     pub duration: Option<Duration>,
 }
 
-const LATENCY_EXAMPLES: &str = "\
-Examples:
-  lockmeter latency -d 10s                   what ran in ten seconds, the longest single run first
-  lockmeter latency --interval 1s            each second, until Ctrl-C; then a summary
-  lockmeter latency --threshold 1ms          also every run of a millisecond and more, and the locks it waited for
-  lockmeter latency --irq --softirq --histogram -d 5s
-  lockmeter latency --sort cpu_ppm -d 10s    what takes most of the CPUs
-  lockmeter latency -d 1m -o lat.lockmeter && lockmeter report lat.lockmeter --format json";
-
-#[derive(Debug, Args)]
-#[command(after_help = LATENCY_EXAMPLES)]
-pub struct LatencyArguments {
-    #[command(flatten)]
-    pub runners: RunnerArguments,
-    /// List each run that lasts this long (with a unit: 1ms, 200us), with the locks it waited for
-    #[arg(long, value_name = "TIME", value_parser = parse_threshold)]
-    pub threshold: Option<Duration>,
-    /// Time every interrupt and softirq, whatever it costs; without it, those that come very often are timed in windows only.
-    /// --threshold times all, too
-    #[arg(long)]
-    pub every: bool,
-    /// Print a table this often, and a summary at the end
-    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
-    pub interval: Option<Duration>,
-    /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C
-    #[arg(short, long, value_parser = parse_duration)]
-    pub duration: Option<Duration>,
-    /// Also write a recording, for `lockmeter report`
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Order by this column
-    #[arg(long, value_name = "COLUMN", default_value = "max_ns")]
-    pub sort: String,
-    /// How many rows to print in each table; 0 prints all
-    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
-    pub limit: usize,
-    /// Draw each row's histograms of runs and delays
-    #[arg(long)]
-    pub histogram: bool,
-    /// How to write what ran
-    #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
-    pub format: LatencyFormat,
-}
-
-/// What to meter: all of it unless some are chosen.
-#[derive(Debug, Args)]
-pub struct RunnerArguments {
-    /// Handlers of hard interrupts
-    #[arg(long)]
-    pub irq: bool,
-    /// Softirqs
-    #[arg(long)]
-    pub softirq: bool,
-    /// Tasklets
-    #[arg(long)]
-    pub tasklet: bool,
-    /// Functions of timers and of high-resolution timers
-    #[arg(long)]
-    pub timer: bool,
-    /// Work items of workqueues
-    #[arg(long)]
-    pub work: bool,
-}
-
-impl RunnerArguments {
-    /// The kinds chosen; all where none is.
-    pub fn kinds(&self) -> Vec<Kind> {
-        let chosen = [
-            (self.irq, Kind::Irq),
-            (self.softirq, Kind::Softirq),
-            (self.tasklet, Kind::Tasklet),
-            (self.timer, Kind::Timer),
-            (self.timer, Kind::Hrtimer),
-            (self.work, Kind::Work),
-        ];
-        let kinds: Vec<Kind> = chosen.into_iter().filter(|(wanted, _)| *wanted).map(|(_, kind)| kind).collect();
-        if kinds.is_empty() { lockmeter_kernel::latency::RUNNERS.to_vec() } else { kinds }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LatencyFormat {
-    /// For people
-    Table,
-    /// For programs (documented in docs/json.md)
-    Json,
-    /// For spreadsheets
-    Csv,
-}
-
-const MMAP_EXAMPLES: &str = "\
-Examples:
-  lockmeter mmap -a -d 10s                   the whole machine
-  lockmeter mmap -a --by cgroup -d 1m        which service's address spaces
-  lockmeter mmap -p $(pidof mariadbd) --by caller
-  lockmeter mmap -a --no-hold -d 1h          waits only: nothing is done for an acquisition that need not wait
-  lockmeter mmap -a -d 10s --format json | jq '.rows[] | {happened, mode, histogram}'";
-
-#[derive(Debug, Args)]
-#[command(after_help = MMAP_EXAMPLES)]
-pub struct MmapArguments {
-    #[command(flatten)]
-    pub scope: ScopeArguments,
-    /// One histogram for all, or one for each of these; with `cgroup`, the memory control group of the address space
-    #[arg(long, value_enum)]
-    pub by: Option<MmapBy>,
-    /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C or the command's end
-    #[arg(short, long, value_parser = parse_duration)]
-    pub duration: Option<Duration>,
-    /// Meter only waits, not how long it is held
-    #[arg(long)]
-    pub no_hold: bool,
-    #[command(flatten)]
-    pub stacks: StackArguments,
-    /// How many groups to print; 0 prints all
-    #[arg(short = 'n', long, value_name = "GROUPS", default_value_t = 10)]
-    pub limit: usize,
-    /// How many frames of a stack to print
-    #[arg(long, value_name = "FRAMES", default_value_t = lockmeter_render::DEFAULT_FRAMES)]
-    pub frames: usize,
-    /// How to print it
-    #[arg(long, value_enum, default_value_t = MmapFormat::Histogram)]
-    pub format: MmapFormat,
-    /// Where to print it instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Write a recording, too, for `lockmeter report`
-    #[arg(long, value_name = "FILE")]
-    pub record: Option<PathBuf>,
-    /// The command to run and meter
-    #[arg(last = true, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true)]
-    pub command: Vec<OsString>,
-}
-
-/// What to tell apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MmapBy {
-    /// The memory control group of the address space
-    Cgroup,
-    /// The process that takes the lock
-    Process,
-    /// The stack that waits, or releases (sampled)
-    Caller,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MmapFormat {
-    /// Powers of two, drawn
-    Histogram,
-    /// The tables of `report`
-    Table,
-    /// For programs (documented in docs/json.md)
-    Json,
-    /// For spreadsheets
-    Csv,
-}
-
 #[derive(Debug, Args)]
 pub struct DoctorArguments {
     /// How to write the findings
     #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
     pub format: DiffFormat,
-}
-
-fn parse_time(text: &str) -> Result<Duration, String> {
-    if text.trim().parse::<f64>().is_ok() {
-        return Err(format!("a duration needs a unit: {text}s or {text}ms"));
-    }
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration = parse_time(text)?;
-    if duration.is_zero() {
-        return Err("nothing can be metered in no time; give at least 1ms".into());
-    }
-    if duration > LONGEST {
-        return Err("longer than a year; leave -d out to record until Ctrl-C".into());
-    }
-    Ok(duration)
-}
-
-fn parse_threshold(text: &str) -> Result<Duration, String> {
-    let threshold = parse_time(text)?;
-    if threshold < SHORTEST_THRESHOLD {
-        return Err("every run is as long as that; give at least 1us".into());
-    }
-    Ok(threshold)
-}
-
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = parse_time(text)?;
-    if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
-        return Err("give an interval between 50ms and 1h".into());
-    }
-    Ok(interval)
-}
-
-fn parse_budget(text: &str) -> Result<StackBudget, String> {
-    parse_share_ppm(text).map(|ppm| StackBudget::Share { ppm })
-}
-
-/// A share in millionths.
-fn parse_share_ppm(text: &str) -> Result<u32, String> {
-    let percent: f64 = text
-        .strip_suffix('%')
-        .and_then(|number| number.trim().parse().ok())
-        .ok_or("write the share as a percentage, such as 1% or 0.3%")?;
-    if !(0.01..=100.0).contains(&percent) {
-        return Err("give a share between 0.01% and 100%".into());
-    }
-    Ok((percent * 10_000.0).round() as u32)
-}
-
-fn parse_dimensions(text: &str) -> Result<Dimensions, String> {
-    let names = || Dimension::ALL.iter().map(|dimension| dimension.name()).collect::<Vec<_>>().join(", ");
-    let mut dimensions = Vec::new();
-    for name in text.split(',') {
-        let dimension =
-            name.trim().parse().map_err(|()| format!("no such grouping `{name}`; choose from {}", names()))?;
-        if dimensions.contains(&dimension) {
-            return Err(format!("`{name}` is named twice"));
-        }
-        dimensions.push(dimension);
-    }
-    if dimensions.len() > 2 {
-        return Err("at most two groupings can be combined".into());
-    }
-    Ok(Dimensions(dimensions))
-}
-
-fn parse_mode(text: &str) -> Result<Mode, String> {
-    text.parse().map_err(|()| "choose from exclusive, read, write".to_owned())
-}
-
-fn parse_kind(text: &str) -> Result<Kind, String> {
-    let names = || Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
-    text.parse().map_err(|()| format!("no such kind of lock; choose from {}", names()))
-}
-
-fn parse_window(text: &str) -> Result<Window, String> {
-    let (from, to) = text.split_once("..").ok_or("write a window as 2s..5s, 10s.. or ..1m")?;
-    let from = if from.is_empty() { Duration::ZERO } else { parse_time(from)? };
-    let to = if to.is_empty() { None } else { Some(parse_time(to)?) };
-    if to.is_some_and(|to| to <= from) {
-        return Err("the window ends before it begins".into());
-    }
-    Ok(Window { from, to })
 }
 
 #[cfg(test)]
@@ -588,32 +334,5 @@ mod tests {
     fn the_command_line_is_sound() {
         use clap::CommandFactory;
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_need_a_unit_and_a_sensible_size() {
-        assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
-        for bad in ["10", "0s", "", "-1s", "1e9s", "500y", "abc", "99999999999999999999s"] {
-            assert!(parse_duration(bad).is_err(), "`{bad}` was taken for a duration");
-        }
-    }
-
-    #[test]
-    fn windows_may_be_open_at_either_end() {
-        assert_eq!(
-            parse_window("2s..5s"),
-            Ok(Window { from: Duration::from_secs(2), to: Some(Duration::from_secs(5)) })
-        );
-        assert_eq!(parse_window("..1s"), Ok(Window { from: Duration::ZERO, to: Some(Duration::from_secs(1)) }));
-        assert!(parse_window("5s..2s").is_err());
-        assert!(parse_window("5s").is_err());
-    }
-
-    #[test]
-    fn budgets_are_percentages() {
-        assert_eq!(parse_budget("1%"), Ok(StackBudget::Share { ppm: 10_000 }));
-        for bad in ["1", "0%", "101%", "x%", ""] {
-            assert!(parse_budget(bad).is_err(), "`{bad}` was taken for a budget");
-        }
     }
 }

@@ -13,7 +13,8 @@ use lockmeter_profile::{About, Dimension, Happened, Interval, Source};
 use lockmeter_render::latency::{LatencySortKey, LatencyTable};
 use lockmeter_render::{Csv, Exporter, Json, Table};
 
-use crate::arguments::{Format, LatencyArguments, LatencyFormat, QueryArguments, ReportArguments};
+use crate::arguments::latency::{LatencyArguments, LatencyFormat};
+use crate::arguments::{Format, QueryArguments, ReportArguments};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
 use crate::output;

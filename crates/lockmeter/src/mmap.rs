@@ -11,7 +11,7 @@ use lockmeter_profile::view::{NamePattern, Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Happened, Interval, Report, Source};
 use lockmeter_render::{Csv, Exporter, Histograms, Json};
 
-use crate::arguments::{MmapArguments, MmapBy, MmapFormat};
+use crate::arguments::mmap::{MmapArguments, MmapBy, MmapFormat};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
 use crate::output;

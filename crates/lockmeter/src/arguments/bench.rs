@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use lockmeter_experiments::mixed::Mix;
 
-use super::{DiffFormat, parse_duration};
+use super::DiffFormat;
+use super::values::parse_duration;
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {

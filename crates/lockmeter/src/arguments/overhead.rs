@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use lockmeter_experiments::overhead::Level;
 
-use super::{DiffFormat, LONGEST_INTERVAL, parse_time};
+use super::DiffFormat;
+use super::values::{LONGEST_INTERVAL, parse_time};
 
 const OVERHEAD_EXAMPLES: &str = "\
 Examples:

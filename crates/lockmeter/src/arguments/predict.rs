@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use lockmeter_profile::view::NamePattern;
 
-use super::{DEFAULT_RECORDING, DiffFormat, parse_time};
+use super::values::parse_time;
+use super::{DEFAULT_RECORDING, DiffFormat};
 
 const PREDICT_EXAMPLES: &str = "\
 Examples:

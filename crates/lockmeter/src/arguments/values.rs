@@ -1,0 +1,144 @@
+//! How values are written on the command line: durations, shares, groupings, windows.
+
+use std::time::Duration;
+
+use lockmeter_kernel::contention::StackBudget;
+use lockmeter_profile::{Dimension, Kind, Mode};
+
+/// Longer recordings are surely mistyped.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+/// Shorter intervals would spend more on reading the tables than on metering.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
+/// Nothing ends in less.
+const SHORTEST_THRESHOLD: Duration = Duration::from_micros(1);
+/// Longer ones would lose too much if the recorder is killed.
+pub(super) const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// One or two dimensions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dimensions(pub Vec<Dimension>);
+
+/// A part of a recording, as offsets from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    pub from: Duration,
+    pub to: Option<Duration>,
+}
+
+pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
+    if text.trim().parse::<f64>().is_ok() {
+        return Err(format!("a duration needs a unit: {text}s or {text}ms"));
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
+}
+
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_time(text)?;
+    if duration.is_zero() {
+        return Err("nothing can be metered in no time; give at least 1ms".into());
+    }
+    if duration > LONGEST {
+        return Err("longer than a year; leave -d out to record until Ctrl-C".into());
+    }
+    Ok(duration)
+}
+
+pub(super) fn parse_threshold(text: &str) -> Result<Duration, String> {
+    let threshold = parse_time(text)?;
+    if threshold < SHORTEST_THRESHOLD {
+        return Err("every run is as long as that; give at least 1us".into());
+    }
+    Ok(threshold)
+}
+
+pub(super) fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_time(text)?;
+    if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
+        return Err("give an interval between 50ms and 1h".into());
+    }
+    Ok(interval)
+}
+
+pub(super) fn parse_budget(text: &str) -> Result<StackBudget, String> {
+    parse_share_ppm(text).map(|ppm| StackBudget::Share { ppm })
+}
+
+/// A share in millionths.
+pub(super) fn parse_share_ppm(text: &str) -> Result<u32, String> {
+    let percent: f64 = text
+        .strip_suffix('%')
+        .and_then(|number| number.trim().parse().ok())
+        .ok_or("write the share as a percentage, such as 1% or 0.3%")?;
+    if !(0.01..=100.0).contains(&percent) {
+        return Err("give a share between 0.01% and 100%".into());
+    }
+    Ok((percent * 10_000.0).round() as u32)
+}
+
+pub(super) fn parse_dimensions(text: &str) -> Result<Dimensions, String> {
+    let names = || Dimension::ALL.iter().map(|dimension| dimension.name()).collect::<Vec<_>>().join(", ");
+    let mut dimensions = Vec::new();
+    for name in text.split(',') {
+        let dimension =
+            name.trim().parse().map_err(|()| format!("no such grouping `{name}`; choose from {}", names()))?;
+        if dimensions.contains(&dimension) {
+            return Err(format!("`{name}` is named twice"));
+        }
+        dimensions.push(dimension);
+    }
+    if dimensions.len() > 2 {
+        return Err("at most two groupings can be combined".into());
+    }
+    Ok(Dimensions(dimensions))
+}
+
+pub(super) fn parse_mode(text: &str) -> Result<Mode, String> {
+    text.parse().map_err(|()| "choose from exclusive, read, write".to_owned())
+}
+
+pub(super) fn parse_kind(text: &str) -> Result<Kind, String> {
+    let names = || Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+    text.parse().map_err(|()| format!("no such kind of lock; choose from {}", names()))
+}
+
+pub(super) fn parse_window(text: &str) -> Result<Window, String> {
+    let (from, to) = text.split_once("..").ok_or("write a window as 2s..5s, 10s.. or ..1m")?;
+    let from = if from.is_empty() { Duration::ZERO } else { parse_time(from)? };
+    let to = if to.is_empty() { None } else { Some(parse_time(to)?) };
+    if to.is_some_and(|to| to <= from) {
+        return Err("the window ends before it begins".into());
+    }
+    Ok(Window { from, to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit_and_a_sensible_size() {
+        assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
+        for bad in ["10", "0s", "", "-1s", "1e9s", "500y", "abc", "99999999999999999999s"] {
+            assert!(parse_duration(bad).is_err(), "`{bad}` was taken for a duration");
+        }
+    }
+
+    #[test]
+    fn windows_may_be_open_at_either_end() {
+        assert_eq!(
+            parse_window("2s..5s"),
+            Ok(Window { from: Duration::from_secs(2), to: Some(Duration::from_secs(5)) })
+        );
+        assert_eq!(parse_window("..1s"), Ok(Window { from: Duration::ZERO, to: Some(Duration::from_secs(1)) }));
+        assert!(parse_window("5s..2s").is_err());
+        assert!(parse_window("5s").is_err());
+    }
+
+    #[test]
+    fn budgets_are_percentages() {
+        assert_eq!(parse_budget("1%"), Ok(StackBudget::Share { ppm: 10_000 }));
+        for bad in ["1", "0%", "101%", "x%", ""] {
+            assert!(parse_budget(bad).is_err(), "`{bad}` was taken for a budget");
+        }
+    }
+}
