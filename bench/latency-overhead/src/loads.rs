@@ -50,6 +50,14 @@ impl Load {
         }
     }
 
+    /// How many CPUs it keeps busy.
+    pub const fn cpus(self) -> u64 {
+        match self {
+            Self::PingPong => 1,
+            Self::PingPongTwoCpus | Self::PageFaults => 2,
+        }
+    }
+
     /// Runs while `measure` does, which is given the count of its operations.
     pub fn run<R>(self, measure: impl FnOnce(&AtomicU64) -> R) -> R {
         let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));

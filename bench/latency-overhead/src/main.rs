@@ -41,6 +41,8 @@ const SETTLE: Duration = Duration::from_millis(400);
 /// Rounds of the run cost: its spread is far smaller than that of the throughput.
 const COST_ROUNDS: usize = 9;
 const COST_SLICE: Duration = Duration::from_millis(200);
+/// Rounds of the programs' share of CPU time, as steady.
+const SHARE_ROUNDS: usize = 5;
 
 /// Measures what `lockmeter latency` costs: throughput of loads, time in the programs.
 #[derive(Debug, Parser)]
@@ -143,38 +145,76 @@ impl Meter {
         matches!(self, Self::Latency | Self::Mmap)
     }
 
-    /// The rate of a slice, with everything attached for a while.
-    fn rate(self, options: &Options, operations: &AtomicU64, slice: Duration) -> Result<f64> {
-        // Attached as long as these live.
-        let (mut empty, mut mmap, mut latency) = (None, None, None);
+    fn attach(self, options: &Options) -> Result<Attached> {
+        let mut attached = Attached::default();
         match self {
-            Self::Empty => empty = Some(attach_empty()?),
+            Self::Empty => attached.empty = Some(attach_empty()?),
             Self::Mmap => {
                 let metered = Metered::MmapLock { holds: true };
                 let options = contention::Options { scope: Scope::Machine, stacks: StackBudget::DEFAULT, metered };
-                mmap = Some(ContentionSource::start(&options)?);
+                attached.mmap = Some(ContentionSource::start(&options)?);
             }
             Self::Latency | Self::Every => {
-                latency = Some(LatencySource::start(&Options { every: self == Self::Every, ..options.clone() })?);
+                let options = Options { every: self == Self::Every, ..options.clone() };
+                attached.latency = Some(LatencySource::start(&options)?);
             }
         }
-        thread::sleep(SETTLE);
-        // Both time their own programs at first, which costs more than it tells of; this ends that.
-        if let Some(source) = &mut mmap {
-            source.tick();
-        }
-        if let Some(source) = &mut latency {
-            source.tick();
-        }
+        attached.settle();
+        Ok(attached)
+    }
+
+    /// The rate of a slice, with everything attached for a while.
+    fn rate(self, options: &Options, operations: &AtomicU64, slice: Duration) -> Result<f64> {
+        let attached = self.attach(options)?;
         let rate = loads::rate(operations, slice);
-        drop((empty, mmap, latency));
+        drop(attached);
         Ok(rate)
+    }
+
+    /// The share of the load's CPU time that its programs run for, by the kernel's own account: steadier than any throughput.
+    fn run_share(self, load: Load, options: &Options, rounds: usize, slice: Duration) -> Result<Vec<f64>> {
+        let cpu_time_ns = slice.as_secs_f64() * 1e9 * as_f64(load.cpus());
+        load.run(|_| {
+            let share = |_| {
+                let attached = self.attach(options)?;
+                let switch = programs::switch_on_statistics()?;
+                let before = programs::own();
+                thread::sleep(slice);
+                let ran = programs::between(&before, &programs::own());
+                drop((switch, attached));
+                Ok(ran.values().map(|runs| as_f64(runs.time_ns)).sum::<f64>() / cpu_time_ns)
+            };
+            (0..rounds).map(share).collect()
+        })
+    }
+}
+
+/// Metering that goes on as long as this lives.
+#[derive(Default)]
+struct Attached {
+    empty: Option<EmptySkel<'static>>,
+    mmap: Option<ContentionSource>,
+    latency: Option<LatencySource>,
+}
+
+impl Attached {
+    /// Both sources time their own programs at first, which costs more than it tells of; a tick ends that.
+    fn settle(&mut self) {
+        thread::sleep(SETTLE);
+        if let Some(source) = &mut self.mmap {
+            source.tick();
+        }
+        if let Some(source) = &mut self.latency {
+            source.tick();
+        }
     }
 }
 
 struct Throughput {
     operations_per_s: Estimate,
     ratios: Vec<(Meter, Estimate)>,
+    /// What the programs themselves take, of those meters for which a goal is set.
+    run_shares: Vec<(Meter, Estimate)>,
 }
 
 /// Each meter's slices against a bare one right before or after each.
@@ -214,7 +254,11 @@ fn throughput(
     let mut estimate = |samples: &[f64]| Estimate::of(samples, random).context("no slice was measured");
     let operations_per_s = estimate(&all_bare)?;
     let ratios = meters.iter().zip(&ratios).map(|(meter, samples)| Ok((*meter, estimate(samples)?)));
-    Ok(Throughput { operations_per_s, ratios: ratios.collect::<Result<_>>()? })
+    let ratios = ratios.collect::<Result<_>>()?;
+    let with_goal = meters.iter().filter(|meter| meter.has_goal());
+    let run_shares = with_goal
+        .map(|meter| Ok((*meter, estimate(&meter.run_share(load, options, SHARE_ROUNDS.min(pairs), slice)?)?)));
+    Ok(Throughput { operations_per_s, ratios, run_shares: run_shares.collect::<Result<_>>()? })
 }
 
 impl Throughput {
@@ -222,6 +266,11 @@ impl Throughput {
         println!("{}: {:.0} {} a second", load.title(), self.operations_per_s.median, load.operation());
         for (meter, ratio) in &self.ratios {
             print_ratio(meter.title(), *ratio);
+        }
+        for (meter, share) in &self.run_shares {
+            let [median, low, high] = [share.median, share.low, share.high].map(|share| share * 100.0);
+            let meter = meter.title().trim_end_matches(" / bare");
+            println!("  programs of {meter} ran for {median:.2} % [{low:.2}, {high:.2}] of the load's CPU time");
         }
         for (meter, ratio) in self.ratios.iter().filter(|(meter, _)| meter.has_goal()) {
             let loss = ratio.map(|ratio| 1.0 - ratio);
