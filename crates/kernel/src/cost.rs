@@ -97,6 +97,27 @@ pub fn recursion_misses_of(program: BorrowedFd<'_>) -> u64 {
     runs_of(program).misses
 }
 
+/// As the kernel counts them for the kprobe or kretprobe behind a link; 0 where it does not, before Linux 6.7.
+pub fn missed_by_probe(link: BorrowedFd<'_>) -> u64 {
+    // SAFETY: all-zero is a valid value of this struct of integers and unions of such.
+    let mut info: libbpf_sys::bpf_link_info = unsafe { std::mem::zeroed() };
+    let mut length = u32::try_from(size_of_val(&info)).unwrap_or(0);
+    // SAFETY: writes at most `length` bytes to `info`, which is that long.
+    let result = unsafe { libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut length) };
+    if result != 0 || info.type_ != libbpf_sys::BPF_LINK_TYPE_PERF_EVENT {
+        return 0;
+    }
+    // SAFETY: what the kernel tells of a link on a perf event, by its type checked above; all of them are integers.
+    let event = unsafe { info.__bindgen_anon_1.perf_event };
+    match event.type_ {
+        // SAFETY: the kernel fills this member for these two types.
+        libbpf_sys::BPF_PERF_EVENT_KPROBE | libbpf_sys::BPF_PERF_EVENT_KRETPROBE => unsafe {
+            event.__bindgen_anon_1.kprobe.missed
+        },
+        _ => 0,
+    }
+}
+
 fn runs<const N: usize>(programs: &impl Programs<N>) -> [Runs; N] {
     programs.programs().map(|program| program.map_or_else(Runs::default, runs_of))
 }

@@ -22,5 +22,5 @@ mod switches;
 
 pub use cgroups::{CgroupScope, CgroupTree};
 pub use error::{ErrorKind, KernelError};
-pub use hooks::{HooksRefused, try_hooks};
+pub use hooks::{HookWay, HooksRefused, best_hooks, try_hooks};
 pub use peek::KernelReader;

@@ -12,7 +12,7 @@ use crate::contention::{
 };
 use crate::error::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ErrorKind, has_capability};
 use crate::futex::{FutexSource, Processes};
-use crate::hooks::try_hooks;
+use crate::hooks::{HookWay, HooksRefused, refused_all, try_hooks};
 use crate::latency::{self, LatencySource};
 
 /// Since when the kernel has `lock:contention_begin` and `lock:contention_end`.
@@ -81,8 +81,9 @@ pub fn examine() -> Vec<Finding> {
         findings.push(slab_lock_names(symbols));
     }
     findings.push(mmap_tracepoints());
-    findings.push(function_hooks());
-    findings.extend(spin_function_hooks());
+    let refused = HookWay::ALL.map(|way| (way, try_hooks(way).err()));
+    findings.push(function_hooks(&refused));
+    findings.extend(spin_function_hooks(&refused));
     findings.push(control_groups());
     findings.push(table_memory());
     findings
@@ -248,26 +249,39 @@ fn slab_lock_names(symbols: &KernelSymbols) -> Finding {
     }
 }
 
-/// Which of the two ways of timing holds this kernel gives.
-fn function_hooks() -> Finding {
+/// Which of the ways of timing holds this kernel gives.
+fn function_hooks(refused: &[(HookWay, Option<HooksRefused>); 2]) -> Finding {
     const WHAT: &str = "hold times of kernel locks";
-    match try_hooks() {
-        Ok(()) => Finding::yes(WHAT, "whole holds, by function hooks (fentry)"),
-        Err(refused) => Finding::less(
-            WHAT,
-            format!(
-                "mmap_lock's by its tracepoints; of other locks that sleep only the part while others sleep for them: {}",
-                refused.why
-            ),
-            refused.mend,
-        ),
+    match refused {
+        [(_, None), (_, None)] => Finding::yes(WHAT, "whole holds, by function hooks (fentry; kprobes work, too)"),
+        [(_, None), (_, Some(kprobe))] => {
+            Finding::yes(WHAT, format!("whole holds, by function hooks (fentry; no kprobes: {})", kprobe.why))
+        }
+        [(_, Some(fentry)), (_, None)] => {
+            Finding::yes(WHAT, format!("whole holds of locks that sleep, by kprobes (no fentry: {})", fentry.why))
+        }
+        [(_, Some(fentry)), (_, Some(kprobe))] => {
+            let both = refused_all(fentry, kprobe);
+            Finding::less(
+                WHAT,
+                format!(
+                    "mmap_lock's by its tracepoints; of other locks that sleep only the part while others sleep for them: {}",
+                    both.why
+                ),
+                both.mend,
+            )
+        }
     }
 }
 
 /// Whether all functions of spinning locks can be hooked, where functions can.
-fn spin_function_hooks() -> Option<Finding> {
+fn spin_function_hooks(refused: &[(HookWay, Option<HooksRefused>)]) -> Option<Finding> {
     const WHAT: &str = "hold times of spinlocks";
-    try_hooks().ok()?;
+    if let Some((_, Some(fentry))) = refused.iter().find(|(way, _)| *way == HookWay::Fentry) {
+        let only_kprobes = refused.iter().any(|(_, refused)| refused.is_none());
+        let sentence = format!("they need fentry, for kprobes are too dear: {}", fentry.why);
+        return only_kprobes.then(|| Finding::less(WHAT, sentence, fentry.mend));
+    }
     Some(match spin_functions_inlined() {
         Ok((inlined, all)) if inlined.is_empty() => {
             Finding::yes(WHAT, format!("all {all} functions can be hooked (`record --hold --spin-holds`)"))

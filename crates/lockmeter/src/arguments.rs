@@ -151,6 +151,10 @@ pub struct RecordArguments {
     /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
     #[arg(long, value_name = "KIND=VARIANT,…", conflicts_with = "kernel", value_parser = swap::parse_swaps)]
     pub swap: Option<swap::Swaps>,
+    /// With --hold: how whole holds of kernel locks are timed: by fentry where this kernel allows it, else by kprobes (auto), by one of
+    /// these, or not at all (none)
+    #[arg(long, requires = "hold", value_enum, default_value_t = HookChoice::Auto)]
+    pub hooks: HookChoice,
     /// With --hold, where function hooks are allowed: only locks of this kind (mutex, rwsem, percpu-rwsem; spin, rwlock)
     #[arg(long, requires = "hold", value_parser = parse_kind)]
     pub kind: Option<Kind>,
@@ -180,6 +184,15 @@ pub struct RecordArguments {
     /// The command to run and meter
     #[arg(last = true, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true)]
     pub command: Vec<OsString>,
+}
+
+/// How the kernel's functions are hooked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HookChoice {
+    Auto,
+    Fentry,
+    Kprobe,
+    None,
 }
 
 /// How rows are grouped and chosen.

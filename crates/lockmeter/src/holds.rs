@@ -1,12 +1,13 @@
 //! `record --hold`: which holds of kernel locks can be timed here, and how.
 
 use anyhow::Result;
+use clap::ValueEnum;
 use lockmeter_kernel::contention::{Hooks, Metered, SLEEPING_KINDS, SPINNING_KINDS, SwitchedOff};
-use lockmeter_kernel::try_hooks;
+use lockmeter_kernel::{HookWay, HooksRefused, best_hooks, try_hooks};
 use lockmeter_profile::view::NamePattern;
 use lockmeter_profile::{Interval, Kind};
 
-use crate::arguments::RecordArguments;
+use crate::arguments::{HookChoice, RecordArguments};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
 
@@ -16,30 +17,70 @@ pub fn metered(arguments: &RecordArguments) -> Result<Metered> {
         return Ok(Metered::Waits);
     }
     let kinds = kinds(arguments)?;
-    match try_hooks() {
-        Ok(()) => Ok(Metered::Holds {
-            hooks: Some(Hooks {
-                kinds,
-                min_hold_ns: arguments.min.map_or(0, |min| u64::try_from(min.as_nanos()).unwrap_or(u64::MAX)),
-                spin_budget_ppm: arguments.spin_budget,
-            }),
+    let way = match way(arguments.hooks) {
+        Ok(way) => way,
+        Err(refused) => return without_hooks(arguments, &refused),
+    };
+    if way == HookWay::Kprobe && kinds.iter().any(|kind| SPINNING_KINDS.contains(kind)) {
+        return Err(Failure::error(Status::NotAllowed, no_spinning_by_kprobes(arguments.hooks)));
+    }
+    Ok(Metered::Holds {
+        hooks: Some(Hooks {
+            way,
+            kinds,
+            min_hold_ns: arguments.min.map_or(0, |min| u64::try_from(min.as_nanos()).unwrap_or(u64::MAX)),
+            spin_budget_ppm: arguments.spin_budget,
         }),
-        Err(refused) if arguments.spin_holds || arguments.min.is_some() || arguments.kind.is_some() => {
-            let sentence = format!(
-                "--kind, --min and --spin-holds choose what function hooks time, and {}; {}, or leave these flags out",
-                refused.why, refused.mend
-            );
-            Err(Failure::error(Status::NotAllowed, sentence))
+    })
+}
+
+/// The way to hook functions; else why there is none.
+fn way(choice: HookChoice) -> Result<HookWay, HooksRefused> {
+    let only = |way| try_hooks(way).map(|()| way);
+    match choice {
+        HookChoice::Auto => best_hooks(),
+        HookChoice::Fentry => only(HookWay::Fentry),
+        HookChoice::Kprobe => only(HookWay::Kprobe),
+        HookChoice::None => Err(HooksRefused { why: "--hooks none was given".to_owned(), mend: "leave it out" }),
+    }
+}
+
+/// What is known of holds without hooks, if that is what was asked for.
+fn without_hooks(arguments: &RecordArguments, refused: &HooksRefused) -> Result<Metered> {
+    let HooksRefused { why, mend } = refused;
+    if arguments.spin_holds || arguments.min.is_some() || arguments.kind.is_some() {
+        let sentence = format!(
+            "--kind, --min and --spin-holds choose what function hooks time, and {why}; {mend}, or leave these flags out"
+        );
+        let status = if arguments.hooks == HookChoice::None { Status::Usage } else { Status::NotAllowed };
+        return Err(Failure::error(status, sentence));
+    }
+    match arguments.hooks {
+        HookChoice::Fentry | HookChoice::Kprobe => {
+            let sentence = format!("--hooks {}: {why}; {mend}, or leave --hooks out", name_of(arguments.hooks));
+            return Err(Failure::error(Status::NotAllowed, sentence));
         }
-        Err(refused) => {
-            if !arguments.quiet {
-                say(format_args!(
-                    "lockmeter: no whole holds of kernel locks but mmap_lock's, for {}; of locks that sleep, the part while others slept for them",
-                    refused.why
-                ));
-            }
-            Ok(Metered::Holds { hooks: None })
+        HookChoice::Auto if !arguments.quiet => say(format_args!(
+            "lockmeter: no whole holds of kernel locks but mmap_lock's, for {why}; of locks that sleep, the part while others slept for them"
+        )),
+        HookChoice::Auto | HookChoice::None => {}
+    }
+    Ok(Metered::Holds { hooks: None })
+}
+
+fn name_of(choice: HookChoice) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// A probe and a return probe on every spinlock would take many times what fentry hooks take, and these are dear already.
+fn no_spinning_by_kprobes(choice: HookChoice) -> String {
+    const WHY: &str =
+        "holds of spinlocks need fentry hooks, for kprobes on every spinlock would slow the machine too much";
+    match try_hooks(HookWay::Fentry) {
+        Err(refused) if choice == HookChoice::Auto => {
+            format!("{WHY}, and {}; {}, or leave --spin-holds out", refused.why, refused.mend)
         }
+        _ => format!("{WHY}; leave out --hooks {}, or --spin-holds", name_of(choice)),
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope};
+use lockmeter_kernel::contention::{ContentionSource, Hooks, Metered, Options, SLEEPING_KINDS, Scope};
 use lockmeter_kernel::futex::{FutexSource, Processes};
-use lockmeter_kernel::{ErrorKind, KernelError};
+use lockmeter_kernel::{ErrorKind, HookWay, KernelError, try_hooks};
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::{Interval, Source};
 
-use crate::arguments::RecordArguments;
+use crate::arguments::{HookChoice, RecordArguments};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
 use crate::{preload, swap_filter};
@@ -49,7 +49,7 @@ impl Sources {
             return Err(Failure::error(Status::Usage, sentence));
         }
         // The kernel's symbols take a while to read, and nobody would empty the other's ring buffer meanwhile.
-        let kernel = if arguments.user { None } else { Some(start_kernel(options)) };
+        let kernel = if arguments.user { None } else { Some(start_kernel(arguments.hooks, options)) };
         let can_do_without = |error| options.scope == Scope::Children && !arguments.kernel && is_refusal(error);
         let kernel = match kernel {
             Some(Err(error)) if !can_do_without(&error) => return Err(error.into()),
@@ -226,12 +226,22 @@ impl User {
     }
 }
 
-/// A kernel may allow function hooks and yet refuse ours: then there is all that is known without them.
-fn start_kernel(options: &Options) -> Result<ContentionSource, KernelError> {
+/// A kernel may allow function hooks and yet refuse ours: then there are kprobes, or all that is known without hooks, unless the user
+/// chose how to hook.
+fn start_kernel(choice: HookChoice, options: &Options) -> Result<ContentionSource, KernelError> {
+    let Metered::Holds { hooks: Some(hooks) } = &options.metered else { return ContentionSource::start(options) };
     let refused = match ContentionSource::start(options) {
-        Err(error) if matches!(options.metered, Metered::Holds { hooks: Some(_) }) => error,
+        Err(error) if choice == HookChoice::Auto => error,
         started => return started,
     };
+    let sleeping = hooks.kinds.iter().all(|kind| SLEEPING_KINDS.contains(kind));
+    if hooks.way == HookWay::Fentry && sleeping && try_hooks(HookWay::Kprobe).is_ok() {
+        let hooks = Some(Hooks { way: HookWay::Kprobe, ..hooks.clone() });
+        if let Ok(source) = ContentionSource::start(&Options { metered: Metered::Holds { hooks }, ..options.clone() }) {
+            say(format_args!("lockmeter: {refused}; holds are timed by kprobes"));
+            return Ok(source);
+        }
+    }
     let without = Options { metered: Metered::Holds { hooks: None }, ..options.clone() };
     let source = ContentionSource::start(&without)?;
     say(format_args!(

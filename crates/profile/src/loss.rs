@@ -89,6 +89,8 @@ named_enum! {
         HoldUnfinished = 43, "hold_unfinished";
         /// Holds of a kernel lock that ended in an interrupt while the same CPU was counting another.
         HoldInterrupted = 44, "hold_interrupted";
+        /// Kprobes that were hit while one was running already, or for whose function's return there was no place to wait.
+        ProbeMissed = 45, "probe_missed";
         /// Runs not counted: the table of what ran was full.
         RunsFull = 48, "runs_full";
         /// Runs of which only the begin or the end was seen.
@@ -153,6 +155,9 @@ impl Loss {
             Self::HeldFull => "holds of kernel locks not counted (too many held at a time)",
             Self::HoldUnfinished => "kernel locks still held at the end: hold not counted",
             Self::HoldInterrupted => "holds of kernel locks that ended while another was being counted: not counted",
+            Self::ProbeMissed => {
+                "kprobes that the kernel did not run: acquisitions or releases of kernel locks that were not seen"
+            }
             Self::RunsFull => "runs not counted (table of what ran full)",
             Self::RunUnpaired => {
                 "runs of which only one end was seen (the other came before the recording): not counted"

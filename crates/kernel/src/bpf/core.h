@@ -92,6 +92,7 @@ struct task_struct {
 struct pt_regs {
 	unsigned long bp;
 	unsigned long r8;
+	unsigned long ax;
 	unsigned long dx;
 	unsigned long si;
 	unsigned long di;

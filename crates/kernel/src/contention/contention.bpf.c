@@ -18,7 +18,8 @@
 #include "scope.bpf.h"
 #include <bpf/bpf_tracing.h>
 #include "contended.bpf.h"
-#include "hooks.bpf.h"
+#include "fentry.bpf.h"
+#include "kprobe.bpf.h"
 #include "mmap.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -204,10 +205,13 @@ int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 		return 0;
 	if ((flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN && only_mmap_lock)
 		return 0;
-	if ((flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN)
+	if ((flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN) {
 		begin_spinning(task, (__u64)lock, flags, cpu, half);
-	else
-		begin_sleeping(task, (__u64)lock, flags, cpu, half);
+		return 0;
+	}
+	if (by_kprobe)
+		hooked_waits((__u64)lock, task);
+	begin_sleeping(task, (__u64)lock, flags, cpu, half);
 	return 0;
 }
 
@@ -314,6 +318,8 @@ int BPF_PROG(contention_end, void *lock, int failed)
 	half->runs[PROGRAM_END]++;
 	if (cpu->depth)
 		found = end_spinning(task, (__u64)lock, cpu, half, &wait);
+	if (found == FOUND_NOTHING && by_kprobe)
+		hooked_waited((__u64)lock, task, failed);
 	if (found == FOUND_NOTHING)
 		found = end_sleeping(task, (__u64)lock, failed, half, &wait, &blame);
 	if (found == FOUND_WAIT)

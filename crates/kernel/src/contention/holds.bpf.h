@@ -17,12 +17,15 @@
 /* A lock whose release was missed, and that was freed since, would keep its place: one held so long may be driven out. */
 #define HELD_STALE_NS 10000000000ULL
 
+/* Set by the loader: holds begin when a function is entered, as kprobe.bpf.h tells. */
+const volatile __u8 by_kprobe = 0;
+
 struct held {
 	__u64 tag; /* 0: free */
 	__u64 begin_ns;
 	__u32 resumed;
-	__u32 meta;
-	__u64 unused;
+	__u32 unused;
+	__u64 lock; /* of a call whose return is awaited */
 };
 
 struct held_table {

@@ -10,11 +10,15 @@ use libbpf_rs::{Link, ProgramMut};
 use lockmeter_profile::Kind;
 
 use super::skeleton::{ContentionSkel, ContentionSkelBuilder, OpenContentionSkel};
-use crate::cost::recursion_misses_of;
+use crate::cost::{missed_by_probe, recursion_misses_of};
 use crate::error::KernelError;
+use crate::hooks::HookWay;
 
 /// What a hook costs beyond what it measures of itself: the way into it and back.
 const TRAMPOLINE_NS: u64 = 60;
+
+/// The same of a kprobe, which saves and restores all registers and looks itself up: an estimate.
+const PROBE_NS: u64 = 250;
 
 /// Where `hook_events` and `hook_ns` of the programs keep the hooks of spinning locks.
 const SPINNING: usize = 1;
@@ -31,6 +35,8 @@ const ONLY_WITH_DEBUGGING: [&str; 1] = ["_raw_write_lock_nested"];
 /// Which holds to time by function hooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hooks {
+    /// How functions are hooked.
+    pub way: HookWay,
     /// Of these kinds.
     pub kinds: Vec<Kind>,
     /// Shorter ones are not counted.
@@ -48,9 +54,27 @@ pub struct SwitchedOff {
     pub budget_ppm: u32,
 }
 
-/// The function that a hook program is for, and the kind of lock; `None` for other programs.
-fn hooked(program: &str) -> Option<(&str, Kind)> {
-    let function = program.strip_prefix("acquires_").or_else(|| program.strip_prefix("releases_"))?;
+/// What a hook program is for.
+struct Hooked<'a> {
+    function: &'a str,
+    kind: Kind,
+    way: HookWay,
+}
+
+/// The names of hook programs begin so, in the order of attaching: what ends a hold before what begins one, the return of a function
+/// before its entry.
+const PREFIXES: [(HookWay, &str); 6] = [
+    (HookWay::Fentry, "releases_"),
+    (HookWay::Fentry, "acquires_"),
+    (HookWay::Kprobe, "kprobe_releases_"),
+    (HookWay::Kprobe, "kprobe_returns_"),
+    (HookWay::Kprobe, "kprobe_enters_"),
+    (HookWay::Kprobe, "kprobe_acquires_"),
+];
+
+/// `None` for other programs.
+fn hooked(program: &str) -> Option<Hooked<'_>> {
+    let (way, function) = PREFIXES.into_iter().find_map(|(way, prefix)| Some((way, program.strip_prefix(prefix)?)))?;
     let kind = match function {
         _ if function.contains("mutex") => Kind::Mutex,
         _ if function.starts_with("percpu_") => Kind::PercpuRwsem,
@@ -58,7 +82,7 @@ fn hooked(program: &str) -> Option<(&str, Kind)> {
         _ if function.starts_with("_raw_") => Kind::Rwlock,
         _ => Kind::Rwsem,
     };
-    Some((function, kind))
+    Some(Hooked { function, kind, way })
 }
 
 fn has_function(kernel: Option<&Btf<'_>>, function: &str) -> bool {
@@ -78,8 +102,8 @@ pub fn spin_functions_inlined() -> Result<(Vec<String>, usize), KernelError> {
     let spinning: Vec<&str> = names
         .iter()
         .filter_map(|name| hooked(name))
-        .filter(|(function, kind)| SPINNING_KINDS.contains(kind) && !ONLY_WITH_DEBUGGING.contains(function))
-        .map(|(function, _)| function)
+        .filter(|hook| SPINNING_KINDS.contains(&hook.kind) && !ONLY_WITH_DEBUGGING.contains(&hook.function))
+        .map(|hook| hook.function)
         .collect();
     let inlined = spinning.iter().filter(|function| !has_function(kernel.as_ref(), function));
     Ok((inlined.map(|function| (*function).to_owned()).collect(), spinning.len()))
@@ -91,18 +115,21 @@ pub(super) fn choose(open: &mut OpenContentionSkel<'_>, hooks: Option<&Hooks>) {
     let has = |function: &str| has_function(kernel.as_ref(), function);
     for mut program in open.open_object_mut().progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        if let Some((function, kind)) = hooked(&name) {
-            program.set_autoload(hooks.is_some_and(|hooks| hooks.kinds.contains(&kind)) && has(function));
+        if let Some(hook) = hooked(&name) {
+            let asked_for = hooks.is_some_and(|hooks| hooks.way == hook.way && hooks.kinds.contains(&hook.kind));
+            program.set_autoload(asked_for && has(hook.function));
         }
     }
     if let (Some(rodata), Some(hooks)) = (open.maps.rodata_data.as_deref_mut(), hooks) {
         rodata.min_hold_ns = hooks.min_hold_ns;
+        rodata.by_kprobe = u8::from(hooks.way == HookWay::Kprobe);
     }
 }
 
 /// The hooks' links, those of spinning locks apart.
 #[derive(Debug, Default)]
 pub(super) struct Attached {
+    way: Option<HookWay>,
     sleeping: Vec<Link>,
     spinning: Option<SpinHooks>,
 }
@@ -122,9 +149,28 @@ impl Attached {
     pub(super) fn len(&self) -> usize {
         self.sleeping.len() + self.spinning.as_ref().map_or(0, |spinning| spinning.links.len())
     }
+
+    /// What all hooks cost so far, without stacks.
+    pub(super) fn spent_ns(&self, skeleton: &ContentionSkel<'_>) -> u64 {
+        let way_in_ns = match self.way {
+            Some(HookWay::Kprobe) => PROBE_NS,
+            _ => TRAMPOLINE_NS,
+        };
+        let Some(bss) = skeleton.maps.bss_data.as_deref() else { return 0 };
+        spent(bss.hook_events.iter().sum(), bss.hook_ns.iter().sum(), way_in_ns)
+    }
+
+    /// How often the kernel ran none of our programs although a probe was hit: one was running already, or no place was free to
+    /// wait for the function's return. Counted since Linux 6.7.
+    pub(super) fn missed_by_probes(&self) -> u64 {
+        match self.way {
+            Some(HookWay::Kprobe) => self.sleeping.iter().map(|link| missed_by_probe(link.as_fd())).sum(),
+            _ => 0,
+        }
+    }
 }
 
-/// Attaches releases before acquisitions. A kernel may list a function and yet not let anybody hook it: then it does without,
+/// Attaches them in the order of [`PREFIXES`]. A kernel may list a function and yet not let anybody hook it: then it does without,
 /// unless that is so with all.
 pub(super) fn attach(
     skeleton: &mut ContentionSkel<'_>,
@@ -132,14 +178,14 @@ pub(super) fn attach(
     cpus: usize,
     attach: impl Fn(&mut ProgramMut<'_>) -> Result<Link, KernelError>,
 ) -> Result<Attached, KernelError> {
-    let mut attached = Attached::default();
+    let mut attached = Attached { way: Some(hooks.way), ..Attached::default() };
     let (mut spinning, mut refused) = (Vec::new(), None);
-    for prefix in ["releases_", "acquires_"] {
+    for (_, prefix) in PREFIXES {
         for mut program in skeleton.object_mut().progs_mut().filter(|program| program.autoload()) {
             let name = program.name().to_string_lossy().into_owned();
-            let Some((_, kind)) = hooked(&name).filter(|_| name.starts_with(prefix)) else { continue };
+            let Some(hook) = hooked(&name).filter(|_| name.starts_with(prefix)) else { continue };
             match attach(&mut program) {
-                Ok(link) if SPINNING_KINDS.contains(&kind) => spinning.push(link),
+                Ok(link) if SPINNING_KINDS.contains(&hook.kind) => spinning.push(link),
                 Ok(link) => attached.sleeping.push(link),
                 Err(error) => refused = Some(error),
             }
@@ -171,7 +217,7 @@ impl Attached {
             }
             return None;
         }
-        let used_ppm = spinning.used_ppm(spent(bss.hook_events[SPINNING], bss.hook_ns[SPINNING]));
+        let used_ppm = spinning.used_ppm(spent(bss.hook_events[SPINNING], bss.hook_ns[SPINNING], TRAMPOLINE_NS));
         let budget_ppm = spinning.budget_ppm;
         let is_over = used_ppm > u64::from(budget_ppm);
         bss.spin_hooks_off = u32::from(is_over);
@@ -190,14 +236,8 @@ impl SpinHooks {
 }
 
 /// What so many events cost, of which the programs measured a part.
-const fn spent(events: u64, measured_ns: u64) -> u64 {
-    measured_ns + events * TRAMPOLINE_NS
-}
-
-/// What all hooks cost so far, without stacks.
-pub(super) fn spent_ns(skeleton: &ContentionSkel<'_>) -> u64 {
-    let Some(bss) = skeleton.maps.bss_data.as_deref() else { return 0 };
-    spent(bss.hook_events.iter().sum(), bss.hook_ns.iter().sum())
+const fn spent(events: u64, measured_ns: u64, way_in_ns: u64) -> u64 {
+    measured_ns + events * way_in_ns
 }
 
 /// Events of hooks that came while the same program was already running on that CPU.

@@ -109,6 +109,7 @@ pub struct ContentionSource {
     clock: IntervalClock,
     own_cpu: OwnCpu,
     misses: u64,
+    missed_by_probes: u64,
     hooks_spent_ns: u64,
     open_waits: i64,
 }
@@ -157,6 +158,7 @@ impl ContentionSource {
             clock: IntervalClock::start(),
             own_cpu: OwnCpu::start(),
             misses,
+            missed_by_probes: 0,
             hooks_spent_ns: 0,
             open_waits: 0,
         };
@@ -232,7 +234,7 @@ impl ContentionSource {
     }
 
     fn overhead(&mut self, drained: &Drained) -> Overhead {
-        let hooks_spent_ns = hooked::spent_ns(&self.skeleton);
+        let hooks_spent_ns = self.hooks.spent_ns(&self.skeleton);
         let of_hooks_ns = hooks_spent_ns - std::mem::replace(&mut self.hooks_spent_ns, hooks_spent_ns);
         Overhead {
             own_cpu_ns: self.own_cpu.used_ns(),
@@ -292,6 +294,9 @@ impl Source for ContentionSource {
         let misses = misses(&self.skeleton);
         interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
         self.misses = misses;
+        let missed = self.hooks.missed_by_probes();
+        interval.losses.add(Loss::ProbeMissed, missed.saturating_sub(self.missed_by_probes));
+        self.missed_by_probes = missed;
         self.open_waits += drained.opened.cast_signed()
             - drained.closed.cast_signed()
             - interval.losses.get(Loss::BeginWithoutEnd).cast_signed();

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Hooks by fentry and fexit, through BPF trampolines: when a function returns, its arguments are still there.
+ */
+#ifndef LOCKMETER_FENTRY_BPF_H
+#define LOCKMETER_FENTRY_BPF_H
+
+#include "hooks.bpf.h"
+
+/* The first argument as a number, which the verifier lets us calculate with. */
+static __always_inline __u64 lock_of(void *ctx)
+{
+	__u64 lock = 0;
+
+	bpf_get_func_arg(ctx, 0, &lock);
+	return lock;
+}
+
+static __always_inline __u64 result_of(void *ctx)
+{
+	__u64 result = 0;
+
+	bpf_get_func_ret(ctx, &result);
+	return result;
+}
+
+#define ACQUIRES(function, kind, mode)                                                                                 \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return hook_acquired(ctx, lock_of(ctx), kind, mode);                                                   \
+	}
+
+/* Returns 0, or why it gave up. */
+#define ACQUIRES_OR_FAILS(function, kind, mode)                                                                        \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return (__u32)result_of(ctx) ? 0 : hook_acquired(ctx, lock_of(ctx), kind, mode);                       \
+	}
+
+/* Returns whether it has the lock. */
+#define TRIES(function, kind, mode)                                                                                    \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return (__u32)result_of(ctx) ? hook_acquired(ctx, lock_of(ctx), kind, mode) : 0;                       \
+	}
+
+/* As above; whether their waits and failures have tracepoints matters to kprobes only. */
+#define ACQUIRES_UNTRACED ACQUIRES
+#define ACQUIRES_OR_FAILS_UNTRACED ACQUIRES_OR_FAILS
+#define WAITS_UNTRACED(function)
+
+/* Calls a function that has a hook, or has the compiler put it in its place: then nobody else has seen this acquisition. */
+#define WRAPS(function, kind, mode)                                                                                    \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return is_held(lock_of(ctx), mode) ? 0 : hook_acquired(ctx, lock_of(ctx), kind, mode);                 \
+	}
+
+#define WRAPS_TRIES(function, kind, mode)                                                                              \
+	SEC("fexit/" #function)                                                                                        \
+	int acquires_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		if (!(__u32)result_of(ctx) || is_held(lock_of(ctx), mode))                                             \
+			return 0;                                                                                      \
+		return hook_acquired(ctx, lock_of(ctx), kind, mode);                                                   \
+	}
+
+#define RELEASES(function, kind, mode)                                                                                 \
+	SEC("fentry/" #function)                                                                                       \
+	int releases_##function(void *ctx)                                                                             \
+	{                                                                                                              \
+		return hook_released(ctx, lock_of(ctx), kind, mode);                                                   \
+	}
+
+/* Ends a write hold here, and begins a read hold when it returns. */
+#define DOWNGRADES(function, kind)                                                                                     \
+	RELEASES(function, kind, MODE_WRITE)                                                                           \
+	ACQUIRES(function, kind, MODE_READ)
+
+#include "sleeping_functions.bpf.h"
+#include "spinning_functions.bpf.h"
+
+#undef ACQUIRES
+#undef ACQUIRES_OR_FAILS
+#undef ACQUIRES_UNTRACED
+#undef ACQUIRES_OR_FAILS_UNTRACED
+#undef WAITS_UNTRACED
+#undef TRIES
+#undef WRAPS
+#undef WRAPS_TRIES
+#undef RELEASES
+#undef DOWNGRADES
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The functions that acquire and release locks that spin.
+ */
+ACQUIRES(_raw_spin_lock, KIND_SPIN, MODE_EXCLUSIVE)
+ACQUIRES(_raw_spin_lock_bh, KIND_SPIN, MODE_EXCLUSIVE)
+ACQUIRES(_raw_spin_lock_irq, KIND_SPIN, MODE_EXCLUSIVE)
+ACQUIRES(_raw_spin_lock_irqsave, KIND_SPIN, MODE_EXCLUSIVE)
+TRIES(_raw_spin_trylock, KIND_SPIN, MODE_EXCLUSIVE)
+TRIES(_raw_spin_trylock_bh, KIND_SPIN, MODE_EXCLUSIVE)
+RELEASES(_raw_spin_unlock, KIND_SPIN, MODE_EXCLUSIVE)
+RELEASES(_raw_spin_unlock_bh, KIND_SPIN, MODE_EXCLUSIVE)
+RELEASES(_raw_spin_unlock_irq, KIND_SPIN, MODE_EXCLUSIVE)
+RELEASES(_raw_spin_unlock_irqrestore, KIND_SPIN, MODE_EXCLUSIVE)
+
+ACQUIRES(_raw_read_lock, KIND_RWLOCK, MODE_READ)
+ACQUIRES(_raw_read_lock_bh, KIND_RWLOCK, MODE_READ)
+ACQUIRES(_raw_read_lock_irq, KIND_RWLOCK, MODE_READ)
+ACQUIRES(_raw_read_lock_irqsave, KIND_RWLOCK, MODE_READ)
+TRIES(_raw_read_trylock, KIND_RWLOCK, MODE_READ)
+RELEASES(_raw_read_unlock, KIND_RWLOCK, MODE_READ)
+RELEASES(_raw_read_unlock_bh, KIND_RWLOCK, MODE_READ)
+RELEASES(_raw_read_unlock_irq, KIND_RWLOCK, MODE_READ)
+RELEASES(_raw_read_unlock_irqrestore, KIND_RWLOCK, MODE_READ)
+
+ACQUIRES(_raw_write_lock, KIND_RWLOCK, MODE_WRITE)
+ACQUIRES(_raw_write_lock_bh, KIND_RWLOCK, MODE_WRITE)
+ACQUIRES(_raw_write_lock_irq, KIND_RWLOCK, MODE_WRITE)
+ACQUIRES(_raw_write_lock_irqsave, KIND_RWLOCK, MODE_WRITE)
+ACQUIRES(_raw_write_lock_nested, KIND_RWLOCK, MODE_WRITE)
+TRIES(_raw_write_trylock, KIND_RWLOCK, MODE_WRITE)
+RELEASES(_raw_write_unlock, KIND_RWLOCK, MODE_WRITE)
+RELEASES(_raw_write_unlock_bh, KIND_RWLOCK, MODE_WRITE)
+RELEASES(_raw_write_unlock_irq, KIND_RWLOCK, MODE_WRITE)
+RELEASES(_raw_write_unlock_irqrestore, KIND_RWLOCK, MODE_WRITE)
