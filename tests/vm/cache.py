@@ -13,6 +13,9 @@ KERNELS = ("6.1", "6.12", "7.2")
 OLDEST_GOOD_QEMU = 10
 """qemu 7.2 crashed and hung these guests under TCG (a flag corrupted after cmpxchg16b); 10.0 does not."""
 
+MODULES = {"FUSE_FS": "fuse"}
+"""Modules that tests need where a kernel has them outside its image: the option that tells, and the module's name."""
+
 SKIPPED = 77
 FAILED = 125
 
@@ -31,6 +34,18 @@ def kernel(version):
 
 def vmlinux(version):
     return kernel(version) / "vmlinux"
+
+
+def modules(version):
+    return kernel(version) / "modules"
+
+
+def lacks_modules(version):
+    """Whether the kernel's configuration, where the cache has it, names modules that are not there."""
+    config = kernel(version) / "config"
+    options = config.read_text(encoding="utf-8").splitlines() if config.exists() else []
+    wanted = (name for option, name in MODULES.items() if f"CONFIG_{option}=m" in options)
+    return any(not (modules(version) / f"{name}.ko").exists() for name in wanted)
 
 
 def tools():
