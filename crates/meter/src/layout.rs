@@ -12,7 +12,7 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
 /// First eight bytes of a session file.
 pub const SESSION_MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Names the directory of the segments to the preloaded library.
 pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
@@ -48,10 +48,8 @@ pub const THREADS: usize = 1024;
 pub const SLOTS: usize = 1024;
 /// Locks that a thread can hold at a time with their holds timed.
 pub const HELD: usize = 32;
-/// Locks whose holds a thread has found before, by lock and caller; a power of two.
-pub const RECENT: usize = 128;
 /// Places in the program where a thread has released locks before; a power of two.
-pub const NEAR: usize = 256;
+pub const NEAR: usize = 512;
 /// Stacks that a thread has followed before; a power of two.
 pub const WALKS: usize = 16;
 /// Words of the stack that following one can depend on: of each frame the return address, and the saved frame pointer.
@@ -369,58 +367,6 @@ pub struct HeldLock {
     pub site: AtomicU64,
 }
 
-/// A lock, or a class of them, whose hold the thread has ended before at this place: saves looking for its samples.
-///
-/// The owning thread alone writes and reads it.
-#[repr(C)]
-pub struct Recent {
-    /// The return address of the release, and its mode from bit [`RECENT_MODE_SHIFT`].
-    pub caller: AtomicU64,
-    /// Place of the lock or its class, as in [`Slot::lock`]; 0: none.
-    pub place: AtomicU32,
-    /// The sample of its holds that are not timed.
-    pub untimed: AtomicU16,
-    /// The sample that its last timed hold was counted to; [`SLOTS`]: none.
-    pub timed: AtomicU16,
-    /// The sample that counts for how many holds it was seen who came next.
-    pub watched: AtomicU16,
-    /// Zero.
-    pub spare: [AtomicU16; 7],
-}
-
-/// Where the mode is in [`Recent::caller`].
-pub const RECENT_MODE_SHIFT: u32 = 56;
-
-/// Where in the program a thread released a lock before: that lock, or the row of locks of a class that it is in, and their
-/// samples.
-///
-/// The owning thread alone writes and reads it.
-#[repr(C, align(64))]
-pub struct Near {
-    /// As in [`Recent`].
-    pub caller: AtomicU64,
-    /// The first address.
-    pub base: AtomicU64,
-    /// Inverse of the odd factor of the distance from one to the next.
-    pub inverse: AtomicU64,
-    /// The power of two in that distance.
-    pub shift: AtomicU32,
-    /// How many.
-    pub count: AtomicU32,
-    /// How often addresses had come to mean other locks, when this was found.
-    pub changes: AtomicU32,
-    /// Place of the lock or its class, as in [`Slot::lock`].
-    pub place: AtomicU32,
-    /// As in [`Recent`].
-    pub untimed: AtomicU16,
-    /// As in [`Recent`].
-    pub timed: AtomicU16,
-    /// As in [`Recent`].
-    pub watched: AtomicU16,
-    /// Zero.
-    pub spare: [AtomicU16; 5],
-}
-
 /// A stack that a thread has followed: where the same words lie at the same places, it is the same again.
 ///
 /// The owning thread alone writes and reads it.
@@ -478,6 +424,44 @@ pub struct Slot {
     pub epoch: AtomicU64,
 }
 
+/// A [`Slot`] of holds that are not timed. It needs no blocker and no times: in their place it has the addresses of the locks
+/// that it stands for, so that a release that is only counted reads and writes this line alone. The first fields and `count`
+/// are those of [`Slot`].
+#[repr(C, align(64))]
+pub struct CountedSlot {
+    /// As in [`Slot`].
+    pub meta: AtomicU64,
+    /// As in [`Slot`].
+    pub lock: AtomicU64,
+    /// As in [`Slot`].
+    pub site: AtomicU64,
+    /// The first address.
+    pub base: AtomicU64,
+    /// As in [`Slot`].
+    pub count: AtomicU64,
+    /// Inverse of the odd factor of the distance from one address to the next.
+    pub inverse: AtomicU64,
+    /// The power of two in that distance.
+    pub shift: AtomicU32,
+    /// How many addresses.
+    pub addresses: AtomicU32,
+    /// How often addresses had come to mean other locks, when these were found.
+    pub changes: AtomicU32,
+    /// The sample that the last timed hold of the same lock and caller was counted to; 0: none.
+    pub timed: AtomicU16,
+    /// The sample that counts for how many of its holds it was seen who came next; 0: none.
+    pub watched: AtomicU16,
+}
+
+impl Slot {
+    /// Itself, if it is one of holds that are not timed.
+    #[inline(always)]
+    pub const fn counted(&self) -> &CountedSlot {
+        // SAFETY: both are atomics alone, of one size and alignment; any bytes are valid.
+        unsafe { &*core::ptr::from_ref(self).cast::<CountedSlot>() }
+    }
+}
+
 /// What one thread recorded. A table outlives its thread and serves the next one.
 #[repr(C, align(4096))]
 pub struct Thread {
@@ -485,7 +469,7 @@ pub struct Thread {
     pub owner: AtomicU32,
     /// Not 0 while the owner changes this table.
     pub busy: AtomicU32,
-    /// Rises with each change.
+    /// Rises with each change but those of holds that are not timed, each of which `until_timed` shows.
     pub changes: AtomicU64,
     /// Place of the owner's name, from 1.
     pub comm: AtomicU32,
@@ -497,27 +481,23 @@ pub struct Thread {
     pub place: AtomicU32,
     /// What the thread waits for now: the lock's address, or 0; and since when, in ticks.
     pub waiting: [AtomicU64; 2],
-    /// Holds that have begun and are not timed. No row says of which locks.
-    pub untimed_open: AtomicU32,
     /// Of the sequence that draws which holds are timed.
     pub random: AtomicU32,
     /// When the thread last looked how many holds it times, in ticks.
     pub looked_at: AtomicU64,
     /// So many more are timed before it looks again.
     pub until_look: AtomicU32,
-    /// By group of locks: so many more holds are not timed before one is.
+    /// By group of locks: so many more holds that are not timed end before one is timed.
     pub until_timed: [AtomicU32; CELLS],
     /// By group of locks.
     pub cells: [Cell; CELLS],
     /// Locks the thread holds with their holds timed, oldest first.
     pub held: [HeldLock; HELD],
-    /// Where locks were released lately.
-    pub near: [Near; NEAR],
-    /// Locks whose holds ended lately.
-    pub recent: [Recent; RECENT],
+    /// By caller, or by caller and lock: the sample of its holds that are not timed, a [`CountedSlot`]; 0: none.
+    pub near: [AtomicU16; NEAR],
     /// Stacks that were followed lately.
     pub walks: [Walk; WALKS],
-    /// The samples.
+    /// The samples. The first is never used.
     pub slots: [Slot; SLOTS],
 }
 
@@ -594,7 +574,7 @@ pub mod happened {
     pub const HOLD: u8 = 2;
     /// A wait for a condition or a barrier.
     pub const IDLE: u8 = 4;
-    /// A hold that was not timed: such a sample has a count and no time. Not in the data model.
+    /// A hold that was not timed: such a sample is a [`CountedSlot`](super::CountedSlot). Not in the data model.
     pub const UNTIMED: u8 = 0x40;
     /// An acquisition by another thread than that of the last hold, which was watched: a count only. Not in the data model.
     pub const MOVED: u8 = 0x41;
@@ -659,8 +639,9 @@ mod tests {
         assert_eq!(size_of::<Slot>(), 64);
         assert_eq!(size_of::<Tags>(), 64);
         assert_eq!(size_of::<LockEntry>(), 64);
-        assert_eq!(64 % size_of::<Recent>(), 0);
-        assert_eq!(size_of::<Near>(), 64);
+        assert_eq!(size_of::<CountedSlot>(), 64);
+        assert_eq!(core::mem::offset_of!(CountedSlot, count), core::mem::offset_of!(Slot, count));
+        assert_eq!(core::mem::offset_of!(CountedSlot, site), core::mem::offset_of!(Slot, site));
         assert_eq!(size_of::<Thread>() % 4096, 0);
     }
 }

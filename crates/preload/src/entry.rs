@@ -1,5 +1,7 @@
 //! The first instructions of an interposed function.
 
+pub(crate) use lockmeter_meter::layout::{CountedSlot, HeldLock, Thread};
+
 /// Exports `$name`, which has `$arguments` arguments of a word each, and jumps to `$inner`, which gets two more: where the
 /// stack pointer stood (it points to the return address), and the frame pointer.
 macro_rules! interpose {
@@ -29,9 +31,8 @@ macro_rules! interpose {
 }
 
 /// As [`interpose`] for a function of one argument that takes a lock. While metering is off it jumps to the real function. Else
-/// it tries the lock itself, so that a free lock costs little more than without a meter: at level `wait` nothing; at level
-/// `hold`, if this hold is not one to be timed, a count, else the call of `$timed`. For all else it jumps to `$inner`,
-/// which may try again. Locks with one of the bits `$special` in the byte at `$at` are left to `$inner`, too.
+/// it tries the lock itself, so that a free lock costs little more than without a meter: nothing, but at level `hold`, if this
+/// hold is one to be timed, the call of `$timed`. For all else it jumps to `$inner`, which may try again. Locks with one of the bits `$special` in the byte at `$at` are left to `$inner`, too.
 ///
 /// What stands in the first brackets comes before the call of `$try`, with operands from the second: it leaves the lock to that
 /// at `6`, has it with 0 in `eax` at `7`, and lets it be waited for at `2`. `rdi` is the lock, `r9d` the level.
@@ -80,16 +81,13 @@ macro_rules! interpose_acquire {
                 "7:",
                 "cmp r9d, {hold}",
                 "jne 3f",
-                // The thread's table and the lock's group.
+                // The bit of the lock's group.
                 "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
-                "mov rcx, qword ptr fs:[rcx]",
-                "test rcx, rcx",
-                "jz 4f",
                 "imul edx, edi, {cell_multiplier}",
                 "shr edx, {cell_shift}",
-                "sub dword ptr [rcx + 4*rdx + {until_timed}], 1",
-                "js 4f",
-                "inc dword ptr [rcx + {untimed_open}]",
+                "mov rcx, qword ptr fs:[rcx + {quiet}]",
+                "bt rcx, rdx",
+                "jnc 4f",
                 "3:",
                 "ret",
                 "4:",
@@ -106,8 +104,7 @@ macro_rules! interpose_acquire {
                 header = sym lockmeter_meter::writer::HEADER,
                 level = const core::mem::offset_of!(lockmeter_meter::layout::Header, level),
                 hold = const lockmeter_meter::writer::HOLD,
-                until_timed = const core::mem::offset_of!(lockmeter_meter::layout::Thread, until_timed),
-                untimed_open = const core::mem::offset_of!(lockmeter_meter::layout::Thread, untimed_open),
+                quiet = const lockmeter_meter::writer::QUIET,
                 cell_multiplier = const lockmeter_meter::writer::CELL_MULTIPLIER.cast_signed(),
                 cell_shift = const lockmeter_meter::writer::CELL_SHIFT,
                 try_it = sym $try,
@@ -121,16 +118,31 @@ macro_rules! interpose_acquire {
 }
 
 /// As [`interpose`] for a function of one argument that releases a lock. While metering is off, or when nobody waits for the
-/// lock, it calls the real function: at level `wait` nothing follows; at level `hold`, if the thread times no hold now, `$count`, where there is one.
-/// For all else it jumps to `$inner`.
+/// lock, it calls the real function: at level `wait` nothing follows; at level `hold`, if the thread does not time this hold and
+/// nobody watches the lock, it adds one to the sample of its caller, or calls `$count` if that is not found at once. For all else,
+/// and where there is no `$count` (the lock has modes), it jumps to `$inner`.
+///
+/// What stands in the brackets may release the lock in place of the real function, with operands from the second: it leaves the
+/// lock to that at `6`, and has released it with 0 in `eax` at `7`. `rdi` is the lock, and `r8` must stay.
 macro_rules! interpose_release {
     ($name:ident, $inner:path, $real:path) => {
-        interpose_release!(@ $name, $inner, $real, $inner, "je 2f");
+        interpose_release!(@ $name, $inner, $real, $inner, "jne 2f", [], []);
     };
     ($name:ident, $inner:path, $real:path, $count:path) => {
-        interpose_release!(@ $name, $inner, $real, $count, "je 3f");
+        interpose_release!(@ $name, $inner, $real, $count, "jne 8f", [], []);
     };
-    (@ $name:ident, $inner:path, $real:path, $count:path, $at_hold:literal) => {
+    ($name:ident, $inner:path, $real:path, $count:path, [$($instead:literal,)*], [$($operands:tt)*]) => {
+        interpose_release!(@ $name, $inner, $real, $count, "jne 8f", [$($instead,)*], [$($operands)*]);
+    };
+    (
+        @ $name:ident,
+        $inner:path,
+        $real:path,
+        $count:path,
+        $at_hold:literal,
+        [$($instead:literal,)*],
+        [$($operands:tt)*]
+    ) => {
         /// Takes the place of the function of this name; see the manual page of that.
         ///
         /// # Safety
@@ -142,54 +154,136 @@ macro_rules! interpose_release {
                 ".cfi_startproc",
                 "endbr64",
                 "mov rax, qword ptr [rip + {header}]",
+                "imul ecx, edi, {multiplier}",
                 "mov edx, dword ptr [rax + {level}]",
+                "shr ecx, {waiters_shift}",
+                "lea rax, [rip + {waiters}]",
+                "mov rax, qword ptr [rax + 8*rcx]",
                 "test edx, edx", // OFF
                 "jz 5f",
-                "mov eax, edi",
-                "and eax, {mask}",
-                "lea rcx, [rip + {waiters}]",
-                "cmp qword ptr [rcx + rax], 0",
-                "jne 2f",
-                "cmp edx, {hold}",
-                $at_hold,
+                "test eax, eax",
+                "jnz 2f",
+                // Zero: nothing to count.
+                "xor r8d, r8d",
                 "cmp edx, {wait}",
-                "jne 2f",
+                $at_hold,
+                "6:",
+                $($instead,)*
+                "test r8, r8",
+                "jnz 3f",
                 "5:",
                 "jmp qword ptr [rip + {real}]",
-                "3:",
-                "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
-                "mov rcx, qword ptr fs:[rcx]",
-                "test rcx, rcx",
-                "jz 2f",
-                "cmp dword ptr [rcx + {held_count}], 0",
+                "8:",
+                "cmp edx, {hold}",
                 "jne 2f",
-                "push rdi",
-                ".cfi_adjust_cfa_offset 8",
-                "call qword ptr [rip + {real}]",
-                "pop rdi",
-                ".cfi_adjust_cfa_offset -8",
-                "test eax, eax",
-                "jne 4f",
-                // The return address is the site.
-                "mov rsi, qword ptr [rsp]",
-                "jmp {count}",
-                "4:",
-                "ret",
+                // Watched.
+                "shr rax, 32",
+                "lea ecx, [rdi + 1]",
+                "cmp eax, ecx",
+                "je 2f",
+                "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
+                "mov r8, qword ptr fs:[rcx + {untimed_table}]",
+                "test r8, r8",
+                "jnz 6b",
+                // Some hold is timed, or the thread has no table. One alone is looked for here.
+                "mov r8, qword ptr fs:[rcx]",
+                "test r8, r8",
+                "jz 2f",
+                "cmp dword ptr [r8 + {held_count}], 1",
+                "jne 2f",
+                "cmp qword ptr [r8 + {held_lock}], rdi",
+                "jne 6b",
                 "2:",
                 "mov rsi, rsp",
                 "mov rdx, rbp",
                 "jmp {inner}",
+                "3:",
+                "push rdi",
+                ".cfi_adjust_cfa_offset 8",
+                "push r8",
+                ".cfi_adjust_cfa_offset 8",
+                "sub rsp, 8",
+                ".cfi_adjust_cfa_offset 8",
+                "call qword ptr [rip + {real}]",
+                "add rsp, 8",
+                ".cfi_adjust_cfa_offset -8",
+                "pop r8",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
+                "test eax, eax",
+                "jne 4f",
+                "7:",
+                "test r8, r8",
+                "jz 4f",
+                // The return address is the site, and leads to its sample.
+                "mov rsi, qword ptr [rsp]",
+                "imul ecx, esi, {multiplier}",
+                "shr ecx, {near_shift}",
+                "movzx ecx, word ptr [r8 + 2*rcx + {near}]",
+                "and ecx, {slots_mask}",
+                "shl ecx, 6",
+                "lea r9, [r8 + rcx + {slots}]",
+                "cmp qword ptr [r9 + {site}], rsi",
+                "jne 24f",
+                "mov ecx, dword ptr [r9 + {changes}]",
+                "cmp ecx, dword ptr [rip + {all_changes}]",
+                "jne 24f",
+                // Whether it stands for this lock: see `Span`.
+                "mov rax, rdi",
+                "sub rax, qword ptr [r9 + {base}]",
+                "imul rax, qword ptr [r9 + {inverse}]",
+                "mov ecx, dword ptr [r9 + {shift}]",
+                "ror rax, cl",
+                "mov ecx, dword ptr [r9 + {addresses}]",
+                "cmp rax, rcx",
+                "jae 24f",
+                // One instruction, for a signal handler may count here, too.
+                "add qword ptr [r9 + {counted}], 1",
+                "imul ecx, edi, {multiplier}",
+                "shr ecx, {cell_shift}",
+                "xor eax, eax",
+                "sub dword ptr [r8 + 4*rcx + {until_timed}], 1",
+                "jle 25f",
+                "4:",
+                "ret",
+                "24:",
+                "mov rdx, r8",
+                "jmp {count}",
+                "25:",
+                "mov rsi, r8",
+                "jmp {time_next}",
                 ".cfi_endproc",
                 header = sym lockmeter_meter::writer::HEADER,
                 level = const core::mem::offset_of!(lockmeter_meter::layout::Header, level),
+                near = const core::mem::offset_of!($crate::entry::Thread, near),
+                near_shift = const lockmeter_meter::writer::NEAR_SHIFT,
+                slots = const core::mem::offset_of!($crate::entry::Thread, slots),
+                slots_mask = const lockmeter_meter::layout::SLOTS - 1,
+                site = const core::mem::offset_of!($crate::entry::CountedSlot, site),
+                changes = const core::mem::offset_of!($crate::entry::CountedSlot, changes),
+                all_changes = sym lockmeter_meter::writer::CHANGES,
+                base = const core::mem::offset_of!($crate::entry::CountedSlot, base),
+                inverse = const core::mem::offset_of!($crate::entry::CountedSlot, inverse),
+                shift = const core::mem::offset_of!($crate::entry::CountedSlot, shift),
+                addresses = const core::mem::offset_of!($crate::entry::CountedSlot, addresses),
+                counted = const core::mem::offset_of!($crate::entry::CountedSlot, count),
+                until_timed = const core::mem::offset_of!($crate::entry::Thread, until_timed),
+                cell_shift = const lockmeter_meter::writer::CELL_SHIFT,
+                time_next = sym lockmeter_meter::writer::time_next,
                 wait = const lockmeter_meter::writer::WAIT,
                 hold = const lockmeter_meter::writer::HOLD,
-                mask = const lockmeter_meter::writer::WAITERS_MASK,
+                multiplier = const lockmeter_meter::writer::CELL_MULTIPLIER.cast_signed(),
+                waiters_shift = const lockmeter_meter::writer::WAITERS_SHIFT,
                 waiters = sym lockmeter_meter::writer::WAITERS,
-                held_count = const core::mem::offset_of!(lockmeter_meter::layout::Thread, held_count),
+                untimed_table = const lockmeter_meter::writer::UNTIMED_TABLE,
+                held_count = const core::mem::offset_of!($crate::entry::Thread, held_count),
+                held_lock = const core::mem::offset_of!($crate::entry::Thread, held)
+                    + core::mem::offset_of!($crate::entry::HeldLock, lock),
                 real = sym $real,
                 count = sym $count,
                 inner = sym $inner,
+                $($operands)*
             )
         }
     };
@@ -234,10 +328,49 @@ macro_rules! interpose_mutex_lock {
     };
 }
 
-/// [`interpose_release`] for a mutex.
+/// [`interpose_release`] for a mutex. A normal or adaptive one is released right here, as glibc does it, where
+/// [`glibc_mutex`](crate::glibc_mutex) has seen that it does it so: no owner, one user less, the lock word, and if that says
+/// that somebody sleeps, one is woken.
 macro_rules! interpose_mutex_unlock {
     ($name:ident, $inner:path, $real:path) => {
-        interpose_release!($name, $inner, $real, $crate::mutex::count_untimed);
+        interpose_release!(
+            $name,
+            $inner,
+            $real,
+            $crate::mutex::count_untimed,
+            [
+                // Normal or adaptive, and nothing else said of it.
+                "mov ecx, dword ptr [rdi + 16]",
+                "test ecx, ecx",
+                "jz 9f",
+                "cmp ecx, {adaptive}",
+                "jne 26f",
+                "9:",
+                "cmp qword ptr [rip + {thread_id}], 0",
+                "je 26f",
+                "mov dword ptr [rdi + 8], 0",
+                "dec dword ptr [rdi + 12]",
+                "xor eax, eax",
+                "xchg dword ptr [rdi], eax",
+                "cmp eax, 1",
+                "mov eax, 0",
+                "jle 7f",
+                // From here on the mutex may be gone. The kernel keeps all registers but rax, rcx and r11.
+                "mov esi, {wake}",
+                "mov edx, 1",
+                "mov eax, {futex}",
+                "syscall",
+                "xor eax, eax",
+                "jmp 7f",
+                "26:",
+            ],
+            [
+                thread_id = sym $crate::glibc_mutex::THREAD_ID_AT,
+                adaptive = const libc::PTHREAD_MUTEX_ADAPTIVE_NP,
+                wake = const libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                futex = const libc::SYS_futex,
+            ]
+        );
     };
 }
 pub(crate) use {interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};

@@ -139,7 +139,7 @@ pub(crate) extern "C" fn acquired_timed(mutex: *mut pthread_mutex_t, site: u64) 
     0
 }
 
-/// The entry released the mutex, and no hold of the thread is timed.
+/// The entry released the mutex, whose hold the thread does not time.
 pub(crate) extern "C" fn count_untimed(mutex: *mut pthread_mutex_t, site: u64) -> c_int {
     writer::count_untimed(wanted(mutex), site);
     0

@@ -32,7 +32,7 @@ extern "C" fn acquired_timed(lock: *mut pthread_spinlock_t, site: u64) -> c_int 
     0
 }
 
-/// The entry released the lock, and no hold of the thread is timed.
+/// The entry released the lock, whose hold the thread does not time.
 extern "C" fn count_untimed(lock: *mut pthread_spinlock_t, site: u64) -> c_int {
     writer::count_untimed(wanted(lock), site);
     0

@@ -13,7 +13,7 @@ use lockmeter_symbols::{BuildId, MappedFile, UserNames};
 
 use crate::layout::{
     BUILD_ID_BYTES, CLASSES, COMMS, Class, Comm, FRAMES, Header, LOCK_PLACES, LOSSES, LockEntry, MAGIC, MODULES, Meta,
-    Module, PATH_BYTES, SITE_IS_STACK, SLOTS, STACKS, SWAPS, Segment, Slot, Stack, THREADS, Thread, VERSION,
+    Module, PATH_BYTES, SITE_IS_STACK, SLOTS, STACKS, SWAPS, Segment, Slot, Stack, THREADS, Thread, VERSION, happened,
 };
 
 /// What the table of locks says of one.
@@ -55,7 +55,7 @@ pub(super) struct SegmentReader {
     epoch: u32,
     losses: [u64; LOSSES],
     swaps: [u64; SWAPS],
-    changes: HashMap<usize, u64>,
+    heads: HashMap<usize, Vec<u8>>,
     seen: HashMap<(usize, usize), Seen>,
     stacks: HashMap<u64, Vec<u64>>,
 }
@@ -92,7 +92,7 @@ impl SegmentReader {
             epoch: 0,
             losses: [0; LOSSES],
             swaps: [0; SWAPS],
-            changes: HashMap::new(),
+            heads: HashMap::new(),
             seen: HashMap::new(),
             stacks: HashMap::new(),
         }
@@ -114,7 +114,8 @@ impl SegmentReader {
     }
 
     /// What was counted since the last time; `None` while the segment is not ready (its writer has not finished its head).
-    pub(super) fn drain(&mut self) -> io::Result<Option<Reading>> {
+    /// After the end of the process, `is_last`.
+    pub(super) fn drain(&mut self, is_last: bool) -> io::Result<Option<Reading>> {
         let head = self.read(0, size_of::<Header>())?;
         let head = Bytes(&head);
         if head.u64(offset_of!(Header, magic)) == 0 {
@@ -141,19 +142,20 @@ impl SegmentReader {
         let _ = self.file.write_all_at(&self.epoch.to_ne_bytes(), offset_of!(Header, epoch) as u64);
         let threads = (head.u32(offset_of!(Header, threads)) as usize).min(THREADS);
         for thread in 0..threads {
-            self.drain_thread(thread, ended, &mut reading)?;
+            self.drain_thread(thread, (ended, is_last), &mut reading)?;
         }
         Ok(Some(reading))
     }
 
-    fn drain_thread(&mut self, thread: usize, epoch: u32, reading: &mut Reading) -> io::Result<()> {
+    fn drain_thread(&mut self, thread: usize, (epoch, is_last): (u32, bool), reading: &mut Reading) -> io::Result<()> {
         let start = offset_of!(Segment, threads) + thread * size_of::<Thread>();
-        let changes_at = offset_of!(Thread, changes);
-        let changes = Bytes(&self.read(start + changes_at, 8)?).u64(0);
-        // Another thread's table may have changed while this one's count stood still: only an unchanged count skips.
-        if self.changes.insert(thread, changes) == Some(changes) {
+        // Each event changes something here, but after it is counted: who is killed in between must not be skipped.
+        let begin = offset_of!(Thread, changes);
+        let head = self.read(start + begin, offset_of!(Thread, held) - begin)?;
+        if self.heads.get(&thread) == Some(&head) && !is_last {
             return Ok(());
         }
+        self.heads.insert(thread, head);
         let bytes = self.read(start + offset_of!(Thread, slots), SLOTS * size_of::<Slot>())?;
         for slot in 0..SLOTS {
             let at = slot * size_of::<Slot>();
@@ -276,6 +278,19 @@ fn delta(bytes: &Bytes<'_>, seen: &mut Seen, epoch: u32) -> Result<Option<Delta>
     }
     let lower_ns = if meta.bucket == 0 { 0 } else { 1_u64 << meta.bucket };
     let upper_ns = lower_ns.max(1).saturating_mul(2) - 1;
+    if meta.happened == happened::UNTIMED {
+        seen.count = seen.count.wrapping_add(count);
+        return Ok(Some(Delta {
+            meta,
+            lock: bytes.u64(offset_of!(Slot, lock)) as u32,
+            releaser_comm: 0,
+            site: bytes.u64(offset_of!(Slot, site)),
+            blocker: 0,
+            count,
+            total_ns: 0,
+            max_ns: 0,
+        }));
+    }
     let total_ns = bytes
         .u64(offset_of!(Slot, total_ns))
         .wrapping_sub(seen.total_ns)
@@ -326,7 +341,7 @@ mod tests {
             let thread = offset_of!(Segment, threads);
             reader.file.write_all_at(&slots, (thread + offset_of!(Thread, slots)) as u64).unwrap();
             for _ in 0..2 {
-                let reading = reader.drain().unwrap().unwrap();
+                let reading = reader.drain(false).unwrap().unwrap();
                 for delta in reading.deltas {
                     prop_assert!(delta.max_ns <= delta.total_ns);
                 }
@@ -366,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_file_of_another_kind_or_version_is_damaged_and_an_empty_one_not_ready() {
-        assert!(reader_of(&[]).drain().unwrap().is_none());
-        assert_eq!(reader_of(b"garbage garbage garbage").drain().unwrap().unwrap().damaged, 1);
+        assert!(reader_of(&[]).drain(false).unwrap().is_none());
+        assert_eq!(reader_of(b"garbage garbage garbage").drain(false).unwrap().unwrap().damaged, 1);
     }
 }

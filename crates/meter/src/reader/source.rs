@@ -156,7 +156,7 @@ fn own_cpu_ns() -> u64 {
 }
 
 fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut Interval) {
-    let mut reading = match process.segment.drain() {
+    let mut reading = match process.segment.drain(process.ended) {
         Ok(Some(reading)) => reading,
         Ok(None) => return,
         Err(_) => {

@@ -4,26 +4,24 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::locks::Sampled;
 use super::samples::Key;
-use super::{Registers, Wanted, clock, locks, near, recent, rows, samples, segment, stacks, thread, timing, watched};
-use crate::layout::{HeldLock, Lost, Meta, Near, Segment, Thread, blocked, happened, mode, pack_held};
+use super::{Registers, Wanted, clock, locks, near, rows, samples, segment, stacks, thread, timing, waiters};
+use crate::layout::{CountedSlot, HeldLock, Lost, Meta, Segment, Thread, blocked, happened, mode, pack_held};
 
 /// A lock was acquired, by a call that returns to `site`: the hold begins. If `nests`, a thread may acquire it again while it holds it: all its holds are timed,
 /// for only the list of timed ones tells the last release.
 #[inline]
 pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
-    let Some(mine) = thread::mine() else { return };
-    let thread = mine.thread;
-    if nests || !timing::skips(thread, wanted.lock) {
-        begin(thread, wanted, site);
+    if nests || !timing::skips(wanted.lock) {
+        acquired_timed(wanted, site);
     }
-    mine.done();
 }
 
 /// As [`acquired`] for a lock that does not nest, when the entry that is written in assembly has found that this hold is to be
 /// timed, or that the thread has no table yet.
 #[inline(always)]
 pub fn acquired_timed(wanted: Wanted, site: u64) {
-    let Some(mine) = thread::mine() else { return };
+    // Where a signal handler interrupted the recorder, the hold is not timed, and counted when it ends.
+    let Some(mine) = thread::mine_unless_interrupting() else { return };
     begin(mine.thread, wanted, site);
     mine.done();
 }
@@ -51,7 +49,7 @@ fn push(thread: &'static Thread, next: &'static HeldLock, wanted: Wanted, held: 
     next.site.store(site, Relaxed);
     next.lock.store(wanted.lock as u64, Relaxed);
     next.how.store(pack_held(wanted.kind, wanted.mode, 0), Relaxed);
-    thread.held_count.store(held as u32 + 1, Relaxed);
+    thread::set_held(thread, held + 1);
     // Last, so that what we do ourselves is not in the hold.
     next.since.store(clock::ticks(), Relaxed);
 }
@@ -67,7 +65,7 @@ pub struct Releasing {
 #[derive(Clone, Copy)]
 enum Hold {
     /// It ends now; how long it took, the place of the lock, and where its samples are known to be.
-    Ended(u64, u32, Option<&'static Near>),
+    Ended(u64, u32, Option<&'static CountedSlot>),
     /// A nested release, or nothing can be counted.
     GoesOn,
     /// No timed hold of this lock.
@@ -79,31 +77,35 @@ enum Hold {
 #[inline]
 pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     let mut releasing = Releasing { wanted, hold: Hold::GoesOn };
-    let Some(mine) = thread::mine() else { return releasing };
-    let thread = mine.thread;
+    let Some(thread) = thread::table() else {
+        // It has acquired nothing since it has been metered.
+        segment::lose(Lost::Unmatched);
+        return releasing;
+    };
     let held = (thread.held_count.load(Relaxed) as usize).min(thread.held.len());
     // Locks are mostly released in the opposite order.
     let place = thread.held[..held].iter().rposition(|held| held.lock.load(Relaxed) == wanted.lock as u64);
-    releasing.hold = Hold::NotTimed;
-    if let Some(place) = place {
-        // Only now: it takes longer than the search, which mostly ends at the first.
-        let now = clock::ticks();
-        let this = &thread.held[place];
-        let how = this.how.load(Relaxed);
-        if how >> 32 > 0 {
-            this.how.store(how - (1 << 32), Relaxed);
-            releasing.hold = Hold::GoesOn;
-        } else {
-            releasing.wanted = Wanted { lock: wanted.lock, kind: how as u8, mode: (how >> 8) as u8 };
-            let held_ns = clock::between_ns(this.since.load(Relaxed), now);
-            if place + 1 < held {
-                close_gap(thread, place, held);
-            }
-            thread.held_count.store(held as u32 - 1, Relaxed);
-            timing::ended(thread, now);
-            let (at, near) = sign(thread, releasing.wanted, stacks::address_site(registers));
-            releasing.hold = Hold::Ended(held_ns, at, near);
+    let Some(place) = place else {
+        releasing.hold = Hold::NotTimed;
+        return releasing;
+    };
+    // Only now: it takes longer than the search, which mostly ends at the first.
+    let now = clock::ticks();
+    let Some(mine) = thread::mine() else { return releasing };
+    let this = &thread.held[place];
+    let how = this.how.load(Relaxed);
+    if how >> 32 > 0 {
+        this.how.store(how - (1 << 32), Relaxed);
+    } else {
+        releasing.wanted = Wanted { lock: wanted.lock, kind: how as u8, mode: (how >> 8) as u8 };
+        let held_ns = clock::between_ns(this.since.load(Relaxed), now);
+        if place + 1 < held {
+            close_gap(thread, place, held);
         }
+        thread::set_held(thread, held - 1);
+        timing::ended(thread, now);
+        let (at, near) = sign(thread, releasing.wanted, stacks::address_site(registers));
+        releasing.hold = Hold::Ended(held_ns, at, near);
     }
     mine.done();
     releasing
@@ -122,15 +124,15 @@ fn close_gap(thread: &'static Thread, place: usize, held: usize) {
 /// Leaves word that this thread had the lock, and counts if another had it before. While the lock is held, for the next holder
 /// is to see it; readers follow each other in no order. Returns the lock's place, and where its samples are known to be.
 #[inline]
-fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'static Near>) {
+fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'static CountedSlot>) {
     let Some(segment) = segment::current() else { return (0, None) };
     let watches = wanted.mode != mode::READ && timing::watches(thread, wanted.lock);
     if let Some(near) = near::find(thread, wanted.lock, wanted.mode, site) {
-        let place = near.place.load(Relaxed);
+        let place = near.lock.load(Relaxed) as u32;
         let is_done = if watches {
             // The most common case writes to nothing shared.
-            near.count.load(Relaxed) == 1
-                && watched::is(wanted.lock)
+            near.addresses.load(Relaxed) == 1
+                && waiters::is_watched(wanted.lock)
                 && is_mine(segment, thread, place)
                 && samples::count_bare_again(thread, near.watched.load(Relaxed))
         } else {
@@ -157,18 +159,38 @@ fn sign_searching(
     wanted: Wanted,
     site: u64,
     watches: bool,
-) -> (u32, Option<&'static Near>) {
-    let changes = rows::changes();
-    let Some(lock) = locks::find_or_make(segment, wanted.lock, wanted.kind, || site) else { return (0, None) };
-    let near = near::find(thread, wanted.lock, wanted.mode, site)
-        .or_else(|| near::learn(thread, wanted.lock, lock.place, wanted.mode, site, changes));
-    if wanted.mode != mode::READ && (watches || watched::is(wanted.lock)) {
-        look_who_had_it(segment, thread, lock, wanted, site, watches);
-        if let Some(near) = near {
-            near.watched.store(recent::find(thread, lock.place, wanted.mode, site).watched.load(Relaxed), Relaxed);
-        }
+) -> (u32, Option<&'static CountedSlot>) {
+    let (lock, near) = search(segment, thread, wanted, site);
+    let Some(lock) = lock else { return (0, near) };
+    if wanted.mode != mode::READ && (watches || waiters::is_watched(wanted.lock)) {
+        look_who_had_it(segment, thread, lock, wanted, near, watches);
     }
     (lock.place, near)
+}
+
+/// The lock, if there is room for it, and its sample of holds that are not timed, if there is room for that.
+fn search(
+    segment: &'static Segment,
+    thread: &'static Thread,
+    wanted: Wanted,
+    site: u64,
+) -> (Option<Sampled>, Option<&'static CountedSlot>) {
+    let changes = rows::changes();
+    let lock = locks::find_or_make(segment, wanted.lock, wanted.kind, || site);
+    let place = lock.map_or(0, |lock| lock.place);
+    if let Some(near) = near::find(thread, wanted.lock, wanted.mode, site) {
+        return (lock, Some(near));
+    }
+    let found = samples::untimed(segment, thread, key_of_untimed(wanted, place, site));
+    if let (Some(found), Some(_)) = (found, lock) {
+        near::learn(thread, found, wanted.lock, place, site, changes);
+    }
+    (lock, found.map(|(_, counted)| counted))
+}
+
+fn key_of_untimed(wanted: Wanted, place: u32, site: u64) -> Key {
+    let meta = super::meta(happened::UNTIMED, wanted, 0, blocked::UNKNOWN);
+    Key { meta, lock: place.into(), site, blocker: 0 }
 }
 
 /// The lock was released, if `done`: the hold is counted, when nobody waits for it any more.
@@ -177,99 +199,78 @@ pub fn released(releasing: &Releasing, registers: &Registers, done: bool) {
     let site = stacks::address_site(registers);
     match releasing.hold {
         Hold::Ended(ns, place, near) => count_timed(releasing.wanted, site, ns, place, near),
-        Hold::NotTimed if done => count_untimed(releasing.wanted, site),
+        Hold::NotTimed if done => {
+            count_untimed(releasing.wanted, site);
+            if is_watched(releasing.wanted) {
+                tell_who_has_it(releasing.wanted, site);
+            }
+        }
         Hold::NotTimed | Hold::GoesOn => {}
     }
 }
 
 #[inline]
-fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, near: Option<&'static Near>) {
+fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, near: Option<&'static CountedSlot>) {
     let Some(mine) = thread::mine() else { return };
     let thread = mine.thread;
     if let Some(segment) = segment::current() {
         let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
-        // A signal handler may have changed it since the hold ended.
-        let near = near.filter(|near| near::still_is(near, place, wanted.mode, site));
-        let timed = near.map_or_else(|| &recent::find(thread, place, wanted.mode, site).timed, |near| &near.timed);
-        if !samples::count_again(segment, thread, timed.load(Relaxed), meta, ns) {
-            timed.store(count_at(segment, thread, place, site, meta, ns), Relaxed);
+        let timed = near.map_or(0, |near| near.timed.load(Relaxed));
+        if timed == 0 || !samples::count_again(segment, thread, timed, meta, ns) {
+            let counted_to = count_at(segment, thread, place, site, meta, ns);
+            if let Some(near) = near {
+                near.timed.store(counted_to, Relaxed);
+            }
         }
     }
     mine.done();
 }
 
-/// A lock was released of whose hold this thread times nothing.
-#[inline(always)]
+/// A lock was released of whose hold this thread, which has a table, times nothing. Entries written in assembly do themselves
+/// what is most common: they find the caller's own place, count, and have a hold timed when it is time.
+#[inline(never)]
 pub fn count_untimed(wanted: Wanted, site: u64) {
-    if !count_untimed_again(wanted, site) {
-        count_untimed_searching(wanted, site);
-    }
-}
-
-/// The common case, which calls nothing: `false`, and nothing done, if this is another.
-#[inline(always)]
-fn count_untimed_again(wanted: Wanted, site: u64) -> bool {
-    let Some(mine) = thread::mine_already() else { return false };
+    let Some(mine) = thread::mine() else { return };
     let thread = mine.thread;
-    let open = thread.untimed_open.load(Relaxed);
-    let counted = open != 0
-        && !is_watched(wanted)
-        && near::find_first(thread, wanted.lock, wanted.mode, site)
-            .is_some_and(|near| samples::count_bare_again(thread, near.untimed.load(Relaxed)));
-    if counted {
-        thread.untimed_open.store(open - 1, Relaxed);
+    if let Some(counted) = near::find(thread, wanted.lock, wanted.mode, site) {
+        // First, so that whoever sees the other change below sees this.
+        samples::count_untimed(counted);
+    } else if let Some(segment) = segment::current() {
+        match search(segment, thread, wanted, site) {
+            (_, Some(counted)) => samples::count_untimed(counted),
+            (lock, None) => {
+                let place = lock.map_or(0, |lock| lock.place);
+                samples::count_without_site(thread, key_of_untimed(wanted, place, site));
+            }
+        }
     }
+    timing::untimed(thread, wanted.lock);
     mine.done();
-    counted
 }
 
 /// Whether this release has to say who has the lock. A reader's is not what is watched for.
 #[inline(always)]
 fn is_watched(wanted: Wanted) -> bool {
-    wanted.mode != mode::READ && watched::is(wanted.lock)
+    wanted.mode != mode::READ && waiters::is_watched(wanted.lock)
 }
 
+/// A lock that is watched was held by this thread, which does not watch it any further.
+#[cold]
 #[inline(never)]
-extern "C-unwind" fn count_untimed_searching(wanted: Wanted, site: u64) {
+fn tell_who_has_it(wanted: Wanted, site: u64) {
     let Some(mine) = thread::mine() else { return };
-    let thread = mine.thread;
-    let open = thread.untimed_open.load(Relaxed);
-    if open == 0 {
-        segment::lose(Lost::Unmatched);
-        return mine.done();
-    }
-    thread.untimed_open.store(open - 1, Relaxed);
-    let near = near::find(thread, wanted.lock, wanted.mode, site).filter(|_| !is_watched(wanted));
-    if near.is_some_and(|near| samples::count_bare_again(thread, near.untimed.load(Relaxed))) {
-        return mine.done();
-    }
-    if let Some(segment) = segment::current() {
-        let changes = rows::changes();
-        let lock = locks::find_or_make(segment, wanted.lock, wanted.kind, || site);
-        let place = lock.map_or(0, |lock| lock.place);
-        let recent = recent::find(thread, place, wanted.mode, site);
-        if !samples::count_bare_again(thread, recent.untimed.load(Relaxed)) {
-            let meta = super::meta(happened::UNTIMED, wanted, 0, blocked::UNKNOWN);
-            recent.untimed.store(count_at(segment, thread, place, site, meta, 0), Relaxed);
-        }
-        if let Some(lock) = lock {
-            let near = near::find(thread, wanted.lock, wanted.mode, site)
-                .or_else(|| near::learn(thread, wanted.lock, place, wanted.mode, site, changes));
-            if let Some(near) = near {
-                near.untimed.store(recent.untimed.load(Relaxed), Relaxed);
-            }
-            if is_watched(wanted) {
-                look_who_had_it(segment, thread, lock, wanted, site, false);
-            }
-        }
+    if let Some(segment) = segment::current()
+        && let (Some(lock), near) = search(segment, mine.thread, wanted, site)
+    {
+        look_who_had_it(segment, mine.thread, lock, wanted, near, false);
     }
     mine.done();
 }
 
-/// Counts to the lock at this place, and says to which sample.
+/// Counts to the lock at this place, and says to which sample (0: one without the site).
 fn count_at(segment: &'static Segment, thread: &'static Thread, place: u32, site: u64, meta: Meta, ns: u64) -> u16 {
     let key = Key { meta, lock: place.into(), site, blocker: 0 };
-    samples::count(segment, thread, key, ns).unwrap_or(recent::NO_SLOT)
+    samples::count(segment, thread, key, ns).unwrap_or(0)
 }
 
 /// Counts the acquisition of this hold if the hold before was watched, and whether the lock moved; and has this one watched, if
@@ -280,7 +281,7 @@ fn look_who_had_it(
     thread: &'static Thread,
     lock: Sampled,
     wanted: Wanted,
-    site: u64,
+    near: Option<&'static CountedSlot>,
     watches: bool,
 ) {
     let me = thread.owner.load(Relaxed);
@@ -288,10 +289,12 @@ fn look_who_had_it(
     if before == 0 {
         return;
     }
-    let recent = recent::find(thread, lock.place, wanted.mode, site);
-    if !samples::count_bare_again(thread, recent.watched.load(Relaxed)) {
+    if !samples::count_bare_again(thread, near.map_or(0, |near| near.watched.load(Relaxed))) {
         let meta = super::meta(happened::WATCHED, wanted, 0, blocked::UNKNOWN);
-        recent.watched.store(count_at(segment, thread, lock.place, 0, meta, 0), Relaxed);
+        let counted_to = count_at(segment, thread, lock.place, 0, meta, 0);
+        if let Some(near) = near {
+            near.watched.store(counted_to, Relaxed);
+        }
     }
     if before != me {
         let meta = super::meta(happened::MOVED, wanted, 0, blocked::UNKNOWN);

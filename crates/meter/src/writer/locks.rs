@@ -8,7 +8,7 @@ use core::ptr;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use super::{names, rows, segment, syscalls, watched};
+use super::{names, rows, segment, syscalls, waiters};
 use crate::layout::{
     CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Segment, TAG_ADDRESS,
     TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
@@ -84,15 +84,15 @@ impl Sampled {
     /// one that has the lock.
     pub(super) fn watch(&self, thread: u32) -> u32 {
         let (entry, address) = (self.found.entry, (self.found.held & TAG_ADDRESS) as usize);
-        let before = if watched::is(address) { entry.watched.load(Relaxed) } else { 0 };
+        let before = if waiters::is_watched(address) { entry.watched.load(Relaxed) } else { 0 };
         if before == thread {
             return before;
         }
         entry.watched.store(thread, Relaxed);
         if thread == 0 {
-            watched::gone(address);
+            waiters::watch_no_more(address);
         } else if before == 0 {
-            watched::came(address);
+            waiters::watch(address);
         }
         before
     }
@@ -134,7 +134,7 @@ pub(super) fn entry(segment: &'static Segment, address: usize) -> Option<&'stati
 
 /// A lock was initialised here.
 pub(super) fn created(segment: &'static Segment, address: usize, kind: u8, site: u64) {
-    watched::gone(address);
+    waiters::watch_no_more(address);
     let flags = u32::from(kind) << 8 | ENTRY_INIT;
     if let Some(found) = find(segment, address) {
         if found.entry.made_at.load(Relaxed) == site && found.entry.flags.load(Relaxed) == flags {

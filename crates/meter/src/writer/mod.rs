@@ -12,7 +12,6 @@ mod holds;
 mod locks;
 mod names;
 mod near;
-mod recent;
 mod rows;
 mod samples;
 mod segment;
@@ -24,7 +23,6 @@ mod timing;
 mod unwind;
 mod waiters;
 mod walks;
-mod watched;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -32,12 +30,15 @@ pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
 use crate::layout::{Meta, Segment, Swap, Thread, blocked, happened};
 use holder::Holder;
 pub use holds::{Releasing, acquired, acquired_timed, count_untimed, end_hold, released};
+pub use near::NEAR_SHIFT;
+pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
-pub use timing::{CELL_MULTIPLIER, CELL_SHIFT};
+pub use thread::{QUIET, UNTIMED_TABLE};
+pub use timing::{CELL_MULTIPLIER, CELL_SHIFT, time_next};
 pub use unwind::Registers;
 use waiters::Waiters;
-pub use waiters::{WAITERS, WAITERS_MASK};
+pub use waiters::{WAITERS, WAITERS_SHIFT};
 
 /// Frames of a lock's maker: enough to get out of the functions that wrap an initialisation.
 const MAKER_FRAMES: usize = 6;

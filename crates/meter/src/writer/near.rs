@@ -1,91 +1,95 @@
-//! Which samples the releases at one place in the program count to: found by the caller, and valid for the one lock or the row
-//! of locks that it released last. Saves the search by address through a table that all threads share.
+//! Which sample the releases at one place in the program count to: found by the caller, and valid for the one lock or the row
+//! of locks that it stands for. Saves the search by address through a table that all threads share.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::recent::{self, NO_SLOT};
 use super::rows::{self, Span};
-use crate::layout::{LOCK_PLACES, NEAR, Near, Thread};
+use super::timing::CELL_MULTIPLIER;
+use super::walks;
+use crate::layout::{CountedSlot, LOCK_PLACES, Meta, NEAR, Thread, mode};
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The product of a return address and [`CELL_MULTIPLIER`], shifted by this, is its place.
+pub const NEAR_SHIFT: u32 = u32::BITS - NEAR.ilog2();
 
+/// Entries written in assembly do the same.
 #[inline(always)]
 fn home(mixed: u64) -> usize {
-    (mixed.wrapping_mul(GOLDEN) >> (u64::BITS - NEAR.ilog2())) as usize % NEAR
+    ((mixed as u32).wrapping_mul(CELL_MULTIPLIER) >> NEAR_SHIFT) as usize % NEAR
 }
 
 #[inline(always)]
-fn is(near: &Near, caller: u64, lock: usize) -> bool {
+fn is(counted: &CountedSlot, mode: u8, site: u64, lock: usize) -> bool {
     // In this order, so that few registers are in use at a time.
-    near.caller.load(Relaxed) == caller && near.changes.load(Relaxed) == rows::changes() && {
-        let shift = near.shift.load(Relaxed);
-        let (base, inverse) = (near.base.load(Relaxed) as usize, near.inverse.load(Relaxed) as usize);
-        Span { base, inverse, shift, count: near.count.load(Relaxed) }.has(lock)
-    }
+    counted.site.load(Relaxed) == site
+        && counted.changes.load(Relaxed) == rows::changes()
+        && {
+            let shift = counted.shift.load(Relaxed);
+            let (base, inverse) = (counted.base.load(Relaxed) as usize, counted.inverse.load(Relaxed) as usize);
+            Span { base, inverse, shift, count: counted.addresses.load(Relaxed) }.has(lock)
+        }
+        // Locks without modes share no address with others.
+        && (mode == mode::EXCLUSIVE || Meta::unpack(counted.meta.load(Relaxed)).mode == mode)
 }
 
-/// The entry of this caller, if it is valid for this lock: the two places where [`find`] looks first.
 #[inline(always)]
-pub(super) fn find_first(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static Near> {
-    let caller = recent::caller(mode, site);
-    let near = &thread.near[home(caller)];
-    if is(near, caller, lock) {
-        return Some(near);
-    }
-    let near = &thread.near[home(caller ^ lock as u64)];
-    is(near, caller, lock).then_some(near)
+fn at(thread: &'static Thread, place: usize) -> Option<&'static CountedSlot> {
+    // Zero leads to the sample that is never used, and has no site.
+    thread.slots.get(usize::from(thread.near[place].load(Relaxed))).map(|slot| slot.counted())
 }
 
-/// Where the entry of a caller may be, the first place first: the caller's own, and for a function that releases many locks one
+/// Where the sample of a caller may be, the first place first: the caller's own, and for a function that releases many locks one
 /// for each of them; beside both there is another, for callers that fall on one place.
-fn places(caller: u64, lock: usize) -> [usize; 4] {
-    let (of_caller, of_both) = (home(caller), home(caller ^ lock as u64));
+#[inline(always)]
+fn places(site: u64, lock: usize) -> [usize; 4] {
+    let (of_caller, of_both) = (home(site), home(site ^ lock as u64));
     [of_caller, of_both, of_caller ^ 1, of_both ^ 1]
 }
 
-/// An entry of this caller that is valid for this lock.
+/// A sample of this caller that is valid for this lock.
 #[inline]
-pub(super) fn find(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static Near> {
-    let caller = recent::caller(mode, site);
-    places(caller, lock).into_iter().map(|place| &thread.near[place]).find(|near| is(near, caller, lock))
+pub(super) fn find(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static CountedSlot> {
+    places(site, lock).into_iter().filter_map(|place| at(thread, place)).find(|counted| is(counted, mode, site, lock))
 }
 
-/// Makes an entry for this lock, whose samples are at this place (its own or that of its class), if an address is enough to tell.
-/// `changes` is what [`rows::changes`] said before that place was found.
+/// Has the sample of this caller (its number comes along) found for this lock from now on, if an address is enough to tell.
+/// `place` is that of the lock or of its class, `changes` what [`rows::changes`] said before it was found.
 pub(super) fn learn(
     thread: &'static Thread,
+    (number, counted): (u16, &'static CountedSlot),
     lock: usize,
     place: u32,
-    mode: u8,
     site: u64,
     changes: u32,
-) -> Option<&'static Near> {
+) {
     let is_class = place as usize > LOCK_PLACES;
-    let span = if is_class { rows::of(place, lock)? } else { Span::single(lock) };
-    let caller = recent::caller(mode, site);
-    let [of_caller, of_both, beside_caller, beside_both] = places(caller, lock).map(|place| &thread.near[place]);
+    let span = if is_class { rows::of(place, lock) } else { Some(Span::single(lock)) };
+    let Some(span) = span else { return };
+    // Nothing must be taken for one of these addresses meanwhile, not in a signal handler either.
+    counted.addresses.store(0, Release);
+    counted.base.store(span.base as u64, Release);
+    counted.inverse.store(span.inverse as u64, Release);
+    counted.shift.store(span.shift, Release);
+    counted.changes.store(changes, Release);
+    counted.addresses.store(span.count, Release);
+    let [of_caller, of_both, beside_caller, beside_both] = places(site, lock);
     // A row is not where only one of its locks would be looked for.
     let order = if is_class { [of_caller, beside_caller, of_caller] } else { [of_caller, of_both, beside_both] };
-    let is_free = |near: &&Near| near.caller.load(Relaxed) == 0 || near.changes.load(Relaxed) != changes;
+    let is_free = |place: &usize| {
+        at(thread, *place).is_none_or(|there| {
+            core::ptr::eq(there, counted) || there.site.load(Relaxed) == 0 || there.changes.load(Relaxed) != changes
+        })
+    };
     // Rows give way to no single lock: they stand for more.
-    let is_single = |near: &&Near| near.count.load(Relaxed) == 1;
+    let is_single = |place: &usize| at(thread, *place).is_none_or(|there| there.addresses.load(Relaxed) <= 1);
     let free = order.into_iter().find(is_free);
-    let near = free.or_else(|| order[1..].iter().copied().find(is_single)).unwrap_or(order[1]);
-    near.base.store(span.base as u64, Relaxed);
-    near.inverse.store(span.inverse as u64, Relaxed);
-    near.shift.store(span.shift, Relaxed);
-    near.count.store(span.count, Relaxed);
-    near.place.store(place, Relaxed);
-    near.changes.store(changes, Relaxed);
-    near.caller.store(caller, Relaxed);
-    near.untimed.store(NO_SLOT, Relaxed);
-    near.timed.store(NO_SLOT, Relaxed);
-    near.watched.store(NO_SLOT, Relaxed);
-    Some(near)
+    let place = free.or_else(|| order[1..].iter().copied().find(is_single)).unwrap_or(order[1]);
+    thread.near[place].store(number, Relaxed);
 }
 
-/// Whether it is still what it was found or made as.
-#[inline(always)]
-pub(super) fn still_is(near: &Near, place: u32, mode: u8, site: u64) -> bool {
-    near.place.load(Relaxed) == place && near.caller.load(Relaxed) == recent::caller(mode, site)
+/// The table has a new owner or the owner a new name: its samples are others.
+pub(super) fn forget(thread: &'static Thread) {
+    for near in &thread.near {
+        near.store(0, Relaxed);
+    }
+    walks::forget(thread);
 }

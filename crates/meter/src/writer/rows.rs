@@ -34,10 +34,12 @@ static TABLE: [Row; ROWS] = [const {
 static GROWING: AtomicU32 = AtomicU32::new(0);
 
 /// Alone in its line, which all threads read at each release.
+#[derive(Debug)]
 #[repr(align(64))]
-struct Changes(AtomicU32);
+pub struct Changes(AtomicU32);
 
-static CHANGES: Changes = Changes(AtomicU32::new(0));
+/// Public for entries written in assembly.
+pub static CHANGES: Changes = Changes(AtomicU32::new(0));
 
 /// Another number when an address may have come to mean another lock.
 #[inline(always)]

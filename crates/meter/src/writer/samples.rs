@@ -1,9 +1,13 @@
 //! A thread's samples: a small hash table that only this thread writes to.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::arch::asm;
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 
-use super::{names, recent, segment};
-use crate::layout::{Lost, Meta, SITE_IS_STACK, SLOTS, Segment, Slot, Thread};
+use super::{names, near, segment};
+use crate::layout::{CountedSlot, Lost, Meta, SITE_IS_STACK, SLOTS, Segment, Slot, Thread, blocked, happened};
 
 /// How far from its own place a sample is looked for.
 const PROBES: usize = 24;
@@ -26,15 +30,21 @@ impl Key {
     fn place(&self, meta: u64) -> usize {
         let mix = |hash: u64, part: u64| (hash ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
         let hash = mix(mix(meta, self.lock), self.site ^ self.blocker.rotate_left(7));
-        (hash >> 8) as usize % SLOTS
+        from_second((hash >> 8) as usize)
     }
 
     #[inline]
     fn is_in(&self, slot: &Slot) -> bool {
         slot.site.load(Relaxed) == self.site
             && slot.lock.load(Relaxed) == self.lock
-            && slot.blocker.load(Relaxed) == self.blocker
+            // Holds that are not timed have something else there.
+            && (slot.blocker.load(Relaxed) == self.blocker || self.meta.happened == happened::UNTIMED)
     }
+}
+
+/// The first sample is never used: its number stands for none.
+const fn from_second(number: usize) -> usize {
+    1 + number % (SLOTS - 1)
 }
 
 /// Counts one event of this duration, and says to which sample if that has all of the key.
@@ -51,8 +61,7 @@ pub(super) fn count(segment: &'static Segment, thread: &'static Thread, key: Key
     }
 }
 
-/// As [`count`], if the sample that was counted to before (`SLOTS`: none) is the one: it is known to be of the same lock and
-/// site.
+/// As [`count`], if the sample that was counted to before (0: none) is the one: it is known to be of the same lock and site.
 #[inline]
 pub(super) fn count_again(segment: &'static Segment, thread: &'static Thread, slot: u16, meta: Meta, ns: u64) -> bool {
     let Some(slot) = thread.slots.get(usize::from(slot)) else { return false };
@@ -67,10 +76,34 @@ pub(super) fn count_again(segment: &'static Segment, thread: &'static Thread, sl
 /// Counts one more of what has no duration; `false` if there is no such sample.
 #[inline]
 pub(super) fn count_bare_again(thread: &'static Thread, slot: u16) -> bool {
-    let Some(slot) = thread.slots.get(usize::from(slot)) else { return false };
+    let slot = match slot {
+        0 => None,
+        slot => thread.slots.get(usize::from(slot)),
+    };
+    let Some(slot) = slot else { return false };
     slot.count.store(slot.count.load(Relaxed).wrapping_add(1), Release);
     thread.changes.store(thread.changes.load(Relaxed).wrapping_add(1), Release);
     true
+}
+
+/// Counts a hold that was not timed. One instruction, so that signal handlers may count to the same sample in between.
+#[inline(always)]
+pub(super) fn count_untimed(counted: &CountedSlot) {
+    let count: *mut u64 = AtomicU64::as_ptr(&counted.count);
+    // SAFETY: the counter is this thread's to write, and lives as long as the segment.
+    unsafe { asm!("add qword ptr [{0}], 1", in(reg) count, options(nostack)) };
+}
+
+/// The sample of the holds that are not timed of a lock or class at this place, and its number. `None` if the thread has no
+/// room for another.
+pub(super) fn untimed(
+    segment: &'static Segment,
+    thread: &'static Thread,
+    key: Key,
+) -> Option<(u16, &'static CountedSlot)> {
+    let meta = Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }.pack();
+    let (place, slot) = find(thread, &key, meta).or_else(|| take(segment, thread, key).1)?;
+    Some((place as u16, slot.counted()))
 }
 
 #[inline(never)]
@@ -79,11 +112,46 @@ fn count_elsewhere(segment: &'static Segment, thread: &'static Thread, key: Key,
         add(segment, thread, slot, ns);
         return Some(place as u16);
     }
-    if thread.used.load(Relaxed) < SLOTS_WITH_SITE {
+    let (key, taken) = take(segment, thread, key);
+    if let Some((place, slot)) = taken {
+        add(segment, thread, slot, ns);
+        return Some(place as u16);
+    }
+    if let Some(slot) = folded(thread, key) {
+        add(segment, thread, slot, ns);
+    }
+    None
+}
+
+/// Counts a hold that was not timed, when there is no room for a sample of its site.
+#[cold]
+pub(super) fn count_without_site(thread: &'static Thread, key: Key) {
+    if let Some(slot) = folded(thread, key) {
+        count_untimed(slot.counted());
+    }
+}
+
+/// The sample without site and blocker that this key counts to, when there is no room for its own. Says what is lost.
+fn folded(thread: &'static Thread, key: Key) -> Option<&'static Slot> {
+    let folded = Key {
+        site: 0,
+        blocker: 0,
+        lock: key.lock & 0xffff_ffff,
+        meta: Meta { comm: thread.comm.load(Relaxed) as u16, blocked: blocked::UNKNOWN, ..key.meta },
+    };
+    let found = find_or_take(thread, &folded);
+    segment::lose(if found.is_some() { Lost::Site } else { Lost::Sample });
+    found.map(|(_, slot)| slot)
+}
+
+/// A new sample, if there is room; the key comes back with the thread's present name.
+fn take(segment: &'static Segment, thread: &'static Thread, key: Key) -> (Key, Option<(usize, &'static Slot)>) {
+    let has_room = thread.used.load(Relaxed) < SLOTS_WITH_SITE;
+    if has_room {
         // A new sample is rare: time to look whether the thread got another name.
         let comm = names::comm(segment);
         if thread.comm.swap(comm, Relaxed) != comm {
-            recent::forget(thread);
+            near::forget(thread);
         }
     }
     let key = Key { meta: Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }, ..key };
@@ -92,31 +160,12 @@ fn count_elsewhere(segment: &'static Segment, thread: &'static Thread, key: Key,
             names::see_module(segment, site as usize);
         }
     }
-    if thread.used.load(Relaxed) < SLOTS_WITH_SITE
-        && let Some((place, slot)) = find_or_take(thread, &key)
-    {
-        add(segment, thread, slot, ns);
-        return Some(place as u16);
-    }
-    let folded = Key {
-        site: 0,
-        blocker: 0,
-        lock: key.lock & 0xffff_ffff,
-        meta: Meta { blocked: crate::layout::blocked::UNKNOWN, ..key.meta },
-    };
-    match find_or_take(thread, &folded) {
-        Some((_, slot)) => {
-            segment::lose(Lost::Site);
-            add(segment, thread, slot, ns);
-        }
-        None => segment::lose(Lost::Sample),
-    }
-    None
+    (key, if has_room { find_or_take(thread, &key) } else { None })
 }
 
 fn probes(thread: &'static Thread, key: &Key, meta: u64) -> impl Iterator<Item = (usize, &'static Slot)> {
     let first = key.place(meta);
-    (0..PROBES).map(move |probe| (first + probe) % SLOTS).map(|place| (place, &thread.slots[place]))
+    (0..PROBES).map(move |probe| from_second(first - 1 + probe)).map(|place| (place, &thread.slots[place]))
 }
 
 fn find(thread: &'static Thread, key: &Key, meta: u64) -> Option<(usize, &'static Slot)> {
@@ -140,6 +189,7 @@ fn find_or_take(thread: &'static Thread, key: &Key) -> Option<(usize, &'static S
     Some((place, slot))
 }
 
+/// Of what is no hold that is not timed.
 #[inline]
 fn add(segment: &'static Segment, thread: &'static Thread, slot: &'static Slot, ns: u64) {
     let epoch = u64::from(segment.header.epoch.load(Relaxed));

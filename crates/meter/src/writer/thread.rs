@@ -1,4 +1,5 @@
-//! The table of the current thread: one word of thread-local storage points to it.
+//! The table of the current thread: a word of thread-local storage points to it, and two say what entries written in assembly
+//! ask of it.
 
 use core::arch::{asm, global_asm};
 use core::mem::size_of;
@@ -9,49 +10,99 @@ use core::sync::atomic::{
     compiler_fence,
 };
 
-use super::{names, recent, rows, segment, syscalls, timing, waiters, watched};
+use super::{names, near, rows, segment, syscalls, timing, waiters};
 use crate::layout::{Lost, Segment, THREADS, Thread};
 
-// Initial-exec storage of eight bytes, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
+// Initial-exec storage of three words, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
 // allocate, and a large block would make `pthread_create` fail for small stacks.
 global_asm!(
     ".pushsection .tbss.lockmeter_thread,\"awT\",@nobits",
-    ".balign 8",
+    ".balign 32",
     ".hidden lockmeter_thread",
     ".globl lockmeter_thread",
     ".type lockmeter_thread, @object",
-    ".size lockmeter_thread, 8",
+    ".size lockmeter_thread, 24",
     "lockmeter_thread:",
-    ".zero 8",
+    ".zero 24",
     ".popsection",
 );
 
-#[inline]
-fn pointer() -> *const Thread {
-    let pointer: *const Thread;
-    // SAFETY: reads the thread's own word.
+/// The word that points to the table.
+const TABLE: usize = 0;
+/// The word with one bit for each group of locks: set while the next hold of that group is not to be timed.
+pub const QUIET: usize = 8;
+/// The word that points to the table, too, while the thread has no hold that is timed; 0 else.
+pub const UNTIMED_TABLE: usize = 16;
+
+#[inline(always)]
+fn word<const AT: usize>() -> u64 {
+    let word: u64;
+    // SAFETY: reads a word of the thread's own.
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
-            "mov {0}, qword ptr fs:[{0}]",
-            out(reg) pointer,
+            "mov {0}, qword ptr fs:[{0} + {at}]",
+            out(reg) word,
+            at = const AT,
             options(nostack, preserves_flags, readonly)
         );
     }
-    pointer
+    word
 }
 
-fn set_pointer(pointer: *const Thread) {
-    // SAFETY: writes the thread's own word.
+#[inline(always)]
+fn set_word<const AT: usize>(word: u64) {
+    // SAFETY: writes a word of the thread's own.
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
-            "mov qword ptr fs:[{0}], {1}",
+            "mov qword ptr fs:[{0} + {at}], {1}",
             out(reg) _,
-            in(reg) pointer,
+            in(reg) word,
+            at = const AT,
             options(nostack, preserves_flags)
         );
     }
+}
+
+#[inline(always)]
+fn pointer() -> *const Thread {
+    word::<TABLE>() as *const Thread
+}
+
+fn set_pointer(pointer: *const Thread) {
+    set_word::<TABLE>(pointer as u64);
+    set_word::<QUIET>(0);
+    set_word::<UNTIMED_TABLE>(pointer as u64);
+}
+
+/// Whether the next hold of this group of locks is not to be timed.
+#[inline(always)]
+pub(super) fn is_quiet(group: usize) -> bool {
+    word::<QUIET>() >> (group % 64) & 1 != 0
+}
+
+/// Has the next hold of this group timed, or not. A signal handler may do so in between for another group, whose bit is then
+/// as before: that hold is timed or not by mistake, and counted all the same.
+#[inline(always)]
+pub(super) fn set_quiet(group: usize, is_quiet: bool) {
+    let bit = 1 << (group % 64);
+    let word = word::<QUIET>();
+    set_word::<QUIET>(if is_quiet { word | bit } else { word & !bit });
+}
+
+/// The thread holds so many locks with their holds timed.
+#[inline(always)]
+pub(super) fn set_held(thread: &'static Thread, held: usize) {
+    thread.held_count.store(held as u32, Relaxed);
+    set_word::<UNTIMED_TABLE>(if held == 0 { ptr::from_ref(thread) as u64 } else { 0 });
+}
+
+/// This thread's table, if it has one, to be read, or to be counted to as signal handlers may do in between.
+#[inline(always)]
+pub(super) fn table() -> Option<&'static Thread> {
+    // SAFETY: null, or a table; those are never unmapped.
+    unsafe { pointer().as_ref() }
 }
 
 /// A thread's table while this thread changes it.
@@ -71,31 +122,21 @@ impl Mine {
 /// This thread's table, to be changed; `None` if there is no room, or if this is a signal handler that interrupted a change.
 #[inline]
 pub(super) fn mine() -> Option<Mine> {
-    let pointer = pointer();
-    let thread = if pointer.is_null() {
-        claim()?
-    } else {
-        // SAFETY: tables are never unmapped.
-        unsafe { &*pointer }
-    };
-    if thread.busy.load(Relaxed) != 0 {
+    let mine = mine_unless_interrupting();
+    if mine.is_none() && !pointer().is_null() {
         segment::lose(Lost::Interrupted);
-        return None;
     }
-    thread.busy.store(1, Relaxed);
-    compiler_fence(Acquire);
-    Some(Mine { thread })
+    mine
 }
 
-/// As [`mine`], but `None` without a word, too, if the thread has no table yet.
-#[inline(always)]
-pub(super) fn mine_already() -> Option<Mine> {
-    let pointer = pointer();
-    if pointer.is_null() {
-        return None;
-    }
-    // SAFETY: tables are never unmapped.
-    let thread = unsafe { &*pointer };
+/// As [`mine`], for a signal handler that loses nothing if it interrupted a change.
+#[inline]
+pub(super) fn mine_unless_interrupting() -> Option<Mine> {
+    // SAFETY: null, or a table; those are never unmapped.
+    let thread = match unsafe { pointer().as_ref() } {
+        Some(thread) => thread,
+        None => claim()?,
+    };
     if thread.busy.load(Relaxed) != 0 {
         return None;
     }
@@ -108,7 +149,6 @@ pub(super) fn mine_already() -> Option<Mine> {
 pub(super) fn forget() {
     set_pointer(ptr::null());
     waiters::forget();
-    watched::forget();
     rows::forget();
 }
 
@@ -156,9 +196,9 @@ fn claim() -> Option<&'static Thread> {
     thread.waiting[0].store(0, Relaxed);
     thread.busy.store(0, Relaxed);
     thread.comm.store(names::comm(segment), Relaxed);
-    recent::forget(thread);
-    timing::begin(thread, id);
+    near::forget(thread);
     set_pointer(thread);
+    timing::begin(thread, id);
     let key = KEY.load(Relaxed);
     if key != u32::MAX {
         // SAFETY: the key was created, and is one whose value needs no allocation.

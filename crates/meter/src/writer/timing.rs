@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{clock, segment};
+use super::{clock, segment, thread};
 use crate::layout::{CELLS, Cell, Thread};
 
 /// Timed holds between two looks at the rate: so long a burst is always timed.
@@ -23,7 +23,9 @@ pub const CELL_MULTIPLIER: u32 = 0x9e37_79b1;
 /// The upper bits of the product are the group.
 pub const CELL_SHIFT: u32 = u32::BITS - CELLS.ilog2();
 
-#[inline]
+const _: () = assert!(CELLS == u64::BITS as usize, "a word has one bit for each group");
+
+#[inline(always)]
 fn cell_of(lock: usize) -> usize {
     ((lock as u32).wrapping_mul(CELL_MULTIPLIER) >> CELL_SHIFT) as usize
 }
@@ -35,24 +37,39 @@ pub(super) fn begin(thread: &'static Thread, seed: u32) {
         cell.timed.store(0, Relaxed);
         until.store(0, Relaxed);
     }
-    thread.untimed_open.store(0, Relaxed);
     thread.random.store(seed.wrapping_mul(CELL_MULTIPLIER) | 1, Relaxed);
     thread.until_look.store(LOOK, Relaxed);
     thread.looked_at.store(clock::ticks(), Relaxed);
 }
 
-/// Whether the hold of this lock that begins now is not to be timed; counts it as begun then.
-#[inline]
-pub(super) fn skips(thread: &'static Thread, lock: usize) -> bool {
+/// Whether the hold of this lock that begins now is not to be timed. Reads only: a hold that is not timed is counted when it
+/// ends.
+#[inline(always)]
+pub(super) fn skips(lock: usize) -> bool {
+    thread::is_quiet(cell_of(lock))
+}
+
+/// A hold of this lock ended that was not timed: the next one is, if it is time.
+#[inline(always)]
+pub(super) fn untimed(thread: &'static Thread, lock: usize) {
     let until = &thread.until_timed[cell_of(lock)];
-    // The entries written in assembly leave -1 when it is time.
-    let left = until.load(Relaxed).cast_signed();
+    let left = until.load(Relaxed).cast_signed().wrapping_sub(1);
+    until.store(left.cast_unsigned(), Relaxed);
     if left <= 0 {
-        return false;
+        time_next(lock, thread);
     }
-    until.store(left.cast_unsigned() - 1, Relaxed);
-    thread.untimed_open.store(thread.untimed_open.load(Relaxed).wrapping_add(1), Relaxed);
-    true
+}
+
+/// As many holds of the group of this lock ended as were not to be timed: the next one is. The table is the thread's own. Returns
+/// what a function does that has released a lock.
+#[cold]
+#[inline(never)]
+pub extern "C" fn time_next(lock: usize, thread: &'static Thread) -> i32 {
+    thread::set_quiet(cell_of(lock), false);
+    thread.until_timed[cell_of(lock)].store(0, Relaxed);
+    // The reader is to see that something was counted, though the number above may be what it was.
+    thread.changes.store(thread.changes.load(Relaxed).wrapping_add(1), Relaxed);
+    0
 }
 
 /// A hold of this lock is being timed: draws which one will be next.
@@ -62,7 +79,11 @@ pub(super) fn timed(thread: &'static Thread, lock: usize) {
     let cell = &thread.cells[at];
     cell.timed.store(cell.timed.load(Relaxed).wrapping_add(1), Relaxed);
     let stride = cell.stride.load(Relaxed);
-    thread.until_timed[at].store(if stride > 1 { gap(thread, stride) } else { 0 }, Relaxed);
+    if stride > 1 {
+        let gap = gap(thread, stride);
+        thread.until_timed[at].store(gap, Relaxed);
+        thread::set_quiet(at, gap > 0);
+    }
 }
 
 /// From 0 to twice the stride less two, all alike: programs lock in patterns, and a fixed step could fall in with one.

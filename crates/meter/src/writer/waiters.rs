@@ -1,29 +1,44 @@
-//! Whether anybody waits for a lock: what a release asks before it says who it is.
+//! Whether anybody waits for a lock, and whether it is watched: what a release asks before it says who it is.
 //!
-//! Counters by a hash of the address. A counter shared by two locks makes a release take the longer way for nothing, and
+//! By a hash of the address. A counter of waiters shared by two locks makes a release take the longer way for nothing, and
 //! does no harm. The uncontended path only reads, so the lines stay shared.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Eight share a cache line: waiters disturb the users of more locks than if each had its own, but all of them fit beside what
-/// the program has in the first-level cache.
+use super::timing::CELL_MULTIPLIER;
+
+/// What is known of the locks of one place. Eight share a cache line: waiters disturb the users of more locks than if each
+/// had its own, but all of them fit beside what the program has in the first-level cache.
 #[derive(Debug)]
-pub struct Counter(AtomicU64);
+#[repr(C, align(8))]
+pub struct Place {
+    /// Threads that wait. Those in a condition wait are counted in the upper half: their mutex has a waiter only once they
+    /// were woken.
+    waiting: AtomicU32,
+    /// The lock that is watched: who has it next is to be seen. One that takes the place of another ends the watch of that,
+    /// and nothing is counted for it.
+    watched: AtomicU32,
+}
 
-const COUNTERS: usize = 128;
+const PLACES: usize = 256;
 
-/// The bits of a lock's address that are the offset of its counter in [`WAITERS`].
-pub const WAITERS_MASK: usize = (COUNTERS - 1) * size_of::<Counter>();
+/// The product of an address and [`CELL_MULTIPLIER`], shifted by this, is its place in [`WAITERS`].
+pub const WAITERS_SHIFT: u32 = u32::BITS - PLACES.ilog2();
 
-/// Public for entries written in assembly.
-pub static WAITERS: [Counter; COUNTERS] = [const { Counter(AtomicU64::new(0)) }; COUNTERS];
+/// Public for entries written in assembly, which read a place as one word.
+pub static WAITERS: [Place; PLACES] =
+    [const { Place { waiting: AtomicU32::new(0), watched: AtomicU32::new(0) } }; PLACES];
 
-/// Threads in a condition wait are counted in the upper half: their mutex has a waiter only once they were woken.
-const IN_CONDITION: u64 = 1 << 32;
+const IN_CONDITION: u32 = 1 << 16;
+
+#[inline(always)]
+fn place_of(lock: usize) -> &'static Place {
+    &WAITERS[((lock as u32).wrapping_mul(CELL_MULTIPLIER) >> WAITERS_SHIFT) as usize % PLACES]
+}
 
 #[inline]
-fn of(lock: usize) -> &'static AtomicU64 {
-    &WAITERS[(lock & WAITERS_MASK) / size_of::<Counter>()].0
+fn of(lock: usize) -> &'static AtomicU32 {
+    &place_of(lock).waiting
 }
 
 /// A thread begins to wait.
@@ -64,9 +79,34 @@ pub(super) fn waiters(lock: usize) -> Waiters {
     }
 }
 
-/// After a fork: those who waited do not exist here.
+/// Never 0. Locks are aligned to four bytes, so that those of two locks in one place differ if they are less than 4 GB apart;
+/// if they do not, a watch may be lost. Entries written in assembly make it, too.
+#[inline(always)]
+const fn mark(lock: usize) -> u32 {
+    lock as u32 | 1
+}
+
+/// The lock is watched from now on.
+pub(super) fn watch(lock: usize) {
+    place_of(lock).watched.store(mark(lock), Relaxed);
+}
+
+/// It is no longer.
+pub(super) fn watch_no_more(lock: usize) {
+    // Fails if it was not.
+    let _ = place_of(lock).watched.compare_exchange(mark(lock), 0, Relaxed, Relaxed);
+}
+
+/// Whether it is watched.
+#[inline(always)]
+pub(super) fn is_watched(lock: usize) -> bool {
+    place_of(lock).watched.load(Relaxed) == mark(lock)
+}
+
+/// After a fork: those who waited do not exist here, and nothing is watched.
 pub(super) fn forget() {
-    for counter in &WAITERS {
-        counter.0.store(0, Relaxed);
+    for place in &WAITERS {
+        place.waiting.store(0, Relaxed);
+        place.watched.store(0, Relaxed);
     }
 }
