@@ -19,6 +19,10 @@ pub struct Row {
     pub shorter_at: usize,
     /// Likewise the median peer's.
     pub peers_longest_wait: f64,
+    /// The same without the division, which makes the waits of a lock with short waits long: in ns.
+    pub longest_wait_ns: f64,
+    pub shorter_in_ns_at: usize,
+    pub peers_longest_wait_ns: f64,
 }
 
 /// A row for each of `contenders` that has a peer.
@@ -44,6 +48,9 @@ fn row(grid: &[Measured], contenders: &[Contender], contender: usize) -> Option<
         longest_wait: over_points(|point| point.longest_wait),
         shorter_at: beside.iter().filter(|point| point.longest_wait <= point.peers_longest_wait).count(),
         peers_longest_wait: over_points(|point| point.peers_longest_wait),
+        longest_wait_ns: over_points(|point| point.longest_wait_ns),
+        shorter_in_ns_at: beside.iter().filter(|point| point.longest_wait_ns <= point.peers_longest_wait_ns).count(),
+        peers_longest_wait_ns: over_points(|point| point.peers_longest_wait_ns),
     })
 }
 
@@ -53,6 +60,8 @@ struct Beside {
     peers_slowest_share: f64,
     longest_wait: f64,
     peers_longest_wait: f64,
+    longest_wait_ns: f64,
+    peers_longest_wait_ns: f64,
 }
 
 fn beside(own: &Cell, cells: &[Cell], point: Point, contenders: &[Contender]) -> Option<Beside> {
@@ -69,5 +78,7 @@ fn beside(own: &Cell, cells: &[Cell], point: Point, contenders: &[Contender]) ->
         peers_slowest_share: median(peers.iter().map(|cell| cell.slowest_share).collect()),
         longest_wait: max_by_mean(own).unwrap_or(0.0),
         peers_longest_wait: median(peers.iter().filter_map(|cell| max_by_mean(cell)).collect()),
+        longest_wait_ns: own.longest_wait_ns as f64,
+        peers_longest_wait_ns: median(peers.iter().map(|cell| cell.longest_wait_ns as f64).collect()),
     })
 }

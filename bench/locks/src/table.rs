@@ -57,13 +57,22 @@ pub fn fairness(rows: &[fairness::Row], contenders: &[Contender]) {
     println!(
         "\nFairness, two threads or more: median over the points (that of the median peer; at how many points no worse)"
     );
-    println!("{:<22} {:<36} longest wait in mean waits", "", "slowest thread's part of its share");
+    println!(
+        "{:<22} {:<36} {:<30} longest wait",
+        "", "slowest thread's part of its share", "longest wait in mean waits"
+    );
     for row in rows {
         let share =
             format!("{:.2} ({:.2}; {} of {})", row.slowest_share, row.peers_slowest_share, row.fairer_at, row.points);
+        let in_mean_waits =
+            format!("{:.0} ({:.0}; {} of {})", row.longest_wait, row.peers_longest_wait, row.shorter_at, row.points);
         println!(
-            "{:<22} {share:<36} {:.0} ({:.0}; {} of {})",
-            contenders[row.contender].name, row.longest_wait, row.peers_longest_wait, row.shorter_at, row.points
+            "{:<22} {share:<36} {in_mean_waits:<30} {} ({}; {} of {})",
+            contenders[row.contender].name,
+            duration(row.longest_wait_ns),
+            duration(row.peers_longest_wait_ns),
+            row.shorter_in_ns_at,
+            row.points
         );
     }
 }

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
-use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
 use crate::spin_queue::{SpinQueue, Turn};
 use crate::spinning::{SPIN_NS, Spinning};
@@ -368,21 +368,7 @@ impl<I: Instrument> RawMutex<I> {
         if self.steal() {
             return Ok(());
         }
-        if !I::ENABLED {
-            return self.wait(until);
-        }
-        let begun = now_ns();
-        self.instrument.contended_begin(self.contended());
-        let result = self.wait(until);
-        let now = now_ns();
-        match result {
-            Ok(()) => {
-                self.instrument.acquired(self.contended(), now.saturating_sub(begun));
-                self.hold_start.begin(now);
-            }
-            Err(_) => self.instrument.given_up(self.contended(), now.saturating_sub(begun)),
-        }
-        result
+        metered_wait(&self.instrument, self.contended(), || self.wait(until), |now| self.hold_start.begin(now))
     }
 
     fn wait(&self, until: Until) -> Result<(), NotAcquired> {

@@ -6,9 +6,10 @@
 //! taken by anybody who finds it free, and whoever waits in the queue leaves it when those before do not move, and lets
 //! another thread have the CPU. Nobody sleeps, so releasing is one store that wakes nobody.
 
+use core::convert::Infallible;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
 use crate::spin_queue::SpinQueue;
 use crate::spinning::Spinning;
@@ -140,15 +141,11 @@ impl<I: Instrument> RawSpin<I> {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self) {
-        if !I::ENABLED {
-            return self.wait();
-        }
-        let begun = now_ns();
-        self.instrument.contended_begin(self.contended());
-        self.wait();
-        let now = now_ns();
-        self.instrument.acquired(self.contended(), now.saturating_sub(begun));
-        self.hold_start.begin(now);
+        let wait = || {
+            self.wait();
+            Ok::<(), Infallible>(())
+        };
+        let Ok(()) = metered_wait(&self.instrument, self.contended(), wait, |now| self.hold_start.begin(now));
     }
 
     fn wait(&self) {

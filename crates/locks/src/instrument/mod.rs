@@ -5,6 +5,8 @@ mod metered;
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::sync::now_ns;
+
 #[cfg(feature = "meter")]
 pub use metered::Metered;
 
@@ -93,6 +95,31 @@ impl Instrument for Unmetered {
     fn named(_name: &'static str) -> Self {
         Unmetered
     }
+}
+
+/// Waits for a contended lock, and tells of it; `begin_hold` is told when it was acquired.
+#[inline(always)]
+pub(crate) fn metered_wait<I: Instrument, E>(
+    instrument: &I,
+    contended: Contended,
+    wait: impl FnOnce() -> Result<(), E>,
+    begin_hold: impl FnOnce(u64),
+) -> Result<(), E> {
+    if !I::ENABLED {
+        return wait();
+    }
+    let begun = now_ns();
+    instrument.contended_begin(contended);
+    let result = wait();
+    let now = now_ns();
+    let wait_ns = now.saturating_sub(begun);
+    if result.is_ok() {
+        instrument.acquired(contended, wait_ns);
+        begin_hold(now);
+    } else {
+        instrument.given_up(contended, wait_ns);
+    }
+    result
 }
 
 /// Where a lock keeps the start of a contended hold.

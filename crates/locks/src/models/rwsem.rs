@@ -134,6 +134,35 @@ fn a_timed_writer_that_gives_up_leaves_readers_and_writers_their_way() {
 
 #[cfg(shuttle)]
 #[test]
+fn readers_that_wait_for_a_writer_come_in_together_whether_they_sleep_or_not() {
+    check(0, || {
+        let locked = locked::<Standard>();
+        let both_are_in = Arc::new(shuttle::sync::Barrier::new(2));
+        locked.rwsem.write();
+        let reader = || -> Box<dyn FnOnce() + Send> {
+            let (locked, both_are_in) = (Arc::clone(&locked), Arc::clone(&both_are_in));
+            Box::new(move || {
+                locked.rwsem.read();
+                both_are_in.wait();
+                // SAFETY: locked above.
+                unsafe { locked.rwsem.unlock_read() };
+            })
+        };
+        let unlocks: Box<dyn FnOnce() + Send> = {
+            let locked = Arc::clone(&locked);
+            Box::new(move || {
+                locked.guarded.write();
+                // SAFETY: locked by this thread, in which the first of all bodies runs.
+                unsafe { locked.rwsem.unlock_write() };
+            })
+        };
+        all(vec![unlocks, reader(), reader()]);
+        assert_usable(&locked, 1);
+    });
+}
+
+#[cfg(shuttle)]
+#[test]
 fn a_crowd_of_readers_writers_and_timed_ones_comes_through() {
     check(0, || {
         let locked = locked::<Standard>();

@@ -59,16 +59,16 @@ const QUIET_READS: u32 = 1;
 pub(crate) struct Biased<C> {
     /// Reads of the central lock since the last write; lossy.
     quiet_reads: AtomicU32,
+    /// Writers that found the central lock taken: the bias does not begin while there is one. They change that lock's line, too.
+    writers: AtomicU32,
     central: C,
     apart: Apart,
     counters: Counters,
     bias: AtomicU32,
-    /// Writers that found the central lock taken: the bias does not begin while there is one.
-    writers: AtomicU32,
 }
 
 /// With the semaphore's own words behind its state, a cache line.
-type Apart = [u64; 5];
+type Apart = [u64; 4];
 
 /// Has the compiler lay out the code for the bias: with jumps around what follows, a pair took a tenth longer.
 #[cold]
@@ -89,11 +89,11 @@ impl<C: Central> Biased<C> {
         pub(crate) const fn new(central: C, striped: bool) -> Self {
             Biased {
                 quiet_reads: AtomicU32::new(0),
+                writers: AtomicU32::new(0),
                 central,
-                apart: [0; 5],
+                apart: [0; 4],
                 counters: Counters::new(striped),
                 bias: AtomicU32::new(CLOSED),
-                writers: AtomicU32::new(0),
             }
         }
     }
@@ -204,7 +204,8 @@ impl<C: Central> Biased<C> {
     #[cold]
     #[inline(never)]
     fn lock_exclusive_slow(&self, wait: impl FnOnce(&C) -> bool) -> bool {
-        // Either who opens the counters sees us here afterwards, and closes them, or we see them open.
+        // Either who opens the counters sees us here afterwards, and closes them, or this change comes after its look, and we
+        // see them open.
         self.writers.fetch_add(1, AcqRel);
         self.close();
         let locked = wait(&self.central);
@@ -238,7 +239,8 @@ impl<C: Central> Biased<C> {
     /// Ends the bias, if nobody else does already. From here on readers come in through the central lock.
     #[cold]
     fn close(&self) {
-        if self.bias.compare_exchange(OPEN, CLOSING, AcqRel, Acquire).is_err() {
+        // A look first: an exchange that fails takes the line from all readers, too.
+        if self.bias.load(Acquire) != OPEN || self.bias.compare_exchange(OPEN, CLOSING, AcqRel, Acquire).is_err() {
             return;
         }
         let counted = self.counters.close();

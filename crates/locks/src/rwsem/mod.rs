@@ -10,12 +10,14 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
-use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
 use crate::mutex::{NotAcquired, Until, is_past, low_us};
-use crate::spin_queue::SpinQueue;
+use crate::spin_queue::{SpinQueue, Turn};
 use crate::spinning::{SPIN_NS, Spinning};
-use crate::sync::{AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_model, mutated, now_ns, yield_now};
+use crate::sync::{
+    AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_model, fence, mutated, now_ns, yield_now,
+};
 use crate::threads::{UNKNOWN, own_slot, owner_number, owner_word};
 
 pub use policy::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, Policy, Standard};
@@ -24,6 +26,9 @@ use state::{HEIR, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, is_re
 /// Waiting longer makes an heir of a waiter; more often than once in this time nobody inherits, because a lock that is always
 /// handed over runs at the speed of the scheduler.
 const HANDOFF_AFTER_NS: u64 = 1_000_000;
+
+/// Spinners may pass writers that sleep for this long; then one of those is woken all the same.
+const PASSING_NS: u64 = 1_000_000;
 
 /// How long a writer waits awake for readers, of whom it is not known whether they run.
 const READER_SPIN_NS: u64 = 10_000;
@@ -40,7 +45,8 @@ pub struct RawRwSem<P: Policy = Standard, I: Instrument = Unmetered> {
     sleeping_writers: AtomicU32,
     /// The reader that took it last after a wait: a hint, for spinners.
     last_reader: AtomicU32,
-    /// When it was last reserved: the low bits of the clock in microseconds.
+    /// When a writer that slept was sent a wake-up last, and when it was last reserved: the low bits of the clock in microseconds.
+    woken_at_us: AtomicU32,
     reserved_at_us: AtomicU32,
     hold_start: I::HoldStart,
     instrument: I,
@@ -56,7 +62,7 @@ struct Waiter {
     heir: bool,
     /// Has slept.
     slept: bool,
-    /// Was woken in the place of other writers that sleep, and has to see to it that they are woken one day.
+    /// Has to see to it that writers that sleep are woken one day: it was woken in their place, or took [`WRITERS`] off.
     on_duty: bool,
     stood_back: u32,
     begun_ns: Option<u64>,
@@ -108,6 +114,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 spinners: SpinQueue::new(),
                 sleeping_writers: AtomicU32::new(0),
                 last_reader: AtomicU32::new(UNKNOWN),
+                woken_at_us: AtomicU32::new(0),
                 reserved_at_us: AtomicU32::new(0),
                 hold_start: I::HoldStart::INIT,
                 instrument,
@@ -393,8 +400,8 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         let mut state = self.state.load(Acquire);
         loop {
             let passes_nobody = P::STEAL || state & (WRITERS | READERS) == 0;
-            // No mark is taken off: somebody may have fallen asleep by it since we were counted. That may wake one in vain.
             if state & (WRITER | HEIR) == 0 && passes_nobody {
+                self.call_readers(state);
                 return true;
             }
             match self.state.compare_exchange_weak(state, state - READER, Relaxed, Acquire) {
@@ -407,6 +414,18 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 }
                 Err(now) => state = now,
             }
+        }
+    }
+
+    /// Wakes the readers that sleep, where a reader was counted before the writer let go, who then saw no free lock and woke nobody:
+    /// readers may now hold it one after another for ever. Takes off a mark that wakes readers in vain, too. The caller has the
+    /// lock, in this state.
+    fn call_readers(&self, state: u64) {
+        if state & READERS != 0
+            && !mutated!("rwsem-staying-reader-calls-nobody", true, false)
+            && self.state.fetch_and(!READERS, Relaxed) & READERS != 0
+        {
+            self.state.wake(Bed::Readers, u32::MAX);
         }
     }
 
@@ -435,11 +454,54 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             }
             taken += if waiter.reads() { READER } else { owner_word() };
             match self.state.compare_exchange_weak(state, taken, Acquire, Relaxed) {
-                Ok(_) => return true,
+                Ok(_) => {
+                    if state & WRITERS != 0 && !is_held(state) {
+                        // One of them is being woken.
+                        self.woken_at_us.store(low_us(now_ns()), Relaxed);
+                    }
+                    return true;
+                }
                 Err(now) => state = now,
             }
         }
         false
+    }
+
+    /// The same for the first of the spinners, who leaves its duty to the next.
+    fn take_in_turn(&self, waiter: &Waiter, turn: &mut Option<Turn<'_>>) -> bool {
+        if !waiter.on_duty || turn.is_none() || self.is_overdue() {
+            return self.take(waiter);
+        }
+        let taken = self.take(&Waiter { on_duty: false, ..*waiter });
+        let duty_is_left = taken && turn.take().is_some_and(Turn::leave_on_duty);
+        if taken
+            && !duty_is_left
+            && self.sleeping_writers.load(SeqCst) != 0
+            && !mutated!("rwsem-last-spinner-forgets", true, false)
+        {
+            // Nobody is behind us. As long as we hold it, the mark comes in time.
+            self.state.fetch_or(WRITERS, Relaxed);
+        }
+        taken
+    }
+
+    /// Whether writers that sleep were passed by spinners for too long.
+    fn is_overdue(&self) -> bool {
+        is_past(&self.woken_at_us, now_ns(), PASSING_NS)
+    }
+
+    /// While spinners are queued there is always one to take the lock, so the owner need wake no writer: `turn` takes their mark off,
+    /// and with it the duty to have them woken.
+    fn relieve_the_owner(&self, state: u64, waiter: &mut Waiter, turn: Option<&Turn<'_>>) {
+        if state & (WRITERS | WRITER | HEIR) == WRITERS | WRITER
+            && P::STEAL
+            && turn.is_some_and(Turn::has_successor)
+            && !self.is_overdue()
+            && self.state.compare_exchange(state, state & !WRITERS, SeqCst, Relaxed).is_ok()
+        {
+            fence(SeqCst);
+            waiter.on_duty = true;
+        }
     }
 
     /// The first try of a writer that has not waited.
@@ -455,30 +517,22 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         if at_once {
             return Ok(());
         }
-        if !I::ENABLED {
-            return self.wait(mode, until);
-        }
-        let begun = now_ns();
-        self.instrument.contended_begin(self.contended(mode));
-        let result = self.wait(mode, until);
-        let now = now_ns();
-        if result.is_err() {
-            self.instrument.given_up(self.contended(mode), now.saturating_sub(begun));
-            return result;
-        }
-        self.instrument.acquired(self.contended(mode), now.saturating_sub(begun));
-        if mode == Mode::Read && I::HoldStart::IS_TIMED {
-            holds::begin(core::ptr::from_ref(self).addr(), now);
-        } else if mode == Mode::Write {
-            self.hold_start.begin(now);
-        }
-        result
+        metered_wait(
+            &self.instrument,
+            self.contended(mode),
+            || self.wait(mode, until),
+            |now| match mode {
+                Mode::Read if I::HoldStart::IS_TIMED => holds::begin(core::ptr::from_ref(self).addr(), now),
+                Mode::Read => {}
+                _ => self.hold_start.begin(now),
+            },
+        )
     }
 
     fn wait(&self, mode: Mode, until: Until) -> Result<(), NotAcquired> {
         let mut waiter = Waiter::new(mode);
         let result = loop {
-            if self.spin(&waiter) {
+            if self.spin(&mut waiter) {
                 break Ok(());
             }
             if P::HANDOFF {
@@ -504,21 +558,25 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     }
 
     /// Spins in the queue of spinners while it may pay; true with the lock.
-    fn spin(&self, waiter: &Waiter) -> bool {
+    fn spin(&self, waiter: &mut Waiter) -> bool {
         if !P::SPIN {
             return self.take(waiter);
         }
         let by_readers = is_read(self.state.load(Relaxed));
         let budget_ns = if by_readers && !waiter.reads() { READER_SPIN_NS } else { SPIN_NS };
         let Some(mut spinning) = Spinning::new(budget_ns) else { return self.take(waiter) };
+        let mut turn = None;
         // The heir is alone in wanting it, and needs no turn.
-        let turn = (!waiter.heir).then(|| self.spinners.enter(|before| !spinning.pause(before.number())));
-        if turn.as_ref().is_some_and(Option::is_none) {
-            // Those before us, or the owner, take too long.
-            return self.take(waiter);
+        if !waiter.heir {
+            turn = self.spinners.enter(|before| !spinning.pause(before.number()));
+            let Some(turn) = &turn else {
+                // Those before us, or the owner, take too long.
+                return self.take(waiter);
+            };
+            waiter.on_duty |= turn.is_on_duty();
         }
         loop {
-            if self.take(waiter) {
+            if self.take_in_turn(waiter, &mut turn) {
                 return true;
             }
             let state = self.state.load(Relaxed);
@@ -528,6 +586,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 true if P::READER_SPIN => self.last_reader.load(Relaxed),
                 true => return false,
             };
+            self.relieve_the_owner(state, waiter, turn.as_ref());
             if reserved || !spinning.pause(owner) {
                 return false;
             }
@@ -538,19 +597,24 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     fn inherit(&self, waiter: &mut Waiter) {
         let now = now_ns();
         let begun_ns = *waiter.begun_ns.get_or_insert(now);
-        let state = self.state.load(Relaxed);
-        if waiter.heir || state & HEIR != 0 || !is_held(state) {
-            return;
-        }
-        // A writer that sleeps is woken by the last reader, and while readers may come there need not be a last one.
-        let kept_out_by_readers = !waiter.reads() && is_read(state);
         let passed_for_long = waiter.slept
             && now.saturating_sub(begun_ns) > HANDOFF_AFTER_NS
             && is_past(&self.reserved_at_us, now, HANDOFF_AFTER_NS);
-        let starved = kept_out_by_readers || passed_for_long;
-        if starved && self.state.compare_exchange(state, state | HEIR, Relaxed, Relaxed).is_ok() {
-            waiter.heir = true;
-            self.reserved_at_us.store(low_us(now), Relaxed);
+        let mut state = self.state.load(Relaxed);
+        while !waiter.heir && state & HEIR == 0 && is_held(state) {
+            // A writer that sleeps is woken by the last reader, and while readers may come there need not be a last one.
+            let kept_out_by_readers = !waiter.reads() && is_read(state);
+            if !kept_out_by_readers && !passed_for_long {
+                return;
+            }
+            // Readers that come and go change the state all the time.
+            match self.state.compare_exchange_weak(state, state | HEIR, Relaxed, Relaxed) {
+                Ok(_) => {
+                    waiter.heir = true;
+                    self.reserved_at_us.store(low_us(now), Relaxed);
+                }
+                Err(now) => state = now,
+            }
         }
     }
 

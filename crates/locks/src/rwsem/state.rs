@@ -17,6 +17,7 @@
 //! A release leaves the marks of the sleepers, and wakes by what it saw in the result: for each mark, because a mark may be
 //! older than its sleeper, who gave up. Whoever takes the free lock next takes the marks off in the same exchange, because
 //! those wake-ups are under way; nobody sleeps on a free lock that is not reserved, so nobody comes to rely on them meanwhile.
+//! A writer that lets go beside a reader just counted wakes nobody; that reader takes READERS off, and wakes, if it stays.
 
 /// A writer holds it: the low half of an owner word.
 pub(super) const WRITER: u64 = crate::threads::OWNED;
