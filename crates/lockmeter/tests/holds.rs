@@ -89,7 +89,7 @@ fn mmap_shows_waits_and_holds_of_both_modes() {
 /// Meters holds of kernel locks while a workload runs; the recording, and what the workload itself says. `None` if it cannot run here.
 fn metered(folder: &Folder, workload: &str, test: &str) -> Option<(String, Value)> {
     let recording = folder.file("recording");
-    let mut command = lockmeter(["record", "--hold", "--kernel", "-q", "-o", &recording, "--"]);
+    let mut command = lockmeter(["record", "--hold", "--hooks", "none", "--kernel", "-q", "-o", &recording, "--"]);
     command.arg(workload_path(workload)).args(["--seconds", "2"]);
     let output = run(command);
     if output.status.code() == Some(NOT_POSSIBLE_HERE) {
@@ -123,7 +123,9 @@ fn the_contended_part_of_a_hold_is_as_long_as_the_workload_held_the_lock() {
     );
     assert!(functions(most, "caller").contains(&"ksys_read".to_owned()), "read() releases it: {most:#}");
     let asleep_ns = most["holder_asleep_ns"].as_f64().expect("known") + most["holder_io_ns"].as_f64().expect("known");
-    assert!(asleep_ns >= held_ns * 0.9, "the holder sleeps in a page fault all the while: {most:#}");
+    // Emulated, the little that it runs takes ten times as long.
+    let share = if std::env::var_os("LOCKMETER_TEST_EMULATED").is_some() { 0.7 } else { 0.9 };
+    assert!(asleep_ns >= held_ns * share, "the holder sleeps in a page fault all the while: {most:#}");
     let slowest = &report["slow_holds"][0]["chain"][0];
     assert_eq!(slowest["lock"], "file.f_pos_lock", "{slowest:#}");
 }
@@ -203,4 +205,30 @@ fn a_pattern_that_no_lock_fits_is_said_with_the_nearest_names() {
     let output = run(command);
     let said = text(&output.stderr);
     assert!(said.contains("f_poss_lock") && said.contains("file.f_pos_lock"), "{said}");
+}
+
+/// Makes sure that a way of hooking that was chosen is either taken or refused in one sentence that names the policy, and never
+/// silently replaced by another; and that flags which contradict each other are refused.
+#[test]
+fn hooks_that_are_chosen_are_taken_or_refused_by_name() {
+    let Some(_machine) = machine("hooks_that_are_chosen_are_taken_or_refused_by_name") else { return };
+    const NOT_ALLOWED: Option<i32> = Some(3);
+    const USAGE: Option<i32> = Some(2);
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let record = |flags: &[&str]| {
+        let mut command = lockmeter(["record", "--hold", "--kernel", "-a", "-d", "200ms", "-o", &recording]);
+        command.args(flags);
+        let output = run(command);
+        (output.status.code(), text(&output.stderr))
+    };
+    for way in ["fentry", "kprobe"] {
+        let (status, said) = record(&["--hooks", way]);
+        let refused = said.starts_with(&format!("lockmeter: --hooks {way}: ")) && said.lines().count() == 1;
+        assert!(status == Some(0) || status == NOT_ALLOWED && refused, "--hooks {way} ended with {status:?}: {said}");
+    }
+    let (status, said) = record(&["--hooks", "kprobe", "--spin-holds"]);
+    assert!(status == NOT_ALLOWED && said.lines().count() == 1, "no spinlock is probed: {status:?}, {said}");
+    let (status, said) = record(&["--hooks", "none", "--min", "1ms"]);
+    assert!(status == USAGE && said.contains("--hooks none"), "nothing to time: {status:?}, {said}");
 }
