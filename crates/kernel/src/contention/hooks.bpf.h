@@ -19,6 +19,12 @@ const volatile __u64 min_hold_ns = 0;
 /* How many events stand for one whose time in here is measured. A power of two. */
 #define TIMED_EVENTS 64
 
+/*
+ * No event takes so long: an interrupt came, or a hypervisor took the CPU away. One such, counted 64 times, would switch hooks off that
+ * take little.
+ */
+#define INTERRUPTED_NS 100000
+
 /* What the hooks cost without stacks: those of locks that sleep, and of those that spin, to switch these off before they hurt. */
 __u64 hook_events[2] = {};
 __u64 hook_ns[2] = {};
@@ -30,17 +36,17 @@ static __always_inline int spins(__u32 kind)
 }
 
 /*
- * Since 6.11. A task that is preempted in a program leaves it busy: what another task does on that CPU meanwhile would not be
- * counted. Whoever holds or has just released a spinlock is not preempted anyway, and no kprobe is.
+ * Since 6.14. What an interrupt does while a hook counts, or another task if this one is preempted, would not be counted: the kernel
+ * runs no program twice at a time on one CPU.
  */
-extern void bpf_preempt_disable(void) __ksym __weak;
-extern void bpf_preempt_enable(void) __ksym __weak;
+extern void bpf_local_irq_save(unsigned long *flags) __ksym __weak;
+extern void bpf_local_irq_restore(unsigned long *flags) __ksym __weak;
 extern int LINUX_KERNEL_VERSION __kconfig;
 
-/* Before 6.15 the verifier lets nobody call a function that it checks by itself, as count_part() is, with preemption disabled. */
-static __always_inline int may_be_preempted(__u32 kind)
+/* Before 6.15 the verifier lets nobody call a function that it checks by itself, as count_part() is, with interrupts off. */
+static __always_inline int can_keep_interrupts_off(void)
 {
-	return !by_kprobe && !spins(kind) && bpf_preempt_disable && LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 15, 0);
+	return !by_kprobe && bpf_local_irq_save && LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 15, 0);
 }
 
 /*
@@ -54,11 +60,14 @@ static __always_inline __u64 begin_event(struct cpu_state *cpu, int spinning)
 
 static __always_inline void end_event(int spinning, __u64 begin_ns, int took_stack)
 {
+	__u64 spent_ns;
+
 	if (!begin_ns)
 		return;
 	__sync_fetch_and_add(&hook_events[spinning], TIMED_EVENTS);
-	if (!took_stack)
-		__sync_fetch_and_add(&hook_ns[spinning], (bpf_ktime_get_ns() - begin_ns) * TIMED_EVENTS);
+	spent_ns = bpf_ktime_get_ns() - begin_ns;
+	if (!took_stack && spent_ns < INTERRUPTED_NS)
+		__sync_fetch_and_add(&hook_ns[spinning], spent_ns * TIMED_EVENTS);
 }
 
 /* How a lock that a hook saw is found: by kprobes always by its thread, too, for a hold begins before the lock is had. */
@@ -108,13 +117,14 @@ static __always_inline int hook_ran(void *ctx, __u64 lock, __u32 kind, __u32 mod
 {
 	struct half *half;
 	struct cpu_state *cpu;
+	unsigned long interrupts;
 	int took_stack = 0;
 	__u64 begin_ns;
 
 	if (paused || (spins(kind) && *(volatile __u32 *)&spin_hooks_off))
 		return 0;
-	if (may_be_preempted(kind))
-		bpf_preempt_disable();
+	if (can_keep_interrupts_off())
+		bpf_local_irq_save(&interrupts);
 	half = this_hold_half();
 	cpu = this_cpu();
 	if (half && cpu) {
@@ -125,8 +135,8 @@ static __always_inline int hook_ran(void *ctx, __u64 lock, __u32 kind, __u32 mod
 			took_stack = count_released(ctx, lock, kind, mode, cpu, half);
 		end_event(spins(kind), begin_ns, took_stack);
 	}
-	if (may_be_preempted(kind))
-		bpf_preempt_enable();
+	if (can_keep_interrupts_off())
+		bpf_local_irq_restore(&interrupts);
 	return 0;
 }
 
