@@ -10,7 +10,7 @@ WORKLOADS := target/workloads
 
 C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
 
-.PHONY: help setup build workloads demo test test-locks test-programs test-vm test-vm-holds bench bench-all lint install uninstall clean
+.PHONY: help setup build workloads demo test test-locks test-programs test-vm test-vm-holds bench bench-all bench-vm-holds lint install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-vm-holds  holds by function hooks: their truth, and a stress, on the same kernels"
 	@echo "make bench     the experiments in short, with a report, in five minutes; goes on where it was broken off"
 	@echo "make bench-all the same in full, and what metering costs in detail: an hour and a half"
+	@echo "make bench-vm-holds  what holds of kernel locks cost the machine, in a guest that counts instructions; half an hour or more"
 	@echo "make lint      formatting and lints, as errors"
 	@echo "make install   install to $(PREFIX)/bin"
 
@@ -76,6 +77,10 @@ bench-all: build
 	$(CARGO) run --release --locked -p user-programs
 	$(CARGO) run --release --locked -p bench-locks -- --quick
 
+bench-vm-holds: build
+	@scripts/setup vm
+	@bench/hold-cost
+
 lint:
 	@scripts/setup test
 	$(CARGO) fmt --all --check
@@ -87,7 +92,7 @@ lint:
 	$(CARGO) clippy --package lockmeter-locks --features lockdep --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-locks --features meter --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak .ci/run
+	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter
