@@ -72,17 +72,20 @@ pub(super) fn learn(
     counted.changes.store(changes, Release);
     counted.addresses.store(span.count, Release);
     let [of_caller, of_both, beside_caller, beside_both] = places(site, lock);
-    // A row is not where only one of its locks would be looked for.
-    let order = if is_class { [of_caller, beside_caller, of_caller] } else { [of_caller, of_both, beside_both] };
     let is_free = |place: &usize| {
         at(thread, *place).is_none_or(|there| {
             core::ptr::eq(there, counted) || there.site.load(Relaxed) == 0 || there.changes.load(Relaxed) != changes
         })
     };
-    // Rows give way to no single lock: they stand for more.
+    // Rows stand for more: they give way to no single lock, and single locks to them, which is where releases look first.
     let is_single = |place: &usize| at(thread, *place).is_none_or(|there| there.addresses.load(Relaxed) <= 1);
-    let free = order.into_iter().find(is_free);
-    let place = free.or_else(|| order[1..].iter().copied().find(is_single)).unwrap_or(order[1]);
+    let place = if is_class {
+        [of_caller, beside_caller].into_iter().find(|place| is_free(place) || is_single(place)).unwrap_or(beside_caller)
+    } else {
+        let order = [of_caller, of_both, beside_both];
+        let free = order.into_iter().find(is_free);
+        free.or_else(|| order[1..].iter().copied().find(is_single)).unwrap_or(of_both)
+    };
     thread.near[place].store(number, Relaxed);
 }
 
