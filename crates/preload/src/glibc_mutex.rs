@@ -3,8 +3,11 @@
 //! The fields are part of glibc's ABI, for static initialisers in every program have them; what it writes there is not. So it
 //! is watched doing it once. Where it does anything else, entries call it for each lock.
 
-use core::ffi::CStr;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Relaxed, Release},
+};
 
 use libc::pthread_mutex_t;
 use lockmeter_meter::writer;
@@ -31,6 +34,23 @@ pub(crate) fn look() {
     if !has_elision && !is_swapped && knows_thread_id() && takes_as_we_know() {
         THREAD_ID_AT.store(THREAD_ID, Relaxed);
     }
+}
+
+/// Releases a mutex as glibc does it, if it is one that entries release, too; `None` and nothing done for any other. Must be
+/// called by its holder.
+#[inline(always)]
+pub(crate) fn release(mutex: &Layout) -> Option<c_int> {
+    let kind = mutex.kind.load(Relaxed).cast_signed();
+    if THREAD_ID_AT.load(Relaxed) == 0 || kind != libc::PTHREAD_MUTEX_NORMAL && kind != libc::PTHREAD_MUTEX_ADAPTIVE_NP
+    {
+        return None;
+    }
+    mutex.owner.store(0, Relaxed);
+    mutex.users.store(mutex.users.load(Relaxed).wrapping_sub(1), Relaxed);
+    if mutex.word.swap(0, Release) > 1 {
+        writer::wake_one(&raw const mutex.word);
+    }
+    Some(0)
 }
 
 fn variable(name: &CStr) -> Option<&'static [u8]> {

@@ -7,7 +7,7 @@ use libc::{EBUSY, EOWNERDEAD, pthread_mutex_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
 use crate::entry::{interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};
-use crate::{real, swap};
+use crate::{glibc_mutex, real, swap};
 
 interpose!(pthread_mutex_init, 2, init);
 interpose!(pthread_mutex_destroy, 1, destroy);
@@ -29,11 +29,11 @@ const fn has_it(status: c_int) -> bool {
 /// The begin of glibc's mutex, as static initialisers in every program have it.
 #[repr(C)]
 pub(crate) struct Layout {
-    word: AtomicU32,
+    pub(crate) word: AtomicU32,
     count: AtomicU32,
-    owner: AtomicU32,
-    users: AtomicU32,
-    kind: AtomicU32,
+    pub(crate) owner: AtomicU32,
+    pub(crate) users: AtomicU32,
+    pub(crate) kind: AtomicU32,
 }
 
 impl Layout {
@@ -213,8 +213,11 @@ pub(crate) unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *
         return unsafe { real::pthread_mutex_unlock(mutex) };
     }
     let releasing = writer::end_hold(wanted(mutex), &registers);
-    // SAFETY: the caller's mutex.
-    let status = unsafe { real::pthread_mutex_unlock(mutex) };
+    // SAFETY: a valid mutex begins like this.
+    let status = glibc_mutex::release(unsafe { &*mutex.cast::<Layout>() }).unwrap_or_else(|| {
+        // SAFETY: the caller's mutex.
+        unsafe { real::pthread_mutex_unlock(mutex) }
+    });
     writer::released(&releasing, &registers, status == 0);
     status
 }

@@ -24,7 +24,10 @@ mod unwind;
 mod waiters;
 mod walks;
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
 use crate::layout::{Meta, Segment, Swap, Thread, blocked, happened};
@@ -76,6 +79,11 @@ pub fn count_swap(swap: Swap) {
 /// This thread's id.
 pub fn thread_id() -> u32 {
     syscalls::thread_id()
+}
+
+/// Wakes one of those of this process that sleep until this word changes. Only its address counts: the word may be gone.
+pub fn wake_one(word: *const AtomicU32) {
+    syscalls::wake_one(word);
 }
 
 /// A lock, and how it is wanted.

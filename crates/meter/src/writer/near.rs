@@ -46,9 +46,18 @@ fn places(site: u64, lock: usize) -> [usize; 4] {
 }
 
 /// A sample of this caller that is valid for this lock.
-#[inline]
+#[inline(always)]
 pub(super) fn find(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static CountedSlot> {
-    places(site, lock).into_iter().filter_map(|place| at(thread, place)).find(|counted| is(counted, mode, site, lock))
+    match at(thread, home(site)) {
+        Some(first) if is(first, mode, site, lock) => Some(first),
+        _ => find_elsewhere(thread, lock, mode, site),
+    }
+}
+
+#[inline(never)]
+fn find_elsewhere(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static CountedSlot> {
+    let others = places(site, lock).into_iter().skip(1);
+    others.filter_map(|place| at(thread, place)).find(|counted| is(counted, mode, site, lock))
 }
 
 /// Has the sample of this caller (its number comes along) found for this lock from now on, if an address is enough to tell.

@@ -1,6 +1,7 @@
 //! System calls made directly: they leave `errno` alone and reach no interposed function.
 
 use core::arch::asm;
+use core::sync::atomic::AtomicU32;
 
 /// Makes a system call; errors come back as negative numbers.
 ///
@@ -39,6 +40,13 @@ pub(super) fn process_id() -> u32 {
 pub(super) fn give_way() {
     // SAFETY: takes nothing.
     unsafe { syscall(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// Wakes one of those of this process that sleep until this word changes.
+pub(super) fn wake_one(word: *const AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: only the address counts; the word itself may be gone.
+    unsafe { syscall(libc::SYS_futex, [word as usize, operation as usize, 1, 0, 0, 0]) };
 }
 
 /// Whether a thread of this process has this id.
