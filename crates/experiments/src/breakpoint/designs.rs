@@ -192,35 +192,46 @@ fn move_task(tasks: &mut [u32; KINDS], from: u32, to: u32) {
 }
 
 /// After: a task's breakpoints change under its own mutex and the read side of a lock whose write side is for CPUs' breakpoints;
-/// what readers change together is atomic.
+/// what readers change together is atomic, and counted where they run, so that no line is shared by tasks that only change their own.
 pub struct TaskMutexes<M, R> {
     cpus: RwLock<R, Vec<u32>>,
     /// The most breakpoints that any CPU has of its own: all that a task must know of the CPUs.
     most_of_a_cpu: AtomicU32,
-    tasks: [AtomicU32; KINDS],
+    tasks: Vec<Counted>,
     violations: Violations,
     task_lock: std::marker::PhantomData<fn() -> M>,
 }
 
+/// How many tasks have at least one, two, … breakpoints, as changed from one CPU: the sum over all CPUs is the number, and a part alone
+/// may be below nought, since tasks move. A breakpoint more or less changes one counter.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counted([AtomicU32; KINDS]);
+
 impl<M, R: RawRwLock> TaskMutexes<M, R> {
     /// Nothing taken on any of so many CPUs.
     pub fn new(cpus: usize) -> Self {
+        let here = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             cpus: RwLock::new(vec![0; cpus]),
             most_of_a_cpu: AtomicU32::new(0),
-            tasks: [const { AtomicU32::new(0) }; KINDS],
+            tasks: (0..here).map(|_| Counted::default()).collect(),
             violations: Violations::default(),
             task_lock: std::marker::PhantomData,
         }
     }
 
-    fn move_task(&self, from: u32, to: u32) {
-        if to > 0 {
-            self.tasks[to as usize - 1].fetch_add(1, Ordering::Relaxed);
-        }
-        if from > 0 {
-            self.tasks[from as usize - 1].fetch_sub(1, Ordering::Relaxed);
-        }
+    /// Where tasks with at least so many breakpoints are counted on this CPU.
+    fn counter(&self, breakpoints: u32) -> &AtomicU32 {
+        // SAFETY: reads the number of the CPU. A thread that has moved on by the time it counts only shares a line.
+        let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
+        &self.tasks[cpu % self.tasks.len()].0[breakpoints as usize - 1]
+    }
+
+    /// Tasks with at least one, two, … breakpoints. Exact while no task may change any.
+    fn count_tasks(&self) -> [u32; KINDS] {
+        let on = |kind: usize| self.tasks.iter().map(move |counted| counted.0[kind].load(Ordering::Relaxed));
+        std::array::from_fn(|kind| on(kind).fold(0, u32::wrapping_add))
     }
 }
 
@@ -235,7 +246,7 @@ impl<M: RawMutex + Send + Sync, R: RawRwLock + Send + Sync> Accounting for TaskM
         if taken > SLOTS {
             return false;
         }
-        self.move_task(*breakpoints, wanted);
+        self.counter(wanted).fetch_add(1, Ordering::Relaxed);
         *breakpoints = wanted;
         self.violations.see(taken);
         true
@@ -244,14 +255,13 @@ impl<M: RawMutex + Send + Sync, R: RawRwLock + Send + Sync> Accounting for TaskM
     fn give_back(&self, task: &Task<M>) {
         let mut breakpoints = task.breakpoints.lock();
         let _no_cpu_changes = self.cpus.read();
-        self.move_task(*breakpoints, *breakpoints - 1);
+        self.counter(*breakpoints).fetch_sub(1, Ordering::Relaxed);
         *breakpoints -= 1;
     }
 
     fn take_on_cpu(&self, cpu: usize) -> bool {
         let mut cpus = self.cpus.write();
-        let tasks = std::array::from_fn(|at| self.tasks[at].load(Ordering::Relaxed));
-        let taken = cpus[cpu] + 1 + most(tasks);
+        let taken = cpus[cpu] + 1 + most(self.count_tasks());
         if taken > SLOTS {
             return false;
         }
@@ -268,8 +278,8 @@ impl<M: RawMutex + Send + Sync, R: RawRwLock + Send + Sync> Accounting for TaskM
     }
 
     fn taken(&self) -> u64 {
-        let own: u64 = self.cpus.read().iter().map(|own| u64::from(*own)).sum();
-        own + self.tasks.iter().map(|tasks| u64::from(tasks.load(Ordering::Relaxed))).sum::<u64>()
+        let own = self.cpus.write().iter().map(|own| u64::from(*own)).sum::<u64>();
+        own + self.count_tasks().iter().map(|tasks| u64::from(*tasks)).sum::<u64>()
     }
 
     fn violations(&self) -> u32 {
