@@ -17,3 +17,4 @@ pub mod network;
 pub mod processors;
 pub mod published;
 pub mod simulation;
+pub mod step_by_step;

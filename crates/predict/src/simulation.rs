@@ -43,7 +43,7 @@ impl Duration {
 }
 
 /// Uniform in (0, 1].
-fn unit(random: &mut Random) -> f64 {
+pub(crate) fn unit(random: &mut Random) -> f64 {
     const BITS: u32 = 32;
     let bits = u32::try_from(random.bits() >> BITS).unwrap_or(u32::MAX);
     (f64::from(bits) + 1.0) / (f64::from(u32::MAX) + 1.0)
