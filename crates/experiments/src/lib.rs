@@ -12,4 +12,5 @@ pub mod picture;
 pub mod processes;
 pub mod pthread_locks;
 pub mod seen;
+pub mod step_costs;
 pub mod undisturbed;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_api::{RawMutex, RawRwLock};
@@ -11,6 +11,7 @@ use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
 use super::designs::{Accounting, GlobalMutex, SLOTS, Task, TaskMutexes, Unaccounted};
+use crate::step_costs;
 
 /// The four that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -177,6 +178,50 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
         return Err(Broken { design, violations, left });
     }
     Ok(elapsed.as_secs_f64() * 1e9 / tasks.max(1) as f64)
+}
+
+/// What the old accounting's changes cost where its lock is not contended.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Uncontended {
+    /// Taking a slot and giving one back, by one thread alone.
+    pub alone_ns: [f64; 2],
+    /// What either takes longer where another CPU made the last change.
+    pub moved_ns: f64,
+}
+
+/// On a line of its own.
+#[repr(align(128))]
+struct Apart(AtomicU32);
+
+/// By one thread, and by two that take turns, so that none ever waits for the lock.
+pub fn uncontended<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> Uncontended {
+    const SPANS: usize = 101;
+    let accounting = GlobalMutex::<M>::new(cpus);
+    let tasks = [Task::<M>::default(), Task::default()];
+    let steps = [const { Apart(AtomicU32::new(0)) }; 2];
+    let change = |thread: usize| {
+        let step = steps[thread].0.fetch_add(1, Ordering::Relaxed);
+        if step % (2 * breakpoints) < breakpoints {
+            accounting.take(&tasks[thread]);
+        } else {
+            accounting.give_back(&tasks[thread]);
+        }
+    };
+    let changes = |count: u32| {
+        let begin = Instant::now();
+        (0..count).for_each(|_| change(0));
+        begin.elapsed().as_secs_f64() * 1e9 / f64::from(count.max(1))
+    };
+    let mut alone_ns = [const { Vec::new() }; 2];
+    for _ in 0..SPANS {
+        alone_ns.iter_mut().for_each(|taken| taken.push(changes(breakpoints)));
+    }
+    let alone_ns = alone_ns.map(|mut taken| {
+        taken.sort_by(f64::total_cmp);
+        taken.get(SPANS / 2).copied().unwrap_or(0.0)
+    });
+    let passing_ns = step_costs::passing_ns(change, SPANS) - step_costs::passing_ns(|_| {}, SPANS);
+    Uncontended { alone_ns, moved_ns: (passing_ns - f64::midpoint(alone_ns[0], alone_ns[1])).max(0.0) }
 }
 
 /// Steps of arithmetic that take as long as something else does.

@@ -1,27 +1,31 @@
-//! `lockmeter bench model`: the queueing model against measured points, against a simulation, and against published figures.
+//! `lockmeter bench model`: what is predicted of a contended lock against what is measured, and against published figures.
 //!
-//! The old breakpoint accounting has one hot lock. From what one thread needs for it, and from what handing such a lock over
-//! costs in another program that knows its own holds, the model says what more threads give; then they run. All in this process, one
-//! slice after another, and again those in which other processes took a CPU.
+//! The old breakpoint accounting has one hot lock. From what one thread needs for it, and from what single steps of waiting cost
+//! here, its acquisitions are simulated step by step; the queueing model says the same from a price of handing over, measured in
+//! another load. Then threads run. All in this process, slice after slice, and again those in which other processes took a CPU.
 
-use std::fmt::Write as _;
+mod recorded;
+mod text;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use lock_api::RawMutex;
 use lockmeter_experiments::breakpoint::designs::BYTES_OF_A_CPU;
-use lockmeter_experiments::breakpoint::race::{Design, Plan as Race, Work, run_once};
+use lockmeter_experiments::breakpoint::race::{Design, Plan as Race, Work, run_once, uncontended};
 use lockmeter_experiments::contention::{Data, Load, acquisition_ns};
 use lockmeter_experiments::locks_under_test::{MeteredMutex, ReaderLock, TaskMutex};
+use lockmeter_experiments::step_costs;
 use lockmeter_experiments::undisturbed::Disturbances;
 use lockmeter_predict::network::{Handoff, Network, Station};
 use lockmeter_predict::processors::{self, Waiters};
 use lockmeter_predict::published::{self, Compared, OneThread};
-use lockmeter_predict::simulation::{self, Scene};
+use lockmeter_predict::step_by_step::{self, Acquisition, Costs, Cycle, Lock, Play};
 use lockmeter_statistics::{Estimate, Machine, Random};
 use serde::Serialize;
 
+use self::recorded::Recorded;
 use super::{Stop, cores, write};
 use crate::arguments::bench::ModelArguments;
 use crate::overhead::time_left::TimeLeft;
@@ -36,17 +40,24 @@ const PUBLISHED_CPUS: usize = 256;
 const PUBLISHED_DATA: Data = Data { words: PUBLISHED_CPUS, apart: 4096 + 64 };
 const BREAKPOINTS: u32 = 4;
 /// A slot is taken and given back for each breakpoint.
-const ACQUISITIONS: f64 = 2.0 * BREAKPOINTS as f64;
+const ACQUISITIONS: usize = 2 * BREAKPOINTS as usize;
 /// Short enough to find a moment without other work, long enough for thousands of acquisitions.
 const SLICE: Duration = Duration::from_millis(100);
-/// Steps of a simulation: its repetitions differ by less than a percent.
-const STEPS: u64 = 50_000;
+/// Acquisitions of a simulation: its repetitions differ by less than a percent.
+const SIMULATED: u64 = 100_000;
 /// Where a price is measured, threads compute so much of their hold between two acquisitions: the lock is hot.
 const THINK_SHARE: f64 = 0.25;
+/// The error that a prediction is to keep within. A point that is itself measured no better decides nothing.
+const AIM: f64 = 0.15;
 
 #[derive(Debug, Serialize)]
 struct Results {
     points: Vec<Point>,
+    recorded: Vec<Recorded>,
+    /// Why there is none.
+    recorded_missing: Option<String>,
+    /// What waking a sleeper took, in the last round.
+    steps: Option<Costs>,
     one_thread: OneThread,
     published: Vec<Compared>,
     disturbances: Disturbances,
@@ -58,15 +69,17 @@ struct Point {
     lock: &'static str,
     hold_ns: f64,
     think_ns: f64,
-    /// What handing it over costs, as measured in another load.
-    handoff_ns: f64,
     threads: usize,
     measured: Estimate,
-    /// From the medians of all rounds' inputs: a single round's are too noisy.
-    predicted: f64,
-    simulated: f64,
-    /// Predicted over measured, less 1.
+    /// Simulated step by step.
+    predicted: Estimate,
+    /// By the queueing model, with what handing over costs in another load.
+    queued: Estimate,
+    /// Predicted over measured, less 1, round by round: what the machine does changes from one to the next.
     error: Estimate,
+    queue_error: Estimate,
+    /// Whether the rounds agree among themselves well enough to judge by.
+    decides: bool,
 }
 
 pub fn run(arguments: &ModelArguments) -> Result<ExitCode> {
@@ -84,14 +97,26 @@ pub fn run(arguments: &ModelArguments) -> Result<ExitCode> {
         disturbances: Disturbances::default(),
         time_left: TimeLeft::new(),
         steps_left: 2 * CPUS.len() * arguments.rounds,
+        costs: None,
     };
-    let mut points = bench.points::<TaskMutex>("lockmeter's Mutex, which spins first")?;
-    points.extend(bench.points::<MeteredMutex>("pthread_mutex, which sleeps")?);
+    let mut points = bench.points::<TaskMutex>("lockmeter's Mutex, which spins first", Lock::SpinsFirst)?;
+    points.extend(bench.points::<MeteredMutex>("pthread_mutex, which sleeps", Lock::SleepsAtOnce)?);
     bench.time_left.clear();
     let one_thread = bench.one_thread()?;
-    let disturbances = bench.disturbances;
-    let results = Results { points, one_thread, published: published::compare(one_thread).to_vec(), disturbances };
-    write(arguments.format, machine, &results, &text(&results))
+    let (recorded, recorded_missing) = match recorded::check(arguments.rounds, &mut bench.stop, &mut bench.random) {
+        Ok(recorded) => (recorded, None),
+        Err(why) => (Vec::new(), Some(format!("{why:#}"))),
+    };
+    let results = Results {
+        points,
+        recorded,
+        recorded_missing,
+        steps: bench.costs,
+        one_thread,
+        published: published::compare(one_thread).to_vec(),
+        disturbances: bench.disturbances,
+    };
+    write(arguments.format, machine, &results, &text::of(&results))
 }
 
 struct Bench {
@@ -102,15 +127,16 @@ struct Bench {
     disturbances: Disturbances,
     time_left: TimeLeft,
     steps_left: usize,
+    costs: Option<Costs>,
 }
 
-/// What one round gave for one point.
+/// What one round gave for one point, in acquisitions a second.
 struct Sample {
     hold_ns: f64,
     think_ns: f64,
-    handoff_ns: f64,
-    /// Acquisitions a second.
     measured: f64,
+    predicted: f64,
+    queued: f64,
 }
 
 /// What handing a lock over costs.
@@ -121,18 +147,44 @@ struct Prices {
     overcommitted_ns: f64,
 }
 
+/// What one thread needs.
+struct Alone {
+    /// Between two changes of the accounting, where it computes nothing else.
+    gap_ns: f64,
+    /// For each acquisition of the lock: taking slots, and giving them back.
+    hold_ns: [f64; 2],
+}
+
+impl Alone {
+    fn mean_hold_ns(&self) -> f64 {
+        f64::midpoint(self.hold_ns[0], self.hold_ns[1])
+    }
+
+    /// A task's: work, its slots one by one, work, and back with them.
+    fn cycle(&self, think_ns: f64) -> Cycle {
+        let half = ACQUISITIONS / 2;
+        let work_ns = (think_ns - self.gap_ns).max(0.0) * half as f64;
+        let acquisition = |at: usize| Acquisition {
+            think_ns: self.gap_ns + if at.is_multiple_of(half) { work_ns } else { 0.0 },
+            hold_ns: self.hold_ns[at / half],
+        };
+        Cycle { acquisitions: (0..ACQUISITIONS).map(acquisition).collect() }
+    }
+}
+
 impl Bench {
-    fn points<M: RawMutex + Send + Sync>(&mut self, lock: &'static str) -> Result<Vec<Point>> {
+    fn points<M: RawMutex + Send + Sync>(&mut self, name: &'static str, lock: Lock) -> Result<Vec<Point>> {
         let mut points = Vec::new();
         for cpus in CPUS {
             let mut samples: Vec<Vec<Sample>> = Vec::new();
+            self.costs = None;
             for _ in 0..self.rounds {
                 self.time_left.step("the model", self.steps_left);
                 self.steps_left -= 1;
                 if !self.stop.go_on() {
                     break;
                 }
-                for (at, sample) in self.round::<M>(cpus)?.into_iter().enumerate() {
+                for (at, sample) in self.round::<M>(lock, cpus)?.into_iter().enumerate() {
                     if samples.len() <= at {
                         samples.push(Vec::new());
                     }
@@ -140,27 +192,49 @@ impl Bench {
                 }
             }
             for (at, samples) in samples.iter().enumerate() {
-                points.extend(self.point(lock, self.threads[at % self.threads.len()], samples));
+                points.extend(self.point(name, self.threads[at % self.threads.len()], samples));
             }
         }
         Ok(points)
     }
 
-    /// Every work and every number of threads once, with all that the model is told of them.
-    fn round<M: RawMutex + Send + Sync>(&mut self, cpus: usize) -> Result<Vec<Sample>> {
+    /// Every work and every number of threads once, with all that is needed to predict them.
+    fn round<M: RawMutex + Send + Sync>(&mut self, lock: Lock, cpus: usize) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
-        let mut prices = None;
+        // They depend neither on the lock nor on its data, but drift with the machine.
+        let steps = self.costs.take().unwrap_or_else(|| self.disturbances.avoid(step_costs::measure));
+        let data = self.disturbances.avoid(|| uncontended::<M>(cpus, BREAKPOINTS));
+        let costs = Costs { moved_ns: data.moved_ns, ..steps };
+        let alone = self.alone::<M>(cpus, data.alone_ns)?;
+        let prices = self.prices::<M>(alone.mean_hold_ns(), Data::lines_of(cpus * BYTES_OF_A_CPU));
         for work in WORKS.map(Work::lasting) {
             let think_ns = self.time::<M>(Design::Ideal, cpus, work, 1)?;
-            let hold_ns = (self.time::<M>(Design::Before, cpus, work, 1)? - think_ns).max(1.0);
-            let prices = prices.get_or_insert_with(|| self.prices::<M>(hold_ns, Data::lines_of(cpus * BYTES_OF_A_CPU)));
+            let cycle = alone.cycle(think_ns);
             for threads in self.threads.clone() {
-                let handoff_ns = if threads > cores() { prices.overcommitted_ns } else { prices.own_cpu_ns };
                 let measured = 1e9 / self.time::<M>(Design::Before, cpus, work, threads)?;
-                samples.push(Sample { hold_ns, think_ns, handoff_ns, measured });
+                let price_ns = if threads > cores() { prices.overcommitted_ns } else { prices.own_cpu_ns };
+                let network = network(think_ns, alone.mean_hold_ns(), price_ns);
+                let play = Play { lock, cycle: &cycle, costs: &costs, threads, cpus: cores() };
+                samples.push(Sample {
+                    hold_ns: alone.mean_hold_ns(),
+                    think_ns,
+                    measured,
+                    predicted: step_by_step::run(play, SIMULATED, &mut self.random).per_second,
+                    queued: processors::per_second(&network, 0, threads, cores(), Waiters::Yield),
+                });
             }
         }
+        self.costs = Some(costs);
         Ok(samples)
+    }
+
+    /// How long the lock is held is what the accounting adds to a task; how that is shared out was seen without other steps.
+    fn alone<M: RawMutex + Send + Sync>(&mut self, cpus: usize, shares: [f64; 2]) -> Result<Alone> {
+        let nothing = Work::lasting(Duration::ZERO);
+        let gap_ns = self.time::<M>(Design::Ideal, cpus, nothing, 1)?;
+        let mean_ns = (self.time::<M>(Design::Before, cpus, nothing, 1)? - gap_ns).max(1.0);
+        let middle = f64::midpoint(shares[0], shares[1]).max(1.0);
+        Ok(Alone { gap_ns, hold_ns: shares.map(|share| mean_ns * share / middle) })
     }
 
     /// Nanoseconds for each of a task's acquisitions.
@@ -174,7 +248,7 @@ impl Bench {
         let plan =
             Race { threads: vec![threads], breakpoints: BREAKPOINTS, slice: SLICE, work, cpus, rounds: self.rounds };
         let task_ns = self.disturbances.avoid(|| run_once::<M, ReaderLock>(design, &plan, threads));
-        Ok(task_ns.map_err(|broken| anyhow!("{broken}"))? / ACQUISITIONS)
+        Ok(task_ns.map_err(|broken| anyhow!("{broken}"))? / ACQUISITIONS as f64)
     }
 
     /// By a load of known holds that write as much as the accounting does, and do nothing else that it does.
@@ -192,27 +266,20 @@ impl Bench {
     }
 
     fn point(&mut self, lock: &'static str, threads: usize, samples: &[Sample]) -> Option<Point> {
-        let values = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
-        let mut median = |of| Estimate::of(&values(of), &mut self.random).map(|estimate| estimate.median);
-        let (hold_ns, think_ns) = (median(|sample| sample.hold_ns)?, median(|sample| sample.think_ns)?);
-        let handoff_ns = median(|sample| sample.handoff_ns)?;
-        let network = network(think_ns, hold_ns, handoff_ns);
-        let mut scene = Scene::of(&network);
-        scene.visits[0].hold = simulation::Duration::Constant(hold_ns);
-        let predicted = processors::per_second(&network, 0, threads, cores(), Waiters::Yield);
-        let simulated = simulation::run_on(&scene, threads, cores(), STEPS, &mut self.random).per_second;
-        let measured = values(|sample| sample.measured);
-        let errors: Vec<f64> = measured.iter().map(|measured| predicted / measured - 1.0).collect();
+        let mut of =
+            |of: fn(&Sample) -> f64| Estimate::of(&samples.iter().map(of).collect::<Vec<_>>(), &mut self.random);
+        let measured = of(|sample| sample.measured)?;
         Some(Point {
             lock,
-            hold_ns,
-            think_ns,
-            handoff_ns,
+            hold_ns: of(|sample| sample.hold_ns)?.median,
+            think_ns: of(|sample| sample.think_ns)?.median,
             threads,
-            measured: Estimate::of(&measured, &mut self.random)?,
-            predicted,
-            simulated,
-            error: Estimate::of(&errors, &mut self.random)?,
+            measured,
+            predicted: of(|sample| sample.predicted)?,
+            queued: of(|sample| sample.queued)?,
+            error: of(|sample| sample.predicted / sample.measured - 1.0)?,
+            queue_error: of(|sample| sample.queued / sample.measured - 1.0)?,
+            decides: (measured.high - measured.low) / measured.median <= AIM,
         })
     }
 
@@ -221,6 +288,9 @@ impl Bench {
         let work = Work::lasting(WORKS[0]);
         let [mut before, mut after, mut handoff] = [const { Vec::new() }; 3];
         for _ in 0..self.rounds {
+            if !self.stop.go_on() {
+                break;
+            }
             let ideal_ns = self.time::<TaskMutex>(Design::Ideal, PUBLISHED_CPUS, work, 1)?;
             let mut beyond = |design| -> Result<f64> {
                 Ok((self.time::<TaskMutex>(design, PUBLISHED_CPUS, work, 1)? - ideal_ns).max(0.0))
@@ -240,66 +310,4 @@ impl Bench {
 fn network(think_ns: f64, hold_ns: f64, base_ns: f64) -> Network {
     let handoff = Handoff { base_ns, per_waiter_ns: 0.0 };
     Network { think_ns, stations: vec![Station { name: "global mutex".into(), visits: 1.0, hold_ns, handoff }] }
-}
-
-/// The error that the model is to keep within.
-const AIM: f64 = 0.15;
-
-fn text(results: &Results) -> String {
-    let mut text =
-        "Acquisitions of the global mutex a second, predicted from one thread and then measured\n".to_owned();
-    let mut lock = "";
-    for point in &results.points {
-        if point.lock != lock {
-            lock = point.lock;
-            let _ = writeln!(
-                text,
-                "\n{lock}\n{:>8} {:>9} {:>9} {:>8} {:>10} {:>10} {:>10}  ERROR OF THE MODEL",
-                "HOLD", "THINK", "HANDOFF", "THREADS", "MEASURED", "PREDICTED", "SIMULATED"
-            );
-        }
-        let us = |ns: f64| format!("{:.2} µs", ns / 1e3);
-        let Estimate { median, low, high, .. } = point.error.map(|share| share * 100.0);
-        let _ = writeln!(
-            text,
-            "{:>8} {:>9} {:>9} {:>8} {:>10.0} {:>10.0} {:>10.0}  {median:+.1} % [{low:+.1}, {high:+.1}]{}",
-            us(point.hold_ns),
-            us(point.think_ns),
-            us(point.handoff_ns),
-            point.threads,
-            point.measured.median,
-            point.predicted,
-            point.simulated,
-            if point.error.median.abs() > AIM { "  missed" } else { "" }
-        );
-    }
-    let within = results.points.iter().filter(|point| point.error.median.abs() <= AIM).count();
-    let Disturbances { runs, repeated, kept } = results.disturbances;
-    let _ = writeln!(
-        text,
-        "\n{within} of {} points within {:.0} %. Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} \
-         kept although.",
-        results.points.len(),
-        AIM * 100.0
-    );
-    let OneThread { before_ns, after_ns, handoff_ns } = results.one_thread;
-    let _ = writeln!(
-        text,
-        "\nThe published figures of {PUBLISHED_CPUS} CPUs, {} workers, from here: {before_ns:.0} ns of one thread for a slot under the global mutex, \
-         {after_ns:.0} ns\nunder its own; {handoff_ns:.0} ns to hand over a mutex with a cache line of each of {PUBLISHED_CPUS} CPUs; and 35.3 µs of \
-         everything else, which is published\n",
-        published::WORKERS
-    );
-    let _ = writeln!(text, "{:<32} {:>12} {:>12} {:>8}", "DESIGN", "PUBLISHED", "PREDICTED", "ERROR");
-    for row in &results.published {
-        let _ = writeln!(
-            text,
-            "{:<32} {:>9.1} µs {:>9.1} µs {:>+6.0} %",
-            row.design,
-            row.published_us,
-            row.predicted_us,
-            row.error() * 100.0
-        );
-    }
-    text
 }

@@ -1,0 +1,328 @@
+//! What single steps of waiting for a lock cost on this machine: lines that move between CPUs, futex calls, sleepers woken.
+//!
+//! Each is measured alone, by two threads that do nothing else. They are what the simulation of locks is told.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lockmeter_predict::step_by_step::{Costs, Wake};
+use lockmeter_statistics::Random;
+
+/// Calls of which the middle one counts.
+const CALLS: usize = 2_001;
+/// Spans of turns that two threads take.
+const SPANS: usize = 301;
+/// Sleepers woken at each length of sleep.
+const WAKES: usize = 100;
+/// From a sleeper that is still on its way to one whose CPU has long gone idle.
+const ASLEEP_NS: [u64; 14] = [0, 150, 300, 450, 600, 800, 1_000, 1_300, 1_600, 2_000, 3_000, 6_000, 15_000, 40_000];
+/// Between two sleeps the sleeper is at work for up to so long.
+const LONGEST_COMPUTING_NS: usize = 30_000;
+/// Any.
+const SEED: u64 = 1;
+/// How long two threads share a CPU, to see how they take turns.
+const SHARING: Duration = Duration::from_millis(60);
+/// A thread that does not see the clock for so long was not running.
+const NOT_RUNNING_NS: u64 = 100_000;
+/// What a thread does when it waits for longer than any wake-up takes: the machine is not to hang.
+const LOST_NS: u64 = 100_000_000;
+
+/// All of them, but for what the data of a lock costs: see [`passing_ns`].
+pub fn measure() -> Costs {
+    let word = AtomicU32::new(1);
+    let nobody_ns = call_ns(|| futex_wake(&word));
+    let turn_ns = passing_ns(|_| {}, SPANS);
+    Costs {
+        // The next one reads the line from the other's cache, and its write takes it away from there.
+        line_ns: turn_ns / 2.0,
+        moved_ns: 0.0,
+        pause_ns: pause_ns(),
+        refused_ns: call_ns(|| futex_wait(&word, 0)),
+        nobody_ns,
+        switch_ns: (turn_on_one_cpu_ns() - nobody_ns).max(0.0),
+        slice_ns: slice_ns(),
+        wakes: wakes(),
+    }
+}
+
+/// The middle one of many calls, the clock's own time taken off.
+fn call_ns<T>(call: impl Fn() -> T) -> f64 {
+    let call: &dyn Fn() = &|| {
+        std::hint::black_box(call());
+    };
+    middle_of_calls(call).saturating_sub(middle_of_calls(&|| {})).as_secs_f64() * 1e9
+}
+
+fn middle_of_calls(call: &dyn Fn()) -> Duration {
+    let mut took = [Duration::ZERO; CALLS];
+    for took in &mut took {
+        let begin = Instant::now();
+        call();
+        *took = begin.elapsed();
+    }
+    took.sort_unstable();
+    took[CALLS / 2]
+}
+
+fn pause_ns() -> f64 {
+    const PAUSES: u32 = 1_000;
+    call_ns(|| (0..PAUSES).for_each(|_| spin_loop())) / f64::from(PAUSES)
+}
+
+/// Two threads take turns, each told by a word that the other writes: the time of a turn in which `work` runs, which is told the
+/// number of the thread. Of many short spans the middle one: in some of them one of the two has no CPU.
+pub fn passing_ns(work: impl Fn(usize) + Sync, spans: usize) -> f64 {
+    const TURNS: u32 = 32;
+    let turn = AtomicU32::new(0);
+    let take_turns = |own: u32| {
+        let mut took = Vec::with_capacity(spans);
+        for _ in 0..spans {
+            let begin = Instant::now();
+            for _ in 0..TURNS {
+                let mut now = turn.load(Ordering::Acquire);
+                while now % 2 != own {
+                    spin_loop();
+                    now = turn.load(Ordering::Acquire);
+                }
+                work(own as usize);
+                turn.store(now.wrapping_add(1), Ordering::Release);
+            }
+            took.push(begin.elapsed());
+        }
+        took.sort_unstable();
+        took.get(spans / 2).copied().unwrap_or_default()
+    };
+    let middle = std::thread::scope(|scope| {
+        scope.spawn(|| take_turns(1));
+        take_turns(0)
+    });
+    middle.as_secs_f64() * 1e9 / f64::from(TURNS) / 2.0
+}
+
+/// A sleeper and its waker on CPUs of their own.
+struct Pair {
+    since: Instant,
+    word: AtomicU32,
+    /// Which round the sleeper is to begin; [`OVER`] ends it.
+    round: AtomicU64,
+    /// When the sleeper called, and when it was back; 0 for not yet.
+    called_ns: AtomicU64,
+    back_ns: AtomicU64,
+}
+
+const OVER: u64 = u64::MAX;
+
+impl Pair {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(OVER)
+    }
+
+    fn sleep_each_round(&self) {
+        let mut round = 1;
+        loop {
+            match self.round.load(Ordering::Acquire) {
+                OVER => return,
+                now if now == round => {
+                    self.called_ns.store(self.now_ns(), Ordering::Release);
+                    futex_wait(&self.word, 1);
+                    self.back_ns.store(self.now_ns(), Ordering::Release);
+                    round += 1;
+                }
+                _ => spin_loop(),
+            }
+        }
+    }
+
+    /// Both are busy for so long.
+    fn compute_for(&self, ns: usize) {
+        let until_ns = self.now_ns() + ns as u64;
+        while self.now_ns() < until_ns {
+            spin_loop();
+        }
+    }
+
+    /// `None` if it came to nothing in time.
+    fn wake_after(&self, round: u64, asleep_ns: u64) -> Option<Wake> {
+        self.called_ns.store(0, Ordering::Relaxed);
+        self.back_ns.store(0, Ordering::Relaxed);
+        self.round.store(round, Ordering::Release);
+        let called_ns = self.wait_for(&self.called_ns)?;
+        while self.now_ns() < called_ns + asleep_ns {
+            spin_loop();
+        }
+        let (begin_ns, end_ns) = loop {
+            let begin_ns = self.now_ns();
+            if futex_wake(&self.word) > 0 {
+                break (begin_ns, self.now_ns());
+            }
+            if begin_ns > called_ns + LOST_NS {
+                return None;
+            }
+        };
+        let back_ns = self.wait_for(&self.back_ns)?;
+        let ns = |from: u64, to: u64| to.saturating_sub(from) as f64;
+        Some(Wake {
+            asleep_ns: ns(called_ns, begin_ns),
+            waker_ns: ns(begin_ns, end_ns),
+            sleeper_ns: ns(begin_ns, back_ns),
+        })
+    }
+
+    fn wait_for(&self, when_ns: &AtomicU64) -> Option<u64> {
+        let begin_ns = self.now_ns();
+        loop {
+            let when = when_ns.load(Ordering::Acquire);
+            if when != 0 {
+                return Some(when);
+            }
+            if self.now_ns() > begin_ns + LOST_NS {
+                return None;
+            }
+            spin_loop();
+        }
+    }
+}
+
+/// What waking costs both sides, shortest sleep first. Those that others' work drew out are left out: at each length of
+/// sleep, those that took the waker or the sleeper ten times as long as the middle one.
+fn wakes() -> Vec<Wake> {
+    let pair = Pair {
+        since: Instant::now(),
+        word: AtomicU32::new(1),
+        round: AtomicU64::new(0),
+        called_ns: AtomicU64::new(0),
+        back_ns: AtomicU64::new(0),
+    };
+    let mut all = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| pair.sleep_each_round());
+        let mut round = 0;
+        // One length after another, as it comes in a program: a host learns how long a CPU of ours is idle.
+        let mut wakes = [const { Vec::new() }; ASLEEP_NS.len()];
+        let mut random = Random::new(SEED);
+        for _ in 0..WAKES {
+            let mut order: [usize; ASLEEP_NS.len()] = std::array::from_fn(|at| at);
+            random.shuffle(&mut order);
+            for at in order {
+                round += 1;
+                pair.compute_for(random.below(LONGEST_COMPUTING_NS));
+                wakes[at].extend(pair.wake_after(round, ASLEEP_NS[at]));
+            }
+        }
+        for mut alike in wakes {
+            leave_out_disturbed(&mut alike);
+            all.append(&mut alike);
+        }
+        pair.round.store(OVER, Ordering::Release);
+        // Where the last one came to nothing it still sleeps.
+        futex_wake(&pair.word);
+    });
+    all.sort_by(|one, other| one.asleep_ns.total_cmp(&other.asleep_ns));
+    all
+}
+
+fn leave_out_disturbed(wakes: &mut Vec<Wake>) {
+    const FAR: f64 = 10.0;
+    let middle = |of: fn(&Wake) -> f64| {
+        let mut values: Vec<f64> = wakes.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(0.0)
+    };
+    let (waker_ns, sleeper_ns) = (middle(|wake| wake.waker_ns), middle(|wake| wake.sleeper_ns));
+    wakes.retain(|wake| wake.waker_ns <= waker_ns * FAR && wake.sleeper_ns <= sleeper_ns * FAR);
+}
+
+/// Two threads on one CPU wake each other in turn.
+fn turn_on_one_cpu_ns() -> f64 {
+    const TURNS: u32 = 5_000;
+    let words = [AtomicU32::new(0), AtomicU32::new(0)];
+    let take_turns = |own: usize| {
+        for number in 1..=TURNS {
+            // The first has the first turn.
+            if own == 1 || number > 1 {
+                let wanted = if own == 1 { number } else { number - 1 };
+                while words[own].load(Ordering::Acquire) < wanted {
+                    futex_wait(&words[own], wanted - 1);
+                }
+            }
+            words[1 - own].store(number, Ordering::Release);
+            futex_wake(&words[1 - own]);
+        }
+    };
+    let ns = on_one_cpu(|| {
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| take_turns(1));
+            take_turns(0);
+        });
+        begin.elapsed().as_secs_f64() * 1e9
+    });
+    ns / f64::from(TURNS) / 2.0
+}
+
+/// Two threads compute on one CPU: the middle one of the spans in which one of them runs.
+fn slice_ns() -> f64 {
+    let stop = AtomicBool::new(false);
+    let watch = || {
+        let since = Instant::now();
+        let now_ns = || u64::try_from(since.elapsed().as_nanos()).unwrap_or(OVER);
+        let (mut spans, mut begin_ns, mut last_ns) = (Vec::new(), 0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            let now = now_ns();
+            if now - last_ns > NOT_RUNNING_NS {
+                spans.push((last_ns - begin_ns) as f64);
+                begin_ns = now;
+            }
+            last_ns = now;
+        }
+        spans
+    };
+    let mut spans = on_one_cpu(|| {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(watch);
+            let third = scope.spawn(watch);
+            std::thread::sleep(SHARING);
+            stop.store(true, Ordering::Relaxed);
+            [other, third].into_iter().filter_map(|thread| thread.join().ok()).flatten().collect::<Vec<f64>>()
+        })
+    });
+    // Beyond this no kernel lets a thread wait for its turn on a machine that is not overloaded.
+    const TYPICAL_NS: f64 = 4e6;
+    spans.sort_by(f64::total_cmp);
+    spans.get(spans.len() / 2).copied().filter(|ns| *ns > 0.0).unwrap_or(TYPICAL_NS)
+}
+
+/// In a thread that may run on one CPU only, as may those that it starts.
+fn on_one_cpu<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let confined = scope.spawn(|| {
+            // SAFETY: an all-zero set of CPUs is an empty one; the kernel reads it, and only this thread is confined. Where that is
+            // refused, the threads have more CPUs than they should, and what is measured is a little too long.
+            unsafe {
+                let mut only: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap_or(0), &mut only);
+                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const only);
+            }
+            run()
+        });
+        match confined.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn futex_wait(word: &AtomicU32, value: u32) {
+    let no_timeout = std::ptr::null::<libc::timespec>();
+    // SAFETY: the kernel only reads the word, which outlives the call.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, no_timeout)
+    };
+}
+
+/// How many were woken.
+fn futex_wake(word: &AtomicU32) -> libc::c_long {
+    // SAFETY: the kernel takes the word's address as a number.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) }
+}
