@@ -24,12 +24,24 @@ __attribute__((noinline)) static void keep_it(void)
 	release(&kept_lock);
 }
 
+/* Whose release is seen: its hold is one, whatever was not seen before. */
+__attribute__((noinline)) static void hold_and_give_back(void)
+{
+	struct timespec hold = {.tv_nsec = HOLD_NS};
+
+	pthread_mutex_lock(&kept_lock);
+	nanosleep(&hold, NULL);
+	pthread_mutex_unlock(&kept_lock);
+}
+
 static void *keeper(void *argument)
 {
 	for (int i = 0; i < ROUNDS; i++) {
 		sem_wait(&begin);
 		keep_it();
 	}
+	sem_wait(&begin);
+	hold_and_give_back();
 	return argument;
 }
 
@@ -52,6 +64,7 @@ int main(void)
 		pthread_mutex_lock(&kept_lock);
 		release(&kept_lock);
 	}
+	sem_post(&begin);
 	pthread_join(thread, NULL);
 	printf("{\"rounds\": %d}\n", ROUNDS);
 	return 0;

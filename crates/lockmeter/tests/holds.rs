@@ -82,8 +82,15 @@ fn mmap_shows_waits_and_holds_of_both_modes() {
         let found = rows(&report, happened).into_iter().any(|row| row["mode"] == mode && row["task"] == "mmap-fault");
         assert!(found, "no {happened} for {mode} in {report:#}");
     }
+    // The command was metered from its start. But the kernel runs no program twice at a time on one CPU: while a task is
+    // preempted in one, another task's acquisition passes unseen.
     let unmatched = report["lost"]["hold_unmatched"].as_u64().unwrap_or(0);
-    assert_eq!(unmatched, 0, "the command was metered from its start, so every release has its acquisition");
+    let holds: u64 = rows(&report, "hold").iter().filter_map(|row| row["count"].as_u64()).sum();
+    assert!(
+        unmatched * 1000 <= holds,
+        "of {holds} holds {unmatched} ended without an acquisition: {:#}",
+        report["lost"]
+    );
 }
 
 /// Meters holds of kernel locks while a workload runs; the recording, and what the workload itself says. `None` if it cannot run here.
@@ -222,8 +229,15 @@ fn hooks_that_are_chosen_are_taken_or_refused_by_name() {
         let output = run(command);
         (output.status.code(), text(&output.stderr))
     };
-    for way in ["fentry", "kprobe"] {
+    let doctor = text(&run(lockmeter(["doctor"])).stdout);
+    let found = doctor.lines().find(|line| line.contains("hold times of kernel locks")).unwrap_or_default();
+    let works = [found.contains("(fentry"), found.contains("kprobes work") || found.contains("by kprobes")];
+    for (way, works) in ["fentry", "kprobe"].into_iter().zip(works) {
         let (status, said) = record(&["--hooks", way]);
+        assert!(
+            !works || status == Some(0),
+            "the doctor said that {way} works ({found}), and all programs must load: {said}"
+        );
         let refused = said.starts_with(&format!("lockmeter: --hooks {way}: ")) && said.lines().count() == 1;
         assert!(status == Some(0) || status == NOT_ALLOWED && refused, "--hooks {way} ended with {status:?}: {said}");
     }

@@ -238,6 +238,13 @@ fn a_wait_whose_end_nobody_was_seen_to_make_is_blamed_on_the_holder() {
         let acquisition = waits.iter().any(|row| row["blocker"].to_string().contains("keep_it"));
         assert_eq!(acquisition, !flags.is_empty(), "where it was acquired is known if holds are timed: {rows:#?}");
     }
+    // The last hold of the keeper is the only one that was released where the meter sees it.
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
+    let rows = metered.rows("lock,caller", &["--lock", "kept_lock"]);
+    let seen =
+        rows.iter().filter(|row| row["happened"] == "hold" && row["caller"].to_string().contains("hold_and_give_back"));
+    let [held_ns] = seen.map(|row| number(row, "total_ns")).collect::<Vec<_>>()[..] else { panic!("{rows:#?}") };
+    assert!((5_000_000..50_000_000).contains(&held_ns), "20 holds that were never ended are in it: {held_ns} ns");
 }
 
 #[test]

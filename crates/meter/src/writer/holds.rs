@@ -7,12 +7,12 @@ use super::samples::Key;
 use super::{Registers, Wanted, clock, locks, near, rows, samples, segment, stacks, thread, timing, waiters};
 use crate::layout::{CountedSlot, HeldLock, Lost, Meta, Segment, Thread, blocked, happened, mode, pack_held};
 
-/// A lock was acquired, by a call that returns to `site`: the hold begins. If `nests`, a thread may acquire it again while it holds it: all its holds are timed,
-/// for only the list of timed ones tells the last release.
+/// A lock was acquired, by a call that returns to `site`: the hold begins. If `nests`, a thread may acquire it again while it
+/// holds it: all its holds are timed, for only the list of timed ones tells the last release.
 #[inline]
 pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
     if nests || !timing::skips(wanted.lock) {
-        acquired_timed(wanted, site);
+        begin_timed(wanted, nests, site);
     }
 }
 
@@ -20,14 +20,19 @@ pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
 /// timed, or that the thread has no table yet.
 #[inline(always)]
 pub fn acquired_timed(wanted: Wanted, site: u64) {
+    begin_timed(wanted, false, site);
+}
+
+#[inline(always)]
+fn begin_timed(wanted: Wanted, nests: bool, site: u64) {
     // Where a signal handler interrupted the recorder, the hold is not timed, and counted when it ends.
     let Some(mine) = thread::mine_unless_interrupting() else { return };
-    begin(mine.thread, wanted, site);
+    begin(mine.thread, wanted, nests, site);
     mine.done();
 }
 
 #[inline(always)]
-fn begin(thread: &'static Thread, wanted: Wanted, site: u64) {
+fn begin(thread: &'static Thread, wanted: Wanted, nests: bool, site: u64) {
     timing::timed(thread, wanted.lock);
     let held = (thread.held_count.load(Relaxed) as usize).min(thread.held.len());
     if held == 0 {
@@ -35,8 +40,15 @@ fn begin(thread: &'static Thread, wanted: Wanted, site: u64) {
     }
     let again = thread.held[..held].iter().rev().find(|held| held.lock.load(Relaxed) == wanted.lock as u64);
     if let Some(again) = again {
-        // A recursive lock is held from its first acquisition to its last release.
-        again.how.store(again.how.load(Relaxed).wrapping_add(1 << 32), Relaxed);
+        if nests || wanted.mode == mode::READ {
+            // It is held from its first acquisition to its last release.
+            again.how.store(again.how.load(Relaxed).wrapping_add(1 << 32), Relaxed);
+        } else {
+            // Its release was not seen: metering was off, or another thread released it. This is a new hold.
+            again.site.store(site, Relaxed);
+            again.how.store(pack_held(wanted.kind, wanted.mode, 0), Relaxed);
+            again.since.store(clock::ticks(), Relaxed);
+        }
     } else if let Some(next) = thread.held.get(held) {
         push(thread, next, wanted, held, site);
     } else {
