@@ -31,6 +31,10 @@ mod spinning;
 mod sync;
 mod threads;
 
+/// Whether this is the form for preloaded libraries. In an ordinary program its threads have no numbers and nobody spins; Cargo gives
+/// that form to all that it builds in one go with such a library.
+pub const IS_FOR_PRELOADING: bool = cfg!(feature = "preload");
+
 pub use instrument::{Instrument, Unmetered};
 #[cfg(not(any(loom, shuttle)))]
 pub use lock_api_traits::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, SpinMutex, SpinMutexGuard};

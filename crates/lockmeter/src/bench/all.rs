@@ -210,9 +210,9 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
         ),
         piece(
             "model",
-            "The queueing model",
-            seconds(45, 90),
-            either("bench model --format json --rounds 6", "bench model --format json --rounds 15"),
+            "Predictions and what was measured",
+            seconds(40, 95),
+            either("bench model --format json --rounds 2", "bench model --format json --rounds 5"),
         ),
     ];
     if !arguments.short {
