@@ -106,6 +106,13 @@ static __always_inline struct held *claim_held(struct held_table *table, __u64 t
 	return stale;
 }
 
+/* Its place is free from now on. */
+static __always_inline void free_held(struct held *held)
+{
+	*(volatile __u64 *)&held->begin_ns = 0;
+	*(volatile __u64 *)&held->tag = 0;
+}
+
 /* The lock was just acquired. */
 static __always_inline void begin_hold(struct held_table *table, __u64 tag, __u64 now, struct half *half)
 {
@@ -133,8 +140,7 @@ static __always_inline __u64 end_hold(struct held_table *table, __u64 tag, struc
 	if (held) {
 		if (held->resumed == *(volatile __u32 *)&resumed)
 			begin_ns = held->begin_ns;
-		*(volatile __u64 *)&held->begin_ns = 0;
-		*(volatile __u64 *)&held->tag = 0;
+		free_held(held);
 	}
 	if (!begin_ns)
 		lose(half, LOSS_HOLD_UNMATCHED);

@@ -43,8 +43,7 @@ static __always_inline void hooked_waited(__u64 lock, const struct task_struct *
 	if (!held)
 		return;
 	if (failed) {
-		*(volatile __u64 *)&held->begin_ns = 0;
-		*(volatile __u64 *)&held->tag = 0;
+		free_held(held);
 	} else if (held->resumed != since) {
 		held->begin_ns = bpf_ktime_get_ns();
 		held->resumed = since;
@@ -92,8 +91,7 @@ static __always_inline __u64 call_ends(__u32 function)
 	if (!call)
 		return 0;
 	lock = call->lock;
-	*(volatile __u64 *)&call->begin_ns = 0;
-	*(volatile __u64 *)&call->tag = 0;
+	free_held(call);
 	return lock;
 }
 
