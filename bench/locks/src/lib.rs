@@ -85,7 +85,6 @@ pub fn warn_of_preloading() {
 
 /// Races the locks, and prints the results as they come.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    warn_of_preloading();
     let wanted = |contender: &Contender| {
         arguments.locks.is_empty() || arguments.locks.iter().any(|name| contender.name.contains(name.as_str()))
     };

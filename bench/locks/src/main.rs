@@ -13,5 +13,6 @@ struct CommandLine {
 }
 
 fn main() -> anyhow::Result<()> {
+    bench_locks::warn_of_preloading();
     bench_locks::run(&CommandLine::parse().arguments)
 }

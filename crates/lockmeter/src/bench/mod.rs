@@ -21,9 +21,7 @@ use crate::output;
 use crate::signals::{StopSignals, Woken};
 
 pub fn run(command: &BenchCommand) -> Result<ExitCode> {
-    if !matches!(command, BenchCommand::Locks(_) | BenchCommand::All(_)) {
-        bench_locks::warn_of_preloading();
-    }
+    bench_locks::warn_of_preloading();
     match command {
         BenchCommand::Locks(arguments) => locks::run(arguments),
         BenchCommand::Breakpoint(arguments) => breakpoint::run(arguments),
