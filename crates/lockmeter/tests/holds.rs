@@ -83,12 +83,11 @@ fn mmap_shows_waits_and_holds_of_both_modes() {
         assert!(found, "no {happened} for {mode} in {report:#}");
     }
     // The command was metered from its start. But the kernel runs no program twice at a time on one CPU: while a task is
-    // preempted in one, another task's acquisition passes unseen.
-    let unmatched = report["lost"]["hold_unmatched"].as_u64().unwrap_or(0);
-    let holds: u64 = rows(&report, "hold").iter().filter_map(|row| row["count"].as_u64()).sum();
+    // preempted in one, another task's acquisition passes unseen, and the kernel counts that.
+    let lost = |what: &str| report["lost"][what].as_u64().unwrap_or(0);
     assert!(
-        unmatched * 1000 <= holds,
-        "of {holds} holds {unmatched} ended without an acquisition: {:#}",
+        lost("hold_unmatched") <= lost("program_recursion"),
+        "more holds ended without an acquisition than the kernel skipped programs: {:#}",
         report["lost"]
     );
 }
