@@ -1,16 +1,17 @@
 /*
- * A chain of two locks whose times the program itself knows: A waits for B, who waits for C, who is slow.
+ * A chain of three locks whose times the program itself knows: A waits for B, who waits for C, who waits for D, who is slow.
  *
- * The directory lies on a file system of this program's own (FUSE), whose mkdir() takes --hold-ns.
+ * Two directories, one in the other, lie on a file system of this program's own (FUSE), whose mkdir() takes --hold-ns.
  *
- *   maker    mkdir()      holds the directory's i_rwsem until the server answers
- *   lister   getdents()   holds file.f_pos_lock and waits for the i_rwsem
- *   seeker   lseek()      on the lister's open file: waits for file.f_pos_lock
- *   server   sees the mkdir → lets the lister go → sees it blocked → likewise the seeker → sleeps hold_ns → answers
+ *   maker    mkdir() in the inner one    holds its i_rwsem until the server answers
+ *   mover    rename() from outer to inner  holds the outer one's i_rwsem and waits for the inner one's
+ *   lister   getdents() of the outer one   holds file.f_pos_lock and waits for the outer one's i_rwsem
+ *   seeker   lseek()                       on the lister's open file: waits for file.f_pos_lock
+ *   server   sees the mkdir → lets the mover go → sees it blocked → likewise the lister and the seeker → sleeps hold_ns → answers
  *
  * How long each lock was held while somebody slept for it is bounded on both sides, whatever else the machine does: from when
  * the waiter was seen blocked until just before the answer; and from when the waiter was let go until the holder's system call
- * returned.
+ * returned. (There is nothing to rename, which is found out with both directories locked.)
  *
  * The server is a process of its own, and the only one that has the device open. So when it dies, in whatever way, the kernel
  * fails the others' calls instead of leaving them in the wait for an answer.
@@ -21,7 +22,11 @@
 
 #include "workload.h"
 
-enum { MAKER, LISTER, SEEKER, ROLES };
+enum { MAKER, MOVER, LISTER, SEEKER, ROLES };
+
+/* The inner directory. */
+#define INNER "inner"
+#define INNER_ID (FUSE_ROOT_ID + 1)
 
 /* How often the server looks whether a task is blocked. */
 #define LOOK_AGAIN_NS (50 * NSEC_PER_USEC)
@@ -40,11 +45,15 @@ struct shared {
 
 static struct shared *shared;
 static char mount_point[PATH_MAX + 8];
-static int device_fd, directory_fd;
+static int device_fd, outer_fd, inner_fd;
 static pid_t server;
 static atomic_bool finished;
 static uint64_t returned_ns[ROLES], rounds;
-static uint64_t directory_lower_ns, directory_upper_ns, position_lower_ns, position_upper_ns;
+
+/* Of the lock that a role holds, summed over the rounds. */
+static struct {
+	uint64_t lower_ns, upper_ns;
+} held[ROLES];
 
 /* The server's own failures: its exit closes the device, so everybody learns of them. */
 static _Noreturn void give_up(const char *what)
@@ -95,16 +104,23 @@ static struct fuse_attr directory_attributes(uint64_t node)
 	return (struct fuse_attr){.ino = node, .mode = S_IFDIR | 0755, .nlink = 2, .blksize = 4096};
 }
 
+static void answer_entry(uint64_t unique, uint64_t node)
+{
+	struct fuse_entry_out entry = {.nodeid = node, .attr = directory_attributes(node)};
+
+	answer(unique, 0, &entry, sizeof(entry));
+}
+
 static void serve_mkdir(uint64_t unique)
 {
-	static uint64_t node = FUSE_ROOT_ID;
-	struct fuse_entry_out entry = {.nodeid = ++node, .attr = directory_attributes(node)};
+	static uint64_t node = INNER_ID;
+	int role;
 
-	let_block(LISTER);
-	let_block(SEEKER);
+	for (role = MOVER; role < ROLES; role++)
+		let_block(role);
 	sleep_until_ns(now_ns() + workload_run->hold_ns);
 	shared->answer_ns = now_ns();
-	answer(unique, 0, &entry, sizeof(entry));
+	answer_entry(unique, ++node);
 }
 
 static void serve(const struct fuse_in_header *request)
@@ -127,8 +143,11 @@ static void serve(const struct fuse_in_header *request)
 	case FUSE_RELEASEDIR:
 		answer(request->unique, 0, NULL, 0);
 		break;
-	case FUSE_LOOKUP:
-		answer(request->unique, ENOENT, NULL, 0);
+	case FUSE_LOOKUP: /* a name follows */
+		if (request->nodeid == FUSE_ROOT_ID && !strcmp((const char *)(request + 1), INNER))
+			answer_entry(request->unique, INNER_ID);
+		else
+			answer(request->unique, ENOENT, NULL, 0);
 		break;
 	case FUSE_MKDIR:
 		serve_mkdir(request->unique);
@@ -198,9 +217,12 @@ static void prepare(void)
 	wait_for_post(&shared->mounted);
 	if (shared->error)
 		not_possible_here("needs FUSE: %s; load its module (modprobe fuse)", strerror(shared->error));
-	directory_fd = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (directory_fd < 0)
+	outer_fd = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (outer_fd < 0)
 		fail_errno(mount_point);
+	inner_fd = openat(outer_fd, INNER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (inner_fd < 0)
+		fail_errno(INNER);
 }
 
 static void clean_up(void)
@@ -214,46 +236,64 @@ static void clean_up(void)
 
 static void add_up_round(void)
 {
-	directory_lower_ns += shared->answer_ns - shared->blocked_ns[LISTER];
-	directory_upper_ns += returned_ns[MAKER] - shared->let_go_ns[LISTER];
-	position_lower_ns += shared->answer_ns - shared->blocked_ns[SEEKER];
-	position_upper_ns += returned_ns[LISTER] - shared->let_go_ns[SEEKER];
+	int holder;
+
+	/* Each role waits for the one before it. */
+	for (holder = MAKER; holder + 1 < ROLES; holder++) {
+		held[holder].lower_ns += shared->answer_ns - shared->blocked_ns[holder + 1];
+		held[holder].upper_ns += returned_ns[holder] - shared->let_go_ns[holder + 1];
+	}
 	rounds++;
 }
 
 static void make_directories(struct worker *self)
 {
-	char path[sizeof(mount_point) + 32];
+	char name[32];
+	int role;
 
-	while (!shared->thread_id[LISTER] || !shared->thread_id[SEEKER])
-		sched_yield();
+	for (role = MOVER; role < ROLES; role++)
+		while (!shared->thread_id[role])
+			sched_yield();
 	while (workload_running()) {
-		snprintf(path, sizeof(path), "%s/%llu", mount_point, (unsigned long long)self->ops++);
-		if (mkdir(path, 0700))
-			fail_errno(path);
+		snprintf(name, sizeof(name), "%llu", (unsigned long long)self->ops++);
+		if (mkdirat(inner_fd, name, 0700))
+			fail_errno(name);
 		returned_ns[MAKER] = now_ns();
-		wait_for_post(&shared->done[LISTER]);
-		wait_for_post(&shared->done[SEEKER]);
+		for (role = MOVER; role < ROLES; role++)
+			wait_for_post(&shared->done[role]);
 		add_up_round();
 	}
 	finished = true;
-	sem_post(&shared->go[LISTER]);
-	sem_post(&shared->go[SEEKER]);
+	for (role = MOVER; role < ROLES; role++)
+		sem_post(&shared->go[role]);
+}
+
+static void take_turn(int role)
+{
+	char entries[4096];
+
+	switch (role) {
+	case MOVER:
+		if (!renameat(outer_fd, "nothing", inner_fd, "nothing") || errno != ENOENT)
+			fail_errno("renameat");
+		break;
+	case LISTER:
+		if (syscall(SYS_getdents64, outer_fd, entries, sizeof(entries)) < 0)
+			fail_errno("getdents64");
+		break;
+	default:
+		lseek(outer_fd, 0, SEEK_CUR);
+	}
 }
 
 static void wait_in_turn(struct worker *self)
 {
-	char entries[4096];
-
 	shared->thread_id[self->index] = (int)syscall(SYS_gettid);
 	for (;;) {
 		wait_for_post(&shared->go[self->index]);
 		if (finished)
 			return;
-		if (self->index == SEEKER)
-			lseek(directory_fd, 0, SEEK_CUR);
-		else if (syscall(SYS_getdents64, directory_fd, entries, sizeof(entries)) < 0)
-			fail_errno("getdents64");
+		take_turn((int)self->index);
 		returned_ns[self->index] = now_ns();
 		self->ops++;
 		sem_post(&shared->done[self->index]);
@@ -271,17 +311,20 @@ static void play_role(struct worker *self)
 static void report_bounds(void)
 {
 	report_u64("rounds", rounds);
-	report_u64("directory_ns_lower", directory_lower_ns);
-	report_u64("directory_ns_upper", directory_upper_ns);
-	report_u64("position_ns_lower", position_lower_ns);
-	report_u64("position_ns_upper", position_upper_ns);
+	report_u64("inner_ns_lower", held[MAKER].lower_ns);
+	report_u64("inner_ns_upper", held[MAKER].upper_ns);
+	report_u64("outer_ns_lower", held[MOVER].lower_ns);
+	report_u64("outer_ns_upper", held[MOVER].upper_ns);
+	report_u64("position_ns_lower", held[LISTER].lower_ns);
+	report_u64("position_ns_upper", held[LISTER].upper_ns);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct workload slow_dir = {
 		.name = "slow-dir",
-		.about = "a chain of two locks: a file's position, for a directory, for a slow file system",
+		.about = "a chain of three locks: a file's position, for a directory, for another, for a slow file "
+			 "system",
 		.threads = ROLES,
 		.min_threads = ROLES,
 		.hold_ns = 50 * NSEC_PER_MSEC,

@@ -87,7 +87,7 @@ workloads! {
     the_mmap_lock_is_found_when_threads_map_and_unmap: "mmap-fault",
     the_spinlocks_on_the_way_to_a_priority_inheriting_futex_are_found: "pi-futex",
     the_pipe_is_found_when_many_write_to_it: "pipe-crowd",
-    the_directory_and_the_file_position_are_found_in_a_chain_behind_a_slow_file_system: "slow-dir",
+    the_directories_and_the_file_position_are_found_in_a_chain_behind_a_slow_file_system: "slow-dir",
     the_tasklist_lock_is_found_when_processes_change_groups: "tasklist",
 }
 
