@@ -156,6 +156,10 @@ struct page {
 	unsigned long compound_head;
 };
 
+struct timespec64 {
+	__s64 tv_sec;
+};
+
 struct slab {
 	struct kmem_cache *slab_cache;
 };

@@ -46,6 +46,18 @@ __u64 caches[CACHES];
 
 extern struct kmem_cache *bpf_get_kmem_cache(__u64 address) __ksym __weak;
 
+/*
+ * A number, or a pointer as one, in kernel memory that may not be there. Since 6.2 by a load that the kernel recovers from; before, by a
+ * helper, which takes some twenty times as many instructions. The load goes through a type that has nothing but numbers, because
+ * the verifier lets nobody calculate with what is a pointer in its type, or in any part of a union.
+ */
+#define LOAD_NUMBER(type, address, field)                                                                              \
+	(bpf_core_cast((const void *)((__u64)(address) + bpf_core_field_offset(type, field)), struct timespec64)       \
+		 ->tv_sec &                                                                                            \
+	 (__u64)(sizeof(((type *)0)->field) == 8 ? ~0ULL : 0xffffffffULL))
+#define READ_NUMBER(type, address, field)                                                                              \
+	(bpf_rdonly_cast ? LOAD_NUMBER(type, address, field) : (__u64)BPF_CORE_READ((type *)(address), field))
+
 #define PAGE_SHIFT 12
 #define PAGE_SIZE (1ULL << PAGE_SHIFT)
 
@@ -54,30 +66,27 @@ static __always_inline __u64 page_of(__u64 address)
 	return page_anchor + (address >> PAGE_SHIFT) * struct_page_size;
 }
 
-static __always_inline struct kmem_cache *cache_of_slab(__u64 page)
+static __always_inline __u64 cache_of_slab(__u64 page)
 {
-	struct kmem_cache *cache = 0;
-
-	bpf_core_read(&cache, sizeof(cache), &((struct slab *)page)->slab_cache);
-	return cache;
+	return READ_NUMBER(struct slab, page, slab_cache);
 }
 
 /* Whether a page's own words say that it belongs to a slab; the test differs by kernel. */
-static __always_inline int page_is_slab(struct page *page)
+static __always_inline int page_is_slab(__u64 page)
 {
 	if (bpf_core_enum_value_exists(enum pagetype___slab_byte, PGTY_slab___slab_byte)) {
-		__u32 type = BPF_CORE_READ((struct page___typed *)page, page_type);
+		__u32 type = READ_NUMBER(struct page___typed, page, page_type);
 
 		return type >> 24 == bpf_core_enum_value(enum pagetype___slab_byte, PGTY_slab___slab_byte);
 	}
 	if (bpf_core_enum_value_exists(enum pagetype___slab_bit, PG_slab___slab_bit)) {
-		__u32 type = BPF_CORE_READ((struct page___typed *)page, page_type);
+		__u32 type = READ_NUMBER(struct page___typed, page, page_type);
 
 		return (type & 0xf0000000) == 0xf0000000 &&
 		       !(type & bpf_core_enum_value(enum pagetype___slab_bit, PG_slab___slab_bit));
 	}
 	if (bpf_core_enum_value_exists(enum pageflags___slab_flag, PG_slab___slab_flag)) {
-		__u64 flags = BPF_CORE_READ(page, flags);
+		__u64 flags = READ_NUMBER(struct page, page, flags);
 
 		return flags >> bpf_core_enum_value(enum pageflags___slab_flag, PG_slab___slab_flag) & 1;
 	}
@@ -85,18 +94,17 @@ static __always_inline int page_is_slab(struct page *page)
 }
 
 /* The slab cache of an address by its page, for kernels without bpf_get_kmem_cache() (before 6.13). */
-static __always_inline struct kmem_cache *cache_by_page(__u64 address)
+static __always_inline __u64 cache_by_page(__u64 address)
 {
-	struct page *page;
-	__u64 head;
+	__u64 page, head;
 
 	if (!page_anchor || address < direct_map_begin || address >= direct_map_end)
 		return 0;
-	page = (struct page *)page_of(address);
-	head = BPF_CORE_READ(page, compound_head);
+	page = page_of(address);
+	head = READ_NUMBER(struct page, page, compound_head);
 	if (head & 1)
-		page = (struct page *)(head - 1);
-	return page_is_slab(page) ? cache_of_slab((__u64)page) : 0;
+		page = head - 1;
+	return page_is_slab(page) ? cache_of_slab(page) : 0;
 }
 
 static __always_inline __s32 intern_cache(__u64 cache)
@@ -122,7 +130,7 @@ static __always_inline __u64 class_in_slab(__u64 address, __u64 cache, __u32 siz
 	__s32 index;
 
 	/* Short of memory, the allocator makes smaller slabs: then the page at the large slab's start is not ours. */
-	if (min_order != order && page_anchor && (__u64)cache_of_slab(page_of(slab)) != cache)
+	if (min_order != order && page_anchor && cache_of_slab(page_of(slab)) != cache)
 		slab = address & ~((PAGE_SIZE << min_order) - 1);
 	if (!size)
 		return address;
@@ -140,6 +148,7 @@ static __always_inline __u64 class_in_slab(__u64 address, __u64 cache, __u32 siz
 static __always_inline __u64 look_up_class(__u64 address, __u64 *scratch, __u64 *lost)
 {
 	struct kmem_cache *cache;
+	__u64 by_page;
 
 	if (address >= image_begin)
 		return address;
@@ -154,11 +163,12 @@ static __always_inline __u64 look_up_class(__u64 address, __u64 *scratch, __u64 
 		return class_in_slab(address, *(volatile __u64 *)scratch, cache->size, cache->oo.x >> 16,
 				     cache->min.x >> 16, lost);
 	}
-	cache = cache_by_page(address);
-	if (!cache)
+	by_page = cache_by_page(address);
+	if (!by_page)
 		return address;
-	return class_in_slab(address, (__u64)cache, BPF_CORE_READ(cache, size), BPF_CORE_READ(cache, oo.x) >> 16,
-			     BPF_CORE_READ(cache, min.x) >> 16, lost);
+	return class_in_slab(address, by_page, READ_NUMBER(struct kmem_cache, by_page, size),
+			     READ_NUMBER(struct kmem_cache, by_page, oo.x) >> 16,
+			     READ_NUMBER(struct kmem_cache, by_page, min.x) >> 16, lost);
 }
 
 #endif

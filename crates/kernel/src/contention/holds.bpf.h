@@ -14,6 +14,9 @@
 /* Locks held at the same time. A power of two. */
 #define HELD 16384
 
+/* Where one of them may lie: so many places, two on a line. */
+#define HELD_PROBES 6
+
 /* A lock whose release was missed, and that was freed since, would keep its place: one held so long may be driven out. */
 #define HELD_STALE_NS 10000000000ULL
 
@@ -29,7 +32,7 @@ struct held {
 };
 
 struct held_table {
-	struct held slots[HELD + PROBES];
+	struct held slots[HELD + HELD_PROBES];
 };
 
 /* These two maps exist only where holds are metered. */
@@ -73,7 +76,7 @@ static __always_inline struct held *find_held(struct held_table *table, __u64 ta
 {
 	__u32 at = tag >> 40 & (HELD - 1);
 
-	for (__u32 i = 0; i < PROBES; i++)
+	for (__u32 i = 0; i < HELD_PROBES; i++)
 		if (*(volatile __u64 *)&table->slots[at + i].tag == tag)
 			return &table->slots[at + i];
 	return 0;
@@ -85,7 +88,7 @@ static __always_inline struct held *claim_held(struct held_table *table, __u64 t
 	struct held *stale = 0;
 	__u64 stale_tag = 0;
 
-	for (__u32 i = 0; i < PROBES; i++) {
+	for (__u32 i = 0; i < HELD_PROBES; i++) {
 		struct held *held = &table->slots[at + i];
 		__u64 seen = *(volatile __u64 *)&held->tag;
 		__u64 begin_ns = *(volatile __u64 *)&held->begin_ns;
