@@ -33,6 +33,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -500,6 +501,17 @@ static inline void workload_ignore_nudge(int signal)
 	(void)signal;
 }
 
+/* The CPU time, user and system, of this process or of its children that have ended. */
+static inline uint64_t workload_cpu_ns(int who)
+{
+	struct rusage used;
+
+	if (getrusage(who, &used))
+		return 0;
+	return (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * NSEC_PER_SEC +
+	       (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * NSEC_PER_USEC;
+}
+
 static inline int workload_main(int argc, char **argv, const struct workload *workload)
 {
 	struct sigaction nudge = {.sa_handler = workload_ignore_nudge};
@@ -538,8 +550,9 @@ static inline int workload_main(int argc, char **argv, const struct workload *wo
 
 	for (i = 0; i < run->threads; i++)
 		ops += run->workers[i].ops;
-	printf("{\"workload\":\"%s\",\"threads\":%u,\"ops\":%llu,\"elapsed_ns\":%llu", workload->name, run->threads,
-	       (unsigned long long)ops, (unsigned long long)elapsed_ns);
+	printf("{\"workload\":\"%s\",\"threads\":%u,\"ops\":%llu,\"elapsed_ns\":%llu,\"cpu_ns\":%llu", workload->name,
+	       run->threads, (unsigned long long)ops, (unsigned long long)elapsed_ns,
+	       (unsigned long long)(workload_cpu_ns(RUSAGE_SELF) + workload_cpu_ns(RUSAGE_CHILDREN)));
 	if (workload->report)
 		workload->report();
 	printf("}\n");
