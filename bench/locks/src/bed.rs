@@ -67,26 +67,29 @@ impl<L: Lock> Bed<L> {
     }
 
     #[inline(always)]
-    fn write(&self, inside: u32) {
+    fn write(&self, inside: u32) -> u64 {
         let counters = self.protected.0.get().cast::<u64>();
         // SAFETY: both lie in `protected`; this section has it alone if the lock is a lock, which is what the bench checks.
         unsafe {
-            counters.write_volatile(counters.read_volatile() + 1);
-            work::steps(inside);
+            let before = counters.read_volatile();
+            counters.write_volatile(before + 1);
+            let done = work::steps(inside, before);
             counters.add(1).write_volatile(counters.add(1).read_volatile() + 1);
+            done
         }
     }
 
     #[inline(always)]
-    fn read(&self, inside: u32) {
+    fn read(&self, inside: u32) -> u64 {
         let counters = self.protected.0.get().cast::<u64>();
         // SAFETY: both lie in `protected`, which nobody writes during a shared section.
-        let (first, second) = unsafe {
+        let (first, second, done) = unsafe {
             let second = counters.add(1).read_volatile();
-            work::steps(inside);
-            (counters.read_volatile(), second)
+            let done = work::steps(inside, second);
+            (counters.read_volatile(), second, done)
         };
         assert_eq!(first, second, "a reader ran beside a writer");
+        done
     }
 
     #[inline(always)]
@@ -101,12 +104,12 @@ impl<L: Lock> Bed<L> {
             random ^= random << 17;
             let reads = (random & 0xffff_ffff) * 100 < u64::from(load.read_percent) << 32;
             let begin = TIMED.then(Instant::now);
-            let mut waited_ns = 0;
-            let mut section = |work: &dyn Fn()| {
+            let (mut waited_ns, mut done) = (0, 0);
+            let mut section = |work: &dyn Fn() -> u64| {
                 if let Some(begin) = begin {
                     waited_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 }
-                work();
+                done = work();
             };
             if reads {
                 self.lock.0.shared(|| section(&|| self.read(load.inside)));
@@ -119,7 +122,7 @@ impl<L: Lock> Bed<L> {
                 tally.waited_ns += waited_ns;
                 tally.longest_wait_ns = tally.longest_wait_ns.max(waited_ns);
             }
-            work::steps(u32::try_from(((random >> 32) * outside_bound) >> 32).unwrap_or(0));
+            work::steps(u32::try_from(((random >> 32) * outside_bound) >> 32).unwrap_or(0), done);
         }
         tally
     }
