@@ -7,6 +7,7 @@ use lockmeter_statistics::{Estimate, Random};
 
 use crate::bed::Load;
 use crate::contender::Contender;
+use crate::quiet::Quiet;
 use crate::slice::{self, Slice};
 
 /// One mix.
@@ -113,6 +114,7 @@ pub fn measure(
     contenders: &[Contender],
     steps_per_us: u64,
     random: &mut Random,
+    quiet: &mut Quiet,
 ) -> Result<Measured> {
     let inside = u32::try_from(u64::from(point.section_ns) * steps_per_us / 1000)?;
     let mut running: Vec<usize> =
@@ -121,11 +123,17 @@ pub fn measure(
     let mut timed = plain.clone();
     for round in 0..form.rounds + form.timed_rounds {
         let load = Load { read_percent: point.read_percent, inside, timed: round >= form.rounds };
-        random.shuffle(&mut running);
-        for &at in &running {
-            let bed = (contenders[at].bed)();
-            let slice = slice::contend(&*bed, point.threads, load, form.slice, random.bits())
-                .with_context(|| format!("{} at {point:?}", contenders[at].name))?;
+        let slices = quiet.round(|| {
+            random.shuffle(&mut running);
+            let slice = |&at: &usize| {
+                let bed = (contenders[at].bed)();
+                let slice = slice::contend(&*bed, point.threads, load, form.slice, random.bits())
+                    .with_context(|| format!("{} at {point:?}", contenders[at].name))?;
+                Ok((at, slice))
+            };
+            running.iter().map(slice).collect::<Result<Vec<_>>>()
+        })?;
+        for (at, slice) in slices {
             if load.timed { timed[at].push(slice) } else { plain[at].push(slice) }
         }
     }

@@ -15,6 +15,7 @@ mod ours;
 mod pairs;
 mod peers;
 mod picture;
+mod quiet;
 mod slice;
 mod table;
 mod work;
@@ -29,6 +30,7 @@ use lockmeter_statistics::{Machine, Random};
 
 use crate::contender::Contender;
 use crate::grid::{Form, Measured};
+use crate::quiet::Quiet;
 
 /// What to race, how well, and where the results go.
 #[derive(Debug, Args)]
@@ -146,11 +148,12 @@ fn race(
     form.rounds = arguments.rounds.unwrap_or(form.rounds);
     form.slice = arguments.slice.unwrap_or(form.slice);
     let steps_per_us = work::steps_per_us();
-    let mut grid = Vec::new();
+    let (mut grid, mut quiet) = (Vec::new(), Quiet::default());
     for point in form.points.clone() {
-        let measured = grid::measure(point, &form, contenders, steps_per_us, random)?;
+        let measured = grid::measure(point, &form, contenders, steps_per_us, random, &mut quiet)?;
         table::point(&measured, contenders, machine.cpus);
         grid.push(measured);
     }
+    println!("{quiet}");
     Ok(grid)
 }
