@@ -8,8 +8,8 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use crate::sync::{AtomicU32, const_unless_model, mutated, spin_loop, yield_now};
-use crate::threads::{self, Slot, UNKNOWN, record};
+use crate::sync::{AtomicU16, AtomicU32, const_unless_model, mutated, spin_loop, yield_now};
+use crate::threads::{self, Slot, UNKNOWN, record, short};
 
 /// Others are before this thread.
 const NOT_YET: u32 = 0;
@@ -47,7 +47,7 @@ impl Node {
 /// The queue: the number of the last thread in it, or 0.
 #[derive(Debug)]
 pub(crate) struct SpinQueue {
-    tail: AtomicU32,
+    tail: AtomicU16,
 }
 
 /// Being first in a queue.
@@ -61,7 +61,7 @@ pub(crate) struct Turn<'a> {
 impl SpinQueue {
     const_unless_model! {
         pub(crate) const fn new() -> Self {
-            SpinQueue { tail: AtomicU32::new(UNKNOWN) }
+            SpinQueue { tail: AtomicU16::new(short(UNKNOWN)) }
         }
     }
 
@@ -77,7 +77,7 @@ impl SpinQueue {
         node.next.store(UNKNOWN, Relaxed);
         node.turn.store(NOT_YET, Relaxed);
         // Publishes the node; and what the last spinner did before it left is seen.
-        let Some(prev) = Slot::from_number(self.tail.swap(own.number(), AcqRel)) else {
+        let Some(prev) = Slot::from_number(self.tail.swap(short(own.number()), AcqRel).into()) else {
             return Some(Turn { queue: self, own });
         };
         node.prev.store(prev.number(), Relaxed);
@@ -136,8 +136,8 @@ impl SpinQueue {
         let node = &record(own).node;
         let mut patience = Stall::new();
         loop {
-            if self.tail.load(Relaxed) == own.number()
-                && self.tail.compare_exchange(own.number(), last, SeqCst, Relaxed).is_ok()
+            if self.tail.load(Relaxed) == short(own.number())
+                && self.tail.compare_exchange(short(own.number()), short(last), SeqCst, Relaxed).is_ok()
             {
                 return None;
             }
@@ -155,7 +155,7 @@ impl SpinQueue {
 impl Turn<'_> {
     /// Whether another spinner is queued behind this one.
     pub(crate) fn has_successor(&self) -> bool {
-        self.queue.tail.load(SeqCst) != self.own.number()
+        self.queue.tail.load(SeqCst) != short(self.own.number())
     }
 }
 

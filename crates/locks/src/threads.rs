@@ -26,6 +26,13 @@ pub(crate) struct Slot(u32);
 /// The number of no thread: the owner is not known.
 pub(crate) const UNKNOWN: u32 = 0;
 
+/// A thread's number, or [`UNKNOWN`], as locks keep it where space counts.
+pub(crate) const fn short(number: u32) -> u16 {
+    const { assert!(CAPACITY < u16::MAX as usize, "a number must fit") };
+    // Larger is only [`ANONYMOUS`], which is in no table either way.
+    if number < u16::MAX as u32 { number as u16 } else { u16::MAX }
+}
+
 impl Slot {
     pub(crate) fn from_number(number: u32) -> Option<Slot> {
         (number != UNKNOWN && number as usize <= CAPACITY).then_some(Slot(number))

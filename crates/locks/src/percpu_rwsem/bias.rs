@@ -68,7 +68,7 @@ pub(crate) struct Biased<C> {
 }
 
 /// With the semaphore's own words behind its state, a cache line.
-type Apart = [u64; 4];
+type Apart = [u64; 5];
 
 /// Has the compiler lay out the code for the bias: with jumps around what follows, a pair took a tenth longer.
 #[cold]
@@ -91,7 +91,7 @@ impl<C: Central> Biased<C> {
                 quiet_reads: AtomicU32::new(0),
                 writers: AtomicU32::new(0),
                 central,
-                apart: [0; 4],
+                apart: [0; 5],
                 counters: Counters::new(striped),
                 bias: AtomicU32::new(CLOSED),
             }

@@ -16,9 +16,9 @@ use crate::mutex::{NotAcquired, Until, is_past, low_us};
 use crate::spin_queue::{SpinQueue, Turn};
 use crate::spinning::{SPIN_NS, Spinning};
 use crate::sync::{
-    AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_model, fence, mutated, now_ns, yield_now,
+    AtomicU16, AtomicU32, Bed, Deadline, FutexDouble, WaitEnd, const_unless_model, fence, mutated, now_ns, yield_now,
 };
-use crate::threads::{UNKNOWN, own_slot, owner_number, owner_word};
+use crate::threads::{UNKNOWN, own_slot, owner_number, owner_word, short};
 
 pub use policy::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, Policy, Standard};
 use state::{HEIR, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, is_read, taken_from};
@@ -44,7 +44,7 @@ pub struct RawRwSem<P: Policy = Standard, I: Instrument = Unmetered> {
     /// Writers that sleep, or are about to, or have woken up and not looked around yet.
     sleeping_writers: AtomicU32,
     /// The reader that took it last after a wait: a hint, for spinners.
-    last_reader: AtomicU32,
+    last_reader: AtomicU16,
     /// When a writer that slept was sent a wake-up last, and when it was last reserved: the low bits of the clock in microseconds.
     woken_at_us: AtomicU32,
     reserved_at_us: AtomicU32,
@@ -113,7 +113,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 state: FutexDouble::new(0),
                 spinners: SpinQueue::new(),
                 sleeping_writers: AtomicU32::new(0),
-                last_reader: AtomicU32::new(UNKNOWN),
+                last_reader: AtomicU16::new(short(UNKNOWN)),
                 woken_at_us: AtomicU32::new(0),
                 reserved_at_us: AtomicU32::new(0),
                 hold_start: I::HoldStart::INIT,
@@ -552,7 +552,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             }
         };
         if result.is_ok() && mode == Mode::Read {
-            self.last_reader.store(owner_number(owner_word()), Relaxed);
+            self.last_reader.store(short(owner_number(owner_word())), Relaxed);
         }
         result
     }
@@ -583,7 +583,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             let reserved = state & HEIR != 0 && !waiter.heir;
             let owner = match is_read(state) {
                 false => owner_number(state),
-                true if P::READER_SPIN => self.last_reader.load(Relaxed),
+                true if P::READER_SPIN => self.last_reader.load(Relaxed).into(),
                 true => return false,
             };
             self.relieve_the_owner(state, waiter, turn.as_ref());

@@ -4,11 +4,11 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, fence};
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex};
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, fence};
 #[cfg(shuttle)]
 use shuttle::sync::{Condvar, Mutex};
 

@@ -4,7 +4,7 @@ use core::ops::Deref;
 use core::ptr;
 
 pub(crate) use core::hint::spin_loop;
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, fence};
 
 use super::{Bed, Deadline, WaitEnd};
 
