@@ -543,6 +543,11 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// This happened, and nothing else is known.
+    pub const fn of(happened: u8) -> Self {
+        Self { happened, kind: 0, mode: 0, bucket: 0, blocked: 0, comm: 0 }
+    }
+
     /// Packed, and never 0.
     pub const fn pack(self) -> u64 {
         1 | (self.happened as u64) << 8

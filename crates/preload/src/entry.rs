@@ -6,16 +6,16 @@ pub(crate) use lockmeter_meter::layout::{CountedSlot, HeldLock, Thread};
 /// stack pointer stood (it points to the return address), and the frame pointer.
 macro_rules! interpose {
     ($name:ident, 1, $inner:path) => {
-        interpose!(@ $name, $inner, "mov rsi, rsp", "mov rdx, rbp");
+        $crate::entry::interpose!(@ $name, $inner, "mov rsi, rsp", "mov rdx, rbp");
     };
     ($name:ident, 2, $inner:path) => {
-        interpose!(@ $name, $inner, "mov rdx, rsp", "mov rcx, rbp");
+        $crate::entry::interpose!(@ $name, $inner, "mov rdx, rsp", "mov rcx, rbp");
     };
     ($name:ident, 3, $inner:path) => {
-        interpose!(@ $name, $inner, "mov rcx, rsp", "mov r8, rbp");
+        $crate::entry::interpose!(@ $name, $inner, "mov rcx, rsp", "mov r8, rbp");
     };
     ($name:ident, 4, $inner:path) => {
-        interpose!(@ $name, $inner, "mov r8, rsp", "mov r9, rbp");
+        $crate::entry::interpose!(@ $name, $inner, "mov r8, rsp", "mov r9, rbp");
     };
     (@ $name:ident, $inner:path, $stack:literal, $frame:literal) => {
         /// Takes the place of the function of this name; see the manual page of that.
@@ -38,7 +38,7 @@ macro_rules! interpose {
 /// at `6`, has it with 0 in `eax` at `7`, and lets it be waited for at `2`. `rdi` is the lock, `r9d` the level.
 macro_rules! interpose_acquire {
     ($name:ident, $inner:path, $try:path, $real:path, $timed:path, $at:literal, $special:literal) => {
-        interpose_acquire!($name, $inner, $try, $real, $timed, $at, $special, [], []);
+        $crate::entry::interpose_acquire!($name, $inner, $try, $real, $timed, $at, $special, [], []);
     };
     (
         $name:ident,
@@ -48,7 +48,7 @@ macro_rules! interpose_acquire {
         $timed:path,
         $at:literal,
         $special:literal,
-        [$($before:literal,)*],
+        [$($before:expr,)*],
         [$($operands:tt)*]
     ) => {
         /// Takes the place of the function of this name; see the manual page of that.
@@ -120,27 +120,37 @@ macro_rules! interpose_acquire {
 /// As [`interpose`] for a function of one argument that releases a lock. While metering is off, or when nobody waits for the
 /// lock, it calls the real function: at level `wait` nothing follows; at level `hold`, if the thread does not time this hold and
 /// nobody watches the lock, it adds one to the sample of its caller, or calls `$count` if that is not found at once. For all else,
-/// and where there is no `$count` (the lock has modes), it jumps to `$inner`.
+/// and where there is no `$count` (the lock has modes), it jumps to `$inner`. If the hold is the only one that the thread times,
+/// it jumps to `$timed`, which gets the thread's table and the word of the lock's place in `WAITERS` beside what `$inner` gets.
 ///
 /// What stands in the brackets may release the lock in place of the real function, with operands from the second: it leaves the
 /// lock to that at `6`, and has released it with 0 in `eax` at `7`. `rdi` is the lock, and `r8` must stay.
 macro_rules! interpose_release {
     ($name:ident, $inner:path, $real:path) => {
-        interpose_release!(@ $name, $inner, $real, $inner, "jne 2f", [], []);
+        $crate::entry::interpose_release!(@ $name, $inner, $real, $inner, $inner, "jmp 2f", [], []);
     };
     ($name:ident, $inner:path, $real:path, $count:path) => {
-        interpose_release!(@ $name, $inner, $real, $count, "jne 8f", [], []);
+        $crate::entry::interpose_release!(@ $name, $inner, $real, $count, $inner, "", [], []);
     };
-    ($name:ident, $inner:path, $real:path, $count:path, [$($instead:literal,)*], [$($operands:tt)*]) => {
-        interpose_release!(@ $name, $inner, $real, $count, "jne 8f", [$($instead,)*], [$($operands)*]);
+    (
+        $name:ident,
+        $inner:path,
+        $real:path,
+        $count:path,
+        $timed:path,
+        [$($instead:expr,)*],
+        [$($operands:tt)*]
+    ) => {
+        $crate::entry::interpose_release!(@ $name, $inner, $real, $count, $timed, "", [$($instead,)*], [$($operands)*]);
     };
     (
         @ $name:ident,
         $inner:path,
         $real:path,
         $count:path,
+        $timed:path,
         $at_hold:literal,
-        [$($instead:literal,)*],
+        [$($instead:expr,)*],
         [$($operands:tt)*]
     ) => {
         /// Takes the place of the function of this name; see the manual page of that.
@@ -159,44 +169,52 @@ macro_rules! interpose_release {
                 "shr ecx, {waiters_shift}",
                 "lea rax, [rip + {waiters}]",
                 "mov rax, qword ptr [rax + 8*rcx]",
-                "test edx, edx", // OFF
-                "jz 5f",
+                "cmp edx, {wait}",
+                "jne 32f",
                 "test eax, eax",
                 "jnz 2f",
                 // Zero: nothing to count.
                 "xor r8d, r8d",
-                "cmp edx, {wait}",
-                $at_hold,
                 "6:",
                 $($instead,)*
                 "test r8, r8",
                 "jnz 3f",
                 "5:",
                 "jmp qword ptr [rip + {real}]",
-                "8:",
-                "cmp edx, {hold}",
-                "jne 2f",
+                "32:",
+                "jb 5b", // OFF
+                $at_hold,
+                // Somebody waits.
+                "test eax, eax",
+                "jnz 2f",
+                "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
+                "mov r8, qword ptr fs:[rcx + {untimed_table}]",
+                "test r8, r8",
+                "jz 9f",
+                "10:",
                 // Watched.
                 "shr rax, 32",
                 "lea ecx, [rdi + 1]",
                 "cmp eax, ecx",
-                "je 2f",
-                "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
-                "mov r8, qword ptr fs:[rcx + {untimed_table}]",
-                "test r8, r8",
-                "jnz 6b",
-                // Some hold is timed, or the thread has no table. One alone is looked for here.
-                "mov r8, qword ptr fs:[rcx]",
-                "test r8, r8",
-                "jz 2f",
-                "cmp dword ptr [r8 + {held_count}], 1",
-                "jne 2f",
-                "cmp qword ptr [r8 + {held_lock}], rdi",
                 "jne 6b",
                 "2:",
                 "mov rsi, rsp",
                 "mov rdx, rbp",
                 "jmp {inner}",
+                // Some hold is timed, or the thread has no table. One alone is looked for here.
+                "9:",
+                "mov r8, qword ptr fs:[rcx]",
+                "test r8, r8",
+                "jz 2b",
+                "cmp dword ptr [r8 + {held_count}], 1",
+                "jne 2b",
+                "cmp qword ptr [r8 + {held_lock}], rdi",
+                "jne 10b",
+                "mov rsi, rsp",
+                "mov rdx, rbp",
+                "mov rcx, r8",
+                "mov r8, rax",
+                "jmp {timed}",
                 "3:",
                 "push rdi",
                 ".cfi_adjust_cfa_offset 8",
@@ -280,7 +298,6 @@ macro_rules! interpose_release {
                 cell_shift = const lockmeter_meter::writer::CELL_SHIFT,
                 time_next = sym lockmeter_meter::writer::time_next,
                 wait = const lockmeter_meter::writer::WAIT,
-                hold = const lockmeter_meter::writer::HOLD,
                 multiplier = const lockmeter_meter::writer::CELL_MULTIPLIER.cast_signed(),
                 waiters_shift = const lockmeter_meter::writer::WAITERS_SHIFT,
                 waiters = sym lockmeter_meter::writer::WAITERS,
@@ -290,17 +307,37 @@ macro_rules! interpose_release {
                     + core::mem::offset_of!($crate::entry::HeldLock, lock),
                 real = sym $real,
                 count = sym $count,
+                timed = sym $timed,
                 inner = sym $inner,
                 $($operands)*
             )
         }
     };
 }
+
+/// Goes on for a mutex that is normal or adaptive and nothing else, and to `$other` for any other. `rdi` is the mutex; needs an
+/// operand `adaptive`.
+macro_rules! unless_plain_mutex {
+    ($other:literal) => {
+        concat!(
+            "mov ecx, dword ptr [rdi + 16]\n",
+            "test ecx, ecx\n",
+            "jz 28f\n",
+            "cmp ecx, {adaptive}\n",
+            "jne ",
+            $other,
+            "\n28:"
+        )
+    };
+}
+
 /// [`interpose_acquire`] for a mutex. A normal or adaptive one that is free is taken right here, as glibc does it, where
 /// [`glibc_mutex`](crate::glibc_mutex) has seen that it does it so: the lock word, the owner, and one more user.
+///
+/// `$real`, like `$inner`, gives what the function of this name gives; all take 0 for having the lock.
 macro_rules! interpose_mutex_lock {
     ($name:ident, $inner:path, $real:path) => {
-        interpose_acquire!(
+        $crate::entry::interpose_acquire!(
             $name,
             $inner,
             $crate::real::slots::pthread_mutex_trylock,
@@ -309,13 +346,7 @@ macro_rules! interpose_mutex_lock {
             16,
             0x71,
             [
-                // Normal or adaptive, and nothing else said of it.
-                "mov ecx, dword ptr [rdi + 16]",
-                "test ecx, ecx",
-                "jz 8f",
-                "cmp ecx, {adaptive}",
-                "jne 6f",
-                "8:",
+                $crate::entry::unless_plain_mutex!("6f"),
                 "mov rdx, qword ptr [rip + {thread_id}]",
                 "test rdx, rdx",
                 "jz 6f",
@@ -340,20 +371,15 @@ macro_rules! interpose_mutex_lock {
 /// [`glibc_mutex`](crate::glibc_mutex) has seen that it does it so: no owner, one user less, the lock word, and if that says
 /// that somebody sleeps, one is woken.
 macro_rules! interpose_mutex_unlock {
-    ($name:ident, $inner:path, $real:path) => {
-        interpose_release!(
+    ($name:ident, $inner:path, $real:path, $timed:path) => {
+        $crate::entry::interpose_release!(
             $name,
             $inner,
             $real,
             $crate::mutex::count_untimed,
+            $timed,
             [
-                // Normal or adaptive, and nothing else said of it.
-                "mov ecx, dword ptr [rdi + 16]",
-                "test ecx, ecx",
-                "jz 9f",
-                "cmp ecx, {adaptive}",
-                "jne 26f",
-                "9:",
+                $crate::entry::unless_plain_mutex!("26f"),
                 "cmp qword ptr [rip + {thread_id}], 0",
                 "je 26f",
                 "mov dword ptr [rdi + 8], 0",
@@ -381,4 +407,6 @@ macro_rules! interpose_mutex_unlock {
         );
     };
 }
-pub(crate) use {interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};
+pub(crate) use {
+    interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release, unless_plain_mutex,
+};

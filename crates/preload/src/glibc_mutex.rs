@@ -3,7 +3,7 @@
 //! The fields are part of glibc's ABI, for static initialisers in every program have them; what it writes there is not. So it
 //! is watched doing it once. Where it does anything else, entries call it for each lock.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::CStr;
 use core::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, Release},
@@ -36,21 +36,21 @@ pub(crate) fn look() {
     }
 }
 
-/// Releases a mutex as glibc does it, if it is one that entries release, too; `None` and nothing done for any other. Must be
-/// called by its holder.
+/// Whether it is one that entries take and release themselves: normal or adaptive and nothing else.
 #[inline(always)]
-pub(crate) fn release(mutex: &Layout) -> Option<c_int> {
+pub(crate) fn is_plain(mutex: &Layout) -> bool {
     let kind = mutex.kind.load(Relaxed).cast_signed();
-    if THREAD_ID_AT.load(Relaxed) == 0 || kind != libc::PTHREAD_MUTEX_NORMAL && kind != libc::PTHREAD_MUTEX_ADAPTIVE_NP
-    {
-        return None;
-    }
+    (kind == libc::PTHREAD_MUTEX_NORMAL || kind == libc::PTHREAD_MUTEX_ADAPTIVE_NP) && THREAD_ID_AT.load(Relaxed) != 0
+}
+
+/// Releases a mutex that [`is_plain`] as glibc does it. Must be called by its holder.
+#[inline(always)]
+pub(crate) fn release_plain(mutex: &Layout) {
     mutex.owner.store(0, Relaxed);
     mutex.users.store(mutex.users.load(Relaxed).wrapping_sub(1), Relaxed);
     if mutex.word.swap(0, Release) > 1 {
         writer::wake_one(&raw const mutex.word);
     }
-    Some(0)
 }
 
 fn variable(name: &CStr) -> Option<&'static [u8]> {

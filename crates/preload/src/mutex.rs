@@ -4,9 +4,10 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use libc::{EBUSY, EOWNERDEAD, pthread_mutex_t, timespec};
+use lockmeter_meter::layout::Thread;
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
-use crate::entry::{interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};
+use crate::entry::{interpose, interpose_mutex_lock, interpose_mutex_unlock};
 use crate::{glibc_mutex, real, swap};
 
 interpose!(pthread_mutex_init, 2, init);
@@ -15,7 +16,7 @@ interpose_mutex_lock!(pthread_mutex_lock, lock, real::slots::pthread_mutex_lock)
 interpose!(pthread_mutex_trylock, 1, trylock);
 interpose!(pthread_mutex_timedlock, 2, timedlock);
 interpose!(pthread_mutex_clocklock, 3, clocklock);
-interpose_mutex_unlock!(pthread_mutex_unlock, unlock, real::slots::pthread_mutex_unlock);
+interpose_mutex_unlock!(pthread_mutex_unlock, unlock, real::slots::pthread_mutex_unlock, unlock_timed);
 
 pub(crate) fn wanted(mutex: *const pthread_mutex_t) -> Wanted {
     Wanted { lock: mutex as usize, kind: kind::MUTEX, mode: mode::EXCLUSIVE }
@@ -139,6 +140,41 @@ pub(crate) extern "C" fn acquired_timed(mutex: *mut pthread_mutex_t, site: u64) 
     0
 }
 
+/// The entry found that this hold is the only one that the thread times. The table is the thread's own.
+pub(crate) unsafe extern "C-unwind" fn unlock_timed(
+    mutex: *mut pthread_mutex_t,
+    sp: *const usize,
+    fp: usize,
+    table: &'static Thread,
+    waiters: u64,
+) -> c_int {
+    // SAFETY: the caller's mutex, and our own entry, which has looked at the table.
+    if unsafe { release_timed(mutex, sp, table, waiters) } {
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { unlock(mutex, sp, fp) }
+}
+
+/// Releases a mutex of which the hold is the only one that the thread times, with few instructions; `false` and nothing done
+/// if it takes more.
+///
+/// # Safety
+/// As for [`unlock`]; the table is this thread's, and its only timed hold is of this mutex.
+#[inline(always)]
+pub(crate) unsafe fn release_timed(
+    mutex: *mut pthread_mutex_t,
+    sp: *const usize,
+    table: &'static Thread,
+    waiters: u64,
+) -> bool {
+    // SAFETY: a valid mutex begins like this.
+    let layout = unsafe { &*mutex.cast::<Layout>() };
+    glibc_mutex::is_plain(layout)
+        // SAFETY: the entry's return address.
+        && writer::end_only_hold(table, wanted(mutex), unsafe { *sp as u64 }, waiters, || glibc_mutex::release_plain(layout))
+}
+
 /// The entry released the mutex, whose hold the thread does not time.
 pub(crate) extern "C" fn count_untimed(mutex: *mut pthread_mutex_t, site: u64) -> c_int {
     writer::count_untimed(wanted(mutex), site);
@@ -214,10 +250,14 @@ pub(crate) unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *
     }
     let releasing = writer::end_hold(wanted(mutex), &registers);
     // SAFETY: a valid mutex begins like this.
-    let status = glibc_mutex::release(unsafe { &*mutex.cast::<Layout>() }).unwrap_or_else(|| {
+    let layout = unsafe { &*mutex.cast::<Layout>() };
+    let status = if glibc_mutex::is_plain(layout) {
+        glibc_mutex::release_plain(layout);
+        0
+    } else {
         // SAFETY: the caller's mutex.
         unsafe { real::pthread_mutex_unlock(mutex) }
-    });
+    };
     writer::released(&releasing, &registers, status == 0);
     status
 }

@@ -9,7 +9,7 @@ interpose!(__pthread_mutex_init, 2, mutex::init);
 interpose!(__pthread_mutex_destroy, 1, mutex::destroy);
 interpose_mutex_lock!(__pthread_mutex_lock, mutex::lock, slots::pthread_mutex_lock);
 interpose!(__pthread_mutex_trylock, 1, mutex::trylock);
-interpose_mutex_unlock!(__pthread_mutex_unlock, mutex::unlock, slots::pthread_mutex_unlock);
+interpose_mutex_unlock!(__pthread_mutex_unlock, mutex::unlock, slots::pthread_mutex_unlock, mutex::unlock_timed);
 interpose!(__pthread_rwlock_init, 2, rwlock::init);
 interpose!(__pthread_rwlock_destroy, 1, rwlock::destroy);
 interpose_acquire!(

@@ -1,5 +1,6 @@
 //! The clock: the time stamp counter where the recorder found it good, else the monotonic clock.
 
+use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Nanoseconds a tick, times 2^32; 0 while ticks are nanoseconds of `clock_gettime`.
@@ -9,30 +10,43 @@ pub(super) fn calibrate(tick_ns_shifted: u64) {
     TICK_NS_SHIFTED.store(tick_ns_shifted, Relaxed);
 }
 
+/// The time stamp counter, where the recorder found it good.
+#[derive(Clone, Copy)]
+pub(super) struct Counter {
+    tick_ns_shifted: NonZeroU64,
+}
+
+/// The time stamp counter, if it is what ticks.
+#[inline(always)]
+pub(super) fn counter() -> Option<Counter> {
+    NonZeroU64::new(TICK_NS_SHIFTED.load(Relaxed)).map(|tick_ns_shifted| Counter { tick_ns_shifted })
+}
+
+impl Counter {
+    /// Now, in ticks.
+    #[inline(always)]
+    pub(super) fn ticks(self) -> u64 {
+        // SAFETY: every x86-64 processor has it.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+
+    /// The time from one tick to another; 0 if they are out of order (counters of two sockets may differ by a little).
+    #[inline(always)]
+    pub(super) fn between_ns(self, from: u64, to: u64) -> u64 {
+        ((u128::from(to.saturating_sub(from)) * u128::from(self.tick_ns_shifted.get())) >> 32) as u64
+    }
+}
+
 /// Now, in ticks.
 #[inline]
 pub(super) fn ticks() -> u64 {
-    if TICK_NS_SHIFTED.load(Relaxed) != 0 {
-        // SAFETY: every x86-64 processor has it.
-        unsafe { core::arch::x86_64::_rdtsc() }
-    } else {
-        monotonic_ns()
-    }
+    counter().map_or_else(monotonic_ns, Counter::ticks)
 }
 
-/// How long so many ticks are.
-#[inline]
-pub(super) fn to_ns(ticks: u64) -> u64 {
-    match TICK_NS_SHIFTED.load(Relaxed) {
-        0 => ticks,
-        shifted => ((u128::from(ticks) * u128::from(shifted)) >> 32) as u64,
-    }
-}
-
-/// The time from one tick to another; 0 if they are out of order (counters of two sockets may differ by a little).
+/// The time from one tick to another; 0 if they are out of order.
 #[inline]
 pub(super) fn between_ns(from: u64, to: u64) -> u64 {
-    to_ns(to.saturating_sub(from))
+    counter().map_or_else(|| to.saturating_sub(from), |counter| counter.between_ns(from, to))
 }
 
 /// Nanoseconds of the monotonic clock.

@@ -12,22 +12,19 @@ use crate::layout::{CountedSlot, HeldLock, Lost, Meta, Segment, Thread, blocked,
 #[inline]
 pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
     if nests || !timing::skips(wanted.lock) {
-        begin_timed(wanted, nests, site);
+        // Where a signal handler interrupted the recorder, the hold is not timed, and counted when it ends.
+        let Some(mine) = thread::mine_unless_interrupting() else { return };
+        begin(mine.thread, wanted, nests, site);
+        mine.done();
     }
 }
 
-/// As [`acquired`] for a lock that does not nest, when the entry that is written in assembly has found that this hold is to be
-/// timed, or that the thread has no table yet.
-#[inline(always)]
-pub fn acquired_timed(wanted: Wanted, site: u64) {
-    begin_timed(wanted, false, site);
-}
-
-#[inline(always)]
-fn begin_timed(wanted: Wanted, nests: bool, site: u64) {
-    // Where a signal handler interrupted the recorder, the hold is not timed, and counted when it ends.
+/// The hold of a lock that does not nest begins, and is timed.
+#[cold]
+#[inline(never)]
+pub(super) fn begin_timed(lock: usize, kind: u8, mode: u8, site: u64) {
     let Some(mine) = thread::mine_unless_interrupting() else { return };
-    begin(mine.thread, wanted, nests, site);
+    begin(mine.thread, Wanted { lock, kind, mode }, false, site);
     mine.done();
 }
 
@@ -138,7 +135,7 @@ fn close_gap(thread: &'static Thread, place: usize, held: usize) {
 #[inline]
 fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'static CountedSlot>) {
     let Some(segment) = segment::current() else { return (0, None) };
-    let watches = wanted.mode != mode::READ && timing::watches(thread, wanted.lock);
+    let watches = wanted.mode != mode::READ && timing::watches(thread, wanted.lock, thread.until_look.load(Relaxed));
     if let Some(near) = near::find(thread, wanted.lock, wanted.mode, site) {
         let place = near.lock.load(Relaxed) as u32;
         let is_done = if watches {
@@ -158,8 +155,8 @@ fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'st
 }
 
 /// Whether the lock that has this place is watched, and was this thread's.
-#[inline]
-fn is_mine(segment: &'static Segment, thread: &'static Thread, place: u32) -> bool {
+#[inline(always)]
+pub(super) fn is_mine(segment: &'static Segment, thread: &'static Thread, place: u32) -> bool {
     let entry = segment.locks.get((place as usize).wrapping_sub(1));
     entry.is_some_and(|entry| entry.watched.load(Relaxed) == thread.owner.load(Relaxed))
 }
@@ -228,12 +225,29 @@ fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, near: Option<&'st
     if let Some(segment) = segment::current() {
         let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
         let timed = near.map_or(0, |near| near.timed.load(Relaxed));
-        if timed == 0 || !samples::count_again(segment, thread, timed, meta, ns) {
+        if !samples::count_again(&segment.header, thread, timed, meta, ns) {
             let counted_to = count_at(segment, thread, place, site, meta, ns);
             if let Some(near) = near {
                 near.timed.store(counted_to, Relaxed);
             }
         }
+    }
+    mine.done();
+}
+
+/// A timed hold of the lock with this place ended, whose caller's last one was counted to another sample.
+#[inline(never)]
+pub(super) fn count_timed_elsewhere(
+    mine: thread::Mine,
+    near: &'static CountedSlot,
+    wanted: Wanted,
+    site: u64,
+    ns: u64,
+) {
+    if let Some(segment) = segment::current() {
+        let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
+        let place = near.lock.load(Relaxed) as u32;
+        near.timed.store(count_at(segment, mine.thread, place, site, meta, ns), Relaxed);
     }
     mine.done();
 }

@@ -12,6 +12,7 @@ mod holds;
 mod locks;
 mod names;
 mod near;
+mod only_hold;
 mod rows;
 mod samples;
 mod segment;
@@ -32,8 +33,9 @@ use core::sync::atomic::{
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
 use crate::layout::{Meta, Segment, Swap, Thread, blocked, happened};
 use holder::Holder;
-pub use holds::{Releasing, acquired, acquired_timed, count_untimed, end_hold, released};
+pub use holds::{Releasing, acquired, count_untimed, end_hold, released};
 pub use near::NEAR_SHIFT;
+pub use only_hold::{acquired_timed, end_only_hold};
 pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
@@ -184,8 +186,13 @@ fn count_wait(segment: &'static Segment, thread: &'static Thread, waiting: &Wait
 
 #[inline]
 fn meta(happened: u8, wanted: Wanted, ns: u64, blocked: u8) -> Meta {
-    let bucket = (ns | 1).ilog2() as u8;
-    Meta { happened, kind: wanted.kind, mode: wanted.mode, bucket, blocked, comm: 0 }
+    Meta { kind: wanted.kind, mode: wanted.mode, bucket: bucket(ns), blocked, ..Meta::of(happened) }
+}
+
+/// Power-of-two bucket of a duration.
+#[inline(always)]
+const fn bucket(ns: u64) -> u8 {
+    (ns | 1).ilog2() as u8
 }
 
 /// A lock is about to be released: says who does it if somebody waits. `is_contended` tells whether a lock that a thread in

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use super::rows::{self, Span};
 use super::timing::CELL_MULTIPLIER;
 use super::walks;
-use crate::layout::{CountedSlot, LOCK_PLACES, Meta, NEAR, Thread, mode};
+use crate::layout::{CountedSlot, LOCK_PLACES, Meta, NEAR, SLOTS, Thread, mode};
 
 /// The product of a return address and [`CELL_MULTIPLIER`], shifted by this, is its place.
 pub const NEAR_SHIFT: u32 = u32::BITS - NEAR.ilog2();
@@ -34,7 +34,7 @@ fn is(counted: &CountedSlot, mode: u8, site: u64, lock: usize) -> bool {
 #[inline(always)]
 fn at(thread: &'static Thread, place: usize) -> Option<&'static CountedSlot> {
     // Zero leads to the sample that is never used, and has no site.
-    thread.slots.get(usize::from(thread.near[place].load(Relaxed))).map(|slot| slot.counted())
+    thread.slots.get(usize::from(thread.near[place].load(Relaxed)) % SLOTS).map(|slot| slot.counted())
 }
 
 /// Where the sample of a caller may be, the first place first: the caller's own, and for a function that releases many locks one
@@ -48,10 +48,13 @@ fn places(site: u64, lock: usize) -> [usize; 4] {
 /// A sample of this caller that is valid for this lock.
 #[inline(always)]
 pub(super) fn find(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static CountedSlot> {
-    match at(thread, home(site)) {
-        Some(first) if is(first, mode, site, lock) => Some(first),
-        _ => find_elsewhere(thread, lock, mode, site),
-    }
+    find_first(thread, lock, mode, site).or_else(|| find_elsewhere(thread, lock, mode, site))
+}
+
+/// As [`find`], in the first place alone.
+#[inline(always)]
+pub(super) fn find_first(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static CountedSlot> {
+    at(thread, home(site)).filter(|first| is(first, mode, site, lock))
 }
 
 #[inline(never)]

@@ -6,8 +6,8 @@ use core::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
-use super::{names, near, segment};
-use crate::layout::{CountedSlot, Lost, Meta, SITE_IS_STACK, SLOTS, Segment, Slot, Thread, blocked, happened};
+use super::{bucket, names, near, segment};
+use crate::layout::{CountedSlot, Header, Lost, Meta, SITE_IS_STACK, SLOTS, Segment, Slot, Thread, blocked, happened};
 
 /// How far from its own place a sample is looked for.
 const PROBES: usize = 24;
@@ -54,27 +54,42 @@ pub(super) fn count(segment: &'static Segment, thread: &'static Thread, key: Key
     let place = key.place(meta);
     let first = &thread.slots[place];
     if first.meta.load(Relaxed) == meta && key.is_in(first) {
-        add(segment, thread, first, ns);
+        add(&segment.header, thread, first, ns);
         Some(place as u16)
     } else {
         count_elsewhere(segment, thread, key, meta, ns)
     }
 }
 
-/// As [`count`], if the sample that was counted to before (0: none) is the one: it is known to be of the same lock and site.
-#[inline]
-pub(super) fn count_again(segment: &'static Segment, thread: &'static Thread, slot: u16, meta: Meta, ns: u64) -> bool {
+/// As [`count`], if the sample that was counted to before (0: none, and the first sample is never one) is the one: it is known
+/// to be of the same lock and site.
+#[inline(always)]
+pub(super) fn count_again(header: &Header, thread: &'static Thread, slot: u16, meta: Meta, ns: u64) -> bool {
     let Some(slot) = thread.slots.get(usize::from(slot)) else { return false };
     let meta = Meta { comm: thread.comm.load(Relaxed) as u16, ..meta }.pack();
     let is_it = slot.meta.load(Relaxed) == meta;
     if is_it {
-        add(segment, thread, slot, ns);
+        add(header, thread, slot, ns);
+    }
+    is_it
+}
+
+/// Counts a timed hold to the sample that the last one of the same lock and caller was counted to, if that is of such a duration;
+/// `near` is that of their holds that are not timed, in which all else is the same.
+#[inline(always)]
+pub(super) fn count_timed_beside(header: &Header, thread: &'static Thread, near: &CountedSlot, ns: u64) -> bool {
+    const OTHER: u64 = Meta::of(happened::UNTIMED).pack() ^ Meta::of(happened::HOLD).pack();
+    let meta = (near.meta.load(Relaxed) ^ OTHER) | Meta { bucket: bucket(ns), ..Meta::of(0) }.pack();
+    let slot = &thread.slots[usize::from(near.timed.load(Relaxed)) % SLOTS];
+    let is_it = slot.meta.load(Relaxed) == meta;
+    if is_it {
+        add(header, thread, slot, ns);
     }
     is_it
 }
 
 /// Counts one more of what has no duration; `false` if there is no such sample.
-#[inline]
+#[inline(always)]
 pub(super) fn count_bare_again(thread: &'static Thread, slot: u16) -> bool {
     let slot = match slot {
         0 => None,
@@ -109,16 +124,16 @@ pub(super) fn untimed(
 #[inline(never)]
 fn count_elsewhere(segment: &'static Segment, thread: &'static Thread, key: Key, meta: u64, ns: u64) -> Option<u16> {
     if let Some((place, slot)) = find(thread, &key, meta) {
-        add(segment, thread, slot, ns);
+        add(&segment.header, thread, slot, ns);
         return Some(place as u16);
     }
     let (key, taken) = take(segment, thread, key);
     if let Some((place, slot)) = taken {
-        add(segment, thread, slot, ns);
+        add(&segment.header, thread, slot, ns);
         return Some(place as u16);
     }
     if let Some(slot) = folded(thread, key) {
-        add(segment, thread, slot, ns);
+        add(&segment.header, thread, slot, ns);
     }
     None
 }
@@ -190,9 +205,9 @@ fn find_or_take(thread: &'static Thread, key: &Key) -> Option<(usize, &'static S
 }
 
 /// Of what is no hold that is not timed.
-#[inline]
-fn add(segment: &'static Segment, thread: &'static Thread, slot: &'static Slot, ns: u64) {
-    let epoch = u64::from(segment.header.epoch.load(Relaxed));
+#[inline(always)]
+fn add(header: &Header, thread: &'static Thread, slot: &'static Slot, ns: u64) {
+    let epoch = u64::from(header.epoch.load(Relaxed));
     if slot.epoch.load(Relaxed) != epoch {
         slot.max_ns.store(0, Relaxed);
         slot.epoch.store(epoch, Relaxed);

@@ -44,9 +44,20 @@ pub(super) fn give_way() {
 
 /// Wakes one of those of this process that sleep until this word changes.
 pub(super) fn wake_one(word: *const AtomicU32) {
-    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // Three arguments, and no more registers than that: this is in the middle of what is to be fast.
     // SAFETY: only the address counts; the word itself may be gone.
-    unsafe { syscall(libc::SYS_futex, [word as usize, operation as usize, 1, 0, 0, 0]) };
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_futex => _,
+            in("rdi") word,
+            in("rsi") libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            in("rdx") 1,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack)
+        );
+    }
 }
 
 /// Whether a thread of this process has this id.

@@ -137,6 +137,12 @@ pub(super) fn mine_unless_interrupting() -> Option<Mine> {
         Some(thread) => thread,
         None => claim()?,
     };
+    mine_if_idle(thread)
+}
+
+/// This table of the thread's own, to be changed; `None` if this is a signal handler that interrupted a change.
+#[inline(always)]
+pub(super) fn mine_if_idle(thread: &'static Thread) -> Option<Mine> {
     if thread.busy.load(Relaxed) != 0 {
         return None;
     }

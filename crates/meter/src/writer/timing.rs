@@ -73,7 +73,7 @@ pub extern "C" fn time_next(lock: usize, thread: &'static Thread) -> i32 {
 }
 
 /// A hold of this lock is being timed: draws which one will be next.
-#[inline]
+#[inline(always)]
 pub(super) fn timed(thread: &'static Thread, lock: usize) {
     let at = cell_of(lock);
     let cell = &thread.cells[at];
@@ -87,6 +87,7 @@ pub(super) fn timed(thread: &'static Thread, lock: usize) {
 }
 
 /// From 0 to twice the stride less two, all alike: programs lock in patterns, and a fixed step could fall in with one.
+#[inline(always)]
 fn gap(thread: &'static Thread, stride: u32) -> u32 {
     let mut random = thread.random.load(Relaxed);
     random ^= random << 13;
@@ -96,11 +97,10 @@ fn gap(thread: &'static Thread, stride: u32) -> u32 {
     ((u64::from(random) * u64::from(2 * stride - 1)) >> 32) as u32
 }
 
-/// Whether it is to be seen who has this lock after the timed hold that ends now.
-#[inline]
-pub(super) fn watches(thread: &'static Thread, lock: usize) -> bool {
-    thread.cells[cell_of(lock)].stride.load(Relaxed) == 1
-        || thread.until_look.load(Relaxed).is_multiple_of(WATCHED_OF_TIMED)
+/// Whether it is to be seen who has this lock after the timed hold that ends now, with so many left until the next look.
+#[inline(always)]
+pub(super) fn watches(thread: &'static Thread, lock: usize, until_look: u32) -> bool {
+    thread.cells[cell_of(lock)].stride.load(Relaxed) == 1 || until_look.is_multiple_of(WATCHED_OF_TIMED)
 }
 
 /// A timed hold ended: every so often, looks whether too many are.

@@ -103,6 +103,12 @@ pub(super) fn is_watched(lock: usize) -> bool {
     place_of(lock).watched.load(Relaxed) == mark(lock)
 }
 
+/// Whether it is watched, as this word of its place says, which an entry has read.
+#[inline(always)]
+pub(super) const fn says_watched(place: u64, lock: usize) -> bool {
+    (place >> u32::BITS) as u32 == mark(lock)
+}
+
 /// After a fork: those who waited do not exist here, and nothing is watched.
 pub(super) fn forget() {
     for place in &WAITERS {
