@@ -23,13 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* With -DC11 the same locks are taken by C11's functions: glibc's mtx_t is a pthread_mutex_t inside. */
-#ifdef C11
-#include <threads.h>
-#define pthread_mutex_lock(mutex) mtx_lock((mtx_t *)(mutex))
-#define pthread_mutex_trylock(mutex) mtx_trylock((mtx_t *)(mutex))
-#define pthread_mutex_unlock(mutex) mtx_unlock((mtx_t *)(mutex))
-#endif
+#include "c11.h"
 
 struct tally {
 	_Alignas(64) uint64_t acquisitions;

@@ -6,6 +6,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "c11.h"
+
 #define OFTEN 4000000
 #define TURNS 400
 

@@ -1,4 +1,4 @@
-//! What metering costs an uncontended lock + unlock pair, as a ratio to bare glibc.
+//! What metering costs an uncontended lock + unlock pair, pthread's and C11's, as a ratio to bare glibc.
 //!
 //!     cargo build --release -p lockmeter-preload && cargo run --release -p user-overhead [ROUNDS]
 //!
@@ -29,6 +29,25 @@ const SEED: u64 = 1;
 const LIBRARY: &str = "liblockmeter_preload.so";
 
 type Function = unsafe extern "C" fn(*mut libc::pthread_mutex_t) -> libc::c_int;
+
+unsafe extern "C" {
+    fn mtx_lock(mutex: *mut libc::pthread_mutex_t) -> libc::c_int;
+    fn mtx_unlock(mutex: *mut libc::pthread_mutex_t) -> libc::c_int;
+}
+
+/// Functions that lock and unlock, by their names and as this program is linked to them. glibc's `mtx_t` is a `pthread_mutex_t`.
+struct Family {
+    names: [&'static CStr; 2],
+    interposed: [Function; 2],
+}
+
+const FAMILIES: [Family; 2] = [
+    Family {
+        names: [c"pthread_mutex_lock", c"pthread_mutex_unlock"],
+        interposed: [libc::pthread_mutex_lock, libc::pthread_mutex_unlock],
+    },
+    Family { names: [c"mtx_lock", c"mtx_unlock"], interposed: [mtx_lock, mtx_unlock] },
+];
 
 /// A way to lock and unlock.
 struct Contender {
@@ -74,24 +93,9 @@ fn real(name: &CStr) -> Result<Function> {
 
 fn measure() -> Result<()> {
     let rounds: usize = env::args().nth(1).map_or(Ok(ROUNDS), |text| text.parse()).context("ROUNDS is no number")?;
-    let (lock, unlock) = (real(c"pthread_mutex_lock")?, real(c"pthread_mutex_unlock")?);
-    let interposed = |name, level, timed_holds| Contender {
-        name,
-        level,
-        timed_holds,
-        lock: libc::pthread_mutex_lock,
-        unlock: libc::pthread_mutex_unlock,
-        pair_ps: Vec::new(),
-    };
-    let mut contenders = [
-        Contender { name: "bare glibc", level: Level::Off, timed_holds: 0, lock, unlock, pair_ps: Vec::new() },
-        interposed("off", Level::Off, 0),
-        interposed("wait", Level::Wait, 0),
-        interposed("hold", Level::Hold, TIMED_HOLDS),
-        interposed("hold, all", Level::Hold, 0),
-    ];
-    if contenders[1].lock as usize == lock as usize {
-        bail!("the library is not preloaded");
+    let mut contenders = Vec::new();
+    for family in &FAMILIES {
+        contenders.extend(contenders_of(family)?);
     }
     // glibc takes locks without atomics while there is one thread only, which no program that needs a lock has.
     let (keep, end) = std::sync::mpsc::channel::<()>();
@@ -111,8 +115,34 @@ fn measure() -> Result<()> {
     }
     drop(keep);
     let _ = second.join();
-    print(&contenders, &mut random);
+    for (family, contenders) in FAMILIES.iter().zip(contenders.chunks(contenders.len() / FAMILIES.len())) {
+        print(family, contenders, &mut random);
+    }
     Ok(())
+}
+
+/// Bare glibc first.
+fn contenders_of(family: &Family) -> Result<[Contender; 5]> {
+    let [lock, unlock] = family.names.map(real);
+    let bare = [lock?, unlock?];
+    if family.interposed[0] as usize == bare[0] as usize {
+        bail!("the library is not preloaded");
+    }
+    let contender = |name, level, timed_holds, [lock, unlock]: [Function; 2]| Contender {
+        name,
+        level,
+        timed_holds,
+        lock,
+        unlock,
+        pair_ps: Vec::new(),
+    };
+    Ok([
+        contender("bare glibc", Level::Off, 0, bare),
+        contender("off", Level::Off, 0, family.interposed),
+        contender("wait", Level::Wait, 0, family.interposed),
+        contender("hold", Level::Hold, TIMED_HOLDS, family.interposed),
+        contender("hold, all", Level::Hold, 0, family.interposed),
+    ])
 }
 
 fn slice(lock: Function, unlock: Function) -> u64 {
@@ -141,9 +171,10 @@ fn slice(lock: Function, unlock: Function) -> u64 {
     u64::try_from(elapsed_ps).unwrap_or(u64::MAX)
 }
 
-fn print(contenders: &[Contender], random: &mut Random) {
+fn print(family: &Family, contenders: &[Contender], random: &mut Random) {
     let bare = &contenders[0].pair_ps;
-    println!("uncontended pthread_mutex_lock + pthread_mutex_unlock, {} rounds of {SLICE:?} each", bare.len());
+    let [lock, unlock] = family.names.map(CStr::to_string_lossy);
+    println!("uncontended {lock} + {unlock}, {} rounds of {SLICE:?} each", bare.len());
     println!("{:<12} {:>12} {:>12} {:>24}", "", "fastest ns", "median ns", "ratio (95 % interval)");
     for contender in contenders {
         let ratios: Vec<f64> =

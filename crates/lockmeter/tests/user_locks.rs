@@ -289,8 +289,17 @@ fn locks_of_cpp_are_named_by_who_made_them_not_by_what_wraps_them() {
 
 #[test]
 fn a_lock_that_is_taken_millions_of_times_is_counted_to_the_last_and_says_how_many_holds_were_timed() {
+    a_lock_taken_millions_of_times_is_counted_to_the_last(&[]);
+}
+
+#[test]
+fn a_c11_mutex_that_is_taken_millions_of_times_is_counted_to_the_last() {
+    a_lock_taken_millions_of_times_is_counted_to_the_last(&["-DC11"]);
+}
+
+fn a_lock_taken_millions_of_times_is_counted_to_the_last(defines: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "often-and-in-turn", &[]);
+    let program = workload(folder.path(), "often-and-in-turn", defines);
     for (flags, every) in [(&["--hold"][..], false), (&["--hold", "--every"][..], true)] {
         let metered = meter(folder.path(), flags, &[program.as_os_str()]);
         let rows = metered.rows("lock", &[]);
@@ -390,7 +399,7 @@ fn a_program_cannot_tell_that_it_is_metered() {
     let folder = tempfile::tempdir().unwrap();
     let program = workload(folder.path(), "semantics", &[]);
     let bare = Command::new(&program).output().unwrap();
-    for flags in [&[][..], &["--hold"]] {
+    for flags in [&[][..], &["--hold"], &["--hold", "--every"]] {
         let metered = meter(folder.path(), flags, &[program.as_os_str()]);
         assert_eq!(metered.output.status.code(), bare.status.code());
         assert_same_lines(&metered.output.stdout, &bare.stdout);

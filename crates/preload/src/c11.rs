@@ -4,19 +4,21 @@
 //! place of the outer ones. Here they are the same functions again.
 
 use core::ffi::c_int;
+use core::sync::atomic::AtomicPtr;
 
 use libc::{EBUSY, ENOMEM, ETIMEDOUT, pthread_cond_t, pthread_mutex_t, timespec};
+use lockmeter_meter::layout::Thread;
 use lockmeter_meter::writer::{self, OFF, Registers, kind};
 
-use crate::entry::interpose;
+use crate::entry::{interpose, interpose_mutex_lock, interpose_mutex_unlock};
 use crate::{condition, creation, mutex, real};
 
 interpose!(mtx_init, 2, init);
 interpose!(mtx_destroy, 1, destroy);
-interpose!(mtx_lock, 1, lock);
+interpose_mutex_lock!(mtx_lock, lock, LOCK);
 interpose!(mtx_trylock, 1, trylock);
 interpose!(mtx_timedlock, 2, timedlock);
-interpose!(mtx_unlock, 1, unlock);
+interpose_mutex_unlock!(mtx_unlock, unlock, UNLOCK, unlock_timed);
 interpose!(cnd_init, 1, init_condition);
 interpose!(cnd_destroy, 1, destroy_condition);
 interpose!(cnd_wait, 2, wait);
@@ -44,6 +46,33 @@ const fn outcome(status: c_int) -> c_int {
         ETIMEDOUT => thrd::TIMEDOUT,
         _ => thrd::ERROR,
     }
+}
+
+/// What the entries call while metering is off. Not glibc's own, which would not know of swapped mutexes.
+static LOCK: AtomicPtr<()> = AtomicPtr::new(lock_unmetered as *mut ());
+/// What the entries call to release a mutex that they do not release themselves.
+static UNLOCK: AtomicPtr<()> = AtomicPtr::new(unlock_unmetered as *mut ());
+
+unsafe extern "C-unwind" fn lock_unmetered(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's mutex.
+    outcome(unsafe { real::pthread_mutex_lock(mutex) })
+}
+
+unsafe extern "C-unwind" fn unlock_unmetered(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's mutex.
+    outcome(unsafe { real::pthread_mutex_unlock(mutex) })
+}
+
+/// As pthread's: the entry found that this hold is the only one that the thread times.
+unsafe extern "C-unwind" fn unlock_timed(
+    mutex: *mut pthread_mutex_t,
+    sp: *const usize,
+    fp: usize,
+    table: &'static Thread,
+    waiters: u64,
+) -> c_int {
+    // SAFETY: the caller's mutex, and its entry, which has looked at the table.
+    outcome(unsafe { mutex::unlock_timed(mutex, sp, fp, table, waiters) })
 }
 
 /// `$name` is pthread's `$inner` with C11's outcomes.
