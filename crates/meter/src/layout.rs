@@ -12,7 +12,7 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
 /// First eight bytes of a session file.
 pub const SESSION_MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Names the directory of the segments to the preloaded library.
 pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
@@ -259,6 +259,8 @@ pub struct Header {
     pub losses: [AtomicU64; LOSSES],
     /// What became of locks that were to be swapped, by [`Swap`].
     pub swaps: [AtomicU64; SWAPS],
+    /// Raised by the collector when it has changed `level` or `timed_holds`.
+    pub switches: AtomicU32,
 }
 
 /// A program or library.
@@ -487,6 +489,8 @@ pub struct Thread {
     pub looked_at: AtomicU64,
     /// So many more are timed before it looks again.
     pub until_look: AtomicU32,
+    /// What `switches` in the header was then.
+    pub switches: AtomicU32,
     /// By group of locks: so many more holds that are not timed end before one is timed.
     pub until_timed: [AtomicU32; CELLS],
     /// By group of locks.

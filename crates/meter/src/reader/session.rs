@@ -138,13 +138,17 @@ impl Session {
     pub fn switch(pid: u32, level: Option<Level>) -> Result<(), SessionError> {
         in_segments_of(pid, |directory, segment| {
             let level = level.map_or_else(|| level_of_session(directory), Level::code);
-            set(segment, offset_of!(Header, level), level)
+            set(segment, offset_of!(Header, level), level)?;
+            raise(segment, offset_of!(Header, switches))
         })
     }
 
     /// Has the threads of such a process time about so many holds a second each (0: all of them) from soon on.
     pub fn time_holds(pid: u32, timed_holds: u32) -> Result<(), SessionError> {
-        in_segments_of(pid, |_, segment| set(segment, offset_of!(Header, timed_holds), timed_holds))
+        in_segments_of(pid, |_, segment| {
+            set(segment, offset_of!(Header, timed_holds), timed_holds)?;
+            raise(segment, offset_of!(Header, switches))
+        })
     }
 }
 
@@ -266,6 +270,14 @@ pub(super) fn segment_made(path: &Path) -> Option<u64> {
 fn set(segment: &Path, at: usize, number: u32) -> io::Result<()> {
     let file = File::options().write(true).open(segment)?;
     file.write_all_at(&number.to_ne_bytes(), at as u64)
+}
+
+/// Adds one to a number of a segment.
+fn raise(segment: &Path, at: usize) -> io::Result<()> {
+    let file = File::options().read(true).write(true).open(segment)?;
+    let mut number = [0; 4];
+    file.read_exact_at(&mut number, at as u64)?;
+    file.write_all_at(&u32::from_ne_bytes(number).wrapping_add(1).to_ne_bytes(), at as u64)
 }
 
 fn level_of_session(directory: &Path) -> u32 {

@@ -30,6 +30,7 @@ static STAND_IN: Header = Header {
     timed_holds: AtomicU32::new(0),
     losses: [const { AtomicU64::new(0) }; LOSSES],
     swaps: [const { AtomicU64::new(0) }; SWAPS],
+    switches: AtomicU32::new(0),
 };
 
 /// The head of the segment, or what stands in for it. Public for entries written in assembly.

@@ -39,6 +39,7 @@ pub(super) fn begin(thread: &'static Thread, seed: u32) {
     }
     thread.random.store(seed.wrapping_mul(CELL_MULTIPLIER) | 1, Relaxed);
     thread.until_look.store(LOOK, Relaxed);
+    thread.switches.store(segment::header().switches.load(Relaxed), Relaxed);
     thread.looked_at.store(clock::ticks(), Relaxed);
 }
 
@@ -119,6 +120,12 @@ fn look(thread: &'static Thread, now: u64) {
     let elapsed_ns = clock::between_ns(thread.looked_at.load(Relaxed), now);
     thread.looked_at.store(now, Relaxed);
     thread.until_look.store(LOOK, Relaxed);
+    let switches = segment::header().switches.load(Relaxed);
+    if thread.switches.swap(switches, Relaxed) != switches {
+        // Holds were not timed meanwhile, or more of them: that time says nothing of this rate.
+        thread.cells.iter().for_each(|cell| cell.timed.store(0, Relaxed));
+        return;
+    }
     let rate = segment::header().timed_holds.load(Relaxed);
     let allowed = if rate == 0 { u64::MAX } else { elapsed_ns.saturating_mul(rate.into()) / 1_000_000_000 };
     let share = share(&thread.cells, allowed);
