@@ -120,13 +120,13 @@ fn look(thread: &'static Thread, now: u64) {
     let elapsed_ns = clock::between_ns(thread.looked_at.load(Relaxed), now);
     thread.looked_at.store(now, Relaxed);
     thread.until_look.store(LOOK, Relaxed);
+    let rate = segment::header().timed_holds.load(Relaxed);
     let switches = segment::header().switches.load(Relaxed);
-    if thread.switches.swap(switches, Relaxed) != switches {
+    if thread.switches.swap(switches, Relaxed) != switches && rate != 0 {
         // Holds were not timed meanwhile, or more of them: that time says nothing of this rate.
         thread.cells.iter().for_each(|cell| cell.timed.store(0, Relaxed));
         return;
     }
-    let rate = segment::header().timed_holds.load(Relaxed);
     let allowed = if rate == 0 { u64::MAX } else { elapsed_ns.saturating_mul(rate.into()) / 1_000_000_000 };
     let share = share(&thread.cells, allowed);
     for (cell, until) in thread.cells.iter().zip(&thread.until_timed) {
