@@ -50,8 +50,16 @@ static IS_UNMETERED: AtomicBool = AtomicBool::new(false);
 /// The thread that makes the segment; 0: none does.
 static MAKING: AtomicU32 = AtomicU32::new(0);
 
-/// So long a thread gives way to the maker before it goes on unmetered: making takes 0.1 ms where nothing else runs.
-const MAKING_TAKES_NS: u64 = 10_000_000;
+/// Making takes 0.1 ms where nothing else runs. A thread that gave way for longer sleeps in between: the maker may have the lower
+/// priority.
+const MAKING_TAKES_NS: u64 = 1_000_000;
+/// How long it sleeps.
+const GIVING_WAY_NS: u64 = 200_000;
+/// So long a thread gives way before it goes on unmetered: on a busy machine the maker may get no CPU for tens of milliseconds.
+const MAKER_IS_STUCK_NS: u64 = 1_000_000_000;
+
+/// A thread gave way for as long in vain, and no other does. The maker may have been cancelled.
+static MAKER_IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 /// Head of the segment or its stand-in.
 #[inline]
@@ -139,6 +147,7 @@ pub(super) fn after_fork_in_child() {
     }
     HEADER.store((&raw const STAND_IN).cast_mut(), Release);
     MAKING.store(0, Relaxed);
+    MAKER_IS_STUCK.store(false, Relaxed);
     thread::forget();
 }
 
@@ -159,8 +168,13 @@ pub(super) fn current_or_new() -> Option<&'static Segment> {
             Ok(_) if is_off => MAKING.store(0, Release),
             Ok(_) => return make_alone(),
             // Not in a signal handler that interrupted the maker itself.
-            Err(maker) if !is_off && maker != me && clock::monotonic_ns() - begin_ns < MAKING_TAKES_NS => {
-                syscalls::give_way();
+            Err(maker) if !is_off && maker != me && !MAKER_IS_STUCK.load(Relaxed) => {
+                let waited_ns = clock::monotonic_ns().saturating_sub(begin_ns);
+                match waited_ns {
+                    0..MAKING_TAKES_NS => syscalls::give_way(),
+                    MAKING_TAKES_NS..MAKER_IS_STUCK_NS => syscalls::sleep(GIVING_WAY_NS),
+                    _ => MAKER_IS_STUCK.store(true, Relaxed),
+                }
                 continue;
             }
             Err(_) => {}

@@ -42,6 +42,13 @@ pub(super) fn give_way() {
     unsafe { syscall(libc::SYS_sched_yield, [0; 6]) };
 }
 
+/// Sleeps for less than a second, or until a signal.
+pub(super) fn sleep(ns: u64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: ns as libc::c_long };
+    // SAFETY: reads the time, which is ours.
+    unsafe { syscall(libc::SYS_nanosleep, [(&raw const time) as usize, 0, 0, 0, 0, 0]) };
+}
+
 /// Wakes one of those of this process that sleep until this word changes.
 pub(super) fn wake_one(word: *const AtomicU32) {
     // Three arguments, and no more registers than that: this is in the middle of what is to be fast.
