@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use lockmeter_statistics::Random;
 
 use crate::metered::{Metering, Way};
-use crate::server::{LEVELS, Running, cpu_ns};
+use crate::server::{Running, cpu_ns};
 use crate::{Rounds, Slice};
 
 const TABLES: &str = "--tables=4";
@@ -17,6 +17,7 @@ const ROWS: &str = "--table-size=5000";
 /// Connections, each served by a thread of its own.
 const CONNECTIONS: &str = "--threads=8";
 const UNIT: &str = "transactions/s";
+const LEVELS: [Metering; 4] = [Metering::Off, Metering::Wait, Metering::Hold, Metering::HoldEvery];
 /// The first installs its tables on a slow disk.
 const STARTS: Duration = Duration::from_secs(60);
 /// sysbench reports its transactions every second: that is a slice. The first few are slow.

@@ -1,8 +1,8 @@
 //! What metering their locks costs real programs.
 //!
 //! A server runs with the library preloaded, under a load that never stops. Its control word switches metering in slices of
-//! time, in random order, and a round of slices (off, `wait`, `hold`, `hold` with every hold timed) gives a ratio of throughput
-//! for each level: one process, one memory layout, the same connections. What the library costs when it is off is found
+//! time, in random order, and a round of slices (off, `wait`, `hold`) gives a ratio of throughput for each level: one process, one
+//! memory layout, the same connections. `hold` with every hold timed is switched in a process of its own. What the library costs when it is off is found
 //! beside a bare server of the same kind, which is another process: that interval is wider. A compressor runs in each way
 //! in turn, in random order. Printed are the medians with their confidence intervals. The collector reads the metered
 //! programs once a second, as `lockmeter record` does.

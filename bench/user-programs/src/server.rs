@@ -27,7 +27,10 @@ const STARTS: Duration = Duration::from_secs(10);
 const NONE: usize = usize::MAX;
 const UNIT: &str = "k requests/s";
 /// What is switched within one process.
-pub const LEVELS: [Metering; 4] = [Metering::Off, Metering::Wait, Metering::Hold, Metering::HoldEvery];
+const LEVELS: [Metering; 3] = [Metering::Off, Metering::Wait, Metering::Hold];
+/// What is switched in another: at level `hold` nobody's program has timed all its holds a moment before, and has all its locks
+/// watched.
+const EVERY: [Metering; 2] = [Metering::Off, Metering::HoldEvery];
 /// What takes two.
 const PROCESSES: [Metering; 2] = [Metering::Bare, Metering::Off];
 const PAIRS_OF_PROCESSES: usize = 4;
@@ -78,17 +81,18 @@ impl Server {
         }
     }
 
-    /// The levels within one process, then what the library costs at all. Rates are thousands of requests a second.
+    /// The levels within one process, then every hold timed in another, then what the library costs at all. Rates are thousands of requests a second.
     pub fn measure(&self, rounds: usize, random: &mut Random) -> Result<Vec<Rounds>> {
         let folder = tempfile::tempdir().context("cannot make a folder for the sockets")?;
         let levels = self.rounds(folder.path(), &LEVELS, rounds, random)?;
+        let every = self.rounds(folder.path(), &EVERY, rounds.div_ceil(2), random)?;
         let mut library = Rounds::default();
         // Two processes differ by their layout, too: several pairs of them do less.
         for _ in 0..PAIRS_OF_PROCESSES {
             let some = self.rounds(folder.path(), &PROCESSES, rounds.div_ceil(PAIRS_OF_PROCESSES), random)?;
             library = Rounds { slices: library.slices.into_iter().chain(some.slices).collect(), ..some };
         }
-        Ok(vec![levels, library])
+        Ok(vec![levels, every, library])
     }
 
     /// Rounds of slices of these ways, of which those with the library are one process.
