@@ -3,6 +3,7 @@
 
 pub mod breakpoint;
 pub mod contention;
+mod cpus;
 pub mod fork_mail;
 pub mod fork_tree;
 pub mod locks_under_test;

@@ -9,12 +9,17 @@ use std::time::{Duration, Instant};
 use lockmeter_predict::step_by_step::{Costs, Wake};
 use lockmeter_statistics::Random;
 
+use crate::cpus;
+
 /// Calls of which the middle one counts.
 const CALLS: usize = 2_001;
 /// Spans of turns that two threads take.
 const SPANS: usize = 301;
 /// Sleepers woken at each length of sleep.
 const WAKES: usize = 100;
+/// Sleepers woken whose CPU has another thread. Each may take several slices.
+const BUSY_WAKES: usize = 24;
+const BUSY_ASLEEP_NS: u64 = 3_000;
 /// From a sleeper that is still on its way to one whose CPU has long gone idle.
 const ASLEEP_NS: [u64; 14] = [0, 150, 300, 450, 600, 800, 1_000, 1_300, 1_600, 2_000, 3_000, 6_000, 15_000, 40_000];
 /// Between two sleeps the sleeper is at work for up to so long.
@@ -45,7 +50,8 @@ pub fn measure() -> Costs {
         nobody_ns,
         switch_ns: (turn_on_one_cpu_ns() - nobody_ns).max(0.0),
         slice_ns: slice_ns(),
-        wakes: wakes(),
+        wakes: wakes(WAKES, &ASLEEP_NS, false),
+        busy_wakes: wakes(BUSY_WAKES, &[BUSY_ASLEEP_NS], true),
     }
 }
 
@@ -76,11 +82,18 @@ fn pause_ns() -> f64 {
 /// Two threads take turns, each told by a word that the other writes: the time of a turn in which `work` runs, which is told the
 /// number of the thread. Of many short spans the middle one: in some of them one of the two has no CPU.
 pub fn passing_ns(work: impl Fn(usize) + Sync, spans: usize) -> f64 {
+    let mut turns = turns_ns(|thread, _| work(thread), spans);
+    turns.sort_by(f64::total_cmp);
+    turns.get(spans / 2).copied().unwrap_or_default()
+}
+
+/// The same, of each span in turn, the mean over its turns. The work is told the number of the span, too.
+pub fn turns_ns(work: impl Fn(usize, usize) + Sync, spans: usize) -> Vec<f64> {
     const TURNS: u32 = 32;
     let turn = AtomicU32::new(0);
     let take_turns = |own: u32| {
         let mut took = Vec::with_capacity(spans);
-        for _ in 0..spans {
+        for span in 0..spans {
             let begin = Instant::now();
             for _ in 0..TURNS {
                 let mut now = turn.load(Ordering::Acquire);
@@ -88,19 +101,27 @@ pub fn passing_ns(work: impl Fn(usize) + Sync, spans: usize) -> f64 {
                     spin_loop();
                     now = turn.load(Ordering::Acquire);
                 }
-                work(own as usize);
+                work(own as usize, span);
                 turn.store(now.wrapping_add(1), Ordering::Release);
             }
             took.push(begin.elapsed());
         }
-        took.sort_unstable();
-        took.get(spans / 2).copied().unwrap_or_default()
+        took
     };
-    let middle = std::thread::scope(|scope| {
-        scope.spawn(|| take_turns(1));
-        take_turns(0)
+    let took = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            cpus::stay_on(1);
+            take_turns(1)
+        });
+        scope
+            .spawn(|| {
+                cpus::stay_on(0);
+                take_turns(0)
+            })
+            .join()
+            .unwrap_or_default()
     });
-    middle.as_secs_f64() * 1e9 / f64::from(TURNS) / 2.0
+    took.iter().map(|took| took.as_secs_f64() * 1e9 / f64::from(TURNS) / 2.0).collect()
 }
 
 /// A sleeper and its waker on CPUs of their own.
@@ -188,45 +209,66 @@ impl Pair {
     }
 }
 
-/// What waking costs both sides, shortest sleep first. Those that others' work drew out are left out: at each length of
-/// sleep, those that took the waker or the sleeper ten times as long as the middle one.
-fn wakes() -> Vec<Wake> {
-    let pair = Pair {
-        since: Instant::now(),
-        word: AtomicU32::new(1),
-        round: AtomicU64::new(0),
-        called_ns: AtomicU64::new(0),
-        back_ns: AtomicU64::new(0),
-    };
-    let mut all = Vec::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| pair.sleep_each_round());
-        let mut round = 0;
-        // One length after another, as it comes in a program: a host learns how long a CPU of ours is idle.
-        let mut wakes = [const { Vec::new() }; ASLEEP_NS.len()];
-        let (mut random, mut lost) = (Random::new(SEED), 0);
-        for _ in 0..WAKES {
-            let mut order: [usize; ASLEEP_NS.len()] = std::array::from_fn(|at| at);
-            random.shuffle(&mut order);
-            for at in order {
-                if lost >= MOST_LOST {
-                    break;
-                }
-                round += 1;
-                pair.compute_for(random.below(LONGEST_COMPUTING_NS));
-                let wake = pair.wake_after(round, ASLEEP_NS[at]);
-                lost += usize::from(wake.is_none());
-                wakes[at].extend(wake);
+/// What waking costs both sides, shortest sleep first; half of the wakers on either CPU, and `beside` the sleeper another thread
+/// that computes all the time. Those that others' work drew out are left
+/// out: at each length of sleep, those that took the waker or the sleeper ten times as long as the middle one.
+fn wakes(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
+    let from = |waker: usize| {
+        let pair = &Pair {
+            since: Instant::now(),
+            word: AtomicU32::new(1),
+            round: AtomicU64::new(0),
+            called_ns: AtomicU64::new(0),
+            back_ns: AtomicU64::new(0),
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                cpus::stay_on(1 - waker);
+                pair.sleep_each_round();
+            });
+            if beside {
+                scope.spawn(move || {
+                    cpus::stay_on(1 - waker);
+                    while pair.round.load(Ordering::Relaxed) != OVER {
+                        spin_loop();
+                    }
+                });
             }
-        }
-        for mut alike in wakes {
-            leave_out_disturbed(&mut alike);
-            all.append(&mut alike);
-        }
-        pair.round.store(OVER, Ordering::Release);
-    });
+            let waking = scope.spawn(move || {
+                cpus::stay_on(waker);
+                let wakes = wakes_of(pair, count / 2, asleep_ns);
+                pair.round.store(OVER, Ordering::Release);
+                wakes
+            });
+            waking.join().unwrap_or_default()
+        })
+    };
+    let mut all = [0, 1].map(from).concat();
     all.sort_by(|one, other| one.asleep_ns.total_cmp(&other.asleep_ns));
     all
+}
+
+fn wakes_of(pair: &Pair, count: usize, asleep_ns: &[u64]) -> Vec<Wake> {
+    let mut round = 0;
+    // One length after another, as it comes in a program: a host learns how long a CPU of ours is idle.
+    let mut wakes = vec![Vec::new(); asleep_ns.len()];
+    let (mut random, mut lost) = (Random::new(SEED), 0);
+    for _ in 0..count {
+        let mut order: Vec<usize> = (0..asleep_ns.len()).collect();
+        random.shuffle(&mut order);
+        for at in order {
+            if lost >= MOST_LOST {
+                break;
+            }
+            round += 1;
+            pair.compute_for(random.below(LONGEST_COMPUTING_NS));
+            let wake = pair.wake_after(round, asleep_ns[at]);
+            lost += usize::from(wake.is_none());
+            wakes[at].extend(wake);
+        }
+    }
+    wakes.iter_mut().for_each(leave_out_disturbed);
+    wakes.concat()
 }
 
 fn leave_out_disturbed(wakes: &mut Vec<Wake>) {
@@ -304,13 +346,7 @@ fn slice_ns() -> f64 {
 fn on_one_cpu<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let confined = scope.spawn(|| {
-            // SAFETY: an all-zero set of CPUs is an empty one; the kernel reads it, and only this thread is confined. Where that is
-            // refused, the threads have more CPUs than they should, and what is measured is a little too long.
-            unsafe {
-                let mut only: libc::cpu_set_t = std::mem::zeroed();
-                libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap_or(0), &mut only);
-                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const only);
-            }
+            cpus::stay_here();
             run()
         });
         match confined.join() {

@@ -35,6 +35,11 @@ mod threads;
 /// that form to all that it builds in one go with such a library.
 pub const IS_FOR_PRELOADING: bool = cfg!(feature = "preload");
 
+/// How [`Mutex`] spins before it sleeps, for models of it.
+pub mod spinning_times {
+    pub use crate::spinning::{BEFORE_LOOKING_NS, FIRST_BACKOFF_NS, LONGEST_BACKOFF_NS, SPIN_NS};
+}
+
 pub use instrument::{Instrument, Unmetered};
 #[cfg(not(any(loom, shuttle)))]
 pub use lock_api_traits::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, SpinMutex, SpinMutexGuard};

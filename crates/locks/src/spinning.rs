@@ -11,17 +11,17 @@ use crate::sync::{now_ns, spin_loop, usable_cpus};
 use crate::threads::{self, Slot, record};
 
 /// As long as going to sleep and waking up takes, both sides together: who spins this long in vain has lost half.
-pub(crate) const SPIN_NS: u64 = 20_000;
+pub const SPIN_NS: u64 = 20_000;
 
 /// Before the first look at the clock and at the owner: most critical sections are over by then.
-const BEFORE_LOOKING_NS: u32 = 300;
+pub const BEFORE_LOOKING_NS: u32 = 300;
 
 /// The longest time between two looks at the lock. A look takes the lock's cache line from its owner, who may lock again.
-const LONGEST_BACKOFF_NS: u32 = 1_000;
+pub const LONGEST_BACKOFF_NS: u32 = 1_000;
 
 /// Before the second look: about as long as the line takes to come and go. Looking sooner makes threads with empty sections take
 /// the line from each other all the time (a fifth of their throughput).
-const FIRST_BACKOFF_NS: u32 = 60;
+pub const FIRST_BACKOFF_NS: u32 = 60;
 
 /// One thread's spinning for one lock.
 pub(crate) struct Spinning {

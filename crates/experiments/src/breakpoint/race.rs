@@ -11,7 +11,8 @@ use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
 use super::designs::{Accounting, GlobalMutex, SLOTS, Task, TaskMutexes, Unaccounted};
-use crate::step_costs;
+use crate::undisturbed::Disturbances;
+use crate::{cpus, step_costs};
 
 /// The four that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -57,6 +58,8 @@ pub struct Plan {
     pub cpus: usize,
     /// Runs of each design at each point.
     pub rounds: usize,
+    /// Where not left to the kernel: the first thread stays on this CPU, the others on those after it, round and round.
+    pub first_cpu: Option<usize>,
 }
 
 /// What was measured with so many threads.
@@ -96,7 +99,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Races the designs over a mutex and a reader-writer lock. `step` is told how many runs are left, and stops the race by
+/// Races the designs over a mutex and a reader-writer lock. Slices in which other processes took a CPU are repeated. `step` is told how many runs are left, and stops the race by
 /// returning `false`.
 pub fn race<M, R>(plan: &Plan, random: &mut Random, mut step: impl FnMut(usize) -> bool) -> Result<Vec<Point>, Broken>
 where
@@ -105,7 +108,7 @@ where
 {
     let mut points = Vec::new();
     let runs = plan.threads.len() * plan.rounds * Design::ALL.len();
-    let mut done = 0;
+    let (mut done, mut disturbances) = (0, Disturbances::default());
     for threads in &plan.threads {
         let mut rounds: Vec<[f64; 4]> = Vec::new();
         for _ in 0..plan.rounds {
@@ -117,7 +120,7 @@ where
                     points.extend(summarise(*threads, &rounds, random));
                     return Ok(points);
                 }
-                took[at] = run_once::<M, R>(Design::ALL[at], plan, *threads)?;
+                took[at] = disturbances.avoid(|| run_once::<M, R>(Design::ALL[at], plan, *threads))?;
                 done += 1;
             }
             rounds.push(took);
@@ -152,7 +155,11 @@ where
 fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: usize) -> Result<f64, Broken> {
     let (start, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let (tasks, elapsed) = std::thread::scope(|scope| {
-        let worker = || {
+        let (start, stop) = (&start, &stop);
+        let worker = move |number: usize| {
+            if let Some(first) = plan.first_cpu {
+                cpus::stay_on(first + number);
+            }
             start.wait();
             let (begin, mut tasks) = (Instant::now(), 0_u64);
             while !stop.load(Ordering::Relaxed) {
@@ -161,7 +168,7 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
             }
             (tasks, begin, Instant::now())
         };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || worker(number))).collect();
         start.wait();
         std::thread::sleep(plan.slice);
         stop.store(true, Ordering::Relaxed);
@@ -193,9 +200,11 @@ pub struct Uncontended {
 #[repr(align(128))]
 struct Apart(AtomicU32);
 
-/// By one thread, and by two that take turns, so that none ever waits for the lock.
+/// By one thread, and by two that take turns, so that none ever waits for the lock. What a change takes drifts with the machine by more
+/// than the difference looked for: so turns of one change, turns of two and turns of none come right after each other.
 pub fn uncontended<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> Uncontended {
     const SPANS: usize = 101;
+    const IN_TURN: usize = 3;
     let accounting = GlobalMutex::<M>::new(cpus);
     let tasks = [Task::<M>::default(), Task::default()];
     let steps = [const { Apart(AtomicU32::new(0)) }; 2];
@@ -220,8 +229,13 @@ pub fn uncontended<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> 
         taken.sort_by(f64::total_cmp);
         taken.get(SPANS / 2).copied().unwrap_or(0.0)
     });
-    let passing_ns = step_costs::passing_ns(change, SPANS) - step_costs::passing_ns(|_| {}, SPANS);
-    Uncontended { alone_ns, moved_ns: (passing_ns - f64::midpoint(alone_ns[0], alone_ns[1])).max(0.0) }
+    let some_changes = |thread: usize, span: usize| (0..span % IN_TURN).for_each(|_| change(thread));
+    let spans = step_costs::turns_ns(some_changes, IN_TURN * SPANS);
+    // A turn of one change is a turn of none, the change, and what is looked for; the second change finds all at hand.
+    let mut moved_ns: Vec<f64> =
+        spans.chunks_exact(IN_TURN).map(|turns| (turns[1] - turns[0]) - (turns[2] - turns[1])).collect();
+    moved_ns.sort_by(f64::total_cmp);
+    Uncontended { alone_ns, moved_ns: moved_ns.get(SPANS / 2).copied().unwrap_or(0.0).max(0.0) }
 }
 
 /// Steps of arithmetic that take as long as something else does.
@@ -229,6 +243,9 @@ pub fn uncontended<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> 
 pub struct Work(u64);
 
 impl Work {
+    /// None at all.
+    pub const NONE: Self = Self(0);
+
     /// As many steps as fill this time on a CPU that does nothing else.
     pub fn lasting(time: Duration) -> Self {
         const STEPS: u64 = 1_000_000;
@@ -312,6 +329,7 @@ mod tests {
             cpus: 8,
             rounds: 2,
             work: Work(100),
+            first_cpu: None,
         }
     }
 

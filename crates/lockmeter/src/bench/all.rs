@@ -211,7 +211,7 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
         piece(
             "model",
             "Predictions and what was measured",
-            seconds(40, 95),
+            seconds(60, 130),
             either("bench model --format json --rounds 2", "bench model --format json --rounds 5"),
         ),
     ];

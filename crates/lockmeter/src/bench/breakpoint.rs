@@ -86,6 +86,7 @@ fn plan(arguments: &BreakpointArguments) -> Plan {
         work: Work::lasting(arguments.work),
         cpus: arguments.cpus,
         rounds: arguments.rounds,
+        first_cpu: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who runs where: threads stay on their CPU until they sleep or their slice is over.
+//! Who runs when: a thread has its CPU until it sleeps or its slice is over.
 
 use std::cmp::Reverse;
 
@@ -28,19 +28,23 @@ impl World<'_> {
         state.step = step;
         state.until_ns = left_ns;
         let cpu = state.cpu;
-        self.threads[thread].ready_at_ns = self.now_ns;
         match self.cpus[cpu].current {
             None => {
                 self.cpus[cpu].queue.push_back(thread);
                 self.run_next(cpu);
             }
-            // Who has had most of its slice makes room for one that slept.
-            Some(current) if self.had_its_slice(cpu) && self.acting != Some(current) => {
-                self.cpus[cpu].queue.push_front(thread);
-                self.preempt(current);
-            }
             Some(_) => self.cpus[cpu].queue.push_back(thread),
         }
+    }
+
+    /// One that was woken takes the place of the one that runs.
+    pub(super) fn run_instead(&mut self, woken: usize, current: usize) {
+        let state = &mut self.threads[woken];
+        state.step = Step::Woken;
+        state.until_ns = 0.0;
+        let cpu = state.cpu;
+        self.cpus[cpu].queue.push_front(woken);
+        self.preempt(current);
     }
 
     /// Puts the thread behind all others that wait for its CPU.
@@ -48,7 +52,6 @@ impl World<'_> {
         let state = &mut self.threads[thread];
         state.turn = state.turn.wrapping_add(1);
         state.until_ns = (state.until_ns - self.now_ns).max(0.0);
-        state.ready_at_ns = self.now_ns;
         let cpu = state.cpu;
         self.cpus[cpu].queue.push_back(thread);
         self.run_next(cpu);
@@ -68,37 +71,21 @@ impl World<'_> {
     }
 
     fn run_next(&mut self, cpu: usize) {
-        let Some(next) = self.cpus[cpu].queue.pop_front().or_else(|| self.pull(cpu, HOT_NS)) else { return };
+        let Some(next) = self.cpus[cpu].queue.pop_front() else { return };
         self.cpus[cpu].current = Some(next);
         self.cpus[cpu].picked_at_ns = self.now_ns;
         let (left_ns, step) = (self.threads[next].until_ns, self.threads[next].step);
         self.occupy(next, self.play.costs.switch_ns / 2.0 + left_ns, step);
     }
 
-    /// Takes a thread that has waited for so long for another CPU.
-    fn pull(&mut self, cpu: usize, waited_ns: f64) -> Option<usize> {
-        let now_ns = self.now_ns;
-        let threads = &self.threads;
-        let waited = |thread: &usize| now_ns - threads[*thread].ready_at_ns >= waited_ns;
-        let from = self.cpus.iter_mut().max_by_key(|other| other.queue.len())?;
-        let at = from.queue.iter().position(waited)?;
-        let thread = from.queue.remove(at)?;
-        self.threads[thread].cpu = cpu;
-        Some(thread)
-    }
-
-    /// The kernel looks whether whoever runs here has run long enough, or an idle CPU could have somebody.
+    /// The kernel looks whether whoever runs here has run long enough.
     pub(super) fn tick(&mut self, cpu: usize) {
         self.push(self.play.costs.slice_ns, Event::Tick { cpu });
-        match self.cpus[cpu].current {
-            Some(current) if self.had_its_slice(cpu) && !self.cpus[cpu].queue.is_empty() => self.preempt(current),
-            Some(_) => {}
-            None => {
-                if let Some(thread) = self.pull(cpu, 0.0) {
-                    self.cpus[cpu].queue.push_back(thread);
-                    self.run_next(cpu);
-                }
-            }
+        if let Some(current) = self.cpus[cpu].current
+            && self.had_its_slice(cpu)
+            && !self.cpus[cpu].queue.is_empty()
+        {
+            self.preempt(current);
         }
     }
 
@@ -108,7 +95,5 @@ impl World<'_> {
     }
 }
 
-/// A thread that was on its CPU less long ago stays there, for its data is in that CPU's cache (the kernel's `migration_cost_ns`).
-const HOT_NS: f64 = 500_000.0;
 /// A thread that came to its CPU between two ticks keeps it at the next if it has had less of its slice than this.
 const SHORTEST_SHARE: f64 = 0.35;

@@ -4,6 +4,7 @@
 //! tens of microseconds after the lock was free, and by then the thread that woke it has taken it again. What that costs
 //! follows from who is where when, so it is played through: glibc's mutex, whose waiters sleep at once (`sleeping.rs`), and
 //! lockmeter's, whose waiters spin in a queue before they sleep (`spinning.rs`), on CPUs that threads take turns on (`cpus.rs`).
+//! Each thread stays on its CPU, as those do that are compared with it: where the kernel moves threads is not predicted.
 //!
 //! It is given what one thread needs, and what single steps cost on the machine. Nothing is fitted to a contended lock.
 
@@ -55,6 +56,8 @@ pub struct Costs {
     pub slice_ns: f64,
     /// Threads that were woken on a CPU that had nothing else to do.
     pub wakes: Vec<Wake>,
+    /// Threads that were woken from another CPU while their own had another thread.
+    pub busy_wakes: Vec<Wake>,
 }
 
 /// A sleeper that was woken.
@@ -69,12 +72,25 @@ pub struct Wake {
 }
 
 /// Which lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Lock {
     /// glibc's `pthread_mutex`: its waiters sleep at once, and whoever comes first takes it.
     SleepsAtOnce,
     /// lockmeter's `Mutex`: its waiters spin in a queue, the first of them on the lock, and sleep when that takes long.
-    SpinsFirst,
+    SpinsFirst(SpinTimes),
+}
+
+/// How a waiter spins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SpinTimes {
+    /// From the first look at the clock until it gives up.
+    pub spin_ns: f64,
+    /// From the first look at the lock until it looks at the clock, and at whether the owner runs.
+    pub before_looking_ns: f64,
+    /// Between the first look at the lock and the second; each gap is twice the one before.
+    pub first_backoff_ns: f64,
+    /// The longest gap.
+    pub longest_backoff_ns: f64,
 }
 
 /// What a simulation saw.
@@ -171,8 +187,6 @@ struct Thread {
     until_ns: f64,
     /// Tells an event that is still to come from one that was called off.
     turn: u32,
-    /// Since when it could run, while it does not.
-    ready_at_ns: f64,
     /// When it called to sleep last.
     asleep_at_ns: f64,
     patience: Patience,
@@ -235,7 +249,6 @@ impl<'a> World<'a> {
             step: Step::Ask,
             until_ns: 0.0,
             turn: 0,
-            ready_at_ns: 0.0,
             asleep_at_ns: 0.0,
             patience: Patience::default(),
             on_duty: false,
@@ -290,7 +303,7 @@ impl<'a> World<'a> {
         }
         match self.play.lock {
             Lock::SleepsAtOnce => self.step_of_sleeping(thread),
-            Lock::SpinsFirst => self.step_of_spinning(thread),
+            Lock::SpinsFirst(times) => self.step_of_spinning(thread, times),
         }
     }
 
@@ -351,19 +364,32 @@ impl<'a> World<'a> {
     fn wake_one(&mut self) -> f64 {
         let Some(sleeper) = self.word.asleep.pop_front() else { return self.play.costs.nobody_ns };
         let home = self.threads[sleeper].cpu;
-        let still_there = self.cpus[home].current == Some(sleeper);
-        let free = |cpu: &usize| self.cpus[*cpu].current.is_none();
-        let cpu = if still_there { Some(home) } else { [home].into_iter().chain(0..self.cpus.len()).find(free) };
-        let Some(cpu) = cpu else {
-            self.make_ready(sleeper, 0.0, Step::Woken);
-            return self.play.costs.nobody_ns * 2.0;
-        };
+        if let Some(current) = self.cpus[home].current.filter(|current| *current != sleeper) {
+            return self.wake_beside(sleeper, current);
+        }
         let asleep_ns = self.now_ns - self.threads[sleeper].asleep_at_ns;
         let Wake { waker_ns, sleeper_ns, .. } = self.draw_wake(asleep_ns);
-        self.threads[sleeper].cpu = cpu;
-        self.cpus[cpu].current = Some(sleeper);
-        self.cpus[cpu].picked_at_ns = self.now_ns;
+        self.cpus[home].current = Some(sleeper);
+        self.cpus[home].picked_at_ns = self.now_ns;
         self.occupy(sleeper, sleeper_ns, Step::Woken);
+        waker_ns
+    }
+
+    /// Its CPU has another thread.
+    fn wake_beside(&mut self, sleeper: usize, current: usize) -> f64 {
+        let alike = &self.play.costs.busy_wakes;
+        if self.acting == Some(current) || alike.is_empty() {
+            self.make_ready(sleeper, 0.0, Step::Woken);
+            // Of a switch between two threads that wake each other most is the waking.
+            return self.play.costs.switch_ns;
+        }
+        let Wake { waker_ns, sleeper_ns, .. } = alike[self.random.below(alike.len())];
+        // One that is on its way to sleep makes room by itself.
+        if sleeper_ns < self.play.costs.slice_ns * AT_ONCE && self.threads[current].step != Step::Sleep {
+            self.run_instead(sleeper, current);
+        } else {
+            self.make_ready(sleeper, 0.0, Step::Woken);
+        }
         waker_ns
     }
 
@@ -382,12 +408,16 @@ impl<'a> World<'a> {
 }
 
 const PICOSECONDS: f64 = 1e3;
+/// A thread that was back within so much of a slice took the place of the one that ran.
+const AT_ONCE: f64 = 0.1;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LOCKS: [Lock; 2] = [Lock::SleepsAtOnce, Lock::SpinsFirst];
+    const TIMES: SpinTimes =
+        SpinTimes { spin_ns: 20_000.0, before_looking_ns: 300.0, first_backoff_ns: 60.0, longest_backoff_ns: 1_000.0 };
+    const LOCKS: [Lock; 2] = [Lock::SleepsAtOnce, Lock::SpinsFirst(TIMES)];
 
     fn cycle(think_ns: f64, hold_ns: f64) -> Cycle {
         Cycle { acquisitions: vec![Acquisition { think_ns, hold_ns }] }
@@ -405,6 +435,7 @@ mod tests {
             switch_ns: 1_300.0,
             slice_ns: 4e6,
             wakes: (0..100).map(|number| wake(number * 400)).collect(),
+            busy_wakes: vec![Wake { asleep_ns: 3_000.0, waker_ns: 1_300.0, sleeper_ns: 2e6 }],
         }
     }
 
@@ -443,7 +474,7 @@ mod tests {
     /// Who spins gets the lock as soon as its holder computes, for the price of the lines.
     #[test]
     fn spinners_take_turns_without_sleep() {
-        let seen = per_second(Lock::SpinsFirst, &cycle(5_000.0, 3_000.0), &costs(), (2, 2));
+        let seen = per_second(LOCKS[1], &cycle(5_000.0, 3_000.0), &costs(), (2, 2));
         assert!(seen.slept < 0.01 && seen.moved > 0.9, "{seen:?}");
         is_near(seen.per_second, 2.0 / 8.4e-6, 0.1);
     }

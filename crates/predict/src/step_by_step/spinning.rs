@@ -1,36 +1,32 @@
 //! lockmeter's `Mutex` (`crates/locks/src/mutex.rs`): waiters queue, the first looks at the lock in growing intervals, all of them
 //! for as long as sleeping would cost; then they sleep. Left out: the heir of a lock that was waited for a millisecond.
 
-use super::{Patience, Step, World};
-
-/// The constants of `crates/locks/src/spinning.rs`.
-const SPIN_NS: f64 = 20_000.0;
-const BEFORE_LOOKING_NS: f64 = 300.0;
-const LONGEST_BACKOFF_NS: f64 = 1_000.0;
+use super::{Patience, SpinTimes, Step, World};
+use crate::simulation::unit;
 
 impl World<'_> {
-    pub(super) fn step_of_spinning(&mut self, thread: usize) {
+    pub(super) fn step_of_spinning(&mut self, thread: usize, times: SpinTimes) {
         match self.threads[thread].step {
-            Step::Ask => self.ask_and_spin(thread),
-            Step::Look => self.look(thread),
-            Step::Impatient => self.lose_patience(thread),
+            Step::Ask => self.ask_and_spin(thread, times),
+            Step::Look => self.look(thread, times),
+            Step::Impatient => self.lose_patience(thread, times),
             Step::Release => self.release_to_spinners(thread),
             Step::Compare => self.compared(thread, self.word.holder.is_some() && self.word.wake),
             Step::Refused | Step::Woken => {
                 self.word.sleepers -= 1;
                 self.threads[thread].on_duty = true;
-                self.begin_to_spin(thread);
+                self.begin_to_spin(thread, times);
             }
             Step::Released | Step::Sleep => {}
         }
     }
 
-    fn ask_and_spin(&mut self, thread: usize) {
+    fn ask_and_spin(&mut self, thread: usize, times: SpinTimes) {
         if self.word.holder.is_none() {
             return self.take(thread);
         }
         self.threads[thread].on_duty = false;
-        self.begin_to_spin(thread);
+        self.begin_to_spin(thread, times);
     }
 
     fn take(&mut self, thread: usize) {
@@ -40,21 +36,23 @@ impl World<'_> {
         self.hold(thread, wrote_ns);
     }
 
-    fn begin_to_spin(&mut self, thread: usize) {
-        self.threads[thread].patience = Patience { backoff: 1.0, ..Patience::default() };
+    fn begin_to_spin(&mut self, thread: usize, times: SpinTimes) {
+        let first_pauses = (times.first_backoff_ns / self.play.costs.pause_ns).floor().max(1.0);
+        self.threads[thread].patience = Patience { backoff: first_pauses, ..Patience::default() };
+        let before = self.word.spinners.back().copied();
         self.word.spinners.push_back(thread);
-        if self.word.spinners.len() == 1 {
-            return self.look(thread);
-        }
-        let ns = BEFORE_LOOKING_NS + SPIN_NS;
+        let Some(before) = before else { return self.look(thread, times) };
+        // One before it that shares its CPU does not run, for it runs itself.
+        let shares_cpu = self.threads[before].cpu == self.threads[thread].cpu;
+        let ns = times.before_looking_ns + if shares_cpu { 0.0 } else { times.spin_ns };
         self.threads[thread].patience.until_ns = self.now_ns + ns;
         self.occupy(thread, ns, Step::Impatient);
     }
 
     /// The first of the spinners takes the lock if it is free.
-    fn look(&mut self, thread: usize) {
+    fn look(&mut self, thread: usize, times: SpinTimes) {
         if self.word.holder.is_none() {
-            self.leave_spinners(thread);
+            self.leave_spinners(thread, times);
             return self.take(thread);
         }
         // Reading takes the line from its holder, whose next write takes it back.
@@ -64,34 +62,39 @@ impl World<'_> {
         let pause_ns = self.play.costs.pause_ns;
         let now_ns = self.now_ns;
         let patience = &mut self.threads[thread].patience;
-        let looks_at_clock = patience.paused_ns >= BEFORE_LOOKING_NS;
+        let looks_at_clock = patience.paused_ns >= times.before_looking_ns;
         if looks_at_clock && patience.until_ns == 0.0 {
-            patience.until_ns = now_ns + SPIN_NS;
+            patience.until_ns = now_ns + times.spin_ns;
         }
         if looks_at_clock && (now_ns >= patience.until_ns || holder_is_here) {
-            self.leave_spinners(thread);
+            self.leave_spinners(thread, times);
             return self.lie_down(thread);
         }
         let pauses_ns = patience.backoff * pause_ns;
         patience.paused_ns += pauses_ns;
-        patience.backoff = (patience.backoff * 2.0).min((LONGEST_BACKOFF_NS / pause_ns).floor()).max(1.0);
+        patience.backoff = (patience.backoff * 2.0).min(most_pauses(times, pause_ns));
         self.occupy(thread, read_ns + pauses_ns, Step::Look);
     }
 
-    fn lose_patience(&mut self, thread: usize) {
-        self.leave_spinners(thread);
-        self.lie_down(thread);
+    /// It was not its turn in all that time: it tries once, and sleeps.
+    fn lose_patience(&mut self, thread: usize, times: SpinTimes) {
+        self.leave_spinners(thread, times);
+        if self.word.holder.is_none() { self.take(thread) } else { self.lie_down(thread) }
     }
 
     /// Leaves the queue, and gives the turn to the next if it was first.
-    fn leave_spinners(&mut self, thread: usize) {
+    fn leave_spinners(&mut self, thread: usize, times: SpinTimes) {
         let was_first = self.word.spinners.front() == Some(&thread);
         self.word.spinners.retain(|other| *other != thread);
         let Some(next) = self.word.spinners.front().copied().filter(|_| was_first) else { return };
-        self.threads[next].patience.paused_ns = BEFORE_LOOKING_NS;
-        self.threads[next].patience.backoff = (LONGEST_BACKOFF_NS / self.play.costs.pause_ns).floor().max(1.0);
+        let most_pauses = most_pauses(times, self.play.costs.pause_ns);
+        // In the middle of its pauses, after which it sees that it is its turn.
+        let seen_ns = unit(self.random) * most_pauses * self.play.costs.pause_ns;
+        let patience = &mut self.threads[next].patience;
+        patience.paused_ns = times.before_looking_ns;
+        patience.backoff = most_pauses;
         if self.runs(next) {
-            self.occupy(next, self.play.costs.line_ns, Step::Look);
+            self.occupy(next, self.play.costs.line_ns + seen_ns, Step::Look);
         } else {
             self.threads[next].step = Step::Look;
             self.threads[next].until_ns = 0.0;
@@ -115,4 +118,9 @@ impl World<'_> {
         let woke_ns = if self.word.wake { self.wake_one() } else { 0.0 };
         self.occupy(thread, wrote_ns + woke_ns, Step::Released);
     }
+}
+
+/// Of the longest gap between two looks.
+fn most_pauses(times: SpinTimes, pause_ns: f64) -> f64 {
+    (times.longest_backoff_ns / pause_ns).floor().max(1.0)
 }

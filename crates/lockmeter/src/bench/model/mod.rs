@@ -4,6 +4,7 @@
 //! here, its acquisitions are simulated step by step; the queueing model says the same from a price of handing over, measured in
 //! another load. Then threads run. All in this process, slice after slice, and again those in which other processes took a CPU.
 
+mod alone;
 mod recorded;
 mod text;
 
@@ -13,18 +14,19 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use lock_api::RawMutex;
 use lockmeter_experiments::breakpoint::designs::BYTES_OF_A_CPU;
-use lockmeter_experiments::breakpoint::race::{Design, Plan as Race, Work, run_once, uncontended};
+use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan as Race, Work, run_once, uncontended};
 use lockmeter_experiments::contention::{Data, Load, acquisition_ns};
-use lockmeter_experiments::locks_under_test::{MeteredMutex, ReaderLock, TaskMutex};
+use lockmeter_experiments::locks_under_test::{MeteredMutex, ReaderLock, SPIN_TIMES, TaskMutex};
 use lockmeter_experiments::step_costs;
 use lockmeter_experiments::undisturbed::Disturbances;
 use lockmeter_predict::network::{Handoff, Network, Station};
 use lockmeter_predict::processors::{self, Waiters};
 use lockmeter_predict::published::{self, Compared, OneThread};
-use lockmeter_predict::step_by_step::{self, Acquisition, Costs, Cycle, Lock, Play};
+use lockmeter_predict::step_by_step::{self, Costs, Lock, Play};
 use lockmeter_statistics::{Estimate, Machine, Random};
 use serde::Serialize;
 
+use self::alone::{Drifts, Task};
 use self::recorded::Recorded;
 use super::{Stop, cores, write};
 use crate::arguments::bench::ModelArguments;
@@ -44,12 +46,11 @@ const ACQUISITIONS: usize = 2 * BREAKPOINTS as usize;
 /// Short enough to find a moment without other work, long enough for thousands of acquisitions.
 const SLICE: Duration = Duration::from_millis(100);
 /// Acquisitions of a simulation: its repetitions differ by less than a percent.
-const SIMULATED: u64 = 100_000;
+const SIMULATED: u64 = 50_000;
 /// Where a price is measured, threads compute so much of their hold between two acquisitions: the lock is hot.
 const THINK_SHARE: f64 = 0.25;
-/// The error that a prediction is to keep within. A point that is itself measured no better decides nothing.
+/// The error that a prediction is to keep within.
 const AIM: f64 = 0.15;
-
 #[derive(Debug, Serialize)]
 struct Results {
     points: Vec<Point>,
@@ -61,6 +62,8 @@ struct Results {
     one_thread: OneThread,
     published: Vec<Compared>,
     disturbances: Disturbances,
+    /// Slices repeated because one thread was faster or slower after them than before, and those kept although.
+    drifts: Drifts,
 }
 
 /// Acquisitions a second of the global mutex.
@@ -78,8 +81,29 @@ struct Point {
     /// Predicted over measured, less 1, round by round: what the machine does changes from one to the next.
     error: Estimate,
     queue_error: Estimate,
-    /// Whether the rounds agree among themselves well enough to judge by.
-    decides: bool,
+    verdict: Verdict,
+}
+
+/// Whether the interval of a point's error lies within the aim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    Within,
+    /// Partly: more rounds would tell.
+    Undecided,
+    Missed,
+}
+
+impl Verdict {
+    fn on(error: &Estimate) -> Self {
+        if error.low >= -AIM && error.high <= AIM {
+            Self::Within
+        } else if error.low > AIM || error.high < -AIM {
+            Self::Missed
+        } else {
+            Self::Undecided
+        }
+    }
 }
 
 pub fn run(arguments: &ModelArguments) -> Result<ExitCode> {
@@ -95,12 +119,11 @@ pub fn run(arguments: &ModelArguments) -> Result<ExitCode> {
         random: Random::new(arguments.seed),
         stop: Stop::catch()?,
         disturbances: Disturbances::default(),
+        drifts: Drifts::default(),
         time_left: TimeLeft::new(),
-        steps_left: 2 * CPUS.len() * arguments.rounds,
         costs: None,
     };
-    let mut points = bench.points::<TaskMutex>("lockmeter's Mutex, which spins first", Lock::SpinsFirst)?;
-    points.extend(bench.points::<MeteredMutex>("pthread_mutex, which sleeps", Lock::SleepsAtOnce)?);
+    let points = bench.points()?;
     bench.time_left.clear();
     let one_thread = bench.one_thread()?;
     let (recorded, recorded_missing) = match recorded::check(arguments.rounds, &mut bench.stop, &mut bench.random) {
@@ -115,6 +138,7 @@ pub fn run(arguments: &ModelArguments) -> Result<ExitCode> {
         one_thread,
         published: published::compare(one_thread).to_vec(),
         disturbances: bench.disturbances,
+        drifts: bench.drifts,
     };
     write(arguments.format, machine, &results, &text::of(&results))
 }
@@ -125,13 +149,14 @@ struct Bench {
     random: Random,
     stop: Stop,
     disturbances: Disturbances,
+    drifts: Drifts,
     time_left: TimeLeft,
-    steps_left: usize,
     costs: Option<Costs>,
 }
 
 /// What one round gave for one point, in acquisitions a second.
 struct Sample {
+    threads: usize,
     hold_ns: f64,
     think_ns: f64,
     measured: f64,
@@ -147,94 +172,68 @@ struct Prices {
     overcommitted_ns: f64,
 }
 
-/// What one thread needs.
-struct Alone {
-    /// Between two changes of the accounting, where it computes nothing else.
-    gap_ns: f64,
-    /// For each acquisition of the lock: taking slots, and giving them back.
-    hold_ns: [f64; 2],
-}
-
-impl Alone {
-    fn mean_hold_ns(&self) -> f64 {
-        f64::midpoint(self.hold_ns[0], self.hold_ns[1])
-    }
-
-    /// A task's: work, its slots one by one, work, and back with them.
-    fn cycle(&self, think_ns: f64) -> Cycle {
-        let half = ACQUISITIONS / 2;
-        let work_ns = (think_ns - self.gap_ns).max(0.0) * half as f64;
-        let acquisition = |at: usize| Acquisition {
-            think_ns: self.gap_ns + if at.is_multiple_of(half) { work_ns } else { 0.0 },
-            hold_ns: self.hold_ns[at / half],
-        };
-        Cycle { acquisitions: (0..ACQUISITIONS).map(acquisition).collect() }
-    }
-}
-
 impl Bench {
-    fn points<M: RawMutex + Send + Sync>(&mut self, name: &'static str, lock: Lock) -> Result<Vec<Point>> {
-        let mut points = Vec::new();
-        for cpus in CPUS {
-            let mut samples: Vec<Vec<Sample>> = Vec::new();
-            self.costs = None;
-            for _ in 0..self.rounds {
-                self.time_left.step("the model", self.steps_left);
-                self.steps_left -= 1;
-                if !self.stop.go_on() {
-                    break;
-                }
-                for (at, sample) in self.round::<M>(lock, cpus)?.into_iter().enumerate() {
-                    if samples.len() <= at {
-                        samples.push(Vec::new());
+    /// The points of all rounds. A round goes through all points, so that what drifts meets all of them alike.
+    fn points(&mut self) -> Result<Vec<Point>> {
+        const SPINS: &str = "lockmeter's Mutex, which spins first";
+        const SLEEPS: &str = "pthread_mutex, which sleeps";
+        let mut samples: Vec<(&str, Vec<Sample>)> = Vec::new();
+        let mut left = 2 * CPUS.len() * self.rounds;
+        for _ in 0..self.rounds {
+            let mut at = 0;
+            for (name, lock) in [(SPINS, Lock::SpinsFirst(SPIN_TIMES)), (SLEEPS, Lock::SleepsAtOnce)] {
+                for cpus in CPUS {
+                    self.time_left.step("the model", left);
+                    left -= 1;
+                    if !self.stop.go_on() {
+                        break;
                     }
-                    samples[at].push(sample);
+                    let round = match lock {
+                        Lock::SpinsFirst(_) => self.round::<TaskMutex>(lock, cpus)?,
+                        Lock::SleepsAtOnce => self.round::<MeteredMutex>(lock, cpus)?,
+                    };
+                    for sample in round {
+                        if samples.len() <= at {
+                            samples.push((name, Vec::new()));
+                        }
+                        samples[at].1.push(sample);
+                        at += 1;
+                    }
                 }
-            }
-            for (at, samples) in samples.iter().enumerate() {
-                points.extend(self.point(name, self.threads[at % self.threads.len()], samples));
             }
         }
-        Ok(points)
+        Ok(samples.iter().filter_map(|(name, samples)| self.point(name, samples)).collect())
     }
 
     /// Every work and every number of threads once, with all that is needed to predict them.
     fn round<M: RawMutex + Send + Sync>(&mut self, lock: Lock, cpus: usize) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
-        // They depend neither on the lock nor on its data, but drift with the machine.
-        let steps = self.costs.take().unwrap_or_else(|| self.disturbances.avoid(step_costs::measure));
         let data = self.disturbances.avoid(|| uncontended::<M>(cpus, BREAKPOINTS));
-        let costs = Costs { moved_ns: data.moved_ns, ..steps };
-        let alone = self.alone::<M>(cpus, data.alone_ns)?;
-        let prices = self.prices::<M>(alone.mean_hold_ns(), Data::lines_of(cpus * BYTES_OF_A_CPU));
+        let costs = Costs { moved_ns: data.moved_ns, ..self.disturbances.avoid(step_costs::measure) };
+        let gap_ns = self.time::<M>(Design::Ideal, cpus, Work::NONE, 1)?;
+        let hold_ns = self.time::<M>(Design::Before, cpus, Work::NONE, 1)? - gap_ns;
+        let prices = self.prices::<M>(hold_ns.max(1.0), Data::lines_of(cpus * BYTES_OF_A_CPU));
         for work in WORKS.map(Work::lasting) {
-            let think_ns = self.time::<M>(Design::Ideal, cpus, work, 1)?;
-            let cycle = alone.cycle(think_ns);
+            let task = Task { cpus, work, gap_ns, shares: data.alone_ns };
             for threads in self.threads.clone() {
-                let measured = 1e9 / self.time::<M>(Design::Before, cpus, work, threads)?;
+                let (measured_ns, alone) = self.beside_one_thread::<M>(&task, threads)?;
                 let price_ns = if threads > cores() { prices.overcommitted_ns } else { prices.own_cpu_ns };
-                let network = network(think_ns, alone.mean_hold_ns(), price_ns);
+                let network = network(alone.think_ns, alone.mean_hold_ns(), price_ns);
+                let cycle = alone.cycle();
                 let play = Play { lock, cycle: &cycle, costs: &costs, threads, cpus: cores() };
+                let seen = step_by_step::run(play, SIMULATED, &mut self.random);
                 samples.push(Sample {
+                    threads,
                     hold_ns: alone.mean_hold_ns(),
-                    think_ns,
-                    measured,
-                    predicted: step_by_step::run(play, SIMULATED, &mut self.random).per_second,
+                    think_ns: alone.think_ns,
+                    measured: 1e9 / measured_ns,
+                    predicted: seen.per_second,
                     queued: processors::per_second(&network, 0, threads, cores(), Waiters::Yield),
                 });
             }
         }
         self.costs = Some(costs);
         Ok(samples)
-    }
-
-    /// How long the lock is held is what the accounting adds to a task; how that is shared out was seen without other steps.
-    fn alone<M: RawMutex + Send + Sync>(&mut self, cpus: usize, shares: [f64; 2]) -> Result<Alone> {
-        let nothing = Work::lasting(Duration::ZERO);
-        let gap_ns = self.time::<M>(Design::Ideal, cpus, nothing, 1)?;
-        let mean_ns = (self.time::<M>(Design::Before, cpus, nothing, 1)? - gap_ns).max(1.0);
-        let middle = f64::midpoint(shares[0], shares[1]).max(1.0);
-        Ok(Alone { gap_ns, hold_ns: shares.map(|share| mean_ns * share / middle) })
     }
 
     /// Nanoseconds for each of a task's acquisitions.
@@ -245,10 +244,9 @@ impl Bench {
         work: Work,
         threads: usize,
     ) -> Result<f64> {
-        let plan =
-            Race { threads: vec![threads], breakpoints: BREAKPOINTS, slice: SLICE, work, cpus, rounds: self.rounds };
+        let plan = race(cpus, work, SLICE, None);
         let task_ns = self.disturbances.avoid(|| run_once::<M, ReaderLock>(design, &plan, threads));
-        Ok(task_ns.map_err(|broken| anyhow!("{broken}"))? / ACQUISITIONS as f64)
+        Ok(task_ns.map_err(broken)? / ACQUISITIONS as f64)
     }
 
     /// By a load of known holds that write as much as the accounting does, and do nothing else that it does.
@@ -265,21 +263,21 @@ impl Bench {
         Prices { own_cpu_ns: price(2.min(cores())), overcommitted_ns: price(2 * cores()) }
     }
 
-    fn point(&mut self, lock: &'static str, threads: usize, samples: &[Sample]) -> Option<Point> {
+    fn point(&mut self, lock: &'static str, samples: &[Sample]) -> Option<Point> {
         let mut of =
             |of: fn(&Sample) -> f64| Estimate::of(&samples.iter().map(of).collect::<Vec<_>>(), &mut self.random);
-        let measured = of(|sample| sample.measured)?;
+        let error = of(|sample| sample.predicted / sample.measured - 1.0)?;
         Some(Point {
             lock,
             hold_ns: of(|sample| sample.hold_ns)?.median,
             think_ns: of(|sample| sample.think_ns)?.median,
-            threads,
-            measured,
+            threads: samples.first()?.threads,
+            measured: of(|sample| sample.measured)?,
             predicted: of(|sample| sample.predicted)?,
             queued: of(|sample| sample.queued)?,
-            error: of(|sample| sample.predicted / sample.measured - 1.0)?,
+            verdict: Verdict::on(&error),
+            error,
             queue_error: of(|sample| sample.queued / sample.measured - 1.0)?,
-            decides: (measured.high - measured.low) / measured.median <= AIM,
         })
     }
 
@@ -310,4 +308,13 @@ impl Bench {
 fn network(think_ns: f64, hold_ns: f64, base_ns: f64) -> Network {
     let handoff = Handoff { base_ns, per_waiter_ns: 0.0 };
     Network { think_ns, stations: vec![Station { name: "global mutex".into(), visits: 1.0, hold_ns, handoff }] }
+}
+
+/// One run of threads that take and give back slots.
+fn race(cpus: usize, work: Work, slice: Duration, first_cpu: Option<usize>) -> Race {
+    Race { threads: Vec::new(), breakpoints: BREAKPOINTS, slice, work, cpus, rounds: 1, first_cpu }
+}
+
+fn broken(broken: Broken) -> anyhow::Error {
+    anyhow!("{broken}")
 }

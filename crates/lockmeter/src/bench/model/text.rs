@@ -8,7 +8,7 @@ use lockmeter_predict::step_by_step::Costs;
 use lockmeter_statistics::Estimate;
 
 use super::recorded::Recorded;
-use super::{AIM, PUBLISHED_CPUS, Point, Results};
+use super::{AIM, PUBLISHED_CPUS, Point, Results, Verdict};
 
 pub fn of(results: &Results) -> String {
     let mut text = "Acquisitions of the global mutex a second. PREDICTED: simulated step by step, from one thread's times and the costs of \
@@ -37,10 +37,10 @@ fn points(text: &mut String, points: &[Point]) {
         }
         let us = |ns: f64| format!("{:.2} µs", ns / 1e3);
         let Estimate { low, high, .. } = point.measured;
-        let verdict = match (point.decides, is_within(&point.error)) {
-            (false, _) => "  cannot decide",
-            (true, true) => "",
-            (true, false) => "  missed",
+        let verdict = match point.verdict {
+            Verdict::Within => "",
+            Verdict::Undecided => "  undecided",
+            Verdict::Missed => "  missed",
         };
         let _ = writeln!(
             text,
@@ -57,38 +57,37 @@ fn points(text: &mut String, points: &[Point]) {
     }
 }
 
-fn is_within(error: &Estimate) -> bool {
-    error.median.abs() <= AIM
-}
-
 fn percent(share: &Estimate) -> String {
     let Estimate { median, low, high, .. } = share.map(|share| share * 100.0);
     format!("{median:+.0} % [{low:+.0}, {high:+.0}]")
 }
 
 fn summary(text: &mut String, results: &Results) {
-    let decide = || results.points.iter().filter(|point| point.decides);
-    let within = |error: fn(&Point) -> &Estimate| {
-        let of_all = results.points.iter().filter(|point| is_within(error(point))).count();
-        let of_deciding = decide().filter(|point| is_within(error(point))).count();
+    let count = |of: &dyn Fn(&Point) -> bool| results.points.iter().filter(|point| of(point)).count();
+    let verdicts = |verdict_on: &dyn Fn(&Point) -> Verdict| {
+        let [within, missed] =
+            [Verdict::Within, Verdict::Missed].map(|verdict| count(&|point| verdict_on(point) == verdict));
         format!(
-            "{of_deciding} of {} within {:.0} % (of all {}: {of_all})",
-            decide().count(),
+            "{within} of the {} points that can decide are within {:.0} %, {} undecided",
+            within + missed,
             AIM * 100.0,
-            results.points.len()
+            results.points.len() - within - missed
         )
     };
     let _ = writeln!(
         text,
-        "\nOf the points whose rounds agree within {:.0} %, step by step: {};\nby the queueing model: {}",
-        AIM * 100.0,
-        within(|point| &point.error),
-        within(|point| &point.queue_error)
+        "\nStep by step: {}; {} of all {} by their medians.\nBy the queueing model: {}",
+        verdicts(&|point| point.verdict),
+        count(&|point| point.error.median.abs() <= AIM),
+        results.points.len(),
+        verdicts(&|point| Verdict::on(&point.queue_error))
     );
     let Disturbances { runs, repeated, kept } = results.disturbances;
     let _ = writeln!(
         text,
-        "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} kept although"
+        "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} kept although;\n\
+         {} because one thread's time changed meanwhile, and {} kept although",
+        results.drifts.repeated, results.drifts.kept
     );
 }
 
@@ -102,14 +101,17 @@ fn steps(text: &mut String, costs: &Costs) {
     let _ = writeln!(
         text,
         "\nSteps, as measured: a line from another CPU {:.0} ns, a pause {:.0}, a futex wait refused {:.0}, a wake of nobody {:.0}, a switch {:.0}.\n\
-         Waking a sleeper whose CPU went idle, median [10 %, 90 %]: the waker {}, the sleeper {}",
+         Waking a sleeper whose CPU went idle, median [10 %, 90 %]: the waker {}, the sleeper {};\n\
+         whose CPU has another thread: {}, {}",
         costs.line_ns,
         costs.pause_ns,
         costs.refused_ns,
         costs.nobody_ns,
         costs.switch_ns,
         middle(&mut costs.wakes.iter().map(|wake| wake.waker_ns)),
-        middle(&mut costs.wakes.iter().map(|wake| wake.sleeper_ns))
+        middle(&mut costs.wakes.iter().map(|wake| wake.sleeper_ns)),
+        middle(&mut costs.busy_wakes.iter().map(|wake| wake.waker_ns)),
+        middle(&mut costs.busy_wakes.iter().map(|wake| wake.sleeper_ns))
     );
 }
 
