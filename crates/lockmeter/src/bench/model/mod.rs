@@ -51,6 +51,8 @@ const SIMULATED: u64 = 50_000;
 const THINK_SHARE: f64 = 0.25;
 /// The error that a prediction is to keep within.
 const AIM: f64 = 0.15;
+/// One round, or two, have no spread to speak of.
+const FEWEST_ROUNDS: usize = 3;
 #[derive(Debug, Serialize)]
 struct Results {
     points: Vec<Point>,
@@ -96,7 +98,9 @@ enum Verdict {
 
 impl Verdict {
     fn on(error: &Estimate) -> Self {
-        if error.low >= -AIM && error.high <= AIM {
+        if error.samples < FEWEST_ROUNDS {
+            Self::Undecided
+        } else if error.low >= -AIM && error.high <= AIM {
             Self::Within
         } else if error.low > AIM || error.high < -AIM {
             Self::Missed
