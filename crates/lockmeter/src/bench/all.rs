@@ -211,7 +211,7 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
         piece(
             "model",
             "Predictions and what was measured",
-            seconds(60, 130),
+            seconds(65, 150),
             either("bench model --format json --rounds 2", "bench model --format json --rounds 5"),
         ),
     ];
