@@ -92,10 +92,12 @@ fn mmap_shows_waits_and_holds_of_both_modes() {
     );
 }
 
-/// Meters holds of kernel locks while a workload runs; the recording, and what the workload itself says. `None` if it cannot run here.
+/// Meters holds of kernel locks while a workload runs, with all their stacks, for what callers share of a lock would else be an estimate; the
+/// recording, and what the workload itself says. `None` if it cannot run here.
 fn metered(folder: &Folder, workload: &str, test: &str) -> Option<(String, Value)> {
     let recording = folder.file("recording");
-    let mut command = lockmeter(["record", "--hold", "--hooks", "none", "--kernel", "-q", "-o", &recording, "--"]);
+    let mut command =
+        lockmeter(["record", "--hold", "--every", "--hooks", "none", "--kernel", "-q", "-o", &recording, "--"]);
     command.arg(workload_path(workload)).args(["--seconds", "2"]);
     let output = run(command);
     if output.status.code() == Some(NOT_POSSIBLE_HERE) {
