@@ -129,7 +129,7 @@ fn mix(results: &Value) -> Option<String> {
     (!lines[0].points.is_empty()).then(|| picture::lines(frame, &lines))
 }
 
-/// The longest holds and the hottest lock: one line for each lock, measured, simulated step by step, and by the queueing model.
+/// The longest holds and the hottest lock: two lines for each lock, measured and simulated. More could not be told apart.
 fn model(results: &Value) -> Option<String> {
     let number = |row: &Value, field: &str| row[field].as_f64().unwrap_or(0.0);
     let longest = list(results, "points").map(|row| number(row, "hold_ns")).fold(0.0, f64::max);
@@ -147,7 +147,7 @@ fn model(results: &Value) -> Option<String> {
     };
     let lines: Vec<Line> = locks
         .iter()
-        .flat_map(|lock| ["measured", "predicted", "queued"].into_iter().filter_map(|field| line(lock, field)))
+        .flat_map(|lock| ["measured", "predicted"].into_iter().filter_map(|field| line(lock, field)))
         .collect();
     let frame = Frame { title: "A hot mutex: from one thread's times", x: "threads", y: "acquisitions a second" };
     (!lines.is_empty()).then(|| picture::lines(frame, &lines))
