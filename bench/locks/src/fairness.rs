@@ -1,7 +1,9 @@
 //! How fair each lock is, over all points where threads can be unfair to each other.
 
 use crate::contender::Contender;
-use crate::grid::{Cell, Measured, Point, median};
+use lockmeter_statistics::median;
+
+use crate::grid::{Cell, Measured, Point};
 use crate::table::max_by_mean;
 
 /// One lock beside the median of its peers at each point with two threads or more.

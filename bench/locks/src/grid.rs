@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockmeter_statistics::{Estimate, Random};
+use lockmeter_statistics::{Disturbances, Estimate, Random, median};
 
 use crate::bed::Load;
 use crate::contender::Contender;
-use crate::quiet::Quiet;
 use crate::slice::{self, Slice};
 
 /// One mix.
@@ -114,7 +113,7 @@ pub fn measure(
     contenders: &[Contender],
     steps_per_us: u64,
     random: &mut Random,
-    quiet: &mut Quiet,
+    disturbances: &mut Disturbances,
 ) -> Result<Measured> {
     let inside = u32::try_from(u64::from(point.section_ns) * steps_per_us / 1000)?;
     let mut running: Vec<usize> =
@@ -123,7 +122,7 @@ pub fn measure(
     let mut timed = plain.clone();
     for round in 0..form.rounds + form.timed_rounds {
         let load = Load { read_percent: point.read_percent, inside, timed: round >= form.rounds };
-        let slices = quiet.round(|| {
+        let slices = disturbances.avoid_unless_failed(|| {
             random.shuffle(&mut running);
             let slice = |&at: &usize| {
                 let bed = (contenders[at].bed)();
@@ -190,14 +189,4 @@ fn compare(cells: &mut [Cell], point: Point, contenders: &[Contender], random: &
 
 fn median_without(rates: &[f64], round: Option<usize>) -> f64 {
     median(rates.iter().enumerate().filter(|(at, _)| Some(*at) != round).map(|(_, rate)| *rate).collect())
-}
-
-/// 0 of nothing.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
-    }
 }

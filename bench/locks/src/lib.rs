@@ -15,7 +15,6 @@ mod ours;
 mod pairs;
 mod peers;
 mod picture;
-mod quiet;
 mod slice;
 mod table;
 mod work;
@@ -26,11 +25,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use lockmeter_statistics::{Machine, Random};
+use lockmeter_statistics::{Disturbances, Machine, Patience, Random};
 
 use crate::contender::Contender;
 use crate::grid::{Form, Measured};
-use crate::quiet::Quiet;
 
 /// What to race, how well, and where the results go.
 #[derive(Debug, Args)]
@@ -75,6 +73,9 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
+
+/// A round takes a slice of each lock: a busy machine must not hold up the grid for ever.
+const PATIENCE: Patience = Patience { tries: 4, free: 0 };
 
 /// Says so if the locks are in a form that does not spin here: figures of it are of no use.
 pub fn warn_of_preloading() {
@@ -148,12 +149,21 @@ fn race(
     form.rounds = arguments.rounds.unwrap_or(form.rounds);
     form.slice = arguments.slice.unwrap_or(form.slice);
     let steps_per_us = work::steps_per_us();
-    let (mut grid, mut quiet) = (Vec::new(), Quiet::default());
+    let (mut grid, mut disturbances) = (Vec::new(), Disturbances::with(PATIENCE));
     for point in form.points.clone() {
-        let measured = grid::measure(point, &form, contenders, steps_per_us, random, &mut quiet)?;
+        let measured = grid::measure(point, &form, contenders, steps_per_us, random, &mut disturbances)?;
         table::point(&measured, contenders, machine.cpus);
         grid.push(measured);
     }
-    println!("{quiet}");
+    tell(disturbances);
     Ok(grid)
+}
+
+fn tell(disturbances: Disturbances) {
+    let Disturbances { runs, repeated, kept, .. } = disturbances;
+    print!("{} rounds; {repeated} were repeated because other processes took a tenth of a CPU", runs - repeated);
+    if kept > 0 {
+        print!(", and {kept} count though they were disturbed in the last try, too");
+    }
+    println!();
 }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use lockmeter_statistics::{Estimate, Random};
+use lockmeter_statistics::{Estimate, Random, median};
 
 use crate::contender::{Contender, Family};
-use crate::grid::median;
 use crate::slice;
 
 /// Long enough that starting threads does not count.

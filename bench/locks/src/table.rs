@@ -1,11 +1,11 @@
 //! What the terminal shows.
 
-use lockmeter_statistics::Estimate;
+use lockmeter_statistics::{Estimate, median};
 
 use crate::contender::Contender;
 use crate::duel::{Duel, WritersOnly};
 use crate::fairness;
-use crate::grid::{Cell, Measured, Point, median};
+use crate::grid::{Cell, Measured, Point};
 use crate::pairs::{Kind, Row};
 
 /// The cost of ending a bias.

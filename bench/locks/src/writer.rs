@@ -7,9 +7,7 @@ use std::time::Instant;
 
 use lock_api::RawRwLock;
 use lockmeter_locks::{RawPercpuRwSem, RawRwSem};
-use lockmeter_statistics::{Estimate, Random};
-
-use crate::grid::median;
+use lockmeter_statistics::{Estimate, Random, median};
 
 /// Writes in a round, and as many bare barriers.
 const WRITES: usize = 100;

@@ -5,7 +5,6 @@
 //! structure runs over any locks, all of them taken for writing.
 
 use std::fmt;
-use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +15,8 @@ use lockmeter_locks::{RawMutex as OwnMutex, RawRwSem};
 use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
+use crate::apart::Apart;
+use crate::arithmetic;
 use crate::pthread_locks::{PthreadMutex, PthreadRwLock};
 
 /// A reader-writer lock that is only ever written under.
@@ -128,17 +129,14 @@ fn summarise(threads: usize, at: usize, rounds: &[Vec<Run>], random: &mut Random
 /// Mappings of a small process.
 const MAPPINGS: usize = 24;
 /// What a child computes between two of its mappings, in steps of arithmetic: some 200 ns.
-const WORK: u32 = 150;
+const WORK: u64 = 150;
 
 /// The tree: which child links which mapping.
 type Tree = Vec<(usize, usize)>;
 
-/// At the beginning of two cache lines of its own, where lock and tree lie alike whatever the lock's size: elsewhere the one or
-/// the other lock may share a line with the tree, and is then up to a sixth faster.
-#[repr(align(128))]
-struct Apart<T>(T);
-
 fn run<M: RawMutex + Send + Sync>(threads: usize, slice: Duration) -> Run {
+    // Lock and tree lie alike whatever the lock's size: elsewhere the one or the other lock may share a line with the tree, and is
+    // then up to a sixth faster.
     let tree: Apart<Mutex<M, Tree>> = Apart(Mutex::new(Vec::new()));
     let tree = &tree.0;
     let (start, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
@@ -178,25 +176,16 @@ fn run<M: RawMutex + Send + Sync>(threads: usize, slice: Duration) -> Run {
 /// A child is forked, and exits.
 fn deliver<M: RawMutex>(tree: &Mutex<M, Tree>, child: usize) {
     for mapping in 0..MAPPINGS {
-        compute();
+        arithmetic::steps(WORK);
         tree.lock().push((child, mapping));
     }
     for mapping in 0..MAPPINGS {
-        compute();
+        arithmetic::steps(WORK);
         let mut links = tree.lock();
         if let Some(at) = links.iter().rposition(|link| *link == (child, mapping)) {
             links.swap_remove(at);
         }
     }
-}
-
-fn compute() {
-    let mut state = 1_u64;
-    for _ in 0..WORK {
-        // In a register: through memory (a `black_box` at each step) it takes once or twice as long.
-        state = (state ^ state >> 32).wrapping_mul(0x5851_f42d_4c95_7f2d);
-    }
-    black_box(state);
 }
 
 /// Of this process so far.

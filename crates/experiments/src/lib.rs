@@ -1,6 +1,8 @@
 //! What metering costs a workload, and the published experiments, as commands that anyone can repeat. One file, or folder, an
 //! experiment.
 
+mod apart;
+mod arithmetic;
 pub mod breakpoint;
 pub mod contention;
 mod cpus;
@@ -14,4 +16,3 @@ pub mod processes;
 pub mod pthread_locks;
 pub mod seen;
 pub mod step_costs;
-pub mod undisturbed;

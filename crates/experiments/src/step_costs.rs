@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lockmeter_predict::step_by_step::{Costs, Wake};
-use lockmeter_statistics::Random;
+use lockmeter_statistics::{Random, median};
 
 use crate::cpus;
 
@@ -82,9 +82,7 @@ fn pause_ns() -> f64 {
 /// Two threads take turns, each told by a word that the other writes: the time of a turn in which `work` runs, which is told the
 /// number of the thread. Of many short spans the middle one: in some of them one of the two has no CPU.
 pub fn passing_ns(work: impl Fn(usize) + Sync, spans: usize) -> f64 {
-    let mut turns = turns_ns(|thread, _| work(thread), spans);
-    turns.sort_by(f64::total_cmp);
-    turns.get(spans / 2).copied().unwrap_or_default()
+    median(turns_ns(|thread, _| work(thread), spans))
 }
 
 /// The same, of each span in turn, the mean over its turns. The work is told the number of the span, too.
@@ -210,8 +208,8 @@ impl Pair {
 }
 
 /// What waking costs both sides, shortest sleep first; half of the wakers on either CPU, and `beside` the sleeper another thread
-/// that computes all the time. Those that others' work drew out are left
-/// out: at each length of sleep, those that took the waker or the sleeper ten times as long as the middle one.
+/// that computes all the time. Those that others' work drew out are left out: at each length of sleep, those that took the waker
+/// or the sleeper ten times as long as the middle one.
 fn wakes(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
     let from = |waker: usize| {
         let pair = &Pair {
@@ -273,11 +271,7 @@ fn wakes_of(pair: &Pair, count: usize, asleep_ns: &[u64]) -> Vec<Wake> {
 
 fn leave_out_disturbed(wakes: &mut Vec<Wake>) {
     const FAR: f64 = 10.0;
-    let middle = |of: fn(&Wake) -> f64| {
-        let mut values: Vec<f64> = wakes.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(0.0)
-    };
+    let middle = |of: fn(&Wake) -> f64| median(wakes.iter().map(of).collect());
     let (waker_ns, sleeper_ns) = (middle(|wake| wake.waker_ns), middle(|wake| wake.sleeper_ns));
     wakes.retain(|wake| wake.waker_ns <= waker_ns * FAR && wake.sleeper_ns <= sleeper_ns * FAR);
 }
@@ -327,7 +321,7 @@ fn slice_ns() -> f64 {
         }
         spans
     };
-    let mut spans = on_one_cpu(|| {
+    let spans = on_one_cpu(|| {
         std::thread::scope(|scope| {
             let other = scope.spawn(watch);
             let third = scope.spawn(watch);
@@ -338,8 +332,7 @@ fn slice_ns() -> f64 {
     });
     // Beyond this no kernel lets a thread wait for its turn on a machine that is not overloaded.
     const TYPICAL_NS: f64 = 4e6;
-    spans.sort_by(f64::total_cmp);
-    spans.get(spans.len() / 2).copied().filter(|ns| *ns > 0.0).unwrap_or(TYPICAL_NS)
+    Some(median(spans)).filter(|ns| *ns > 0.0).unwrap_or(TYPICAL_NS)
 }
 
 /// In a thread that may run on one CPU only, as may those that it starts.

@@ -60,14 +60,11 @@ impl Estimate {
             return None;
         }
         let mut medians: Vec<f64> = (0..RESAMPLES)
-            .map(|_| {
-                let mut resample: Vec<f64> = samples.iter().map(|_| samples[random.below(samples.len())]).collect();
-                median(&mut resample)
-            })
+            .map(|_| median(samples.iter().map(|_| samples[random.below(samples.len())]).collect()))
             .collect();
         medians.sort_by(f64::total_cmp);
         Some(Self {
-            median: median(&mut samples.to_vec()),
+            median: median(samples.to_vec()),
             low: medians[RESAMPLES / 40],
             high: medians[RESAMPLES - 1 - RESAMPLES / 40],
             samples: samples.len(),
@@ -81,11 +78,15 @@ impl Estimate {
     }
 }
 
-/// Half of the samples lie below. The samples must not be empty; they are sorted on the way.
-fn median(samples: &mut [f64]) -> f64 {
+/// Half of them lie below; 0 of nothing.
+pub fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     let middle = samples.len() / 2;
-    if samples.len().is_multiple_of(2) { f64::midpoint(samples[middle - 1], samples[middle]) } else { samples[middle] }
+    match samples.len() {
+        0 => 0.0,
+        count if count.is_multiple_of(2) => f64::midpoint(samples[middle - 1], samples[middle]),
+        _ => samples[middle],
+    }
 }
 
 #[cfg(test)]
@@ -94,8 +95,8 @@ mod tests {
 
     #[test]
     fn the_median_of_an_even_number_lies_between_the_middle_two() {
-        assert!((median(&mut [4.0, 1.0, 3.0, 2.0]) - 2.5).abs() < 1e-12);
-        assert!((median(&mut [9.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
+        assert!((median(vec![4.0, 1.0, 3.0, 2.0]) - 2.5).abs() < 1e-12);
+        assert!((median(vec![9.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
     }
 
     #[test]

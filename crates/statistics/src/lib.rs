@@ -1,7 +1,10 @@
-//! What measuring needs: random order, medians with their confidence interval, and the machine of a run.
+//! What measuring needs: random order, medians with their confidence interval, runs that others have not disturbed, and the
+//! machine of a run.
 
+mod disturbances;
 mod estimate;
 mod machine;
 
-pub use estimate::{Estimate, Random};
+pub use disturbances::{Disturbances, Patience};
+pub use estimate::{Estimate, Random, median};
 pub use machine::Machine;

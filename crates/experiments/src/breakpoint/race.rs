@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_api::{RawMutex, RawRwLock};
-use lockmeter_statistics::{Estimate, Random};
+use lockmeter_statistics::{Disturbances, Estimate, Random, median};
 use serde::Serialize;
 
 use super::designs::{Accounting, GlobalMutex, SLOTS, Task, TaskMutexes, Unaccounted};
-use crate::undisturbed::Disturbances;
-use crate::{cpus, step_costs};
+use crate::apart::Apart;
+use crate::{arithmetic, cpus, step_costs};
 
 /// The four that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -99,8 +99,8 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Races the designs over a mutex and a reader-writer lock. Slices in which other processes took a CPU are repeated. `step` is told how many runs are left, and stops the race by
-/// returning `false`.
+/// Races the designs over a mutex and a reader-writer lock. Slices in which other processes took a CPU are repeated. `step` is
+/// told how many runs are left, and stops the race by returning `false`.
 pub fn race<M, R>(plan: &Plan, random: &mut Random, mut step: impl FnMut(usize) -> bool) -> Result<Vec<Point>, Broken>
 where
     M: RawMutex + Send + Sync,
@@ -120,7 +120,7 @@ where
                     points.extend(summarise(*threads, &rounds, random));
                     return Ok(points);
                 }
-                took[at] = disturbances.avoid(|| run_once::<M, R>(Design::ALL[at], plan, *threads))?;
+                took[at] = disturbances.avoid_unless_failed(|| run_once::<M, R>(Design::ALL[at], plan, *threads))?;
                 done += 1;
             }
             rounds.push(took);
@@ -196,12 +196,8 @@ pub struct Uncontended {
     pub moved_ns: f64,
 }
 
-/// On a line of its own.
-#[repr(align(128))]
-struct Apart(AtomicU32);
-
-/// By one thread, and by two that take turns, so that none ever waits for the lock. What a change takes drifts with the machine by more
-/// than the difference looked for: so turns of one change, turns of two and turns of none come right after each other.
+/// By one thread, and by two that take turns, so that none ever waits for the lock. What a change takes drifts with the machine
+/// by more than the difference looked for: so turns of none, of one change and of two come right after each other.
 pub fn uncontended<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> Uncontended {
     const SPANS: usize = 101;
     const IN_TURN: usize = 3;
@@ -225,17 +221,11 @@ pub fn uncontended<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> 
     for _ in 0..SPANS {
         alone_ns.iter_mut().for_each(|taken| taken.push(changes(breakpoints)));
     }
-    let alone_ns = alone_ns.map(|mut taken| {
-        taken.sort_by(f64::total_cmp);
-        taken.get(SPANS / 2).copied().unwrap_or(0.0)
-    });
     let some_changes = |thread: usize, span: usize| (0..span % IN_TURN).for_each(|_| change(thread));
     let spans = step_costs::turns_ns(some_changes, IN_TURN * SPANS);
     // A turn of one change is a turn of none, the change, and what is looked for; the second change finds all at hand.
-    let mut moved_ns: Vec<f64> =
-        spans.chunks_exact(IN_TURN).map(|turns| (turns[1] - turns[0]) - (turns[2] - turns[1])).collect();
-    moved_ns.sort_by(f64::total_cmp);
-    Uncontended { alone_ns, moved_ns: moved_ns.get(SPANS / 2).copied().unwrap_or(0.0).max(0.0) }
+    let moved_ns = spans.chunks_exact(IN_TURN).map(|turns| (turns[1] - turns[0]) - (turns[2] - turns[1]));
+    Uncontended { alone_ns: alone_ns.map(median), moved_ns: median(moved_ns.collect()).max(0.0) }
 }
 
 /// Steps of arithmetic that take as long as something else does.
@@ -252,7 +242,7 @@ impl Work {
         let fastest = (0..5)
             .map(|_| {
                 let begin = Instant::now();
-                compute(STEPS);
+                arithmetic::steps(STEPS);
                 begin.elapsed()
             })
             .min();
@@ -262,7 +252,7 @@ impl Work {
 
     /// Does it.
     pub fn run(self) {
-        compute(self.0);
+        arithmetic::steps(self.0);
     }
 }
 
@@ -272,22 +262,15 @@ type Record = [u64; 24];
 /// A task is set up with its breakpoints, and taken down.
 fn one_task<A: Accounting>(accounting: &A, breakpoints: u32, Work(steps): Work) {
     let task = Task::default();
-    compute(steps / 2);
+    arithmetic::steps(steps / 2);
     let records: Vec<Box<Record>> = (0..breakpoints.min(SLOTS))
         .filter(|_| accounting.take(&task))
         .map(|at| Box::new([u64::from(at); 24]))
         .collect();
-    compute(steps / 2);
+    arithmetic::steps(steps / 2);
     for record in records {
         drop(black_box(record));
         accounting.give_back(&task);
-    }
-}
-
-fn compute(steps: u64) {
-    let mut state = 1_u64;
-    for _ in 0..steps {
-        state = black_box(state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
     }
 }
 
@@ -337,7 +320,7 @@ mod tests {
     fn work_lasts_about_as_long_as_asked() {
         let Work(steps) = Work::lasting(Duration::from_millis(20));
         let begin = Instant::now();
-        compute(steps);
+        arithmetic::steps(steps);
         // Other load can only make it longer.
         assert!(begin.elapsed() > Duration::from_millis(10), "{:?}", begin.elapsed());
     }

@@ -18,12 +18,11 @@ use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan as Race, Work
 use lockmeter_experiments::contention::{Data, Load, acquisition_ns};
 use lockmeter_experiments::locks_under_test::{MeteredMutex, ReaderLock, SPIN_TIMES, TaskMutex};
 use lockmeter_experiments::step_costs;
-use lockmeter_experiments::undisturbed::Disturbances;
 use lockmeter_predict::network::{Handoff, Network, Station};
 use lockmeter_predict::processors::{self, Waiters};
 use lockmeter_predict::published::{self, Compared, OneThread};
 use lockmeter_predict::step_by_step::{self, Costs, Lock, Play};
-use lockmeter_statistics::{Estimate, Machine, Random};
+use lockmeter_statistics::{Disturbances, Estimate, Machine, Random};
 use serde::Serialize;
 
 use self::alone::{Drifts, Task};
@@ -249,7 +248,7 @@ impl Bench {
         threads: usize,
     ) -> Result<f64> {
         let plan = race(cpus, work, SLICE, None);
-        let task_ns = self.disturbances.avoid(|| run_once::<M, ReaderLock>(design, &plan, threads));
+        let task_ns = self.disturbances.avoid_unless_failed(|| run_once::<M, ReaderLock>(design, &plan, threads));
         Ok(task_ns.map_err(broken)? / ACQUISITIONS as f64)
     }
 

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use lockmeter_experiments::undisturbed::Disturbances;
 use lockmeter_predict::published::{self, OneThread};
 use lockmeter_predict::step_by_step::Costs;
-use lockmeter_statistics::Estimate;
+use lockmeter_statistics::{Disturbances, Estimate};
 
 use super::recorded::Recorded;
 use super::{AIM, PUBLISHED_CPUS, Point, Results, Verdict};
@@ -82,7 +81,7 @@ fn summary(text: &mut String, results: &Results) {
         results.points.len(),
         verdicts(&|point| Verdict::on(&point.queue_error))
     );
-    let Disturbances { runs, repeated, kept } = results.disturbances;
+    let Disturbances { runs, repeated, kept, .. } = results.disturbances;
     let _ = writeln!(
         text,
         "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} kept although;\n\

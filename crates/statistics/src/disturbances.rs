@@ -1,54 +1,80 @@
 //! Runs that other processes' work has not distorted: a lock that two threads want tells nothing while one of them has no CPU.
 
+use std::convert::Infallible;
 use std::time::Instant;
 
 /// Work of others in a run that still counts as none: the system counts it by clock ticks of 10 ms, which are not exact.
 const TOLERATED_SHARE: f64 = 0.10;
-/// A busy machine must not hold up a bench for ever.
-const TRIES: u32 = 8;
+
+/// How long a busy machine may hold up a bench.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Tries of one run.
+    pub tries: u32,
+    /// So many repetitions are free: beyond, there are never more of them than other runs.
+    pub free: u32,
+}
+
+impl Default for Patience {
+    /// For short runs.
+    fn default() -> Self {
+        Self { tries: 8, free: 8 }
+    }
+}
 
 /// How often runs were disturbed.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
 pub struct Disturbances {
-    /// All runs.
+    /// All runs, repetitions among them.
     pub runs: u32,
     /// Those that were repeated because others took CPUs in the meantime.
     pub repeated: u32,
     /// Those that were kept all the same, after too many tries.
     pub kept: u32,
+    #[serde(skip)]
+    patience: Patience,
 }
 
 impl Disturbances {
+    /// None so far.
+    pub fn with(patience: Patience) -> Self {
+        Self { patience, ..Self::default() }
+    }
+
     /// Runs it until the CPUs were this process's alone, or it was tried too often.
     pub fn avoid<T>(&mut self, mut run: impl FnMut() -> T) -> T {
+        let Ok(result) = self.avoid_unless_failed(|| Ok::<T, Infallible>(run()));
+        result
+    }
+
+    /// As [`avoid`](Self::avoid); what fails is not tried again, whoever was busy.
+    ///
+    /// # Errors
+    ///
+    /// Those of the run.
+    pub fn avoid_unless_failed<T, E>(&mut self, mut run: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         let mut tries = 0;
         loop {
-            let (begin, others_ns) = (Instant::now(), others_ns());
-            let result = run();
+            let (begin, before_ns) = (Instant::now(), others_ns());
             self.runs += 1;
-            let share = others_ns_since(others_ns) / (begin.elapsed().as_secs_f64() * 1e9);
+            let result = run()?;
+            let share = (others_ns() - before_ns) / (begin.elapsed().as_secs_f64() * 1e9);
             if share <= TOLERATED_SHARE {
-                return result;
+                return Ok(result);
             }
             tries += 1;
-            if tries >= TRIES || self.is_hopeless() {
+            if tries >= self.patience.tries || self.is_hopeless() {
                 self.kept += 1;
-                return result;
+                return Ok(result);
             }
             self.repeated += 1;
         }
     }
-}
 
-impl Disturbances {
-    /// On a machine that is busy all the time nothing comes of trying again: no more than half of all runs are repetitions.
+    /// On a machine that is busy all the time nothing comes of trying again.
     fn is_hopeless(&self) -> bool {
-        self.repeated >= TRIES && self.repeated > self.runs / 2
+        self.repeated >= self.patience.free && self.repeated > self.runs / 2
     }
-}
-
-fn others_ns_since(before: f64) -> f64 {
-    others_ns() - before
 }
 
 /// CPU time that was not idle and not this process's, since some fixed point. Nothing where `/proc/stat` cannot be read.
@@ -81,13 +107,16 @@ fn own_ns() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
     use std::time::Duration;
+
+    fn busy() -> Child {
+        Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap()
+    }
 
     /// Makes sure that another process's work is seen and ends in so many tries: on an idle or on a busy machine.
     #[test]
     fn a_run_beside_busy_processes_is_repeated_and_kept_in_the_end() {
-        let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
         let mut others = [busy(), busy()];
         let (mut disturbances, mut runs) = (Disturbances::default(), 0);
         disturbances.avoid(|| {
@@ -99,6 +128,32 @@ mod tests {
             other.wait().unwrap();
         }
         assert_eq!((disturbances.runs, disturbances.repeated, disturbances.kept), (runs, runs - 1, 1));
-        assert_eq!(runs, TRIES);
+        assert_eq!(runs, Patience::default().tries);
+    }
+
+    /// Makes sure that a busy machine does not hold up runs that take long, and that failures count at once.
+    #[test]
+    fn with_little_patience_repetitions_are_few_and_failures_never_repeated() {
+        let mut others = [busy(), busy()];
+        let mut disturbances = Disturbances::with(Patience { tries: 4, free: 0 });
+        let mut rounds = 0;
+        let result = disturbances.avoid_unless_failed(|| {
+            rounds += 1;
+            std::thread::sleep(Duration::from_millis(60));
+            Ok::<u32, ()>(rounds)
+        });
+        let mut failures = 0;
+        let failed = disturbances.avoid_unless_failed(|| {
+            failures += 1;
+            std::thread::sleep(Duration::from_millis(60));
+            Err::<(), &str>("broken")
+        });
+        for other in &mut others {
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+        // The second repetition is one more than there were rounds.
+        assert_eq!((result, disturbances.repeated, disturbances.kept), (Ok(3), 2, 1));
+        assert_eq!((failed, failures), (Err("broken"), 1));
     }
 }
