@@ -259,7 +259,7 @@ fn stacks_that_differ_only_further_out_are_told_apart_and_mutexes_are_as_glibc_l
         for way in ["go_one_way", "go_other_way"] {
             let waits = rows.iter().filter(|row| row["happened"] == "wait" && row["caller"].to_string().contains(way));
             let waits: u64 = waits.map(|row| number(row, "count")).sum();
-            assert!(waits > 10, "{flags:?}: {waits} waits by {way} in {rows:#?}");
+            assert_eq!(waits, number(&said, "rounds"), "{flags:?}: waits by {way} in {rows:#?}");
         }
     }
 }
