@@ -339,13 +339,14 @@ impl<I: Instrument> RawMutex<I> {
         false
     }
 
-    /// Takes it if this waiter may, and puts [`WAKE`] on again if it is on duty and others sleep.
-    fn take_over(&self, waiter: Waiter) -> bool {
+    /// Takes it if this waiter may, and puts [`WAKE`] on again if it is on duty and others sleep: more than `itself`, 1 while it
+    /// counts as one that sleeps.
+    fn take_over(&self, waiter: Waiter, itself: u32) -> bool {
         if !self.may_take(self.state.load(Relaxed), waiter) {
             return false;
         }
         let on_duty = waiter.on_duty && !mutated!("mutex-duty-forgotten", true, false);
-        let wake = if on_duty && self.sleepers.load(SeqCst) != 0 { WAKE } else { 0 };
+        let wake = if on_duty && self.sleepers.load(SeqCst) > itself { WAKE } else { 0 };
         self.take(waiter, wake)
     }
 
@@ -353,7 +354,7 @@ impl<I: Instrument> RawMutex<I> {
     fn take_over_in_turn(&self, waiter: Waiter, turn: &mut Option<Turn<'_>>) -> bool {
         let keeps_duty = !waiter.on_duty || turn.is_none() || self.is_overdue();
         if keeps_duty {
-            return self.take_over(waiter);
+            return self.take_over(waiter, 0);
         }
         let taken = self.take(waiter, 0);
         if taken && !turn.take().is_some_and(Turn::leave_on_duty) && self.sleepers.load(SeqCst) != 0 {
@@ -388,7 +389,8 @@ impl<I: Instrument> RawMutex<I> {
             self.sleepers.fetch_add(1, SeqCst);
             let slept = self.sleep(&mut waiter, until);
             // What is granted to those who slept is taken before this one counts as none of them: a spinner would take it then.
-            let granted = slept.is_ok() && self.take_granted(waiter);
+            let granted =
+                slept.is_ok() && waiter.slept && self.state.load(Relaxed) & GRANTED != 0 && self.take_over(waiter, 1);
             self.sleepers.fetch_sub(1, SeqCst);
             if granted {
                 return Ok(());
@@ -402,14 +404,14 @@ impl<I: Instrument> RawMutex<I> {
 
     /// Spins in the queue of spinners while it may pay; true with the lock.
     fn spin(&self, waiter: &mut Waiter) -> bool {
-        let Some(mut spinning) = Spinning::new(SPIN_NS) else { return self.take_over(*waiter) };
+        let Some(mut spinning) = Spinning::new(SPIN_NS) else { return self.take_over(*waiter, 0) };
         let mut turn = None;
         // The heir is alone in wanting it, and needs no turn.
         if !waiter.heir {
             turn = self.spinners.enter(|before| !spinning.pause(before.number()));
             let Some(turn) = &turn else {
                 // Those before us, or the owner, take too long.
-                return self.take_over(*waiter);
+                return self.take_over(*waiter, 0);
             };
             waiter.on_duty |= turn.is_on_duty();
         }
@@ -478,16 +480,6 @@ impl<I: Instrument> RawMutex<I> {
             waiter.on_duty |= end == WaitEnd::LookAgain;
             return until.ended(end);
         }
-    }
-
-    /// Takes it if it was granted to those who slept, of whom this waiter is one and still counts as one.
-    fn take_granted(&self, waiter: Waiter) -> bool {
-        let state = self.state.load(Relaxed);
-        if !waiter.slept || state & GRANTED == 0 || !self.may_take(state, waiter) {
-            return false;
-        }
-        let wake = if waiter.on_duty && self.sleepers.load(SeqCst) > 1 { WAKE } else { 0 };
-        self.take(waiter, wake)
     }
 
     /// Leaves without the lock, and without a trace.
