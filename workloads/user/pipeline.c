@@ -15,8 +15,9 @@ static __attribute__((noinline)) void produce(struct tally *tally)
 		pthread_mutex_lock(&queue_lock);
 		tally->acquisitions++;
 		queued++;
-		pthread_cond_signal(&queue_filled);
 		pthread_mutex_unlock(&queue_lock);
+		/* Now, so that who wakes up finds the lock free. */
+		pthread_cond_signal(&queue_filled);
 	}
 	pthread_mutex_lock(&queue_lock);
 	tally->acquisitions++;

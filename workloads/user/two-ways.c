@@ -3,7 +3,6 @@
  * the same stack pointer. Another thread holds it until it sees that it is waited for, so that each acquisition of either way waits.
  * And looks whether a mutex that was taken is as the C library leaves it.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>

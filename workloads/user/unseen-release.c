@@ -12,6 +12,7 @@
 
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 static sem_t begin, taken;
+static long long last_hold_ns;
 static int (*release)(pthread_mutex_t *);
 
 __attribute__((noinline)) static void keep_it(void)
@@ -24,14 +25,24 @@ __attribute__((noinline)) static void keep_it(void)
 	release(&kept_lock);
 }
 
+static long long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+	return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
 /* Whose release is seen: its hold is one, whatever was not seen before. */
 __attribute__((noinline)) static void hold_and_give_back(void)
 {
 	struct timespec hold = {.tv_nsec = HOLD_NS};
+	long long before_ns = now_ns();
 
 	pthread_mutex_lock(&kept_lock);
 	nanosleep(&hold, NULL);
 	pthread_mutex_unlock(&kept_lock);
+	last_hold_ns = now_ns() - before_ns;
 }
 
 static void *keeper(void *argument)
@@ -66,6 +77,6 @@ int main(void)
 	}
 	sem_post(&begin);
 	pthread_join(thread, NULL);
-	printf("{\"rounds\": %d}\n", ROUNDS);
+	printf("{\"rounds\": %d, \"last_hold_ns\": %lld}\n", ROUNDS, last_hold_ns);
 	return 0;
 }

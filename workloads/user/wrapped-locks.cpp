@@ -10,6 +10,9 @@
 #include <mutex>
 #include <thread>
 
+/* Whom the threads wait for before each kind of work: else the one may be done with it before the other begins. */
+static pthread_barrier_t both;
+
 static void work()
 {
 	std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -103,14 +106,17 @@ struct Server {
 	}
 	__attribute__((noinline)) void serve()
 	{
+		pthread_barrier_wait(&both);
 		for (int i = 0; i < 20; i++) {
 			pool->take();
 			let_others();
 		}
+		pthread_barrier_wait(&both);
 		for (int i = 0; i < 20; i++) {
 			account->deposit();
 			let_others();
 		}
+		pthread_barrier_wait(&both);
 		for (int i = 0; i < 20; i++) {
 			journal->append();
 			let_others();
@@ -123,6 +129,8 @@ struct Server {
 
 int main()
 {
+	pthread_barrier_init(&both, nullptr, 2);
+
 	auto server = std::make_unique<Server>();
 	std::thread other([&] { server->serve(); });
 

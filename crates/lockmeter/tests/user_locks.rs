@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSymbol};
 use serde_json::Value;
@@ -244,7 +245,11 @@ fn a_wait_whose_end_nobody_was_seen_to_make_is_blamed_on_the_holder() {
     let seen =
         rows.iter().filter(|row| row["happened"] == "hold" && row["caller"].to_string().contains("hold_and_give_back"));
     let [held_ns] = seen.map(|row| number(row, "total_ns")).collect::<Vec<_>>()[..] else { panic!("{rows:#?}") };
-    assert!((5_000_000..50_000_000).contains(&held_ns), "20 holds that were never ended are in it: {held_ns} ns");
+    let known_ns = number(&metered.said(), "last_hold_ns");
+    assert!(
+        (5_000_000..=known_ns).contains(&held_ns),
+        "{held_ns} ns: 20 holds that were never ended are in {known_ns}"
+    );
 }
 
 #[test]
@@ -308,7 +313,7 @@ fn a_lock_taken_millions_of_times_is_counted_to_the_last(defines: &[&str]) {
         assert!(number(often, "timed") > 2_000, "hardly a hold was timed: {often}");
         assert_eq!(number(often, "timed") == number(often, "count"), every, "{flags:?}: {often}");
         // Nothing is done under the lock: a clock's resolution, and some of its calls' own time.
-        assert!((1..1_000).contains(&number(often, "mean_ns")), "{often}");
+        assert!((1..1_000).contains(&number(often, "p50_ns")), "{often}");
         assert_eq!(number(often, "moved"), 0, "nobody else takes it: {often}");
         let table = lockmeter().arg("report").arg(&metered.recording).output().unwrap();
         let table = String::from_utf8(table.stdout).unwrap();
@@ -388,8 +393,8 @@ fn a_wait_for_a_condition_is_no_wait_for_a_lock_and_no_hold() {
     let metered = meter(folder.path(), &["--hold"], &command);
     let said = metered.said();
     let idle_ns: u64 = metered.rows("lock", &["--kind", "condvar"]).iter().map(|row| number(row, "total_ns")).sum();
-    assert!(idle_ns > 100_000_000, "{idle_ns}");
-    assert!(idle_ns <= number(&said, "wait_ns"));
+    let known_ns = number(&said, "wait_ns");
+    assert!((known_ns / 2..=known_ns).contains(&idle_ns), "{idle_ns} of {known_ns}");
     let locks_ns: u64 = metered.rows("lock", &[]).iter().map(|row| number(row, "total_ns")).sum();
     assert!(locks_ns < idle_ns / 4, "waits for the condition were counted for the lock: {locks_ns} of {idle_ns}");
 }
@@ -443,9 +448,10 @@ fn storms_of_threads_forks_and_programs_are_counted_and_leave_nothing() {
 fn what_a_killed_program_recorded_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     let program = workload(folder.path(), "two-locks", &[]);
-    let script = format!("{} --rounds 1000000 & sleep 0.5; kill -9 $!", program.display());
-    let metered = meter(folder.path(), &["--hold"], &["sh".as_ref(), "-c".as_ref(), script.as_ref()]);
-    assert!(number(row(&metered.rows("lock", &[]), "hold", "two-locks:hot_lock"), "count") > 100);
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str(), "--die".as_ref()]);
+    assert_eq!(metered.output.status.code(), Some(128 + 9));
+    let holds = number(row(&metered.rows("lock", &[]), "hold", "two-locks:hot_lock"), "count");
+    assert_eq!(holds, number(&metered.said(), "acquisitions"));
 }
 
 #[test]
@@ -459,7 +465,11 @@ fn a_recorder_that_is_killed_leaves_a_directory_that_the_next_one_removes() {
         command
     };
     let mut killed = record().args(["--", "sleep", "1"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while runtime.path().read_dir().unwrap().count() == 0 {
+        assert!(Instant::now() < deadline, "the recorder makes no directory");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert_eq!(runtime.path().read_dir().unwrap().count(), 1);
@@ -481,37 +491,34 @@ fn a_static_program_is_said_to_be_out_of_reach() {
 #[test]
 fn a_program_can_be_switched_off_and_on_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "two-locks", &[]);
-    let switch = |how: &str| format!("{} {how} $p || exit 9", env!("CARGO_BIN_EXE_lockmeter"));
-    // It says itself from when to when it is off: a busy machine takes its time to switch.
-    let script = format!(
-        "{} --rounds 1000000 --pause-ns 100000 & p=$!; sleep 0.3; {}; date +%s%N; sleep 2; date +%s%N; {}; sleep 0.5; kill $p",
-        program.display(),
-        switch("off"),
-        switch("on")
-    );
     let recording = folder.path().join("test.lockmeter");
-    let output = lockmeter()
-        .args(["record", "--quiet", "--user", "--hold", "--interval", "50ms", "-o"])
+    let mut running = lockmeter()
+        .args(["record", "--quiet", "--user", "--hold", "-o"])
         .arg(&recording)
-        .args(["--", "sh", "-c", &script])
-        .output()
+        .arg("--")
+        .arg(workload(folder.path(), "in-phases", &[]))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
         .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let metered = Metered { output, recording };
-    let start_ns = number(&metered.report("lock", &[]), "start_unix_ns");
-    let said = String::from_utf8(metered.output.stdout.clone()).unwrap();
-    let off: Vec<u64> = said.lines().map(|line| (line.parse::<u64>().unwrap() - start_ns) / 1_000_000).collect();
-    let [off_ms, on_ms] = off[..] else { panic!("{said}") };
-    let counted = |from_ms: u64, to_ms: u64| {
-        let window = format!("{from_ms}ms..{to_ms}ms");
-        let rows = metered.rows("lock", &["--window", &window, "--lock", "hot_lock"]);
-        rows.iter().filter(|row| row["happened"] == "hold").map(|row| number(row, "count")).sum::<u64>()
+    let mut told = running.stdin.take().unwrap();
+    let mut said = BufReader::new(running.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let pid = said.next().unwrap();
+    let switch = |how: &str| assert!(lockmeter().args([how, pid.as_str()]).status().unwrap().success(), "{how} {pid}");
+    let mut phase = || {
+        told.write_all(b"go\n").unwrap();
+        said.next().unwrap().parse::<u64>().unwrap()
     };
-    // An interval that was begun before is in the window as a whole, and on a busy machine it may be a long one.
-    assert_eq!(counted(off_ms + 600, on_ms - 600), 0, "metered while off, from {off_ms} to {on_ms} ms");
-    assert!(counted(0, off_ms) > 0, "nothing metered in the {off_ms} ms before it was off");
-    assert!(counted(on_ms, on_ms + 60_000) > 0, "nothing metered after {on_ms} ms, when it was on again");
+    let before = phase();
+    switch("off");
+    phase();
+    switch("on");
+    let after = phase();
+    drop(told);
+    let metered = Metered { output: running.wait_with_output().unwrap(), recording };
+    assert!(metered.output.status.success(), "{:?}", metered.output);
+    let rows = metered.rows("lock", &[]);
+    assert_eq!(number(row(&rows, "hold", "in-phases:phase_lock"), "count"), before + after, "{rows:#?}");
     let unknown = lockmeter().args(["off", "1"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(5), "{unknown:?}");
 }
