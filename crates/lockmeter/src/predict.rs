@@ -1,7 +1,7 @@
 //! `lockmeter predict`: from a recording's holds to throughput on more CPUs.
 
 use anyhow::Result;
-use lockmeter_predict::forecast::{Forecast, Plan, Prices, forecast};
+use lockmeter_predict::forecast::{Forecast, MOST_THREADS, Plan, Prices, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Report};
@@ -17,8 +17,10 @@ pub fn run(arguments: &PredictArguments) -> Result<()> {
     let (report, ended_cleanly) = report::load(&arguments.recording, &Query::by([Dimension::Lock]))?;
     let measured = Measured::from_report(&report);
     let chosen = choose(&measured, arguments)?;
+    check_size(arguments)?;
     let plan = Plan {
         cpus: arguments.cpus.clone(),
+        threads_per_cpu: arguments.threads_per_cpu,
         threads: arguments.threads,
         shards: arguments.shards,
         prices: Prices {
@@ -33,6 +35,17 @@ pub fn run(arguments: &PredictArguments) -> Result<()> {
         say(format_args!("{doubt}"));
     }
     Ok(())
+}
+
+fn check_size(arguments: &PredictArguments) -> Result<()> {
+    let threads = arguments.cpus.iter().max().copied().unwrap_or(0) * arguments.threads_per_cpu;
+    if threads <= MOST_THREADS {
+        return Ok(());
+    }
+    let sentence = format!(
+        "{threads} threads are more than can be forecast; at most {MOST_THREADS}: give fewer --cpus or --threads-per-cpu"
+    );
+    Err(Failure::error(Status::Usage, sentence))
 }
 
 /// The locks asked for, longest held first.
@@ -70,8 +83,9 @@ fn write(forecasts: &[Forecast], arguments: &PredictArguments, out: &mut dyn std
             }
             writeln!(
                 out,
-                "\nACQUISITIONS A SECOND with one thread on each CPU. SPINNING, SLEEPING: the lock as it is, by how waiters wait.\n\
+                "\nACQUISITIONS A SECOND with {} on each CPU. SPINNING, SLEEPING: the lock as it is, by how waiters wait.\n\
                  SIMULATED: as recorded, with the holds that were measured. SHARDED: split into {}. REMOVED: the lock costs nothing.",
+                lockmeter_render::units::counted(arguments.threads_per_cpu as u64, "thread", "threads"),
                 arguments.shards
             )?;
         }

@@ -241,6 +241,30 @@ fn a_forecast_ends_at_one_hold_after_another_and_without_the_lock_goes_on() {
     assert!(check.abs() < 0.15, "the simulation is off by {check} from the recording it was made from");
 }
 
+/// Makes sure that threads that wait for a CPU are not taken for threads that compute.
+#[test]
+fn a_forecast_knows_threads_beyond_the_cpus() {
+    let folder = Folder::new();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let threads = (4 * cpus).to_string();
+    let recording = record(&folder, 4 * cpus);
+    let ask = |more: &[&str]| {
+        let mut command = lockmeter(["predict", &recording, "--lock", "hot_lock", "--format", "json"]);
+        command.args(["--threads", &threads, "--cpus", &cpus.to_string()]).args(more);
+        json(command)[0].clone()
+    };
+    let (one, four) = (ask(&[]), ask(&["--threads-per-cpu", "4"]));
+    assert_eq!((&one["points"][0]["threads"], &four["points"][0]["threads"]), (&cpus.into(), &(4 * cpus).into()));
+    // As many threads on as many CPUs as were recorded: what the model is checked by.
+    let recorded = four["recorded_per_second"].as_f64().unwrap();
+    let off = four["points"][0]["simulated"].as_f64().unwrap() / recorded - 1.0;
+    assert!((off - four["check"]["simulated"].as_f64().unwrap()).abs() < 1e-6, "{four}");
+    // By Little's law alone, threads compute all the time in which they neither hold nor wait.
+    let all_ns = threads.parse::<f64>().unwrap() * 1e9 / recorded;
+    let elsewhere_ns = all_ns - four["hold_ns"].as_f64().unwrap() - four["wait_ns"].as_f64().unwrap();
+    assert!(four["think_ns"].as_f64().unwrap() < elsewhere_ns, "{four}");
+}
+
 #[test]
 fn predict_says_what_is_missing() {
     let folder = Folder::new();
@@ -250,6 +274,8 @@ fn predict_says_what_is_missing() {
     assert!(status == 1 && said.contains("hot_lock"), "{status}: {said}");
     let (status, said) = refused(["predict", &folder.file("absent")]);
     assert!(status == 4 && said.contains("absent"), "{status}: {said}");
+    let (status, said) = refused(["predict", &recording, "--cpus", "256", "--threads-per-cpu", "8"]);
+    assert!(status == 2 && said.contains("2048 threads are more than can be forecast"), "{status}: {said}");
     let (status, said) = refused(["predict", &recording, "--cpus", "0"]);
     assert!(status == 2 && said.contains("between 1 and"), "{status}: {said}");
     let waits_only = folder.file("waits.lockmeter");

@@ -141,15 +141,17 @@ impl Measured {
         self.locks[..lock].iter().take(MODELLED).filter(|other| !other.is_shared()).count()
     }
 
-    /// The same for the simulation, with the durations that were measured and with readers as readers.
-    pub fn scene(&self, lock: usize, threads: usize, handoff: Handoff) -> Scene {
+    /// The same for the simulation, with the durations that were measured and with readers as readers, whose holds a network
+    /// with so much computing has in that.
+    pub fn scene(&self, lock: usize, mut think_ns: f64, handoff: Handoff) -> Scene {
         let mut names: Vec<(&str, Kind)> = Vec::new();
         let mut visits = Vec::new();
-        let mut think_ns = self.think_ns(lock, threads);
         for (at, other) in self.locks.iter().enumerate() {
             if !Self::is_modelled(lock, at) {
-                think_ns += self.visits(lock, at) * other.hold_ns();
                 continue;
+            }
+            if at != lock && other.is_shared() {
+                think_ns -= self.visits(lock, at) * other.hold_ns();
             }
             let name = (other.name.as_str(), other.kind);
             let index = names.iter().position(|known| *known == name).unwrap_or_else(|| {
@@ -165,7 +167,7 @@ impl Measured {
         }
         let of_lock = (self.locks[lock].name.as_str(), self.locks[lock].kind);
         let locks = names.iter().map(|name| if *name == of_lock { handoff } else { Handoff::default() }).collect();
-        Scene { think_ns, locks, visits }
+        Scene { think_ns: think_ns.max(0.0), locks, visits }
     }
 }
 

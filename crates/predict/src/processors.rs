@@ -17,10 +17,25 @@ pub enum Waiters {
     Burn,
 }
 
+/// What the chain says of a lock.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Cycles a second.
+    pub per_second: f64,
+    /// Time at the lock in one cycle: waiting and holding.
+    pub residence_ns: f64,
+}
+
 /// Cycles a second with so many threads on so many CPUs, the given lock being the one that is waited for.
 pub fn per_second(network: &Network, station: usize, threads: usize, cpus: usize, waiters: Waiters) -> f64 {
+    solve(network, station, threads, cpus, waiters).per_second
+}
+
+/// The same, and how long a cycle is at the lock.
+pub fn solve(network: &Network, station: usize, threads: usize, cpus: usize, waiters: Waiters) -> Load {
     let Some(lock) = network.stations.get(station) else {
-        return rate_on_ns(&convolution::rates_per_ns(network, threads), threads, cpus, 0) * SECOND_NS;
+        let rate = rate_on_ns(&convolution::rates_per_ns(network, threads), threads, cpus, 0);
+        return Load { per_second: rate * SECOND_NS, residence_ns: 0.0 };
     };
     let mut rest = network.clone();
     rest.stations.remove(station);
@@ -45,7 +60,10 @@ pub fn per_second(network: &Network, station: usize, threads: usize, cpus: usize
     let largest = weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let shares = weights.iter().map(|weight| (weight - largest).exp());
     let all: f64 = shares.clone().sum();
-    shares.zip(rates).map(|(share, rate)| share * rate).sum::<f64>() / all * SECOND_NS
+    let per_ns = shares.clone().zip(rates).map(|(share, rate)| share * rate).sum::<f64>() / all;
+    let present = shares.enumerate().map(|(present, share)| number(present) * share).sum::<f64>() / all;
+    // Little's law.
+    Load { per_second: per_ns * SECOND_NS, residence_ns: if per_ns > 0.0 { present / per_ns } else { 0.0 } }
 }
 
 /// What so many threads elsewhere do where a CPU each is not to be had: as much as threads on all CPUs that are left. The holder keeps

@@ -13,7 +13,8 @@ const PREDICT_EXAMPLES: &str = "\
 Examples:
   lockmeter record --user --hold -- ./server && lockmeter predict
   lockmeter predict out.lockmeter --lock queue_lock --cpus 8,32,128
-  lockmeter predict --threads 6       when the program had six threads at work, not one for each CPU";
+  lockmeter predict --threads 6       when the program had six threads at work, not one for each CPU
+  lockmeter predict --threads 32 --threads-per-cpu 4 --cpus 8,16      more threads than CPUs, then and now";
 
 #[derive(Debug, Args)]
 #[command(after_help = PREDICT_EXAMPLES)]
@@ -25,11 +26,14 @@ pub struct PredictArguments {
     /// held longest
     #[arg(long, value_name = "PATTERN")]
     pub lock: Option<NamePattern>,
-    /// On how many CPUs, one thread on each
-    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', default_value = "4,16,64,256", value_parser = parse_cpus)]
+    /// On how many CPUs
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', default_value = "4,16,64,256", value_parser = parse_count)]
     pub cpus: Vec<usize>,
+    /// How many threads each of these has
+    #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = parse_count)]
+    pub threads_per_cpu: usize,
     /// How many threads were at work in the recording; without it, one for each CPU
-    #[arg(long, value_parser = parse_cpus)]
+    #[arg(long, value_parser = parse_count)]
     pub threads: Option<usize>,
     /// Into how many locks SHARDED splits it
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=64))]
@@ -48,8 +52,8 @@ pub struct PredictArguments {
     pub format: DiffFormat,
 }
 
-fn parse_cpus(text: &str) -> Result<usize, String> {
-    let most = lockmeter_predict::forecast::MOST_CPUS;
-    let count = text.trim().parse().ok().filter(|count| lockmeter_predict::forecast::is_possible(*count));
+fn parse_count(text: &str) -> Result<usize, String> {
+    let most = lockmeter_predict::forecast::MOST_THREADS;
+    let count = text.trim().parse().ok().filter(|count| (1..=most).contains(count));
     count.ok_or_else(|| format!("give a number between 1 and {most}"))
 }

@@ -87,7 +87,8 @@ fn predicted(recording: &Path, (work, cpus): (&str, &str), threads: usize) -> Re
     }
     let (report, _) = report::load(recording, &Query::by([Dimension::Lock]))?;
     let measured = Measured::from_report(&report);
-    let plan = Plan { cpus: vec![2], threads: Some(threads), shards: 16, prices: Prices::default() };
+    let plan =
+        Plan { cpus: vec![2], threads_per_cpu: 1, threads: Some(threads), shards: 16, prices: Prices::default() };
     if measured.locks.is_empty() {
         return Err(anyhow!("the recording holds no lock; is liblockmeter_preload.so the right one?"));
     }

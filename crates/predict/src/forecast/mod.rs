@@ -1,19 +1,26 @@
 //! From a recording's locks to throughput on more CPUs: as it is, without the lock, and with the lock split.
 
-use std::fmt;
-
 use lockmeter_statistics::Random;
 use serde::Serialize;
 
+use lockmeter_profile::Kind;
+
+use self::fit::{Recorded, fit};
 use crate::measured::{Measured, MeasuredLock, as_f64};
-use crate::network::{Handoff, Network, SECOND_NS, number};
-use crate::{convolution, mva, simulation};
+use crate::network::{Handoff, Network, SECOND_NS};
+use crate::processors::{self, Waiters};
+use crate::simulation;
+
+mod fit;
+mod text;
 
 /// What is asked.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// On how many CPUs, one thread on each.
+    /// On how many CPUs.
     pub cpus: Vec<usize>,
+    /// How many threads each of them has.
+    pub threads_per_cpu: usize,
     /// Threads of the recording, where the user knows.
     pub threads: Option<usize>,
     /// Into how many locks the lock is split.
@@ -83,6 +90,8 @@ pub struct Forecast {
     pub mode: String,
     /// Threads of the recording: as told, or one for each CPU, or as many as must have been.
     pub threads: usize,
+    /// CPUs of the recording.
+    pub cpus: usize,
     /// Acquisitions a second in the recording.
     pub recorded_per_second: f64,
     /// Mean hold.
@@ -108,7 +117,7 @@ pub struct Forecast {
 /// The model against the recording it was made from: throughput, as a ratio less 1.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Check {
-    /// Mean-value analysis, handing over free.
+    /// The exact solution, handing over free.
     pub free_handoff: f64,
     /// With what handing over costs.
     pub with_handoff: f64,
@@ -119,8 +128,10 @@ pub struct Check {
 /// Throughput on so many CPUs, in acquisitions a second.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Point {
-    /// CPUs, one thread on each.
+    /// CPUs.
     pub cpus: usize,
+    /// Threads on all of them.
+    pub threads: usize,
     /// The lock as it is, its waiters spinning.
     pub spinning: f64,
     /// The lock as it is, its waiters asleep.
@@ -136,32 +147,39 @@ pub struct Point {
 /// Predicts what each point of the plan gives for one lock of the recording.
 pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Forecast {
     let figures = &measured.locks[lock];
-    let threads = plan.threads.unwrap_or(measured.cpus as usize).max(measured.fewest_threads());
-    let network = measured.network(lock, threads);
-    let station = measured.station(lock);
+    let cpus = (measured.cpus as usize).max(1);
+    let threads = plan.threads.unwrap_or(cpus).max(measured.fewest_threads());
     let recorded_per_second = as_f64(figures.acquisitions) / as_f64(measured.duration_ns.max(1)) * SECOND_NS;
     let waiting = Waiting::of(figures);
-    let fitted = fit_handoff(&network, station, threads, figures);
+    let waiters = if figures.kind == Kind::Spin { Waiters::Burn } else { Waiters::Yield };
+    let typical_ns = if waiting == Waiting::Sleeping { plan.prices.sleep_ns } else { plan.prices.spin_ns };
+    let recorded = Recorded { threads, cpus, waiters, per_second: recorded_per_second, typical_ns };
+    let fitted = fit(measured, lock, &recorded);
+    let (network, station) = (&fitted.network, fitted.station);
+    let price = fitted.handoff_ns.unwrap_or(typical_ns);
     let prices = match waiting {
-        Waiting::Spinning => Prices { spin_ns: fitted.unwrap_or(plan.prices.spin_ns), ..plan.prices },
+        Waiting::Spinning => Prices { spin_ns: price, ..plan.prices },
         Waiting::NotSeen => plan.prices,
-        Waiting::Sleeping => Prices { sleep_ns: fitted.unwrap_or(plan.prices.sleep_ns), ..plan.prices },
+        Waiting::Sleeping => Prices { sleep_ns: price, ..plan.prices },
     };
-    let price = if waiting == Waiting::Sleeping { prices.sleep_ns } else { prices.spin_ns };
-    let simulated = |threads_now| {
-        let scene = measured.scene(lock, threads, Handoff { base_ns: price, per_waiter_ns: 0.0 });
-        simulation::run(&scene, threads_now, SIMULATED_STEPS, &mut Random::new(SEED)).per_second
-    };
+    let scene = measured.scene(lock, network.think_ns, Handoff { base_ns: price, per_waiter_ns: 0.0 });
+    let simulated =
+        |threads, cpus| simulation::run_on(&scene, threads, cpus, SIMULATED_STEPS, &mut Random::new(SEED)).per_second;
     let error = |per_second: f64| per_second / recorded_per_second - 1.0;
+    let as_recorded =
+        |price_ns| error(processors::per_second(&priced(network, station, price_ns), station, threads, cpus, waiters));
     let point = |cpus: usize| {
-        let on = |network: &Network| convolution::per_second(network, cpus);
+        let threads = cpus * plan.threads_per_cpu;
+        let on = |network: &Network, station, waiters| processors::per_second(network, station, threads, cpus, waiters);
+        let sharded = priced(network, station, price).with_shards(station, plan.shards);
         Point {
             cpus,
-            spinning: on(&priced(&network, station, prices.spin_ns)),
-            sleeping: on(&priced(&network, station, prices.sleep_ns)),
-            simulated: simulated(cpus),
-            removed: on(&network.without(station)),
-            sharded: on(&priced(&network, station, price).with_shards(station, plan.shards)),
+            threads,
+            spinning: on(&priced(network, station, prices.spin_ns), station, waiters),
+            sleeping: on(&priced(network, station, prices.sleep_ns), station, Waiters::Yield),
+            simulated: simulated(threads, cpus),
+            removed: on(&network.without(station), usize::MAX, waiters),
+            sharded: on(&sharded, sharded.stations.len() - 1, waiters),
         }
     };
     Forecast {
@@ -169,17 +187,18 @@ pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Forecast {
         kind: figures.kind.to_string(),
         mode: figures.mode.to_string(),
         threads,
+        cpus,
         recorded_per_second,
         hold_ns: figures.hold_ns(),
         wait_ns: figures.wait_ns(),
         think_ns: network.think_ns,
         utilization: as_f64(figures.held_ns) / as_f64(measured.duration_ns.max(1)),
         waiting,
-        fitted_handoff_ns: fitted,
+        fitted_handoff_ns: fitted.handoff_ns,
         check: Check {
-            free_handoff: error(mva::solve(&network, threads).per_second),
-            with_handoff: error(convolution::per_second(&priced(&network, station, price), threads)),
-            simulated: error(simulated(threads)),
+            free_handoff: as_recorded(0.0),
+            with_handoff: as_recorded(price),
+            simulated: error(simulated(threads, cpus)),
         },
         points: plan.cpus.iter().map(|cpus| point(*cpus)).collect(),
         has_readers: measured.locks.iter().any(|other| other.is_shared() && other.name == figures.name),
@@ -197,112 +216,8 @@ fn priced(network: &Network, station: usize, base_ns: f64) -> Network {
     network
 }
 
-/// The price at which the model waits as long as was measured: by halving an interval, for waiting grows with the price.
-/// `None` if too few waited; 0 if they waited less than exponential holds would have them wait.
-fn fit_handoff(network: &Network, station: usize, threads: usize, figures: &MeasuredLock) -> Option<f64> {
-    const LONGEST_NS: f64 = 1e9;
-    const HALVINGS: usize = 60;
-    if figures.contended < ENOUGH_WAITS || threads < 2 || station >= network.stations.len() {
-        return None;
-    }
-    let residence_ns = convolution::residence_ns_by_price(network, station, threads);
-    let residence_ns = |base_ns: f64| residence_ns(Handoff { base_ns, per_waiter_ns: 0.0 });
-    let measured_ns = figures.hold_ns() + figures.wait_ns();
-    let (mut low, mut high) = (0.0, LONGEST_NS);
-    if residence_ns(low) >= measured_ns {
-        return Some(0.0);
-    }
-    for _ in 0..HALVINGS {
-        let middle = f64::midpoint(low, high);
-        if residence_ns(middle) < measured_ns { low = middle } else { high = middle }
-    }
-    Some(low)
-}
-
-impl fmt::Display for Forecast {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} ({}, {}): held {} a time, {:.1} % of the time; waited for {} a time; {} elsewhere for each acquisition",
-            self.lock,
-            self.kind,
-            self.mode,
-            time(self.hold_ns),
-            self.utilization * 100.0,
-            time(self.wait_ns),
-            time(self.think_ns)
-        )?;
-        let how = if self.waiting == Waiting::Sleeping { "slept" } else { "spun" };
-        match self.fitted_handoff_ns {
-            Some(price) => {
-                writeln!(f, "its waiters {how}; as long as they waited, handing it over costs {}", time(price))?
-            }
-            None => writeln!(f, "too few waited for it to tell what handing it over costs: typical prices stand in")?,
-        }
-        writeln!(
-            f,
-            "recorded {}/s with {} threads; the model is off by {:+.1} % ({:+.1} % with free handoffs), the simulation by {:+.1} %\n",
-            rate(self.recorded_per_second),
-            self.threads,
-            self.check.with_handoff * 100.0,
-            self.check.free_handoff * 100.0,
-            self.check.simulated * 100.0
-        )?;
-        writeln!(
-            f,
-            "{:>6} {:>12} {:>12} {:>12} {:>12} {:>12}",
-            "CPUS", "SPINNING", "SLEEPING", "SIMULATED", "SHARDED", "REMOVED"
-        )?;
-        for point in &self.points {
-            let cells = [point.spinning, point.sleeping, point.simulated, point.sharded, point.removed];
-            write!(f, "{:>6}", point.cpus)?;
-            for cell in cells {
-                write!(f, " {:>12}", format!("{}/s", rate(cell)))?;
-            }
-            writeln!(f)?;
-        }
-        if self.has_readers {
-            writeln!(
-                f,
-                "readers and writers of this lock keep each other out only in the simulation: trust that column"
-            )?;
-        }
-        Ok(())
-    }
-}
-
-/// A rate with three digits.
-fn rate(per_second: f64) -> String {
-    let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let (unit, letter) = steps.into_iter().find(|(unit, _)| per_second >= *unit).unwrap_or((1.0, ""));
-    three_digits(per_second / unit, letter)
-}
-
-/// A duration with three digits.
-fn time(ns: f64) -> String {
-    let steps = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
-    let (unit, name) = steps.into_iter().find(|(unit, _)| ns >= *unit).unwrap_or((1.0, "ns"));
-    three_digits(ns / unit, name)
-}
-
-fn three_digits(value: f64, unit: &str) -> String {
-    let digits = if value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.digits$} {unit}").trim_end().to_owned()
-}
-
-/// Threads that would be too many to solve for in a moment.
-pub const MOST_CPUS: usize = 1024;
-
-/// Whether a number of CPUs can be solved for.
-pub fn is_possible(cpus: usize) -> bool {
-    (1..=MOST_CPUS).contains(&cpus) && number(cpus) > 0.0
-}
+/// More would take too long to solve for.
+pub const MOST_THREADS: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -330,7 +245,13 @@ mod tests {
     }
 
     fn plan() -> Plan {
-        Plan { cpus: vec![1, 4, 16], threads: Some(1), shards: 16, prices: Prices { spin_ns: 0.0, sleep_ns: 1_000.0 } }
+        Plan {
+            cpus: vec![1, 4, 16],
+            threads: Some(1),
+            threads_per_cpu: 1,
+            shards: 16,
+            prices: Prices { spin_ns: 0.0, sleep_ns: 1_000.0 },
+        }
     }
 
     #[test]
@@ -344,17 +265,6 @@ mod tests {
         assert!((last.sleeping / 0.5e6 - 1.0).abs() < 1e-2, "{last:?}");
         assert!((last.removed / 4e6 - 1.0).abs() < 1e-9, "{last:?}");
         assert!(last.sharded > last.spinning && last.sharded < last.removed, "{last:?}");
-    }
-
-    #[test]
-    fn what_handing_over_costs_is_found_again_in_the_waits_that_it_causes() {
-        let network = Network { think_ns: 3_000.0, stations: one_thread().network(0, 1).stations };
-        let solved = convolution::solve(&priced(&network, 0, 700.0), 4);
-        let acquisitions = 1_000_000;
-        let waited_ns = (solved.stations[0].residence_ns - 1_000.0) * as_f64(acquisitions);
-        let figures = lock("hot", Mode::Exclusive, acquisitions, 1_000, waited_ns as u64);
-        let fitted = fit_handoff(&network, 0, 4, &figures).unwrap();
-        assert!((fitted - 700.0).abs() < 1.0, "{fitted}");
     }
 
     #[test]
@@ -387,13 +297,5 @@ mod tests {
         let forecast = forecast(&measured, 0, &plan());
         assert!((forecast.points[2].simulated / 4e6 - 1.0).abs() < 0.05, "{:?}", forecast.points);
         assert!(forecast.has_readers);
-    }
-
-    #[test]
-    fn numbers_are_shown_with_three_digits() {
-        assert_eq!(
-            (time(999.0).as_str(), time(1_234.0).as_str(), rate(2.5e6).as_str()),
-            ("999 ns", "1.23 µs", "2.50 M")
-        );
     }
 }

@@ -1,0 +1,96 @@
+//! A forecast as a table.
+
+use std::fmt;
+
+use super::{Forecast, Waiting};
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} ({}, {}): held {} a time, {:.1} % of the time; waited for {} a time; {} elsewhere for each acquisition",
+            self.lock,
+            self.kind,
+            self.mode,
+            time(self.hold_ns),
+            self.utilization * 100.0,
+            time(self.wait_ns),
+            time(self.think_ns)
+        )?;
+        let how = if self.waiting == Waiting::Sleeping { "slept" } else { "spun" };
+        match self.fitted_handoff_ns {
+            Some(price) => {
+                writeln!(f, "its waiters {how}; as long as they waited, handing it over costs {}", time(price))?
+            }
+            None => writeln!(f, "too few waited for it to tell what handing it over costs: typical prices stand in")?,
+        }
+        writeln!(
+            f,
+            "recorded {}/s with {} threads on {} CPUs; the model is off by {:+.1} % ({:+.1} % with free handoffs), the simulation by {:+.1} %\n",
+            rate(self.recorded_per_second),
+            self.threads,
+            self.cpus,
+            self.check.with_handoff * 100.0,
+            self.check.free_handoff * 100.0,
+            self.check.simulated * 100.0
+        )?;
+        writeln!(
+            f,
+            "{:>6} {:>12} {:>12} {:>12} {:>12} {:>12}",
+            "CPUS", "SPINNING", "SLEEPING", "SIMULATED", "SHARDED", "REMOVED"
+        )?;
+        for point in &self.points {
+            let cells = [point.spinning, point.sleeping, point.simulated, point.sharded, point.removed];
+            write!(f, "{:>6}", point.cpus)?;
+            for cell in cells {
+                write!(f, " {:>12}", format!("{}/s", rate(cell)))?;
+            }
+            writeln!(f)?;
+        }
+        if self.has_readers {
+            writeln!(
+                f,
+                "readers and writers of this lock keep each other out only in the simulation: trust that column"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A rate with three digits.
+fn rate(per_second: f64) -> String {
+    let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let (unit, letter) = steps.into_iter().find(|(unit, _)| per_second >= *unit).unwrap_or((1.0, ""));
+    three_digits(per_second / unit, letter)
+}
+
+/// A duration with three digits.
+fn time(ns: f64) -> String {
+    let steps = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
+    let (unit, name) = steps.into_iter().find(|(unit, _)| ns >= *unit).unwrap_or((1.0, "ns"));
+    three_digits(ns / unit, name)
+}
+
+fn three_digits(value: f64, unit: &str) -> String {
+    let digits = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$} {unit}").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_with_three_digits() {
+        assert_eq!(
+            (time(999.0).as_str(), time(1_234.0).as_str(), rate(2.5e6).as_str()),
+            ("999 ns", "1.23 µs", "2.50 M")
+        );
+    }
+}
