@@ -238,8 +238,10 @@ impl Work {
 
     /// As many steps as fill this time on a CPU that does nothing else.
     pub fn lasting(time: Duration) -> Self {
-        const STEPS: u64 = 1_000_000;
-        let fastest = (0..5)
+        // So short that some of them have their CPU for themselves on a busy machine, too.
+        const STEPS: u64 = 50_000;
+        const SPANS: usize = 100;
+        let fastest = (0..SPANS)
             .map(|_| {
                 let begin = Instant::now();
                 arithmetic::steps(STEPS);
