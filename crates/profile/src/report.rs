@@ -171,6 +171,8 @@ pub struct SlowHoldRow {
     pub end_unix_ns: u64,
     /// At least one.
     pub chain: Vec<ChainLink>,
+    /// From when the first of the chain's locks was held while somebody waited to the last release: holds that overlap count once.
+    pub span_ns: u64,
 }
 
 /// A lock in a chain.

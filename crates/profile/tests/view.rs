@@ -4,8 +4,8 @@ mod synthetic;
 
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder, report};
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Dimension, Frame, Happened, Interval, Key, Kind, Lock, Loss, Mode, Naming, Report,
-    Row, Sampled, StackId, Task, Total, Unnamed, Value,
+    Blocker, BlockerSource, Bucket, Dimension, Frame, Happened, HolderTime, Interval, Key, Kind, Lock, Loss, Mode,
+    Naming, NextLock, Report, Row, Sampled, SlowHold, StackId, Task, Total, Unnamed, Value,
 };
 use proptest::prelude::*;
 use synthetic::{SECOND_NS, START_UNIX_NS, Size, about, interval};
@@ -182,6 +182,48 @@ fn a_lock_is_known_by_the_best_that_any_interval_knew() {
     let by_object = made(&intervals, &Query::by([Dimension::Object]));
     assert_eq!(by_object.rows.len(), 1);
     assert_eq!(by_object.rows[0].object.as_deref(), Some("ext4_inode_info"));
+}
+
+/// Makes sure that a chain goes on with the hold that was waited for, not with the same thread's one right before, and that its
+/// length counts holds that overlap once.
+#[test]
+fn a_chain_goes_on_with_the_hold_that_the_waiter_slept_through() {
+    const MS: u64 = 1_000_000;
+    let mut made_by_hand = Made::default();
+    let outer = made_by_hand.lock("outer", Kind::Mutex, Mode::Exclusive);
+    let outer = made_by_hand.task(outer, "waiter", false);
+    let inner = made_by_hand.lock("inner", Kind::Mutex, Mode::Exclusive);
+    let inner = made_by_hand.task(inner, "holder", false);
+    let (waiter_tid, holder_tid) = (1, 2);
+    let mut hold = |key: Key, tid, begin_ms: u64, end_ms: u64, next| {
+        made_by_hand.0.slow_holds.push(SlowHold {
+            end_unix_ns: START_UNIX_NS + end_ms * MS,
+            total_ns: (end_ms - begin_ms) * MS,
+            lock: key.lock,
+            kind: Kind::Mutex,
+            mode: Mode::Exclusive,
+            task: key.task.unwrap(),
+            tid,
+            site: None,
+            holder: HolderTime::default(),
+            next,
+        });
+    };
+    hold(inner, holder_tid, 0, 100, None);
+    let waited_for = NextLock {
+        lock: inner.lock,
+        kind: Kind::Mutex,
+        mode: Mode::Exclusive,
+        waited_ns: 95 * MS,
+        task: inner.task,
+        tid: holder_tid,
+    };
+    hold(outer, waiter_tid, 101, 201, Some(waited_for));
+    hold(inner, holder_tid, 102, 199, None);
+    let report = made(&[made_by_hand.0], &Query::default());
+    let row = report.slow_holds.iter().find(|row| row.chain.len() > 1).unwrap();
+    let lengths: Vec<u64> = row.chain.iter().map(|link| link.total_ns / MS).collect();
+    assert_eq!((lengths, row.span_ns / MS), (vec![100, 97], 100));
 }
 
 #[test]

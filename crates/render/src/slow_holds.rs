@@ -43,8 +43,7 @@ pub fn lines(hold: &SlowHoldRow, frames: usize) -> Vec<String> {
         }
     }
     if hold.chain.len() > 1 {
-        let total_ns = hold.chain.iter().fold(0u64, |sum, link| sum.saturating_add(link.total_ns));
-        lines.push(format!("    a chain of {} locks, {} in all", hold.chain.len(), duration(total_ns)));
+        lines.push(format!("    a chain of {} locks, {} in all", hold.chain.len(), duration(hold.span_ns)));
     }
     lines
 }
@@ -76,6 +75,7 @@ impl Serialize for HoldJson<'_> {
         let links: Vec<LinkJson<'_>> = self.0.chain.iter().map(LinkJson).collect();
         object!(serializer, {
             "end_unix_ns": self.0.end_unix_ns,
+            "span_ns": self.0.span_ns,
             "chain": links,
         })
     }

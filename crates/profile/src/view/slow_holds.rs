@@ -87,25 +87,26 @@ impl SlowHolds {
         wanted
             .sort_by(|one, other| (other.link.total_ns, one.end_unix_ns).cmp(&(one.link.total_ns, other.end_unix_ns)));
         wanted.truncate(MOST_SHOWN);
-        let rows = wanted
-            .into_iter()
-            .map(|kept| SlowHoldRow { end_unix_ns: kept.end_unix_ns, chain: self.chain(kept, names) });
-        rows.collect()
+        wanted.into_iter().map(|kept| self.row(kept, names)).collect()
     }
 
-    fn chain(&self, first: &Kept, names: &Names) -> Vec<ChainLink> {
+    fn row(&self, first: &Kept, names: &Names) -> SlowHoldRow {
         let mut chain = vec![first.named(names)];
+        let (mut begin_ns, mut end_ns) = (first.begin_unix_ns(), first.end_unix_ns);
         let mut at = first;
         while let Some((link, tid)) = at.next.as_ref().filter(|_| chain.len() < LONGEST_CHAIN) {
-            let found = self.kept.iter().find(|kept| kept.is(at, &link.lock, *tid));
-            let Some(next) = found else {
+            // The thread may have held it more than once, one time right before the waiter came.
+            let candidates = self.kept.iter().filter(|kept| kept.is(at, &link.lock, *tid));
+            let Some(next) = candidates.max_by_key(|kept| kept.overlap_ns(at)) else {
                 chain.push(link.clone());
                 break;
             };
             chain.push(next.named(names));
+            begin_ns = begin_ns.min(next.begin_unix_ns());
+            end_ns = end_ns.max(next.end_unix_ns);
             at = next;
         }
-        chain
+        SlowHoldRow { end_unix_ns: first.end_unix_ns, chain, span_ns: end_ns - begin_ns }
     }
 }
 
@@ -115,10 +116,18 @@ impl Kept {
         ChainLink { stack, ..self.link.clone() }
     }
 
+    fn begin_unix_ns(&self) -> u64 {
+        self.end_unix_ns.saturating_sub(self.link.total_ns)
+    }
+
+    fn overlap_ns(&self, other: &Self) -> u64 {
+        let end_ns = self.end_unix_ns.min(other.end_unix_ns);
+        end_ns.saturating_sub(self.begin_unix_ns().max(other.begin_unix_ns()))
+    }
+
     /// Whether this is the hold of this lock by this thread that ended while `waiter` held its own.
     fn is(&self, waiter: &Kept, lock: &str, tid: u32) -> bool {
-        let begin_ns = waiter.end_unix_ns.saturating_sub(waiter.link.total_ns);
-        let while_held = begin_ns.saturating_sub(SLACK_NS)..=waiter.end_unix_ns.saturating_add(SLACK_NS);
+        let while_held = waiter.begin_unix_ns().saturating_sub(SLACK_NS)..=waiter.end_unix_ns.saturating_add(SLACK_NS);
         tid != 0 && self.tid == tid && self.link.lock == lock && while_held.contains(&self.end_unix_ns)
     }
 }
