@@ -9,13 +9,13 @@ mod metered;
 
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bench_bpf_runs::{self as programs, Runs};
 use clap::Parser;
 use lockmeter_kernel::contention::StackBudget;
-use lockmeter_statistics::{Estimate, Machine, Random};
+use lockmeter_statistics::{Estimate, Machine, Random, priority};
 
 use crate::loads::{Load, as_f64};
 use crate::metered::{Idler, attach, attach_empty, record_for, stack_ns};
@@ -23,6 +23,8 @@ use crate::metered::{Idler, attach, attach_empty, record_for, stack_ns};
 /// Rounds of the run cost: its spread is far smaller than that of the throughput.
 const COST_ROUNDS: usize = 15;
 const COST_SLICE: Duration = Duration::from_millis(200);
+/// Of the loads.
+const HIGHEST: i8 = -20;
 
 /// Measures what `lockmeter record -p PID` costs: throughput of loads, time in the programs
 #[derive(Debug, Parser)]
@@ -53,8 +55,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let arguments = Arguments::parse();
+    let done = priority::run_in_own_session().map_or_else(
+        || run(&arguments).map(|()| ExitCode::SUCCESS),
+        |done| done.context("cannot run in a session of its own"),
+    );
+    match done {
+        Ok(status) => status,
         Err(error) => {
             eprintln!("attach-overhead: {error:#}");
             ExitCode::FAILURE
@@ -63,13 +70,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.subsec_nanos().into());
-    let seed = arguments.seed.unwrap_or_else(clock);
+    let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
     let mut random = Random::new(seed);
     println!("{}\n", Machine::here(seed));
     let idler = Idler::start()?;
-    // SAFETY: takes integers only. The loads inherit it; should it fail, they are disturbed more.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    // The loads inherit it; should it fail, they are disturbed more.
+    let _ = priority::set(HIGHEST);
     let loads = if arguments.loads.is_empty() { Load::ALL.to_vec() } else { arguments.loads.clone() };
     let (pairs, rounds) = if arguments.quick { (2, 1) } else { (arguments.pairs.into(), COST_ROUNDS) };
     for load in loads {

@@ -8,14 +8,13 @@ mod goals;
 mod loads;
 mod memory;
 mod meters;
-mod priority;
 mod programs;
 mod report;
 mod run_cost;
 mod throughput;
 
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
@@ -24,8 +23,7 @@ use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
 use crate::report::{OneLoad, Report, Summary};
 use crate::throughput::Plan;
-use lockmeter_statistics::Machine;
-use lockmeter_statistics::Random;
+use lockmeter_statistics::{Machine, Random, priority};
 
 /// Measures what metering kernel lock contention costs: throughput of contended loads, time in the programs, memory.
 #[derive(Debug, Parser)]
@@ -112,7 +110,10 @@ fn slice_length(text: &str) -> Result<Duration, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = priority::run_in_own_session().unwrap_or_else(|| run(&arguments).map(|()| ExitCode::SUCCESS));
+    let done = priority::run_in_own_session().map_or_else(
+        || run(&arguments).map(|()| ExitCode::SUCCESS),
+        |done| done.context("cannot run in a session of its own"),
+    );
     match done {
         Ok(status) => status,
         Err(error) => {
@@ -123,12 +124,13 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let seed = arguments.seed.unwrap_or_else(seed_from_clock);
+    let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
     let machine = Machine::here(seed);
     let mut random = Random::new(seed);
     let settles = if arguments.quick { QUICK_BUDGET_SETTLES } else { BUDGET_SETTLES };
     let mut meters = Meters::load(arguments.perf.clone(), settles)?;
-    priority::set(arguments.nice)?;
+    priority::set(arguments.nice)
+        .with_context(|| format!("cannot set the priority to {}; run as root, or with --nice 0", arguments.nice))?;
     // Before any load runs: what cannot work at all should say so at once.
     let memory = memory::measure()?;
     let plan = if arguments.quick {
@@ -174,9 +176,4 @@ fn run(arguments: &Arguments) -> Result<()> {
 fn wanted_meters(arguments: &Arguments) -> Vec<MeterName> {
     let all = || MeterName::ALL.into_iter().filter(|meter| !arguments.quick || !meter.is_other_tool());
     if arguments.meters.is_empty() { all().collect() } else { arguments.meters.clone() }
-}
-
-fn seed_from_clock() -> u64 {
-    let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos());
-    u64::try_from(nanoseconds % 1_000_000).unwrap_or(1)
 }

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU64;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bench_bpf_runs::{self as programs, Runs};
@@ -20,7 +20,7 @@ use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_kernel::contention::{self, ContentionSource, Metered, Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
-use lockmeter_statistics::{Estimate, Machine, Random};
+use lockmeter_statistics::{Estimate, Machine, Random, priority};
 
 use crate::loads::{Load, as_f64};
 
@@ -41,6 +41,8 @@ const SETTLE: Duration = Duration::from_millis(400);
 /// Rounds of the run cost: its spread is far smaller than that of the throughput.
 const COST_ROUNDS: usize = 9;
 const COST_SLICE: Duration = Duration::from_millis(200);
+/// Of the loads.
+const HIGHEST: i8 = -20;
 /// Rounds of the programs' share of CPU time, as steady.
 const SHARE_ROUNDS: usize = 5;
 
@@ -85,8 +87,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let arguments = Arguments::parse();
+    let done = priority::run_in_own_session().map_or_else(
+        || run(&arguments).map(|()| ExitCode::SUCCESS),
+        |done| done.context("cannot run in a session of its own"),
+    );
+    match done {
+        Ok(status) => status,
         Err(error) => {
             eprintln!("latency-overhead: {error:#}");
             ExitCode::FAILURE
@@ -95,12 +102,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.subsec_nanos().into());
-    let seed = arguments.seed.unwrap_or_else(clock);
+    let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
     let mut random = Random::new(seed);
     println!("{}\n", Machine::here(seed));
-    // SAFETY: takes integers only. The loads inherit it; should it fail, they are disturbed more.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    // The loads inherit it; should it fail, they are disturbed more.
+    let _ = priority::set(HIGHEST);
     let loads = if arguments.loads.is_empty() { Load::ALL.to_vec() } else { arguments.loads.clone() };
     let options = Options { runners: RUNNERS.to_vec(), threshold: arguments.threshold, every: false };
     let meters = if arguments.meters.is_empty() { Meter::ALL.to_vec() } else { arguments.meters.clone() };

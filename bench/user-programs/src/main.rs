@@ -13,7 +13,6 @@ mod metered;
 mod server;
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -104,8 +103,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::from(since.subsec_nanos()));
-    let seed = arguments.seed.unwrap_or_else(clock);
+    let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
     let mut random = Random::new(seed);
     println!("{}\n", Machine::here(seed));
     println!("{:<35}   share of throughput kept, median of rounds, 95 % confidence", "");

@@ -18,6 +18,11 @@ impl Random {
         Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
+    /// Any seed, another one each time; short enough to be written down.
+    pub fn seed_from_clock() -> u64 {
+        std::time::UNIX_EPOCH.elapsed().map_or(1, |since| u64::from(since.subsec_nanos() % 1_000_000))
+    }
+
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state ^= self.state >> 12;

@@ -1,9 +1,10 @@
-//! What measuring needs: random order, medians with their confidence interval, runs that others have not disturbed, and the
-//! machine of a run.
+//! What measuring needs: random order, medians with their confidence interval, runs that others have not disturbed or
+//! hardly can, and the machine of a run.
 
 mod disturbances;
 mod estimate;
 mod machine;
+pub mod priority;
 
 pub use disturbances::{Disturbances, Patience};
 pub use estimate::{Estimate, Random, median};
