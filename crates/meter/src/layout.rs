@@ -5,14 +5,14 @@
 //! difference, so that it never stops or resets a writer.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
 /// First eight bytes of a session file.
 pub const SESSION_MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Names the directory of the segments to the preloaded library.
 pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
@@ -443,16 +443,27 @@ pub struct CountedSlot {
     pub count: AtomicU64,
     /// Inverse of the odd factor of the distance from one address to the next.
     pub inverse: AtomicU64,
-    /// The power of two in that distance.
-    pub shift: AtomicU32,
-    /// How many addresses.
-    pub addresses: AtomicU32,
+    /// What comes out too large for all other addresses: they less the base, times the inverse. 0 where that does not tell.
+    pub limit: AtomicU32,
+    /// The power of two in that distance, and from bit [`ROW_COUNT_SHIFT`] how many addresses.
+    pub row: AtomicU32,
     /// How often addresses had come to mean other locks, when these were found.
     pub changes: AtomicU32,
     /// The sample that the last timed hold of the same lock and caller was counted to; 0: none.
     pub timed: AtomicU16,
     /// The sample that counts for how many of its holds it was seen who came next; 0: none.
     pub watched: AtomicU16,
+}
+
+/// Where the number of addresses is in [`CountedSlot::row`].
+pub const ROW_COUNT_SHIFT: u32 = 6;
+
+impl CountedSlot {
+    /// How many addresses it stands for.
+    #[inline(always)]
+    pub fn addresses(&self) -> u32 {
+        self.row.load(Relaxed) >> ROW_COUNT_SHIFT
+    }
 }
 
 impl Slot {
@@ -497,7 +508,8 @@ pub struct Thread {
     pub cells: [Cell; CELLS],
     /// Locks the thread holds with their holds timed, oldest first.
     pub held: [HeldLock; HELD],
-    /// By caller, or by caller and lock: the sample of its holds that are not timed, a [`CountedSlot`]; 0: none.
+    /// By caller, or by caller and lock: the sample of its holds that are not timed, a [`CountedSlot`]; 0: none. How
+    /// many bytes from the first.
     pub near: [AtomicU16; NEAR],
     /// Stacks that were followed lately.
     pub walks: [Walk; WALKS],

@@ -34,11 +34,12 @@ macro_rules! interpose {
 /// it tries the lock itself, so that a free lock costs little more than without a meter: nothing, but at level `hold`, if this
 /// hold is one to be timed, the call of `$timed`. For all else it jumps to `$inner`, which may try again. Locks with one of the bits `$special` in the byte at `$at` are left to `$inner`, too.
 ///
-/// What stands in the first brackets comes before the call of `$try`, with operands from the second: it leaves the lock to that
-/// at `6`, has it with 0 in `eax` at `7`, and lets it be waited for at `2`. `rdi` is the lock, `r9d` the level.
+/// What stands in the first brackets may take the lock in place of `$try`, with operands from the last, and goes on in the second
+/// where it seldom must: it leaves the lock to `$try` at `6`, has it at `7`, and lets it be waited for at `2`. `rdi` is the
+/// lock, `r9d` the level.
 macro_rules! interpose_acquire {
     ($name:ident, $inner:path, $try:path, $real:path, $timed:path, $at:literal, $special:literal) => {
-        $crate::entry::interpose_acquire!($name, $inner, $try, $real, $timed, $at, $special, [], []);
+        $crate::entry::interpose_acquire!($name, $inner, $try, $real, $timed, $at, $special, ["jmp 6f",], [], []);
     };
     (
         $name:ident,
@@ -48,7 +49,8 @@ macro_rules! interpose_acquire {
         $timed:path,
         $at:literal,
         $special:literal,
-        [$($before:expr,)*],
+        [$($instead:expr,)*],
+        [$($seldom:expr,)*],
         [$($operands:tt)*]
     ) => {
         /// Takes the place of the function of this name; see the manual page of that.
@@ -65,19 +67,7 @@ macro_rules! interpose_acquire {
                 "mov r9d, dword ptr [rax + {level}]",
                 "test r9d, r9d", // OFF
                 "jz 5f",
-                $($before,)*
-                "6:",
-                concat!("test byte ptr [rdi + ", $at, "], ", $special),
-                "jnz 2f",
-                "push rdi",
-                ".cfi_adjust_cfa_offset 8",
-                "call qword ptr [rip + {try_it}]",
-                "pop rdi",
-                ".cfi_adjust_cfa_offset -8",
-                "test eax, eax",
-                "jne 2f",
-                "mov rcx, qword ptr [rip + {header}]",
-                "mov r9d, dword ptr [rcx + {level}]",
+                $($instead,)*
                 "7:",
                 "cmp r9d, {hold}",
                 "jne 3f",
@@ -96,6 +86,19 @@ macro_rules! interpose_acquire {
                 "jmp {timed}",
                 "5:",
                 "jmp qword ptr [rip + {real}]",
+                $($seldom,)*
+                "6:",
+                concat!("test byte ptr [rdi + ", $at, "], ", $special),
+                "jnz 2f",
+                "push rdi",
+                ".cfi_adjust_cfa_offset 8",
+                "call qword ptr [rip + {try_it}]",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
+                "mov rcx, qword ptr [rip + {header}]",
+                "mov r9d, dword ptr [rcx + {level}]",
+                "test eax, eax",
+                "je 7b",
                 "2:",
                 "mov rsi, rsp",
                 "mov rdx, rbp",
@@ -123,14 +126,15 @@ macro_rules! interpose_acquire {
 /// and where there is no `$count` (the lock has modes), it jumps to `$inner`. If the hold is the only one that the thread times,
 /// it jumps to `$timed`, which gets the thread's table and the word of the lock's place in `WAITERS` beside what `$inner` gets.
 ///
-/// What stands in the brackets may release the lock in place of the real function, with operands from the second: it leaves the
-/// lock to that at `6`, and has released it with 0 in `eax` at `7`. `rdi` is the lock, and `r8` must stay.
+/// What stands in the first brackets may release the lock in place of the real function, with operands from the last, and goes on
+/// in the second where it seldom must: it leaves the lock to that at `26`, and has released it at `7`. `rdi` is the lock, and `r8`
+/// must stay. It stands here once for each level, so that none asks again which it is.
 macro_rules! interpose_release {
     ($name:ident, $inner:path, $real:path) => {
-        $crate::entry::interpose_release!(@ $name, $inner, $real, $inner, $inner, "jmp 2f", [], []);
+        $crate::entry::interpose_release!(@ $name, $inner, $real, $inner, $inner, "jmp 2f", ["jmp 26f",], [], []);
     };
     ($name:ident, $inner:path, $real:path, $count:path) => {
-        $crate::entry::interpose_release!(@ $name, $inner, $real, $count, $inner, "", [], []);
+        $crate::entry::interpose_release!(@ $name, $inner, $real, $count, $inner, "", ["jmp 26f",], [], []);
     };
     (
         $name:ident,
@@ -139,9 +143,12 @@ macro_rules! interpose_release {
         $count:path,
         $timed:path,
         [$($instead:expr,)*],
+        [$($seldom:expr,)*],
         [$($operands:tt)*]
     ) => {
-        $crate::entry::interpose_release!(@ $name, $inner, $real, $count, $timed, "", [$($instead,)*], [$($operands)*]);
+        $crate::entry::interpose_release!(
+            @ $name, $inner, $real, $count, $timed, "", [$($instead,)*], [$($seldom,)*], [$($operands)*]
+        );
     };
     (
         @ $name:ident,
@@ -151,6 +158,7 @@ macro_rules! interpose_release {
         $timed:path,
         $at_hold:literal,
         [$($instead:expr,)*],
+        [$($seldom:expr,)*],
         [$($operands:tt)*]
     ) => {
         /// Takes the place of the function of this name; see the manual page of that.
@@ -169,53 +177,51 @@ macro_rules! interpose_release {
                 "shr ecx, {waiters_shift}",
                 "lea rax, [rip + {waiters}]",
                 "mov rax, qword ptr [rax + 8*rcx]",
-                "cmp edx, {wait}",
+                "cmp edx, {hold}",
                 "jne 32f",
-                "test eax, eax",
-                "jnz 2f",
-                // Zero: nothing to count.
-                "xor r8d, r8d",
-                "6:",
-                $($instead,)*
-                "test r8, r8",
-                "jnz 3f",
-                "5:",
-                "jmp qword ptr [rip + {real}]",
-                "32:",
-                "jb 5b", // OFF
                 $at_hold,
-                // Somebody waits.
-                "test eax, eax",
-                "jnz 2f",
+                // Somebody waits for a lock of this place, or one is watched.
+                "test rax, rax",
+                "jnz 33f",
                 "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
                 "mov r8, qword ptr fs:[rcx + {untimed_table}]",
                 "test r8, r8",
                 "jz 9f",
-                "10:",
-                // Watched.
-                "shr rax, 32",
-                "lea ecx, [rdi + 1]",
-                "cmp eax, ecx",
-                "jne 6b",
-                "2:",
-                "mov rsi, rsp",
-                "mov rdx, rbp",
-                "jmp {inner}",
-                // Some hold is timed, or the thread has no table. One alone is looked for here.
-                "9:",
-                "mov r8, qword ptr fs:[rcx]",
-                "test r8, r8",
-                "jz 2b",
-                "cmp dword ptr [r8 + {held_count}], 1",
-                "jne 2b",
-                "cmp qword ptr [r8 + {held_lock}], rdi",
-                "jne 10b",
-                "mov rsi, rsp",
-                "mov rdx, rbp",
-                "mov rcx, r8",
-                "mov r8, rax",
-                "jmp {timed}",
-                "3:",
+                "6:",
+                $($instead,)*
+                "7:",
+                // The return address is the site, and leads to its sample.
+                "mov rsi, qword ptr [rsp]",
+                "imul ecx, esi, {multiplier}",
+                $crate::entry::unless_counted_here!("24f", "23f"),
+                "22:",
+                // One instruction, for a signal handler may count here, too.
+                "add qword ptr [rcx + {slots} + {counted}], 1",
+                "imul ecx, edi, {multiplier}",
+                "shr ecx, {cell_shift}",
+                "xor eax, eax",
+                "sub dword ptr [r8 + 4*rcx + {until_timed}], 1",
+                "jle 25f",
+                "4:",
+                "ret",
+                "23:",
+                $crate::entry::if_in_row!("22b"),
+                "24:",
+                // A second place, for callers that release several locks.
+                "mov ecx, esi",
+                "xor ecx, edi",
+                "imul ecx, ecx, {multiplier}",
+                $crate::entry::unless_counted_here!("31f", "21f"),
+                "jmp 22b",
+                "21:",
+                $crate::entry::if_in_row!("22b"),
+                "31:",
+                "jmp {count}",
+                "25:",
+                "mov rsi, r8",
+                "jmp {time_next}",
+                $($seldom,)*
+                "26:",
                 "push rdi",
                 ".cfi_adjust_cfa_offset 8",
                 "push r8",
@@ -230,74 +236,74 @@ macro_rules! interpose_release {
                 "pop rdi",
                 ".cfi_adjust_cfa_offset -8",
                 "test eax, eax",
-                "jne 4f",
-                "7:",
-                "test r8, r8",
-                "jz 4f",
-                // The return address is the site, and leads to its sample.
-                "mov rsi, qword ptr [rsp]",
-                "mov edx, esi",
-                "30:",
-                "imul ecx, edx, {multiplier}",
-                "shr ecx, {near_shift}",
-                "movzx ecx, word ptr [r8 + 2*rcx + {near}]",
-                "and ecx, {slots_mask}",
-                "shl ecx, 6",
-                "lea r9, [r8 + rcx + {slots}]",
-                "cmp qword ptr [r9 + {site}], rsi",
-                "jne 24f",
-                "mov ecx, dword ptr [r9 + {changes}]",
-                "cmp ecx, dword ptr [rip + {all_changes}]",
-                "jne 24f",
-                // Whether it stands for this lock: see `Span`.
-                "mov rax, rdi",
-                "sub rax, qword ptr [r9 + {base}]",
-                "imul rax, qword ptr [r9 + {inverse}]",
-                "mov ecx, dword ptr [r9 + {shift}]",
-                "ror rax, cl",
-                "mov ecx, dword ptr [r9 + {addresses}]",
-                "cmp rax, rcx",
-                "jae 24f",
-                // One instruction, for a signal handler may count here, too.
-                "add qword ptr [r9 + {counted}], 1",
-                "imul ecx, edi, {multiplier}",
-                "shr ecx, {cell_shift}",
-                "xor eax, eax",
-                "sub dword ptr [r8 + 4*rcx + {until_timed}], 1",
-                "jle 25f",
-                "4:",
+                "je 7b",
                 "ret",
-                "24:",
-                // A second place, for callers that release several locks.
-                "cmp edx, esi",
-                "jne 31f",
-                "xor edx, edi",
-                "cmp edx, esi",
-                "jne 30b",
-                "31:",
-                "jmp {count}",
-                "25:",
-                "mov rsi, r8",
-                "jmp {time_next}",
+                "33:",
+                "test eax, eax",
+                "jnz 2f",
+                "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
+                "mov r8, qword ptr fs:[rcx + {untimed_table}]",
+                "test r8, r8",
+                "jz 9f",
+                "8:",
+                // Watched.
+                "mov rdx, rax",
+                "shr rdx, 32",
+                "lea ecx, [rdi + 1]",
+                "cmp edx, ecx",
+                "jne 6b",
+                "2:",
+                "mov rsi, rsp",
+                "mov rdx, rbp",
+                "jmp {inner}",
+                // Some hold is timed, or the thread has no table. One alone is looked for here.
+                "9:",
+                "mov r8, qword ptr fs:[rcx]",
+                "test r8, r8",
+                "jz 2b",
+                "cmp dword ptr [r8 + {held_count}], 1",
+                "jne 2b",
+                "cmp qword ptr [r8 + {held_lock}], rdi",
+                "jne 8b",
+                "mov rsi, rsp",
+                "mov rdx, rbp",
+                "mov rcx, r8",
+                "mov r8, rax",
+                "jmp {timed}",
+                // Not at level `hold`.
+                "32:",
+                "cmp edx, {wait}",
+                "jne 5f", // OFF
+                "test eax, eax",
+                "jnz 2b",
+                $($instead,)*
+                "7:",
+                "xor eax, eax",
+                "ret",
+                $($seldom,)*
+                "26:",
+                "5:",
+                "jmp qword ptr [rip + {real}]",
                 ".cfi_endproc",
                 header = sym lockmeter_meter::writer::HEADER,
                 level = const core::mem::offset_of!(lockmeter_meter::layout::Header, level),
                 near = const core::mem::offset_of!($crate::entry::Thread, near),
                 near_shift = const lockmeter_meter::writer::NEAR_SHIFT,
                 slots = const core::mem::offset_of!($crate::entry::Thread, slots),
-                slots_mask = const lockmeter_meter::layout::SLOTS - 1,
                 site = const core::mem::offset_of!($crate::entry::CountedSlot, site),
                 changes = const core::mem::offset_of!($crate::entry::CountedSlot, changes),
                 all_changes = sym lockmeter_meter::writer::CHANGES,
                 base = const core::mem::offset_of!($crate::entry::CountedSlot, base),
                 inverse = const core::mem::offset_of!($crate::entry::CountedSlot, inverse),
-                shift = const core::mem::offset_of!($crate::entry::CountedSlot, shift),
-                addresses = const core::mem::offset_of!($crate::entry::CountedSlot, addresses),
+                limit = const core::mem::offset_of!($crate::entry::CountedSlot, limit),
+                row = const core::mem::offset_of!($crate::entry::CountedSlot, row),
+                row_count_shift = const lockmeter_meter::layout::ROW_COUNT_SHIFT,
                 counted = const core::mem::offset_of!($crate::entry::CountedSlot, count),
                 until_timed = const core::mem::offset_of!($crate::entry::Thread, until_timed),
                 cell_shift = const lockmeter_meter::writer::CELL_SHIFT,
                 time_next = sym lockmeter_meter::writer::time_next,
                 wait = const lockmeter_meter::writer::WAIT,
+                hold = const lockmeter_meter::writer::HOLD,
                 multiplier = const lockmeter_meter::writer::CELL_MULTIPLIER.cast_signed(),
                 waiters_shift = const lockmeter_meter::writer::WAITERS_SHIFT,
                 waiters = sym lockmeter_meter::writer::WAITERS,
@@ -315,18 +321,46 @@ macro_rules! interpose_release {
     };
 }
 
-/// Goes on for a mutex that is normal or adaptive and nothing else, and to `$other` for any other. `rdi` is the mutex; needs an
-/// operand `adaptive`.
-macro_rules! unless_plain_mutex {
-    ($other:literal) => {
+/// Goes on with the sample in `rcx` if that of the place in `ecx` (a product with the multiplier) is of the caller in `rsi`,
+/// whose table is in `r8`, and stands for the lock in `rdi`: see `Span`. If it is of another caller, goes to `$other`; if it is of
+/// another lock, or of a row that takes a longer look, to `$far`, with `rax` for that.
+macro_rules! unless_counted_here {
+    ($other:literal, $far:literal) => {
         concat!(
-            "mov ecx, dword ptr [rdi + 16]\n",
-            "test ecx, ecx\n",
-            "jz 28f\n",
-            "cmp ecx, {adaptive}\n",
+            "shr ecx, {near_shift}\n",
+            "movzx ecx, word ptr [r8 + 2*rcx + {near}]\n",
+            "add rcx, r8\n",
+            "cmp qword ptr [rcx + {slots} + {site}], rsi\n",
             "jne ",
             $other,
-            "\n28:"
+            "\nmov eax, dword ptr [rcx + {slots} + {changes}]\n",
+            "cmp eax, dword ptr [rip + {all_changes}]\n",
+            "jne ",
+            $other,
+            "\nmov rax, rdi\n",
+            "sub rax, qword ptr [rcx + {slots} + {base}]\n",
+            "imul rax, qword ptr [rcx + {slots} + {inverse}]\n",
+            "mov edx, dword ptr [rcx + {slots} + {limit}]\n",
+            "cmp rax, rdx\n",
+            "jae ",
+            $far
+        )
+    };
+}
+
+/// Goes to `$counted` if the lock is in a row of which [`unless_counted_here`] could not tell.
+macro_rules! if_in_row {
+    ($counted:literal) => {
+        concat!(
+            "mov r9, rcx\n",
+            "mov edx, dword ptr [r9 + {slots} + {row}]\n",
+            "mov ecx, edx\n",
+            "ror rax, cl\n",
+            "mov rcx, r9\n",
+            "shr edx, {row_count_shift}\n",
+            "cmp rax, rdx\n",
+            "jb ",
+            $counted
         )
     };
 }
@@ -346,7 +380,9 @@ macro_rules! interpose_mutex_lock {
             16,
             0x71,
             [
-                $crate::entry::unless_plain_mutex!("6f"),
+                "cmp dword ptr [rdi + 16], 0",
+                "jne 27f",
+                "28:",
                 "mov rdx, qword ptr [rip + {thread_id}]",
                 "test rdx, rdx",
                 "jz 6f",
@@ -357,8 +393,8 @@ macro_rules! interpose_mutex_lock {
                 "mov edx, dword ptr fs:[rdx]",
                 "mov dword ptr [rdi + 8], edx",
                 "inc dword ptr [rdi + 12]",
-                "jmp 7f",
             ],
+            ["27:", "cmp dword ptr [rdi + 16], {adaptive}", "je 28b",],
             [
                 thread_id = sym $crate::glibc_mutex::THREAD_ID_AT,
                 adaptive = const libc::PTHREAD_MUTEX_ADAPTIVE_NP,
@@ -379,7 +415,9 @@ macro_rules! interpose_mutex_unlock {
             $crate::mutex::count_untimed,
             $timed,
             [
-                $crate::entry::unless_plain_mutex!("26f"),
+                "cmp dword ptr [rdi + 16], 0",
+                "jne 27f",
+                "28:",
                 "cmp qword ptr [rip + {thread_id}], 0",
                 "je 26f",
                 "mov dword ptr [rdi + 8], 0",
@@ -387,16 +425,20 @@ macro_rules! interpose_mutex_unlock {
                 "xor eax, eax",
                 "xchg dword ptr [rdi], eax",
                 "cmp eax, 1",
-                "mov eax, 0",
-                "jle 7f",
+                "jg 29f",
+            ],
+            [
+                "27:",
+                "cmp dword ptr [rdi + 16], {adaptive}",
+                "je 28b",
+                "jmp 26f",
                 // From here on the mutex may be gone. The kernel keeps all registers but rax, rcx and r11.
+                "29:",
                 "mov esi, {wake}",
                 "mov edx, 1",
                 "mov eax, {futex}",
                 "syscall",
-                "xor eax, eax",
-                "jmp 7f",
-                "26:",
+                "jmp 7b",
             ],
             [
                 thread_id = sym $crate::glibc_mutex::THREAD_ID_AT,
@@ -408,5 +450,6 @@ macro_rules! interpose_mutex_unlock {
     };
 }
 pub(crate) use {
-    interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release, unless_plain_mutex,
+    if_in_row, interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release,
+    unless_counted_here,
 };

@@ -140,7 +140,7 @@ fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'st
         let place = near.lock.load(Relaxed) as u32;
         let is_done = if watches {
             // The most common case writes to nothing shared.
-            near.addresses.load(Relaxed) == 1
+            near.addresses() == 1
                 && waiters::is_watched(wanted.lock)
                 && is_mine(segment, thread, place)
                 && samples::count_bare_again(thread, near.watched.load(Relaxed))

@@ -6,7 +6,14 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use super::rows::{self, Span};
 use super::timing::CELL_MULTIPLIER;
 use super::walks;
-use crate::layout::{CountedSlot, LOCK_PLACES, Meta, NEAR, SLOTS, Thread, mode};
+use crate::layout::{CountedSlot, LOCK_PLACES, Meta, NEAR, ROW_COUNT_SHIFT, SLOTS, Slot, Thread, kind, mode};
+
+/// As the ABI aligns mutexes.
+const MUTEX_ALIGNMENT: usize = 8;
+/// As it aligns any lock.
+const LEAST_ALIGNMENT: usize = 4;
+
+const _: () = assert!((SLOTS - 1) * size_of::<Slot>() <= u16::MAX as usize, "entries find a sample by bytes");
 
 /// The product of a return address and [`CELL_MULTIPLIER`], shifted by this, is its place.
 pub const NEAR_SHIFT: u32 = u32::BITS - NEAR.ilog2();
@@ -23,9 +30,9 @@ fn is(counted: &CountedSlot, mode: u8, site: u64, lock: usize) -> bool {
     counted.site.load(Relaxed) == site
         && counted.changes.load(Relaxed) == rows::changes()
         && {
-            let shift = counted.shift.load(Relaxed);
+            let row = counted.row.load(Relaxed);
             let (base, inverse) = (counted.base.load(Relaxed) as usize, counted.inverse.load(Relaxed) as usize);
-            Span { base, inverse, shift, count: counted.addresses.load(Relaxed) }.has(lock)
+            Span { base, inverse, shift: row % (1 << ROW_COUNT_SHIFT), count: row >> ROW_COUNT_SHIFT }.has(lock)
         }
         // Locks without modes share no address with others.
         && (mode == mode::EXCLUSIVE || Meta::unpack(counted.meta.load(Relaxed)).mode == mode)
@@ -34,7 +41,7 @@ fn is(counted: &CountedSlot, mode: u8, site: u64, lock: usize) -> bool {
 #[inline(always)]
 fn at(thread: &'static Thread, place: usize) -> Option<&'static CountedSlot> {
     // Zero leads to the sample that is never used, and has no site.
-    thread.slots.get(usize::from(thread.near[place].load(Relaxed)) % SLOTS).map(|slot| slot.counted())
+    thread.slots.get(usize::from(thread.near[place].load(Relaxed)) / size_of::<Slot>()).map(|slot| slot.counted())
 }
 
 /// Where the sample of a caller may be, the first place first: the caller's own, and for a function that releases many locks one
@@ -77,12 +84,14 @@ pub(super) fn learn(
     let span = if is_class { rows::of(place, lock) } else { Some(Span::single(lock)) };
     let Some(span) = span else { return };
     // Nothing must be taken for one of these addresses meanwhile, not in a signal handler either.
-    counted.addresses.store(0, Release);
+    counted.limit.store(0, Release);
+    counted.row.store(0, Release);
     counted.base.store(span.base as u64, Release);
     counted.inverse.store(span.inverse as u64, Release);
-    counted.shift.store(span.shift, Release);
     counted.changes.store(changes, Release);
-    counted.addresses.store(span.count, Release);
+    counted.row.store(span.count.min(u32::MAX >> ROW_COUNT_SHIFT) << ROW_COUNT_SHIFT | span.shift, Release);
+    let is_mutex = Meta::unpack(counted.meta.load(Relaxed)).kind == kind::MUTEX;
+    counted.limit.store(span.limit(if is_mutex { MUTEX_ALIGNMENT } else { LEAST_ALIGNMENT }), Release);
     let [of_caller, of_both, beside_caller, beside_both] = places(site, lock);
     let is_free = |place: &usize| {
         at(thread, *place).is_none_or(|there| {
@@ -90,7 +99,7 @@ pub(super) fn learn(
         })
     };
     // Rows stand for more: they give way to no single lock, and single locks to them, which is where releases look first.
-    let is_single = |place: &usize| at(thread, *place).is_none_or(|there| there.addresses.load(Relaxed) <= 1);
+    let is_single = |place: &usize| at(thread, *place).is_none_or(|there| there.addresses() <= 1);
     let place = if is_class {
         [of_caller, beside_caller].into_iter().find(|place| is_free(place) || is_single(place)).unwrap_or(beside_caller)
     } else {
@@ -98,7 +107,7 @@ pub(super) fn learn(
         let free = order.into_iter().find(is_free);
         free.or_else(|| order[1..].iter().copied().find(is_single)).unwrap_or(of_both)
     };
-    thread.near[place].store(number, Relaxed);
+    thread.near[place].store(number * size_of::<Slot>() as u16, Relaxed);
 }
 
 /// The table has a new owner or the owner a new name: its samples are others.

@@ -75,7 +75,7 @@ fn stays_as_watched(
         return !is_watched;
     }
     is_watched
-        && near.addresses.load(Relaxed) == 1
+        && near.addresses() == 1
         && segment::current().is_some_and(|segment| is_mine(segment, thread, near.lock.load(Relaxed) as u32))
         && samples::count_bare_again(thread, near.watched.load(Relaxed))
 }

@@ -78,6 +78,15 @@ impl Span {
         Self { base, inverse, shift, count }
     }
 
+    /// What the product of the inverse and the distance from the base is below for its elements alone, among addresses that are
+    /// aligned like this; 0: nothing is, or it does not fit. Then the power of two in the stride needs no look of its own: a
+    /// product that is small and no multiple of it would be that of an address that is not aligned.
+    pub(super) fn limit(&self, alignment: usize) -> u32 {
+        let is_implied = self.count == 1 || 1 << self.shift <= alignment && self.base.is_multiple_of(alignment);
+        let limit = if is_implied { u64::from(self.count) << self.shift } else { 0 };
+        u32::try_from(limit).unwrap_or(0)
+    }
+
     #[inline(always)]
     pub(super) const fn has(&self, address: usize) -> bool {
         let index = address.wrapping_sub(self.base).wrapping_mul(self.inverse).rotate_right(self.shift);
@@ -190,6 +199,27 @@ mod tests {
             let elements: Vec<usize> = (0..100).map(|index| 0x7f00_1000 + index * stride).collect();
             assert_eq!(inside, elements, "stride {stride}");
         }
+    }
+
+    #[test]
+    fn below_its_limit_a_product_is_that_of_an_element() {
+        for (stride, alignment) in [(24, 8), (40, 8), (56, 8), (88, 8), (12, 4), (4, 4), (24, 4), (64, 8), (4096, 8)] {
+            let span = Span::of(0x7f00_1000, stride, 100);
+            let limit = span.limit(alignment) as usize;
+            assert_eq!(limit == 0, (1 << span.shift) > alignment, "{stride}");
+            let is_below = |address: usize| address.wrapping_sub(span.base).wrapping_mul(span.inverse) < limit;
+            let aligned = (0x7f00_0000..0x7f00_1000 + 120 * stride).step_by(alignment);
+            assert!(
+                aligned.into_iter().all(|address| limit == 0 || is_below(address) == span.has(address)),
+                "{stride}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_single_address_is_its_own_only_element() {
+        let single = Span::single(4096);
+        assert_eq!((single.limit(8), single.limit(4)), (1, 1));
         assert!(Span::single(4096).has(4096));
         assert!(!Span::single(4096).has(4097));
     }

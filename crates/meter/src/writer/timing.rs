@@ -17,7 +17,7 @@ const MAX_STRIDE: u32 = 4096;
 const MAX_GROWTH: u32 = 8;
 /// Of the timed holds of a group that has others, one of so many is watched: that writes to a line that all users of the lock
 /// share.
-const WATCHED_OF_TIMED: u32 = 16;
+const WATCHED_OF_TIMED: u32 = 64;
 /// 32-bit golden ratio: spreads addresses over the groups. Also in the entries written in assembly.
 pub const CELL_MULTIPLIER: u32 = 0x9e37_79b1;
 /// The upper bits of the product are the group.
