@@ -13,7 +13,7 @@ use crate::{glibc_mutex, real, swap};
 interpose!(pthread_mutex_init, 2, init);
 interpose!(pthread_mutex_destroy, 1, destroy);
 interpose_mutex_lock!(pthread_mutex_lock, lock, real::slots::pthread_mutex_lock);
-interpose!(pthread_mutex_trylock, 1, trylock);
+interpose_mutex_lock!(pthread_mutex_trylock, trylock, real::slots::pthread_mutex_trylock);
 interpose!(pthread_mutex_timedlock, 2, timedlock);
 interpose!(pthread_mutex_clocklock, 3, clocklock);
 interpose_mutex_unlock!(pthread_mutex_unlock, unlock, real::slots::pthread_mutex_unlock, unlock_timed);
