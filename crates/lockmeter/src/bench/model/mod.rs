@@ -129,7 +129,8 @@ pub fn run(arguments: &ModelArguments) -> Result<ExitCode> {
     let points = bench.points()?;
     bench.time_left.clear();
     let one_thread = bench.one_thread()?;
-    let (recorded, recorded_missing) = match recorded::check(arguments.rounds, &mut bench.stop, &mut bench.random) {
+    let recorded = recorded::check(cores(), arguments.rounds, &mut bench.stop, &mut bench.random);
+    let (recorded, recorded_missing) = match recorded {
         Ok(recorded) => (recorded, None),
         Err(why) => (Vec::new(), Some(format!("{why:#}"))),
     };

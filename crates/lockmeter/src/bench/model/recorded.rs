@@ -1,10 +1,11 @@
-//! The way of a user: `record --hold` of the old accounting with one thread and with two, and what `predict` says from either.
+//! The way of a user: `record --hold` of the old accounting with one thread, with two, and with twice as many as there are CPUs,
+//! and what `predict` says of these from the recording of one and from their own.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow};
-use lockmeter_predict::forecast::{Forecast, Plan, Prices, forecast};
+use lockmeter_predict::forecast::{Plan, Prices, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::Dimension;
 use lockmeter_profile::view::Query;
@@ -20,60 +21,110 @@ use crate::report;
 const WORKLOADS: [(&str, &str); 3] = [("2us", "256"), ("20us", "64"), ("100us", "256")];
 /// Long enough that what a process does at its start does not count.
 const SLICE: &str = "1s";
-/// More say no more, and each takes two seconds a workload.
+/// More say no more, and each takes three seconds a workload.
 const MOST_ROUNDS: usize = 3;
 
-/// Acquisitions a second of two threads.
+/// Acquisitions a second of more threads than one.
 #[derive(Debug, Serialize)]
 pub struct Recorded {
     pub work: &'static str,
+    pub threads: usize,
     pub hold_ns: f64,
-    /// As recorded with two threads.
+    /// As recorded with them.
     pub measured: Estimate,
-    /// Predicted from the recording of one, over that, less 1; by the waits that a lock of the kind costs typically.
+    /// Predicted from the recording of one thread, over that, less 1; by the waits that a lock of the kind costs typically.
     pub from_one: Estimate,
-    /// The model of two threads over the recording that it was made from, less 1.
-    pub from_two: Estimate,
+    /// The model of these threads over the recording that it was made from, less 1.
+    pub from_own: Estimate,
 }
 
-pub fn check(rounds: usize, stop: &mut Stop, random: &mut Random) -> Result<Vec<Recorded>> {
+/// So many threads on so many CPUs.
+#[derive(Debug, Clone, Copy)]
+struct Crowd {
+    cpus: usize,
+    per_cpu: usize,
+}
+
+impl Crowd {
+    const fn threads(self) -> usize {
+        self.cpus * self.per_cpu
+    }
+}
+
+/// What one recording of a crowd says beside the one of a single thread.
+struct Sample {
+    hold_ns: f64,
+    per_second: f64,
+    from_one: f64,
+    from_own: f64,
+}
+
+pub fn check(cpus: usize, rounds: usize, stop: &mut Stop, random: &mut Random) -> Result<Vec<Recorded>> {
+    let crowds = [Crowd { cpus: 2, per_cpu: 1 }, Crowd { cpus, per_cpu: 2 }];
     let scratch = Scratch::create()?;
     let mut time_left = TimeLeft::new();
     let rounds = rounds.min(MOST_ROUNDS);
     let mut left = WORKLOADS.len() * rounds;
     let mut checked = Vec::new();
     for workload in WORKLOADS {
-        let mut pairs = Vec::new();
+        let mut samples: [Vec<Sample>; 2] = Default::default();
         for _ in 0..rounds {
             time_left.step("recordings", left);
             left -= 1;
             if !stop.go_on() {
                 break;
             }
-            let one = predicted(&scratch.recording(), workload, 1)?;
-            pairs.push((one, predicted(&scratch.recording(), workload, 2)?));
+            let one = record(&scratch.recording(), workload, 1)?;
+            for (crowd, samples) in crowds.into_iter().zip(&mut samples) {
+                let own = record(&scratch.recording(), workload, crowd.threads())?;
+                samples.push(compare(&one, &own, crowd));
+            }
         }
-        let mut of =
-            |of: fn(&(Forecast, Forecast)) -> f64| Estimate::of(&pairs.iter().map(of).collect::<Vec<_>>(), random);
-        let Some(measured) = of(|(_, two)| two.recorded_per_second) else { break };
-        let hold_ns = of(|(one, _)| one.hold_ns);
-        let from_one = of(|(one, two)| sleeping(one) / two.recorded_per_second - 1.0);
-        let from_two = of(|(_, two)| two.check.with_handoff);
-        if let (Some(hold_ns), Some(from_one), Some(from_two)) = (hold_ns, from_one, from_two) {
-            checked.push(Recorded { work: workload.0, hold_ns: hold_ns.median, measured, from_one, from_two });
-        }
+        let crowds = crowds.iter().zip(&samples);
+        checked.extend(crowds.filter_map(|(crowd, samples)| summarise(workload.0, *crowd, samples, random)));
     }
     time_left.clear();
     Ok(checked)
 }
 
-/// On two CPUs, the waiters asleep as they are for a `pthread_mutex`.
-fn sleeping(forecast: &Forecast) -> f64 {
-    forecast.points.first().map_or(0.0, |point| point.sleeping)
+/// The waiters sleep, as they do for a `pthread_mutex`.
+fn compare(one: &Measured, own: &Measured, crowd: Crowd) -> Sample {
+    let of = |measured, threads| {
+        let plan = Plan {
+            cpus: vec![crowd.cpus],
+            threads_per_cpu: crowd.per_cpu,
+            threads: Some(threads),
+            shards: 16,
+            prices: Prices::default(),
+        };
+        // The locks come longest held first.
+        forecast(measured, 0, &plan)
+    };
+    let (from_one, from_own) = (of(one, 1), of(own, crowd.threads()));
+    let per_second = from_own.recorded_per_second;
+    let predicted = from_one.points.first().map_or(0.0, |point| point.sleeping);
+    Sample {
+        hold_ns: from_one.hold_ns,
+        per_second,
+        from_one: predicted / per_second - 1.0,
+        from_own: from_own.check.with_handoff,
+    }
 }
 
-/// What is predicted from a recording with so many threads.
-fn predicted(recording: &Path, (work, cpus): (&str, &str), threads: usize) -> Result<Forecast> {
+fn summarise(work: &'static str, crowd: Crowd, samples: &[Sample], random: &mut Random) -> Option<Recorded> {
+    let mut of = |of: fn(&Sample) -> f64| Estimate::of(&samples.iter().map(of).collect::<Vec<_>>(), random);
+    Some(Recorded {
+        work,
+        threads: crowd.threads(),
+        hold_ns: of(|sample| sample.hold_ns)?.median,
+        measured: of(|sample| sample.per_second)?,
+        from_one: of(|sample| sample.from_one)?,
+        from_own: of(|sample| sample.from_own)?,
+    })
+}
+
+/// A run with so many threads.
+fn record(recording: &Path, (work, cpus): (&str, &str), threads: usize) -> Result<Measured> {
     let own = std::env::current_exe().context("cannot tell where lockmeter itself is")?;
     let mut command = Command::new(&own);
     command.args(["record", "--quiet", "--user", "--hold", "-o"]).arg(recording).arg("--").arg(&own);
@@ -87,11 +138,8 @@ fn predicted(recording: &Path, (work, cpus): (&str, &str), threads: usize) -> Re
     }
     let (report, _) = report::load(recording, &Query::by([Dimension::Lock]))?;
     let measured = Measured::from_report(&report);
-    let plan =
-        Plan { cpus: vec![2], threads_per_cpu: 1, threads: Some(threads), shards: 16, prices: Prices::default() };
     if measured.locks.is_empty() {
         return Err(anyhow!("the recording holds no lock; is liblockmeter_preload.so the right one?"));
     }
-    // The locks come longest held first.
-    Ok(forecast(&measured, 0, &plan))
+    Ok(measured)
 }

@@ -123,14 +123,15 @@ fn recorded(text: &mut String, results: &Results) {
     }
     let _ = writeln!(
         text,
-        "\nFrom recordings (`record --hold`, then `predict`): two threads over a pthread_mutex, predicted from one's recording with the price\n\
-         that a sleeper typically has, and from their own\n{:>8} {:>8} {:>12}  {:<26} FROM TWO THREADS",
-        "WORK", "HOLD", "MEASURED", "FROM ONE THREAD"
+        "\nFrom recordings (`record --hold`, then `predict`): threads over a pthread_mutex, predicted from one's recording with the price\n\
+         that a sleeper typically has, and from their own\n{:>8} {:>8} {:>8} {:>12}  {:<26} FROM THEIR OWN",
+        "WORK", "HOLD", "THREADS", "MEASURED", "FROM ONE THREAD"
     );
-    for Recorded { work, hold_ns, measured, from_one, from_two } in &results.recorded {
+    for Recorded { work, threads, hold_ns, measured, from_one, from_own } in &results.recorded {
         let hold = format!("{:.2} µs", hold_ns / 1e3);
         let measured = format!("{:.0}/s", measured.median);
-        let _ = writeln!(text, "{work:>8} {hold:>8} {measured:>12}  {:<26} {}", percent(from_one), percent(from_two));
+        let (from_one, from_own) = (percent(from_one), percent(from_own));
+        let _ = writeln!(text, "{work:>8} {hold:>8} {threads:>8} {measured:>12}  {from_one:<26} {from_own}");
     }
 }
 
