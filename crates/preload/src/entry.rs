@@ -188,16 +188,15 @@ macro_rules! interpose_release {
                 "test r8, r8",
                 "jz 9f",
                 "6:",
-                // The return address is the site, and leads to its sample. It is looked for while the lock is held: what comes
-                // before an atomic instruction overlaps with the program's own, what comes after must wait for it.
+                $($instead,)*
+                "7:",
+                // The return address is the site, and leads to its sample.
                 "mov rsi, qword ptr [rsp]",
                 "imul ecx, esi, {multiplier}",
                 $crate::entry::unless_counted_here!("24f", "23f"),
                 "22:",
-                $($instead,)*
-                "7:",
                 // One instruction, for a signal handler may count here, too.
-                "add qword ptr [r9 + {slots} + {counted}], 1",
+                "add qword ptr [rcx + {slots} + {counted}], 1",
                 "imul ecx, edi, {multiplier}",
                 "shr ecx, {cell_shift}",
                 "xor eax, eax",
@@ -216,7 +215,8 @@ macro_rules! interpose_release {
                 "jmp 22b",
                 "21:",
                 $crate::entry::if_in_row!("22b"),
-                "jmp 31f",
+                "31:",
+                "jmp {count}",
                 "25:",
                 "mov rsi, r8",
                 "jmp {time_next}",
@@ -226,34 +226,10 @@ macro_rules! interpose_release {
                 ".cfi_adjust_cfa_offset 8",
                 "push r8",
                 ".cfi_adjust_cfa_offset 8",
-                "push r9",
+                "sub rsp, 8",
                 ".cfi_adjust_cfa_offset 8",
                 "call qword ptr [rip + {real}]",
-                "pop r9",
-                ".cfi_adjust_cfa_offset -8",
-                "pop r8",
-                ".cfi_adjust_cfa_offset -8",
-                "pop rdi",
-                ".cfi_adjust_cfa_offset -8",
-                "test eax, eax",
-                "je 7b",
-                "ret",
-                // Not found at once.
-                "31:",
-                $($instead,)*
-                "7:",
-                "mov rsi, qword ptr [rsp]",
-                "jmp {count}",
-                $($seldom,)*
-                "26:",
-                "push rdi",
-                ".cfi_adjust_cfa_offset 8",
-                "push r8",
-                ".cfi_adjust_cfa_offset 8",
-                "push r9",
-                ".cfi_adjust_cfa_offset 8",
-                "call qword ptr [rip + {real}]",
-                "pop r9",
+                "add rsp, 8",
                 ".cfi_adjust_cfa_offset -8",
                 "pop r8",
                 ".cfi_adjust_cfa_offset -8",
@@ -345,26 +321,26 @@ macro_rules! interpose_release {
     };
 }
 
-/// Goes on with the sample in `r9` if that of the place in `ecx` (a product with the multiplier) is of the caller in `rsi`,
+/// Goes on with the sample in `rcx` if that of the place in `ecx` (a product with the multiplier) is of the caller in `rsi`,
 /// whose table is in `r8`, and stands for the lock in `rdi`: see `Span`. If it is of another caller, goes to `$other`; if it is of
 /// another lock, or of a row that takes a longer look, to `$far`, with `rax` for that.
 macro_rules! unless_counted_here {
     ($other:literal, $far:literal) => {
         concat!(
             "shr ecx, {near_shift}\n",
-            "movzx r9d, word ptr [r8 + 2*rcx + {near}]\n",
-            "add r9, r8\n",
-            "cmp qword ptr [r9 + {slots} + {site}], rsi\n",
+            "movzx ecx, word ptr [r8 + 2*rcx + {near}]\n",
+            "add rcx, r8\n",
+            "cmp qword ptr [rcx + {slots} + {site}], rsi\n",
             "jne ",
             $other,
-            "\nmov eax, dword ptr [r9 + {slots} + {changes}]\n",
+            "\nmov eax, dword ptr [rcx + {slots} + {changes}]\n",
             "cmp eax, dword ptr [rip + {all_changes}]\n",
             "jne ",
             $other,
             "\nmov rax, rdi\n",
-            "sub rax, qword ptr [r9 + {slots} + {base}]\n",
-            "imul rax, qword ptr [r9 + {slots} + {inverse}]\n",
-            "mov edx, dword ptr [r9 + {slots} + {limit}]\n",
+            "sub rax, qword ptr [rcx + {slots} + {base}]\n",
+            "imul rax, qword ptr [rcx + {slots} + {inverse}]\n",
+            "mov edx, dword ptr [rcx + {slots} + {limit}]\n",
             "cmp rax, rdx\n",
             "jae ",
             $far
@@ -376,10 +352,13 @@ macro_rules! unless_counted_here {
 macro_rules! if_in_row {
     ($counted:literal) => {
         concat!(
-            "mov ecx, dword ptr [r9 + {slots} + {row}]\n",
+            "mov r9, rcx\n",
+            "mov edx, dword ptr [r9 + {slots} + {row}]\n",
+            "mov ecx, edx\n",
             "ror rax, cl\n",
-            "shr ecx, {row_count_shift}\n",
-            "cmp rax, rcx\n",
+            "mov rcx, r9\n",
+            "shr edx, {row_count_shift}\n",
+            "cmp rax, rdx\n",
             "jb ",
             $counted
         )
