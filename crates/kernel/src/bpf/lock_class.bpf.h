@@ -123,9 +123,11 @@ static __always_inline __s32 intern_cache(__u64 cache)
 	return -1;
 }
 
-static __always_inline __u64 class_in_slab(__u64 address, __u64 cache, __u32 size, __u32 order, __u32 min_order,
-					   __u64 *lost)
+static __always_inline __u64 class_in_slab(__u64 address, __u64 cache, __u64 *lost)
 {
+	__u32 order = (__u32)READ_NUMBER(struct kmem_cache, cache, oo.x) >> 16;
+	__u32 min_order = (__u32)READ_NUMBER(struct kmem_cache, cache, min.x) >> 16;
+	__u32 size = READ_NUMBER(struct kmem_cache, cache, size);
 	__u64 slab = address & ~((PAGE_SIZE << order) - 1);
 	__s32 index;
 
@@ -160,15 +162,10 @@ static __always_inline __u64 look_up_class(__u64 address, __u64 *scratch, __u64 
 			return address;
 		/* The verifier lets nobody calculate with a typed pointer; through memory it becomes a number. */
 		*(volatile __u64 *)scratch = (__u64)cache;
-		return class_in_slab(address, *(volatile __u64 *)scratch, cache->size, cache->oo.x >> 16,
-				     cache->min.x >> 16, lost);
+		return class_in_slab(address, *(volatile __u64 *)scratch, lost);
 	}
 	by_page = cache_by_page(address);
-	if (!by_page)
-		return address;
-	return class_in_slab(address, by_page, READ_NUMBER(struct kmem_cache, by_page, size),
-			     READ_NUMBER(struct kmem_cache, by_page, oo.x) >> 16,
-			     READ_NUMBER(struct kmem_cache, by_page, min.x) >> 16, lost);
+	return by_page ? class_in_slab(address, by_page, lost) : address;
 }
 
 #endif

@@ -22,31 +22,28 @@ static __always_inline __u32 slot_of(__u64 hash, __u32 slots)
 	return ((hash >> 32) * slots) >> 32;
 }
 
+/*
+ * Where the position of the highest bit stands, by the six highest bits of the product of all bits up to it and the number below, which
+ * differ for each position. Without a branch: the verifier would follow what comes after it once for each result.
+ */
+#define LOG2_FACTOR 0x03f485cef1ad9513ULL
+static const __u8 log2_at[64] = {
+	0,  16, 1,  55, 17, 35, 2,  13, 56, 48, 18, 59, 36, 25, 3,  14, 53, 11, 57, 51, 49, 40,
+	19, 60, 45, 37, 42, 21, 26, 30, 4,  62, 15, 54, 34, 12, 47, 58, 24, 52, 10, 50, 39, 44,
+	41, 20, 29, 61, 33, 46, 23, 9,	38, 43, 28, 32, 22, 8,	27, 31, 7,  6,	5,  63,
+};
+
+/* Of 0, too, it is 0. */
 static __always_inline __u32 log2_of(__u64 x)
 {
-	__u32 bits = 0;
-
-	if (x >> 32) {
-		bits += 32;
-		x >>= 32;
-	}
-	if (x >> 16) {
-		bits += 16;
-		x >>= 16;
-	}
-	if (x >> 8) {
-		bits += 8;
-		x >>= 8;
-	}
-	if (x >> 4) {
-		bits += 4;
-		x >>= 4;
-	}
-	if (x >> 2) {
-		bits += 2;
-		x >>= 2;
-	}
-	return bits + (x >> 1);
+	x |= 1;
+	x |= x >> 1;
+	x |= x >> 2;
+	x |= x >> 4;
+	x |= x >> 8;
+	x |= x >> 16;
+	x |= x >> 32;
+	return log2_at[x * LOG2_FACTOR >> 58];
 }
 
 #endif

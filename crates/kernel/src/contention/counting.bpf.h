@@ -71,10 +71,14 @@ static __always_inline struct total_slot *claim_total(struct total_slot *table, 
 	return 0;
 }
 
+static __always_inline __u64 tag_of_total(__u64 class, __u32 meta, __u64 who_hash)
+{
+	return mix(class ^ meta * 0x9e3779b97f4a7c15ULL ^ who_hash) | 1;
+}
+
 static __always_inline void count_total(struct half *half, const struct wait *wait, __u32 meta, const struct who *who)
 {
-	__u64 lock_hash = mix(wait->class ^ mix(meta + 1));
-	__u64 tag = mix(lock_hash ^ who->hash) | 1;
+	__u64 tag = tag_of_total(wait->class, meta, who->hash);
 	struct total_slot *slot;
 	int is_new = 0;
 
@@ -92,7 +96,7 @@ static __always_inline void count_total(struct half *half, const struct wait *wa
 		return;
 	}
 	/* Too many tasks: count the lock alone. */
-	slot = claim_total(half->folded, FOLDED, lock_hash | 1, &is_new);
+	slot = claim_total(half->folded, FOLDED, tag_of_total(wait->class, meta, 0), &is_new);
 	if (!slot) {
 		lose(half, LOSS_TOTALS_FULL);
 		return;

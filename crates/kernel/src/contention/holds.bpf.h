@@ -27,8 +27,8 @@ struct held {
 	__u64 tag; /* 0: free */
 	__u64 begin_ns;
 	__u32 resumed;
-	__u32 unused;
-	__u64 lock; /* of a call whose return is awaited */
+	__u32 displaced; /* since ever: a lock whose first place this is found it taken, and lies in one of the next */
+	__u64 lock;	 /* of a call whose return is awaited */
 };
 
 struct held_table {
@@ -72,27 +72,47 @@ static __always_inline __u64 tag_of_hold(__u64 lock, __u32 mode, const struct ta
 	return mix(mode == MODE_READ ? lock ^ (__u64)(__u32)task->pid << 40 : lock) | 1;
 }
 
+/* Counts a loss of holds where it is not worth looking the half up before. */
+static __always_inline void lose_hold(enum loss cause)
+{
+	struct half *half = this_hold_half();
+
+	if (half)
+		lose(half, cause);
+}
+
+static __always_inline struct held *first_place(struct held_table *table, __u64 tag)
+{
+	return &table->slots[tag >> 40 & (HELD - 1)];
+}
+
 static __always_inline struct held *find_held(struct held_table *table, __u64 tag)
 {
-	__u32 at = tag >> 40 & (HELD - 1);
+	struct held *first = first_place(table, tag);
 
-	for (__u32 i = 0; i < HELD_PROBES; i++)
-		if (*(volatile __u64 *)&table->slots[at + i].tag == tag)
-			return &table->slots[at + i];
+	if (*(volatile __u64 *)&first->tag == tag)
+		return first;
+	if (!*(volatile __u32 *)&first->displaced)
+		return 0;
+	for (__u32 i = 1; i < HELD_PROBES; i++)
+		if (*(volatile __u64 *)&first[i].tag == tag)
+			return &first[i];
 	return 0;
 }
 
-static __always_inline struct held *claim_held(struct held_table *table, __u64 tag, __u64 now, struct half *half)
+static __always_inline struct held *claim_held(struct held_table *table, __u64 tag, __u64 now)
 {
-	__u32 at = tag >> 40 & (HELD - 1);
+	struct held *first = first_place(table, tag);
 	struct held *stale = 0;
 	__u64 stale_tag = 0;
 
 	for (__u32 i = 0; i < HELD_PROBES; i++) {
-		struct held *held = &table->slots[at + i];
+		struct held *held = &first[i];
 		__u64 seen = *(volatile __u64 *)&held->tag;
 		__u64 begin_ns = *(volatile __u64 *)&held->begin_ns;
 
+		if (i)
+			*(volatile __u32 *)&first->displaced = 1;
 		if (!seen && !__sync_val_compare_and_swap(&held->tag, 0, tag))
 			return held;
 		/* 0: it was claimed this instant. */
@@ -102,10 +122,10 @@ static __always_inline struct held *claim_held(struct held_table *table, __u64 t
 		}
 	}
 	if (!stale || __sync_val_compare_and_swap(&stale->tag, stale_tag, tag) != stale_tag) {
-		lose(half, LOSS_HELD_FULL);
+		lose_hold(LOSS_HELD_FULL);
 		return 0;
 	}
-	lose(half, LOSS_HOLD_RELEASE_UNSEEN);
+	lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
 	return stale;
 }
 
@@ -117,16 +137,16 @@ static __always_inline void free_held(struct held *held)
 }
 
 /* The lock was just acquired. */
-static __always_inline void begin_hold(struct held_table *table, __u64 tag, __u64 now, struct half *half)
+static __always_inline void begin_hold(struct held_table *table, __u64 tag, __u64 now)
 {
 	__u32 since = *(volatile __u32 *)&resumed;
 	struct held *held = find_held(table, tag);
 
 	if (held) {
 		if (held->resumed == since)
-			lose(half, LOSS_HOLD_RELEASE_UNSEEN);
+			lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
 	} else {
-		held = claim_held(table, tag, now, half);
+		held = claim_held(table, tag, now);
 		if (!held)
 			return;
 	}
@@ -135,7 +155,7 @@ static __always_inline void begin_hold(struct held_table *table, __u64 tag, __u6
 }
 
 /* The lock is about to be released: since when it was held, 0 if its acquisition was not seen. */
-static __always_inline __u64 end_hold(struct held_table *table, __u64 tag, struct half *half)
+static __always_inline __u64 end_hold(struct held_table *table, __u64 tag)
 {
 	struct held *held = find_held(table, tag);
 	__u64 begin_ns = 0;
@@ -146,7 +166,7 @@ static __always_inline __u64 end_hold(struct held_table *table, __u64 tag, struc
 		free_held(held);
 	}
 	if (!begin_ns)
-		lose(half, LOSS_HOLD_UNMATCHED);
+		lose_hold(LOSS_HOLD_UNMATCHED);
 	return begin_ns;
 }
 
@@ -186,26 +206,18 @@ __noinline int count_part(struct half *half, struct wait *part, __u32 happened, 
 	return 0;
 }
 
-/*
- * Counts a hold, or what else happened. `stack` is where it ended if somebody has taken that stack already; else one is taken if
- * this hold was drawn, and handed back. Returns what the hold stands for in 1/1024ths if it was drawn.
- */
-static __always_inline __u64 count_hold(void *ctx, struct cpu_state *cpu, struct half *half, struct wait *hold,
-					enum happened happened, __u64 *stack)
+/* Counts a hold that has drawn its threshold, with its stack if it lasted longer. Returns whether one was taken. */
+static __always_inline int count_hold(void *ctx, struct cpu_state *cpu, struct half *half, struct wait *hold)
 {
 	struct half *waits = this_half();
-	__u64 weight = 0;
+	__u64 stack = 0, weight = 0;
 
-	if (happened != HAPPENED_FAILED && waits) {
-		draw(&cpu->random_of_holds, &hold->threshold_ns, &hold->period_ns);
-		if (hold->total_ns >= hold->threshold_ns) {
-			if (!*stack)
-				*stack = take_stack(ctx, cpu, waits);
-			weight = weight_of(hold);
-		}
+	if (hold->total_ns >= hold->threshold_ns && waits) {
+		stack = take_stack(ctx, cpu, waits);
+		weight = weight_of(hold);
 	}
-	count_part(half, hold, happened, *stack, weight);
-	return weight;
+	count_part(half, hold, HAPPENED_HOLD, stack, weight);
+	return !!stack;
 }
 
 #endif

@@ -157,7 +157,7 @@ impl Attached {
             _ => TRAMPOLINE_NS,
         };
         let Some(bss) = skeleton.maps.bss_data.as_deref() else { return 0 };
-        spent(bss.hook_events.iter().sum(), bss.hook_ns.iter().sum(), way_in_ns)
+        spent(events(skeleton), bss.hook_ns.iter().sum(), way_in_ns)
     }
 
     /// How often the kernel ran none of our programs although a probe was hit: one was running already, or no place was free to
@@ -233,6 +233,11 @@ impl SpinHooks {
         (self.spent_ns, self.since) = (spent_ns, Instant::now());
         used_ns.saturating_mul(1_000_000) / elapsed_ns.saturating_mul(self.cpus)
     }
+}
+
+/// How often hooks ran so far, but for the last few on each CPU.
+pub(super) fn events(skeleton: &ContentionSkel<'_>) -> u64 {
+    skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.hook_events.iter().sum())
 }
 
 /// What so many events cost, of which the programs measured a part.

@@ -58,18 +58,17 @@ static __always_inline __u64 tag_of_call(__u32 function)
 
 static __always_inline int call_begins(__u64 lock, __u32 function)
 {
-	struct half *half = this_hold_half();
 	struct held_table *table = held_table();
 	__u64 tag = tag_of_call(function);
 	struct held *call;
 	__u64 now;
 
-	if (paused || !half || !table || !in_scope(bpf_get_current_task_btf()))
+	if (paused || !table || !in_scope(bpf_get_current_task_btf()))
 		return 0;
 	now = bpf_ktime_get_ns();
 	call = find_held(table, tag);
 	if (!call)
-		call = claim_held(table, tag, now, half);
+		call = claim_held(table, tag, now);
 	if (!call)
 		return 0;
 	call->begin_ns = now;

@@ -28,7 +28,6 @@ static __always_inline void count_mmap(void *ctx, struct task_struct *task, __u6
 {
 	struct wait hold = {.class = CLASS_MMAP_LOCK, .kind_mode = META(KIND_RWSEM, mode, 0)};
 	struct cpu_state *cpu = this_cpu();
-	__u64 stack = 0;
 
 	if (!cpu)
 		return;
@@ -38,7 +37,12 @@ static __always_inline void count_mmap(void *ctx, struct task_struct *task, __u6
 	who_in(task, memory_cgroup_of((struct mm_struct *)mm, task), &hold.who);
 	if (!begin_counting(cpu, half))
 		return;
-	count_hold(ctx, cpu, half, &hold, happened, &stack);
+	if (happened == HAPPENED_HOLD) {
+		draw(&cpu->random_of_holds, &hold.threshold_ns, &hold.period_ns);
+		count_hold(ctx, cpu, half, &hold);
+	} else {
+		count_part(half, &hold, happened, 0, 0);
+	}
 	end_counting(cpu);
 }
 
@@ -65,13 +69,13 @@ static __always_inline int mmap_acquired_by(void *ctx, int write, int success)
 		/* Nobody else can hold it for writing now: this is a downgrade. */
 		written = find_held(table, tag_of_hold(mm, MODE_WRITE, task));
 		if (written) {
-			__u64 begin_ns = end_hold(table, written->tag, half);
+			__u64 begin_ns = end_hold(table, written->tag);
 
 			if (begin_ns)
 				count_mmap(ctx, task, mm, half, begin_ns, now, MODE_WRITE, HAPPENED_HOLD);
 		}
 	}
-	begin_hold(table, tag_of_hold(mm, mode, task), now, half);
+	begin_hold(table, tag_of_hold(mm, mode, task), now);
 	return 0;
 }
 
@@ -88,7 +92,7 @@ static __always_inline int mmap_released_by(void *ctx, int write)
 	half->runs[PROGRAM_MMAP_RELEASED]++;
 	if (!in_scope(task))
 		return 0;
-	begin_ns = end_hold(table, tag_of_hold(mm, mode, task), half);
+	begin_ns = end_hold(table, tag_of_hold(mm, mode, task));
 	if (begin_ns)
 		count_mmap(ctx, task, mm, half, begin_ns, bpf_ktime_get_ns(), mode, HAPPENED_HOLD);
 	return 0;

@@ -81,9 +81,6 @@ impl Programs<PROGRAMS> for ContentionSkel<'_> {
             metered::loaded([&programs.mmap_acquired, &programs.mmap_acquired_with_path]),
             metered::loaded([&programs.mmap_released, &programs.mmap_released_with_path]),
             metered::loaded([&programs.sched_switch]),
-            // Hooks are many programs, which measure what they cost themselves.
-            None,
-            None,
         ]
     }
 
@@ -111,6 +108,7 @@ pub struct ContentionSource {
     misses: u64,
     missed_by_probes: u64,
     hooks_spent_ns: u64,
+    hook_events: u64,
     open_waits: i64,
 }
 
@@ -160,6 +158,7 @@ impl ContentionSource {
             misses,
             missed_by_probes: 0,
             hooks_spent_ns: 0,
+            hook_events: 0,
             open_waits: 0,
         };
         // Attaching takes a while on a slow machine; only now do begins and ends come in pairs.
@@ -234,12 +233,15 @@ impl ContentionSource {
     }
 
     fn overhead(&mut self, drained: &Drained) -> Overhead {
+        // Hooks are many programs, which measure what they cost themselves.
         let hooks_spent_ns = self.hooks.spent_ns(&self.skeleton);
+        let hook_events = hooked::events(&self.skeleton);
         let of_hooks_ns = hooks_spent_ns - std::mem::replace(&mut self.hooks_spent_ns, hooks_spent_ns);
         Overhead {
             own_cpu_ns: self.own_cpu.used_ns(),
             program_run_ns: self.cost.estimate_ns(&drained.runs, drained.stack_ns) + of_hooks_ns,
-            program_runs: drained.runs.iter().sum(),
+            program_runs: drained.runs.iter().sum::<u64>()
+                + (hook_events - std::mem::replace(&mut self.hook_events, hook_events)),
             stack_ns: drained.stack_ns,
             stacks: drained.stacks_taken,
             sampling_period_ns: self.sampling_period_ns(),

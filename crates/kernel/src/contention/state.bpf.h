@@ -14,7 +14,7 @@
 
 #define NESTED_SPINS 4 /* task, softirq, hard interrupt, NMI */
 #define NESTED_SLEEPS 2
-#define CLASS_CACHE_BITS 8
+#define CLASS_CACHE_BITS 10
 #define CLASS_CACHE (1 << CLASS_CACHE_BITS)
 #define SCRATCH_LEVELS 3
 
@@ -75,6 +75,14 @@ struct class_entry {
 	__u32 unused;
 };
 
+/* Whoever released a lock on a CPU last: mostly it does so again. */
+struct known_who {
+	__u64 cgroups; /* where a task keeps which groups it is in */
+	__u32 generation;
+	__u32 unused;
+	struct who who;
+};
+
 struct cpu_state {
 	struct spin_wait spins[NESTED_SPINS];
 	__u32 depth;
@@ -86,6 +94,7 @@ struct cpu_state {
 	__u32 counting;	      /* a hold */
 	__u32 hook_events[2]; /* of locks that sleep, and of those that spin */
 	__u32 unused;
+	struct known_who releaser;
 	struct class_entry classes[CLASS_CACHE];
 	__u64 scratch[SCRATCH_LEVELS][STACK_DEPTH];
 };

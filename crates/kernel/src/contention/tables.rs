@@ -28,7 +28,7 @@ const LOSS_CAUSES: [Loss; 16] = [
 ];
 
 /// How many programs there are: `PROGRAMS` of `tables.h`.
-pub const PROGRAMS: usize = 8;
+pub const PROGRAMS: usize = 6;
 
 /// A fixed-length, NUL-padded name.
 pub type Comm = [u8; 16];
