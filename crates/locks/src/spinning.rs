@@ -23,6 +23,11 @@ pub const LONGEST_BACKOFF_NS: u32 = 1_000;
 /// the line from each other all the time (a fifth of their throughput).
 pub const FIRST_BACKOFF_NS: u32 = 60;
 
+/// The same for a writer that readers keep out. Readers that read at the same time take the line from each other at every step, so
+/// while the writer stays away from it the others are quicker than all of them together were: with empty sections by a sixth to a
+/// third, and with 100 ns nothing is lost.
+pub(crate) const FIRST_BACKOFF_FOR_READERS_NS: u32 = 500;
+
 /// One thread's spinning for one lock.
 pub(crate) struct Spinning {
     own: Option<Slot>,
@@ -46,6 +51,13 @@ impl Spinning {
             until_ns: 0,
             budget_ns,
         })
+    }
+
+    /// From now on for readers, of whom it is not known whether they run: for at most `budget_ns` from the first look at the clock on,
+    /// and looking at the lock more rarely from the start.
+    pub(crate) fn wait_for_readers(&mut self, budget_ns: u64) {
+        self.budget_ns = budget_ns;
+        self.backoff = self.backoff.max(self.pauses_per_us * FIRST_BACKOFF_FOR_READERS_NS / 1_000).max(1);
     }
 
     /// Pauses, longer each time; false when it is time to stop, because `owner` (a thread's number) does not run, or because

@@ -19,22 +19,20 @@ const PASSING_NS: u64 = 1_000_000;
 const READER_SPIN_NS: u64 = 10_000;
 
 impl<P: Policy, I: Instrument> RawRwSem<P, I> {
-    /// The same for the first of the spinners, who leaves its duty to the next.
-    fn take_in_turn(&self, waiter: &Waiter, turn: &mut Option<Turn<'_>>) -> bool {
+    /// As [`take_or_see`](Self::take_or_see), for the first of the spinners, who leaves its duty to the next.
+    fn take_in_turn(&self, waiter: &Waiter, turn: &mut Option<Turn<'_>>) -> Result<(), u64> {
         if !waiter.on_duty || turn.is_none() || self.is_overdue() {
-            return self.take(waiter);
+            return self.take_or_see(waiter);
         }
-        let taken = self.take(&Waiter { on_duty: false, ..*waiter });
-        let duty_is_left = taken && turn.take().is_some_and(Turn::leave_on_duty);
-        if taken
-            && !duty_is_left
+        self.take_or_see(&Waiter { on_duty: false, ..*waiter })?;
+        if !turn.take().is_some_and(Turn::leave_on_duty)
             && self.sleeping_writers.load(SeqCst) != 0
             && !mutated!("rwsem-last-spinner-forgets", true, false)
         {
             // Nobody is behind us. As long as we hold it, the mark comes in time.
             self.state.fetch_or(WRITERS, Relaxed);
         }
-        taken
+        Ok(())
     }
 
     /// Whether writers that sleep were passed by spinners for too long.
@@ -61,9 +59,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         if !P::SPIN {
             return self.take(waiter);
         }
-        let by_readers = is_read(self.state.load(Relaxed));
-        let budget_ns = if by_readers && !waiter.reads() { READER_SPIN_NS } else { SPIN_NS };
-        let Some(mut spinning) = Spinning::new(budget_ns) else { return self.take(waiter) };
+        let Some(mut spinning) = Spinning::new(SPIN_NS) else { return self.take(waiter) };
         let mut turn = None;
         // The heir is alone in wanting it, and needs no turn.
         if !waiter.heir {
@@ -75,14 +71,16 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             waiter.on_duty |= turn.is_on_duty();
         }
         loop {
-            if self.take_in_turn(waiter, &mut turn) {
-                return true;
-            }
-            let state = self.state.load(Relaxed);
+            let Err(state) = self.take_in_turn(waiter, &mut turn) else { return true };
             let reserved = state & HEIR != 0 && !waiter.heir;
             let owner = match is_read(state) {
                 false => owner_number(state),
-                true if P::READER_SPIN => self.last_reader.load(Relaxed).into(),
+                true if P::READER_SPIN => {
+                    if !waiter.reads() {
+                        spinning.wait_for_readers(READER_SPIN_NS);
+                    }
+                    self.last_reader.load(Relaxed).into()
+                }
                 true => return false,
             };
             self.relieve_the_owner(state, waiter, turn.as_ref());

@@ -55,6 +55,11 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
 
     /// Takes it if this waiter may.
     pub(super) fn take(&self, waiter: &Waiter) -> bool {
+        self.take_or_see(waiter).is_ok()
+    }
+
+    /// Takes it if this waiter may, or says in which state it may not: another look would be another way for the line.
+    pub(super) fn take_or_see(&self, waiter: &Waiter) -> Result<(), u64> {
         let mut state = self.state.load(Relaxed);
         while Self::may_take(state, waiter) {
             // A reader that joins others wakes nobody, and takes no mark off.
@@ -75,12 +80,12 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                         // One of them is being woken.
                         self.woken_at_us.store(low_us(now_ns()), Relaxed);
                     }
-                    return true;
+                    return Ok(());
                 }
                 Err(now) => state = now,
             }
         }
-        false
+        Err(state)
     }
 
     /// The first try of a writer that has not waited.
