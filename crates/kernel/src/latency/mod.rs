@@ -106,10 +106,11 @@ impl LatencySource {
             misses,
             counters: CpuCounters::default(),
         };
+        // No run may begin before the interval does.
+        source.clock = IntervalClock::start();
         // Only now do begins and ends come in pairs.
         source.pause(false);
         source.untimed = Untimed::start(&options.runners);
-        source.clock = IntervalClock::start();
         Ok(source)
     }
 
