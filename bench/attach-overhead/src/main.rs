@@ -56,11 +56,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = priority::run_in_own_session().map_or_else(
-        || run(&arguments).map(|()| ExitCode::SUCCESS),
-        |done| done.context("cannot run in a session of its own"),
-    );
-    match done {
+    match priority::in_own_session(|| run(&arguments)) {
         Ok(status) => status,
         Err(error) => {
             eprintln!("attach-overhead: {error:#}");

@@ -10,29 +10,27 @@ use std::process::{Command, ExitCode};
 /// Set in the second run.
 const IN_OWN_SESSION: &str = "LOCKMETER_BENCH_IN_OWN_SESSION";
 
-/// Runs this program again in a session of its own. `None` in that second run.
+/// Runs this program again in a session of its own, where it does what is to be done; the status that it ends with.
 ///
 /// # Errors
 ///
-/// If it cannot be run.
-pub fn run_in_own_session() -> Option<io::Result<ExitCode>> {
+/// If it cannot be run, and those of what is to be done.
+pub fn in_own_session<E: From<io::Error>>(run: impl FnOnce() -> Result<(), E>) -> Result<ExitCode, E> {
     if std::env::var_os(IN_OWN_SESSION).is_some() {
-        return None;
+        return run().map(|()| ExitCode::SUCCESS);
     }
-    Some(std::env::current_exe().and_then(|program| {
-        let mut command = Command::new(program);
-        command.args(std::env::args_os().skip(1)).env(IN_OWN_SESSION, "1");
-        // SAFETY: between fork and exec only system calls that take integers. The child ends with us.
-        unsafe {
-            command.pre_exec(|| {
-                libc::setsid();
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-                Ok(())
-            });
-        }
-        let status = command.status()?;
-        Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
-    }))
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).env(IN_OWN_SESSION, "1");
+    // SAFETY: between fork and exec only system calls that take integers. The child ends with us.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            Ok(())
+        });
+    }
+    let status = command.status()?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 /// Sets it for this thread, all that it starts, and the session.
