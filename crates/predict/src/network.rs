@@ -52,6 +52,15 @@ pub struct Network {
 }
 
 impl Network {
+    /// The network with another price for handing one of its locks to its first waiter.
+    pub fn with_handoff(&self, station: usize, base_ns: f64) -> Self {
+        let mut other = self.clone();
+        if let Some(lock) = other.stations.get_mut(station) {
+            lock.handoff.base_ns = base_ns;
+        }
+        other
+    }
+
     /// The network without one of its locks: what it protected is done by all at once.
     pub fn without(&self, station: usize) -> Self {
         let mut other = self.clone();

@@ -6,6 +6,7 @@
 //! compute need one each, a waiter that sleeps none, a waiter that spins burns one.
 
 use crate::convolution;
+use crate::halving::first_that;
 use crate::network::{Network, SECOND_NS, number};
 
 /// What waiters do to the CPUs.
@@ -74,23 +75,11 @@ fn rate_on_ns(elsewhere: &[f64], threads: usize, cpus: usize, holders: usize) ->
 
 /// The price at which the chain takes as long for an acquisition as was measured; 0 where it takes longer even for nothing.
 pub fn price_ns(network: &Network, threads: usize, cpus: usize, measured_ns: f64) -> f64 {
-    const HALVINGS: usize = 60;
-    let takes_ns = |base_ns: f64| {
-        let mut priced = network.clone();
-        if let Some(lock) = priced.stations.first_mut() {
-            lock.handoff.base_ns = base_ns;
-        }
-        SECOND_NS / per_second(&priced, 0, threads, cpus, Waiters::Yield)
-    };
-    let (mut low, mut high) = (0.0, measured_ns * number(threads));
-    if takes_ns(low) >= measured_ns {
-        return 0.0;
-    }
-    for _ in 0..HALVINGS {
-        let middle = f64::midpoint(low, high);
-        if takes_ns(middle) < measured_ns { low = middle } else { high = middle }
-    }
-    low
+    const HALVINGS: u32 = 60;
+    first_that(measured_ns * number(threads), HALVINGS, |base_ns| {
+        let takes_ns = SECOND_NS / per_second(&network.with_handoff(0, base_ns), 0, threads, cpus, Waiters::Yield);
+        takes_ns >= measured_ns
+    })
 }
 
 #[cfg(test)]

@@ -99,13 +99,9 @@ pub struct Observed {
     pub mean_wait_ns: f64,
 }
 
-/// Lets so many threads, with a CPU for each, take so many steps in all, after a tenth as many that are not counted.
-pub fn run(scene: &Scene, threads: usize, steps: u64, random: &mut Random) -> Observed {
-    run_on(scene, threads, threads, steps, random)
-}
-
-/// The same on so many CPUs. Who computes runs in turn; who holds a lock takes the CPU of one who computes; who waits needs none.
-pub fn run_on(scene: &Scene, threads: usize, cpus: usize, steps: u64, random: &mut Random) -> Observed {
+/// Lets so many threads on so many CPUs take so many steps in all, after a tenth as many that are not counted. Who computes runs in
+/// turn; who holds a lock takes the CPU of one who computes; who waits needs none.
+pub fn run(scene: &Scene, threads: usize, cpus: usize, steps: u64, random: &mut Random) -> Observed {
     let per_cycle: f64 = scene.visits.iter().map(|visit| visit.per_cycle).sum();
     if threads == 0 || per_cycle <= 0.0 {
         let per_second = if scene.think_ns > 0.0 { number(threads) / scene.think_ns * SECOND_NS } else { 0.0 };
@@ -321,7 +317,7 @@ mod tests {
             let network = network(handoff);
             for threads in [1, 2, 8, 32] {
                 let exact = convolution::solve(&network, threads).per_second;
-                let simulated = run(&Scene::of(&network), threads, STEPS, &mut Random::new(5)).per_second;
+                let simulated = run(&Scene::of(&network), threads, threads, STEPS, &mut Random::new(5)).per_second;
                 // The one price that is charged in another place: a handoff that the simulation charges when a lock is
                 // passed on, the solution for as long as others are there.
                 let allowed = if handoff == Handoff::default() { 0.01 } else { 0.08 };
@@ -342,7 +338,7 @@ mod tests {
                 let mut network = network(Handoff { base_ns, per_waiter_ns: 0.0 });
                 network.stations.truncate(1);
                 let chain = processors::per_second(&network, 0, threads, cpus, Waiters::Yield);
-                let simulated = run_on(&Scene::of(&network), threads, cpus, STEPS, &mut Random::new(5)).per_second;
+                let simulated = run(&Scene::of(&network), threads, cpus, STEPS, &mut Random::new(5)).per_second;
                 let allowed = if base_ns > 0.0 { 0.08 } else { 0.01 };
                 let error = (simulated / chain - 1.0).abs();
                 assert!(error < allowed, "{threads} on {cpus}, {base_ns} ns: {chain:.0}/s, simulated {simulated:.0}/s");
@@ -354,9 +350,9 @@ mod tests {
     fn constant_holds_wait_less_than_exponential_ones() {
         let mut scene =
             Scene::of(&Network { think_ns: 500.0, stations: vec![network(Handoff::default()).stations.remove(0)] });
-        let exponential = run(&scene, 4, STEPS, &mut Random::new(5));
+        let exponential = run(&scene, 4, 4, STEPS, &mut Random::new(5));
         scene.visits[0].hold = Duration::Constant(150.0);
-        let constant = run(&scene, 4, STEPS, &mut Random::new(5));
+        let constant = run(&scene, 4, 4, STEPS, &mut Random::new(5));
         assert!(constant.mean_wait_ns < exponential.mean_wait_ns * 0.9);
         assert!(constant.per_second > exponential.per_second);
     }
@@ -373,7 +369,7 @@ mod tests {
     fn readers_hold_together_and_writers_alone() {
         let visit = |shared| Visit { lock: 0, shared, per_cycle: 1.0, hold: Duration::Constant(1_000.0) };
         let scene = |shared| Scene { think_ns: 1.0, locks: vec![Handoff::default()], visits: vec![visit(shared)] };
-        let per_second = |shared| run(&scene(shared), 8, STEPS, &mut Random::new(3)).per_second;
+        let per_second = |shared| run(&scene(shared), 8, 8, STEPS, &mut Random::new(3)).per_second;
         assert!((per_second(false) / 1e6 - 1.0).abs() < 0.01, "writers: {}", per_second(false));
         assert!((per_second(true) / 8e6 - 1.0).abs() < 0.01, "readers: {}", per_second(true));
     }
@@ -381,6 +377,6 @@ mod tests {
     #[test]
     fn nobody_waits_where_there_are_no_locks() {
         let scene = Scene { think_ns: 1_000.0, locks: vec![], visits: vec![] };
-        assert!((run(&scene, 3, STEPS, &mut Random::new(1)).per_second - 3e6).abs() < 1e-3);
+        assert!((run(&scene, 3, 3, STEPS, &mut Random::new(1)).per_second - 3e6).abs() < 1e-3);
     }
 }

@@ -1,7 +1,8 @@
 //! What a recording leaves open about one of its locks: what its threads compute, and what handing it over costs.
 
-use super::{ENOUGH_WAITS, priced};
+use super::ENOUGH_WAITS;
 use crate::convolution;
+use crate::halving::first_that;
 use crate::measured::{Measured, MeasuredLock, as_f64};
 use crate::network::{Handoff, Network};
 use crate::processors::{self, Waiters};
@@ -68,7 +69,7 @@ impl Crowd<'_> {
 
     fn solve(&self, think_ns: f64, price_ns: f64) -> processors::Load {
         let Recorded { threads, cpus, waiters, .. } = *self.recorded;
-        let network = Network { think_ns, ..priced(self.network, self.station, price_ns) };
+        let network = Network { think_ns, ..self.network.with_handoff(self.station, price_ns) };
         processors::solve(&network, self.station, threads, cpus, waiters)
     }
 
@@ -86,19 +87,6 @@ impl Crowd<'_> {
             self.solve(self.think_ns(price_ns), price_ns).residence_ns >= figures.hold_ns() + figures.wait_ns()
         })
     }
-}
-
-/// The least value up to `most` with which something holds that then holds for all larger ones: by halving.
-fn first_that(most: f64, halvings: u32, holds: impl Fn(f64) -> bool) -> f64 {
-    let (mut low, mut high) = (0.0, most);
-    if holds(low) {
-        return low;
-    }
-    for _ in 0..halvings {
-        let middle = f64::midpoint(low, high);
-        if holds(middle) { high = middle } else { low = middle }
-    }
-    low
 }
 
 #[cfg(test)]

@@ -164,19 +164,20 @@ pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Forecast {
     };
     let scene = measured.scene(lock, network.think_ns, Handoff { base_ns: price, per_waiter_ns: 0.0 });
     let simulated =
-        |threads, cpus| simulation::run_on(&scene, threads, cpus, SIMULATED_STEPS, &mut Random::new(SEED)).per_second;
+        |threads, cpus| simulation::run(&scene, threads, cpus, SIMULATED_STEPS, &mut Random::new(SEED)).per_second;
     let error = |per_second: f64| per_second / recorded_per_second - 1.0;
-    let as_recorded =
-        |price_ns| error(processors::per_second(&priced(network, station, price_ns), station, threads, cpus, waiters));
+    let as_recorded = |price_ns| {
+        error(processors::per_second(&network.with_handoff(station, price_ns), station, threads, cpus, waiters))
+    };
     let point = |cpus: usize| {
         let threads = cpus * plan.threads_per_cpu;
         let on = |network: &Network, station, waiters| processors::per_second(network, station, threads, cpus, waiters);
-        let sharded = priced(network, station, price).with_shards(station, plan.shards);
+        let sharded = network.with_handoff(station, price).with_shards(station, plan.shards);
         Point {
             cpus,
             threads,
-            spinning: on(&priced(network, station, prices.spin_ns), station, waiters),
-            sleeping: on(&priced(network, station, prices.sleep_ns), station, Waiters::Yield),
+            spinning: on(&network.with_handoff(station, prices.spin_ns), station, waiters),
+            sleeping: on(&network.with_handoff(station, prices.sleep_ns), station, Waiters::Yield),
             simulated: simulated(threads, cpus),
             removed: on(&network.without(station), usize::MAX, waiters),
             sharded: on(&sharded, sharded.stations.len() - 1, waiters),
@@ -207,14 +208,6 @@ pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Forecast {
 
 /// Any: the same each time, so that a forecast is the same for the same recording.
 const SEED: u64 = 1;
-
-fn priced(network: &Network, station: usize, base_ns: f64) -> Network {
-    let mut network = network.clone();
-    if let Some(station) = network.stations.get_mut(station) {
-        station.handoff = Handoff { base_ns, per_waiter_ns: 0.0 };
-    }
-    network
-}
 
 /// More would take too long to solve for.
 pub const MOST_THREADS: usize = 1024;
