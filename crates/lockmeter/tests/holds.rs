@@ -212,7 +212,7 @@ fn chain_is_told(report: &Value, mean_ns: u64) {
     assert!(links.iter().all(|link| held_ns(link) > mean_ns / 10), "each is held for about {mean_ns} ns: {chain:#}");
     for link in &links[..2] {
         let waited_ns = link["holder"]["lock_ns"].as_u64().expect("a number");
-        assert!(waited_ns * 2 > held_ns(link), "it waits for the next lock nearly all the time: {chain:#}");
+        assert!(waited_ns * 2 > held_ns(link), "it waits for the next lock most of the time: {chain:#}");
     }
     let span_ns = hold["span_ns"].as_u64().expect("a number");
     let longest_ns = links.iter().map(held_ns).max().unwrap_or(0);

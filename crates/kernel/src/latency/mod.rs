@@ -100,14 +100,13 @@ impl LatencySource {
             names,
             missing,
             cost,
+            // No run may begin before the interval does.
             clock: IntervalClock::start(),
             first_tick,
             own_cpu: OwnCpu::start(),
             misses,
             counters: CpuCounters::default(),
         };
-        // No run may begin before the interval does.
-        source.clock = IntervalClock::start();
         // Only now do begins and ends come in pairs.
         source.pause(false);
         source.untimed = Untimed::start(&options.runners);
