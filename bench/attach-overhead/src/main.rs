@@ -23,8 +23,6 @@ use crate::metered::{Idler, attach, attach_empty, record_for, stack_ns};
 /// Rounds of the run cost: its spread is far smaller than that of the throughput.
 const COST_ROUNDS: usize = 15;
 const COST_SLICE: Duration = Duration::from_millis(200);
-/// Of the loads.
-const HIGHEST: i8 = -20;
 
 /// Measures what `lockmeter record -p PID` costs: throughput of loads, time in the programs
 #[derive(Debug, Parser)]
@@ -71,7 +69,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     println!("{}\n", Machine::here(seed));
     let idler = Idler::start()?;
     // The loads inherit it; should it fail, they are disturbed more.
-    let _ = priority::set(HIGHEST);
+    let _ = priority::set(priority::HIGHEST);
     let loads = if arguments.loads.is_empty() { Load::ALL.to_vec() } else { arguments.loads.clone() };
     let (pairs, rounds) = if arguments.quick { (2, 1) } else { (arguments.pairs.into(), COST_ROUNDS) };
     for load in loads {

@@ -63,7 +63,7 @@ struct Arguments {
     seed: Option<u64>,
 
     /// Priority of the loads (as of nice(1)): high, so that what else the machine does disturbs the slices little
-    #[arg(long, default_value_t = -20, allow_negative_numbers = true, value_parser = clap::value_parser!(i8).range(-20..20))]
+    #[arg(long, default_value_t = priority::HIGHEST, allow_negative_numbers = true, value_parser = clap::value_parser!(i8).range(-20..20))]
     nice: i8,
 
     /// Few, short slices and no other tools, to see that all of it works

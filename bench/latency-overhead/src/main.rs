@@ -41,8 +41,6 @@ const SETTLE: Duration = Duration::from_millis(400);
 /// Rounds of the run cost: its spread is far smaller than that of the throughput.
 const COST_ROUNDS: usize = 9;
 const COST_SLICE: Duration = Duration::from_millis(200);
-/// Of the loads.
-const HIGHEST: i8 = -20;
 /// Rounds of the programs' share of CPU time, as steady.
 const SHARE_ROUNDS: usize = 5;
 
@@ -102,7 +100,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let mut random = Random::new(seed);
     println!("{}\n", Machine::here(seed));
     // The loads inherit it; should it fail, they are disturbed more.
-    let _ = priority::set(HIGHEST);
+    let _ = priority::set(priority::HIGHEST);
     let loads = if arguments.loads.is_empty() { Load::ALL.to_vec() } else { arguments.loads.clone() };
     let options = Options { runners: RUNNERS.to_vec(), threshold: arguments.threshold, every: false };
     let meters = if arguments.meters.is_empty() { Meter::ALL.to_vec() } else { arguments.meters.clone() };

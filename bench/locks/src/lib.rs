@@ -74,9 +74,6 @@ pub struct Arguments {
     svg: Option<PathBuf>,
 }
 
-/// A round takes a slice of each lock: a busy machine must not hold up the grid for ever.
-const PATIENCE: Patience = Patience { tries: 4, free: 0 };
-
 /// Says so if the locks are in a form that does not spin here: figures of it are of no use.
 pub fn warn_of_preloading() {
     if lockmeter_locks::IS_FOR_PRELOADING {
@@ -149,21 +146,12 @@ fn race(
     form.rounds = arguments.rounds.unwrap_or(form.rounds);
     form.slice = arguments.slice.unwrap_or(form.slice);
     let steps_per_us = work::steps_per_us();
-    let (mut grid, mut disturbances) = (Vec::new(), Disturbances::with(PATIENCE));
+    let (mut grid, mut disturbances) = (Vec::new(), Disturbances::with(Patience::WITH_ROUNDS));
     for point in form.points.clone() {
         let measured = grid::measure(point, &form, contenders, steps_per_us, random, &mut disturbances)?;
         table::point(&measured, contenders, machine.cpus);
         grid.push(measured);
     }
-    tell(disturbances);
+    println!("{disturbances}");
     Ok(grid)
-}
-
-fn tell(disturbances: Disturbances) {
-    let Disturbances { runs, repeated, kept, .. } = disturbances;
-    print!("{} rounds; {repeated} were repeated because other processes took a tenth of a CPU", runs - repeated);
-    if kept > 0 {
-        print!(", and {kept} count though they were disturbed in the last try, too");
-    }
-    println!();
 }

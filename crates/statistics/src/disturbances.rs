@@ -1,6 +1,7 @@
 //! Runs that other processes' work has not distorted: a lock that two threads want tells nothing while one of them has no CPU.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::time::Instant;
 
 /// Work of others in a run that still counts as none: the system counts it by clock ticks of 10 ms, which are not exact.
@@ -13,6 +14,11 @@ pub struct Patience {
     pub tries: u32,
     /// So many repetitions are free: beyond, there are never more of them than other runs.
     pub free: u32,
+}
+
+impl Patience {
+    /// For rounds of many runs, of which a busy machine must not hold up too many.
+    pub const WITH_ROUNDS: Self = Self { tries: 4, free: 0 };
 }
 
 impl Default for Patience {
@@ -77,6 +83,22 @@ impl Disturbances {
     }
 }
 
+/// Of rounds: how many there were, and how many of them were disturbed.
+impl fmt::Display for Disturbances {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { runs, repeated, kept, .. } = self;
+        write!(
+            f,
+            "{} rounds; {repeated} were repeated because other processes took a tenth of a CPU",
+            runs - repeated
+        )?;
+        if *kept > 0 {
+            write!(f, ", and {kept} count though they were disturbed in the last try, too")?;
+        }
+        Ok(())
+    }
+}
+
 /// CPU time that was not idle and not this process's, since some fixed point. Nothing where `/proc/stat` cannot be read.
 fn others_ns() -> f64 {
     // SAFETY: asks for a constant.
@@ -135,7 +157,7 @@ mod tests {
     #[test]
     fn with_little_patience_repetitions_are_few_and_failures_never_repeated() {
         let mut others = [busy(), busy()];
-        let mut disturbances = Disturbances::with(Patience { tries: 4, free: 0 });
+        let mut disturbances = Disturbances::with(Patience::WITH_ROUNDS);
         let mut rounds = 0;
         let result = disturbances.avoid_unless_failed(|| {
             rounds += 1;

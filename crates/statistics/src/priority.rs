@@ -7,6 +7,9 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+/// As of nice(1).
+pub const HIGHEST: i8 = -20;
+
 /// Set in the second run.
 const IN_OWN_SESSION: &str = "LOCKMETER_BENCH_IN_OWN_SESSION";
 

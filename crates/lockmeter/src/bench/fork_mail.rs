@@ -33,12 +33,10 @@ struct Results {
     disturbances: Disturbances,
 }
 
-/// Rounds of the race of locks for each repetition of the mail, and the length of a run in it. Many short ones: a virtual machine's CPUs may be near each other now and far
-/// apart a second later, by which the same lock does 160,000 messages a second or 90,000.
+/// Rounds of the race of locks for each repetition of the mail, and the length of a run in it. Many short ones, for the same lock does
+/// 160,000 messages a second or 90,000, in turn, within seconds.
 const RACES: usize = 20;
 const RACE_SLICE: Duration = Duration::from_millis(30);
-/// A busy machine must not hold up the race for ever.
-const PATIENCE: Patience = Patience { tries: 4, free: 0 };
 
 #[derive(Debug, Serialize)]
 struct Point {
@@ -82,7 +80,7 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
     let points = clients.iter().filter_map(|clients| summarise(*clients, &steps, &mut random)).collect();
     // Last: it starts threads, and a process with threads must not fork.
     let mut time_left = TimeLeft::new();
-    let mut disturbances = Disturbances::with(PATIENCE);
+    let mut disturbances = Disturbances::with(Patience::WITH_ROUNDS);
     let locks =
         fork_tree::race(&clients, RACES * arguments.rounds, RACE_SLICE, &mut disturbances, &mut random, |left| {
             time_left.step("the lock that forks meet at", left);
@@ -164,11 +162,6 @@ fn text(results: &Results, most: usize) -> String {
         "\nThe lock that forks and exits meet at, over locks of user space, all of them taken for writing:\n\n{}",
         fork_tree::Table(&results.locks)
     );
-    let Disturbances { runs, repeated, kept, .. } = results.disturbances;
-    let _ = writeln!(
-        text,
-        "\n{} rounds; {repeated} were repeated because others took a tenth of a CPU, {kept} count all the same.",
-        runs - repeated
-    );
+    let _ = writeln!(text, "\n{}.", results.disturbances);
     text
 }
