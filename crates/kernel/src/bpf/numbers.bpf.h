@@ -33,10 +33,18 @@ static const __u8 log2_at[64] = {
 	41, 20, 29, 61, 33, 46, 23, 9,	38, 43, 28, 32, 22, 8,	27, 31, 7,  6,	5,  63,
 };
 
-/* Of 0, too, it is 0. */
+static const __u8 log2_of_byte[256] = {
+	[2 ... 3] = 1,	 [4 ... 7] = 2,	   [8 ... 15] = 3,    [16 ... 31] = 4,
+	[32 ... 63] = 5, [64 ... 127] = 6, [128 ... 255] = 7,
+};
+
+/* Of 0, too, it is 0. Most durations are below 65,536 ns: for these it is shorter. */
 static __always_inline __u32 log2_of(__u64 x)
 {
-	x |= 1;
+	if (x < 1 << 8)
+		return log2_of_byte[x];
+	if (x < 1 << 16)
+		return 8 + log2_of_byte[x >> 8];
 	x |= x >> 1;
 	x |= x >> 2;
 	x |= x >> 4;

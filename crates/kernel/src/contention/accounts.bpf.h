@@ -4,7 +4,8 @@
  * runnable, or asleep, and on what.
  *
  * sched_switch runs under the lock of a run queue, where task storage may not be allocated: accounts live in a table without
- * locks, found by thread id, with the ids apart from the accounts so that a look-up that finds nothing touches one cache line.
+ * locks, found by thread id, with the ids apart from the accounts. Most look-ups are for tasks that have none, at each switch and
+ * wake-up: they look at one id, and whether another account lies elsewhere because that place was taken.
  * An account that nobody has asked for in a while is given up.
  */
 #ifndef LOCKMETER_ACCOUNTS_BPF_H
@@ -37,16 +38,12 @@ struct account {
 
 struct account_table {
 	__u32 tids[ACCOUNTS + PROBES];
+	__u8 displaced[ACCOUNTS]; /* since ever: an account whose first place this is lies in one of the next */
 	struct account accounts[ACCOUNTS + PROBES];
 };
 
 /* Exists only where holds are metered. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct account_table);
-} accounts SEC(".maps");
+struct account_table accounts SEC(".bss.accounts");
 
 /* What an account said at some time. */
 struct balance {
@@ -56,49 +53,45 @@ struct balance {
 	__u64 spent_ns[PARTS];
 };
 
-static __always_inline struct account *find_account(struct account_table *table, __u32 tid)
+static __noinline struct account *find_further_account(__u32 tid, __u32 begin)
 {
-	__u32 begin = mix(tid) % ACCOUNTS;
-
-	for (__u32 i = 0; i < PROBES; i++)
-		if (*(volatile __u32 *)&table->tids[begin + i] == tid)
-			return &table->accounts[begin + i];
+	for (__u32 i = 1; i < PROBES; i++)
+		if (*(volatile __u32 *)&accounts.tids[begin % ACCOUNTS + i] == tid)
+			return &accounts.accounts[begin % ACCOUNTS + i];
 	return 0;
 }
 
-static __always_inline struct account_table *account_table(void)
-{
-	__u32 key = 0;
-
-	return bpf_map_lookup_elem(&accounts, &key);
-}
-
+/* 0 if it has none; nor has the idle task, whose id is that of a free place. */
 static __always_inline struct account *account_of(__u32 tid)
 {
-	struct account_table *table = account_table();
+	__u32 begin = mix(tid) % ACCOUNTS;
 
-	return table ? find_account(table, tid) : 0;
+	if (!tid)
+		return 0;
+	if (*(volatile __u32 *)&accounts.tids[begin] == tid)
+		return &accounts.accounts[begin];
+	return *(volatile __u8 *)&accounts.displaced[begin] ? find_further_account(tid, begin) : 0;
 }
 
 /* Opens an account if there is none yet. `part`: what the task does now. */
 static __always_inline struct account *open_account(__u32 tid, __u32 part, __u64 now)
 {
-	struct account_table *table = account_table();
-	struct account *account;
+	struct account *account = account_of(tid);
 	__u32 begin = mix(tid) % ACCOUNTS;
 
-	if (!table || !tid)
+	if (!tid)
 		return 0;
-	account = find_account(table, tid);
 	if (account) {
 		account->asked_for_ns = now;
 		return account;
 	}
 	for (__u32 i = 0; i < PROBES; i++) {
-		if (*(volatile __u32 *)&table->tids[begin + i] ||
-		    __sync_val_compare_and_swap(&table->tids[begin + i], 0, tid))
+		if (i)
+			*(volatile __u8 *)&accounts.displaced[begin] = 1;
+		if (*(volatile __u32 *)&accounts.tids[begin + i] ||
+		    __sync_val_compare_and_swap(&accounts.tids[begin + i], 0, tid))
 			continue;
-		account = &table->accounts[begin + i];
+		account = &accounts.accounts[begin + i];
 		__builtin_memset(account, 0, sizeof(*account));
 		account->since_ns = now;
 		account->begin_ns = now;

@@ -108,11 +108,9 @@ static __always_inline void waiter_sleeps(__u64 lock, __u32 kind, __u64 now)
 
 static __always_inline void task_leaves_cpu(struct task_struct *task, int stays_runnable, __u64 *now)
 {
-	struct account_table *table = account_table();
-	struct account *account;
 	__u32 tid = task->pid;
+	struct account *account = account_of(tid);
 
-	account = table && tid ? find_account(table, tid) : 0;
 	if (!account)
 		return;
 	*now = bpf_ktime_get_ns();
@@ -120,8 +118,8 @@ static __always_inline void task_leaves_cpu(struct task_struct *task, int stays_
 		__u32 begin = mix(tid) % ACCOUNTS;
 
 		for (__u32 i = 0; i < PROBES; i++)
-			if (table->tids[begin + i] == tid)
-				*(volatile __u32 *)&table->tids[begin + i] = 0;
+			if (accounts.tids[begin + i] == tid)
+				*(volatile __u32 *)&accounts.tids[begin + i] = 0;
 		return;
 	}
 	if (!stays_runnable && account->waits)

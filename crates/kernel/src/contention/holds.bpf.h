@@ -35,14 +35,8 @@ struct held_table {
 	struct held slots[HELD + HELD_PROBES];
 };
 
-/* These two maps exist only where holds are metered. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct held_table);
-} held_locks SEC(".maps");
+/* This and the next map exist only where holds are metered. A section of its own: programs know its place and need not look it up. */
+struct held_table held_locks SEC(".bss.held_locks");
 
 /* As `halves`, and drained with them. Apart from them, because the end of a wait may interrupt the counting of a hold. */
 struct {
@@ -60,13 +54,6 @@ static __always_inline struct half *this_hold_half(void)
 	return bpf_map_lookup_elem(&hold_halves, &key);
 }
 
-static __always_inline struct held_table *held_table(void)
-{
-	__u32 key = 0;
-
-	return bpf_map_lookup_elem(&held_locks, &key);
-}
-
 static __always_inline __u64 tag_of_hold(__u64 lock, __u32 mode, const struct task_struct *task)
 {
 	return mix(mode == MODE_READ ? lock ^ (__u64)(__u32)task->pid << 40 : lock) | 1;
@@ -81,28 +68,35 @@ static __always_inline void lose_hold(enum loss cause)
 		lose(half, cause);
 }
 
-static __always_inline struct held *first_place(struct held_table *table, __u64 tag)
+static __always_inline struct held *first_place(__u64 tag)
 {
-	return &table->slots[tag >> 40 & (HELD - 1)];
+	return &held_locks.slots[tag >> 40 & (HELD - 1)];
 }
 
-static __always_inline struct held *find_held(struct held_table *table, __u64 tag)
+/*
+ * Where a lock lies that is not in its first place; 0 if nowhere. Not inline, as all that is seldom needed: what is needed always would
+ * have to keep its registers in memory.
+ */
+static __noinline struct held *find_further(struct held *first, __u64 tag)
 {
-	struct held *first = first_place(table, tag);
-
-	if (*(volatile __u64 *)&first->tag == tag)
-		return first;
-	if (!*(volatile __u32 *)&first->displaced)
-		return 0;
 	for (__u32 i = 1; i < HELD_PROBES; i++)
 		if (*(volatile __u64 *)&first[i].tag == tag)
 			return &first[i];
 	return 0;
 }
 
-static __always_inline struct held *claim_held(struct held_table *table, __u64 tag, __u64 now)
+static __always_inline struct held *find_held(__u64 tag)
 {
-	struct held *first = first_place(table, tag);
+	struct held *first = first_place(tag);
+
+	if (*(volatile __u64 *)&first->tag == tag)
+		return first;
+	return *(volatile __u32 *)&first->displaced ? find_further(first, tag) : 0;
+}
+
+static __noinline struct held *claim_held(__u64 tag, __u64 now)
+{
+	struct held *first = first_place(tag);
 	struct held *stale = 0;
 	__u64 stale_tag = 0;
 
@@ -136,28 +130,38 @@ static __always_inline void free_held(struct held *held)
 	*(volatile __u64 *)&held->tag = 0;
 }
 
-/* The lock was just acquired. */
-static __always_inline void begin_hold(struct held_table *table, __u64 tag, __u64 now)
+/* Where a lock shall lie that was just acquired. */
+static __noinline struct held *find_or_claim(__u64 tag, __u64 now)
 {
-	__u32 since = *(volatile __u32 *)&resumed;
-	struct held *held = find_held(table, tag);
+	struct held *held = find_held(tag);
 
-	if (held) {
-		if (held->resumed == since)
-			lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
-	} else {
-		held = claim_held(table, tag, now);
+	if (!held)
+		return claim_held(tag, now);
+	if (held->resumed == *(volatile __u32 *)&resumed)
+		lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
+	return held;
+}
+
+/* The lock was just acquired. */
+static __always_inline void begin_hold(__u64 tag, __u64 now)
+{
+	struct held *held = first_place(tag);
+
+	/* Mostly its first place is free, and no lock ever had to lie elsewhere. */
+	if (*(volatile __u64 *)&held->tag || *(volatile __u32 *)&held->displaced ||
+	    __sync_val_compare_and_swap(&held->tag, 0, tag)) {
+		held = find_or_claim(tag, now);
 		if (!held)
 			return;
 	}
 	held->begin_ns = now;
-	held->resumed = since;
+	held->resumed = *(volatile __u32 *)&resumed;
 }
 
 /* The lock is about to be released: since when it was held, 0 if its acquisition was not seen. */
-static __always_inline __u64 end_hold(struct held_table *table, __u64 tag)
+static __always_inline __u64 end_hold(__u64 tag)
 {
-	struct held *held = find_held(table, tag);
+	struct held *held = find_held(tag);
 	__u64 begin_ns = 0;
 
 	if (held) {

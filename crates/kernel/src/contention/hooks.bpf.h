@@ -83,10 +83,9 @@ static __always_inline __u64 tag_of_hooked(__u64 lock, __u32 mode, const struct 
 static __always_inline void count_acquired(__u64 lock, __u32 mode)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct held_table *table = held_table();
 
-	if (table && in_scope(task))
-		begin_hold(table, tag_of_hooked(lock, mode, task), bpf_ktime_get_ns());
+	if (in_scope(task))
+		begin_hold(tag_of_hooked(lock, mode, task), bpf_ktime_get_ns());
 }
 
 /*
@@ -153,14 +152,13 @@ static __always_inline int count_held(void *ctx, __u64 lock, __u32 kind_mode, __
 static __always_inline int count_released(void *ctx, __u64 lock, __u32 kind, __u32 mode, struct cpu_state *cpu)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct held_table *table = held_table();
 	struct half *half;
 	__u64 begin_ns, now;
 	int took_stack;
 
-	if (!table || !in_scope(task))
+	if (!in_scope(task))
 		return 0;
-	begin_ns = end_hold(table, tag_of_hooked(lock, mode, task));
+	begin_ns = end_hold(tag_of_hooked(lock, mode, task));
 	if (!begin_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
@@ -210,9 +208,8 @@ static __always_inline int hook_released(void *ctx, __u64 lock, __u32 kind, __u3
 
 static __always_inline int is_held(__u64 lock, __u32 mode)
 {
-	struct held_table *table = held_table();
 
-	return table && find_held(table, tag_of_hooked(lock, mode, bpf_get_current_task_btf()));
+	return !!find_held(tag_of_hooked(lock, mode, bpf_get_current_task_btf()));
 }
 
 #endif

@@ -20,12 +20,9 @@
 /* The current task waits for a lock that it was seen to ask for. */
 static __always_inline void hooked_waits(__u64 lock, const struct task_struct *task)
 {
-	struct held_table *table = held_table();
 	struct held *held;
 
-	if (!table)
-		return;
-	held = find_held(table, tag_of_hooked(lock, MODE_READ, task));
+	held = find_held(tag_of_hooked(lock, MODE_READ, task));
 	if (held)
 		held->resumed = NOT_BEGUN(*(volatile __u32 *)&resumed);
 }
@@ -34,12 +31,9 @@ static __always_inline void hooked_waits(__u64 lock, const struct task_struct *t
 static __always_inline void hooked_waited(__u64 lock, const struct task_struct *task, int failed)
 {
 	__u32 since = *(volatile __u32 *)&resumed;
-	struct held_table *table = held_table();
 	struct held *held;
 
-	if (!table)
-		return;
-	held = find_held(table, tag_of_hooked(lock, MODE_READ, task));
+	held = find_held(tag_of_hooked(lock, MODE_READ, task));
 	if (!held)
 		return;
 	if (failed) {
@@ -58,17 +52,16 @@ static __always_inline __u64 tag_of_call(__u32 function)
 
 static __always_inline int call_begins(__u64 lock, __u32 function)
 {
-	struct held_table *table = held_table();
 	__u64 tag = tag_of_call(function);
 	struct held *call;
 	__u64 now;
 
-	if (paused || !table || !in_scope(bpf_get_current_task_btf()))
+	if (paused || !in_scope(bpf_get_current_task_btf()))
 		return 0;
 	now = bpf_ktime_get_ns();
-	call = find_held(table, tag);
+	call = find_held(tag);
 	if (!call)
-		call = claim_held(table, tag, now);
+		call = claim_held(tag, now);
 	if (!call)
 		return 0;
 	call->begin_ns = now;
@@ -80,13 +73,10 @@ static __always_inline int call_begins(__u64 lock, __u32 function)
 /* The lock that the call was for; 0 if its beginning was not seen. */
 static __always_inline __u64 call_ends(__u32 function)
 {
-	struct held_table *table = held_table();
 	struct held *call;
 	__u64 lock;
 
-	if (!table)
-		return 0;
-	call = find_held(table, tag_of_call(function));
+	call = find_held(tag_of_call(function));
 	if (!call)
 		return 0;
 	lock = call->lock;

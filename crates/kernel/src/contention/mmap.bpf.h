@@ -51,11 +51,10 @@ static __always_inline int mmap_acquired_by(void *ctx, int write, int success)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 mode = write ? MODE_WRITE : MODE_READ;
 	struct half *half = this_hold_half();
-	struct held_table *table = held_table();
 	__u64 mm = first_argument(ctx), now;
 	struct held *written;
 
-	if (paused || !half || !table)
+	if (paused || !half)
 		return 0;
 	half->runs[PROGRAM_MMAP_ACQUIRED]++;
 	if (!in_scope(task))
@@ -67,15 +66,15 @@ static __always_inline int mmap_acquired_by(void *ctx, int write, int success)
 	now = bpf_ktime_get_ns();
 	if (!write) {
 		/* Nobody else can hold it for writing now: this is a downgrade. */
-		written = find_held(table, tag_of_hold(mm, MODE_WRITE, task));
+		written = find_held(tag_of_hold(mm, MODE_WRITE, task));
 		if (written) {
-			__u64 begin_ns = end_hold(table, written->tag);
+			__u64 begin_ns = end_hold(written->tag);
 
 			if (begin_ns)
 				count_mmap(ctx, task, mm, half, begin_ns, now, MODE_WRITE, HAPPENED_HOLD);
 		}
 	}
-	begin_hold(table, tag_of_hold(mm, mode, task), now);
+	begin_hold(tag_of_hold(mm, mode, task), now);
 	return 0;
 }
 
@@ -84,15 +83,14 @@ static __always_inline int mmap_released_by(void *ctx, int write)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 mode = write ? MODE_WRITE : MODE_READ;
 	struct half *half = this_hold_half();
-	struct held_table *table = held_table();
 	__u64 mm = first_argument(ctx), begin_ns;
 
-	if (paused || !half || !table)
+	if (paused || !half)
 		return 0;
 	half->runs[PROGRAM_MMAP_RELEASED]++;
 	if (!in_scope(task))
 		return 0;
-	begin_ns = end_hold(table, tag_of_hold(mm, mode, task));
+	begin_ns = end_hold(tag_of_hold(mm, mode, task));
 	if (begin_ns)
 		count_mmap(ctx, task, mm, half, begin_ns, bpf_ktime_get_ns(), mode, HAPPENED_HOLD);
 	return 0;

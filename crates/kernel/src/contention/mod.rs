@@ -226,7 +226,7 @@ impl ContentionSource {
         interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
         if self.hold_halves.is_some() {
             let resumed = self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.resumed);
-            let held = metered::still_held(&self.skeleton.maps.held_locks, resumed);
+            let held = metered::still_held(&self.skeleton.maps.bss_held_locks, resumed);
             interval.losses.add(Loss::HoldUnfinished, held);
         }
         Ok(interval)
