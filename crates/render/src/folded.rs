@@ -2,7 +2,7 @@
 
 use std::io;
 
-use lockmeter_profile::{Dimension, Report, Row, RowBlocker};
+use lockmeter_profile::{Dimension, Happened, Report, Row, RowBlocker};
 
 use crate::Exporter;
 use crate::stacks::{NO_STACK, source_words};
@@ -31,7 +31,9 @@ impl FoldedStacks {
     }
 }
 
-/// A report as folded stacks: `outermost;…;innermost;[lock (mode)] total_ns`, one line a row.
+/// A report's waits as folded stacks: `outermost;…;innermost;[lock (mode)] total_ns`, one line a row.
+///
+/// Holds are left out: a flame graph adds all its lines up, and time held is not time waited.
 ///
 /// Writing fails with `InvalidInput` when the report is not grouped by what [`FoldedStacks::needs`] says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,7 +50,8 @@ impl Exporter for Folded {
             let sentence = format!("folded stacks need a report grouped --by {}", needed.join(","));
             return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
         }
-        for row in report.rows.iter().filter(|row| row.value.total_ns > 0) {
+        let waited = |row: &&Row| matches!(row.happened, Happened::Wait | Happened::Idle) && row.value.total_ns > 0;
+        for row in report.rows.iter().filter(waited) {
             writeln!(out, "{} {}", self.fold(row).join(";"), row.value.total_ns)?;
         }
         Ok(())

@@ -134,6 +134,17 @@ fn folded_waits_carry_their_blocker_upside_down() {
     assert_snapshot!(written(&Folded { stacks: FoldedStacks::Both }, &by_stacks()));
 }
 
+/// Regression: time held was added to time waited, in one flame graph.
+#[test]
+fn folded_stacks_hold_no_holds() {
+    let mut report = by_stacks();
+    let waits = written(&Folded::default(), &report);
+    let mut hold = report.rows[0].clone();
+    hold.happened = Happened::Hold;
+    report.rows.push(hold);
+    assert_eq!(written(&Folded::default(), &report), waits);
+}
+
 #[test]
 fn folded_stacks_of_a_report_without_callers_are_refused_with_the_mend() {
     let error = Folded::default().write(&by_lock(), &mut Vec::new()).unwrap_err();
