@@ -252,6 +252,8 @@ const OTHER_LIBRARIES: &[(&[&str], UserWait)] = &[
     (&["absl::", "Mutex::ReaderLock"], READ.of_others(Place::Elsewhere)),
     (&["absl::", "Mutex::Await"], CONDVAR.of_others(Place::Elsewhere)),
     // Go's runtime: its own mutexes; everything else is a thread without work.
+    // Since Go 1.24 a thread waits for every lock of the runtime on a word of its own.
+    (&["runtime.semasleep"], MUTEX.of_others(Place::Elsewhere)),
     (&["runtime.lock2"], MUTEX.of_others(Place::Word)),
     (&["runtime.notesleep"], PARKED),
     (&["runtime.notetsleep"], PARKED),
@@ -379,6 +381,16 @@ mod tests {
         assert_eq!((told.kind, told.lock_address(0x1004)), (Kind::Mutex, Some(0x1000)));
         assert_eq!(UserWait::tell(&frames, FutexCall { operation: 0x80, expected: 0xffff_ffff }), None);
         assert_eq!(UserWait::by_call(FutexCall { operation: 0x86, expected: 0 }), Some(MUTEX));
+    }
+
+    /// Regression: the word that a thread of Go's first seen waits on was taken for a lock, under the name of the runtime's `m0`.
+    #[test]
+    fn locks_of_gos_runtime_are_waited_for_on_a_word_of_the_threads() {
+        let since_1_24 = stack(&["runtime.futex", "runtime.futexsleep", "runtime.semasleep", "runtime.lock2"]);
+        let told = UserWait::tell(&since_1_24, PRIVATE_WAIT).unwrap();
+        assert_eq!((told.kind, told.lock_address(0x1000)), (Kind::Mutex, None));
+        let before = UserWait::tell(&stack(&["runtime.futex", "runtime.lock2"]), PRIVATE_WAIT).unwrap();
+        assert_eq!(before.lock_address(0x1000), Some(0x1000));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! complete. What a function that only wraps a lock is called tells it: at most one word that is not about locks, and it
 //! stands first.
 
-use super::{is_one_of, skip_run, skip_while};
+use super::{is_one_of, skip_while};
 
 /// Taking and releasing a lock of a program. The innermost frame of each such stack is one of them. They say nothing about
 /// who uses the lock, and are left out of every stack.
@@ -99,6 +99,15 @@ const LOCKING: &[&str] = &[
     "runtime.notesleep",
     "runtime.notetsleep*",
     "runtime.notewakeup",
+    "runtime.semasleep",
+    "runtime.semawakeup",
+];
+
+/// Functions that the other lists name too broadly: where what they call was inlined or jumped out of, they are all that is left
+/// of the code that uses the lock. Rust's is where a thread or `main` begins.
+const USERS: &[&str] = &[
+    "std::sys::backtrace::__rust_begin_short_backtrace*",
+    "std::sys_common::backtrace::__rust_begin_short_backtrace*",
 ];
 
 /// Functions that wrap a lock under names that do not have the shape of it.
@@ -263,7 +272,7 @@ const DEALINGS: &[&str] = &[
 
 /// Whether a function of a program takes or releases locks for others.
 pub fn is_user_lock_function(name: &str) -> bool {
-    is_one_of(name, &[LOCKING])
+    is_one_of(name, &[LOCKING]) && !is_one_of(name, &[USERS])
 }
 
 /// Whether a function of a program stands between a lock and the code that uses it: a lock function, a function that only
@@ -279,12 +288,12 @@ pub(super) fn is_of_user_lock(stack: &[&str]) -> bool {
 
 /// A program's stack without the lock functions at its inner end.
 pub(super) fn strip<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name str] {
-    skip_run(stack, &[LOCKING])
+    skip_while(stack, is_user_lock_function)
 }
 
 /// A program's stack from the code on that somebody wrote to use the lock.
 pub(super) fn users<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name str] {
-    skip_while(stack, is_user_machinery)
+    skip_while(stack, |name| is_user_machinery(name) && !is_one_of(name, &[USERS]))
 }
 
 /// Whether the name has the shape of one that only wraps a lock: `uv_mutex_lock`, `Mutex::Lock`, `item_lock`, `sync.(*Mutex).Lock`.
@@ -349,6 +358,31 @@ mod tests {
             "server::serve",
         ];
         assert_eq!(main_function(&rust), Some("server::serve"));
+    }
+
+    /// Regression: whatever a thread ran, it was blamed on `start_thread`.
+    #[test]
+    fn where_a_thread_of_rust_begins_is_a_user_of_what_was_inlined_there() {
+        let begin = "std::sys::backtrace::__rust_begin_short_backtrace";
+        let stack = ["syscall", begin, "core::ops::function::FnOnce::call_once{{vtable.shim}}", "start_thread"];
+        assert_eq!(strip_lock_functions(&stack), &stack[1..]);
+        assert_eq!(main_function(&stack), Some(begin));
+        assert!(is_user_machinery(begin), "it says nothing of who made a lock");
+    }
+
+    #[test]
+    fn a_lock_of_gos_runtime_is_used_by_who_takes_it() {
+        let waiter =
+            ["runtime.futex.abi0", "runtime.futexsleep", "runtime.semasleep", "runtime.lock2", "runtime.semrelease1"];
+        assert_eq!(main_function(&waiter), Some("runtime.semrelease1"));
+        let releaser = [
+            "runtime.futex.abi0",
+            "runtime.futexwakeup",
+            "runtime.semawakeup",
+            "runtime.unlock2Wake",
+            "runtime.semrelease1",
+        ];
+        assert_eq!(main_function(&releaser), Some("runtime.semrelease1"));
     }
 
     #[test]
