@@ -56,25 +56,33 @@ impl<const N: usize> ProgramCost<N> {
 
     /// Ends a timed slice, or begins one when it is time.
     pub fn tick(&mut self, programs: &impl Programs<N>) {
-        if let Some(slice) = self.slice.take() {
-            for ((sum, after), before) in self.timed.iter_mut().zip(runs(programs)).zip(slice.runs) {
-                sum.count += after.count - before.count;
-                sum.time_ns += after.time_ns - before.time_ns;
-            }
-            self.timed_stack_ns += programs.stack_ns() - slice.stack_ns;
+        if self.slice.is_some() {
+            (self.timed, self.timed_stack_ns) = self.timed_so_far(programs);
+            self.slice = None;
         } else if self.ticks.is_multiple_of(TICKS_BETWEEN_SLICES) {
             self.slice = Slice::begin(programs);
         }
         self.ticks = self.ticks.wrapping_add(1);
     }
 
+    /// The timed runs and the time of their stacks, with those of the slice that is being timed: a recording may end in its first.
+    fn timed_so_far(&self, programs: &impl Programs<N>) -> ([Runs; N], u64) {
+        let Some(slice) = &self.slice else { return (self.timed, self.timed_stack_ns) };
+        let mut timed = self.timed;
+        for ((sum, after), before) in timed.iter_mut().zip(runs(programs)).zip(slice.runs) {
+            sum.count += after.count.saturating_sub(before.count);
+            sum.time_ns += after.time_ns.saturating_sub(before.time_ns);
+        }
+        (timed, self.timed_stack_ns + programs.stack_ns().saturating_sub(slice.stack_ns))
+    }
+
     /// What so many runs of the programs cost, with the stacks taken in them: these as measured, the rest by the mean of
     /// the timed runs.
-    pub fn estimate_ns(&self, runs: &[u64; N], stack_ns: u64) -> u64 {
-        let whole: u64 =
-            runs.iter().zip(&self.timed).map(|(runs, timed)| scaled(timed.time_ns, *runs, timed.count)).sum();
-        let timed_ns: u64 = self.timed.iter().map(|timed| timed.time_ns).sum();
-        let without_stacks_ns = timed_ns.saturating_sub(self.timed_stack_ns);
+    pub fn estimate_ns(&self, programs: &impl Programs<N>, runs: &[u64; N], stack_ns: u64) -> u64 {
+        let (timed, timed_stack_ns) = self.timed_so_far(programs);
+        let whole: u64 = runs.iter().zip(&timed).map(|(runs, timed)| scaled(timed.time_ns, *runs, timed.count)).sum();
+        let timed_ns: u64 = timed.iter().map(|timed| timed.time_ns).sum();
+        let without_stacks_ns = timed_ns.saturating_sub(timed_stack_ns);
         scaled(whole, without_stacks_ns, timed_ns) + stack_ns
     }
 }

@@ -239,7 +239,7 @@ impl ContentionSource {
         let of_hooks_ns = hooks_spent_ns - std::mem::replace(&mut self.hooks_spent_ns, hooks_spent_ns);
         Overhead {
             own_cpu_ns: self.own_cpu.used_ns(),
-            program_run_ns: self.cost.estimate_ns(&drained.runs, drained.stack_ns) + of_hooks_ns,
+            program_run_ns: self.cost.estimate_ns(&self.skeleton, &drained.runs, drained.stack_ns) + of_hooks_ns,
             program_runs: drained.runs.iter().sum::<u64>()
                 + (hook_events - std::mem::replace(&mut self.hook_events, hook_events)),
             stack_ns: drained.stack_ns,

@@ -157,7 +157,7 @@ impl FutexSource {
         interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
         self.misses = misses;
         let overhead = &mut interval.overhead;
-        overhead.program_run_ns += self.cost.estimate_ns(&drained.runs, drained.stack_ns);
+        overhead.program_run_ns += self.cost.estimate_ns(&self.skeleton, &drained.runs, drained.stack_ns);
         overhead.program_runs += drained.runs.iter().sum::<u64>();
         overhead.stack_ns += drained.stack_ns;
         overhead.stacks += drained.stacks_taken;

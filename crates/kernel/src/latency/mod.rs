@@ -151,7 +151,7 @@ impl LatencySource {
         self.counters = counters;
         Ok(Overhead {
             own_cpu_ns: self.own_cpu.used_ns(),
-            program_run_ns: self.cost.estimate_ns(&runs, 0),
+            program_run_ns: self.cost.estimate_ns(&self.skeleton, &runs, 0),
             program_runs: runs.iter().sum(),
             ..Overhead::default()
         })
