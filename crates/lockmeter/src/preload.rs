@@ -134,7 +134,7 @@ fn elf_obstacle(path: &Path, head: &[u8]) -> Option<String> {
         Some(_) => {}
     }
     is_privileged(path).then(|| {
-        format!("{name} runs with privileges of its own (setuid, setgid or capabilities), so nothing can be preloaded into it")
+        format!("{name} runs with privileges of its own (setuid, setgid or capabilities), so its own locks cannot be metered from inside")
     })
 }
 

@@ -1,11 +1,12 @@
 //! What `record` measures with: kernel locks, and the locks of programs from inside or outside, in one interval.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use lockmeter_kernel::contention::{ContentionSource, Hooks, Metered, Options, SLEEPING_KINDS, Scope};
 use lockmeter_kernel::futex::{FutexSource, Processes};
 use lockmeter_kernel::{ErrorKind, HookWay, KernelError, try_hooks};
@@ -113,7 +114,7 @@ impl Sources {
     /// The command has been started.
     pub fn leave_own_process_out(&mut self) -> Result<()> {
         if let Some(notice) = self.notice.take() {
-            say(notice);
+            say_once(notice);
         }
         if let Some(User::Outside(futexes)) = &mut self.user {
             futexes.leave_own_process_out()?;
@@ -226,6 +227,16 @@ impl User {
     }
 }
 
+/// `overhead` starts the same command many times.
+fn say_once(notice: String) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !said.contains(&notice) {
+        say(&notice);
+        said.insert(notice);
+    }
+}
+
 /// A kernel may allow function hooks and yet refuse ours: then there are kprobes, or all that is known without hooks, unless the user
 /// chose how to hook.
 fn start_kernel(choice: HookChoice, options: &Options) -> Result<ContentionSource, KernelError> {
@@ -262,21 +273,27 @@ fn start_user(arguments: &RecordArguments, options: &Options, notice: &mut Optio
             return Err(Failure::error(Status::NotAllowed, format!("{why}, nor swapped")));
         }
         if arguments.hold && !arguments.kernel {
-            return Err(anyhow!("{why}"));
+            return Err(anyhow!("{why}; leave --hold out to meter its waits from outside"));
         }
-        let user = outside()?;
-        *notice = user.is_some().then(|| format!("lockmeter: {why}; metering them from outside"));
+        let user = outside().with_context(|| format!("{why}, and not from outside either"))?;
+        *notice = user.is_some().then(|| format!("lockmeter: {why}; metering its locks from outside"));
         return Ok(user);
     }
-    if let Some(language) = arguments.command.first().and_then(|program| preload::language_without_pthread(program))
-        && !arguments.hold
-        && arguments.swap.is_none()
-    {
-        match FutexSource::start(Processes::Children, options.stacks) {
-            Ok(futexes) => return Ok(Some(User::Outside(Box::new(futexes)))),
-            Err(error) => say(format_args!(
-                "lockmeter: the locks of {language} can be seen from outside only ({error}); metering those of its C libraries"
-            )),
+    if let Some(language) = arguments.command.first().and_then(|program| preload::language_without_pthread(program)) {
+        let unseen = format!("lockmeter: the locks of {language} can be seen from outside only");
+        if arguments.hold || arguments.swap.is_some() {
+            *notice = Some(format!(
+                "{unseen}, which tells no holds and swaps nothing; metering those of its C libraries alone (leave --hold and --swap \
+                 out to meter waits for {language}'s)"
+            ));
+        } else {
+            match FutexSource::start(Processes::Children, options.stacks) {
+                Ok(futexes) => {
+                    *notice = Some(format!("{unseen}; metering them from there"));
+                    return Ok(Some(User::Outside(Box::new(futexes))));
+                }
+                Err(error) => say(format_args!("{unseen} ({error}); metering those of its C libraries")),
+            }
         }
     }
     let library = match preload::library() {

@@ -247,12 +247,20 @@ fn locks_of_rusts_standard_library_are_metered() {
     callers_and_blockers_are_known(&recording, "std-mutex:std_mutex::HOT", &said);
     // A preloaded library would see none of it.
     let recording = folder.file("command");
-    let mut command = lockmeter(["record", "--user", "-o", &recording, "--"]);
-    command.arg(program).env("LOCKMETER_PRELOAD", preload_library());
-    let output = run(command);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let record = |flags: &[&str]| {
+        let mut command = lockmeter(["record", "--user", "-o", &recording]);
+        command.args(flags).arg("--").arg(&program).env("LOCKMETER_PRELOAD", preload_library());
+        let output = run(command);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let how = text(&output.stderr).lines().find(|line| line.contains("the locks of Rust")).map(str::to_owned);
+        (output, how.expect("how Rust's locks are metered is said"))
+    };
+    let (output, how) = record(&[]);
+    assert!(how.ends_with("from there"), "{how}");
     let locks = report(&recording, &["--kind", "mutex"]);
     assert_near(sum(&locks.rows).1, &serde_json::from_slice(&output.stdout).unwrap(), &locks.shown);
+    let (_, how) = record(&["--hold"]);
+    assert!(how.contains("C libraries alone"), "{how}");
 }
 
 #[test]

@@ -92,6 +92,22 @@ fn without_root_the_missing_privilege_is_named() {
     assert!(said.contains("CAP_BPF") && said.contains("-> "), "the doctor names no mend:\n{said}");
 }
 
+/// Regression: who could meter a program from outside only, and may not, was not told why that was tried.
+#[test]
+fn without_root_a_program_that_cannot_be_metered_from_inside_is_said_to_be_one() {
+    let Some(_machine) = machine("a static program without root") else { return };
+    let folder = Folder::new();
+    let (source, program) = (folder.file("nothing.c"), folder.file("nothing"));
+    fs::write(&source, "int main(void) { return 0; }").unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-static", "-o", &program, &source]);
+    assert!(run(compiler).status.success());
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-sys_admin,-bpf,-perfmon", "--inh-caps=-all", "--", BINARY]);
+    command.args(["record", "--user", "-o", "/dev/null", "--", &program]);
+    refuses(command, NOT_ALLOWED, &["linked statically", "not from outside either", "CAP_BPF"]);
+}
+
 /// Makes sure that root without the capabilities is told the same as anybody else.
 #[test]
 fn root_without_capabilities_is_told_which_are_missing() {

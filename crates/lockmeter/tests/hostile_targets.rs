@@ -191,6 +191,7 @@ fn is_metered_from_outside(folder: &Folder, program: &Path, why: &str) {
     let recording = folder.file("recording");
     let program = program.to_str().unwrap();
     says(record(&recording, &["--hold"], &[program, "nothing"]), FAILED, why);
+    says(record(&recording, &["--hold"], &[program, "nothing"]), FAILED, "leave --hold out");
     let output = run(record(&recording, &[], &[program, "nothing"]));
     assert_eq!(output.status.code(), Some(RAN), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
