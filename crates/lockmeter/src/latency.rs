@@ -221,6 +221,10 @@ pub fn report(arguments: &ReportArguments) -> Result<()> {
     write(&report, format, LatencyTable { table, histograms: arguments.histogram }, &mut out)
         .and_then(|()| out.flush())
         .map_err(|error| output::failed(arguments.output.as_deref(), error))?;
+    let is_filtered = window.is_some() || arguments.query.kind.is_some() || arguments.query.lock.is_some();
+    if report.rows.is_empty() && is_filtered {
+        say(Warning::NothingFits);
+    }
     for warning in Warning::about_latency(&report, reader.ended_cleanly()) {
         say(warning);
     }

@@ -17,7 +17,6 @@ use crate::messages::say;
 use crate::signals::{StopSignals, Woken};
 use crate::sources::Sources;
 use crate::target::{self, Target};
-use crate::warnings::Warning;
 use crate::{holds, output, report};
 
 /// How often the recorder looks whether tables fill: a burst of new tasks fills one in a few hundred milliseconds.
@@ -205,9 +204,10 @@ fn summarise(recording: &Path) -> Result<()> {
         say(format_args!("lockmeter: wrote the recording to {}", recording.display()));
         return Ok(());
     }
-    let (report, clean) = report::load(recording, &Query::by([Dimension::Lock, Dimension::Caller]))?;
-    output::print_summary(&report, SUMMARY_ROWS, lockmeter_render::DEFAULT_FRAMES);
-    for warning in Warning::about(&report, clean) {
+    let query = Query::by([Dimension::Lock, Dimension::Caller]);
+    let loaded = report::load_whole(recording, &query)?;
+    output::print_summary(&loaded.report, SUMMARY_ROWS, lockmeter_render::DEFAULT_FRAMES);
+    for warning in loaded.warnings(&query) {
         say(warning);
     }
     say(format_args!(

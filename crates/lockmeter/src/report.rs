@@ -1,6 +1,9 @@
 //! `lockmeter report`: a recording, grouped and shown.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::Result;
@@ -13,10 +16,15 @@ use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Ta
 use crate::arguments::{Format, ReportArguments};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
-use crate::warnings::Warning;
+use crate::warnings::{Language, Warning};
 use crate::{latency, output, query};
 
 pub fn run(arguments: &ReportArguments) -> Result<()> {
+    if let Some(output) = arguments.output.as_deref().filter(|output| is_same_file(output, &arguments.recording)) {
+        let sentence =
+            format!("{} is the recording itself; choose another place for the report with -o", output.display());
+        return Err(Failure::error(Status::NoOutput, sentence));
+    }
     if latency::is_recorded_in(&arguments.recording)? {
         return latency::report(arguments);
     }
@@ -34,14 +42,20 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
         query.by = folded.needs().to_vec();
     }
     let sort = query::sort_key(&arguments.sort, &query.by)?;
-    let (mut report, ended_cleanly) = load(&arguments.recording, &query)?;
-    sort.apply(&mut report);
+    let mut loaded = load_whole(&arguments.recording, &query)?;
+    sort.apply(&mut loaded.report);
     let mut out = output::open(arguments.output.as_deref())?;
-    write(&report, arguments, folded, &mut out).map_err(|error| output::failed(arguments.output.as_deref(), error))?;
-    for warning in Warning::about(&report, ended_cleanly) {
+    write(&loaded.report, arguments, folded, &mut out)
+        .map_err(|error| output::failed(arguments.output.as_deref(), error))?;
+    for warning in loaded.warnings(&query) {
         say(warning);
     }
     Ok(())
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino()));
+    matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 fn write(report: &Report, arguments: &ReportArguments, folded: FoldedStacks, out: &mut dyn Write) -> io::Result<()> {
@@ -66,15 +80,55 @@ fn table(arguments: &ReportArguments) -> Table {
     }
 }
 
+/// A recording as a query sees it, and what it takes to judge that.
+pub struct Loaded {
+    pub report: Report,
+    pub ended_cleanly: bool,
+    /// How long all of the recording is, and in how many intervals.
+    length_ns: u64,
+    intervals: u64,
+    /// Whose locks are not told apart here.
+    languages: BTreeSet<Language>,
+}
+
+impl Loaded {
+    /// What makes this report less certain than it looks.
+    pub fn warnings(&self, query: &Query) -> Vec<Warning> {
+        let mut warnings = Warning::about(&self.report, self.ended_cleanly);
+        warnings.extend(self.languages.iter().map(|language| Warning::OwnLocks(*language)));
+        let is_outside = query.window.is_some() && self.report.intervals == 0 && self.intervals > 0;
+        if is_outside {
+            warnings.push(Warning::NoIntervalInWindow { length_ns: self.length_ns, intervals: self.intervals });
+        }
+        if is_outside || !self.languages.is_empty() {
+            // More of the same would show no more.
+            warnings.retain(|warning| *warning != Warning::NothingContended);
+        }
+        if self.report.waits.count > 0 && self.report.rows.is_empty() && self.report.slow_holds.is_empty() {
+            warnings.push(Warning::NothingFits);
+        }
+        warnings
+    }
+}
+
 /// A recording as the query sees it, and whether the recorder ended it cleanly.
 pub fn load(path: &Path, query: &Query) -> Result<(Report, bool)> {
+    load_whole(path, query).map(|loaded| (loaded.report, loaded.ended_cleanly))
+}
+
+/// A recording as the query sees it.
+pub fn load_whole(path: &Path, query: &Query) -> Result<Loaded> {
     let mut reader = RecordingReader::open(path)?;
     let mut builder = ReportBuilder::new(reader.about(), query);
+    let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
     while let Some(interval) = reader.next_interval()? {
         builder.add(&interval);
+        length_ns += interval.duration_ns;
+        intervals += 1;
+        languages.extend(interval.tables.frames().iter().filter_map(Language::of));
     }
     builder.add_losses(reader.losses());
-    Ok((builder.finish(), reader.ended_cleanly()))
+    Ok(Loaded { report: builder.finish(), ended_cleanly: reader.ended_cleanly(), length_ns, intervals, languages })
 }
 
 /// Whose stacks to fold follows from what the report is grouped by.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use lockmeter_profile::latency::LatencyReport;
-use lockmeter_profile::{Loss, Report};
+use lockmeter_profile::{Frame, Loss, Report};
+use lockmeter_render::units;
 
 /// Callers and blockers of a lock that rest on fewer stacks than this are hints.
 const FEW_STACKS: u64 = 30;
@@ -28,8 +29,24 @@ pub enum Warning {
     FewStacks(u64),
     /// Much of the waited time has no name.
     Unnamed(u64),
-    /// Many waits are not in the totals.
-    Lost(u64),
+    /// Much is not in the totals.
+    Lost {
+        /// So many waits, or waits and acquisitions.
+        events: u64,
+        /// Whether tables that are emptied more often would have held them.
+        for_want_of_room: bool,
+    },
+    /// The window holds nothing of the recording.
+    NoIntervalInWindow {
+        /// The recording's length.
+        length_ns: u64,
+        /// In so many intervals.
+        intervals: u64,
+    },
+    /// The filters leave nothing of what there is.
+    NothingFits,
+    /// A program's language has locks that are not told apart from idle threads.
+    OwnLocks(Language),
     /// No lock was swapped, though this was asked for.
     NothingSwapped(String),
     /// Metering itself was dear.
@@ -77,9 +94,11 @@ impl Warning {
         if report.waits.total_ns > 0 && named < MIN_NAMED_PERCENT {
             warnings.push(Self::Unnamed(100 - named));
         }
-        let lost: u64 = NOT_IN_TOTALS.iter().map(|loss| report.losses.get(*loss)).sum();
-        if percent(lost, report.waits.count + lost) >= MAX_LOST_PERCENT {
-            warnings.push(Self::Lost(lost));
+        let sum = |losses: &[Loss]| losses.iter().map(|loss| report.losses.get(*loss)).sum::<u64>();
+        let (unemptied, others) = (sum(&UNEMPTIED_TABLES), sum(&OTHERS_NOT_IN_TOTALS));
+        let events = unemptied + others;
+        if percent(events, report.waits.count + report.holds + events) >= MAX_LOST_PERCENT {
+            warnings.push(Self::Lost { events, for_want_of_room: unemptied > others });
         }
         let machine_ns = report.duration_ns * u64::from(report.about.cpus);
         let programs = percent(report.overhead.program_run_ns, machine_ns);
@@ -114,9 +133,40 @@ impl Warning {
     }
 }
 
-/// Losses that make totals too small.
-const NOT_IN_TOTALS: [Loss; 5] =
-    [Loss::TotalsFull, Loss::BeginWithoutEnd, Loss::NestedTooDeep, Loss::NoTaskStorage, Loss::ProgramRecursion];
+/// Losses that make totals too small, and that emptying tables more often makes rarer.
+const UNEMPTIED_TABLES: [Loss; 1] = [Loss::TotalsFull];
+
+/// Other losses that make totals too small.
+const OTHERS_NOT_IN_TOTALS: [Loss; 7] = [
+    Loss::BeginWithoutEnd,
+    Loss::NestedTooDeep,
+    Loss::NoTaskStorage,
+    Loss::ProgramRecursion,
+    Loss::UserThreadsFull,
+    Loss::UserSamplesFull,
+    Loss::SleepersFull,
+];
+
+/// A language whose locks the system sees as something else, and that has tools of its own for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Language {
+    /// Its locks park goroutines, not threads.
+    Go,
+    /// Its locks are made of conditions.
+    Java,
+}
+
+impl Language {
+    /// The language whose runtime this frame belongs to.
+    pub fn of(frame: &Frame) -> Option<Self> {
+        // Every thread of Go's begins in one of these.
+        const GO: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.mcall"];
+        let function = frame.function.as_deref().unwrap_or_default();
+        let is_go = GO.contains(&function.strip_suffix(".abi0").unwrap_or(function));
+        let is_java = frame.module.as_deref() == Some("libjvm.so");
+        if is_go { Some(Self::Go) } else { is_java.then_some(Self::Java) }
+    }
+}
 
 const fn percent(part: u64, whole: u64) -> u64 {
     match (part * 100).checked_div(whole) {
@@ -148,9 +198,31 @@ impl fmt::Display for Warning {
                 "no lock was swapped with {swap}, so there is nothing in it to compare: the command uses no such pthread lock, or --lock \
                  chose none"
             ),
-            Self::Lost(lost) => write!(
+            Self::Lost { events, for_want_of_room } => {
+                let are = units::counted(*events, "event is", "events are");
+                write!(f, "{are} not in the totals (causes above)")?;
+                if *for_want_of_room {
+                    f.write_str("; a shorter `record --interval` leaves more room")?;
+                }
+                Ok(())
+            }
+            Self::NoIntervalInWindow { length_ns, intervals } => write!(
                 f,
-                "{lost} waits are not in the totals (causes above); a shorter `record --interval` leaves more room"
+                "the middle of no interval lies in the window: the recording is {} long, in {}; a shorter \
+                 `record --interval` makes finer windows",
+                units::duration(*length_ns),
+                units::counted(*intervals, "interval", "intervals")
+            ),
+            Self::NothingFits => f.write_str(
+                "nothing in the recording fits these filters; without them `report` shows all that is there",
+            ),
+            Self::OwnLocks(Language::Go) => f.write_str(
+                "Go's mutexes, channels and wait groups park goroutines, which is not seen here: only locks of its runtime and of C \
+                 libraries are; use Go's mutex profile for the others (`go tool pprof http://…/debug/pprof/mutex`)",
+            ),
+            Self::OwnLocks(Language::Java) => f.write_str(
+                "Java's own locks (synchronized, java.util.concurrent) look like idle threads here; record them with JFR \
+                 (`jcmd PID JFR.start`, events JavaMonitorEnter and ThreadPark)",
             ),
             Self::ThreadsAssumed(threads) => write!(
                 f,
@@ -181,5 +253,46 @@ impl fmt::Display for Warning {
                  them cheaper"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockmeter_profile::view::{Query, ReportBuilder};
+    use lockmeter_profile::{About, Interval};
+
+    use super::*;
+
+    /// What is said of a recording in which one thread of a thousand was counted.
+    fn warnings_about(loss: Loss) -> Vec<Warning> {
+        let mut interval = Interval::default();
+        interval.losses.add(loss, 1_000);
+        let mut builder = ReportBuilder::new(&About::default(), &Query::default());
+        builder.add(&interval);
+        let mut report = builder.finish();
+        report.waits.count = 1;
+        Warning::about(&report, true)
+    }
+
+    /// Regression: of a program with more threads than a segment holds, most waits were missing without a warning.
+    #[test]
+    fn what_a_program_had_no_room_for_is_warned_of_without_advice_that_does_not_help() {
+        for loss in [Loss::UserThreadsFull, Loss::SleepersFull, Loss::BeginWithoutEnd] {
+            assert_eq!(warnings_about(loss), [Warning::Lost { events: 1_000, for_want_of_room: false }]);
+        }
+        assert_eq!(warnings_about(Loss::TotalsFull), [Warning::Lost { events: 1_000, for_want_of_room: true }]);
+    }
+
+    #[test]
+    fn languages_are_told_by_their_runtimes() {
+        let frame = |function: &str, module: &str| Frame {
+            address: 0,
+            function: Some(function.to_owned()),
+            offset: 0,
+            module: Some(module.to_owned()),
+        };
+        assert_eq!(Language::of(&frame("runtime.goexit.abi0", "server")), Some(Language::Go));
+        assert_eq!(Language::of(&frame("JavaThread::run()", "libjvm.so")), Some(Language::Java));
+        assert_eq!(Language::of(&frame("start_thread", "libc.so.6")), None);
     }
 }

@@ -368,6 +368,8 @@ fn a_report_that_cannot_be_written_is_refused() {
         for path in ["/no/such/folder/x", "/proc/x", "/"] {
             refuses(line(&["report", &file, "--format", format, "-o", path]), NO_OUTPUT, &[path]);
         }
+        // Regression: the recording was written over.
+        refuses(line(&["report", &file, "--format", format, "-o", &file]), NO_OUTPUT, &["the recording itself"]);
     }
 }
 

@@ -115,6 +115,27 @@ fn children_that_cannot_report_are_counted() {
     }
 }
 
+/// Regression: a filter or a window that leaves nothing looked like a recording in which nothing waited.
+#[test]
+fn filters_that_leave_nothing_are_said_to() {
+    let folder = Folder::new();
+    let program = build(&folder, "cc", &[]);
+    let recording = folder.file("recording");
+    let ended = run(record(&recording, &[], &[program.to_str().unwrap(), "nothing"]));
+    assert_eq!(ended.status.code(), Some(RAN), "{}", text(&ended.stderr));
+    let said_about = |flags: [&str; 2]| {
+        let mut report = lockmeter(["report", &recording]);
+        report.args(flags);
+        let output = run(report);
+        assert!(output.status.success());
+        text(&output.stderr)
+    };
+    assert_eq!(said_about(["--by", "lock"]), "");
+    assert!(said_about(["--lock", "no such lock"]).contains("nothing in the recording fits these filters"));
+    let beyond = said_about(["--window", "1h..2h"]);
+    assert!(beyond.contains("no interval lies in the window") && !beyond.contains("record longer"), "{beyond}");
+}
+
 #[test]
 fn libraries_that_are_preloaded_already_stay_and_come_first() {
     let folder = Folder::new();
