@@ -5,12 +5,12 @@ mod about;
 mod arguments;
 mod bench;
 mod compare;
-
 mod diff;
 mod doctor;
 mod exit;
 mod holds;
 mod latency;
+mod left_behind;
 mod messages;
 mod mmap;
 mod output;

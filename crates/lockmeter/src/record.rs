@@ -17,10 +17,13 @@ use crate::messages::say;
 use crate::signals::{StopSignals, Woken};
 use crate::sources::Sources;
 use crate::target::{self, Target};
-use crate::{holds, output, report};
+use crate::{holds, left_behind, output, report};
 
 /// How often the recorder looks whether tables fill: a burst of new tasks fills one in a few hundred milliseconds.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Waits are cut into pieces of this, for no reason but that they must have a length.
+const A_LONG_TIME: Duration = Duration::from_secs(3600);
 
 /// Rows of the summary at the end.
 const SUMMARY_ROWS: usize = 10;
@@ -69,16 +72,24 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         named: holds::Named::default(),
     };
     let recorded = session.meter(&mut sources, &mut signals, &target);
+    let environment = sources.environment();
     let last = sources.stop();
     let written = recorded.and_then(|()| session.append(last?));
     session.progress.clear();
     let complaint = session.named.complaint(arguments);
     let finished = written.and_then(|()| writer.finish().map_err(cannot_write));
-    let status = wait_for_command(target)?;
-    finished?;
-    if !arguments.quiet {
-        summarise(&arguments.output)?;
+    // A command may go on for days after the time that it is metered for.
+    let goes_on = finished.is_ok() && target.command_goes_on();
+    let summarised = if arguments.quiet || finished.is_err() { Ok(()) } else { summarise(&arguments.output) };
+    match goes_on {
+        _ if arguments.quiet => {}
+        true => {
+            say("lockmeter: metering has ended; the command goes on, and lockmeter waits for it (SIGTERM is passed on)")
+        }
+        false => left_behind::say_what_is(&environment),
     }
+    let status = wait_for_command(target, &mut signals)?;
+    finished.and(summarised)?;
     if let Some(complaint) = complaint {
         say(complaint);
     }
@@ -184,7 +195,16 @@ fn announce(arguments: &RecordArguments, locks: &str, words: &str) {
     say(format_args!("lockmeter: metering {locks} of {words}{length}, into {}", arguments.output.display()));
 }
 
-fn wait_for_command(target: Target) -> Result<Option<u8>> {
+/// Waits for the command's end and passes on what would have ended the recording.
+fn wait_for_command(target: Target, signals: &mut StopSignals) -> Result<Option<u8>> {
+    while target.command_goes_on() {
+        if let (Woken::Signal(signal), Target::Command(command, _)) =
+            (signals.wait(A_LONG_TIME, target.end(), None)?, &target)
+            && signal != signal_hook::consts::SIGINT
+        {
+            target::pass_on(signal, command);
+        }
+    }
     match target {
         Target::Command(mut child, _) => {
             Ok(Some(target::shell_status(&mut child).context("cannot wait for the command")?))

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -26,6 +26,14 @@ pub enum Target {
 }
 
 impl Target {
+    /// Whether this is a command that still runs.
+    pub fn command_goes_on(&self) -> bool {
+        let Self::Command(_, process) = self else { return false };
+        let mut entry = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one initialised entry that lives across the call, which does not wait.
+        unsafe { libc::poll(&raw mut entry, 1, 0) == 0 }
+    }
+
     /// The descriptor that tells of the process's end.
     pub fn end(&self) -> Option<BorrowedFd<'_>> {
         match self {

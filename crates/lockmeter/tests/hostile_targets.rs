@@ -10,7 +10,7 @@ use std::{fs, thread};
 
 use support::recorder::Recorder;
 use support::report::{report, report_as, sum};
-use support::{Folder, lockmeter, machine, preload_library, run, skip, text, workload_sources};
+use support::{Folder, lockmeter, machine, preload_library, run, signal, skip, text, workload_sources};
 
 /// What `hostile` ends with when it did what it was told.
 const RAN: i32 = 3;
@@ -113,6 +113,22 @@ fn children_that_cannot_report_are_counted() {
         let report: serde_json::Value = serde_json::from_str(&report_as(&recording, "json", &[])).unwrap();
         assert_eq!(report["lost"]["user_child_unmetered"], CHILDREN, "{how:?}: {}", report["lost"]);
     }
+}
+
+/// Regression: of a daemon nothing was metered, and nothing was said.
+#[test]
+fn what_outlives_its_command_is_said() {
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let mut command = lockmeter(["record", "--user", "-o", &recording, "--", "sh", "-c"]);
+    command.arg("sleep 600 >/dev/null 2>&1 & echo $!").env("LOCKMETER_PRELOAD", preload_library());
+    let output = run(command);
+    let pid: u32 = text(&output.stdout).trim().parse().unwrap();
+    signal(pid, libc::SIGKILL);
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("PID {pid})")) && said.contains("still ran after its end"), "{said}");
+    // The shell itself does not outlive itself.
+    assert!(said.contains("1 process that"), "{said}");
 }
 
 /// Regression: a filter or a window that leaves nothing looked like a recording in which nothing waited.
