@@ -263,6 +263,58 @@ fn locks_of_rusts_standard_library_are_metered() {
     assert!(how.contains("C libraries alone"), "{how}");
 }
 
+/// Its `main` ends its own thread, the others fight for a lock once standard input ends.
+const WITHOUT_ITS_FIRST_THREAD: &str = "
+#include <pthread.h>
+#include <unistd.h>
+static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_barrier_t begin;
+static void *take(void *first)
+{
+	char byte;
+	while (first && read(0, &byte, 1) > 0)
+		;
+	pthread_barrier_wait(&begin);
+	for (int i = 0; i < 50; i++) {
+		pthread_mutex_lock(&left_lock);
+		usleep(2000);
+		pthread_mutex_unlock(&left_lock);
+	}
+	return NULL;
+}
+int main(void)
+{
+	pthread_t thread;
+	pthread_barrier_init(&begin, NULL, 2);
+	pthread_create(&thread, NULL, take, &begin);
+	pthread_create(&thread, NULL, take, NULL);
+	pthread_exit(NULL);
+}
+";
+
+/// Regression: nothing was named of a process whose first thread had ended, and it was said to have ended itself.
+#[test]
+fn a_process_without_its_first_thread_is_metered() {
+    let Some(_machine) = machine("a process without its first thread") else { return };
+    let folder = Folder::new();
+    let (source, program) = (folder.path().join("left.c"), folder.path().join("left"));
+    std::fs::write(&source, WITHOUT_ITS_FIRST_THREAD).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-g", "-pthread", "-o"]).arg(&program).arg(&source);
+    let built = run(compiler);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    let mut program = Program::start(&program, &[]);
+    let first = format!("/proc/{}/exe", program.pid());
+    until("the first thread has ended", || std::fs::read_link(&first).is_err());
+    let recorder = Recorder::start_all(&folder, "recording", &["--user", "-p", &program.pid()]);
+    drop(program.0.stdin.take());
+    let recording = recorder.wait().recording();
+    assert!(wait(&mut program.0, "the program").success());
+    let locks = report(&recording, &["--kind", "mutex"]);
+    assert!(sum(&locks.rows).0 > 0, "{}", locks.shown);
+    assert!(locks.rows.iter().all(|row| row.lock() == "left:left_lock"), "{}", locks.shown);
+}
+
 #[test]
 fn what_has_no_locks_of_its_own_is_refused() {
     let Some(_machine) = machine("processes without locks") else { return };

@@ -213,7 +213,8 @@ impl Processes {
         let process = self.known.entry(tgid).or_default();
         process.fresh = true;
         let (changes, age, parent) = (process.changes + 1, process.age, process.parent);
-        let maps = code_mappings(tgid);
+        let living = living_thread(tgid);
+        let maps = code_mappings(living);
         // A process that has ended has no mappings, and keeps those that it had or was born with.
         let maps = if maps.is_empty() && process.maps.is_empty() {
             self.known.get(&parent).map_or_else(String::new, |parent| parent.maps.clone())
@@ -224,12 +225,12 @@ impl Processes {
             return false;
         }
         let mut next = Process { maps, fresh: true, changes, age, parent, ..Process::default() };
-        let is_elsewhere = has_other_files(tgid);
+        let is_elsewhere = has_other_files(living);
         for mapping in next.maps.lines().filter_map(Mapping::parse) {
             let elf = self
                 .files
                 .entry(mapping.id.clone())
-                .or_insert_with(|| Opened::at(tgid, &mapping, is_elsewhere, &mut self.gone));
+                .or_insert_with(|| Opened::at(living, &mapping, is_elsewhere, &mut self.gone));
             let Opened::Elf(elf) = elf else {
                 next.files.extend(matches!(elf, Opened::Gone).then(|| mapping.without_file()));
                 continue;
@@ -259,6 +260,17 @@ enum End {
     /// The copy was too short.
     OutOfCopy,
     Lost,
+}
+
+/// The thread by which a process can be looked at: the first one, unless that has ended before the others.
+fn living_thread(tgid: u32) -> u32 {
+    let lives = |thread: &u32| std::fs::read_link(format!("/proc/{thread}/exe")).is_ok();
+    if lives(&tgid) {
+        return tgid;
+    }
+    let threads = std::fs::read_dir(format!("/proc/{tgid}/task")).into_iter().flatten().flatten();
+    let mut threads = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    threads.find(lives).unwrap_or(tgid)
 }
 
 /// The lines of code in the list of mappings; empty if the process has ended.
