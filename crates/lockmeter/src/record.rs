@@ -78,15 +78,19 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     session.progress.clear();
     let complaint = session.named.complaint(arguments);
     let finished = written.and_then(|()| writer.finish().map_err(cannot_write));
-    // A command may go on for days after the time that it is metered for.
-    let goes_on = finished.is_ok() && target.command_goes_on();
-    let summarised = if arguments.quiet || finished.is_err() { Ok(()) } else { summarise(&arguments.output) };
-    match goes_on {
-        _ if arguments.quiet => {}
-        true => {
-            say("lockmeter: metering has ended; the command goes on, and lockmeter waits for it (SIGTERM is passed on)")
+    let summarised = match &finished {
+        Ok(()) if !arguments.quiet => summarise(&arguments.output),
+        _ => Ok(()),
+    };
+    if !arguments.quiet {
+        // A command may go on for days after the time that it is metered for.
+        if target.command_goes_on() {
+            say(
+                "lockmeter: metering has ended; the command goes on, and lockmeter waits for it (SIGTERM is passed on)",
+            );
+        } else {
+            left_behind::say_what_is(&environment);
         }
-        false => left_behind::say_what_is(&environment),
     }
     let status = wait_for_command(target, &mut signals)?;
     finished.and(summarised)?;
