@@ -14,6 +14,8 @@
 
 #![cfg_attr(not(any(feature = "std", loom, shuttle)), no_std)]
 
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+pub mod between_processes;
 pub mod instrument;
 #[cfg(not(any(loom, shuttle)))]
 mod lock_api_traits;
@@ -24,6 +26,8 @@ mod mutex;
 mod percpu_rwsem;
 #[cfg(all(feature = "preload", not(any(loom, shuttle))))]
 pub mod preloaded;
+#[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
+mod rseq_area;
 pub mod rwsem;
 mod spin;
 mod spin_queue;

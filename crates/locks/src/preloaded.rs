@@ -124,6 +124,12 @@ pub fn after_fork_in_child() {
     Record::forget_all_but(own());
 }
 
+/// Whether [`prepare`] was called.
+#[cfg(feature = "std")]
+pub(crate) fn gives_numbers() -> bool {
+    KEY.load(Relaxed) != u32::MAX
+}
+
 fn own() -> Option<Slot> {
     Slot::from_number(cells::number())
 }

@@ -44,6 +44,14 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Whether its thread is in a queue, or died there.
+    #[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
+    pub(crate) fn is_in_queue(&self) -> bool {
+        self.busy.load(Relaxed) != 0
+    }
+}
+
 /// The queue: the number of the last thread in it, or 0.
 #[derive(Debug)]
 pub(crate) struct SpinQueue {

@@ -92,7 +92,7 @@ impl Spinning {
 }
 
 /// How many pauses make a microsecond: from 7 to some 300, by the processor.
-fn pauses_per_us() -> u32 {
+pub(crate) fn pauses_per_us() -> u32 {
     /// 0: not measured yet.
     static PAUSES: AtomicU32 = AtomicU32::new(0);
     const MEASURED: u32 = 128;

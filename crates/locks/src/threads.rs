@@ -15,7 +15,7 @@ use crate::sync::{AtomicPtr, AtomicU32, const_unless_model, yield_now};
 
 /// Threads that have a number at the same time. Those beyond wait without queueing, and are unknown as owners.
 #[cfg(not(any(loom, shuttle)))]
-const CAPACITY: usize = 8192;
+pub(crate) const CAPACITY: usize = 8192;
 #[cfg(any(loom, shuttle))]
 const CAPACITY: usize = 8;
 
@@ -40,6 +40,11 @@ impl Slot {
 
     pub(crate) fn number(self) -> u32 {
         self.0
+    }
+
+    /// Its place in tables, from 0.
+    pub(crate) fn place(self) -> usize {
+        self.0 as usize - 1
     }
 }
 
@@ -85,6 +90,17 @@ impl Record {
         number
     }
 
+    /// From now on its thread's CPU is known from here, or from nowhere.
+    #[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
+    pub(crate) fn publish_cpu(&self, cpu: *mut u32) {
+        self.cpu.store(cpu, SeqCst);
+    }
+
+    #[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
+    pub(crate) fn is_cpu_known(&self) -> bool {
+        !self.cpu.load(Relaxed).is_null()
+    }
+
     /// The thread ends, or has no such area any more.
     pub(crate) fn withdraw_cpu(&self) {
         self.cpu.store(core::ptr::null_mut(), SeqCst);
@@ -128,7 +144,21 @@ impl Record {
 }
 
 #[cfg(not(any(loom, shuttle)))]
-static RECORDS: [Record; CAPACITY] = [const { Record::new() }; CAPACITY];
+static RECORDS: Pages<[Record; CAPACITY]> = Pages([const { Record::new() }; CAPACITY]);
+
+/// What fills whole pages, so that these can be mapped anew: see [`between_processes`](crate::between_processes).
+#[cfg(not(any(loom, shuttle)))]
+#[repr(C, align(4096))]
+struct Pages<T>(T);
+
+#[cfg(not(any(loom, shuttle)))]
+impl<T> core::ops::Deref for Pages<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 #[cfg(loom)]
 loom::lazy_static! {
@@ -139,9 +169,15 @@ shuttle::lazy_static! {
     static ref RECORDS: Vec<Record> = (0..CAPACITY).map(|_| Record::new()).collect();
 }
 
+/// Where the records lie, and how many bytes of whole pages they fill.
+#[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
+pub(crate) fn pages_of_records() -> (*mut core::ffi::c_void, usize) {
+    (core::ptr::from_ref(&RECORDS).cast_mut().cast(), size_of_val(&RECORDS))
+}
+
 /// The record of the thread with this number.
 pub(crate) fn record(slot: Slot) -> &'static Record {
-    &RECORDS[slot.0 as usize - 1]
+    &RECORDS[slot.place()]
 }
 
 #[cfg(all(feature = "preload", not(any(loom, shuttle))))]
@@ -208,6 +244,12 @@ pub(crate) fn own_slot() -> Option<Slot> {
     Slot::from_number(cells::number())
 }
 
+/// This thread's place, if it has one already.
+#[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
+pub(crate) fn current_slot() -> Option<Slot> {
+    Slot::from_number(cells::number())
+}
+
 /// Of so many calls of [`is_drawn`] one says yes.
 pub(crate) const DRAWN_OF: u32 = if HAS_DRAWS { 16 } else { 1 };
 /// A model checker decides for itself what happens when.
@@ -269,8 +311,10 @@ pub(crate) fn own_slot() -> Option<Slot> {
 }
 
 #[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
-mod registration {
+pub(crate) mod registration {
     use super::*;
+    use crate::between_processes::Places;
+    use crate::rseq_area;
 
     /// Gives the number back when the thread ends.
     struct Leave;
@@ -278,6 +322,9 @@ mod registration {
     impl Drop for Leave {
         fn drop(&mut self) {
             let Some(slot) = Slot::from_number(NUMBER.replace(UNKNOWN)) else { return };
+            if let Some(places) = Places::shared() {
+                return places.give_back(slot);
+            }
             let record = record(slot);
             record.withdraw_cpu();
             record.tid.store(0, Release);
@@ -292,74 +339,41 @@ mod registration {
     /// No record before this one was free when somebody looked last. A hint, so that thousands of threads are quick to start.
     static FIRST_FREE: AtomicU32 = AtomicU32::new(0);
 
-    fn claim(tid: u32) -> Option<Slot> {
+    /// The first free place from the hint on, round and round, that `take` took.
+    fn find(take: impl Fn(usize) -> bool) -> Option<Slot> {
         let first = FIRST_FREE.load(Relaxed) as usize;
-        let free = |&place: &usize| {
-            let tid_of = &RECORDS[place].tid;
-            tid_of.load(Relaxed) == 0 && tid_of.compare_exchange(0, tid, Acquire, Relaxed).is_ok()
-        };
-        let place = (first..CAPACITY).chain(0..first).find(free)?;
+        let place = (first..CAPACITY).chain(0..first).find(|&place| take(place))?;
         FIRST_FREE.store(place as u32 + 1, Relaxed);
         Some(Slot(place as u32 + 1))
+    }
+
+    fn claim(tid: u32) -> Option<Slot> {
+        find(|place| {
+            let tid_of = &RECORDS[place].tid;
+            tid_of.load(Relaxed) == 0 && tid_of.compare_exchange(0, tid, Acquire, Relaxed).is_ok()
+        })
     }
 
     #[cold]
     pub(super) fn register() -> Option<Slot> {
         // A thread that is ending gets no number again: nobody would give it back.
         LEAVE.try_with(|_| ()).ok()?;
+        if let Some(places) = Places::shared() {
+            let slot = find(|place| places.claim(Slot(place as u32 + 1)))?;
+            places.publish_cpu(slot);
+            return Some(slot);
+        }
         // SAFETY: has no preconditions.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
         let slot = claim(tid)?;
-        record(slot).cpu.store(rseq_cpu(), Release);
+        record(slot).cpu.store(rseq_area::glibc_cpu(), Release);
         Some(slot)
     }
 
-    /// Where the kernel publishes the CPU this thread runs on, if glibc (2.35 or newer) registered it.
-    fn rseq_cpu() -> *mut u32 {
-        /// Of `cpu_id` in `struct rseq`.
-        const CPU_ID: usize = 4;
-        if cfg!(miri) {
-            return core::ptr::null_mut();
-        }
-        // SAFETY: the names are C strings; glibc defines the symbols with these types.
-        let (offset, size) = unsafe {
-            let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-            let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
-            if offset.is_null() || size.is_null() {
-                return core::ptr::null_mut();
-            }
-            (*offset, *size)
-        };
-        let Some(thread) = thread_pointer() else { return core::ptr::null_mut() };
-        if size == 0 {
-            return core::ptr::null_mut();
-        }
-        thread.wrapping_offset(offset).wrapping_add(CPU_ID).cast()
-    }
-
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    fn thread_pointer() -> Option<*mut u8> {
-        let pointer: *mut u8;
-        // SAFETY: reads the thread's own control block, whose first word is its address.
-        unsafe {
-            core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
-        }
-        Some(pointer)
-    }
-
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    fn thread_pointer() -> Option<*mut u8> {
-        let pointer: *mut u8;
-        // SAFETY: reads the thread's own pointer.
-        unsafe {
-            core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, preserves_flags, nomem));
-        }
-        Some(pointer)
-    }
-
-    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-    fn thread_pointer() -> Option<*mut u8> {
-        None
+    /// In a forked child: the number is its parent's. It gets one of its own when it needs one.
+    pub(crate) fn forget_number() {
+        NUMBER.set(UNKNOWN);
+        WORD.set(0);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::ops::Deref;
 use core::ptr;
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 pub(crate) use core::hint::spin_loop;
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, fence};
@@ -49,6 +50,16 @@ impl FutexDouble {
     }
 }
 
+/// [`libc::FUTEX_PRIVATE_FLAG`] while all who wait for locks are threads of this process, which makes futexes cheaper; 0 from
+/// [`let_others_wait`] on.
+static PRIVATE_FLAG: AtomicI32 = AtomicI32::new(libc::FUTEX_PRIVATE_FLAG);
+
+/// From now on threads of other processes may sleep on words that lie in memory shared with them.
+#[cfg(feature = "std")]
+pub(crate) fn let_others_wait() {
+    PRIVATE_FLAG.store(0, Relaxed);
+}
+
 fn futex_wait(word: *mut u32, expected: u32, bed: Bed, deadline: Option<Deadline>) -> WaitEnd {
     const NS_PER_S: u64 = 1_000_000_000;
     let until = deadline.map(|deadline| libc::timespec {
@@ -61,7 +72,7 @@ fn futex_wait(word: *mut u32, expected: u32, bed: Bed, deadline: Option<Deadline
         let result = libc::syscall(
             libc::SYS_futex,
             word,
-            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            libc::FUTEX_WAIT_BITSET | PRIVATE_FLAG.load(Relaxed),
             expected,
             until.as_ref().map_or(ptr::null(), ptr::from_ref),
             ptr::null::<u32>(),
@@ -83,7 +94,7 @@ fn futex_wake(word: *mut u32, bed: Bed, count: u32) {
         libc::syscall(
             libc::SYS_futex,
             word,
-            libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            libc::FUTEX_WAKE_BITSET | PRIVATE_FLAG.load(Relaxed),
             count,
             ptr::null::<libc::timespec>(),
             ptr::null::<u32>(),
@@ -108,7 +119,6 @@ pub(crate) fn yield_now() {
 
 /// How many CPUs this process may use; at least one.
 pub(crate) fn usable_cpus() -> u32 {
-    use core::sync::atomic::Ordering::Relaxed;
     /// 0: not asked yet.
     static CPUS: AtomicU32 = AtomicU32::new(0);
     let known = CPUS.load(Relaxed);
