@@ -44,6 +44,8 @@ demo: build workloads
 test: workloads
 	@scripts/setup test
 	$(CARGO) test --package lockmeter-locks --features lockdep --locked --test lockdep
+	@# Apart: among all packages the locks are in the form for preloaded libraries, whose threads have no numbers.
+	$(CARGO) test --package lockmeter-locks --locked --lib --test between_processes
 	@scripts/test-locks fast
 	$(CARGO) test --workspace --locked --doc --quiet
 	$(CARGO) test --workspace --locked --lib --bins --tests --no-fail-fast

@@ -13,6 +13,16 @@ pub fn fork(body: impl FnOnce() -> bool) -> io::Result<ChildId> {
     if !is_alone() {
         return Err(io::Error::other("this process has other threads, so it must not fork"));
     }
+    // SAFETY: no other thread exists.
+    unsafe { fork_alone(body) }
+}
+
+/// The same, without looking whether the process is alone, which takes as long as a part of the fork.
+///
+/// # Safety
+///
+/// This process has one thread.
+pub unsafe fn fork_alone(body: impl FnOnce() -> bool) -> io::Result<ChildId> {
     // SAFETY: no other thread exists, so the child finds every lock free and all memory in order.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
@@ -68,20 +78,42 @@ pub fn end(child: ChildId) {
     let _ = wait(child);
 }
 
-/// CPU time of all children that were waited for, and of theirs.
-pub fn cpu_of_children_ns() -> u64 {
+/// What all children that were waited for used, and theirs.
+fn usage_of_children() -> libc::rusage {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: writes one rusage, which is ours.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    usage
+}
+
+/// CPU time of all children that were waited for, and of theirs.
+pub fn cpu_of_children_ns() -> u64 {
+    let usage = usage_of_children();
     let ns = |time: libc::timeval| {
         u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_usec).unwrap_or(0) * 1_000
     };
     ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
+/// Context switches of all children that were waited for, and of theirs.
+pub fn context_switches_of_children() -> u64 {
+    let usage = usage_of_children();
+    u64::try_from(usage.ru_nvcsw + usage.ru_nivcsw).unwrap_or(0)
+}
+
 /// Context switches of the whole machine so far.
 pub fn context_switches() -> u64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("ctxt ")?.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Runs a check in a child, which has one thread where tests run in many; it ends well unless the check panics.
+#[cfg(test)]
+pub(crate) fn in_child_alone(check: impl FnOnce()) {
+    let body = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_ok();
+    // SAFETY: other threads exist, so the child must use no lock that one of them may hold: glibc puts its allocator in order, and the
+    // check prints only when it fails.
+    let child = unsafe { fork_alone(body) }.expect("a child can be had");
+    assert!(wait(child).expect("nobody else waits"), "the check failed in a child: its reason stands above");
 }

@@ -1,11 +1,32 @@
 //! libc's locks behind `lock_api`: what the experiments compare with, and what a preloaded meter sees.
 
 use std::cell::UnsafeCell;
+use std::io;
 
 use lock_api::{GuardNoSend, RawMutex, RawRwLock};
 
 /// `pthread_mutex_t`, of the default kind.
 pub struct PthreadMutex(UnsafeCell<libc::pthread_mutex_t>);
+
+impl PthreadMutex {
+    /// Makes it one that other processes may use, too, if it lies in memory shared with them. Nobody uses it yet.
+    pub fn share(&self) -> io::Result<()> {
+        // SAFETY: an attribute of this function's own; a mutex that is unlocked, and is initialised anew where it lies.
+        result(unsafe {
+            let mut shared: libc::pthread_mutexattr_t = std::mem::zeroed();
+            libc::pthread_mutexattr_init(&raw mut shared);
+            libc::pthread_mutexattr_setpshared(&raw mut shared, libc::PTHREAD_PROCESS_SHARED);
+            libc::pthread_mutex_destroy(self.0.get());
+            let failed = libc::pthread_mutex_init(self.0.get(), &raw const shared);
+            libc::pthread_mutexattr_destroy(&raw mut shared);
+            failed
+        })
+    }
+}
+
+fn result(failed: libc::c_int) -> io::Result<()> {
+    if failed == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(failed)) }
+}
 
 // SAFETY: libc's mutex is made to be used from many threads at once.
 unsafe impl Send for PthreadMutex {}
@@ -36,6 +57,22 @@ unsafe impl RawMutex for PthreadMutex {
 
 /// `pthread_rwlock_t`, which prefers readers.
 pub struct PthreadRwLock(UnsafeCell<libc::pthread_rwlock_t>);
+
+impl PthreadRwLock {
+    /// Makes it one that other processes may use, too, if it lies in memory shared with them. Nobody uses it yet.
+    pub fn share(&self) -> io::Result<()> {
+        // SAFETY: an attribute of this function's own; a lock that is unlocked, and is initialised anew where it lies.
+        result(unsafe {
+            let mut shared: libc::pthread_rwlockattr_t = std::mem::zeroed();
+            libc::pthread_rwlockattr_init(&raw mut shared);
+            libc::pthread_rwlockattr_setpshared(&raw mut shared, libc::PTHREAD_PROCESS_SHARED);
+            libc::pthread_rwlock_destroy(self.0.get());
+            let failed = libc::pthread_rwlock_init(self.0.get(), &raw const shared);
+            libc::pthread_rwlockattr_destroy(&raw mut shared);
+            failed
+        })
+    }
+}
 
 // SAFETY: libc's lock is made to be used from many threads at once.
 unsafe impl Send for PthreadRwLock {}

@@ -354,6 +354,14 @@ fn mail_is_delivered_by_a_process_each_and_nothing_is_left() {
     for point in results["points"].as_array().unwrap() {
         assert!(point["per_second"]["median"].as_f64().unwrap() > 1.0 && point["failed"] == 0, "{point}");
     }
+    // The same locks race between processes and between threads.
+    let names = |field: &str| -> Vec<String> {
+        let rows = results[field].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["per_second"]["median"].as_f64().unwrap() > 1.0), "{rows:?}");
+        rows.iter().map(|row| format!("{} {}", row["at_once"], row["lock"].as_str().unwrap())).collect()
+    };
+    assert!(names("locks_of_processes").contains(&"3 RwSem, all writers".to_owned()));
+    assert_eq!(names("locks_of_processes"), names("locks"));
     temporary.check_empty();
     let (status, said) = refused(["bench", "fork-mail", "--spool", "/proc/no/such"]);
     assert!(status == 6 && said.contains("--spool"), "{status}: {said}");

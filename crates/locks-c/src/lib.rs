@@ -18,6 +18,21 @@ pub use spin::*;
 
 use std::time::Duration;
 
+/// From now on mutexes, semaphores and spinlocks that lie in memory which this process shares with its children (a MAP_SHARED mapping) work
+/// between it and those that fork() makes from here on, and theirs. To be called while the process has one thread. A process that is killed
+/// while it holds or waits for a lock may leave the others waiting for ever; lm_percpu_rwsem_t is for one process alone.
+/// 0, or EBUSY: the process has other threads; ENOTSUP: not with pages of more than 4096 bytes; or the kernel's error.
+#[unsafe(no_mangle)]
+pub extern "C" fn lm_share_with_children() -> libc::c_int {
+    match lockmeter_locks::between_processes::share_with_children() {
+        Ok(()) => 0,
+        Err(error) => error.raw_os_error().unwrap_or(match error.kind() {
+            std::io::ErrorKind::ResourceBusy => libc::EBUSY,
+            _ => libc::ENOTSUP,
+        }),
+    }
+}
+
 /// Of a try.
 fn busy_unless(locked: bool) -> libc::c_int {
     if locked { 0 } else { libc::EBUSY }

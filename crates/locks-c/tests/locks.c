@@ -1,10 +1,14 @@
 // Uses every function of lockmeter/locks.h, from C and C++, and exits with the line of the first thing that is wrong.
+#define _DEFAULT_SOURCE // MAP_ANONYMOUS
 #include <errno.h>
 #include <lockmeter/locks.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define CHECK(truth)                                                                                                   \
 	do {                                                                                                           \
@@ -250,8 +254,47 @@ static void a_percpu_rwsem_keeps_its_readers_counted(void)
 	lm_percpu_rwsem_destroy(&percpu);
 }
 
+struct between_processes {
+	lm_mutex_t mutex;
+	lm_rwsem_t rwsem;
+	long by_mutex, by_rwsem;
+};
+
+static void locks_in_shared_memory_keep_processes_apart(void)
+{
+	CHECK(lm_share_with_children() == 0);
+	CHECK(lm_share_with_children() == 0);
+	void *memory =
+		mmap(NULL, sizeof(struct between_processes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(memory != MAP_FAILED);
+	struct between_processes *shared = (struct between_processes *)memory;
+	for (int i = 0; i < THREADS; i++) {
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child > 0)
+			continue;
+		for (int round = 0; round < ROUNDS; round++) {
+			lm_mutex_lock(&shared->mutex);
+			shared->by_mutex++;
+			lm_mutex_unlock(&shared->mutex);
+			lm_rwsem_write_lock(&shared->rwsem);
+			shared->by_rwsem++;
+			lm_rwsem_write_unlock(&shared->rwsem);
+		}
+		_exit(0);
+	}
+	for (int i = 0; i < THREADS; i++) {
+		int status;
+		CHECK(wait(&status) > 0 && status == 0);
+	}
+	CHECK(shared->by_mutex == (long)THREADS * ROUNDS);
+	CHECK(shared->by_rwsem == (long)THREADS * ROUNDS);
+	munmap(memory, sizeof(struct between_processes));
+}
+
 int main(void)
 {
+	locks_in_shared_memory_keep_processes_apart();
 	static_locks_keep_threads_apart();
 	a_mutex_tells_its_hooks_of_waits_only();
 	a_spinlock_is_taken_by_one();

@@ -50,8 +50,8 @@ use without_numbers::share_numbers;
 /// From now on locks in memory that this process shares with children work between it and those that it forks from here on, and theirs.
 /// Does nothing if that is so already.
 ///
-/// Every lock of the process waits on futexes that are not private from here on, which makes sleeping and waking cost somewhat more; what
-/// does not wait costs the same. Children must be forked by `fork`: a bare system call does not give the child a number of its own. A
+/// Every lock of the process waits on futexes that are not private from here on, so that the kernel looks up the page of each; what does
+/// not wait costs the same. Children must be forked by `fork`: a bare system call does not give the child a number of its own. A
 /// lock must be released by the process that took it.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockmeter_experiments::fork_mail::{Plan, PostOffice, Step};
-use lockmeter_experiments::fork_tree;
+use lockmeter_experiments::fork_tree::{self, Variant};
 use lockmeter_experiments::seen::{self, Seen};
 use lockmeter_statistics::{Disturbances, Estimate, Machine, Patience, Random};
 use serde::Serialize;
@@ -27,7 +27,9 @@ struct Results {
     /// Messages of that step.
     seen_messages: u64,
     fsync: bool,
-    /// The lock that forks meet at, over locks of user space.
+    /// The lock that forks meet at, over locks of user space: in a mapping that processes share.
+    locks_of_processes: Vec<fork_tree::Row>,
+    /// The same among threads, without forks between.
     locks: Vec<fork_tree::Row>,
     /// Rounds of those locks that others disturbed.
     disturbances: Disturbances,
@@ -37,6 +39,8 @@ struct Results {
 /// 160,000 messages a second or 90,000, in turn, within seconds.
 const RACES: usize = 20;
 const RACE_SLICE: Duration = Duration::from_millis(30);
+/// A message of a real process takes some fifty times as long as one of a thread, and a run must hold many.
+const PROCESS_RACE_SLICE: Duration = Duration::from_millis(60);
 
 #[derive(Debug, Serialize)]
 struct Point {
@@ -78,16 +82,23 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
         Err(why) => Err(why),
     };
     let points = clients.iter().filter_map(|clients| summarise(*clients, &steps, &mut random)).collect();
-    // Last: it starts threads, and a process with threads must not fork.
     let mut time_left = TimeLeft::new();
     let mut disturbances = Disturbances::with(Patience::WITH_ROUNDS);
-    let locks =
-        fork_tree::race(&clients, RACES * arguments.rounds, RACE_SLICE, &mut disturbances, &mut random, |left| {
-            time_left.step("the lock that forks meet at", left);
+    let mut race = |variant, slice, what| {
+        let plan = fork_tree::Plan { variant, at_once: &clients, rounds: RACES * arguments.rounds, slice };
+        fork_tree::race(plan, &mut disturbances, &mut random, |left| {
+            time_left.step(what, left);
             stop.go_on()
-        });
+        })
+        .context("cannot race the lock that forks meet at")
+    };
+    let locks_of_processes =
+        race(Variant::Processes, PROCESS_RACE_SLICE, "the lock that forks meet at, between processes")?;
+    // Last: it starts threads, and a process with threads must not fork.
+    let locks = race(Variant::Threads, RACE_SLICE, "the lock that forks meet at, between threads")?;
     time_left.clear();
-    let results = Results { points, seen, seen_messages, fsync: arguments.fsync, locks, disturbances };
+    let results =
+        Results { points, seen, seen_messages, fsync: arguments.fsync, locks_of_processes, locks, disturbances };
     write(arguments.format, machine, &results, &text(&results, most))
 }
 
@@ -159,8 +170,10 @@ fn text(results: &Results, most: usize) -> String {
     }
     let _ = write!(
         text,
-        "\nThe lock that forks and exits meet at, over locks of user space, all of them taken for writing:\n\n{}",
-        fork_tree::Table(&results.locks)
+        "\nThe lock that forks and exits meet at, over locks of user space, all of them taken for writing, in a mapping\n\
+         shared by so many processes that fork for each message:\n\n{}\nAnd between threads, without the forks between:\n\n{}",
+        fork_tree::Table { variant: Variant::Processes, rows: &results.locks_of_processes },
+        fork_tree::Table { variant: Variant::Threads, rows: &results.locks }
     );
     let _ = writeln!(text, "\n{}.", results.disturbances);
     text

@@ -72,6 +72,9 @@ fn pictures(name: &str, results: &Value) -> Vec<(String, String)> {
         "fork-mail" | "fork-mail-fsync" => {
             let mut pictures: Vec<_> = one(mail(results));
             pictures.extend(histogram(results).map(|svg| (format!("{name}-waits"), svg)));
+            for (field, who) in [("locks_of_processes", "processes"), ("locks", "threads")] {
+                pictures.extend(race_of_locks(results, field, who).map(|svg| (format!("{name}-locks-of-{who}"), svg)));
+            }
             pictures
         }
         "mixed" => one(mix(results)),
@@ -102,6 +105,16 @@ fn mail(results: &Value) -> Option<String> {
         Frame { title: "Mail, a process for each message", x: "clients", y: "messages a second" },
         &[line],
     ))
+}
+
+/// Each lock's messages over those of the first, with its interval; one below the other, because lines would lie on each other.
+fn race_of_locks(results: &Value, field: &str, who: &str) -> Option<String> {
+    let row = |row: &Value| {
+        Some((format!("{} {who}: {}", row["at_once"].as_u64()?, row["lock"].as_str()?), estimate(&row["ratio"])?))
+    };
+    let rows: Vec<_> = list(results, field).filter_map(row).collect();
+    let title = format!("The lock that forks meet at, between {who}");
+    (!rows.is_empty()).then(|| picture::intervals(&title, "messages a second over Mutex", &rows, Some(1.0)))
 }
 
 /// Waits for the lock that was waited for longest.
