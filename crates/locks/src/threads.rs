@@ -54,7 +54,7 @@ impl Slot {
 pub(crate) struct Record {
     /// Its place in the queue of spinners that it is in.
     pub(crate) node: Node,
-    /// 0: nobody's.
+    /// 0: nobody's. Once numbers are shared with other processes, their robust mutexes say so in its place.
     tid: AtomicU32,
     /// How many look through `cpu` just now: its thread does not end meanwhile.
     lookers: AtomicU32,
@@ -323,11 +323,12 @@ pub(crate) mod registration {
         fn drop(&mut self) {
             let Some(slot) = Slot::from_number(NUMBER.replace(UNKNOWN)) else { return };
             if let Some(places) = Places::shared() {
-                return places.give_back(slot);
+                places.give_back(slot);
+            } else {
+                let record = record(slot);
+                record.withdraw_cpu();
+                record.tid.store(0, Release);
             }
-            let record = record(slot);
-            record.withdraw_cpu();
-            record.tid.store(0, Release);
             FIRST_FREE.fetch_min(slot.number() - 1, Relaxed);
         }
     }
