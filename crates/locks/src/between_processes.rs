@@ -15,9 +15,9 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! What sharing takes: futexes that other processes can sleep on; one table of threads' [records](crate::threads) for all of them, so
+//! What sharing takes: futexes that other processes can sleep on; one table of threads' records for all of them, so
 //! that an owner's number and a place in a queue mean the same everywhere; a number of its own for each forked child; and each thread's
-//! rseq area in the shared memory, so that others can tell whether an owner runs (see [`rseq_area`](crate::rseq_area)).
+//! rseq area in the shared memory, so that others can tell whether an owner runs (`rseq_area.rs`).
 //!
 //! Each number comes with a robust mutex that its thread holds for as long as it has the number. When the thread ends in whatever way, the
 //! kernel says so there, and another thread can have the number: no child leaves anything behind that stays taken. One exception:
