@@ -349,7 +349,7 @@ fn the_old_designs_mutex_is_at_the_top_of_lockmeters_report_and_the_new_one_has_
 fn mail_is_delivered_by_a_process_each_and_nothing_is_left() {
     let temporary = Temporary::new();
     let mut command = lockmeter(["bench", "fork-mail", "-d", "400ms", "--rounds", "1", "--clients", "1,3"]);
-    command.args(["--format", "json"]);
+    command.args(["--races", "1", "--format", "json"]);
     let results = json(temporary.used_by(command));
     for point in results["points"].as_array().unwrap() {
         assert!(point["per_second"]["median"].as_f64().unwrap() > 1.0 && point["failed"] == 0, "{point}");

@@ -107,6 +107,9 @@ pub struct ForkMailArguments {
     /// How often each step is repeated, in random order
     #[arg(long, default_value_t = 3, value_parser = parse_count)]
     pub rounds: usize,
+    /// Rounds of the races of locks, between processes and between threads; 0 leaves them out
+    #[arg(long, value_name = "ROUNDS", default_value_t = 60)]
+    pub races: usize,
     /// Mailboxes that messages go to in turn
     #[arg(long, default_value_t = 64, value_parser = parse_count)]
     pub mailboxes: usize,

@@ -169,8 +169,8 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
     let mut overhead = piece(
         "overhead-mixed",
         "What metering costs a mix of work",
-        seconds(60, 180),
-        either("overhead --format json --runs 8", "overhead --format json --runs 25"),
+        seconds(60, 145),
+        either("overhead --format json --runs 8", "overhead --format json --runs 20"),
     );
     overhead.arguments.extend(["--".into(), own]);
     overhead.arguments.extend(["bench", "mixed", "--users", "2", "--jobs", "15"].map(OsString::from));
@@ -199,8 +199,11 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
         piece(
             "fork-mail",
             "Mail delivery with a process for each message",
-            seconds(20, 80),
-            either("bench fork-mail --format json -d 2s --rounds 2", "bench fork-mail --format json -d 5s --rounds 5"),
+            seconds(30, 150),
+            either(
+                "bench fork-mail --format json -d 2s --rounds 2 --races 8",
+                "bench fork-mail --format json -d 5s --rounds 5 --races 40",
+            ),
         ),
         piece(
             "mixed",
@@ -220,7 +223,7 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
             "fork-mail-fsync",
             "The same mail, written through to the disk",
             40,
-            "bench fork-mail --format json -d 4s --rounds 2 --fsync",
+            "bench fork-mail --format json -d 4s --rounds 2 --races 0 --fsync",
         ));
         pieces.push(piece(
             "overhead-kernel-build",

@@ -35,9 +35,8 @@ struct Results {
     disturbances: Disturbances,
 }
 
-/// Rounds of the race of locks for each repetition of the mail, and the length of a run in it. Many short ones, for the same lock does
-/// 160,000 messages a second or 90,000, in turn, within seconds.
-const RACES: usize = 20;
+/// Of a run in the race of locks, which has many short ones, for the same lock does 160,000 messages a second or 90,000, in turn, within
+/// seconds.
 const RACE_SLICE: Duration = Duration::from_millis(30);
 /// A message of a real process takes some fifty times as long as one of a thread, and a run must hold many.
 const PROCESS_RACE_SLICE: Duration = Duration::from_millis(60);
@@ -85,7 +84,7 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
     let mut time_left = TimeLeft::new();
     let mut disturbances = Disturbances::with(Patience::WITH_ROUNDS);
     let mut race = |variant, slice, what| {
-        let plan = fork_tree::Plan { variant, at_once: &clients, rounds: RACES * arguments.rounds, slice };
+        let plan = fork_tree::Plan { variant, at_once: &clients, rounds: arguments.races, slice };
         fork_tree::race(plan, &mut disturbances, &mut random, |left| {
             time_left.step(what, left);
             stop.go_on()
@@ -168,13 +167,15 @@ fn text(results: &Results, most: usize) -> String {
             let _ = writeln!(text, "\nkernel locks were not metered: {why}");
         }
     }
-    let _ = write!(
-        text,
-        "\nThe lock that forks and exits meet at, over locks of user space, all of them taken for writing, in a mapping\n\
-         shared by so many processes that fork for each message:\n\n{}\nAnd between threads, without the forks between:\n\n{}",
-        fork_tree::Table { variant: Variant::Processes, rows: &results.locks_of_processes },
-        fork_tree::Table { variant: Variant::Threads, rows: &results.locks }
-    );
-    let _ = writeln!(text, "\n{}.", results.disturbances);
+    if !results.locks.is_empty() {
+        let _ = write!(
+            text,
+            "\nThe lock that forks and exits meet at, over locks of user space, all of them taken for writing, in a mapping\n\
+             shared by so many processes that fork for each message:\n\n{}\nAnd between threads, without the forks between:\n\n{}",
+            fork_tree::Table { variant: Variant::Processes, rows: &results.locks_of_processes },
+            fork_tree::Table { variant: Variant::Threads, rows: &results.locks }
+        );
+        let _ = writeln!(text, "\n{}.", results.disturbances);
+    }
     text
 }
