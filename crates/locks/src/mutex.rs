@@ -423,6 +423,7 @@ impl<I: Instrument> RawMutex<I> {
             if state & HEIR != 0 && !waiter.heir {
                 return false;
             }
+            self.stand_in(state, *waiter);
             if state & (WAKE | LOCKED) == WAKE | LOCKED
                 && turn.as_ref().is_some_and(Turn::has_successor)
                 && !self.is_overdue()
@@ -435,6 +436,19 @@ impl<I: Instrument> RawMutex<I> {
             if !spinning.pause(owner_number(state)) {
                 return false;
             }
+        }
+    }
+
+    /// Has the owner wake one of those who sleep, where whoever is on duty for them has not come for too long: woken, or preempted while
+    /// it spun, it waits for a CPU. All others would sleep until it had one.
+    fn stand_in(&self, state: u64, waiter: Waiter) {
+        if state & (HEIR | WAKE | LOCKED) == LOCKED
+            && !waiter.on_duty
+            && self.sleepers.load(Relaxed) != 0
+            && self.is_overdue()
+        {
+            // In another state there may be no need; this one looks again soon.
+            let _marked = self.state.compare_exchange(state, state | WAKE, Relaxed, Relaxed);
         }
     }
 
@@ -535,5 +549,9 @@ pub(crate) fn low_us(ns: u64) -> u32 {
 
 /// Whether `at_us` lies longer back than `span_ns`. The clock's low bits come round every 71 minutes, and then err once.
 pub(crate) fn is_past(at_us: &AtomicU32, now: u64, span_ns: u64) -> bool {
+    #[cfg(shuttle)]
+    if crate::sync::long_ago() {
+        return true;
+    }
     u64::from(low_us(now).wrapping_sub(at_us.load(Relaxed))) * 1_000 > span_ns
 }

@@ -103,6 +103,13 @@ fn time_is_up(_deadline: Deadline) -> bool {
     return shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.5);
 }
 
+/// Whether something is said to have been long ago, though time does not pass: rarely, so that most of what is checked is what happens in
+/// time.
+#[cfg(shuttle)]
+pub(crate) fn long_ago() -> bool {
+    shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.1)
+}
+
 /// Time does not pass in a model.
 pub(crate) fn now_ns() -> u64 {
     0
