@@ -111,13 +111,17 @@ pub fn lines(frame: Frame<'_>, lines: &[Line]) -> String {
 /// Intervals one below the other, with a line at a limit.
 pub fn intervals(title: &str, x: &str, rows: &[(String, Estimate)], limit: Option<f64>) -> String {
     const ROW: f64 = 30.0;
-    const NAMES: f64 = 250.0;
+    /// Of a name, on average.
+    const CHARACTER: f64 = 7.0;
+    /// On both sides of the names.
+    const FREE: f64 = 28.0;
+    let names = FREE + CHARACTER * number(rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0));
     let height = TOP + BOTTOM + ROW * number(rows.len());
     let bounds = rows.iter().flat_map(|(_, row)| [row.low, row.high]).chain(limit).chain([0.0]);
     let (low, high) = bounds.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
     let margin = (high - low).max(f64::MIN_POSITIVE) * 0.05;
     let (low, high) = (low - margin, high + margin);
-    let place = |value: f64| NAMES + (value - low) / (high - low) * (WIDTH - NAMES - RIGHT);
+    let place = |value: f64| names + (value - low) / (high - low) * (WIDTH - names - RIGHT);
     let mut svg = begin(Frame { title, x, y: "" }, height);
     for (value, dash) in [(Some(0.0), ""), (limit, "6 4")] {
         let Some(value) = value else { continue };
@@ -131,7 +135,7 @@ pub fn intervals(title: &str, x: &str, rows: &[(String, Estimate)], limit: Optio
     }
     for (at, (name, row)) in rows.iter().enumerate() {
         let y = TOP + ROW * (number(at) + 0.5);
-        text(&mut svg, NAMES - 14.0, y + 4.0, "end", name);
+        text(&mut svg, names - FREE / 2.0, y + 4.0, "end", name);
         let _ = writeln!(
             svg,
             "<path d=\"M{:.1} {y}H{:.1}\" stroke=\"black\" stroke-width=\"2\"/>",

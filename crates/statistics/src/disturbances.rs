@@ -117,11 +117,16 @@ fn others_ns() -> f64 {
     busy / ticks_per_second * 1e9 - own_ns()
 }
 
+/// CPU time of this process, and of the children that it has waited for.
 fn own_ns() -> f64 {
+    used_ns(libc::RUSAGE_SELF) + used_ns(libc::RUSAGE_CHILDREN)
+}
+
+fn used_ns(who: libc::c_int) -> f64 {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: writes one rusage, which is ours.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    unsafe { libc::getrusage(who, &raw mut usage) };
     let ns = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
     ns(usage.ru_utime) + ns(usage.ru_stime)
 }
@@ -130,7 +135,14 @@ fn own_ns() -> f64 {
 mod tests {
     use super::*;
     use std::process::{Child, Command, Stdio};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
     use std::time::Duration;
+
+    /// One test at a time: whose child is waited for becomes the work of all.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     fn busy() -> Child {
         Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap()
@@ -139,6 +151,7 @@ mod tests {
     /// Makes sure that another process's work is seen and ends in so many tries: on an idle or on a busy machine.
     #[test]
     fn a_run_beside_busy_processes_is_repeated_and_kept_in_the_end() {
+        let _alone = alone();
         let mut others = [busy(), busy()];
         let (mut disturbances, mut runs) = (Disturbances::default(), 0);
         disturbances.avoid(|| {
@@ -156,6 +169,7 @@ mod tests {
     /// Makes sure that a busy machine does not hold up runs that take long, and that failures count at once.
     #[test]
     fn with_little_patience_repetitions_are_few_and_failures_never_repeated() {
+        let _alone = alone();
         let mut others = [busy(), busy()];
         let mut disturbances = Disturbances::with(Patience::WITH_ROUNDS);
         let mut rounds = 0;
@@ -177,5 +191,16 @@ mod tests {
         // The second repetition is one more than there were rounds.
         assert_eq!((result, disturbances.repeated, disturbances.kept), (Ok(3), 2, 1));
         assert_eq!((failed, failures), (Err("broken"), 1));
+    }
+
+    /// Regression: each run of real processes counted as disturbed, by themselves.
+    #[test]
+    fn work_of_children_that_were_waited_for_is_not_that_of_others() {
+        let _alone = alone();
+        let (before_ns, before_of_children_ns) = (own_ns(), used_ns(libc::RUSAGE_CHILDREN));
+        let work = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done";
+        assert!(Command::new("sh").args(["-c", work]).status().unwrap().success());
+        let worked_ns = used_ns(libc::RUSAGE_CHILDREN) - before_of_children_ns;
+        assert!(worked_ns > 0.0 && own_ns() - before_ns >= worked_ns, "{worked_ns} ns, {before_ns} before");
     }
 }
