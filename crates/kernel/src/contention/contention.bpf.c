@@ -332,16 +332,19 @@ int BPF_PROG(contention_end, void *lock, int failed)
 static __always_inline void blame_waker(void *ctx, struct sleep_wait *sleep, __u64 now, struct half *half)
 {
 	struct cpu_state *cpu = this_cpu();
+	__u64 stack;
 
-	sleep->blocker = 0;
 	if (now - sleep->begin_ns < sleep->threshold_ns) {
+		sleep->blocker = 0;
 		sleep->blocker_source = BLOCKER_NOT_SAMPLED;
 		return;
 	}
 	if (!cpu)
 		return;
-	sleep->blocker = take_stack(ctx, cpu, half);
-	sleep->blocker_source = sleep->blocker ? BLOCKER_WOKEN : BLOCKER_STACK_LOST;
+	/* A waiter that was awake may get the lock meanwhile: then who woke it before is its blocker. */
+	stack = take_stack(ctx, cpu, half);
+	sleep->blocker = stack;
+	sleep->blocker_source = stack ? BLOCKER_WOKEN : BLOCKER_STACK_LOST;
 	sleep->blocker_tgid = bpf_get_current_pid_tgid() >> 32;
 	bpf_get_current_comm(&sleep->blocker_comm, sizeof(sleep->blocker_comm));
 }
