@@ -6,7 +6,7 @@
 //! * [`SpinMutex`], over [`RawSpin`]: never sleeps, and yields when it is not alone on its CPU.
 //! * [`PercpuRwLock`], over [`RawPercpuRwSem`]: readers count themselves per CPU and share no cache line; a writer pays.
 //!
-//! The first three work between processes, too (module `between_processes`),, if asked.
+//! The first three work between processes, too (module `between_processes`), if asked.
 //!
 //! The guards are those of [`lock_api`]. Every lock takes an [`Instrument`]: hooks that run only when the lock is contended, and
 //! that compile to nothing by default.

@@ -208,7 +208,6 @@ static __always_inline int hook_released(void *ctx, __u64 lock, __u32 kind, __u3
 
 static __always_inline int is_held(__u64 lock, __u32 mode)
 {
-
 	return !!find_held(tag_of_hooked(lock, mode, bpf_get_current_task_btf()));
 }
 
