@@ -78,18 +78,18 @@ pub fn end(child: ChildId) {
     let _ = wait(child);
 }
 
-/// What all children that were waited for used, and theirs.
-fn usage_of_children() -> libc::rusage {
+/// What this process used (`RUSAGE_SELF`), or all children that were waited for, and theirs (`RUSAGE_CHILDREN`).
+fn usage(whose: libc::c_int) -> libc::rusage {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: writes one rusage, which is ours.
-    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    unsafe { libc::getrusage(whose, &raw mut usage) };
     usage
 }
 
 /// CPU time of all children that were waited for, and of theirs.
 pub fn cpu_of_children_ns() -> u64 {
-    let usage = usage_of_children();
+    let usage = usage(libc::RUSAGE_CHILDREN);
     let ns = |time: libc::timeval| {
         u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_usec).unwrap_or(0) * 1_000
     };
@@ -98,7 +98,15 @@ pub fn cpu_of_children_ns() -> u64 {
 
 /// Context switches of all children that were waited for, and of theirs.
 pub fn context_switches_of_children() -> u64 {
-    let usage = usage_of_children();
+    switches(&usage(libc::RUSAGE_CHILDREN))
+}
+
+/// Of this process so far, all its threads.
+pub fn context_switches_of_threads() -> u64 {
+    switches(&usage(libc::RUSAGE_SELF))
+}
+
+fn switches(usage: &libc::rusage) -> u64 {
     u64::try_from(usage.ru_nvcsw + usage.ru_nivcsw).unwrap_or(0)
 }
 

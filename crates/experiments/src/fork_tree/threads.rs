@@ -10,6 +10,7 @@ use lock_api::{Mutex, RawMutex};
 use super::{Run, WORK, count};
 use crate::apart::Apart;
 use crate::arithmetic;
+use crate::processes::context_switches_of_threads;
 
 /// Mappings of a small process.
 const MAPPINGS: usize = 24;
@@ -23,7 +24,7 @@ pub(super) fn run<M: RawMutex + Send + Sync>(threads: usize, slice: Duration) ->
     let tree: Apart<Mutex<M, Tree>> = Apart(Mutex::new(Vec::new()));
     let tree = &tree.0;
     let (start, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
-    let switches = context_switches();
+    let switches = context_switches_of_threads();
     let (messages, elapsed) = std::thread::scope(|scope| {
         let (start, stop) = (&start, &stop);
         let worker = |child: usize| {
@@ -56,7 +57,7 @@ pub(super) fn run<M: RawMutex + Send + Sync>(threads: usize, slice: Duration) ->
     let messages = count(messages.max(1));
     Ok(Run {
         per_second: messages / elapsed.as_secs_f64().max(f64::MIN_POSITIVE),
-        switches_per_message: count(context_switches() - switches) / messages,
+        switches_per_message: count(context_switches_of_threads() - switches) / messages,
     })
 }
 
@@ -73,13 +74,4 @@ fn deliver<M: RawMutex>(tree: &Mutex<M, Tree>, child: usize) {
             links.swap_remove(at);
         }
     }
-}
-
-/// Of this process so far.
-fn context_switches() -> u64 {
-    // SAFETY: all-zero is a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one rusage, which is ours.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-    u64::try_from(usage.ru_nvcsw + usage.ru_nivcsw).unwrap_or(0)
 }
