@@ -12,7 +12,7 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
 /// First eight bytes of a session file.
 pub const SESSION_MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Names the directory of the segments to the preloaded library.
 pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
@@ -226,7 +226,7 @@ pub struct Session {
     pub tick_ns_shifted: u64,
     /// Process id of the recorder.
     pub recorder: u32,
-    /// Holds a second that each thread times; 0: all of them.
+    /// Holds that each thread times for a second of its CPU time; 0: all of them.
     pub timed_holds: u32,
 }
 
@@ -498,6 +498,8 @@ pub struct Thread {
     pub random: AtomicU32,
     /// When the thread last looked how many holds it times, in ticks.
     pub looked_at: AtomicU64,
+    /// How long it had run on CPUs by then; 0 until its first look.
+    pub looked_at_cpu_ns: AtomicU64,
     /// So many more are timed before it looks again.
     pub until_look: AtomicU32,
     /// What `switches` in the header was then.

@@ -17,7 +17,8 @@ const DIRECTORY_PREFIX: &str = "lockmeter-";
 /// How long the time stamp counter is compared with the clock: an error of 100 ns at each end is then five millionths.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
-/// Holds that a thread times a second before it only counts some: timing one costs 40 ns, so this is 0.1 % of its time.
+/// Holds that a thread times for a second of its CPU time before it only counts some: timing one costs 40 ns in a loop and 200 in
+/// a large program, so this is 0.1 to 0.5 % of its time.
 pub const TIMED_HOLDS: u32 = 25_000;
 
 /// A session that metered programs report to. Dropping it ends metering in those that still run and removes the directory.
@@ -74,7 +75,8 @@ impl Session {
         Self::create_timing(level, TIMED_HOLDS)
     }
 
-    /// As [`create`](Self::create), where a thread times about so many holds a second (0: all of them) and counts the others.
+    /// As [`create`](Self::create), where a thread times about so many holds for a second of its CPU time (0: all of them) and
+    /// counts the others.
     pub fn create_timing(level: Level, timed_holds: u32) -> Result<Self, SessionError> {
         for parent in parents() {
             remove_stale(&parent);
@@ -143,7 +145,7 @@ impl Session {
         })
     }
 
-    /// Has the threads of such a process time about so many holds a second each (0: all of them) from soon on.
+    /// Has the threads of such a process time about so many holds for a second of CPU time each (0: all of them) from soon on.
     pub fn time_holds(pid: u32, timed_holds: u32) -> Result<(), SessionError> {
         in_segments_of(pid, |_, segment| {
             set(segment, offset_of!(Header, timed_holds), timed_holds)?;

@@ -1,5 +1,5 @@
 //! Which holds are timed: all, until a thread takes locks so often that reading the clock twice for each would cost more
-//! than the session allows. Then one of several is, drawn at random, and the others are counted.
+//! of its CPU time than the session allows. Then one of several is, drawn at random, and the others are counted.
 //!
 //! Each thread decides by itself, for groups of locks (by address): a lock that is taken now and then has all its holds
 //! timed, though the same thread takes another a million times a second.
@@ -11,6 +11,8 @@ use crate::layout::{CELLS, Cell, Thread};
 
 /// Timed holds between two looks at the rate: so long a burst is always timed.
 const LOOK: u32 = 1024;
+/// A thread that seldom runs may time so many holds of the clock's second as one that always does of its fifth.
+const OF_CLOCK: u64 = 5;
 /// One of so many at least is timed.
 const MAX_STRIDE: u32 = 4096;
 /// A stride grows by no more than this at a time, so that one burst does not end the timing of a group.
@@ -41,6 +43,7 @@ pub(super) fn begin(thread: &'static Thread, seed: u32) {
     thread.until_look.store(LOOK, Relaxed);
     thread.switches.store(segment::header().switches.load(Relaxed), Relaxed);
     thread.looked_at.store(clock::ticks(), Relaxed);
+    thread.looked_at_cpu_ns.store(0, Relaxed);
 }
 
 /// Whether the hold of this lock that begins now is not to be timed. Reads only: a hold that is not timed is counted when it
@@ -119,6 +122,8 @@ pub(super) fn ended(thread: &'static Thread, now: u64) {
 fn look(thread: &'static Thread, now: u64) {
     let elapsed_ns = clock::between_ns(thread.looked_at.load(Relaxed), now);
     thread.looked_at.store(now, Relaxed);
+    let cpu_ns = clock::thread_cpu_ns();
+    let ran_ns = cpu_ns.saturating_sub(thread.looked_at_cpu_ns.swap(cpu_ns, Relaxed)).min(elapsed_ns);
     thread.until_look.store(LOOK, Relaxed);
     let rate = segment::header().timed_holds.load(Relaxed);
     let switches = segment::header().switches.load(Relaxed);
@@ -127,7 +132,8 @@ fn look(thread: &'static Thread, now: u64) {
         thread.cells.iter().for_each(|cell| cell.timed.store(0, Relaxed));
         return;
     }
-    let allowed = if rate == 0 { u64::MAX } else { elapsed_ns.saturating_mul(rate.into()) / 1_000_000_000 };
+    let counts_ns = ran_ns.max(elapsed_ns / OF_CLOCK);
+    let allowed = if rate == 0 { u64::MAX } else { counts_ns.saturating_mul(rate.into()) / 1_000_000_000 };
     let share = share(&thread.cells, allowed);
     for (cell, until) in thread.cells.iter().zip(&thread.until_timed) {
         let stride = cell.stride.load(Relaxed).max(1);
