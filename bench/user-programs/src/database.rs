@@ -1,8 +1,8 @@
 //! MariaDB under sysbench: a data folder of its own, a Unix socket, nothing on the network.
 
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -20,10 +20,11 @@ const UNIT: &str = "transactions/s";
 const LEVELS: [Metering; 4] = [Metering::Off, Metering::Wait, Metering::Hold, Metering::HoldEvery];
 /// The first installs its tables on a slow disk.
 const STARTS: Duration = Duration::from_secs(60);
-/// sysbench reports its transactions every second: that is a slice. The first few are slow.
-const WARM_UP: usize = 3;
-/// Seconds of each turn in which a server of two is under load.
-const TURN: usize = 4;
+const SLICE: Duration = Duration::from_millis(250);
+/// The load's first transactions are slow.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// Slices of each turn in which a server of two is under load.
+const TURN: usize = 12;
 
 /// A server that listens, with tables to work on.
 struct Database {
@@ -31,18 +32,20 @@ struct Database {
     folder: PathBuf,
 }
 
-/// The levels within one process, then what the library costs at all, as with the other servers.
+/// The levels within one process, then what the library costs at all: two more, for a server slows down as its tables age.
 pub fn measure(rounds: usize, random: &mut Random) -> Result<Vec<Rounds>> {
     let folder = tempfile::tempdir().context("cannot make a folder for the data")?;
     let metered = Way::prepare(Metering::Hold)?;
-    let database = Database::start(&metered, &folder.path().join("metered"))?;
+    let database = Database::start(&metered, &folder.path().join("levels"))?;
     let levels = database.levels(rounds, random)?;
-    let bare_way = Way::prepare(Metering::Bare)?;
-    let bare = Database::start(&bare_way, &folder.path().join("bare"))?;
-    Metering::Off.switch(database.server.0.id())?;
-    let library = in_turn([&bare, &database], rounds.div_ceil(TURN), random)?;
-    drop((bare, database));
+    drop(database);
     metered.finish(true)?;
+    let (bare_way, off_way) = (Way::prepare(Metering::Bare)?, Way::prepare(Metering::Off)?);
+    let bare = Database::start(&bare_way, &folder.path().join("bare"))?;
+    let off = Database::start(&off_way, &folder.path().join("off"))?;
+    let library = in_turn([&bare, &off], rounds.div_ceil(TURN), random)?;
+    drop((bare, off));
+    off_way.finish(false)?;
     Ok(vec![levels, library])
 }
 
@@ -54,13 +57,9 @@ fn in_turn(databases: [&Database; 2], turns: usize, random: &mut Random) -> Resu
         let mut order = [0, 1];
         random.shuffle(&mut order);
         for way in order {
-            let database = databases[way];
-            let mut load = database.load(WARM_UP + TURN)?;
-            for _ in 0..WARM_UP {
-                load.second()?;
-            }
+            let mut load = databases[way].load()?;
             for _ in 0..TURN {
-                of_turn[way].push(database.slice(&mut load)?);
+                of_turn[way].push(load.slice()?);
             }
         }
         let [bare, off] = of_turn;
@@ -120,73 +119,68 @@ impl Database {
 
     fn levels(&self, rounds: usize, random: &mut Random) -> Result<Rounds> {
         let mut measured = Rounds { ways: LEVELS.to_vec(), slices: Vec::new(), unit: UNIT };
-        let mut load = self.load(WARM_UP + rounds * LEVELS.len())?;
-        for _ in 0..WARM_UP {
-            load.second()?;
-        }
+        let mut load = self.load()?;
         for _ in 0..rounds {
             let mut slices = vec![Slice::default(); LEVELS.len()];
             let mut order: Vec<usize> = (0..LEVELS.len()).collect();
             random.shuffle(&mut order);
             for way in order {
                 LEVELS[way].switch(self.server.0.id())?;
-                slices[way] = self.slice(&mut load)?;
+                slices[way] = load.slice()?;
             }
             measured.slices.push(slices);
         }
         Ok(measured)
     }
 
-    /// A second of the load, which has just begun.
-    fn slice(&self, load: &mut Sysbench) -> Result<Slice> {
-        let begin_ns = cpu_ns(self.server.0.id());
-        let rate = load.second()?;
-        let spent_ns = cpu_ns(self.server.0.id()).saturating_sub(begin_ns);
-        Ok(Slice { rate, cpu_ns: Some(spent_ns as f64 / rate.max(1.0)) })
-    }
-
-    /// For so many seconds.
-    fn load(&self, seconds: usize) -> Result<Sysbench> {
-        // One more than is read: the last is not whole.
-        let mut command = self.sysbench();
-        command.arg(format!("--time={}", seconds + 1)).args(["--report-interval=1", "run"]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = command.spawn().context("cannot run sysbench")?;
-        let output = process.stdout.take().context("sysbench has no output")?;
-        Ok(Sysbench { lines: BufReader::new(output).lines(), process })
+    /// Until it is dropped.
+    fn load(&self) -> Result<Load> {
+        let mut sysbench = self.sysbench();
+        sysbench.args(["--time=0", "run"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let sysbench = Running(sysbench.spawn().context("cannot run sysbench")?);
+        let mut client = self.client();
+        client.args(["--batch", "--unbuffered", "--skip-column-names"]);
+        client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut client = Running(client.spawn().context("cannot run mariadb")?);
+        let asks = client.0.stdin.take().context("mariadb has no input")?;
+        let answers = BufReader::new(client.0.stdout.take().context("mariadb has no output")?).lines();
+        std::thread::sleep(WARM_UP);
+        Ok(Load { server: self.server.0.id(), asks, answers, _client: client, _sysbench: sysbench })
     }
 }
 
-/// A running load; dropping it ends it.
-struct Sysbench {
-    process: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+/// A running load, and a client that asks the server how much of it is done.
+struct Load {
+    server: u32,
+    asks: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    _client: Running,
+    _sysbench: Running,
 }
 
-impl Sysbench {
-    /// Waits for the report of a second, and returns its transactions.
-    fn second(&mut self) -> Result<f64> {
-        for line in &mut self.lines {
-            if let Some(rate) = transactions_per_s(&line?) {
-                return Ok(rate);
-            }
+impl Load {
+    fn slice(&mut self) -> Result<Slice> {
+        let (begin, before, begin_ns) = self.look()?;
+        std::thread::sleep(SLICE);
+        let (end, after, end_ns) = self.look()?;
+        if after <= before {
+            bail!("no transaction in {SLICE:?}: do mariadbd and sysbench still run?");
         }
-        bail!("sysbench ended early: is mariadbd still there?")
+        let transactions = (after - before) as f64;
+        Ok(Slice {
+            rate: transactions / (end - begin).as_secs_f64(),
+            cpu_ns: Some(end_ns.saturating_sub(begin_ns) as f64 / transactions),
+        })
     }
-}
 
-impl Drop for Sysbench {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    /// The time, the transactions so far, and the server's CPU time.
+    fn look(&mut self) -> Result<(Instant, u64, u64)> {
+        self.asks.write_all(b"show global status like 'Com_commit';\n").context("cannot ask mariadbd")?;
+        let answer = self.answers.next().context("mariadbd does not answer")??;
+        let committed = answer.split_once('\t').and_then(|(_, count)| count.parse().ok());
+        let committed = committed.with_context(|| format!("no count of transactions in `{answer}`"))?;
+        Ok((Instant::now(), committed, cpu_ns(self.server)))
     }
-}
-
-/// Out of `[ 1s ] thds: 8 tps: 345.61 qps: …`.
-fn transactions_per_s(line: &str) -> Option<f64> {
-    line.starts_with('[').then_some(())?;
-    line.split_once(" tps: ")?.1.split(' ').next()?.parse().ok()
 }
 
 fn run(command: &mut Command) -> Result<Output> {
@@ -197,16 +191,4 @@ fn run(command: &mut Command) -> Result<Output> {
         bail!("{name} ended with {}: {}", output.status, said.lines().last().unwrap_or_default());
     }
     Ok(output)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn transactions_are_read_from_reports_only() {
-        let report = "[ 3s ] thds: 8 tps: 345.61 qps: 6913.14 (r/w/o: 4839.50/1382.43/691.21) lat (ms,95%): 31.37";
-        assert_eq!(transactions_per_s(report), Some(345.61));
-        assert_eq!(transactions_per_s("Threads started! tps: 1"), None);
-    }
 }

@@ -63,8 +63,7 @@ impl ProgramName {
         match self {
             Self::Memcached => Server::memcached().measure(rounds, random),
             Self::Redis => Server::redis().measure(rounds, random),
-            // sysbench's slices are a second long.
-            Self::Mariadb => database::measure(rounds.div_ceil(4), random),
+            Self::Mariadb => database::measure(rounds, random),
             // A compressor's run takes as long as several slices.
             Self::Pigz => Ok(vec![Compressor::PIGZ.measure(rounds.div_ceil(2), random)?]),
             Self::Xz => Ok(vec![Compressor::XZ.measure(rounds.div_ceil(2), random)?]),

@@ -19,7 +19,8 @@ const KEYS: usize = 1_000;
 const VALUE_BYTES: usize = 100;
 /// Requests sent at a time: one of them stores, the others fetch.
 const BATCH: usize = 16;
-const SLICE: Duration = Duration::from_millis(50);
+/// Threads find how many holds they may time within some tens of milliseconds.
+const SLICE: Duration = Duration::from_millis(200);
 /// The load has left the server that it asked before.
 const SETTLE: Duration = Duration::from_millis(15);
 const STARTS: Duration = Duration::from_secs(10);
