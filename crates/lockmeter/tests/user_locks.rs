@@ -510,15 +510,33 @@ fn a_program_can_be_switched_off_and_on_while_it_runs() {
         said.next().unwrap().parse::<u64>().unwrap()
     };
     let before = phase();
+    let asked = Instant::now();
     switch("off");
+    let off = Instant::now();
     phase();
+    // Two drains, so that a whole interval is without metering.
+    std::thread::sleep(Duration::from_millis(2_100));
+    let shortest_ns = off.elapsed().as_nanos();
     switch("on");
+    let longest_ns = asked.elapsed().as_nanos();
     let after = phase();
     drop(told);
     let metered = Metered { output: running.wait_with_output().unwrap(), recording };
     assert!(metered.output.status.success(), "{:?}", metered.output);
     let rows = metered.rows("lock", &[]);
-    assert_eq!(number(row(&rows, "hold", "in-phases:phase_lock"), "count"), before + after, "{rows:#?}");
+    let hold = row(&rows, "hold", "in-phases:phase_lock");
+    assert_eq!(number(hold, "count"), before + after, "{rows:#?}");
+    // Rates rest on the time that was metered.
+    let report = metered.report("lock", &[]);
+    let off_ns = number(&report["off"], "all_ns");
+    assert_eq!(report["off"]["processes"][&pid].as_u64(), Some(off_ns), "{report:#}");
+    assert!((shortest_ns..=longest_ns).contains(&off_ns.into()), "{off_ns} ns, not {shortest_ns} to {longest_ns}");
+    let metered_ns = number(&report, "duration_ns") - off_ns;
+    let utilization_ppm = number(hold, "total_ns") as f64 * 1e6 / metered_ns as f64;
+    assert!((number(hold, "utilization_ppm") as f64 - utilization_ppm).abs() <= 1.0, "{utilization_ppm}: {hold:#}");
+    let text = lockmeter().arg("report").arg(&metered.recording).output().unwrap();
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains(&format!("switched off: process {pid} for ")), "{text}");
     let unknown = lockmeter().args(["off", "1"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(5), "{unknown:?}");
 }

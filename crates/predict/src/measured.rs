@@ -52,7 +52,7 @@ const MODELLED: usize = 16;
 /// The locks of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// How long was recorded.
+    /// For how long holds were metered.
     pub duration_ns: u64,
     /// Locks whose holds were timed, longest held first.
     pub locks: Vec<MeasuredLock>,
@@ -90,7 +90,9 @@ impl Measured {
             }
         }
         locks.sort_by_key(|lock| std::cmp::Reverse(lock.held_ns));
-        Self { duration_ns: report.duration_ns, locks, untimed_ns, cpus: report.about.cpus }
+        let holds = report.rows.iter().filter(|row| row.happened == Happened::Hold);
+        let off_ns = holds.map(|row| row.off_ns).min().unwrap_or(0);
+        Self { duration_ns: report.duration_ns.saturating_sub(off_ns), locks, untimed_ns, cpus: report.about.cpus }
     }
 
     /// The fewest threads that can have waited and held as long as was measured.

@@ -252,11 +252,13 @@ pub fn diff(before: &Report, after: &Report) -> Result<Diff, DiffError> {
 struct Sum {
     value: Value,
     histogram: BTreeMap<Bucket, (u64, u64)>,
+    off_ns: Option<u64>,
 }
 
 impl Sum {
     fn add(&mut self, row: &Row) {
         self.value.merge(&row.value);
+        self.off_ns = Some(self.off_ns.map_or(row.off_ns, |other| other.min(row.off_ns)));
         for (bucket, more, more_ns) in &row.histogram {
             let (count, total_ns) = self.histogram.entry(*bucket).or_default();
             *count = count.saturating_add(*more);
@@ -266,7 +268,8 @@ impl Sum {
 
     fn rate(&self, duration_ns: u64) -> Rate {
         let histogram: Vec<_> = self.histogram.iter().map(|(b, (count, total_ns))| (*b, *count, *total_ns)).collect();
-        Rate { p99_ns: quantile_ns(&histogram, self.value.max_ns, 990_000), ..rate(&self.value, duration_ns) }
+        let metered_ns = duration_ns.saturating_sub(self.off_ns.unwrap_or(0));
+        Rate { p99_ns: quantile_ns(&histogram, self.value.max_ns, 990_000), ..rate(&self.value, metered_ns) }
     }
 }
 
@@ -307,12 +310,26 @@ fn side(report: &Report) -> Side {
         cpus: report.about.cpus,
         scope: report.about.scope.clone(),
         duration_ns: report.duration_ns,
-        waits: rate(&report.waits, report.duration_ns),
+        waits: waits_rate(report),
     }
 }
 
+/// Of all waits, those for the kernel's locks and those for programs' over the time that each were metered.
+fn waits_rate(report: &Report) -> Rate {
+    let of = |part, times| report.waited_rate(part, times).unwrap_or(0);
+    Rate {
+        count_per_1000_s: of(|waits| waits.count, NS_PER_S * 1_000),
+        total_ns_per_s: of(|waits| waits.total_ns, NS_PER_S),
+        spin_ns_per_s: of(|waits| waits.spin_ns, NS_PER_S),
+        mean_ns: report.waits.mean_ns(),
+        max_ns: report.waits.max_ns,
+        p99_ns: 0,
+    }
+}
+
+const NS_PER_S: u64 = 1_000_000_000;
+
 fn rate(value: &Value, duration_ns: u64) -> Rate {
-    const NS_PER_S: u64 = 1_000_000_000;
     Rate {
         count_per_1000_s: per(value.count, NS_PER_S * 1_000, duration_ns),
         total_ns_per_s: per(value.total_ns, NS_PER_S, duration_ns),

@@ -12,6 +12,7 @@ use crate::loss::Losses;
 use crate::sample::{HoldBasis, Key, Kind, Mode, Value, named_enum};
 use crate::slow_hold::SlowHold;
 use crate::swap::Swaps;
+use crate::switched_off::SwitchedOff;
 
 /// Declares a newtype handle into one of an interval's tables.
 macro_rules! handle {
@@ -341,6 +342,8 @@ pub struct Interval {
     pub losses: Losses,
     /// What became meanwhile of the locks of programs that were to be swapped.
     pub swaps: Swaps,
+    /// How long metering was switched off meanwhile.
+    pub off: SwitchedOff,
     /// What metering cost meanwhile.
     pub overhead: Overhead,
 }

@@ -19,6 +19,7 @@ mod report;
 mod sample;
 mod slow_hold;
 mod swap;
+mod switched_off;
 pub mod view;
 
 pub use interval::{
@@ -32,6 +33,7 @@ pub use report::{About, ChainLink, Dimension, Report, Row, RowBlocker, RowTask, 
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use swap::{Swap, Swaps};
+pub use switched_off::SwitchedOff;
 
 /// Something that measures: drained once an interval, it hands over what it saw since the last drain.
 pub trait Source {

@@ -6,6 +6,7 @@ use crate::loss::Losses;
 use crate::sample::{Happened, HoldBasis, Kind, Mode, Value, named_enum};
 use crate::slow_hold::HolderTime;
 use crate::swap::Swaps;
+use crate::switched_off::SwitchedOff;
 
 named_enum! {
     /// What rows can be grouped by. Lock, kind and mode always stay apart in a row that has a lock.
@@ -51,6 +52,8 @@ pub struct Report {
     pub intervals: u64,
     /// Everything that was waited for in the window, lockmeter's own waits apart.
     pub waits: Value,
+    /// The part of them that programs waited for locks of their own.
+    pub user_waits: Value,
     /// What lockmeter's own process waited for.
     pub own_waits: Value,
     /// Waited time (in `waits`) whose lock has a name.
@@ -69,8 +72,27 @@ pub struct Report {
     pub losses: Losses,
     /// What became of the locks of programs that were to be swapped.
     pub swaps: Swaps,
+    /// For how long of the window metering was switched off in programs.
+    pub off: SwitchedOff,
     /// What metering cost.
     pub overhead: Overhead,
+}
+
+/// What rates are computed in parts of, so that the sum of two is as exact as one.
+const SCALE: u128 = 1 << 20;
+
+impl Report {
+    /// `times` that part of all waits in a nanosecond of metered time; `None` when none passed. Programs may have been metered for
+    /// less time than the kernel.
+    pub fn waited_rate(&self, part: fn(&Value) -> u64, times: u64) -> Option<u64> {
+        let user = part(&self.user_waits);
+        let user_ns = self.duration_ns.saturating_sub(self.off.all_ns);
+        let kernel = part(&self.waits).saturating_sub(user);
+        let rate =
+            |amount: u64, time_ns: u64| u128::from(amount) * u128::from(times) * SCALE / u128::from(time_ns.max(1));
+        let sum = rate(kernel, self.duration_ns) + rate(user, user_ns);
+        (self.duration_ns > 0).then(|| u64::try_from((sum + SCALE / 2) / SCALE).unwrap_or(u64::MAX))
+    }
 }
 
 /// What was recorded, where and how: written once at the head of a recording.
@@ -150,6 +172,8 @@ pub struct Row {
     pub holder: Option<HolderTime>,
     /// Of a row of holds by anything but stacks: what its times rest on, and how often the lock moved.
     pub basis: Option<HoldBasis>,
+    /// For how long of the window nothing of this could be counted, because metering was switched off.
+    pub off_ns: u64,
     /// Median duration.
     pub p50_ns: u64,
     /// 99th percentile of the durations.

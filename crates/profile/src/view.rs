@@ -16,10 +16,12 @@ mod worst;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, Total};
+use crate::lock::Space;
 use crate::loss::{Loss, Losses};
 use crate::report::{About, Dimension, Report};
 use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::swap::Swaps;
+use crate::switched_off::SwitchedOff;
 use names::{LockName, Names, Places, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
 use scaling::{Estimate, Portion};
@@ -48,6 +50,7 @@ pub struct ReportBuilder {
     blame: HashMap<LockGroup, Blame>,
     slow_holds: SlowHolds,
     waits: Value,
+    user_waits: Value,
     own_waits: Value,
     /// Of the first interval taken in.
     start_unix_ns: Option<u64>,
@@ -55,6 +58,7 @@ pub struct ReportBuilder {
     intervals: u64,
     losses: Losses,
     swaps: Swaps,
+    off: SwitchedOff,
     overhead: Overhead,
 }
 
@@ -90,6 +94,8 @@ struct Site<Stack> {
 struct Measured {
     exact: BTreeMap<u8, Value>,
     basis: HoldBasis,
+    /// The process whose lock it is; `None` is the kernel.
+    owner: Uniform<Option<u32>>,
     sites: HashMap<Site<StackName>, SiteEstimate>,
 }
 
@@ -140,6 +146,7 @@ impl Measured {
             self.exact.entry(*bucket).or_default().merge(value);
         }
         self.basis.merge(&other.basis);
+        self.owner.merge(other.owner);
         for (site, estimate) in &other.sites {
             self.sites.entry(*site).or_default().merge(estimate);
         }
@@ -186,12 +193,14 @@ impl ReportBuilder {
             blame: HashMap::new(),
             slow_holds: SlowHolds::default(),
             waits: Value::default(),
+            user_waits: Value::default(),
             own_waits: Value::default(),
             start_unix_ns: None,
             duration_ns: 0,
             intervals: 0,
             losses: Losses::default(),
             swaps: Swaps::default(),
+            off: SwitchedOff::default(),
             overhead: Overhead::default(),
         }
     }
@@ -208,6 +217,7 @@ impl ReportBuilder {
         self.intervals += 1;
         self.losses.merge(&interval.losses);
         self.swaps.merge(&interval.swaps);
+        self.off.merge(&interval.off);
         self.overhead.merge(&interval.overhead);
         let mut places = self.names.places(&interval.tables);
         for total in &interval.totals {
@@ -248,6 +258,7 @@ impl ReportBuilder {
             duration_ns: self.duration_ns,
             intervals: self.intervals,
             waits: self.waits,
+            user_waits: self.user_waits,
             own_waits: self.own_waits,
             named_ns: head.named_ns,
             worst: head.worst,
@@ -257,6 +268,7 @@ impl ReportBuilder {
             slow_holds: self.slow_holds.rows(&self.names),
             losses: self.losses.clone(),
             swaps: self.swaps.clone(),
+            off: self.off.clone(),
             overhead: self.overhead,
         }
     }
@@ -277,17 +289,22 @@ impl ReportBuilder {
         places.check(&total.key);
         let task = places.task(total.key.task);
         let own = task.is_some_and(|task| task.own);
+        let is_user = places.space(total.key.lock) == Space::User;
         if total.key.happened == Happened::Wait {
             if own {
                 self.own_waits.merge(&total.value);
             } else {
                 self.waits.merge(&total.value);
+                if is_user {
+                    self.user_waits.merge(&total.value);
+                }
                 self.locks.entry(lock).or_default().merge(&total.value);
             }
         }
         if let Some(group) = self.group(places, &total.key, lock, own) {
             let measured = self.groups.entry(group).or_default();
             measured.exact.entry(total.key.bucket.0).or_default().merge(&total.value);
+            measured.owner.see(task.filter(|_| is_user).map(|task| task.tgid));
         }
     }
 

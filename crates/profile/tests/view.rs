@@ -330,3 +330,27 @@ fn absurd_numbers_from_a_forged_file_give_a_report_all_the_same() {
         let _ = made(&vec![made_by_hand.0.clone(); 2], &Query::by(by));
     }
 }
+
+#[test]
+fn what_a_program_was_switched_off_for_is_taken_off_the_time_of_its_own_locks_alone() {
+    let mut made = Made::default();
+    let user = |name: &str| Lock { name: name.into(), object: None, naming: Naming::UserSymbol, detail: String::new() };
+    let of_kernel = made.lock("kernel", Kind::Mutex, Mode::Exclusive);
+    let own = made.named_lock(user("own"), Kind::Mutex, Mode::Exclusive);
+    let shared = made.named_lock(user("shared"), Kind::Mutex, Mode::Exclusive);
+    let both = [7, 8].map(|tgid| Some(made.0.tables.intern_task(Task { tgid, comm: "worker".into(), own: false })));
+    made.total(Key { task: both[0], ..of_kernel }, 1, 1_000);
+    made.total(Key { task: both[0], ..own }, 1, SECOND_NS / 4);
+    made.total(Key { task: both[0], ..shared }, 1, 2_000);
+    made.total(Key { task: both[1], ..shared }, 1, 2_000);
+    made.0.off.add(7, SECOND_NS / 2);
+    made.0.off.all_ns = SECOND_NS / 10;
+    let by = |dimension| report(&about(), [made.0.clone()].into_iter(), &Query::by([dimension]));
+    let by_lock = by(Dimension::Lock);
+    let off_ns = |name: &str| by_lock.rows.iter().find(|row| row.lock.as_deref() == Some(name)).unwrap().off_ns;
+    assert_eq!(["kernel", "own", "shared"].map(off_ns), [0, SECOND_NS / 2, SECOND_NS / 10]);
+    // A quarter of a second in nine tenths of one, and what was waited in the kernel in all of it.
+    let each_s = by_lock.waited_rate(|waits| waits.total_ns, SECOND_NS);
+    assert_eq!(each_s, Some((SECOND_NS / 4 + 4_000) * 10 / 9 + 1_000));
+    assert_eq!(by(Dimension::Kind).rows[0].off_ns, 0, "the kernel's locks are in this row, too");
+}

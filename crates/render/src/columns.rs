@@ -94,6 +94,13 @@ pub struct Whole {
     pub duration_ns: u64,
 }
 
+impl Whole {
+    /// The part of the report's time in which this row could be counted.
+    const fn metered_ns(&self, row: &Row) -> u64 {
+        self.duration_ns.saturating_sub(row.off_ns)
+    }
+}
+
 impl From<&Report> for Whole {
     fn from(report: &Report) -> Self {
         Self { waits: report.waits, duration_ns: report.duration_ns }
@@ -333,8 +340,8 @@ const fn of_waits<'a>(row: &Row, duration_ns: u64) -> Cell<'a> {
 /// How much of the time a lock was held; several readers, or several locks of one name, add up.
 fn utilization<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
     match row.happened {
-        Happened::Hold | Happened::ContendedHold if whole.duration_ns > 0 => {
-            Cell::Millionths(ratio(row.value.total_ns, MILLION, whole.duration_ns))
+        Happened::Hold | Happened::ContendedHold if whole.metered_ns(row) > 0 => {
+            Cell::Millionths(ratio(row.value.total_ns, MILLION, whole.metered_ns(row)))
         }
         _ => Cell::Missing,
     }
@@ -349,10 +356,10 @@ fn share<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
 }
 
 fn per_second<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
-    if whole.duration_ns == 0 {
-        return Cell::Missing;
+    match whole.metered_ns(row) {
+        0 => Cell::Missing,
+        metered_ns => Cell::Thousandths(ratio(row.value.count, 1000 * 1_000_000_000, metered_ns)),
     }
-    Cell::Thousandths(ratio(row.value.count, 1000 * 1_000_000_000, whole.duration_ns))
 }
 
 /// The columns of a report that is grouped like this.

@@ -12,6 +12,7 @@ pub type FootLine = (String, Weight);
 pub fn lines(report: &Report) -> Vec<FootLine> {
     let mut lines = lost(&report.losses);
     lines.extend(swapped(&report.swaps));
+    lines.extend(switched_off(report).map(|sentence| (sentence, Weight::Warning)));
     let sentences = [
         untimed(report),
         sampling(report),
@@ -43,6 +44,27 @@ fn untimed(report: &Report) -> Option<String> {
             count(report.holds)
         )
     })
+}
+
+/// Processes that the foot lists by their ids.
+const PROCESSES_LISTED: usize = 5;
+
+/// For how long programs were not metered.
+fn switched_off(report: &Report) -> Option<String> {
+    let off = &report.off.processes;
+    let one = |(tgid, off_ns): (&u32, &u64)| format!("process {tgid} for {}", duration(*off_ns));
+    let mut each: Vec<String> = off.iter().take(PROCESSES_LISTED).map(one).collect();
+    if off.len() > PROCESSES_LISTED {
+        each.push(counted((off.len() - PROCESSES_LISTED) as u64, "other process", "other processes"));
+    }
+    let rates = match report.off.all_ns {
+        0 => "rates of locks that several processes have are too low by what these had of them".to_owned(),
+        all_ns => {
+            let metered = duration(report.duration_ns.saturating_sub(all_ns));
+            format!("rates of programs' locks rest on the {metered} that programs were metered for")
+        }
+    };
+    (!off.is_empty()).then(|| format!("switched off: {}; {rates}", each.join(", ")))
 }
 
 /// What became of the locks that were to be swapped. Room that was wanting is a loss: more was asked for than was done.

@@ -23,14 +23,14 @@ impl<'a> Headline<'a> {
 
     /// Share of the machine's CPU time that was burned by spinning, in millionths; `None` when no time passed.
     pub fn cpu_share_ppm(&self) -> Option<u64> {
-        let cpu_time_ns = self.report.duration_ns.saturating_mul(self.report.about.cpus.into());
-        (cpu_time_ns > 0).then(|| ratio(self.report.waits.spin_ns, MILLION, cpu_time_ns))
+        let cpus = u64::from(self.report.about.cpus);
+        let spin_ppm = self.report.waited_rate(|waits| waits.spin_ns, MILLION)?;
+        (cpus > 0).then(|| ratio(spin_ppm, 1, cpus))
     }
 
     /// How many tasks slept for a lock at a time on average, in thousandths of a task; `None` when no time passed.
     pub fn mean_asleep_thousandths(&self) -> Option<u64> {
-        let duration_ns = self.report.duration_ns;
-        (duration_ns > 0).then(|| ratio(self.report.waits.sleep_ns(), 1_000, duration_ns))
+        self.report.waited_rate(|waits| waits.sleep_ns(), 1_000)
     }
 
     /// The part of all waited time that the worst lock has, in millionths.
@@ -63,7 +63,7 @@ impl<'a> Headline<'a> {
             return write!(f, "took {spin} of CPU time and {sleep} of sleep");
         };
         if waits.spin_ns > 0 {
-            let burned = thousandths(ratio(waits.spin_ns, MILLION, self.report.duration_ns));
+            let burned = thousandths(self.report.waited_rate(|waits| waits.spin_ns, MILLION).unwrap_or(0));
             let (share, of) = (share(cpu_ppm), count(1_000 * u64::from(self.report.about.cpus)));
             write!(f, "took {share} of the machine's CPU time ({burned} ms of every {of})")?;
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use lockmeter_profile::{About, Losses, Overhead, Report, Swaps, Value, Worst};
+use lockmeter_profile::{About, Losses, Overhead, Report, Swaps, SwitchedOff, Value, Worst};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::Formatter;
 
@@ -60,6 +60,7 @@ impl Serialize for Top<'_> {
             "cpus": report.about.cpus,
             "lost": Lost(&report.losses),
             "swapped": Swapped(&report.swaps),
+            "off": Off(&report.off),
             "overhead": Cost(&report.overhead, report.duration_ns),
             "sampling": Sampling(&report.about, &report.overhead),
             "head": Head(report),
@@ -84,6 +85,16 @@ struct Swapped<'a>(&'a Swaps);
 impl Serialize for Swapped<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(swap, count)| (swap.name(), count)))
+    }
+}
+
+/// For how long programs were not metered.
+struct Off<'a>(&'a SwitchedOff);
+
+impl Serialize for Off<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(off) = self;
+        object!(serializer, { "all_ns": off.all_ns, "processes": &off.processes, })
     }
 }
 

@@ -6,6 +6,7 @@
 mod segment;
 mod session;
 mod source;
+mod switches;
 mod untimed;
 
 pub use session::{Session, SessionError, SessionErrorKind, TIMED_HOLDS};

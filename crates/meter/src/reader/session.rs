@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::Level;
+use super::{Level, switches};
 use crate::layout::{self, Header, SEGMENT_PREFIX, SESSION_FILE, SESSION_MAGIC, VERSION};
 
 /// What the directories are called, followed by the recorder's process id and a number.
@@ -141,7 +141,8 @@ impl Session {
         in_segments_of(pid, |directory, segment| {
             let level = level.map_or_else(|| level_of_session(directory), Level::code);
             set(segment, offset_of!(Header, level), level)?;
-            raise(segment, offset_of!(Header, switches))
+            raise(segment, offset_of!(Header, switches))?;
+            switches::leave_word(segment, level)
         })
     }
 

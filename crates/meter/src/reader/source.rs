@@ -10,10 +10,13 @@ use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, IntervalClock, Key, Kind, Lock,
     LockId, Loss, Mode, Naming, Sampled, Source, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
 };
-use lockmeter_symbols::{MappedFile, Origin, UserNames, heap_lock, interpreter_lock, lock_made_of_condition};
+use lockmeter_symbols::{
+    MappedFile, Origin, UserNames, heap_lock, interpreter_lock, lock_made_of_condition,
+};
 
 use super::segment::{Delta, LockFacts, SegmentReader};
 use super::session;
+use super::switches::{OffTime, Switches, monotonic_ns};
 use super::untimed::TimedHolds;
 use crate::layout::{ENTRY_INIT, LOSSES, SWAPS, blocked, happened};
 
@@ -54,6 +57,9 @@ pub struct UserSource {
     processes: HashMap<PathBuf, Process>,
     names: UserNames,
     clock: IntervalClock,
+    switches: Switches,
+    /// When it was last drained, by the clock of segments.
+    drained_ns: u64,
     processes_seen: u64,
     own_cpu_ns: u64,
 }
@@ -62,6 +68,8 @@ struct Process {
     pid: u32,
     segment: SegmentReader,
     holds: TimedHolds,
+    made_ns: u64,
+    off: OffTime,
     /// It had ended before it was read: nothing will come after.
     ended: bool,
 }
@@ -74,6 +82,8 @@ impl UserSource {
             processes: HashMap::new(),
             names: UserNames::new(),
             clock: IntervalClock::start(),
+            switches: Switches::default(),
+            drained_ns: monotonic_ns(),
             processes_seen: 0,
             own_cpu_ns: own_cpu_ns(),
         }
@@ -87,6 +97,7 @@ impl UserSource {
     /// Adds everything measured since the last call to an interval, which keeps its own time.
     pub fn drain_into(&mut self, interval: &mut Interval) {
         self.find_segments();
+        self.tell_off_time(interval);
         let mut ended = Vec::new();
         for (path, process) in &mut self.processes {
             drain_process(process, &mut self.names, interval);
@@ -97,6 +108,28 @@ impl UserSource {
         for path in ended {
             self.processes.remove(&path);
             let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// For how long processes were switched off since the last time.
+    fn tell_off_time(&mut self, interval: &mut Interval) {
+        for switch in self.switches.news(&self.directory) {
+            if let Some(process) = self.processes.get_mut(&switch.segment) {
+                process.off.switch(switch.is_off, switch.at_ns);
+            }
+        }
+        let now_ns = monotonic_ns();
+        let from_ns = std::mem::replace(&mut self.drained_ns, now_ns);
+        let (mut longest_there_ns, mut longest_on_ns) = (0, 0);
+        for process in self.processes.values_mut() {
+            let off_ns = process.off.cut(now_ns);
+            interval.off.add(process.pid, off_ns);
+            let there_ns = now_ns.saturating_sub(from_ns.max(process.made_ns));
+            longest_there_ns = there_ns.max(longest_there_ns);
+            longest_on_ns = there_ns.saturating_sub(off_ns).max(longest_on_ns);
+        }
+        if !interval.off.processes.is_empty() {
+            interval.off.all_ns += longest_there_ns.saturating_sub(longest_on_ns);
         }
     }
 
@@ -118,10 +151,15 @@ impl UserSource {
                 process.ended = ended;
             } else if let Ok(file) = open_segment(&path) {
                 self.processes_seen += 1;
-                self.processes.insert(
-                    path,
-                    Process { pid, segment: SegmentReader::new(file), holds: TimedHolds::default(), ended },
-                );
+                let process = Process {
+                    pid,
+                    segment: SegmentReader::new(file),
+                    holds: TimedHolds::default(),
+                    made_ns: session::segment_made(&path).unwrap_or(0),
+                    off: OffTime::default(),
+                    ended,
+                };
+                self.processes.insert(path, process);
             }
         }
     }

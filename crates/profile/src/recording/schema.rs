@@ -14,6 +14,7 @@ use crate::report::About;
 use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::slow_hold::{HolderTime, NextLock, SlowHold};
 use crate::swap::{Swap, Swaps};
+use crate::switched_off::SwitchedOff;
 
 #[allow(clippy::all, clippy::pedantic, missing_docs)]
 pub(super) mod proto {
@@ -81,6 +82,8 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         long_runs: interval.long_runs.iter().map(long_run_to_proto).collect(),
         bases: interval.bases.iter().map(basis_to_proto).collect(),
         swaps: interval.swaps.iter().map(|(s, count)| proto::Swapped { swap: s.code().into(), count }).collect(),
+        all_off_ns: interval.off.all_ns,
+        off: interval.off.processes.iter().map(|(tgid, off_ns)| proto::Off { tgid: *tgid, off_ns: *off_ns }).collect(),
     };
     let entries = message.locks.len()
         + message.tasks.len()
@@ -91,7 +94,8 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         + message.sampled.len()
         + message.slow_holds.len()
         + message.long_runs.len()
-        + message.bases.len();
+        + message.bases.len()
+        + message.off.len();
     // The few fields that occur once, and the losses, fit into the slack.
     (entries <= MAX_ENTRIES - 1000).then(|| message.encode_to_vec())
 }
@@ -114,6 +118,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
     let bases = message.bases.into_iter().filter_map(|basis| unknown.count(basis_from_proto(&basis))).collect();
     let swaps = unknown.swaps(&message.swaps);
     let slow_holds = message.slow_holds.iter().filter_map(|hold| unknown.count(slow_hold_from_proto(hold))).collect();
+    let processes = message.off.iter().map(|off| (off.tgid, off.off_ns)).collect();
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);
     Some(Interval {
@@ -127,6 +132,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
         long_runs,
         losses,
         swaps,
+        off: SwitchedOff { all_ns: message.all_off_ns, processes },
         overhead: message.overhead.map(overhead_from_proto).unwrap_or_default(),
     })
 }

@@ -48,6 +48,8 @@ struct RowSum<'a> {
     histogram: BTreeMap<u8, (u64, u64)>,
     value: Value,
     basis: HoldBasis,
+    /// Of the part that was metered longest.
+    off_ns: Option<u64>,
     stacks: u64,
     kind: Uniform<Kind>,
     mode: Uniform<Mode>,
@@ -75,8 +77,11 @@ pub(super) fn rows(builder: &ReportBuilder) -> Vec<Row> {
         } else {
             vec![Part::whole(&measured, Site { caller: None, blocker: None, instance: None })]
         };
+        let off_ns = off_ns(builder, &measured);
         for part in parts {
-            sums.entry(row_key(builder, &group, part.site)).or_default().add(&group, part);
+            let sum = sums.entry(row_key(builder, &group, part.site)).or_default();
+            sum.add(&group, part);
+            sum.off_ns = Some(sum.off_ns.map_or(off_ns, |other| other.min(off_ns)));
         }
     }
     let more: Vec<_> = sums.keys().map(|key| (contended(key, &sums), holder(key, &sums))).collect();
@@ -190,6 +195,15 @@ fn named_group<'a>(
         object: builder.query.groups_by(Dimension::Object).then_some(object).flatten(),
         task: group.task.map(task),
         cgroup: group.cgroup.map(|cgroup| cgroup.map(|id| names.cgroup_label(id))),
+    }
+}
+
+/// For how long nothing could be counted in a group.
+fn off_ns(builder: &ReportBuilder, measured: &Measured) -> u64 {
+    match measured.owner {
+        Uniform::Same(None) => 0,
+        Uniform::Same(Some(tgid)) => builder.off.of(tgid),
+        Uniform::Different | Uniform::Unseen => builder.off.all_ns,
     }
 }
 
@@ -345,6 +359,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         contended: None,
         holder: None,
         basis: (key.happened == Happened::Hold && !builder.query.is_sampled()).then_some(sum.basis),
+        off_ns: sum.off_ns.unwrap_or(0),
         p50_ns: quantile(500_000),
         p99_ns: quantile(990_000),
         stacks: sum.stacks,

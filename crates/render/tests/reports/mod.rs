@@ -3,7 +3,7 @@
 
 use lockmeter_profile::{
     About, BlockerSource, Bucket, Dimension, Happened, Kind, Loss, Losses, Mode, Naming, Overhead, Report, Row,
-    RowBlocker, RowTask, Swaps, Unnamed, Value, Worst,
+    RowBlocker, RowTask, Swaps, SwitchedOff, Unnamed, Value, Worst,
 };
 use lockmeter_render::Exporter;
 
@@ -41,6 +41,7 @@ pub fn empty() -> Report {
         duration_ns: 10_000_000_000,
         intervals: 10,
         waits: Value::default(),
+        user_waits: Value::default(),
         own_waits: Value::default(),
         named_ns: 0,
         worst: None,
@@ -50,6 +51,7 @@ pub fn empty() -> Report {
         slow_holds: Vec::new(),
         losses: Losses::default(),
         swaps: Swaps::default(),
+        off: SwitchedOff::default(),
         overhead: Overhead { own_cpu_ns: 12_000_000, ..Overhead::default() },
     }
 }
@@ -73,6 +75,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         contended: None,
         basis: None,
         holder: None,
+        off_ns: 0,
         p50_ns: value.mean_ns() / 2,
         p99_ns: value.max_ns / 2,
         stacks: 0,

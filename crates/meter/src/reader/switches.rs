@@ -1,0 +1,139 @@
+//! For how long metering was switched off in the processes of a session: `lockmeter off` and `on` leave word of when.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::layout;
+
+/// A line for each switch: the segment's name, the level, and when, as [`monotonic_ns`] tells it.
+const SWITCHES_FILE: &str = "switches";
+
+/// More than this is not read at a time: a metered program may write to the file, too.
+const READ_BYTES: u64 = 1 << 16;
+
+/// Leaves word that a segment's level was changed just now.
+pub(super) fn leave_word(segment: &Path, level: u32) -> io::Result<()> {
+    let Some(name) = segment.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
+    let line = format!("{name} {level} {}\n", monotonic_ns());
+    let path = segment.with_file_name(SWITCHES_FILE);
+    let mut file = File::options().append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    file.write_all(line.as_bytes())
+}
+
+/// A change of level.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Switch {
+    pub(super) segment: PathBuf,
+    pub(super) is_off: bool,
+    pub(super) at_ns: u64,
+}
+
+/// What was switched in a session.
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    read: u64,
+}
+
+impl Switches {
+    /// What was switched since the last call.
+    pub(super) fn news(&mut self, directory: &Path) -> Vec<Switch> {
+        self.lines(directory)
+            .unwrap_or_default()
+            .lines()
+            .filter_map(|line| {
+                let (name, rest) = line.split_once(' ')?;
+                let (level, at_ns) = rest.split_once(' ')?;
+                let is_off = level.parse::<u32>().ok()? == layout::OFF;
+                Some(Switch { segment: directory.join(name), is_off, at_ns: at_ns.parse().ok()? })
+            })
+            .collect()
+    }
+
+    /// Whole lines that were not read yet.
+    fn lines(&mut self, directory: &Path) -> io::Result<String> {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let mut file = File::options().read(true).custom_flags(flags).open(directory.join(SWITCHES_FILE))?;
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut bytes = Vec::new();
+        file.take(READ_BYTES).read_to_end(&mut bytes)?;
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        self.read += bytes.len() as u64;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// For how long a process was off.
+#[derive(Debug, Default)]
+pub(super) struct OffTime {
+    since_ns: Option<u64>,
+    sum_ns: u64,
+}
+
+impl OffTime {
+    pub(super) fn switch(&mut self, is_off: bool, at_ns: u64) {
+        match (is_off, self.since_ns) {
+            (true, None) => self.since_ns = Some(at_ns),
+            (false, Some(since_ns)) => {
+                self.sum_ns += at_ns.saturating_sub(since_ns);
+                self.since_ns = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// For how long since the last call.
+    pub(super) fn cut(&mut self, now_ns: u64) -> u64 {
+        let is_off = self.since_ns.is_some();
+        self.switch(false, now_ns);
+        self.switch(is_off, now_ns);
+        std::mem::take(&mut self.sum_ns)
+    }
+}
+
+/// Nanoseconds of the clock that tells when segments were made.
+pub(super) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_off_is_told_once_also_if_it_goes_on_or_is_switched_twice() {
+        let mut off = OffTime::default();
+        off.switch(false, 5);
+        assert_eq!(off.cut(10), 0);
+        off.switch(true, 12);
+        off.switch(true, 13);
+        assert_eq!(off.cut(20), 8);
+        off.switch(false, 25);
+        off.switch(true, 27);
+        off.switch(false, 28);
+        assert_eq!(off.cut(30), 6);
+        assert_eq!(off.cut(40), 0);
+    }
+
+    #[test]
+    fn switches_are_read_once_and_strange_lines_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut switches = Switches::default();
+        assert_eq!(switches.news(directory.path()), []);
+        let segment = directory.path().join("segment-7-9");
+        leave_word(&segment, layout::OFF).unwrap();
+        let file = directory.path().join(SWITCHES_FILE);
+        let mut text = std::fs::read_to_string(&file).unwrap();
+        text += "nonsense\nsegment-7-9 2 17\nsegment-7-9 0 1";
+        std::fs::write(&file, &text).unwrap();
+        let [off, on] = switches.news(directory.path()).try_into().unwrap();
+        assert!(off.is_off && off.segment == segment && off.at_ns > 17, "{off:?}");
+        assert_eq!(on, Switch { segment: segment.clone(), is_off: false, at_ns: 17 });
+        std::fs::write(&file, text + "8\n").unwrap();
+        assert_eq!(switches.news(directory.path()), [Switch { segment, is_off: true, at_ns: 18 }]);
+    }
+}
