@@ -488,6 +488,23 @@ fn a_static_program_is_said_to_be_out_of_reach() {
     assert_ne!(metered.output.status.code(), Some(0));
 }
 
+/// Regression: the semaphores of Java's idle threads led its table of locks.
+#[test]
+fn threads_of_javas_machine_that_wait_for_work_are_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = workload(folder.path(), "work-semaphore", &["-DMACHINE", "-shared", "-fPIC"]);
+    let library = folder.path().join("libjvm.so");
+    std::fs::rename(machine, &library).unwrap();
+    let here = format!("-Wl,-rpath,{}", folder.path().display());
+    let program = workload(folder.path(), "work-semaphore", &[library.to_str().unwrap(), &here]);
+    let metered = meter(folder.path(), &[], &[program.as_os_str()]);
+    let waits = metered.rows("lock", &[]);
+    let semaphores: Vec<_> = waits.iter().filter(|row| row["kind"] == "semaphore").map(|row| &row["lock"]).collect();
+    assert_eq!(semaphores, ["work-semaphore:own_lock"], "{waits:#?}");
+    let asked_for = metered.rows("lock", &["--kind", "semaphore"]);
+    assert_eq!(number(row(&asked_for, "idle", "work-semaphore:work"), "count"), 1);
+}
+
 #[test]
 fn a_program_can_be_switched_off_and_on_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();

@@ -32,6 +32,7 @@ mod slab_layout;
 mod types;
 mod user_names;
 mod user_waits;
+mod work_semaphores;
 
 pub use build_id::BuildId;
 pub use condition_locks::{interpreter_lock, lock_made_of_condition};
@@ -44,6 +45,7 @@ pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
 pub use types::KernelTypes;
 pub use user_names::{MappedFile, StaticPlace, UserNames, as_written};
 pub use user_waits::{FutexCall, UserWait};
+pub use work_semaphores::is_wait_for_work;
 
 /// Whether this function is part of taking or releasing a lock, so that the caller of interest lies above it.
 pub fn is_lock_function(function: &str) -> bool {

@@ -7,6 +7,7 @@
 use lockmeter_profile::{Frame, Happened, Kind, Mode};
 
 use crate::lock_made_of_condition;
+use crate::work_semaphores::{is_of_libc, is_wait_for_work};
 
 /// How far from its inner end a stack is looked at: beyond it are callers.
 const DEEPEST: usize = 24;
@@ -94,8 +95,11 @@ impl UserWait {
         Self { happened: Happened::Wait, kind: Kind::Mutex, mode: Mode::Exclusive, ..self }
     }
 
-    /// This, unless it is the wait for a condition that a lock is made of.
-    fn or_lock_around(self, frames: &[Frame]) -> Self {
+    /// This, unless it is the wait for a condition that a lock is made of, or for a semaphore that is none.
+    fn as_used_in(self, frames: &[Frame]) -> Self {
+        if self.kind == Kind::Semaphore && is_wait_for_work(frames) {
+            return Self { happened: Happened::Idle, ..self };
+        }
         match lock_made_of_condition(frames) {
             Some((kind, mode)) if self.kind == Kind::Condvar => Self { happened: Happened::Wait, kind, mode, ..self },
             _ => self,
@@ -120,10 +124,10 @@ impl UserWait {
         for frame in frames.iter().take(DEEPEST) {
             let Some(function) = frame.function.as_deref() else { continue };
             if let Some(wait) = of_c_library(function) {
-                return Some(if is_relock(frames, wait, call) { MUTEX } else { wait.or_lock_around(frames) });
+                return Some(if is_relock(frames, wait, call) { MUTEX } else { wait.as_used_in(frames) });
             }
             if let Some(wait) = of_other_library(function) {
-                return Some(wait.or_lock_around(frames));
+                return Some(wait.as_used_in(frames));
             }
             // A parking lot is the floor of many locks: the frames further out say which.
             parked = parked.or_else(|| is_parking_lot(function).then_some(PARKED));
@@ -284,11 +288,6 @@ fn is_relock(frames: &[Frame], wait: UserWait, call: FutexCall) -> bool {
         && frames.first().is_some_and(|frame| frame.function.is_none() && is_of_libc(frame))
 }
 
-fn is_of_libc(frame: &Frame) -> bool {
-    let module = frame.module.as_deref().unwrap_or_default();
-    ["libc.so", "libc-", "libpthread"].iter().any(|start| module.starts_with(start))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,6 +364,14 @@ mod tests {
         assert_eq!(gil, (Happened::Wait, Kind::Mutex, Mode::Exclusive));
         let relock = told(&["", "", "pthread_cond_wait", "consume"], PRIVATE_WAIT);
         assert_eq!(relock, (Happened::Wait, Kind::Mutex, Mode::Exclusive));
+    }
+
+    #[test]
+    fn who_waits_for_a_semaphore_of_the_java_machine_is_idle() {
+        let mut frames = stack(&["", "sem_wait", "PosixSemaphore::wait()", "GangWorker::loop()"]);
+        frames[2].module = Some("libjvm.so".to_owned());
+        let told = UserWait::tell(&frames, PRIVATE_BITSET).unwrap();
+        assert_eq!((told.happened, told.kind), (Happened::Idle, Kind::Semaphore));
     }
 
     #[test]

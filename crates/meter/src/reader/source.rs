@@ -11,7 +11,7 @@ use lockmeter_profile::{
     LockId, Loss, Mode, Naming, Sampled, Source, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
 };
 use lockmeter_symbols::{
-    MappedFile, Origin, UserNames, heap_lock, interpreter_lock, lock_made_of_condition,
+    MappedFile, Origin, UserNames, heap_lock, interpreter_lock, is_wait_for_work, lock_made_of_condition,
 };
 
 use super::segment::{Delta, LockFacts, SegmentReader};
@@ -260,6 +260,12 @@ impl Filling<'_> {
         let blocker = self.blocker(delta, kind);
         let (happened, kind, mode) = match self.lock_made_of_condition(delta, kind) {
             Some((kind, mode)) => (Happened::Wait, kind, mode),
+            None if happened == Happened::Wait
+                && kind == Kind::Semaphore
+                && is_wait_for_work(&self.frames(delta.site)) =>
+            {
+                (Happened::Idle, kind, mode)
+            }
             None => (happened, kind, mode),
         };
         let task = self.task(meta.comm.into());
