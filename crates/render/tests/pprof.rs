@@ -153,6 +153,35 @@ fn an_empty_profile_is_one_that_pprof_opens() {
     assert!(top.contains("0 total"), "{top}");
 }
 
+/// The mapping that pprof takes for the main binary, of a wait on this stack of functions in files.
+fn main_binary(frames: &[(&str, Option<&str>, u64)]) -> String {
+    let mut interval = interval();
+    let of_program = frames.iter().map(|(function, file, address)| {
+        let (function, module) = (Some((*function).to_owned()), file.map(str::to_owned));
+        interval.tables.intern_frame(Frame { address: *address, function, offset: 0, module })
+    });
+    let frames = of_program.collect();
+    let site = interval.tables.intern_stack(frames);
+    interval.sampled[0].site = Some(site);
+    let Some(top) = go_tool_pprof(&profile(&[interval]), &["-top"], "binary") else { return String::new() };
+    let file = top.lines().find_map(|line| line.strip_prefix("File: "));
+    file.unwrap_or_else(|| panic!("no file:\n{top}")).to_owned()
+}
+
+/// Regression: a profile of a program's own locks was one of `[kernel.kallsyms]`.
+#[test]
+fn the_main_binary_is_the_program_that_waited_if_it_is_not_the_kernel_alone() {
+    let (libc, pool) = (("pthread_mutex_lock", Some("libc"), 0), ("pool_take", Some("libpool.so.1"), 0x7000_1000));
+    let (serve, start) = (("serve", Some("server"), 0x5000_1000), ("start_thread", Some("libc.so.6"), 0x7000_2000));
+    let program = main_binary(&[libc, pool, pool, serve, start]);
+    if program.is_empty() {
+        return;
+    }
+    assert_eq!(program, "server");
+    assert_eq!(main_binary(&[libc, pool, start]), "libpool.so.1");
+    assert_eq!(main_binary(&[("down_read", None, 0xffff_ffff_8100_0000)]), "[kernel.kallsyms]");
+}
+
 #[test]
 fn samples_that_point_nowhere_are_passed_over() {
     let mut damaged = interval();

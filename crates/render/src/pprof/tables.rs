@@ -1,6 +1,7 @@
 //! A profile's tables: strings, functions, mappings and locations, each stored once.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use lockmeter_profile::Frame;
 use lockmeter_profile::lock_functions::plain_name;
@@ -13,6 +14,11 @@ const KERNEL_START: u64 = 0xffff_8000_0000_0000;
 /// The binary that kernel functions without a module belong to, as perf and pprof call it.
 const KERNEL: &str = "[kernel.kallsyms]";
 
+/// The C library and its loader: every program's, and the main binary of none.
+fn is_c_library(file: &str) -> bool {
+    file == "libc" || ["libc.so", "libc-", "libc.musl", "libpthread", "ld-"].iter().any(|start| file.starts_with(start))
+}
+
 /// The tables of a profile that is being built. Ids start at 1; string 0 is empty, as pprof demands.
 #[derive(Debug)]
 pub struct Tables {
@@ -20,6 +26,8 @@ pub struct Tables {
     functions: HashMap<(i64, i64), u64>,
     mappings: HashMap<i64, u64>,
     locations: HashMap<(u64, u64, u64), u64>,
+    /// Frames by the file of a program that they lie in: its place, and whether it is a library.
+    program_frames: BTreeMap<(usize, bool), u64>,
     profile: proto::Profile,
 }
 
@@ -30,16 +38,22 @@ impl Tables {
             functions: HashMap::new(),
             mappings: HashMap::new(),
             locations: HashMap::new(),
+            program_frames: BTreeMap::new(),
             profile: proto::Profile::default(),
         };
         tables.string("");
-        // pprof takes the first binary for the main one.
         tables.mapping(KERNEL);
         tables
     }
 
     /// The profile whose tables are these, with everything else still to be filled in.
-    pub fn into_profile(self) -> proto::Profile {
+    pub fn into_profile(mut self) -> proto::Profile {
+        // pprof takes the first binary for the main one: of a program itself, rather than of its libraries, the busiest.
+        let busiest =
+            self.program_frames.iter().max_by_key(|((at, is_library), frames)| (!is_library, **frames, Reverse(*at)));
+        if let Some(((at, _), _)) = busiest {
+            self.profile.mapping[..=*at].rotate_right(1);
+        }
         self.profile
     }
 
@@ -55,8 +69,17 @@ impl Tables {
 
     /// A measured frame. One without a symbol keeps its address and has no function.
     pub fn frame(&mut self, frame: &Frame) -> u64 {
-        let binary = frame.module.as_deref().map_or_else(|| KERNEL.to_owned(), |module| format!("[{module}]"));
+        let is_of_program = frame.address < KERNEL_START;
+        let binary = match frame.module.as_deref() {
+            None => KERNEL.to_owned(),
+            Some(file) if is_of_program => file.to_owned(),
+            Some(module) => format!("[{module}]"),
+        };
         let mapping = self.mapping(&binary);
+        if is_of_program && frame.module.is_some() && !is_c_library(&binary) {
+            let is_library = binary.contains(".so");
+            *self.program_frames.entry((mapping as usize - 1, is_library)).or_default() += 1;
+        }
         let function = match &frame.function {
             Some(name) => self.function(plain_name(name), name, &binary),
             None => 0,
