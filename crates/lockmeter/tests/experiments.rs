@@ -186,6 +186,23 @@ fn a_running_process_is_compared_by_its_calls_and_ctrl_c_shows_what_there_is() {
     assert_eq!(cost(&costs, "wait")["of"], "calls");
 }
 
+#[test]
+fn a_target_that_does_nothing_is_given_up_with_one_sentence() {
+    let Some(_machine) = machine("a_target_that_does_nothing_is_given_up_with_one_sentence") else { return };
+    let mut asleep = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = asleep.id().to_string();
+    let (status, said) = refused(["overhead", "--levels", "wait", "--slice", "20ms", "--attach", &pid]);
+    asleep.kill().unwrap();
+    asleep.wait().unwrap();
+    assert_eq!(status, 1, "{said}");
+    // Of the hundred that are due.
+    assert!(
+        said.contains(&format!("process {pid} did no work that could be seen in 10 rounds of slices of 20ms")),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
 const fn libc_sigint() -> i32 {
     2
 }

@@ -121,6 +121,8 @@ pub struct Missing {
 pub struct Costs {
     /// Rounds, in each of which every level was measured once.
     pub rounds: usize,
+    /// Rounds left out, because the target did nothing while it was bare.
+    pub idle_rounds: usize,
     /// Level by level.
     pub costs: Vec<Cost>,
     /// Levels without a result.

@@ -10,6 +10,9 @@ use super::{Cost, Costs, Level, Missing, Verdict};
 /// After a switch, until its own disturbance is over: attaching sends an interrupt to every CPU.
 const SETTLE: Duration = Duration::from_millis(20);
 
+/// A target that did nothing in so many rounds from the first on is not going to: at the shortest slices these are seconds.
+const IDLE_ROUNDS: usize = 10;
+
 /// Something whose level can be switched while the target runs.
 pub trait Switch {
     /// Why it cannot be switched.
@@ -41,7 +44,8 @@ pub enum Paused {
     Stop,
 }
 
-/// Measures until the plan's rounds are done or `pause` says to stop. `pause` waits; it is told how many slices are left.
+/// Measures until the plan's rounds are done, `pause` says to stop, or the target is seen to do nothing. `pause` waits; it is told
+/// how many slices are left.
 pub fn compare<S: Switch>(
     plan: &Plan,
     switch: &mut S,
@@ -52,6 +56,7 @@ pub fn compare<S: Switch>(
     let mut levels = plan.levels.clone();
     let mut missing = Vec::new();
     let mut rounds: Vec<Vec<(Level, f64)>> = Vec::new();
+    let mut idle_rounds = 0;
     'rounds: for round in 0..plan.rounds {
         let mut order: Vec<Level> = levels.iter().copied().chain([Level::Bare]).collect();
         random.shuffle(&mut order);
@@ -66,20 +71,27 @@ pub fn compare<S: Switch>(
             let Some(rate) = slice(plan.slice, progress, &mut pause, left) else { break 'rounds };
             rates.push((*level, rate));
         }
-        rounds.push(rates);
+        // Nothing can be a share of nothing.
+        match find(&rates, Level::Bare) {
+            Some(bare) if bare > 0.0 => rounds.push(rates),
+            _ => idle_rounds += 1,
+        }
+        if rounds.is_empty() && idle_rounds >= IDLE_ROUNDS {
+            break;
+        }
     }
     let costs = levels.iter().filter_map(|level| {
-        let find =
-            |round: &[(Level, f64)], level| round.iter().find(|(other, _)| *other == level).map(|(_, rate)| *rate);
-        let cost = |round: &Vec<(Level, f64)>| {
-            let bare = find(round, Level::Bare).filter(|bare| *bare > 0.0)?;
-            Some(1.0 - find(round, *level)? / bare)
-        };
+        let cost = |round: &Vec<(Level, f64)>| Some(1.0 - find(round, *level)? / find(round, Level::Bare)?);
         let samples: Vec<f64> = rounds.iter().filter_map(cost).collect();
         let cost = Estimate::of(&samples, random)?;
         Some(Cost { level: *level, of: progress.measure(), cost, verdict: Verdict::of(cost, plan.limit) })
     });
-    Costs { rounds: rounds.len(), costs: costs.collect(), missing }
+    Costs { rounds: rounds.len(), idle_rounds, costs: costs.collect(), missing }
+}
+
+/// The rate at this level in a round.
+fn find(round: &[(Level, f64)], level: Level) -> Option<f64> {
+    round.iter().find(|(other, _)| *other == level).map(|(_, rate)| *rate)
 }
 
 /// Progress during one slice. `None` if it was broken off, or nothing could be read.
@@ -98,4 +110,37 @@ fn slice(
     }
     let after = progress.read()?;
     Some(after.since(&before, begin.elapsed()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoSwitch;
+
+    impl Switch for NoSwitch {
+        type Error = String;
+
+        fn switch(&mut self, _: Level) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_target_that_does_nothing_is_given_up_soon() {
+        let mut asleep = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut progress = Progress::Process(asleep.id());
+        // Until the shell's or the loader's work is over.
+        std::thread::sleep(Duration::from_millis(100));
+        let plan = Plan { rounds: 1_000, slice: Duration::from_millis(1), levels: vec![Level::Wait], limit: 0.01 };
+        let mut slices = 0;
+        let costs = compare(&plan, &mut NoSwitch, &mut progress, &mut Random::new(1), |_, _| {
+            slices += 1;
+            Paused::Over
+        });
+        asleep.kill().unwrap();
+        asleep.wait().unwrap();
+        assert_eq!((costs.rounds, costs.idle_rounds), (0, IDLE_ROUNDS), "{costs}");
+        assert!(costs.costs.is_empty() && slices < 100, "{slices} pauses");
+    }
 }

@@ -105,7 +105,7 @@ fn summarise(
             costs.push(Cost { level: *level, of, cost, verdict: Verdict::of(cost, limit) });
         }
     }
-    Costs { rounds: rounds.len(), costs, missing }
+    Costs { rounds: rounds.len(), idle_rounds: 0, costs, missing }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "no run takes 2^52 ns")]

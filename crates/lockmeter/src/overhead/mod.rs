@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use lockmeter_experiments::overhead::Costs;
+use lockmeter_render::units::counted;
 use lockmeter_statistics::Machine;
 use serde::Serialize;
 
@@ -94,7 +95,12 @@ pub fn run(arguments: &OverheadArguments) -> Result<ExitCode> {
 /// Writes the result, and gives success.
 fn write(arguments: &OverheadArguments, machine: Machine, what: &str, costs: &Costs) -> Result<ExitCode> {
     let mut out = output::open(None)?;
-    let text = format!("What metering costs {what}: {} rounds\n\n{costs}", costs.rounds);
+    let rounds = counted(costs.rounds as u64, "round", "rounds");
+    let idle = match costs.idle_rounds {
+        0 => String::new(),
+        idle => format!(" ({} without work left out)", counted(idle as u64, "round", "rounds")),
+    };
+    let text = format!("What metering costs {what}: {rounds}{idle}\n\n{costs}");
     let written = match arguments.format {
         DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, text, costs })
             .map_err(std::io::Error::from)

@@ -14,6 +14,7 @@ use lockmeter_experiments::overhead::{Costs, KernelSwitch, Level};
 use lockmeter_kernel::CgroupTree;
 use lockmeter_kernel::contention::{StackBudget, open_process};
 use lockmeter_meter::reader::{Level as ProgramLevel, Session, SessionError};
+use lockmeter_render::units::counted;
 use lockmeter_statistics::{Machine, Random};
 
 use super::child::{self, Running, Scratch};
@@ -125,6 +126,15 @@ fn finish(
     costs: &Costs,
     seen: Option<(u64, u64)>,
 ) -> Result<ExitCode> {
+    if costs.costs.is_empty() && costs.idle_rounds > 0 {
+        let rounds = counted(costs.idle_rounds as u64, "round", "rounds");
+        say(format_args!(
+            "lockmeter: {what} did no work that could be seen in {rounds} of slices of {}, so there is nothing to compare; measure while it \
+             has work to do, or with a longer --slice",
+            humantime::format_duration(arguments.slice)
+        ));
+        return Ok(Status::Failed.into());
+    }
     if costs.costs.is_empty() && costs.missing.is_empty() {
         say(format_args!(
             "lockmeter: {what} ended, or was broken off, before every level had its turn; there is nothing to compare"
@@ -135,7 +145,8 @@ fn finish(
     let status = write(arguments, machine, &format!("{what}, slices of {slice}"), costs)?;
     if let Some((waits, timed)) = seen {
         say(format_args!(
-            "{waits} contended acquisitions were metered on the whole machine, {timed} of mmap_lock timed by the naive meter"
+            "{} metered on the whole machine, {timed} of mmap_lock timed by the naive meter",
+            counted(waits, "contended acquisition was", "contended acquisitions were")
         ));
     }
     Ok(status)
