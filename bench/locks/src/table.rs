@@ -1,6 +1,6 @@
 //! What the terminal shows.
 
-use lockmeter_statistics::{Estimate, median};
+use lockmeter_statistics::{Estimate, counted, median};
 
 use crate::contender::Contender;
 use crate::duel::{Duel, WritersOnly};
@@ -111,7 +111,7 @@ fn rate(per_second: f64) -> String {
 /// One kind of pair.
 pub fn pairs(kind: Kind, rows: &[Row], contenders: &[Contender]) {
     let what = if kind.reads { "read" } else { "write" };
-    let threads = if kind.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", kind.threads) };
+    let threads = counted(kind.threads, "thread", "threads");
     println!("\n{what} lock + unlock, {threads}, a pair of one thread");
     println!(
         "{:<22} {:>11} {:>10}   time as a share of the best peer's (95 % interval)",
@@ -127,9 +127,8 @@ pub fn pairs(kind: Kind, rows: &[Row], contenders: &[Contender]) {
 
 fn title(point: Point, cpus: usize) -> String {
     format!(
-        "{} thread{}{}, {} % reads, section {}",
-        point.threads,
-        if point.threads == 1 { "" } else { "s" },
+        "{}{}, {} % reads, section {}",
+        counted(point.threads, "thread", "threads"),
         if point.threads > cpus { " (more than CPUs)" } else { "" },
         point.read_percent,
         duration(f64::from(point.section_ns)),

@@ -5,6 +5,8 @@ use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
+use lockmeter_render::units::counted;
+
 use crate::messages::say;
 
 /// So many are named in a sentence.
@@ -48,8 +50,8 @@ struct Sentence<'a>(&'a [LeftBehind]);
 impl fmt::Display for Sentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.0.len();
-        let (processes, they) = if count == 1 { ("process", "it") } else { ("processes", "they") };
-        write!(f, "lockmeter: {count} {processes} that the command started still ran after its end (")?;
+        let (processes, they) = (counted(count as u64, "process", "processes"), if count == 1 { "it" } else { "they" });
+        write!(f, "lockmeter: {processes} that the command started still ran after its end (")?;
         for (at, LeftBehind { pid, comm }) in self.0.iter().take(NAMED).enumerate() {
             write!(f, "{}{comm}, PID {pid}", if at == 0 { "" } else { "; " })?;
         }

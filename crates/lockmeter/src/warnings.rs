@@ -175,6 +175,10 @@ const fn percent(part: u64, whole: u64) -> u64 {
     }
 }
 
+fn counted_threads(threads: usize) -> String {
+    units::counted(threads as u64, "thread", "threads")
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("warning: ")?;
@@ -187,7 +191,8 @@ impl fmt::Display for Warning {
             ),
             Self::FewStacks(stacks) => write!(
                 f,
-                "callers and blockers rest on {stacks} stack(s) only; record longer, or take them all with `record --every`"
+                "callers and blockers rest on {} only; record longer, or take them all with `record --every`",
+                units::counted(*stacks, "stack", "stacks")
             ),
             Self::Unnamed(percent) => write!(
                 f,
@@ -226,11 +231,13 @@ impl fmt::Display for Warning {
             ),
             Self::ThreadsAssumed(threads) => write!(
                 f,
-                "the forecast takes {threads} thread(s) to have been at work in the recording; if there were others, say --threads"
+                "the forecast takes {} to have been at work in the recording; if there were others, say --threads",
+                counted_threads(*threads)
             ),
             Self::MoreThreads { told, needed } => write!(
                 f,
-                "{told} thread(s) cannot have held and waited for locks as long as was recorded; the forecast takes {needed}"
+                "{} cannot have held and waited for locks as long as was recorded; the forecast takes {needed}",
+                counted_threads(*told)
             ),
             Self::UntimedWaits(percent) => write!(
                 f,
@@ -246,7 +253,9 @@ impl fmt::Display for Warning {
                 "lockmeter's programs took {percent} % of the machine's CPU time; a smaller `record --stack-budget`, or metering one \
                  process (-p), makes them cheaper"
             ),
-            Self::LostRuns(lost) => write!(f, "{lost} runs are not in the totals (causes above)"),
+            Self::LostRuns(lost) => {
+                write!(f, "{} not in the totals (causes above)", units::counted(*lost, "run is", "runs are"))
+            }
             Self::ExpensiveRuns(percent) => write!(
                 f,
                 "lockmeter's programs took {percent} % of the machine's CPU time; fewer kinds (--irq, --softirq, --timer, --work) make \

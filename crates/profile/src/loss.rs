@@ -105,66 +105,110 @@ named_enum! {
 }
 
 impl Loss {
-    /// One sentence for people: what it means for the report.
-    pub const fn meaning(self) -> &'static str {
+    /// What so many of them mean for the report, for people: begins with a noun, to stand behind the number.
+    pub fn meaning(self, count: u64) -> String {
+        let (one, many, rest) = self.words();
+        format!("{}{rest}", if count == 1 { one } else { many })
+    }
+
+    /// One, several, and what of them.
+    const fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::TaskFolded => {
-                "waits counted without their task (too many tasks in one interval); lock totals are exact"
+                ("wait", "waits", " counted without a task (too many tasks in one interval); lock totals are exact")
             }
-            Self::TotalsFull => "waits not counted (lock table full)",
-            Self::SamplesFull => "stacks dropped (sample table full); totals are exact",
-            Self::StacksFull => "stacks dropped (stack table full); totals are exact",
-            Self::StackTooDeep => "stacks cut at their outer end",
-            Self::StackFailed => "stacks the kernel could not unwind",
-            Self::OverBudget => "stacks not taken in bursts (budget); totals are exact",
-            Self::EndWithoutBegin => "waits that began before the recording: not counted",
-            Self::BeginWithoutEnd => "waits whose end was not seen: not counted",
-            Self::NestedTooDeep => "waits nested too deep in interrupts: not counted",
-            Self::NoTaskStorage => "waits not counted (no task storage)",
-            Self::CachesFull => "locks left unnamed (slab cache table full)",
-            Self::ProgramRecursion => "events that hit a running lockmeter program: not counted",
-            Self::Unfinished => "waits still going on at the end: not counted",
-            Self::DamagedInterval => "damaged intervals skipped",
-            Self::CutBytes => "bytes of an unfinished interval at the end skipped",
-            Self::DanglingReference => "samples with a missing name or stack",
-            Self::UnknownCode => "names or samples that only a newer lockmeter can read",
-            Self::UnknownLoss => "losses whose cause only a newer lockmeter can name",
-            Self::UserThreadsFull => "events in a program not counted (too many threads, or no room for its segment)",
-            Self::UserSitesFull => {
-                "events in a program counted without caller and blocker (a thread's table full); lock totals are exact"
+            Self::TotalsFull => ("wait", "waits", " not counted (lock table full)"),
+            Self::SamplesFull => ("stack", "stacks", " dropped (sample table full); totals are exact"),
+            Self::StacksFull => ("stack", "stacks", " dropped (stack table full); totals are exact"),
+            Self::StackTooDeep => ("stack", "stacks", " cut at the outer end"),
+            Self::StackFailed => ("stack", "stacks", " the kernel could not unwind"),
+            Self::OverBudget => ("stack", "stacks", " not taken in bursts (budget); totals are exact"),
+            Self::EndWithoutBegin => ("wait", "waits", " that began before the recording: not counted"),
+            Self::BeginWithoutEnd => ("wait", "waits", " whose end was not seen: not counted"),
+            Self::NestedTooDeep => ("wait", "waits", " nested too deep in interrupts: not counted"),
+            Self::NoTaskStorage => ("wait", "waits", " not counted (no task storage)"),
+            Self::CachesFull => ("lock", "locks", " left unnamed (slab cache table full)"),
+            Self::ProgramRecursion => ("event", "events", " that hit a running lockmeter program: not counted"),
+            Self::Unfinished => ("wait", "waits", " still going on at the end: not counted"),
+            Self::DamagedInterval => ("damaged interval", "damaged intervals", " skipped"),
+            Self::CutBytes => ("byte", "bytes", " of an unfinished interval at the end skipped"),
+            Self::DanglingReference => ("sample", "samples", " with a missing name or stack"),
+            Self::UnknownCode => ("name or sample", "names or samples", " that only a newer lockmeter can read"),
+            Self::UnknownLoss => ("loss", "losses", " whose cause only a newer lockmeter can name"),
+            Self::UserThreadsFull => {
+                ("event", "events", " in a program not counted (too many threads, or no room for its segment)")
             }
-            Self::UserSamplesFull => "events in a program not counted (a thread's table full)",
-            Self::UserStacksFull => "stacks of a program cut to the return address (stack table full)",
-            Self::UserStackFailed => "stacks of a program that could not be followed to their end",
-            Self::UserLocksFull => "events in a program counted under \"other locks\" (lock table full)",
-            Self::UserInterrupted => "events in signal handlers that interrupted the recorder: not counted",
-            Self::UserHeldTooMany => "holds not timed (too many locks held at a time)",
-            Self::UserReleaseUnmatched => "releases in a program whose acquisition was not seen: hold not counted",
-            Self::UserModulesFull => "addresses in a program left without names (module table full)",
-            Self::UserSegmentDamaged => "segments of programs, or parts of them, that made no sense: not counted",
-            Self::SleepersFull => "waits in a running program not counted (too many threads asleep)",
-            Self::RingFull => "stacks of a running program dropped (ring buffer full); totals are exact",
-            Self::FutexUntold => "waits on futexes of unknown purpose, idle ones perhaps: shown by --kind futex only",
-            Self::ProcessGone => "stacks of a process that ended before its mappings could be read",
-            Self::FileReplaced => "files of a program replaced by another build meanwhile: nothing in them is named",
-            Self::UserChildUnmetered => {
-                "processes of the program not metered: after chroot, or as another user, they cannot reach lockmeter's directory"
+            Self::UserSitesFull => (
+                "event",
+                "events",
+                " in a program counted without caller and blocker (a thread's table full); lock totals are exact",
+            ),
+            Self::UserSamplesFull => ("event", "events", " in a program not counted (a thread's table full)"),
+            Self::UserStacksFull => ("stack", "stacks", " of a program cut to the return address (stack table full)"),
+            Self::UserStackFailed => ("stack", "stacks", " of a program that could not be followed to the end"),
+            Self::UserLocksFull => ("event", "events", " in a program counted under \"other locks\" (lock table full)"),
+            Self::UserInterrupted => (
+                "event in a signal handler",
+                "events in signal handlers",
+                " that interrupted the recorder: not counted",
+            ),
+            Self::UserHeldTooMany => ("hold", "holds", " not timed (too many locks held at a time)"),
+            Self::UserReleaseUnmatched => {
+                ("release", "releases", " in a program whose acquisition was not seen: hold not counted")
             }
-            Self::HoldUnmatched => "releases of kernel locks whose acquisition was not seen: hold not counted",
-            Self::HoldReleaseUnseen => "holds of kernel locks whose release was not seen: not counted",
-            Self::HeldFull => "holds of kernel locks not counted (too many held at a time)",
-            Self::HoldUnfinished => "kernel locks still held at the end: hold not counted",
-            Self::HoldInterrupted => "holds of kernel locks that ended while another was being counted: not counted",
-            Self::ProbeMissed => {
-                "kprobes that the kernel did not run: acquisitions or releases of kernel locks that were not seen"
+            Self::UserModulesFull => ("address", "addresses", " in a program left without a name (module table full)"),
+            Self::UserSegmentDamaged => (
+                "segment of a program, or part of one,",
+                "segments of programs, or parts of them,",
+                " that made no sense: not counted",
+            ),
+            Self::SleepersFull => ("wait", "waits", " in a running program not counted (too many threads asleep)"),
+            Self::RingFull => ("stack", "stacks", " of a running program dropped (ring buffer full); totals are exact"),
+            Self::FutexUntold => (
+                "wait on a futex of unknown purpose, an idle one perhaps",
+                "waits on futexes of unknown purpose, idle ones perhaps",
+                ": shown by --kind futex only",
+            ),
+            Self::ProcessGone => ("stack", "stacks", " of a process that ended before its mappings could be read"),
+            Self::FileReplaced => {
+                ("file", "files", " of a program replaced by another build meanwhile: nothing there is named")
             }
-            Self::RunsFull => "runs not counted (table of what ran full)",
+            Self::UserChildUnmetered => (
+                "process",
+                "processes",
+                " of the program not metered: after chroot, or as another user, lockmeter's directory is out of reach",
+            ),
+            Self::HoldUnmatched => (
+                "release of a kernel lock",
+                "releases of kernel locks",
+                " whose acquisition was not seen: hold not counted",
+            ),
+            Self::HoldReleaseUnseen => {
+                ("hold of a kernel lock", "holds of kernel locks", " whose release was not seen: not counted")
+            }
+            Self::HeldFull => {
+                ("hold of a kernel lock", "holds of kernel locks", " not counted (too many held at a time)")
+            }
+            Self::HoldUnfinished => ("kernel lock", "kernel locks", " still held at the end: hold not counted"),
+            Self::HoldInterrupted => (
+                "hold of a kernel lock",
+                "holds of kernel locks",
+                " that ended while another was being counted: not counted",
+            ),
+            Self::ProbeMissed => (
+                "kprobe",
+                "kprobes",
+                " that the kernel did not run: acquisitions or releases of kernel locks that were not seen",
+            ),
+            Self::RunsFull => ("run", "runs", " not counted (table of what ran full)"),
             Self::RunUnpaired => {
-                "runs of which only one end was seen (the other came before the recording): not counted"
+                ("run", "runs", " of which only one end was seen (the other came before the recording): not counted")
             }
-            Self::RunUnfinished => "runs still going on at the end: not counted",
-            Self::QueueingNotSeen => "work items that nobody saw queued: counted, without a delay",
-            Self::LongRunsFull => "long runs not listed one by one (too many at a time); their totals are exact",
+            Self::RunUnfinished => ("run", "runs", " still going on at the end: not counted"),
+            Self::QueueingNotSeen => ("work item", "work items", " that nobody saw queued: counted, without a delay"),
+            Self::LongRunsFull => {
+                ("long run", "long runs", " not listed one by one (too many at a time); totals are exact")
+            }
         }
     }
 }
@@ -202,5 +246,19 @@ impl Losses {
     /// Whether nothing was lost.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_loss_is_told_in_the_singular() {
+        assert_eq!(Loss::EndWithoutBegin.meaning(1), "wait that began before the recording: not counted");
+        assert_eq!(Loss::EndWithoutBegin.meaning(2), "waits that began before the recording: not counted");
+        for loss in Loss::ALL {
+            assert_ne!(loss.meaning(1), loss.meaning(2), "{loss}");
+        }
     }
 }

@@ -38,12 +38,16 @@ impl Swap {
         (self as u8) < Self::LeftShared as u8
     }
 
-    /// In words: what the lock became, or why it was left alone.
-    pub const fn meaning(self) -> &'static str {
+    /// In words, to stand behind the number: what so many locks became, or why they were left alone.
+    pub const fn meaning(self, count: u64) -> &'static str {
         match self {
+            Self::Mutex if count == 1 => "mutex to lockmeter's mutex",
             Self::Mutex => "mutexes to lockmeter's mutex",
+            Self::RwlockToRwsem if count == 1 => "rwlock to rwsem",
             Self::RwlockToRwsem => "rwlocks to rwsem",
+            Self::RwlockToPercpuRwsem if count == 1 => "rwlock to percpu-rwsem",
             Self::RwlockToPercpuRwsem => "rwlocks to percpu-rwsem",
+            Self::SpinToSpin if count == 1 => "spin lock to lockmeter's spin lock",
             Self::SpinToSpin => "spin locks to lockmeter's spin lock",
             Self::LeftShared => "shared between processes",
             Self::LeftRobust => "robust",

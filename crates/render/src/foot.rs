@@ -30,7 +30,7 @@ pub fn lost(losses: &Losses) -> Vec<FootLine> {
         return vec![("lost: nothing".to_owned(), Weight::Plain)];
     }
     let widest = losses.iter().map(|(_, lost)| count(lost).len()).max().unwrap_or(0);
-    let each = losses.iter().map(|(loss, lost)| format!("  {:>widest$} {}", count(lost), loss.meaning()));
+    let each = losses.iter().map(|(loss, lost)| format!("  {:>widest$} {}", count(lost), loss.meaning(lost)));
     std::iter::once("lost:".to_owned()).chain(each).map(|line| (line, Weight::Warning)).collect()
 }
 
@@ -74,7 +74,7 @@ pub fn swapped(swaps: &Swaps) -> Vec<FootLine> {
     }
     let list = |swapped: bool| {
         let each = swaps.iter().filter(|(swap, _)| swap.is_swapped() == swapped);
-        each.map(|(swap, number)| format!("{} {}", count(number), swap.meaning())).collect::<Vec<_>>().join(", ")
+        each.map(|(swap, number)| format!("{} {}", count(number), swap.meaning(number))).collect::<Vec<_>>().join(", ")
     };
     let (done, left) = (list(true), list(false));
     let is_short = swaps.iter().any(|(swap, _)| swap == Swap::LeftNoRoom);

@@ -9,3 +9,8 @@ pub mod priority;
 pub use disturbances::{Disturbances, Patience};
 pub use estimate::{Estimate, Random, median};
 pub use machine::Machine;
+
+/// `1 CPU`, `2 CPUs`.
+pub fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}

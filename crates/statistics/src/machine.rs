@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::counted;
+
 /// The first line of every output.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
@@ -55,8 +57,14 @@ impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}, {} CPUs, Linux {}, {}, `{}`, seed {}, load average before {}",
-            self.cpu, self.cpus, self.kernel, self.date, self.command, self.seed, self.load_average_before
+            "{}, {}, Linux {}, {}, `{}`, seed {}, load average before {}",
+            self.cpu,
+            counted(self.cpus, "CPU", "CPUs"),
+            self.kernel,
+            self.date,
+            self.command,
+            self.seed,
+            self.load_average_before
         )
     }
 }

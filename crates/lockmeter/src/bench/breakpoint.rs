@@ -9,6 +9,7 @@ use lockmeter_experiments::breakpoint::kernel::{self, NotHere};
 use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan, Point, Table, Work, race, run_once};
 use lockmeter_experiments::breakpoint::{Shape, Timing};
 use lockmeter_experiments::locks_under_test::{MeteredMutex, NAMES, ReaderLock, TaskMutex};
+use lockmeter_render::units::counted;
 use lockmeter_statistics::{Estimate, Machine, Random};
 use serde::Serialize;
 
@@ -102,7 +103,13 @@ fn run_one(arguments: &BreakpointArguments, design: Design) -> Result<ExitCode> 
     let mut times = Vec::new();
     for threads in &plan.threads {
         let task_ns = run_once::<MeteredMutex, ReaderLock>(design, &plan, *threads).map_err(broken)?;
-        let _ = writeln!(text, "{} threads, {}: {:.3} µs/op", threads, design.title(), task_ns / 1e3);
+        let _ = writeln!(
+            text,
+            "{}, {}: {:.3} µs/op",
+            counted(*threads as u64, "thread", "threads"),
+            design.title(),
+            task_ns / 1e3
+        );
         times.push((*threads, task_ns));
     }
     write(arguments.format, machine, &std::collections::BTreeMap::from([("task_ns", times)]), &text)
@@ -182,8 +189,8 @@ fn text(results: &Results) -> String {
     if let Some(kernel) = &results.kernel {
         let _ = write!(text, "# Running 'breakpoint/thread' benchmark:\n{}", kernel.timing);
         let shown = |estimate: &Estimate| format!("{:.3} [{:.3}, {:.3}]", estimate.median, estimate.low, estimate.high);
-        let runs = kernel.usecs_per_op.samples;
-        let _ = writeln!(text, "\nusecs/op of {runs} runs, median with 95 % interval: {}", shown(&kernel.usecs_per_op));
+        let runs = counted(kernel.usecs_per_op.samples as u64, "run", "runs");
+        let _ = writeln!(text, "\nusecs/op of {runs}, median with 95 % interval: {}", shown(&kernel.usecs_per_op));
         match (&kernel.perf_usecs_per_op, &kernel.ratio, &kernel.perf_missing) {
             (Some(perf), Some(ratio), _) => {
                 let _ = writeln!(text, "perf's own, in between: {}; ours / perf's: {}\n", shown(perf), shown(ratio));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use lockmeter_experiments::breakpoint::race::Design;
 use lockmeter_experiments::picture::{self, Frame, Line, Point};
+use lockmeter_render::units::counted;
 use lockmeter_statistics::Estimate;
 use serde_json::Value;
 
@@ -32,10 +33,10 @@ pub fn write(folder: &Path, pieces: &[Piece], load: impl Fn(&str) -> Option<Valu
         let said = |field: &str| machine[field].as_str().unwrap_or("?").to_owned();
         let _ = writeln!(
             text,
-            "`{}`\n\n{}, {} CPUs, Linux {}, {}\n\n```\n{}\n```",
+            "`{}`\n\n{}, {}, Linux {}, {}\n\n```\n{}\n```",
             said("command"),
             said("cpu"),
-            machine["cpus"],
+            counted(machine["cpus"].as_u64().unwrap_or(0), "CPU", "CPUs"),
             said("kernel"),
             said("date"),
             results["text"].as_str().unwrap_or("").trim_end()

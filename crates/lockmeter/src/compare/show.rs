@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use lockmeter_profile::Swaps;
-use lockmeter_render::units;
+use lockmeter_render::units::{self, counted};
 use lockmeter_statistics::Estimate;
 use serde_json::{Value, json};
 
@@ -26,7 +26,8 @@ fn table(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
         (Some(metric), Better::Lower) => format!("`{metric}` in its output, less is better"),
     };
     writeln!(out, "{}\n", comparison.machine)?;
-    writeln!(out, "{}: {what}; {} runs each, in random order, not metered\n", comparison.command, comparison.rounds())?;
+    let runs = counted(comparison.rounds() as u64, "run", "runs");
+    writeln!(out, "{}: {what}; {runs} each, in random order, not metered\n", comparison.command)?;
     let time = comparison.measured.metric.is_none();
     let mut rows = vec![["VARIANT", "MEDIAN", "95 %", "RATIO", "95 %", "VERDICT", "SWAPPED A RUN"].map(str::to_owned)];
     rows.extend(comparison.variants.iter().map(|variant| row(variant, time)));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
+use lockmeter_render::units::counted;
 
 use super::Workload;
 use crate::exit::{Failure, Status};
@@ -49,7 +50,7 @@ pub fn prepare() -> Result<Workload> {
         fs::write(&prepared, "").with_context(|| format!("cannot write to {}", folder.display()))?;
     }
     let commands = translations(&folder)?;
-    let name = format!("translating kernel/ and mm/ of Linux, {} files at a time", cpus());
+    let name = format!("translating kernel/ and mm/ of Linux, {} at a time", counted(cpus() as u64, "file", "files"));
     // All CPUs work at once, as under `make -j`; make itself, which takes seconds to start, stays out of it.
     let batch = |files: &[String]| {
         let all: Vec<String> = files.iter().map(|command| format!("({command}) & pids=\"$pids $!\"; ")).collect();

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use lockmeter_statistics::counted;
+
 use super::{Forecast, Waiting};
 
 impl fmt::Display for Forecast {
@@ -26,10 +28,10 @@ impl fmt::Display for Forecast {
         }
         writeln!(
             f,
-            "recorded {}/s with {} threads on {} CPUs; the model is off by {:+.1} % ({:+.1} % with free handoffs), the simulation by {:+.1} %\n",
+            "recorded {}/s with {} on {}; the model is off by {:+.1} % ({:+.1} % with free handoffs), the simulation by {:+.1} %\n",
             rate(self.recorded_per_second),
-            self.threads,
-            self.cpus,
+            counted(self.threads, "thread", "threads"),
+            counted(self.cpus, "CPU", "CPUs"),
             self.check.with_handoff * 100.0,
             self.check.free_handoff * 100.0,
             self.check.simulated * 100.0

@@ -9,6 +9,7 @@ use lockmeter_predict::forecast::{Plan, Prices, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::Dimension;
 use lockmeter_profile::view::Query;
+use lockmeter_render::units::counted;
 use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
@@ -134,7 +135,7 @@ fn record(recording: &Path, (work, cpus): (&str, &str), threads: usize) -> Resul
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.lines().last().unwrap_or("it said nothing");
-        return Err(anyhow!("recording a run of {threads} thread(s) failed: {last}"));
+        return Err(anyhow!("recording a run of {} failed: {last}", counted(threads as u64, "thread", "threads")));
     }
     let (report, _) = report::load(recording, &Query::by([Dimension::Lock]))?;
     let measured = Measured::from_report(&report);
