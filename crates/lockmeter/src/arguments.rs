@@ -327,7 +327,7 @@ pub struct TopArguments {
     /// How often to refresh
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub interval: Duration,
-    /// How long, with a unit; without it, until Ctrl-C
+    /// How long, with a unit; without it, until `q` or Ctrl-C
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
 }

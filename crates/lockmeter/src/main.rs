@@ -9,6 +9,7 @@ mod diff;
 mod doctor;
 mod exit;
 mod holds;
+mod keys;
 mod latency;
 mod left_behind;
 mod messages;

@@ -1,15 +1,18 @@
-//! Ctrl-C and its relatives as a readable descriptor, and waiting for that or for a process.
+//! Ctrl-C and its relatives as a readable descriptor, and waiting for that, for a process or for the key that ends.
 
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::keys::Keys;
+
 /// Signals that end a recording cleanly.
 pub struct StopSignals {
     streams: [(i32, UnixStream); SIGNALS.len()],
+    keys: Option<Keys>,
 }
 
 const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
@@ -38,7 +41,12 @@ impl StopSignals {
             streams.push((signal, stream));
         }
         let streams = streams.try_into().map_err(|_| io::Error::other("one stream a signal"))?;
-        Ok(Self { streams })
+        Ok(Self { streams, keys: None })
+    }
+
+    /// From here on `q` asks to stop as Ctrl-C does, if there is a terminal.
+    pub fn catch_q(&mut self) {
+        self.keys = Keys::open();
     }
 
     /// Waits for a signal or, if they are given, for the end of a process (a pidfd) or for a source's news.
@@ -58,11 +66,12 @@ impl StopSignals {
             entry(hang_up.1.as_raw_fd()),
             optional(process),
             optional(news),
+            optional(self.keys.as_ref().map(AsFd::as_fd)),
         ];
         // Rounded up: a wait of half a millisecond must not become a busy loop.
         let timeout_ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
-        // SAFETY: five initialised entries that live across the call.
-        let ready = unsafe { libc::poll(entries.as_mut_ptr(), 5, timeout_ms) };
+        // SAFETY: six initialised entries that live across the call.
+        let ready = unsafe { libc::poll(entries.as_mut_ptr(), 6, timeout_ms) };
         if ready < 0 {
             let error = io::Error::last_os_error();
             // The handler has put a byte into a stream: the next wait sees it.
@@ -74,11 +83,26 @@ impl StopSignals {
                 return Ok(Woken::Signal(*signal));
             }
         }
-        let [.., process, news] = entries;
+        let [.., process, news, key] = entries;
+        if key.revents != 0 && self.quits() {
+            return Ok(Woken::Signal(SIGINT));
+        }
         Ok(match (process.revents, news.revents) {
             (0, 0) => Woken::Timeout,
             (0, _) => Woken::News,
             _ => Woken::Exited,
         })
+    }
+
+    /// Whether `q` is among the keys that were pressed.
+    fn quits(&mut self) -> bool {
+        match self.keys.as_ref().map(Keys::pressed) {
+            Some(Some(keys)) => keys.iter().any(|key| key.eq_ignore_ascii_case(&b'q')),
+            // A terminal that is gone would be readable for ever.
+            _ => {
+                self.keys = None;
+                false
+            }
+        }
     }
 }

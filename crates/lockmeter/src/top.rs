@@ -47,6 +47,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     let options = Options { scope, stacks: arguments.stacks.budget(), metered: metered(arguments) };
     let about = crate::about::describe(&words, options.stacks);
     let mut sources = Sources::watch(&options)?;
+    signals.catch_q();
     let mut screen = Screen::open();
     let end = arguments.duration.map(|duration| Instant::now() + duration);
     loop {
@@ -72,6 +73,7 @@ fn top_latency(arguments: &TopArguments) -> Result<()> {
     let kinds = if query.kinds.is_empty() { RUNNERS.to_vec() } else { query.kinds.clone() };
     let mut source = LatencySource::start(&LatencyOptions { runners: kinds, threshold: None, every: false })?;
     let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
+    signals.catch_q();
     let mut screen = Screen::open();
     let end = arguments.duration.map(|duration| Instant::now() + duration);
     loop {

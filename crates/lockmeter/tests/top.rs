@@ -1,0 +1,98 @@
+//! `lockmeter top` on a terminal: how it ends, and that the terminal is then as it was before.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use support::{Folder, machine, signal, text, until};
+
+const SIGINT: i32 = 2;
+const SIGTERM: i32 = 15;
+
+/// What `top` begins with once it owns the screen.
+const ALTERNATE_SCREEN: &str = "\x1b[?1049h";
+const NORMAL_SCREEN: &str = "\x1b[?1049l";
+
+/// `top` on a terminal of its own, and what it left of that.
+struct OnTerminal {
+    folder: Folder,
+    script: Child,
+}
+
+impl OnTerminal {
+    fn start(arguments: &str) -> Self {
+        let folder = Folder::new();
+        let here = folder.path().display();
+        let line = format!(
+            "stty -g >{here}/before; sh -c 'echo $$ >{here}/pid; exec {} top {arguments}'; echo $? >{here}/status; stty -g >{here}/after",
+            env!("CARGO_BIN_EXE_lockmeter")
+        );
+        let output = fs::File::create(folder.path().join("screen")).unwrap();
+        let script = Command::new("script")
+            .args(["--quiet", "--flush", "--command", &line, "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(output)
+            .spawn()
+            .unwrap();
+        let started = Self { folder, script };
+        until("top shows its screen", || started.read("screen").contains(ALTERNATE_SCREEN));
+        started
+    }
+
+    fn read(&self, name: &str) -> String {
+        let mut bytes = Vec::new();
+        if let Ok(mut file) = fs::File::open(self.folder.path().join(name)) {
+            file.read_to_end(&mut bytes).unwrap();
+        }
+        text(&bytes)
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.script.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn signal(&self, number: i32) {
+        signal(self.read("pid").trim().parse().unwrap(), number);
+    }
+
+    /// Waits for the end of `top`.
+    fn ended(mut self, status: &str) {
+        until("top has ended", || !self.read("after").is_empty());
+        self.script.wait().unwrap();
+        assert_eq!(self.read("status").trim(), status);
+        assert!(self.read("screen").contains(NORMAL_SCREEN), "{}", self.read("screen"));
+        assert_eq!(self.read("after"), self.read("before"), "the terminal's modes");
+    }
+}
+
+#[test]
+fn top_ends_by_q_alone_and_leaves_the_terminal_as_it_was() {
+    let Some(_machine) = machine("top_ends_by_q_alone_and_leaves_the_terminal_as_it_was") else { return };
+    let mut top = OnTerminal::start("");
+    top.press("x");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(top.read("after"), "", "it ended by another key");
+    top.press("q");
+    top.ended("0");
+    let mut top = OnTerminal::start("--latency");
+    top.press("q");
+    top.ended("0");
+}
+
+#[test]
+fn top_leaves_the_terminal_as_it_was_however_it_ends() {
+    let Some(_machine) = machine("top_leaves_the_terminal_as_it_was_however_it_ends") else { return };
+    OnTerminal::start("-d 500ms").ended("0");
+    let mut top = OnTerminal::start("");
+    // The key, which the terminal makes a signal of.
+    top.press("\x03");
+    top.ended("0");
+    for number in [SIGINT, SIGTERM] {
+        let top = OnTerminal::start("");
+        top.signal(number);
+        top.ended("0");
+    }
+}
