@@ -2,6 +2,22 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether only errors are wanted.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From here on [`inform`] says nothing.
+pub fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Says a line that is no error: what is done, and how.
+pub fn inform(line: impl Display) {
+    if !QUIET.load(Ordering::Relaxed) {
+        say(line);
+    }
+}
 
 /// Says a line. Whoever reads may be gone: a recording goes on without being watched.
 pub fn say(line: impl Display) {

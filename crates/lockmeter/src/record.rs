@@ -13,7 +13,7 @@ use lockmeter_profile::{Dimension, Interval};
 
 use crate::arguments::RecordArguments;
 use crate::exit::{Failure, Status};
-use crate::messages::say;
+use crate::messages::{be_quiet, inform, say};
 use crate::signals::{StopSignals, Woken};
 use crate::sources::Sources;
 use crate::target::{self, Target};
@@ -48,6 +48,9 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         say(EXPLANATION);
         return Ok(Status::Usage.into());
     };
+    if arguments.quiet {
+        be_quiet();
+    }
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
     let options = Options { scope, stacks: arguments.stacks.budget(), metered: holds::metered(arguments)? };
@@ -188,15 +191,12 @@ impl Progress {
 }
 
 fn announce(arguments: &RecordArguments, locks: &str, words: &str) {
-    if arguments.quiet {
-        return;
-    }
     let length = match arguments.duration {
         Some(duration) => format!(" for {}", humantime::format_duration(duration)),
         None if arguments.command.is_empty() => " until Ctrl-C".to_owned(),
         None => String::new(),
     };
-    say(format_args!("lockmeter: metering {locks} of {words}{length}, into {}", arguments.output.display()));
+    inform(format_args!("lockmeter: metering {locks} of {words}{length}, into {}", arguments.output.display()));
 }
 
 /// Waits for the command's end and passes on what would have ended the recording.

@@ -15,7 +15,7 @@ use lockmeter_profile::{Interval, Source};
 
 use crate::arguments::{HookChoice, RecordArguments};
 use crate::exit::{Failure, Status};
-use crate::messages::say;
+use crate::messages::inform;
 use crate::{preload, swap_filter};
 
 /// How long an ended command's children get to write their last word.
@@ -69,7 +69,7 @@ impl Sources {
                 // `overhead` starts them again for each run.
                 static SAID: Once = Once::new();
                 SAID.call_once(|| {
-                    say(format_args!(
+                    inform(format_args!(
                         "lockmeter: only the command's own locks are metered, for kernel locks need more: {error}"
                     ));
                 });
@@ -232,7 +232,7 @@ fn say_once(notice: String) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if !said.contains(&notice) {
-        say(&notice);
+        inform(&notice);
         said.insert(notice);
     }
 }
@@ -249,13 +249,13 @@ fn start_kernel(choice: HookChoice, options: &Options) -> Result<ContentionSourc
     if hooks.way == HookWay::Fentry && sleeping && try_hooks(HookWay::Kprobe).is_ok() {
         let hooks = Some(Hooks { way: HookWay::Kprobe, ..hooks.clone() });
         if let Ok(source) = ContentionSource::start(&Options { metered: Metered::Holds { hooks }, ..options.clone() }) {
-            say(format_args!("lockmeter: {refused}; holds are timed by kprobes"));
+            inform(format_args!("lockmeter: {refused}; holds are timed by kprobes"));
             return Ok(source);
         }
     }
     let without = Options { metered: Metered::Holds { hooks: None }, ..options.clone() };
     let source = ContentionSource::start(&without)?;
-    say(format_args!(
+    inform(format_args!(
         "lockmeter: {refused}; no whole holds of kernel locks but mmap_lock's, of locks that sleep the part while others slept for them"
     ));
     Ok(source)
@@ -292,7 +292,7 @@ fn start_user(arguments: &RecordArguments, options: &Options, notice: &mut Optio
                     *notice = Some(format!("{unseen}; metering them from there"));
                     return Ok(Some(User::Outside(Box::new(futexes))));
                 }
-                Err(error) => say(format_args!("{unseen} ({error}); metering those of its C libraries")),
+                Err(error) => inform(format_args!("{unseen} ({error}); metering those of its C libraries")),
             }
         }
     }
@@ -300,7 +300,7 @@ fn start_user(arguments: &RecordArguments, options: &Options, notice: &mut Optio
         Ok(library) => library,
         Err(error) if arguments.hold || arguments.swap.is_some() => return Err(error),
         Err(error) => {
-            say(format_args!("lockmeter: {error}; metering the command's locks from outside"));
+            inform(format_args!("lockmeter: {error}; metering the command's locks from outside"));
             return outside();
         }
     };
@@ -327,7 +327,7 @@ fn start_outside(only_user: bool, processes: Processes, options: &Options) -> Re
         Ok(futexes) => Ok(Some(User::Outside(Box::new(futexes)))),
         Err(error) if only_user || !is_refusal(&error) => Err(error.into()),
         Err(error) => {
-            say(format_args!("lockmeter: {error}; metering kernel locks only"));
+            inform(format_args!("lockmeter: {error}; metering kernel locks only"));
             Ok(None)
         }
     }

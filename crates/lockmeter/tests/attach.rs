@@ -333,3 +333,23 @@ fn what_has_no_locks_of_its_own_is_refused() {
     assert_eq!(everything.status.code(), Some(USAGE), "{said}");
     assert!(said.contains("-p PID") && said.lines().count() == 1, "{said}");
 }
+
+/// Makes sure that `--quiet` says nothing of how things are metered.
+#[test]
+fn a_quiet_recorder_does_not_say_how_a_static_program_is_metered() {
+    let Some(_machine) = machine("a_quiet_recorder_does_not_say_how_a_static_program_is_metered") else { return };
+    let folder = Folder::new();
+    let program = build(&folder, "two-locks", &["-static"]);
+    let recording = folder.file("recording");
+    let said = |flags: &[&str]| {
+        let mut record = lockmeter(["record", "--user", "-o", &recording]);
+        let ended = run({
+            record.args(flags).arg("--").arg(&program).args(["--rounds", "5"]);
+            record
+        });
+        assert!(ended.status.success(), "{ended:?}");
+        text(&ended.stderr)
+    };
+    assert!(said(&[]).contains("from outside"), "nothing that --quiet could leave out");
+    assert_eq!(said(&["--quiet"]), "");
+}
