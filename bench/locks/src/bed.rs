@@ -5,6 +5,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use lockmeter_statistics::ResourceUsage;
+
 use crate::contender::Lock;
 use crate::work;
 
@@ -174,9 +176,5 @@ impl<L: Lock> Measured for Bed<L> {
 
 /// Of this thread so far, wanted or not.
 fn context_switches() -> u64 {
-    // SAFETY: all zeroes is a good rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one rusage.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    u64::try_from(usage.ru_nvcsw + usage.ru_nivcsw).unwrap_or(0)
+    ResourceUsage::of(libc::RUSAGE_THREAD).context_switches()
 }

@@ -12,8 +12,11 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::processes;
 use crate::seen::{self, Seen};
+use crate::{arithmetic, processes};
+
+/// Arithmetic of one operation: several milliseconds.
+const COMPUTING_STEPS: u64 = 3_000_000;
 
 /// One kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,7 +175,7 @@ impl Workshop {
             let (work, times) = mix.0[(at + user + job) % kinds];
             for _ in 0..times {
                 match work {
-                    Work::Compute => compute(),
+                    Work::Compute => arithmetic::steps(COMPUTING_STEPS),
                     Work::Fork => fork_and_run()?,
                     Work::Pipe => talk()?,
                     Work::Signal => signal_self(),
@@ -201,13 +204,6 @@ impl Workshop {
 impl Drop for Workshop {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn compute() {
-    let mut state = 1_u64;
-    for _ in 0..3_000_000 {
-        state = black_box(state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
     }
 }
 

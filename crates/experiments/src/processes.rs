@@ -3,6 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use lockmeter_statistics::ResourceUsage;
+
 /// A child; the number is nobody else's until it has been waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildId(libc::pid_t);
@@ -78,36 +80,19 @@ pub fn end(child: ChildId) {
     let _ = wait(child);
 }
 
-/// What this process used (`RUSAGE_SELF`), or all children that were waited for, and theirs (`RUSAGE_CHILDREN`).
-fn usage(whose: libc::c_int) -> libc::rusage {
-    // SAFETY: all-zero is a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one rusage, which is ours.
-    unsafe { libc::getrusage(whose, &raw mut usage) };
-    usage
-}
-
 /// CPU time of all children that were waited for, and of theirs.
 pub fn cpu_of_children_ns() -> u64 {
-    let usage = usage(libc::RUSAGE_CHILDREN);
-    let ns = |time: libc::timeval| {
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_usec).unwrap_or(0) * 1_000
-    };
-    ns(usage.ru_utime) + ns(usage.ru_stime)
+    ResourceUsage::of(libc::RUSAGE_CHILDREN).cpu_ns()
 }
 
 /// Context switches of all children that were waited for, and of theirs.
 pub fn context_switches_of_children() -> u64 {
-    switches(&usage(libc::RUSAGE_CHILDREN))
+    ResourceUsage::of(libc::RUSAGE_CHILDREN).context_switches()
 }
 
 /// Of this process so far, all its threads.
 pub fn context_switches_of_threads() -> u64 {
-    switches(&usage(libc::RUSAGE_SELF))
-}
-
-fn switches(usage: &libc::rusage) -> u64 {
-    u64::try_from(usage.ru_nvcsw + usage.ru_nivcsw).unwrap_or(0)
+    ResourceUsage::of(libc::RUSAGE_SELF).context_switches()
 }
 
 /// Context switches of the whole machine so far.

@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::time::Instant;
 
+use crate::resource_usage::ResourceUsage;
+
 /// Work of others in a run that still counts as none: the system counts it by clock ticks of 10 ms, which are not exact.
 const TOLERATED_SHARE: f64 = 0.10;
 
@@ -123,12 +125,7 @@ fn own_ns() -> f64 {
 }
 
 fn used_ns(who: libc::c_int) -> f64 {
-    // SAFETY: all-zero is a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one rusage, which is ours.
-    unsafe { libc::getrusage(who, &raw mut usage) };
-    let ns = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
-    ns(usage.ru_utime) + ns(usage.ru_stime)
+    ResourceUsage::of(who).cpu_ns() as f64
 }
 
 #[cfg(test)]

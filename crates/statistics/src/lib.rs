@@ -5,10 +5,12 @@ mod disturbances;
 mod estimate;
 mod machine;
 pub mod priority;
+mod resource_usage;
 
 pub use disturbances::{Disturbances, Patience};
 pub use estimate::{Estimate, Random, median};
 pub use machine::Machine;
+pub use resource_usage::ResourceUsage;
 
 /// `1 CPU`, `2 CPUs`.
 pub fn counted(number: usize, one: &str, many: &str) -> String {
