@@ -229,7 +229,9 @@ fn is_metered_from_outside(folder: &Folder, program: &Path, why: &str) {
     let program = program.to_str().unwrap();
     says(record(&recording, &["--hold"], &[program, "nothing"]), FAILED, why);
     says(record(&recording, &["--hold"], &[program, "nothing"]), FAILED, "leave --hold out");
-    let output = run(record(&recording, &[], &[program, "nothing"]));
+    let mut aloud = lockmeter(["record", "--user", "-o", &recording, "--", program, "nothing"]);
+    aloud.env("LOCKMETER_PRELOAD", preload_library());
+    let output = run(aloud);
     assert_eq!(output.status.code(), Some(RAN), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
     let locks = report(&recording, &["--lock", "hostile:lock"]);
