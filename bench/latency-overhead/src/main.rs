@@ -126,10 +126,14 @@ enum Meter {
     Empty,
     /// What `lockmeter mmap` attaches and counts, for these are the loads that its goal names, too
     Mmap,
+    /// What `lockmeter record --kernel` does: it sees the same wake-ups
+    Record,
+    /// An empty program at each wake-up: the least that a program there costs
+    EmptyWaking,
 }
 
 impl Meter {
-    const ALL: [Self; 4] = [Self::Latency, Self::Mmap, Self::Every, Self::Empty];
+    const ALL: [Self; 6] = [Self::Latency, Self::Mmap, Self::Record, Self::EmptyWaking, Self::Every, Self::Empty];
 
     const fn title(self) -> &'static str {
         match self {
@@ -137,6 +141,8 @@ impl Meter {
             Self::Every => "lockmeter latency --every / bare",
             Self::Empty => "empty programs / bare",
             Self::Mmap => "lockmeter mmap / bare",
+            Self::Record => "lockmeter record / bare",
+            Self::EmptyWaking => "empty program at wake-ups / bare",
         }
     }
 
@@ -145,14 +151,19 @@ impl Meter {
         matches!(self, Self::Latency | Self::Mmap)
     }
 
+    /// Whether what its programs ran for is told.
+    const fn has_run_share(self) -> bool {
+        !matches!(self, Self::Every | Self::Empty)
+    }
+
     fn attach(self, options: &Options) -> Result<Attached> {
         let mut attached = Attached::default();
         match self {
-            Self::Empty => attached.empty = Some(attach_empty()?),
-            Self::Mmap => {
-                let metered = Metered::MmapLock { holds: true };
+            Self::Empty | Self::EmptyWaking => attached.empty = Some(attach_empty(self == Self::EmptyWaking)?),
+            Self::Mmap | Self::Record => {
+                let metered = if self == Self::Mmap { Metered::MmapLock { holds: true } } else { Metered::Waits };
                 let options = contention::Options { scope: Scope::Machine, stacks: StackBudget::DEFAULT, metered };
-                attached.mmap = Some(ContentionSource::start(&options)?);
+                attached.contention = Some(ContentionSource::start(&options)?);
             }
             Self::Latency | Self::Every => {
                 let options = Options { every: self == Self::Every, ..options.clone() };
@@ -171,20 +182,25 @@ impl Meter {
         Ok(rate)
     }
 
-    /// The share of the load's CPU time that its programs run for, by the kernel's own account: steadier than any throughput.
-    fn run_share(self, load: Load, options: &Options, rounds: usize, slice: Duration) -> Result<Vec<f64>> {
-        let cpu_time_ns = slice.as_secs_f64() * 1e9 * as_f64(load.cpus());
+    /// What its programs run for, by the kernel's own account: steadier than any throughput. A value for each round.
+    fn runs(
+        self,
+        load: Load,
+        options: &Options,
+        rounds: usize,
+        slice: Duration,
+    ) -> Result<Vec<BTreeMap<String, Runs>>> {
         load.run(|_| {
-            let share = |_| {
+            let runs = |_| {
                 let attached = self.attach(options)?;
                 let switch = programs::switch_on_statistics()?;
                 let before = programs::own();
                 thread::sleep(slice);
                 let ran = programs::between(&before, &programs::own());
                 drop((switch, attached));
-                Ok(ran.values().map(|runs| as_f64(runs.time_ns)).sum::<f64>() / cpu_time_ns)
+                Ok(ran)
             };
-            (0..rounds).map(share).collect()
+            (0..rounds).map(runs).collect()
         })
     }
 }
@@ -193,7 +209,7 @@ impl Meter {
 #[derive(Default)]
 struct Attached {
     empty: Option<EmptySkel<'static>>,
-    mmap: Option<ContentionSource>,
+    contention: Option<ContentionSource>,
     latency: Option<LatencySource>,
 }
 
@@ -201,7 +217,7 @@ impl Attached {
     /// Both sources time their own programs at first, which costs more than it tells of; a tick ends that.
     fn settle(&mut self) {
         thread::sleep(SETTLE);
-        if let Some(source) = &mut self.mmap {
+        if let Some(source) = &mut self.contention {
             source.tick();
         }
         if let Some(source) = &mut self.latency {
@@ -213,8 +229,55 @@ impl Attached {
 struct Throughput {
     operations_per_s: Estimate,
     ratios: Vec<(Meter, Estimate)>,
-    /// What the programs themselves take, of those meters for which a goal is set.
-    run_shares: Vec<(Meter, Estimate)>,
+    /// What the programs themselves take.
+    run_shares: Vec<RunShare>,
+}
+
+/// What a meter's programs run for.
+struct RunShare {
+    meter: Meter,
+    /// Of the load's CPU time.
+    share: Estimate,
+    /// By program: runs a second, and the mean of one.
+    programs: Vec<(String, f64, Estimate)>,
+}
+
+impl RunShare {
+    fn of(
+        meter: Meter,
+        load: Load,
+        rounds: &[BTreeMap<String, Runs>],
+        slice: Duration,
+        random: &mut Random,
+    ) -> Option<Self> {
+        let cpu_time_ns = slice.as_secs_f64() * 1e9 * as_f64(load.cpus());
+        let share =
+            |ran: &BTreeMap<String, Runs>| ran.values().map(|runs| as_f64(runs.time_ns)).sum::<f64>() / cpu_time_ns;
+        let share = Estimate::of(&rounds.iter().map(share).collect::<Vec<_>>(), random)?;
+        let mut programs = Vec::new();
+        for name in rounds.first()?.keys() {
+            let runs: Vec<Runs> = rounds.iter().filter_map(|ran| ran.get(name).copied()).collect();
+            let count: u64 = runs.iter().map(|runs| runs.count).sum();
+            let means: Vec<f64> = runs.iter().map(|runs| runs.mean_ns()).collect();
+            let a_second = as_f64(count) / as_f64(runs.len() as u64) / slice.as_secs_f64();
+            if a_second >= FEWEST_RUNS_A_SECOND {
+                programs.push((name.clone(), a_second, Estimate::of(&means, random)?));
+            }
+        }
+        Some(Self { meter, share, programs })
+    }
+
+    fn print(&self) {
+        let [median, low, high] = [self.share.median, self.share.low, self.share.high].map(|share| share * 100.0);
+        let meter = self.meter.title().trim_end_matches(" / bare");
+        println!("  programs of {meter} ran for {median:.2} % [{low:.2}, {high:.2}] of the load's CPU time");
+        for (name, a_second, mean_ns) in &self.programs {
+            println!(
+                "    {name:<16} {a_second:>9.0} a second, {:>4.0} ns [{:.0}, {:.0}]",
+                mean_ns.median, mean_ns.low, mean_ns.high
+            );
+        }
+    }
 }
 
 /// Each meter's slices against a bare one right before or after each.
@@ -255,10 +318,12 @@ fn throughput(
     let operations_per_s = estimate(&all_bare)?;
     let ratios = meters.iter().zip(&ratios).map(|(meter, samples)| Ok((*meter, estimate(samples)?)));
     let ratios = ratios.collect::<Result<_>>()?;
-    let with_goal = meters.iter().filter(|meter| meter.has_goal());
-    let run_shares = with_goal
-        .map(|meter| Ok((*meter, estimate(&meter.run_share(load, options, SHARE_ROUNDS.min(pairs), slice)?)?)));
-    Ok(Throughput { operations_per_s, ratios, run_shares: run_shares.collect::<Result<_>>()? })
+    let mut run_shares = Vec::new();
+    for meter in meters.iter().filter(|meter| meter.has_run_share()) {
+        let runs = meter.runs(load, options, SHARE_ROUNDS.min(pairs), slice)?;
+        run_shares.push(RunShare::of(*meter, load, &runs, slice, random).context("no slice was measured")?);
+    }
+    Ok(Throughput { operations_per_s, ratios, run_shares })
 }
 
 impl Throughput {
@@ -267,11 +332,7 @@ impl Throughput {
         for (meter, ratio) in &self.ratios {
             print_ratio(meter.title(), *ratio);
         }
-        for (meter, share) in &self.run_shares {
-            let [median, low, high] = [share.median, share.low, share.high].map(|share| share * 100.0);
-            let meter = meter.title().trim_end_matches(" / bare");
-            println!("  programs of {meter} ran for {median:.2} % [{low:.2}, {high:.2}] of the load's CPU time");
-        }
+        self.run_shares.iter().for_each(RunShare::print);
         for (meter, ratio) in self.ratios.iter().filter(|(meter, _)| meter.has_goal()) {
             let loss = ratio.map(|ratio| 1.0 - ratio);
             let meter = meter.title().trim_end_matches(" / bare");
@@ -327,6 +388,9 @@ const EMPTY_OF: [(&str, &str); 16] = [
     ("work_end", "e_work_end"),
 ];
 
+/// Programs that run less often are not listed with the throughput.
+const FEWEST_RUNS_A_SECOND: f64 = 100.0;
+
 /// Below so many runs in a slice a mean says nothing.
 const FEWEST_RUNS: u64 = 20;
 
@@ -340,7 +404,8 @@ fn run_cost(load: Load, options: &Options, rounds: usize, random: &mut Random) -
         random.shuffle(&mut order);
         let mut of_round = BTreeMap::new();
         for ours in order {
-            let ran = if ours { timed(load, || LatencySource::start(options)) } else { timed(load, attach_empty) }?;
+            let ran =
+                if ours { timed(load, || LatencySource::start(options)) } else { timed(load, || attach_empty(false)) }?;
             of_round.extend(ran);
         }
         for (name, runs) in &of_round {
@@ -393,10 +458,16 @@ fn timed<Attached, E: std::error::Error + Send + Sync + 'static>(
     Ok(ran)
 }
 
-fn attach_empty() -> Result<EmptySkel<'static>, libbpf_rs::Error> {
+/// Those of `lockmeter latency`, or the one at wake-ups.
+fn attach_empty(waking: bool) -> Result<EmptySkel<'static>, libbpf_rs::Error> {
     // The skeleton borrows its storage for as long as it lives, which is as long as the process.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-    let mut skeleton = EmptySkelBuilder::default().open(storage)?.load()?;
+    let mut open = EmptySkelBuilder::default().open(storage)?;
+    for mut program in open.open_object_mut().progs_mut() {
+        let is_waking = program.name() == "e_sched_waking";
+        program.set_autoload(is_waking == waking);
+    }
+    let mut skeleton = open.load()?;
     skeleton.attach()?;
     Ok(skeleton)
 }

@@ -21,6 +21,7 @@
 #include "fentry.bpf.h"
 #include "kprobe.bpf.h"
 #include "mmap.bpf.h"
+#include "waiting.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -105,9 +106,9 @@ static __always_inline __u32 switches_of(struct task_struct *task)
 	return task->nvcsw + task->nivcsw;
 }
 
-static __always_inline struct mm_struct *mm_of(__u64 lock)
+static __always_inline __u64 mm_of(__u64 lock)
 {
-	return (struct mm_struct *)(lock - bpf_core_field_offset(struct mm_struct, mmap_lock));
+	return lock - bpf_core_field_offset(struct mm_struct, mmap_lock);
 }
 
 /* Another object may have an rwsem at the same offset: the loader, which knows the objects' types, drops it. */
@@ -124,10 +125,11 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 	__u32 spinning = !!(flags & LCB_F_SPIN);
 	struct sleeper *sleeper;
 	struct sleep_wait *wait;
-	__u64 now;
+	__u64 now, class;
 	__u32 depth;
 
-	if (only_mmap_lock && !may_be_mmap_lock(class_of(lock, cpu, half), flags))
+	class = class_of(lock, cpu, half);
+	if (only_mmap_lock && !may_be_mmap_lock(class, flags))
 		return;
 	sleeper = bpf_task_storage_get(&sleepers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!sleeper) {
@@ -176,15 +178,16 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 	wait->blocker_source = BLOCKER_WAKEUP_NOT_SEEN;
 	wait->kind_mode = kind_mode_of(flags);
 	wait->switches = switches_of(task);
-	wait->class = class_of(lock, cpu, half);
+	wait->class = class;
 	draw(&cpu->random, &wait->threshold_ns, &wait->period_ns);
 	wait->owner_tgid = 0;
 	read_owner(wait);
 	if (only_mmap_lock)
-		who_in(task, memory_cgroup_of(mm_of(lock), task), &wait->who);
+		wait->who = *who_uses_mm(task, mm_of(lock), &cpu->mmap_waiter);
 	else
 		who_waits(task, &wait->who);
 	sleeper->depth = depth + 1;
+	count_in(task, sleeper);
 	half->opened++;
 	if (contended_holds)
 		lock_is_waited_for(task, wait);
@@ -259,11 +262,14 @@ static __always_inline enum found end_spinning(struct task_struct *task, __u64 l
 static __always_inline enum found end_sleeping(struct task_struct *task, __u64 lock, int failed, struct half *half,
 					       struct wait *wait, struct blame *blame)
 {
-	struct sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, 0);
+	struct sleeper *sleeper;
 	struct sleep_wait *sleep;
 	__u32 at;
 	__u64 now;
 
+	if (!may_wait(task))
+		return FOUND_NOTHING;
+	sleeper = bpf_task_storage_get(&sleepers, task, 0, 0);
 	if (!sleeper || !sleeper->depth)
 		return FOUND_NOTHING;
 	at = (sleeper->depth - 1) % NESTED_SLEEPS;
@@ -275,6 +281,8 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 	}
 	sleep = &sleeper->waits[at];
 	sleeper->depth = at;
+	if (!at)
+		count_out(sleeper);
 	now = bpf_ktime_get_ns();
 	if (contended_holds)
 		lock_was_waited_for(task, sleep, failed, now);
@@ -353,9 +361,9 @@ static __always_inline void blame_waker(void *ctx, struct sleep_wait *sleep, __u
 SEC("tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *wakee)
 {
-	struct sleeper *sleeper = bpf_task_storage_get(&sleepers, wakee, 0, 0);
 	struct half *half = this_half();
 	struct account *waiter = 0;
+	struct sleeper *sleeper = 0;
 	struct sleep_wait *sleep;
 	__u64 now;
 
@@ -364,6 +372,8 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 	half->runs[PROGRAM_WAKING]++;
 	if (contended_holds)
 		waiter = account_of(wakee->pid);
+	if (may_wait(wakee))
+		sleeper = bpf_task_storage_get(&sleepers, wakee, 0, 0);
 	if (!sleeper || !sleeper->depth) {
 		if (waiter)
 			task_wakes(waiter, bpf_ktime_get_ns());

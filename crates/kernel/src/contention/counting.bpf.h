@@ -43,6 +43,24 @@ static __always_inline void who_waits(struct task_struct *task, struct who *who)
 }
 
 /*
+ * Whether `known` is this task in these groups. If not, its key is set, and `who` is to be. What is remembered of a task is what it is
+ * told apart by, so it needs no care when the task ends or is given another name; and what the place of its control groups stands
+ * for is looked up anew after each drain.
+ */
+static __always_inline int is_known(struct known_who *known, const struct task_struct *task, __u64 cgroups)
+{
+	const __u64 *comm = (const __u64 *)task->comm;
+	__u32 now = *(volatile __u32 *)&generation;
+
+	if (known->who.tgid == (__u32)task->tgid && known->who.comm_words[0] == comm[0] &&
+	    known->who.comm_words[1] == comm[1] && known->cgroups == cgroups && known->generation == now)
+		return 1;
+	known->cgroups = cgroups;
+	known->generation = now;
+	return 0;
+}
+
+/*
  * Totals and samples of waits are written by contention_end alone, each CPU's by that CPU. Since 6.1 the kernel lets no program run
  * twice at a time on one CPU and counts what came meanwhile as missed, so nothing here needs an atomic.
  */

@@ -5,29 +5,8 @@
 #ifndef LOCKMETER_FENTRY_BPF_H
 #define LOCKMETER_FENTRY_BPF_H
 
+#include "first_argument.bpf.h"
 #include "hooks.bpf.h"
-
-/* Holds its own address, as a number, once somebody asked for it. */
-__u64 own_address = 0;
-
-/*
- * The first argument as a number. The verifier lets nobody calculate with a pointer, except for the difference of two. That takes half of
- * what bpf_get_func_arg() does.
- */
-static __always_inline __u64 lock_of(void *ctx)
-{
-	__u64 lock = *(__u64 *)ctx;
-	__u64 *own = &own_address;
-	__u64 known = *(volatile __u64 *)own;
-
-	if (!known) {
-		*(volatile __u64 *)own = (__u64)own;
-		known = *(volatile __u64 *)own;
-	}
-	/* By hand, or the compiler might add up first. */
-	asm volatile("%0 -= %1" : "+r"(lock) : "r"(own));
-	return lock + known;
-}
 
 static __always_inline __u64 result_of(void *ctx)
 {
@@ -41,7 +20,7 @@ static __always_inline __u64 result_of(void *ctx)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return hook_acquired(ctx, lock_of(ctx), kind, mode);                                                   \
+		return hook_acquired(ctx, first_argument(ctx), kind, mode);                                            \
 	}
 
 /* Returns 0, or why it gave up. */
@@ -49,7 +28,7 @@ static __always_inline __u64 result_of(void *ctx)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return (__u32)result_of(ctx) ? 0 : hook_acquired(ctx, lock_of(ctx), kind, mode);                       \
+		return (__u32)result_of(ctx) ? 0 : hook_acquired(ctx, first_argument(ctx), kind, mode);                \
 	}
 
 /* Returns whether it has the lock. */
@@ -57,7 +36,7 @@ static __always_inline __u64 result_of(void *ctx)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return (__u32)result_of(ctx) ? hook_acquired(ctx, lock_of(ctx), kind, mode) : 0;                       \
+		return (__u32)result_of(ctx) ? hook_acquired(ctx, first_argument(ctx), kind, mode) : 0;                \
 	}
 
 /* As above; whether their waits and failures have tracepoints matters to kprobes only. */
@@ -70,23 +49,23 @@ static __always_inline __u64 result_of(void *ctx)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return is_held(lock_of(ctx), mode) ? 0 : hook_acquired(ctx, lock_of(ctx), kind, mode);                 \
+		return is_held(first_argument(ctx), mode) ? 0 : hook_acquired(ctx, first_argument(ctx), kind, mode);   \
 	}
 
 #define WRAPS_TRIES(function, kind, mode)                                                                              \
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		if (!(__u32)result_of(ctx) || is_held(lock_of(ctx), mode))                                             \
+		if (!(__u32)result_of(ctx) || is_held(first_argument(ctx), mode))                                      \
 			return 0;                                                                                      \
-		return hook_acquired(ctx, lock_of(ctx), kind, mode);                                                   \
+		return hook_acquired(ctx, first_argument(ctx), kind, mode);                                            \
 	}
 
 #define RELEASES(function, kind, mode)                                                                                 \
 	SEC("fentry/" #function)                                                                                       \
 	int releases_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return hook_released(ctx, lock_of(ctx), kind, mode);                                                   \
+		return hook_released(ctx, first_argument(ctx), kind, mode);                                            \
 	}
 
 /* Ends a write hold here, and begins a read hold when it returns. */

@@ -159,9 +159,8 @@ static __always_inline void begin_hold(__u64 tag, __u64 now)
 }
 
 /* The lock is about to be released: since when it was held, 0 if its acquisition was not seen. */
-static __always_inline __u64 end_hold(__u64 tag)
+static __always_inline __u64 end_hold_at(struct held *held)
 {
-	struct held *held = find_held(tag);
 	__u64 begin_ns = 0;
 
 	if (held) {
@@ -172,6 +171,11 @@ static __always_inline __u64 end_hold(__u64 tag)
 	if (!begin_ns)
 		lose_hold(LOSS_HOLD_UNMATCHED);
 	return begin_ns;
+}
+
+static __always_inline __u64 end_hold(__u64 tag)
+{
+	return end_hold_at(find_held(tag));
 }
 
 /*
@@ -222,6 +226,46 @@ static __always_inline int count_hold(void *ctx, struct cpu_state *cpu, struct h
 	}
 	count_part(half, hold, HAPPENED_HOLD, stack, weight);
 	return !!stack;
+}
+
+/* Adds a hold to the total that it belongs to, if that is where it is looked for first. Most are. */
+static __always_inline int add_hold(struct half *half, __u64 class, __u32 kind_mode, const struct who *who,
+				    __u64 held_ns)
+{
+	__u32 meta = kind_mode | log2_of(held_ns) << 16 | HAPPENED_HOLD << 24;
+	__u64 tag = tag_of_total(class, meta, who->hash);
+	struct total_slot *slot = &half->totals[slot_of(tag, TOTALS)];
+
+	if (slot->tag != tag)
+		return 0;
+	slot->count++;
+	slot->total_ns += held_ns;
+	if (held_ns > slot->max_ns)
+		slot->max_ns = held_ns;
+	return 1;
+}
+
+/* Returns whether a stack was taken. */
+static __always_inline int count_held(void *ctx, __u64 class, __u64 lock, __u32 kind_mode, __u64 held_ns,
+				      const struct who *who, struct cpu_state *cpu, struct half *half)
+{
+	__u64 threshold_ns, period_ns;
+
+	draw(&cpu->random_of_holds, &threshold_ns, &period_ns);
+	if (held_ns >= threshold_ns || !add_hold(half, class, kind_mode, who, held_ns)) {
+		struct wait hold = {
+			.class = class,
+			.instance = lock,
+			.total_ns = held_ns,
+			.threshold_ns = threshold_ns,
+			.period_ns = period_ns,
+			.kind_mode = kind_mode,
+			.who = *who,
+		};
+
+		return count_hold(ctx, cpu, half, &hold);
+	}
+	return 0;
 }
 
 #endif

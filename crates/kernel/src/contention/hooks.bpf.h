@@ -88,64 +88,14 @@ static __always_inline void count_acquired(__u64 lock, __u32 mode)
 		begin_hold(tag_of_hooked(lock, mode, task), bpf_ktime_get_ns());
 }
 
-/*
- * Only while this CPU counts. What is remembered of a task is what it is told apart by, so it needs no care when the task ends or
- * is given another name; and what the place of its control groups stands for is looked up anew after each drain.
- */
+/* Only while this CPU counts. */
 static __always_inline const struct who *who_releases(struct task_struct *task, struct cpu_state *cpu)
 {
-	const __u64 *comm = (const __u64 *)task->comm;
-	__u32 now = *(volatile __u32 *)&generation;
 	struct known_who *known = &cpu->releaser;
 
-	if (known->who.tgid == (__u32)task->tgid && known->who.comm_words[0] == comm[0] &&
-	    known->who.comm_words[1] == comm[1] && known->cgroups == (__u64)task->cgroups && known->generation == now)
-		return &known->who;
-	known->cgroups = (__u64)task->cgroups;
-	known->generation = now;
-	who_waits(task, &known->who);
+	if (!is_known(known, task, (__u64)task->cgroups))
+		who_waits(task, &known->who);
 	return &known->who;
-}
-
-/* Adds a hold to the total that it belongs to, if that is where it is looked for first. Most are. */
-static __always_inline int add_hold(struct half *half, __u64 class, __u32 kind_mode, const struct who *who,
-				    __u64 held_ns)
-{
-	__u32 meta = kind_mode | log2_of(held_ns) << 16 | HAPPENED_HOLD << 24;
-	__u64 tag = tag_of_total(class, meta, who->hash);
-	struct total_slot *slot = &half->totals[slot_of(tag, TOTALS)];
-
-	if (slot->tag != tag)
-		return 0;
-	slot->count++;
-	slot->total_ns += held_ns;
-	if (held_ns > slot->max_ns)
-		slot->max_ns = held_ns;
-	return 1;
-}
-
-/* Returns whether a stack was taken. */
-static __always_inline int count_held(void *ctx, __u64 lock, __u32 kind_mode, __u64 held_ns, struct task_struct *task,
-				      struct cpu_state *cpu, struct half *half)
-{
-	__u64 class = class_of(lock, cpu, half), threshold_ns, period_ns;
-	const struct who *who = who_releases(task, cpu);
-
-	draw(&cpu->random_of_holds, &threshold_ns, &period_ns);
-	if (held_ns >= threshold_ns || !add_hold(half, class, kind_mode, who, held_ns)) {
-		struct wait hold = {
-			.class = class,
-			.instance = lock,
-			.total_ns = held_ns,
-			.threshold_ns = threshold_ns,
-			.period_ns = period_ns,
-			.kind_mode = kind_mode,
-			.who = *who,
-		};
-
-		return count_hold(ctx, cpu, half, &hold);
-	}
-	return 0;
 }
 
 /* Returns whether a stack was taken. */
@@ -166,7 +116,8 @@ static __always_inline int count_released(void *ctx, __u64 lock, __u32 kind, __u
 	half = this_hold_half();
 	if (!half || now - begin_ns < min_hold_ns || !begin_counting(cpu, half))
 		return 0;
-	took_stack = count_held(ctx, lock, META(kind, mode, 0), now - begin_ns, task, cpu, half);
+	took_stack = count_held(ctx, class_of(lock, cpu, half), lock, META(kind, mode, 0), now - begin_ns,
+				who_releases(task, cpu), cpu, half);
 	end_counting(cpu);
 	return took_stack;
 }

@@ -10,39 +10,40 @@
 #ifndef LOCKMETER_MMAP_BPF_H
 #define LOCKMETER_MMAP_BPF_H
 
+#include "first_argument.bpf.h"
 #include "holds.bpf.h"
 #include "memory_cgroup.bpf.h"
 #include "scope.bpf.h"
 
-/* The first argument as a number: the verifier lets nobody calculate with a typed pointer. */
-static __always_inline __u64 first_argument(void *ctx)
+static __always_inline __u64 mmap_lock_of(__u64 mm)
 {
-	__u64 argument = 0;
-
-	bpf_probe_read_kernel(&argument, sizeof(argument), ctx);
-	return argument;
+	return mm + bpf_core_field_offset(struct mm_struct, mmap_lock);
 }
 
-static __always_inline void count_mmap(void *ctx, struct task_struct *task, __u64 mm, struct half *half, __u64 begin_ns,
-				       __u64 now, __u32 mode, enum happened happened)
+static __always_inline void count_mmap_hold(void *ctx, struct task_struct *task, __u64 mm, struct half *half,
+					    __u64 begin_ns, __u64 now, __u32 mode)
 {
-	struct wait hold = {.class = CLASS_MMAP_LOCK, .kind_mode = META(KIND_RWSEM, mode, 0)};
 	struct cpu_state *cpu = this_cpu();
 
 	if (!cpu)
 		return;
-	hold.instance = mm + bpf_core_field_offset(struct mm_struct, mmap_lock);
-	hold.total_ns = now - begin_ns;
 	adapt_period(now);
-	who_in(task, memory_cgroup_of((struct mm_struct *)mm, task), &hold.who);
 	if (!begin_counting(cpu, half))
 		return;
-	if (happened == HAPPENED_HOLD) {
-		draw(&cpu->random_of_holds, &hold.threshold_ns, &hold.period_ns);
-		count_hold(ctx, cpu, half, &hold);
-	} else {
-		count_part(half, &hold, happened, 0, 0);
-	}
+	count_held(ctx, CLASS_MMAP_LOCK, mmap_lock_of(mm), META(KIND_RWSEM, mode, 0), now - begin_ns,
+		   who_uses_mm(task, mm, &cpu->mmap_holder), cpu, half);
+	end_counting(cpu);
+}
+
+static __always_inline void count_failed_try(struct task_struct *task, __u64 mm, struct half *half, __u32 mode)
+{
+	struct wait try = {.class = CLASS_MMAP_LOCK, .kind_mode = META(KIND_RWSEM, mode, 0)};
+	struct cpu_state *cpu = this_cpu();
+
+	if (!cpu || !begin_counting(cpu, half))
+		return;
+	try.who = *who_uses_mm(task, mm, &cpu->mmap_holder);
+	count_part(half, &try, HAPPENED_FAILED, 0, 0);
 	end_counting(cpu);
 }
 
@@ -60,7 +61,7 @@ static __always_inline int mmap_acquired_by(void *ctx, int write, int success)
 	if (!in_scope(task))
 		return 0;
 	if (!success) {
-		count_mmap(ctx, task, mm, half, 0, 0, mode, HAPPENED_FAILED);
+		count_failed_try(task, mm, half, mode);
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
@@ -68,10 +69,10 @@ static __always_inline int mmap_acquired_by(void *ctx, int write, int success)
 		/* Nobody else can hold it for writing now: this is a downgrade. */
 		written = find_held(tag_of_hold(mm, MODE_WRITE, task));
 		if (written) {
-			__u64 begin_ns = end_hold(written->tag);
+			__u64 begin_ns = end_hold_at(written);
 
 			if (begin_ns)
-				count_mmap(ctx, task, mm, half, begin_ns, now, MODE_WRITE, HAPPENED_HOLD);
+				count_mmap_hold(ctx, task, mm, half, begin_ns, now, MODE_WRITE);
 		}
 	}
 	begin_hold(tag_of_hold(mm, mode, task), now);
@@ -92,7 +93,7 @@ static __always_inline int mmap_released_by(void *ctx, int write)
 		return 0;
 	begin_ns = end_hold(tag_of_hold(mm, mode, task));
 	if (begin_ns)
-		count_mmap(ctx, task, mm, half, begin_ns, bpf_ktime_get_ns(), mode, HAPPENED_HOLD);
+		count_mmap_hold(ctx, task, mm, half, begin_ns, bpf_ktime_get_ns(), mode);
 	return 0;
 }
 

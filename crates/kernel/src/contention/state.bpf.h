@@ -75,7 +75,7 @@ struct class_entry {
 	__u32 unused;
 };
 
-/* Whoever released a lock on a CPU last: mostly it does so again. */
+/* Whoever did something on a CPU last: mostly it does so again. */
 struct known_who {
 	__u64 cgroups; /* where a task keeps which groups it is in */
 	__u32 generation;
@@ -94,7 +94,9 @@ struct cpu_state {
 	__u32 counting;	      /* a hold */
 	__u32 hook_events[2]; /* of locks that sleep, and of those that spin */
 	__u32 unused;
-	struct known_who releaser;
+	struct known_who releaser; /* of a lock that is hooked */
+	struct known_who mmap_waiter;
+	struct known_who mmap_holder;
 	struct class_entry classes[CLASS_CACHE];
 	__u64 scratch[SCRATCH_LEVELS][STACK_DEPTH];
 };
@@ -140,7 +142,8 @@ struct sleeper {
 	__u32 resumed;
 	/* A thread group leader that is metered, when the scope is a process and its children. */
 	__u32 followed;
-	__u32 unused;
+	__u16 is_counted; /* as a waiter, */
+	__u16 counted_at; /* in this place */
 	struct sleep_wait waits[NESTED_SLEEPS];
 };
 
