@@ -78,6 +78,7 @@ bench-all: build
 	$(CARGO) run --release --locked -p attach-overhead
 	$(CARGO) build --release --locked -p lockmeter-preload
 	$(CARGO) run --release --locked -p user-overhead
+	$(CARGO) run --release --locked -p process-starts
 	$(CARGO) run --release --locked -p user-programs
 	$(CARGO) run --release --locked -p bench-locks -- --quick
 
