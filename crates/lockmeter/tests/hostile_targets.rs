@@ -86,6 +86,25 @@ fn programs_that_shut_themselves_off_are_metered_all_the_same() {
     }
 }
 
+/// Makes sure that a program whose path was relative is named when nothing tells its file any more.
+#[test]
+fn a_program_that_leaves_proc_behind_before_its_first_lock_is_named() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip("a program that changes its root", "not root");
+    }
+    let folder = Folder::new();
+    build(&folder, "cc", &[]);
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let recording = folder.file("recording");
+    let mut command = record(&recording, &["--hold"], &["./hostile", "chroot", empty.to_str().unwrap()]);
+    command.current_dir(folder.path());
+    let ended = run(command);
+    assert_eq!(ended.status.code(), Some(RAN), "{}", text(&ended.stderr));
+    assert_eq!(holds(&recording), ACQUISITIONS, "{}", report_as(&recording, "json", &[]));
+}
+
 /// Makes sure that children which cannot reach the recorder's directory are at least counted.
 #[test]
 fn children_that_cannot_report_are_counted() {

@@ -191,6 +191,20 @@ fn every_lock_function_of_this_c_library_is_taken_the_place_of() {
     assert!(missing.is_empty(), "locks taken by these are not seen: {missing:?}");
 }
 
+/// Regression: each process that was started had libgcc_s loaded for the library's sake, which cost it 0.1 ms, and would have had a
+/// cancelled thread unwound by that.
+#[test]
+fn the_library_brings_no_other_library_into_a_program() {
+    let listed = Command::new("readelf").arg("-dW").arg(lockmeter_library()).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let needed: Vec<_> = listed.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    let is_libc = |line: &&str| line.contains("[libc.so.") || line.contains("[ld-linux-");
+    assert!(!needed.is_empty() && needed.iter().all(is_libc), "{needed:?}");
+    let unwinders: Vec<_> =
+        exported(&lockmeter_library()).into_iter().filter(|name| name.starts_with("_Unwind_")).collect();
+    assert!(unwinders.is_empty(), "in the place of the program's own: {unwinders:?}");
+}
+
 /// Names of the functions that a library exports.
 fn exported(library: &Path) -> BTreeSet<String> {
     let bytes = std::fs::read(library).unwrap();
@@ -503,6 +517,30 @@ fn threads_of_javas_machine_that_wait_for_work_are_idle() {
     assert_eq!(semaphores, ["work-semaphore:own_lock"], "{waits:#?}");
     let asked_for = metered.rows("lock", &["--kind", "semaphore"]);
     assert_eq!(number(row(&asked_for, "idle", "work-semaphore:work"), "count"), 1);
+}
+
+#[test]
+fn a_program_that_has_used_no_lock_can_be_switched() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = lockmeter()
+        .args(["record", "--quiet", "--user", "--hold", "-o"])
+        .arg(folder.path().join("test.lockmeter"))
+        .args(["--", "sh", "-c", "echo $$; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = running.stdin.take().unwrap();
+    let mut said = BufReader::new(running.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let pid = said.next().unwrap();
+    told.write_all(b"cat runs\n").unwrap();
+    assert_eq!(said.next().unwrap(), "cat runs");
+    for how in ["off", "on"] {
+        let switched = lockmeter().args([how, pid.as_str()]).output().unwrap();
+        assert!(switched.status.success(), "{how}: {switched:?}");
+    }
+    drop(told);
+    assert!(running.wait().unwrap().success());
 }
 
 #[test]

@@ -20,6 +20,8 @@ use crate::swap;
 const THREAD_ID: usize = 0x2d0;
 
 /// [`THREAD_ID`], or 0 where entries must call glibc. Public for entries written in assembly.
+// With what else is written when the library is loaded.
+#[unsafe(link_section = ".data.lockmeter_start")]
 pub(crate) static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// Called once, when the library is loaded.

@@ -13,6 +13,7 @@ mod c11;
 mod condition;
 mod creation;
 mod entry;
+mod environment;
 mod glibc_mutex;
 mod locks;
 mod mutex;
@@ -22,11 +23,13 @@ mod rwlock;
 mod semaphore;
 mod spin;
 mod swap;
+mod unwinder;
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{c_int, c_void};
 
 use entry::interpose;
-use lockmeter_meter::layout::DIRECTORY_VARIABLE;
+use environment::variable;
+use lockmeter_meter::layout::{DIRECTORY_VARIABLE, SESSION_VARIABLE};
 use lockmeter_meter::writer;
 
 /// Runs when the library is loaded, before `main` and after libc is ready.
@@ -37,25 +40,19 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     real::resolve_all();
     glibc_mutex::look();
-    lockmeter_locks::preloaded::prepare();
+    swap::prepare();
     // SAFETY: a function that runs in the child before anything else of it.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    let mut name = [0_u8; DIRECTORY_VARIABLE.len() + 1];
-    for (to, from) in name.iter_mut().zip(DIRECTORY_VARIABLE.bytes()) {
-        *to = from;
+    const DIRECTORY_BYTES: usize = DIRECTORY_VARIABLE.len() + 1;
+    const SESSION_BYTES: usize = SESSION_VARIABLE.len() + 1;
+    let directory = variable::<DIRECTORY_BYTES>(DIRECTORY_VARIABLE);
+    if let (Some(directory), Some(session)) = (directory, variable::<SESSION_BYTES>(SESSION_VARIABLE)) {
+        writer::start(directory.to_bytes(), session.to_bytes());
     }
-    // SAFETY: the name ends with a NUL; nobody changes the environment while libraries are loaded.
-    let directory = unsafe { libc::getenv(name.as_ptr().cast()) };
-    if directory.is_null() {
-        return;
-    }
-    // SAFETY: the environment's text ends with a NUL.
-    writer::start(unsafe { CStr::from_ptr(directory) }.to_bytes());
 }
 
 unsafe extern "C" fn forked() {
     writer::after_fork_in_child();
-    lockmeter_locks::preloaded::after_fork_in_child();
     swap::after_fork_in_child();
 }
 

@@ -79,6 +79,8 @@ macro_rules! real {
         mod original_slots {
             use super::*;
             $(
+                // With what else is written when the library is loaded.
+                #[unsafe(link_section = ".data.lockmeter_start")]
                 pub(super) static $name: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
             )+
         }

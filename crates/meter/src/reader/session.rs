@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{Level, switches};
-use crate::layout::{self, Header, SEGMENT_PREFIX, SESSION_FILE, SESSION_MAGIC, VERSION};
+use crate::layout::{self, Header, SEGMENT_PREFIX, SESSION_FILE, SESSION_VARIABLE};
 
 /// What the directories are called, followed by the recorder's process id and a number.
 const DIRECTORY_PREFIX: &str = "lockmeter-";
@@ -25,8 +25,7 @@ pub const TIMED_HOLDS: u32 = 25_000;
 #[derive(Debug)]
 pub struct Session {
     directory: PathBuf,
-    level: Level,
-    timed_holds: u32,
+    told: layout::Session,
     /// Tells others that the directory is in use, whatever process ids they see.
     _lock: Option<File>,
 }
@@ -70,7 +69,7 @@ impl std::fmt::Display for SessionError {
 impl std::error::Error for SessionError {}
 
 impl Session {
-    /// Makes the directory and the file that tells new processes how to meter: holds are timed at the default rate.
+    /// Makes the directory, and the file that says how new processes meter: holds are timed at the default rate.
     pub fn create(level: Level) -> Result<Self, SessionError> {
         Self::create_timing(level, TIMED_HOLDS)
     }
@@ -86,8 +85,9 @@ impl Session {
             match create_in(&parent) {
                 Ok(directory) => {
                     let lock = hold(&directory).ok();
-                    let session = Self { directory, level, timed_holds, _lock: lock };
-                    session.write().map_err(|error| {
+                    let told = layout::Session { level: level.code(), tick_ns_shifted: calibrate(), timed_holds };
+                    let session = Self { directory, told, _lock: lock };
+                    fs::write(session.directory.join(SESSION_FILE), told.to_text()).map_err(|error| {
                         let sentence = format!("cannot write to {}: {error}", session.directory.display());
                         SessionError::new(SessionErrorKind::Io, sentence)
                     })?;
@@ -108,32 +108,17 @@ impl Session {
 
     /// What a program's environment must hold to report here, given the path of the preloaded library and what
     /// `LD_PRELOAD` holds already: that stays, in order, and ours comes behind it.
-    pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 2] {
+    pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 3] {
         let mut libraries = preloaded.unwrap_or_default().to_owned();
         if !libraries.is_empty() {
             libraries.push(":");
         }
         libraries.push(library);
-        [(layout::DIRECTORY_VARIABLE, self.directory.clone().into()), ("LD_PRELOAD", libraries)]
-    }
-
-    fn write(&self) -> io::Result<()> {
-        let session = layout::Session {
-            magic: SESSION_MAGIC,
-            version: VERSION,
-            level: self.level.code(),
-            tick_ns_shifted: calibrate(),
-            recorder: std::process::id(),
-            timed_holds: self.timed_holds,
-        };
-        let mut bytes = Vec::new();
-        bytes.extend(session.magic.to_ne_bytes());
-        bytes.extend(session.version.to_ne_bytes());
-        bytes.extend(session.level.to_ne_bytes());
-        bytes.extend(session.tick_ns_shifted.to_ne_bytes());
-        bytes.extend(session.recorder.to_ne_bytes());
-        bytes.extend(session.timed_holds.to_ne_bytes());
-        fs::write(self.directory.join(SESSION_FILE), bytes)
+        [
+            (layout::DIRECTORY_VARIABLE, self.directory.clone().into()),
+            (SESSION_VARIABLE, self.told.to_text().into()),
+            ("LD_PRELOAD", libraries),
+        ]
     }
 
     /// Turns metering on or off in a process that reports to a session of this user (root: of any).
@@ -284,9 +269,8 @@ fn raise(segment: &Path, at: usize) -> io::Result<()> {
 }
 
 fn level_of_session(directory: &Path) -> u32 {
-    let bytes = fs::read(directory.join(SESSION_FILE)).unwrap_or_default();
-    let at = offset_of!(layout::Session, level);
-    let level = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
+    let told = fs::read(directory.join(SESSION_FILE)).unwrap_or_default();
+    let level = layout::Session::parse(&told).map(|session| session.level);
     level.filter(|level| [layout::WAIT, layout::HOLD].contains(level)).unwrap_or(layout::WAIT)
 }
 

@@ -4,10 +4,17 @@ use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Nanoseconds a tick, times 2^32; 0 while ticks are nanoseconds of `clock_gettime`.
+// With what else is written when the library is loaded.
+#[unsafe(link_section = ".data.lockmeter_start")]
 static TICK_NS_SHIFTED: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn calibrate(tick_ns_shifted: u64) {
     TICK_NS_SHIFTED.store(tick_ns_shifted, Relaxed);
+}
+
+/// What [`calibrate`] was told.
+pub(super) fn tick_ns_shifted() -> u64 {
+    TICK_NS_SHIFTED.load(Relaxed)
 }
 
 /// The time stamp counter, where the recorder found it good.

@@ -31,7 +31,7 @@ use core::sync::atomic::{
 };
 
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
-use crate::layout::{Meta, Segment, Swap, Thread, blocked, happened};
+use crate::layout::{Meta, Segment, Session, Swap, Thread, blocked, happened};
 use holder::Holder;
 pub use holds::{Releasing, acquired, count_untimed, end_hold, released};
 pub use near::NEAR_SHIFT;
@@ -48,13 +48,14 @@ pub use waiters::{WAITERS, WAITERS_SHIFT};
 /// Frames of a lock's maker: enough to get out of the functions that wrap an initialisation.
 const MAKER_FRAMES: usize = 6;
 
-/// Begins metering, as the session in this directory says. Called once, when the library is loaded; before, everything is
-/// off.
-pub fn start(directory: &[u8]) {
+/// Begins metering for the session in this directory, which says in text how. Called once, when the library is loaded; before,
+/// everything is off.
+pub fn start(directory: &[u8], session: &[u8]) {
+    let Some(session) = Session::parse(session) else { return };
     names::prepare();
     unwind::prepare();
     thread::watch_ends();
-    segment::start(directory);
+    segment::start(directory, session);
 }
 
 /// To be called in a forked child, before anything else runs there.

@@ -30,16 +30,21 @@ struct LinkMap {
 }
 
 /// glibc's `_dl_find_object` (2.35 and later), which takes no lock and may be called in signal handlers; 0 where it is missing.
+// Beside what else is written when the library is loaded: each page more costs every process that starts 1 µs or two.
+#[unsafe(link_section = ".data.lockmeter_start")]
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 
-/// The program's own file, which the loader gives no name: asked for while it can be, for a program may close `/proc` off.
-static PROGRAM: [AtomicU8; PATH_BYTES] = [const { AtomicU8::new(0) }; PATH_BYTES];
+/// The directory in which the program was started, with a slash, if its path is relative to that; else empty.
+static STARTED_IN: [AtomicU8; PATH_BYTES] = [const { AtomicU8::new(0) }; PATH_BYTES];
 
 pub(super) fn prepare() {
-    let mut bytes = [0_u8; PATH_BYTES - 1];
-    syscalls::read_link(b"/proc/self/exe\0", &mut bytes);
-    for (to, from) in PROGRAM.iter().zip(bytes) {
-        to.store(from, Relaxed);
+    if !started_as().starts_with(b"/") {
+        let mut bytes = [0_u8; PATH_BYTES - 1];
+        let length = syscalls::working_directory(&mut bytes);
+        if let Some(nul) = length.checked_sub(1).and_then(|nul| bytes.get_mut(nul)) {
+            *nul = b'/';
+            write_bytes(&STARTED_IN, &bytes);
+        }
     }
     // SAFETY: the name ends with a NUL; looking a symbol up when the library is loaded is allowed.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
@@ -110,16 +115,39 @@ pub(super) fn see_module(segment: &'static Segment, address: usize) -> bool {
     true
 }
 
-/// The program itself has an empty name.
 fn write_path(path: &[AtomicU8; PATH_BYTES], name: &[u8]) {
     if name.is_empty() {
-        for (to, from) in path.iter().zip(&PROGRAM) {
-            to.store(from.load(Relaxed), Relaxed);
-        }
+        write_program(path);
+    } else {
+        write_bytes(path, name);
     }
-    for (to, from) in path.iter().zip(name.iter().take(PATH_BYTES - 1)) {
+}
+
+/// The program itself has no name. The kernel tells its file, but to ask costs 25 µs, too much for each process that starts and
+/// has no use for it; and once it is asked, the program may have closed `/proc` off. Then it is called what it was started as.
+fn write_program(path: &[AtomicU8; PATH_BYTES]) {
+    let mut bytes = [0_u8; PATH_BYTES - 1];
+    if syscalls::read_link(b"/proc/self/exe\0", &mut bytes) > 0 {
+        return write_bytes(path, &bytes);
+    }
+    let directory = STARTED_IN.iter().map(|byte| byte.load(Relaxed)).take_while(|byte| *byte != 0);
+    for (to, from) in path.iter().zip(directory.chain(started_as().iter().copied()).take(PATH_BYTES - 1)) {
+        to.store(from, Relaxed);
+    }
+}
+
+fn write_bytes(path: &[AtomicU8; PATH_BYTES], bytes: &[u8]) {
+    for (to, from) in path.iter().zip(bytes.iter().take(PATH_BYTES - 1)) {
         to.store(*from, Relaxed);
     }
+}
+
+/// The path by which the program was started: a script's is the script.
+fn started_as() -> &'static [u8] {
+    // SAFETY: reads what the kernel gave the process.
+    let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const c_char;
+    // SAFETY: the kernel puts the path, with its NUL, at the upper end of the stack, which ends with zeros.
+    if path.is_null() { b"" } else { unsafe { CStr::from_ptr(path) }.to_bytes() }
 }
 
 /// The place of this thread's name, from 1; 0 if the table is full.

@@ -1,6 +1,6 @@
 //! This process's segment: made when the library is loaded, or in a forked child with its first event.
 
-use core::mem::size_of;
+use core::mem::{offset_of, size_of};
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
@@ -10,12 +10,11 @@ use core::sync::atomic::{
 
 use super::{clock, syscalls, thread};
 use crate::layout::{
-    Header, LOSSES, Lost, MAGIC, OFF, SEGMENT_BYTES, SEGMENT_PREFIX, SESSION_FILE, SESSION_MAGIC, SWAPS, Segment,
-    Session, Swap, VERSION,
+    Header, LOSSES, Lost, MAGIC, OFF, SEGMENT_BYTES, SEGMENT_PREFIX, SWAPS, Segment, Session, Swap, VERSION,
 };
 
-/// Stands in while there is no segment. Its level is [`OFF`] before the library is loaded, and that of the parent in a
-/// forked child that has recorded nothing yet.
+/// Stands in while there is no segment. A process that has one from its start writes nothing here, which would take a page. Its
+/// level is [`OFF`] before the library is loaded, and that of the parent in a forked child that has recorded nothing yet.
 static STAND_IN: Header = Header {
     magic: AtomicU64::new(0),
     version: AtomicU32::new(0),
@@ -38,7 +37,10 @@ pub static HEADER: AtomicPtr<Header> = AtomicPtr::new((&raw const STAND_IN).cast
 
 /// Longest path of the directory.
 const DIRECTORY_BYTES: usize = 1024;
+// With what else is written when the library is loaded.
+#[unsafe(link_section = ".data.lockmeter_start")]
 static DIRECTORY: [AtomicU8; DIRECTORY_BYTES] = [const { AtomicU8::new(0) }; DIRECTORY_BYTES];
+#[unsafe(link_section = ".data.lockmeter_start")]
 static DIRECTORY_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 /// The segment of the parent, in a forked child, or of the last forefather that had one. It stays mapped.
@@ -95,8 +97,15 @@ pub(super) fn lose(lost: Lost) {
 /// What was lost before there was a segment, or while it was made.
 fn hand_over_losses(header: &Header) {
     fence(SeqCst);
-    for (to, from) in header.losses.iter().zip(&STAND_IN.losses) {
-        to.fetch_add(from.swap(0, Relaxed), Relaxed);
+    add_to(&header.losses, &STAND_IN.losses);
+}
+
+/// Moves what is there; where there is nothing, neither side is touched.
+fn add_to(sums: &[AtomicU64], counts: &[AtomicU64]) {
+    for (sum, count) in sums.iter().zip(counts) {
+        if count.load(Relaxed) != 0 {
+            sum.fetch_add(count.swap(0, Relaxed), Relaxed);
+        }
     }
 }
 
@@ -105,14 +114,14 @@ pub(super) fn count_swap(swap: Swap) {
     // Whatever the level: this is counted even where nothing is metered, and in children that record nothing else.
     let can_make = current().is_none() && DIRECTORY_LENGTH.load(Relaxed) > 0;
     if can_make && MAKING.compare_exchange(0, 1, AcqRel, Relaxed).is_ok() {
-        make();
+        make(stand_in());
         MAKING.store(0, Release);
     }
     header().swaps[swap as usize].fetch_add(1, Relaxed);
 }
 
-/// Begins metering as the session in this directory says. Called once, when the library is loaded.
-pub(super) fn start(directory: &[u8]) {
+/// Begins metering as the session in this directory wants it. Called once, when the library is loaded.
+pub(super) fn start(directory: &[u8], session: Session) {
     if directory.is_empty() || directory.len() > DIRECTORY_BYTES {
         return;
     }
@@ -120,13 +129,18 @@ pub(super) fn start(directory: &[u8]) {
         to.store(*from, Relaxed);
     }
     DIRECTORY_LENGTH.store(directory.len(), Relaxed);
-    let Some(session) = read_session() else { return };
     clock::calibrate(session.tick_ns_shifted);
-    STAND_IN.tick_ns_shifted.store(session.tick_ns_shifted, Relaxed);
-    STAND_IN.timed_holds.store(session.timed_holds, Relaxed);
-    STAND_IN.level.store(session.level, Relaxed);
-    if make().is_none() {
-        STAND_IN.level.store(OFF, Relaxed);
+    if make(session).is_none() {
+        STAND_IN.timed_holds.store(session.timed_holds, Relaxed);
+    }
+}
+
+/// How a process without a segment meters.
+fn stand_in() -> Session {
+    Session {
+        level: STAND_IN.level.load(Relaxed),
+        tick_ns_shifted: clock::tick_ns_shifted(),
+        timed_holds: STAND_IN.timed_holds.load(Relaxed),
     }
 }
 
@@ -140,6 +154,7 @@ pub(super) fn after_fork_in_child() {
         count_unmetered_child();
     }
     let level = header().level.load(Relaxed);
+    STAND_IN.tick_ns_shifted.store(clock::tick_ns_shifted(), Relaxed);
     STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);
     STAND_IN.level.store(level, Relaxed);
     for count in STAND_IN.losses.iter().chain(&STAND_IN.swaps) {
@@ -186,7 +201,7 @@ pub(super) fn current_or_new() -> Option<&'static Segment> {
 
 /// As [`current_or_new`], by the thread whose id is in [`MAKING`].
 fn make_alone() -> Option<&'static Segment> {
-    let made = current().or_else(make);
+    let made = current().or_else(|| make(stand_in()));
     if made.is_none() {
         STAND_IN.level.store(OFF, Relaxed);
         IS_UNMETERED.store(true, Relaxed);
@@ -204,19 +219,7 @@ fn count_unmetered_child() {
     }
 }
 
-fn read_session() -> Option<Session> {
-    let mut path = Path::in_directory()?;
-    path.push(SESSION_FILE.as_bytes());
-    let descriptor = syscalls::open(path.with_nul()?, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
-    let mut bytes = [0_u8; size_of::<Session>()];
-    let read = syscalls::read(descriptor, &mut bytes);
-    syscalls::close(descriptor);
-    // SAFETY: any bytes are a session; the pointer need not be aligned.
-    let session = unsafe { ptr::read_unaligned(bytes.as_ptr().cast::<Session>()) };
-    (read == bytes.len() && session.magic == SESSION_MAGIC && session.version == VERSION).then_some(session)
-}
-
-fn make() -> Option<&'static Segment> {
+fn make(session: Session) -> Option<&'static Segment> {
     let pid = syscalls::process_id();
     let start_ns = clock::monotonic_ns();
     let mut path = Path::in_directory()?;
@@ -226,29 +229,41 @@ fn make() -> Option<&'static Segment> {
     path.push_number(start_ns);
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let descriptor = syscalls::open(path.with_nul()?, flags, 0o600)?;
-    let mapped = syscalls::map_new(descriptor, SEGMENT_BYTES);
+    let address = write_and_map(descriptor, pid, start_ns, session);
     syscalls::close(descriptor);
-    let address = mapped?;
-    if !syscalls::populate(address, size_of::<Header>()) {
+    let address = address?;
+    // SAFETY: just mapped, of this size, page-aligned, zeroed but for its head; atomics are valid with any bytes.
+    let segment = unsafe { &*(address as *const Segment) };
+    // Locks are swapped from the first on, and some are used before this library is ready.
+    add_to(&segment.header.swaps, &STAND_IN.swaps);
+    HEADER.store(address as *mut Header, Release);
+    hand_over_losses(&segment.header);
+    Some(segment)
+}
+
+/// Writes what a segment begins with, by system calls: a process that uses no lock never touches its mapping, and needs no
+/// page tables for it. A file system without room says so here, not with a SIGBUS later.
+fn write_and_map(descriptor: i32, pid: u32, start_ns: u64, session: Session) -> Option<usize> {
+    const MAGIC_BYTES: usize = size_of::<u64>();
+    const _: () = assert!(offset_of!(Header, magic) == 0, "it is written apart");
+    let mut head = [0_u8; offset_of!(Header, losses)];
+    let mut put = |at: usize, bytes: &[u8]| {
+        for (to, from) in head.iter_mut().skip(at).zip(bytes) {
+            *to = *from;
+        }
+    };
+    put(offset_of!(Header, version), &VERSION.to_ne_bytes());
+    put(offset_of!(Header, pid), &pid.to_ne_bytes());
+    put(offset_of!(Header, start_ns), &start_ns.to_ne_bytes());
+    put(offset_of!(Header, tick_ns_shifted), &session.tick_ns_shifted.to_ne_bytes());
+    put(offset_of!(Header, level), &session.level.to_ne_bytes());
+    put(offset_of!(Header, timed_holds), &session.timed_holds.to_ne_bytes());
+    if !syscalls::write(descriptor, &head[MAGIC_BYTES..], MAGIC_BYTES) {
         return None;
     }
-    // SAFETY: just mapped, of this size, zeroed, page-aligned; atomics are valid when zero.
-    let segment = unsafe { &*(address as *const Segment) };
-    let header = &segment.header;
-    header.version.store(VERSION, Relaxed);
-    header.pid.store(pid, Relaxed);
-    header.start_ns.store(start_ns, Relaxed);
-    header.tick_ns_shifted.store(STAND_IN.tick_ns_shifted.load(Relaxed), Relaxed);
-    header.timed_holds.store(STAND_IN.timed_holds.load(Relaxed), Relaxed);
-    header.level.store(STAND_IN.level.load(Relaxed), Relaxed);
-    for (to, from) in header.swaps.iter().zip(&STAND_IN.swaps) {
-        // Locks are swapped from the first on, and some are used before this library is ready.
-        to.store(from.swap(0, Relaxed), Relaxed);
-    }
-    header.magic.store(MAGIC, Release);
-    HEADER.store(address as *mut Header, Release);
-    hand_over_losses(header);
-    Some(segment)
+    let address = syscalls::map_new(descriptor, SEGMENT_BYTES)?;
+    // Last what says that it is complete.
+    syscalls::write(descriptor, &MAGIC.to_ne_bytes(), 0).then_some(address)
 }
 
 /// A path on the stack.

@@ -109,6 +109,21 @@ pub(super) fn open(path: &[u8], flags: i32, mode: u32) -> Option<i32> {
     i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0)
 }
 
+/// Writes all these bytes to this place in a file.
+pub(super) fn write(descriptor: i32, bytes: &[u8], at: usize) -> bool {
+    // SAFETY: reads `bytes.len()` bytes of `bytes`.
+    let result =
+        unsafe { syscall(libc::SYS_pwrite64, [descriptor as usize, bytes.as_ptr() as usize, bytes.len(), at, 0, 0]) };
+    usize::try_from(result) == Ok(bytes.len())
+}
+
+/// Writes the path of the working directory, with its NUL; how many bytes that is, 0 if they are too few.
+pub(super) fn working_directory(bytes: &mut [u8]) -> usize {
+    // SAFETY: writes at most `bytes.len()` bytes to `bytes`.
+    let result = unsafe { syscall(libc::SYS_getcwd, [bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0, 0]) };
+    usize::try_from(result).unwrap_or(0)
+}
+
 /// Reads from the begin of a file; how many bytes came.
 pub(super) fn read(descriptor: i32, bytes: &mut [u8]) -> usize {
     // SAFETY: writes at most `bytes.len()` bytes to `bytes`.

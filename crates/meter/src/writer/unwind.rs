@@ -146,6 +146,8 @@ pub(super) fn stack(registers: &Registers, frames: &mut [u64], seen: &mut Seen) 
 const LARGEST_STACK: usize = 256 << 20;
 
 /// Where the main thread's stack ends; 0 where it is not known.
+// With what else is written when the library is loaded.
+#[unsafe(link_section = ".data.lockmeter_start")]
 static MAIN_STACK_END: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) fn prepare() {

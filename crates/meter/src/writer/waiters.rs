@@ -111,8 +111,10 @@ pub(super) const fn says_watched(place: u64, lock: usize) -> bool {
 
 /// After a fork: those who waited do not exist here, and nothing is watched.
 pub(super) fn forget() {
-    for place in &WAITERS {
-        place.waiting.store(0, Relaxed);
-        place.watched.store(0, Relaxed);
+    for count in WAITERS.iter().flat_map(|place| [&place.waiting, &place.watched]) {
+        // Most children only run another program, and what is not written to need not be copied.
+        if count.load(Relaxed) != 0 {
+            count.store(0, Relaxed);
+        }
     }
 }

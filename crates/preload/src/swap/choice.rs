@@ -1,11 +1,12 @@
 //! Which locks are swapped: what the environment asks for, and the one look that each lock gets.
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub(super) use lockmeter_meter::layout::Swap;
 use lockmeter_meter::layout::{SWAP_FILTER_VARIABLE, SWAP_VARIABLE};
 use lockmeter_meter::writer::{self, Registers, swap_filter};
+
+use crate::environment::variable;
 
 /// Mutexes become our mutex.
 pub(super) const MUTEX: u32 = 1;
@@ -21,7 +22,14 @@ pub(super) const SPIN: u32 = 8;
 /// The environment was read.
 const READ: u32 = 1 << 31;
 
+// With what else is written when the library is loaded.
+#[unsafe(link_section = ".data.lockmeter_start")]
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
+
+/// Whether any lock is to be swapped.
+pub(super) fn is_any() -> bool {
+    chosen() != READ
+}
 
 /// What the environment asks for. Read at first use, which may be before any constructor ran.
 pub(super) fn chosen() -> u32 {
@@ -56,18 +64,6 @@ pub(super) fn chosen() -> u32 {
 /// Counts what became of a lock.
 pub(super) fn count(swap: Swap) {
     writer::count_swap(swap);
-}
-
-/// A variable of the environment, whose name has `BYTES` bytes with its NUL.
-fn variable<const BYTES: usize>(name: &str) -> Option<&'static CStr> {
-    let mut with_nul = [0_u8; BYTES];
-    for (to, from) in with_nul.iter_mut().zip(name.bytes()) {
-        *to = from;
-    }
-    // SAFETY: the name ends with a NUL; nobody changes the environment while libraries are loaded.
-    let value = unsafe { libc::getenv(with_nul.as_ptr().cast()) };
-    // SAFETY: the environment's text ends with a NUL, and stays where it is until somebody changes it.
-    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
 /// Whether only some locks are to be swapped: then who makes one counts, and it is looked at when it is made.

@@ -27,12 +27,26 @@ mod rwlock;
 mod spin;
 mod thread;
 
-pub(crate) use condition::after_fork_in_child;
 pub(crate) use mutex::is_contended as is_mutex_contended;
 pub(crate) use rwlock::is_written as is_rwlock_written;
 
 use choice::{MUTEX, PERCPU_RWSEM, RWLOCK, SPIN};
 use ours::{PercpuRwSem, RwSem};
+
+/// Called once, when the library is loaded. Where no lock is swapped, none of ours is ever used, and nothing is spent on them.
+pub(crate) fn prepare() {
+    if choice::is_any() {
+        lockmeter_locks::preloaded::prepare();
+    }
+}
+
+/// To be called in a forked child, before anything else runs there.
+pub(crate) fn after_fork_in_child() {
+    if choice::is_any() {
+        lockmeter_locks::preloaded::after_fork_in_child();
+        condition::after_fork_in_child();
+    }
+}
 
 /// Waits and wakes-ups of ours make system calls, and pthread's functions leave `errno` alone.
 #[inline]
