@@ -134,6 +134,21 @@ fn children_that_cannot_report_are_counted() {
     }
 }
 
+/// Regression: a program that may not write files as large as a segment was ended by SIGXFSZ.
+#[test]
+fn programs_that_may_write_no_large_files_run_and_are_counted() {
+    let folder = Folder::new();
+    let program = build(&folder, "cc", &[]);
+    for blocks in ["0", "10"] {
+        let recording = folder.file("recording");
+        let script = format!("ulimit -f {blocks}; exec {} fork", program.display());
+        let ended = run(record(&recording, &["--hold"], &["sh", "-c", &script]));
+        assert_eq!(ended.status.code(), Some(RAN), "{script}: {}", text(&ended.stderr));
+        let report: serde_json::Value = serde_json::from_str(&report_as(&recording, "json", &[])).unwrap();
+        assert_eq!(report["lost"]["user_child_unmetered"], 1 + CHILDREN, "{script}: {}", report["lost"]);
+    }
+}
+
 /// Regression: of a daemon nothing was metered, and nothing was said.
 #[test]
 fn what_outlives_its_command_is_said() {

@@ -22,6 +22,8 @@ pub const SWAP_VARIABLE: &str = "LOCKMETER_SWAP";
 pub const SESSION_FILE: &str = "session";
 /// Segments are called this, the process id, and a number that tells its programs apart.
 pub const SEGMENT_PREFIX: &str = "segment-";
+/// An empty file with such a name, and the same behind it, is left by a process that could make no segment.
+pub const UNMETERED_PREFIX: &str = "unmetered-";
 
 /// Modules (program and libraries) of a process that are kept.
 pub const MODULES: usize = 256;
@@ -98,7 +100,7 @@ pub enum Lost {
     Unmatched,
     /// The table of modules was full.
     Module,
-    /// A child that could make no segment of its own counts here, in its parent's.
+    /// A forked child that could make no segment of its own counts here, in its parent's.
     Child,
 }
 

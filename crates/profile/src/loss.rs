@@ -77,7 +77,7 @@ named_enum! {
         ProcessGone = 34, "process_gone";
         /// Files of a program of which another build had taken the place: nothing in them is named.
         FileReplaced = 35, "file_replaced";
-        /// Children of a program that could not report: no segment could be made.
+        /// Programs, or children of one, that could not report: no segment could be made.
         UserChildUnmetered = 36, "user_child_unmetered";
         /// Releases of a kernel lock whose acquisition was not seen.
         HoldUnmatched = 40, "hold_unmatched";
@@ -176,7 +176,8 @@ impl Loss {
             Self::UserChildUnmetered => (
                 "process",
                 "processes",
-                " of the program not metered: after chroot, or as another user, lockmeter's directory is out of reach",
+                " of the program not metered: lockmeter's directory is out of reach (after chroot, or as another user), or no file may be \
+                 as large as their records (`ulimit -f`)",
             ),
             Self::HoldUnmatched => (
                 "release of a kernel lock",

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{Level, switches};
-use crate::layout::{self, Header, SEGMENT_PREFIX, SESSION_FILE, SESSION_VARIABLE};
+use crate::layout::{self, Header, SEGMENT_PREFIX, SESSION_FILE, SESSION_VARIABLE, UNMETERED_PREFIX};
 
 /// What the directories are called, followed by the recorder's process id and a number.
 const DIRECTORY_PREFIX: &str = "lockmeter-";
@@ -240,8 +240,18 @@ pub(super) fn is_alive(pid: u32) -> bool {
 
 /// The segments in a session's directory.
 pub(super) fn segments(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_segment = |path: &PathBuf| segment_pid(path).is_some();
-    Ok(fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_segment).collect())
+    files(directory, |path| segment_pid(path).is_some())
+}
+
+/// What processes without a segment left there.
+pub(super) fn unmetered(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_word = |name: &str| name.starts_with(UNMETERED_PREFIX);
+    files(directory, |path| path.file_name().and_then(OsStr::to_str).is_some_and(is_word))
+}
+
+fn files(directory: &Path, are_wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path()));
+    Ok(paths.filter(|path| are_wanted(path)).collect())
 }
 
 /// The process that a segment's name tells.

@@ -98,6 +98,11 @@ impl UserSource {
     pub fn drain_into(&mut self, interval: &mut Interval) {
         self.find_segments();
         self.tell_off_time(interval);
+        for path in session::unmetered(&self.directory).unwrap_or_default() {
+            if std::fs::remove_file(path).is_ok() {
+                interval.losses.add(Loss::UserChildUnmetered, 1);
+            }
+        }
         let mut ended = Vec::new();
         for (path, process) in &mut self.processes {
             drain_process(process, &mut self.names, interval);

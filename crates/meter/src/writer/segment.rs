@@ -10,7 +10,8 @@ use core::sync::atomic::{
 
 use super::{clock, syscalls, thread};
 use crate::layout::{
-    Header, LOSSES, Lost, MAGIC, OFF, SEGMENT_BYTES, SEGMENT_PREFIX, SWAPS, Segment, Session, Swap, VERSION,
+    Header, LOSSES, Lost, MAGIC, OFF, SEGMENT_BYTES, SEGMENT_PREFIX, SWAPS, Segment, Session, Swap, UNMETERED_PREFIX,
+    VERSION,
 };
 
 /// Stands in while there is no segment. A process that has one from its start writes nothing here, which would take a page. Its
@@ -46,7 +47,7 @@ static DIRECTORY_LENGTH: AtomicUsize = AtomicUsize::new(0);
 /// The segment of the parent, in a forked child, or of the last forefather that had one. It stays mapped.
 static PARENT: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
 
-/// No segment could be made: the directory is out of reach after a `chroot`, or as another user.
+/// No segment could be made: the directory is out of reach after a `chroot`, or as another user, or files may not be that large.
 static IS_UNMETERED: AtomicBool = AtomicBool::new(false);
 
 /// The thread that makes the segment; 0: none does.
@@ -132,6 +133,7 @@ pub(super) fn start(directory: &[u8], session: Session) {
     clock::calibrate(session.tick_ns_shifted);
     if make(session).is_none() {
         STAND_IN.timed_holds.store(session.timed_holds, Relaxed);
+        say_unmetered();
     }
 }
 
@@ -151,7 +153,7 @@ pub(super) fn after_fork_in_child() {
     if !ptr::eq(parent, &raw const STAND_IN) {
         PARENT.store(parent, Relaxed);
     } else if IS_UNMETERED.load(Relaxed) {
-        count_unmetered_child();
+        say_unmetered();
     }
     let level = header().level.load(Relaxed);
     STAND_IN.tick_ns_shifted.store(clock::tick_ns_shifted(), Relaxed);
@@ -204,33 +206,45 @@ fn make_alone() -> Option<&'static Segment> {
     let made = current().or_else(|| make(stand_in()));
     if made.is_none() {
         STAND_IN.level.store(OFF, Relaxed);
-        IS_UNMETERED.store(true, Relaxed);
-        count_unmetered_child();
+        say_unmetered();
     }
     MAKING.store(0, Release);
     made
 }
 
-/// Says in the segment of whoever could make one that this process has none.
-fn count_unmetered_child() {
+/// Says that this process has no segment: in that of the forefather who has one, else by an empty file.
+fn say_unmetered() {
+    IS_UNMETERED.store(true, Relaxed);
     // SAFETY: null, or the start of a segment that is never unmapped.
     if let Some(parent) = unsafe { PARENT.load(Relaxed).as_ref() } {
         parent.losses[Lost::Child as usize].fetch_add(1, Relaxed);
+    } else {
+        let path = Path::of_process(UNMETERED_PREFIX, syscalls::process_id(), clock::monotonic_ns());
+        path.and_then(create).map(syscalls::close);
     }
 }
 
+fn create(mut path: Path) -> Option<i32> {
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    syscalls::open(path.with_nul()?, flags, 0o600)
+}
+
 fn make(session: Session) -> Option<&'static Segment> {
+    // To try would end the process, by a signal.
+    if syscalls::largest_file() < SEGMENT_BYTES as u64 {
+        return None;
+    }
     let pid = syscalls::process_id();
     let start_ns = clock::monotonic_ns();
-    let mut path = Path::in_directory()?;
-    path.push(SEGMENT_PREFIX.as_bytes());
-    path.push_number(u64::from(pid));
-    path.push(b"-");
-    path.push_number(start_ns);
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-    let descriptor = syscalls::open(path.with_nul()?, flags, 0o600)?;
+    let path = || Path::of_process(SEGMENT_PREFIX, pid, start_ns);
+    let descriptor = path().and_then(create)?;
     let address = write_and_map(descriptor, pid, start_ns, session);
     syscalls::close(descriptor);
+    if address.is_none()
+        && let Some(mut path) = path()
+    {
+        path.with_nul().map(syscalls::remove);
+    }
     let address = address?;
     // SAFETY: just mapped, of this size, page-aligned, zeroed but for its head; atomics are valid with any bytes.
     let segment = unsafe { &*(address as *const Segment) };
@@ -273,6 +287,16 @@ struct Path {
 }
 
 impl Path {
+    /// Of a file that tells by its name which process it is from; `None` if there is no directory.
+    fn of_process(prefix: &str, pid: u32, start_ns: u64) -> Option<Self> {
+        let mut path = Self::in_directory()?;
+        path.push(prefix.as_bytes());
+        path.push_number(u64::from(pid));
+        path.push(b"-");
+        path.push_number(start_ns);
+        Some(path)
+    }
+
     /// The directory and a slash; `None` if there is none.
     fn in_directory() -> Option<Self> {
         let mut path = Self { bytes: [0; DIRECTORY_BYTES + 64], length: 0 };

@@ -124,6 +124,22 @@ pub(super) fn working_directory(bytes: &mut [u8]) -> usize {
     usize::try_from(result).unwrap_or(0)
 }
 
+/// Removes a file; the path ends with a NUL.
+pub(super) fn remove(path: &[u8]) {
+    if path.last() == Some(&0) {
+        // SAFETY: the path is readable and ends with a NUL.
+        unsafe { syscall(libc::SYS_unlink, [path.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// How large this process may make a file.
+pub(super) fn largest_file() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: writes the limit, which is ours.
+    unsafe { syscall(libc::SYS_getrlimit, [libc::RLIMIT_FSIZE as usize, (&raw mut limit) as usize, 0, 0, 0, 0]) };
+    limit.rlim_cur
+}
+
 /// Reads from the begin of a file; how many bytes came.
 pub(super) fn read(descriptor: i32, bytes: &mut [u8]) -> usize {
     // SAFETY: writes at most `bytes.len()` bytes to `bytes`.
