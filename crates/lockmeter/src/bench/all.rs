@@ -92,6 +92,8 @@ fn load(file: &Path) -> Option<Value> {
 /// Runs one experiment and gives its JSON. The inner error says why it gave nothing.
 fn measure(piece: &Piece) -> Result<Result<Vec<u8>, String>> {
     let own = std::env::current_exe().context("cannot tell where lockmeter itself is")?;
+    // As it was before the experiment loaded it.
+    let machine = Machine::here(DEFAULT_SEED);
     let output = Command::new(own)
         .args(&piece.arguments)
         .stdin(Stdio::null())
@@ -100,7 +102,7 @@ fn measure(piece: &Piece) -> Result<Result<Vec<u8>, String>> {
     if output.status.success() {
         return Ok(Ok(match piece.prints {
             Prints::Json => output.stdout,
-            Prints::Text => as_json(piece, &output.stdout),
+            Prints::Text => as_json(piece, machine, &output.stdout),
         }));
     }
     let said = String::from_utf8_lossy(&output.stderr);
@@ -108,9 +110,9 @@ fn measure(piece: &Piece) -> Result<Result<Vec<u8>, String>> {
 }
 
 /// What a piece that knows no JSON printed, under the same names as the others' results.
-fn as_json(piece: &Piece, printed: &[u8]) -> Vec<u8> {
+fn as_json(piece: &Piece, machine: Machine, printed: &[u8]) -> Vec<u8> {
     let words: Vec<_> = piece.arguments.iter().map(|word| word.to_string_lossy()).collect();
-    let machine = Machine { command: format!("lockmeter {}", words.join(" ")), ..Machine::here(DEFAULT_SEED) };
+    let machine = Machine { command: format!("lockmeter {}", words.join(" ")), ..machine };
     json!({ "machine": machine, "text": String::from_utf8_lossy(printed) }).to_string().into_bytes()
 }
 
