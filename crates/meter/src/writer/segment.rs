@@ -220,7 +220,9 @@ fn say_unmetered() {
         parent.losses[Lost::Child as usize].fetch_add(1, Relaxed);
     } else {
         let path = Path::of_process(UNMETERED_PREFIX, syscalls::process_id(), clock::monotonic_ns());
-        path.and_then(create).map(syscalls::close);
+        if let Some(descriptor) = path.and_then(create) {
+            syscalls::close(descriptor);
+        }
     }
 }
 
@@ -242,8 +244,9 @@ fn make(session: Session) -> Option<&'static Segment> {
     syscalls::close(descriptor);
     if address.is_none()
         && let Some(mut path) = path()
+        && let Some(path) = path.with_nul()
     {
-        path.with_nul().map(syscalls::remove);
+        syscalls::remove(path);
     }
     let address = address?;
     // SAFETY: just mapped, of this size, page-aligned, zeroed but for its head; atomics are valid with any bytes.
