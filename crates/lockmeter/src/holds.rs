@@ -9,7 +9,7 @@ use lockmeter_profile::{Interval, Kind};
 
 use crate::arguments::{HookChoice, RecordArguments};
 use crate::exit::{Failure, Status};
-use crate::messages::{inform, say};
+use crate::messages::{inform_once, say};
 
 /// What the flags ask for and the kernel allows.
 pub fn metered(arguments: &RecordArguments) -> Result<Metered> {
@@ -60,7 +60,7 @@ fn without_hooks(arguments: &RecordArguments, refused: &HooksRefused) -> Result<
             let sentence = format!("--hooks {}: {why}; {mend}, or leave --hooks out", name_of(arguments.hooks));
             return Err(Failure::error(Status::NotAllowed, sentence));
         }
-        HookChoice::Auto => inform(format_args!(
+        HookChoice::Auto => inform_once(format!(
             "lockmeter: no whole holds of kernel locks but mmap_lock's, for {why}; of locks that sleep, the part while others slept for them"
         )),
         HookChoice::None => {}

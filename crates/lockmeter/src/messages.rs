@@ -1,8 +1,10 @@
 //! What is said on standard error.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Whether only errors are wanted.
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -16,6 +18,16 @@ pub fn be_quiet() {
 pub fn inform(line: impl Display) {
     if !QUIET.load(Ordering::Relaxed) {
         say(line);
+    }
+}
+
+/// As [`inform`], a line that was not said before: `overhead` and `bench` start sources again for each run.
+pub fn inform_once(line: String) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !said.contains(&line) {
+        inform(&line);
+        said.insert(line);
     }
 }
 

@@ -1,9 +1,7 @@
 //! What `record` measures with: kernel locks, and the locks of programs from inside or outside, in one interval.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -15,7 +13,7 @@ use lockmeter_profile::{Interval, Source};
 
 use crate::arguments::{HookChoice, RecordArguments};
 use crate::exit::{Failure, Status};
-use crate::messages::inform;
+use crate::messages::inform_once;
 use crate::{preload, swap_filter};
 
 /// How long an ended command's children get to write their last word.
@@ -66,13 +64,9 @@ impl Sources {
         match kernel {
             Some(Ok(kernel)) => Ok(Self { kernel: Some(kernel), user, notice }),
             Some(Err(error)) if user.is_some() => {
-                // `overhead` starts them again for each run.
-                static SAID: Once = Once::new();
-                SAID.call_once(|| {
-                    inform(format_args!(
-                        "lockmeter: only the command's own locks are metered, for kernel locks need more: {error}"
-                    ));
-                });
+                inform_once(format!(
+                    "lockmeter: only the command's own locks are metered, for kernel locks need more: {error}"
+                ));
                 Ok(Self { kernel: None, user, notice })
             }
             Some(Err(error)) => Err(error.into()),
@@ -114,7 +108,7 @@ impl Sources {
     /// The command has been started.
     pub fn leave_own_process_out(&mut self) -> Result<()> {
         if let Some(notice) = self.notice.take() {
-            say_once(notice);
+            inform_once(notice);
         }
         if let Some(User::Outside(futexes)) = &mut self.user {
             futexes.leave_own_process_out()?;
@@ -227,16 +221,6 @@ impl User {
     }
 }
 
-/// `overhead` starts the same command many times.
-fn say_once(notice: String) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if !said.contains(&notice) {
-        inform(&notice);
-        said.insert(notice);
-    }
-}
-
 /// A kernel may allow function hooks and yet refuse ours: then there are kprobes, or all that is known without hooks, unless the user
 /// chose how to hook.
 fn start_kernel(choice: HookChoice, options: &Options) -> Result<ContentionSource, KernelError> {
@@ -249,13 +233,13 @@ fn start_kernel(choice: HookChoice, options: &Options) -> Result<ContentionSourc
     if hooks.way == HookWay::Fentry && sleeping && try_hooks(HookWay::Kprobe).is_ok() {
         let hooks = Some(Hooks { way: HookWay::Kprobe, ..hooks.clone() });
         if let Ok(source) = ContentionSource::start(&Options { metered: Metered::Holds { hooks }, ..options.clone() }) {
-            inform(format_args!("lockmeter: {refused}; holds are timed by kprobes"));
+            inform_once(format!("lockmeter: {refused}; holds are timed by kprobes"));
             return Ok(source);
         }
     }
     let without = Options { metered: Metered::Holds { hooks: None }, ..options.clone() };
     let source = ContentionSource::start(&without)?;
-    inform(format_args!(
+    inform_once(format!(
         "lockmeter: {refused}; no whole holds of kernel locks but mmap_lock's, of locks that sleep the part while others slept for them"
     ));
     Ok(source)
@@ -292,7 +276,7 @@ fn start_user(arguments: &RecordArguments, options: &Options, notice: &mut Optio
                     *notice = Some(format!("{unseen}; metering them from there"));
                     return Ok(Some(User::Outside(Box::new(futexes))));
                 }
-                Err(error) => inform(format_args!("{unseen} ({error}); metering those of its C libraries")),
+                Err(error) => inform_once(format!("{unseen} ({error}); metering those of its C libraries")),
             }
         }
     }
@@ -300,7 +284,7 @@ fn start_user(arguments: &RecordArguments, options: &Options, notice: &mut Optio
         Ok(library) => library,
         Err(error) if arguments.hold || arguments.swap.is_some() => return Err(error),
         Err(error) => {
-            inform(format_args!("lockmeter: {error}; metering the command's locks from outside"));
+            inform_once(format!("lockmeter: {error}; metering the command's locks from outside"));
             return outside();
         }
     };
@@ -327,7 +311,7 @@ fn start_outside(only_user: bool, processes: Processes, options: &Options) -> Re
         Ok(futexes) => Ok(Some(User::Outside(Box::new(futexes)))),
         Err(error) if only_user || !is_refusal(&error) => Err(error.into()),
         Err(error) => {
-            inform(format_args!("lockmeter: {error}; metering kernel locks only"));
+            inform_once(format!("lockmeter: {error}; metering kernel locks only"));
             Ok(None)
         }
     }

@@ -99,7 +99,11 @@ fn whole_runs_compare_every_level_and_say_when_they_are_too_few() {
     let work = workload_path("file-pos");
     let mut command = lockmeter(["overhead", "--format", "json", "--runs", "2", "--"]);
     command.arg(work).args(["--seconds", "0.2"]);
-    let costs = json(temporary.used_by(command));
+    let output = run(temporary.used_by(command));
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let costs: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(said.matches("no whole holds").count() <= 1, "said for each run: {said}");
     assert_eq!(costs["rounds"], 2);
     for level in ["off", "wait", "hold", "naive"] {
         let cost = cost(&costs, level);
