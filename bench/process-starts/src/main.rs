@@ -16,7 +16,7 @@ use std::{env, fs, io};
 use anyhow::{Context, Result, bail, ensure};
 use lockmeter_meter::reader::{Level, Session, UserSource};
 use lockmeter_profile::Source;
-use lockmeter_statistics::{Estimate, Machine, Random, median};
+use lockmeter_statistics::{Estimate, Machine, Random, ResourceUsage, median};
 
 const ROUNDS: usize = 2_000;
 /// Rounds between two readings: a build starts as many processes within a second.
@@ -146,18 +146,11 @@ fn wait(child: u32) -> Result<(i32, f64)> {
 
 impl Recorder {
     fn read(&mut self) {
-        let begin_ns = own_cpu_ns();
+        let used_ns = || ResourceUsage::of(libc::RUSAGE_SELF).cpu_ns();
+        let begin_ns = used_ns();
         let Ok(_) = self.source.drain();
-        self.own_cpu_ns += own_cpu_ns() - begin_ns;
+        self.own_cpu_ns += used_ns() - begin_ns;
     }
-}
-
-/// CPU time of this process so far.
-fn own_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
 fn print(contenders: &[Contender], random: &mut Random) {

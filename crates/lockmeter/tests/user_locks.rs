@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -519,19 +519,21 @@ fn threads_of_javas_machine_that_wait_for_work_are_idle() {
     assert_eq!(number(row(&asked_for, "idle", "work-semaphore:work"), "count"), 1);
 }
 
+/// A command under the recorder, what it is told, and the lines that it says.
+fn spoken_to(recording: &Path, command: &[&OsStr]) -> (Child, ChildStdin, impl Iterator<Item = String> + use<>) {
+    let mut record = lockmeter();
+    record.args(["record", "--quiet", "--user", "--hold", "-o"]).arg(recording).arg("--").args(command);
+    let mut running = record.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let told = running.stdin.take().unwrap();
+    let said = BufReader::new(running.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    (running, told, said)
+}
+
 #[test]
 fn a_program_that_has_used_no_lock_can_be_switched() {
     let folder = tempfile::tempdir().unwrap();
-    let mut running = lockmeter()
-        .args(["record", "--quiet", "--user", "--hold", "-o"])
-        .arg(folder.path().join("test.lockmeter"))
-        .args(["--", "sh", "-c", "echo $$; exec cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut told = running.stdin.take().unwrap();
-    let mut said = BufReader::new(running.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let command = ["sh", "-c", "echo $$; exec cat"].map(OsStr::new);
+    let (mut running, mut told, mut said) = spoken_to(&folder.path().join("test.lockmeter"), &command);
     let pid = said.next().unwrap();
     told.write_all(b"cat runs\n").unwrap();
     assert_eq!(said.next().unwrap(), "cat runs");
@@ -547,17 +549,8 @@ fn a_program_that_has_used_no_lock_can_be_switched() {
 fn a_program_can_be_switched_off_and_on_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("test.lockmeter");
-    let mut running = lockmeter()
-        .args(["record", "--quiet", "--user", "--hold", "-o"])
-        .arg(&recording)
-        .arg("--")
-        .arg(workload(folder.path(), "in-phases", &[]))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut told = running.stdin.take().unwrap();
-    let mut said = BufReader::new(running.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let program = workload(folder.path(), "in-phases", &[]);
+    let (running, mut told, mut said) = spoken_to(&recording, &[program.as_os_str()]);
     let pid = said.next().unwrap();
     let switch = |how: &str| assert!(lockmeter().args([how, pid.as_str()]).status().unwrap().success(), "{how} {pid}");
     let mut phase = || {

@@ -238,20 +238,23 @@ pub(super) fn is_alive(pid: u32) -> bool {
     answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
+/// What there is in a session's directory.
+pub(super) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path())).collect())
+}
+
 /// The segments in a session's directory.
-pub(super) fn segments(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    files(directory, |path| segment_pid(path).is_some())
+fn segments(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(files(directory)?.into_iter().filter(|path| is_segment(path)).collect())
 }
 
-/// What processes without a segment left there.
-pub(super) fn unmetered(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_word = |name: &str| name.starts_with(UNMETERED_PREFIX);
-    files(directory, |path| path.file_name().and_then(OsStr::to_str).is_some_and(is_word))
+pub(super) fn is_segment(path: &Path) -> bool {
+    segment_pid(path).is_some()
 }
 
-fn files(directory: &Path, are_wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
-    let paths = fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path()));
-    Ok(paths.filter(|path| are_wanted(path)).collect())
+/// Whether a process without a segment left this.
+pub(super) fn is_of_unmetered(path: &Path) -> bool {
+    path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with(UNMETERED_PREFIX))
 }
 
 /// The process that a segment's name tells.

@@ -16,9 +16,10 @@ use lockmeter_symbols::{
 
 use super::segment::{Delta, LockFacts, SegmentReader};
 use super::session;
-use super::switches::{OffTime, Switches, monotonic_ns};
+use super::switches::{OffTime, Switches};
 use super::untimed::TimedHolds;
 use crate::layout::{ENTRY_INIT, LOSSES, SWAPS, blocked, happened};
+use crate::writer::monotonic_ns;
 
 /// The losses of a segment in the order of [`crate::layout::Lost`].
 const LOSS_CAUSES: [Loss; LOSSES] = [
@@ -96,13 +97,8 @@ impl UserSource {
 
     /// Adds everything measured since the last call to an interval, which keeps its own time.
     pub fn drain_into(&mut self, interval: &mut Interval) {
-        self.find_segments();
+        self.find_segments(interval);
         self.tell_off_time(interval);
-        for path in session::unmetered(&self.directory).unwrap_or_default() {
-            if std::fs::remove_file(path).is_ok() {
-                interval.losses.add(Loss::UserChildUnmetered, 1);
-            }
-        }
         let mut ended = Vec::new();
         for (path, process) in &mut self.processes {
             drain_process(process, &mut self.names, interval);
@@ -138,8 +134,12 @@ impl UserSource {
         }
     }
 
-    fn find_segments(&mut self) {
-        let paths = session::segments(&self.directory).unwrap_or_default();
+    fn find_segments(&mut self, interval: &mut Interval) {
+        let files = session::files(&self.directory).unwrap_or_default();
+        let (paths, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|path| session::is_segment(path));
+        for path in others.iter().filter(|path| session::is_of_unmetered(path)) {
+            interval.losses.add(Loss::UserChildUnmetered, std::fs::remove_file(path).is_ok().into());
+        }
         let mut latest = HashMap::<u32, u64>::new();
         for path in &paths {
             if let (Some(pid), Some(made)) = (session::segment_pid(path), session::segment_made(path)) {

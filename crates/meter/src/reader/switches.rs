@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::layout;
+use crate::writer::monotonic_ns;
 
 /// A line for each switch: the segment's name, the level, and when, as [`monotonic_ns`] tells it.
 const SWITCHES_FILE: &str = "switches";
@@ -90,14 +91,6 @@ impl OffTime {
         self.switch(is_off, now_ns);
         std::mem::take(&mut self.sum_ns)
     }
-}
-
-/// Nanoseconds of the clock that tells when segments were made.
-pub(super) fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 #[cfg(test)]

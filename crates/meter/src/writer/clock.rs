@@ -57,7 +57,7 @@ pub(super) fn between_ns(from: u64, to: u64) -> u64 {
 }
 
 /// Nanoseconds of the monotonic clock.
-pub(super) fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     nanoseconds(libc::CLOCK_MONOTONIC)
 }
 

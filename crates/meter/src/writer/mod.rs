@@ -32,6 +32,8 @@ use core::sync::atomic::{
 
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
 use crate::layout::{Meta, Segment, Session, Swap, Thread, blocked, happened};
+#[cfg(feature = "reader")]
+pub(crate) use clock::monotonic_ns;
 use holder::Holder;
 pub use holds::{Releasing, acquired, count_untimed, end_hold, released};
 pub use near::NEAR_SHIFT;

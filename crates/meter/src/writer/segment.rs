@@ -156,7 +156,6 @@ pub(super) fn after_fork_in_child() {
         say_unmetered();
     }
     let level = header().level.load(Relaxed);
-    STAND_IN.tick_ns_shifted.store(clock::tick_ns_shifted(), Relaxed);
     STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);
     STAND_IN.level.store(level, Relaxed);
     for count in STAND_IN.losses.iter().chain(&STAND_IN.swaps) {
