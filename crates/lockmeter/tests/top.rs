@@ -26,8 +26,9 @@ impl OnTerminal {
     fn start(arguments: &str) -> Self {
         let folder = Folder::new();
         let here = folder.path().display();
+        // The shell gets the terminal's Ctrl-C too, and must outlive it.
         let line = format!(
-            "stty -g >{here}/before; sh -c 'echo $$ >{here}/pid; exec {} top {arguments}'; echo $? >{here}/status; stty -g >{here}/after",
+            "trap : INT; stty -g >{here}/before; sh -c 'echo $$ >{here}/pid; exec {} top {arguments}'; echo $? >{here}/status; stty -g >{here}/after",
             env!("CARGO_BIN_EXE_lockmeter")
         );
         let output = fs::File::create(folder.path().join("screen")).unwrap();
