@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use lockmeter_statistics::Random;
 
-use crate::metered::{Metering, Way};
+use crate::metered::{EVERY, LEVELS, Metering, PAIRS_OF_PROCESSES, PROCESSES, Way};
 use crate::server::{Running, cpu_ns};
 use crate::{Rounds, Slice};
 
@@ -17,7 +17,6 @@ const ROWS: &str = "--table-size=5000";
 /// Connections, each served by a thread of its own.
 const CONNECTIONS: &str = "--threads=8";
 const UNIT: &str = "transactions/s";
-const LEVELS: [Metering; 4] = [Metering::Off, Metering::Wait, Metering::Hold, Metering::HoldEvery];
 /// The first installs its tables on a slow disk.
 const STARTS: Duration = Duration::from_secs(60);
 const SLICE: Duration = Duration::from_millis(250);
@@ -26,32 +25,62 @@ const WARM_UP: Duration = Duration::from_secs(2);
 /// Slices of each turn in which a server of two is under load.
 const TURN: usize = 12;
 
-/// A server that listens, with tables to work on.
+/// A server that listens.
 struct Database {
     server: Running,
     folder: PathBuf,
 }
 
-/// The levels within one process, then what the library costs at all: two more, for a server slows down as its tables age.
+/// The levels within one process, then every hold timed in another, then what the library costs at all. A server slows down as
+/// its tables age: all begin with the same ones.
 pub fn measure(rounds: usize, random: &mut Random) -> Result<Vec<Rounds>> {
     let folder = tempfile::tempdir().context("cannot make a folder for the data")?;
-    let metered = Way::prepare(Metering::Hold)?;
-    let database = Database::start(&metered, &folder.path().join("levels"))?;
-    let levels = database.levels(rounds, random)?;
-    drop(database);
-    metered.finish(true)?;
-    let (bare_way, off_way) = (Way::prepare(Metering::Bare)?, Way::prepare(Metering::Off)?);
-    let bare = Database::start(&bare_way, &folder.path().join("bare"))?;
-    let off = Database::start(&off_way, &folder.path().join("off"))?;
-    let library = in_turn([&bare, &off], rounds.div_ceil(TURN), random)?;
-    drop((bare, off));
-    off_way.finish(false)?;
-    Ok(vec![levels, library])
+    let tables = folder.path().join("tables");
+    make_tables(&tables)?;
+    let with_library = |ways: &[Metering], rounds, random: &mut Random| {
+        let way = Way::prepare(Metering::Hold)?;
+        let database = Database::start_with(&tables, &way, &folder.path().join("metered"))?;
+        let measured = database.switched(ways, rounds, random)?;
+        drop(database);
+        way.finish(true)?;
+        Ok::<_, anyhow::Error>(measured)
+    };
+    let levels = with_library(&LEVELS, rounds, random)?;
+    let every = with_library(&EVERY, rounds.div_ceil(2), random)?;
+    let mut library = Rounds { ways: PROCESSES.to_vec(), slices: Vec::new(), unit: UNIT };
+    for _ in 0..PAIRS_OF_PROCESSES {
+        let (bare_way, off_way) = (Way::prepare(Metering::Bare)?, Way::prepare(Metering::Off)?);
+        let bare = Database::start_with(&tables, &bare_way, &folder.path().join("bare"))?;
+        let off = Database::start_with(&tables, &off_way, &folder.path().join("off"))?;
+        library.slices.extend(in_turn([&bare, &off], rounds.div_ceil(PAIRS_OF_PROCESSES * TURN), random)?);
+        drop((bare, off));
+        off_way.finish(false)?;
+    }
+    Ok(vec![levels, every, library])
+}
+
+/// A server's data folder, with tables to work on.
+fn make_tables(folder: &Path) -> Result<()> {
+    std::fs::create_dir(folder).context("cannot make a folder for the data")?;
+    let mut install = Command::new("mariadb-install-db");
+    install.args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+    run(install.arg(data_in(folder)))?;
+    let mut database = Database::start(&Way::prepare(Metering::Bare)?, folder)?;
+    run(database.client().args(["--execute", "create database sbtest"]))?;
+    run(database.sysbench().arg("prepare"))?;
+    // Not as a server ends that is dropped: what it has in memory is to be in the files.
+    run(database.client().args(["--execute", "shutdown"]))?;
+    database.server.0.wait().context("cannot wait for mariadbd")?;
+    Ok(())
+}
+
+fn data_in(folder: &Path) -> String {
+    format!("--datadir={}", folder.join("data").display())
 }
 
 /// Bare and metered in turn, for some seconds each.
-fn in_turn(databases: [&Database; 2], turns: usize, random: &mut Random) -> Result<Rounds> {
-    let mut measured = Rounds { ways: vec![Metering::Bare, Metering::Off], slices: Vec::new(), unit: UNIT };
+fn in_turn(databases: [&Database; 2], turns: usize, random: &mut Random) -> Result<Vec<Vec<Slice>>> {
+    let mut slices = Vec::new();
     for _ in 0..turns {
         let mut of_turn = [const { Vec::new() }; 2];
         let mut order = [0, 1];
@@ -63,30 +92,32 @@ fn in_turn(databases: [&Database; 2], turns: usize, random: &mut Random) -> Resu
             }
         }
         let [bare, off] = of_turn;
-        measured.slices.extend(bare.into_iter().zip(off).map(|(bare, off)| vec![bare, off]));
+        slices.extend(bare.into_iter().zip(off).map(|(bare, off)| vec![bare, off]));
     }
-    Ok(measured)
+    Ok(slices)
 }
 
 impl Database {
+    /// With a copy of these tables, in a folder that what was there before leaves.
+    fn start_with(tables: &Path, way: &Way, folder: &Path) -> Result<Self> {
+        if folder.exists() {
+            std::fs::remove_dir_all(folder).context("cannot remove the data of the server before")?;
+        }
+        run(Command::new("cp").arg("-r").args([tables, folder]))?;
+        Self::start(way, folder)
+    }
+
     fn start(way: &Way, folder: &Path) -> Result<Self> {
-        let data = format!("--datadir={}", folder.join("data").display());
-        std::fs::create_dir(folder).context("cannot make a folder for the data")?;
-        let mut install = Command::new("mariadb-install-db");
-        install.args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-        run(install.arg(&data))?;
         let mut command = way.command("mariadbd");
         command.args(["--no-defaults", "--user=root", "--skip-networking", "--skip-log-bin"]);
         // What is measured is locks, not the disk.
         command.args(["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"]);
-        command.arg(data).arg(format!("--socket={}", folder.join("socket").display()));
+        command.arg(data_in(folder)).arg(format!("--socket={}", folder.join("socket").display()));
         command.arg(format!("--pid-file={}", folder.join("pid").display()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let server = Running(command.spawn().context("cannot run mariadbd")?);
         let mut database = Self { server, folder: folder.to_owned() };
         database.wait_until_it_listens()?;
-        run(database.client().args(["--execute", "create database sbtest"]))?;
-        run(database.sysbench().arg("prepare"))?;
         Ok(database)
     }
 
@@ -117,15 +148,16 @@ impl Database {
         Ok(())
     }
 
-    fn levels(&self, rounds: usize, random: &mut Random) -> Result<Rounds> {
-        let mut measured = Rounds { ways: LEVELS.to_vec(), slices: Vec::new(), unit: UNIT };
+    /// Rounds of these ways within its process.
+    fn switched(&self, ways: &[Metering], rounds: usize, random: &mut Random) -> Result<Rounds> {
+        let mut measured = Rounds { ways: ways.to_vec(), slices: Vec::new(), unit: UNIT };
         let mut load = self.load()?;
         for _ in 0..rounds {
-            let mut slices = vec![Slice::default(); LEVELS.len()];
-            let mut order: Vec<usize> = (0..LEVELS.len()).collect();
+            let mut slices = vec![Slice::default(); ways.len()];
+            let mut order: Vec<usize> = (0..ways.len()).collect();
             random.shuffle(&mut order);
             for way in order {
-                LEVELS[way].switch(self.server.0.id())?;
+                ways[way].switch(self.server.0.id())?;
                 slices[way] = load.slice()?;
             }
             measured.slices.push(slices);

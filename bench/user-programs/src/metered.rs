@@ -33,6 +33,16 @@ pub enum Metering {
     HoldEvery,
 }
 
+/// What is switched within one process.
+pub const LEVELS: [Metering; 3] = [Metering::Off, Metering::Wait, Metering::Hold];
+/// What is switched in another: at level `hold` nobody's program has timed all its holds a moment before, and has all its locks
+/// watched.
+pub const EVERY: [Metering; 2] = [Metering::Off, Metering::HoldEvery];
+/// What takes two.
+pub const PROCESSES: [Metering; 2] = [Metering::Bare, Metering::Off];
+/// They differ by their layout, too: several pairs do less.
+pub const PAIRS_OF_PROCESSES: usize = 4;
+
 impl Metering {
     pub const fn name(self) -> &'static str {
         match self {

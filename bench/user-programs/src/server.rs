@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use lockmeter_statistics::Random;
 
-use crate::metered::{Metering, Way};
+use crate::metered::{EVERY, LEVELS, Metering, PAIRS_OF_PROCESSES, PROCESSES, Way};
 use crate::{Rounds, Slice};
 
 /// Connections; each is served by a thread of its own where the server has several.
@@ -27,14 +27,6 @@ const STARTS: Duration = Duration::from_secs(10);
 /// No server is asked.
 const NONE: usize = usize::MAX;
 const UNIT: &str = "k requests/s";
-/// What is switched within one process.
-const LEVELS: [Metering; 3] = [Metering::Off, Metering::Wait, Metering::Hold];
-/// What is switched in another: at level `hold` nobody's program has timed all its holds a moment before, and has all its locks
-/// watched.
-const EVERY: [Metering; 2] = [Metering::Off, Metering::HoldEvery];
-/// What takes two.
-const PROCESSES: [Metering; 2] = [Metering::Bare, Metering::Off];
-const PAIRS_OF_PROCESSES: usize = 4;
 
 /// What is measured in a slice.
 struct Target {
@@ -88,7 +80,6 @@ impl Server {
         let levels = self.rounds(folder.path(), &LEVELS, rounds, random)?;
         let every = self.rounds(folder.path(), &EVERY, rounds.div_ceil(2), random)?;
         let mut library = Rounds::default();
-        // Two processes differ by their layout, too: several pairs of them do less.
         for _ in 0..PAIRS_OF_PROCESSES {
             let some = self.rounds(folder.path(), &PROCESSES, rounds.div_ceil(PAIRS_OF_PROCESSES), random)?;
             library = Rounds { slices: library.slices.into_iter().chain(some.slices).collect(), ..some };
