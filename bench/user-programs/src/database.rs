@@ -20,6 +20,8 @@ const UNIT: &str = "transactions/s";
 /// The first installs its tables on a slow disk.
 const STARTS: Duration = Duration::from_secs(60);
 const SLICE: Duration = Duration::from_millis(250);
+/// After a switch threads find out anew what they count to and how often they time. Nobody else switches four times a second.
+const SETTLE: Duration = Duration::from_millis(50);
 /// The load's first transactions are slow.
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Slices of each turn in which a server of two is under load.
@@ -158,6 +160,7 @@ impl Database {
             random.shuffle(&mut order);
             for way in order {
                 ways[way].switch(self.server.0.id())?;
+                std::thread::sleep(SETTLE);
                 slices[way] = load.slice()?;
             }
             measured.slices.push(slices);
