@@ -234,17 +234,21 @@ static __always_inline __u32 mode_of_holder(const struct sleep_wait *wait)
 	return mode;
 }
 
-/* What the holder did since `then`; nothing if it is another task than the one that releases, or has no account. */
-static __always_inline void spent_since(const struct balance *then, __u32 tid, __u64 now, __u64 *spent_ns)
+/*
+ * What the holder did since `then`; nothing if it is another task than the one that releases, or has no account. Not inline: the
+ * verifier would follow each of its ways on each that leads here.
+ */
+__noinline int spent_since(const struct balance *then, __u32 tid, __u64 now, struct balance *spent)
 {
 	struct account *account = then && then->at_ns && then->tid == tid ? account_of(tid) : 0;
-	struct balance balance;
 
-	if (!account || account->begin_ns > then->at_ns)
-		return;
-	read_balance(account, tid, now, &balance);
+	if (!spent || !account || account->begin_ns > then->at_ns)
+		return 0;
+	read_balance(account, tid, now, spent);
 	for (int i = 0; i < PARTS; i++)
-		spent_ns[i] = balance.spent_ns[i] > then->spent_ns[i] ? balance.spent_ns[i] - then->spent_ns[i] : 0;
+		spent->spent_ns[i] =
+			spent->spent_ns[i] > then->spent_ns[i] ? spent->spent_ns[i] - then->spent_ns[i] : 0;
+	return 0;
 }
 
 /*
@@ -299,11 +303,12 @@ static __always_inline void count_contended_hold(void *ctx, struct sleep_wait *w
 {
 	struct task_struct *releaser = bpf_get_current_task_btf();
 	struct wait hold = {.class = wait->class, .instance = wait->lock};
-	__u64 spent_ns[PARTS] = {}, weight;
+	struct balance spent = {};
 	struct wait drawn = {};
 	struct half *half = this_hold_half();
 	struct cpu_state *cpu = this_cpu();
 	struct balance *since = 0;
+	__u64 weight;
 
 	if (!half || !cpu)
 		return;
@@ -320,7 +325,7 @@ static __always_inline void count_contended_hold(void *ctx, struct sleep_wait *w
 		return;
 	hold.kind_mode = META(wait->kind_mode & 0xff, mode_of_holder(wait), 0);
 	who_waits(releaser, &hold.who);
-	spent_since(since, releaser->pid, now, spent_ns);
+	spent_since(since, releaser->pid, now, &spent);
 	/* It had the lock already when an earlier waiter went to sleep. */
 	if (since && since->at_ns && since->tid == (__u32)releaser->pid && now - since->at_ns > hold.total_ns)
 		hold.total_ns = now - since->at_ns;
@@ -331,10 +336,10 @@ static __always_inline void count_contended_hold(void *ctx, struct sleep_wait *w
 	drawn.period_ns = wait->period_ns;
 	weight = wait->blocker ? weight_of(&drawn) : 0;
 	if (hold.total_ns >= slow_hold_ns)
-		keep_slow_hold(half, &hold, &hold.who, releaser->pid, spent_ns, wait->blocker, now);
+		keep_slow_hold(half, &hold, &hold.who, releaser->pid, spent.spent_ns, wait->blocker, now);
 	count_part(half, &hold, HAPPENED_CONTENDED_HOLD, wait->blocker, weight);
 	for (int i = 0; i < PARTS; i++) {
-		hold.total_ns = spent_ns[i];
+		hold.total_ns = spent.spent_ns[i];
 		if (hold.total_ns)
 			count_part(half, &hold, HAPPENED_HOLDER + i, wait->blocker, weight);
 	}

@@ -37,9 +37,27 @@ static __always_inline void who_in(struct task_struct *task, __u64 cgroup, struc
 		mix(who->cgroup ^ (__u64)who->tgid << 32) ^ mix(who->comm_words[0] + 2) ^ mix(who->comm_words[1] + 3);
 }
 
+static __always_inline __u64 id_of_cgroup(__u64 cgroup)
+{
+	__u64 node = READ_NUMBER(struct cgroup, cgroup, kn);
+
+	return READ_NUMBER(struct kernfs_node, node, id);
+}
+
+/*
+ * By numbers where that is as fast: of each pointer to follow, the verifier of such a kernel would search all types by name, for each way
+ * that leads there.
+ */
 static __always_inline void who_waits(struct task_struct *task, struct who *who)
 {
-	who_in(task, task->cgroups->dfl_cgrp->kn->id, who);
+	__u64 groups;
+
+	if (!bpf_rdonly_cast) {
+		who_in(task, task->cgroups->dfl_cgrp->kn->id, who);
+		return;
+	}
+	groups = READ_NUMBER(struct task_struct, task, cgroups);
+	who_in(task, id_of_cgroup(READ_NUMBER(struct css_set, groups, dfl_cgrp)), who);
 }
 
 /*

@@ -29,13 +29,6 @@ static __always_inline __u64 memory_state_of(__u64 groups)
 	return READ_NUMBER(struct css_set, moved, subsys[0]);
 }
 
-static __always_inline __u64 id_of_cgroup(__u64 cgroup)
-{
-	__u64 node = READ_NUMBER(struct cgroup, cgroup, kn);
-
-	return READ_NUMBER(struct kernfs_node, node, id);
-}
-
 static __always_inline __u64 memory_cgroup_in(__u64 groups)
 {
 	__u64 unified = READ_NUMBER(struct css_set, groups, dfl_cgrp);
