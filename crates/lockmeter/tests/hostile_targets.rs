@@ -24,10 +24,14 @@ const ACQUISITIONS: u64 = 200;
 const CHILDREN: u64 = 3;
 
 fn build(folder: &Folder, compiler: &str, flags: &[&str]) -> PathBuf {
-    let program = folder.path().join("hostile");
+    build_workload(folder, "hostile", compiler, flags)
+}
+
+fn build_workload(folder: &Folder, name: &str, compiler: &str, flags: &[&str]) -> PathBuf {
+    let program = folder.path().join(name);
     let mut command = Command::new(compiler);
     command.args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"]).arg(&program);
-    command.arg(workload_sources().join("user/hostile.c")).args(flags);
+    command.arg(workload_sources().join("user").join(name).with_extension("c")).args(flags);
     let built = run(command);
     assert!(built.status.success(), "{}", text(&built.stderr));
     program
@@ -50,10 +54,35 @@ fn says(command: Command, status: i32, part: &str) {
 
 /// How often the workload's lock was held.
 fn holds(recording: &str) -> u64 {
-    let report = report_as(recording, "json", &["--lock", "hostile:lock"]);
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    holds_and_unmetered(recording, "hostile:lock").0
+}
+
+/// A root in which this program, which is at `/NAME` there, finds all it needs: the libraries where they are here.
+fn jail(folder: &Folder, program: &Path) -> PathBuf {
+    let jail = folder.path().join("jail");
+    let mut needed = Command::new("ldd");
+    needed.arg(program);
+    let needed = text(&run(needed).stdout);
+    for library in needed.split_whitespace().filter(|word| word.starts_with('/')) {
+        copy_into(&jail, Path::new(library));
+    }
+    fs::copy(program, jail.join(program.file_name().unwrap())).unwrap();
+    jail
+}
+
+/// Copies a file to the same path under another root.
+fn copy_into(root: &Path, file: &Path) {
+    let copy = root.join(file.strip_prefix("/").unwrap());
+    fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    fs::copy(file, copy).unwrap();
+}
+
+/// How often a lock was held, and how many processes were not metered.
+fn holds_and_unmetered(recording: &str, lock: &str) -> (u64, u64) {
+    let report: serde_json::Value = serde_json::from_str(&report_as(recording, "json", &["--lock", lock])).unwrap();
     let rows = report["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == "hold");
-    rows.map(|row| row["count"].as_u64().unwrap()).sum()
+    let held = rows.map(|row| row["count"].as_u64().unwrap()).sum();
+    (held, report["lost"]["user_child_unmetered"].as_u64().unwrap_or(0))
 }
 
 #[test]
@@ -134,6 +163,76 @@ fn children_that_cannot_report_are_counted() {
     }
 }
 
+/// Regression: a program executed under another root had the loader complain of lockmeter's library, and was not counted.
+#[test]
+fn programs_executed_under_another_root_do_not_see_lockmeter_and_are_counted() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip("programs under another root", "not root");
+    }
+    let folder = Folder::new();
+    let program = build_workload(&folder, "executes", "cc", &[]);
+    let jail = jail(&folder, &program);
+    let path = jail.to_str().unwrap();
+    let own_library = library(&folder, "first");
+    copy_into(&jail, &own_library);
+    let own_library = own_library.to_str().unwrap();
+    for preloaded in [None, Some(own_library)] {
+        let bare = {
+            let mut bare = Command::new(&program);
+            bare.args(["/executes", path]).envs(preloaded.map(|library| ("LD_PRELOAD", library)));
+            run(bare)
+        };
+        let recording = folder.file("recording");
+        let mut command = record(&recording, &["--hold"], &[program.to_str().unwrap(), "/executes", path]);
+        command.envs(preloaded.map(|library| ("LD_PRELOAD", library)));
+        let metered = run(command);
+        assert_eq!(text(&metered.stderr), "");
+        assert_eq!(text(&metered.stdout), text(&bare.stdout));
+        assert_eq!(metered.status.code(), Some(0));
+        let ways = text(&bare.stdout).lines().count() as u64;
+        assert!(ways > 10, "{}", text(&bare.stdout));
+        // Those under the other root took their own lock unseen.
+        assert_eq!(holds_and_unmetered(&recording, "executes:lock"), (ways + 1, ways), "{preloaded:?}");
+    }
+    // The program of that name, too.
+    let recording = folder.file("recording");
+    let ended = run(record(&recording, &[], &["chroot", path, "/executes", "/executes", "/"]));
+    assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""));
+    assert_eq!(holds_and_unmetered(&recording, "executes:lock").1, 1);
+}
+
+/// Makes sure that a program is metered by whichever function of libc it was executed, also after one that failed.
+#[test]
+fn programs_executed_in_every_way_are_metered() {
+    let folder = Folder::new();
+    let program = build_workload(&folder, "executes", "cc", &[]);
+    let program = program.to_str().unwrap();
+    let recording = folder.file("recording");
+    let ended = run(record(&recording, &["--hold"], &[program, program]));
+    assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""));
+    let said = text(&ended.stdout);
+    assert!(said.lines().all(|line| line.contains(" 2 ") && line.ends_with("liblockmeter_preload.so")), "{said}");
+    let ways = said.lines().count() as u64;
+    assert_eq!(holds_and_unmetered(&recording, "executes:lock"), (2 * ways + 1, 0));
+}
+
+/// Makes sure that programs which another user runs, who has no right to the recorder's directory, are counted.
+#[test]
+fn programs_executed_as_another_user_are_counted() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip("programs of another user", "not root");
+    }
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let ended = run(record(&recording, &[], &["setpriv", "--reuid", "65534", "--clear-groups", "true"]));
+    assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
+    assert_eq!(holds_and_unmetered(&recording, "none").1, 1);
+    let shown = report_as(&recording, "table", &[]);
+    assert!(shown.contains("1 process of the program not metered"), "{shown}");
+}
+
 /// Regression: a program that may not write files as large as a segment was ended by SIGXFSZ.
 #[test]
 fn programs_that_may_write_no_large_files_run_and_are_counted() {
@@ -186,15 +285,21 @@ fn filters_that_leave_nothing_are_said_to() {
     assert!(beyond.contains("no interval lies in the window") && !beyond.contains("record longer"), "{beyond}");
 }
 
+/// A library without functions.
+fn library(folder: &Folder, name: &str) -> PathBuf {
+    let library = folder.path().join(name).with_extension("so");
+    let source = folder.path().join(name).with_extension("c");
+    fs::write(&source, format!("int {name}_library;")).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+    assert!(run(compiler).status.success());
+    library
+}
+
 #[test]
 fn libraries_that_are_preloaded_already_stay_and_come_first() {
     let folder = Folder::new();
-    let first = folder.path().join("first.so");
-    let source = folder.path().join("first.c");
-    fs::write(&source, "int first_library;").unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o"]).arg(&first).arg(source);
-    assert!(run(compiler).status.success());
+    let first = library(&folder, "first");
     let first = first.to_str().unwrap();
     for before in [first.to_owned(), format!("libm.so.6 {first}"), format!("{first}:")] {
         let mut command =

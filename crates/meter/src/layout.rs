@@ -100,7 +100,8 @@ pub enum Lost {
     Unmatched,
     /// The table of modules was full.
     Module,
-    /// A forked child that could make no segment of its own counts here, in its parent's.
+    /// A forked child that could make no segment of its own counts here, in its parent's, and so does a program that was
+    /// executed where it can make none.
     Child,
 }
 

@@ -14,6 +14,7 @@ mod condition;
 mod creation;
 mod entry;
 mod environment;
+mod execute;
 mod glibc_mutex;
 mod locks;
 mod mutex;

@@ -7,7 +7,7 @@
 //! There are two tables: `originals` holds what was looked up, `slots` what is called, which is the same unless the program's
 //! locks are swapped (see [`swap`](crate::swap)).
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::hint::black_box;
 use core::mem::transmute;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -134,6 +134,8 @@ type Barrier = *mut libc::pthread_barrier_t;
 type Semaphore = *mut libc::sem_t;
 type Time = *const libc::timespec;
 type Clock = usize;
+type Text = *const c_char;
+type Texts = *const *const c_char;
 
 real! {
     pthread_mutex_init(mutex: Mutex, attributes: *const c_void);
@@ -186,4 +188,11 @@ real! {
     mtx_init(mutex: Mutex, kind: usize);
 
     dlclose(handle: *mut c_void);
+
+    execve(path: Text, arguments: Texts, environment: Texts);
+    execvpe(file: Text, arguments: Texts, environment: Texts);
+    execveat(folder: usize, path: Text, arguments: Texts, environment: Texts, flags: usize);
+    fexecve(file: usize, arguments: Texts, environment: Texts);
+    posix_spawn @ c"GLIBC_2.15" (pid: *mut libc::pid_t, path: Text, actions: *const c_void, attributes: *const c_void, arguments: Texts, environment: Texts);
+    posix_spawnp @ c"GLIBC_2.15" (pid: *mut libc::pid_t, file: Text, actions: *const c_void, attributes: *const c_void, arguments: Texts, environment: Texts);
 }

@@ -77,7 +77,7 @@ named_enum! {
         ProcessGone = 34, "process_gone";
         /// Files of a program of which another build had taken the place: nothing in them is named.
         FileReplaced = 35, "file_replaced";
-        /// Programs, or children of one, that could not report: no segment could be made.
+        /// Programs, or children of one, that could not report: no segment could be made, or the library was not to be found.
         UserChildUnmetered = 36, "user_child_unmetered";
         /// Releases of a kernel lock whose acquisition was not seen.
         HoldUnmatched = 40, "hold_unmatched";
@@ -176,8 +176,8 @@ impl Loss {
             Self::UserChildUnmetered => (
                 "process",
                 "processes",
-                " of the program not metered: lockmeter's directory is out of reach (after chroot, or as another user), or no file may be \
-                 as large as their records (`ulimit -f`)",
+                " of the program not metered: lockmeter's library or directory is out of reach (after chroot, among other mounts, or as \
+                 another user), or no file may be as large as their records (`ulimit -f`)",
             ),
             Self::HoldUnmatched => (
                 "release of a kernel lock",

@@ -68,12 +68,12 @@ pub(super) fn find_object(address: usize) -> Option<Found> {
 
 /// The loader's name of the object that an address lies in (empty: the program itself), and what to take off an address to get
 /// that of its file.
-pub(super) fn module_of(address: usize) -> Option<(&'static [u8], usize)> {
+pub(super) fn module_of(address: usize) -> Option<(&'static CStr, usize)> {
     let found = find_object(address)?;
     // SAFETY: the loader keeps the link map of an object while it is loaded, and this address is in use in it.
     let link_map = unsafe { &*found.link_map };
     // SAFETY: a NUL-terminated name that lives as long as the link map.
-    Some((unsafe { CStr::from_ptr(link_map.name) }.to_bytes(), link_map.bias))
+    Some((unsafe { CStr::from_ptr(link_map.name) }, link_map.bias))
 }
 
 /// Makes sure that the module of this address is in the table, where it lies in one. Says whether it does.

@@ -82,7 +82,7 @@ fn matches(filter: &SwapFilter, address: usize, is_code: bool) -> bool {
     let Some((name, bias)) = names::module_of(address) else { return false };
     let in_file = (address - bias) as u64;
     let modules = filter.paths.iter().take((filter.modules as usize).min(SWAP_MODULES));
-    let Some(module) = modules.into_iter().position(|path| is_same(path, name)) else { return false };
+    let Some(module) = modules.into_iter().position(|path| is_same(path, name.to_bytes())) else { return false };
     let fits = |range: &SwapRange| {
         range.module as usize == module
             && (range.is_code != 0) == is_code

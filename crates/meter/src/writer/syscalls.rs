@@ -109,6 +109,18 @@ pub(super) fn open(path: &[u8], flags: i32, mode: u32) -> Option<i32> {
     i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0)
 }
 
+/// Whether this process may do this (`R_OK` and so on) to a file; the path ends with a NUL.
+pub(super) fn may_access(path: &[u8], how: i32) -> bool {
+    if path.last() != Some(&0) {
+        return false;
+    }
+    // SAFETY: the path is readable and ends with a NUL.
+    let result = unsafe {
+        syscall(libc::SYS_faccessat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, how as usize, 0, 0, 0])
+    };
+    result == 0
+}
+
 /// Writes all these bytes to this place in a file.
 pub(super) fn write(descriptor: i32, bytes: &[u8], at: usize) -> bool {
     // SAFETY: reads `bytes.len()` bytes of `bytes`.
