@@ -588,3 +588,44 @@ fn a_program_can_be_switched_off_and_on_while_it_runs() {
     let unknown = lockmeter().args(["off", "1"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(5), "{unknown:?}");
 }
+
+/// Regression: a child forked while its parent was switched off could not be switched on.
+#[test]
+fn a_child_forked_while_its_parent_is_off_can_be_switched_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("test.lockmeter");
+    let program = workload(folder.path(), "in-phases", &[]);
+    let (running, mut told, mut said) = spoken_to(&recording, &[program.as_os_str()]);
+    let parent = said.next().unwrap();
+    let switch =
+        |how: &str, pid: &str| assert!(lockmeter().args([how, pid]).status().unwrap().success(), "{how} {pid}");
+    let mut tell = |line: &str| {
+        told.write_all(line.as_bytes()).unwrap();
+        told.write_all(b"\n").unwrap();
+        said.next().unwrap()
+    };
+    let taken = |phase: String| phase.parse::<u64>().unwrap();
+    let before = taken(tell("go"));
+    switch("off", &parent);
+    let asked = Instant::now();
+    let child = tell("fork");
+    let born = Instant::now();
+    tell("go");
+    // Two drains, so that a whole interval is without metering.
+    std::thread::sleep(Duration::from_millis(2_100));
+    let shortest_ns = born.elapsed().as_nanos();
+    switch("on", &child);
+    let longest_ns = asked.elapsed().as_nanos();
+    let in_child = taken(tell("go"));
+    assert_eq!(tell("end"), parent);
+    tell("go");
+    drop(told);
+    let metered = Metered { output: running.wait_with_output().unwrap(), recording };
+    assert!(metered.output.status.success(), "{:?}", metered.output);
+    let rows = metered.rows("lock", &[]);
+    assert_eq!(number(row(&rows, "hold", "in-phases:phase_lock"), "count"), before + in_child, "{rows:#?}");
+    let report = metered.report("lock", &[]);
+    let off_ns = number(&report["off"]["processes"], &child);
+    assert!((shortest_ns..=longest_ns).contains(&off_ns.into()), "{off_ns} ns, not {shortest_ns} to {longest_ns}");
+    assert_eq!(report["lost"].as_object().map(serde_json::Map::len), Some(0), "{report:#}");
+}

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Re
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Names the directory of the segments to the preloaded library.
 pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
@@ -283,6 +283,8 @@ pub struct Header {
     pub comms: AtomicU32,
     /// As in [`Session`]. The collector may change it.
     pub timed_holds: AtomicU32,
+    /// What `level` was when the segment was made: [`OFF`] in a child forked while its parent was switched off.
+    pub level_at_start: AtomicU32,
     /// What was lost, by [`Lost`].
     pub losses: [AtomicU64; LOSSES],
     /// What became of locks that were to be swapped, by [`Swap`].

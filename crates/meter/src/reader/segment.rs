@@ -113,6 +113,13 @@ impl SegmentReader {
         Ok(bytes)
     }
 
+    /// The level that the process began with; `None` while the segment is not ready.
+    pub(super) fn level_at_start(&self) -> Option<u32> {
+        let head = self.read(0, size_of::<Header>()).ok()?;
+        let head = Bytes(&head);
+        (head.u64(offset_of!(Header, magic)) == MAGIC).then(|| head.u32(offset_of!(Header, level_at_start)))
+    }
+
     /// What was counted since the last time; `None` while the segment is not ready (its writer has not finished its head).
     /// After the end of the process, `is_last`.
     pub(super) fn drain(&mut self, is_last: bool) -> io::Result<Option<Reading>> {

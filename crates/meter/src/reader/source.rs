@@ -16,9 +16,9 @@ use lockmeter_symbols::{
 
 use super::segment::{Delta, LockFacts, SegmentReader};
 use super::session;
-use super::switches::{OffTime, Switches};
+use super::switches::{OffTime, Switch, Switches};
 use super::untimed::TimedHolds;
-use crate::layout::{ENTRY_INIT, LOSSES, SWAPS, blocked, happened};
+use crate::layout::{ENTRY_INIT, LOSSES, OFF, SWAPS, blocked, happened};
 use crate::writer::monotonic_ns;
 
 /// The losses of a segment in the order of [`crate::layout::Lost`].
@@ -71,8 +71,26 @@ struct Process {
     holds: TimedHolds,
     made_ns: u64,
     off: OffTime,
+    /// `None` while its segment is not ready.
+    level_at_start: Option<u32>,
     /// It had ended before it was read: nothing will come after.
     ended: bool,
+}
+
+impl Process {
+    /// Off from its begin, if its parent was.
+    fn begin_off(&mut self) {
+        if self.level_at_start.is_none() {
+            self.level_at_start = self.segment.level_at_start();
+            self.off.switch(self.level_at_start == Some(OFF), self.made_ns);
+        }
+    }
+
+    /// A child of a program that is off, which ended before anybody saw it: not worth a line under the report, and for how long
+    /// it was there is not known. A shell may have thousands.
+    fn came_and_went_off(&self, since_ns: u64) -> bool {
+        self.ended && self.level_at_start == Some(OFF) && self.made_ns >= since_ns
+    }
 }
 
 impl UserSource {
@@ -97,8 +115,10 @@ impl UserSource {
 
     /// Adds everything measured since the last call to an interval, which keeps its own time.
     pub fn drain_into(&mut self, interval: &mut Interval) {
+        // First, so that each segment that they name is found.
+        let switches = self.switches.news(&self.directory);
         self.find_segments(interval);
-        self.tell_off_time(interval);
+        self.tell_off_time(&switches, interval);
         let mut ended = Vec::new();
         for (path, process) in &mut self.processes {
             drain_process(process, &mut self.names, interval);
@@ -113,8 +133,11 @@ impl UserSource {
     }
 
     /// For how long processes were switched off since the last time.
-    fn tell_off_time(&mut self, interval: &mut Interval) {
-        for switch in self.switches.news(&self.directory) {
+    fn tell_off_time(&mut self, switches: &[Switch], interval: &mut Interval) {
+        for process in self.processes.values_mut() {
+            process.begin_off();
+        }
+        for switch in switches {
             if let Some(process) = self.processes.get_mut(&switch.segment) {
                 process.off.switch(switch.is_off, switch.at_ns);
             }
@@ -124,7 +147,9 @@ impl UserSource {
         let (mut longest_there_ns, mut longest_on_ns) = (0, 0);
         for process in self.processes.values_mut() {
             let off_ns = process.off.cut(now_ns);
-            interval.off.add(process.pid, off_ns);
+            if !process.came_and_went_off(from_ns) {
+                interval.off.add(process.pid, off_ns);
+            }
             let there_ns = now_ns.saturating_sub(from_ns.max(process.made_ns));
             longest_there_ns = there_ns.max(longest_there_ns);
             longest_on_ns = there_ns.saturating_sub(off_ns).max(longest_on_ns);
@@ -162,6 +187,7 @@ impl UserSource {
                     holds: TimedHolds::default(),
                     made_ns: session::segment_made(&path).unwrap_or(0),
                     off: OffTime::default(),
+                    level_at_start: None,
                     ended,
                 };
                 self.processes.insert(path, process);

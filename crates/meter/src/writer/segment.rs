@@ -28,6 +28,7 @@ static STAND_IN: Header = Header {
     modules: AtomicU32::new(0),
     comms: AtomicU32::new(0),
     timed_holds: AtomicU32::new(0),
+    level_at_start: AtomicU32::new(OFF),
     losses: [const { AtomicU64::new(0) }; LOSSES],
     swaps: [const { AtomicU64::new(0) }; SWAPS],
     switches: AtomicU32::new(0),
@@ -147,7 +148,7 @@ fn stand_in() -> Session {
 }
 
 /// In a forked child: the parent's segment is not ours. A new one is made with the first event, for most children only
-/// run another program.
+/// run another program; at once if the parent is switched off, for then no event comes until the child's own is switched on.
 pub(super) fn after_fork_in_child() {
     let parent = HEADER.load(Relaxed);
     if !ptr::eq(parent, &raw const STAND_IN) {
@@ -165,6 +166,9 @@ pub(super) fn after_fork_in_child() {
     MAKING.store(0, Relaxed);
     MAKER_IS_STUCK.store(false, Relaxed);
     thread::forget();
+    if level == OFF && !ptr::eq(parent, &raw const STAND_IN) {
+        make(stand_in());
+    }
 }
 
 /// The segment, made if there is none. While another thread makes it, this one gives way: in a forked child the second thread
@@ -291,6 +295,7 @@ fn write_and_map(descriptor: i32, pid: u32, start_ns: u64, session: Session) -> 
     put(offset_of!(Header, tick_ns_shifted), &session.tick_ns_shifted.to_ne_bytes());
     put(offset_of!(Header, level), &session.level.to_ne_bytes());
     put(offset_of!(Header, timed_holds), &session.timed_holds.to_ne_bytes());
+    put(offset_of!(Header, level_at_start), &session.level.to_ne_bytes());
     if !syscalls::write(descriptor, &head[MAGIC_BYTES..], MAGIC_BYTES) {
         return None;
     }
