@@ -32,7 +32,7 @@ setup:
 
 build: setup
 	$(CARGO) build --release --locked --package lockmeter --package lockmeter-locks-c
-	@# Apart: Cargo would give all of them the locks in the form for preloaded libraries, which do not spin elsewhere.
+	@# Apart: Cargo would give it the meter with the side that reads, and each program a seventh more code.
 	$(CARGO) build --release --locked --package lockmeter-preload
 
 workloads: setup
@@ -44,8 +44,6 @@ demo: build workloads
 test: workloads
 	@scripts/setup test
 	$(CARGO) test --package lockmeter-locks --features lockdep --locked --test lockdep
-	@# Apart: among all packages the locks are in the form for preloaded libraries, whose threads have no numbers.
-	$(CARGO) test --package lockmeter-locks --locked --lib --test between_processes
 	@scripts/test-locks fast
 	$(CARGO) test --workspace --locked --doc --quiet
 	$(CARGO) test --workspace --locked --lib --bins --tests --no-fail-fast

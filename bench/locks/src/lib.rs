@@ -74,15 +74,6 @@ pub struct Arguments {
     svg: Option<PathBuf>,
 }
 
-/// Says so if the locks are in a form that does not spin here: figures of it are of no use.
-pub fn warn_of_preloading() {
-    if lockmeter_locks::IS_FOR_PRELOADING {
-        eprintln!(
-            "warning: built in one go with lockmeter-preload, lockmeter's locks never spin here; build them apart, as `make build` does"
-        );
-    }
-}
-
 /// Races the locks, and prints the results as they come.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let wanted = |contender: &Contender| {

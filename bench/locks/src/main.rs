@@ -13,6 +13,5 @@ struct CommandLine {
 }
 
 fn main() -> anyhow::Result<()> {
-    bench_locks::warn_of_preloading();
     bench_locks::run(&CommandLine::parse().arguments)
 }

@@ -37,10 +37,6 @@ mod spinning;
 mod sync;
 mod threads;
 
-/// Whether this is the form for preloaded libraries. In an ordinary program its threads have no numbers and nobody spins; Cargo gives
-/// that form to all that it builds in one go with such a library.
-pub const IS_FOR_PRELOADING: bool = cfg!(feature = "preload");
-
 /// How [`Mutex`] spins before it sleeps, for models of it.
 pub mod spinning_times {
     pub use crate::spinning::{BEFORE_LOOKING_NS, FIRST_BACKOFF_NS, LONGEST_BACKOFF_NS, SPIN_NS};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use lockmeter_locks::{IS_FOR_PRELOADING, NotAcquired, RawMutex, RawRwSem, RawSpin, between_processes};
+use lockmeter_locks::{NotAcquired, RawMutex, RawRwSem, RawSpin, between_processes};
 
 const CHECKS: [(&str, fn()); 9] = [
     ("more processes than CPUs exclude each other by a mutex", || {
@@ -249,10 +249,6 @@ fn number() -> u32 {
 
 fn numbers_come_back() {
     between_processes::share_with_children().expect("one thread");
-    if IS_FOR_PRELOADING {
-        println!("SKIPPED: threads have no numbers in the form for preloaded libraries");
-        return;
-    }
     let (mutex, told) = shared((RawMutex::new(), UnsafeCell::new(0_u32)));
     let own = number();
     let use_lock = || {
@@ -290,9 +286,6 @@ fn numbers_come_back() {
 fn more_children_than_numbers() {
     const MORE_THAN_NUMBERS: u32 = 8_192 + 100;
     between_processes::share_with_children().expect("one thread");
-    if IS_FOR_PRELOADING {
-        return;
-    }
     let mutex = shared(RawMutex::new());
     let use_lock = || {
         mutex.lock();

@@ -21,7 +21,6 @@ use crate::output;
 use crate::signals::{StopSignals, Woken};
 
 pub fn run(command: &BenchCommand) -> Result<ExitCode> {
-    bench_locks::warn_of_preloading();
     match command {
         BenchCommand::Locks(arguments) => locks::run(arguments),
         BenchCommand::Breakpoint(arguments) => breakpoint::run(arguments),
