@@ -1,0 +1,90 @@
+//! What one thread recorded.
+
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+
+use super::samples::Slot;
+use super::stacks::Walk;
+
+/// Threads that can record at a time.
+pub const THREADS: usize = 1024;
+/// Samples of a thread that are kept apart; a power of two.
+pub const SLOTS: usize = 1024;
+/// Locks that a thread can hold at a time with their holds timed.
+pub const HELD: usize = 32;
+/// Places in the program where a thread has released locks before; a power of two.
+pub const NEAR: usize = 512;
+/// Stacks that a thread has followed before; a power of two.
+pub const WALKS: usize = 16;
+/// Groups of locks (by address) of which a thread decides together how many holds it times; a power of two.
+pub const CELLS: usize = 64;
+
+/// A lock that a thread holds.
+#[repr(C)]
+pub struct HeldLock {
+    /// Its address.
+    pub lock: AtomicU64,
+    /// Since when, in ticks.
+    pub since: AtomicU64,
+    /// Kind, mode and how often it was taken again, as [`pack_held`] puts them.
+    pub how: AtomicU64,
+    /// The return address of its acquisition.
+    pub site: AtomicU64,
+}
+
+/// How many holds of a group of locks a thread times.
+#[repr(C)]
+pub struct Cell {
+    /// One of so many is timed.
+    pub stride: AtomicU32,
+    /// So many were timed since the thread last looked.
+    pub timed: AtomicU32,
+}
+
+/// What one thread recorded. A table outlives its thread and serves the next one.
+#[repr(C, align(4096))]
+pub struct Thread {
+    /// Thread id of the owner; 0: free.
+    pub owner: AtomicU32,
+    /// Not 0 while the owner changes this table.
+    pub busy: AtomicU32,
+    /// Rises with each change but those of holds that are not timed, each of which `until_timed` shows.
+    pub changes: AtomicU64,
+    /// Place of the owner's name, from 1.
+    pub comm: AtomicU32,
+    /// Slots in use.
+    pub used: AtomicU32,
+    /// How many of `held` count.
+    pub held_count: AtomicU32,
+    /// Place of this table, from 1.
+    pub place: AtomicU32,
+    /// What the thread waits for now: the lock's address, or 0; and since when, in ticks.
+    pub waiting: [AtomicU64; 2],
+    /// Of the sequence that draws which holds are timed.
+    pub random: AtomicU32,
+    /// When the thread last looked how many holds it times, in ticks.
+    pub looked_at: AtomicU64,
+    /// How long it had run on CPUs by then; 0 until its first look.
+    pub looked_at_cpu_ns: AtomicU64,
+    /// So many more are timed before it looks again.
+    pub until_look: AtomicU32,
+    /// What `switches` in the header was then.
+    pub switches: AtomicU32,
+    /// By group of locks: so many more holds that are not timed end before one is timed.
+    pub until_timed: [AtomicU32; CELLS],
+    /// By group of locks.
+    pub cells: [Cell; CELLS],
+    /// Locks the thread holds with their holds timed, oldest first.
+    pub held: [HeldLock; HELD],
+    /// By caller, or by caller and lock: the sample of its holds that are not timed, a [`CountedSlot`](super::CountedSlot); 0: none. How
+    /// many bytes from the first.
+    pub near: [AtomicU16; NEAR],
+    /// Stacks that were followed lately.
+    pub walks: [Walk; WALKS],
+    /// The samples. The first is never used.
+    pub slots: [Slot; SLOTS],
+}
+
+/// What [`HeldLock::how`] holds.
+pub const fn pack_held(kind: u8, mode: u8, again: u32) -> u64 {
+    kind as u64 | (mode as u64) << 8 | (again as u64) << 32
+}
