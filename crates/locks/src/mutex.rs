@@ -416,9 +416,11 @@ impl<I: Instrument> RawMutex<I> {
             waiter.on_duty |= turn.is_on_duty();
         }
         loop {
+            spinning.look();
             if self.take_over_in_turn(*waiter, &mut turn) {
                 return true;
             }
+            spinning.looked_in_vain();
             let state = self.state.load(Relaxed);
             if state & HEIR != 0 && !waiter.heir {
                 return false;

@@ -4,10 +4,15 @@
 //! it can know is where the kernel last let a thread run (rseq's `cpu_id`, which [`threads`](crate::threads) reads through a
 //! guarded pointer). A thread whose last CPU is *ours* cannot run now, because we do: then spinning stops at once. Otherwise
 //! it probably runs, and spinning is bounded by time, so that a mistake costs little more than the sleep it was to save.
+//!
+//! How often to look at the lock meanwhile depends on how long its sections are, which the time of a look tells. One that has to
+//! fetch the lock's cache line says that others have used the lock since the last look: sections are short, looking takes the line
+//! from those who use it, and the next look is to come twice as late. One that finds the line where the last look left it says that
+//! the same owner is still in its section, and costs nobody anything: it may be repeated at once, and then sees the release at once.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::sync::{now_ns, spin_loop, usable_cpus};
+use crate::sync::{now_ns, spin_loop, ticks, ticks_after_loads, usable_cpus};
 use crate::threads::{self, Slot, record};
 
 /// As long as going to sleep and waking up takes, both sides together: who spins this long in vain has lost half.
@@ -32,8 +37,14 @@ pub(crate) const FIRST_BACKOFF_FOR_READERS_NS: u32 = 500;
 pub(crate) struct Spinning {
     own: Option<Slot>,
     pauses_per_us: u32,
+    /// Pauses before the next look, if others have used the lock since the last.
     backoff: u32,
     pauses: u32,
+    has_looked: bool,
+    /// When the last look began, in the processor's ticks.
+    looked_at: u64,
+    /// Whether the last look found the line where the one before had left it.
+    line_stayed: bool,
     until_ns: u64,
     budget_ns: u64,
 }
@@ -48,31 +59,57 @@ impl Spinning {
             pauses_per_us,
             backoff: (pauses_per_us * FIRST_BACKOFF_NS / 1_000).max(1),
             pauses: 0,
+            has_looked: false,
+            looked_at: 0,
+            line_stayed: false,
             until_ns: 0,
             budget_ns,
         })
     }
 
     /// From now on for readers, of whom it is not known whether they run: for at most `budget_ns` from the first look at the clock on,
-    /// and looking at the lock more rarely from the start.
+    /// and looking at the lock more rarely from the start, unless none comes or goes.
     pub(crate) fn wait_for_readers(&mut self, budget_ns: u64) {
         self.budget_ns = budget_ns;
-        self.backoff = self.backoff.max(self.pauses_per_us * FIRST_BACKOFF_FOR_READERS_NS / 1_000).max(1);
+        if !self.line_stayed {
+            self.backoff = self.backoff.max(self.pauses_per_us * FIRST_BACKOFF_FOR_READERS_NS / 1_000).max(1);
+        }
     }
 
-    /// Pauses, longer each time; false when it is time to stop, because `owner` (a thread's number) does not run, or because
-    /// the time is up.
+    /// Before a look at the lock.
+    #[inline]
+    pub(crate) fn look(&mut self) {
+        self.looked_at = ticks();
+    }
+
+    /// After a look that did not get the lock.
+    #[inline]
+    pub(crate) fn looked_in_vain(&mut self) {
+        let took = ticks_after_loads().wrapping_sub(self.looked_at);
+        // The first finds the line where queueing has left it.
+        self.line_stayed = self.has_looked && took < TICKS_OF_A_FETCH.load(Relaxed);
+        self.has_looked = true;
+    }
+
+    /// Pauses, longer each time that others have used the lock; false when it is time to stop, because `owner` (a thread's number) does
+    /// not run, or because the time is up.
     #[inline]
     pub(crate) fn pause(&mut self, owner: u32) -> bool {
-        for _ in 0..self.backoff {
+        let pauses = if self.line_stayed { 1 } else { self.next_backoff() };
+        for _ in 0..pauses {
             spin_loop();
         }
-        self.pauses += self.backoff;
+        self.pauses += pauses;
         if cfg!(any(loom, shuttle)) {
             return self.pauses < 2;
         }
-        self.backoff = (self.backoff * 2).min(self.pauses_per_us * LONGEST_BACKOFF_NS / 1_000).max(1);
         self.pauses < self.pauses_per_us * BEFORE_LOOKING_NS / 1_000 || self.worth_it(owner)
+    }
+
+    fn next_backoff(&mut self) -> u32 {
+        let backoff = self.backoff;
+        self.backoff = (backoff * 2).min(self.pauses_per_us * LONGEST_BACKOFF_NS / 1_000).max(1);
+        backoff
     }
 
     #[cold]
@@ -91,6 +128,24 @@ impl Spinning {
     }
 }
 
+/// A look that takes so long has fetched the line from another CPU. 0 where looks cannot be timed: then each counts as one that has.
+static TICKS_OF_A_FETCH: AtomicU64 = AtomicU64::new(0);
+
+/// Finds out [`TICKS_OF_A_FETCH`]. Where the clock's steps were as long as a look at a line that stays (10 ns), such looks took one
+/// or two of them, at most three, and fetches from the nearest CPU four or more.
+fn time_a_look() {
+    const LOOKS: usize = 16;
+    let line = AtomicU32::new(0);
+    let shortest = (0..LOOKS)
+        .map(|_| {
+            let begun = ticks();
+            core::hint::black_box(&line).load(Relaxed);
+            ticks_after_loads().wrapping_sub(begun)
+        })
+        .min();
+    TICKS_OF_A_FETCH.store(shortest.unwrap_or(0) * 7 / 2, Relaxed);
+}
+
 /// How many pauses make a microsecond: from 7 to some 300, by the processor.
 pub(crate) fn pauses_per_us() -> u32 {
     /// 0: not measured yet.
@@ -100,6 +155,7 @@ pub(crate) fn pauses_per_us() -> u32 {
     if known != 0 || cfg!(any(loom, shuttle)) {
         return known.max(1);
     }
+    time_a_look();
     // The shortest of a few: a thread that is preempted meanwhile finds pauses long.
     let shortest_ns = (0..3)
         .map(|_| {

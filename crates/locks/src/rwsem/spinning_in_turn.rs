@@ -71,7 +71,9 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             waiter.on_duty |= turn.is_on_duty();
         }
         loop {
+            spinning.look();
             let Err(state) = self.take_in_turn(waiter, &mut turn) else { return true };
+            spinning.looked_in_vain();
             let reserved = state & HEIR != 0 && !waiter.heir;
             let owner = match is_read(state) {
                 false => owner_number(state),

@@ -115,6 +115,15 @@ pub(crate) fn now_ns() -> u64 {
     0
 }
 
+/// Nor do looks at a lock take any.
+pub(crate) fn ticks() -> u64 {
+    0
+}
+
+pub(crate) fn ticks_after_loads() -> u64 {
+    0
+}
+
 /// A spin in a model is worth another thread's step.
 pub(crate) fn spin_loop() {
     yield_now();

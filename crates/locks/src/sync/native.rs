@@ -111,6 +111,30 @@ pub(crate) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// The processor's own clock, for times as short as that of a look at a cache line; always 0 where none is known that is cheap and
+/// fine enough.
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: has no preconditions.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    0
+}
+
+/// The same, once all loads before it are done.
+#[inline]
+pub(crate) fn ticks_after_loads() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: every processor of this kind has SSE2.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+    ticks()
+}
+
 /// Lets another thread run on this CPU.
 pub(crate) fn yield_now() {
     // SAFETY: has no preconditions.

@@ -1,5 +1,6 @@
-//! lockmeter's `Mutex` (`crates/locks/src/mutex.rs`): waiters queue, the first looks at the lock in growing intervals, all of them
-//! for as long as sleeping would cost; then they sleep. Left out: the heir of a lock that was waited for a millisecond.
+//! lockmeter's `Mutex` (`crates/locks/src/mutex.rs`): waiters queue, the first looks at the lock, in intervals that grow while others
+//! use it, all of them for as long as sleeping would cost; then they sleep. Left out: the heir of a lock that was waited for a
+//! millisecond.
 
 use super::{Patience, SpinTimes, Step, World};
 use crate::simulation::unit;
@@ -70,9 +71,13 @@ impl World<'_> {
             self.leave_spinners(thread, times);
             return self.lie_down(thread);
         }
-        let pauses_ns = patience.backoff * pause_ns;
+        // The first look finds the line where queueing has left it.
+        let line_stayed = read_ns == 0.0 && patience.paused_ns > 0.0;
+        let pauses_ns = if line_stayed { pause_ns } else { patience.backoff * pause_ns };
         patience.paused_ns += pauses_ns;
-        patience.backoff = (patience.backoff * 2.0).min(most_pauses(times, pause_ns));
+        if !line_stayed {
+            patience.backoff = (patience.backoff * 2.0).min(most_pauses(times, pause_ns));
+        }
         self.occupy(thread, read_ns + pauses_ns, Step::Look);
     }
 
