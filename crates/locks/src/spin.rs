@@ -163,9 +163,11 @@ impl<I: Instrument> RawSpin<I> {
             return self.take();
         }
         loop {
+            spinning.look();
             if self.take() {
                 return true;
             }
+            spinning.looked_in_vain();
             // The owner is not known: its number would cost a release as much as the lock itself.
             if !spinning.pause(crate::threads::UNKNOWN) {
                 return false;
