@@ -149,10 +149,11 @@ pub(crate) fn usable_cpus() -> u32 {
     if known != 0 {
         return known;
     }
+    // Those of the main thread: the one that asks may be bound to a single CPU while others are not.
     // SAFETY: an all-zero set is a valid, empty one, and the call fills no more than its size.
     let cpus = unsafe {
         let mut set: libc::cpu_set_t = core::mem::zeroed();
-        match libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) {
+        match libc::sched_getaffinity(libc::getpid(), size_of::<libc::cpu_set_t>(), &raw mut set) {
             0 => libc::CPU_COUNT(&set) as u32,
             // More CPUs than the set has room for.
             _ => 2,
