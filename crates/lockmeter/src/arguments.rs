@@ -117,7 +117,7 @@ pub struct StackArguments {
     /// Share of CPU time that taking stacks may use; totals are exact whatever it is
     #[arg(long, value_name = "PERCENT", default_value = "0.3%", value_parser = parse_budget)]
     pub stack_budget: StackBudget,
-    /// Take the stack of every wait in the kernel, and time every hold of the command's locks, whatever it costs
+    /// Take the stack of every wait in the kernel, and time every hold, whatever it costs
     #[arg(long, conflicts_with = "stack_budget")]
     pub every: bool,
 }

@@ -5,6 +5,7 @@ mod support;
 use std::process::Command;
 
 use serde_json::Value;
+use support::witness::Witness;
 use support::{Folder, lockmeter, machine, run, skip, text, workload_path};
 
 /// What a hold that the test knows may differ by.
@@ -90,6 +91,118 @@ fn mmap_shows_waits_and_holds_of_both_modes() {
         "more holds ended without an acquisition than the kernel skipped programs: {:#}",
         report["lost"]
     );
+}
+
+/// Metered by `lockmeter mmap`: the rounds that `own-maps` made, its holds in both modes (count, timed, median), what was lost, and the
+/// report in words.
+struct OwnMaps {
+    rounds: u64,
+    held: [(u64, u64, f64); 2],
+    lost: Value,
+    shown: String,
+}
+
+fn own_maps(options: &[&str], arguments: &[&str]) -> OwnMaps {
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let mut command = lockmeter(["mmap", "--record", &recording, "--format", "csv"]);
+    command.args(options).arg("--").arg(workload_path("own-maps")).args(["--threads", "2"]).args(arguments);
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said: Value = serde_json::from_str(text(&output.stdout).lines().next().expect("a line")).expect("JSON");
+    let reported = |format: &[&str]| {
+        let mut command = lockmeter(["report", &recording, "--by", "lock,task", "--task", "own-maps", "-n", "0"]);
+        command.args(format);
+        command
+    };
+    let report = json(reported(&["--format", "json"]));
+    let held = ["write", "read"].map(|mode| {
+        let rows: Vec<_> = rows(&report, "hold").into_iter().filter(|row| row["mode"] == mode).collect();
+        let sum = |column: &str| rows.iter().map(|row| row[column].as_u64().expect("a count")).sum();
+        (sum("count"), sum("timed"), rows[0]["p50_ns"].as_f64().expect("a median"))
+    });
+    let shown = text(&run(reported(&[])).stdout);
+    OwnMaps { rounds: said["ops"].as_u64().expect("rounds"), held, lost: report["lost"].clone(), shown }
+}
+
+/// What starting and ending the workload's processes adds to their rounds.
+const HOLDS_OF_STARTING: u64 = 400;
+
+impl OwnMaps {
+    /// Each round takes the lock for writing twice, and downgrades it once.
+    fn all_are_counted(&self) {
+        let skipped = self.lost["program_recursion"].as_u64().unwrap_or(0);
+        for ((count, ..), of_round) in self.held.into_iter().zip([2, 1]) {
+            let known = of_round * self.rounds;
+            assert!(
+                count + skipped >= known && count <= known + HOLDS_OF_STARTING,
+                "{known} holds were made; counted: {count}; lost: {:#}",
+                self.lost
+            );
+        }
+        let unmatched = self.lost["hold_unmatched"].as_u64().unwrap_or(0);
+        assert!(unmatched <= skipped, "holds ended without an acquisition: {:#}", self.lost);
+    }
+}
+
+/// Makes sure that above the budget all holds are counted and some are timed, that these are as long as with all timed, and that the
+/// report says on how many its times rest.
+#[test]
+fn of_a_lock_taken_very_often_every_hold_is_counted_and_some_are_timed() {
+    let Some(_machine) = machine("of_a_lock_taken_very_often_every_hold_is_counted_and_some_are_timed") else { return };
+    let some = own_maps(&[], &["--seconds", "2"]);
+    let all = own_maps(&["--every"], &["--seconds", "1"]);
+    some.all_are_counted();
+    all.all_are_counted();
+    assert!(some.shown.contains("the times of holds rest on"), "{}", some.shown);
+    assert!(!all.shown.contains("the times of holds rest on"), "{}", all.shown);
+    for ((count, timed, median_ns), (count_all, timed_all, median_all_ns)) in some.held.into_iter().zip(all.held) {
+        assert!(timed > 0 && timed < count, "{timed} timed of {count}: too many to time were made");
+        assert_eq!(timed_all, count_all);
+        assert!(
+            median_ns < median_all_ns * 2.0 && median_all_ns < median_ns * 2.0,
+            "half of the holds were longer than {median_ns} ns with some timed, than {median_all_ns} ns with all"
+        );
+    }
+}
+
+/// Makes sure that holds of a contended mmap_lock, most of which are not timed, are counted in both modes as the kernel's own tracing counts
+/// them, and the tries that fail.
+#[test]
+fn holds_of_a_contended_mmap_lock_are_counted_as_the_kernels_tracing_counts_them() {
+    let test = "holds_of_a_contended_mmap_lock_are_counted_as_the_kernels_tracing_counts_them";
+    let Some(_machine) = machine(test) else { return };
+    let Ok(mut witness) = Witness::come().map_err(|why| skip(test, &why)) else { return };
+    let counters = [("hold", "write", 1, 1), ("hold", "read", 0, 1), ("failed", "read", 0, 0)];
+    let counters = counters.map(|(happened, mode, write, success)| {
+        let filter = format!("comm == \"mmap-fault\" && write == {write} && success == {success}");
+        (happened, mode, witness.watch("mmap_lock/mmap_lock_acquire_returned", &filter))
+    });
+    let mut command = lockmeter(["mmap", "--by", "process", "-n", "0", "--format", "json", "--"]);
+    command.arg(workload_path("mmap-fault")).args(["--seconds", "2"]);
+    let report = json(command);
+    for (happened, mode, counter) in counters {
+        let of_workload = |row: &&Value| row["mode"] == mode && row["task"] == "mmap-fault";
+        let counts = rows(&report, happened).into_iter().filter(of_workload).map(|row| row["count"].as_f64());
+        let (ours, theirs) = (counts.map(|count| count.expect("a count")).sum::<f64>(), witness.count(counter) as f64);
+        // What the process did before it had its name, and what was preempted within a program, is in one of them only.
+        assert!(
+            (ours - theirs).abs() <= theirs * 0.02 + HOLDS_OF_STARTING as f64,
+            "{happened} to {mode}: lockmeter {ours}, tracing {theirs}; lost: {:#}",
+            report["lost"]
+        );
+    }
+}
+
+/// Makes sure that all holds of a lock are timed that is not taken very often.
+#[test]
+fn of_a_lock_taken_now_and_then_every_hold_is_timed() {
+    let Some(_machine) = machine("of_a_lock_taken_now_and_then_every_hold_is_timed") else { return };
+    let slow = own_maps(&[], &["--seconds", "2", "--rate", "100"]);
+    slow.all_are_counted();
+    for (count, timed, _) in slow.held {
+        assert_eq!(timed, count);
+    }
 }
 
 /// Meters holds of kernel locks while a workload runs, with all their stacks, for what callers share of a lock would else be an estimate; the

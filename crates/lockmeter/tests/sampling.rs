@@ -129,7 +129,7 @@ fn budget_holds(workload: &str, budget_percent: &str) {
         Ok(witness) => witness,
         Err(why) => return skip(&test, &why),
     };
-    let ends = witness.watch("contention_end", &format!("comm == \"{workload}\""));
+    let ends = witness.watch("lock/contention_end", &format!("comm == \"{workload}\""));
     let recorder = Recorder::start(&folder, "recording", &["-a", "--stack-budget", budget_percent]);
     if let Err(why) = run_workload(workload, &["--seconds", "3"]) {
         return skip(&test, &why);

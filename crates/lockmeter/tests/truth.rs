@@ -49,9 +49,11 @@ fn both(test: &str, workload: &str, arguments: &[&str]) -> Option<(Counted, Vec<
     let folder = Folder::new();
     let counters: Vec<usize> = KINDS
         .iter()
-        .map(|(_, _, kind)| witness.watch("contention_begin", &format!("flags == {kind} && comm == \"{workload}\"")))
+        .map(|(_, _, kind)| {
+            witness.watch("lock/contention_begin", &format!("flags == {kind} && comm == \"{workload}\""))
+        })
         .collect();
-    let ends = witness.watch("contention_end", &format!("comm == \"{workload}\""));
+    let ends = witness.watch("lock/contention_end", &format!("comm == \"{workload}\""));
     let recorder = Recorder::start(&folder, "recording", &["-a"]);
     run_workload(workload, arguments).map_err(|why| skip(test, &why)).ok()?;
     let recording = recorder.stop().recording();

@@ -241,7 +241,7 @@ fn names_one_of(stack: &[String], functions: &[String]) -> bool {
 fn spins_traced(name: &str, arguments: &[&str]) -> Option<u64> {
     const SPIN: &str = "flags == 1";
     let mut witness = Witness::come().ok()?;
-    let spins = witness.watch("contention_begin", &format!("{SPIN} && comm == \"{name}\""));
+    let spins = witness.watch("lock/contention_begin", &format!("{SPIN} && comm == \"{name}\""));
     run_workload(name, arguments).ok()?;
     Some(witness.count(spins))
 }

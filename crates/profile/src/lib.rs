@@ -10,6 +10,7 @@ pub mod diff;
 mod interval;
 mod interval_clock;
 pub mod latency;
+mod lengths;
 mod lock;
 pub mod lock_functions;
 mod loss;
@@ -27,6 +28,7 @@ pub use interval::{
     Sampled, StackId, Tables, Task, TaskId, Total,
 };
 pub use interval_clock::IntervalClock;
+pub use lengths::Lengths;
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
 pub use report::{About, ChainLink, Dimension, Report, Row, RowBlocker, RowTask, SlowHoldRow, Worst};

@@ -39,7 +39,8 @@ fn untimed(report: &Report) -> Option<String> {
     let timed = report.holds.saturating_sub(report.untimed_holds);
     (report.untimed_holds > 0).then(|| {
         format!(
-            "the times of holds rest on {} timed of {} counted: threads that lock very often time only some (`record --every` times all)",
+            "the times of holds rest on {} timed of {} counted: of locks taken very often only some are timed, the longest maybe not among \
+             them (`--every` times all)",
             count(timed),
             count(report.holds)
         )

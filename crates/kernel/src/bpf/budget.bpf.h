@@ -59,14 +59,18 @@ static __always_inline void adapt_period(__u64 now)
 		longest_period_ns = period;
 }
 
-/* `random` is a state that no other CPU uses. */
+/* The upper half is what is random. `state` is used by no other CPU. */
+static __always_inline __u64 next_random(__u64 *state)
+{
+	return *state = *state * 6364136223846793005ULL + 1442695040888963407ULL;
+}
+
 static __always_inline void draw(__u64 *random, __u64 *threshold_ns, __u64 *period)
 {
 	__u64 now_period = every_stack ? 0 : *(volatile __u64 *)&period_ns;
 
-	*random = *random * 6364136223846793005ULL + 1442695040888963407ULL;
 	*period = now_period;
-	*threshold_ns = now_period * (*random >> 32) >> 32;
+	*threshold_ns = now_period * (next_random(random) >> 32) >> 32;
 }
 
 /* A burst may not spend more than four epochs' worth in one. */

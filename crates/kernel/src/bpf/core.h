@@ -110,6 +110,9 @@ struct mutex {
 struct rw_semaphore {
 	struct {
 		long long counter;
+	} count;
+	struct {
+		long long counter;
 	} owner;
 };
 

@@ -112,7 +112,9 @@ static __always_inline __u64 tag_of_total(__u64 class, __u32 meta, __u64 who_has
 	return mix(class ^ meta * 0x9e3779b97f4a7c15ULL ^ who_hash) | 1;
 }
 
-static __always_inline void count_total(struct half *half, const struct wait *wait, __u32 meta, const struct who *who)
+/* The total that a wait belongs to; without the task if there are too many of them, 0 if there is no room at all. */
+static __always_inline struct total_slot *total_of(struct half *half, const struct wait *wait, __u32 meta,
+						   const struct who *who)
 {
 	__u64 tag = tag_of_total(wait->class, meta, who->hash);
 	struct total_slot *slot;
@@ -128,21 +130,28 @@ static __always_inline void count_total(struct half *half, const struct wait *wa
 			slot->meta = meta;
 			__builtin_memcpy(slot->comm, who->comm, COMM_LENGTH);
 		}
-		add_total(slot, wait);
-		return;
+		return slot;
 	}
 	/* Too many tasks: count the lock alone. */
 	slot = claim_total(half->folded, FOLDED, tag_of_total(wait->class, meta, 0), &is_new);
 	if (!slot) {
 		lose(half, LOSS_TOTALS_FULL);
-		return;
+		return 0;
 	}
 	if (is_new) {
 		slot->class = wait->class;
 		slot->meta = meta;
 	}
 	lose(half, LOSS_TASK_FOLDED);
-	add_total(slot, wait);
+	return slot;
+}
+
+static __always_inline void count_total(struct half *half, const struct wait *wait, __u32 meta, const struct who *who)
+{
+	struct total_slot *slot = total_of(half, wait, meta, who);
+
+	if (slot)
+		add_total(slot, wait);
 }
 
 struct blame {

@@ -27,8 +27,9 @@ struct held {
 	__u64 tag; /* 0: free */
 	__u64 begin_ns;
 	__u32 resumed;
-	__u32 displaced; /* since ever: a lock whose first place this is found it taken, and lies in one of the next */
-	__u64 lock;	 /* of a call whose return is awaited */
+	__u16 displaced;  /* since ever: a lock whose first place this is found it taken, and lies in one of the next */
+	__u16 stands_for; /* so many holds; 0: it is not timed */
+	__u64 lock;	  /* of a call whose return is awaited */
 };
 
 struct held_table {
@@ -91,7 +92,7 @@ static __always_inline struct held *find_held(__u64 tag)
 
 	if (*(volatile __u64 *)&first->tag == tag)
 		return first;
-	return *(volatile __u32 *)&first->displaced ? find_further(first, tag) : 0;
+	return *(volatile __u16 *)&first->displaced ? find_further(first, tag) : 0;
 }
 
 static __noinline struct held *claim_held(__u64 tag, __u64 now)
@@ -106,7 +107,7 @@ static __noinline struct held *claim_held(__u64 tag, __u64 now)
 		__u64 begin_ns = *(volatile __u64 *)&held->begin_ns;
 
 		if (i)
-			*(volatile __u32 *)&first->displaced = 1;
+			*(volatile __u16 *)&first->displaced = 1;
 		if (!seen && !__sync_val_compare_and_swap(&held->tag, 0, tag))
 			return held;
 		/* 0: it was claimed this instant. */
@@ -142,19 +143,20 @@ static __noinline struct held *find_or_claim(__u64 tag, __u64 now)
 	return held;
 }
 
-/* The lock was just acquired. */
-static __always_inline void begin_hold(__u64 tag, __u64 now)
+/* The lock was just acquired. How many holds this one stands for matters only to those who ask when it ends. */
+static __always_inline void begin_hold(__u64 tag, __u64 now, __u32 stands_for)
 {
 	struct held *held = first_place(tag);
 
 	/* Mostly its first place is free, and no lock ever had to lie elsewhere. */
-	if (*(volatile __u64 *)&held->tag || *(volatile __u32 *)&held->displaced ||
+	if (*(volatile __u64 *)&held->tag || *(volatile __u16 *)&held->displaced ||
 	    __sync_val_compare_and_swap(&held->tag, 0, tag)) {
 		held = find_or_claim(tag, now);
 		if (!held)
 			return;
 	}
 	held->begin_ns = now;
+	held->stands_for = stands_for;
 	held->resumed = *(volatile __u32 *)&resumed;
 }
 
@@ -214,29 +216,72 @@ __noinline int count_part(struct half *half, struct wait *part, __u32 happened, 
 	return 0;
 }
 
+/* Counts what a timed hold stands for beside itself. */
+__noinline int count_stood_for(struct half *half, struct wait *hold, __u32 others)
+{
+	struct total_slot *slot;
+
+	if (!half || !hold)
+		return 0;
+	slot = total_of(half, hold, hold->kind_mode | log2_of(hold->total_ns) << 16 | HAPPENED_STOOD_FOR << 24,
+			&hold->who);
+	if (slot) {
+		slot->count += others;
+		slot->total_ns += hold->total_ns * others;
+	}
+	return 0;
+}
+
 /* Counts a hold that has drawn its threshold, with its stack if it lasted longer. Returns whether one was taken. */
-static __always_inline int count_hold(void *ctx, struct cpu_state *cpu, struct half *half, struct wait *hold)
+static __always_inline int count_hold(void *ctx, struct cpu_state *cpu, struct half *half, struct wait *hold,
+				      __u32 stands_for)
 {
 	struct half *waits = this_half();
 	__u64 stack = 0, weight = 0;
 
 	if (hold->total_ns >= hold->threshold_ns && waits) {
 		stack = take_stack(ctx, cpu, waits);
-		weight = weight_of(hold);
+		weight = weight_of(hold) * stands_for;
 	}
 	count_part(half, hold, HAPPENED_HOLD, stack, weight);
+	if (stands_for > 1)
+		count_stood_for(half, hold, stands_for - 1);
 	return !!stack;
 }
 
-/* Adds a hold to the total that it belongs to, if that is where it is looked for first. Most are. */
-static __always_inline int add_hold(struct half *half, __u64 class, __u32 kind_mode, const struct who *who,
-				    __u64 held_ns)
+/* A total, if it is where it is looked for first, else 0. Most are. */
+static __always_inline struct total_slot *likely_total(struct half *half, __u64 class, __u32 meta,
+						       const struct who *who)
 {
-	__u32 meta = kind_mode | log2_of(held_ns) << 16 | HAPPENED_HOLD << 24;
 	__u64 tag = tag_of_total(class, meta, who->hash);
 	struct total_slot *slot = &half->totals[slot_of(tag, TOTALS)];
 
-	if (slot->tag != tag)
+	return slot->tag == tag ? slot : 0;
+}
+
+/* Counts what has no length: a try that failed, a hold that was not timed. */
+static __always_inline void count_one(struct half *half, __u64 class, __u32 kind_mode, __u32 happened,
+				      const struct who *who)
+{
+	struct total_slot *slot = likely_total(half, class, kind_mode | happened << 24, who);
+
+	if (slot) {
+		slot->count++;
+	} else {
+		struct wait one = {.class = class, .kind_mode = kind_mode, .who = *who};
+
+		count_part(half, &one, happened, 0, 0);
+	}
+}
+
+/* Adds a hold to its total; 0 if that is to be looked for. */
+static __always_inline int add_hold(struct half *half, __u64 class, __u32 kind_mode, const struct who *who,
+				    __u64 held_ns)
+{
+	struct total_slot *slot =
+		likely_total(half, class, kind_mode | log2_of(held_ns) << 16 | HAPPENED_HOLD << 24, who);
+
+	if (!slot)
 		return 0;
 	slot->count++;
 	slot->total_ns += held_ns;
@@ -247,12 +292,12 @@ static __always_inline int add_hold(struct half *half, __u64 class, __u32 kind_m
 
 /* Returns whether a stack was taken. */
 static __always_inline int count_held(void *ctx, __u64 class, __u64 lock, __u32 kind_mode, __u64 held_ns,
-				      const struct who *who, struct cpu_state *cpu, struct half *half)
+				      __u32 stands_for, const struct who *who, struct cpu_state *cpu, struct half *half)
 {
 	__u64 threshold_ns, period_ns;
 
 	draw(&cpu->random_of_holds, &threshold_ns, &period_ns);
-	if (held_ns >= threshold_ns || !add_hold(half, class, kind_mode, who, held_ns)) {
+	if (stands_for > 1 || held_ns >= threshold_ns || !add_hold(half, class, kind_mode, who, held_ns)) {
 		struct wait hold = {
 			.class = class,
 			.instance = lock,
@@ -263,7 +308,7 @@ static __always_inline int count_held(void *ctx, __u64 class, __u64 lock, __u32 
 			.who = *who,
 		};
 
-		return count_hold(ctx, cpu, half, &hold);
+		return count_hold(ctx, cpu, half, &hold, stands_for);
 	}
 	return 0;
 }

@@ -85,7 +85,7 @@ static __always_inline void count_acquired(__u64 lock, __u32 mode)
 	struct task_struct *task = bpf_get_current_task_btf();
 
 	if (in_scope(task))
-		begin_hold(tag_of_hooked(lock, mode, task), bpf_ktime_get_ns());
+		begin_hold(tag_of_hooked(lock, mode, task), bpf_ktime_get_ns(), 1);
 }
 
 /* Only while this CPU counts. */
@@ -116,7 +116,7 @@ static __always_inline int count_released(void *ctx, __u64 lock, __u32 kind, __u
 	half = this_hold_half();
 	if (!half || now - begin_ns < min_hold_ns || !begin_counting(cpu, half))
 		return 0;
-	took_stack = count_held(ctx, class_of(lock, cpu, half), lock, META(kind, mode, 0), now - begin_ns,
+	took_stack = count_held(ctx, class_of(lock, cpu, half), lock, META(kind, mode, 0), now - begin_ns, 1,
 				who_releases(task, cpu), cpu, half);
 	end_counting(cpu);
 	return took_stack;

@@ -1,5 +1,6 @@
 //! What is metered beside the waits, and what this kernel has for it.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::btf::{Btf, BtfKind, types};
@@ -7,6 +8,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut};
 
 use lockmeter_profile::Kind;
 
+use super::budget::StackBudget;
 use super::hooked::Hooks;
 use super::skeleton::{ContentionSkel, OpenContentionSkel, types as tables};
 use crate::error::{ErrorKind, KernelError};
@@ -93,6 +95,7 @@ impl MmapTracepoints {
 pub(super) fn choose(
     open: &mut OpenContentionSkel<'_>,
     metered: &Metered,
+    stacks: StackBudget,
     cpus: u32,
 ) -> Result<Option<MmapTracepoints>, KernelError> {
     let refused = |error| KernelError::from_libbpf("cannot make the tables of holds", &error);
@@ -112,6 +115,7 @@ pub(super) fn choose(
     open.maps.hold_halves.set_max_entries(cpus * 2).map_err(refused)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.only_mmap_lock = u8::from(metered.only_mmap_lock());
+        rodata.every_hold = u8::from(stacks == StackBudget::Every);
         rodata.contended_holds = u8::from(metered.contended_holds());
     }
     Ok(tracepoints)
@@ -154,6 +158,18 @@ pub(super) fn still_held(held_locks: &impl MapCore, resumed: u32) -> u64 {
         tag && place[16..20] == resumed.to_ne_bytes()
     });
     held.count() as u64
+}
+
+/// How many holds that are not timed have begun and not ended.
+pub(super) fn still_marked(cpu_states: &impl MapCore, resumed: u32) -> u64 {
+    let Ok(Some(cpus)) = cpu_states.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY) else { return 0 };
+    let since = offset_of!(tables::cpu_state, marks_since);
+    let current = cpus.iter().filter(|cpu| cpu[since..since + 4] == resumed.to_ne_bytes());
+    let marks = current.map(|cpu| {
+        let marks = &cpu[offset_of!(tables::cpu_state, untimed_marks)..offset_of!(tables::cpu_state, releaser)];
+        marks.chunks_exact(size_of::<u64>()).filter(|mark| mark.iter().any(|byte| *byte != 0)).count() as u64
+    });
+    marks.sum()
 }
 
 /// The one of several forms of a program that this kernel took.

@@ -11,40 +11,75 @@
 #define LOCKMETER_MMAP_BPF_H
 
 #include "first_argument.bpf.h"
-#include "holds.bpf.h"
 #include "memory_cgroup.bpf.h"
 #include "scope.bpf.h"
+#include "timed_holds.bpf.h"
+
+/* Of an rwsem's count: a writer has it. */
+#define RWSEM_WRITER_LOCKED 1
 
 static __always_inline __u64 mmap_lock_of(__u64 mm)
 {
 	return mm + bpf_core_field_offset(struct mm_struct, mmap_lock);
 }
 
-static __always_inline void count_mmap_hold(void *ctx, struct task_struct *task, __u64 mm, struct half *half,
-					    __u64 begin_ns, __u64 now, __u32 mode)
+static __always_inline void end_mmap_hold(void *ctx, struct task_struct *task, __u64 mm, struct cpu_state *cpu,
+					  struct half *half, __u32 mode)
 {
-	struct cpu_state *cpu = this_cpu();
+	struct ended_hold ended = end_drawn_hold(cpu, tag_of_hold(mm, mode, task));
+	__u32 kind_mode = META(KIND_RWSEM, mode, 0);
+	__u64 now = 0;
 
-	if (!cpu)
+	if (!ended.seen)
 		return;
-	adapt_period(now);
+	if (ended.stands_for) {
+		now = bpf_ktime_get_ns();
+		adapt_period(now);
+	}
 	if (!begin_counting(cpu, half))
 		return;
-	count_held(ctx, CLASS_MMAP_LOCK, mmap_lock_of(mm), META(KIND_RWSEM, mode, 0), now - begin_ns,
-		   who_uses_mm(task, mm, &cpu->mmap_holder), cpu, half);
+	if (ended.stands_for)
+		count_held(ctx, CLASS_MMAP_LOCK, mmap_lock_of(mm), kind_mode, now - ended.begin_ns, ended.stands_for,
+			   who_uses_mm(task, mm, &cpu->mmap_holder), cpu, half);
+	else
+		count_one(half, CLASS_MMAP_LOCK, kind_mode, HAPPENED_UNTIMED, who_uses_mm(task, mm, &cpu->mmap_holder));
 	end_counting(cpu);
 }
 
-static __always_inline void count_failed_try(struct task_struct *task, __u64 mm, struct half *half, __u32 mode)
+static __always_inline void count_failed_try(struct task_struct *task, __u64 mm, struct cpu_state *cpu,
+					     struct half *half, __u32 mode)
 {
-	struct wait try = {.class = CLASS_MMAP_LOCK, .kind_mode = META(KIND_RWSEM, mode, 0)};
-	struct cpu_state *cpu = this_cpu();
-
-	if (!cpu || !begin_counting(cpu, half))
+	if (!begin_counting(cpu, half))
 		return;
-	try.who = *who_uses_mm(task, mm, &cpu->mmap_holder);
-	count_part(half, &try, HAPPENED_FAILED, 0, 0);
+	count_one(half, CLASS_MMAP_LOCK, META(KIND_RWSEM, mode, 0), HAPPENED_FAILED,
+		  who_uses_mm(task, mm, &cpu->mmap_holder));
 	end_counting(cpu);
+}
+
+/*
+ * Whether a lock that is said to be acquired for reading is held for writing: then this is a downgrade, of which the kernel tells
+ * before it is one. Real-time kernels keep who has the lock elsewhere: there a writer must be known.
+ */
+static __always_inline int is_downgrade(struct cpu_state *cpu, __u64 mm, __u64 tag_of_writer)
+{
+	if (bpf_core_field_exists(struct rw_semaphore, count))
+		return READ_NUMBER(struct mm_struct, mm, mmap_lock.count.counter) & RWSEM_WRITER_LOCKED;
+	return is_marked(cpu, tag_of_writer) || find_held(tag_of_writer);
+}
+
+static __always_inline void begin_mmap_hold(struct cpu_state *cpu, __u64 mm, __u32 mode, const struct task_struct *task)
+{
+	struct hold_group *group = group_of(cpu, mm, mode);
+	__u32 stands_for = draw_hold(cpu, group);
+	__u64 tag = tag_of_hold(mm, mode, task), now;
+
+	if (!stands_for) {
+		mark_untimed(cpu, tag);
+		return;
+	}
+	now = bpf_ktime_get_ns();
+	adapt_group(group, now);
+	begin_hold(tag, now, stands_for);
 }
 
 static __always_inline int mmap_acquired_by(void *ctx, int write, int success)
@@ -52,30 +87,21 @@ static __always_inline int mmap_acquired_by(void *ctx, int write, int success)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 mode = write ? MODE_WRITE : MODE_READ;
 	struct half *half = this_hold_half();
-	__u64 mm = first_argument(ctx), now;
-	struct held *written;
+	struct cpu_state *cpu = this_cpu();
+	__u64 mm = first_argument(ctx);
 
-	if (paused || !half)
+	if (paused || !half || !cpu)
 		return 0;
 	half->runs[PROGRAM_MMAP_ACQUIRED]++;
 	if (!in_scope(task))
 		return 0;
 	if (!success) {
-		count_failed_try(task, mm, half, mode);
+		count_failed_try(task, mm, cpu, half, mode);
 		return 0;
 	}
-	now = bpf_ktime_get_ns();
-	if (!write) {
-		/* Nobody else can hold it for writing now: this is a downgrade. */
-		written = find_held(tag_of_hold(mm, MODE_WRITE, task));
-		if (written) {
-			__u64 begin_ns = end_hold_at(written);
-
-			if (begin_ns)
-				count_mmap_hold(ctx, task, mm, half, begin_ns, now, MODE_WRITE);
-		}
-	}
-	begin_hold(tag_of_hold(mm, mode, task), now);
+	if (!write && is_downgrade(cpu, mm, tag_of_hold(mm, MODE_WRITE, task)))
+		end_mmap_hold(ctx, task, mm, cpu, half, MODE_WRITE);
+	begin_mmap_hold(cpu, mm, mode, task);
 	return 0;
 }
 
@@ -84,16 +110,15 @@ static __always_inline int mmap_released_by(void *ctx, int write)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 mode = write ? MODE_WRITE : MODE_READ;
 	struct half *half = this_hold_half();
-	__u64 mm = first_argument(ctx), begin_ns;
+	struct cpu_state *cpu = this_cpu();
+	__u64 mm = first_argument(ctx);
 
-	if (paused || !half)
+	if (paused || !half || !cpu)
 		return 0;
 	half->runs[PROGRAM_MMAP_RELEASED]++;
 	if (!in_scope(task))
 		return 0;
-	begin_ns = end_hold(tag_of_hold(mm, mode, task));
-	if (begin_ns)
-		count_mmap_hold(ctx, task, mm, half, begin_ns, bpf_ktime_get_ns(), mode);
+	end_mmap_hold(ctx, task, mm, cpu, half, mode);
 	return 0;
 }
 

@@ -5,6 +5,7 @@ mod hooked;
 mod metered;
 pub(crate) mod naming;
 mod tables;
+mod untimed;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -26,6 +27,7 @@ use crate::halves::Halves;
 use crate::switches::{self, Pausable, TwoHalves};
 use naming::Names;
 use tables::{Drained, PROGRAMS};
+use untimed::HoldLengths;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
@@ -99,6 +101,7 @@ pub struct ContentionSource {
     names: Names,
     /// The tables of holds, where these are metered.
     hold_halves: Option<Halves<skeleton::types::half>>,
+    hold_lengths: HoldLengths,
     cost: ProgramCost<PROGRAMS>,
     scope: Scope,
     mmap_tracepoints: Option<MmapTracepoints>,
@@ -148,6 +151,7 @@ impl ContentionSource {
             hooks,
             halves,
             hold_halves,
+            hold_lengths: HoldLengths::default(),
             skeleton,
             names,
             cost,
@@ -226,7 +230,8 @@ impl ContentionSource {
         interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
         if self.hold_halves.is_some() {
             let resumed = self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.resumed);
-            let held = metered::still_held(&self.skeleton.maps.bss_held_locks, resumed);
+            let held = metered::still_held(&self.skeleton.maps.bss_held_locks, resumed)
+                + metered::still_marked(&self.skeleton.maps.cpu_states, resumed);
             interval.losses.add(Loss::HoldUnfinished, held);
         }
         Ok(interval)
@@ -303,6 +308,7 @@ impl Source for ContentionSource {
             - drained.closed.cast_signed()
             - interval.losses.get(Loss::BeginWithoutEnd).cast_signed();
         interval.overhead = self.overhead(&drained);
+        self.hold_lengths.give(&mut drained);
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
         self.names.fill(&mut interval, drained, caches);
         Ok(interval)
@@ -331,7 +337,7 @@ fn load(
     let cpus = u32::try_from(cpus).unwrap_or(1);
     open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
     open.progs.follow_children.set_autoload(options.scope.follows_children());
-    let mmap_tracepoints = metered::choose(&mut open, &options.metered, cpus)?;
+    let mmap_tracepoints = metered::choose(&mut open, &options.metered, options.stacks, cpus)?;
     hooked::choose(&mut open, options.metered.hooks());
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.cpus = cpus;

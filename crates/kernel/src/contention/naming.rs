@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, HolderTime, Interval, Key, Kind, Lock, LockId,
-    Loss, Mode, Naming, NextLock, Sampled, SlowHold, StackId, Tables, Task, TaskId, Total, Value, lock_functions,
+    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, Happened, HoldBasis, HolderTime, Interval, Key, Kind, Lock,
+    LockId, Loss, Mode, Naming, NextLock, Sampled, SlowHold, StackId, Tables, Task, TaskId, Total, Value,
+    lock_functions,
 };
 use lockmeter_symbols::{
     Identity, KernelMemory, KernelSymbols, KernelTypes, LockNamer, PageAnchor, Symbol, WHOLE_PPM, struct_page_anchor,
@@ -189,6 +190,9 @@ impl Names {
         for (key, counted) in &drained.totals {
             builder.add_total(key, counted);
         }
+        for (key, untimed) in &drained.untimed {
+            builder.add_basis(key, *untimed);
+        }
         for (key, counted) in &drained.samples {
             builder.add_sample(key, counted);
         }
@@ -296,28 +300,42 @@ impl Builder<'_> {
         // A folded slot knows neither task nor cgroup; the idle task has process id 0 but a name.
         let folded = key.tgid == 0 && key.comm[0] == 0;
         Key {
-            happened: Happened::from_code((key.meta >> 24) as u8).unwrap_or(Happened::Wait),
+            happened: Happened::from_code(key.happened()).unwrap_or(Happened::Wait),
             lock,
             kind: kind_of(kind_code(key.meta)),
             mode: mode_of(key.meta),
             task: (!folded).then(|| self.task(key.tgid, &key.comm)),
             cgroup: self.cgroup(key.cgroup),
-            bucket: Bucket((key.meta >> 16) as u8),
+            bucket: key.bucket(),
         }
     }
 
+    /// The locks of its class.
+    fn locks_of(&self, key: &TotalKey) -> &[(LockId, u64)] {
+        self.locks.get(&(key.class, kind_code(key.meta))).map_or(&[], Vec::as_slice)
+    }
+
     fn add_total(&mut self, key: &TotalKey, counted: &Counted) {
-        let locks = self.locks.get(&(key.class, kind_code(key.meta))).cloned().unwrap_or_default();
         let whole = Value {
             count: counted.count,
             total_ns: counted.total_ns,
             max_ns: counted.max_ns,
             spin_ns: counted.spin_ns,
         };
-        for (lock, value) in split(&whole, &locks) {
+        for (lock, value) in split(&whole, self.locks_of(key)) {
             // Several classes can be one lock: each CPU's copy of a per-CPU variable is a class of its own.
             let key = self.key(key, lock);
             self.totals.entry(key).or_default().merge(&value);
+        }
+    }
+
+    /// How many of the holds of a total were not timed.
+    fn add_basis(&mut self, key: &TotalKey, untimed: u64) {
+        let whole = Value { count: untimed, ..Value::default() };
+        for (lock, part) in split(&whole, self.locks_of(key)) {
+            let value = HoldBasis { untimed: part.count, ..HoldBasis::default() };
+            let key = self.key(key, lock);
+            self.interval.bases.push(Basis { key, value });
         }
     }
 

@@ -17,6 +17,9 @@
 #define CLASS_CACHE_BITS 10
 #define CLASS_CACHE (1 << CLASS_CACHE_BITS)
 #define SCRATCH_LEVELS 3
+/* Powers of two. */
+#define HOLD_GROUPS 16
+#define UNTIMED_MARKS 64
 
 enum scope { SCOPE_ALL, SCOPE_FOLLOWED, SCOPE_CGROUP };
 
@@ -83,6 +86,13 @@ struct known_who {
 	struct who who;
 };
 
+/* Holds of which a CPU times one of so many. */
+struct hold_group {
+	__u64 since_ns;
+	__u32 timed;  /* since then */
+	__u32 one_in; /* 0 and 1: all */
+};
+
 struct cpu_state {
 	struct spin_wait spins[NESTED_SPINS];
 	__u32 depth;
@@ -93,7 +103,9 @@ struct cpu_state {
 	__u64 cache_address;
 	__u32 counting;	      /* a hold */
 	__u32 hook_events[2]; /* of locks that sleep, and of those that spin */
-	__u32 unused;
+	__u32 marks_since;    /* which resumption */
+	struct hold_group hold_groups[HOLD_GROUPS];
+	__u64 untimed_marks[UNTIMED_MARKS];
 	struct known_who releaser; /* of a lock that is hooked */
 	struct known_who mmap_waiter;
 	struct known_who mmap_holder;

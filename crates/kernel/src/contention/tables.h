@@ -73,6 +73,9 @@ enum happened {
 	HAPPENED_CONTENDED_HOLD = 5,
 	HAPPENED_FAILED = 16,
 	HAPPENED_HOLDER = 17, /* and what follows: one for each of `enum part` */
+	/* Not in the data model: the loader makes holds of them. */
+	HAPPENED_UNTIMED = 32,	 /* a hold that was counted and not timed */
+	HAPPENED_STOOD_FOR = 33, /* as many holds as a timed one stands for beside itself, each of its length */
 };
 
 /* What a holder did while others waited. */

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lockmeter_profile::Loss;
+use lockmeter_profile::{Bucket, Loss};
 
 use super::skeleton::types;
 use crate::halves::{Halves, table_length};
@@ -44,6 +44,22 @@ pub struct TotalKey {
     pub comm: Comm,
 }
 
+impl TotalKey {
+    /// What happened, as `enum happened` says it, or the data model.
+    pub const fn happened(&self) -> u8 {
+        (self.meta >> 24) as u8
+    }
+
+    pub const fn bucket(&self) -> Bucket {
+        Bucket((self.meta >> 16) as u8)
+    }
+
+    /// The same with something else that happened, of another length.
+    pub const fn with(self, happened: u8, bucket: Bucket) -> Self {
+        Self { meta: self.meta & 0xffff | (bucket.0 as u32) << 16 | (happened as u32) << 24, ..self }
+    }
+}
+
 /// What a sampled wait is told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SampleKey {
@@ -69,7 +85,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    fn merge(&mut self, other: Counted) {
+    pub fn merge(&mut self, other: Counted) {
         self.count += other.count;
         self.total_ns += other.total_ns;
         self.spin_ns += other.spin_ns;
@@ -82,6 +98,8 @@ impl Counted {
 #[derive(Debug, Default)]
 pub struct Drained {
     pub totals: HashMap<TotalKey, Counted>,
+    /// How many holds of a total were counted and not timed; filled in by [`super::untimed`].
+    pub untimed: HashMap<TotalKey, u64>,
     /// `count` is in 1/1024ths of a wait.
     pub samples: HashMap<SampleKey, Counted>,
     /// Frames by hash, innermost first.

@@ -52,11 +52,11 @@ impl Witness {
         instance
     }
 
-    /// Counts events of `lock:EVENT` that pass the filter, from now on. The number is for [`count`](Self::count).
+    /// Counts events, as `lock/contention_begin`, that pass the filter, from now on. The number is for [`count`](Self::count).
     pub fn watch(&mut self, event: &str, filter: &str) -> usize {
         let instance = self.instance(COUNTER_BUFFER_KB);
-        set(&instance, &format!("events/lock/{event}/filter"), filter);
-        set(&instance, &format!("events/lock/{event}/enable"), "1");
+        set(&instance, &format!("events/{event}/filter"), filter);
+        set(&instance, &format!("events/{event}/enable"), "1");
         self.instances.len() - 1
     }
 

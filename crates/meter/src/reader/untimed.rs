@@ -2,7 +2,9 @@
 //!
 //! Counts stay what they are, to the last one. Times become estimates, and what they rest on goes along.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+
+use lockmeter_profile::{Bucket, Lengths};
 
 use super::segment::Delta;
 use crate::layout::{Meta, happened};
@@ -32,9 +34,6 @@ impl HoldKey {
     }
 }
 
-/// How long holds were: by bucket, how many and how long together.
-type Lengths = BTreeMap<u8, (u64, u64)>;
-
 /// Timed holds since the begin.
 #[derive(Debug, Default)]
 pub(super) struct TimedHolds {
@@ -42,13 +41,7 @@ pub(super) struct TimedHolds {
 }
 
 fn add(lengths: &mut Lengths, delta: &Delta) {
-    let (count, total_ns) = lengths.entry(delta.meta.bucket).or_default();
-    *count = count.saturating_add(delta.count);
-    *total_ns = total_ns.saturating_add(delta.total_ns);
-}
-
-fn timed(lengths: &Lengths) -> u64 {
-    lengths.values().fold(0, |sum, (count, _)| sum.saturating_add(*count))
+    lengths.add(Bucket(delta.meta.bucket), delta.count, delta.total_ns);
 }
 
 impl TimedHolds {
@@ -71,7 +64,7 @@ impl TimedHolds {
             let key = HoldKey::of(untimed);
             let lengths = now
                 .get(&key)
-                .filter(|lengths| timed(lengths) >= ENOUGH_TIMED)
+                .filter(|lengths| lengths.count() >= ENOUGH_TIMED)
                 .or_else(|| self.known.get(&key))
                 .or_else(|| self.known.get(&key.of_lock()));
             give_lengths(untimed, lengths, &mut kept);
@@ -83,23 +76,10 @@ impl TimedHolds {
 
 /// The holds of one sample as if they had been as long as others were; of no length at all if nothing is known.
 fn give_lengths(untimed: &Delta, lengths: Option<&Lengths>, deltas: &mut Vec<Delta>) {
-    let nothing = Lengths::from([(0, (1, 0))]);
-    let lengths = lengths.filter(|lengths| timed(lengths) > 0).unwrap_or(&nothing);
-    let all = u128::from(timed(lengths));
-    let (mut before, mut given) = (0_u128, 0);
-    for (bucket, (timed, total_ns)) in lengths {
-        // Differences of rounded sums: they add up to the count.
-        before += u128::from(*timed);
-        let until = u64::try_from(u128::from(untimed.count) * before.min(all) / all).unwrap_or(untimed.count);
-        let count = until.saturating_sub(given);
-        given = given.max(until);
-        if count == 0 {
-            continue;
-        }
-        let estimate_ns = u128::from(*total_ns) * u128::from(count) / u128::from((*timed).max(1));
-        let total_ns = u64::try_from(estimate_ns).unwrap_or(u64::MAX);
-        let meta = Meta { happened: happened::HOLD, bucket: *bucket, ..untimed.meta };
-        deltas.push(Delta { meta, count, total_ns, max_ns: total_ns.div_ceil(count), ..*untimed });
+    let nothing = Lengths::default();
+    for (bucket, count, total_ns) in lengths.unwrap_or(&nothing).of_others(untimed.count) {
+        let meta = Meta { happened: happened::HOLD, bucket: bucket.0, ..untimed.meta };
+        deltas.push(Delta { meta, count, total_ns, max_ns: total_ns.div_ceil(count.max(1)), ..*untimed });
     }
 }
 
