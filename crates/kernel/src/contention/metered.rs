@@ -164,12 +164,15 @@ pub(super) fn still_held(held_locks: &impl MapCore, resumed: u32) -> u64 {
 pub(super) fn still_marked(cpu_states: &impl MapCore, resumed: u32) -> u64 {
     let Ok(Some(cpus)) = cpu_states.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY) else { return 0 };
     let since = offset_of!(tables::cpu_state, marks_since);
-    let current = cpus.iter().filter(|cpu| cpu[since..since + 4] == resumed.to_ne_bytes());
-    let marks = current.map(|cpu| {
-        let marks = &cpu[offset_of!(tables::cpu_state, untimed_marks)..offset_of!(tables::cpu_state, releaser)];
-        marks.chunks_exact(size_of::<u64>()).filter(|mark| mark.iter().any(|byte| *byte != 0)).count() as u64
-    });
-    marks.sum()
+    let current = cpus.iter().filter(|cpu| cpu[since..since + size_of_val(&resumed)] == resumed.to_ne_bytes());
+    let marks = offset_of!(tables::cpu_state, untimed_marks);
+    let marks = marks..marks + size_of_field(|cpu: &tables::cpu_state| &cpu.untimed_marks);
+    let marked = current.flat_map(|cpu| cpu[marks.clone()].chunks_exact(size_of::<u64>()));
+    marked.filter(|mark| mark.iter().any(|byte| *byte != 0)).count() as u64
+}
+
+const fn size_of_field<T, F>(_field: fn(&T) -> &F) -> usize {
+    size_of::<F>()
 }
 
 /// The one of several forms of a program that this kernel took.
