@@ -24,6 +24,10 @@ const ENOUGH_TO_ESTIMATE: u64 = 200_000;
 /// How much of its budget the time spent on stacks may be; what it can overshoot in while it adapts.
 const BUDGET_TOLERANCE: f64 = 1.5;
 
+/// How much of it is used at least where it does not pay for every stack: half of it is left right after the rate was
+/// halved.
+const LEAST_USE_OF_BUDGET: f64 = 0.4;
+
 /// A rate at which taking every stack would cost tens of percent.
 const HIGH_RATE: u64 = 150_000;
 
@@ -93,9 +97,10 @@ fn the_callers_of_a_rwlock_have_the_shares_that_all_stacks_say() {
     estimates_agree("tasklist", "tasklist_lock");
 }
 
-/// Makes sure that at a thousand waits a second one percent is enough for all of them, once that has been found out.
+/// Makes sure that at a thousand waits a second one percent is enough for all of them, once that has been found out, or is
+/// used.
 #[test]
-fn at_a_thousand_waits_a_second_every_stack_is_taken() {
+fn at_a_thousand_waits_a_second_every_stack_is_taken_that_the_budget_pays_for() {
     let test = "every stack at 1 k/s";
     let Some(_machine) = machine(test) else { return };
     let folder = Folder::new();
@@ -116,7 +121,22 @@ fn at_a_thousand_waits_a_second_every_stack_is_taken() {
         let percent = bystanders.percent();
         return too_busy(test, &format!("others took {percent} % of its CPU time, and the load waited {count} times"));
     }
-    assert_eq!(stacks, count, "not every wait's stack was taken\n{}", settled.shown);
+    // A stack on a CPU that was idle finds nothing in its caches. On some machines that makes it ten times dearer than one
+    // of a busy load, and a thousand a second are more than the budget: then it is to be used.
+    let used = share_of_budget(&settled);
+    assert!(
+        stacks == count || used >= LEAST_USE_OF_BUDGET,
+        "{stacks} of {count} stacks were taken, for {:.0} % of the budget\n{}",
+        used * 100.0,
+        settled.shown
+    );
+}
+
+/// What the stacks of a report took, as a share of what was allowed.
+fn share_of_budget(report: &Report) -> f64 {
+    let machine_ns = report.duration_ns * report.cpus;
+    let allowed = report.sampling.budget_ppm.unwrap() as f64 / 1e6;
+    report.overhead.stack_ns as f64 / machine_ns as f64 / allowed
 }
 
 /// Makes sure that hundreds of thousands of waits a second cost no more on stacks than was allowed, and that the totals
@@ -138,13 +158,11 @@ fn budget_holds(workload: &str, budget_percent: &str) {
     let witnessed = witness.count(ends);
     let report = report(&recording, &["--by", "lock,task", "--task", workload, "-n", "5"]);
     let (count, _) = sum(report.rows.iter().filter(|row| row.task() == workload));
-    let machine_ns = report.duration_ns * report.cpus;
-    let spent = report.overhead.stack_ns as f64 / machine_ns as f64;
-    let allowed = report.sampling.budget_ppm.unwrap() as f64 / 1e6;
+    let used = share_of_budget(&report);
     let per_second = count * 1_000_000_000 / report.duration_ns;
     say(&format!(
-        "{workload}, budget {budget_percent}: {:.3} % of CPU time on {} stacks at {per_second} waits a second; {count} counted, {witnessed} witnessed",
-        spent * 100.0,
+        "{workload}, budget {budget_percent}: {:.0} % of it on {} stacks at {per_second} waits a second; {count} counted, {witnessed} witnessed",
+        used * 100.0,
         report.sampling.stacks
     ));
     let difference = (count as f64 - witnessed as f64).abs() / witnessed.max(1) as f64;
@@ -156,7 +174,7 @@ fn budget_holds(workload: &str, budget_percent: &str) {
     if per_second < HIGH_RATE {
         return too_busy(&test, &format!("{per_second} waits a second do not strain the budget"));
     }
-    assert!(spent <= allowed * BUDGET_TOLERANCE, "stacks took {:.3} % of CPU time\n{}", spent * 100.0, report.shown);
+    assert!(used <= BUDGET_TOLERANCE, "stacks took {:.0} % of their budget\n{}", used * 100.0, report.shown);
     assert!(report.sampling.stacks > 0, "a budget is there to be used\n{}", report.shown);
 }
 
