@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockmeter_statistics::Estimate;
+use lockmeter_statistics::{Estimate, counted};
 use serde::Serialize;
 
 /// The 95 % interval of a median cannot be had from fewer: even the whole range of five misses it once in sixteen times.
@@ -51,10 +51,10 @@ impl Verdict {
         if cost.low > limit {
             return Self::Beyond { limit };
         }
-        // An interval shrinks with the square root of the rounds. It decides once it ends between the median and the limit.
+        // An interval shrinks with the square root of the rounds. It decides once its side towards the limit ends before it.
         let target = (cost.median - limit).abs().max(limit * CLOSE);
-        let wide = (cost.high - cost.low) / 2.0;
-        let needed = rounds(cost.samples) * (wide / target).powi(2);
+        let side = if cost.median < limit { cost.high - cost.median } else { cost.median - cost.low };
+        let needed = rounds(cost.samples) * (side / target).powi(2);
         let more = (needed - rounds(cost.samples)).max(1.0).ceil();
         Self::Undecided { limit, more_rounds: whole(more) }
     }
@@ -81,9 +81,13 @@ impl fmt::Display for Verdict {
             Self::Within { limit } => write!(f, "at most {} %", percent(limit)),
             Self::Beyond { limit } => write!(f, "more than {} %", percent(limit)),
             Self::Undecided { limit, more_rounds } => {
-                write!(f, "too noisy to tell whether {} %; about {more_rounds} more rounds would tell", percent(limit))
+                let more = counted(*more_rounds, "more round", "more rounds");
+                write!(f, "too noisy to tell whether {} %; about {more} would tell", percent(limit))
             }
-            Self::TooFew { more_rounds } => write!(f, "too few to tell; {more_rounds} more rounds give an interval"),
+            Self::TooFew { more_rounds } => {
+                let more = counted(*more_rounds, "more round", "more rounds");
+                write!(f, "too few to tell; an interval takes {more}")
+            }
         }
     }
 }
@@ -108,6 +112,13 @@ mod tests {
         let verdict = Verdict::of(cost(0.0, -0.02, 0.02, 20), 0.01);
         assert_eq!(verdict, Verdict::Undecided { limit: 0.01, more_rounds: 60 });
         assert!(verdict.to_string().contains("about 60 more rounds"));
+    }
+
+    #[test]
+    fn the_side_towards_the_limit_is_what_has_to_shrink() {
+        let needed = Verdict::Undecided { limit: 0.5, more_rounds: 270 };
+        assert_eq!(Verdict::of(cost(0.0, -0.1, 1.0, 90), 0.5), needed);
+        assert_eq!(Verdict::of(cost(1.0, 0.0, 1.1, 90), 0.5), needed);
     }
 
     #[test]
