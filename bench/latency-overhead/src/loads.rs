@@ -13,10 +13,14 @@ const SETTLE: Duration = Duration::from_millis(60);
 /// How long a thread waits for a datagram before it looks whether the slice is over.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Mapped, touched page by page and unmapped at a time: few enough to come from the CPU's own list of free pages, or a hypervisor
-/// that takes free memory back would make the difference.
-const MAPPED_BYTES: usize = 1 << 17;
+/// Mapped, touched page by page and unmapped at a time. So few pages come from the CPU's own list of free ones, and the threads
+/// mostly wait for each other.
+const FEW_BYTES: usize = 1 << 17;
+/// As will-it-scale's `page_fault1` does with threads: what is measured are page faults, hardly anything else.
+const MANY_BYTES: usize = 128 << 20;
 const PAGE_BYTES: usize = 4096;
+/// Counted at a time.
+const COUNTED_PAGES: usize = 32;
 
 /// One of the loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -25,13 +29,15 @@ pub enum Load {
     PingPong,
     /// The same on two CPUs: also an interrupt from CPU to CPU each way
     PingPongTwoCpus,
-    /// A thread on each CPU maps memory, touches its pages and unmaps it
+    /// A thread on each CPU maps 128 MiB, touches each page and unmaps them, as will-it-scale's `page_fault1`
     PageFaults,
+    /// The same with 128 KiB: little else than changes of mappings, for which the threads wait in turn
+    Mappings,
 }
 
 impl Load {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::PingPong, Self::PingPongTwoCpus, Self::PageFaults];
+    pub const ALL: [Self; 4] = [Self::PingPong, Self::PingPongTwoCpus, Self::PageFaults, Self::Mappings];
 
     /// How it is called in results.
     pub const fn title(self) -> &'static str {
@@ -39,6 +45,7 @@ impl Load {
             Self::PingPong => "network ping-pong, one CPU",
             Self::PingPongTwoCpus => "network ping-pong, two CPUs",
             Self::PageFaults => "page-fault storm",
+            Self::Mappings => "storm of small mappings",
         }
     }
 
@@ -46,7 +53,7 @@ impl Load {
     pub const fn operation(self) -> &'static str {
         match self {
             Self::PingPong | Self::PingPongTwoCpus => "round trips",
-            Self::PageFaults => "page faults",
+            Self::PageFaults | Self::Mappings => "page faults",
         }
     }
 
@@ -54,7 +61,7 @@ impl Load {
     pub const fn cpus(self) -> u64 {
         match self {
             Self::PingPong => 1,
-            Self::PingPongTwoCpus | Self::PageFaults => 2,
+            Self::PingPongTwoCpus | Self::PageFaults | Self::Mappings => 2,
         }
     }
 
@@ -70,10 +77,11 @@ impl Load {
                     scope.spawn(move || answer(&there, other_cpu, stop));
                     scope.spawn(move || ask(&here, stop, operations));
                 }
-                Self::PageFaults => {
+                Self::PageFaults | Self::Mappings => {
+                    let bytes = if self == Self::Mappings { FEW_BYTES } else { MANY_BYTES };
                     for cpu in 0..2 {
                         let (stop, operations) = (&stop, &operations);
-                        scope.spawn(move || touch_pages(cpu, stop, operations));
+                        scope.spawn(move || touch_pages(cpu, bytes, stop, operations));
                     }
                 }
             }
@@ -123,24 +131,30 @@ fn answer(socket: &UdpSocket, cpu: usize, stop: &AtomicBool) {
     }
 }
 
-fn touch_pages(cpu: usize, stop: &AtomicBool, operations: &AtomicU64) {
+/// Maps, touches each page, unmaps.
+fn touch_pages(cpu: usize, bytes: usize, stop: &AtomicBool, operations: &AtomicU64) {
     stay_on(cpu);
     while !stop.load(Ordering::Relaxed) {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping anywhere touches no memory that is in use.
-        let area = unsafe { libc::mmap(std::ptr::null_mut(), MAPPED_BYTES, protection, flags, -1, 0) };
+        let area = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if area == libc::MAP_FAILED {
             continue;
         }
         // SAFETY: the mapping just made, of that length. Huge pages would make one fault of all.
-        unsafe { libc::madvise(area, MAPPED_BYTES, libc::MADV_NOHUGEPAGE) };
-        for at in (0..MAPPED_BYTES).step_by(PAGE_BYTES) {
-            // SAFETY: inside the mapping just made, which is writable and nobody else's.
-            unsafe { area.cast::<u8>().add(at).write_volatile(1) };
+        unsafe { libc::madvise(area, bytes, libc::MADV_NOHUGEPAGE) };
+        for begin in (0..bytes).step_by(COUNTED_PAGES * PAGE_BYTES) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            for page in 0..COUNTED_PAGES {
+                // SAFETY: inside the mapping just made, which is writable and nobody else's.
+                unsafe { area.cast::<u8>().add(begin + page * PAGE_BYTES).write_volatile(1) };
+            }
+            operations.fetch_add(COUNTED_PAGES as u64, Ordering::Relaxed);
         }
         // SAFETY: the mapping just made; nothing points into it any more.
-        unsafe { libc::munmap(area, MAPPED_BYTES) };
-        operations.fetch_add((MAPPED_BYTES / PAGE_BYTES) as u64, Ordering::Relaxed);
+        unsafe { libc::munmap(area, bytes) };
     }
 }
 
