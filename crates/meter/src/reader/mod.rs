@@ -7,6 +7,7 @@ mod segment;
 mod session;
 mod source;
 mod switches;
+mod ticks;
 mod untimed;
 
 pub use session::{Session, SessionError, SessionErrorKind, TIMED_HOLDS};

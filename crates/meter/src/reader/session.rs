@@ -6,16 +6,12 @@ use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use super::{Level, switches};
+use super::{Level, switches, ticks};
 use crate::layout::{self, Header, SEGMENT_PREFIX, SESSION_FILE, SESSION_VARIABLE, UNMETERED_PREFIX};
 
 /// What the directories are called, followed by the recorder's process id and a number.
 const DIRECTORY_PREFIX: &str = "lockmeter-";
-
-/// How long the time stamp counter is compared with the clock: an error of 100 ns at each end is then five millionths.
-const CALIBRATION: Duration = Duration::from_millis(20);
 
 /// Holds that a thread times for a second of its CPU time before it only counts some: timing one costs 40 ns in a loop and 200 in
 /// a large program, so this is 0.1 to 0.5 % of its time.
@@ -85,7 +81,8 @@ impl Session {
             match create_in(&parent) {
                 Ok(directory) => {
                     let lock = hold(&directory).ok();
-                    let told = layout::Session { level: level.code(), tick_ns_shifted: calibrate(), timed_holds };
+                    let told =
+                        layout::Session { level: level.code(), tick_ns_shifted: ticks::calibrate(), timed_holds };
                     let session = Self { directory, told, _lock: lock };
                     fs::write(session.directory.join(SESSION_FILE), told.to_text()).map_err(|error| {
                         let sentence = format!("cannot write to {}: {error}", session.directory.display());
@@ -285,32 +282,6 @@ fn level_of_session(directory: &Path) -> u32 {
     let told = fs::read(directory.join(SESSION_FILE)).unwrap_or_default();
     let level = layout::Session::parse(&told).map(|session| session.level);
     level.filter(|level| [layout::WAIT, layout::HOLD].contains(level)).unwrap_or(layout::WAIT)
-}
-
-/// Nanoseconds a tick of the time stamp counter, times 2^32; 0 if the kernel itself does not trust the counter.
-fn calibrate() -> u64 {
-    let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    if source.is_ok_and(|source| source.trim() == "tsc") { measure_ticks() } else { 0 }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn measure_ticks() -> u64 {
-    let read = || {
-        // SAFETY: every x86-64 processor has it.
-        let ticks = unsafe { std::arch::x86_64::_rdtsc() };
-        (Instant::now(), ticks)
-    };
-    let (begin, begin_ticks) = read();
-    std::thread::sleep(CALIBRATION);
-    let (end, end_ticks) = read();
-    let ns = (end - begin).as_nanos() << 32;
-    let ticks = u128::from(end_ticks.saturating_sub(begin_ticks));
-    u64::try_from(ns.checked_div(ticks).unwrap_or(0)).unwrap_or(0)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-const fn measure_ticks() -> u64 {
-    0
 }
 
 #[cfg(test)]
