@@ -77,8 +77,11 @@ impl Protected {
 /// Readers, most of them biased, beside writers that come now and then, in more threads than CPUs.
 fn readers_and_writers_stay_apart(new: fn() -> Raw) {
     const WRITES: u64 = 300;
+    // Where the readers hardly get to run, the writers go on until they did.
+    const MOST_WRITES: u64 = 100 * WRITES;
     let (lock, protected, done) = (new(), Protected(UnsafeCell::new([0; 2])), AtomicBool::new(false));
-    let (ends, reads) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (ends, reads, writes) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let is_enough = || ends.load(Relaxed) > 20 && reads.load(Relaxed) > 100_000;
     thread::scope(|scope| {
         let (lock, protected, done) = (&lock, &protected, &done);
         for _ in 0..4 {
@@ -95,7 +98,10 @@ fn readers_and_writers_stay_apart(new: fn() -> Raw) {
         let writers: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
-                    for _ in 0..WRITES {
+                    for written in 0..MOST_WRITES {
+                        if written >= WRITES && is_enough() {
+                            break;
+                        }
                         // Time enough for the bias to begin again.
                         thread::sleep(Duration::from_micros(500));
                         ends.fetch_add(u64::from(lock.is_biased()), Relaxed);
@@ -103,6 +109,7 @@ fn readers_and_writers_stay_apart(new: fn() -> Raw) {
                         protected.write();
                         // SAFETY: locked above.
                         unsafe { lock.unlock_exclusive() };
+                        writes.fetch_add(1, Relaxed);
                     }
                 })
             })
@@ -110,7 +117,7 @@ fn readers_and_writers_stay_apart(new: fn() -> Raw) {
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         done.store(true, Relaxed);
     });
-    assert_eq!(protected.read(), 2 * WRITES, "a write was lost");
+    assert_eq!(protected.read(), writes.load(Relaxed), "a write was lost");
     assert!(
         ends.load(Relaxed) > 20,
         "only {} writes found the lock biased: this tested too little",
@@ -174,7 +181,7 @@ fn a_writer_gets_in_past_readers_that_never_pause() {
             worst.unwrap()
         });
         // No claim about speed: without a bound it would be the length of the test.
-        assert!(worst < Duration::from_secs(5), "a writer waited {worst:?}");
+        assert!(worst < Duration::from_secs(60), "a writer waited {worst:?}");
     }
 }
 
