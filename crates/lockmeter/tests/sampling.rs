@@ -51,11 +51,12 @@ fn estimates_agree(workload: &str, lock: &str) {
     let folder = Folder::new();
     // In this order: whose programs are attached first reads the clock first, so that the time that the other one spends
     // on stacks is in neither one's waits.
-    let budgeted = Recorder::start(&folder, "budgeted", &["-a"]);
+    let budgeted = Recorder::start(&folder, "budgeted", &["-a", "--stack-budget", "1%"]);
     let every = Recorder::start(&folder, "every", &["-a", "--every"]);
-    if let Err(why) = run_workload(workload, &["--seconds", "3"]) {
-        return skip(&test, &why);
-    }
+    let said = match run_workload(workload, &["--seconds", "3"]) {
+        Ok(said) => said,
+        Err(why) => return skip(&test, &why),
+    };
     let flags = ["--by", "lock,caller", "--lock", lock, "-n", "10"];
     let budgeted = report(&budgeted.stop().recording(), &flags);
     let every = report(&every.stop().recording(), &flags);
@@ -66,7 +67,15 @@ fn estimates_agree(workload: &str, lock: &str) {
     if waits < ENOUGH_TO_ESTIMATE {
         return too_busy(&test, &format!("{waits} waits"));
     }
-    assert!(stacks(&budgeted) >= ENOUGH_STACKS, "{} stacks of {waits} waits\n{}", stacks(&budgeted), shown());
+    if stacks(&budgeted) < ENOUGH_STACKS {
+        // On some machines a stack is ten times dearer. Then the budget is to be used.
+        let used = share_of_budget(&budgeted, said["elapsed_ns"].as_u64().unwrap());
+        assert!(used >= LEAST_USE_OF_BUDGET, "{:.0} % of the budget was used\n{}", used * 100.0, shown());
+        return say(&format!(
+            "SKIPPED: {test}: the budget pays here for {} stacks of {waits} waits",
+            stacks(&budgeted)
+        ));
+    }
     assert!(stacks(&every) >= waits * 99 / 100, "--every took {} stacks of {waits}\n{}", stacks(&every), shown());
     let (truth, estimated) = (caller_shares(&every, lock), caller_shares(&budgeted, lock));
     let mut top: Vec<(&String, &f64)> = truth.iter().collect();
@@ -123,7 +132,7 @@ fn at_a_thousand_waits_a_second_every_stack_is_taken_that_the_budget_pays_for() 
     }
     // A stack on a CPU that was idle finds nothing in its caches. On some machines that makes it ten times dearer than one
     // of a busy load, and a thousand a second are more than the budget: then it is to be used.
-    let used = share_of_budget(&settled);
+    let used = share_of_budget(&settled, settled.duration_ns);
     assert!(
         stacks == count || used >= LEAST_USE_OF_BUDGET,
         "{stacks} of {count} stacks were taken, for {:.0} % of the budget\n{}",
@@ -132,9 +141,9 @@ fn at_a_thousand_waits_a_second_every_stack_is_taken_that_the_budget_pays_for() 
     );
 }
 
-/// What the stacks of a report took, as a share of what was allowed.
-fn share_of_budget(report: &Report) -> f64 {
-    let machine_ns = report.duration_ns * report.cpus;
+/// What the stacks of a report took, as a share of what was allowed in so much time.
+fn share_of_budget(report: &Report, time_ns: u64) -> f64 {
+    let machine_ns = time_ns * report.cpus;
     let allowed = report.sampling.budget_ppm.unwrap() as f64 / 1e6;
     report.overhead.stack_ns as f64 / machine_ns as f64 / allowed
 }
@@ -158,7 +167,7 @@ fn budget_holds(workload: &str, budget_percent: &str) {
     let witnessed = witness.count(ends);
     let report = report(&recording, &["--by", "lock,task", "--task", workload, "-n", "5"]);
     let (count, _) = sum(report.rows.iter().filter(|row| row.task() == workload));
-    let used = share_of_budget(&report);
+    let used = share_of_budget(&report, report.duration_ns);
     let per_second = count * 1_000_000_000 / report.duration_ns;
     say(&format!(
         "{workload}, budget {budget_percent}: {:.0} % of it on {} stacks at {per_second} waits a second; {count} counted, {witnessed} witnessed",
