@@ -6,11 +6,10 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread;
 
 use support::recorder::Recorder;
 use support::report::report;
-use support::{Folder, Load, lockmeter, machine, run, text, workload_path};
+use support::{Folder, Load, PATIENCE, lockmeter, machine, run, text, workload_path};
 
 /// The statuses of `lockmeter --help` and `src/exit.rs`.
 const FAILED: i32 = 1;
@@ -201,13 +200,15 @@ fn a_process_that_exits_is_no_error_once_metering_has_begun() {
     gone.wait().unwrap();
     refuses(line(&["record", "-o", "/dev/null", "-p", &gone.id().to_string()]), NO_TARGET, &[]);
 
-    let mut short = Command::new("sleep").arg("8").spawn().unwrap();
-    let pid = short.id().to_string();
-    let waited = thread::spawn(move || short.wait());
-    let ended = Recorder::start(&folder, "recording", &["-p", &pid, "-d", "1h"]).wait();
+    // Ends with its input.
+    let mut short = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let recorder = Recorder::start(&folder, "recording", &["-p", &short.id().to_string(), "-d", "1h"]);
+    drop(short.stdin.take());
+    // Before the recorder, for a process that nobody has waited for is still there.
+    short.wait().unwrap();
+    let ended = recorder.wait();
     assert!(!ended.stderr.contains("no end"), "{}", ended.stderr);
     report(&ended.recording(), &[]);
-    waited.join().unwrap().unwrap();
 }
 
 /// Makes sure that what is no control group is refused, and the answer says where they are.
@@ -269,10 +270,10 @@ fn a_recording_into_a_device_is_no_error() {
 fn a_recording_into_a_pipe_arrives_and_ends() {
     let Some(_machine) = machine("recording into a pipe") else { return };
     let folder = Folder::new();
-    let (pipe, copy) = (folder.file("pipe"), folder.file("copy"));
+    let (pipe, copy, limit_s) = (folder.file("pipe"), folder.file("copy"), PATIENCE.as_secs() / 2);
     let script = format!(
         "mkfifo {pipe}; cat {pipe} > {copy} &
-         timeout -s KILL 10 {BINARY} record -a -d 300ms -o {pipe}; status=$?; wait; exit $status"
+         timeout -s KILL {limit_s} {BINARY} record -a -d 300ms -o {pipe}; status=$?; wait; exit $status"
     );
     let mut command = Command::new("sh");
     command.args(["-c", &script]);
@@ -326,11 +327,11 @@ fn on_a_full_disk_what_was_recorded_stays_readable() {
     let folder = Folder::new();
     let saved = folder.file("saved");
     fs::create_dir(folder.path().join("disk")).unwrap();
-    let disk = folder.file("disk");
+    let (disk, limit_s) = (folder.file("disk"), PATIENCE.as_secs() / 2);
     let _load = Load::start("fork-storm", &[]);
     let script = format!(
         "mount -t tmpfs -o size=64k none {disk}
-         set +e; {BINARY} record -q -a -d 50s --interval 100ms -o {disk}/recording; status=$?
+         set +e; {BINARY} record -q -a -d {limit_s}s --interval 100ms -o {disk}/recording; status=$?
          cp {disk}/recording {saved}; exit $status"
     );
     refuses(in_own_mounts(&script), NO_OUTPUT, &["No space left"]);

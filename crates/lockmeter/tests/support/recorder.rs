@@ -77,6 +77,11 @@ impl Recorder {
         signal(self.child.id(), number);
     }
 
+    /// What it has said so far, on standard error.
+    pub fn said(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
     /// Whether it still runs.
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
