@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdint.h>
 #include <unistd.h>
 
 void await_work(sem_t *work);
@@ -28,6 +29,13 @@ static void *serve(void *unused)
 	return unused;
 }
 
+/* The C library counts who waits in the upper half of a semaphore's first word. */
+static void await_waiter(sem_t *semaphore)
+{
+	while (!(__atomic_load_n((uint64_t *)semaphore, __ATOMIC_RELAXED) >> 32))
+		usleep(1000);
+}
+
 int main(void)
 {
 	pthread_t thread;
@@ -35,9 +43,9 @@ int main(void)
 	sem_init(&work, 0, 0);
 	sem_init(&own_lock, 0, 0);
 	pthread_create(&thread, NULL, serve, NULL);
-	usleep(200000);
+	await_waiter(&work);
 	sem_post(&work);
-	usleep(200000);
+	await_waiter(&own_lock);
 	sem_post(&own_lock);
 	return pthread_join(thread, NULL);
 }

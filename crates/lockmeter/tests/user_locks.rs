@@ -475,10 +475,12 @@ fn a_recorder_that_is_killed_leaves_a_directory_that_the_next_one_removes() {
     let record = || {
         let mut command = lockmeter();
         command.args(["record", "--quiet", "--user", "-o"]).arg(folder.path().join("killed.lockmeter"));
-        command.env("XDG_RUNTIME_DIR", runtime.path()).stdin(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", runtime.path()).stdin(Stdio::piped());
         command
     };
-    let mut killed = record().args(["--", "sleep", "1"]).spawn().unwrap();
+    // Its command ends with its input: when nobody knows the recorder any more.
+    let mut killed = record().args(["--", "cat"]).spawn().unwrap();
+    let input = killed.stdin.take();
     let deadline = Instant::now() + Duration::from_secs(60);
     while runtime.path().read_dir().unwrap().count() == 0 {
         assert!(Instant::now() < deadline, "the recorder makes no directory");
@@ -489,6 +491,7 @@ fn a_recorder_that_is_killed_leaves_a_directory_that_the_next_one_removes() {
     assert_eq!(runtime.path().read_dir().unwrap().count(), 1);
     assert!(record().args(["--", "true"]).status().unwrap().success());
     assert_eq!(runtime.path().read_dir().unwrap().count(), 0);
+    drop(input);
 }
 
 #[test]
