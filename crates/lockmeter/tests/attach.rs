@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use support::recorder::{Ended, Recorder};
 use support::report::{Report, Row, report, sum};
-use support::{Folder, lockmeter, machine, preload_library, run, skip, text, until, wait, workload_sources};
+use support::{Folder, lockmeter, machine, preload_library, run, skip, text, too_busy, until, wait, workload_sources};
 
 /// What a program measures itself and what is seen from outside may differ by this much: a thread that takes a lock runs a
 /// while before it sleeps.
@@ -138,6 +138,12 @@ fn top_shows_the_locks_of_a_process_itself() {
 /// The first bucket of a histogram in which every wait is at least 50 µs long.
 const LONG_WAIT_NS: u64 = 1 << 16;
 
+/// Fewer waits are nothing to compare.
+const ENOUGH_WAITS: u64 = 100;
+
+/// A mean of the short holds above this, one and a half times what it is meant to be, shows that they hardly had a CPU.
+const LONGEST_MEAN_NS: u64 = 281_250;
+
 /// How many waits were long, and their sum.
 fn long_waits(rows: &[Row]) -> (u64, u64) {
     let buckets = rows.iter().flat_map(|row| &row.histogram);
@@ -152,12 +158,20 @@ fn inside_and_outside_see_the_same_long_waits() {
     let program = build(&folder, "two-locks", &[]);
     // Held while asleep, and on a CPU for so short that waits of 50 µs are among the short ones.
     let short_holds = ["--wait", "--hold-ns", "150000", "--rounds", "400"];
-    for (arguments, at_least) in [(&LONG_HOLDS[..], 100), (&short_holds, 100)] {
-        let (inside, outside) = both_views(&folder, &program, arguments);
+    for (arguments, needs_cpus) in [(&LONG_HOLDS[..], false), (&short_holds, true)] {
+        let (said, inside, outside) = both_views(&folder, &program, arguments);
         let shown = format!("{arguments:?}\ninside:\n{}\noutside:\n{}", inside.shown, outside.shown);
         let ((inside_count, inside_ns), (outside_count, outside_ns)) =
             (long_waits(&inside.rows), long_waits(&outside.rows));
-        assert!(inside_count >= at_least && inside_ns >= at_least * LONG_WAIT_NS, "too few to compare: {shown}");
+        // From outside a wait has ended when its thread leaves the kernel, from inside when it has its CPU back.
+        let mean_ns = said["hold_ns"].as_u64().unwrap() / said["acquisitions"].as_u64().unwrap();
+        if needs_cpus && (inside_count < ENOUGH_WAITS || mean_ns > LONGEST_MEAN_NS) {
+            return too_busy("inside and outside", &format!("{inside_count} waits for holds of {mean_ns} ns"));
+        }
+        assert!(
+            inside_count >= ENOUGH_WAITS && inside_ns >= ENOUGH_WAITS * LONG_WAIT_NS,
+            "too few to compare: {shown}"
+        );
         assert!(is_near(outside_ns, inside_ns, inside_ns), "{inside_ns} ns inside, {outside_ns} outside: {shown}");
         // One that finds the lock taken again when it wakes sleeps again, which is another wait from outside.
         let are_all_seen = outside_count * 100 >= inside_count * (100 - TOLERANCE_PERCENT);
@@ -165,12 +179,12 @@ fn inside_and_outside_see_the_same_long_waits() {
     }
 }
 
-/// What a preloaded library and `-p` report of the same run's hot lock.
-fn both_views(folder: &Folder, program: &Path, arguments: &[&str]) -> (Report, Report) {
+/// What a program measures itself, and what a preloaded library and `-p` report of the same run's hot lock.
+fn both_views(folder: &Folder, program: &Path, arguments: &[&str]) -> (serde_json::Value, Report, Report) {
     let (inside, outside) = (folder.file("inside"), folder.file("outside"));
     let mut command = lockmeter(["record", "--user", "-o", &inside]);
     command.env("LOCKMETER_PRELOAD", preload_library()).arg("--").arg(program).args(arguments).stdin(Stdio::piped());
-    let mut recorder = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut recorder = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut pid = None;
     until("the command runs", || {
         pid = child_running(recorder.id(), program);
@@ -180,9 +194,12 @@ fn both_views(folder: &Folder, program: &Path, arguments: &[&str]) -> (Report, R
     command.current_dir(folder.path());
     let watcher = Recorder::spawn(command, outside);
     drop(recorder.stdin.take());
+    let mut said = String::new();
+    recorder.stdout.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(wait(&mut recorder, "the recorder").success());
+    let said = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
     let outside = watcher.wait().recording();
-    (report(&inside, &["--lock", "hot_lock"]), report(&outside, &["--lock", "hot_lock"]))
+    (said, report(&inside, &["--lock", "hot_lock"]), report(&outside, &["--lock", "hot_lock"]))
 }
 
 /// The child of a process that runs this program already.
