@@ -34,6 +34,8 @@ impl OnTerminal {
         let output = fs::File::create(folder.path().join("screen")).unwrap();
         let script = Command::new("script")
             .args(["--quiet", "--flush", "--command", &line, "/dev/null"])
+            // It runs the line by whatever shell this machine's user has.
+            .env("SHELL", "/bin/sh")
             .stdin(Stdio::piped())
             .stdout(output)
             .spawn()
