@@ -367,7 +367,8 @@ impl<I: Instrument> RawMutex<I> {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, until: Until) -> Result<(), NotAcquired> {
-        if self.steal() {
+        // A thread without a word has not tried yet; for another it is too soon for a look.
+        if owner_word() == 0 && self.steal() {
             return Ok(());
         }
         metered_wait(&self.instrument, self.contended(), || self.wait(until), |now| self.hold_start.begin(now))
@@ -408,6 +409,9 @@ impl<I: Instrument> RawMutex<I> {
         let mut turn = None;
         // The heir is alone in wanting it, and needs no turn.
         if !waiter.heir {
+            if spinning.watch(|| self.take_over(*waiter, 0)) {
+                return true;
+            }
             turn = self.spinners.enter(|before| !spinning.pause(before.number()));
             let Some(turn) = &turn else {
                 // Those before us, or the owner, take too long.

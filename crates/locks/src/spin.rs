@@ -158,6 +158,9 @@ impl<I: Instrument> RawSpin<I> {
     /// Spins in the queue until it pays no more; true with the lock.
     fn spin(&self) -> bool {
         let Some(mut spinning) = Spinning::new(BEFORE_YIELDING_NS) else { return self.take() };
+        if spinning.watch(|| self.take()) {
+            return true;
+        }
         let turn = self.spinners.enter(|before| !spinning.pause(before.number()));
         if turn.is_none() {
             return self.take();

@@ -9,6 +9,9 @@
 //! fetch the lock's cache line says that others have used the lock since the last look: sections are short, looking takes the line
 //! from those who use it, and the next look is to come twice as late. One that finds the line where the last look left it says that
 //! the same owner is still in its section, and costs nobody anything: it may be repeated at once, and then sees the release at once.
+//!
+//! The first such look comes before queueing, which writes to the line itself. In sections that last, most waits end then, and
+//! the queue costs them nothing.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -27,6 +30,10 @@ pub const LONGEST_BACKOFF_NS: u32 = 1_000;
 /// Before the second look: about as long as the line takes to come and go. Looking sooner makes threads with empty sections take
 /// the line from each other all the time (a fifth of their throughput).
 pub const FIRST_BACKOFF_NS: u32 = 60;
+
+/// The same where the look before queueing has shown that sections are short: a thread that is left alone so long uses the lock some
+/// fifty times.
+const FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS: u32 = 250;
 
 /// The same for a writer that readers keep out. Readers that read at the same time take the line from each other at every step, so
 /// while the writer stays away from it the others are quicker than all of them together were: with empty sections by a sixth to a
@@ -72,8 +79,32 @@ impl Spinning {
     pub(crate) fn wait_for_readers(&mut self, budget_ns: u64) {
         self.budget_ns = budget_ns;
         if !self.line_stayed {
-            self.backoff = self.backoff.max(self.pauses_per_us * FIRST_BACKOFF_FOR_READERS_NS / 1_000).max(1);
+            self.backoff = self.backoff.max(self.pauses_in(FIRST_BACKOFF_FOR_READERS_NS));
         }
+    }
+
+    /// Watches the lock before queueing, until its line has to be fetched or enough time has passed; true as soon as `take` has it.
+    pub(crate) fn watch(&mut self, mut take: impl FnMut() -> bool) -> bool {
+        if self.own.is_none() || !looks_are_timed() {
+            return false;
+        }
+        // The try that failed has fetched the line: even the first look tells whether the lock was used since.
+        self.has_looked = true;
+        while self.pauses < self.pauses_in(BEFORE_LOOKING_NS) {
+            self.pause_for(1);
+            self.look();
+            if take() {
+                return true;
+            }
+            self.looked_in_vain();
+            if !self.line_stayed {
+                self.backoff = self.pauses_in(FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS);
+                break;
+            }
+        }
+        // Queueing fetches the line.
+        self.has_looked = false;
+        false
     }
 
     /// Before a look at the lock.
@@ -86,8 +117,10 @@ impl Spinning {
     #[inline]
     pub(crate) fn looked_in_vain(&mut self) {
         let took = ticks_after_loads().wrapping_sub(self.looked_at);
-        // The first finds the line where queueing has left it.
-        self.line_stayed = self.has_looked && took < TICKS_OF_A_FETCH.load(Relaxed);
+        // The first in the queue finds the line where queueing has left it, and says nothing.
+        if self.has_looked {
+            self.line_stayed = took < TICKS_OF_A_FETCH.load(Relaxed);
+        }
         self.has_looked = true;
     }
 
@@ -96,20 +129,29 @@ impl Spinning {
     #[inline]
     pub(crate) fn pause(&mut self, owner: u32) -> bool {
         let pauses = if self.line_stayed { 1 } else { self.next_backoff() };
-        for _ in 0..pauses {
-            spin_loop();
-        }
-        self.pauses += pauses;
+        self.pause_for(pauses);
         if cfg!(any(loom, shuttle)) {
-            return self.pauses < 2;
+            return self.pauses < 3;
         }
         self.pauses < self.pauses_per_us * BEFORE_LOOKING_NS / 1_000 || self.worth_it(owner)
     }
 
+    fn pause_for(&mut self, pauses: u32) {
+        for _ in 0..pauses {
+            spin_loop();
+        }
+        self.pauses += pauses;
+    }
+
     fn next_backoff(&mut self) -> u32 {
         let backoff = self.backoff;
-        self.backoff = (backoff * 2).min(self.pauses_per_us * LONGEST_BACKOFF_NS / 1_000).max(1);
+        self.backoff = (backoff * 2).min(self.pauses_in(LONGEST_BACKOFF_NS));
         backoff
+    }
+
+    /// At least one.
+    fn pauses_in(&self, ns: u32) -> u32 {
+        (self.pauses_per_us * ns / 1_000).max(1)
     }
 
     #[cold]
@@ -130,6 +172,11 @@ impl Spinning {
 
 /// A look that takes so long has fetched the line from another CPU. 0 where looks cannot be timed: then each counts as one that has.
 static TICKS_OF_A_FETCH: AtomicU64 = AtomicU64::new(0);
+
+/// Models do without the time, and go on as after a fetch.
+fn looks_are_timed() -> bool {
+    TICKS_OF_A_FETCH.load(Relaxed) != 0 || cfg!(any(loom, shuttle))
+}
 
 /// Finds out [`TICKS_OF_A_FETCH`]. Where the clock's steps were as long as a look at a line that stays (10 ns), such looks took one
 /// or two of them, at most three, and fetches from the nearest CPU four or more.

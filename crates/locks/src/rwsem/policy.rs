@@ -43,7 +43,7 @@ impl Policy for NoHandoff {
     const HANDOFF: bool = false;
 }
 
-/// Writers sleep at once when readers hold the lock.
+/// Writers do not wait awake for readers, but for a first moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoReaderSpin;
 

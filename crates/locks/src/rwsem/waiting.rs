@@ -44,7 +44,8 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[cold]
     #[inline(never)]
     pub(super) fn lock_slow(&self, mode: Mode, until: Until) -> Result<(), NotAcquired> {
-        let at_once = if mode == Mode::Read { self.keep_count() } else { self.take_first() };
+        // A writer without a word has not tried yet; for another it is too soon for a look.
+        let at_once = if mode == Mode::Read { self.keep_count() } else { owner_word() == 0 && self.take_first() };
         if at_once {
             return Ok(());
         }
