@@ -178,19 +178,24 @@ fn looks_are_timed() -> bool {
     TICKS_OF_A_FETCH.load(Relaxed) != 0 || cfg!(any(loom, shuttle))
 }
 
-/// Finds out [`TICKS_OF_A_FETCH`]. Where the clock's steps were as long as a look at a line that stays (10 ns), such looks took one
-/// or two of them, at most three, and fetches from the nearest CPU four or more.
+/// Finds out [`TICKS_OF_A_FETCH`], from what looks at a line that stays take on average. Where the clock's steps were as long as such a look
+/// (10 ns), they took one step or two, at most three, and fetches from the nearest CPU four or more. The shortest of a few says nothing
+/// there: it took one step in one process and two in the next.
 fn time_a_look() {
-    const LOOKS: usize = 16;
+    const LOOKS: u64 = 32;
     let line = AtomicU32::new(0);
-    let shortest = (0..LOOKS)
-        .map(|_| {
+    let looks = || {
+        (0..LOOKS).map(|_| {
+            // As a spinner does.
+            spin_loop();
             let begun = ticks();
             core::hint::black_box(&line).load(Relaxed);
             ticks_after_loads().wrapping_sub(begun)
         })
-        .min();
-    TICKS_OF_A_FETCH.store(shortest.unwrap_or(0) * 7 / 2, Relaxed);
+    };
+    // The shortest of a few, for those of a thread that was preempted meanwhile.
+    let shortest: u64 = (0..3).map(|_| looks().sum()).min().unwrap_or(0);
+    TICKS_OF_A_FETCH.store(shortest * 7 / (4 * LOOKS), Relaxed);
 }
 
 /// How many pauses make a microsecond: from 7 to some 300, by the processor.
