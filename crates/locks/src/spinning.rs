@@ -33,7 +33,7 @@ pub const FIRST_BACKOFF_NS: u32 = 60;
 
 /// The same where the look before queueing has shown that sections are short: a thread that is left alone so long uses the lock some
 /// fifty times.
-const FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS: u32 = 250;
+pub const FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS: u32 = 250;
 
 /// The same for a writer that readers keep out. Readers that read at the same time take the line from each other at every step, so
 /// while the writer stays away from it the others are quicker than all of them together were: with empty sections by a sixth to a

@@ -76,7 +76,7 @@ pub struct Wake {
 pub enum Lock {
     /// glibc's `pthread_mutex`: its waiters sleep at once, and whoever comes first takes it.
     SleepsAtOnce,
-    /// lockmeter's `Mutex`: its waiters spin in a queue, the first of them on the lock, and sleep when that takes long.
+    /// lockmeter's `Mutex`: its waiters watch the lock, then spin in a queue, the first of them on the lock, and sleep when that takes long.
     SpinsFirst(SpinTimes),
 }
 
@@ -87,8 +87,10 @@ pub struct SpinTimes {
     pub spin_ns: f64,
     /// From the first look at the lock until it looks at the clock, and at whether the owner runs.
     pub before_looking_ns: f64,
-    /// Between the first look at the lock and the second; each gap is twice the one before.
+    /// Between the first look in the queue and the second; each gap is twice the one before.
     pub first_backoff_ns: f64,
+    /// The same where a look before queueing met others who use the lock.
+    pub first_backoff_for_short_sections_ns: f64,
     /// The longest gap.
     pub longest_backoff_ns: f64,
 }
@@ -153,6 +155,10 @@ enum Step {
     Sleep,
     /// Back in user space, woken.
     Woken,
+    /// A spinner looks at the lock before it queues.
+    Watch,
+    /// It queues.
+    Queue,
     /// The first of the spinners looks at the lock.
     Look,
     /// A spinner behind the first has waited too long.
@@ -173,6 +179,10 @@ struct Patience {
     backoff: f64,
     /// Spent in pauses.
     paused_ns: f64,
+    /// Whether it has looked since it queued.
+    has_looked: bool,
+    /// Whether the last look found the line where the one before had left it.
+    line_stayed: bool,
     /// When it ends; 0 before the first look at the clock.
     until_ns: f64,
 }
@@ -415,8 +425,13 @@ const AT_ONCE: f64 = 0.1;
 mod tests {
     use super::*;
 
-    const TIMES: SpinTimes =
-        SpinTimes { spin_ns: 20_000.0, before_looking_ns: 300.0, first_backoff_ns: 60.0, longest_backoff_ns: 1_000.0 };
+    const TIMES: SpinTimes = SpinTimes {
+        spin_ns: 20_000.0,
+        before_looking_ns: 300.0,
+        first_backoff_ns: 60.0,
+        first_backoff_for_short_sections_ns: 250.0,
+        longest_backoff_ns: 1_000.0,
+    };
     const LOCKS: [Lock; 2] = [Lock::SleepsAtOnce, Lock::SpinsFirst(TIMES)];
 
     fn cycle(think_ns: f64, hold_ns: f64) -> Cycle {

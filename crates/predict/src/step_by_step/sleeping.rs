@@ -10,7 +10,7 @@ impl World<'_> {
             Step::Release => self.set_free(thread),
             Step::Compare => self.compared(thread, self.word.holder.is_some() && self.word.wake),
             Step::Refused | Step::Woken => self.contend(thread),
-            Step::Released | Step::Sleep | Step::Look | Step::Impatient => {}
+            Step::Released | Step::Sleep | Step::Watch | Step::Queue | Step::Look | Step::Impatient => {}
         }
     }
 

@@ -1,6 +1,6 @@
-//! lockmeter's `Mutex` (`crates/locks/src/mutex.rs`): waiters queue, the first looks at the lock, in intervals that grow while others
-//! use it, all of them for as long as sleeping would cost; then they sleep. Left out: the heir of a lock that was waited for a
-//! millisecond.
+//! lockmeter's `Mutex` (`crates/locks/src/mutex.rs`): waiters watch the lock while nobody else uses it, then queue; the first looks at
+//! the lock, in intervals that grow while others use it, all of them for as long as sleeping would cost; then they sleep. Left out: the
+//! heir of a lock that was waited for a millisecond.
 
 use super::{Patience, SpinTimes, Step, World};
 use crate::simulation::unit;
@@ -9,6 +9,8 @@ impl World<'_> {
     pub(super) fn step_of_spinning(&mut self, thread: usize, times: SpinTimes) {
         match self.threads[thread].step {
             Step::Ask => self.ask_and_spin(thread, times),
+            Step::Watch => self.watch(thread, times),
+            Step::Queue => self.queue(thread, times),
             Step::Look => self.look(thread, times),
             Step::Impatient => self.lose_patience(thread, times),
             Step::Release => self.release_to_spinners(thread),
@@ -38,8 +40,33 @@ impl World<'_> {
     }
 
     fn begin_to_spin(&mut self, thread: usize, times: SpinTimes) {
-        let first_pauses = (times.first_backoff_ns / self.play.costs.pause_ns).floor().max(1.0);
-        self.threads[thread].patience = Patience { backoff: first_pauses, ..Patience::default() };
+        let pause_ns = self.play.costs.pause_ns;
+        let backoff = pauses(times.first_backoff_ns, pause_ns);
+        self.threads[thread].patience = Patience { backoff, paused_ns: pause_ns, ..Patience::default() };
+        // The try that failed, or the wake-up's.
+        let tried_ns = self.write_word(thread);
+        self.occupy(thread, tried_ns + pause_ns, Step::Watch);
+    }
+
+    /// Before queueing it takes the lock if it is free, and looks again at once while the line stays.
+    fn watch(&mut self, thread: usize, times: SpinTimes) {
+        if self.word.holder.is_none() {
+            return self.take(thread);
+        }
+        let read_ns = self.write_word(thread);
+        let pause_ns = self.play.costs.pause_ns;
+        let patience = &mut self.threads[thread].patience;
+        patience.line_stayed = read_ns == 0.0;
+        if !patience.line_stayed {
+            patience.backoff = pauses(times.first_backoff_for_short_sections_ns, pause_ns);
+        } else if patience.paused_ns < times.before_looking_ns {
+            patience.paused_ns += pause_ns;
+            return self.occupy(thread, pause_ns, Step::Watch);
+        }
+        self.occupy(thread, read_ns, Step::Queue);
+    }
+
+    fn queue(&mut self, thread: usize, times: SpinTimes) {
         let before = self.word.spinners.back().copied();
         self.word.spinners.push_back(thread);
         let Some(before) = before else { return self.look(thread, times) };
@@ -71,12 +98,15 @@ impl World<'_> {
             self.leave_spinners(thread, times);
             return self.lie_down(thread);
         }
-        // The first look finds the line where queueing has left it.
-        let line_stayed = read_ns == 0.0 && patience.paused_ns > 0.0;
-        let pauses_ns = if line_stayed { pause_ns } else { patience.backoff * pause_ns };
+        // The first look finds the line where queueing has left it, and says nothing.
+        if patience.has_looked {
+            patience.line_stayed = read_ns == 0.0;
+        }
+        patience.has_looked = true;
+        let pauses_ns = if patience.line_stayed { pause_ns } else { patience.backoff * pause_ns };
         patience.paused_ns += pauses_ns;
-        if !line_stayed {
-            patience.backoff = (patience.backoff * 2.0).min(most_pauses(times, pause_ns));
+        if !patience.line_stayed {
+            patience.backoff = (patience.backoff * 2.0).min(pauses(times.longest_backoff_ns, pause_ns));
         }
         self.occupy(thread, read_ns + pauses_ns, Step::Look);
     }
@@ -92,12 +122,13 @@ impl World<'_> {
         let was_first = self.word.spinners.front() == Some(&thread);
         self.word.spinners.retain(|other| *other != thread);
         let Some(next) = self.word.spinners.front().copied().filter(|_| was_first) else { return };
-        let most_pauses = most_pauses(times, self.play.costs.pause_ns);
-        // In the middle of its pauses, after which it sees that it is its turn.
-        let seen_ns = unit(self.random) * most_pauses * self.play.costs.pause_ns;
+        let pause_ns = self.play.costs.pause_ns;
         let patience = &mut self.threads[next].patience;
         patience.paused_ns = times.before_looking_ns;
-        patience.backoff = most_pauses;
+        patience.backoff = pauses(times.longest_backoff_ns, pause_ns);
+        // In the middle of its pauses, after which it sees that it is its turn.
+        let gap_ns = if patience.line_stayed { pause_ns } else { patience.backoff * pause_ns };
+        let seen_ns = unit(self.random) * gap_ns;
         if self.runs(next) {
             self.occupy(next, self.play.costs.line_ns + seen_ns, Step::Look);
         } else {
@@ -125,7 +156,6 @@ impl World<'_> {
     }
 }
 
-/// Of the longest gap between two looks.
-fn most_pauses(times: SpinTimes, pause_ns: f64) -> f64 {
-    (times.longest_backoff_ns / pause_ns).floor().max(1.0)
+fn pauses(ns: f64, pause_ns: f64) -> f64 {
+    (ns / pause_ns).floor().max(1.0)
 }
