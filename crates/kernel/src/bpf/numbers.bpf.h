@@ -41,6 +41,8 @@ static const __u8 log2_of_byte[256] = {
 /* Of 0, too, it is 0. Most durations are below 65,536 ns: for these it is shorter. */
 static __always_inline __u32 log2_of(__u64 x)
 {
+	/* Or the compiler compares what this was shifted from, and the verifier of 6.1 does not know how large the rest is. */
+	barrier_var(x);
 	if (x < 1 << 8)
 		return log2_of_byte[x];
 	if (x < 1 << 16)

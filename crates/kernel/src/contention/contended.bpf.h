@@ -9,8 +9,8 @@
 #ifndef LOCKMETER_CONTENDED_BPF_H
 #define LOCKMETER_CONTENDED_BPF_H
 
-#include "holds.bpf.h"
 #include "accounts.bpf.h"
+#include "open_holds.bpf.h"
 
 /* A power of two. */
 #define CONTENDED 4096
@@ -130,6 +130,19 @@ static __always_inline void task_leaves_cpu(struct task_struct *task, int stays_
 		   *now);
 }
 
+/* What it holds is found elsewhere from now on. */
+static __always_inline void take_holds_along(const struct task_struct *task)
+{
+	struct cpu_state *cpu = this_cpu();
+
+	if (!cpu)
+		return;
+	if (cpu->open_holds[SLEEPING].depth)
+		put_away(&cpu->open_holds[SLEEPING], task->pid);
+	if (cpu->open_holds[SPINNING].depth > 1)
+		keep_top(&cpu->open_holds[SPINNING]);
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
@@ -140,6 +153,8 @@ int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_
 	if (paused || !half)
 		return 0;
 	half->runs[PROGRAM_SWITCH]++;
+	if (hooked)
+		take_holds_along(prev);
 	task_leaves_cpu(prev, preempt || !prev_state, &now);
 	account = account_of(next->pid);
 	if (account)

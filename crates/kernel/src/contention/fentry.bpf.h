@@ -16,11 +16,25 @@ static __always_inline __u64 result_of(void *ctx)
 	return result;
 }
 
+static __always_inline int acquired_at_exit(void *ctx, __u32 kind, __u32 mode)
+{
+	__u64 lock = first_argument(ctx);
+
+	return hook_acquired(lock, kind, key_of_hold(lock, mode));
+}
+
+static __always_inline int released_at_entry(void *ctx, __u32 kind, __u32 mode)
+{
+	__u64 lock = first_argument(ctx);
+
+	return hook_released(ctx, lock, kind, mode, key_of_hold(lock, mode));
+}
+
 #define ACQUIRES(function, kind, mode)                                                                                 \
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return hook_acquired(ctx, first_argument(ctx), kind, mode);                                            \
+		return acquired_at_exit(ctx, kind, mode);                                                              \
 	}
 
 /* Returns 0, or why it gave up. */
@@ -28,7 +42,7 @@ static __always_inline __u64 result_of(void *ctx)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return (__u32)result_of(ctx) ? 0 : hook_acquired(ctx, first_argument(ctx), kind, mode);                \
+		return (__u32)result_of(ctx) ? 0 : acquired_at_exit(ctx, kind, mode);                                  \
 	}
 
 /* Returns whether it has the lock. */
@@ -36,7 +50,7 @@ static __always_inline __u64 result_of(void *ctx)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return (__u32)result_of(ctx) ? hook_acquired(ctx, first_argument(ctx), kind, mode) : 0;                \
+		return (__u32)result_of(ctx) ? acquired_at_exit(ctx, kind, mode) : 0;                                  \
 	}
 
 /* As above; whether their waits and failures have tracepoints matters to kprobes only. */
@@ -49,23 +63,23 @@ static __always_inline __u64 result_of(void *ctx)
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return is_held(first_argument(ctx), mode) ? 0 : hook_acquired(ctx, first_argument(ctx), kind, mode);   \
+		return is_held(key_of_hold(first_argument(ctx), mode)) ? 0 : acquired_at_exit(ctx, kind, mode);        \
 	}
 
 #define WRAPS_TRIES(function, kind, mode)                                                                              \
 	SEC("fexit/" #function)                                                                                        \
 	int acquires_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		if (!(__u32)result_of(ctx) || is_held(first_argument(ctx), mode))                                      \
+		if (!(__u32)result_of(ctx) || is_held(key_of_hold(first_argument(ctx), mode)))                         \
 			return 0;                                                                                      \
-		return hook_acquired(ctx, first_argument(ctx), kind, mode);                                            \
+		return acquired_at_exit(ctx, kind, mode);                                                              \
 	}
 
 #define RELEASES(function, kind, mode)                                                                                 \
 	SEC("fentry/" #function)                                                                                       \
 	int releases_##function(void *ctx)                                                                             \
 	{                                                                                                              \
-		return hook_released(ctx, first_argument(ctx), kind, mode);                                            \
+		return released_at_entry(ctx, kind, mode);                                                             \
 	}
 
 /* Ends a write hold here, and begins a read hold when it returns. */

@@ -55,9 +55,9 @@ static __always_inline struct half *this_hold_half(void)
 	return bpf_map_lookup_elem(&hold_halves, &key);
 }
 
-static __always_inline __u64 tag_of_hold(__u64 lock, __u32 mode, const struct task_struct *task)
+static __always_inline __u64 tag_of_hold(__u64 lock, __u32 mode, __u32 tid)
 {
-	return mix(mode == MODE_READ ? lock ^ (__u64)(__u32)task->pid << 40 : lock) | 1;
+	return mix(mode == MODE_READ ? lock ^ (__u64)tid << 40 : lock) | 1;
 }
 
 /* Counts a loss of holds where it is not worth looking the half up before. */

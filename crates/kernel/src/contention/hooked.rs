@@ -121,7 +121,10 @@ pub(super) fn choose(open: &mut OpenContentionSkel<'_>, hooks: Option<&Hooks>) {
         }
     }
     if let (Some(rodata), Some(hooks)) = (open.maps.rodata_data.as_deref_mut(), hooks) {
+        rodata.hooked = 1;
         rodata.min_hold_ns = hooks.min_hold_ns;
+        // Whether a hold is too short to count, only its time tells.
+        rodata.every_hold |= u8::from(hooks.min_hold_ns > 0);
         rodata.by_kprobe = u8::from(hooks.way == HookWay::Kprobe);
     }
 }

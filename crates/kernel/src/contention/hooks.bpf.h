@@ -9,15 +9,15 @@
 #ifndef LOCKMETER_HOOKS_BPF_H
 #define LOCKMETER_HOOKS_BPF_H
 
-#include "holds.bpf.h"
 #include "identity.bpf.h"
+#include "open_holds.bpf.h"
 #include "scope.bpf.h"
 
 /* Shorter holds are not counted. */
 const volatile __u64 min_hold_ns = 0;
 
 /* How many events stand for one whose time in here is measured. A power of two. */
-#define TIMED_EVENTS 64
+#define TIMED_EVENTS 128
 
 /*
  * No event takes so long: an interrupt came, or a hypervisor took the CPU away. One such, counted 64 times, would switch hooks off that
@@ -54,12 +54,12 @@ static __always_inline int can_keep_interrupts_off(void)
 }
 
 /*
- * Whether this event's time in here is measured, and since when. Events are counted in bunches, or the counter itself would be
- * what all CPUs wait for.
+ * Whether the time of a release in here is measured, and since when; an acquisition takes no longer. Events are counted in bunches, or the
+ * counter itself would be what all CPUs wait for.
  */
 static __always_inline __u64 begin_event(struct cpu_state *cpu, int spinning)
 {
-	return ++cpu->hook_events[spinning] % TIMED_EVENTS ? 0 : bpf_ktime_get_ns();
+	return ++cpu->hook_events[spinning] % (TIMED_EVENTS / 2) ? 0 : bpf_ktime_get_ns();
 }
 
 static __always_inline void end_event(int spinning, __u64 begin_ns, int took_stack)
@@ -74,18 +74,13 @@ static __always_inline void end_event(int spinning, __u64 begin_ns, int took_sta
 		__sync_fetch_and_add(&hook_ns[spinning], spent_ns * TIMED_EVENTS);
 }
 
-/* How a lock that a hook saw is found: by kprobes always by its thread, too, for a hold begins before the lock is had. */
-static __always_inline __u64 tag_of_hooked(__u64 lock, __u32 mode, const struct task_struct *task)
+/* After a while without a timed hold its group may be one that has few. */
+static __noinline int end_gaps(struct cpu_state *cpu)
 {
-	return tag_of_hold(lock, by_kprobe ? MODE_READ : mode, task);
-}
-
-static __always_inline void count_acquired(__u64 lock, __u32 mode)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-
-	if (in_scope(task))
-		begin_hold(tag_of_hooked(lock, mode, task), bpf_ktime_get_ns(), 1);
+	for (__u32 i = 0; i < HOLD_GROUPS; i++)
+		cpu->hold_groups[i].to_go = 0;
+	cpu->gaps_of = *(volatile __u32 *)&generation;
+	return 0;
 }
 
 /* Only while this CPU counts. */
@@ -93,53 +88,93 @@ static __always_inline const struct who *who_releases(struct task_struct *task, 
 {
 	struct known_who *known = &cpu->releaser;
 
-	if (!is_known(known, task, (__u64)task->cgroups))
+	if (!is_known(known, task, (__u64)task->cgroups)) {
 		who_waits(task, &known->who);
+		if (cpu->gaps_of != *(volatile __u32 *)&generation)
+			end_gaps(cpu);
+	}
 	return &known->who;
 }
 
-/* Returns whether a stack was taken. */
-static __always_inline int count_released(void *ctx, __u64 lock, __u32 kind, __u32 mode, struct cpu_state *cpu)
+/* Nearly all. */
+static __always_inline void count_untimed(__u64 lock, __u32 kind_mode, struct cpu_state *cpu)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct half *half;
-	__u64 begin_ns, now;
-	int took_stack;
+	struct half *half = this_hold_half();
 
-	if (!in_scope(task))
+	if (!half || !begin_counting(cpu, half))
+		return;
+	count_one(half, class_of(lock, cpu, half), kind_mode, HAPPENED_UNTIMED,
+		  who_releases(bpf_get_current_task_btf(), cpu));
+	end_counting(cpu);
+}
+
+/* Any other hold. Returns whether a stack was taken. */
+static __noinline int count_timed(void *ctx, __u64 lock, __u32 kind_mode, __u64 key, struct cpu_state *cpu)
+{
+	__u32 stack = spins(kind_mode & 0xff);
+	struct ended_hold ended = close_hold(&cpu->open_holds[stack], key, stack);
+	struct half *half = this_hold_half();
+	int took_stack;
+	__u64 now;
+
+	if (!ended.seen || !half)
 		return 0;
-	begin_ns = end_hold(tag_of_hooked(lock, mode, task));
-	if (!begin_ns)
+	if (!ended.stands_for) {
+		count_untimed(lock, kind_mode, cpu);
 		return 0;
+	}
 	now = bpf_ktime_get_ns();
 	adapt_period(now);
-	half = this_hold_half();
-	if (!half || now - begin_ns < min_hold_ns || !begin_counting(cpu, half))
+	if (now - ended.begin_ns < min_hold_ns || !begin_counting(cpu, half))
 		return 0;
-	took_stack = count_held(ctx, class_of(lock, cpu, half), lock, META(kind, mode, 0), now - begin_ns, 1,
-				who_releases(task, cpu), cpu, half);
+	took_stack = count_held(ctx, class_of(lock, cpu, half), lock, kind_mode, now - ended.begin_ns, ended.stands_for,
+				who_releases(bpf_get_current_task_btf(), cpu), cpu, half);
 	end_counting(cpu);
 	return took_stack;
 }
 
-static __always_inline int hook_ran(void *ctx, __u64 lock, __u32 kind, __u32 mode, int acquired)
+static __always_inline int is_off(__u32 kind)
+{
+	return paused || (spins(kind) && *(volatile __u32 *)&spin_hooks_off);
+}
+
+/* `key`: what the hold is found by. */
+static __always_inline int hook_acquired(__u64 lock, __u32 kind, __u64 key)
 {
 	struct cpu_state *cpu;
 	unsigned long interrupts;
-	int took_stack = 0;
-	__u64 begin_ns;
 
-	if (paused || (spins(kind) && *(volatile __u32 *)&spin_hooks_off))
+	if (is_off(kind))
 		return 0;
 	if (can_keep_interrupts_off())
 		bpf_local_irq_save(&interrupts);
 	cpu = this_cpu();
-	if (cpu) {
+	if (cpu && runs_in_scope())
+		open_hold(cpu, spins(kind), lock, key);
+	if (can_keep_interrupts_off())
+		bpf_local_irq_restore(&interrupts);
+	return 0;
+}
+
+static __always_inline int hook_released(void *ctx, __u64 lock, __u32 kind, __u32 mode, __u64 key)
+{
+	struct cpu_state *cpu;
+	unsigned long interrupts;
+	__u64 begin_ns, tick;
+	int took_stack = 0;
+
+	if (is_off(kind))
+		return 0;
+	if (can_keep_interrupts_off())
+		bpf_local_irq_save(&interrupts);
+	cpu = this_cpu();
+	if (cpu && runs_in_scope()) {
+		tick = bpf_jiffies64();
 		begin_ns = begin_event(cpu, spins(kind));
-		if (acquired)
-			count_acquired(lock, mode);
+		if (close_untimed(&cpu->open_holds[spins(kind)], key, tick))
+			count_untimed(lock, META(kind, mode, 0), cpu);
 		else
-			took_stack = count_released(ctx, lock, kind, mode, cpu);
+			took_stack = count_timed(ctx, lock, META(kind, mode, 0), key, cpu);
 		end_event(spins(kind), begin_ns, took_stack);
 	}
 	if (can_keep_interrupts_off())
@@ -147,19 +182,13 @@ static __always_inline int hook_ran(void *ctx, __u64 lock, __u32 kind, __u32 mod
 	return 0;
 }
 
-static __always_inline int hook_acquired(void *ctx, __u64 lock, __u32 kind, __u32 mode)
+/* Of a lock that sleeps: the task that runs here has it. */
+static __always_inline int is_held(__u64 key)
 {
-	return hook_ran(ctx, lock, kind, mode, 1);
-}
+	struct cpu_state *cpu = this_cpu();
 
-static __always_inline int hook_released(void *ctx, __u64 lock, __u32 kind, __u32 mode)
-{
-	return hook_ran(ctx, lock, kind, mode, 0);
-}
-
-static __always_inline int is_held(__u64 lock, __u32 mode)
-{
-	return !!find_held(tag_of_hooked(lock, mode, bpf_get_current_task_btf()));
+	return cpu && (find_open(&cpu->open_holds[SLEEPING], key) >= 0 ||
+		       find_held(tag_of_key(key, bpf_get_current_task_btf()->pid)));
 }
 
 #endif

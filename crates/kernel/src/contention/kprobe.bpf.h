@@ -17,12 +17,21 @@
 /* Marks what has not begun: no count of resumptions that anybody compares with. */
 #define NOT_BEGUN(since) (~(since))
 
+/* A hold that begins before the lock is had is always found by its thread, too. */
+static __always_inline __u64 key_of_thread(__u64 lock)
+{
+	return key_of_hold(lock, MODE_READ);
+}
+
 /* The current task waits for a lock that it was seen to ask for. */
 static __always_inline void hooked_waits(__u64 lock, const struct task_struct *task)
 {
+	struct cpu_state *cpu = this_cpu();
 	struct held *held;
 
-	held = find_held(tag_of_hooked(lock, MODE_READ, task));
+	if (cpu && cpu->open_holds[SLEEPING].depth)
+		put_away(&cpu->open_holds[SLEEPING], task->pid);
+	held = find_held(tag_of_hold(lock, MODE_READ, task->pid));
 	if (held)
 		held->resumed = NOT_BEGUN(*(volatile __u32 *)&resumed);
 }
@@ -33,7 +42,7 @@ static __always_inline void hooked_waited(__u64 lock, const struct task_struct *
 	__u32 since = *(volatile __u32 *)&resumed;
 	struct held *held;
 
-	held = find_held(tag_of_hooked(lock, MODE_READ, task));
+	held = find_held(tag_of_hold(lock, MODE_READ, task->pid));
 	if (!held)
 		return;
 	if (failed) {
@@ -88,7 +97,7 @@ static __always_inline __u64 call_ends(__u32 function)
 	SEC("kprobe/" #function)                                                                                       \
 	int kprobe_acquires_##function(struct pt_regs *ctx)                                                            \
 	{                                                                                                              \
-		return hook_acquired(ctx, ctx->di, kind, mode);                                                        \
+		return hook_acquired(ctx->di, kind, key_of_thread(ctx->di));                                           \
 	}
 #define ACQUIRES_OR_FAILS ACQUIRES
 
@@ -107,14 +116,14 @@ static __always_inline __u64 call_ends(__u32 function)
 		__u32 result = ctx->ax;                                                                                \
                                                                                                                        \
 		(void)result;                                                                                          \
-		return lock && (has_it) ? hook_acquired(ctx, lock, kind, mode) : 0;                                    \
+		return lock && (has_it) ? hook_acquired(lock, kind, key_of_thread(lock)) : 0;                          \
 	}
 
 #define ACQUIRES_UNTRACED(function, kind, mode) ACQUIRES_IF(function, kind, mode, 1)
 #define ACQUIRES_OR_FAILS_UNTRACED(function, kind, mode) ACQUIRES_IF(function, kind, mode, !result)
 #define TRIES(function, kind, mode) ACQUIRES_IF(function, kind, mode, result)
-#define WRAPS(function, kind, mode) ACQUIRES_IF(function, kind, mode, !is_held(lock, mode))
-#define WRAPS_TRIES(function, kind, mode) ACQUIRES_IF(function, kind, mode, result && !is_held(lock, mode))
+#define WRAPS(function, kind, mode) ACQUIRES_IF(function, kind, mode, !is_held(key_of_thread(lock)))
+#define WRAPS_TRIES(function, kind, mode) ACQUIRES_IF(function, kind, mode, result && !is_held(key_of_thread(lock)))
 
 /* Returns the lock, or an error. */
 #define WAITS_UNTRACED(function)                                                                                       \
@@ -137,7 +146,7 @@ static __always_inline __u64 call_ends(__u32 function)
 	SEC("kprobe/" #function)                                                                                       \
 	int kprobe_releases_##function(struct pt_regs *ctx)                                                            \
 	{                                                                                                              \
-		return hook_released(ctx, ctx->di, kind, mode);                                                        \
+		return hook_released(ctx, ctx->di, kind, mode, key_of_thread(ctx->di));                                \
 	}
 
 /* One probe: two of the same function come in an order that is nobody's promise. */
@@ -145,8 +154,8 @@ static __always_inline __u64 call_ends(__u32 function)
 	SEC("kprobe/" #function)                                                                                       \
 	int kprobe_releases_##function(struct pt_regs *ctx)                                                            \
 	{                                                                                                              \
-		hook_released(ctx, ctx->di, kind, MODE_WRITE);                                                         \
-		return hook_acquired(ctx, ctx->di, kind, MODE_READ);                                                   \
+		hook_released(ctx, ctx->di, kind, MODE_WRITE, key_of_thread(ctx->di));                                 \
+		return hook_acquired(ctx->di, kind, key_of_thread(ctx->di));                                           \
 	}
 
 #include "sleeping_functions.bpf.h"

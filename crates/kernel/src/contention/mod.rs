@@ -231,7 +231,7 @@ impl ContentionSource {
         if self.hold_halves.is_some() {
             let resumed = self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.resumed);
             let held = metered::still_held(&self.skeleton.maps.bss_held_locks, resumed)
-                + metered::still_marked(&self.skeleton.maps.cpu_states, resumed);
+                + metered::still_open(&self.skeleton.maps.cpu_states, resumed);
             interval.losses.add(Loss::HoldUnfinished, held);
         }
         Ok(interval)

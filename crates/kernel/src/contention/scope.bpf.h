@@ -19,4 +19,10 @@ static __always_inline int in_scope(struct task_struct *task)
 	return 1;
 }
 
+/* The task that runs here, which need not be looked up if everybody is metered. */
+static __always_inline int runs_in_scope(void)
+{
+	return scope == SCOPE_ALL || in_scope(bpf_get_current_task_btf());
+}
+
 #endif

@@ -18,8 +18,10 @@
 #define CLASS_CACHE (1 << CLASS_CACHE_BITS)
 #define SCRATCH_LEVELS 3
 /* Powers of two. */
-#define HOLD_GROUPS 16
+#define HOLD_GROUP_BITS 4
+#define HOLD_GROUPS (1 << HOLD_GROUP_BITS)
 #define UNTIMED_MARKS 64
+#define OPEN_HOLDS 16
 
 enum scope { SCOPE_ALL, SCOPE_FOLLOWED, SCOPE_CGROUP };
 
@@ -91,6 +93,25 @@ struct hold_group {
 	__u64 since_ns;
 	__u32 timed;  /* since then */
 	__u32 one_in; /* 0 and 1: all */
+	__u32 to_go;  /* so many are not timed, then one is */
+	__u32 unused;
+};
+
+/* A hold of a lock with a hook. */
+struct open_hold {
+	__u64 key;	  /* 0: none */
+	__u64 begin_tick; /* 0: it is timed */
+	/* Of one that is timed. */
+	__u64 begin_ns;
+	__u32 timed_tick;
+	__u32 stands_for;
+};
+
+/* Those of the task that runs on a CPU, the last one on top. */
+struct open_holds {
+	__u32 depth;
+	__u32 resumed; /* which resumption they began after */
+	struct open_hold holds[OPEN_HOLDS];
 };
 
 struct cpu_state {
@@ -106,7 +127,10 @@ struct cpu_state {
 	__u32 marks_since;    /* which resumption */
 	struct hold_group hold_groups[HOLD_GROUPS];
 	__u64 untimed_marks[UNTIMED_MARKS];
-	struct known_who releaser; /* of a lock that is hooked */
+	__u32 gaps_of; /* which generation */
+	__u32 unused;
+	struct open_holds open_holds[2]; /* of locks that sleep, and of those that spin */
+	struct known_who releaser;	 /* of a lock that is hooked */
 	struct known_who mmap_waiter;
 	struct known_who mmap_holder;
 	struct class_entry classes[CLASS_CACHE];

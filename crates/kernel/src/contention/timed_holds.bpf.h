@@ -15,15 +15,8 @@
 /* Set by the loader: all are timed. */
 const volatile __u8 every_hold = 0;
 
-/*
- * Of a group, one hold in so much time. Timing one takes some 150 ns longer than counting it: if all groups of a CPU are busy, that is half a
- * per cent of its time.
- */
-#define TIMED_HOLD_INTERVAL_NS 500000
-
-/* How many are drawn from is found anew after so many timed holds, or after so long. */
+/* How many are drawn from is found anew after so many timed holds, or after as long as these shall take. */
 #define TIMED_HOLDS_LOOK 256
-#define TIMED_HOLDS_LOOK_NS (TIMED_HOLDS_LOOK * TIMED_HOLD_INTERVAL_NS)
 
 #define MOST_STOOD_FOR 65535
 
@@ -33,25 +26,37 @@ static __always_inline struct hold_group *group_of(struct cpu_state *cpu, __u64 
 	return &cpu->hold_groups[(mix(lock) >> 40 ^ mode) & (HOLD_GROUPS - 1)];
 }
 
-/* A hold begins: how many it stands for, 0 if it is not to be timed. */
-static __always_inline __u32 draw_hold(struct cpu_state *cpu, const struct hold_group *group)
+/* A hold begins: whether it is not to be timed. */
+static __always_inline int is_passed_over(struct hold_group *group)
+{
+	__u32 to_go = group->to_go;
+
+	if (!to_go)
+		return 0;
+	group->to_go = to_go - 1;
+	return 1;
+}
+
+/* A hold begins that is timed: how many it stands for. How many follow that are not is random, or a load that repeats itself would be seen in part. */
+static __always_inline __u32 draw_gap(struct cpu_state *cpu, struct hold_group *group)
 {
 	__u32 one_in = group->one_in;
 
 	if (one_in <= 1 || every_hold)
 		return 1;
-	return (next_random(&cpu->random_of_holds) >> 32) * one_in >> 32 ? 0 : one_in;
+	group->to_go = (next_random(&cpu->random_of_holds) >> 32) * (2 * one_in - 1) >> 32;
+	return one_in;
 }
 
-/* A hold of the group begins that is timed. */
-static __always_inline void adapt_group(struct hold_group *group, __u64 now)
+/* A hold of the group begins that is timed, of which there shall be one in so much time. */
+static __always_inline void adapt_group(struct hold_group *group, __u64 now, __u64 interval_ns)
 {
 	__u64 elapsed = now - group->since_ns, one_in;
 
-	if (++group->timed < TIMED_HOLDS_LOOK && elapsed < TIMED_HOLDS_LOOK_NS)
+	if (++group->timed < TIMED_HOLDS_LOOK && elapsed < TIMED_HOLDS_LOOK * interval_ns)
 		return;
 	one_in = group->one_in > 1 ? group->one_in : 1;
-	one_in = group->timed * one_in * TIMED_HOLD_INTERVAL_NS / (elapsed | 1);
+	one_in = group->timed * one_in * interval_ns / (elapsed | 1);
 	group->one_in = one_in < MOST_STOOD_FOR ? one_in : MOST_STOOD_FOR;
 	group->timed = 0;
 	group->since_ns = now;

@@ -13,11 +13,16 @@ const STOOD_FOR: u8 = 33;
 /// A lock, its kind and the mode.
 type LockAndMode = (u64, u16);
 
+/// As in `meta`.
+type KindAndMode = u16;
+
 /// How long the holds were that timed ones stood for, for those of tasks of which none was timed.
 #[derive(Debug, Default)]
 pub struct HoldLengths {
     /// By all tasks since the begin.
     known: HashMap<LockAndMode, Lengths>,
+    /// Of all locks of a kind, for those of which none was timed.
+    of_kind: HashMap<KindAndMode, Lengths>,
 }
 
 impl HoldLengths {
@@ -28,12 +33,17 @@ impl HoldLengths {
             let Counted { count, total_ns, .. } = stood_for;
             lengths.entry(hold(&key)).or_default().add(key.bucket(), count, total_ns);
             self.known.entry(lock_and_mode(&key)).or_default().add(key.bucket(), count, total_ns);
+            self.of_kind.entry(kind_and_mode(&key)).or_default().add(key.bucket(), count, total_ns);
         }
         let untimed: Vec<_> = drained.totals.extract_if(|key, _| key.happened() == UNTIMED).collect();
         let nothing = Lengths::default();
         for (key, Counted { count: untimed, .. }) in untimed {
             let key = hold(&key);
-            let lengths = lengths.get(&key).or_else(|| self.known.get(&lock_and_mode(&key))).unwrap_or(&nothing);
+            let lengths = lengths
+                .get(&key)
+                .or_else(|| self.known.get(&lock_and_mode(&key)))
+                .or_else(|| self.of_kind.get(&kind_and_mode(&key)))
+                .unwrap_or(&nothing);
             for (bucket, count, total_ns) in lengths.of_others(untimed) {
                 // None of them is the longest: those are known that were timed.
                 let holds = Counted { count, total_ns, max_ns: total_ns.div_ceil(count), ..Counted::default() };
@@ -50,7 +60,11 @@ fn hold(key: &TotalKey) -> TotalKey {
 }
 
 const fn lock_and_mode(key: &TotalKey) -> LockAndMode {
-    (key.class, key.meta as u16)
+    (key.class, kind_and_mode(key))
+}
+
+const fn kind_and_mode(key: &TotalKey) -> KindAndMode {
+    key.meta as u16
 }
 
 #[cfg(test)]
@@ -107,5 +121,15 @@ mod tests {
         let mut later = drained(&[(key(UNTIMED, 0, 2), counted(6, 0))]);
         lengths.give(&mut later);
         assert_eq!(sums(&later, 2), (6, 5 * 80 + 5000));
+    }
+
+    #[test]
+    fn a_lock_without_a_timed_hold_has_the_lengths_of_its_kind() {
+        let mut lengths = HoldLengths::default();
+        lengths.give(&mut drained(&ten_times()));
+        let other_lock = TotalKey { class: 7, ..key(UNTIMED, 0, 1) };
+        let mut later = drained(&[(other_lock, counted(6, 0))]);
+        lengths.give(&mut later);
+        assert_eq!(sums(&later, 1), (6, 5 * 80 + 5000));
     }
 }
