@@ -119,10 +119,27 @@ static __always_inline int is_on_top(const struct open_holds *open, const struct
 	return *(volatile __u64 *)&top->key == key && open->resumed == *(volatile __u32 *)&resumed;
 }
 
-static __always_inline void take_off(struct open_holds *open, struct open_hold *top)
+/* A hold of the task that runs here has ended. */
+__noinline int take_from_table(__u64 key)
 {
+	struct held *held = find_held(tag_of_key(key, bpf_get_current_task_btf()->pid));
+
+	if (held)
+		free_held(held);
+	return 0;
+}
+
+static __always_inline void take_off(struct open_holds *open, struct open_hold *top, __u64 key)
+{
+	__u32 depth = *(volatile __u32 *)&open->depth;
+
+	/* The task was preempted since its hold was found here, which put it away. Left there, it would be a later one's begin. */
+	if (!depth) {
+		take_from_table(key);
+		return;
+	}
 	*(volatile __u64 *)&top->key = 0;
-	*(volatile __u32 *)&open->depth = open->depth - 1;
+	*(volatile __u32 *)&open->depth = depth - 1;
 }
 
 /* Where it lies, from the bottom; negative if it is not among them. */
@@ -158,7 +175,7 @@ __noinline int forget_open(struct open_holds *open, __u64 key)
 {
 	if (!open || !bring_to_top(open, key))
 		return 0;
-	take_off(open, top_of(open));
+	take_off(open, top_of(open), key);
 	lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
 	return 0;
 }
@@ -275,7 +292,7 @@ static __always_inline int close_untimed(struct open_holds *open, __u64 key, __u
 
 	if (!is_on_top(open, top, key) || tick - top->begin_tick >= LONG_TICKS)
 		return 0;
-	take_off(open, top);
+	take_off(open, top, key);
 	return 1;
 }
 
@@ -290,7 +307,7 @@ static __always_inline struct ended_hold close_hold(struct open_holds *open, __u
 	if (is_on_top(open, top_of(open), key) || bring_to_top(open, key)) {
 		top = top_of(open);
 		ended = what_is_known(top);
-		take_off(open, top);
+		take_off(open, top, key);
 		return ended;
 	}
 	held = find_held(tag_of_key(key, tid));
