@@ -255,8 +255,12 @@ static __always_inline __u32 mode_of_holder(const struct sleep_wait *wait)
  */
 __noinline int spent_since(const struct balance *then, __u32 tid, __u64 now, struct balance *spent)
 {
-	struct account *account = then && then->at_ns && then->tid == tid ? account_of(tid) : 0;
+	struct account *account;
 
+	/* Up to Linux 6.7 it is verified also where holds are not metered, and there are no accounts. */
+	if (!contended_holds || !then || !then->at_ns || then->tid != tid)
+		return 0;
+	account = account_of(tid);
 	if (!spent || !account || account->begin_ns > then->at_ns)
 		return 0;
 	read_balance(account, tid, now, spent);

@@ -79,10 +79,13 @@ static __always_inline struct ended_hold what_is_known(const struct open_hold *h
 	return known;
 }
 
-/* Puts a hold into the table. Not static, as what follows: the verifier looks at it once for all that call it. */
+/*
+ * Puts a hold into the table. Not static, as what follows: the verifier looks at it once for all that call it. Up to Linux 6.7 also if nobody
+ * does, so what uses maps that exist only where holds are metered asks for hooks itself.
+ */
 __noinline int put_into_table(const struct open_hold *hold, __u64 key, __u32 tid, __u64 now)
 {
-	if (hold)
+	if (hooked && hold)
 		begin_hold(tag_of_key(key, tid), hold->begin_tick ? now : hold->begin_ns, 1);
 	return 0;
 }
@@ -122,7 +125,7 @@ static __always_inline int is_on_top(const struct open_holds *open, const struct
 /* A hold of the task that runs here has ended. */
 __noinline int take_from_table(__u64 key)
 {
-	struct held *held = find_held(tag_of_key(key, bpf_get_current_task_btf()->pid));
+	struct held *held = hooked ? find_held(tag_of_key(key, bpf_get_current_task_btf()->pid)) : 0;
 
 	if (held)
 		free_held(held);
@@ -173,7 +176,7 @@ __noinline int bring_to_top(struct open_holds *open, __u64 key)
 /* A lock that spins was acquired. If this CPU has it already, its release was not seen. */
 __noinline int forget_open(struct open_holds *open, __u64 key)
 {
-	if (!open || !bring_to_top(open, key))
+	if (!hooked || !open || !bring_to_top(open, key))
 		return 0;
 	take_off(open, top_of(open), key);
 	lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
@@ -185,7 +188,7 @@ __noinline int keep_top(struct open_holds *open)
 {
 	__u32 depth;
 
-	if (!open)
+	if (!hooked || !open)
 		return 0;
 	depth = open->depth;
 	if (depth > 1)
