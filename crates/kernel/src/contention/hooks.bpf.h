@@ -187,8 +187,7 @@ static __always_inline int is_held(__u64 key)
 {
 	struct cpu_state *cpu = this_cpu();
 
-	return cpu && (find_open(&cpu->open_holds[SLEEPING], key) >= 0 ||
-		       find_held(tag_of_key(key, bpf_get_current_task_btf()->pid)));
+	return cpu && (find_open(&cpu->open_holds[SLEEPING], key) >= 0 || find_put_away(key));
 }
 
 #endif

@@ -47,6 +47,12 @@ static __always_inline __u64 tag_of_key(__u64 key, __u32 tid)
 	return tag_of_hold(key & ~(__u64)MODE_OF_KEY, key & MODE_OF_KEY, tid);
 }
 
+/* In the table, of the task that runs here; of a lock that has one holder at a time, of any. */
+static __always_inline struct held *find_put_away(__u64 key)
+{
+	return find_held(tag_of_key(key, bpf_get_current_task_btf()->pid));
+}
+
 /* At least so long do so many ticks take. */
 static __always_inline __u64 ns_of_ticks(__u64 ticks, __u64 tick, __u64 now)
 {
@@ -125,7 +131,7 @@ static __always_inline int is_on_top(const struct open_holds *open, const struct
 /* A hold of the task that runs here has ended. */
 __noinline int take_from_table(__u64 key)
 {
-	struct held *held = hooked ? find_held(tag_of_key(key, bpf_get_current_task_btf()->pid)) : 0;
+	struct held *held = hooked ? find_put_away(key) : 0;
 
 	if (held)
 		free_held(held);
@@ -205,7 +211,7 @@ __noinline int keep_top(struct open_holds *open)
 /* A lock was acquired, and nobody else can have it: if the table says so, its release was not seen. */
 static __always_inline void forget_held(__u64 key)
 {
-	struct held *held = find_held(tag_of_key(key, bpf_get_current_task_btf()->pid));
+	struct held *held = find_put_away(key);
 
 	if (!held)
 		return;
