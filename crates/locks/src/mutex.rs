@@ -439,7 +439,7 @@ impl<I: Instrument> RawMutex<I> {
                 fence(SeqCst);
                 waiter.on_duty = true;
             }
-            if !spinning.pause(owner_number(state)) {
+            if !spinning.pause_in_turn(owner_number(state), turn.as_ref()) {
                 return false;
             }
         }

@@ -172,7 +172,7 @@ impl<I: Instrument> RawSpin<I> {
             }
             spinning.looked_in_vain();
             // The owner is not known: its number would cost a release as much as the lock itself.
-            if !spinning.pause(crate::threads::UNKNOWN) {
+            if !spinning.pause_in_turn(crate::threads::UNKNOWN, turn.as_ref()) {
                 return false;
             }
         }

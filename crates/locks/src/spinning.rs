@@ -12,10 +12,15 @@
 //!
 //! The first such look comes before queueing, which writes to the line itself. In sections that last, most waits end then, and
 //! the queue costs them nothing.
+//!
+//! Where most waits of a thread's begin with a fetch, sections are shorter than the way of a line from one CPU to another. Then the
+//! lock does most if one thread at a time has it to itself for a while: a spinner whom nobody follows stays away for as long as many
+//! such fetches take.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::sync::{now_ns, spin_loop, ticks, ticks_after_loads, usable_cpus};
+use crate::spin_queue::Turn;
+use crate::sync::{const_unless_model, now_ns, spin_loop, ticks, ticks_after_loads, usable_cpus};
 use crate::threads::{self, Slot, record};
 
 /// As long as going to sleep and waking up takes, both sides together: who spins this long in vain has lost half.
@@ -40,6 +45,13 @@ pub const FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS: u32 = 250;
 /// third, and with 100 ns nothing is lost.
 pub(crate) const FIRST_BACKOFF_FOR_READERS_NS: u32 = 500;
 
+/// How many times what a fetch takes a spinner leaves a lock with short sections to the thread that has it. Of 80 times the locks did more with
+/// empty sections on one processor, and lost up to a sixth where the data beside the lock was used by others as well.
+const FETCHES_LEFT_ALONE: u32 = 20;
+
+/// The same for a writer that readers keep out.
+const FETCHES_LEFT_TO_READERS: u32 = 40;
+
 /// One thread's spinning for one lock.
 pub(crate) struct Spinning {
     own: Option<Slot>,
@@ -54,6 +66,9 @@ pub(crate) struct Spinning {
     line_stayed: bool,
     until_ns: u64,
     budget_ns: u64,
+    /// What the first look cost where sections are short, as they are usually; 0 elsewhere.
+    fetch_ticks: u64,
+    fetches_left_alone: u32,
 }
 
 impl Spinning {
@@ -71,6 +86,8 @@ impl Spinning {
             line_stayed: false,
             until_ns: 0,
             budget_ns,
+            fetch_ticks: 0,
+            fetches_left_alone: FETCHES_LEFT_ALONE,
         })
     }
 
@@ -78,6 +95,7 @@ impl Spinning {
     /// and looking at the lock more rarely from the start, unless none comes or goes.
     pub(crate) fn wait_for_readers(&mut self, budget_ns: u64) {
         self.budget_ns = budget_ns;
+        self.fetches_left_alone = FETCHES_LEFT_TO_READERS;
         if !self.line_stayed {
             self.backoff = self.backoff.max(self.pauses_in(FIRST_BACKOFF_FOR_READERS_NS));
         }
@@ -91,12 +109,16 @@ impl Spinning {
         // The try that failed has fetched the line: even the first look tells whether the lock was used since.
         self.has_looked = true;
         while self.pauses < self.pauses_in(BEFORE_LOOKING_NS) {
+            let is_first = self.pauses == 0;
             self.pause_for(1);
             self.look();
             if take() {
                 return true;
             }
-            self.looked_in_vain();
+            let took = self.looked_in_vain();
+            if is_first {
+                self.first_look_took(took);
+            }
             if !self.line_stayed {
                 self.backoff = self.pauses_in(FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS);
                 break;
@@ -107,21 +129,50 @@ impl Spinning {
         false
     }
 
+    fn first_look_took(&mut self, ticks: u64) {
+        let Some(own) = self.own else { return };
+        let sections = &record(own).sections;
+        sections.met(!self.line_stayed);
+        if !self.line_stayed && sections.are_short() {
+            // One that takes much longer was interrupted.
+            self.fetch_ticks = ticks.min(LONGEST_FETCH * TICKS_OF_A_FETCH.load(Relaxed));
+        }
+    }
+
     /// Before a look at the lock.
     #[inline]
     pub(crate) fn look(&mut self) {
         self.looked_at = ticks();
     }
 
-    /// After a look that did not get the lock.
+    /// After a look that did not get the lock: the ticks that it took.
     #[inline]
-    pub(crate) fn looked_in_vain(&mut self) {
+    pub(crate) fn looked_in_vain(&mut self) -> u64 {
         let took = ticks_after_loads().wrapping_sub(self.looked_at);
         // The first in the queue finds the line where queueing has left it, and says nothing.
         if self.has_looked {
             self.line_stayed = took < TICKS_OF_A_FETCH.load(Relaxed);
         }
         self.has_looked = true;
+        took
+    }
+
+    /// [`pause`](Self::pause) for the first in the queue, who leaves a lock with short sections alone for longer while nobody is behind it.
+    #[inline]
+    pub(crate) fn pause_in_turn(&mut self, owner: u32, turn: Option<&Turn<'_>>) -> bool {
+        if self.fetch_ticks == 0 || turn.is_none_or(Turn::has_successor) {
+            return self.pause(owner);
+        }
+        self.leave_alone();
+        self.goes_on(owner)
+    }
+
+    #[cold]
+    fn leave_alone(&mut self) {
+        let (begun, enough) = (ticks(), u64::from(self.fetches_left_alone) * self.fetch_ticks);
+        while ticks().wrapping_sub(begun) < enough {
+            self.pause_for(1);
+        }
     }
 
     /// Pauses, longer each time that others have used the lock; false when it is time to stop, because `owner` (a thread's number) does
@@ -130,6 +181,12 @@ impl Spinning {
     pub(crate) fn pause(&mut self, owner: u32) -> bool {
         let pauses = if self.line_stayed { 1 } else { self.next_backoff() };
         self.pause_for(pauses);
+        self.goes_on(owner)
+    }
+
+    /// Whether it is not time to stop.
+    #[inline]
+    fn goes_on(&mut self, owner: u32) -> bool {
         if cfg!(any(loom, shuttle)) {
             return self.pauses < 3;
         }
@@ -170,8 +227,43 @@ impl Spinning {
     }
 }
 
+/// How long the sections are that a thread's waits have met of late.
+#[derive(Debug)]
+pub(crate) struct Sections {
+    /// In how many waits of [`WHOLE`] the first look had to fetch the line. Only its own thread writes it.
+    short: AtomicU32,
+}
+
+/// A share of one.
+const WHOLE: u32 = 1 << 16;
+/// About so many waits count; of the first ones as many are long.
+const WAITS_REMEMBERED: u32 = 16;
+/// From this share on, in sixteenths, sections are short. Empty ones have nearly all of them, those of 100 ns none or a third, by the
+/// processor.
+const SHORT_SIXTEENTHS: u32 = 9;
+
+impl Sections {
+    const_unless_model! {
+        pub(crate) const fn new() -> Self {
+            Sections { short: AtomicU32::new(0) }
+        }
+    }
+
+    fn met(&self, a_short_one: bool) {
+        let short = self.short.load(Relaxed);
+        let added = if a_short_one { WHOLE / WAITS_REMEMBERED } else { 0 };
+        self.short.store(short - short / WAITS_REMEMBERED + added, Relaxed);
+    }
+
+    fn are_short(&self) -> bool {
+        self.short.load(Relaxed) > WHOLE / 16 * SHORT_SIXTEENTHS
+    }
+}
+
 /// A look that takes so long has fetched the line from another CPU. 0 where looks cannot be timed: then each counts as one that has.
 static TICKS_OF_A_FETCH: AtomicU64 = AtomicU64::new(0);
+/// In so many of these a fetch is done, if nothing comes between.
+const LONGEST_FETCH: u64 = 8;
 
 /// Models do without the time, and go on as after a fetch.
 fn looks_are_timed() -> bool {
@@ -220,4 +312,41 @@ pub(crate) fn pauses_per_us() -> u32 {
     let pauses = pauses.clamp(5, 500) as u32;
     PAUSES.store(pauses, Relaxed);
     pauses
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_are_short_once_most_waits_have_met_short_ones() {
+        let sections = Sections::new();
+        let waits = (1..100).find(|_| {
+            sections.met(true);
+            sections.are_short()
+        });
+        // 1 - (15/16)^14 is the first of these above 9/16.
+        assert_eq!(waits, Some(13));
+    }
+
+    #[test]
+    fn sections_of_which_a_third_seem_short_are_not() {
+        let sections = Sections::new();
+        for wait in 0..1_000 {
+            sections.met(wait % 3 == 0);
+            assert!(!sections.are_short(), "after {wait} waits");
+        }
+    }
+
+    #[test]
+    fn sections_that_become_longer_are_short_no_more() {
+        let sections = Sections::new();
+        (0..1_000).for_each(|_| sections.met(true));
+        assert!(sections.are_short());
+        let waits = (1..100).find(|_| {
+            sections.met(false);
+            !sections.are_short()
+        });
+        assert_eq!(waits, Some(9));
+    }
 }

@@ -11,6 +11,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::spin_queue::Node;
+use crate::spinning::Sections;
 use crate::sync::{AtomicPtr, AtomicU32, const_unless_model, yield_now};
 
 /// Threads that have a number at the same time. Those beyond wait without queueing, and are unknown as owners.
@@ -60,6 +61,8 @@ pub(crate) struct Record {
     lookers: AtomicU32,
     /// The `cpu_id` of its rseq area: the CPU on which the kernel last let it run. Null: not known.
     cpu: AtomicPtr<u32>,
+    /// The sections that it waits for.
+    pub(crate) sections: Sections,
 }
 
 impl Record {
@@ -70,6 +73,7 @@ impl Record {
                 tid: AtomicU32::new(0),
                 lookers: AtomicU32::new(0),
                 cpu: AtomicPtr::new(core::ptr::null_mut()),
+                sections: Sections::new(),
             }
         }
     }

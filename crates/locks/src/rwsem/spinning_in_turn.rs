@@ -89,7 +89,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 true => return false,
             };
             self.relieve_the_owner(state, waiter, turn.as_ref());
-            if reserved || !spinning.pause(owner) {
+            if reserved || !spinning.pause_in_turn(owner, turn.as_ref()) {
                 return false;
             }
         }

@@ -1,6 +1,6 @@
 //! lockmeter's `Mutex` (`crates/locks/src/mutex.rs`): waiters watch the lock while nobody else uses it, then queue; the first looks at
 //! the lock, in intervals that grow while others use it, all of them for as long as sleeping would cost; then they sleep. Left out: the
-//! heir of a lock that was waited for a millisecond.
+//! heir of a lock that was waited for a millisecond, and that a spinner stays away from sections shorter than the way of a line.
 
 use super::{Patience, SpinTimes, Step, World};
 use crate::simulation::unit;
