@@ -161,6 +161,10 @@ pub struct RecordArguments {
     /// With --hold, where function hooks are allowed: leave out holds shorter than this (100us, 1ms)
     #[arg(long, requires = "hold", value_name = "TIME", value_parser = parse_duration)]
     pub min: Option<Duration>,
+    /// With --hold, where function hooks are allowed: most CPU time, of all CPUs, that the hooks of sleeping locks may take; beyond it holds
+    /// are counted in windows (100%: never)
+    #[arg(long, requires = "hold", value_name = "PERCENT", default_value = "4%", value_parser = parse_share_ppm)]
+    pub hold_budget: u32,
     /// Also time how long spinning locks are held: hooks every spinlock function of the kernel, and switches itself off when
     /// that takes more than --spin-budget
     #[arg(long, requires = "hold")]
@@ -184,6 +188,14 @@ pub struct RecordArguments {
     /// The command to run and meter
     #[arg(last = true, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true)]
     pub command: Vec<OsString>,
+}
+
+impl RecordArguments {
+    /// In millionths of all CPUs' time; `None`: whatever the hooks take.
+    pub fn hold_budget(&self) -> Option<u32> {
+        const ALL_PPM: u32 = 1_000_000;
+        (!self.stacks.every && self.hold_budget < ALL_PPM).then_some(self.hold_budget)
+    }
 }
 
 /// How the kernel's functions are hooked.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::ValueEnum;
-use lockmeter_kernel::contention::{Hooks, Metered, SLEEPING_KINDS, SPINNING_KINDS, SwitchedOff};
+use lockmeter_kernel::contention::{Hooks, Metered, OverBudget, SLEEPING_KINDS, SPINNING_KINDS};
 use lockmeter_kernel::{HookWay, HooksRefused, best_hooks, try_hooks};
 use lockmeter_profile::view::NamePattern;
 use lockmeter_profile::{Interval, Kind};
@@ -29,6 +29,7 @@ pub fn metered(arguments: &RecordArguments) -> Result<Metered> {
             way,
             kinds,
             min_hold_ns: arguments.min.map_or(0, |min| u64::try_from(min.as_nanos()).unwrap_or(u64::MAX)),
+            hold_budget_ppm: arguments.hold_budget(),
             spin_budget_ppm: arguments.spin_budget,
         }),
     })
@@ -105,14 +106,21 @@ fn kinds(arguments: &RecordArguments) -> Result<Vec<Kind>> {
     Ok(kinds)
 }
 
-/// Says that the hooks of spinning locks were switched off, and what they took.
-pub fn say_switched_off(switched_off: SwitchedOff) {
-    say(format_args!(
-        "lockmeter: the hooks of spinning locks took {:.1} % of CPU time and were switched off, their holds end here; --spin-budget \
-         allows more than {} %",
-        switched_off.used_ppm as f64 / 10_000.0,
-        f64::from(switched_off.budget_ppm) / 10_000.0
-    ));
+/// Says that hooks took more than their budget, and what becomes of them.
+pub fn say_over_budget(over: OverBudget) {
+    let used = over.used_ppm as f64 / 10_000.0;
+    let budget = f64::from(over.budget_ppm) / 10_000.0;
+    if over.spinning {
+        say(format_args!(
+            "lockmeter: the hooks of spinning locks took {used:.1} % of CPU time and were switched off, their holds end here; --spin-budget \
+             allows more than {budget} %"
+        ));
+    } else {
+        say(format_args!(
+            "lockmeter: the hooks of sleeping locks take {used:.1} % of CPU time; from here on their holds are counted in windows, so that it is \
+             {budget} %; --hold-budget allows more"
+        ));
+    }
 }
 
 /// Whether any lock had a name that fits what was asked for; if not, those most like it.

@@ -141,8 +141,8 @@ impl Sources {
             _ => false,
         };
         let Some(kernel) = &mut self.kernel else { return futexes_fill };
-        if let Some(switched_off) = kernel.switch_off_dear_hooks() {
-            crate::holds::say_switched_off(switched_off);
+        if let Some(over) = kernel.keep_hooks_within_budget() {
+            crate::holds::say_over_budget(over);
         }
         kernel.tick() || futexes_fill
     }

@@ -1,6 +1,6 @@
 //! What a recording says about its locks, as the model needs it.
 
-use lockmeter_profile::{Happened, Kind, Mode, Report};
+use lockmeter_profile::{Happened, Kind, Mode, Report, Row};
 
 use crate::network::{Handoff, Network, Station, number};
 use crate::simulation::{Duration, Scene, Visit};
@@ -67,14 +67,18 @@ impl Measured {
     pub fn from_report(report: &Report) -> Self {
         let mut locks = Vec::new();
         let mut untimed_ns = 0;
+        let holds = report.rows.iter().filter(|row| row.happened == Happened::Hold);
+        let duration_ns = report.duration_ns.saturating_sub(holds.map(|row| row.off_ns).min().unwrap_or(0));
+        // As much as there would have been of it in that time.
+        let scale = |row: &Row, amount: u64| scaled(amount, duration_ns, report.duration_ns.saturating_sub(row.off_ns));
         for row in &report.rows {
             let Some(key) = Key::of(row) else { continue };
             match row.happened {
-                Happened::Hold => locks.push(timed(row, key)),
+                Happened::Hold => locks.push(timed(row, key, |amount| scale(row, amount))),
                 Happened::Wait => {
                     let held =
                         report.rows.iter().any(|other| other.happened == Happened::Hold && Key::of(other) == Some(key));
-                    untimed_ns += if held { 0 } else { row.value.total_ns };
+                    untimed_ns += if held { 0 } else { scale(row, row.value.total_ns) };
                 }
                 _ => {}
             }
@@ -84,15 +88,13 @@ impl Measured {
             let same =
                 |lock: &&mut MeasuredLock| (lock.name.as_str(), lock.kind, lock.mode) == (key.name, key.kind, key.mode);
             if let Some(lock) = locks.iter_mut().find(same) {
-                lock.waited_ns += row.value.total_ns;
-                lock.spin_ns += row.value.spin_ns;
-                lock.contended += row.value.count;
+                lock.waited_ns += scale(row, row.value.total_ns);
+                lock.spin_ns += scale(row, row.value.spin_ns);
+                lock.contended += scale(row, row.value.count);
             }
         }
         locks.sort_by_key(|lock| std::cmp::Reverse(lock.held_ns));
-        let holds = report.rows.iter().filter(|row| row.happened == Happened::Hold);
-        let off_ns = holds.map(|row| row.off_ns).min().unwrap_or(0);
-        Self { duration_ns: report.duration_ns.saturating_sub(off_ns), locks, untimed_ns, cpus: report.about.cpus }
+        Self { duration_ns, locks, untimed_ns, cpus: report.about.cpus }
     }
 
     /// The fewest threads that can have waited and held as long as was measured.
@@ -187,13 +189,13 @@ impl<'a> Key<'a> {
     }
 }
 
-fn timed(row: &lockmeter_profile::Row, key: Key<'_>) -> MeasuredLock {
+fn timed(row: &Row, key: Key<'_>, scale: impl Fn(u64) -> u64) -> MeasuredLock {
     MeasuredLock {
         name: key.name.to_owned(),
         kind: key.kind,
         mode: key.mode,
-        acquisitions: row.value.count,
-        held_ns: row.value.total_ns,
+        acquisitions: scale(row.value.count),
+        held_ns: scale(row.value.total_ns),
         waited_ns: 0,
         contended: 0,
         spin_ns: 0,
@@ -204,6 +206,12 @@ fn timed(row: &lockmeter_profile::Row, key: Key<'_>) -> MeasuredLock {
             .map(|(_, count, ns)| (ratio(*ns, *count), *count))
             .collect(),
     }
+}
+
+/// What was counted in one time, in another.
+fn scaled(amount: u64, to_ns: u64, from_ns: u64) -> u64 {
+    let scaled = u128::from(amount) * u128::from(to_ns) / u128::from(from_ns.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

@@ -190,7 +190,9 @@ impl Loss {
             Self::HeldFull => {
                 ("hold of a kernel lock", "holds of kernel locks", " not counted (too many held at a time)")
             }
-            Self::HoldUnfinished => ("kernel lock", "kernel locks", " still held at the end: hold not counted"),
+            Self::HoldUnfinished => {
+                ("kernel lock", "kernel locks", " still held when counting ended: hold not counted")
+            }
             Self::HoldInterrupted => (
                 "hold of a kernel lock",
                 "holds of kernel locks",

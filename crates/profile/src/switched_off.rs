@@ -1,14 +1,19 @@
-//! How long metering was switched off in programs.
+//! How long metering was switched off: in programs, and that of holds in the kernel.
 
 use std::collections::BTreeMap;
 
-/// Time in which programs were there and not metered, because somebody had switched that off.
+use crate::sample::Kind;
+
+/// Time in which programs were there and not metered, because somebody had switched that off; and in which holds of kernel locks were not
+/// counted, because that would have taken more than its budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SwitchedOff {
     /// Time in which no program was metered.
     pub all_ns: u64,
     /// By process id; those that were metered all the time are absent.
     pub processes: BTreeMap<u32, u64>,
+    /// By kind of kernel lock; those whose holds were counted all the time, or not at all, are absent.
+    pub holds: BTreeMap<Kind, u64>,
 }
 
 impl SwitchedOff {
@@ -25,6 +30,10 @@ impl SwitchedOff {
         self.all_ns = self.all_ns.saturating_add(other.all_ns);
         for (tgid, off_ns) in &other.processes {
             self.add(*tgid, *off_ns);
+        }
+        for (kind, off_ns) in &other.holds {
+            let sum = self.holds.entry(*kind).or_default();
+            *sum = sum.saturating_add(*off_ns);
         }
     }
 

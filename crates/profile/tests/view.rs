@@ -354,3 +354,28 @@ fn what_a_program_was_switched_off_for_is_taken_off_the_time_of_its_own_locks_al
     assert_eq!(each_s, Some((SECOND_NS / 4 + 4_000) * 10 / 9 + 1_000));
     assert_eq!(by(Dimension::Kind).rows[0].off_ns, 0, "the kernel's locks are in this row, too");
 }
+
+#[test]
+fn holds_that_were_counted_in_windows_have_the_rates_of_the_windows() {
+    let mut made = Made::default();
+    let hold = |key: Key| Key { happened: Happened::Hold, ..key };
+    let hooked = made.lock("hooked", Kind::Rwsem, Mode::Write);
+    let traced = made.lock("traced", Kind::Mutex, Mode::Exclusive);
+    made.total(hold(hooked), 30, 30_000);
+    made.total(hooked, 12, 3_000);
+    made.total(hold(traced), 40, 4_000);
+    made.total(traced, 12, 3_000);
+    made.0.off.holds.insert(Kind::Rwsem, SECOND_NS * 3 / 4);
+    let report = report(&about(), [made.0.clone()].into_iter(), &Query::by([Dimension::Lock]));
+    let of = |name: &str, happened| {
+        let row = report.rows.iter().find(|row| row.lock.as_deref() == Some(name) && row.happened == happened).unwrap();
+        (row.off_ns, row.contended)
+    };
+    assert_eq!(of("hooked", Happened::Wait), (0, None), "waits are counted all the time");
+    assert_eq!(
+        of("hooked", Happened::Hold),
+        (SECOND_NS * 3 / 4, Some(3)),
+        "a quarter of the waits were in the windows"
+    );
+    assert_eq!(of("traced", Happened::Hold), (0, Some(12)), "of another kind");
+}

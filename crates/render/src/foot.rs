@@ -13,6 +13,7 @@ pub fn lines(report: &Report) -> Vec<FootLine> {
     let mut lines = lost(&report.losses);
     lines.extend(swapped(&report.swaps));
     lines.extend(switched_off(report).map(|sentence| (sentence, Weight::Warning)));
+    lines.extend(holds_switched_off(report).map(|sentence| (sentence, Weight::Warning)));
     let sentences = [
         untimed(report),
         sampling(report),
@@ -66,6 +67,21 @@ fn switched_off(report: &Report) -> Option<String> {
         }
     };
     (!off.is_empty()).then(|| format!("switched off: {}; {rates}", each.join(", ")))
+}
+
+/// For how much of the time holds of kernel locks were counted.
+fn holds_switched_off(report: &Report) -> Option<String> {
+    let off = &report.off.holds;
+    let off_ns = *off.values().max()?;
+    let kinds: Vec<&str> = off.keys().map(|kind| kind.name()).collect();
+    let counted_ns = report.duration_ns.saturating_sub(off_ns);
+    Some(format!(
+        "whole holds of kernel locks ({}) were counted for {} of the {}, in windows: their hooks take too much to stay (`--hold-budget`); their \
+         totals are of the windows, their rates and shares of that time",
+        kinds.join(", "),
+        duration(counted_ns),
+        duration(report.duration_ns)
+    ))
 }
 
 /// What became of the locks that were to be swapped. Room that was wanting is a loss: more was asked for than was done.

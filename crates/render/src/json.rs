@@ -1,5 +1,6 @@
 //! JSON: a contract that other programs parse, explained in `docs/json.md`.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use lockmeter_profile::{About, Losses, Overhead, Report, Swaps, SwitchedOff, Value, Worst};
@@ -88,13 +89,14 @@ impl Serialize for Swapped<'_> {
     }
 }
 
-/// For how long programs were not metered.
+/// For how long programs were not metered, nor holds of kernel locks.
 struct Off<'a>(&'a SwitchedOff);
 
 impl Serialize for Off<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(off) = self;
-        object!(serializer, { "all_ns": off.all_ns, "processes": &off.processes, })
+        let holds: BTreeMap<&str, u64> = off.holds.iter().map(|(kind, off_ns)| (kind.name(), *off_ns)).collect();
+        object!(serializer, { "all_ns": off.all_ns, "processes": &off.processes, "holds": holds, })
     }
 }
 

@@ -32,6 +32,24 @@ fn holds_have_a_table_of_their_own() {
 }
 
 #[test]
+fn holds_that_were_counted_in_windows_have_the_rates_of_the_windows() {
+    let mut report = empty();
+    report.duration_ns = 20_000_000_000;
+    report.off.holds = [Kind::Mutex, Kind::Rwsem].map(|kind| (kind, 15_000_000_000)).into();
+    let mut hold = row("inode.i_rwsem", Kind::Rwsem, Mode::Write, value(10_000, 2_500_000_000, 5_000_000, 0));
+    (hold.happened, hold.contended, hold.off_ns) = (Happened::Hold, Some(100), 15_000_000_000);
+    report.rows = vec![hold];
+    let table = written(&Table::default(), &report);
+    assert!(table.contains("were counted for 5.00 s of the 20.0 s"), "{table}");
+    let row = table.lines().find(|line| line.contains("i_rwsem")).expect("a row");
+    // Half of five seconds, and 10,000 in five seconds.
+    let [_, _, utilization, _, _, per_second, ..] = row.split_whitespace().collect::<Vec<_>>()[..] else {
+        panic!("{row}")
+    };
+    assert_eq!((utilization, per_second), ("50.0", "2,000"), "{row}");
+}
+
+#[test]
 fn a_table_by_stacks_shows_them_below_each_row() {
     assert_snapshot!(written(&Table::default(), &by_stacks()));
 }

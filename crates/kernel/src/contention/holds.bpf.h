@@ -120,7 +120,8 @@ static __noinline struct held *claim_held(__u64 tag, __u64 now)
 		lose_hold(LOSS_HELD_FULL);
 		return 0;
 	}
-	lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
+	if (stale->resumed == *(volatile __u32 *)&watched)
+		lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
 	return stale;
 }
 
@@ -138,7 +139,7 @@ static __noinline struct held *find_or_claim(__u64 tag, __u64 now)
 
 	if (!held)
 		return claim_held(tag, now);
-	if (held->resumed == *(volatile __u32 *)&resumed)
+	if (held->resumed == *(volatile __u32 *)&watched)
 		lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
 	return held;
 }
@@ -157,7 +158,7 @@ static __always_inline void begin_hold(__u64 tag, __u64 now, __u32 stands_for)
 	}
 	held->begin_ns = now;
 	held->stands_for = stands_for;
-	held->resumed = *(volatile __u32 *)&resumed;
+	held->resumed = *(volatile __u32 *)&watched;
 }
 
 /* The lock is about to be released: since when it was held, 0 if its acquisition was not seen. */
@@ -166,7 +167,7 @@ static __always_inline __u64 end_hold_at(struct held *held)
 	__u64 begin_ns = 0;
 
 	if (held) {
-		if (held->resumed == *(volatile __u32 *)&resumed)
+		if (held->resumed == *(volatile __u32 *)&watched)
 			begin_ns = held->begin_ns;
 		free_held(held);
 	}

@@ -1,27 +1,30 @@
-//! Which functions are hooked to time holds, and the switch that turns the hooks of spinning locks off.
+//! Which functions are hooked to time holds, and what keeps the hooks within their budgets.
 
+use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use libbpf_rs::Link;
 use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Link, ProgramMut};
 use lockmeter_profile::Kind;
 
+use super::attach_one;
+use super::hold_budget::{HoldBudget, Look, Step};
+use super::metered::{still_held, still_open};
 use super::skeleton::{ContentionSkel, ContentionSkelBuilder, OpenContentionSkel};
+use super::way_in::{self, PROBE_NS, SharedFile, TRAMPOLINE_NS};
 use crate::cost::{missed_by_probe, recursion_misses_of};
 use crate::error::KernelError;
 use crate::hooks::HookWay;
 
-/// What a hook costs beyond what it measures of itself: the way into it and back.
-const TRAMPOLINE_NS: u64 = 60;
-
-/// The same of a kprobe, which saves and restores all registers and looks itself up: an estimate.
-const PROBE_NS: u64 = 250;
-
-/// Where `hook_events` and `hook_ns` of the programs keep the hooks of spinning locks.
+/// Where `hook_events`, `hook_ns` and `hooks_off` of the programs keep the hooks of locks that sleep, and of those that spin.
+const SLEEPING: usize = 0;
 const SPINNING: usize = 1;
+
+/// Attaching takes some milliseconds each, during which nobody looks whether tables are full.
+const ATTACH_FOR: Duration = Duration::from_millis(50);
 
 /// Locks whose functions are hooked unless told otherwise.
 pub const SLEEPING_KINDS: [Kind; 3] = [Kind::Mutex, Kind::Rwsem, Kind::PercpuRwsem];
@@ -41,13 +44,18 @@ pub struct Hooks {
     pub kinds: Vec<Kind>,
     /// Shorter ones are not counted.
     pub min_hold_ns: u64,
-    /// Share of the machine's CPU time that the hooks of spinning locks may take, in millionths; beyond it they are switched off.
+    /// Share of the machine's CPU time that the hooks of sleeping locks may take, in millionths; beyond it they are detached, and attached
+    /// again for windows. `None`: whatever they take.
+    pub hold_budget_ppm: Option<u32>,
+    /// The same of spinning locks, which are switched off for good.
     pub spin_budget_ppm: u32,
 }
 
-/// Hooks that were switched off because they took too much.
+/// Hooks that took too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SwitchedOff {
+pub struct OverBudget {
+    /// Those of spinning locks, which are off from now on; else those of sleeping locks, which are off at times from now on.
+    pub spinning: bool,
     /// The share of the machine's CPU time that they took, in millionths.
     pub used_ppm: u64,
     /// And were allowed.
@@ -133,8 +141,48 @@ pub(super) fn choose(open: &mut OpenContentionSkel<'_>, hooks: Option<&Hooks>) {
 #[derive(Debug, Default)]
 pub(super) struct Attached {
     way: Option<HookWay>,
-    sleeping: Vec<Link>,
+    way_in_ns: u64,
+    sleeping: SleepHooks,
     spinning: Option<SpinHooks>,
+}
+
+/// Those of sleeping locks.
+#[derive(Debug, Default)]
+struct SleepHooks {
+    kinds: Vec<Kind>,
+    /// The programs, in the order in which they are attached, and the links of those that are.
+    programs: Vec<String>,
+    links: Vec<Link>,
+    /// Unless they may take what they like.
+    budget: Option<HoldBudget>,
+    since: Option<Instant>,
+    told: bool,
+    off: OffTime,
+    /// By those that were detached.
+    missed_by_probes: u64,
+    /// Holds that were going on when hooks were switched off, since this was last asked.
+    unfinished: u64,
+}
+
+/// For how long they counted nothing.
+#[derive(Debug, Default)]
+struct OffTime {
+    since: Option<Instant>,
+    /// Before that, since this was last asked.
+    before: Duration,
+}
+
+impl OffTime {
+    fn end(&mut self) {
+        self.before += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+    }
+
+    fn take(&mut self) -> Duration {
+        let is_off = self.since.is_some();
+        self.end();
+        self.since = is_off.then(Instant::now);
+        std::mem::take(&mut self.before)
+    }
 }
 
 #[derive(Debug)]
@@ -150,57 +198,82 @@ struct SpinHooks {
 impl Attached {
     /// How many hooks there are.
     pub(super) fn len(&self) -> usize {
-        self.sleeping.len() + self.spinning.as_ref().map_or(0, |spinning| spinning.links.len())
+        self.sleeping.programs.len() + self.spinning.as_ref().map_or(0, |spinning| spinning.links.len())
     }
 
     /// What all hooks cost so far, without stacks.
     pub(super) fn spent_ns(&self, skeleton: &ContentionSkel<'_>) -> u64 {
-        let way_in_ns = match self.way {
-            Some(HookWay::Kprobe) => PROBE_NS,
-            _ => TRAMPOLINE_NS,
-        };
         let Some(bss) = skeleton.maps.bss_data.as_deref() else { return 0 };
-        spent(events(skeleton), bss.hook_ns.iter().sum(), way_in_ns)
+        let idle_ns = self.sleeping.budget.as_ref().map_or(0, HoldBudget::idle_ns);
+        spent(events(skeleton), bss.hook_ns.iter().sum(), self.way_in_ns) + idle_ns
     }
 
     /// How often the kernel ran none of our programs although a probe was hit: one was running already, or no place was free to
     /// wait for the function's return. Counted since Linux 6.7.
     pub(super) fn missed_by_probes(&self) -> u64 {
         match self.way {
-            Some(HookWay::Kprobe) => self.sleeping.iter().map(|link| missed_by_probe(link.as_fd())).sum(),
+            Some(HookWay::Kprobe) => {
+                let attached = self.sleeping.links.iter().map(|link| missed_by_probe(link.as_fd()));
+                self.sleeping.missed_by_probes + attached.sum::<u64>()
+            }
             _ => 0,
         }
+    }
+
+    /// For how long the holds of which kinds were not counted since this was last asked.
+    pub(super) fn off_ns(&mut self) -> BTreeMap<Kind, u64> {
+        let off_ns = u64::try_from(self.sleeping.off.take().as_nanos()).unwrap_or(u64::MAX);
+        self.sleeping.kinds.iter().filter(|_| off_ns > 0).map(|kind| (*kind, off_ns)).collect()
+    }
+
+    /// How many holds were still going on when hooks were switched off, since this was last asked.
+    pub(super) fn unfinished(&mut self) -> u64 {
+        std::mem::take(&mut self.sleeping.unfinished)
+    }
+
+    /// Whether holds are counted just now.
+    pub(super) fn count(&self) -> bool {
+        self.sleeping.off.since.is_none()
     }
 }
 
 /// Attaches them in the order of [`PREFIXES`]. A kernel may list a function and yet not let anybody hook it: then it does without,
 /// unless that is so with all.
-pub(super) fn attach(
-    skeleton: &mut ContentionSkel<'_>,
-    hooks: &Hooks,
-    cpus: usize,
-    attach: impl Fn(&mut ProgramMut<'_>) -> Result<Link, KernelError>,
-) -> Result<Attached, KernelError> {
+pub(super) fn attach(skeleton: &mut ContentionSkel<'_>, hooks: &Hooks) -> Result<Attached, KernelError> {
+    let cpus = online_cpus();
+    let file = SharedFile::open();
+    let before_ns = file.as_ref().map(SharedFile::ask_ns);
     let mut attached = Attached { way: Some(hooks.way), ..Attached::default() };
     let (mut spinning, mut refused) = (Vec::new(), None);
     for (_, prefix) in PREFIXES {
         for mut program in skeleton.object_mut().progs_mut().filter(|program| program.autoload()) {
             let name = program.name().to_string_lossy().into_owned();
             let Some(hook) = hooked(&name).filter(|_| name.starts_with(prefix)) else { continue };
-            match attach(&mut program) {
+            match attach_one(&mut program) {
                 Ok(link) if SPINNING_KINDS.contains(&hook.kind) => spinning.push(link),
-                Ok(link) => attached.sleeping.push(link),
+                Ok(link) => {
+                    attached.sleeping.links.push(link);
+                    attached.sleeping.programs.push(name);
+                }
                 Err(error) => refused = Some(error),
             }
         }
     }
-    if let Some(error) = refused.filter(|_| attached.sleeping.is_empty() && spinning.is_empty()) {
+    if let Some(error) = refused.filter(|_| attached.len() == 0 && spinning.is_empty()) {
         return Err(error);
     }
+    let measured = file.zip(before_ns).and_then(|(file, before_ns)| way_in::measured(before_ns, file.ask_ns()));
+    attached.way_in_ns = measured.unwrap_or(match hooks.way {
+        HookWay::Kprobe => PROBE_NS,
+        HookWay::Fentry => TRAMPOLINE_NS,
+    });
+    attached.sleeping.kinds = hooks.kinds.iter().copied().filter(|kind| SLEEPING_KINDS.contains(kind)).collect();
+    attached.sleeping.budget = hooks.hold_budget_ppm.map(|ppm| HoldBudget::new(ppm, cpus));
+    attached.sleeping.since = Some(Instant::now());
     attached.spinning = (!spinning.is_empty()).then(|| SpinHooks {
         links: spinning,
         budget_ppm: hooks.spin_budget_ppm,
-        cpus: cpus as u64,
+        cpus: cpus.into(),
         since: Instant::now(),
         spent_ns: 0,
     });
@@ -208,24 +281,98 @@ pub(super) fn attach(
 }
 
 impl Attached {
-    /// Switches the hooks of spinning locks off if they took more than their share since the last look, and says so; later
-    /// calls detach them.
-    pub(super) fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<SwitchedOff> {
+    /// Detaches hooks that took more than their share, and attaches those of sleeping locks again when they have made up for it. Tells when
+    /// that begins.
+    pub(super) fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<OverBudget> {
+        let spinning = self.keep_spinning_within_budget(skeleton);
+        let sleeping = self.sleeping.keep_within_budget(skeleton, self.way_in_ns);
+        spinning.or(sleeping)
+    }
+
+    fn keep_spinning_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<OverBudget> {
         let spinning = self.spinning.as_mut()?;
         let bss = skeleton.maps.bss_data.as_deref_mut()?;
-        if bss.spin_hooks_off != 0 {
+        if bss.hooks_off[SPINNING] != 0 {
             // One at a time: detaching takes the kernel up to a third of a second each, and the tables fill meanwhile.
             if spinning.links.pop().is_none() {
                 self.spinning = None;
             }
             return None;
         }
-        let used_ppm = spinning.used_ppm(spent(bss.hook_events[SPINNING], bss.hook_ns[SPINNING], TRAMPOLINE_NS));
+        let used_ppm = spinning.used_ppm(spent(bss.hook_events[SPINNING], bss.hook_ns[SPINNING], self.way_in_ns));
         let budget_ppm = spinning.budget_ppm;
         let is_over = used_ppm > u64::from(budget_ppm);
-        bss.spin_hooks_off = u32::from(is_over);
-        is_over.then_some(SwitchedOff { used_ppm, budget_ppm })
+        bss.hooks_off[SPINNING] = u32::from(is_over);
+        is_over.then_some(OverBudget { spinning: true, used_ppm, budget_ppm })
     }
+}
+
+/// A machine may have places for many more.
+fn online_cpus() -> u32 {
+    // SAFETY: takes a number and returns one.
+    u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1).max(1)
+}
+
+impl SleepHooks {
+    fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>, way_in_ns: u64) -> Option<OverBudget> {
+        let bss = skeleton.maps.bss_data.as_deref_mut()?;
+        let (events, measured_ns) = (bss.hook_events[SLEEPING], bss.hook_ns[SLEEPING]);
+        let look = Look {
+            at: self.since?.elapsed(),
+            spent_ns: spent(events, measured_ns, way_in_ns),
+            way_in_ns: spent(events, 0, way_in_ns),
+            attached: self.links.len(),
+            hooks: self.programs.len(),
+        };
+        let budget = self.budget.as_mut()?;
+        match budget.step(look) {
+            Step::Stay => {}
+            Step::Close { used_ppm } => {
+                bss.hooks_off[SLEEPING] = 1;
+                self.off.since = Some(Instant::now());
+                let budget_ppm = budget.ppm();
+                let is_first = !std::mem::replace(&mut self.told, true);
+                return is_first.then_some(OverBudget { spinning: false, used_ppm, budget_ppm });
+            }
+            // One at a time, as above.
+            Step::Detach => self.detach_one(skeleton),
+            Step::Attach => self.attach_some(skeleton),
+            Step::Open => {
+                bss.watched = bss.watched.wrapping_add(1);
+                bss.hooks_off[SLEEPING] = 0;
+                self.off.end();
+            }
+        }
+        None
+    }
+
+    /// In the opposite order of attaching.
+    fn detach_one(&mut self, skeleton: &ContentionSkel<'_>) {
+        if self.links.len() == self.programs.len() {
+            self.unfinished += unfinished(skeleton);
+        }
+        if let Some(link) = self.links.pop() {
+            self.missed_by_probes += missed_by_probe(link.as_fd());
+        }
+    }
+
+    /// One that cannot be attached, although it was before, is tried again at the next look.
+    fn attach_some(&mut self, skeleton: &mut ContentionSkel<'_>) {
+        let begun = Instant::now();
+        while begun.elapsed() < ATTACH_FOR
+            && let Some(name) = self.programs.get(self.links.len())
+            && let Some(mut program) = skeleton.object_mut().progs_mut().find(|program| program.name() == name.as_str())
+            && let Ok(link) = attach_one(&mut program)
+        {
+            self.links.push(link);
+        }
+    }
+}
+
+/// How many holds have begun that are counted and have not ended.
+pub(super) fn unfinished(skeleton: &ContentionSkel<'_>) -> u64 {
+    let watched = skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.watched);
+    still_held(&skeleton.maps.bss_held_locks, watched) + still_open(&skeleton.maps.cpu_states, watched)
 }
 
 impl SpinHooks {

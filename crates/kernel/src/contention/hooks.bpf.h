@@ -25,10 +25,10 @@ const volatile __u64 min_hold_ns = 0;
  */
 #define INTERRUPTED_NS 100000
 
-/* What the hooks cost without stacks: those of locks that sleep, and of those that spin, to switch these off before they hurt. */
+/* What the hooks cost without stacks: those of locks that sleep, and of those that spin. By it the loader switches them off before they hurt. */
 __u64 hook_events[2] = {};
 __u64 hook_ns[2] = {};
-__u32 spin_hooks_off = 0;
+__u32 hooks_off[2] = {};
 
 static __always_inline int spins(__u32 kind)
 {
@@ -135,7 +135,7 @@ static __noinline int count_timed(void *ctx, __u64 lock, __u32 kind_mode, __u64 
 
 static __always_inline int is_off(__u32 kind)
 {
-	return paused || (spins(kind) && *(volatile __u32 *)&spin_hooks_off);
+	return paused || *(volatile __u32 *)&hooks_off[spins(kind)];
 }
 
 /* `key`: what the hold is found by. */

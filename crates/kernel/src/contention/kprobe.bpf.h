@@ -33,13 +33,13 @@ static __always_inline void hooked_waits(__u64 lock, const struct task_struct *t
 		put_away(&cpu->open_holds[SLEEPING], task->pid);
 	held = find_held(tag_of_hold(lock, MODE_READ, task->pid));
 	if (held)
-		held->resumed = NOT_BEGUN(*(volatile __u32 *)&resumed);
+		held->resumed = NOT_BEGUN(*(volatile __u32 *)&watched);
 }
 
 /* It waits no more. Of a wait that had a tracepoint and a probe, the first counts. */
 static __always_inline void hooked_waited(__u64 lock, const struct task_struct *task, int failed)
 {
-	__u32 since = *(volatile __u32 *)&resumed;
+	__u32 since = *(volatile __u32 *)&watched;
 	struct held *held;
 
 	held = find_held(tag_of_hold(lock, MODE_READ, task->pid));
@@ -65,7 +65,7 @@ static __always_inline int call_begins(__u64 lock, __u32 function)
 	struct held *call;
 	__u64 now;
 
-	if (paused || !in_scope(bpf_get_current_task_btf()))
+	if (is_off(KIND_MUTEX) || !in_scope(bpf_get_current_task_btf()))
 		return 0;
 	now = bpf_ktime_get_ns();
 	call = find_held(tag);
@@ -74,7 +74,7 @@ static __always_inline int call_begins(__u64 lock, __u32 function)
 	if (!call)
 		return 0;
 	call->begin_ns = now;
-	call->resumed = NOT_BEGUN(*(volatile __u32 *)&resumed);
+	call->resumed = NOT_BEGUN(*(volatile __u32 *)&watched);
 	call->lock = lock;
 	return 0;
 }
@@ -130,14 +130,14 @@ static __always_inline __u64 call_ends(__u32 function)
 	SEC("kprobe/" #function)                                                                                       \
 	int kprobe_enters_##function(struct pt_regs *ctx)                                                              \
 	{                                                                                                              \
-		if (!paused)                                                                                           \
+		if (!is_off(KIND_RWSEM))                                                                               \
 			hooked_waits(ctx->di, bpf_get_current_task_btf());                                             \
 		return 0;                                                                                              \
 	}                                                                                                              \
 	SEC("kretprobe/" #function)                                                                                    \
 	int kprobe_returns_##function(struct pt_regs *ctx)                                                             \
 	{                                                                                                              \
-		if (!paused)                                                                                           \
+		if (!is_off(KIND_RWSEM))                                                                               \
 			hooked_waited(ctx->ax, bpf_get_current_task_btf(), 0);                                         \
 		return 0;                                                                                              \
 	}

@@ -1,11 +1,13 @@
 //! Meters contention of kernel locks: the loader of `contention.bpf.c`.
 
 mod budget;
+mod hold_budget;
 mod hooked;
 mod metered;
 pub(crate) mod naming;
 mod tables;
 mod untimed;
+mod way_in;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,7 +17,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Overhead, Source};
 
 pub use budget::StackBudget;
-pub use hooked::{Hooks, SLEEPING_KINDS, SPINNING_KINDS, SwitchedOff, spin_functions_inlined};
+pub use hooked::{Hooks, OverBudget, SLEEPING_KINDS, SPINNING_KINDS, spin_functions_inlined};
 pub use metered::{Metered, MmapTracepoints};
 pub use naming::MMAP_LOCK;
 
@@ -137,7 +139,7 @@ impl ContentionSource {
             Scope::Machine | Scope::Cgroup(_) => {}
         }
         let hooks = match options.metered.hooks() {
-            Some(hooks) => hooked::attach(&mut skeleton, hooks, cpus, attach_one)?,
+            Some(hooks) => hooked::attach(&mut skeleton, hooks)?,
             None => hooked::Attached::default(),
         };
         let links = attach(&mut skeleton, &options.scope, mmap_tracepoints)?;
@@ -179,9 +181,9 @@ impl ContentionSource {
         self.halves.fill(half).max(holds) >= DRAIN_AT_FILL
     }
 
-    /// Switches the hooks of spinning locks off for good if they take more than their budget; then tells what they took. To be
-    /// called as often as [`Self::tick`].
-    pub fn switch_off_dear_hooks(&mut self) -> Option<SwitchedOff> {
+    /// Switches hooks off that take more than their budget: those of spinning locks for good, those of sleeping locks until they have made up
+    /// for it. Tells what they took when that begins. To be called as often as [`Self::tick`].
+    pub fn keep_hooks_within_budget(&mut self) -> Option<OverBudget> {
         self.hooks.keep_within_budget(&mut self.skeleton)
     }
 
@@ -202,6 +204,9 @@ impl ContentionSource {
 
     /// Stops counting without detaching (`true`), or goes on (`false`). For measuring what counting costs.
     pub fn pause(&mut self, paused: bool) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut().filter(|_| !paused) {
+            bss.watched = bss.watched.wrapping_add(1);
+        }
         switches::pause(&mut self.skeleton, paused);
     }
 
@@ -228,11 +233,8 @@ impl ContentionSource {
         self.links.pop();
         let mut interval = self.drain()?;
         interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
-        if self.hold_halves.is_some() {
-            let resumed = self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.resumed);
-            let held = metered::still_held(&self.skeleton.maps.bss_held_locks, resumed)
-                + metered::still_open(&self.skeleton.maps.cpu_states, resumed);
-            interval.losses.add(Loss::HoldUnfinished, held);
+        if self.hold_halves.is_some() && self.hooks.count() {
+            interval.losses.add(Loss::HoldUnfinished, hooked::unfinished(&self.skeleton));
         }
         Ok(interval)
     }
@@ -304,6 +306,8 @@ impl Source for ContentionSource {
         let missed = self.hooks.missed_by_probes();
         interval.losses.add(Loss::ProbeMissed, missed.saturating_sub(self.missed_by_probes));
         self.missed_by_probes = missed;
+        interval.losses.add(Loss::HoldUnfinished, self.hooks.unfinished());
+        interval.off.holds = self.hooks.off_ns();
         self.open_waits += drained.opened.cast_signed()
             - drained.closed.cast_signed()
             - interval.losses.get(Loss::BeginWithoutEnd).cast_signed();

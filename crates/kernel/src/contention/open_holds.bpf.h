@@ -104,7 +104,7 @@ __noinline int put_away(struct open_holds *open, __u32 tid)
 
 	if (!open)
 		return 0;
-	depth = open->resumed == *(volatile __u32 *)&resumed ? open->depth : 0;
+	depth = open->resumed == *(volatile __u32 *)&watched ? open->depth : 0;
 	open->depth = 0;
 	for (__u32 i = 0; i < OPEN_HOLDS; i++) {
 		struct open_hold *hold = &open->holds[i];
@@ -125,7 +125,7 @@ static __always_inline struct open_hold *top_of(struct open_holds *open)
 /* A place that is free has no key. */
 static __always_inline int is_on_top(const struct open_holds *open, const struct open_hold *top, __u64 key)
 {
-	return *(volatile __u64 *)&top->key == key && open->resumed == *(volatile __u32 *)&resumed;
+	return *(volatile __u64 *)&top->key == key && open->resumed == *(volatile __u32 *)&watched;
 }
 
 /* A hold of the task that runs here has ended. */
@@ -154,7 +154,7 @@ static __always_inline void take_off(struct open_holds *open, struct open_hold *
 /* Where it lies, from the bottom; negative if it is not among them. */
 __noinline int find_open(const struct open_holds *open, __u64 key)
 {
-	if (!open || open->resumed != *(volatile __u32 *)&resumed)
+	if (!open || open->resumed != *(volatile __u32 *)&watched)
 		return -1;
 	for (int i = 0; i < OPEN_HOLDS; i++)
 		if (*(volatile __u64 *)&open->holds[i].key == key)
@@ -215,7 +215,7 @@ static __always_inline void forget_held(__u64 key)
 
 	if (!held)
 		return;
-	if (held->resumed == *(volatile __u32 *)&resumed)
+	if (held->resumed == *(volatile __u32 *)&watched)
 		lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
 	free_held(held);
 }
@@ -248,9 +248,9 @@ static __always_inline void open_hold(struct cpu_state *cpu, __u32 stack, __u64 
 	if (stack == SPINNING && open->depth && (key & MODE_OF_KEY) != MODE_READ)
 		forget_open(open, key);
 	depth = open->depth;
-	if (open->resumed != *(volatile __u32 *)&resumed || depth >= OPEN_HOLDS) {
+	if (open->resumed != *(volatile __u32 *)&watched || depth >= OPEN_HOLDS) {
 		put_away(open, bpf_get_current_task_btf()->pid);
-		open->resumed = *(volatile __u32 *)&resumed;
+		open->resumed = *(volatile __u32 *)&watched;
 		depth = 0;
 	}
 	barrier_var(depth);

@@ -35,6 +35,7 @@ const volatile __u32 scope_cgroup_level = 0;
 __u32 active_half = 0;
 __u32 paused = 1;     /* until everything is attached */
 __u32 resumed = 0;    /* grows when counting goes on: waits that were open before it are forgotten */
+__u32 watched = 0;    /* the same for holds; grows also when hooks go on that were off to keep their budget */
 __u32 generation = 1; /* grows at each drain: identities cached before it are looked up again */
 
 struct {

@@ -70,7 +70,7 @@ static __always_inline __u32 place_of_mark(__u64 tag)
 static __noinline int forget_marks(struct cpu_state *cpu)
 {
 	__builtin_memset(cpu->untimed_marks, 0, sizeof(cpu->untimed_marks));
-	cpu->marks_since = *(volatile __u32 *)&resumed;
+	cpu->marks_since = *(volatile __u32 *)&watched;
 	return 0;
 }
 
@@ -90,7 +90,7 @@ static __always_inline void mark_untimed(struct cpu_state *cpu, __u64 tag)
 	volatile __u64 *mark;
 	__u64 older;
 
-	if (cpu->marks_since != *(volatile __u32 *)&resumed)
+	if (cpu->marks_since != *(volatile __u32 *)&watched)
 		forget_marks(cpu);
 	mark = &cpu->untimed_marks[place_of_mark(tag)];
 	older = *mark;
@@ -103,7 +103,7 @@ static __always_inline void mark_untimed(struct cpu_state *cpu, __u64 tag)
 static __always_inline int is_marked(struct cpu_state *cpu, __u64 tag)
 {
 	return *(volatile __u64 *)&cpu->untimed_marks[place_of_mark(tag)] == tag &&
-	       cpu->marks_since == *(volatile __u32 *)&resumed;
+	       cpu->marks_since == *(volatile __u32 *)&watched;
 }
 
 /* Of a task that has changed its CPU since, or of another one than acquired the lock: whether its hold was marked. */

@@ -84,6 +84,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         swaps: interval.swaps.iter().map(|(s, count)| proto::Swapped { swap: s.code().into(), count }).collect(),
         all_off_ns: interval.off.all_ns,
         off: interval.off.processes.iter().map(|(tgid, off_ns)| proto::Off { tgid: *tgid, off_ns: *off_ns }).collect(),
+        holds_off: interval.off.holds.iter().map(holds_off_to_proto).collect(),
     };
     let entries = message.locks.len()
         + message.tasks.len()
@@ -119,6 +120,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
     let swaps = unknown.swaps(&message.swaps);
     let slow_holds = message.slow_holds.iter().filter_map(|hold| unknown.count(slow_hold_from_proto(hold))).collect();
     let processes = message.off.iter().map(|off| (off.tgid, off.off_ns)).collect();
+    let holds = message.holds_off.iter().filter_map(|off| unknown.count(holds_off_from_proto(off))).collect();
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);
     Some(Interval {
@@ -132,7 +134,7 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
         long_runs,
         losses,
         swaps,
-        off: SwitchedOff { all_ns: message.all_off_ns, processes },
+        off: SwitchedOff { all_ns: message.all_off_ns, processes, holds },
         overhead: message.overhead.map(overhead_from_proto).unwrap_or_default(),
     })
 }
@@ -260,6 +262,14 @@ fn total_from_proto(total: proto::Total) -> Option<Total> {
 fn basis_to_proto(basis: &Basis) -> proto::Basis {
     let HoldBasis { untimed, watched, moved } = basis.value;
     proto::Basis { key: Some(key_to_proto(&basis.key)), untimed, watched, moved }
+}
+
+fn holds_off_to_proto((kind, off_ns): (&Kind, &u64)) -> proto::HoldsOff {
+    proto::HoldsOff { kind: kind.code().into(), off_ns: *off_ns }
+}
+
+fn holds_off_from_proto(off: &proto::HoldsOff) -> Option<(Kind, u64)> {
+    Some((code(off.kind).and_then(Kind::from_code)?, off.off_ns))
 }
 
 fn basis_from_proto(basis: &proto::Basis) -> Option<Basis> {

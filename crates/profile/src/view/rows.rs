@@ -77,14 +77,15 @@ pub(super) fn rows(builder: &ReportBuilder) -> Vec<Row> {
         } else {
             vec![Part::whole(&measured, Site { caller: None, blocker: None, instance: None })]
         };
-        let off_ns = off_ns(builder, &measured);
+        let off_ns = off_ns(builder, &group, &measured);
         for part in parts {
             let sum = sums.entry(row_key(builder, &group, part.site)).or_default();
             sum.add(&group, part);
             sum.off_ns = Some(sum.off_ns.map_or(off_ns, |other| other.min(off_ns)));
         }
     }
-    let more: Vec<_> = sums.keys().map(|key| (contended(key, &sums), holder(key, &sums))).collect();
+    let duration_ns = builder.duration_ns;
+    let more: Vec<_> = sums.keys().map(|key| (contended(key, &sums, duration_ns), holder(key, &sums))).collect();
     let mut rows: Vec<Row> = sums
         .into_iter()
         .zip(more)
@@ -99,12 +100,17 @@ pub(super) fn rows(builder: &ReportBuilder) -> Vec<Row> {
 
 /// Of a row of holds: how many of its acquisitions had to wait. One waits where it acquires and holds until another place
 /// releases, so rows by stacks do not tell.
-fn contended(key: &RowKey<'_>, sums: &BTreeMap<RowKey<'_>, RowSum<'_>>) -> Option<u64> {
+fn contended(key: &RowKey<'_>, sums: &BTreeMap<RowKey<'_>, RowSum<'_>>, duration_ns: u64) -> Option<u64> {
     if key.happened != Happened::Hold || key.site.caller.is_some() || key.site.blocker.is_some() {
         return None;
     }
     let waits = RowKey { happened: Happened::Wait, ..key.clone() };
-    Some(sums.get(&waits).map_or(0, |sum| sum.value.count))
+    let Some(waits) = sums.get(&waits) else { return Some(0) };
+    // Waits may have been counted for longer than holds.
+    let metered_ns = |sum: &RowSum<'_>| u128::from(duration_ns.saturating_sub(sum.off_ns.unwrap_or(0)));
+    let (held_ns, waited_ns) = (sums.get(key).map_or(0, metered_ns), metered_ns(waits));
+    let count = u128::from(waits.value.count) * held_ns.min(waited_ns) / waited_ns.max(1);
+    Some(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
 /// Of a row of contended holds: what the holders did.
@@ -199,8 +205,11 @@ fn named_group<'a>(
 }
 
 /// For how long nothing could be counted in a group.
-fn off_ns(builder: &ReportBuilder, measured: &Measured) -> u64 {
+fn off_ns(builder: &ReportBuilder, group: &NamedGroup<'_>, measured: &Measured) -> u64 {
     match measured.owner {
+        Uniform::Same(None) if group.happened == Happened::Hold => {
+            builder.off.holds.get(&group.kind).copied().unwrap_or(0)
+        }
         Uniform::Same(None) => 0,
         Uniform::Same(Some(tgid)) => builder.off.of(tgid),
         Uniform::Different | Uniform::Unseen => builder.off.all_ns,

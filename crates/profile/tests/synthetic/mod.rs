@@ -65,6 +65,7 @@ pub fn interval(nth: u64, size: Size) -> Interval {
     interval.losses.add(Loss::OverBudget, nth);
     interval.off.add(100, nth);
     interval.off.all_ns = nth / 2;
+    interval.off.holds.insert(Kind::Rwsem, nth / 3);
     let kinds = [(Kind::Spin, Mode::Exclusive), (Kind::Rwsem, Mode::Write), (Kind::Mutex, Mode::Exclusive)];
     for at in 0..size.totals {
         let (kind, mode) = kinds[(at % size.locks % 3) as usize];
