@@ -79,7 +79,7 @@ static __always_inline int call_begins(__u64 lock, __u32 function)
 	return 0;
 }
 
-/* The lock that the call was for; 0 if its beginning was not seen. */
+/* The lock that the call was for; 0 if its beginning was not seen, or came before hooks went on last: then it may be of another call. */
 static __always_inline __u64 call_ends(__u32 function)
 {
 	struct held *call;
@@ -88,7 +88,7 @@ static __always_inline __u64 call_ends(__u32 function)
 	call = find_held(tag_of_call(function));
 	if (!call)
 		return 0;
-	lock = call->lock;
+	lock = call->resumed == NOT_BEGUN(*(volatile __u32 *)&watched) ? call->lock : 0;
 	free_held(call);
 	return lock;
 }
