@@ -87,8 +87,15 @@ impl<const N: usize> ProgramCost<N> {
     }
 }
 
+/// CPUs online on the machine, whatever this process may use of them.
+pub fn online_cpus() -> u32 {
+    // SAFETY: takes a constant and returns a number.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u32::try_from(cpus).unwrap_or(1).max(1)
+}
+
 /// `amount * part / whole`, 0 of nothing.
-fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
+pub fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
     match whole {
         0 => 0,
         _ => u64::try_from(u128::from(amount) * u128::from(part) / u128::from(whole)).unwrap_or(u64::MAX),

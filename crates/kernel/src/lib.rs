@@ -21,6 +21,7 @@ mod peek;
 mod switches;
 
 pub use cgroups::{CgroupScope, CgroupTree};
+pub use cost::online_cpus;
 pub use error::{ErrorKind, KernelError};
 pub use hooks::{HookWay, HooksRefused, best_hooks, try_hooks};
 pub use peek::KernelReader;

@@ -18,7 +18,8 @@ pub fn describe(scope: &str, stacks: StackBudget) -> About {
         lockmeter_version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel_release: text(&system.release),
         machine: text(&system.machine),
-        cpus: online_cpus(),
+        // Waits are those of the whole machine.
+        cpus: lockmeter_kernel::online_cpus(),
         scope: scope.to_owned(),
         command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
         start_unix_ns: SystemTime::now()
@@ -30,11 +31,4 @@ pub fn describe(scope: &str, stacks: StackBudget) -> About {
         },
         recorder_tgid: std::process::id(),
     }
-}
-
-/// CPUs online on the machine, whatever this process may use of them: waits are those of the whole machine.
-fn online_cpus() -> u32 {
-    // SAFETY: takes a constant and returns a number.
-    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    u32::try_from(cpus).unwrap_or(1).max(1)
 }

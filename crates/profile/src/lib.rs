@@ -35,7 +35,7 @@ pub use report::{About, ChainLink, Dimension, Report, Row, RowBlocker, RowTask, 
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use swap::{Swap, Swaps};
-pub use switched_off::SwitchedOff;
+pub use switched_off::{OffTime, SwitchedOff};
 
 /// Something that measures: drained once an interval, it hands over what it saw since the last drain.
 pub trait Source {

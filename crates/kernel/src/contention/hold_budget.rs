@@ -6,6 +6,9 @@
 
 use std::time::Duration;
 
+use crate::clock::nanoseconds;
+use crate::cost::scaled;
+
 /// No window is shorter: its edges, at which some functions are hooked and nothing is counted, take as long.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(2);
 
@@ -134,8 +137,8 @@ impl HoldBudget {
         let watched_ns = nanoseconds(look.at - self.window.at).max(1);
         let used_ns = look.spent_ns.saturating_sub(self.window.spent_ns);
         let way_in_ns = look.way_in_ns.saturating_sub(self.window.way_in_ns);
-        self.idle_ns_per_s = part(way_in_ns, 1_000_000_000, watched_ns);
-        let used_ppm = part(used_ns, 1_000_000, watched_ns) / u64::from(self.cpus);
+        self.idle_ns_per_s = scaled(way_in_ns, 1_000_000_000, watched_ns);
+        let used_ppm = scaled(used_ns, 1_000_000, watched_ns) / u64::from(self.cpus);
         self.edges = Duration::ZERO;
         self.enter(Phase::Closing, Step::Close { used_ppm })
     }
@@ -150,8 +153,8 @@ impl HoldBudget {
         let idle_ns = match self.phase {
             Phase::Watching => 0,
             Phase::Closing | Phase::Gap | Phase::Opening => {
-                let all_ns = part(self.idle_ns_per_s, elapsed_ns, 1_000_000_000);
-                part(all_ns, look.attached as u64, look.hooks.max(1) as u64)
+                let all_ns = scaled(self.idle_ns_per_s, elapsed_ns, 1_000_000_000);
+                scaled(all_ns, look.attached as u64, look.hooks as u64)
             }
         };
         self.idle_ns += idle_ns;
@@ -163,17 +166,8 @@ impl HoldBudget {
     }
 
     fn earned_ns(&self, elapsed_ns: u64) -> u64 {
-        part(elapsed_ns, u64::from(self.ppm) * u64::from(self.cpus), 1_000_000)
+        scaled(elapsed_ns, u64::from(self.ppm) * u64::from(self.cpus), 1_000_000)
     }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// `whole` × `times` ÷ `of`, without overflow.
-fn part(whole: u64, times: u64, of: u64) -> u64 {
-    u64::try_from(u128::from(whole) * u128::from(times) / u128::from(of.max(1))).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -199,7 +193,7 @@ mod tests {
         fn run(&mut self, budget: &mut HoldBudget, time: Duration, used_ppm: u64) {
             let until = self.look.at + time;
             while self.look.at < until {
-                let took_ns = part(2 * 100_000_000, used_ppm, 1_000_000);
+                let took_ns = scaled(2 * 100_000_000, used_ppm, 1_000_000);
                 let way_in_ns = took_ns * 2 / 5;
                 if self.counts {
                     self.look.spent_ns += took_ns;
@@ -225,7 +219,7 @@ mod tests {
         }
 
         fn taken_ppm(&self) -> u64 {
-            part(self.taken_ns, 1_000_000, 2 * nanoseconds(self.look.at))
+            scaled(self.taken_ns, 1_000_000, 2 * nanoseconds(self.look.at))
         }
     }
 

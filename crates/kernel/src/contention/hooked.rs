@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use libbpf_rs::Link;
 use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use lockmeter_profile::Kind;
+use lockmeter_profile::{Kind, OffTime};
 
 use super::attach_one;
 use super::hold_budget::{HoldBudget, Look, Step};
 use super::metered::{still_held, still_open};
 use super::skeleton::{ContentionSkel, ContentionSkelBuilder, OpenContentionSkel};
 use super::way_in::{self, PROBE_NS, SharedFile, TRAMPOLINE_NS};
-use crate::cost::{missed_by_probe, recursion_misses_of};
+use crate::clock::nanoseconds;
+use crate::cost::{missed_by_probe, online_cpus, recursion_misses_of};
 use crate::error::KernelError;
 use crate::hooks::HookWay;
 
@@ -164,27 +165,6 @@ struct SleepHooks {
     unfinished: u64,
 }
 
-/// For how long they counted nothing.
-#[derive(Debug, Default)]
-struct OffTime {
-    since: Option<Instant>,
-    /// Before that, since this was last asked.
-    before: Duration,
-}
-
-impl OffTime {
-    fn end(&mut self) {
-        self.before += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
-    }
-
-    fn take(&mut self) -> Duration {
-        let is_off = self.since.is_some();
-        self.end();
-        self.since = is_off.then(Instant::now);
-        std::mem::take(&mut self.before)
-    }
-}
-
 #[derive(Debug)]
 struct SpinHooks {
     links: Vec<Link>,
@@ -222,7 +202,8 @@ impl Attached {
 
     /// For how long the holds of which kinds were not counted since this was last asked.
     pub(super) fn off_ns(&mut self) -> BTreeMap<Kind, u64> {
-        let off_ns = u64::try_from(self.sleeping.off.take().as_nanos()).unwrap_or(u64::MAX);
+        let now = self.sleeping.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let off_ns = self.sleeping.off.cut(nanoseconds(now));
         self.sleeping.kinds.iter().filter(|_| off_ns > 0).map(|kind| (*kind, off_ns)).collect()
     }
 
@@ -233,7 +214,7 @@ impl Attached {
 
     /// Whether holds are counted just now.
     pub(super) fn count(&self) -> bool {
-        self.sleeping.off.since.is_none()
+        !self.sleeping.off.is_off()
     }
 }
 
@@ -284,9 +265,9 @@ impl Attached {
     /// Detaches hooks that took more than their share, and attaches those of sleeping locks again when they have made up for it. Tells when
     /// that begins.
     pub(super) fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<OverBudget> {
+        // One at a look, so that each is told.
         let spinning = self.keep_spinning_within_budget(skeleton);
-        let sleeping = self.sleeping.keep_within_budget(skeleton, self.way_in_ns);
-        spinning.or(sleeping)
+        spinning.or_else(|| self.sleeping.keep_within_budget(skeleton, self.way_in_ns))
     }
 
     fn keep_spinning_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<OverBudget> {
@@ -307,12 +288,6 @@ impl Attached {
     }
 }
 
-/// A machine may have places for many more.
-fn online_cpus() -> u32 {
-    // SAFETY: takes a number and returns one.
-    u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1).max(1)
-}
-
 impl SleepHooks {
     fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>, way_in_ns: u64) -> Option<OverBudget> {
         let bss = skeleton.maps.bss_data.as_deref_mut()?;
@@ -329,7 +304,7 @@ impl SleepHooks {
             Step::Stay => {}
             Step::Close { used_ppm } => {
                 bss.hooks_off[SLEEPING] = 1;
-                self.off.since = Some(Instant::now());
+                self.off.switch(true, nanoseconds(look.at));
                 let budget_ppm = budget.ppm();
                 let is_first = !std::mem::replace(&mut self.told, true);
                 return is_first.then_some(OverBudget { spinning: false, used_ppm, budget_ppm });
@@ -340,7 +315,7 @@ impl SleepHooks {
             Step::Open => {
                 bss.watched = bss.watched.wrapping_add(1);
                 bss.hooks_off[SLEEPING] = 0;
-                self.off.end();
+                self.off.switch(false, nanoseconds(look.at));
             }
         }
         None
@@ -379,7 +354,7 @@ impl SpinHooks {
     /// The share of the machine's CPU time, in millionths, that they took since the last look.
     fn used_ppm(&mut self, spent_ns: u64) -> u64 {
         let used_ns = spent_ns.saturating_sub(self.spent_ns);
-        let elapsed_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let elapsed_ns = nanoseconds(self.since.elapsed()).max(1);
         (self.spent_ns, self.since) = (spent_ns, Instant::now());
         used_ns.saturating_mul(1_000_000) / elapsed_ns.saturating_mul(self.cpus)
     }

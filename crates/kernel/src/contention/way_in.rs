@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Instant;
 
+use crate::clock::nanoseconds;
+
 /// What the way into a trampoline takes where it cannot be measured.
 pub(super) const TRAMPOLINE_NS: u64 = 60;
 
@@ -39,7 +41,7 @@ impl SharedFile {
                 // SAFETY: moves nothing in a file of our own.
                 unsafe { libc::lseek(self.file.as_raw_fd(), 0, libc::SEEK_CUR) };
             }
-            u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX) / u64::from(ASKS)
+            nanoseconds(begun.elapsed()) / u64::from(ASKS)
         };
         (0..ROUNDS).map(round).min().unwrap_or(0)
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, IntervalClock, Key, Kind, Lock,
-    LockId, Loss, Mode, Naming, Sampled, Source, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
+    LockId, Loss, Mode, Naming, OffTime, Sampled, Source, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
 };
 use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, interpreter_lock, is_wait_for_work, lock_made_of_condition,
@@ -16,7 +16,7 @@ use lockmeter_symbols::{
 
 use super::segment::{Delta, LockFacts, SegmentReader};
 use super::session;
-use super::switches::{OffTime, Switch, Switches};
+use super::switches::{Switch, Switches};
 use super::untimed::TimedHolds;
 use crate::layout::{ENTRY_INIT, LOSSES, OFF, SWAPS, blocked, happened};
 use crate::writer::monotonic_ns;

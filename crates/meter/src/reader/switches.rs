@@ -65,52 +65,9 @@ impl Switches {
     }
 }
 
-/// For how long a process was off.
-#[derive(Debug, Default)]
-pub(super) struct OffTime {
-    since_ns: Option<u64>,
-    sum_ns: u64,
-}
-
-impl OffTime {
-    pub(super) fn switch(&mut self, is_off: bool, at_ns: u64) {
-        match (is_off, self.since_ns) {
-            (true, None) => self.since_ns = Some(at_ns),
-            (false, Some(since_ns)) => {
-                self.sum_ns += at_ns.saturating_sub(since_ns);
-                self.since_ns = None;
-            }
-            _ => {}
-        }
-    }
-
-    /// For how long since the last call.
-    pub(super) fn cut(&mut self, now_ns: u64) -> u64 {
-        let is_off = self.since_ns.is_some();
-        self.switch(false, now_ns);
-        self.switch(is_off, now_ns);
-        std::mem::take(&mut self.sum_ns)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn time_off_is_told_once_also_if_it_goes_on_or_is_switched_twice() {
-        let mut off = OffTime::default();
-        off.switch(false, 5);
-        assert_eq!(off.cut(10), 0);
-        off.switch(true, 12);
-        off.switch(true, 13);
-        assert_eq!(off.cut(20), 8);
-        off.switch(false, 25);
-        off.switch(true, 27);
-        off.switch(false, 28);
-        assert_eq!(off.cut(30), 6);
-        assert_eq!(off.cut(40), 0);
-    }
 
     #[test]
     fn switches_are_read_once_and_strange_lines_passed_over() {
