@@ -160,9 +160,7 @@ fn touch_pages(cpu: usize, bytes: usize, stop: &AtomicBool, operations: &AtomicU
 
 /// Keeps this thread on a CPU, the last one where there are fewer.
 fn stay_on(cpu: usize) {
-    // SAFETY: takes a constant and returns a number.
-    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    let last = usize::try_from(online).unwrap_or(1).saturating_sub(1);
+    let last = lockmeter_kernel::online_cpus() as usize - 1;
     // SAFETY: all-zero is an empty set.
     let mut own: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: a CPU that is online lies in the set.

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 use libbpf_rs::MapCore;
+use lockmeter_profile::Loss;
 
 use crate::error::{ErrorKind, KernelError};
 
@@ -58,6 +59,22 @@ impl<Half> Halves<Half> {
         // SAFETY: within the mapping, which lives as long as self; the type is plain integers, valid for any bytes. The
         // caller drains only a half in which no program writes any more, so nothing aliases it.
         unsafe { &mut *self.first.as_ptr().add(index) }
+    }
+
+    /// What was lost on all CPUs, as the given half says, which is cleared. `causes` are in the order of the half's counters.
+    pub fn take_losses<const N: usize>(
+        &mut self,
+        half: u32,
+        causes: [Loss; N],
+        counters: fn(&mut Half) -> &mut [u64; N],
+    ) -> Vec<(Loss, u64)> {
+        let mut sums = [0; N];
+        for cpu in 0..self.cpus() {
+            for (sum, count) in sums.iter_mut().zip(counters(self.half(cpu, half))) {
+                *sum += std::mem::take(count);
+            }
+        }
+        causes.into_iter().zip(sums).filter(|(_, count)| *count > 0).collect()
     }
 }
 

@@ -161,7 +161,9 @@ struct SleepHooks {
     off: OffTime,
     /// By those that were detached.
     missed_by_probes: u64,
-    /// Holds that were going on when hooks were switched off, since this was last asked.
+    /// Switched off, and the holds that were going on are to be counted yet: by now no hook runs that saw itself on.
+    closes: bool,
+    /// Those that were, since this was last asked.
     unfinished: u64,
 }
 
@@ -212,9 +214,9 @@ impl Attached {
         std::mem::take(&mut self.sleeping.unfinished)
     }
 
-    /// Whether holds are counted just now.
-    pub(super) fn count(&self) -> bool {
-        !self.sleeping.off.is_off()
+    /// Whether the holds that are going on now have been counted as unfinished: in a gap.
+    pub(super) fn have_counted_unfinished(&self) -> bool {
+        self.sleeping.off.is_off() && !self.sleeping.closes
     }
 }
 
@@ -304,6 +306,7 @@ impl SleepHooks {
             Step::Stay => {}
             Step::Close { used_ppm } => {
                 bss.hooks_off[SLEEPING] = 1;
+                self.closes = true;
                 self.off.switch(true, nanoseconds(look.at));
                 let budget_ppm = budget.ppm();
                 let is_first = !std::mem::replace(&mut self.told, true);
@@ -323,7 +326,7 @@ impl SleepHooks {
 
     /// In the opposite order of attaching.
     fn detach_one(&mut self, skeleton: &ContentionSkel<'_>) {
-        if self.links.len() == self.programs.len() {
+        if std::mem::take(&mut self.closes) {
             self.unfinished += unfinished(skeleton);
         }
         if let Some(link) = self.links.pop() {

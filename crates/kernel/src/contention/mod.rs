@@ -233,7 +233,7 @@ impl ContentionSource {
         self.links.pop();
         let mut interval = self.drain()?;
         interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
-        if self.hold_halves.is_some() && self.hooks.count() {
+        if self.hold_halves.is_some() && !self.hooks.have_counted_unfinished() {
             interval.losses.add(Loss::HoldUnfinished, hooked::unfinished(&self.skeleton));
         }
         Ok(interval)

@@ -73,15 +73,10 @@ impl Halves<types::run_half> {
     /// Reads and clears the given half of every CPU. No program may be writing to it any more.
     pub fn drain(&mut self, half: u32) -> Drained {
         let mut drained = Drained::default();
-        let mut losses = [0; LOSS_CAUSES.len()];
         for cpu in 0..self.cpus() {
-            let half = self.half(cpu, half);
-            drain_half(half, u32::try_from(cpu).unwrap_or(u32::MAX), &mut drained);
-            for (sum, count) in losses.iter_mut().zip(&mut half.losses) {
-                *sum += std::mem::take(count);
-            }
+            drain_half(self.half(cpu, half), u32::try_from(cpu).unwrap_or(u32::MAX), &mut drained);
         }
-        drained.losses = LOSS_CAUSES.into_iter().zip(losses).filter(|(_, count)| *count > 0).collect();
+        drained.losses = self.take_losses(half, LOSS_CAUSES, |half| &mut half.losses);
         drained
     }
 }
