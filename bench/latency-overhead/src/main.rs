@@ -20,6 +20,7 @@ use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_kernel::contention::{self, ContentionSource, Metered, Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
+use lockmeter_profile::Source;
 use lockmeter_statistics::{Estimate, Machine, Random, priority};
 
 use crate::loads::{Load, as_f64};
@@ -37,6 +38,9 @@ const GOAL_EVENT_NS: f64 = 200.0;
 
 /// From attaching or detaching to the slice: what the kernel puts off (freeing programs) is done, and the first windows are over.
 const SETTLE: Duration = Duration::from_millis(400);
+/// As often as lockmeter looks, until it has seen whether anybody waits.
+const TICK: Duration = Duration::from_millis(100);
+const TICKS_TO_SETTLE: u32 = 12;
 
 /// Rounds of the run cost: its spread is far smaller than that of the throughput.
 const COST_ROUNDS: usize = 9;
@@ -170,7 +174,7 @@ impl Meter {
                 attached.latency = Some(LatencySource::start(&options)?);
             }
         }
-        attached.settle();
+        attached.settle()?;
         Ok(attached)
     }
 
@@ -214,15 +218,21 @@ struct Attached {
 }
 
 impl Attached {
-    /// Both sources time their own programs at first, which costs more than it tells of; a tick ends that.
-    fn settle(&mut self) {
+    /// Both sources time their own programs at first, which costs more than it tells of; a tick ends that. And that of contention needs some
+    /// ticks, and an empty table, to see whether anybody waits.
+    fn settle(&mut self) -> Result<()> {
         thread::sleep(SETTLE);
         if let Some(source) = &mut self.contention {
-            source.tick();
+            source.drain()?;
+            for _ in 0..TICKS_TO_SETTLE {
+                source.tick();
+                thread::sleep(TICK);
+            }
         }
         if let Some(source) = &mut self.latency {
             source.tick();
         }
+        Ok(())
     }
 }
 

@@ -2,11 +2,12 @@
 
 mod support;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use support::report::{report, sum};
 use support::witness::Witness;
-use support::{Folder, lockmeter, machine, run, skip, text, workload_path};
+use support::{Folder, bpf_links_of, lockmeter, machine, run, skip, text, until, wait, workload_path};
 
 /// What a hold that the test knows may differ by.
 const TOLERANCE: f64 = 0.05;
@@ -96,6 +97,29 @@ fn mmap_shows_waits_and_holds_of_both_modes() {
         "more holds ended without an acquisition than the kernel skipped programs: {:#}",
         report["lost"]
     );
+}
+
+/// Makes sure that where nobody waits for `mmap_lock` wake-ups are left alone, and that they are looked at again once somebody waits.
+#[test]
+fn mmap_looks_at_wake_ups_while_somebody_waits_for_the_lock() {
+    let Some(_machine) = machine("mmap_looks_at_wake_ups_while_somebody_waits_for_the_lock") else { return };
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let quiet_then_busy = format!("sleep 3; exec {} --seconds 3", workload_path("mmap-fault").display());
+    let mut command = lockmeter(["mmap", "--record", &recording, "--", "sh", "-c", &quiet_then_busy]);
+    let mut child = command.stdout(Stdio::null()).spawn().expect("it starts");
+    let mut most = 0;
+    until("one of its programs is detached", || {
+        let links = bpf_links_of(child.id()).len();
+        most = most.max(links);
+        links + 1 == most
+    });
+    until("all are attached again", || bpf_links_of(child.id()).len() == most);
+    assert!(wait(&mut child, "lockmeter mmap").success());
+    let report = report(&recording, &["--by", "lock,blocker", "--task", "mmap-fault", "-n", "0"]);
+    let all = sum(&report.rows).1;
+    let named = sum(report.rows.iter().filter(|row| row.blocker_source.as_deref() == Some("releaser"))).1;
+    assert!(named * 2 > all, "who made it wait is known for {named} of {all} ns\n{}", report.shown);
 }
 
 /// Metered by `lockmeter mmap`: the rounds that `own-maps` made, its holds in both modes (count, timed, median), what was lost, and the

@@ -15,8 +15,8 @@ use std::time::Duration;
 use support::recorder::Recorder;
 use support::report::{report, report_as, sum};
 use support::{
-    Folder, Load, PATIENCE, lockmeter, machine, preload_library, run, run_workload, say, signal, skip, text, until,
-    wait, workload_path,
+    Folder, Load, PATIENCE, bpf_programs_of, lockmeter, machine, preload_library, run, run_workload, say, signal, skip,
+    text, until, wait, workload_path,
 };
 
 /// The limit for the recorder's resident memory.
@@ -308,18 +308,6 @@ fn a_recording_is_kept_when_nobody_reads_the_messages() {
     assert!(!text(&read.stderr).contains("no end"), "the recording was not ended: {}", text(&read.stderr));
 }
 
-/// The ids of the BPF programs that a process has open.
-fn programs_of(pid: u32) -> BTreeSet<u32> {
-    let folder = format!("/proc/{pid}/fdinfo");
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
-    texts
-        .flat_map(|text| {
-            text.lines().filter_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok()).collect::<Vec<u32>>()
-        })
-        .collect()
-}
-
 /// Whether the kernel still has a BPF program of this id.
 fn program_exists(id: u32) -> bool {
     const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
@@ -352,7 +340,7 @@ fn a_killed_recorder_loses_one_interval_and_leaves_nothing_behind() {
     let pinned = pinned_objects();
     let _load = Load::start("file-pos", &["--rate", "5000"]);
     let recorder = Recorder::start(&folder, "recording", &["-a", "--interval", "500ms"]);
-    let programs = programs_of(recorder.pid());
+    let programs = bpf_programs_of(recorder.pid());
     assert!(programs.len() >= 3, "the recorder's programs cannot be seen: {programs:?}");
     let mut written = 0;
     until("intervals are in the file while the recorder runs", || {
@@ -381,7 +369,7 @@ fn a_recorder_that_ends_leaves_no_program_behind() {
     let Some(_machine) = machine("programs after the end") else { return };
     let folder = Folder::new();
     let recorder = Recorder::start(&folder, "recording", &["-a"]);
-    let programs = programs_of(recorder.pid());
+    let programs = bpf_programs_of(recorder.pid());
     assert!(programs.len() >= 3, "the recorder's programs cannot be seen: {programs:?}");
     recorder.stop().recording();
     until("the recorder's programs are gone", || !programs.iter().any(|id| program_exists(*id)));

@@ -7,6 +7,7 @@ mod metered;
 pub(crate) mod naming;
 mod tables;
 mod untimed;
+mod waking;
 mod way_in;
 
 use std::mem::MaybeUninit;
@@ -30,6 +31,7 @@ use crate::switches::{self, Pausable, TwoHalves};
 use naming::Names;
 use tables::{Drained, PROGRAMS};
 use untimed::HoldLengths;
+use waking::Waking;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
@@ -97,6 +99,7 @@ impl Programs<PROGRAMS> for ContentionSkel<'_> {
 pub struct ContentionSource {
     // Links go first: nothing may write to the tables when they are unmapped.
     links: Vec<Link>,
+    waking: Waking,
     hooks: hooked::Attached,
     halves: Halves<skeleton::types::half>,
     skeleton: ContentionSkel<'static>,
@@ -142,6 +145,8 @@ impl ContentionSource {
             Some(hooks) => hooked::attach(&mut skeleton, hooks)?,
             None => hooked::Attached::default(),
         };
+        let mut waking = Waking::new(options.metered.only_mmap_lock());
+        waking.attach(&mut skeleton)?;
         let links = attach(&mut skeleton, &options.scope, mmap_tracepoints)?;
         if hooks.len() > 0 {
             names.learn_programs();
@@ -150,6 +155,7 @@ impl ContentionSource {
         let misses = misses(&skeleton);
         let mut source = Self {
             links,
+            waking,
             hooks,
             halves,
             hold_halves,
@@ -172,11 +178,13 @@ impl ContentionSource {
         Ok(source)
     }
 
-    /// To be called ten times a second or so: keeps the account of what metering costs, and tells whether the tables
-    /// fill so fast that an early drain is due.
+    /// To be called ten times a second or so: keeps the account of what metering costs, has wake-ups looked at where somebody waits, and
+    /// tells whether the tables fill so fast that an early drain is due.
     pub fn tick(&mut self) -> bool {
         self.cost.tick(&self.skeleton);
         let half = switches::active_half(&mut self.skeleton);
+        let somebody_waits = self.open_waits > 0 || self.halves.opened(half) > 0;
+        self.waking.look(somebody_waits, &mut self.skeleton);
         let holds = self.hold_halves.as_mut().map_or(0.0, |halves| halves.fill(half));
         self.halves.fill(half).max(holds) >= DRAIN_AT_FILL
     }
@@ -215,11 +223,13 @@ impl ContentionSource {
         self.pause(true);
         // In the opposite order of attaching.
         while self.links.pop().is_some() {}
+        self.waking.detach();
     }
 
     /// Attaches the programs again.
     pub fn attach(&mut self) -> Result<(), KernelError> {
         if self.links.is_empty() {
+            self.waking.attach(&mut self.skeleton)?;
             self.links = attach(&mut self.skeleton, &self.scope, self.mmap_tracepoints)?;
         }
         self.pause(false);
@@ -375,8 +385,7 @@ fn attach(
     scope: &Scope,
     mmap_tracepoints: Option<MmapTracepoints>,
 ) -> Result<Vec<Link>, KernelError> {
-    let mut links =
-        vec![attach_one(&mut skeleton.progs.contention_end)?, attach_one(&mut skeleton.progs.sched_waking)?];
+    let mut links = vec![attach_one(&mut skeleton.progs.contention_end)?];
     if scope.follows_children() {
         links.push(attach_one(&mut skeleton.progs.follow_children)?);
     }

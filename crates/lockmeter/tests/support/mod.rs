@@ -13,6 +13,7 @@ pub mod runner_loads;
 pub mod trace;
 pub mod witness;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -208,6 +209,23 @@ fn drain(pipe: Option<impl io::Read + Send + 'static>) -> thread::JoinHandle<Vec
         }
         bytes
     })
+}
+
+/// The ids of the BPF programs that a process has open.
+pub fn bpf_programs_of(pid: u32) -> BTreeSet<u32> {
+    bpf_ids_of(pid, "prog_id:")
+}
+
+/// The ids of the BPF programs' links that a process has open: of what is attached.
+pub fn bpf_links_of(pid: u32) -> BTreeSet<u32> {
+    bpf_ids_of(pid, "link_id:")
+}
+
+fn bpf_ids_of(pid: u32, field: &str) -> BTreeSet<u32> {
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+    let id_in = |text: String| text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok());
+    texts.filter_map(id_in).collect()
 }
 
 /// Waits for a child, and kills it when it outlasts [`PATIENCE`].
