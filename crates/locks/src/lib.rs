@@ -18,6 +18,7 @@
 
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
 pub mod between_processes;
+mod front;
 pub mod instrument;
 #[cfg(not(any(loom, shuttle)))]
 mod lock_api_traits;

@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
+use crate::front::{acquisitions, constructors};
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
 use crate::spin_queue::{SpinQueue, Turn};
@@ -116,35 +117,9 @@ struct Waiter {
     stood_back: u32,
 }
 
-impl RawMutex {
-    const_unless_model! {
-        /// A free mutex.
-        #[must_use]
-        #[allow(clippy::new_without_default)]
-        #[track_caller]
-        pub const fn new() -> Self {
-            Self::with_order(Unmetered, Ordered::made_here())
-        }
-    }
-}
+constructors!(RawMutex, [I: Instrument] RawMutex<I>, made: "mutex", with: "hooks");
 
 impl<I: Instrument> RawMutex<I> {
-    const_unless_model! {
-        /// A free mutex with its hooks.
-        #[must_use]
-        #[track_caller]
-        pub const fn with(instrument: I) -> Self {
-            Self::with_order(instrument, Ordered::made_here())
-        }
-    }
-
-    const_unless_model! {
-        /// A free one of which nobody knows where it is made.
-        pub(crate) const fn nameless(instrument: I) -> Self {
-            Self::with_order(instrument, Ordered::nameless())
-        }
-    }
-
     const_unless_model! {
         const fn with_order(instrument: I, order: Ordered) -> Self {
             RawMutex {
@@ -160,76 +135,10 @@ impl<I: Instrument> RawMutex<I> {
         }
     }
 
-    /// A free one with a name, for reports and for the order of locks.
-    #[must_use]
-    #[track_caller]
-    pub fn named(name: &'static str) -> Self {
-        Self::with_order(I::named(name), Ordered::named(name))
-    }
-
-    /// Locks it.
-    #[inline]
-    #[track_caller]
-    pub fn lock(&self) {
-        self.lock_nested(0);
-    }
-
-    /// Locks it inside of another of its class: `subclass` makes a class of its own, for the order of locks.
-    #[inline]
-    #[track_caller]
-    pub fn lock_nested(&self, subclass: u8) {
-        self.order.acquire(subclass);
-        if !self.lock_at_once() {
-            let _acquired = self.lock_slow(Until::default());
-        }
-    }
-
-    /// Locks it if it can be had at once.
-    #[inline]
-    #[track_caller]
-    pub fn try_lock(&self) -> bool {
-        let locked = self.lock_at_once() || self.steal();
-        if locked {
-            self.order.acquired_by_try();
-        }
-        locked
-    }
-
-    /// Locks it unless `timeout` is over before.
-    ///
-    /// # Errors
-    ///
-    /// [`NotAcquired::TimedOut`].
-    #[inline]
-    #[track_caller]
-    pub fn lock_for(&self, timeout: Duration) -> Result<(), NotAcquired> {
-        self.lock_until(|| Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
-    }
-
-    /// Locks it unless a signal handler runs in this thread while it sleeps.
-    ///
-    /// # Errors
-    ///
-    /// [`NotAcquired::Interrupted`].
-    #[inline]
-    #[track_caller]
-    pub fn lock_interruptible(&self) -> Result<(), NotAcquired> {
-        self.lock_until(|| Until { deadline: None, interruptible: true })
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn lock_until(&self, until: impl FnOnce() -> Until) -> Result<(), NotAcquired> {
-        self.order.acquire(0);
-        if self.lock_at_once() {
-            return Ok(());
-        }
-        let result = self.lock_slow(until());
-        if result.is_err() {
-            self.order.release();
-        }
-        result
-    }
+    acquisitions!(
+        "Locks it", at_once: lock_at_once, steal: steal, slow: lock_slow(),
+        lock, lock_nested, try_lock, lock_for, lock_interruptible, lock_until
+    );
 
     /// Whether somebody holds it.
     pub fn is_locked(&self) -> bool {

@@ -9,6 +9,7 @@
 use core::convert::Infallible;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::front::constructors;
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
 use crate::spin_queue::SpinQueue;
@@ -33,35 +34,9 @@ pub struct RawSpin<I: Instrument = Unmetered> {
     order: Ordered,
 }
 
-impl RawSpin {
-    const_unless_model! {
-        /// A free spinlock.
-        #[must_use]
-        #[allow(clippy::new_without_default)]
-        #[track_caller]
-        pub const fn new() -> Self {
-            Self::with_order(Unmetered, Ordered::made_here())
-        }
-    }
-}
+constructors!(RawSpin, [I: Instrument] RawSpin<I>, made: "spinlock", with: "hooks");
 
 impl<I: Instrument> RawSpin<I> {
-    const_unless_model! {
-        /// A free spinlock with its hooks.
-        #[must_use]
-        #[track_caller]
-        pub const fn with(instrument: I) -> Self {
-            Self::with_order(instrument, Ordered::made_here())
-        }
-    }
-
-    const_unless_model! {
-        /// A free one of which nobody knows where it is made.
-        pub(crate) const fn nameless(instrument: I) -> Self {
-            Self::with_order(instrument, Ordered::nameless())
-        }
-    }
-
     const_unless_model! {
         const fn with_order(instrument: I, order: Ordered) -> Self {
             RawSpin {
@@ -72,13 +47,6 @@ impl<I: Instrument> RawSpin<I> {
                 order,
             }
         }
-    }
-
-    /// A free one with a name, for reports and for the order of locks.
-    #[must_use]
-    #[track_caller]
-    pub fn named(name: &'static str) -> Self {
-        Self::with_order(I::named(name), Ordered::named(name))
     }
 
     /// Locks it.

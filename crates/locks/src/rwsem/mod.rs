@@ -14,6 +14,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
+use crate::front::{acquisitions, constructors};
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
 use crate::lockdep::Ordered;
 use crate::mutex::{NotAcquired, Until};
@@ -42,35 +43,9 @@ pub struct RawRwSem<P: Policy = Standard, I: Instrument = Unmetered> {
     policy: PhantomData<P>,
 }
 
-impl RawRwSem {
-    const_unless_model! {
-        /// A free semaphore.
-        #[must_use]
-        #[allow(clippy::new_without_default)]
-        #[track_caller]
-        pub const fn new() -> Self {
-            Self::with_order(Unmetered, Ordered::made_here())
-        }
-    }
-}
+constructors!(RawRwSem, [P: Policy, I: Instrument] RawRwSem<P, I>, made: "semaphore", with: "policy and hooks");
 
 impl<P: Policy, I: Instrument> RawRwSem<P, I> {
-    const_unless_model! {
-        /// A free semaphore with its policy and hooks.
-        #[must_use]
-        #[track_caller]
-        pub const fn with(instrument: I) -> Self {
-            Self::with_order(instrument, Ordered::made_here())
-        }
-    }
-
-    const_unless_model! {
-        /// A free one of which nobody knows where it is made.
-        pub(crate) const fn nameless(instrument: I) -> Self {
-            Self::with_order(instrument, Ordered::nameless())
-        }
-    }
-
     const_unless_model! {
         const fn with_order(instrument: I, order: Ordered) -> Self {
             RawRwSem {
@@ -88,104 +63,15 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         }
     }
 
-    /// A free one with a name, for reports and for the order of locks.
-    #[must_use]
-    #[track_caller]
-    pub fn named(name: &'static str) -> Self {
-        Self::with_order(I::named(name), Ordered::named(name))
-    }
+    acquisitions!(
+        "Locks it for writing", at_once: write_at_once, steal: take_first, slow: lock_slow(Mode::Write),
+        write, write_nested, try_write, write_for, write_interruptible, write_until
+    );
 
-    /// Locks it for writing.
-    #[inline]
-    #[track_caller]
-    pub fn write(&self) {
-        self.write_nested(0);
-    }
-
-    /// Locks it for writing inside of another of its class: `subclass` makes a class of its own, for the order of locks.
-    #[inline]
-    #[track_caller]
-    pub fn write_nested(&self, subclass: u8) {
-        self.order.acquire(subclass);
-        if !self.write_at_once() {
-            let _acquired = self.lock_slow(Mode::Write, Until::default());
-        }
-    }
-
-    /// Locks it for writing if it can be had at once.
-    #[inline]
-    #[track_caller]
-    pub fn try_write(&self) -> bool {
-        let locked = self.write_at_once() || self.take_first();
-        if locked {
-            self.order.acquired_by_try();
-        }
-        locked
-    }
-
-    /// Locks it for writing unless `timeout` is over before.
-    ///
-    /// # Errors
-    ///
-    /// [`NotAcquired::TimedOut`].
-    #[inline]
-    #[track_caller]
-    pub fn write_for(&self, timeout: Duration) -> Result<(), NotAcquired> {
-        self.write_until(|| Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
-    }
-
-    /// Locks it for writing unless a signal handler runs in this thread while it sleeps.
-    ///
-    /// # Errors
-    ///
-    /// [`NotAcquired::Interrupted`].
-    #[inline]
-    #[track_caller]
-    pub fn write_interruptible(&self) -> Result<(), NotAcquired> {
-        self.write_until(|| Until { deadline: None, interruptible: true })
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn write_until(&self, until: impl FnOnce() -> Until) -> Result<(), NotAcquired> {
-        self.order.acquire(0);
-        if self.write_at_once() {
-            return Ok(());
-        }
-        let result = self.lock_slow(Mode::Write, until());
-        if result.is_err() {
-            self.order.release();
-        }
-        result
-    }
-
-    /// Locks it for reading.
-    #[inline]
-    #[track_caller]
-    pub fn read(&self) {
-        self.read_nested(0);
-    }
-
-    /// Locks it for reading inside of another of its class: `subclass` makes a class of its own, for the order of locks.
-    #[inline]
-    #[track_caller]
-    pub fn read_nested(&self, subclass: u8) {
-        self.order.acquire(subclass);
-        if !self.read_at_once() {
-            let _acquired = self.lock_slow(Mode::Read, Until::default());
-        }
-    }
-
-    /// Locks it for reading if it can be had at once.
-    #[inline]
-    #[track_caller]
-    pub fn try_read(&self) -> bool {
-        let locked = self.read_at_once() || self.keep_count();
-        if locked {
-            self.order.acquired_by_try();
-        }
-        locked
-    }
+    acquisitions!(
+        "Locks it for reading", at_once: read_at_once, steal: keep_count, slow: lock_slow(Mode::Read),
+        read, read_nested, try_read, read_for, read_interruptible, read_until
+    );
 
     /// Joins readers that hold it, whoever waits: for a thread that may hold it for reading already, and would wait for itself
     /// if it waited for a writer. Where nobody reads, as [`try_read`](Self::try_read).
@@ -201,42 +87,6 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             }
         }
         self.try_read()
-    }
-
-    /// Locks it for reading unless `timeout` is over before.
-    ///
-    /// # Errors
-    ///
-    /// [`NotAcquired::TimedOut`].
-    #[inline]
-    #[track_caller]
-    pub fn read_for(&self, timeout: Duration) -> Result<(), NotAcquired> {
-        self.read_until(|| Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
-    }
-
-    /// Locks it for reading unless a signal handler runs in this thread while it sleeps.
-    ///
-    /// # Errors
-    ///
-    /// [`NotAcquired::Interrupted`].
-    #[inline]
-    #[track_caller]
-    pub fn read_interruptible(&self) -> Result<(), NotAcquired> {
-        self.read_until(|| Until { deadline: None, interruptible: true })
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn read_until(&self, until: impl FnOnce() -> Until) -> Result<(), NotAcquired> {
-        self.order.acquire(0);
-        if self.read_at_once() {
-            return Ok(());
-        }
-        let result = self.lock_slow(Mode::Read, until());
-        if result.is_err() {
-            self.order.release();
-        }
-        result
     }
 
     /// Whether anybody holds it.
