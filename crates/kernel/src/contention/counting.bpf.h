@@ -5,6 +5,7 @@
 #ifndef LOCKMETER_COUNTING_BPF_H
 #define LOCKMETER_COUNTING_BPF_H
 
+#include "claim.bpf.h"
 #include "stacks.bpf.h"
 
 struct wait {
@@ -91,21 +92,7 @@ static __always_inline void add_total(struct total_slot *slot, const struct wait
 		slot->max_ns = wait->total_ns;
 }
 
-static __always_inline struct total_slot *claim_total(struct total_slot *table, __u32 slots, __u64 tag, int *is_new)
-{
-	for (__u32 i = 0; i < PROBES; i++) {
-		struct total_slot *slot = &table[slot_of(tag, slots) + i];
-
-		if (!slot->tag) {
-			slot->tag = tag;
-			*is_new = 1;
-			return slot;
-		}
-		if (slot->tag == tag)
-			return slot;
-	}
-	return 0;
-}
+DEFINE_CLAIM_TOTAL(struct total_slot)
 
 static __always_inline __u64 tag_of_total(__u64 class, __u32 meta, __u64 who_hash)
 {

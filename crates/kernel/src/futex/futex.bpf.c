@@ -19,7 +19,7 @@
  */
 #include "core.h"
 #include "budget.bpf.h"
-#include "numbers.bpf.h"
+#include "claim.bpf.h"
 #include "tables.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -308,21 +308,7 @@ static __always_inline void add_total(struct futex_total *slot, __u64 total_ns)
 		slot->max_ns = total_ns;
 }
 
-static __always_inline struct futex_total *claim_total(struct futex_total *table, __u32 slots, __u64 tag, int *is_new)
-{
-	for (__u32 i = 0; i < PROBES; i++) {
-		struct futex_total *slot = &table[slot_of(tag, slots) + i];
-
-		if (!slot->tag) {
-			slot->tag = tag;
-			*is_new = 1;
-			return slot;
-		}
-		if (slot->tag == tag)
-			return slot;
-	}
-	return 0;
-}
+DEFINE_CLAIM_TOTAL(struct futex_total)
 
 union comm {
 	char text[COMM_LENGTH];
