@@ -36,11 +36,11 @@ const LOST_NS: u64 = LOST.as_nanos() as u64;
 /// So many wake-ups that came to nothing are enough to see that others have the CPUs.
 const MOST_LOST: usize = 10;
 
-/// All of them, but for what the data of a lock costs: see [`passing_ns`].
+/// All of them, but for what the data of a lock costs where another CPU changed it: see [`passing`](crate::breakpoint::race::passing).
 pub fn measure() -> Costs {
     let word = AtomicU32::new(1);
     let nobody_ns = call_ns(|| futex_wake(&word));
-    let turn_ns = passing_ns(|_| {}, SPANS);
+    let turn_ns = median(turns_ns(|_, _| {}, SPANS));
     Costs {
         // The next one reads the line from the other's cache, and its write takes it away from there.
         line_ns: turn_ns / 2.0,
@@ -79,13 +79,8 @@ fn pause_ns() -> f64 {
     call_ns(|| (0..PAUSES).for_each(|_| spin_loop())) / f64::from(PAUSES)
 }
 
-/// Two threads take turns, each told by a word that the other writes: the time of a turn in which `work` runs, which is told the
-/// number of the thread. Of many short spans the middle one: in some of them one of the two has no CPU.
-pub fn passing_ns(work: impl Fn(usize) + Sync, spans: usize) -> f64 {
-    median(turns_ns(|thread, _| work(thread), spans))
-}
-
-/// The same, of each span in turn, the mean over its turns. The work is told the number of the span, too.
+/// Two threads take turns, each told by a word that the other writes: the mean time of a turn in which `work` runs, span after span. It is told
+/// the numbers of the thread and of the span. In some of many short spans one of the two has no CPU.
 pub fn turns_ns(work: impl Fn(usize, usize) + Sync, spans: usize) -> Vec<f64> {
     const TURNS: u32 = 32;
     let turn = AtomicU32::new(0);

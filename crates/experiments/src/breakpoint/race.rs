@@ -187,45 +187,75 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
     Ok(elapsed.as_secs_f64() * 1e9 / tasks.max(1) as f64)
 }
 
-/// What the old accounting's changes cost where its lock is not contended.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Uncontended {
-    /// Taking a slot and giving one back, by one thread alone.
-    pub alone_ns: [f64; 2],
-    /// What either takes longer where another CPU made the last change.
-    pub moved_ns: f64,
+/// Changes of the old accounting where its lock is not contended, by tasks of two threads.
+struct Changes<M: RawMutex> {
+    accounting: GlobalMutex<M>,
+    tasks: [Task<M>; 2],
+    steps: [Apart<AtomicU32>; 2],
+    breakpoints: u32,
 }
 
-/// By one thread, and by two that take turns, so that none ever waits for the lock. What a change takes drifts with the machine
-/// by more than the difference looked for: so turns of none, of one change and of two come right after each other.
-pub fn uncontended<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> Uncontended {
-    const SPANS: usize = 101;
-    const IN_TURN: usize = 3;
-    let accounting = GlobalMutex::<M>::new(cpus);
-    let tasks = [Task::<M>::default(), Task::default()];
-    let steps = [const { Apart(AtomicU32::new(0)) }; 2];
-    let change = |thread: usize| {
-        let step = steps[thread].0.fetch_add(1, Ordering::Relaxed);
-        if step % (2 * breakpoints) < breakpoints {
-            accounting.take(&tasks[thread]);
-        } else {
-            accounting.give_back(&tasks[thread]);
+impl<M: RawMutex + Send + Sync> Changes<M> {
+    fn new(cpus: usize, breakpoints: u32) -> Self {
+        Self {
+            accounting: GlobalMutex::new(cpus),
+            tasks: [Task::default(), Task::default()],
+            steps: [const { Apart(AtomicU32::new(0)) }; 2],
+            breakpoints,
         }
-    };
-    let changes = |count: u32| {
+    }
+
+    /// A thread's next one: it takes all its slots, and gives all of them back.
+    fn make(&self, thread: usize) {
+        let step = self.steps[thread].0.fetch_add(1, Ordering::Relaxed);
+        if step % (2 * self.breakpoints) < self.breakpoints {
+            self.accounting.take(&self.tasks[thread]);
+        } else {
+            self.accounting.give_back(&self.tasks[thread]);
+        }
+    }
+}
+
+/// What taking a slot costs, and giving one back, by one thread alone.
+pub fn alone_ns<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> [f64; 2] {
+    const SPANS: usize = 101;
+    let changes = Changes::<M>::new(cpus, breakpoints);
+    let each_ns = || {
         let begin = Instant::now();
-        (0..count).for_each(|_| change(0));
-        begin.elapsed().as_secs_f64() * 1e9 / f64::from(count.max(1))
+        (0..breakpoints).for_each(|_| changes.make(0));
+        begin.elapsed().as_secs_f64() * 1e9 / f64::from(breakpoints.max(1))
     };
     let mut alone_ns = [const { Vec::new() }; 2];
     for _ in 0..SPANS {
-        alone_ns.iter_mut().for_each(|taken| taken.push(changes(breakpoints)));
+        alone_ns.iter_mut().for_each(|taken| taken.push(each_ns()));
     }
-    let some_changes = |thread: usize, span: usize| (0..span % IN_TURN).for_each(|_| change(thread));
+    alone_ns.map(median)
+}
+
+/// What it costs to be the next on another CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Passing {
+    /// A line that was written there.
+    pub line_ns: f64,
+    /// What a change of the accounting takes longer where that CPU made the last one.
+    pub moved_ns: f64,
+}
+
+/// By two threads that take turns, so that none ever waits for the lock. What a change takes drifts with the machine by more than the
+/// difference looked for: so turns of none, of one change and of two come right after each other.
+pub fn passing<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> Passing {
+    const SPANS: usize = 41;
+    const IN_TURN: usize = 3;
+    let changes = Changes::<M>::new(cpus, breakpoints);
+    let some_changes = |thread: usize, span: usize| (0..span % IN_TURN).for_each(|_| changes.make(thread));
     let spans = step_costs::turns_ns(some_changes, IN_TURN * SPANS);
-    // A turn of one change is a turn of none, the change, and what is looked for; the second change finds all at hand.
-    let moved_ns = spans.chunks_exact(IN_TURN).map(|turns| (turns[1] - turns[0]) - (turns[2] - turns[1]));
-    Uncontended { alone_ns: alone_ns.map(median), moved_ns: median(moved_ns.collect()).max(0.0) }
+    let over_spans = |of: fn(&[f64]) -> f64| median(spans.chunks_exact(IN_TURN).map(of).collect());
+    Passing {
+        // The next one reads the line from the other's cache, and its write takes it away from there.
+        line_ns: over_spans(|turns| turns[0]) / 2.0,
+        // A turn of one change is a turn of none, the change, and what is looked for; the second change finds all at hand.
+        moved_ns: over_spans(|turns| (turns[1] - turns[0]) - (turns[2] - turns[1])).max(0.0),
+    }
 }
 
 /// Steps of arithmetic that take as long as something else does.

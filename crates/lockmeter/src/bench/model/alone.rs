@@ -1,18 +1,18 @@
-//! What one thread needs, right before and right after the threads that are predicted from it.
+//! What one thread needs, and what it costs to be the next on another CPU, right before and right after the threads that are predicted from it.
 //!
-//! The CPUs of a virtual machine change their speed, for a second or for minutes, by up to a half: what one thread needed a moment ago
-//! says nothing of now. So each slice lies between two looks at one thread on each CPU, and is taken again if they differ.
+//! The CPUs of a virtual machine change their speed, for a second or for minutes, by up to a half, and a line takes 14 ns or 240 from one to
+//! the other: what was so a moment ago says nothing of now. So each slice lies between two looks, and is taken again if they differ.
 
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use lock_api::RawMutex;
-use lockmeter_experiments::breakpoint::race::{Design, Work, run_once};
+use lockmeter_experiments::breakpoint::race::{Design, Passing, Work, passing, run_once};
 use lockmeter_experiments::locks_under_test::ReaderLock;
 use lockmeter_predict::step_by_step::{Acquisition, Cycle};
 use serde::Serialize;
 
-use super::{ACQUISITIONS, Bench, SLICE, broken, race};
+use super::{ACQUISITIONS, BREAKPOINTS, Bench, SLICE, broken, race};
 use crate::bench::cores;
 
 /// How long one thread is looked at: thousands of acquisitions, and short beside the slice that it is for.
@@ -81,20 +81,50 @@ impl Alone {
     }
 }
 
+/// What threads are predicted from.
+#[derive(Debug, Clone, Copy)]
+pub struct Beside {
+    pub alone: Alone,
+    pub passing: Passing,
+}
+
+impl Beside {
+    fn look<M: RawMutex + Send + Sync>(task: &Task) -> Result<Self> {
+        Ok(Self { alone: alone::<M>(task)?, passing: passing::<M>(task.cpus, BREAKPOINTS) })
+    }
+
+    fn between(&self, other: &Self) -> Self {
+        Self {
+            alone: self.alone.between(&other.alone),
+            passing: Passing {
+                line_ns: f64::midpoint(self.passing.line_ns, other.passing.line_ns),
+                moved_ns: f64::midpoint(self.passing.moved_ns, other.passing.moved_ns),
+            },
+        }
+    }
+
+    /// Passing the lock on matters by its share of an acquisition.
+    fn is_like(&self, other: &Self) -> bool {
+        let passing_ns = |beside: &Self| beside.passing.line_ns + beside.passing.moved_ns;
+        let acquisition_ns = self.alone.mean_hold_ns() + self.alone.think_ns;
+        self.alone.is_like(&other.alone) && (passing_ns(self) - passing_ns(other)).abs() <= acquisition_ns * STEADY
+    }
+}
+
 impl Bench {
-    /// Nanoseconds for each acquisition of so many threads, and what one thread needed around that.
+    /// Nanoseconds for each acquisition of so many threads, and what they are predicted from, around that.
     pub fn beside_one_thread<M: RawMutex + Send + Sync>(
         &mut self,
         task: &Task,
         threads: usize,
-    ) -> Result<(f64, Alone)> {
+    ) -> Result<(f64, Beside)> {
         let plan = race(task.cpus, task.work, SLICE, Some(0));
-        let mut before = alone::<M>(task)?;
+        let mut before = Beside::look::<M>(task)?;
         let mut tries = 0;
         loop {
-            let once = || -> Result<(f64, Alone)> {
+            let once = || -> Result<(f64, Beside)> {
                 let task_ns = run_once::<M, ReaderLock>(Design::Before, &plan, threads).map_err(broken)?;
-                Ok((task_ns / ACQUISITIONS as f64, alone::<M>(task)?))
+                Ok((task_ns / ACQUISITIONS as f64, Beside::look::<M>(task)?))
             };
             let (acquisition_ns, after) = self.disturbances.avoid_unless_failed(once)?;
             tries += 1;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use lock_api::RawMutex;
 use lockmeter_experiments::breakpoint::designs::BYTES_OF_A_CPU;
-use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan as Race, Work, run_once, uncontended};
+use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan as Race, Work, alone_ns, run_once};
 use lockmeter_experiments::contention::{Data, Load, acquisition_ns};
 use lockmeter_experiments::locks_under_test::{MeteredMutex, ReaderLock, SPIN_TIMES, TaskMutex};
 use lockmeter_experiments::step_costs;
@@ -25,7 +25,7 @@ use lockmeter_predict::step_by_step::{self, Costs, Lock, Play};
 use lockmeter_statistics::{Disturbances, Estimate, Machine, Random};
 use serde::Serialize;
 
-use self::alone::{Drifts, Task};
+use self::alone::{Beside, Drifts, Task};
 use self::recorded::Recorded;
 use super::{Stop, cores, write};
 use crate::arguments::bench::ModelArguments;
@@ -63,7 +63,7 @@ struct Results {
     one_thread: OneThread,
     published: Vec<Compared>,
     disturbances: Disturbances,
-    /// Slices repeated because one thread was faster or slower after them than before, and those kept although.
+    /// Slices repeated because one thread was faster or slower after them than before, or a line's way another, and those kept although.
     drifts: Drifts,
 }
 
@@ -212,15 +212,16 @@ impl Bench {
     /// Every work and every number of threads once, with all that is needed to predict them.
     fn round<M: RawMutex + Send + Sync>(&mut self, lock: Lock, cpus: usize) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
-        let data = self.disturbances.avoid(|| uncontended::<M>(cpus, BREAKPOINTS));
-        let costs = Costs { moved_ns: data.moved_ns, ..self.disturbances.avoid(step_costs::measure) };
+        let shares = self.disturbances.avoid(|| alone_ns::<M>(cpus, BREAKPOINTS));
+        let mut costs = self.disturbances.avoid(step_costs::measure);
         let gap_ns = self.time::<M>(Design::Ideal, cpus, Work::NONE, 1)?;
         let hold_ns = self.time::<M>(Design::Before, cpus, Work::NONE, 1)? - gap_ns;
         let prices = self.prices::<M>(hold_ns.max(1.0), Data::lines_of(cpus * BYTES_OF_A_CPU));
         for work in WORKS.map(Work::lasting) {
-            let task = Task { cpus, work, gap_ns, shares: data.alone_ns };
+            let task = Task { cpus, work, gap_ns, shares };
             for threads in self.threads.clone() {
-                let (measured_ns, alone) = self.beside_one_thread::<M>(&task, threads)?;
+                let (measured_ns, Beside { alone, passing }) = self.beside_one_thread::<M>(&task, threads)?;
+                (costs.line_ns, costs.moved_ns) = (passing.line_ns, passing.moved_ns);
                 let price_ns = if threads > cores() { prices.overcommitted_ns } else { prices.own_cpu_ns };
                 let network = network(alone.think_ns, alone.mean_hold_ns(), price_ns);
                 let cycle = alone.cycle();

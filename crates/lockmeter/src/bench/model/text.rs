@@ -85,7 +85,7 @@ fn summary(text: &mut String, results: &Results) {
     let _ = writeln!(
         text,
         "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} kept although;\n\
-         {} because one thread's time changed meanwhile, and {} kept although",
+         {} because one thread's time, or a line's way, changed meanwhile, and {} kept although",
         results.drifts.repeated, results.drifts.kept
     );
 }
