@@ -145,7 +145,8 @@ impl ContentionSource {
             Some(hooks) => hooked::attach(&mut skeleton, hooks)?,
             None => hooked::Attached::default(),
         };
-        let mut waking = Waking::new(options.metered.only_mmap_lock());
+        let waits_are_rare = options.metered.only_mmap_lock();
+        let mut waking = Waking::new(waits_are_rare && options.stacks != StackBudget::Every);
         waking.attach(&mut skeleton)?;
         let links = attach(&mut skeleton, &options.scope, mmap_tracepoints)?;
         if hooks.len() > 0 {
