@@ -163,7 +163,7 @@ pub struct RecordArguments {
     pub min: Option<Duration>,
     /// With --hold, where function hooks are allowed: most CPU time, of all CPUs, that the hooks of sleeping locks may take; beyond it holds
     /// are counted in windows (100%: never)
-    #[arg(long, requires = "hold", value_name = "PERCENT", default_value = "1.5%", value_parser = parse_share_ppm)]
+    #[arg(long, requires = "hold", value_name = "PERCENT", default_value = "1%", value_parser = parse_share_ppm)]
     pub hold_budget: u32,
     /// Also time how long spinning locks are held: hooks every spinlock function of the kernel, and switches itself off when
     /// that takes more than --spin-budget
