@@ -40,10 +40,8 @@ const MOST_LOST: usize = 10;
 pub fn measure() -> Costs {
     let word = AtomicU32::new(1);
     let nobody_ns = call_ns(|| futex_wake(&word));
-    let turn_ns = median(turns_ns(|_, _| {}, SPANS));
     Costs {
-        // The next one reads the line from the other's cache, and its write takes it away from there.
-        line_ns: turn_ns / 2.0,
+        line_ns: line_ns(median(turns_ns(|_, _| {}, SPANS))),
         moved_ns: 0.0,
         pause_ns: pause_ns(),
         refused_ns: call_ns(|| futex_wait(&word, 0, None)),
@@ -77,6 +75,12 @@ fn middle_of_calls(call: &dyn Fn()) -> Duration {
 fn pause_ns() -> f64 {
     const PAUSES: u32 = 1_000;
     call_ns(|| (0..PAUSES).for_each(|_| spin_loop())) / f64::from(PAUSES)
+}
+
+/// What an atomic instruction takes on a line that another CPU wrote last, by the time of a turn in which nothing is done: the next one reads
+/// the line from the other's cache, and its write takes it away from there.
+pub fn line_ns(empty_turn_ns: f64) -> f64 {
+    empty_turn_ns / 2.0
 }
 
 /// Two threads take turns, each told by a word that the other writes: the mean time of a turn in which `work` runs, span after span. It is told

@@ -233,7 +233,7 @@ pub fn alone_ns<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> [f6
 }
 
 /// What it costs to be the next on another CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Passing {
     /// A line that was written there.
     pub line_ns: f64,
@@ -251,8 +251,7 @@ pub fn passing<M: RawMutex + Send + Sync>(cpus: usize, breakpoints: u32) -> Pass
     let spans = step_costs::turns_ns(some_changes, IN_TURN * SPANS);
     let over_spans = |of: fn(&[f64]) -> f64| median(spans.chunks_exact(IN_TURN).map(of).collect());
     Passing {
-        // The next one reads the line from the other's cache, and its write takes it away from there.
-        line_ns: over_spans(|turns| turns[0]) / 2.0,
+        line_ns: step_costs::line_ns(over_spans(|turns| turns[0])),
         // A turn of one change is a turn of none, the change, and what is looked for; the second change finds all at hand.
         moved_ns: over_spans(|turns| (turns[1] - turns[0]) - (turns[2] - turns[1])).max(0.0),
     }

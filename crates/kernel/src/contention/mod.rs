@@ -184,8 +184,7 @@ impl ContentionSource {
     pub fn tick(&mut self) -> bool {
         self.cost.tick(&self.skeleton);
         let half = switches::active_half(&mut self.skeleton);
-        let somebody_waits = self.open_waits > 0 || self.halves.opened(half) > 0;
-        self.waking.look(somebody_waits, &mut self.skeleton);
+        self.waking.look(|| self.open_waits > 0 || self.halves.has_opened(half), &mut self.skeleton);
         let holds = self.hold_halves.as_mut().map_or(0.0, |halves| halves.fill(half));
         self.halves.fill(half).max(holds) >= DRAIN_AT_FILL
     }

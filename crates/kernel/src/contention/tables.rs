@@ -158,14 +158,13 @@ impl Halves<types::half> {
         fullest
     }
 
-    /// How many waits have begun since the given half was drained. The programs may be writing meanwhile.
-    pub fn opened(&mut self, half: u32) -> u64 {
-        let opened = (0..self.cpus()).map(|cpu| {
+    /// Whether a wait has begun since the given half was drained. The programs may be writing meanwhile.
+    pub fn has_opened(&mut self, half: u32) -> bool {
+        (0..self.cpus()).any(|cpu| {
             let half: *const types::half = self.half(cpu, half);
             // SAFETY: one integer inside the mapping; a stale value is seen at the next look.
-            unsafe { (&raw const (*half).opened).read_volatile() }
-        });
-        opened.sum()
+            unsafe { (&raw const (*half).opened).read_volatile() > 0 }
+        })
     }
 
     /// Reads and clears the given half of every CPU. No program may be writing to it any more.

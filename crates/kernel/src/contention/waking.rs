@@ -13,7 +13,7 @@ use crate::error::KernelError;
 const QUIET_LOOKS: u32 = 10;
 
 /// Whether the program is attached, and is to be.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Waking {
     link: Option<Link>,
     comes_and_goes: bool,
@@ -38,13 +38,13 @@ impl Waking {
         self.link = None;
     }
 
-    /// Attaches and detaches it by whether somebody has waited lately. To be called ten times a second. If it cannot be attached, although
-    /// it was before, the next look tries again, and who made somebody wait meanwhile is told as unknown.
-    pub(super) fn look(&mut self, somebody_waits: bool, skeleton: &mut ContentionSkel<'_>) {
+    /// Attaches and detaches it by whether somebody has waited lately, which is asked only where it matters. To be called ten times a second.
+    /// If it cannot be attached, although it was before, the next look tries again, and who made somebody wait meanwhile is told as unknown.
+    pub(super) fn look(&mut self, somebody_waits: impl FnOnce() -> bool, skeleton: &mut ContentionSkel<'_>) {
         if !self.comes_and_goes {
             return;
         }
-        self.quiet_looks = if somebody_waits { 0 } else { self.quiet_looks.saturating_add(1) };
+        self.quiet_looks = if somebody_waits() { 0 } else { self.quiet_looks.saturating_add(1) };
         if self.quiet_looks >= QUIET_LOOKS {
             self.detach();
         } else {
