@@ -10,9 +10,9 @@ pub type TaskMutex = RawMutex;
 /// How it spins before it sleeps.
 pub const SPIN_TIMES: SpinTimes = SpinTimes {
     spin_ns: spinning_times::SPIN_NS as f64,
+    watching_ns: spinning_times::WATCHING_NS as f64,
     before_looking_ns: spinning_times::BEFORE_LOOKING_NS as f64,
     first_backoff_ns: spinning_times::FIRST_BACKOFF_NS as f64,
-    first_backoff_for_short_sections_ns: spinning_times::FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS as f64,
     longest_backoff_ns: spinning_times::LONGEST_BACKOFF_NS as f64,
 };
 /// The lock that tasks read and CPUs write.

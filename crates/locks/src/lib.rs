@@ -40,9 +40,7 @@ mod threads;
 
 /// How [`Mutex`] spins before it sleeps, for models of it.
 pub mod spinning_times {
-    pub use crate::spinning::{
-        BEFORE_LOOKING_NS, FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS, FIRST_BACKOFF_NS, LONGEST_BACKOFF_NS, SPIN_NS,
-    };
+    pub use crate::spinning::{BEFORE_LOOKING_NS, FIRST_BACKOFF_NS, LONGEST_BACKOFF_NS, SPIN_NS, WATCHING_NS};
 }
 
 pub use instrument::{Instrument, Unmetered};

@@ -10,12 +10,12 @@
 //! from those who use it, and the next look is to come twice as late. One that finds the line where the last look left it says that
 //! the same owner is still in its section, and costs nobody anything: it may be repeated at once, and then sees the release at once.
 //!
-//! The first such look comes before queueing, which writes to the line itself. In sections that last, most waits end then, and
+//! A waiter watches the lock like that before it queues, which writes to the line itself. Where sections last, most waits end then, and
 //! the queue costs them nothing.
 //!
-//! Where most waits of a thread's begin with a fetch, sections are shorter than the way of a line from one CPU to another. Then the
-//! lock does most if one thread at a time has it to itself for a while: a spinner whom nobody follows stays away for as long as many
-//! such fetches take.
+//! Where a thread is back before the lock could have been passed on and back, because sections and what lies between them are shorter
+//! than the way of a line from one CPU to another, the lock does most if one thread at a time has it to itself for a while. Then who has to
+//! wait stays away for as long as many fetches take, before its first look, and again while it spins and nobody follows it.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -32,25 +32,24 @@ pub const BEFORE_LOOKING_NS: u32 = 300;
 /// The longest time between two looks at the lock. A look takes the lock's cache line from its owner, who may lock again.
 pub const LONGEST_BACKOFF_NS: u32 = 1_000;
 
+/// How long a waiter watches a lock that is not passed on before it queues.
+pub const WATCHING_NS: u32 = 1_500;
+
 /// Before the second look: about as long as the line takes to come and go. Looking sooner makes threads with empty sections take
 /// the line from each other all the time (a fifth of their throughput).
 pub const FIRST_BACKOFF_NS: u32 = 60;
 
-/// The same where the look before queueing has shown that sections are short: a thread that is left alone so long uses the lock some
-/// fifty times.
-pub const FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS: u32 = 250;
+/// The same where sections are short: a thread that is left alone so long uses the lock some fifty times.
+const FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS: u32 = 250;
 
 /// The same for a writer that readers keep out. Readers that read at the same time take the line from each other at every step, so
 /// while the writer stays away from it the others are quicker than all of them together were: with empty sections by a sixth to a
 /// third, and with 100 ns nothing is lost.
 pub(crate) const FIRST_BACKOFF_FOR_READERS_NS: u32 = 500;
 
-/// How many times what a fetch takes a spinner leaves a lock with short sections to the thread that has it. Of 80 times the locks did more with
-/// empty sections on one processor, and lost up to a sixth where the data beside the lock was used by others as well.
-const FETCHES_LEFT_ALONE: u32 = 20;
-
-/// The same for a writer that readers keep out.
-const FETCHES_LEFT_TO_READERS: u32 = 40;
+/// How many times what a fetch takes a waiter leaves a lock with short sections to the thread that has it, before its first look and while it
+/// spins alone.
+const FETCHES_LEFT_ALONE: u32 = 40;
 
 /// One thread's spinning for one lock.
 pub(crate) struct Spinning {
@@ -66,9 +65,8 @@ pub(crate) struct Spinning {
     line_stayed: bool,
     until_ns: u64,
     budget_ns: u64,
-    /// What the first look cost where sections are short, as they are usually; 0 elsewhere.
+    /// What a fetch takes, where sections are so short that the lock is better left alone; 0 elsewhere.
     fetch_ticks: u64,
-    fetches_left_alone: u32,
 }
 
 impl Spinning {
@@ -82,12 +80,11 @@ impl Spinning {
             backoff: (pauses_per_us * FIRST_BACKOFF_NS / 1_000).max(1),
             pauses: 0,
             has_looked: false,
-            looked_at: 0,
+            looked_at: ticks(),
             line_stayed: false,
             until_ns: 0,
             budget_ns,
             fetch_ticks: 0,
-            fetches_left_alone: FETCHES_LEFT_ALONE,
         })
     }
 
@@ -95,20 +92,29 @@ impl Spinning {
     /// and looking at the lock more rarely from the start, unless none comes or goes.
     pub(crate) fn wait_for_readers(&mut self, budget_ns: u64) {
         self.budget_ns = budget_ns;
-        self.fetches_left_alone = FETCHES_LEFT_TO_READERS;
         if !self.line_stayed {
             self.backoff = self.backoff.max(self.pauses_in(FIRST_BACKOFF_FOR_READERS_NS));
         }
     }
 
-    /// Watches the lock before queueing, until its line has to be fetched or enough time has passed; true as soon as `take` has it.
+    /// Watches the lock before queueing, until enough time has passed; true as soon as `take` has it. Where sections are shorter than passing
+    /// the lock on takes, it leaves it alone instead, and looks once.
     pub(crate) fn watch(&mut self, mut take: impl FnMut() -> bool) -> bool {
-        if self.own.is_none() || !looks_are_timed() {
+        let Some(own) = self.own else { return false };
+        if !looks_are_timed() {
             return false;
+        }
+        let sections = &record(own).sections;
+        if let Some(fetch_ticks) = sections.better_left_alone(self.looked_at, TICKS_OF_A_FETCH.load(Relaxed)) {
+            self.fetch_ticks = fetch_ticks;
+            self.backoff = self.pauses_in(FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS);
+            self.leave_alone();
+            self.look();
+            return take();
         }
         // The try that failed has fetched the line: even the first look tells whether the lock was used since.
         self.has_looked = true;
-        while self.pauses < self.pauses_in(BEFORE_LOOKING_NS) {
+        while self.pauses < self.pauses_in(WATCHING_NS) {
             let is_first = self.pauses == 0;
             self.pause_for(1);
             self.look();
@@ -117,26 +123,16 @@ impl Spinning {
             }
             let took = self.looked_in_vain();
             if is_first {
-                self.first_look_took(took);
+                sections.fetched_at_first.count(!self.line_stayed);
             }
             if !self.line_stayed {
-                self.backoff = self.pauses_in(FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS);
-                break;
+                // One that takes much longer was interrupted.
+                sections.fetch_took(took.min(LONGEST_FETCH * TICKS_OF_A_FETCH.load(Relaxed)));
             }
         }
         // Queueing fetches the line.
         self.has_looked = false;
         false
-    }
-
-    fn first_look_took(&mut self, ticks: u64) {
-        let Some(own) = self.own else { return };
-        let sections = &record(own).sections;
-        sections.met(!self.line_stayed);
-        if !self.line_stayed && sections.are_short() {
-            // One that takes much longer was interrupted.
-            self.fetch_ticks = ticks.min(LONGEST_FETCH * TICKS_OF_A_FETCH.load(Relaxed));
-        }
     }
 
     /// Before a look at the lock.
@@ -169,7 +165,7 @@ impl Spinning {
 
     #[cold]
     fn leave_alone(&mut self) {
-        let (begun, enough) = (ticks(), u64::from(self.fetches_left_alone) * self.fetch_ticks);
+        let (begun, enough) = (ticks(), u64::from(FETCHES_LEFT_ALONE) * self.fetch_ticks);
         while ticks().wrapping_sub(begun) < enough {
             self.pause_for(1);
         }
@@ -227,36 +223,112 @@ impl Spinning {
     }
 }
 
-/// How long the sections are that a thread's waits have met of late.
-#[derive(Debug)]
-pub(crate) struct Sections {
-    /// In how many waits of [`WHOLE`] the first look had to fetch the line. Only its own thread writes it.
-    short: AtomicU32,
+impl Drop for Spinning {
+    fn drop(&mut self) {
+        if let Some(own) = self.own {
+            record(own).sections.last_look.store(self.looked_at, Relaxed);
+        }
+    }
 }
 
-/// A share of one.
-const WHOLE: u32 = 1 << 16;
-/// About so many waits count; of the first ones as many are long.
-const WAITS_REMEMBERED: u32 = 16;
-/// From this share on, in sixteenths, sections are short. Empty ones have nearly all of them, those of 100 ns none or a third, by the
-/// processor.
-const SHORT_SIXTEENTHS: u32 = 9;
+/// What a thread's waits of late tell of the sections that it met. Only the thread itself writes any of it.
+#[derive(Debug)]
+pub(crate) struct Sections {
+    /// When it looked at a lock last, in ticks.
+    last_look: AtomicU64,
+    /// In how many waits it was back soon after the one before, and in how many the first look had to fetch the line.
+    back_soon: Share,
+    fetched_at_first: Share,
+    /// What a fetch takes, in ticks; 0: not known.
+    fetch_ticks: AtomicU32,
+    /// Waits in which locks are still to be left alone before it finds out anew.
+    left_alone: AtomicU32,
+}
+
+/// A thread is back soon if so many fetches were not done since the look that gave it the lock. Three are on its way (the lock's, the release's
+/// and that of the try that failed), each up to two as it reads the line first; the rest, for the section and for what comes after it, is less
+/// than passing the lock on and back takes.
+const FETCHES_UNTIL_BACK: u64 = 9;
+/// The share of waits from which on sections are short. Of those with empty sections nearly all first looks fetch, with 100 ns hardly any or a
+/// third, by the processor.
+const MOST_SIXTEENTHS: u32 = 9;
+/// From so many times the quickest fetch on, lines are slow, and a first look that fetches is no sign: a processor fetches the line for the
+/// release while a long section still goes on.
+const SLOW_FETCH: u64 = 2;
+/// While locks are left alone their users come back late, whatever the sections are. So a thread leaves them alone so often, and then finds out
+/// anew.
+const WAITS_LEFT_ALONE: u32 = 64;
 
 impl Sections {
     const_unless_model! {
         pub(crate) const fn new() -> Self {
-            Sections { short: AtomicU32::new(0) }
+            Sections {
+                last_look: AtomicU64::new(0),
+                back_soon: Share::new(),
+                fetched_at_first: Share::new(),
+                fetch_ticks: AtomicU32::new(0),
+                left_alone: AtomicU32::new(0),
+            }
         }
     }
 
-    fn met(&self, a_short_one: bool) {
-        let short = self.short.load(Relaxed);
-        let added = if a_short_one { WHOLE / WAITS_REMEMBERED } else { 0 };
-        self.short.store(short - short / WAITS_REMEMBERED + added, Relaxed);
+    /// Once a wait, which begins `now`: what a fetch takes, if the lock is better left alone for many of them.
+    fn better_left_alone(&self, now: u64, quickest_fetch: u64) -> Option<u64> {
+        let fetch_ticks = u64::from(self.fetch_ticks.load(Relaxed));
+        let left = self.left_alone.load(Relaxed);
+        if left > 0 {
+            self.left_alone.store(left - 1, Relaxed);
+            return Some(fetch_ticks);
+        }
+        let round = now.wrapping_sub(self.last_look.load(Relaxed));
+        // Of a look that fetched, what one takes that did not is no fetch.
+        let fetch_alone = fetch_ticks.saturating_sub(quickest_fetch * 4 / 7);
+        self.back_soon.count(round < FETCHES_UNTIL_BACK * fetch_alone);
+        let short = self.back_soon.is_above(MOST_SIXTEENTHS)
+            || self.fetched_at_first.is_above(MOST_SIXTEENTHS) && fetch_ticks < SLOW_FETCH * quickest_fetch;
+        if short {
+            self.left_alone.store(WAITS_LEFT_ALONE, Relaxed);
+            self.back_soon.forget();
+            self.fetched_at_first.forget();
+        }
+        short.then_some(fetch_ticks)
     }
 
-    fn are_short(&self) -> bool {
-        self.short.load(Relaxed) > WHOLE / 16 * SHORT_SIXTEENTHS
+    fn fetch_took(&self, ticks: u64) {
+        const REMEMBERED: u32 = 8;
+        let (known, ticks) = (self.fetch_ticks.load(Relaxed), ticks as u32);
+        let mean = if known == 0 { ticks } else { known - known / REMEMBERED + ticks / REMEMBERED };
+        self.fetch_ticks.store(mean, Relaxed);
+    }
+}
+
+/// How often something was so of late.
+#[derive(Debug)]
+struct Share(AtomicU32);
+
+impl Share {
+    const WHOLE: u32 = 1 << 16;
+    /// About so many times count; of the first ones as many were not so.
+    const REMEMBERED: u32 = 32;
+
+    const_unless_model! {
+        const fn new() -> Self {
+            Share(AtomicU32::new(0))
+        }
+    }
+
+    fn count(&self, so: bool) {
+        let before = self.0.load(Relaxed);
+        let added = if so { Self::WHOLE / Self::REMEMBERED } else { 0 };
+        self.0.store(before - before / Self::REMEMBERED + added, Relaxed);
+    }
+
+    fn is_above(&self, sixteenths: u32) -> bool {
+        self.0.load(Relaxed) > Self::WHOLE / 16 * sixteenths
+    }
+
+    fn forget(&self) {
+        self.0.store(0, Relaxed);
     }
 }
 
@@ -317,36 +389,67 @@ pub(crate) fn pauses_per_us() -> u32 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    const QUICKEST: u64 = 80;
 
-    #[test]
-    fn sections_are_short_once_most_waits_have_met_short_ones() {
-        let sections = Sections::new();
-        let waits = (1..100).find(|_| {
-            sections.met(true);
-            sections.are_short()
-        });
-        // 1 - (15/16)^14 is the first of these above 9/16.
-        assert_eq!(waits, Some(13));
+    /// A thread that waits each so many ticks, where a fetch takes so many.
+    struct Waits {
+        sections: Sections,
+        now: u64,
     }
 
-    #[test]
-    fn sections_of_which_a_third_seem_short_are_not() {
-        let sections = Sections::new();
-        for wait in 0..1_000 {
-            sections.met(wait % 3 == 0);
-            assert!(!sections.are_short(), "after {wait} waits");
+    impl Waits {
+        fn where_fetches_take(ticks: u64) -> Self {
+            let sections = Sections::new();
+            sections.fetch_ticks.store(ticks as u32, Relaxed);
+            Waits { sections, now: 1_000_000 }
+        }
+
+        /// In how many of `waits` it leaves the lock alone.
+        fn left_alone(&mut self, waits: usize, apart: u64, fetched_at_first: bool) -> usize {
+            let one = |_: &usize| {
+                self.sections.last_look.store(self.now, Relaxed);
+                self.now += apart;
+                let left = self.sections.better_left_alone(self.now, QUICKEST).is_some();
+                if !left {
+                    self.sections.fetched_at_first.count(fetched_at_first);
+                }
+                left
+            };
+            (0..waits).filter(one).count()
         }
     }
 
     #[test]
-    fn sections_that_become_longer_are_short_no_more() {
+    fn locks_that_are_wanted_again_before_they_could_be_passed_on_are_left_alone() {
+        // 27 waits find out, 65 leave it alone: 1 - (31/32)^27 is the first of these above 9/16.
+        assert_eq!(Waits::where_fetches_take(300).left_alone(9 * 91, 1_500, false), 9 * 65);
+    }
+
+    #[test]
+    fn locks_are_not_left_alone_where_sections_or_what_comes_between_take_longer() {
+        assert_eq!(Waits::where_fetches_take(300).left_alone(1_000, 3_000, false), 0);
+    }
+
+    #[test]
+    fn first_looks_that_fetch_say_that_sections_are_short_where_lines_are_quick() {
+        assert!(Waits::where_fetches_take(100).left_alone(1_000, 3_000, true) > 600);
+        assert_eq!(Waits::where_fetches_take(300).left_alone(1_000, 3_000, true), 0);
+    }
+
+    #[test]
+    fn longer_sections_are_found_out() {
+        let mut waits = Waits::where_fetches_take(300);
+        assert!(waits.left_alone(100, 1_500, false) > 50);
+        waits.left_alone(WAITS_LEFT_ALONE as usize, 9_000, false);
+        assert_eq!(waits.left_alone(1_000, 9_000, false), 0);
+    }
+
+    #[test]
+    fn what_a_fetch_takes_follows_the_machine() {
         let sections = Sections::new();
-        (0..1_000).for_each(|_| sections.met(true));
-        assert!(sections.are_short());
-        let waits = (1..100).find(|_| {
-            sections.met(false);
-            !sections.are_short()
-        });
-        assert_eq!(waits, Some(9));
+        (0..50).for_each(|_| sections.fetch_took(100));
+        assert!((90..=100).contains(&sections.fetch_ticks.load(Relaxed)));
+        (0..50).for_each(|_| sections.fetch_took(300));
+        assert!((270..=300).contains(&sections.fetch_ticks.load(Relaxed)));
     }
 }

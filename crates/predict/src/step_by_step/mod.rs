@@ -85,12 +85,12 @@ pub enum Lock {
 pub struct SpinTimes {
     /// From the first look at the clock until it gives up.
     pub spin_ns: f64,
+    /// How long it watches the lock before it queues.
+    pub watching_ns: f64,
     /// From the first look at the lock until it looks at the clock, and at whether the owner runs.
     pub before_looking_ns: f64,
     /// Between the first look in the queue and the second; each gap is twice the one before.
     pub first_backoff_ns: f64,
-    /// The same where a look before queueing met others who use the lock.
-    pub first_backoff_for_short_sections_ns: f64,
     /// The longest gap.
     pub longest_backoff_ns: f64,
 }
@@ -427,9 +427,9 @@ mod tests {
 
     const TIMES: SpinTimes = SpinTimes {
         spin_ns: 20_000.0,
+        watching_ns: 1_500.0,
         before_looking_ns: 300.0,
         first_backoff_ns: 60.0,
-        first_backoff_for_short_sections_ns: 250.0,
         longest_backoff_ns: 1_000.0,
     };
     const LOCKS: [Lock; 2] = [Lock::SleepsAtOnce, Lock::SpinsFirst(TIMES)];

@@ -1,6 +1,6 @@
-//! lockmeter's `Mutex` (`crates/locks/src/mutex.rs`): waiters watch the lock while nobody else uses it, then queue; the first looks at
+//! lockmeter's `Mutex` (`crates/locks/src/mutex.rs`): waiters watch the lock for a while, then queue; the first looks at
 //! the lock, in intervals that grow while others use it, all of them for as long as sleeping would cost; then they sleep. Left out: the
-//! heir of a lock that was waited for a millisecond, and that a spinner stays away from sections shorter than the way of a line.
+//! heir of a lock that was waited for a millisecond, and that waiters stay away from sections shorter than passing the lock on takes.
 
 use super::{Patience, SpinTimes, Step, World};
 use crate::simulation::unit;
@@ -48,7 +48,7 @@ impl World<'_> {
         self.occupy(thread, tried_ns + pause_ns, Step::Watch);
     }
 
-    /// Before queueing it takes the lock if it is free, and looks again at once while the line stays.
+    /// Before queueing it takes the lock if it is free, and looks again at once for as long as it watches.
     fn watch(&mut self, thread: usize, times: SpinTimes) {
         if self.word.holder.is_none() {
             return self.take(thread);
@@ -57,11 +57,9 @@ impl World<'_> {
         let pause_ns = self.play.costs.pause_ns;
         let patience = &mut self.threads[thread].patience;
         patience.line_stayed = read_ns == 0.0;
-        if !patience.line_stayed {
-            patience.backoff = pauses(times.first_backoff_for_short_sections_ns, pause_ns);
-        } else if patience.paused_ns < times.before_looking_ns {
+        if patience.paused_ns < times.watching_ns {
             patience.paused_ns += pause_ns;
-            return self.occupy(thread, pause_ns, Step::Watch);
+            return self.occupy(thread, read_ns + pause_ns, Step::Watch);
         }
         self.occupy(thread, read_ns, Step::Queue);
     }
