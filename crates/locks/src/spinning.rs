@@ -281,7 +281,7 @@ impl Sections {
             return Some(fetch_ticks);
         }
         let round = now.wrapping_sub(self.last_look.load(Relaxed));
-        // Of a look that fetched, what one takes that did not is no fetch.
+        // Of what a look took that fetched, the look itself is no fetch: 4/7 of what makes it one (`time_a_look`).
         let fetch_alone = fetch_ticks.saturating_sub(quickest_fetch * 4 / 7);
         self.back_soon.count(round < FETCHES_UNTIL_BACK * fetch_alone);
         let short = self.back_soon.is_above(MOST_SIXTEENTHS)
@@ -389,6 +389,7 @@ pub(crate) fn pauses_per_us() -> u32 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+
     const QUICKEST: u64 = 80;
 
     /// A thread that waits each so many ticks, where a fetch takes so many.
