@@ -1,9 +1,10 @@
 //! Loads of interrupts, timers and work items whose number is known, begun and ended while somebody meters.
 
-use std::fs;
 use std::net::UdpSocket;
-use std::thread;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{fs, io, thread};
 
 /// Expirations of a timer, one after the other. Returns how often its function ran: each read lets it run once more.
 pub fn expire_timerfd(period: Duration, times: u64) -> u64 {
@@ -71,19 +72,50 @@ pub fn refresh_statistics(times: u64) -> u64 {
     times * u64::try_from(cpus).unwrap()
 }
 
-/// Makes network namespaces that die at once, from several threads: the work item that buries them meets their makers at the
-/// locks of the network. `Err` says why that is not possible here.
+/// Makes network namespaces that die at once, from several threads, while others switch an interface on and off: that holds the
+/// one lock of the network's configuration for as long as packets may be under way, so the work item that buries namespaces
+/// waits for it. `Err` says why that is not possible here.
 pub fn churn_network_namespaces(threads: usize, times: usize) -> Result<(), String> {
-    let unshare = || {
-        // SAFETY: takes an integer; the namespace is this thread's alone and ends with it.
-        match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
-            0 => Ok(()),
-            _ => Err(format!("cannot make a network namespace: {}", std::io::Error::last_os_error())),
+    const SWITCHERS: usize = 2;
+    let churn = || (0..times).try_for_each(|_| thread::spawn(enter_network_namespace).join().unwrap());
+    let churned = AtomicBool::new(false);
+    let switch = || {
+        enter_network_namespace()?;
+        let mut up = false;
+        while !churned.load(Ordering::Relaxed) {
+            up = !up;
+            switch_loopback(up)?;
         }
+        Ok(())
     };
-    let churn = || (0..times).try_for_each(|_| thread::spawn(unshare).join().unwrap());
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(churn)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+        let switchers: Vec<_> = (0..SWITCHERS).map(|_| scope.spawn(switch)).collect();
+        let churners: Vec<_> = (0..threads).map(|_| scope.spawn(churn)).collect();
+        let all_churned = churners.into_iter().try_for_each(|thread| thread.join().unwrap());
+        churned.store(true, Ordering::Relaxed);
+        switchers.into_iter().try_for_each(|thread| thread.join().unwrap()).and(all_churned)
     })
+}
+
+/// Gives the calling thread a network namespace of its own, which ends with it.
+fn enter_network_namespace() -> Result<(), String> {
+    // SAFETY: takes an integer.
+    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(format!("cannot make a network namespace: {}", io::Error::last_os_error())),
+    }
+}
+
+/// Switches the loopback interface of the calling thread's network namespace on or off.
+fn switch_loopback(up: bool) -> Result<(), String> {
+    let socket = UdpSocket::bind("0.0.0.0:0").map_err(|why| format!("cannot make a socket: {why}"))?;
+    // SAFETY: an interface's name and flags are integers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
+    request.ifr_ifru.ifru_flags = if up { libc::IFF_UP as libc::c_short } else { 0 };
+    // SAFETY: the request is one of an interface's flags, as the number says, and outlives the call.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
+        0 => Ok(()),
+        _ => Err(format!("cannot switch an interface: {}", io::Error::last_os_error())),
+    }
 }
