@@ -81,10 +81,11 @@ pub fn churn_network_namespaces(threads: usize, times: usize) -> Result<(), Stri
     let churned = AtomicBool::new(false);
     let switch = || {
         enter_network_namespace()?;
+        let socket = UdpSocket::bind("0.0.0.0:0").map_err(|why| format!("cannot make a socket: {why}"))?;
         let mut up = false;
         while !churned.load(Ordering::Relaxed) {
             up = !up;
-            switch_loopback(up)?;
+            switch_loopback(&socket, up)?;
         }
         Ok(())
     };
@@ -106,9 +107,8 @@ fn enter_network_namespace() -> Result<(), String> {
     }
 }
 
-/// Switches the loopback interface of the calling thread's network namespace on or off.
-fn switch_loopback(up: bool) -> Result<(), String> {
-    let socket = UdpSocket::bind("0.0.0.0:0").map_err(|why| format!("cannot make a socket: {why}"))?;
+/// Switches the loopback interface of the socket's network namespace on or off.
+fn switch_loopback(socket: &UdpSocket, up: bool) -> Result<(), String> {
     // SAFETY: an interface's name and flags are integers, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
