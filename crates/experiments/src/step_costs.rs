@@ -15,13 +15,17 @@ use crate::cpus;
 const CALLS: usize = 2_001;
 /// Spans of turns that two threads take.
 const SPANS: usize = 301;
-/// Sleepers woken at each length of sleep.
-const WAKES: usize = 100;
+/// Sleepers woken at each length of sleep, in one look.
+const WAKES: usize = 20;
 /// Sleepers woken whose CPU has another thread. Each may take several slices.
 const BUSY_WAKES: usize = 24;
 const BUSY_ASLEEP_NS: u64 = 3_000;
-/// From a sleeper that is still on its way to one whose CPU has long gone idle.
-const ASLEEP_NS: [u64; 14] = [0, 150, 300, 450, 600, 800, 1_000, 1_300, 1_600, 2_000, 3_000, 6_000, 15_000, 40_000];
+/// From a sleeper that is still on its way to one whose CPU has long gone idle. What waking costs changes within a tenth of a microsecond, from
+/// 2 to 9 and back to 1 in the first two, as the sleeper's CPU goes from one step to the next.
+const ASLEEP_NS: [u64; 31] = [
+    0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_100, 1_200, 1_300, 1_400, 1_500, 1_600, 1_700, 1_800,
+    1_900, 2_000, 2_200, 2_400, 2_700, 3_000, 4_000, 5_000, 6_000, 9_000, 15_000, 40_000,
+];
 /// Between two sleeps the sleeper is at work for up to so long.
 const LONGEST_COMPUTING_NS: usize = 30_000;
 /// Any.
@@ -30,13 +34,16 @@ const SEED: u64 = 1;
 const SHARING: Duration = Duration::from_millis(60);
 /// A thread that does not see the clock for so long was not running.
 const NOT_RUNNING_NS: u64 = 100_000;
-/// What a thread does when it waits for longer than any wake-up takes: the machine is not to hang.
-const LOST: Duration = Duration::from_millis(100);
-const LOST_NS: u64 = LOST.as_nanos() as u64;
+/// Longer than any wake-up takes: who waits for so long gives up, or the machine would hang.
+const LOST_NS: u64 = 100_000_000;
+/// How long after threads were made a CPU goes to sleep as it does later: until the kernel has put away what ended threads left (RCU callbacks), an
+/// idle CPU keeps its tick and is back at once; then it stops the tick first, which takes it 10 µs.
+pub const SETTLING: Duration = Duration::from_millis(80);
 /// So many wake-ups that came to nothing are enough to see that others have the CPUs.
 const MOST_LOST: usize = 10;
 
-/// All of them, but for what the data of a lock costs where another CPU changed it: see [`passing`](crate::breakpoint::race::passing).
+/// All of them, but for what changes from one second to the next: what the data of a lock costs where another CPU changed it (see
+/// [`passing`](crate::breakpoint::race::passing)), and [`wakes`].
 pub fn measure() -> Costs {
     let word = AtomicU32::new(1);
     let nobody_ns = call_ns(|| futex_wake(&word));
@@ -44,12 +51,12 @@ pub fn measure() -> Costs {
         line_ns: line_ns(median(turns_ns(|_, _| {}, SPANS))),
         moved_ns: 0.0,
         pause_ns: pause_ns(),
-        refused_ns: call_ns(|| futex_wait(&word, 0, None)),
+        refused_ns: call_ns(|| futex_wait(&word, 0)),
         nobody_ns,
         switch_ns: (turn_on_one_cpu_ns() - nobody_ns).max(0.0),
         slice_ns: slice_ns(),
-        wakes: wakes(WAKES, &ASLEEP_NS, false),
-        busy_wakes: wakes(BUSY_WAKES, &[BUSY_ASLEEP_NS], true),
+        wakes: Vec::new(),
+        busy_wakes: wakes_of_pairs(BUSY_WAKES, &[BUSY_ASLEEP_NS], true),
     }
 }
 
@@ -124,17 +131,43 @@ pub fn turns_ns(work: impl Fn(usize, usize) + Sync, spans: usize) -> Vec<f64> {
 /// A sleeper and its waker on CPUs of their own.
 struct Pair {
     since: Instant,
+    /// [`MAY_SLEEP`], or the sleeper is not to sleep any more.
     word: AtomicU32,
     /// Which round the sleeper is to begin; [`OVER`] ends it.
     round: AtomicU64,
-    /// When the sleeper called, and when it was back; 0 for not yet.
+    /// When the sleeper calls, and when it was back; 0 for not yet.
     called_ns: AtomicU64,
     back_ns: AtomicU64,
 }
 
 const OVER: u64 = u64::MAX;
+const MAY_SLEEP: u32 = 1;
+/// The sleeper says so long before that it will call: by then the line on which it says so is not on its way any more, and the call does not
+/// wait for it.
+const ANNOUNCED_NS: u64 = 500;
 
 impl Pair {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            word: AtomicU32::new(MAY_SLEEP),
+            round: AtomicU64::new(0),
+            called_ns: AtomicU64::new(0),
+            back_ns: AtomicU64::new(0),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.round.load(Ordering::Relaxed) == OVER
+    }
+
+    /// Without taking a CPU meanwhile.
+    fn wait_for_begin(&self) {
+        while self.round.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn now_ns(&self) -> u64 {
         u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(OVER)
     }
@@ -147,8 +180,12 @@ impl Pair {
                 // The waker may have given up a round that came to nothing.
                 round if round > done => {
                     done = round;
-                    self.called_ns.store(self.now_ns(), Ordering::Release);
-                    futex_wait(&self.word, 1, Some(LOST));
+                    let call_ns = self.now_ns() + ANNOUNCED_NS;
+                    self.called_ns.store(call_ns, Ordering::Release);
+                    self.compute_until(call_ns);
+                    // As long as it takes: with a limit the kernel starts a timer first, and the sleeper is half a microsecond
+                    // later asleep than the waiters of a lock.
+                    futex_wait(&self.word, MAY_SLEEP);
                     self.back_ns.store(self.now_ns(), Ordering::Release);
                 }
                 _ => spin_loop(),
@@ -156,23 +193,41 @@ impl Pair {
         }
     }
 
-    /// Both are busy for so long.
-    fn compute_for(&self, ns: usize) {
-        let until_ns = self.now_ns() + ns as u64;
+    /// Who calls is busy for so long.
+    fn compute_until(&self, until_ns: u64) {
         while self.now_ns() < until_ns {
             spin_loop();
         }
     }
 
+    /// No more rounds.
+    fn end(&self) {
+        self.round.store(OVER, Ordering::Release);
+        self.send_back();
+    }
+
+    /// Whoever sleeps is back, and who comes late for it is refused.
+    fn send_back(&self) {
+        self.word.store(!MAY_SLEEP, Ordering::Release);
+        futex_wake(&self.word);
+    }
+
     /// `None` if it came to nothing in time.
     fn wake_after(&self, round: u64, asleep_ns: u64) -> Option<Wake> {
+        let wake = self.try_to_wake(round, asleep_ns);
+        if wake.is_none() {
+            self.send_back();
+        }
+        wake
+    }
+
+    fn try_to_wake(&self, round: u64, asleep_ns: u64) -> Option<Wake> {
         self.called_ns.store(0, Ordering::Relaxed);
         self.back_ns.store(0, Ordering::Relaxed);
+        self.word.store(MAY_SLEEP, Ordering::Relaxed);
         self.round.store(round, Ordering::Release);
         let called_ns = self.wait_for(&self.called_ns)?;
-        while self.now_ns() < called_ns + asleep_ns {
-            spin_loop();
-        }
+        self.compute_until(called_ns + asleep_ns);
         let (begin_ns, end_ns) = loop {
             let begin_ns = self.now_ns();
             if futex_wake(&self.word) > 0 {
@@ -206,41 +261,47 @@ impl Pair {
     }
 }
 
+/// What waking a thread costs whose CPU had nothing else to do, shortest sleep first: some of each of many lengths.
+pub fn wakes() -> Vec<Wake> {
+    wakes_of_pairs(WAKES, &ASLEEP_NS, false)
+}
+
 /// What waking costs both sides, shortest sleep first; half of the wakers on either CPU, and `beside` the sleeper another thread
 /// that computes all the time. Those that others' work drew out are left out: at each length of sleep, those that took the waker
 /// or the sleeper ten times as long as the middle one.
-fn wakes(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
-    let from = |waker: usize| {
-        let pair = &Pair {
-            since: Instant::now(),
-            word: AtomicU32::new(1),
-            round: AtomicU64::new(0),
-            called_ns: AtomicU64::new(0),
-            back_ns: AtomicU64::new(0),
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                cpus::stay_on(1 - waker);
+fn wakes_of_pairs(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
+    // The first thread wakes the other in the first pair, and is woken in the second.
+    let pairs = &[Pair::new(), Pair::new()];
+    let act = move |own: usize| {
+        cpus::stay_on(own);
+        std::thread::sleep(SETTLING);
+        let mut wakes = Vec::new();
+        for (waker, pair) in pairs.iter().enumerate() {
+            if waker == own {
+                wakes = wakes_of(pair, count / 2, asleep_ns);
+                pair.end();
+            } else {
                 pair.sleep_each_round();
-            });
-            if beside {
-                scope.spawn(move || {
-                    cpus::stay_on(1 - waker);
-                    while pair.round.load(Ordering::Relaxed) != OVER {
-                        spin_loop();
-                    }
-                });
             }
-            let waking = scope.spawn(move || {
-                cpus::stay_on(waker);
-                let wakes = wakes_of(pair, count / 2, asleep_ns);
-                pair.round.store(OVER, Ordering::Release);
-                wakes
-            });
-            waking.join().unwrap_or_default()
-        })
+        }
+        wakes
     };
-    let mut all = [0, 1].map(from).concat();
+    let compute_beside_sleeper = move |waker: usize| {
+        cpus::stay_on(1 - waker);
+        pairs[waker].wait_for_begin();
+        while !pairs[waker].is_over() {
+            spin_loop();
+        }
+    };
+    let mut all = std::thread::scope(|scope| {
+        if beside {
+            for waker in [0, 1] {
+                scope.spawn(move || compute_beside_sleeper(waker));
+            }
+        }
+        let threads = [0, 1].map(|own| scope.spawn(move || act(own)));
+        threads.map(|thread| thread.join().unwrap_or_default()).concat()
+    });
     all.sort_by(|one, other| one.asleep_ns.total_cmp(&other.asleep_ns));
     all
 }
@@ -258,7 +319,7 @@ fn wakes_of(pair: &Pair, count: usize, asleep_ns: &[u64]) -> Vec<Wake> {
                 break;
             }
             round += 1;
-            pair.compute_for(random.below(LONGEST_COMPUTING_NS));
+            pair.compute_until(pair.now_ns() + random.below(LONGEST_COMPUTING_NS) as u64);
             let wake = pair.wake_after(round, asleep_ns[at]);
             lost += usize::from(wake.is_none());
             wakes[at].extend(wake);
@@ -285,7 +346,7 @@ fn turn_on_one_cpu_ns() -> f64 {
             if own == 1 || number > 1 {
                 let wanted = if own == 1 { number } else { number - 1 };
                 while words[own].load(Ordering::Acquire) < wanted {
-                    futex_wait(&words[own], wanted - 1, None);
+                    futex_wait(&words[own], wanted - 1);
                 }
             }
             words[1 - own].store(number, Ordering::Release);
@@ -348,15 +409,11 @@ fn on_one_cpu<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-fn futex_wait(word: &AtomicU32, value: u32, at_most: Option<Duration>) {
-    let at_most = at_most.map(|time| libc::timespec {
-        tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: time.subsec_nanos().into(),
-    });
-    let timeout = at_most.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the kernel only reads the word and the time, which outlive the call.
+fn futex_wait(word: &AtomicU32, value: u32) {
+    let forever = std::ptr::null::<libc::timespec>();
+    // SAFETY: the kernel only reads the word, which outlives the call.
     unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, timeout)
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, forever)
     };
 }
 
@@ -376,6 +433,7 @@ mod tests {
         let costs = measure();
         assert!(costs.line_ns > 0.0 && costs.pause_ns > 0.0 && costs.refused_ns > 0.0, "{costs:?}");
         assert!(costs.slice_ns > 0.0 && costs.nobody_ns > 0.0, "{costs:?}");
-        assert!(costs.wakes.is_sorted_by(|one, other| one.asleep_ns <= other.asleep_ns));
+        let wakes = wakes();
+        assert!(!wakes.is_empty() && wakes.is_sorted_by(|one, other| one.asleep_ns <= other.asleep_ns));
     }
 }

@@ -60,6 +60,8 @@ pub struct Plan {
     pub rounds: usize,
     /// Where not left to the kernel: the first thread stays on this CPU, the others on those after it, round and round.
     pub first_cpu: Option<usize>,
+    /// How long the threads wait after they were made before they begin.
+    pub settling: Duration,
 }
 
 /// What was measured with so many threads.
@@ -169,6 +171,7 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
             (tasks, begin, Instant::now())
         };
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || worker(number))).collect();
+        std::thread::sleep(plan.settling);
         start.wait();
         std::thread::sleep(plan.slice);
         stop.store(true, Ordering::Relaxed);
@@ -344,6 +347,7 @@ mod tests {
             rounds: 2,
             work: Work(100),
             first_cpu: None,
+            settling: Duration::ZERO,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::Result;
 use lockmeter_experiments::breakpoint::kernel::{self, NotHere};
@@ -88,6 +89,7 @@ fn plan(arguments: &BreakpointArguments) -> Plan {
         cpus: arguments.cpus,
         rounds: arguments.rounds,
         first_cpu: None,
+        settling: Duration::ZERO,
     }
 }
 

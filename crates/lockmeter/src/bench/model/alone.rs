@@ -1,15 +1,17 @@
 //! What one thread needs, and what it costs to be the next on another CPU, right before and right after the threads that are predicted from it.
 //!
 //! The CPUs of a virtual machine change their speed, for a second or for minutes, by up to a half, and a line takes 14 ns or 240 from one to
-//! the other: what was so a moment ago says nothing of now. So each slice lies between two looks, and is taken again if they differ.
+//! the other, and waking a thread whose CPU went idle 3 µs or 20: what was so a moment ago says nothing of now. So each slice lies between two
+//! looks, and is taken again if they differ.
 
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use lock_api::RawMutex;
-use lockmeter_experiments::breakpoint::race::{Design, Passing, Work, passing, run_once};
+use lockmeter_experiments::breakpoint::race::{Design, Passing, Plan as Race, Work, passing, run_once};
 use lockmeter_experiments::locks_under_test::ReaderLock;
-use lockmeter_predict::step_by_step::{Acquisition, Cycle};
+use lockmeter_experiments::step_costs::{self, SETTLING};
+use lockmeter_predict::step_by_step::{Acquisition, Cycle, Wake};
 use serde::Serialize;
 
 use super::{ACQUISITIONS, BREAKPOINTS, Bench, SLICE, broken, race};
@@ -82,19 +84,24 @@ impl Alone {
 }
 
 /// What threads are predicted from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Beside {
     pub alone: Alone,
     pub passing: Passing,
+    /// Shortest sleep first.
+    pub wakes: Vec<Wake>,
 }
 
 impl Beside {
     fn look<M: RawMutex + Send + Sync>(task: &Task) -> Result<Self> {
-        Ok(Self { alone: alone::<M>(task)?, passing: passing::<M>(task.cpus, BREAKPOINTS) })
+        Ok(Self { alone: alone::<M>(task)?, passing: passing::<M>(task.cpus, BREAKPOINTS), wakes: step_costs::wakes() })
     }
 
     fn between(&self, other: &Self) -> Self {
+        let mut wakes = [&self.wakes[..], &other.wakes].concat();
+        wakes.sort_by(|one, other| one.asleep_ns.total_cmp(&other.asleep_ns));
         Self {
+            wakes,
             alone: self.alone.between(&other.alone),
             passing: Passing {
                 line_ns: f64::midpoint(self.passing.line_ns, other.passing.line_ns),
@@ -118,7 +125,7 @@ impl Bench {
         task: &Task,
         threads: usize,
     ) -> Result<(f64, Beside)> {
-        let plan = race(task.cpus, task.work, SLICE, Some(0));
+        let plan = Race { settling: SETTLING, ..race(task.cpus, task.work, SLICE, Some(0)) };
         let mut before = Beside::look::<M>(task)?;
         let mut tries = 0;
         loop {

@@ -220,8 +220,8 @@ impl Bench {
         for work in WORKS.map(Work::lasting) {
             let task = Task { cpus, work, gap_ns, shares };
             for threads in self.threads.clone() {
-                let (measured_ns, Beside { alone, passing }) = self.beside_one_thread::<M>(&task, threads)?;
-                (costs.line_ns, costs.moved_ns) = (passing.line_ns, passing.moved_ns);
+                let (measured_ns, Beside { alone, passing, wakes }) = self.beside_one_thread::<M>(&task, threads)?;
+                (costs.line_ns, costs.moved_ns, costs.wakes) = (passing.line_ns, passing.moved_ns, wakes);
                 let price_ns = if threads > cores() { prices.overcommitted_ns } else { prices.own_cpu_ns };
                 let network = network(alone.think_ns, alone.mean_hold_ns(), price_ns);
                 let cycle = alone.cycle();
@@ -317,7 +317,8 @@ fn network(think_ns: f64, hold_ns: f64, base_ns: f64) -> Network {
 
 /// One run of threads that take and give back slots.
 fn race(cpus: usize, work: Work, slice: Duration, first_cpu: Option<usize>) -> Race {
-    Race { threads: Vec::new(), breakpoints: BREAKPOINTS, slice, work, cpus, rounds: 1, first_cpu }
+    let settling = Duration::ZERO;
+    Race { threads: Vec::new(), breakpoints: BREAKPOINTS, slice, work, cpus, rounds: 1, first_cpu, settling }
 }
 
 fn broken(broken: Broken) -> anyhow::Error {
