@@ -155,4 +155,10 @@ fn published(text: &mut String, results: &Results) {
             row.error() * 100.0
         );
     }
+    let _ = writeln!(
+        text,
+        "The first asks for {:.0} ns of a slot, handed over, and has {:.0} from here: what it took on the published machine was not published.",
+        published::implied_slot_ns(),
+        before_ns + handoff_ns
+    );
 }
