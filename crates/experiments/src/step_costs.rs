@@ -138,6 +138,9 @@ struct Pair {
     /// When the sleeper calls, and when it was back; 0 for not yet.
     called_ns: AtomicU64,
     back_ns: AtomicU64,
+    /// Whether another thread is to compute on the sleeper's CPU, and does.
+    wants_company: AtomicBool,
+    has_company: AtomicBool,
 }
 
 const OVER: u64 = u64::MAX;
@@ -154,17 +157,27 @@ impl Pair {
             round: AtomicU64::new(0),
             called_ns: AtomicU64::new(0),
             back_ns: AtomicU64::new(0),
+            wants_company: AtomicBool::new(false),
+            has_company: AtomicBool::new(false),
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.round.load(Ordering::Relaxed) == OVER
+    /// Has the thread beside the sleeper compute from now on, and waits until it does.
+    fn call_company(&self) {
+        self.wants_company.store(true, Ordering::Relaxed);
+        while !self.has_company.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
-    /// Without taking a CPU meanwhile.
-    fn wait_for_begin(&self) {
-        while self.round.load(Ordering::Relaxed) == 0 {
+    /// Computes until the rounds are over. Takes no CPU before it is called.
+    fn keep_company(&self) {
+        while !self.wants_company.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
+        }
+        self.has_company.store(true, Ordering::Relaxed);
+        while self.round.load(Ordering::Relaxed) != OVER {
+            spin_loop();
         }
     }
 
@@ -278,6 +291,9 @@ fn wakes_of_pairs(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
         let mut wakes = Vec::new();
         for (waker, pair) in pairs.iter().enumerate() {
             if waker == own {
+                if beside {
+                    pair.call_company();
+                }
                 wakes = wakes_of(pair, count / 2, asleep_ns);
                 pair.end();
             } else {
@@ -286,17 +302,13 @@ fn wakes_of_pairs(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
         }
         wakes
     };
-    let compute_beside_sleeper = move |waker: usize| {
-        cpus::stay_on(1 - waker);
-        pairs[waker].wait_for_begin();
-        while !pairs[waker].is_over() {
-            spin_loop();
-        }
-    };
     let mut all = std::thread::scope(|scope| {
         if beside {
-            for waker in [0, 1] {
-                scope.spawn(move || compute_beside_sleeper(waker));
+            for (waker, pair) in pairs.iter().enumerate() {
+                scope.spawn(move || {
+                    cpus::stay_on(1 - waker);
+                    pair.keep_company();
+                });
             }
         }
         let threads = [0, 1].map(|own| scope.spawn(move || act(own)));
