@@ -3,10 +3,11 @@
 //! Each is measured alone, by two threads that do nothing else. They are what the simulation of locks is told.
 
 use std::hint::spin_loop;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lockmeter_predict::step_by_step::{Costs, Wake};
+use lockmeter_predict::step_by_step::{Costs, Wake, shortest_sleep_first};
 use lockmeter_statistics::{Random, median};
 
 use crate::cpus;
@@ -138,9 +139,8 @@ struct Pair {
     /// When the sleeper calls, and when it was back; 0 for not yet.
     called_ns: AtomicU64,
     back_ns: AtomicU64,
-    /// Whether another thread is to compute on the sleeper's CPU, and does.
-    wants_company: AtomicBool,
-    has_company: AtomicBool,
+    /// Where the waker meets a thread that is to compute on the sleeper's CPU.
+    company: Barrier,
 }
 
 const OVER: u64 = u64::MAX;
@@ -157,25 +157,21 @@ impl Pair {
             round: AtomicU64::new(0),
             called_ns: AtomicU64::new(0),
             back_ns: AtomicU64::new(0),
-            wants_company: AtomicBool::new(false),
-            has_company: AtomicBool::new(false),
+            company: Barrier::new(2),
         }
     }
 
     /// Has the thread beside the sleeper compute from now on, and waits until it does.
     fn call_company(&self) {
-        self.wants_company.store(true, Ordering::Relaxed);
-        while !self.has_company.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.company.wait();
+        self.company.wait();
     }
 
     /// Computes until the rounds are over. Takes no CPU before it is called.
     fn keep_company(&self) {
-        while !self.wants_company.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.has_company.store(true, Ordering::Relaxed);
+        self.company.wait();
+        // Here, on the sleeper's CPU.
+        self.company.wait();
         while self.round.load(Ordering::Relaxed) != OVER {
             spin_loop();
         }
@@ -287,7 +283,10 @@ fn wakes_of_pairs(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
     let pairs = &[Pair::new(), Pair::new()];
     let act = move |own: usize| {
         cpus::stay_on(own);
-        std::thread::sleep(SETTLING);
+        // Only of a CPU that goes idle does it matter.
+        if !beside {
+            std::thread::sleep(SETTLING);
+        }
         let mut wakes = Vec::new();
         for (waker, pair) in pairs.iter().enumerate() {
             if waker == own {
@@ -302,7 +301,7 @@ fn wakes_of_pairs(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
         }
         wakes
     };
-    let mut all = std::thread::scope(|scope| {
+    let all = std::thread::scope(|scope| {
         if beside {
             for (waker, pair) in pairs.iter().enumerate() {
                 scope.spawn(move || {
@@ -314,8 +313,7 @@ fn wakes_of_pairs(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
         let threads = [0, 1].map(|own| scope.spawn(move || act(own)));
         threads.map(|thread| thread.join().unwrap_or_default()).concat()
     });
-    all.sort_by(|one, other| one.asleep_ns.total_cmp(&other.asleep_ns));
-    all
+    shortest_sleep_first(all)
 }
 
 fn wakes_of(pair: &Pair, count: usize, asleep_ns: &[u64]) -> Vec<Wake> {

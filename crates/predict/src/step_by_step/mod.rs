@@ -54,7 +54,7 @@ pub struct Costs {
     pub switch_ns: f64,
     /// How long a thread runs while others want its CPU.
     pub slice_ns: f64,
-    /// Threads that were woken on a CPU that had nothing else to do.
+    /// Threads that were woken on a CPU that had nothing else to do, [shortest sleep first](shortest_sleep_first).
     pub wakes: Vec<Wake>,
     /// Threads that were woken from another CPU while their own had another thread.
     pub busy_wakes: Vec<Wake>,
@@ -69,6 +69,12 @@ pub struct Wake {
     pub waker_ns: f64,
     /// From the waker's call to the sleeper's return.
     pub sleeper_ns: f64,
+}
+
+/// As [`Costs::wakes`] are looked up.
+pub fn shortest_sleep_first(mut wakes: Vec<Wake>) -> Vec<Wake> {
+    wakes.sort_by(|one, other| one.asleep_ns.total_cmp(&other.asleep_ns));
+    wakes
 }
 
 /// Which lock.

@@ -11,7 +11,7 @@ use lock_api::RawMutex;
 use lockmeter_experiments::breakpoint::race::{Design, Passing, Plan as Race, Work, passing, run_once};
 use lockmeter_experiments::locks_under_test::ReaderLock;
 use lockmeter_experiments::step_costs::{self, SETTLING};
-use lockmeter_predict::step_by_step::{Acquisition, Cycle, Wake};
+use lockmeter_predict::step_by_step::{Acquisition, Cycle, Wake, shortest_sleep_first};
 use serde::Serialize;
 
 use super::{ACQUISITIONS, BREAKPOINTS, Bench, SLICE, broken, race};
@@ -98,10 +98,8 @@ impl Beside {
     }
 
     fn between(&self, other: &Self) -> Self {
-        let mut wakes = [&self.wakes[..], &other.wakes].concat();
-        wakes.sort_by(|one, other| one.asleep_ns.total_cmp(&other.asleep_ns));
         Self {
-            wakes,
+            wakes: shortest_sleep_first([&self.wakes[..], &other.wakes].concat()),
             alone: self.alone.between(&other.alone),
             passing: Passing {
                 line_ns: f64::midpoint(self.passing.line_ns, other.passing.line_ns),
