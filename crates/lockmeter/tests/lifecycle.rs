@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use support::control_group::{self, ControlGroup};
 use support::recorder::Recorder;
 use support::report::{report, report_as, sum};
 use support::{
@@ -147,57 +148,27 @@ fn the_threads_of_a_running_process_are_metered() {
     only_these_waited(&ended.recording(), &["known-wait"], 10);
 }
 
-/// Where the unified control group hierarchy is mounted.
-fn cgroup_root() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    mounts.lines().find_map(|line| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        file_system.starts_with("cgroup2 ").then(|| PathBuf::from(mount.split(' ').nth(4).unwrap()))
-    })
-}
-
-/// A control group that is removed when the test ends.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    fn make(path: PathBuf) -> std::io::Result<Self> {
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // Its last task may still be exiting.
-        for _ in 0..200 {
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        say(&format!("{} could not be removed", self.0.display()));
-    }
-}
-
 /// Makes sure that the tasks of a control group and of one inside it are metered, and no others; by its path below the
 /// root as well as by its whole path.
 #[test]
 fn a_control_group_is_metered_with_those_inside_it_and_without_others() {
     const TEST: &str = "scope of a control group";
     let Some(_machine) = machine(TEST) else { return };
-    let Some(root) = cgroup_root() else { return skip(TEST, "no unified control group hierarchy is mounted") };
+    let Some(root) = control_group::hierarchy() else {
+        return skip(TEST, "no unified control group hierarchy is mounted");
+    };
     let name = format!("lockmeter-test-{}", std::process::id());
-    let outer = match Cgroup::make(root.join(&name)) {
+    let outer = match ControlGroup::make(root.join(&name)) {
         Ok(group) => group,
         Err(error) => return skip(TEST, &format!("control groups cannot be made in {}: {error}", root.display())),
     };
-    let inner = Cgroup::make(outer.0.join("inner")).unwrap();
+    let inner = ControlGroup::make(outer.path().join("inner")).unwrap();
     let folder = Folder::new();
     let _others = Load::start("mmap-fault", &[]);
-    for path in [format!("/{name}"), outer.0.to_str().unwrap().to_owned()] {
+    for path in [format!("/{name}"), outer.path().to_str().unwrap().to_owned()] {
         let recorder = Recorder::start(&folder, "recording", &["--cgroup", &path]);
         let shell = Shell::start();
-        fs::write(inner.0.join("cgroup.procs"), shell.pid()).unwrap();
+        fs::write(inner.path().join("cgroup.procs"), shell.pid()).unwrap();
         assert!(shell.run(&known_waits(&folder)).success());
         let recording = recorder.stop().recording();
         only_these_waited(&recording, &["known-wait", "sh"], known(&folder));

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod bystanders;
+pub mod control_group;
 pub mod kernel_counts;
 pub mod recorder;
 pub mod report;

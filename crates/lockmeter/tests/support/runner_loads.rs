@@ -1,10 +1,14 @@
 //! Loads of interrupts, timers and work items whose number is known, begun and ended while somebody meters.
 
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{fs, io, thread};
+use std::{fs, thread};
+
+use super::control_group::ControlGroup;
+use super::until;
 
 /// Expirations of a timer, one after the other. Returns how often its function ran: each read lets it run once more.
 pub fn expire_timerfd(period: Duration, times: u64) -> u64 {
@@ -72,50 +76,41 @@ pub fn refresh_statistics(times: u64) -> u64 {
     times * u64::try_from(cpus).unwrap()
 }
 
-/// Makes network namespaces that die at once, from several threads, while others switch an interface on and off: that holds the
-/// one lock of the network's configuration for as long as packets may be under way, so the work item that buries namespaces
-/// waits for it. `Err` says why that is not possible here.
-pub fn churn_network_namespaces(threads: usize, times: usize) -> Result<(), String> {
-    const SWITCHERS: usize = 2;
-    let churn = || (0..times).try_for_each(|_| thread::spawn(enter_network_namespace).join().unwrap());
-    let churned = AtomicBool::new(false);
-    let switch = || {
-        enter_network_namespace()?;
-        let socket = UdpSocket::bind("0.0.0.0:0").map_err(|why| format!("cannot make a socket: {why}"))?;
-        let mut up = false;
-        while !churned.load(Ordering::Relaxed) {
-            up = !up;
-            switch_loopback(&socket, up)?;
+/// Makes and removes control groups below `parent` while a sleeping process is moved between two others. A move holds the one lock of
+/// all control groups for as long as every CPU takes to pass a quiescent state, asleep; each group removed has work items bury
+/// it that take the lock, too. Ended when all are buried.
+pub fn churn_control_groups(parent: &ControlGroup) {
+    const CHURNERS: u32 = 2;
+    const MOVES: usize = 20;
+    /// Only the first move after the readers of what it excludes were left alone for some ticks has to wait for them.
+    const PAUSE: Duration = Duration::from_millis(30);
+    let stations = ["here", "there"].map(|name| ControlGroup::make(parent.path().join(name)).unwrap());
+    let mut passenger = Command::new("sleep").arg("600").spawn().unwrap();
+    let moved = AtomicBool::new(false);
+    let churn = |group: PathBuf| {
+        // The kernel's workers are to meet it, not to wait until it is done: it may run no more than they.
+        // SAFETY: takes integers; it sets the priority of the calling thread.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+        while !moved.load(Ordering::Relaxed) {
+            fs::create_dir(&group).unwrap();
+            fs::remove_dir(&group).unwrap();
         }
-        Ok(())
     };
-    thread::scope(|scope| {
-        let switchers: Vec<_> = (0..SWITCHERS).map(|_| scope.spawn(switch)).collect();
-        let churners: Vec<_> = (0..threads).map(|_| scope.spawn(churn)).collect();
-        let all_churned = churners.into_iter().try_for_each(|thread| thread.join().unwrap());
-        churned.store(true, Ordering::Relaxed);
-        switchers.into_iter().try_for_each(|thread| thread.join().unwrap()).and(all_churned)
-    })
-}
-
-/// Gives the calling thread a network namespace of its own, which ends with it.
-fn enter_network_namespace() -> Result<(), String> {
-    // SAFETY: takes an integer.
-    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
-        0 => Ok(()),
-        _ => Err(format!("cannot make a network namespace: {}", io::Error::last_os_error())),
-    }
-}
-
-/// Switches the loopback interface of the socket's network namespace on or off.
-fn switch_loopback(socket: &UdpSocket, up: bool) -> Result<(), String> {
-    // SAFETY: an interface's name and flags are integers, for which zero is a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
-    request.ifr_ifru.ifru_flags = if up { libc::IFF_UP as libc::c_short } else { 0 };
-    // SAFETY: the request is one of an interface's flags, as the number says, and outlives the call.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
-        0 => Ok(()),
-        _ => Err(format!("cannot switch an interface: {}", io::Error::last_os_error())),
-    }
+    let moves = thread::scope(|scope| {
+        for churner in 0..CHURNERS {
+            let churn = &churn;
+            scope.spawn(move || churn(parent.path().join(churner.to_string())));
+        }
+        let moves = (0..MOVES).try_for_each(|turn| {
+            thread::sleep(PAUSE);
+            fs::write(stations[turn % 2].path().join("cgroup.procs"), passenger.id().to_string())
+        });
+        moved.store(true, Ordering::Relaxed);
+        moves
+    });
+    passenger.kill().unwrap();
+    passenger.wait().unwrap();
+    moves.unwrap();
+    drop(stations);
+    until("the removed control groups are buried", || parent.dying() == 0);
 }
