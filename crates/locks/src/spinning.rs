@@ -281,8 +281,8 @@ impl Sections {
             return Some(fetch_ticks);
         }
         let round = now.wrapping_sub(self.last_look.load(Relaxed));
-        // Of what a look took that fetched, the look itself is no fetch: 4/7 of what makes it one (`time_a_look`).
-        let fetch_alone = fetch_ticks.saturating_sub(quickest_fetch * 4 / 7);
+        // Of what a look took that fetched, the look itself is no fetch.
+        let fetch_alone = fetch_ticks.saturating_sub(quickest_fetch * FOURTHS / FOURTHS_OF_A_FETCH);
         self.back_soon.count(round < FETCHES_UNTIL_BACK * fetch_alone);
         let short = self.back_soon.is_above(MOST_SIXTEENTHS)
             || self.fetched_at_first.is_above(MOST_SIXTEENTHS) && fetch_ticks < SLOW_FETCH * quickest_fetch;
@@ -334,6 +334,10 @@ impl Share {
 
 /// A look that takes so long has fetched the line from another CPU. 0 where looks cannot be timed: then each counts as one that has.
 static TICKS_OF_A_FETCH: AtomicU64 = AtomicU64::new(0);
+/// From so many fourths of what a look at a line that stays takes on, a look has fetched. Where the clock's steps were as long as such a
+/// look (10 ns), looks took one step or two, at most three, and fetches from the nearest CPU four or more.
+const FOURTHS_OF_A_FETCH: u64 = 7;
+const FOURTHS: u64 = 4;
 /// In so many of these a fetch is done, if nothing comes between.
 const LONGEST_FETCH: u64 = 8;
 
@@ -342,9 +346,8 @@ fn looks_are_timed() -> bool {
     TICKS_OF_A_FETCH.load(Relaxed) != 0 || cfg!(any(loom, shuttle))
 }
 
-/// Finds out [`TICKS_OF_A_FETCH`], from what looks at a line that stays take on average. Where the clock's steps were as long as such a look
-/// (10 ns), they took one step or two, at most three, and fetches from the nearest CPU four or more. The shortest of a few says nothing
-/// there: it took one step in one process and two in the next.
+/// Finds out [`TICKS_OF_A_FETCH`], from what looks at a line that stays take on average. The shortest of a few says nothing where the
+/// clock's steps are as long: it took one step in one process and two in the next.
 fn time_a_look() {
     const LOOKS: u64 = 32;
     let line = AtomicU32::new(0);
@@ -359,7 +362,7 @@ fn time_a_look() {
     };
     // The shortest of a few, for those of a thread that was preempted meanwhile.
     let shortest: u64 = (0..3).map(|_| looks().sum()).min().unwrap_or(0);
-    TICKS_OF_A_FETCH.store(shortest * 7 / (4 * LOOKS), Relaxed);
+    TICKS_OF_A_FETCH.store(shortest * FOURTHS_OF_A_FETCH / (FOURTHS * LOOKS), Relaxed);
 }
 
 /// How many pauses make a microsecond: from 7 to some 300, by the processor.
