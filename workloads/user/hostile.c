@@ -11,6 +11,7 @@
 #include <grp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +22,17 @@
 #define CHILDREN 3
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int taking;
 
 static void *take(void *argument)
 {
+	taking++;
 	for (int i = 0; i < 100; i++) {
 		pthread_mutex_lock(&lock);
-		usleep(200);
+		/* They meet, however late the other one gets a CPU. */
+		do
+			usleep(200);
+		while (taking < 2);
 		pthread_mutex_unlock(&lock);
 		usleep(50);
 	}
