@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use serde_json::Value;
-use support::control_group::{self, ControlGroup};
+use support::control_group::ControlGroup;
 use support::recorder::Recorder;
 use support::trace::{Ran, Trace};
 use support::{Folder, kernel_counts, lockmeter, machine, run, runner_loads, skip, text, too_busy, trace};
@@ -275,12 +275,9 @@ fn own_times_add_up_to_less_than_the_time_that_passed() {
 fn a_long_run_says_which_lock_it_waited_for() {
     const TEST: &str = "long runs";
     let Some(_machine) = machine(TEST) else { return };
-    let Some(root) = control_group::hierarchy() else {
-        return skip(TEST, "no unified control group hierarchy is mounted");
-    };
-    let parent = match ControlGroup::make(root.join(format!("lockmeter-test-{}", std::process::id()))) {
+    let parent = match ControlGroup::of_test() {
         Ok(group) => group,
-        Err(error) => return skip(TEST, &format!("control groups cannot be made in {}: {error}", root.display())),
+        Err(why) => return skip(TEST, &why),
     };
     patiently("waits in work items", || {
         let (report, ()) = metered(&["--threshold", "20us"], || runner_loads::churn_control_groups(&parent));

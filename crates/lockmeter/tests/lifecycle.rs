@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use support::control_group::{self, ControlGroup};
+use support::control_group::ControlGroup;
 use support::recorder::Recorder;
 use support::report::{report, report_as, sum};
 use support::{
@@ -154,14 +154,11 @@ fn the_threads_of_a_running_process_are_metered() {
 fn a_control_group_is_metered_with_those_inside_it_and_without_others() {
     const TEST: &str = "scope of a control group";
     let Some(_machine) = machine(TEST) else { return };
-    let Some(root) = control_group::hierarchy() else {
-        return skip(TEST, "no unified control group hierarchy is mounted");
-    };
-    let name = format!("lockmeter-test-{}", std::process::id());
-    let outer = match ControlGroup::make(root.join(&name)) {
+    let outer = match ControlGroup::of_test() {
         Ok(group) => group,
-        Err(error) => return skip(TEST, &format!("control groups cannot be made in {}: {error}", root.display())),
+        Err(why) => return skip(TEST, &why),
     };
+    let name = outer.path().file_name().unwrap().to_str().unwrap();
     let inner = ControlGroup::make(outer.path().join("inner")).unwrap();
     let folder = Folder::new();
     let _others = Load::start("mmap-fault", &[]);

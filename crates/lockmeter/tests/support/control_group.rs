@@ -7,7 +7,7 @@ use std::{fs, io, thread};
 use super::say;
 
 /// Where the unified control group hierarchy is mounted.
-pub fn hierarchy() -> Option<PathBuf> {
+fn hierarchy() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().find_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;
@@ -19,6 +19,13 @@ pub fn hierarchy() -> Option<PathBuf> {
 pub struct ControlGroup(PathBuf);
 
 impl ControlGroup {
+    /// The one of this process's test, below the root. `Err` says why that is not possible here.
+    pub fn of_test() -> Result<Self, String> {
+        let root = hierarchy().ok_or("no unified control group hierarchy is mounted")?;
+        Self::make(root.join(format!("lockmeter-test-{}", std::process::id())))
+            .map_err(|error| format!("control groups cannot be made in {}: {error}", root.display()))
+    }
+
     pub fn make(path: PathBuf) -> io::Result<Self> {
         fs::create_dir(&path)?;
         Ok(Self(path))
