@@ -3,7 +3,7 @@
 //! * [`Mutex`]: one atomic instruction to lock and one to unlock; waiters spin in a queue while the owner runs, then sleep, and
 //!   are handed the lock when they have waited too long.
 //! * [`RwLock`], over [`RawRwSem`]: the same for readers and writers; its [policies](rwsem::Policy) are type parameters.
-//! * [`SpinMutex`], over [`RawSpin`]: never sleeps, and yields when it is not alone on its CPU.
+//! * [`SpinMutex`], over [`RawSpin`]: naps for a moment when whoever it waits for does not run.
 //! * [`PercpuRwLock`], over [`RawPercpuRwSem`]: readers count themselves per CPU and share no cache line; a writer pays.
 //!
 //! The first three work between processes, too (module `between_processes`), if asked.

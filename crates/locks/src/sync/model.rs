@@ -129,6 +129,11 @@ pub(crate) fn spin_loop() {
     yield_now();
 }
 
+/// Nor does a nap take any time.
+pub(crate) fn nap() {
+    yield_now();
+}
+
 pub(crate) fn yield_now() {
     #[cfg(loom)]
     loom::thread::yield_now();

@@ -141,6 +141,26 @@ pub(crate) fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
+/// Lets other threads run on this CPU for a moment: at least 10 µs, mostly some 60, because the kernel gathers timers. Other than with
+/// [`yield_now`], a thread gives up none of its share of the CPU.
+pub(crate) fn nap() {
+    const NAP_NS: libc::c_long = 10_000;
+    let time = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
+    // Not through the C library's function, where a thread may be cancelled.
+    // SAFETY: the time outlives the call; errno is this thread's. A signal ends the nap, which is as good, and leaves no trace.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(
+            libc::SYS_clock_nanosleep,
+            libc::CLOCK_MONOTONIC,
+            0,
+            &raw const time,
+            ptr::null_mut::<libc::timespec>(),
+        );
+        *libc::__errno_location() = errno;
+    }
+}
+
 /// How many CPUs this process may use; at least one.
 pub(crate) fn usable_cpus() -> u32 {
     /// 0: not asked yet.
