@@ -144,6 +144,10 @@ pub(crate) fn yield_now() {
 /// Lets other threads run on this CPU for a moment: at least 10 µs, mostly some 60, because the kernel gathers timers. Other than with
 /// [`yield_now`], a thread gives up none of its share of the CPU.
 pub(crate) fn nap() {
+    if cfg!(miri) {
+        // Knows no such system call.
+        return yield_now();
+    }
     const NAP_NS: libc::c_long = 10_000;
     let time = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
     // Not through the C library's function, where a thread may be cancelled.
