@@ -251,7 +251,7 @@ pub(crate) struct Sections {
 }
 
 /// A thread is back soon if so many fetches were not done since the look that gave it the lock. Three are on its way: the lock's, the release's
-/// and that of the try that failed. The others are what passing the lock on and back takes, more than the section and what comes after it.
+/// and that of the try that failed. One is left for the section and what comes after it: less than passing the lock on and back takes.
 const FETCHES_UNTIL_BACK: u64 = 4;
 /// And so many looks at a line that is there: what those three instructions take besides.
 const LOOKS_UNTIL_BACK: u64 = 2;
