@@ -333,6 +333,7 @@ static TICKS_OF_A_FETCH: AtomicU64 = AtomicU64::new(0);
 /// look (10 ns), looks took one step or two, at most three, and fetches from the nearest CPU four or more.
 const FOURTHS_OF_A_FETCH: u64 = 7;
 const FOURTHS: u64 = 4;
+
 /// Models do without the time, and go on as after a fetch.
 fn looks_are_timed() -> bool {
     TICKS_OF_A_FETCH.load(Relaxed) != 0 || cfg!(any(loom, shuttle))

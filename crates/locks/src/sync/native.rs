@@ -141,8 +141,8 @@ pub(crate) fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
-/// Lets other threads run on this CPU for a moment: at least 10 µs, mostly some 60, because the kernel gathers timers. Other than with
-/// [`yield_now`], a thread gives up none of its share of the CPU.
+/// Lets other threads run on this CPU for a moment: 10 µs, and up to the thread's timer slack more, which is 50 µs unless it was changed. Other than
+/// with [`yield_now`], a thread gives up none of its share of the CPU.
 pub(crate) fn nap() {
     if cfg!(miri) {
         // Knows no such system call.
