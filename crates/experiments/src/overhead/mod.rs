@@ -121,7 +121,7 @@ pub struct Missing {
 pub struct Costs {
     /// Rounds, in each of which every level was measured once.
     pub rounds: usize,
-    /// Rounds left out, because the target did nothing while it was bare.
+    /// Rounds left out, because the target did too little for a comparison.
     pub idle_rounds: usize,
     /// Level by level.
     pub costs: Vec<Cost>,

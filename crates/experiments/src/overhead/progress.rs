@@ -32,9 +32,14 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// What was done from one moment to this: user time, or calls.
+    pub fn done_since(&self, before: &Self) -> f64 {
+        self.done - before.done
+    }
+
     /// Progress from one moment to this.
     pub fn since(&self, before: &Self, elapsed: Duration) -> f64 {
-        let done = self.done - before.done;
+        let done = self.done_since(before);
         let over = match (self.spent, before.spent) {
             (Some(after), Some(before)) => after - before,
             _ => elapsed.as_secs_f64(),
@@ -49,6 +54,17 @@ impl Progress {
         match self {
             Self::Group(_) | Self::Process(_) => Measure::UserShare,
             Self::Calls(_) => Measure::Calls,
+        }
+    }
+
+    /// The least to do in a slice that says anything: 10 ms of user time, because the kernel finds user time by looking at its clock
+    /// ticks, which are up to that far apart; or a call.
+    pub const fn least(&self) -> f64 {
+        match self {
+            // In microseconds.
+            Self::Group(_) => 10_000.0,
+            // In hundredths of a second.
+            Self::Process(_) | Self::Calls(_) => 1.0,
         }
     }
 

@@ -61,6 +61,7 @@ pub fn compare<S: Switch>(
         let mut order: Vec<Level> = levels.iter().copied().chain([Level::Bare]).collect();
         random.shuffle(&mut order);
         let mut rates = Vec::new();
+        let mut done = 0.0;
         for (at, level) in order.iter().enumerate() {
             if let Err(error) = switch.switch(*level) {
                 levels.retain(|other| other != level);
@@ -68,12 +69,15 @@ pub fn compare<S: Switch>(
                 continue;
             }
             let left = (plan.rounds - round) * order.len() - at;
-            let Some(rate) = slice(plan.slice, progress, &mut pause, left) else { break 'rounds };
-            rates.push((*level, rate));
+            let Some(slice) = slice(plan.slice, progress, &mut pause, left) else { break 'rounds };
+            rates.push((*level, slice.rate));
+            done += slice.done;
         }
-        // Nothing can be a share of nothing.
+        // Nothing can be a share of nothing. Whether there was enough to do is seen on all levels together: to choose rounds by one
+        // level alone would favour it.
+        let enough = done >= progress.least() * rates.len() as f64;
         match find(&rates, Level::Bare) {
-            Some(bare) if bare > 0.0 => rounds.push(rates),
+            Some(bare) if bare > 0.0 && enough => rounds.push(rates),
             _ => idle_rounds += 1,
         }
         if rounds.is_empty() && idle_rounds >= IDLE_ROUNDS {
@@ -94,13 +98,19 @@ fn find(round: &[(Level, f64)], level: Level) -> Option<f64> {
     round.iter().find(|(other, _)| *other == level).map(|(_, rate)| *rate)
 }
 
+/// What the target got done in a slice.
+struct Slice {
+    done: f64,
+    rate: f64,
+}
+
 /// Progress during one slice. `None` if it was broken off, or nothing could be read.
 fn slice(
     length: Duration,
     progress: &mut Progress,
     pause: &mut impl FnMut(Duration, usize) -> Paused,
     left: usize,
-) -> Option<f64> {
+) -> Option<Slice> {
     if pause(SETTLE, left) == Paused::Stop {
         return None;
     }
@@ -109,7 +119,7 @@ fn slice(
         return None;
     }
     let after = progress.read()?;
-    Some(after.since(&before, begin.elapsed()))
+    Some(Slice { done: after.done_since(&before), rate: after.since(&before, begin.elapsed()) })
 }
 
 #[cfg(test)]
@@ -124,6 +134,28 @@ mod tests {
         fn switch(&mut self, _: Level) -> Result<(), String> {
             Ok(())
         }
+    }
+
+    /// Compares a bare slice of this much user time and kernel time with a metered one of the same.
+    fn compare_slices_of(user_usec: u64, system_usec: u64) -> Costs {
+        let group = tempfile::tempdir().unwrap();
+        let mut progress = Progress::Group(group.path().to_owned());
+        let plan = Plan { rounds: 3, slice: Duration::from_millis(1), levels: vec![Level::Wait], limit: 0.01 };
+        let mut slices = 0;
+        let times = |slices| format!("user_usec {}\nsystem_usec {}\n", slices * user_usec, slices * system_usec);
+        compare(&plan, &mut NoSwitch, &mut progress, &mut Random::new(1), |time, _| {
+            slices += u64::from(time != SETTLE);
+            std::fs::write(group.path().join("cpu.stat"), times(slices)).unwrap();
+            Paused::Over
+        })
+    }
+
+    #[test]
+    fn rounds_with_less_user_time_than_the_kernels_ticks_tell_are_left_out() {
+        let told = compare_slices_of(11_000, 89_000);
+        assert_eq!((told.rounds, told.idle_rounds, told.costs[0].cost.median), (3, 0, 0.0), "{told}");
+        let hardly_any = compare_slices_of(9_000, 91_000);
+        assert_eq!((hardly_any.rounds, hardly_any.idle_rounds), (0, 3), "{hardly_any}");
     }
 
     #[test]

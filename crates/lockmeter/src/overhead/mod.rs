@@ -98,7 +98,7 @@ fn write(arguments: &OverheadArguments, machine: Machine, what: &str, costs: &Co
     let rounds = counted(costs.rounds as u64, "round", "rounds");
     let idle = match costs.idle_rounds {
         0 => String::new(),
-        idle => format!(" ({} without work left out)", counted(idle as u64, "round", "rounds")),
+        idle => format!(" ({} with too little work left out)", counted(idle as u64, "round", "rounds")),
     };
     let text = format!("What metering costs {what}: {rounds}{idle}\n\n{costs}");
     let written = match arguments.format {
