@@ -26,6 +26,7 @@ pub mod lockdep;
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 mod mutex;
+mod naps;
 mod percpu_rwsem;
 #[cfg(all(feature = "preload", not(any(loom, shuttle))))]
 pub mod preloaded;

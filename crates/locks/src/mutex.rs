@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::front::{acquisitions, constructors};
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
+use crate::naps::Rest;
 use crate::spin_queue::{SpinQueue, Turn};
 use crate::spinning::{SPIN_NS, Spinning};
 use crate::sync::{
@@ -59,6 +60,11 @@ pub(crate) struct Until {
 }
 
 impl Until {
+    /// Whether a waiter may nap as its wait begins.
+    pub(crate) fn rest(self) -> Rest {
+        if self.deadline.is_some() || self.interruptible { Rest::None } else { Rest::Allowed }
+    }
+
     /// What the end of a sleep means.
     pub(crate) fn ended(self, end: WaitEnd) -> Result<(), NotAcquired> {
         match end {
@@ -115,6 +121,7 @@ struct Waiter {
     on_duty: bool,
     /// How often it stood back for a thread that a free lock was granted to.
     stood_back: u32,
+    rest: Rest,
 }
 
 constructors!(RawMutex, [I: Instrument] RawMutex<I>, made: "mutex", with: "hooks");
@@ -284,7 +291,7 @@ impl<I: Instrument> RawMutex<I> {
     }
 
     fn wait(&self, until: Until) -> Result<(), NotAcquired> {
-        let mut waiter = Waiter::default();
+        let mut waiter = Waiter { rest: until.rest(), ..Waiter::default() };
         let mut begun_ns = None;
         loop {
             if self.spin(&mut waiter) {
@@ -318,7 +325,7 @@ impl<I: Instrument> RawMutex<I> {
         let mut turn = None;
         // The heir is alone in wanting it, and needs no turn.
         if !waiter.heir {
-            if spinning.watch(|| self.take_over(*waiter, 0)) {
+            if spinning.watch(waiter.rest, || self.take_over(*waiter, 0)) {
                 return true;
             }
             turn = self.spinners.enter(|before| !spinning.pause(before.number()));
@@ -405,7 +412,7 @@ impl<I: Instrument> RawMutex<I> {
             }
             let bed = if waiter.heir { Bed::Heir } else { Bed::Line };
             let end = self.state.wait((state | WAKE) as u32, bed, until.deadline);
-            waiter.slept = true;
+            (waiter.slept, waiter.rest) = (true, Rest::Had);
             waiter.on_duty |= end == WaitEnd::LookAgain;
             return until.ended(end);
         }

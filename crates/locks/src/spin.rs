@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::front::constructors;
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
+use crate::naps::Rest;
 use crate::spin_queue::SpinQueue;
 use crate::spinning::Spinning;
 use crate::sync::{AtomicU32, const_unless_model, mutated, nap, now_ns};
@@ -129,7 +130,7 @@ impl<I: Instrument> RawSpin<I> {
     /// Spins in the queue until it pays no more; true with the lock.
     fn spin(&self) -> bool {
         let Some(mut spinning) = Spinning::new(BEFORE_NAPPING_NS) else { return self.take() };
-        if spinning.watch(|| self.take()) {
+        if spinning.watch(Rest::Allowed, || self.take()) {
             return true;
         }
         let turn = self.spinners.enter(|before| !spinning.pause(before.number()));

@@ -19,9 +19,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::naps::Rest;
 use crate::spin_queue::Turn;
 use crate::sync::{const_unless_model, now_ns, spin_loop, ticks, ticks_after_loads, usable_cpus};
-use crate::threads::{self, Slot, record};
+use crate::threads::{self, Record, Slot, record};
 
 /// As long as going to sleep and waking up takes, both sides together: who spins this long in vain has lost half.
 pub const SPIN_NS: u64 = 20_000;
@@ -103,13 +104,19 @@ impl Spinning {
     }
 
     /// Watches the lock before queueing, until enough time has passed; true as soon as `take` has it. Where sections are shorter than passing
-    /// the lock on takes, it leaves it alone instead, and looks once.
-    pub(crate) fn watch(&mut self, mut take: impl FnMut() -> bool) -> bool {
+    /// the lock on takes, it leaves it alone instead, and looks once. A waiter that is allowed to rests first, if it is time to.
+    pub(crate) fn watch(&mut self, rest: Rest, mut take: impl FnMut() -> bool) -> bool {
         let Some(own) = self.own else { return false };
         if !looks_are_timed() {
             return false;
         }
-        let sections = &record(own).sections;
+        let Record { sections, naps, .. } = record(own);
+        if naps.rest(rest, own, self.looked_at) {
+            self.look();
+            if take() {
+                return true;
+            }
+        }
         if let Some(alone_ticks) = sections.better_left_alone(self.looked_at, TICKS_OF_A_FETCH.load(Relaxed)) {
             self.alone_ticks = alone_ticks;
             self.backoff = self.pauses_in(FIRST_BACKOFF_FOR_SHORT_SECTIONS_NS);
@@ -280,6 +287,12 @@ impl Sections {
         }
     }
 
+    /// Whether the thread has looked at a lock since then.
+    pub(crate) fn has_looked_since(&self, since: u64) -> bool {
+        let last_look = self.last_look.load(Relaxed);
+        last_look != 0 && last_look.wrapping_sub(since).cast_signed() >= 0
+    }
+
     /// Once a wait, which begins `now`: for how long the lock is better left alone, if it is.
     fn better_left_alone(&self, now: u64, quickest_fetch: u64) -> Option<u64> {
         let fetch_ticks = u64::from(self.fetch_ticks.load(Relaxed));
@@ -358,6 +371,14 @@ fn time_a_look() {
     TICKS_OF_A_FETCH.store(shortest * FOURTHS_OF_A_FETCH / (FOURTHS * LOOKS), Relaxed);
 }
 
+/// So many of the processor's ticks are a microsecond.
+static TICKS_PER_US: AtomicU64 = AtomicU64::new(0);
+
+/// How many of the processor's ticks are so many microseconds, about.
+pub(crate) fn ticks_in_us(us: u64) -> u64 {
+    us * TICKS_PER_US.load(Relaxed)
+}
+
 /// How many pauses make a microsecond: from 7 to some 300, by the processor.
 pub(crate) fn pauses_per_us() -> u32 {
     /// 0: not measured yet.
@@ -369,14 +390,15 @@ pub(crate) fn pauses_per_us() -> u32 {
     }
     time_a_look();
     // The shortest of a few: a thread that is preempted meanwhile finds pauses long.
-    let shortest_ns = (0..3)
-        .map(|_| {
-            let begun = now_ns();
-            (0..MEASURED).for_each(|_| spin_loop());
-            now_ns() - begun
-        })
-        .min();
-    let pauses = u64::from(MEASURED) * 1_000 / shortest_ns.unwrap_or(0).max(1);
+    let shortest = (0..3).map(|_| {
+        let (begun, begun_ticks) = (now_ns(), ticks());
+        (0..MEASURED).for_each(|_| spin_loop());
+        (now_ns() - begun, ticks().wrapping_sub(begun_ticks))
+    });
+    let (shortest_ns, its_ticks) = shortest.min().unwrap_or((0, 0));
+    let shortest_ns = shortest_ns.max(1);
+    TICKS_PER_US.store(its_ticks * 1_000 / shortest_ns, Relaxed);
+    let pauses = u64::from(MEASURED) * 1_000 / shortest_ns;
     let pauses = pauses.clamp(5, 500) as u32;
     PAUSES.store(pauses, Relaxed);
     pauses

@@ -10,6 +10,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
+use crate::naps::Naps;
 use crate::spin_queue::Node;
 use crate::spinning::Sections;
 use crate::sync::{AtomicPtr, AtomicU32, const_unless_model, yield_now};
@@ -63,6 +64,8 @@ pub(crate) struct Record {
     cpu: AtomicPtr<u32>,
     /// The sections that it waits for.
     pub(crate) sections: Sections,
+    /// When it gives up its CPU.
+    pub(crate) naps: Naps,
 }
 
 impl Record {
@@ -74,6 +77,7 @@ impl Record {
                 lookers: AtomicU32::new(0),
                 cpu: AtomicPtr::new(core::ptr::null_mut()),
                 sections: Sections::new(),
+                naps: Naps::new(),
             }
         }
     }
@@ -184,6 +188,15 @@ pub(crate) fn record(slot: Slot) -> &'static Record {
     &RECORDS[slot.place()]
 }
 
+/// The records of those whose numbers are next to this thread's: threads that began at about the same time, as those that share locks mostly
+/// have.
+pub(crate) fn neighbours(own: Slot) -> impl Iterator<Item = &'static Record> {
+    const EACH_SIDE: usize = 16;
+    let place = own.place();
+    let places = place.saturating_sub(EACH_SIDE)..CAPACITY.min(place + EACH_SIDE + 1);
+    places.filter(move |other| *other != place).map(|other| &RECORDS[other])
+}
+
 #[cfg(all(feature = "preload", not(any(loom, shuttle))))]
 use crate::preloaded::{cells, registration};
 // Both cells are without a destructor, so that they can be read to the thread's very end.
@@ -241,6 +254,8 @@ pub(crate) fn own_slot() -> Option<Slot> {
         // Before anything else: a registration may allocate, and an allocator may lock.
         cells::set_word(ANONYMOUS);
         if let Some(slot) = registration::register() {
+            // What is there is of the thread that had the number before.
+            record(slot).naps.forget();
             cells::set_number(slot.number());
             cells::set_word(u64::from(slot.number()) << 32 | OWNED);
         }

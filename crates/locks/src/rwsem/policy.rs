@@ -10,6 +10,8 @@ pub trait Policy: Send + Sync + 'static {
     const HANDOFF: bool = true;
     /// Let a writer wait awake for readers, too, for a bounded time.
     const READER_SPIN: bool = true;
+    /// Let who waits give up its CPU now and then, where others that use locks share it.
+    const NAP: bool = true;
 }
 
 /// Everything on.
@@ -49,4 +51,12 @@ pub struct NoReaderSpin;
 
 impl Policy for NoReaderSpin {
     const READER_SPIN: bool = false;
+}
+
+/// Nobody gives up its CPU but to sleep until the lock is free.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoNap;
+
+impl Policy for NoNap {
+    const NAP: bool = false;
 }

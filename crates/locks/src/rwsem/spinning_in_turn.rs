@@ -63,7 +63,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         let mut turn = None;
         // The heir is alone in wanting it, and needs no turn.
         if !waiter.heir {
-            if spinning.watch(|| self.take(waiter)) {
+            if spinning.watch(waiter.rest, || self.take(waiter)) {
                 return true;
             }
             turn = self.spinners.enter(|before| !spinning.pause(before.number()));

@@ -6,6 +6,7 @@ use super::state::{HEIR, READERS, WRITER, WRITERS, is_held, is_read};
 use super::{Policy, RawRwSem, holds};
 use crate::instrument::{HoldStart, Instrument, Mode, metered_wait};
 use crate::mutex::{NotAcquired, Until, is_past, low_us};
+use crate::naps::Rest;
 use crate::sync::{Bed, WaitEnd, now_ns, yield_now};
 use crate::threads::{owner_number, owner_word, short};
 
@@ -28,11 +29,12 @@ pub(super) struct Waiter {
     pub(super) on_duty: bool,
     pub(super) stood_back: u32,
     pub(super) begun_ns: Option<u64>,
+    pub(super) rest: Rest,
 }
 
 impl Waiter {
     pub(super) fn new(mode: Mode) -> Self {
-        Waiter { mode, heir: false, slept: false, on_duty: false, stood_back: 0, begun_ns: None }
+        Waiter { mode, heir: false, slept: false, on_duty: false, stood_back: 0, begun_ns: None, rest: Rest::None }
     }
 
     pub(super) fn reads(&self) -> bool {
@@ -62,7 +64,8 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     }
 
     fn wait(&self, mode: Mode, until: Until) -> Result<(), NotAcquired> {
-        let mut waiter = Waiter::new(mode);
+        let rest = if P::NAP { until.rest() } else { Rest::None };
+        let mut waiter = Waiter { rest, ..Waiter::new(mode) };
         let result = loop {
             if self.spin(&mut waiter) {
                 break Ok(());
@@ -141,7 +144,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             }
             waiter.on_duty = false;
             let end = self.state.wait(marked as u32, bed, until.deadline);
-            waiter.slept = true;
+            (waiter.slept, waiter.rest) = (true, Rest::Had);
             waiter.on_duty = bed == Bed::Line && end == WaitEnd::LookAgain;
             return until.ended(end);
         }
