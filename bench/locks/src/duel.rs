@@ -1,10 +1,10 @@
 //! Two locks on the same work, slice beside slice: the semaphore used only by writers against the mutex, and the semaphore
-//! with optimistic spinning against the one without.
+//! with a policy against the one without: optimistic spinning, and naps.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockmeter_locks::rwsem::{NoSpin, Standard};
+use lockmeter_locks::rwsem::{NoNap, NoSpin, Standard};
 use lockmeter_locks::{RawMutex, RawRwSem};
 use lockmeter_statistics::{Estimate, Random};
 
@@ -64,7 +64,9 @@ const FEWEST_SWITCHES: u64 = 100;
 type MakeBed = fn() -> Box<dyn Measured>;
 
 const MUTEX: MakeBed = Bed::<Alone<RawMutex>>::boxed;
-const SPINNING: MakeBed = Bed::<Shared<RawRwSem<Standard>>>::boxed;
+const SEMAPHORE: MakeBed = Bed::<Shared<RawRwSem<Standard>>>::boxed;
+const NAPLESS: MakeBed = Bed::<Shared<RawRwSem<NoNap>>>::boxed;
+/// Without naps, too: only who spins has them.
 const SLEEPING: MakeBed = Bed::<Shared<RawRwSem<NoSpin>>>::boxed;
 
 /// Writers alone: what knowing readers costs those who have none.
@@ -72,7 +74,7 @@ pub fn writers_only(form: &Form, cpus: usize, random: &mut Random) -> Result<Wri
     let steps_per_us = work::steps_per_us();
     let pairs: Vec<f64> = (0..form.pair_rounds)
         .map(|_| {
-            let times = in_random_order([SPINNING, MUTEX], random, |bed| {
+            let times = in_random_order([SEMAPHORE, MUTEX], random, |bed| {
                 Ok(slice::pair_ps(&*bed(), 1, false, form.slice / 2))
             })?;
             Ok(times[0] as f64 / times[1] as f64)
@@ -82,22 +84,32 @@ pub fn writers_only(form: &Form, cpus: usize, random: &mut Random) -> Result<Wri
     for section_ns in [0, 100, 1_000, 10_000] {
         for threads in [cpus, cpus * 2, cpus * 4] {
             let point = Point { threads, read_percent: 0, section_ns };
-            points.push(measure([SPINNING, MUTEX], point, form, steps_per_us, random)?);
+            points.push(measure([SEMAPHORE, MUTEX], point, form, steps_per_us, random)?);
         }
     }
     let all: Vec<f64> = points.iter().flat_map(|duel| duel.throughputs.iter().copied()).collect();
     Ok(WritersOnly { pair: Estimate::of(&pairs, random), points, overall: Estimate::of(&all, random) })
 }
 
-/// Optimistic spinning on, in off.
+/// Optimistic spinning on, in off; without naps, whose switches are not those that spinning is to save.
 pub fn spinning(form: &Form, cpus: usize, random: &mut Random) -> Result<Vec<Duel>> {
+    policy([NAPLESS, SLEEPING], form, cpus, random)
+}
+
+/// Naps on, in off.
+pub fn naps(form: &Form, cpus: usize, random: &mut Random) -> Result<Vec<Duel>> {
+    policy([SEMAPHORE, NAPLESS], form, cpus, random)
+}
+
+/// With as many threads as CPUs, and with more.
+fn policy(beds: [MakeBed; 2], form: &Form, cpus: usize, random: &mut Random) -> Result<Vec<Duel>> {
     let steps_per_us = work::steps_per_us();
     let mut points = Vec::new();
     for section_ns in [100, 1_000, 10_000] {
         for read_percent in [0, 50, 90] {
             for threads in [cpus, cpus * 4] {
                 let point = Point { threads, read_percent, section_ns };
-                points.push(measure([SPINNING, SLEEPING], point, form, steps_per_us, random)?);
+                points.push(measure(beds, point, form, steps_per_us, random)?);
             }
         }
     }

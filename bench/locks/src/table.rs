@@ -32,9 +32,9 @@ pub fn writers_only(writers: &WritersOnly) {
     }
 }
 
-/// Optimistic spinning on beside off.
-pub fn spinning(points: &[Duel]) {
-    println!("\nRwSem with optimistic spinning, in the same without (95 % interval)");
+/// A policy on beside off.
+pub fn policy(name: &str, points: &[Duel]) {
+    println!("\nRwSem with {name}, in the same without (95 % interval)");
     println!("    {:<40} {:<24} {:<24} switches in 1000 acquisitions", "", "context switches", "throughput");
     for duel in points {
         let [on, off] = duel.switches_per_1000;
