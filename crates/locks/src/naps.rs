@@ -30,7 +30,7 @@ pub(crate) enum Rest {
     /// It has a deadline, or a signal may end its wait.
     #[default]
     None,
-    /// It has just slept.
+    /// It has just slept, or napped.
     Had,
     /// It waits for as long as it takes.
     Allowed,

@@ -121,16 +121,18 @@ impl<I: Instrument> RawSpin<I> {
     }
 
     fn wait(&self) {
-        while !self.spin() {
+        let mut rest = Rest::Allowed;
+        while !self.spin(rest) {
             // Whoever we wait for needs a CPU.
             nap();
+            rest = Rest::Had;
         }
     }
 
     /// Spins in the queue until it pays no more; true with the lock.
-    fn spin(&self) -> bool {
+    fn spin(&self, rest: Rest) -> bool {
         let Some(mut spinning) = Spinning::new(BEFORE_NAPPING_NS) else { return self.take() };
-        if spinning.watch(Rest::Allowed, || self.take()) {
+        if spinning.watch(rest, || self.take()) {
             return true;
         }
         let turn = self.spinners.enter(|before| !spinning.pause(before.number()));
