@@ -95,7 +95,7 @@ impl Naps {
         self.due_at.store(now.wrapping_add(ticks).max(1), Relaxed);
     }
 
-    /// Whether to nap, now that it is due; if not, it is due again `every` so many ticks.
+    /// Whether to nap, now that it is due; if not, it is due again in `every` ticks.
     fn pays(&self, now: u64, every: u64, has_had_company: impl FnOnce() -> bool) -> bool {
         let is_first_wait = self.due_at.load(Relaxed) == 0;
         self.put_off(now, every);

@@ -136,14 +136,17 @@ mod tests {
         }
     }
 
+    fn plan(rounds: usize) -> Plan {
+        Plan { rounds, slice: Duration::from_millis(1), levels: vec![Level::Wait], limit: 0.01 }
+    }
+
     /// Compares a bare slice of this much user time and kernel time with a metered one of the same.
     fn compare_slices_of(user_usec: u64, system_usec: u64) -> Costs {
         let group = tempfile::tempdir().unwrap();
         let mut progress = Progress::Group(group.path().to_owned());
-        let plan = Plan { rounds: 3, slice: Duration::from_millis(1), levels: vec![Level::Wait], limit: 0.01 };
         let mut slices = 0;
         let times = |slices| format!("user_usec {}\nsystem_usec {}\n", slices * user_usec, slices * system_usec);
-        compare(&plan, &mut NoSwitch, &mut progress, &mut Random::new(1), |time, _| {
+        compare(&plan(3), &mut NoSwitch, &mut progress, &mut Random::new(1), |time, _| {
             slices += u64::from(time != SETTLE);
             std::fs::write(group.path().join("cpu.stat"), times(slices)).unwrap();
             Paused::Over
@@ -163,9 +166,8 @@ mod tests {
         let group = tempfile::tempdir().unwrap();
         std::fs::write(group.path().join("cpu.stat"), "user_usec 7\nsystem_usec 5\n").unwrap();
         let mut progress = Progress::Group(group.path().to_owned());
-        let plan = Plan { rounds: 1_000, slice: Duration::from_millis(1), levels: vec![Level::Wait], limit: 0.01 };
         let mut slices = 0;
-        let costs = compare(&plan, &mut NoSwitch, &mut progress, &mut Random::new(1), |_, _| {
+        let costs = compare(&plan(1_000), &mut NoSwitch, &mut progress, &mut Random::new(1), |_, _| {
             slices += 1;
             Paused::Over
         });

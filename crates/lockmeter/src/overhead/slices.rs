@@ -129,8 +129,8 @@ fn finish(
     if costs.costs.is_empty() && costs.idle_rounds > 0 {
         let rounds = counted(costs.idle_rounds as u64, "round", "rounds");
         say(format_args!(
-            "lockmeter: {what} did too little work to compare in {rounds} of slices of {} (kernel time is none); measure while it has \
-             more to do, with a longer --slice, or whole runs of it without --slices",
+            "lockmeter: {what} did too little work to compare in {rounds} of slices of {} (time in the kernel does not count); measure while \
+             it has more to do, with a longer --slice, or whole runs of it without --slices",
             humantime::format_duration(arguments.slice)
         ));
         return Ok(Status::Failed.into());
