@@ -66,7 +66,8 @@ pub fn pair_ps(bed: &dyn Measured, threads: usize, reads: bool, length: Duration
     u64::try_from(elapsed.as_nanos() * 1000 * threads as u128 / each).unwrap_or(u64::MAX)
 }
 
-/// Starts `threads` at once, stops them after `length`, and says how long that really was.
+/// Starts `threads` at once, stops them after `length`, and says how long that really was: from the first that began. Where threads outnumber
+/// CPUs, this one may begin last, by milliseconds, and sooner beside locks that give up the CPU.
 fn together<T: Send>(
     threads: usize,
     length: Duration,
@@ -79,16 +80,17 @@ fn together<T: Send>(
             .map(|thread| {
                 scope.spawn(move || {
                     start.wait();
-                    work(thread, stop)
+                    (Instant::now(), work(thread, stop))
                 })
             })
             .collect();
         start.wait();
-        let begin = Instant::now();
         thread::sleep(length);
         stop.store(true, Ordering::Relaxed);
-        let elapsed = begin.elapsed();
-        let done = handles.into_iter().map(|handle| handle.join().expect("a thread of the slice failed")).collect();
-        (done, elapsed)
+        let end = Instant::now();
+        let (begins, done): (Vec<_>, Vec<_>) =
+            handles.into_iter().map(|handle| handle.join().expect("a thread of the slice failed")).unzip();
+        let begin = begins.into_iter().min().unwrap_or(end);
+        (done, end - begin)
     })
 }
