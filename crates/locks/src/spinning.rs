@@ -56,6 +56,9 @@ const FETCHES_LEFT_ALONE: u64 = 40;
 const ROUNDS_LEFT_ALONE: u64 = 2;
 /// That part is no longer than so many fetches.
 const MOST_FETCHES_FOR_ROUNDS: u64 = 120;
+/// So many where reads are known to follow each other quickly: what lies between two waits is then not work of its own, but reads that each
+/// take the line from another thread.
+const MOST_FETCHES_FOR_QUICK_READS: u64 = 800;
 
 /// One thread's spinning for one lock.
 pub(crate) struct Spinning {
@@ -65,6 +68,8 @@ pub(crate) struct Spinning {
     backoff: u32,
     pauses: u32,
     has_looked: bool,
+    /// When it began, in the processor's ticks.
+    begun: u64,
     /// When the last look began, in the processor's ticks.
     looked_at: u64,
     /// Whether the last look found the line where the one before had left it.
@@ -80,13 +85,15 @@ impl Spinning {
     pub(crate) fn new(budget_ns: u64) -> Option<Self> {
         let own = threads::own_slot();
         let pauses_per_us = pauses_per_us();
+        let begun = ticks();
         (usable_cpus() > 1).then_some(Spinning {
             own,
             pauses_per_us,
             backoff: (pauses_per_us * FIRST_BACKOFF_NS / 1_000).max(1),
             pauses: 0,
             has_looked: false,
-            looked_at: ticks(),
+            begun,
+            looked_at: begun,
             line_stayed: false,
             until_ns: 0,
             budget_ns,
@@ -239,7 +246,9 @@ impl Spinning {
 impl Drop for Spinning {
     fn drop(&mut self) {
         if let Some(own) = self.own {
-            record(own).sections.last_look.store(self.looked_at, Relaxed);
+            let Record { sections, .. } = record(own);
+            sections.waited(|| ticks().wrapping_sub(self.begun));
+            sections.last_look.store(self.looked_at, Relaxed);
         }
     }
 }
@@ -255,6 +264,12 @@ pub(crate) struct Sections {
     signs: AtomicU32,
     /// Waits in which locks are still to be left alone before it finds out anew.
     left_alone: AtomicU32,
+    /// Drawn reads that are being timed: 0 from then on that they were, until it waits again.
+    drawn_reads: AtomicU32,
+    /// When the first of them was, in ticks, and later by as long as it has waited since.
+    drawn_since: AtomicU64,
+    /// For so many waits to come its reads are known to come quickly one after another.
+    quick_reads: AtomicU32,
 }
 
 /// A thread is back soon if so many fetches were not done since the look that gave it the lock. Three are on its way: the lock's, the release's
@@ -275,6 +290,15 @@ const ENOUGH_SIGNS: u32 = 5 * WEIGHT_OF_A_SIGN;
 /// anew.
 const WAITS_LEFT_ALONE: u32 = 128;
 
+/// Waits tell little of readers, who seldom have to wait. Where reads are drawn at random, so many of them are timed after a wait.
+const DRAWN_READS_TIMED: u32 = 8;
+/// Reads are quick if there were fewer fetches than so many for each, and for what comes between two, waits left out: so are half of the groups
+/// or more where two readers have empty sections, and one to six in a hundred with sections of 100 ns. While they are, a wait without a sign
+/// says nothing against short sections.
+const FETCHES_A_READ: u64 = 2;
+/// After so many waits that is not known any more: most locks draw no reads, and the thread may be at another.
+const WAITS_OF_QUICK_READS: u32 = 16;
+
 impl Sections {
     const_unless_model! {
         pub(crate) const fn new() -> Self {
@@ -283,7 +307,42 @@ impl Sections {
                 fetch_ticks: AtomicU32::new(0),
                 signs: AtomicU32::new(0),
                 left_alone: AtomicU32::new(0),
+                drawn_reads: AtomicU32::new(0),
+                drawn_since: AtomicU64::new(0),
+                quick_reads: AtomicU32::new(0),
             }
+        }
+    }
+
+    /// One read in `of`, drawn at random, took a lock that readers count themselves in.
+    pub(crate) fn read_was_drawn(&self, of: u32) {
+        let reads = self.drawn_reads.load(Relaxed);
+        if reads != 0 {
+            self.time_drawn_reads(reads, of, ticks());
+        }
+    }
+
+    fn time_drawn_reads(&self, reads: u32, of: u32, now: u64) {
+        if reads <= DRAWN_READS_TIMED {
+            if reads == 1 {
+                self.drawn_since.store(now, Relaxed);
+            }
+            self.drawn_reads.store(reads + 1, Relaxed);
+            return;
+        }
+        let took = now.wrapping_sub(self.drawn_since.load(Relaxed));
+        let fetches = u64::from(DRAWN_READS_TIMED * of) * FETCHES_A_READ;
+        let quick = took < fetches * u64::from(self.fetch_ticks.load(Relaxed));
+        self.quick_reads.store(if quick { WAITS_OF_QUICK_READS } else { 0 }, Relaxed);
+        self.drawn_reads.store(0, Relaxed);
+    }
+
+    /// It has waited for so many ticks, which drawn reads are not to be blamed for.
+    fn waited(&self, took: impl FnOnce() -> u64) {
+        match self.drawn_reads.load(Relaxed) {
+            0 => self.drawn_reads.store(1, Relaxed),
+            1 => {}
+            _ => self.drawn_since.store(self.drawn_since.load(Relaxed).wrapping_add(took()), Relaxed),
         }
     }
 
@@ -297,8 +356,14 @@ impl Sections {
     fn better_left_alone(&self, now: u64, quickest_fetch: u64) -> Option<u64> {
         let fetch_ticks = u64::from(self.fetch_ticks.load(Relaxed));
         let round = now.wrapping_sub(self.last_look.load(Relaxed));
-        let alone = FETCHES_LEFT_ALONE * fetch_ticks
-            + round.saturating_mul(ROUNDS_LEFT_ALONE).min(MOST_FETCHES_FOR_ROUNDS * fetch_ticks);
+        let quick_reads = self.quick_reads.load(Relaxed);
+        let reads_are_quick = quick_reads != 0;
+        if reads_are_quick {
+            self.quick_reads.store(quick_reads - 1, Relaxed);
+        }
+        let most_fetches = if reads_are_quick { MOST_FETCHES_FOR_QUICK_READS } else { MOST_FETCHES_FOR_ROUNDS };
+        let alone =
+            FETCHES_LEFT_ALONE * fetch_ticks + round.saturating_mul(ROUNDS_LEFT_ALONE).min(most_fetches * fetch_ticks);
         let left = self.left_alone.load(Relaxed);
         if left > 0 {
             self.left_alone.store(left - 1, Relaxed);
@@ -308,7 +373,7 @@ impl Sections {
         let look = quickest_fetch * FOURTHS / FOURTHS_OF_A_FETCH;
         let is_soon = round < FETCHES_UNTIL_BACK * fetch_ticks.saturating_sub(look) + LOOKS_UNTIL_BACK * look;
         let signs = self.signs.load(Relaxed);
-        let signs = if is_soon { signs + WEIGHT_OF_A_SIGN } else { signs.saturating_sub(1) };
+        let signs = if is_soon { signs + WEIGHT_OF_A_SIGN } else { signs.saturating_sub(u32::from(!reads_are_quick)) };
         let short = signs >= ENOUGH_SIGNS;
         self.signs.store(if short { 0 } else { signs }, Relaxed);
         if short {
@@ -492,6 +557,56 @@ mod tests {
         assert_eq!(waits.wait(0), Some(40 * QUICK));
         assert_eq!(waits.wait(5_000), Some(40 * QUICK + 10_000));
         assert_eq!(waits.wait(1_000_000), Some(160 * QUICK));
+    }
+
+    /// Reads of which one in 16 is drawn, and waits of so many ticks between them.
+    fn read_with_waits(waits: &mut Waits, ticks_a_read: u64, wait: u64) {
+        for reads in 1..=DRAWN_READS_TIMED + 1 {
+            waits.sections.time_drawn_reads(reads, 16, waits.now);
+            waits.now += 16 * ticks_a_read + wait;
+            waits.sections.waited(|| wait);
+        }
+    }
+
+    #[test]
+    fn quick_readers_leave_a_lock_alone_for_longer() {
+        let mut waits = Waits::where_fetches_take(QUICK);
+        read_with_waits(&mut waits, FETCHES_A_READ * QUICK - 1, 10_000);
+        while waits.wait(SHORTEST_QUICK).is_none() {}
+        assert_eq!(waits.wait(1_000_000), Some(840 * QUICK));
+        read_with_waits(&mut waits, FETCHES_A_READ * QUICK + 1, 0);
+        assert_eq!(waits.wait(1_000_000), Some(160 * QUICK));
+    }
+
+    #[test]
+    fn signs_of_quick_readers_add_up_however_seldom_they_are() {
+        let mut waits = Waits::where_fetches_take(QUICK);
+        let mut left_alone = 0;
+        for wait in 0..1_000 {
+            read_with_waits(&mut waits, QUICK, 0);
+            left_alone += u32::from(waits.wait(if wait % 30 == 0 { SHORTEST_QUICK } else { LONG_ROUND }).is_some());
+        }
+        assert!(left_alone > 400, "{left_alone}");
+    }
+
+    #[test]
+    fn quick_reads_are_forgotten() {
+        let mut waits = Waits::where_fetches_take(QUICK);
+        read_with_waits(&mut waits, QUICK, 0);
+        assert_eq!(waits.left_alone(SHORTEST_QUICK, 30), 0);
+        assert_eq!(waits.sections.quick_reads.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn reads_are_timed_after_a_wait_and_then_no_more() {
+        let sections = Sections::new();
+        sections.read_was_drawn(16);
+        assert_eq!(sections.drawn_reads.load(Relaxed), 0);
+        sections.waited(|| 0);
+        (0..DRAWN_READS_TIMED).for_each(|_| sections.read_was_drawn(16));
+        assert_eq!(sections.drawn_reads.load(Relaxed), DRAWN_READS_TIMED + 1);
+        sections.read_was_drawn(16);
+        assert_eq!(sections.drawn_reads.load(Relaxed), 0);
     }
 
     #[test]

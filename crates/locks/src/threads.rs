@@ -288,6 +288,13 @@ pub(crate) fn is_drawn() -> bool {
     true
 }
 
+/// One read in [`DRAWN_OF`] of this thread's was drawn, for what it knows of the sections that it waits for.
+pub(crate) fn read_was_drawn() {
+    if HAS_DRAWS && let Some(own) = Slot::from_number(cells::number()) {
+        record(own).sections.read_was_drawn(DRAWN_OF);
+    }
+}
+
 /// Where a thread keeps its word, its number and its draws.
 #[cfg(any(all(feature = "std", not(feature = "preload")), loom, shuttle))]
 mod cells {

@@ -192,6 +192,7 @@ impl<C: Central> Biased<C> {
     #[cold]
     #[inline(never)]
     fn count_quiet_reads(&self) {
+        threads::read_was_drawn();
         // Those that come at the same time may count as one. That delays the bias, no more.
         let reads = self.quiet_reads.load(Relaxed).saturating_add(threads::DRAWN_OF);
         self.quiet_reads.store(reads, Relaxed);
