@@ -337,6 +337,13 @@ impl Sections {
         self.drawn_reads.store(0, Relaxed);
     }
 
+    /// The next wait is of another kind.
+    pub(crate) fn forget(&self) {
+        for known in [&self.signs, &self.left_alone, &self.quick_reads] {
+            known.store(0, Relaxed);
+        }
+    }
+
     /// It has waited for so many ticks, which drawn reads are not to be blamed for.
     fn waited(&self, took: impl FnOnce() -> u64) {
         match self.drawn_reads.load(Relaxed) {
@@ -595,6 +602,9 @@ mod tests {
         read_with_waits(&mut waits, QUICK, 0);
         assert_eq!(waits.left_alone(SHORTEST_QUICK, 30), 0);
         assert_eq!(waits.sections.quick_reads.load(Relaxed), 0);
+        while waits.wait(SHORTEST_QUICK).is_none() {}
+        waits.sections.forget();
+        assert_eq!(waits.wait(SHORTEST_QUICK), None);
     }
 
     #[test]

@@ -290,8 +290,17 @@ pub(crate) fn is_drawn() -> bool {
 
 /// One read in [`DRAWN_OF`] of this thread's was drawn, for what it knows of the sections that it waits for.
 pub(crate) fn read_was_drawn() {
+    with_own_sections(|sections| sections.read_was_drawn(DRAWN_OF));
+}
+
+/// What this thread knows of the sections that it waits for says nothing about its next wait.
+pub(crate) fn forget_sections() {
+    with_own_sections(Sections::forget);
+}
+
+fn with_own_sections(then: impl FnOnce(&Sections)) {
     if HAS_DRAWS && let Some(own) = Slot::from_number(cells::number()) {
-        record(own).sections.read_was_drawn(DRAWN_OF);
+        then(&record(own).sections);
     }
 }
 
