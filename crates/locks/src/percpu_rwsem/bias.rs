@@ -244,7 +244,7 @@ impl<C: Central> Biased<C> {
         if self.bias.load(Acquire) != OPEN || self.bias.compare_exchange(OPEN, CLOSING, AcqRel, Acquire).is_err() {
             return;
         }
-        // A wait for those who are counted says, and needs, nothing of how short sections are.
+        // What comes now is one wait for those who are counted, however short sections are.
         threads::forget_sections();
         let counted = self.counters.close();
         let mut bias = self.bias.load(Acquire);
