@@ -15,7 +15,8 @@
 //!
 //! Where a thread is back before the lock could have been passed on and back, because sections and what lies between them are shorter
 //! than the way of a line from one CPU to another, the lock does most if one thread at a time has it to itself for a while. Then who has to
-//! wait stays away for as long as many fetches take, before its first look, and again while it spins and nobody follows it.
+//! wait stays away for as long as many fetches take, before its first look, and again while it spins and nobody follows it. It stays away for
+//! longer where reads, of which some locks draw a few, are known to follow each other as quickly.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -260,11 +260,11 @@ pub(crate) fn own_slot() -> Option<Slot> {
             cells::set_word(u64::from(slot.number()) << 32 | OWNED);
         }
     }
-    Slot::from_number(cells::number())
+    current_slot()
 }
 
 /// This thread's place, if it has one already.
-#[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
+#[cfg(any(feature = "std", feature = "preload", loom, shuttle))]
 pub(crate) fn current_slot() -> Option<Slot> {
     Slot::from_number(cells::number())
 }
@@ -298,14 +298,10 @@ pub(crate) fn forget_sections() {
     with_own_sections(Sections::forget);
 }
 
-/// Where nothing is drawn, nothing is known of reads.
 fn with_own_sections(then: impl FnOnce(&Sections)) {
-    #[cfg(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle))))]
-    if let Some(own) = Slot::from_number(cells::number()) {
+    if HAS_DRAWS && let Some(own) = current_slot() {
         then(&record(own).sections);
     }
-    #[cfg(not(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle)))))]
-    let _ = then;
 }
 
 /// Where a thread keeps its word, its number and its draws.
@@ -346,6 +342,12 @@ mod cells {
 /// Without thread-local storage nobody has a number.
 #[cfg(not(any(feature = "std", feature = "preload", loom, shuttle)))]
 pub(crate) fn own_slot() -> Option<Slot> {
+    None
+}
+
+/// The same.
+#[cfg(not(any(feature = "std", feature = "preload", loom, shuttle)))]
+pub(crate) fn current_slot() -> Option<Slot> {
     None
 }
 
