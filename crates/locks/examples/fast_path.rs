@@ -1,7 +1,8 @@
-//! The fast paths of the locks, each in a function of its own: for `tests/no_op_hooks.rs`, and for a disassembler.
+//! The fast paths of the locks, each in a function of its own: for `tests/fast_paths.rs`, and for a disassembler.
 
+use lock_api::RawRwLock as _;
 use lockmeter_locks::instrument::{Instrument, TimedHoldStart};
-use lockmeter_locks::{RawMutex, RawRwSem, RawSpin};
+use lockmeter_locks::{RawMutex, RawPercpuRwSem, RawRwSem, RawSpin};
 
 /// Hooks that do something.
 struct Timed;
@@ -32,6 +33,7 @@ pair!(fast_mutex, RawMutex, lock, unlock);
 pair!(fast_spin, RawSpin, lock, unlock);
 pair!(fast_write, RawRwSem, write, unlock_write);
 pair!(fast_read, RawRwSem, read, unlock_read);
+pair!(fast_counted_read, RawPercpuRwSem, lock_shared, unlock_shared);
 pair!(fast_mutex_metered, RawMutex<Timed>, lock, unlock);
 
 fn main() {
@@ -39,6 +41,7 @@ fn main() {
     fast_spin(&RawSpin::new());
     fast_write(&RawRwSem::new());
     fast_read(&RawRwSem::new());
+    fast_counted_read(&RawPercpuRwSem::over(RawRwSem::new()));
     fast_mutex_metered(&RawMutex::with(Timed));
     println!("every lock was taken and given back");
 }

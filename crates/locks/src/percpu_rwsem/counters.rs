@@ -17,6 +17,12 @@ use super::slots::{self, Slot};
 mod rseq {
     use super::{AtomicPtr, AtomicU64};
 
+    pub(super) fn increment_at_once(_gate: &AtomicPtr<AtomicU64>) -> bool {
+        false
+    }
+    pub(super) fn decrement_at_once(_gate: &AtomicPtr<AtomicU64>) -> bool {
+        false
+    }
     pub(super) fn increment(_gate: &AtomicPtr<AtomicU64>) -> bool {
         false
     }
@@ -58,20 +64,20 @@ impl Counters {
     /// Counts one more here if they are open and counted by rseq.
     #[inline(always)]
     pub(super) fn enter_at_once(&self) -> bool {
-        rseq::increment(&self.gate)
+        rseq::increment_at_once(&self.gate)
     }
 
     /// Counts one less here if they are open and counted by rseq.
     #[inline(always)]
     pub(super) fn leave_at_once(&self) -> bool {
-        rseq::decrement(&self.gate)
+        rseq::decrement_at_once(&self.gate)
     }
 
     /// Counts one more here if they are open, which the caller believes.
     pub(super) fn enter(&self) -> bool {
         match self.home() {
             Some((slot, true)) => add_to_stripe(slot, 1),
-            Some((_, false)) => self.enter_at_once(),
+            Some((_, false)) => rseq::increment(&self.gate),
             None => false,
         }
     }
@@ -80,7 +86,7 @@ impl Counters {
     pub(super) fn leave(&self) -> bool {
         match self.home() {
             Some((slot, true)) => add_to_stripe(slot, -1),
-            Some((_, false)) => self.leave_at_once(),
+            Some((_, false)) => rseq::decrement(&self.gate),
             None => false,
         }
     }

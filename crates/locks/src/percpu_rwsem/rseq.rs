@@ -10,8 +10,38 @@ use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64};
 
 use super::slots::{AREA_SHIFT, MOST_CPUS};
 
-/// Where a thread's `struct rseq` lies, from its thread pointer. Written before the first gate is opened; 0 before that.
+/// Where a thread's `struct rseq` lies, from its thread pointer. 0: there is none, or nobody has asked.
 static OFFSET: AtomicIsize = AtomicIsize::new(0);
+
+/// Writes [`OFFSET`] when the program or library that this is linked into is loaded: before any lock is used, but by those that
+/// are loaded earlier.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn write_offset() {
+        find_offset();
+    }
+    write_offset
+};
+
+/// [`OFFSET`], as a constant: the compiler may read it once and keep it, from an acquisition to its release or over a whole
+/// loop. Read by every sequence it took a third of a pair's time. Who read it before it was written, and keeps the 0, counts in
+/// the slow paths.
+#[inline(always)]
+fn constant_offset() -> isize {
+    let offset: isize;
+    // SAFETY: reads a static.
+    unsafe {
+        core::arch::asm!(
+            "mov {offset}, qword ptr [rip + {OFFSET}@GOTPCREL]",
+            "mov {offset}, qword ptr [{offset}]",
+            offset = lateout(reg) offset,
+            OFFSET = sym OFFSET,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    offset
+}
 
 // Of `struct rseq`, and of the instruction that marks an abort handler as one.
 const CPU_ID: usize = 4;
@@ -30,17 +60,14 @@ const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
 /// One sequence: `$operation` on this CPU's counter behind `$gate`, true; or false, nothing changed, if the gate is shut or
 /// this thread has no CPU number.
 macro_rules! count {
-    ($gate:expr, $operation:literal) => {{
-        let offset = OFFSET.load(Relaxed);
-        // Before it is known no gate is open.
-        if offset == 0 {
-            return false;
-        }
-        // SAFETY: `OFFSET` leads to this thread's own area, which glibc registered. Behind an open gate lie counters of all
-        // CPUs, `1 << AREA_SHIFT` apart, and a registered thread's CPU number is one of them. The address of the counter is
-        // kept in one register: with base and index in two, each pair waited for the last one's store (4.4 ns, not 1.5).
+    ($gate:expr, $offset:expr, $operation:literal) => {{
+        // SAFETY: an offset that is not 0 leads to this thread's own area, which glibc registered. Behind an open gate lie
+        // counters of all CPUs, `1 << AREA_SHIFT` apart, and a registered thread's CPU number is one of them. The address of the
+        // counter is kept in one register: with base and index in two, each pair waited for the last one's store (4.4 ns, not 1.5).
         unsafe {
             core::arch::asm!(
+                "test {offset}, {offset}",
+                "jz {shut}",
                 "2:",
                 "lea {counter}, [rip + 3f]",
                 "mov qword ptr fs:[{offset} + {RSEQ_CS}], {counter}",
@@ -69,7 +96,7 @@ macro_rules! count {
                 "jmp 2b",
                 ".popsection",
                 gate = in(reg) $gate.as_ptr(),
-                offset = in(reg) offset,
+                offset = in(reg) $offset,
                 counter = out(reg) _,
                 area = out(reg) _,
                 RSEQ_CS = const RSEQ_CS,
@@ -86,14 +113,24 @@ macro_rules! count {
 
 /// One more on this CPU, if the gate is open.
 #[inline(always)]
-pub(super) fn increment(gate: &AtomicPtr<AtomicU64>) -> bool {
-    count!(gate, "add")
+pub(super) fn increment_at_once(gate: &AtomicPtr<AtomicU64>) -> bool {
+    count!(gate, constant_offset(), "add")
 }
 
 /// One less on this CPU, if the gate is open.
 #[inline(always)]
+pub(super) fn decrement_at_once(gate: &AtomicPtr<AtomicU64>) -> bool {
+    count!(gate, constant_offset(), "sub")
+}
+
+/// The same as [`increment_at_once`], for callers that know the gate to have been open.
+pub(super) fn increment(gate: &AtomicPtr<AtomicU64>) -> bool {
+    count!(gate, OFFSET.load(Relaxed), "add")
+}
+
+/// The same as [`decrement_at_once`], for callers that know the gate to have been open.
 pub(super) fn decrement(gate: &AtomicPtr<AtomicU64>) -> bool {
-    count!(gate, "sub")
+    count!(gate, OFFSET.load(Relaxed), "sub")
 }
 
 /// Whether the kernel numbers CPUs for this thread.

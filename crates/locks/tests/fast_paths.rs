@@ -1,4 +1,5 @@
-//! Hooks that do nothing cost nothing: the code of a lock with them is that of a lock that was built without any.
+//! The code of the locks' fast paths, as the compiler leaves it: hooks that do nothing cost nothing, and counted readers look up once
+//! where the kernel keeps their CPU.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,4 +56,22 @@ fn the_fast_paths_have_no_instruction_more_than_without_hooks() {
     // And the comparison can tell: hooks that time holds are seen.
     let plain = instructions(&with, "fast_mutex");
     assert!(instructions(&with, "fast_mutex_metered").len() > plain.len());
+}
+
+/// A pair of a counted reader's, from the first sequence to the second, holds on to what leads to the thread's area.
+#[test]
+fn a_counted_reader_looks_up_once_where_its_cpu_is_kept() {
+    if !cfg!(target_arch = "x86_64") {
+        eprintln!("SKIPPED: reads the code of x86-64 only");
+        return;
+    }
+    let code = instructions(&example("fast-path", ""), "fast_counted_read");
+    // A sequence begins with a store to the thread's area: `mov QWORD PTR fs:[rax+0x8],rcx`.
+    let offset_of = |line: &str| Some(line.strip_prefix("mov QWORD PTR fs:[")?.split_once("+0x8],")?.0.to_owned());
+    let begins: Vec<(usize, String)> =
+        code.iter().enumerate().filter_map(|(at, line)| Some((at, offset_of(line)?))).collect();
+    let [(first, offset), (second, same)] = &begins[..] else { panic!("not two sequences: {code:#?}") };
+    assert_eq!(offset, same, "{code:#?}");
+    let overwrites = |line: &&String| line.starts_with(&format!("mov {offset},"));
+    assert_eq!(code[*first..*second].iter().find(overwrites), None, "{code:#?}");
 }
