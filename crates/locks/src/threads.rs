@@ -255,7 +255,9 @@ pub(crate) fn own_slot() -> Option<Slot> {
         cells::set_word(ANONYMOUS);
         if let Some(slot) = registration::register() {
             // What is there is of the thread that had the number before.
-            record(slot).naps.forget();
+            let Record { naps, sections, .. } = record(slot);
+            naps.forget();
+            sections.forget();
             cells::set_number(slot.number());
             cells::set_word(u64::from(slot.number()) << 32 | OWNED);
         }
