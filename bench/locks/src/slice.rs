@@ -1,11 +1,10 @@
 //! A slice: some threads, one lock, a little while.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use lockmeter_statistics::Together;
 
 use crate::bed::{Load, Measured, Tally};
 
@@ -51,8 +50,9 @@ impl Slice {
 
 /// Lets `threads` work under `load` for about `length`, and checks that the lock was one.
 pub fn contend(bed: &dyn Measured, threads: usize, load: Load, length: Duration, seed: u64) -> Result<Slice> {
-    let (tallies, elapsed) =
-        together(threads, length, |thread, stop| bed.contend(load, seed.wrapping_add(thread as u64 + 1), stop));
+    let done = together(threads, length)
+        .run(|thread| thread, |thread, stop| bed.contend(load, seed.wrapping_add(thread as u64 + 1), stop));
+    let (tallies, elapsed) = (done.results, done.until_stopped);
     let writes: u64 = tallies.iter().map(|tally| tally.writes).sum();
     ensure!(bed.writes() == writes, "{writes} writes left only {} behind: this lock let two in at once", bed.writes());
     Ok(Slice { tallies, elapsed })
@@ -60,37 +60,12 @@ pub fn contend(bed: &dyn Measured, threads: usize, load: Load, length: Duration,
 
 /// Nanoseconds that a pair takes each of `threads` threads, in picoseconds.
 pub fn pair_ps(bed: &dyn Measured, threads: usize, reads: bool, length: Duration) -> u64 {
-    let (pairs, elapsed) =
-        together(threads, length, |_, stop| if reads { bed.read_pairs(stop) } else { bed.write_pairs(stop) });
-    let each = u128::from(pairs.iter().sum::<u64>().max(1));
-    u64::try_from(elapsed.as_nanos() * 1000 * threads as u128 / each).unwrap_or(u64::MAX)
+    let pairs = |(), stop: &AtomicBool| if reads { bed.read_pairs(stop) } else { bed.write_pairs(stop) };
+    let done = together(threads, length).run(|_| (), pairs);
+    let each = u128::from(done.results.iter().sum::<u64>().max(1));
+    u64::try_from(done.until_stopped.as_nanos() * 1000 * threads as u128 / each).unwrap_or(u64::MAX)
 }
 
-/// Starts `threads` at once, stops them after `length`, and says how long that really was: from the first that began. Where threads outnumber
-/// CPUs, this one may begin last, by milliseconds, and sooner beside locks that give up the CPU.
-fn together<T: Send>(
-    threads: usize,
-    length: Duration,
-    work: impl Fn(usize, &AtomicBool) -> T + Sync,
-) -> (Vec<T>, Duration) {
-    let (stop, start) = (AtomicBool::new(false), Barrier::new(threads + 1));
-    thread::scope(|scope| {
-        let (work, stop, start) = (&work, &stop, &start);
-        let handles: Vec<_> = (0..threads)
-            .map(|thread| {
-                scope.spawn(move || {
-                    start.wait();
-                    (Instant::now(), work(thread, stop))
-                })
-            })
-            .collect();
-        start.wait();
-        thread::sleep(length);
-        stop.store(true, Ordering::Relaxed);
-        let end = Instant::now();
-        let (begins, done): (Vec<_>, Vec<_>) =
-            handles.into_iter().map(|handle| handle.join().expect("a thread of the slice failed")).unzip();
-        let begin = begins.into_iter().min().unwrap_or(end);
-        (done, end - begin)
-    })
+fn together(threads: usize, length: Duration) -> Together {
+    Together { threads, length, settling: Duration::ZERO }
 }

@@ -1,10 +1,10 @@
 //! A load whose hold and think times are known, over any mutex: what handing that mutex over costs here is read off it.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_api::{Mutex, RawMutex};
+use lockmeter_statistics::Together;
 
 use crate::breakpoint::race::Work;
 
@@ -47,32 +47,21 @@ pub struct Load {
 pub fn acquisition_ns<M: RawMutex + Send + Sync>(load: Load) -> f64 {
     let apart = load.data.apart.div_ceil(WORD).max(1);
     let lock: Mutex<M, Vec<u64>> = Mutex::new(vec![0; load.data.words * apart]);
-    let (start, stop) = (Barrier::new(load.threads + 1), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let worker = || {
-            start.wait();
-            let (begin, mut acquisitions) = (Instant::now(), 0_u64);
-            while !stop.load(Ordering::Relaxed) {
-                let mut data = lock.lock();
-                data.iter_mut().step_by(apart).for_each(|word| *word += 1);
-                load.hold.run();
-                drop(data);
-                load.think.run();
-                acquisitions += 1;
-            }
-            (acquisitions, begin, Instant::now())
-        };
-        let workers: Vec<_> = (0..load.threads).map(|_| scope.spawn(worker)).collect();
-        start.wait();
-        std::thread::sleep(load.slice);
-        stop.store(true, Ordering::Relaxed);
-        // A panic in a worker is a bug, and the scope passes it on.
-        let done: Vec<_> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
-        let begin = done.iter().map(|(_, begin, _)| *begin).min();
-        let end = done.iter().map(|(.., end)| *end).max();
-        let elapsed = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
-        elapsed.as_secs_f64() * 1e9 / done.iter().map(|(acquisitions, ..)| *acquisitions).sum::<u64>().max(1) as f64
-    })
+    let together = Together { threads: load.threads, length: load.slice, settling: Duration::ZERO };
+    let work = |(), stop: &AtomicBool| {
+        let mut acquisitions = 0_u64;
+        while !stop.load(Ordering::Relaxed) {
+            let mut data = lock.lock();
+            data.iter_mut().step_by(apart).for_each(|word| *word += 1);
+            load.hold.run();
+            drop(data);
+            load.think.run();
+            acquisitions += 1;
+        }
+        acquisitions
+    };
+    let done = together.run(|_| (), work);
+    done.until_ended.as_secs_f64() * 1e9 / done.results.iter().sum::<u64>().max(1) as f64
 }
 
 #[cfg(test)]

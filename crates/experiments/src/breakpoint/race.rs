@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::hint::black_box;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_api::{RawMutex, RawRwLock};
-use lockmeter_statistics::{Disturbances, Estimate, Random, median};
+use lockmeter_statistics::{Disturbances, Estimate, Random, Together, median};
 use serde::Serialize;
 
 use super::designs::{Accounting, GlobalMutex, SLOTS, Task, TaskMutexes, Unaccounted};
@@ -155,39 +154,25 @@ where
 }
 
 fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: usize) -> Result<f64, Broken> {
-    let (start, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
-    let (tasks, elapsed) = std::thread::scope(|scope| {
-        let (start, stop) = (&start, &stop);
-        let worker = move |number: usize| {
-            if let Some(first) = plan.first_cpu {
-                cpus::stay_on(first + number);
-            }
-            start.wait();
-            let (begin, mut tasks) = (Instant::now(), 0_u64);
-            while !stop.load(Ordering::Relaxed) {
-                one_task(accounting, plan.breakpoints, plan.work);
-                tasks += 1;
-            }
-            (tasks, begin, Instant::now())
-        };
-        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || worker(number))).collect();
-        std::thread::sleep(plan.settling);
-        start.wait();
-        std::thread::sleep(plan.slice);
-        stop.store(true, Ordering::Relaxed);
-        // A panic in a worker is a bug, and the scope passes it on.
-        let done: Vec<_> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
-        // Where threads outnumber CPUs they begin and end far apart.
-        let begin = done.iter().map(|(_, begin, _)| *begin).min();
-        let end = done.iter().map(|(.., end)| *end).max();
-        let elapsed = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
-        (done.iter().map(|(tasks, ..)| tasks).sum::<u64>(), elapsed)
-    });
+    let get_ready = |number: usize| {
+        if let Some(first) = plan.first_cpu {
+            cpus::stay_on(first + number);
+        }
+    };
+    let work = |(), stop: &AtomicBool| {
+        let mut tasks = 0_u64;
+        while !stop.load(Ordering::Relaxed) {
+            one_task(accounting, plan.breakpoints, plan.work);
+            tasks += 1;
+        }
+        tasks
+    };
+    let done = Together { threads, length: plan.slice, settling: plan.settling }.run(get_ready, work);
     let (violations, left) = (accounting.violations(), accounting.taken());
     if violations > 0 || left > 0 {
         return Err(Broken { design, violations, left });
     }
-    Ok(elapsed.as_secs_f64() * 1e9 / tasks.max(1) as f64)
+    Ok(done.until_ended.as_secs_f64() * 1e9 / done.results.iter().sum::<u64>().max(1) as f64)
 }
 
 /// Changes of the old accounting where its lock is not contended, by tasks of two threads.
