@@ -19,6 +19,8 @@
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
 pub mod between_processes;
 mod front;
+#[cfg(not(any(loom, shuttle)))]
+mod glibc_rseq;
 pub mod instrument;
 #[cfg(not(any(loom, shuttle)))]
 mod lock_api_traits;

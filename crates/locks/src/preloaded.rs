@@ -7,6 +7,7 @@ use core::arch::{asm, global_asm};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering::Relaxed};
 
+use crate::glibc_rseq;
 use crate::threads::{Record, Slot, UNKNOWN, record};
 
 // Initial-exec storage of sixteen bytes, which Rust cannot ask for: the general model would call `__tls_get_addr`, which costs
@@ -108,13 +109,8 @@ pub fn prepare() {
     }
     /// Of `cpu_id` in `struct rseq`.
     const CPU_ID: isize = 4;
-    // SAFETY: the names are C strings; glibc (2.35 and newer) defines the symbols with these types.
-    unsafe {
-        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
-        if !offset.is_null() && !size.is_null() && *size != 0 {
-            CPU_FROM_THREAD.store(*offset + CPU_ID, Relaxed);
-        }
+    if let Some(offset) = glibc_rseq::offset() {
+        CPU_FROM_THREAD.store(offset + CPU_ID, Relaxed);
     }
     KEY.store(key, Relaxed);
 }

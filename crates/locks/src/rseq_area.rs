@@ -7,6 +7,8 @@
 
 use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::glibc_rseq;
+
 /// What the kernel fills: the first version of `struct rseq`, which every kernel takes.
 #[derive(Debug)]
 #[repr(C, align(32))]
@@ -42,22 +44,10 @@ fn glibc_area() -> Option<*mut u8> {
     static OFFSET: AtomicIsize = AtomicIsize::new(NOT_ASKED);
     let mut offset = OFFSET.load(Relaxed);
     if offset == NOT_ASKED {
-        offset = glibc_offset().unwrap_or(NONE);
+        offset = glibc_rseq::offset().unwrap_or(NONE);
         OFFSET.store(offset, Relaxed);
     }
     if offset == NONE { None } else { Some(thread_pointer()?.wrapping_offset(offset)) }
-}
-
-fn glibc_offset() -> Option<isize> {
-    if cfg!(miri) {
-        return None;
-    }
-    // SAFETY: the names are C strings; glibc defines the symbols with these types.
-    unsafe {
-        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
-        if offset.is_null() || size.is_null() || *size == 0 { None } else { Some(*offset) }
-    }
 }
 
 impl Area {

@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64};
 
 use super::slots::{AREA_SHIFT, MOST_CPUS};
+use crate::glibc_rseq;
 
 /// Where a thread's `struct rseq` lies, from its thread pointer. 0: there is none, or nobody has asked.
 static OFFSET: AtomicIsize = AtomicIsize::new(0);
@@ -169,16 +170,9 @@ pub(super) fn is_available() -> bool {
 }
 
 fn find_offset() -> bool {
-    // SAFETY: the names are C strings; glibc defines these symbols with these types.
-    unsafe {
-        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
-        if offset.is_null() || size.is_null() || *size == 0 {
-            return false;
-        }
-        OFFSET.store(*offset, Relaxed);
-    }
-    true
+    let offset = glibc_rseq::offset();
+    OFFSET.store(offset.unwrap_or(0), Relaxed);
+    offset.is_some()
 }
 
 /// When it returns, each thread of this process has gone through a full memory barrier since the call, and a sequence that it
