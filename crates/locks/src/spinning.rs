@@ -265,10 +265,10 @@ pub(crate) struct Sections {
     signs: AtomicU32,
     /// Waits in which locks are still to be left alone before it finds out anew.
     left_alone: AtomicU32,
-    /// Drawn reads that are being timed: 0 from then on that they were, until it waits again.
-    drawn_reads: AtomicU32,
-    /// When the first of them was, in ticks, and later by as long as it has waited since.
-    drawn_since: AtomicU64,
+    /// Reads that are being timed, or whether some are to be: see [`TIMED`].
+    timed_reads: AtomicU32,
+    /// When they began, in ticks, and later by as long as it has waited since.
+    timed_since: AtomicU64,
     /// For so many waits to come its reads are known to come quickly one after another.
     quick_reads: AtomicU32,
 }
@@ -291,8 +291,15 @@ const ENOUGH_SIGNS: u32 = 5 * WEIGHT_OF_A_SIGN;
 /// anew.
 const WAITS_LEFT_ALONE: u32 = 128;
 
-/// Waits tell little of readers, who seldom have to wait. Where reads are drawn at random, so many of them are timed after a wait.
-const DRAWN_READS_TIMED: u32 = 8;
+/// Waits tell little of readers, who seldom have to wait. Where reads are drawn at random, at least so many are timed after a wait, from one that is
+/// drawn to another.
+const READS_TIMED: u32 = 128;
+/// In `timed_reads`: they were, and not until the next wait again.
+const NOT_TIMED: u32 = 0;
+/// From the next drawn one on, as the thread has waited.
+const NEXT_TIMED: u32 = 1;
+/// They are; from here up, so many have been.
+const TIMED: u32 = 2;
 /// Reads are quick if there were fewer fetches than so many for each, and for what comes between two, waits left out: so are half of the groups
 /// or more where two readers have empty sections, and one to six in a hundred with sections of 100 ns. While they are, a wait without a sign
 /// says nothing against short sections.
@@ -308,34 +315,37 @@ impl Sections {
                 fetch_ticks: AtomicU32::new(0),
                 signs: AtomicU32::new(0),
                 left_alone: AtomicU32::new(0),
-                drawn_reads: AtomicU32::new(0),
-                drawn_since: AtomicU64::new(0),
+                timed_reads: AtomicU32::new(0),
+                timed_since: AtomicU64::new(0),
                 quick_reads: AtomicU32::new(0),
             }
         }
     }
 
-    /// One read in `of`, drawn at random, took a lock that readers count themselves in.
-    pub(crate) fn read_was_drawn(&self, of: u32) {
-        let reads = self.drawn_reads.load(Relaxed);
-        if reads != 0 {
-            self.time_drawn_reads(reads, of, ticks());
+    /// The last of so many reads of locks that readers count themselves in was drawn.
+    pub(crate) fn reads_were_drawn(&self, reads: u32) {
+        let timed = self.timed_reads.load(Relaxed);
+        if timed != NOT_TIMED {
+            self.time_reads(timed, reads, ticks());
         }
     }
 
-    fn time_drawn_reads(&self, reads: u32, of: u32, now: u64) {
-        if reads <= DRAWN_READS_TIMED {
-            if reads == 1 {
-                self.drawn_since.store(now, Relaxed);
-            }
-            self.drawn_reads.store(reads + 1, Relaxed);
+    fn time_reads(&self, timed: u32, reads: u32, now: u64) {
+        if timed == NEXT_TIMED {
+            self.timed_since.store(now, Relaxed);
+            self.timed_reads.store(TIMED, Relaxed);
             return;
         }
-        let took = now.wrapping_sub(self.drawn_since.load(Relaxed));
-        let fetches = u64::from(DRAWN_READS_TIMED * of) * FETCHES_A_READ;
-        let quick = took < fetches * u64::from(self.fetch_ticks.load(Relaxed));
+        let timed = timed + reads;
+        let reads = timed - TIMED;
+        if reads < READS_TIMED {
+            self.timed_reads.store(timed, Relaxed);
+            return;
+        }
+        let took = now.wrapping_sub(self.timed_since.load(Relaxed));
+        let quick = took < u64::from(reads) * FETCHES_A_READ * u64::from(self.fetch_ticks.load(Relaxed));
         self.quick_reads.store(if quick { WAITS_OF_QUICK_READS } else { 0 }, Relaxed);
-        self.drawn_reads.store(0, Relaxed);
+        self.timed_reads.store(NOT_TIMED, Relaxed);
     }
 
     /// The next wait is of another kind.
@@ -345,12 +355,12 @@ impl Sections {
         }
     }
 
-    /// It has waited for so many ticks, which drawn reads are not to be blamed for.
+    /// It has waited for so many ticks, which reads that are timed are not to be blamed for.
     fn waited(&self, took: impl FnOnce() -> u64) {
-        match self.drawn_reads.load(Relaxed) {
-            0 => self.drawn_reads.store(1, Relaxed),
-            1 => {}
-            _ => self.drawn_since.store(self.drawn_since.load(Relaxed).wrapping_add(took()), Relaxed),
+        match self.timed_reads.load(Relaxed) {
+            NOT_TIMED => self.timed_reads.store(NEXT_TIMED, Relaxed),
+            NEXT_TIMED => {}
+            _ => self.timed_since.store(self.timed_since.load(Relaxed).wrapping_add(took()), Relaxed),
         }
     }
 
@@ -567,12 +577,15 @@ mod tests {
         assert_eq!(waits.wait(1_000_000), Some(160 * QUICK));
     }
 
-    /// Reads of which one in 16 is drawn, and waits of so many ticks between them.
+    /// Reads of which one in 16 is drawn, and waits of so many ticks between them, until it is known how quick they are.
     fn read_with_waits(waits: &mut Waits, ticks_a_read: u64, wait: u64) {
-        for reads in 1..=DRAWN_READS_TIMED + 1 {
-            waits.sections.time_drawn_reads(reads, 16, waits.now);
-            waits.now += 16 * ticks_a_read + wait;
-            waits.sections.waited(|| wait);
+        waits.sections.waited(|| wait);
+        while let timed @ 1.. = waits.sections.timed_reads.load(Relaxed) {
+            waits.sections.time_reads(timed, 16, waits.now);
+            if waits.sections.timed_reads.load(Relaxed) != NOT_TIMED {
+                waits.now += 16 * ticks_a_read + wait;
+                waits.sections.waited(|| wait);
+            }
         }
     }
 
@@ -611,13 +624,15 @@ mod tests {
     #[test]
     fn reads_are_timed_after_a_wait_and_then_no_more() {
         let sections = Sections::new();
-        sections.read_was_drawn(16);
-        assert_eq!(sections.drawn_reads.load(Relaxed), 0);
+        let timed_after = |reads| {
+            sections.reads_were_drawn(reads);
+            sections.timed_reads.load(Relaxed)
+        };
+        assert_eq!(timed_after(1), NOT_TIMED);
         sections.waited(|| 0);
-        (0..DRAWN_READS_TIMED).for_each(|_| sections.read_was_drawn(16));
-        assert_eq!(sections.drawn_reads.load(Relaxed), DRAWN_READS_TIMED + 1);
-        sections.read_was_drawn(16);
-        assert_eq!(sections.drawn_reads.load(Relaxed), 0);
+        assert_eq!(timed_after(100), TIMED);
+        assert_eq!(timed_after(READS_TIMED - 1), TIMED + READS_TIMED - 1);
+        assert_eq!(timed_after(1), NOT_TIMED);
     }
 
     #[test]

@@ -207,7 +207,7 @@ std::thread_local! {
     static WORD: Cell<u64> = const { Cell::new(0) };
     /// This thread's number while it has one.
     static NUMBER: Cell<u32> = const { Cell::new(UNKNOWN) };
-    /// The state of [`is_drawn`].
+    /// What [`draws`] keep.
     static DRAWS: Cell<u32> = const { Cell::new(0) };
 }
 #[cfg(loom)]
@@ -271,28 +271,76 @@ pub(crate) fn current_slot() -> Option<Slot> {
     Slot::from_number(cells::number())
 }
 
-/// Of so many calls of [`is_drawn`] one says yes.
-pub(crate) const DRAWN_OF: u32 = if HAS_DRAWS { 16 } else { 1 };
-/// A model checker decides for itself what happens when.
-const HAS_DRAWS: bool = cfg!(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle))));
+/// Draws a thread's reads at random, so that no rhythm of a program's meets them: for counts that all threads share and none wants
+/// to touch each time.
+#[cfg(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle))))]
+pub(crate) mod draws {
+    use super::{cells, with_own_sections};
 
-/// True in one call of [`DRAWN_OF`], at random, so that no rhythm of a program's meets it: for counts that all threads share
-/// and none wants to touch each time.
-#[inline(always)]
-pub(crate) fn is_drawn() -> bool {
-    #[cfg(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle))))]
-    {
-        let draws = cells::draws().wrapping_mul(0x915f_77f5).wrapping_add(1);
+    /// At most so many reads until one is drawn; half of that on the average. In a thread's draws this bit says that one is: the
+    /// bits below count reads, from a start that the bits above, a random number, tell.
+    const MOST_READS: u32 = 1 << 7;
+    const RANDOM_SHIFT: u32 = 8;
+    const RANDOM_BITS: u32 = u32::BITS - RANDOM_SHIFT;
+
+    /// Counts a read of this thread's, and says whether it is drawn. If so, [`reads`] is to be asked.
+    #[inline(always)]
+    pub(crate) fn next_is_drawn() -> bool {
+        let draws = cells::draws().wrapping_add(1);
         cells::set_draws(draws);
-        draws < u32::MAX / DRAWN_OF
+        draws & MOST_READS != 0
     }
-    #[cfg(not(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle)))))]
-    true
+
+    /// For how many reads the one that was drawn stands, itself among them.
+    pub(crate) fn reads() -> u32 {
+        let random = cells::draws() >> RANDOM_SHIFT;
+        let reads = MOST_READS - start(random);
+        let random = random.wrapping_mul(0x005f_77f5).wrapping_add(1) % (1 << RANDOM_BITS);
+        cells::set_draws(random << RANDOM_SHIFT | start(random));
+        with_own_sections(|sections| sections.reads_were_drawn(reads));
+        reads
+    }
+
+    fn start(random: u32) -> u32 {
+        random / ((1 << RANDOM_BITS) / MOST_READS)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn drawn_reads_stand_for_all_and_have_no_rhythm() {
+            let mut gaps: Vec<u32> = Vec::new();
+            let mut since = 0;
+            for _ in 0..100_000 {
+                since += 1;
+                if next_is_drawn() {
+                    assert_eq!(reads(), since);
+                    gaps.push(since);
+                    since = 0;
+                }
+            }
+            assert!((1_400..1_700).contains(&gaps.len()), "{}", gaps.len());
+            let short = gaps.iter().filter(|&&gap| gap <= MOST_READS / 4).count();
+            assert!((gaps.len() / 5..gaps.len() / 3).contains(&short), "{short} of {}", gaps.len());
+        }
+    }
 }
 
-/// One read in [`DRAWN_OF`] of this thread's was drawn, for what it knows of the sections that it waits for.
-pub(crate) fn read_was_drawn() {
-    with_own_sections(|sections| sections.read_was_drawn(DRAWN_OF));
+/// Every read is drawn: without thread-local storage they cannot be counted, and a model checker decides for itself what happens when.
+#[cfg(not(all(any(feature = "std", feature = "preload"), not(any(loom, shuttle)))))]
+pub(crate) mod draws {
+    use super::with_own_sections;
+
+    pub(crate) fn next_is_drawn() -> bool {
+        true
+    }
+
+    pub(crate) fn reads() -> u32 {
+        with_own_sections(|sections| sections.reads_were_drawn(1));
+        1
+    }
 }
 
 /// What this thread knows of the sections that it waits for says nothing about its next wait.
@@ -301,7 +349,9 @@ pub(crate) fn forget_sections() {
 }
 
 fn with_own_sections(then: impl FnOnce(&Sections)) {
-    if HAS_DRAWS && let Some(own) = current_slot() {
+    if !cfg!(any(loom, shuttle))
+        && let Some(own) = current_slot()
+    {
         then(&record(own).sections);
     }
 }

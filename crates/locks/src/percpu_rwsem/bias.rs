@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::sync::{AtomicU32, const_unless_model, mutated, yield_now};
-use crate::threads;
+use crate::threads::{self, draws};
 
 #[cfg(not(any(loom, shuttle)))]
 use super::counters::Counters;
@@ -183,7 +183,7 @@ impl<C: Central> Biased<C> {
     /// Counts the read, or rather a few reads now and then: the count is shared.
     #[inline(always)]
     fn read_quietly(&self) {
-        if threads::is_drawn() {
+        if draws::next_is_drawn() {
             self.count_quiet_reads();
         }
     }
@@ -192,9 +192,8 @@ impl<C: Central> Biased<C> {
     #[cold]
     #[inline(never)]
     fn count_quiet_reads(&self) {
-        threads::read_was_drawn();
         // Those that come at the same time may count as one. That delays the bias, no more.
-        let reads = self.quiet_reads.load(Relaxed).saturating_add(threads::DRAWN_OF);
+        let reads = self.quiet_reads.load(Relaxed).saturating_add(draws::reads());
         self.quiet_reads.store(reads, Relaxed);
         // Counted readers are not told apart, so that the order of locks could not be checked: then all use the central lock.
         if reads >= QUIET_READS && cfg!(not(feature = "lockdep")) {
