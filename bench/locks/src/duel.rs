@@ -1,10 +1,10 @@
 //! Two locks on the same work, slice beside slice: the semaphore used only by writers against the mutex, and the semaphore
-//! with a policy against the one without: optimistic spinning, and naps.
+//! with a policy against the one without: optimistic spinning, and yields.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockmeter_locks::rwsem::{NoNap, NoSpin, Standard};
+use lockmeter_locks::rwsem::{NoSpin, NoYield, Standard};
 use lockmeter_locks::{RawMutex, RawRwSem};
 use lockmeter_statistics::{Estimate, Random};
 
@@ -65,8 +65,8 @@ type MakeBed = fn() -> Box<dyn Measured>;
 
 const MUTEX: MakeBed = Bed::<Alone<RawMutex>>::boxed;
 const SEMAPHORE: MakeBed = Bed::<Shared<RawRwSem<Standard>>>::boxed;
-const NAPLESS: MakeBed = Bed::<Shared<RawRwSem<NoNap>>>::boxed;
-/// Without naps, too: only who spins has them.
+const UNYIELDING: MakeBed = Bed::<Shared<RawRwSem<NoYield>>>::boxed;
+/// Without yields, too: only who spins does.
 const SLEEPING: MakeBed = Bed::<Shared<RawRwSem<NoSpin>>>::boxed;
 
 /// Writers alone: what knowing readers costs those who have none.
@@ -91,14 +91,14 @@ pub fn writers_only(form: &Form, cpus: usize, random: &mut Random) -> Result<Wri
     Ok(WritersOnly { pair: Estimate::of(&pairs, random), points, overall: Estimate::of(&all, random) })
 }
 
-/// Optimistic spinning on, in off; without naps, whose switches are not those that spinning is to save.
+/// Optimistic spinning on, in off; without yields, whose switches are not those that spinning is to save.
 pub fn spinning(form: &Form, cpus: usize, random: &mut Random) -> Result<Vec<Duel>> {
-    policy([NAPLESS, SLEEPING], form, cpus, random)
+    policy([UNYIELDING, SLEEPING], form, cpus, random)
 }
 
-/// Naps on, in off.
-pub fn naps(form: &Form, cpus: usize, random: &mut Random) -> Result<Vec<Duel>> {
-    policy([SEMAPHORE, NAPLESS], form, cpus, random)
+/// Yields on, in off.
+pub fn yields(form: &Form, cpus: usize, random: &mut Random) -> Result<Vec<Duel>> {
+    policy([SEMAPHORE, UNYIELDING], form, cpus, random)
 }
 
 /// With as many threads as CPUs, and with more.

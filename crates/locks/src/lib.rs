@@ -28,10 +28,10 @@ pub mod lockdep;
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 mod mutex;
-mod naps;
 mod percpu_rwsem;
 #[cfg(all(feature = "preload", not(any(loom, shuttle))))]
 pub mod preloaded;
+mod rests;
 #[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
 mod rseq_area;
 pub mod rwsem;

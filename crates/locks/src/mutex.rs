@@ -7,7 +7,7 @@ use core::time::Duration;
 use crate::front::{acquisitions, constructors};
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
-use crate::naps::Rest;
+use crate::rests::Rest;
 use crate::spin_queue::{SpinQueue, Turn};
 use crate::spinning::{SPIN_NS, Spinning};
 use crate::sync::{
@@ -60,7 +60,7 @@ pub(crate) struct Until {
 }
 
 impl Until {
-    /// Whether a waiter may nap as its wait begins.
+    /// Whether a waiter may rest as its wait begins.
     pub(crate) fn rest(self) -> Rest {
         if self.deadline.is_some() || self.interruptible { Rest::None } else { Rest::Allowed }
     }

@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::front::constructors;
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
-use crate::naps::Rest;
+use crate::rests::Rest;
 use crate::spin_queue::SpinQueue;
 use crate::spinning::Spinning;
 use crate::sync::{AtomicU32, const_unless_model, mutated, nap, now_ns};

@@ -20,7 +20,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::naps::Rest;
+use crate::rests::Rest;
 use crate::spin_queue::Turn;
 use crate::sync::{const_unless_model, now_ns, spin_loop, ticks, ticks_after_loads, usable_cpus};
 use crate::threads::{self, Record, Slot, record};
@@ -118,8 +118,8 @@ impl Spinning {
         if !looks_are_timed() {
             return false;
         }
-        let Record { sections, naps, .. } = record(own);
-        if naps.rest(rest, own, self.looked_at) {
+        let Record { sections, rests, .. } = record(own);
+        if rests.rest(rest, own, self.looked_at) {
             self.look();
             if take() {
                 return true;

@@ -10,7 +10,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use crate::naps::Naps;
+use crate::rests::Rests;
 use crate::spin_queue::Node;
 use crate::spinning::Sections;
 use crate::sync::{AtomicPtr, AtomicU32, const_unless_model, yield_now};
@@ -65,7 +65,7 @@ pub(crate) struct Record {
     /// The sections that it waits for.
     pub(crate) sections: Sections,
     /// When it gives up its CPU.
-    pub(crate) naps: Naps,
+    pub(crate) rests: Rests,
 }
 
 impl Record {
@@ -77,7 +77,7 @@ impl Record {
                 lookers: AtomicU32::new(0),
                 cpu: AtomicPtr::new(core::ptr::null_mut()),
                 sections: Sections::new(),
-                naps: Naps::new(),
+                rests: Rests::new(),
             }
         }
     }
@@ -255,8 +255,8 @@ pub(crate) fn own_slot() -> Option<Slot> {
         cells::set_word(ANONYMOUS);
         if let Some(slot) = registration::register() {
             // What is there is of the thread that had the number before.
-            let Record { naps, sections, .. } = record(slot);
-            naps.forget();
+            let Record { rests, sections, .. } = record(slot);
+            rests.forget();
             sections.forget();
             cells::set_number(slot.number());
             cells::set_word(u64::from(slot.number()) << 32 | OWNED);

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lock_api::RwLock as AnyRwLock;
-use lockmeter_locks::rwsem::{NoHandoff, NoNap, NoReaderSpin, NoSpin, NoSteal, Policy, Standard};
+use lockmeter_locks::rwsem::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, NoYield, Policy, Standard};
 use lockmeter_locks::{RawRwSem, RwLock, RwLockWriteGuard};
 
 /// Writers and readers, more of them than CPUs, with every way to lock; nobody must see a write half done.
@@ -43,7 +43,7 @@ fn readers_and_writers_exclude_each_other_under_every_policy() {
     mixed::<NoSteal>();
     mixed::<NoHandoff>();
     mixed::<NoReaderSpin>();
-    mixed::<NoNap>();
+    mixed::<NoYield>();
 }
 
 /// As small as a mutex: with data of a few words beside it, a writer then touches one cache line where it would else touch two.

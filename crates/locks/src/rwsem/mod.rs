@@ -22,7 +22,7 @@ use crate::spin_queue::SpinQueue;
 use crate::sync::{AtomicU16, AtomicU32, Bed, Deadline, FutexDouble, const_unless_model, mutated, now_ns};
 use crate::threads::{UNKNOWN, owner_word, short};
 
-pub use policy::{NoHandoff, NoNap, NoReaderSpin, NoSpin, NoSteal, Policy, Standard};
+pub use policy::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, NoYield, Policy, Standard};
 use state::{HEIR, READER, READER_COUNT, READERS, WRITER, is_held};
 
 /// The semaphore without its data: see [`RwLock`](crate::RwLock) for the one with.

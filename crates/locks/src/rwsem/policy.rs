@@ -10,8 +10,8 @@ pub trait Policy: Send + Sync + 'static {
     const HANDOFF: bool = true;
     /// Let a writer wait awake for readers, too, for a bounded time.
     const READER_SPIN: bool = true;
-    /// Let who waits give up its CPU now and then, where others that use locks share it.
-    const NAP: bool = true;
+    /// Let who waits yield its CPU now and then, where others that use locks share it.
+    const YIELD: bool = true;
 }
 
 /// Everything on.
@@ -55,8 +55,8 @@ impl Policy for NoReaderSpin {
 
 /// Nobody gives up its CPU but to sleep until the lock is free.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoNap;
+pub struct NoYield;
 
-impl Policy for NoNap {
-    const NAP: bool = false;
+impl Policy for NoYield {
+    const YIELD: bool = false;
 }

@@ -6,7 +6,7 @@ use super::state::{HEIR, READERS, WRITER, WRITERS, is_held, is_read};
 use super::{Policy, RawRwSem, holds};
 use crate::instrument::{HoldStart, Instrument, Mode, metered_wait};
 use crate::mutex::{NotAcquired, Until, is_past, low_us};
-use crate::naps::Rest;
+use crate::rests::Rest;
 use crate::sync::{Bed, WaitEnd, now_ns, yield_now};
 use crate::threads::{owner_number, owner_word, short};
 
@@ -64,7 +64,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     }
 
     fn wait(&self, mode: Mode, until: Until) -> Result<(), NotAcquired> {
-        let rest = if P::NAP { until.rest() } else { Rest::None };
+        let rest = if P::YIELD { until.rest() } else { Rest::None };
         let mut waiter = Waiter { rest, ..Waiter::new(mode) };
         let result = loop {
             if self.spin(&mut waiter) {
