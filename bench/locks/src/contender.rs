@@ -86,7 +86,7 @@ pub fn all() -> Vec<Contender> {
 
 /// Peers that were asked for and are not here, and why.
 pub fn absent() -> Vec<&'static str> {
-    let mut absent = vec!["folly SharedMutex: Debian 12 has no package of folly"];
+    let mut absent = vec!["folly SharedMutex: Debian has no package of folly"];
     if cfg!(not(feature = "abseil")) {
         absent.push("absl Mutex: C++, so only the crate bench-locks has it (cargo run --release -p bench-locks)");
     } else if cfg!(not(abseil)) {
