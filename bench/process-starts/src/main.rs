@@ -99,7 +99,7 @@ fn contenders(folder: &Path) -> Result<Vec<Contender>> {
     for (name, level) in [("wait", Level::Wait), ("hold", Level::Hold)] {
         let session = Session::create(level)?;
         let environment = session.environment(&library, None).into();
-        let source = UserSource::new(session.directory());
+        let source = session.source()?;
         let recorder = Recorder { source, own_cpu_ns: 0, _session: session };
         contenders.push(Contender { recorder: Some(recorder), ..contender(name, environment) });
     }

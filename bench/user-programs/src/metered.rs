@@ -98,7 +98,7 @@ impl Way {
         let ends = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&ends);
         let thread = std::thread::spawn(move || {
-            let mut source = UserSource::new(&directory);
+            let mut source = UserSource::open(&directory).expect("a session opens its own directory");
             let mut counted = 0;
             let mut last = Instant::now();
             loop {

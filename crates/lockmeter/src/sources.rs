@@ -300,7 +300,7 @@ fn start_user(arguments: &RecordArguments, options: &Options, notice: &mut Optio
             &arguments.command,
         )?);
     }
-    let source = UserSource::new(session.directory());
+    let source = session.source()?;
     Ok(Some(User::Inside(Box::new(Inside { source, environment, _session: session }))))
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use lockmeter_meter::layout::{SWAP_FILTER_FILE, SWAP_FILTER_VARIABLE, SWAP_VARIABLE, SwapFilter, SwapRange};
 use lockmeter_meter::reader::Session;
 use lockmeter_profile::view::NamePattern;
@@ -36,9 +36,8 @@ pub fn environment(
     let mut environment = vec![(SWAP_VARIABLE, swaps.to_string().into())];
     if let Some(pattern) = pattern {
         let program = command.first().map(OsString::as_os_str).unwrap_or_default();
-        let path = session.directory().join(SWAP_FILTER_FILE);
-        fs::write(&path, resolve(pattern, program)?).with_context(|| format!("cannot write {}", path.display()))?;
-        environment.push((SWAP_FILTER_VARIABLE, path.into()));
+        session.write(SWAP_FILTER_FILE, &resolve(pattern, program)?)?;
+        environment.push((SWAP_FILTER_VARIABLE, session.directory().join(SWAP_FILTER_FILE).into()));
     }
     Ok(environment)
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::mem::{offset_of, size_of};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 use lockmeter_meter::layout::{
@@ -59,6 +59,15 @@ fn segment(folder: &Path) -> File {
     file
 }
 
+/// A folder as the recorder makes it.
+fn private_folder() -> tempfile::TempDir {
+    tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap()
+}
+
+fn source(folder: &Path) -> UserSource {
+    UserSource::open(folder).unwrap()
+}
+
 /// An interval that was made of nonsense must still be one that can be written and read again.
 fn assert_is_an_interval(folder: &Path, interval: &Interval) {
     let path = folder.join("out.lockmeter");
@@ -80,9 +89,9 @@ proptest! {
         later in prop::collection::vec((place(), number()), 0..50),
         cut in prop::option::of(0..SEGMENT_BYTES as u64),
     ) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = private_folder();
         let file = segment(folder.path());
-        let mut source = UserSource::new(folder.path());
+        let mut source = source(folder.path());
         for (at, number) in &writes {
             file.write_all_at(&number.to_ne_bytes(), *at as u64).unwrap();
         }
@@ -101,7 +110,7 @@ proptest! {
 
 #[test]
 fn a_module_that_is_a_pipe_is_not_waited_for() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = private_folder();
     let pipe = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let file = segment(folder.path());
@@ -124,31 +133,85 @@ fn a_module_that_is_a_pipe_is_not_waited_for() {
     }
     let path = pipe.to_str().unwrap().as_bytes();
     file.write_all_at(path, (module + offset_of!(Module, path)) as u64).unwrap();
-    let Ok(interval) = UserSource::new(folder.path()).drain();
+    let Ok(interval) = source(folder.path()).drain();
     assert_eq!(interval.totals.len(), 1);
 }
 
 #[test]
 fn what_is_no_file_is_not_opened_and_no_link_is_followed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = private_folder();
     let victim = folder.path().join("victim");
     fs::write(&victim, MAGIC.to_ne_bytes()).unwrap();
     let name = |number: u32| folder.path().join(format!("segment-{}-{number}", std::process::id()));
     std::os::unix::fs::symlink(&victim, name(1)).unwrap();
     fs::create_dir(name(2)).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(name(3)).status().unwrap().success());
-    let Ok(_) = UserSource::new(folder.path()).drain();
+    let Ok(_) = source(folder.path()).drain();
     assert_eq!(fs::read(&victim).unwrap(), MAGIC.to_ne_bytes(), "the collector wrote to where a link led");
 }
 
 #[test]
 fn counts_beyond_the_tables_are_bounded() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = private_folder();
     let file = segment(folder.path());
     for at in [offset_of!(Header, threads), offset_of!(Header, modules), offset_of!(Header, comms)] {
         file.write_all_at(&u32::MAX.to_ne_bytes(), at as u64).unwrap();
     }
-    let Ok(interval) = UserSource::new(folder.path()).drain();
+    let Ok(interval) = source(folder.path()).drain();
     assert!(interval.totals.is_empty());
     assert_eq!(interval.losses.get(Loss::UserSegmentDamaged), 0);
+}
+
+/// Makes sure that a program cannot make the report say what no program can have done.
+#[test]
+fn a_segment_that_was_scribbled_over_is_refused_whole_and_counted() {
+    let folder = private_folder();
+    let file = segment(folder.path());
+    let thread = offset_of!(Segment, threads);
+    let slot = thread + offset_of!(Thread, slots);
+    let meta = Meta { happened: 2, kind: 3, mode: 1, bucket: 3, blocked: 0, comm: 0 };
+    let write = |count: u64| {
+        for (at, number) in [
+            (slot + offset_of!(Slot, meta), meta.pack()),
+            (slot + offset_of!(Slot, count), count),
+            (slot + offset_of!(Slot, total_ns), count.saturating_mul(9)),
+            (thread + offset_of!(Thread, changes), count),
+        ] {
+            file.write_all_at(&number.to_ne_bytes(), at as u64).unwrap();
+        }
+    };
+    let mut source = source(folder.path());
+    write(100);
+    let Ok(interval) = source.drain();
+    assert_eq!(interval.totals.iter().map(|total| total.value.count).sum::<u64>(), 100);
+    write(5_900_000_000_000_000_000);
+    let Ok(interval) = source.drain();
+    assert!(interval.totals.is_empty(), "{:?}", interval.totals);
+    assert_eq!(interval.losses.get(Loss::UserSegmentImplausible), 1);
+    write(200);
+    let Ok(interval) = source.drain();
+    assert!(interval.totals.is_empty() && interval.losses.is_empty(), "believed again");
+}
+
+#[test]
+fn losses_that_nobody_can_have_had_time_for_are_not_believed() {
+    let folder = private_folder();
+    let file = segment(folder.path());
+    file.write_all_at(&u64::MAX.to_ne_bytes(), offset_of!(Header, losses) as u64).unwrap();
+    let Ok(interval) = source(folder.path()).drain();
+    assert_eq!(interval.losses.iter().collect::<Vec<_>>(), [(Loss::UserSegmentImplausible, 1)]);
+}
+
+#[test]
+fn a_segment_with_another_name_outside_is_not_written_to() {
+    let folder = private_folder();
+    let file = segment(folder.path());
+    let name = format!("segment-{}-1", std::process::id());
+    let outside = private_folder();
+    fs::hard_link(folder.path().join(name), outside.path().join("file")).unwrap();
+    let before = fs::read(outside.path().join("file")).unwrap();
+    let Ok(interval) = source(folder.path()).drain();
+    assert!(interval.totals.is_empty());
+    assert_eq!(fs::read(outside.path().join("file")).unwrap(), before);
+    drop(file);
 }

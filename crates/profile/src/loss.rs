@@ -79,6 +79,8 @@ named_enum! {
         FileReplaced = 35, "file_replaced";
         /// Programs, or children of one, that could not report: no segment could be made, or the library was not to be found.
         UserChildUnmetered = 36, "user_child_unmetered";
+        /// Segments refused: what they say cannot have happened in that time, or is more than any program counts.
+        UserSegmentImplausible = 37, "user_segment_implausible";
         /// Releases of a kernel lock whose acquisition was not seen.
         HoldUnmatched = 40, "hold_unmatched";
         /// Holds of a kernel lock whose release was not seen although a later acquisition proves it.
@@ -161,6 +163,11 @@ impl Loss {
                 "segment of a program, or part of one,",
                 "segments of programs, or parts of them,",
                 " that made no sense: not counted",
+            ),
+            Self::UserSegmentImplausible => (
+                "process",
+                "processes",
+                " refused: implausible: what they say of their locks cannot have happened in that time",
             ),
             Self::SleepersFull => ("wait", "waits", " in a running program not counted (too many threads asleep)"),
             Self::RingFull => ("stack", "stacks", " of a running program dropped (ring buffer full); totals are exact"),

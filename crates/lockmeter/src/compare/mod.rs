@@ -76,7 +76,7 @@ impl Variant {
         let preloaded = std::env::var_os("LD_PRELOAD");
         let mut environment = session.environment(&library, preloaded.as_deref()).to_vec();
         environment.extend(swap_filter::environment(&session, &swap, arguments.lock.as_deref(), &arguments.command)?);
-        let source = UserSource::new(session.directory());
+        let source = session.source()?;
         let (swaps, samples) = (Swaps::default(), Vec::new());
         Ok(Self { swap, environment, source, swaps, samples, _session: session })
     }

@@ -3,6 +3,8 @@
 //! A segment is written by a program that may be broken or hostile: nothing in it is trusted, it is read by offsets into
 //! bytes that were read (never mapped, so that a truncated one cannot fault), and what makes no sense is counted as a loss.
 
+mod directory;
+mod plausible;
 mod segment;
 mod session;
 mod source;
@@ -10,6 +12,7 @@ mod switches;
 mod ticks;
 mod untimed;
 
+pub use directory::{check_own, check_trusted};
 pub use session::{Session, SessionError, SessionErrorKind, TIMED_HOLDS};
 pub use source::UserSource;
 

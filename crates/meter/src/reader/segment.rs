@@ -11,6 +11,7 @@ use std::path::Path;
 
 use lockmeter_symbols::{BuildId, MappedFile, UserNames};
 
+use super::plausible::{Bounds, ThreadSums};
 use crate::layout::{
     BUILD_ID_BYTES, CLASSES, COMMS, Class, Comm, FRAMES, Header, LOCK_PLACES, LOSSES, LockEntry, MAGIC, MODULES, Meta,
     Module, PATH_BYTES, SITE_IS_STACK, SLOTS, STACKS, SWAPS, Segment, Slot, Stack, THREADS, Thread, VERSION, happened,
@@ -48,10 +49,16 @@ struct Seen {
     total_ns: u64,
 }
 
+/// Samples that are taken from a segment at a time. A program with a thousand threads and a hundred samples each has fewer.
+const MOST_DELTAS: usize = 1 << 17;
+
 /// Everything that is kept of a segment between two readings.
 #[derive(Debug)]
 pub(super) struct SegmentReader {
     file: File,
+    /// It holds what cannot be: nothing in it is believed any more.
+    refused: bool,
+    sums: HashMap<usize, ThreadSums>,
     epoch: u32,
     losses: [u64; LOSSES],
     swaps: [u64; SWAPS],
@@ -70,6 +77,17 @@ pub(super) struct Reading {
     pub(super) swaps: [u64; SWAPS],
     /// Parts that made no sense.
     pub(super) damaged: u64,
+    /// Events beyond [`MOST_DELTAS`].
+    pub(super) left_out: u64,
+    /// What the segment says cannot have happened. Said once.
+    pub(super) implausible: bool,
+}
+
+impl Reading {
+    /// Of a segment that is not believed: nothing but that.
+    fn implausible() -> Self {
+        Self { implausible: true, ..Self::default() }
+    }
 }
 
 /// Fixed-size numbers out of bytes, 0 beyond their end.
@@ -89,6 +107,8 @@ impl SegmentReader {
     pub(super) fn new(file: File) -> Self {
         Self {
             file,
+            refused: false,
+            sums: HashMap::new(),
             epoch: 0,
             losses: [0; LOSSES],
             swaps: [0; SWAPS],
@@ -121,8 +141,22 @@ impl SegmentReader {
     }
 
     /// What was counted since the last time; `None` while the segment is not ready (its writer has not finished its head).
-    /// After the end of the process, `is_last`.
-    pub(super) fn drain(&mut self, is_last: bool) -> io::Result<Option<Reading>> {
+    /// After the end of the process, `is_last`. What is beyond the bounds is not believed, nor is anything else of that segment.
+    pub(super) fn drain(&mut self, is_last: bool, bounds: Bounds) -> io::Result<Option<Reading>> {
+        if self.refused {
+            return Ok(None);
+        }
+        let reading = self.read_all(is_last, bounds)?;
+        self.refused = reading.as_ref().is_some_and(|reading| reading.implausible);
+        Ok(reading)
+    }
+
+    /// How much is kept of it: a few tens of bytes each.
+    pub(super) fn kept(&self) -> usize {
+        self.seen.len()
+    }
+
+    fn read_all(&mut self, is_last: bool, bounds: Bounds) -> io::Result<Option<Reading>> {
         let head = self.read(0, size_of::<Header>())?;
         let head = Bytes(&head);
         if head.u64(offset_of!(Header, magic)) == 0 {
@@ -143,24 +177,36 @@ impl SegmentReader {
             reading.swaps[swap] = now.saturating_sub(*seen);
             *seen = now;
         }
+        if !self.losses.iter().chain(&self.swaps).all(|count| bounds.allow_counter(*count)) {
+            return Ok(Some(Reading::implausible()));
+        }
         let ended = self.epoch;
         self.epoch = self.epoch.wrapping_add(1);
         // A reader without the right to write gets maxima of the whole run, clamped to the bucket.
         let _ = self.file.write_all_at(&self.epoch.to_ne_bytes(), offset_of!(Header, epoch) as u64);
         let threads = (head.u32(offset_of!(Header, threads)) as usize).min(THREADS);
         for thread in 0..threads {
-            self.drain_thread(thread, (ended, is_last), &mut reading)?;
+            if !self.drain_thread(thread, (ended, is_last), bounds, &mut reading)? {
+                return Ok(Some(Reading::implausible()));
+            }
         }
         Ok(Some(reading))
     }
 
-    fn drain_thread(&mut self, thread: usize, (epoch, is_last): (u32, bool), reading: &mut Reading) -> io::Result<()> {
+    /// `false` if the thread cannot have done what its table says.
+    fn drain_thread(
+        &mut self,
+        thread: usize,
+        (epoch, is_last): (u32, bool),
+        bounds: Bounds,
+        reading: &mut Reading,
+    ) -> io::Result<bool> {
         let start = offset_of!(Segment, threads) + thread * size_of::<Thread>();
         // Each event changes something here, but after it is counted: who is killed in between must not be skipped.
         let begin = offset_of!(Thread, changes);
         let head = self.read(start + begin, offset_of!(Thread, held) - begin)?;
         if self.heads.get(&thread) == Some(&head) && !is_last {
-            return Ok(());
+            return Ok(true);
         }
         self.heads.insert(thread, head);
         let bytes = self.read(start + offset_of!(Thread, slots), SLOTS * size_of::<Slot>())?;
@@ -172,12 +218,21 @@ impl SegmentReader {
             }
             let seen = self.seen.entry((thread, slot)).or_default();
             match delta(&slot_bytes, seen, epoch) {
-                Ok(Some(delta)) => reading.deltas.push(delta),
+                Ok(Some(delta)) => {
+                    if !self.sums.entry(thread).or_default().add(&delta, bounds) {
+                        return Ok(false);
+                    }
+                    if reading.deltas.len() < MOST_DELTAS {
+                        reading.deltas.push(delta);
+                    } else {
+                        reading.left_out += delta.count;
+                    }
+                }
                 Ok(None) => {}
                 Err(Nonsense) => reading.damaged += 1,
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What the lock at this place (from 1) is; `None` for none.
@@ -327,6 +382,9 @@ mod tests {
 
     use super::*;
 
+    /// Everything can have happened.
+    const ALL_TIME: Bounds = Bounds::since(0, u64::MAX);
+
     fn reader_of(bytes: &[u8]) -> SegmentReader {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(bytes, 0).unwrap();
@@ -348,7 +406,7 @@ mod tests {
             let thread = offset_of!(Segment, threads);
             reader.file.write_all_at(&slots, (thread + offset_of!(Thread, slots)) as u64).unwrap();
             for _ in 0..2 {
-                let reading = reader.drain(false).unwrap().unwrap();
+                let Some(reading) = reader.drain(false, ALL_TIME).unwrap() else { continue };
                 for delta in reading.deltas {
                     prop_assert!(delta.max_ns <= delta.total_ns);
                 }
@@ -388,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_file_of_another_kind_or_version_is_damaged_and_an_empty_one_not_ready() {
-        assert!(reader_of(&[]).drain(false).unwrap().is_none());
-        assert_eq!(reader_of(b"garbage garbage garbage").drain(false).unwrap().unwrap().damaged, 1);
+        assert!(reader_of(&[]).drain(false, ALL_TIME).unwrap().is_none());
+        assert_eq!(reader_of(b"garbage garbage garbage").drain(false, ALL_TIME).unwrap().unwrap().damaged, 1);
     }
 }

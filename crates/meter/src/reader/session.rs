@@ -1,17 +1,23 @@
-//! The directory of a session: where the segments of the metered programs are.
+//! A session: the directory in which the segments of the metered programs are.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read, Write};
 use std::mem::offset_of;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
+use super::directory::{Access, OwnDirectory, TrustedParent};
+use super::source::UserSource;
 use super::{Level, switches, ticks};
 use crate::layout::{self, Header, SEGMENT_PREFIX, SESSION_FILE, SESSION_VARIABLE, UNMETERED_PREFIX};
 
-/// What the directories are called, followed by the recorder's process id and a number.
+/// What the directories are called, followed by the recorder's process id and a random number.
 const DIRECTORY_PREFIX: &str = "lockmeter-";
+
+/// The file that says how new processes meter is a line of a few numbers.
+const LONGEST_SESSION_FILE: u64 = 256;
 
 /// Holds that a thread times for a second of its CPU time before it only counts some: timing one costs 40 ns in a loop and 200 in
 /// a large program, so this is 0.1 to 0.5 % of its time.
@@ -20,7 +26,8 @@ pub const TIMED_HOLDS: u32 = 25_000;
 /// A session that metered programs report to. Dropping it ends metering in those that still run and removes the directory.
 #[derive(Debug)]
 pub struct Session {
-    directory: PathBuf,
+    parent: TrustedParent,
+    directory: OwnDirectory,
     told: layout::Session,
     /// Tells others that the directory is in use, whatever process ids they see.
     _lock: Option<File>,
@@ -50,6 +57,10 @@ impl SessionError {
         Self { kind, sentence }
     }
 
+    pub(super) fn cannot_read(directory: &Path, error: &io::Error) -> Self {
+        Self::new(SessionErrorKind::Io, format!("cannot read {}: {error}", directory.display()))
+    }
+
     /// What went wrong, for programs.
     pub const fn kind(&self) -> SessionErrorKind {
         self.kind
@@ -73,34 +84,48 @@ impl Session {
     /// As [`create`](Self::create), where a thread times about so many holds for a second of its CPU time (0: all of them) and
     /// counts the others.
     pub fn create_timing(level: Level, timed_holds: u32) -> Result<Self, SessionError> {
-        for parent in parents() {
-            remove_stale(&parent);
-        }
-        let mut refused = String::new();
-        for parent in parents() {
-            match create_in(&parent) {
-                Ok(directory) => {
-                    let lock = hold(&directory).ok();
-                    let told =
-                        layout::Session { level: level.code(), tick_ns_shifted: ticks::calibrate(), timed_holds };
-                    let session = Self { directory, told, _lock: lock };
-                    fs::write(session.directory.join(SESSION_FILE), told.to_text()).map_err(|error| {
-                        let sentence = format!("cannot write to {}: {error}", session.directory.display());
-                        SessionError::new(SessionErrorKind::Io, sentence)
-                    })?;
-                    return Ok(session);
+        let (parents, mut refused) = parents();
+        parents.iter().for_each(remove_stale);
+        let told = layout::Session { level: level.code(), tick_ns_shifted: ticks::calibrate(), timed_holds };
+        for parent in parents {
+            let made = parent.create(&new_name());
+            let directory = match made {
+                Ok(directory) => directory,
+                Err(error) => {
+                    refused.push(format!("{}: {error}", parent.path().display()));
+                    continue;
                 }
-                Err(error) => refused = format!("{}: {error}", parent.display()),
-            }
+            };
+            let lock = directory.lock().ok();
+            let session = Self { parent, directory, told, _lock: lock };
+            session.write(SESSION_FILE, told.to_text().as_bytes())?;
+            return Ok(session);
         }
-        let sentence =
-            format!("cannot make a directory for the programs' measurements ({refused}); set XDG_RUNTIME_DIR");
+        let sentence = format!(
+            "cannot make a directory for the programs' measurements ({}); set XDG_RUNTIME_DIR to a directory of your own",
+            refused.join("; ")
+        );
         Err(SessionError::new(SessionErrorKind::NoDirectory, sentence))
     }
 
     /// The directory.
     pub fn directory(&self) -> &Path {
-        &self.directory
+        self.directory.path()
+    }
+
+    /// Puts a file into the directory, for programs to read.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), SessionError> {
+        let written = self.directory.file(name, Access::Create).and_then(|mut file| file.write_all(bytes));
+        written.map_err(|error| {
+            let sentence = format!("cannot write to {}: {error}", self.directory.path().display());
+            SessionError::new(SessionErrorKind::Io, sentence)
+        })
+    }
+
+    /// What reads the segments that come into the directory from now on.
+    pub fn source(&self) -> Result<UserSource, SessionError> {
+        let directory = self.directory.try_clone();
+        directory.map(UserSource::of).map_err(|error| SessionError::cannot_read(self.directory.path(), &error))
     }
 
     /// What a program's environment must hold to report here, given the path of the preloaded library and what
@@ -112,119 +137,117 @@ impl Session {
         }
         libraries.push(library);
         [
-            (layout::DIRECTORY_VARIABLE, self.directory.clone().into()),
+            (layout::DIRECTORY_VARIABLE, self.directory.path().into()),
             (SESSION_VARIABLE, self.told.to_text().into()),
             ("LD_PRELOAD", libraries),
         ]
     }
 
-    /// Turns metering on or off in a process that reports to a session of this user (root: of any).
+    /// Turns metering on or off in a process that reports to a session of this user.
     pub fn switch(pid: u32, level: Option<Level>) -> Result<(), SessionError> {
         in_segments_of(pid, |directory, segment| {
             let level = level.map_or_else(|| level_of_session(directory), Level::code);
-            set(segment, offset_of!(Header, level), level)?;
-            raise(segment, offset_of!(Header, switches))?;
-            switches::leave_word(segment, level)
+            set(directory, segment, offset_of!(Header, level), level)?;
+            raise(directory, segment, offset_of!(Header, switches))?;
+            switches::leave_word(directory, segment, level)
         })
     }
 
     /// Has the threads of such a process time about so many holds for a second of CPU time each (0: all of them) from soon on.
     pub fn time_holds(pid: u32, timed_holds: u32) -> Result<(), SessionError> {
-        in_segments_of(pid, |_, segment| {
-            set(segment, offset_of!(Header, timed_holds), timed_holds)?;
-            raise(segment, offset_of!(Header, switches))
+        in_segments_of(pid, |directory, segment| {
+            set(directory, segment, offset_of!(Header, timed_holds), timed_holds)?;
+            raise(directory, segment, offset_of!(Header, switches))
         })
     }
 }
 
-/// Does this, given directory and path, with each segment of a process.
-fn in_segments_of(pid: u32, change: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<(), SessionError> {
+/// Does this with each segment of a process, given the directory and the segment's name.
+fn in_segments_of(pid: u32, change: impl Fn(&OwnDirectory, &str) -> io::Result<()>) -> Result<(), SessionError> {
     let mut found = false;
-    for directory in parents().iter().flat_map(|parent| directories(parent)) {
-        for path in segments(&directory).unwrap_or_default() {
-            if segment_pid(&path) == Some(pid) {
-                change(&directory, &path).map_err(|error| {
-                    let sentence = format!("cannot switch process {pid} in {}: {error}", path.display());
+    for directory in parents().0.iter().flat_map(directories) {
+        for segment in segments(&directory) {
+            if segment_pid(&segment) == Some(pid) {
+                change(&directory, &segment).map_err(|error| {
+                    let sentence = format!("cannot switch process {pid} in {}: {error}", directory.path().display());
                     SessionError::new(SessionErrorKind::Io, sentence)
                 })?;
                 found = true;
             }
         }
     }
-    if found {
-        return Ok(());
+    if found { Ok(()) } else { Err(SessionError::new(SessionErrorKind::NotMetered, not_metered(pid))) }
+}
+
+/// Why there is nothing to switch. A session of another user is not looked for, not even by root.
+fn not_metered(pid: u32) -> String {
+    let owner = std::fs::metadata(format!("/proc/{pid}")).map(|data| data.uid());
+    match owner {
+        Ok(owner) if owner != rustix::process::geteuid().as_raw() => format!(
+            "process {pid} does not run under a `lockmeter record -- COMMAND` of yours; it is a process of user {owner}, who alone can \
+             switch it if that user meters it"
+        ),
+        _ => format!(
+            "process {pid} does not run under `lockmeter record -- COMMAND`, or has not used a lock yet; only such programs can be switched"
+        ),
     }
-    let sentence = format!(
-        "process {pid} does not run under `lockmeter record -- COMMAND`, or has not used a lock yet; only such programs can be switched"
-    );
-    Err(SessionError::new(SessionErrorKind::NotMetered, sentence))
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        for path in segments(&self.directory).unwrap_or_default() {
-            let _ = set(&path, offset_of!(Header, level), layout::OFF);
-        }
-        let _ = fs::remove_dir_all(&self.directory);
+        remove(&self.parent, &self.directory);
     }
 }
 
-/// Where directories are made, the best first. Memory is better than a disk, which would be written to all the time.
-fn parents() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    runtime.into_iter().chain([PathBuf::from("/dev/shm"), PathBuf::from("/tmp")]).collect()
+/// Ends metering in the programs that still run, and removes the directory.
+fn remove(parent: &TrustedParent, directory: &OwnDirectory) {
+    for segment in segments(directory) {
+        let _ = set(directory, &segment, offset_of!(Header, level), layout::OFF);
+    }
+    parent.remove(directory);
 }
 
-fn create_in(parent: &Path) -> io::Result<PathBuf> {
-    let pid = std::process::id();
-    for attempt in 0..1000 {
-        let directory = parent.join(format!("{DIRECTORY_PREFIX}{pid}-{attempt}"));
-        match DirBuilder::new().mode(0o700).create(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-            Ok(()) => return Ok(directory),
+/// Where directories are made, the best first, and why other places are none. Memory is better than a disk, which would be
+/// written to all the time. A place that another user can change is none: root may have inherited that user's XDG_RUNTIME_DIR.
+fn parents() -> (Vec<TrustedParent>, Vec<String>) {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+    let opened = runtime.map(|path| TrustedParent::open(Path::new(&path))).into_iter();
+    let (mut parents, mut refused) = (Vec::new(), Vec::new());
+    for parent in opened.chain(["/dev/shm", "/tmp"].map(TrustedParent::of_system)) {
+        match parent {
+            Ok(parent) => parents.push(parent),
+            Err(error) => refused.push(error.to_string()),
         }
     }
-    Err(io::ErrorKind::AlreadyExists.into())
+    (parents, refused)
 }
 
-/// The session directories in a directory that are ours (root's: everybody's).
-fn directories(parent: &Path) -> Vec<PathBuf> {
-    // SAFETY: takes nothing.
-    let own = unsafe { libc::geteuid() };
-    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
-    let ours = |path: &PathBuf| {
-        let is_ours = |data: fs::Metadata| data.is_dir() && (own == 0 || data.uid() == own);
-        recorder_of(path).is_some() && fs::symlink_metadata(path).is_ok_and(is_ours)
-    };
-    entries.filter_map(|entry| Some(entry.ok()?.path())).filter(ours).collect()
+/// A name that nobody can have taken before.
+fn new_name() -> String {
+    format!("{DIRECTORY_PREFIX}{}-{:016x}", std::process::id(), RandomState::new().hash_one(0))
+}
+
+/// The sessions of this user in a directory.
+fn directories(parent: &TrustedParent) -> impl Iterator<Item = OwnDirectory> {
+    let names = parent.names(DIRECTORY_PREFIX).into_iter().filter(|name| recorder_of(name).is_some());
+    names.filter_map(|name| parent.directory(&name).ok())
 }
 
 /// The recorder's process id, from the directory's name.
-fn recorder_of(directory: &Path) -> Option<u32> {
-    let name = directory.file_name()?.to_str()?;
-    name.strip_prefix(DIRECTORY_PREFIX)?.split_once('-')?.0.parse().ok()
+fn recorder_of(directory: &str) -> Option<u32> {
+    directory.strip_prefix(DIRECTORY_PREFIX)?.split_once('-')?.0.parse().ok()
 }
 
-/// Removes what recorders left that were killed.
-fn remove_stale(parent: &Path) {
+/// Removes what recorders of this user left that were killed.
+fn remove_stale(parent: &TrustedParent) {
     for directory in directories(parent) {
-        let is_gone = recorder_of(&directory).is_some_and(|recorder| !is_alive(recorder));
+        let name = directory.path().file_name().and_then(OsStr::to_str);
+        let is_gone = name.and_then(recorder_of).is_some_and(|recorder| !is_alive(recorder));
         // A recorder in another PID namespace looks gone, but holds its lock.
-        if is_gone && hold(&directory).is_ok() {
-            for path in segments(&directory).unwrap_or_default() {
-                let _ = set(&path, offset_of!(Header, level), layout::OFF);
-            }
-            let _ = fs::remove_dir_all(directory);
+        if is_gone && directory.lock().is_ok() {
+            remove(parent, &directory);
         }
     }
-}
-
-/// Locks a session's directory for as long as the file lives. An error if its recorder has it.
-fn hold(directory: &Path) -> io::Result<File> {
-    let file = File::open(directory)?;
-    file.try_lock()?;
-    Ok(file)
 }
 
 /// Whether a process has this id.
@@ -235,71 +258,92 @@ pub(super) fn is_alive(pid: u32) -> bool {
     answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
-/// What there is in a session's directory.
-pub(super) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    Ok(fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path())).collect())
-}
-
 /// The segments in a session's directory.
-fn segments(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    Ok(files(directory)?.into_iter().filter(|path| is_segment(path)).collect())
-}
-
-pub(super) fn is_segment(path: &Path) -> bool {
-    segment_pid(path).is_some()
+fn segments(directory: &OwnDirectory) -> Vec<String> {
+    let names = directory.names().unwrap_or_default();
+    names.into_iter().filter(|name| segment_pid(name).is_some()).collect()
 }
 
 /// Whether a process without a segment left this.
-pub(super) fn is_of_unmetered(path: &Path) -> bool {
-    path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with(UNMETERED_PREFIX))
+pub(super) fn is_of_unmetered(name: &str) -> bool {
+    name.starts_with(UNMETERED_PREFIX)
 }
 
-/// The process that a segment's name tells.
-pub(super) fn segment_pid(path: &Path) -> Option<u32> {
-    path.file_name()?.to_str()?.strip_prefix(SEGMENT_PREFIX)?.split_once('-')?.0.parse().ok()
+/// The process that a segment's name tells; `None` of what is no segment.
+pub(super) fn segment_pid(name: &str) -> Option<u32> {
+    name.strip_prefix(SEGMENT_PREFIX)?.split_once('-')?.0.parse().ok()
 }
 
 /// When a segment was made, as its name tells.
-pub(super) fn segment_made(path: &Path) -> Option<u64> {
-    path.file_name()?.to_str()?.strip_prefix(SEGMENT_PREFIX)?.split_once('-')?.1.parse().ok()
+pub(super) fn segment_made(name: &str) -> Option<u64> {
+    name.strip_prefix(SEGMENT_PREFIX)?.split_once('-')?.1.parse().ok()
 }
 
 /// Writes a number to a segment's head.
-fn set(segment: &Path, at: usize, number: u32) -> io::Result<()> {
-    let file = File::options().write(true).open(segment)?;
-    file.write_all_at(&number.to_ne_bytes(), at as u64)
+fn set(directory: &OwnDirectory, segment: &str, at: usize, number: u32) -> io::Result<()> {
+    directory.file(segment, Access::Change)?.write_all_at(&number.to_ne_bytes(), at as u64)
 }
 
 /// Adds one to a number of a segment.
-fn raise(segment: &Path, at: usize) -> io::Result<()> {
-    let file = File::options().read(true).write(true).open(segment)?;
+fn raise(directory: &OwnDirectory, segment: &str, at: usize) -> io::Result<()> {
+    let file = directory.file(segment, Access::Change)?;
     let mut number = [0; 4];
     file.read_exact_at(&mut number, at as u64)?;
     file.write_all_at(&u32::from_ne_bytes(number).wrapping_add(1).to_ne_bytes(), at as u64)
 }
 
-fn level_of_session(directory: &Path) -> u32 {
-    let told = fs::read(directory.join(SESSION_FILE)).unwrap_or_default();
+fn level_of_session(directory: &OwnDirectory) -> u32 {
+    let mut told = Vec::new();
+    if let Ok(file) = directory.file(SESSION_FILE, Access::Read) {
+        let _ = file.take(LONGEST_SESSION_FILE).read_to_end(&mut told);
+    }
     let level = layout::Session::parse(&told).map(|session| session.level);
     level.filter(|level| [layout::WAIT, layout::HOLD].contains(level)).unwrap_or(layout::WAIT)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{DirBuilderExt, symlink};
+    use std::path::PathBuf;
+
     use super::*;
+
+    fn parent(folder: &tempfile::TempDir) -> TrustedParent {
+        TrustedParent::open(&folder.path().canonicalize().unwrap()).unwrap()
+    }
+
+    /// The directory of a recorder that has ended.
+    fn left_behind(folder: &tempfile::TempDir) -> PathBuf {
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let directory = folder.path().join(format!("{DIRECTORY_PREFIX}{}-0", ended.id()));
+        fs::DirBuilder::new().mode(0o700).create(&directory).unwrap();
+        directory
+    }
 
     #[test]
     fn a_recorder_whose_process_id_is_unknown_here_keeps_its_directory_while_it_lives() {
-        let parent = tempfile::tempdir().unwrap();
-        let mut ended = std::process::Command::new("true").spawn().unwrap();
-        ended.wait().unwrap();
-        let directory = parent.path().join(format!("{DIRECTORY_PREFIX}{}-0", ended.id()));
-        fs::create_dir(&directory).unwrap();
-        let lock = hold(&directory).unwrap();
-        remove_stale(parent.path());
+        let folder = tempfile::tempdir().unwrap();
+        let directory = left_behind(&folder);
+        let lock = OwnDirectory::open(&directory).unwrap().lock().unwrap();
+        remove_stale(&parent(&folder));
         assert!(directory.is_dir(), "taken from a recorder that runs");
         drop(lock);
-        remove_stale(parent.path());
+        remove_stale(&parent(&folder));
         assert!(!directory.exists(), "left behind by a recorder that is gone");
+    }
+
+    /// Makes sure that cleaning up writes to no file but segments: a link in a segment's place leads to somebody's file.
+    #[test]
+    fn a_link_in_a_stale_session_leads_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let (victim, directory) = (folder.path().join("victim"), left_behind(&folder));
+        fs::write(&victim, [0xff; 64]).unwrap();
+        symlink(&victim, directory.join("segment-77-1")).unwrap();
+        fs::hard_link(&victim, directory.join("segment-77-2")).unwrap();
+        remove_stale(&parent(&folder));
+        assert!(!directory.exists());
+        assert_eq!(fs::read(&victim).unwrap(), [0xff; 64]);
     }
 }

@@ -2,9 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, IntervalClock, Key, Kind, Lock,
@@ -14,8 +12,10 @@ use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, interpreter_lock, is_wait_for_work, lock_made_of_condition,
 };
 
+use super::directory::{Access, OwnDirectory};
+use super::plausible::Bounds;
 use super::segment::{Delta, LockFacts, SegmentReader};
-use super::session;
+use super::session::{self, SessionError};
 use super::switches::{Switch, Switches};
 use super::untimed::TimedHolds;
 use crate::layout::{ENTRY_INIT, LOSSES, OFF, SWAPS, blocked, happened};
@@ -52,14 +52,19 @@ const SWAP_OUTCOMES: [Swap; SWAPS] = [
     Swap::LeftNoRoom,
 ];
 
+/// What is kept of all segments together, a few tens of bytes each: only a program that makes its numbers up has so many samples.
+const MOST_KEPT: usize = 4 << 20;
+
 /// Reads the segments of all processes that report to a session.
 pub struct UserSource {
-    directory: PathBuf,
-    processes: HashMap<PathBuf, Process>,
+    directory: OwnDirectory,
+    /// By the name of their segment.
+    processes: HashMap<String, Process>,
     names: UserNames,
     clock: IntervalClock,
     switches: Switches,
-    /// When it was last drained, by the clock of segments.
+    /// When it began, and when it was last drained, by the clock of segments.
+    begun_ns: u64,
     drained_ns: u64,
     processes_seen: u64,
     own_cpu_ns: u64,
@@ -94,15 +99,22 @@ impl Process {
 }
 
 impl UserSource {
-    /// Reads what comes into this directory from now on.
-    pub fn new(directory: &Path) -> Self {
+    /// Reads what comes into this directory, which must be this user's alone, from now on.
+    pub fn open(directory: &Path) -> Result<Self, SessionError> {
+        OwnDirectory::open(directory).map(Self::of).map_err(|error| SessionError::cannot_read(directory, &error))
+    }
+
+    /// As [`open`](Self::open).
+    pub(super) fn of(directory: OwnDirectory) -> Self {
+        let now_ns = monotonic_ns();
         Self {
-            directory: directory.to_owned(),
+            directory,
             processes: HashMap::new(),
             names: UserNames::new(),
             clock: IntervalClock::start(),
             switches: Switches::default(),
-            drained_ns: monotonic_ns(),
+            begun_ns: now_ns,
+            drained_ns: now_ns,
             processes_seen: 0,
             own_cpu_ns: own_cpu_ns(),
         }
@@ -119,16 +131,20 @@ impl UserSource {
         let switches = self.switches.news(&self.directory);
         self.find_segments(interval);
         self.tell_off_time(&switches, interval);
+        let bounds = Bounds::since(self.begun_ns, monotonic_ns());
+        let mut kept = 0;
         let mut ended = Vec::new();
-        for (path, process) in &mut self.processes {
-            drain_process(process, &mut self.names, interval);
-            if process.ended {
-                ended.push(path.clone());
+        for (name, process) in &mut self.processes {
+            drain_process(process, bounds, &mut self.names, interval);
+            kept += process.segment.kept();
+            if process.ended || kept > MOST_KEPT {
+                interval.losses.add(Loss::UserSegmentImplausible, u64::from(!process.ended));
+                ended.push(name.clone());
             }
         }
-        for path in ended {
-            self.processes.remove(&path);
-            let _ = std::fs::remove_file(path);
+        for name in ended {
+            self.processes.remove(&name);
+            let _ = self.directory.remove_file(&name);
         }
     }
 
@@ -160,37 +176,41 @@ impl UserSource {
     }
 
     fn find_segments(&mut self, interval: &mut Interval) {
-        let files = session::files(&self.directory).unwrap_or_default();
-        let (paths, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|path| session::is_segment(path));
-        for path in others.iter().filter(|path| session::is_of_unmetered(path)) {
-            interval.losses.add(Loss::UserChildUnmetered, std::fs::remove_file(path).is_ok().into());
+        let (segments, others): (Vec<_>, Vec<_>) = self
+            .directory
+            .names()
+            .unwrap_or_default()
+            .into_iter()
+            .partition(|name| session::segment_pid(name).is_some());
+        for name in others.iter().filter(|name| session::is_of_unmetered(name)) {
+            interval.losses.add(Loss::UserChildUnmetered, self.directory.remove_file(name).is_ok().into());
         }
         let mut latest = HashMap::<u32, u64>::new();
-        for path in &paths {
-            if let (Some(pid), Some(made)) = (session::segment_pid(path), session::segment_made(path)) {
+        for name in &segments {
+            if let (Some(pid), Some(made)) = (session::segment_pid(name), session::segment_made(name)) {
                 let last = latest.entry(pid).or_default();
                 *last = made.max(*last);
             }
         }
-        for path in paths {
-            let Some(pid) = session::segment_pid(&path) else { continue };
+        for name in segments {
+            let Some(pid) = session::segment_pid(&name) else { continue };
             // A process that ran another program left the first one's segment behind.
-            let is_latest = session::segment_made(&path) == latest.get(&pid).copied();
+            let is_latest = session::segment_made(&name) == latest.get(&pid).copied();
             let ended = !is_latest || !session::is_alive(pid);
-            if let Some(process) = self.processes.get_mut(&path) {
+            if let Some(process) = self.processes.get_mut(&name) {
                 process.ended = ended;
-            } else if let Ok(file) = open_segment(&path) {
+            } else if let Ok(file) = self.directory.file(&name, Access::Change) {
                 self.processes_seen += 1;
                 let process = Process {
                     pid,
                     segment: SegmentReader::new(file),
                     holds: TimedHolds::default(),
-                    made_ns: session::segment_made(&path).unwrap_or(0),
+                    made_ns: session::segment_made(&name).unwrap_or(0),
                     off: OffTime::default(),
                     level_at_start: None,
                     ended,
                 };
-                self.processes.insert(path, process);
+                self.processes.insert(name, process);
             }
         }
     }
@@ -209,13 +229,6 @@ impl Source for UserSource {
     }
 }
 
-/// Programs may put anything into the directory: no link is followed, and nothing but a file is opened for long.
-fn open_segment(path: &Path) -> std::io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = File::options().read(true).write(true).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
-}
-
 /// CPU time of this process so far.
 fn own_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -224,8 +237,8 @@ fn own_cpu_ns() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut Interval) {
-    let mut reading = match process.segment.drain(process.ended) {
+fn drain_process(process: &mut Process, bounds: Bounds, names: &mut UserNames, interval: &mut Interval) {
+    let mut reading = match process.segment.drain(process.ended, bounds) {
         Ok(Some(reading)) => reading,
         Ok(None) => return,
         Err(_) => {
@@ -240,6 +253,8 @@ fn drain_process(process: &mut Process, names: &mut UserNames, interval: &mut In
         interval.losses.add(*cause, count);
     }
     interval.losses.add(Loss::UserSegmentDamaged, reading.damaged);
+    interval.losses.add(Loss::UserSegmentImplausible, reading.implausible.into());
+    interval.losses.add(Loss::UserSamplesFull, reading.left_out);
     if reading.deltas.is_empty() {
         return;
     }
