@@ -7,13 +7,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::processes;
+use crate::work_folder::{self, TempDir};
 
 /// How to deliver.
 #[derive(Debug, Clone)]
@@ -59,21 +60,21 @@ const ACCEPTED: u8 = b'+';
 
 /// A spool with its mailboxes; removed at the end.
 pub struct PostOffice {
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 impl PostOffice {
     /// Makes the folders, below `parent`.
     pub fn open(parent: &Path) -> io::Result<Self> {
-        let folder = parent.join(format!("lockmeter-mail-{}", std::process::id()));
-        fs::create_dir_all(folder.join("spool"))?;
-        fs::create_dir_all(folder.join("boxes"))?;
+        let folder = work_folder::create(parent, "lockmeter-mail-")?;
+        fs::create_dir(folder.path().join("spool"))?;
+        fs::create_dir(folder.path().join("boxes"))?;
         Ok(Self { folder })
     }
 
     /// Delivers with so many clients at once. `go_on` is asked ten times a second.
     pub fn deliver(&self, plan: &Plan, clients: usize, mut go_on: impl FnMut() -> bool) -> io::Result<Step> {
-        let address = self.folder.join("socket");
+        let address = self.folder.path().join("socket");
         let _ = fs::remove_file(&address);
         let listener = UnixListener::bind(&address)?;
         let master = processes::fork(|| self.accept(&listener, plan))?;
@@ -130,7 +131,7 @@ impl PostOffice {
         let word = |bytes: &[u8]| bytes.try_into().map(u32::from_ne_bytes).unwrap_or(0);
         let mut message = vec![0; word(length) as usize];
         connection.read_exact(&mut message)?;
-        let spooled = self.folder.join("spool").join(format!("{}-{number}", std::process::id()));
+        let spooled = self.folder.path().join("spool").join(format!("{}-{number}", std::process::id()));
         let mut file = OpenOptions::new().write(true).create_new(true).open(&spooled)?;
         file.write_all(&message)?;
         if plan.fsync {
@@ -142,7 +143,7 @@ impl PostOffice {
     }
 
     fn append(&self, mailbox: u32, message: &[u8], fsync: bool) -> io::Result<()> {
-        let path = self.folder.join("boxes").join(mailbox.to_string());
+        let path = self.folder.path().join("boxes").join(mailbox.to_string());
         let mut file = OpenOptions::new().append(true).create(true).open(path)?;
         lock(&file)?;
         // A mailbox that grew for minutes would fill the disk.
@@ -155,12 +156,6 @@ impl PostOffice {
 }
 
 const MAILBOX_BYTES: u64 = 16 << 20;
-
-impl Drop for PostOffice {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
 
 /// A mailbox's lock, which its closing releases.
 fn lock(file: &File) -> io::Result<()> {

@@ -16,3 +16,4 @@ pub mod processes;
 pub mod pthread_locks;
 pub mod seen;
 pub mod step_costs;
+pub mod work_folder;

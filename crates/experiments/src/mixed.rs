@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::os::fd::FromRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::Instant;
@@ -13,6 +13,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::seen::{self, Seen};
+use crate::work_folder::{self, TempDir};
 use crate::{arithmetic, processes};
 
 /// Arithmetic of one operation: several milliseconds.
@@ -117,7 +118,7 @@ impl Step {
 
 /// A directory in memory that all users work in; removed at the end.
 pub struct Workshop {
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 impl Workshop {
@@ -125,9 +126,7 @@ impl Workshop {
     pub fn open() -> io::Result<Self> {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let folder = parent.join(format!("lockmeter-mixed-{}", std::process::id()));
-        fs::create_dir_all(&folder)?;
-        Ok(Self { folder })
+        Ok(Self { folder: work_folder::create(&parent, "lockmeter-mixed-")? })
     }
 
     /// So many users do so many jobs each.
@@ -191,19 +190,14 @@ impl Workshop {
         const FILES: usize = 40;
         let page = [7; 4096];
         for file in 0..FILES {
-            let (new, old) = (self.folder.join(format!("{user}-{file}")), self.folder.join(format!("{user}-{file}~")));
+            let (new, old) =
+                (self.folder.path().join(format!("{user}-{file}")), self.folder.path().join(format!("{user}-{file}~")));
             File::create(&new)?.write_all(&page)?;
             fs::rename(&new, &old)?;
             black_box(fs::read(&old)?);
             fs::remove_file(&old)?;
         }
         Ok(())
-    }
-}
-
-impl Drop for Workshop {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -21,6 +21,7 @@ mod preload;
 mod query;
 mod record;
 mod report;
+mod scratch;
 mod signals;
 mod sources;
 mod swap_filter;

@@ -51,7 +51,7 @@ struct Point {
 
 pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
     let machine = Machine::here(arguments.seed);
-    let folder = arguments.spool.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = arguments.spool.clone().map_or_else(crate::scratch::parent, Ok)?;
     let office = PostOffice::open(&folder).map_err(|error| {
         let sentence =
             format!("cannot make a spool in {}: {error}; choose another place with --spool", folder.display());

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lockmeter_experiments::overhead::whole_runs::Run;
+use lockmeter_experiments::work_folder::TempDir;
 use lockmeter_kernel::contention::open_process;
 
 use crate::messages::say;
@@ -21,22 +22,19 @@ use crate::target;
 const SHOWN_LINES: usize = 30;
 
 /// A place of our own for what commands print and recorders write; removed at the end.
-pub struct Scratch(PathBuf);
+pub struct Scratch(TempDir);
 
 impl Scratch {
     pub fn create() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("lockmeter-overhead-{}", std::process::id()));
-        fs::create_dir_all(&path)
-            .with_context(|| format!("cannot make {}; set TMPDIR to a place that can be written to", path.display()))?;
-        Ok(Self(path))
+        crate::scratch::folder("lockmeter-overhead-").map(Self)
     }
 
     pub fn recording(&self) -> PathBuf {
-        self.0.join("recording")
+        self.0.path().join("recording")
     }
 
     fn output(&self) -> PathBuf {
-        self.0.join("output")
+        self.0.path().join("output")
     }
 
     /// What the last command printed.
@@ -52,12 +50,6 @@ impl Scratch {
         for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
             let _ = writeln!(io::stderr(), "{line}");
         }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -3,10 +3,12 @@
 use std::ffi::{CString, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
+use lockmeter_meter::reader::check_own;
 use lockmeter_render::units::counted;
 
 use super::Workload;
@@ -30,7 +32,7 @@ const PARTS: [&str; 2] = ["kernel/", "mm/"];
 /// Unpacks, configures and builds the source, once; what remains is to translate its files again.
 pub fn prepare() -> Result<Workload> {
     let archive = archive()?;
-    let folder = std::env::temp_dir().join("lockmeter-kernel-build");
+    let folder = own_folder()?;
     let prepared = folder.join(".lockmeter-prepared");
     if !prepared.exists() {
         check_room()?;
@@ -39,7 +41,6 @@ pub fn prepare() -> Result<Workload> {
             archive.display(),
             folder.display()
         ));
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let unpack =
             ["-C".into(), folder.clone().into_os_string(), "--strip-components=1".into(), "-xf".into(), archive.into()];
         step("tar", &unpack)?;
@@ -58,6 +59,24 @@ pub fn prepare() -> Result<Workload> {
         super::shell(&format!("cd {folder} && pids=; {} for pid in $pids; do wait $pid || exit 1; done", all.concat()))
     };
     Ok(Workload { name, commands: commands.chunks_exact(cpus()).map(batch).collect(), clean: None })
+}
+
+/// The folder in which the source is built, and stays. What lies in it is run: nobody else may have put it there.
+fn own_folder() -> Result<PathBuf> {
+    let folder = crate::scratch::parent()?.join("lockmeter-kernel-build");
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("cannot make {}", folder.display()));
+        }
+        _ => {}
+    }
+    check_own(&folder).map_err(|error| {
+        Failure::error(
+            Status::Failed,
+            format!("{error}, so nothing in it is run; remove it, or set TMPDIR to another place"),
+        )
+    })?;
+    Ok(folder)
 }
 
 /// The compiler's command line for each file, as the build system keeps it beside the file.
@@ -106,7 +125,7 @@ fn archive() -> Result<PathBuf> {
 }
 
 fn check_room() -> Result<()> {
-    let folder = std::env::temp_dir();
+    let folder = crate::scratch::parent()?;
     let path = CString::new(folder.as_os_str().as_bytes())?;
     // SAFETY: all-zero is a valid statvfs.
     let mut disk: libc::statvfs = unsafe { std::mem::zeroed() };
