@@ -31,8 +31,9 @@ const PARTS: [&str; 2] = ["kernel/", "mm/"];
 
 /// Unpacks, configures and builds the source, once; what remains is to translate its files again.
 pub fn prepare() -> Result<Workload> {
-    let archive = archive()?;
     let folder = own_folder()?;
+    // An empty folder is nothing to leave behind.
+    let archive = archive().inspect_err(|_| drop(fs::remove_dir(&folder)))?;
     let prepared = folder.join(".lockmeter-prepared");
     if !prepared.exists() {
         check_room()?;

@@ -12,6 +12,7 @@ pub mod recorder;
 pub mod report;
 pub mod runner_loads;
 pub mod trace;
+pub mod users;
 pub mod witness;
 
 use std::collections::BTreeSet;

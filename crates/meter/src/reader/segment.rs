@@ -55,7 +55,8 @@ const MOST_DELTAS: usize = 1 << 17;
 /// Everything that is kept of a segment between two readings.
 #[derive(Debug)]
 pub(super) struct SegmentReader {
-    file: File,
+    /// `None` between two readings, if too many are open.
+    file: Option<File>,
     /// It holds what cannot be: nothing in it is believed any more.
     refused: bool,
     sums: HashMap<usize, ThreadSums>,
@@ -106,7 +107,7 @@ impl Bytes<'_> {
 impl SegmentReader {
     pub(super) fn new(file: File) -> Self {
         Self {
-            file,
+            file: Some(file),
             refused: false,
             sums: HashMap::new(),
             epoch: 0,
@@ -118,12 +119,29 @@ impl SegmentReader {
         }
     }
 
+    /// Opens it again where it was closed.
+    pub(super) fn open(&mut self, open: impl FnOnce() -> io::Result<File>) -> io::Result<()> {
+        if self.file.is_none() {
+            self.file = Some(open()?);
+        }
+        Ok(())
+    }
+
+    /// Until the next reading.
+    pub(super) fn close(&mut self) {
+        self.file = None;
+    }
+
+    fn file(&self) -> io::Result<&File> {
+        self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
     /// Bytes that are there; a file that ends early has the rest as zeros.
     fn read(&self, at: usize, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         let mut filled = 0;
         while filled < length {
-            match self.file.read_at(&mut bytes[filled..], (at + filled) as u64) {
+            match self.file()?.read_at(&mut bytes[filled..], (at + filled) as u64) {
                 Ok(0) => break,
                 Ok(more) => filled += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -183,7 +201,7 @@ impl SegmentReader {
         let ended = self.epoch;
         self.epoch = self.epoch.wrapping_add(1);
         // A reader without the right to write gets maxima of the whole run, clamped to the bucket.
-        let _ = self.file.write_all_at(&self.epoch.to_ne_bytes(), offset_of!(Header, epoch) as u64);
+        let _ = self.file()?.write_all_at(&self.epoch.to_ne_bytes(), offset_of!(Header, epoch) as u64);
         let threads = (head.u32(offset_of!(Header, threads)) as usize).min(THREADS);
         for thread in 0..threads {
             if !self.drain_thread(thread, (ended, is_last), bounds, &mut reading)? {
@@ -402,9 +420,9 @@ mod tests {
             head.extend(VERSION.to_ne_bytes());
             head.extend(&bytes);
             let mut reader = reader_of(&head);
-            reader.file.write_all_at(&1_u32.to_ne_bytes(), offset_of!(Header, threads) as u64).unwrap();
+            reader.file().unwrap().write_all_at(&1_u32.to_ne_bytes(), offset_of!(Header, threads) as u64).unwrap();
             let thread = offset_of!(Segment, threads);
-            reader.file.write_all_at(&slots, (thread + offset_of!(Thread, slots)) as u64).unwrap();
+            reader.file().unwrap().write_all_at(&slots, (thread + offset_of!(Thread, slots)) as u64).unwrap();
             for _ in 0..2 {
                 let Some(reading) = reader.drain(false, ALL_TIME).unwrap() else { continue };
                 for delta in reading.deltas {

@@ -55,6 +55,9 @@ const SWAP_OUTCOMES: [Swap; SWAPS] = [
 /// What is kept of all segments together, a few tens of bytes each: only a program that makes its numbers up has so many samples.
 const MOST_KEPT: usize = 4 << 20;
 
+/// Segments that are kept open; more are opened for each reading. A recorder may have a thousand descriptors in all.
+const MOST_OPEN: usize = 256;
+
 /// Reads the segments of all processes that report to a session.
 pub struct UserSource {
     directory: OwnDirectory,
@@ -134,8 +137,14 @@ impl UserSource {
         let bounds = Bounds::since(self.begun_ns, monotonic_ns());
         let mut kept = 0;
         let mut ended = Vec::new();
-        for (name, process) in &mut self.processes {
-            drain_process(process, bounds, &mut self.names, interval);
+        for (at, (name, process)) in self.processes.iter_mut().enumerate() {
+            if process.segment.open(|| self.directory.file(name, Access::Change)).is_ok() {
+                process.begin_off();
+                drain_process(process, bounds, &mut self.names, interval);
+            }
+            if at >= MOST_OPEN {
+                process.segment.close();
+            }
             kept += process.segment.kept();
             if process.ended || kept > MOST_KEPT {
                 interval.losses.add(Loss::UserSegmentImplausible, u64::from(!process.ended));
@@ -150,9 +159,6 @@ impl UserSource {
 
     /// For how long processes were switched off since the last time.
     fn tell_off_time(&mut self, switches: &[Switch], interval: &mut Interval) {
-        for process in self.processes.values_mut() {
-            process.begin_off();
-        }
         for switch in switches {
             if let Some(process) = self.processes.get_mut(&switch.segment) {
                 process.off.switch(switch.is_off, switch.at_ns);
@@ -201,7 +207,7 @@ impl UserSource {
                 process.ended = ended;
             } else if let Ok(file) = self.directory.file(&name, Access::Change) {
                 self.processes_seen += 1;
-                let process = Process {
+                let mut process = Process {
                     pid,
                     segment: SegmentReader::new(file),
                     holds: TimedHolds::default(),
@@ -210,6 +216,10 @@ impl UserSource {
                     level_at_start: None,
                     ended,
                 };
+                process.begin_off();
+                if self.processes.len() >= MOST_OPEN {
+                    process.segment.close();
+                }
                 self.processes.insert(name, process);
             }
         }
