@@ -4,6 +4,7 @@
 //! copies stacks; this side unwinds them by the files that the process maps, tells locks from conditions by the functions on
 //! them, and names the lock.
 
+mod call_frames;
 mod processes;
 mod tables;
 mod waits;
