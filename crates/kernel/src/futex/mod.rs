@@ -24,6 +24,8 @@ use crate::cost::{self, ProgramCost, Programs};
 use crate::error::{ErrorKind, KernelError};
 use crate::halves::Halves;
 use crate::switches::{self, TwoHalves};
+#[doc(hidden)]
+pub use processes::unwind_by_hostile_elf;
 use tables::Word;
 use waits::Waits;
 

@@ -460,6 +460,37 @@ impl ElfFile {
     }
 }
 
+/// Addresses of each segment that are unwound from.
+const TRIED: u64 = 64;
+
+/// Unwinds stacks of a process that maps these bytes as a file and runs everywhere in it: for fuzzing and mutation tests.
+pub fn unwind_by_hostile_elf(bytes: &[u8]) {
+    let mut bounds = Bounds::default();
+    let file = lockmeter_symbols::hostile_elf::file_of(bytes);
+    let elf = file.ok().and_then(|file| ElfFile::read(&file, None, FilePlace::Nowhere, &mut bounds));
+    let Some(elf) = elf else { return };
+    for segment in elf.segments.iter().take(8) {
+        let memory = 0x7f00_0000_0000..0x7f00_0100_0000;
+        let id = FileId { device: String::new(), inode: String::new(), path: "/hostile".to_owned() };
+        let offset = segment.in_file.start & !(PAGE - 1);
+        let Some((file, module)) = elf.mapped(&Mapping { memory, offset, range: String::new(), id }) else { continue };
+        let mut process = Process { files: vec![file.clone()], ..Process::default() };
+        process.unwinder.add_module(module);
+        let mut processes = Processes { known: HashMap::from([(1, process)]), ..Processes::default() };
+        let addresses = segment.addresses.clone();
+        let step = (addresses.end.saturating_sub(addresses.start) / TRIED).max(1);
+        for address in (0..TRIED).map(|index| addresses.start.wrapping_add(index.wrapping_mul(step))) {
+            let address = address.wrapping_add(file.bias);
+            let mut stack =
+                copied_stack { ip: address, sp: 0x1000, bp: 0x1100, bytes: 5120, ..copied_stack::default() };
+            for word in stack.copy.chunks_exact_mut(8) {
+                word.copy_from_slice(&address.to_ne_bytes());
+            }
+            processes.follow(1, &stack);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
