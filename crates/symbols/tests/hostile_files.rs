@@ -273,21 +273,58 @@ fn own_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// A million symbols may share one name that fills the table of names.
+/// Puts other bytes in the place of a section.
+fn replace_section(program: &Path, name: &str, with: &[u8]) {
+    let mut content = fs::read(program).unwrap();
+    let header = section_header(&content, name);
+    content.resize(content.len().next_multiple_of(8), 0);
+    let place = [content.len() as u64, with.len() as u64].map(u64::to_le_bytes).concat();
+    content[header + 24..header + 40].copy_from_slice(&place);
+    content.extend(with);
+    fs::write(program, content).unwrap();
+}
+
 #[test]
 fn names_that_fill_the_table_are_cut() {
     let folder = folder();
     let program = hostile_program(folder.path());
     let lock = address_of(&program, "hot_lock");
-    let mut content = fs::read(&program).unwrap();
-    let header = section_header(&content, ".strtab");
-    let names_at = content.len() as u64;
-    content.extend(std::iter::repeat_n(b'n', 1 << 20));
-    content[header + 24..header + 32].copy_from_slice(&names_at.to_le_bytes());
-    content[header + 32..header + 40].copy_from_slice(&(1_u64 << 20).to_le_bytes());
-    fs::write(&program, content).unwrap();
+    replace_section(&program, ".strtab", &[b'n'; 1 << 20]);
     let (name, _) = UserNames::new().static_place(&[mapped(&program)], lock).unwrap().variable.unwrap();
     assert!(name.len() <= 4096, "{} bytes", name.len());
+}
+
+/// A symbol of 24 bytes: defined, an object or function.
+fn symbol(kind: u8, address: u64, size: u64) -> Vec<u8> {
+    [&[1, 0, 0, 0, kind, 0, 1, 0][..], &address.to_le_bytes(), &size.to_le_bytes()].concat()
+}
+
+/// Makes sure that the names of variables are bounded together: each of these has one of four kilobytes, in two bytes' room.
+#[test]
+fn variables_that_share_a_long_name_are_kept_in_part_and_that_is_counted() {
+    const STT_OBJECT: u8 = 1;
+    let folder = folder();
+    let program = hostile_program(folder.path());
+    replace_section(&program, ".strtab", &[&b"\0"[..], &[b'n'; 4090], b"\0"].concat());
+    let symbols: Vec<u8> = (0..40_000).flat_map(|index| symbol(STT_OBJECT, 0x1000 + index * 16, 16)).collect();
+    replace_section(&program, ".symtab", &symbols);
+    let mut names = UserNames::new();
+    let file = mapped(&program);
+    assert!(names.static_place(&[file.clone()], 0x1008).unwrap().variable.is_some());
+    assert_eq!(names.static_place(&[file], 0x1008 + 39_999 * 16).unwrap().variable, None);
+    assert_eq!(names.take_read_in_part(), 1);
+}
+
+/// Regression: its end was computed, which is beyond the last address.
+#[test]
+fn a_function_that_ends_beyond_the_last_address_harms_nobody() {
+    const STT_FUNC: u8 = 2;
+    let folder = folder();
+    let program = hostile_program(folder.path());
+    replace_section(&program, ".symtab", &symbol(STT_FUNC, 0x1000, u64::MAX));
+    let (mut names, file) = (UserNames::new(), mapped(&program));
+    assert!(function_at(&mut names, &file, 0x1008).is_some());
+    assert_eq!(function_at(&mut names, &file, u64::MAX - 1), function_at(&mut names, &file, 0x1008));
 }
 
 /// A link in the tree of files of a process with another root leads to where it does for that process.
@@ -323,7 +360,7 @@ fn links_of_a_process_do_not_lead_out_of_its_root() {
     other.join().unwrap();
 }
 
-/// Names of 500 files, with far fewer descriptors than that at a time.
+/// Makes sure of 500 files' names with far fewer descriptors than that at a time.
 #[test]
 fn names_of_many_files_need_few_descriptors() {
     let folder = folder();

@@ -32,8 +32,11 @@ const LONGEST_MAPS: u64 = 16 << 20;
 /// Mappings of code that are read of a process: no program has that many files.
 const MOST_MAPPINGS: usize = 4 << 10;
 
-/// Files that are held open. With twice as many, this and what else lockmeter opens fits into the usual limit of 1024.
+/// Files that are held open: what else lockmeter opens still fits into the usual limit of 1024 descriptors.
 const MOST_HELD: usize = 400;
+
+/// Files that are remembered.
+const MOST_FILES: usize = 1 << 14;
 
 /// Unwind information that is kept, of all files together.
 const MOST_UNWIND_BYTES: usize = 256 << 20;
@@ -67,6 +70,13 @@ struct Bounds {
     gone: u64,
     /// Files whose unwind information was left out.
     read_in_part: u64,
+}
+
+impl Bounds {
+    /// Whether the next files may find no room.
+    const fn are_near(&self) -> bool {
+        self.held >= MOST_HELD / 2 || self.unwind_bytes >= MOST_UNWIND_BYTES / 2
+    }
 }
 
 /// What is kept of a process also after its end.
@@ -158,6 +168,25 @@ impl Processes {
             process.age += 1;
             process.age <= REMEMBERED_DRAINS || Path::new(&format!("/proc/{tgid}")).exists()
         });
+        if self.bounds.are_near() || self.files.len() > MOST_FILES {
+            self.forget_unused_files();
+        }
+    }
+
+    /// Makes room for the files of other processes.
+    fn forget_unused_files(&mut self) {
+        let are_too_many = self.files.len() > MOST_FILES;
+        self.files.retain(|_, opened| match opened {
+            Opened::Elf(elf) => elf.is_in_use(),
+            // Forgotten, they would be counted again.
+            Opened::Gone | Opened::Other => !are_too_many,
+        });
+        (self.bounds.held, self.bounds.unwind_bytes) = (0, 0);
+        for opened in self.files.values() {
+            let Opened::Elf(elf) = opened else { continue };
+            self.bounds.held += usize::from(elf.held.is_some());
+            self.bounds.unwind_bytes += elf.unwind_bytes();
+        }
     }
 
     /// How often the mappings of a process have changed: what was known of its addresses then is not known any more.
@@ -428,6 +457,17 @@ impl ElfFile {
         Some(Self { segments, eh_frame, eh_frame_hdr, held, place, build_id })
     }
 
+    /// Whether the module of a process that is remembered is made of it, or names are kept by the number of its descriptor.
+    fn is_in_use(&self) -> bool {
+        let is_named_by_number = self.build_id.is_none();
+        let is_held = self.held.as_ref().is_some_and(|held| is_named_by_number || Rc::strong_count(held) > 1);
+        is_held || self.eh_frame.as_ref().is_some_and(|(_, bytes)| Arc::strong_count(bytes) > 1)
+    }
+
+    fn unwind_bytes(&self) -> usize {
+        [&self.eh_frame, &self.eh_frame_hdr].into_iter().flatten().map(|(_, bytes)| bytes.len()).sum()
+    }
+
     /// The file where this mapping of its code puts it.
     fn mapped(&self, mapping: &Mapping) -> Option<(MappedFile, Module<Section>)> {
         // Linkers let segments share a page of the file: only its use tells them apart.
@@ -542,5 +582,65 @@ mod tests {
         let frames = processes.frames(std::process::id(), &[own + 1]);
         let names: Vec<_> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
         assert!(names.iter().any(|name| name.contains("this_program_finds_itself")), "{names:?}");
+    }
+
+    /// Makes sure that a process with more files than may be held open is known, and that what it no longer maps is let go.
+    #[test]
+    fn of_many_deleted_files_not_all_are_held_open() {
+        let own = std::process::id();
+        if fs::read_dir(format!("/proc/{own}/map_files")).is_err() || !may_open_mapped_files() {
+            println!("SKIPPED many deleted files: not root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (source, library) = (folder.path().join("library.c"), folder.path().join("library"));
+        fs::write(&source, "int take(int at) { return at + 1; }\n").unwrap();
+        let mut compiler = std::process::Command::new("cc");
+        let built = compiler.args(["-shared", "-fPIC", "-Wl,--build-id", "-o"]).arg(&library).arg(&source).status();
+        assert!(built.unwrap().success());
+        let mapped: Vec<Mapped> = (0..MOST_HELD + 100).map(|_| Mapped::copy_of(&library)).collect();
+        let mut processes = Processes::default();
+        processes.look_at(own);
+        assert_eq!(processes.bounds.held, MOST_HELD);
+        let known = processes.known[&own].files.iter().filter(|file| file.name == "mapped").count();
+        assert_eq!(known, mapped.len());
+        drop(mapped);
+        processes.look_at(own);
+        processes.grow_old();
+        assert_eq!(processes.bounds.held, 0);
+    }
+
+    fn may_open_mapped_files() -> bool {
+        // SAFETY: takes nothing.
+        unsafe { libc::geteuid() == 0 }
+    }
+
+    /// A file whose code this process maps, and that no path leads to.
+    struct Mapped {
+        code: *mut libc::c_void,
+        bytes: usize,
+    }
+
+    impl Mapped {
+        fn copy_of(library: &Path) -> Self {
+            let copy = library.with_file_name("mapped");
+            fs::copy(library, &copy).unwrap();
+            let file = File::open(&copy).unwrap();
+            fs::remove_file(&copy).unwrap();
+            let bytes = file.metadata().unwrap().len() as usize;
+            let (rights, descriptor) = (libc::PROT_READ | libc::PROT_EXEC, std::os::fd::AsRawFd::as_raw_fd(&file));
+            // SAFETY: a new mapping of a file that is open; nobody changes it.
+            let code =
+                unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, libc::MAP_PRIVATE, descriptor, 0x1000) };
+            assert_ne!(code, libc::MAP_FAILED);
+            Self { code, bytes }
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: what `mmap` returned, which nothing refers to any more.
+            unsafe { libc::munmap(self.code, self.bytes) };
+        }
     }
 }
