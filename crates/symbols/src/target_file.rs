@@ -187,3 +187,27 @@ impl Version {
         Self { device: data.dev(), inode: data.ino(), size: data.size(), changed }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Where the kernel has no `openat2`, or a filter forbids it.
+    #[test]
+    fn without_openat2_links_are_refused_and_plain_paths_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("inner")).unwrap();
+        fs::write(folder.path().join("inner/file"), "content").unwrap();
+        symlink("inner", folder.path().join("link")).unwrap();
+        symlink("file", folder.path().join("inner/link")).unwrap();
+        let opened = |path: &str| {
+            let root = rustix::fs::open(folder.path(), LOOK | OFlags::DIRECTORY, Mode::empty())?;
+            TargetFile::of_found(&find_without_links(root, Path::new(path))?)?.head(7)
+        };
+        assert_eq!(opened("/inner/file").unwrap(), b"content");
+        for path in ["/link/file", "/inner/link", "/inner/../inner/file"] {
+            assert!(opened(path).is_err(), "{path}");
+        }
+    }
+}

@@ -294,6 +294,9 @@ fn names_that_fill_the_table_are_cut() {
     assert!(name.len() <= 4096, "{} bytes", name.len());
 }
 
+/// The first symbol of a table is none.
+const NO_SYMBOL: [u8; 24] = [0; 24];
+
 /// A symbol of 24 bytes: defined, an object or function.
 fn symbol(kind: u8, address: u64, size: u64) -> Vec<u8> {
     [&[1, 0, 0, 0, kind, 0, 1, 0][..], &address.to_le_bytes(), &size.to_le_bytes()].concat()
@@ -306,8 +309,8 @@ fn variables_that_share_a_long_name_are_kept_in_part_and_that_is_counted() {
     let folder = folder();
     let program = hostile_program(folder.path());
     replace_section(&program, ".strtab", &[&b"\0"[..], &[b'n'; 4090], b"\0"].concat());
-    let symbols: Vec<u8> = (0..40_000).flat_map(|index| symbol(STT_OBJECT, 0x1000 + index * 16, 16)).collect();
-    replace_section(&program, ".symtab", &symbols);
+    let symbols = (0..40_000).flat_map(|index| symbol(STT_OBJECT, 0x1000 + index * 16, 16));
+    replace_section(&program, ".symtab", &NO_SYMBOL.into_iter().chain(symbols).collect::<Vec<_>>());
     let mut names = UserNames::new();
     let file = mapped(&program);
     assert!(names.static_place(&[file.clone()], 0x1008).unwrap().variable.is_some());
@@ -321,10 +324,10 @@ fn a_function_that_ends_beyond_the_last_address_harms_nobody() {
     const STT_FUNC: u8 = 2;
     let folder = folder();
     let program = hostile_program(folder.path());
-    replace_section(&program, ".symtab", &symbol(STT_FUNC, 0x1000, u64::MAX));
+    replace_section(&program, ".symtab", &[&NO_SYMBOL[..], &symbol(STT_FUNC, 0x1000, u64::MAX)].concat());
     let (mut names, file) = (UserNames::new(), mapped(&program));
     assert!(function_at(&mut names, &file, 0x1008).is_some());
-    assert_eq!(function_at(&mut names, &file, u64::MAX - 1), function_at(&mut names, &file, 0x1008));
+    assert_eq!(function_at(&mut names, &file, u64::MAX - 2), function_at(&mut names, &file, 0x1008));
 }
 
 /// A link in the tree of files of a process with another root leads to where it does for that process.
