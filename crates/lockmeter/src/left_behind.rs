@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 
 use lockmeter_render::units::counted;
@@ -11,6 +12,9 @@ use crate::messages::say;
 
 /// So many are named in a sentence.
 const NAMED: usize = 3;
+
+/// An environment is read up to here: the kernel lets a program begin with one of a few megabytes, and change it to any size.
+const MOST_ENVIRONMENT_BYTES: u64 = 8 << 20;
 
 /// A process that outlives the command.
 struct LeftBehind {
@@ -34,12 +38,14 @@ fn with_environment(environment: &[(&'static str, OsString)]) -> Vec<LeftBehind>
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     // One that has ended shows no environment; one of another user's is not ours to look at.
     let is_ours = |pid: &u32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|entry| entry == variable)
+        let Ok(environment) = File::open(format!("/proc/{pid}/environ")) else { return false };
+        let entries = BufReader::new(environment.take(MOST_ENVIRONMENT_BYTES)).split(0);
+        entries.map_while(Result::ok).any(|entry| entry == variable)
     };
     let named = |pid| {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        LeftBehind { pid, comm: comm.trim_end().to_owned() }
+        // The kernel bounds it, and it may be any bytes.
+        let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        LeftBehind { pid, comm: String::from_utf8_lossy(&comm).trim_end().to_owned() }
     };
     pids.filter(is_ours).map(named).collect()
 }

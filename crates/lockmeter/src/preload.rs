@@ -9,7 +9,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use object::{Object, ObjectSection, ReadCache};
+use lockmeter_symbols::{ElfPart, TargetFile};
+use object::{Object, ObjectSection};
 
 const LIBRARY: &str = "liblockmeter_preload.so";
 
@@ -64,8 +65,8 @@ const OWN_LOCKS: &[u8] = b"lockmeter_lock_contended_begin\0";
 /// The language of a program whose locks never call pthread, so that a preloaded library would not see them.
 pub fn language_without_pthread(program: &OsStr) -> Option<&'static str> {
     let (path, _) = binary(program)?;
-    let file = ReadCache::new(File::open(path).ok()?);
-    let elf = object::File::parse(&file).ok()?;
+    let image = TargetFile::open(&path).ok()?.elf(ElfPart::Language).ok()?;
+    let elf = object::File::parse(image.bytes()).ok()?;
     if elf.section_by_name(".go.buildinfo").is_some() {
         return Some("Go");
     }
@@ -86,8 +87,7 @@ pub fn program_file(program: &OsStr) -> Option<PathBuf> {
 fn binary(program: &OsStr) -> Option<(PathBuf, Vec<u8>)> {
     let mut path = find(program)?;
     for _ in 0..MOST_INTERPRETERS {
-        let mut head = Vec::new();
-        File::open(&path).ok()?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+        let head = TargetFile::open(&path).ok()?.head(HEAD_BYTES).ok()?;
         match interpreter_of_script(&head) {
             Some(interpreter) => path = find(interpreter)?,
             None => return Some((path, head)),
@@ -139,8 +139,9 @@ fn elf_obstacle(path: &Path, head: &[u8]) -> Option<String> {
 }
 
 fn is_for_another_machine(head: &[u8]) -> bool {
-    let own = fs::read("/proc/self/exe").ok();
-    let same = |at: std::ops::Range<usize>| own.as_ref().is_none_or(|own| own.get(at.clone()) == head.get(at));
+    let mut own = [0; 20];
+    let is_known = File::open("/proc/self/exe").and_then(|mut own_file| own_file.read_exact(&mut own)).is_ok();
+    let same = |at: std::ops::Range<usize>| !is_known || own.get(at.clone()) == head.get(at);
     // Class, and the machine.
     head.starts_with(ELF) && (!same(4..5) || !same(18..20))
 }

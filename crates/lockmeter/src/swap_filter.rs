@@ -4,7 +4,8 @@
 //! up before the program starts: in its file, and in those of the libraries that it is linked with.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,11 +15,14 @@ use lockmeter_meter::layout::{SWAP_FILTER_FILE, SWAP_FILTER_VARIABLE, SWAP_VARIA
 use lockmeter_meter::reader::Session;
 use lockmeter_profile::view::NamePattern;
 use lockmeter_render::edit_distance;
-use lockmeter_symbols::as_written;
-use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
+use lockmeter_symbols::{ElfPart, TargetFile, as_written};
+use object::{Object, ObjectSymbol, SymbolKind};
 
 use crate::exit::{Failure, Status};
 use crate::preload;
+
+/// What the loader lists of a program is read up to here.
+const MOST_LISTED_BYTES: u64 = 1 << 20;
 
 /// Suggestions for a name that is not there.
 const SUGGESTED: usize = 3;
@@ -98,8 +102,7 @@ fn modules(program: &Path) -> Vec<Module> {
     let path = fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
     let mut modules = vec![Module { name: name(&path), path }];
     // The loader lists what it would load instead of starting the program.
-    let listed = Command::new(program).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null()).output();
-    let listed = listed.map(|output| output.stdout).unwrap_or_default();
+    let listed = listed_by_loader(program);
     for line in String::from_utf8_lossy(&listed).lines() {
         let (_, found) = line.split_once("=>").unwrap_or(("", line));
         let path = found.trim().rsplit_once(" (").map_or("", |(path, _)| path);
@@ -110,11 +113,26 @@ fn modules(program: &Path) -> Vec<Module> {
     modules
 }
 
+fn listed_by_loader(program: &Path) -> Vec<u8> {
+    let mut command = Command::new(program);
+    command.env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut listed = Vec::new();
+    if let Ok(mut loader) = command.spawn() {
+        if let Some(output) = loader.stdout.take() {
+            // What cannot be read is not listed.
+            let _ = output.take(MOST_LISTED_BYTES).read_to_end(&mut listed);
+        }
+        let _ = loader.wait();
+    }
+    listed
+}
+
 /// The variables and functions of a module.
 fn names(module: &Module, place: u32) -> Vec<Named> {
-    let Ok(file) = File::open(&module.path) else { return Vec::new() };
-    let file = ReadCache::new(file);
-    let Ok(elf) = object::File::parse(&file) else { return Vec::new() };
+    let Ok(image) = TargetFile::open(&module.path).and_then(|file| file.elf(ElfPart::Symbols)) else {
+        return Vec::new();
+    };
+    let Ok(elf) = object::File::parse(image.bytes()) else { return Vec::new() };
     let symbols = elf.symbols().chain(elf.dynamic_symbols());
     let named = symbols.filter(|symbol| symbol.is_definition() && symbol.size() > 0).filter_map(|symbol| {
         let is_code = match symbol.kind() {
@@ -124,7 +142,7 @@ fn names(module: &Module, place: u32) -> Vec<Named> {
         };
         let symbol_name = as_written(symbol.name().ok()?);
         let name = if is_code { symbol_name } else { format!("{}:{symbol_name}", module.name) };
-        let (start, end) = (symbol.address(), symbol.address() + symbol.size());
+        let (start, end) = (symbol.address(), symbol.address().saturating_add(symbol.size()));
         Some(Named { name, range: SwapRange { start, end, module: place, is_code: is_code.into() } })
     });
     named.collect()

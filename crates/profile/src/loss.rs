@@ -79,8 +79,10 @@ named_enum! {
         FileReplaced = 35, "file_replaced";
         /// Programs, or children of one, that could not report: no segment could be made, or the library was not to be found.
         UserChildUnmetered = 36, "user_child_unmetered";
+        /// Files of a program whose symbols or unwind information are larger than lockmeter reads.
+        FileReadInPart = 37, "file_read_in_part";
         /// Segments refused: what they say cannot have happened in that time, or is more than any program counts.
-        UserSegmentImplausible = 37, "user_segment_implausible";
+        UserSegmentImplausible = 38, "user_segment_implausible";
         /// Releases of a kernel lock whose acquisition was not seen.
         HoldUnmatched = 40, "hold_unmatched";
         /// Holds of a kernel lock whose release was not seen although a later acquisition proves it.
@@ -185,6 +187,11 @@ impl Loss {
                 "processes",
                 " of the program not metered: lockmeter's library or directory is out of reach (after chroot, among other mounts, or as \
                  another user), or no file may be as large as their records (`ulimit -f`)",
+            ),
+            Self::FileReadInPart => (
+                "file",
+                "files",
+                " of a program read in part (symbols or unwind information too large): names or callers may be missing there",
             ),
             Self::HoldUnmatched => (
                 "release of a kernel lock",

@@ -1,12 +1,12 @@
 //! Whether a file is still the one that a process maps: a package may be upgraded while its program runs.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
+use object::Object;
 use object::read::elf::ElfFile64;
-use object::{Object, ReadCache};
+
+use crate::elf_image::{ElfImage, ElfPart};
+use crate::target_file::{FilePlace, TargetFile, Version};
 
 /// What a linker signs a program or library with: another build has another one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -19,77 +19,69 @@ impl BuildId {
     }
 
     /// That of a file, if it is a binary and has one.
-    pub fn of_file(path: &Path) -> Option<Self> {
-        let file = ReadCache::new(File::open(path).ok()?);
-        let elf = ElfFile64::<object::LittleEndian, _>::parse(&file).ok()?;
-        Self::new(elf.build_id().ok()??)
+    pub fn of_file(file: &TargetFile) -> Option<Self> {
+        Self::of_elf(&file.elf(ElfPart::BuildId).ok()?)
     }
-}
 
-/// What tells a file from another one that is put in its place, without reading it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Version {
-    device: u64,
-    inode: u64,
-    size: u64,
-    changed: (i64, i64),
-}
-
-impl Version {
-    fn of(data: &Metadata) -> Self {
-        let changed = (data.ctime(), data.ctime_nsec());
-        Self { device: data.dev(), inode: data.ino(), size: data.size(), changed }
+    /// That of a binary, if it has one.
+    pub fn of_elf(elf: &ElfImage) -> Option<Self> {
+        let elf = ElfFile64::<object::LittleEndian, _>::parse(elf.bytes()).ok()?;
+        Self::new(elf.build_id().ok()??)
     }
 }
 
 /// Build ids of the files seen so far; a file is read again when another lies in its place.
 #[derive(Debug, Default)]
 pub struct BuildIds {
-    known: HashMap<PathBuf, (Version, Option<BuildId>)>,
+    known: HashMap<FilePlace, (Version, Option<BuildId>)>,
 }
 
 impl BuildIds {
-    /// Whether the file at this path has this build id. One that cannot be read is another file, or none.
-    pub fn matches(&mut self, path: &Path, wanted: &BuildId) -> bool {
-        let Ok(data) = fs::metadata(path) else { return false };
-        // The path is what the program says: opening a pipe or a terminal could take for ever.
-        if !data.is_file() {
-            return false;
+    /// The file at this place, if it has this build id. One that cannot be read is another file, or none.
+    pub fn open_if(&mut self, place: &FilePlace, wanted: &BuildId) -> Option<TargetFile> {
+        let file = place.open().ok()?;
+        let version = Version::of(&file);
+        if let Some((of, build_id)) = self.known.get(place)
+            && *of == version
+        {
+            return (build_id.as_ref() == Some(wanted)).then_some(file);
         }
-        let version = Version::of(&data);
-        let known = self.known.get(path).filter(|(of, _)| *of == version);
-        let found = match known {
-            Some((_, build_id)) => build_id.clone(),
-            None => {
-                let build_id = BuildId::of_file(path);
-                self.known.insert(path.to_owned(), (version, build_id.clone()));
-                build_id
-            }
-        };
-        found.as_ref() == Some(wanted)
+        if self.known.len() >= MOST_KNOWN {
+            self.known.clear();
+        }
+        let build_id = BuildId::of_file(&file);
+        let is_wanted = build_id.as_ref() == Some(wanted);
+        self.known.insert(place.clone(), (version, build_id));
+        is_wanted.then_some(file)
     }
 }
+
+/// Files whose build ids are remembered.
+const MOST_KNOWN: usize = 1 << 14;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_file_that_takes_anothers_place_is_noticed() {
         let own = std::env::current_exe().unwrap();
-        let Some(build_id) = BuildId::of_file(&own) else {
+        let Some(build_id) = BuildId::of_file(&TargetFile::open(&own).unwrap()) else {
             println!("skipped: this toolchain's linker gives programs no build id");
             return;
         };
-        let path = std::env::temp_dir().join(format!("lockmeter-build-id-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        let place = FilePlace::Here(path.clone());
         fs::copy(&own, &path).unwrap();
         let mut known = BuildIds::default();
-        assert!(known.matches(&path, &build_id));
+        assert!(known.open_if(&place, &build_id).is_some());
         let next = path.with_extension("next");
         fs::write(&next, "no binary at all").unwrap();
         fs::rename(&next, &path).unwrap();
-        assert!(!known.matches(&path, &build_id));
+        assert!(known.open_if(&place, &build_id).is_none());
         fs::remove_file(&path).unwrap();
-        assert!(!known.matches(&path, &build_id));
+        assert!(known.open_if(&place, &build_id).is_none());
     }
 }

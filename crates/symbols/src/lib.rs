@@ -14,10 +14,13 @@
 mod btf;
 mod build_id;
 mod condition_locks;
+mod elf_image;
 mod error;
 mod evidence;
 mod fields;
 mod heap_locks;
+#[doc(hidden)]
+pub mod hostile_elf;
 mod kernel_symbols;
 mod landmarks;
 #[cfg(test)]
@@ -26,9 +29,11 @@ mod lock_functions;
 mod memory;
 mod namer;
 mod percpu;
+mod program_names;
 mod sites;
 mod slab_cache;
 mod slab_layout;
+mod target_file;
 mod types;
 mod user_names;
 mod user_waits;
@@ -36,14 +41,17 @@ mod work_semaphores;
 
 pub use build_id::BuildId;
 pub use condition_locks::{interpreter_lock, lock_made_of_condition};
+pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
 pub use heap_locks::{Origin, heap_lock};
 pub use kernel_symbols::{KernelSymbols, Symbol};
 pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};
+pub use program_names::as_written;
 pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
+pub use target_file::{FilePlace, TargetFile};
 pub use types::KernelTypes;
-pub use user_names::{MappedFile, StaticPlace, UserNames, as_written};
+pub use user_names::{MappedFile, StaticPlace, UserNames};
 pub use user_waits::{FutexCall, UserWait};
 pub use work_semaphores::is_wait_for_work;
 

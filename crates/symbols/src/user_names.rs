@@ -1,15 +1,34 @@
 //! From addresses of a process to the names of functions and static locks.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::{ControlFlow, Range};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::build_id::{BuildId, BuildIds};
-use blazesym::SymType;
-use blazesym::inspect::{self, Inspector};
-use blazesym::symbolize::{self, Input, Symbolized, Symbolizer, source};
+use crate::program_names::ProgramNames;
+use crate::target_file::{FilePlace, Version};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
+
+/// Files whose names are kept; the least recently used go first.
+const MOST_FILES: usize = 1 << 10;
+
+/// The same by the memory that they take.
+const MOST_NAME_BYTES: u64 = 256 << 20;
+
+/// Frames that are kept with their names, by the bytes of these; beyond, all are forgotten.
+const MOST_FRAME_BYTES: usize = 64 << 20;
+
+/// What a kept frame takes besides its names.
+const FRAME_BYTES: usize = 256;
+
+/// Files that are remembered so that they are counted once.
+const MOST_COUNTED: usize = 1 << 14;
+
+/// Longer lists of mappings are cut.
+const LONGEST_MAPS: u64 = 16 << 20;
 
 /// A file that a process maps, program or library.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,18 +41,18 @@ pub struct MappedFile {
     pub bias: u64,
     /// What the file is called, without its folder.
     pub name: String,
-    /// Where this process finds it.
-    pub path: PathBuf,
+    /// Where lockmeter finds it.
+    pub place: FilePlace,
     /// What the mapped file is signed with; `None` if it is not signed, or if nobody could look.
     pub build_id: Option<BuildId>,
 }
 
 /// A file of a certain build.
-type FileKey = (PathBuf, Option<BuildId>);
+type FileKey = (FilePlace, Option<BuildId>);
 
 impl MappedFile {
     fn key(&self) -> FileKey {
-        (self.path.clone(), self.build_id.clone())
+        (self.place.clone(), self.build_id.clone())
     }
 
     /// Whether the address lies in it.
@@ -42,23 +61,28 @@ impl MappedFile {
     }
 }
 
-/// A static variable of a file.
-#[derive(Debug)]
-struct Variable {
-    address: u64,
-    size: u64,
-    name: String,
-}
-
 /// Names of functions and variables of all files seen so far.
+#[derive(Default)]
 pub struct UserNames {
-    symbolizer: Symbolizer,
-    inspector: Inspector,
-    variables: HashMap<FileKey, Rc<Vec<Variable>>>,
+    files: HashMap<FileKey, Kept>,
+    /// Memory that these take.
+    file_bytes: u64,
+    /// Counts the uses of files.
+    uses: u64,
     frames: HashMap<FileKey, HashMap<u64, Rc<Vec<Frame>>>>,
+    frame_bytes: usize,
     build_ids: BuildIds,
     replaced: HashSet<FileKey>,
     newly_replaced: u64,
+    cut: HashSet<FileKey>,
+    newly_cut: u64,
+}
+
+/// The names of a file, kept.
+struct Kept {
+    names: Rc<ProgramNames>,
+    version: Version,
+    last_use: u64,
 }
 
 /// A static variable that holds an address.
@@ -98,29 +122,10 @@ impl StaticPlace {
     }
 }
 
-impl Default for UserNames {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl UserNames {
     /// Knows nothing yet.
     pub fn new() -> Self {
-        Self {
-            symbolizer: Symbolizer::builder()
-                .enable_code_info(false)
-                .enable_inlined_fns(true)
-                // `as_written` does it: blazesym takes a C function's name for a mangled one, too.
-                .enable_demangling(false)
-                .build(),
-            inspector: Inspector::new(),
-            variables: HashMap::new(),
-            frames: HashMap::new(),
-            build_ids: BuildIds::default(),
-            replaced: HashSet::new(),
-            newly_replaced: 0,
-        }
+        Self::default()
     }
 
     /// A file under the path that process `pid` knows it by. If another build lies there by now, the mapped one is looked
@@ -135,15 +140,15 @@ impl UserNames {
     ) -> MappedFile {
         // So the kernel calls a program that was replaced before it could ask for its own path.
         let path = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map_or(path, Path::new);
-        let mut path = visible_path(pid, path);
-        let name = file_name(&path);
-        if let Some(wanted) = build_id.as_ref().filter(|wanted| !self.build_ids.matches(&path, wanted))
+        let name = file_name(path);
+        let mut place = visible_place(pid, path);
+        if let Some(wanted) = build_id.as_ref().filter(|wanted| self.build_ids.open_if(&place, wanted).is_none())
             && let Some(mapped) = mapped_file(pid, &memory)
-            && self.build_ids.matches(&mapped, wanted)
+            && self.build_ids.open_if(&mapped, wanted).is_some()
         {
-            path = mapped;
+            place = mapped;
         }
-        MappedFile { start: memory.start, end: memory.end, bias, name, path, build_id }
+        MappedFile { start: memory.start, end: memory.end, bias, name, place, build_id }
     }
 
     /// How many files, since the last call, turned out to be other builds than what processes map: nothing is named by
@@ -152,19 +157,59 @@ impl UserNames {
         std::mem::take(&mut self.newly_replaced)
     }
 
-    /// Whether another build lies where the file was.
-    fn is_replaced(&mut self, file: &MappedFile) -> bool {
-        let Some(build_id) = &file.build_id else { return false };
-        if self.build_ids.matches(&file.path, build_id) {
-            return false;
-        }
-        if self.replaced.insert(file.key()) {
-            self.newly_replaced += 1;
-        }
-        true
+    /// How many files, since the last call, have symbol tables that are larger than lockmeter reads: some of what lies in them
+    /// is not named.
+    pub fn take_read_in_part(&mut self) -> u64 {
+        std::mem::take(&mut self.newly_cut)
     }
 
-    /// The frames of a return address, innermost first: inlined functions have frames of their own.
+    /// The names of a file; `None` if another build lies in its place.
+    fn names_of(&mut self, file: &MappedFile) -> Option<Rc<ProgramNames>> {
+        let key = file.key();
+        self.uses += 1;
+        if let Some(kept) = self.files.get_mut(&key)
+            && (file.build_id.is_some() || file.place.open().is_ok_and(|now| Version::of(&now) == kept.version))
+        {
+            kept.last_use = self.uses;
+            return Some(Rc::clone(&kept.names));
+        }
+        let opened = match &file.build_id {
+            Some(build_id) => self.build_ids.open_if(&file.place, build_id),
+            None => file.place.open().ok(),
+        };
+        let Some(opened) = opened else {
+            if file.build_id.is_none() {
+                return Some(Rc::default());
+            }
+            self.newly_replaced += u64::from(is_first(&mut self.replaced, key));
+            return None;
+        };
+        let names = Rc::new(ProgramNames::of_file(&opened));
+        if names.is_cut {
+            self.newly_cut += u64::from(is_first(&mut self.cut, key.clone()));
+        }
+        let kept = Kept { names: Rc::clone(&names), version: Version::of(&opened), last_use: self.uses };
+        self.keep(key, kept);
+        Some(names)
+    }
+
+    fn keep(&mut self, key: FileKey, kept: Kept) {
+        self.file_bytes += kept.names.bytes;
+        if let Some(before) = self.files.insert(key, kept) {
+            self.file_bytes -= before.names.bytes;
+        }
+        while self.files.len() > MOST_FILES || (self.file_bytes > MOST_NAME_BYTES && self.files.len() > 1) {
+            let Some(oldest) = self.files.iter().min_by_key(|(_, kept)| kept.last_use).map(|(key, _)| key.clone())
+            else {
+                return;
+            };
+            if let Some(oldest) = self.files.remove(&oldest) {
+                self.file_bytes -= oldest.names.bytes;
+            }
+        }
+    }
+
+    /// The frame of a return address.
     pub fn frames(&mut self, files: &[MappedFile], address: u64) -> Rc<Vec<Frame>> {
         let Some(file) = file_of(files, address) else {
             return Rc::new(vec![Frame { address, function: None, offset: 0, module: None }]);
@@ -175,84 +220,45 @@ impl UserNames {
         if let Some(known) = self.frames.get(&key).and_then(|frames| frames.get(&in_file)) {
             return Rc::clone(known);
         }
-        let frames = Rc::new(self.symbolize(file, address, in_file));
+        let frame = self.symbolize(file, address, in_file);
+        self.frame_bytes += FRAME_BYTES + frame.function.as_ref().map_or(0, String::len);
+        if self.frame_bytes > MOST_FRAME_BYTES {
+            self.frames.clear();
+            self.frame_bytes = 0;
+        }
+        let frames = Rc::new(vec![frame]);
         self.frames.entry(key).or_default().insert(in_file, Rc::clone(&frames));
         frames
     }
 
-    fn symbolize(&mut self, file: &MappedFile, address: u64, in_file: u64) -> Vec<Frame> {
-        if self.is_replaced(file) {
-            return vec![Frame { address, function: None, offset: in_file, module: Some(replaced(&file.name)) }];
-        }
+    fn symbolize(&mut self, file: &MappedFile, address: u64, in_file: u64) -> Frame {
+        let Some(names) = self.names_of(file) else {
+            return Frame { address, function: None, offset: in_file, module: Some(replaced(&file.name)) };
+        };
         let module = Some(file.name.clone());
-        if !is_file(&file.path) {
-            return vec![Frame { address, function: None, offset: in_file, module }];
+        match names.function(in_file) {
+            Some((name, offset)) => Frame { address, function: Some(name), offset: offset.wrapping_add(1), module },
+            None => Frame { address, function: None, offset: in_file, module },
         }
-        let elf = symbolize::source::Source::Elf(source::Elf::new(&file.path));
-        let Ok(Symbolized::Sym(symbol)) = self.symbolizer.symbolize_single(&elf, Input::VirtOffset(in_file)) else {
-            return vec![Frame { address, function: None, offset: in_file, module }];
-        };
-        let inlined = symbol.inlined.iter().rev().map(|inlined| Frame {
-            address,
-            function: Some(as_written(&inlined.name)),
-            offset: 0,
-            module: module.clone(),
-        });
-        let outer = Frame {
-            address,
-            function: Some(as_written(&symbol.name)),
-            offset: symbol.offset as u64 + 1,
-            module: module.clone(),
-        };
-        inlined.chain([outer]).collect()
     }
 
     /// Where a lock lies, if in a program's or library's own memory.
     pub fn static_place(&mut self, files: &[MappedFile], address: u64) -> Option<StaticPlace> {
         let file = file_of(files, address)?;
         let in_file = address.wrapping_sub(file.bias);
-        let Some(variables) = self.variables_of(file) else {
+        let Some(names) = self.names_of(file) else {
             return Some(StaticPlace { file: replaced(&file.name), variable: None, address: in_file });
         };
-        let after = variables.partition_point(|variable| variable.address <= in_file);
-        let variable = after
-            .checked_sub(1)
-            .and_then(|at| variables.get(at))
-            .filter(|variable| in_file - variable.address < variable.size.max(1))
-            .map(|variable| (as_written(&variable.name), in_file - variable.address));
-        Some(StaticPlace { file: file.name.clone(), variable, address: in_file })
+        Some(StaticPlace { file: file.name.clone(), variable: names.variable(in_file), address: in_file })
     }
+}
 
-    /// `None` if the file was replaced.
-    fn variables_of(&mut self, file: &MappedFile) -> Option<Rc<Vec<Variable>>> {
-        let key = file.key();
-        if let Some(known) = self.variables.get(&key) {
-            return Some(Rc::clone(known));
-        }
-        if self.is_replaced(file) {
-            return None;
-        }
-        let path = &file.path;
-        let mut variables = Vec::new();
-        if !is_file(path) {
-            return Some(Rc::new(variables));
-        }
-        let elf =
-            inspect::source::Source::Elf(inspect::source::Elf { debug_syms: false, ..inspect::source::Elf::new(path) });
-        // A file that cannot be read has no symbols: its locks are then named by file and offset.
-        let _ = self.inspector.for_each(&elf, |symbol| {
-            if symbol.sym_type == SymType::Variable {
-                let size = symbol.size.unwrap_or(0) as u64;
-                variables.push(Variable { address: symbol.addr, size, name: symbol.name.to_string() });
-            }
-            ControlFlow::Continue(())
-        });
-        // Of several at one address the largest comes last: linkers put markers of no size there.
-        variables.sort_by_key(|variable| (variable.address, variable.size));
-        let variables = Rc::new(variables);
-        self.variables.insert(key, Rc::clone(&variables));
-        Some(variables)
+/// Whether this file was not counted yet.
+fn is_first(counted: &mut HashSet<FileKey>, file: FileKey) -> bool {
+    if counted.len() >= MOST_COUNTED {
+        counted.clear();
     }
+    counted.insert(file)
 }
 
 fn file_of(files: &[MappedFile], address: u64) -> Option<&MappedFile> {
@@ -260,39 +266,31 @@ fn file_of(files: &[MappedFile], address: u64) -> Option<&MappedFile> {
     files.iter().rev().find(|file| file.holds(address))
 }
 
-/// The name of a variable or function as it is written in the program, not as linkers know it.
-pub fn as_written(name: &str) -> String {
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        // Without the hash at its end.
-        return format!("{rust:#}");
-    }
-    // Only what is mangled: a C function may be called `w`, which is how C++ writes a type.
-    let is_cpp = name.starts_with("_Z") || name.starts_with("_GLOBAL_");
-    let cpp = is_cpp.then(|| cpp_demangle::Symbol::new(name).ok()).flatten().and_then(|symbol| symbol.demangle().ok());
-    cpp.unwrap_or_else(|| name.to_owned())
-}
-
 /// The path as this process sees it, also where the other one has another root. A file that it mapped before it changed its
 /// root is outside of that.
-fn visible_path(pid: u32, path: &Path) -> PathBuf {
-    let root = PathBuf::from(format!("/proc/{pid}/root"));
-    let has_own_root = std::fs::read_link(&root).is_ok_and(|target| target != Path::new("/"));
-    match path.strip_prefix("/") {
-        Ok(relative) if has_own_root && (is_file(&root.join(relative)) || !is_file(path)) => root.join(relative),
-        _ => path.to_owned(),
+fn visible_place(pid: u32, path: &Path) -> FilePlace {
+    let here = FilePlace::Here(path.to_owned());
+    let root = std::fs::read_link(format!("/proc/{pid}/root"));
+    let has_own_root = root.is_ok_and(|root| root != Path::new("/"));
+    if !has_own_root || !path.is_absolute() {
+        return here;
     }
+    let there = FilePlace::InRootOf { pid, path: path.to_owned() };
+    if there.open().is_ok() || here.open().is_err() { there } else { here }
 }
 
 /// Where the kernel shows the file of which a living process maps this memory, by whatever name it goes now.
-fn mapped_file(pid: u32, memory: &Range<u64>) -> Option<PathBuf> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let begins_in = |range: &&str| {
+fn mapped_file(pid: u32, memory: &Range<u64>) -> Option<FilePlace> {
+    let maps = BufReader::new(File::open(format!("/proc/{pid}/maps")).ok()?.take(LONGEST_MAPS));
+    let lines = maps.split(b'\n').map_while(Result::ok).filter(|line| line.contains(&b'/'));
+    let ranges =
+        lines.filter_map(|line| Some(String::from_utf8_lossy(line.split(|byte| *byte == b' ').next()?).into_owned()));
+    let begins_in = |range: &String| {
         let begin = range.split('-').next().and_then(|begin| u64::from_str_radix(begin, 16).ok());
         begin.is_some_and(|begin| memory.contains(&begin))
     };
-    let of_files = maps.lines().filter(|line| line.contains('/'));
-    let range = of_files.filter_map(|line| line.split(' ').next()).find(begins_in)?;
-    Some(PathBuf::from(format!("/proc/{pid}/map_files/{range}")))
+    let range = ranges.into_iter().find(begins_in)?;
+    Some(FilePlace::Here(PathBuf::from(format!("/proc/{pid}/map_files/{range}"))))
 }
 
 /// What a file is called when another build lies in its place.
@@ -300,24 +298,6 @@ fn replaced(name: &str) -> String {
     format!("{name} (replaced)")
 }
 
-/// The path is what the program says: opening a pipe or a terminal could take for ever.
-fn is_file(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|data| data.is_file())
-}
-
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn variables_are_called_as_the_program_calls_them() {
-        assert_eq!(as_written("w"), "w");
-        assert_eq!(as_written("hot_lock"), "hot_lock");
-        assert_eq!(as_written("_ZN9std_mutex3HOT17h84ec9336a71c653bE"), "std_mutex::HOT");
-        assert_eq!(as_written("_ZN6server4poolE"), "server::pool");
-    }
 }

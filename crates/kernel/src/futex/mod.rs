@@ -4,6 +4,7 @@
 //! copies stacks; this side unwinds them by the files that the process maps, tells locks from conditions by the functions on
 //! them, and names the lock.
 
+mod call_frames;
 mod processes;
 mod tables;
 mod waits;
@@ -23,6 +24,8 @@ use crate::cost::{self, ProgramCost, Programs};
 use crate::error::{ErrorKind, KernelError};
 use crate::halves::Halves;
 use crate::switches::{self, TwoHalves};
+#[doc(hidden)]
+pub use processes::unwind_by_hostile_elf;
 use tables::Word;
 use waits::Waits;
 

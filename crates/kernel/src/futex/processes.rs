@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,11 +12,12 @@ use std::sync::Arc;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use lockmeter_profile::{Frame, Loss, Losses};
-use lockmeter_symbols::{BuildId, MappedFile, StaticPlace, UserNames};
+use lockmeter_symbols::{BuildId, ElfPart, FilePlace, MappedFile, StaticPlace, TargetFile, UserNames};
 use object::elf::PF_X;
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectSection, ObjectSegment, ReadCache, SegmentFlags};
+use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
 
+use super::call_frames;
 use super::skeleton::types::copied_stack;
 
 /// Drains that an ended process is remembered for.
@@ -26,11 +26,20 @@ const REMEMBERED_DRAINS: u32 = 10;
 /// Frames that are kept of a stack.
 const DEEPEST: usize = 64;
 
-/// Longer lists of mappings are cut: no program has that many files.
+/// Longer lists of mappings are cut.
 const LONGEST_MAPS: u64 = 16 << 20;
 
-/// Larger sections are no unwind information that anybody needs.
-const LARGEST_SECTION: u64 = 256 << 20;
+/// Mappings of code that are read of a process: no program has that many files.
+const MOST_MAPPINGS: usize = 4 << 10;
+
+/// Files that are held open: what else lockmeter opens still fits into the usual limit of 1024 descriptors.
+const MOST_HELD: usize = 400;
+
+/// Files that are remembered.
+const MOST_FILES: usize = 1 << 14;
+
+/// Unwind information that is kept, of all files together.
+const MOST_UNWIND_BYTES: usize = 256 << 20;
 
 /// The number of this name in `tables.h`.
 const CHUNK_BYTES: u64 = 1024;
@@ -47,10 +56,27 @@ type Section = Arc<[u8]>;
 pub struct Processes {
     known: HashMap<u32, Process>,
     files: HashMap<FileId, Opened>,
-    /// Files that nobody can open any more, since the last call of [`Processes::take_replaced`].
-    gone: u64,
+    bounds: Bounds,
     names: UserNames,
     rules: CacheX86_64,
+}
+
+/// What the files take, and what was left out since it was last asked for.
+#[derive(Default)]
+struct Bounds {
+    held: usize,
+    unwind_bytes: usize,
+    /// Files that nobody can open any more.
+    gone: u64,
+    /// Files whose unwind information was left out.
+    read_in_part: u64,
+}
+
+impl Bounds {
+    /// Whether the next files may find no room.
+    const fn are_near(&self) -> bool {
+        self.held >= MOST_HELD / 2 || self.unwind_bytes >= MOST_UNWIND_BYTES / 2
+    }
 }
 
 /// What is kept of a process also after its end.
@@ -63,7 +89,7 @@ struct Process {
     /// The list of mappings that `files` was made from.
     maps: String,
     /// Held open: paths of another root cannot be followed after the process's end.
-    held: Vec<Rc<File>>,
+    held: Vec<Rc<TargetFile>>,
     /// The mappings were read since the last [`Processes::grow_old`].
     fresh: bool,
     /// How often the mappings have changed.
@@ -86,8 +112,8 @@ struct ElfFile {
     eh_frame: Option<(Range<u64>, Section)>,
     eh_frame_hdr: Option<(Range<u64>, Section)>,
     /// `None` if everybody can open it by its path.
-    held: Option<Rc<File>>,
-    path: PathBuf,
+    held: Option<Rc<TargetFile>>,
+    place: FilePlace,
     build_id: Option<BuildId>,
 }
 
@@ -121,7 +147,12 @@ impl Processes {
 
     /// How many files, since the last call, turned out to be replaced by others, so that nothing in them is named.
     pub fn take_replaced(&mut self) -> u64 {
-        std::mem::take(&mut self.gone) + self.names.take_replaced()
+        std::mem::take(&mut self.bounds.gone) + self.names.take_replaced()
+    }
+
+    /// How many files, since the last call, hold more symbols or unwind information than is read.
+    pub fn take_read_in_part(&mut self) -> u64 {
+        std::mem::take(&mut self.bounds.read_in_part) + self.names.take_read_in_part()
     }
 
     /// From here on mappings are read again when an address is not known, and now of all processes that were asked for:
@@ -137,6 +168,25 @@ impl Processes {
             process.age += 1;
             process.age <= REMEMBERED_DRAINS || Path::new(&format!("/proc/{tgid}")).exists()
         });
+        if self.bounds.are_near() || self.files.len() > MOST_FILES {
+            self.forget_unused_files();
+        }
+    }
+
+    /// Makes room for the files of other processes.
+    fn forget_unused_files(&mut self) {
+        let are_too_many = self.files.len() > MOST_FILES;
+        self.files.retain(|_, opened| match opened {
+            Opened::Elf(elf) => elf.is_in_use(),
+            // Forgotten, they would be counted again.
+            Opened::Gone | Opened::Other => !are_too_many,
+        });
+        (self.bounds.held, self.bounds.unwind_bytes) = (0, 0);
+        for opened in self.files.values() {
+            let Opened::Elf(elf) = opened else { continue };
+            self.bounds.held += usize::from(elf.held.is_some());
+            self.bounds.unwind_bytes += elf.unwind_bytes();
+        }
     }
 
     /// How often the mappings of a process have changed: what was known of its addresses then is not known any more.
@@ -168,7 +218,7 @@ impl Processes {
         unwound.addresses
     }
 
-    /// The frames of such a stack, inlined functions too.
+    /// The frames of such a stack.
     pub fn frames(&mut self, tgid: u32, addresses: &[u64]) -> Vec<Frame> {
         let files = self.known.get(&tgid).map_or(&[][..], |process| &process.files);
         addresses.iter().flat_map(|address| self.names.frames(files, *address).as_ref().clone()).collect()
@@ -230,7 +280,7 @@ impl Processes {
             let elf = self
                 .files
                 .entry(mapping.id.clone())
-                .or_insert_with(|| Opened::at(living, &mapping, is_elsewhere, &mut self.gone));
+                .or_insert_with(|| Opened::at(living, &mapping, is_elsewhere, &mut self.bounds));
             let Opened::Elf(elf) = elf else {
                 next.files.extend(matches!(elf, Opened::Gone).then(|| mapping.without_file()));
                 continue;
@@ -275,12 +325,10 @@ fn living_thread(tgid: u32) -> u32 {
 
 /// The lines of code in the list of mappings; empty if the process has ended.
 fn code_mappings(tgid: u32) -> String {
-    let mut maps = String::new();
-    let file = File::open(format!("/proc/{tgid}/maps"));
-    if file.and_then(|file| file.take(LONGEST_MAPS).read_to_string(&mut maps)).is_err() {
-        return String::new();
-    }
-    maps.lines().filter(|line| maps_a_file(line)).collect::<Vec<_>>().join("\n")
+    let Ok(file) = File::open(format!("/proc/{tgid}/maps")) else { return String::new() };
+    let lines = BufReader::new(file.take(LONGEST_MAPS)).split(b'\n').map_while(Result::ok);
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+    lines.filter(|line| maps_a_file(line)).take(MOST_MAPPINGS).collect::<Vec<_>>().join("\n")
 }
 
 /// Only code is of interest, and what has a name.
@@ -319,7 +367,7 @@ impl Mapping {
             end: self.memory.end,
             bias: self.memory.start.wrapping_sub(self.offset),
             name: format!("{} (replaced)", self.name()),
-            path: PathBuf::new(),
+            place: FilePlace::Nowhere,
             build_id: None,
         }
     }
@@ -343,31 +391,37 @@ enum Opened {
 
 impl Opened {
     /// Opens what is mapped, not what lies at its path by now. Counts what cannot be opened.
-    fn at(tgid: u32, mapping: &Mapping, is_elsewhere: bool, gone: &mut u64) -> Self {
-        let plain = Path::new(&mapping.id.path);
-        let is_mapped = |file: &File| file.metadata().is_ok_and(|data| data.ino().to_string() == mapping.id.inode);
-        let in_place = if is_elsewhere { None } else { File::open(plain).ok().filter(is_mapped) };
+    fn at(tgid: u32, mapping: &Mapping, is_elsewhere: bool, bounds: &mut Bounds) -> Self {
+        let here = FilePlace::Here(PathBuf::from(&mapping.id.path));
+        let is_mapped = |file: &TargetFile| file.metadata().ino().to_string() == mapping.id.inode;
+        let in_place = if is_elsewhere { None } else { here.open().ok().filter(is_mapped) };
         if let Some(file) = in_place {
-            return ElfFile::read(file, None, plain.to_owned()).map_or(Self::Other, |elf| Self::Elf(Rc::new(elf)));
+            return ElfFile::read(&file, None, here, bounds).map_or(Self::Other, |elf| Self::Elf(Rc::new(elf)));
         }
+        let mapped = FilePlace::Here(PathBuf::from(format!("/proc/{tgid}/map_files/{}", mapping.range)));
         // Some file systems tell other numbers than the list of mappings, but a deleted file's path is another file's.
-        let by_path =
-            || if mapping.is_deleted() { None } else { Some(format!("/proc/{tgid}/root{}", plain.display())) };
-        let file = File::open(format!("/proc/{tgid}/map_files/{}", mapping.range)).ok();
-        let Some(file) = file.or_else(|| File::open(by_path()?).ok()) else {
-            *gone += u64::from(mapping.is_deleted());
+        let by_path = FilePlace::InRootOf { pid: tgid, path: PathBuf::from(&mapping.id.path) };
+        let places = [Some(mapped), (!mapping.is_deleted()).then_some(by_path)];
+        let opened = places.into_iter().flatten().find_map(|place| Some((place.open().ok()?, place)));
+        let Some((file, place)) = opened else {
+            bounds.gone += u64::from(mapping.is_deleted());
             return if mapping.is_deleted() { Self::Gone } else { Self::Other };
         };
-        let Ok(held) = file.try_clone().map(Rc::new) else { return Self::Other };
-        let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
-        ElfFile::read(file, Some(held), path).map_or(Self::Other, |elf| Self::Elf(Rc::new(elf)))
+        // Beyond, a file is named for as long as its process lives.
+        let file = Rc::new(file);
+        let is_held = bounds.held < MOST_HELD;
+        let (held, place) =
+            if is_held { (Some(Rc::clone(&file)), FilePlace::Here(file.path())) } else { (None, place) };
+        let Some(elf) = ElfFile::read(&file, held, place, bounds) else { return Self::Other };
+        bounds.held += usize::from(is_held);
+        Self::Elf(Rc::new(elf))
     }
 }
 
 impl ElfFile {
-    fn read(file: File, held: Option<Rc<File>>, path: PathBuf) -> Option<Self> {
-        let cache = ReadCache::new(file);
-        let elf = ElfFile64::<object::LittleEndian, _>::parse(&cache).ok()?;
+    fn read(file: &TargetFile, held: Option<Rc<TargetFile>>, place: FilePlace, bounds: &mut Bounds) -> Option<Self> {
+        let image = file.elf(ElfPart::Unwinding).ok()?;
+        let elf = ElfFile64::<object::LittleEndian, _>::parse(image.bytes()).ok()?;
         let segments = elf.segments().map(|segment| {
             let (offset, size) = segment.file_range();
             let is_code = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.contains(PF_X));
@@ -378,14 +432,40 @@ impl ElfFile {
             }
         });
         let section = |name: &str| {
-            let section = elf.section_by_name(name).filter(|section| section.size() <= LARGEST_SECTION)?;
-            let bytes: Section = section.data().ok().filter(|bytes| !bytes.is_empty())?.into();
-            Some((section.address()..section.address() + section.size(), bytes))
+            let section = elf.section_by_name(name)?;
+            let bytes = section.data().ok().filter(|bytes| !bytes.is_empty())?;
+            Some((section.address()..section.address().checked_add(section.size())?, bytes))
         };
         let segments = segments.collect();
         let build_id = elf.build_id().ok().flatten().and_then(BuildId::new);
-        let (eh_frame, eh_frame_hdr) = (section(".eh_frame"), section(".eh_frame_hdr"));
-        Some(Self { segments, eh_frame, eh_frame_hdr, held, path, build_id })
+        let (mut eh_frame, mut eh_frame_hdr) = (section(".eh_frame"), section(".eh_frame_hdr"));
+        if image.is_copy() {
+            // What another user may have written is checked from its begin to its end. The index would lead elsewhere.
+            eh_frame_hdr = None;
+            eh_frame = eh_frame.filter(|(range, bytes)| call_frames::are_safe(bytes, range.start));
+        }
+        let bytes = [&eh_frame, &eh_frame_hdr].into_iter().flatten().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        if bounds.unwind_bytes + bytes > MOST_UNWIND_BYTES {
+            (eh_frame, eh_frame_hdr) = (None, None);
+            bounds.read_in_part += 1;
+        } else {
+            bounds.unwind_bytes += bytes;
+            bounds.read_in_part += u64::from(image.is_cut());
+        }
+        let kept = |section: Option<(Range<u64>, &[u8])>| section.map(|(range, bytes)| (range, Section::from(bytes)));
+        let (eh_frame, eh_frame_hdr) = (kept(eh_frame), kept(eh_frame_hdr));
+        Some(Self { segments, eh_frame, eh_frame_hdr, held, place, build_id })
+    }
+
+    /// Whether the module of a process that is remembered is made of it, or names are kept by the number of its descriptor.
+    fn is_in_use(&self) -> bool {
+        let is_named_by_number = self.build_id.is_none();
+        let is_held = self.held.as_ref().is_some_and(|held| is_named_by_number || Rc::strong_count(held) > 1);
+        is_held || self.eh_frame.as_ref().is_some_and(|(_, bytes)| Arc::strong_count(bytes) > 1)
+    }
+
+    fn unwind_bytes(&self) -> usize {
+        [&self.eh_frame, &self.eh_frame_hdr].into_iter().flatten().map(|(_, bytes)| bytes.len()).sum()
     }
 
     /// The file where this mapping of its code puts it.
@@ -413,10 +493,41 @@ impl ElfFile {
             end: memory.end,
             bias,
             name,
-            path: self.path.clone(),
+            place: self.place.clone(),
             build_id: self.build_id.clone(),
         };
         Some((file, module))
+    }
+}
+
+/// Addresses of each segment that are unwound from.
+const TRIED: u64 = 64;
+
+/// Unwinds stacks of a process that maps these bytes as a file and runs everywhere in it: for fuzzing and mutation tests.
+pub fn unwind_by_hostile_elf(bytes: &[u8]) {
+    let mut bounds = Bounds::default();
+    let file = lockmeter_symbols::hostile_elf::file_of(bytes);
+    let elf = file.ok().and_then(|file| ElfFile::read(&file, None, FilePlace::Nowhere, &mut bounds));
+    let Some(elf) = elf else { return };
+    for segment in elf.segments.iter().take(8) {
+        let memory = 0x7f00_0000_0000..0x7f00_0100_0000;
+        let id = FileId { device: String::new(), inode: String::new(), path: "/hostile".to_owned() };
+        let offset = segment.in_file.start & !(PAGE - 1);
+        let Some((file, module)) = elf.mapped(&Mapping { memory, offset, range: String::new(), id }) else { continue };
+        let mut process = Process { files: vec![file.clone()], ..Process::default() };
+        process.unwinder.add_module(module);
+        let mut processes = Processes { known: HashMap::from([(1, process)]), ..Processes::default() };
+        let addresses = segment.addresses.clone();
+        let step = (addresses.end.saturating_sub(addresses.start) / TRIED).max(1);
+        for address in (0..TRIED).map(|index| addresses.start.wrapping_add(index.wrapping_mul(step))) {
+            let address = address.wrapping_add(file.bias);
+            let mut stack =
+                copied_stack { ip: address, sp: 0x1000, bp: 0x1100, bytes: 5120, ..copied_stack::default() };
+            for word in stack.copy.chunks_exact_mut(8) {
+                word.copy_from_slice(&address.to_ne_bytes());
+            }
+            processes.follow(1, &stack);
+        }
     }
 }
 
@@ -440,9 +551,9 @@ mod tests {
         let tgid = u32::MAX;
         let line = "400000-402000 r-xp 00001000 fe:00 1234                       /usr/sbin/server (deleted)";
         let mapping = Mapping::parse(line).unwrap();
-        let mut gone = 0;
-        assert!(matches!(Opened::at(tgid, &mapping, false, &mut gone), Opened::Gone));
-        assert_eq!(gone, 1);
+        let mut bounds = Bounds::default();
+        assert!(matches!(Opened::at(tgid, &mapping, false, &mut bounds), Opened::Gone));
+        assert_eq!(bounds.gone, 1);
         let frames = UserNames::new().frames(&[mapping.without_file()], 0x40_0124);
         assert_eq!(frames[0].module.as_deref(), Some("server (replaced)"));
         assert_eq!((frames[0].function.as_deref(), frames[0].offset), (None, 0x1123));
@@ -471,5 +582,65 @@ mod tests {
         let frames = processes.frames(std::process::id(), &[own + 1]);
         let names: Vec<_> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
         assert!(names.iter().any(|name| name.contains("this_program_finds_itself")), "{names:?}");
+    }
+
+    /// Makes sure that a process with more files than may be held open is known, and that what it no longer maps is let go.
+    #[test]
+    fn of_many_deleted_files_not_all_are_held_open() {
+        let own = std::process::id();
+        if fs::read_dir(format!("/proc/{own}/map_files")).is_err() || !may_open_mapped_files() {
+            println!("SKIPPED many deleted files: not root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (source, library) = (folder.path().join("library.c"), folder.path().join("library"));
+        fs::write(&source, "int take(int at) { return at + 1; }\n").unwrap();
+        let mut compiler = std::process::Command::new("cc");
+        let built = compiler.args(["-shared", "-fPIC", "-Wl,--build-id", "-o"]).arg(&library).arg(&source).status();
+        assert!(built.unwrap().success());
+        let mapped: Vec<Mapped> = (0..MOST_HELD + 100).map(|_| Mapped::copy_of(&library)).collect();
+        let mut processes = Processes::default();
+        processes.look_at(own);
+        assert_eq!(processes.bounds.held, MOST_HELD);
+        let known = processes.known[&own].files.iter().filter(|file| file.name == "mapped").count();
+        assert_eq!(known, mapped.len());
+        drop(mapped);
+        processes.look_at(own);
+        processes.grow_old();
+        assert_eq!(processes.bounds.held, 0);
+    }
+
+    fn may_open_mapped_files() -> bool {
+        // SAFETY: takes nothing.
+        unsafe { libc::geteuid() == 0 }
+    }
+
+    /// A file whose code this process maps, and that no path leads to.
+    struct Mapped {
+        code: *mut libc::c_void,
+        bytes: usize,
+    }
+
+    impl Mapped {
+        fn copy_of(library: &Path) -> Self {
+            let copy = library.with_file_name("mapped");
+            fs::copy(library, &copy).unwrap();
+            let file = File::open(&copy).unwrap();
+            fs::remove_file(&copy).unwrap();
+            let bytes = file.metadata().unwrap().len() as usize;
+            let (rights, descriptor) = (libc::PROT_READ | libc::PROT_EXEC, std::os::fd::AsRawFd::as_raw_fd(&file));
+            // SAFETY: a new mapping of a file that is open; nobody changes it.
+            let code =
+                unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, libc::MAP_PRIVATE, descriptor, 0x1000) };
+            assert_ne!(code, libc::MAP_FAILED);
+            Self { code, bytes }
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: what `mmap` returned, which nothing refers to any more.
+            unsafe { libc::munmap(self.code, self.bytes) };
+        }
     }
 }

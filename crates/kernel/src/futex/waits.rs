@@ -225,6 +225,7 @@ impl Waits {
     pub fn drain_into(&mut self, interval: &mut Interval, drained: &Drained) {
         self.cgroups.learn(drained.totals.keys().map(|key| key.cgroup).filter(|id| *id != 0));
         self.losses.add(Loss::FileReplaced, self.processes.take_replaced());
+        self.losses.add(Loss::FileReadInPart, self.processes.take_read_in_part());
         interval.losses.merge(&std::mem::take(&mut self.losses));
         self.learn_of_strangers(drained);
         let ended = std::mem::take(&mut self.ended);

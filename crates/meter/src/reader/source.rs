@@ -287,6 +287,7 @@ fn drain_process(process: &mut Process, bounds: Bounds, names: &mut UserNames, i
         filling.add_basis(delta);
     }
     interval.losses.add(Loss::FileReplaced, names.take_replaced());
+    interval.losses.add(Loss::FileReadInPart, names.take_read_in_part());
 }
 
 /// One process's events on their way into an interval.

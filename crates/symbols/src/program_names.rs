@@ -1,0 +1,174 @@
+//! The names of one program or library: its functions by address, its static variables, and how both are written.
+
+use std::fmt::{self, Write};
+
+use blazesym::helper::ElfResolver;
+use blazesym::symbolize::{FindSymOpts, Symbolize};
+use cpp_demangle::DemangleOptions;
+use object::read::elf::ElfFile64;
+use object::{LittleEndian as LE, Object, ObjectSymbol};
+
+use crate::elf_image::{ElfImage, ElfPart};
+use crate::target_file::TargetFile;
+
+/// Longer names are cut: a few bytes of a mangled name can stand for megabytes.
+pub(crate) const LONGEST_NAME: usize = 4 << 10;
+
+/// The names of a file's variables are kept up to this size, all together: they may share their bytes in the file.
+const MOST_VARIABLE_NAME_BYTES: usize = 64 << 20;
+
+/// A static variable of a file.
+#[derive(Debug)]
+pub(crate) struct Variable {
+    pub address: u64,
+    pub size: u64,
+    pub name: String,
+}
+
+/// The names of a file. It holds no descriptor.
+#[derive(Default)]
+pub(crate) struct ProgramNames {
+    functions: Option<ElfResolver>,
+    /// By address.
+    variables: Vec<Variable>,
+    /// Memory that it takes beyond what every reader of the file shares.
+    pub bytes: u64,
+    /// Whether some are missing, since the tables are larger than is read.
+    pub is_cut: bool,
+}
+
+impl ProgramNames {
+    /// A file that cannot be read has no symbols: what lies in it is then named by file and offset.
+    pub fn of_file(file: &TargetFile) -> Self {
+        let Ok(elf) = file.elf(ElfPart::Symbols) else { return Self::default() };
+        let (variables, are_all) = variables(&elf);
+        let names: usize = variables.iter().map(|variable| variable.name.len() + size_of::<Variable>()).sum();
+        Self {
+            functions: ElfResolver::open(elf.path()).ok(),
+            variables,
+            bytes: elf.copied_bytes() + names as u64,
+            is_cut: elf.is_cut() || !are_all,
+        }
+    }
+
+    /// The function that holds an address of the file, and the offset in it.
+    pub fn function(&self, address: u64) -> Option<(String, u64)> {
+        // Nothing lies at the last address, and blazesym counts one beyond.
+        address.checked_add(1)?;
+        let found = self.functions.as_ref()?.find_sym(address, &FindSymOpts::Basic).ok()?.ok()?;
+        Some((as_written(found.name), address.wrapping_sub(found.addr)))
+    }
+
+    /// The variable that holds an address of the file, and the offset in it.
+    pub fn variable(&self, address: u64) -> Option<(String, u64)> {
+        let after = self.variables.partition_point(|variable| variable.address <= address);
+        let variable = self.variables.get(after.checked_sub(1)?)?;
+        let offset = address - variable.address;
+        (offset < variable.size.max(1)).then(|| (as_written(&variable.name), offset))
+    }
+}
+
+/// The variables of a file by address, and whether they are all.
+fn variables(elf: &ElfImage) -> (Vec<Variable>, bool) {
+    let Ok(elf) = ElfFile64::<LE, _>::parse(elf.bytes()) else { return (Vec::new(), true) };
+    let (mut variables, mut name_bytes) = (Vec::new(), 0);
+    for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
+        if symbol.elf_symbol().st_type() != object::elf::STT_OBJECT || symbol.is_undefined() {
+            continue;
+        }
+        let Ok(name) = symbol.name() else { continue };
+        name_bytes += name.len();
+        if name_bytes > MOST_VARIABLE_NAME_BYTES {
+            return (sorted(variables), false);
+        }
+        variables.push(Variable { address: symbol.address(), size: symbol.size(), name: name.to_owned() });
+    }
+    (sorted(variables), true)
+}
+
+/// Of several at one address the largest comes last: linkers put markers of no size there.
+fn sorted(mut variables: Vec<Variable>) -> Vec<Variable> {
+    variables.sort_by_key(|variable| (variable.address, variable.size));
+    variables
+}
+
+/// The name of a variable or function as it is written in the program, not as linkers know it.
+pub fn as_written(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        // Without the hash at its end.
+        return Bounded::written(|out| write!(out, "{rust:#}")).unwrap_or_else(|| bounded(name));
+    }
+    // Only what is mangled: a C function may be called `w`, which is how C++ writes a type.
+    let is_cpp = name.starts_with("_Z") || name.starts_with("_GLOBAL_");
+    let cpp = is_cpp.then(|| cpp_demangle::Symbol::new(name).ok()).flatten();
+    cpp.and_then(|cpp| Bounded::written(|out| cpp.structured_demangle(out, &DemangleOptions::default())))
+        .unwrap_or_else(|| bounded(name))
+}
+
+fn bounded(name: &str) -> String {
+    Bounded::written(|out| out.write_str(name)).unwrap_or_default()
+}
+
+/// A text that ends with an ellipsis where it becomes too long.
+#[derive(Default)]
+struct Bounded {
+    text: String,
+    is_full: bool,
+}
+
+impl Bounded {
+    /// `None` if what writes it fails by itself.
+    fn written(write: impl FnOnce(&mut Self) -> fmt::Result) -> Option<String> {
+        let mut out = Self::default();
+        let result = write(&mut out);
+        (result.is_ok() || out.is_full).then_some(out.text)
+    }
+}
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let left = LONGEST_NAME - self.text.len().min(LONGEST_NAME);
+        if self.is_full || text.len() > left {
+            if !self.is_full {
+                self.text.push_str(&text[..text.floor_char_boundary(left)]);
+                self.text.push('…');
+            }
+            self.is_full = true;
+            return Err(fmt::Error);
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_called_as_the_program_calls_them() {
+        assert_eq!(as_written("w"), "w");
+        assert_eq!(as_written("hot_lock"), "hot_lock");
+        assert_eq!(as_written("_ZN9std_mutex3HOT17h84ec9336a71c653bE"), "std_mutex::HOT");
+        assert_eq!(as_written("_ZN6server4poolE"), "server::pool");
+    }
+
+    /// A name of 100 bytes that doubles with each of its parts.
+    #[test]
+    fn a_name_that_would_fill_the_memory_is_cut() {
+        let mut name = "_Z1fI1aE".to_owned();
+        let doubled = (0..40).fold("1a".to_owned(), |_, part| {
+            let earlier = if part == 0 { "1a".to_owned() } else { format!("S{}_", base_36(part - 1)) };
+            format!("1pI{earlier}{earlier}E")
+        });
+        name = name.replace("1aE", &format!("{doubled}E"));
+        let written = as_written(&name);
+        assert!(written.ends_with('…') && written.len() <= LONGEST_NAME + '…'.len_utf8(), "{} bytes", written.len());
+        assert_eq!(as_written(&"x".repeat(LONGEST_NAME + 1)), format!("{}…", "x".repeat(LONGEST_NAME)));
+        assert_eq!(as_written(&"x".repeat(LONGEST_NAME)), "x".repeat(LONGEST_NAME));
+    }
+
+    fn base_36(number: u32) -> String {
+        char::from_digit(number % 36, 36).unwrap().to_ascii_uppercase().to_string()
+    }
+}
