@@ -12,8 +12,8 @@ use lockmeter_profile::{
     About, BlockerSource, Bucket, ChainLink, Dimension, Happened, HolderTime, Kind, Loss, Losses, Mode, Naming,
     Overhead, Report, RowBlocker, RowTask, SlowHoldRow, Worst,
 };
-use lockmeter_render::latency::LatencyTable;
-use lockmeter_render::{Colour, Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Table};
+use lockmeter_render::latency::{LatencyHeadline, LatencyTable};
+use lockmeter_render::{Colour, Csv, DiffHeadline, Exporter, Folded, FoldedStacks, Headline, Histograms, Json, Table};
 use reports::{about, by_lock, row, value};
 
 /// What a terminal obeys, or what hides or reorders text: a list of its own, not the one under test.
@@ -261,6 +261,21 @@ fn no_harmful_character_of_a_name_is_written() {
             if let Some(c) = text.chars().find(|c| is_harmful(*c)) {
                 panic!("{} writes {c:?} of {:?}", output.by, name.chars().take(40).collect::<String>());
             }
+        }
+    }
+}
+
+/// Makes sure that the sentences at the head are harmless wherever they are printed.
+#[test]
+fn head_lines_are_harmless_by_themselves() {
+    for name in names() {
+        let heads = [
+            Headline::of(&report(&name)).to_string(),
+            LatencyHeadline::of(&latency(&name)).to_string(),
+            DiffHeadline::of(&difference(&name)).to_string(),
+        ];
+        for head in heads {
+            assert!(!head.contains(is_harmful), "{head:?}");
         }
     }
 }
