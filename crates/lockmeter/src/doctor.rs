@@ -53,3 +53,19 @@ fn print_json(findings: &[Finding], able: bool, out: &mut impl Write) -> io::Res
         .collect();
     write_json(&json!({ "able": able, "findings": rows }), out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_forges_no_line() {
+        let (found, mend) = ("6.1\x1b[31m\nb".to_owned(), Some("c\u{202e}\nd".to_owned()));
+        let findings = [Finding { what: "kernel", verdict: Verdict::No, found, mend }];
+        let mut out = Vec::new();
+        print_table(&findings, false, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("6.1\\u{1b}[31m\\nb\n") && text.contains("-> c\\u{202e}\\nd\n"), "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
+}
