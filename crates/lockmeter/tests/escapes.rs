@@ -14,7 +14,7 @@ use object::{Object, ObjectSection};
 use support::{Folder, lockmeter, machine, preload_library, run, text, until};
 
 /// What the program's file is called.
-const FILE: &str = "=\x1b[31mfile\n\u{202e}\u{9b}x";
+const FILE: &str = "=\x1b[31mfile\nforged\u{202e}\u{9b}x";
 
 /// Names in the file of the program, and what is written over them.
 const OVERWRITTEN: [(&str, &str); 2] = [
