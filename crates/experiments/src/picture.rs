@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use lockmeter_render::escape::escaped;
 use lockmeter_statistics::Estimate;
 
 const WIDTH: f64 = 640.0;
@@ -206,8 +207,9 @@ fn text(svg: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
     let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>", escape(words));
 }
 
+/// XML allows no control characters, not even as references.
 fn escape(words: &str) -> String {
-    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    escaped(words).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// The next number above with one or two digits that people count in.
@@ -266,6 +268,13 @@ mod tests {
             let y: f64 = circle.1.split('"').next().unwrap().parse().unwrap();
             assert!((TOP..=HEIGHT - BOTTOM).contains(&y), "{y}");
         }
+    }
+
+    #[test]
+    fn a_name_breaks_no_picture() {
+        let title = "Waits for a\x1b[31m\u{202e}<b>";
+        let svg = bars(Frame { title, x: "at least so long", y: "waits" }, &[("1 µs".into(), 1.0)]);
+        assert!(svg.contains("Waits for a\\u{1b}[31m\\u{202e}&lt;b&gt;"), "{svg}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{About, Dimension, Happened, Interval, Source};
+use lockmeter_render::escape::escaped;
 use serde::{Deserialize, Serialize};
 
 /// Locks that are kept.
@@ -84,7 +85,7 @@ impl fmt::Display for Seen {
                 lock.contended,
                 ms(lock.waited_ns),
                 ms(lock.max_ns),
-                lock.name,
+                escaped(&lock.name),
                 lock.kind
             )?;
         }
@@ -94,4 +95,23 @@ impl fmt::Display for Seen {
 
 fn ms(ns: u64) -> f64 {
     std::time::Duration::from_nanos(ns).as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_lock_forges_no_line() {
+        let lock = SeenLock {
+            name: "a\x1b[31m\nb".into(),
+            kind: "mutex".into(),
+            contended: 1,
+            waited_ns: 2,
+            max_ns: 3,
+            histogram: Vec::new(),
+        };
+        let text = Seen { locks: vec![lock], ..Seen::default() }.to_string();
+        assert!(text.ends_with("a\\u{1b}[31m\\nb (mutex)\n") && text.lines().count() == 2, "{text}");
+    }
 }

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use lockmeter_kernel::probe::{self, Finding, Verdict};
+use lockmeter_render::escape::{Escaping, escaped};
+use lockmeter_render::write_json;
 use serde_json::json;
 
 use crate::arguments::{DiffFormat, DoctorArguments};
@@ -15,7 +17,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     let able = findings.iter().all(|finding| finding.verdict != Verdict::No);
     let mut out = io::stdout().lock();
     match arguments.format {
-        DiffFormat::Table => print_table(&findings, able, &mut out)?,
+        DiffFormat::Table => print_table(&findings, able, &mut Escaping::text(&mut out))?,
         DiffFormat::Json => print_json(&findings, able, &mut out)?,
     }
     Ok(if able { ExitCode::SUCCESS } else { Status::NotAllowed.into() })
@@ -29,9 +31,9 @@ fn print_table(findings: &[Finding], able: bool, out: &mut impl Write) -> io::Re
         if able { "Kernel locks can be metered here." } else { "Kernel locks cannot be metered here." }
     )?;
     for finding in findings {
-        writeln!(out, "{:<4}  {:<width$}  {}", finding.verdict.name(), finding.what, finding.found)?;
+        writeln!(out, "{:<4}  {:<width$}  {}", finding.verdict.name(), finding.what, escaped(&finding.found))?;
         if let Some(mend) = &finding.mend {
-            writeln!(out, "{:<4}  {:<width$}  -> {mend}", "", "")?;
+            writeln!(out, "{:<4}  {:<width$}  -> {}", "", "", escaped(mend))?;
         }
     }
     Ok(())
@@ -49,6 +51,21 @@ fn print_json(findings: &[Finding], able: bool, out: &mut impl Write) -> io::Res
             })
         })
         .collect();
-    serde_json::to_writer_pretty(&mut *out, &json!({ "able": able, "findings": rows }))?;
-    writeln!(out)
+    write_json(&json!({ "able": able, "findings": rows }), out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_forges_no_line() {
+        let (found, mend) = ("6.1\x1b[31m\nb".to_owned(), Some("c\u{202e}\nd".to_owned()));
+        let findings = [Finding { what: "kernel", verdict: Verdict::No, found, mend }];
+        let mut out = Vec::new();
+        print_table(&findings, false, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("6.1\\u{1b}[31m\\nb\n") && text.contains("-> c\\u{202e}\\nd\n"), "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
 }

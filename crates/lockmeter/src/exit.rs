@@ -1,11 +1,12 @@
 //! Exit statuses, and how an error reaches the user.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lockmeter_kernel::{ErrorKind, KernelError};
 use lockmeter_meter::reader::{SessionError, SessionErrorKind};
 use lockmeter_profile::recording::{RecordingError, RecordingErrorKind};
+use lockmeter_render::escape::{Escaping, is_harmful};
 
 use crate::messages::say;
 
@@ -69,6 +70,18 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     }
     say(format_args!("lockmeter: {}", sentence(error)));
     status(error).into()
+}
+
+/// Prints what is wrong with the command line, or the help that it asked for, and gives the exit status. An argument may be a file's
+/// name that the shell put there.
+pub fn command_line(error: &clap::Error) -> ExitCode {
+    // A reader that went away is no error.
+    let _ = if std::env::args_os().any(|argument| argument.to_string_lossy().contains(is_harmful)) {
+        Escaping::text(io::stderr()).write_all(error.render().to_string().as_bytes())
+    } else {
+        error.print()
+    };
+    u8::try_from(error.exit_code()).map_or(Status::Usage.into(), ExitCode::from)
 }
 
 /// The error and its causes, without those that it has already put into its own words.

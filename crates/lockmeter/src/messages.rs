@@ -6,6 +6,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use lockmeter_render::escape::escaped;
+
 /// Whether only errors are wanted.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -31,7 +33,13 @@ pub fn inform_once(line: String) {
     }
 }
 
-/// Says a line. Whoever reads may be gone: a recording goes on without being watched.
+/// Says one line: what names in it hold, line breaks too, is escaped. The reader may be gone: a recording goes on without being
+/// watched.
 pub fn say(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", escaped(&line.to_string()));
+}
+
+/// Says several lines, which hold no names.
+pub fn explain(lines: &'static str) {
+    let _ = writeln!(std::io::stderr(), "{lines}");
 }

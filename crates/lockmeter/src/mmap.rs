@@ -13,7 +13,7 @@ use lockmeter_render::{Csv, Exporter, Histograms, Json};
 
 use crate::arguments::mmap::{MmapArguments, MmapBy, MmapFormat};
 use crate::exit::{Failure, Status};
-use crate::messages::say;
+use crate::messages::{explain, say};
 use crate::output;
 use crate::signals::{StopSignals, Woken};
 use crate::target::{self, Target};
@@ -37,7 +37,7 @@ lockmeter mmap meters how long mmap_lock, the lock of an address space, is waite
 
 pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
     let Some((scope, words)) = target::scope(&arguments.scope, &arguments.command)? else {
-        say(EXPLANATION);
+        explain(EXPLANATION);
         return Ok(Status::Usage.into());
     };
     let mut signals = StopSignals::catch().context("cannot catch signals")?;

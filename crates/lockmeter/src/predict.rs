@@ -1,10 +1,14 @@
 //! `lockmeter predict`: from a recording's holds to throughput on more CPUs.
 
+use std::io::Write;
+
 use anyhow::Result;
 use lockmeter_predict::forecast::{Forecast, MOST_THREADS, Plan, Prices, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Report};
+use lockmeter_render::escape::Escaping;
+use lockmeter_render::write_json;
 
 use crate::arguments::DiffFormat;
 use crate::arguments::predict::PredictArguments;
@@ -32,7 +36,7 @@ pub fn run(arguments: &PredictArguments) -> Result<()> {
     let mut out = output::open(None)?;
     write(&forecasts, arguments, &mut out).map_err(|error| output::failed(None, error))?;
     for doubt in doubts(&report, &measured, arguments, &forecasts, ended_cleanly) {
-        say(format_args!("{doubt}"));
+        say(doubt);
     }
     Ok(())
 }
@@ -68,13 +72,13 @@ fn choose(measured: &Measured, arguments: &PredictArguments) -> Result<Vec<usize
     Ok(chosen)
 }
 
-fn write(forecasts: &[Forecast], arguments: &PredictArguments, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+fn write(forecasts: &[Forecast], arguments: &PredictArguments, out: &mut dyn Write) -> std::io::Result<()> {
     match arguments.format {
         DiffFormat::Json => {
-            serde_json::to_writer_pretty(&mut *out, &forecasts)?;
-            writeln!(out)?;
+            write_json(&forecasts, &mut *out)?;
         }
         DiffFormat::Table => {
+            let mut out = Escaping::text(&mut *out);
             for (at, forecast) in forecasts.iter().enumerate() {
                 if at > 0 {
                     writeln!(out)?;

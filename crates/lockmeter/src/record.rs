@@ -13,7 +13,7 @@ use lockmeter_profile::{Dimension, Interval};
 
 use crate::arguments::RecordArguments;
 use crate::exit::{Failure, Status};
-use crate::messages::{be_quiet, inform, say};
+use crate::messages::{be_quiet, explain, inform, say};
 use crate::signals::{StopSignals, Woken};
 use crate::sources::Sources;
 use crate::target::{self, Target};
@@ -45,7 +45,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         return Err(Failure::error(Status::Usage, sentence));
     }
     let Some((scope, words)) = target::scope(&arguments.scope, &arguments.command)? else {
-        say(EXPLANATION);
+        explain(EXPLANATION);
         return Ok(Status::Usage.into());
     };
     if arguments.quiet {
@@ -234,8 +234,9 @@ fn summarise(recording: &Path) -> Result<()> {
     for warning in loaded.warnings(&query) {
         say(warning);
     }
+    say("");
     say(format_args!(
-        "\nlockmeter: wrote {}; `lockmeter report --by lock,blocker {0}` shows who makes them wait",
+        "lockmeter: wrote {}; `lockmeter report --by lock,blocker {0}` shows who makes them wait",
         recording.display()
     ));
     Ok(())

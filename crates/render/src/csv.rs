@@ -7,14 +7,20 @@ use lockmeter_profile::Report;
 
 use crate::Exporter;
 use crate::columns::{Cell, Column, Whole, columns};
+use crate::escape::{Form, escaped};
 
 /// A report as CSV: the columns' keys, then one record a row. Empty fields are not known; stacks are joined with `;`,
-/// innermost first; a histogram is `shortest_ns:count:total_ns` joined with `;`.
+/// innermost first; a histogram is `shortest_ns:count:total_ns` joined with `;`. Text that a spreadsheet would take for a formula has
+/// an apostrophe before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Csv;
 
 impl Exporter for Csv {
-    fn write(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        Form::CSV
+    }
+
+    fn export(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         let columns: Vec<&Column> = columns(&report.by).collect();
         write_records(&columns, &report.rows, &Whole::from(report), out)
     }
@@ -41,10 +47,10 @@ fn field(cell: Cell<'_>) -> String {
         Cell::Count(number) | Cell::Nanoseconds(number) | Cell::Millionths(number) => number.to_string(),
         Cell::Thousandths(number) => format!("{}.{:03}", number / 1_000, number % 1_000),
         Cell::SignedNanoseconds(change_ns) => change_ns.to_string(),
-        Cell::Name(name) => name.to_owned(),
+        Cell::Name(name) => text(name),
         Cell::Id(id) => id.to_string(),
         Cell::Address(address) => format!("{address:#018x}"),
-        Cell::Frames(frames) => frames.join(";"),
+        Cell::Frames(frames) => frames.iter().map(|frame| text(frame)).collect::<Vec<_>>().join(";"),
         Cell::Histogram(buckets) => {
             let mut joined = String::new();
             for (bucket, count, total_ns) in buckets {
@@ -54,6 +60,17 @@ fn field(cell: Cell<'_>) -> String {
             joined
         }
     }
+}
+
+/// A name as a spreadsheet shows it. What begins like a formula gets an apostrophe (OWASP, "CSV Injection"), also behind a `;`, at
+/// which spreadsheets of many languages divide a line.
+fn text(name: &str) -> String {
+    const BEGINS_FORMULA: [char; 10] = ['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠'];
+    let part = |part: &str| {
+        let guard = if part.trim_start_matches(' ').starts_with(BEGINS_FORMULA) { "'" } else { "" };
+        format!("{guard}{}", escaped(part))
+    };
+    name.split(';').map(part).collect::<Vec<_>>().join(";")
 }
 
 /// Writes one record; fields with a comma, a quote or a line break are quoted, as RFC 4180 wants it.

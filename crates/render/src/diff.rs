@@ -9,10 +9,11 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::columns::{Cell, Column, Unit};
 use crate::csv::write_records;
+use crate::escape::{Form, escaped};
 use crate::json::{JSON_SCHEMA, Rows, decimal, object, write_object};
 use crate::stacks::{blocker, chain};
 use crate::table::sentence;
-use crate::terminal::{Weight, printable};
+use crate::terminal::Weight;
 use crate::units::{MILLION, SECOND_NS, change, counted, duration, ratio, share, thousandths};
 use crate::{Csv, Exporter, Json, Table};
 
@@ -151,18 +152,22 @@ fn name(key: &DiffKey) -> String {
     let others = [key.object.clone(), key.task.clone(), key.cgroup.clone()].into_iter().flatten().next();
     let caller = || key.caller.as_ref().and_then(innermost);
     let name = lock.or(others).or_else(caller).or_else(blamed).or_else(kind);
-    printable(name.as_deref().unwrap_or("a group without a name")).into_owned()
+    escaped(name.as_deref().unwrap_or("a group without a name")).into_owned()
 }
 
 impl Exporter<Diff> for Table {
-    fn write(&self, diff: &Diff, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        self.colour.form()
+    }
+
+    fn export(&self, diff: &Diff, out: &mut dyn io::Write) -> io::Result<()> {
         self.paragraph(&sentence(&DiffHeadline::of(diff).to_string()), Weight::Bold, out)?;
         let by: Vec<&str> = diff.by.iter().map(|by| by.name()).collect();
         let over = [&diff.before, &diff.after].map(|side| duration(side.duration_ns));
         let about = format!("{} before, {} after, all numbers a second; by {}", over[0], over[1], by.join(", "));
         self.paragraph(&about, Weight::Dim, out)?;
         for warning in &diff.warnings {
-            self.paragraph(&format!("not alike: {}", printable(&warning.to_string())), Weight::Warning, out)?;
+            self.paragraph(&format!("not alike: {warning}"), Weight::Warning, out)?;
         }
         let shown: Vec<&DiffRow> = diff.rows.iter().take(self.limit.unwrap_or(usize::MAX)).collect();
         if shown.is_empty() {
@@ -181,13 +186,21 @@ impl Exporter<Diff> for Table {
 }
 
 impl Exporter<Diff> for Csv {
-    fn write(&self, diff: &Diff, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        Form::CSV
+    }
+
+    fn export(&self, diff: &Diff, out: &mut dyn io::Write) -> io::Result<()> {
         write_records(&columns(diff), &diff.rows, &(), out)
     }
 }
 
 impl Exporter<Diff> for Json {
-    fn write(&self, diff: &Diff, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        Form::JSON
+    }
+
+    fn export(&self, diff: &Diff, out: &mut dyn io::Write) -> io::Result<()> {
         write_object(&Top(diff), out)
     }
 }

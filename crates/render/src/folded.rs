@@ -5,6 +5,7 @@ use std::io;
 use lockmeter_profile::{Dimension, Happened, Report, Row, RowBlocker};
 
 use crate::Exporter;
+use crate::escape::{Form, escaped};
 use crate::stacks::{NO_STACK, source_words};
 
 /// Which stacks are folded.
@@ -43,7 +44,11 @@ pub struct Folded {
 }
 
 impl Exporter for Folded {
-    fn write(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        Form::TEXT
+    }
+
+    fn export(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         let needed = self.stacks.needs();
         if !needed.iter().all(|dimension| report.by.contains(dimension)) {
             let needed: Vec<&str> = needed.iter().map(|dimension| dimension.name()).collect();
@@ -109,7 +114,10 @@ fn lock_frame(row: &Row) -> String {
     format!("[{lock}{mode}{own}]")
 }
 
-/// A name as a folded stack can hold it: `;` separates frames and a line break stacks.
+/// A name as a folded stack can hold it. `;` separates frames, a line break stacks, and a blank the stack from its number: of two
+/// numbers at the end of a line `flamegraph.pl` takes the first for the stack's value before a change.
 fn frame(name: &str) -> String {
-    name.chars().map(|c| if c == ';' || c.is_control() { '_' } else { c }).collect()
+    let name = escaped(name).replace(';', "\\u{3b}");
+    let (start, end) = name.split_at(name.trim_end_matches(|c: char| c == ' ' || c == '.' || c.is_ascii_digit()).len());
+    start.to_owned() + &end.replace(' ', "\\u{20}")
 }

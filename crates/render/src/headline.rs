@@ -4,7 +4,7 @@ use std::fmt;
 
 use lockmeter_profile::{Report, Worst};
 
-use crate::terminal::printable;
+use crate::escape::escaped;
 use crate::units::{MILLION, count, duration, ratio, share, thousandths};
 
 /// The sentence at the head of a report, and its numbers.
@@ -42,7 +42,7 @@ impl<'a> Headline<'a> {
     fn place(&self) -> String {
         match self.report.about.scope.as_str() {
             "" | "whole machine" => String::new(),
-            scope => format!(" in {}", printable(scope)),
+            scope => format!(" in {}", escaped(scope)),
         }
     }
 
@@ -80,17 +80,17 @@ impl<'a> Headline<'a> {
 
     fn worst(&self, worst: &Worst, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = share(self.worst_share_ppm(worst));
-        write!(f, "; worst: {} ({}), {share} of it, ", printable(&worst.lock), worst.mode)?;
+        write!(f, "; worst: {} ({}), {share} of it, ", escaped(&worst.lock), worst.mode)?;
         match (&worst.blocker_function, &worst.blocker_task) {
             (Some(function), Some(task)) => {
-                return write!(f, "blocked mostly by {} in {}", printable(function), printable(task));
+                return write!(f, "blocked mostly by {} in {}", escaped(function), escaped(task));
             }
-            (Some(name), None) | (None, Some(name)) => return write!(f, "blocked mostly by {}", printable(name)),
+            (Some(name), None) | (None, Some(name)) => return write!(f, "blocked mostly by {}", escaped(name)),
             (None, None) if worst.value.sleep_ns() == 0 => write!(f, "all of it spinning")?,
             (None, None) => write!(f, "blocked by nobody known")?,
         }
         match &worst.caller_function {
-            Some(caller) => write!(f, ", waited for mostly in {}", printable(caller)),
+            Some(caller) => write!(f, ", waited for mostly in {}", escaped(caller)),
             None => Ok(()),
         }
     }

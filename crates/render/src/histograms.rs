@@ -4,9 +4,10 @@ use std::io;
 
 use lockmeter_profile::{Bucket, Happened, Mode, Report, Row};
 
+use crate::escape::Form;
 use crate::stacks::chain;
 use crate::table::{Table, about, sentence};
-use crate::terminal::{Weight, printable};
+use crate::terminal::Weight;
 use crate::units::{count, counted, duration, ratio};
 use crate::{Exporter, Headline, foot};
 
@@ -21,7 +22,11 @@ pub struct Histograms {
 }
 
 impl Exporter for Histograms {
-    fn write(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        self.table.colour.form()
+    }
+
+    fn export(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         self.table.paragraph(&sentence(&Headline::of(report).to_string()), Weight::Bold, out)?;
         self.table.paragraph(&about(report), Weight::Dim, out)?;
         let groups = self.groups(report);
@@ -33,7 +38,8 @@ impl Exporter for Histograms {
         }
         if shown < groups.len() {
             let rest = counted((groups.len() - shown) as u64, "more group", "more groups");
-            self.table.paragraph(&format!("\n… and {rest}; `-n 0` shows all"), Weight::Plain, out)?;
+            writeln!(out)?;
+            self.table.paragraph(&format!("… and {rest}; `-n 0` shows all"), Weight::Plain, out)?;
         }
         writeln!(out)?;
         for (line, weight) in foot::lines(report) {
@@ -61,13 +67,13 @@ impl Histograms {
     }
 
     fn name(&self, row: &Row) -> String {
-        let lock = row.lock.as_deref().map(|lock| printable(lock).into_owned());
+        let lock = row.lock.clone();
         let task = row.task.as_ref().map(|task| match task.tgid {
-            Some(tgid) => format!("{} ({tgid})", printable(&task.comm)),
-            None => printable(&task.comm).into_owned(),
+            Some(tgid) => format!("{} ({tgid})", task.comm),
+            None => task.comm.clone(),
         });
-        let cgroup = row.cgroup.as_deref().map(|path| printable(path).into_owned());
-        let caller = row.caller.as_deref().map(|frames| printable(&chain(frames, self.table.frames)).into_owned());
+        let cgroup = row.cgroup.clone();
+        let caller = row.caller.as_deref().map(|frames| chain(frames, self.table.frames));
         let parts: Vec<String> = [lock, task, cgroup, caller].into_iter().flatten().collect();
         if parts.is_empty() { "all locks".to_owned() } else { parts.join(", ") }
     }

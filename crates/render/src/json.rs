@@ -8,6 +8,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::Formatter;
 
 use crate::columns::{Cell, Column, Whole, columns};
+use crate::escape::{Escaping, Form};
 use crate::headline::Headline;
 use crate::slow_holds::SlowHoldsJson;
 use crate::{Exporter, foot};
@@ -20,9 +21,20 @@ pub const JSON_SCHEMA: u32 = 1;
 pub struct Json;
 
 impl Exporter for Json {
-    fn write(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        Form::JSON
+    }
+
+    fn export(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         write_object(&Top(report), out)
     }
+}
+
+/// Writes any value as indented JSON, ended by a line break: for what is no [`Exporter`]'s.
+pub fn write_json(value: &impl Serialize, out: impl io::Write) -> io::Result<()> {
+    let mut out = Escaping::new(out, Form::JSON);
+    serde_json::to_writer_pretty(&mut out, value)?;
+    io::Write::write_all(&mut out, b"\n")
 }
 
 /// Writes one object, with its fields and the objects in its arrays on lines of their own.

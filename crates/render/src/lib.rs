@@ -6,6 +6,7 @@
 //! its own columns, in [`diff`], and goes through the same [`Table`], [`Json`] and [`Csv`].
 
 mod csv;
+pub mod escape;
 mod folded;
 mod foot;
 mod grid;
@@ -32,15 +33,24 @@ use lockmeter_profile::diff::Diff;
 pub use crate::columns::{SortKey, UnknownSortKey, edit_distance};
 pub use crate::csv::Csv;
 pub use crate::diff::DiffHeadline;
+use crate::escape::{Escaping, Form};
 pub use crate::folded::{Folded, FoldedStacks};
 pub use crate::headline::Headline;
 pub use crate::histograms::Histograms;
-pub use crate::json::{JSON_SCHEMA, Json};
+pub use crate::json::{JSON_SCHEMA, Json, write_json};
 pub use crate::table::{DEFAULT_FRAMES, Table};
 pub use crate::terminal::Colour;
 
 /// A format in which a report, or a [`Diff`], can be written.
 pub trait Exporter<T = Report> {
+    /// How names that hold harmful characters are spelled.
+    fn form(&self) -> Form;
+
+    /// Makes the whole of it for [`Self::write`], which escapes it.
+    fn export(&self, whole: &T, out: &mut dyn io::Write) -> io::Result<()>;
+
     /// Writes the whole of it. Nothing is written beyond it, so several can follow one another.
-    fn write(&self, whole: &T, out: &mut dyn io::Write) -> io::Result<()>;
+    fn write(&self, whole: &T, out: &mut dyn io::Write) -> io::Result<()> {
+        self.export(whole, &mut Escaping::new(out, self.form()))
+    }
 }

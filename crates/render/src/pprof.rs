@@ -326,20 +326,53 @@ mod tests {
         interval.sampled.push(Sampled { key, instance: None, site: None, blocker, stacks: 1, estimate });
     }
 
+    /// The profile of one interval, encoded and decoded.
+    fn profile(about: &About, intervals: &[&Interval]) -> Profile {
+        let mut builder = PprofBuilder::new(about);
+        intervals.iter().for_each(|interval| builder.add(interval));
+        let mut gzipped = Vec::new();
+        builder.write(&mut gzipped).unwrap();
+        let mut encoded = Vec::new();
+        flate2::read::GzDecoder::new(gzipped.as_slice()).read_to_end(&mut encoded).unwrap();
+        Profile::decode(encoded.as_slice()).unwrap()
+    }
+
+    /// Makes sure that pprof, which prints strings as they are, gets none that a terminal obeys: of locks, tasks, functions, files or
+    /// comments.
+    #[test]
+    fn no_string_of_a_profile_steers_a_terminal() {
+        let name = || "a\x1b[31m\u{9b}\u{202e}\u{200b}\n\x7f".to_owned();
+        let about = About {
+            lockmeter_version: name(),
+            scope: name(),
+            kernel_release: name(),
+            command_line: vec![name()],
+            ..About::default()
+        };
+        let mut interval = Interval::default();
+        add_wait(&mut interval, &name(), 1_001, false);
+        let frame =
+            interval.tables.intern_frame(Frame { address: 1, function: Some(name()), offset: 0, module: Some(name()) });
+        let stack = interval.tables.intern_stack(vec![frame]);
+        let task = interval.tables.intern_task(Task { tgid: 1, comm: name(), own: false });
+        interval.sampled[0].site = Some(stack);
+        interval.sampled[0].key.task = Some(task);
+        let strings = profile(&about, &[&interval]).string_table;
+        let escaped = strings.iter().filter(|string| string.contains("\\u{1b}[31m\\u{9b}\\u{202e}\\u{200b}\\n\\u{7f}"));
+        // The name itself, and two comments that hold it.
+        assert_eq!(escaped.count(), 3, "{strings:?}");
+        assert!(
+            !strings.iter().any(|string| string.contains(['\x1b', '\u{9b}', '\u{202e}', '\u{200b}', '\n', '\x7f']))
+        );
+    }
+
     #[test]
     fn wait_and_blame_each_add_up_to_the_exact_totals() {
         let mut interval = Interval { duration_ns: 5, start_unix_ns: 9, ..Interval::default() };
         add_wait(&mut interval, "a", 1_001, false);
         add_wait(&mut interval, "b", 333, false);
         add_wait(&mut interval, "b", 7, true);
-        let mut builder = PprofBuilder::new(&About::default());
-        builder.add(&interval);
-        builder.add(&interval);
-        let mut gzipped = Vec::new();
-        builder.write(&mut gzipped).unwrap();
-        let mut encoded = Vec::new();
-        flate2::read::GzDecoder::new(gzipped.as_slice()).read_to_end(&mut encoded).unwrap();
-        let profile = Profile::decode(encoded.as_slice()).unwrap();
+        let profile = profile(&About::default(), &[&interval, &interval]);
         let sum = |at: usize| profile.sample.iter().map(|sample| sample.value[at]).sum::<i64>();
         assert_eq!([sum(0), sum(1), sum(2)], [18, 2 * 1_341, 2 * 1_341]);
         assert_eq!((profile.duration_nanos, profile.time_nanos), (10, 9));

@@ -5,7 +5,6 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::json::object;
 use crate::stacks::chain;
-use crate::terminal::printable;
 use crate::units::{duration, moment};
 
 /// What a holder did, in the words of tables: heading and JSON key of each part, in the order of [`HolderTime::PARTS`].
@@ -18,7 +17,7 @@ pub const PARTS: [(&str, &str); 6] = [
     ("asleep", "asleep_ns"),
 ];
 
-/// The lines of one hold: the lock, then what its holder waited for, each further in.
+/// The lines of one hold, with names as they are: the lock, then what its holder waited for, each further in.
 pub fn lines(hold: &SlowHoldRow, frames: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for (depth, link) in hold.chain.iter().enumerate() {
@@ -29,17 +28,17 @@ pub fn lines(hold: &SlowHoldRow, frames: usize) -> Vec<String> {
             (_, None) => "waiting for",
         };
         let task = match &link.task {
-            Some(task) => format!(" by {} ({})", printable(&task.comm), task.tgid.unwrap_or(0)),
+            Some(task) => format!(" by {} ({})", task.comm, task.tgid.unwrap_or(0)),
             None => String::new(),
         };
         let when = if depth == 0 { format!(", until {}", moment(hold.end_unix_ns)) } else { String::new() };
-        let lock = format!("{} ({})", printable(&link.lock), link.mode);
+        let lock = format!("{} ({})", link.lock, link.mode);
         lines.push(format!("{indent}{:>7} {verb} {lock}{task}{when}", duration(link.total_ns)));
         if let Some(holder) = &link.holder {
             lines.push(format!("{indent}        {}", holder_words(link.total_ns, holder)));
         }
         if !link.stack.is_empty() && frames > 0 {
-            lines.push(format!("{indent}        released by {}", printable(&chain(&link.stack, frames))));
+            lines.push(format!("{indent}        released by {}", chain(&link.stack, frames)));
         }
     }
     if hold.chain.len() > 1 {

@@ -1,14 +1,16 @@
 //! Tables for people: the head line, the rows, and what they rest on.
 
+use std::borrow::Cow;
 use std::io;
 
 use lockmeter_profile::{Happened, Report, Row};
 
 use crate::columns::{Cell, Column, INFERRED_MARK, Unit, Whole, columns, is_inferred};
+use crate::escape::{Form, escaped};
 use crate::grid::{Grid, GridColumn, GridRow, Line, cut_end, wrap};
 use crate::headline::Headline;
 use crate::stacks::chain;
-use crate::terminal::{Colour, Weight, printable};
+use crate::terminal::{Colour, Weight};
 use crate::units::{MILLION, change, count, counted, duration, moment, percent, ratio, share, thousandths};
 use crate::{Exporter, foot, slow_holds};
 
@@ -38,7 +40,11 @@ impl Default for Table {
 }
 
 impl Exporter for Table {
-    fn write(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        self.colour.form()
+    }
+
+    fn export(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         self.paragraph(&sentence(&Headline::of(report).to_string()), Weight::Bold, out)?;
         self.paragraph(&about(report), Weight::Dim, out)?;
         writeln!(out)?;
@@ -58,11 +64,12 @@ impl Exporter for Table {
 }
 
 impl Table {
-    /// Writes text, broken into lines where there is a width.
+    /// Writes one line of text, broken into several where there is a width. Names in it are escaped here, line breaks included.
     pub(crate) fn paragraph(&self, text: &str, weight: Weight, out: &mut dyn io::Write) -> io::Result<()> {
+        let text = escaped(text);
         let lines = match self.width {
-            Some(width) => wrap(text, width.into(), 4),
-            None => vec![text.to_owned()],
+            Some(width) => wrap(&text, width.into(), 4),
+            None => vec![text.into_owned()],
         };
         for line in lines {
             writeln!(out, "{}", self.colour.paint(&line, weight))?;
@@ -70,8 +77,15 @@ impl Table {
         Ok(())
     }
 
-    /// Writes a grid, made to fit where there is a width.
+    /// Writes a grid, made to fit where there is a width. Names in it are escaped here, line breaks included.
     pub(crate) fn grid(&self, mut grid: Grid, out: &mut dyn io::Write) -> io::Result<()> {
+        for row in &mut grid.rows {
+            for text in row.cells.iter_mut().chain(&mut row.below) {
+                if let Cow::Owned(escaped) = escaped(text) {
+                    *text = escaped;
+                }
+            }
+        }
         let left_out = self.width.map(|width| grid.fit(width.into())).unwrap_or_default();
         for line in grid.lines() {
             let (line, weight) = match &line {
@@ -121,10 +135,11 @@ impl Table {
         }
         let tries = counted(tries, "try", "tries");
         self.paragraph(
-            &format!("{tries} to get a lock failed at once or were killed (mmap_lock only)\n"),
+            &format!("{tries} to get a lock failed at once or were killed (mmap_lock only)"),
             Weight::Plain,
             out,
-        )
+        )?;
+        writeln!(out)
     }
 
     /// Waits and holds are measured in different columns, so each have a table of their own.
@@ -182,7 +197,7 @@ impl Table {
     fn cell<R, W>(&self, column: &Column<R, W>, row: &R, whole: &W) -> String {
         let cell = column.cell(row, whole);
         let text = column.words(row, self.frames).filter(|_| cell != Cell::Missing);
-        printable(&text.unwrap_or_else(|| cell_text(cell))).into_owned()
+        text.unwrap_or_else(|| cell_text(cell))
     }
 
     /// One line for the rows that are not shown.
@@ -244,11 +259,11 @@ pub(crate) fn about(report: &Report) -> String {
     format!(
         "{} of {} from {}, {}, Linux {}, lockmeter {}; by {}",
         duration(report.duration_ns),
-        printable(scope),
+        scope,
         moment(report.start_unix_ns),
         counted(u64::from(about.cpus), "CPU", "CPUs"),
-        printable(&about.kernel_release),
-        printable(&about.lockmeter_version),
+        about.kernel_release,
+        about.lockmeter_version,
         by.join(", ")
     )
 }

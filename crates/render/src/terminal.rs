@@ -1,7 +1,9 @@
-//! What a terminal may be sent: colour where it is wanted, and nothing that the measured system put into a name.
+//! Colour on a terminal, where it is wanted.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+
+use crate::escape::Form;
 
 /// Whether output carries colour and weight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -12,6 +14,11 @@ pub enum Colour {
     /// ANSI escapes for bold, dim and yellow.
     Always,
 }
+
+const RESET: &str = "\x1b[0m";
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const WARNING: &str = "\x1b[33m";
 
 /// A way to set text apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,25 +46,20 @@ impl Colour {
     pub(crate) fn paint(self, text: &str, weight: Weight) -> Cow<'_, str> {
         let code = match (self, weight) {
             (Self::Never, _) | (_, Weight::Plain) => return Cow::Borrowed(text),
-            (Self::Always, Weight::Bold) => "1",
-            (Self::Always, Weight::Dim) => "2",
-            (Self::Always, Weight::Warning) => "33",
+            (Self::Always, Weight::Bold) => BOLD,
+            (Self::Always, Weight::Dim) => DIM,
+            (Self::Always, Weight::Warning) => WARNING,
         };
-        Cow::Owned(format!("\x1b[{code}m{text}\x1b[0m"))
+        Cow::Owned(format!("{code}{text}{RESET}"))
     }
-}
 
-/// `text` with control and direction-changing characters escaped: thread names and cgroup paths may hold any.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    let harmful = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !text.contains(harmful) {
-        return Cow::Borrowed(text);
+    /// Lines of text that may be painted.
+    pub(crate) const fn form(self) -> Form {
+        match self {
+            Self::Never => Form::TEXT,
+            Self::Always => Form::text(&["\n", RESET, BOLD, DIM, WARNING]),
+        }
     }
-    let mut escaped = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        if harmful(c) { escaped.extend(c.escape_default()) } else { escaped.push(c) }
-    }
-    Cow::Owned(escaped)
 }
 
 #[cfg(test)]
@@ -73,11 +75,5 @@ mod tests {
         assert_eq!(Colour::wanted(true, environment("NO_COLOR", "1")), Colour::Never);
         assert_eq!(Colour::wanted(true, environment("NO_COLOR", "")), Colour::Always);
         assert_eq!(Colour::wanted(true, environment("TERM", "dumb")), Colour::Never);
-    }
-
-    #[test]
-    fn a_thread_name_cannot_steer_the_terminal() {
-        assert_eq!(printable("evil\x1b[2J\n"), "evil\\u{1b}[2J\\n");
-        assert_eq!(printable("kworker/0:1"), "kworker/0:1");
     }
 }

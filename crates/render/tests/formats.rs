@@ -176,7 +176,7 @@ fn folded_stacks_of_a_report_without_callers_are_refused_with_the_mend() {
 fn folded_names_cannot_break_the_format() {
     let text = written(&Folded::default(), &with_long_names());
     assert_eq!(text.lines().count(), 2);
-    assert!(text.lines().nth(1).unwrap().starts_with("_[2Jevil_\"name\",;"), "{text}");
+    assert!(text.lines().nth(1).unwrap().starts_with("\\u{1b}[2Jevil\\u{3b}\"name\",;"), "{text}");
 }
 
 #[test]

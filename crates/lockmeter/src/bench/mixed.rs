@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use lockmeter_experiments::mixed::{Step, Workshop};
+use lockmeter_render::escape::escaped;
 use lockmeter_statistics::Machine;
 use serde::Serialize;
 
@@ -84,7 +85,7 @@ fn text(results: &Results) -> String {
                     let _ = write!(
                         text,
                         "  {}: {:.1}, {mean_us:.0} µs, {longest_us:.0} µs",
-                        worst.name,
+                        escaped(&worst.name),
                         a_job(worst.contended)
                     );
                 }
@@ -97,4 +98,28 @@ fn text(results: &Results) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use lockmeter_experiments::seen::{Seen, SeenLock};
+
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_worst_lock_forges_no_line() {
+        let worst = SeenLock {
+            name: "a\x1b[31m\nb".into(),
+            kind: "mutex".into(),
+            contended: 1,
+            waited_ns: 2,
+            max_ns: 3,
+            histogram: Vec::new(),
+        };
+        let seen = Ok(Seen { locks: vec![worst], ..Seen::default() });
+        let step = Step { users: 1, jobs: 1, elapsed_ns: 1, cpu_ns: 1, seen };
+        let row = Row { jobs_per_minute: 1.0, spinning: Some(0.0), sleep_per_job_ns: Some(0.0), step };
+        let text = text(&Results { steps: vec![row] });
+        assert!(text.contains("a\\u{1b}[31m\\nb: ") && text.lines().count() == 2, "{text}");
+    }
 }

@@ -12,6 +12,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lockmeter_render::escape::{Escaping, escaped};
+use lockmeter_render::write_json;
 use lockmeter_statistics::Machine;
 use serde::Serialize;
 
@@ -44,10 +46,10 @@ struct Written<'a, T> {
 fn write<T: Serialize>(format: DiffFormat, machine: Machine, results: &T, text: &str) -> Result<ExitCode> {
     let mut out = output::open(None)?;
     let written = match format {
-        DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, text, results })
-            .map_err(std::io::Error::from)
-            .and_then(|()| writeln!(out)),
-        DiffFormat::Table => writeln!(out, "{machine}\n\n{text}"),
+        DiffFormat::Json => write_json(&Written { machine, text, results }, &mut out),
+        DiffFormat::Table => {
+            writeln!(Escaping::text(&mut out), "{}\n\n{text}", escaped(&machine.to_string()))
+        }
     };
     written.and_then(|()| out.flush()).map_err(|error| output::failed(None, error))?;
     Ok(ExitCode::SUCCESS)

@@ -3,11 +3,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use lockmeter_experiments::breakpoint::race::Design;
 use lockmeter_experiments::picture::{self, Frame, Line, Point};
+use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::units::counted;
 use lockmeter_statistics::Estimate;
 use serde_json::Value;
@@ -30,7 +32,7 @@ pub fn write(folder: &Path, pieces: &[Piece], load: impl Fn(&str) -> Option<Valu
             continue;
         };
         let machine = &results["machine"];
-        let said = |field: &str| machine[field].as_str().unwrap_or("?").to_owned();
+        let said = |field: &str| escaped(machine[field].as_str().unwrap_or("?")).into_owned();
         let _ = writeln!(
             text,
             "`{}`\n\n{}, {}, Linux {}, {}\n\n```\n{}\n```",
@@ -51,7 +53,8 @@ pub fn write(folder: &Path, pieces: &[Piece], load: impl Fn(&str) -> Option<Valu
         }
     }
     text.push_str(&published(&load));
-    fs::write(&path, text).map_err(|error| cannot(&path, error))?;
+    let written = fs::File::create(&path).and_then(|file| Escaping::text(file).write_all(text.as_bytes()));
+    written.map_err(|error| cannot(&path, error))?;
     Ok(path)
 }
 

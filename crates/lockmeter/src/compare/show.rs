@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 
 use lockmeter_profile::Swaps;
+use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::units::{self, counted};
+use lockmeter_render::write_json;
 use lockmeter_statistics::Estimate;
 use serde_json::{Value, json};
 
@@ -12,9 +14,9 @@ use crate::arguments::swap::CompareFormat;
 
 pub fn write(comparison: &Comparison, format: CompareFormat, out: &mut dyn Write) -> io::Result<()> {
     match format {
-        CompareFormat::Table => table(comparison, out)?,
-        CompareFormat::Json => writeln!(out, "{:#}", object(comparison))?,
-        CompareFormat::Csv => lines(comparison, out)?,
+        CompareFormat::Table => table(comparison, &mut Escaping::text(&mut *out))?,
+        CompareFormat::Json => write_json(&object(comparison), &mut *out)?,
+        CompareFormat::Csv => lines(comparison, &mut Escaping::text(&mut *out))?,
     }
     out.flush()
 }
@@ -22,12 +24,12 @@ pub fn write(comparison: &Comparison, format: CompareFormat, out: &mut dyn Write
 fn table(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     let what = match (&comparison.measured.metric, comparison.measured.better) {
         (None, _) => "time, less is better".to_owned(),
-        (Some(metric), Better::Higher) => format!("`{metric}` in its output, more is better"),
-        (Some(metric), Better::Lower) => format!("`{metric}` in its output, less is better"),
+        (Some(metric), Better::Higher) => format!("`{}` in its output, more is better", escaped(metric)),
+        (Some(metric), Better::Lower) => format!("`{}` in its output, less is better", escaped(metric)),
     };
-    writeln!(out, "{}\n", comparison.machine)?;
+    writeln!(out, "{}\n", escaped(&comparison.machine.to_string()))?;
     let runs = counted(comparison.rounds() as u64, "run", "runs");
-    writeln!(out, "{}: {what}; {runs} each, in random order, not metered\n", comparison.command)?;
+    writeln!(out, "{}: {what}; {runs} each, in random order, not metered\n", escaped(&comparison.command))?;
     let time = comparison.measured.metric.is_none();
     let mut rows = vec![["VARIANT", "MEDIAN", "95 %", "RATIO", "95 %", "VERDICT", "SWAPPED A RUN"].map(str::to_owned)];
     rows.extend(comparison.variants.iter().map(|variant| row(variant, time)));

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use lockmeter_experiments::overhead::whole_runs::Run;
 use lockmeter_experiments::work_folder::TempDir;
 use lockmeter_kernel::contention::open_process;
+use lockmeter_render::escape::escaped;
 
 use crate::messages::say;
 use crate::signals::{StopSignals, Woken};
@@ -42,13 +43,14 @@ impl Scratch {
         String::from_utf8_lossy(&fs::read(self.output()).unwrap_or_default()).into_owned()
     }
 
-    /// The end of what the last command printed.
+    /// The end of what the last command printed. Its tabs stay.
     pub fn show_output(&self) {
         let text = fs::read(self.output()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
-            let _ = writeln!(io::stderr(), "{line}");
+            let parts: Vec<_> = line.split('\t').map(escaped).collect();
+            let _ = writeln!(io::stderr(), "{}", parts.join("\t"));
         }
     }
 }

@@ -13,7 +13,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use lockmeter_experiments::overhead::Costs;
+use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::units::counted;
+use lockmeter_render::write_json;
 use lockmeter_statistics::Machine;
 use serde::Serialize;
 
@@ -100,13 +102,11 @@ fn write(arguments: &OverheadArguments, machine: Machine, what: &str, costs: &Co
         0 => String::new(),
         idle => format!(" ({} with too little work left out)", counted(idle as u64, "round", "rounds")),
     };
-    let text = format!("What metering costs {what}: {rounds}{idle}\n\n{costs}");
+    let text = format!("What metering costs {}: {rounds}{idle}\n\n{costs}", escaped(what));
     let written = match arguments.format {
-        DiffFormat::Json => serde_json::to_writer_pretty(&mut out, &Written { machine, text, costs })
-            .map_err(std::io::Error::from)
-            .and_then(|()| writeln!(out)),
+        DiffFormat::Json => write_json(&Written { machine, text, costs }, &mut out),
         DiffFormat::Table => {
-            writeln!(out, "{machine}\n\n{text}")
+            writeln!(Escaping::text(&mut out), "{}\n\n{text}", escaped(&machine.to_string()))
         }
     };
     written.and_then(|()| out.flush()).map_err(|error| output::failed(None, error))?;

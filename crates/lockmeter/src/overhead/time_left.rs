@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use lockmeter_render::escape::escaped;
+
 /// A line on a terminal, redrawn at most once a second.
 pub struct TimeLeft {
     begin: Instant,
@@ -26,7 +28,8 @@ impl TimeLeft {
             let time = all.map_or_else(String::new, |all| {
                 format!(", about {} to go", humantime::format_duration(Duration::from_secs(all.as_secs())))
             });
-            let _ = write!(std::io::stderr(), "\r\x1b[K{what}: {left} left{time}; Ctrl-C shows what there is ");
+            let _ =
+                write!(std::io::stderr(), "\r\x1b[K{}: {left} left{time}; Ctrl-C shows what there is ", escaped(what));
             self.shown = Some(Instant::now());
         }
         self.steps += 1;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use lockmeter_render::escape::escaped;
 use lockmeter_statistics::counted;
 
 use super::{Forecast, Waiting};
@@ -11,7 +12,7 @@ impl fmt::Display for Forecast {
         writeln!(
             f,
             "{} ({}, {}): held {} a time, {:.1} % of the time; waited for {} a time; {} elsewhere for each acquisition",
-            self.lock,
+            escaped(&self.lock),
             self.kind,
             self.mode,
             time(self.hold_ns),

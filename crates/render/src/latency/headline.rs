@@ -5,7 +5,7 @@ use std::fmt;
 use lockmeter_profile::Kind;
 use lockmeter_profile::latency::{LatencyReport, LatencyRow};
 
-use crate::terminal::printable;
+use crate::escape::escaped;
 use crate::units::{MILLION, counted, duration, ratio, share};
 
 /// A callee is named beside its caller where it accounts for at least this part of the caller's longest run, in percent.
@@ -73,8 +73,8 @@ fn longest<'a>(rows: impl Iterator<Item = &'a LatencyRow>) -> Option<&'a Latency
 pub(super) fn title(kind: Kind, name: &str, detail: &str) -> String {
     let kind = if kind == Kind::Work { "work item" } else { kind.name() };
     match detail {
-        "" => format!("{kind} {}", printable(name)),
-        detail => format!("{kind} {} ({})", printable(name), printable(detail)),
+        "" => format!("{kind} {}", escaped(name)),
+        detail => format!("{kind} {} ({})", escaped(name), escaped(detail)),
     }
 }
 

@@ -9,17 +9,26 @@ use super::columns::{COLUMNS, LatencyWhole};
 use super::headline::LatencyHeadline;
 use super::long_runs;
 use crate::csv::write_records;
+use crate::escape::Form;
 use crate::json::{Cost, Lost, Rows, object, write_object};
 use crate::{Csv, Exporter, JSON_SCHEMA, Json};
 
 impl Exporter<LatencyReport> for Json {
-    fn write(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        Form::JSON
+    }
+
+    fn export(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
         write_object(&Top(report), out)
     }
 }
 
 impl Exporter<LatencyReport> for Csv {
-    fn write(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        Form::CSV
+    }
+
+    fn export(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
         let columns: Vec<_> = COLUMNS.iter().collect();
         write_records(&columns, &report.rows, &LatencyWhole::from(report), out)
     }

@@ -6,7 +6,6 @@ use lockmeter_profile::latency::{LongRunRow, RunWaitRow};
 use crate::columns::{Cell, Column, Unit};
 use crate::stacks::chain;
 use crate::table::DEFAULT_FRAMES;
-use crate::terminal::printable;
 use crate::units::{duration, time_of_day};
 
 type LongRunColumn = Column<LongRunRow, ()>;
@@ -41,7 +40,7 @@ pub const COLUMNS: &[LongRunColumn] = &[
     }),
 ];
 
-/// The lines below a run: the locks it waited for.
+/// The lines below a run, with names as they are: the locks it waited for.
 pub fn waits(run: &LongRunRow) -> Vec<String> {
     let times = |wait: &RunWaitRow| if wait.count == 1 { String::new() } else { format!(", {} times", wait.count) };
     let mode = |wait: &RunWaitRow| match wait.mode {
@@ -56,7 +55,7 @@ pub fn waits(run: &LongRunRow) -> Vec<String> {
         format!(
             "      waited {} for {} ({}){}{}",
             duration(wait.total_ns),
-            printable(&wait.lock),
+            wait.lock,
             mode(wait),
             times(wait),
             place(wait)

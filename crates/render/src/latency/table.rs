@@ -8,8 +8,9 @@ use super::columns::{COLUMNS, LatencyWhole};
 use super::headline::LatencyHeadline;
 use super::{histogram, long_runs};
 use crate::columns::Column;
+use crate::escape::Form;
 use crate::table::sentence;
-use crate::terminal::{Weight, printable};
+use crate::terminal::Weight;
 use crate::units::{MILLION, count, counted, duration, moment, ratio, share};
 use crate::{Exporter, Table, foot};
 
@@ -23,7 +24,11 @@ pub struct LatencyTable {
 }
 
 impl Exporter<LatencyReport> for LatencyTable {
-    fn write(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
+    fn form(&self) -> Form {
+        self.table.colour.form()
+    }
+
+    fn export(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
         self.table.paragraph(&sentence(&LatencyHeadline::of(report).to_string()), Weight::Bold, out)?;
         self.table.paragraph(&about(report), Weight::Dim, out)?;
         writeln!(out)?;
@@ -112,7 +117,7 @@ fn timed_in_windows(report: &LatencyReport) -> Option<String> {
         "the times of {} {} rest on {} timed of {} counted{others}: what comes so often is timed in windows only, and a longer run \
          outside them is not seen (`latency --every` times all)",
         most.kind.name(),
-        printable(&most.name),
+        most.name,
         count(most.timed),
         count(most.runs.count),
     ))
@@ -126,7 +131,7 @@ fn about(report: &LatencyReport) -> String {
         duration(report.duration_ns),
         moment(report.start_unix_ns),
         counted(u64::from(about.cpus), "CPU", "CPUs"),
-        printable(&about.kernel_release),
-        printable(&about.lockmeter_version),
+        about.kernel_release,
+        about.lockmeter_version,
     )
 }

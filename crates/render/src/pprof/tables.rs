@@ -7,6 +7,7 @@ use lockmeter_profile::Frame;
 use lockmeter_profile::lock_functions::plain_name;
 
 use super::proto;
+use crate::escape::escaped;
 
 /// Where every kernel address lies; pprof wants a range for each binary.
 const KERNEL_START: u64 = 0xffff_8000_0000_0000;
@@ -57,7 +58,9 @@ impl Tables {
         self.profile
     }
 
+    /// Every string of the profile passes here, and is escaped: pprof prints them as they are.
     pub fn string(&mut self, text: &str) -> i64 {
+        let text = &*escaped(text);
         if let Some(at) = self.strings.get(text) {
             return *at;
         }
