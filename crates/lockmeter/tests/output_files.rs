@@ -8,7 +8,7 @@ mod support;
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -406,17 +406,22 @@ fn a_signal_ends_the_wait_for_the_reader_of_a_pipe() {
     }
 }
 
+/// Opens a named pipe to read it, and makes it so small that the head of a recording fits and the first interval does not.
+fn one_page_reader(pipe: &Path) -> File {
+    let reader = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(pipe).unwrap();
+    // SAFETY: takes an open descriptor and a number.
+    let size = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
+    assert_eq!(size, 4096);
+    reader
+}
+
 /// Makes sure that a reader which does not read does not keep the recorder from ending, before metering and after.
 #[test]
 fn a_signal_ends_the_wait_for_room_in_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     named_pipe_of(fs::metadata(folder.path()).unwrap().uid(), &pipe);
-    let flags = libc::O_NONBLOCK;
-    let reader = File::options().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
-    // SAFETY: takes an open descriptor and a number. One page: the head fits, the first interval does not.
-    let size = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
-    assert_eq!(size, 4096);
+    let reader = one_page_reader(&pipe);
     let has_come = || {
         let mut bytes: libc::c_int = 0;
         // SAFETY: writes one integer, which is ours.
@@ -430,6 +435,52 @@ fn a_signal_ends_the_wait_for_room_in_a_pipe() {
     // Full from the start.
     let said = ended_by(libc::SIGTERM, record(&pipe, &[]).stderr(Stdio::piped()).spawn().unwrap());
     assert!(said.contains("stopped while nothing read from the pipe"), "{said}");
+}
+
+/// Makes sure that this is so, too, when the signal came before the pipe was full: Ctrl-C ends the command first.
+#[test]
+fn after_a_signal_a_pipe_that_is_not_read_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, begun) = (folder.path().join("pipe"), folder.path().join("begun"));
+    named_pipe_of(fs::metadata(folder.path()).unwrap().uid(), &pipe);
+    let _reader = one_page_reader(&pipe);
+    let script = format!("touch {}; cat", begun.display());
+    let mut command = record_command(&pipe, &["--interval", "1h"], &["sh", "-c", &script]);
+    let mut recorder = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the command runs", || begun.exists());
+    signal(recorder.id(), libc::SIGINT);
+    drop(recorder.stdin.take());
+    let status = wait(&mut recorder, "a recorder whose command has ended after Ctrl-C");
+    assert_eq!(status.code(), Some(NO_OUTPUT));
+}
+
+/// Makes sure that a recording is not poured over a terminal.
+#[test]
+fn a_terminal_is_refused() {
+    let (mut terminal, mut slave) = (0, 0);
+    let null = std::ptr::null_mut();
+    // SAFETY: writes two integers, which are ours; name, modes and size are optional.
+    let opened = unsafe { libc::openpty(&raw mut terminal, &raw mut slave, null, null.cast(), null.cast()) };
+    assert_eq!(opened, 0);
+    // SAFETY: both were just opened and belong to nothing else.
+    let (_terminal, slave) = unsafe { (File::from_raw_fd(terminal), File::from_raw_fd(slave)) };
+    let mut command = record(Path::new("-"), &[]);
+    let output = command.stdout(slave).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(NO_OUTPUT), "{said}");
+    assert!(said.contains("standard output is a terminal"), "{said}");
+}
+
+/// Makes sure that what another process has open is not written to by its number there, and that its directories are found.
+#[test]
+fn files_that_another_process_has_open_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = File::create(folder.path().join("file")).unwrap();
+    let of_this = format!("/proc/{}/fd", std::process::id());
+    refuses(record(&PathBuf::from(format!("{of_this}/{}", file.as_raw_fd())), &[]), NO_OUTPUT, &["another process"]);
+    let directory = File::open(folder.path()).unwrap();
+    succeeds(record(&PathBuf::from(format!("{of_this}/{}/out", directory.as_raw_fd())), &[]));
+    assert_eq!(names_in(folder.path()), ["file", "out"]);
 }
 
 /// A shell that runs lockmeter as `$lockmeter` and a recorder as `$record`.

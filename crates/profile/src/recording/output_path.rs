@@ -257,3 +257,75 @@ fn is_shared(directory: &Stat) -> bool {
 pub(super) fn exchanged() -> Obstacle {
     Obstacle::would_overwrite("was exchanged for another file meanwhile: choose another place with -o")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Makes sure that what was examined is what is opened, whatever takes its place in between.
+    #[test]
+    fn what_takes_the_place_of_an_examined_file_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["out", "other"].map(|name| folder.path().join(name));
+        fs::write(&other, "another's").unwrap();
+        let swaps: [fn(&Path, &Path); 3] = [
+            |path, other| fs::copy(other, path).map(|_| ()).unwrap(),
+            |path, other| symlink(other, path).unwrap(),
+            |path, other| fs::hard_link(other, path).unwrap(),
+        ];
+        for swap in swaps {
+            fs::write(&path, "").unwrap();
+            let Ok(Destination::Entry(entry)) = resolve(&path) else { panic!("no name in a directory") };
+            let Ok(Standing::Regular(stat)) = entry.examine() else { panic!("no regular file") };
+            assert!(entry.open(&stat, OFlags::RDWR).is_ok() && entry.still_holds(&stat));
+            // Kept, so that its inode is not given to the next one.
+            fs::rename(&path, folder.path().join("kept")).unwrap();
+            swap(&path, &other);
+            assert!(entry.open(&stat, OFlags::RDWR).is_err() && !entry.still_holds(&stat));
+            fs::remove_file(&path).unwrap();
+        }
+        // Another name of the same file.
+        fs::write(&path, "").unwrap();
+        let Ok(Destination::Entry(entry)) = resolve(&path) else { panic!("no name in a directory") };
+        let Ok(Standing::Regular(stat)) = entry.examine() else { panic!("no regular file") };
+        fs::hard_link(&path, folder.path().join("second")).unwrap();
+        assert!(entry.open(&stat, OFlags::RDWR).is_err());
+    }
+
+    #[test]
+    fn paths_lead_where_the_kernel_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("inside");
+        fs::create_dir(&inside).unwrap();
+        symlink("../inside/./deep", inside.join("link")).unwrap();
+        let name_of = |path: &str| match resolve(&inside.join(path)) {
+            Ok(Destination::Entry(entry)) => {
+                let directory = fs::read_link(format!("/proc/self/fd/{}", entry.directory.as_raw_fd())).unwrap();
+                Ok(directory.join(entry.name))
+            }
+            Ok(Destination::Descriptor(number)) => panic!("descriptor {number}"),
+            Err(Obstacle::Io(error)) => Err(error.kind()),
+            Err(refused) => panic!("{refused:?}"),
+        };
+        assert_eq!(name_of("new"), Ok(inside.join("new")));
+        assert_eq!(name_of("..//inside/../new"), Ok(folder.path().join("new")));
+        assert_eq!(name_of("link"), Ok(inside.join("deep")));
+        assert_eq!(name_of("missing/new"), Err(io::ErrorKind::NotFound));
+        for directory in ["", ".", "..", "../inside", "../inside/"] {
+            assert_eq!(name_of(directory), Err(io::ErrorKind::IsADirectory), "{directory}");
+        }
+        assert_eq!(name_of("new/"), Err(io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn descriptors_of_this_process_are_recognised_by_each_of_their_names() {
+        for path in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+            let is_stdout = matches!(resolve(Path::new(path)), Ok(Destination::Descriptor(1)));
+            assert!(is_stdout, "{path}");
+        }
+    }
+}
