@@ -9,18 +9,22 @@ pub mod swap;
 mod values;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lockmeter_kernel::contention::StackBudget;
+use lockmeter_profile::recording::RecordingOptions;
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{Kind, Mode};
 
+use crate::signals::StopSignals;
+
 pub use values::{Dimensions, Window};
 use values::{
-    parse_budget, parse_dimensions, parse_duration, parse_interval, parse_kind, parse_mode, parse_share_ppm,
-    parse_window,
+    parse_budget, parse_dimensions, parse_duration, parse_interval, parse_kind, parse_mode, parse_permissions,
+    parse_share_ppm, parse_window,
 };
 
 /// The recording that `record` writes and `report` reads when none is named.
@@ -128,6 +132,31 @@ impl StackArguments {
     }
 }
 
+/// How a recording is written.
+#[derive(Debug, Args)]
+pub struct FileArguments {
+    /// Who may read the recording: permissions in octal, such as 0644, whatever the umask; without it, its owner alone (0600)
+    #[arg(long, value_name = "MODE", value_parser = parse_permissions)]
+    pub mode: Option<u32>,
+    /// Keep addresses of the kernel in the recording; without it, numbers stand for them that differ from one recording to the next
+    #[arg(long)]
+    pub kernel_addresses: bool,
+}
+
+impl FileArguments {
+    /// For a writer that waits for the reader of a pipe until one of these signals comes.
+    pub fn options(&self, signals: &StopSignals) -> io::Result<RecordingOptions> {
+        let (kernel_addresses, wait) = (self.kernel_addresses, signals.pipe_wait()?);
+        let default = RecordingOptions::default();
+        Ok(RecordingOptions { mode: self.mode.unwrap_or(default.mode), kernel_addresses, wait })
+    }
+
+    /// Whether any of it was given; without a recording it means nothing.
+    pub fn is_given(&self) -> bool {
+        self.mode.is_some() || self.kernel_addresses
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = RECORD_EXAMPLES)]
 pub struct RecordArguments {
@@ -136,9 +165,11 @@ pub struct RecordArguments {
     /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C or the command's end
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Where to write the recording
+    /// Where to write the recording; `-` is standard output (the command then writes to standard error)
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_RECORDING)]
     pub output: PathBuf,
+    #[command(flatten)]
+    pub file: FileArguments,
     /// How often to write what was metered; a recorder that is killed loses at most this much
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub interval: Duration,
@@ -272,7 +303,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = REPORT_EXAMPLES)]
 pub struct ReportArguments {
-    /// The recording
+    /// The recording; `-` is standard input
     #[arg(default_value = DEFAULT_RECORDING)]
     pub recording: PathBuf,
     #[command(flatten)]
@@ -306,7 +337,7 @@ pub enum DiffFormat {
 #[command(after_help = "Examples:\n  lockmeter diff before.lockmeter after.lockmeter\n  \
     lockmeter diff before.lockmeter after.lockmeter --by lock,caller --format json")]
 pub struct DiffArguments {
-    /// The recording to compare with
+    /// The recording to compare with; one of the two may be `-`, standard input
     pub before: PathBuf,
     /// The recording to judge
     pub after: PathBuf,

@@ -7,9 +7,14 @@ use anyhow::Result;
 use lockmeter_render::Exporter;
 
 use crate::arguments::{DiffArguments, DiffFormat};
+use crate::exit::{Failure, Status};
+use crate::input::is_standard_input;
 use crate::{output, query, report};
 
 pub fn run(arguments: &DiffArguments) -> Result<()> {
+    if is_standard_input(&arguments.before) && is_standard_input(&arguments.after) {
+        return Err(Failure::error(Status::Usage, "only one of the two recordings can be standard input; name a file"));
+    }
     let query = query::from_flags(&arguments.query, None);
     let (before, _) = report::load(&arguments.before, &query)?;
     let (after, _) = report::load(&arguments.after, &query)?;

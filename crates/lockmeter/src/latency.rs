@@ -1,21 +1,21 @@
 //! `lockmeter latency`: what keeps CPUs from their tasks, until the time is up or Ctrl-C; and the same from a recording.
 
 use std::io::{self, Write};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
-use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
-use lockmeter_profile::{About, Dimension, Happened, Interval, Source};
+use lockmeter_profile::recording::RecordingWriter;
+use lockmeter_profile::{About, Dimension, Interval, Source};
 use lockmeter_render::latency::{LatencySortKey, LatencyTable};
 use lockmeter_render::{Csv, Exporter, Json, Table};
 
 use crate::arguments::latency::{LatencyArguments, LatencyFormat};
 use crate::arguments::{Format, QueryArguments, ReportArguments};
 use crate::exit::{Failure, Status};
+use crate::input::Recording;
 use crate::messages::say;
 use crate::output;
 use crate::signals::{StopSignals, Woken};
@@ -41,18 +41,20 @@ pub fn run(arguments: &LatencyArguments) -> Result<()> {
     })?;
     let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
     let mut writer = match &arguments.output {
-        // Only now: a start that fails leaves the recording that is there alone.
-        Some(path) => Some(
-            RecordingWriter::create(path, &about)
-                .map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?,
-        ),
+        Some(path) => {
+            let file = arguments.file.options(&signals).context("cannot catch signals")?;
+            let created = RecordingWriter::create_with(path, &about, file);
+            Some(created.map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?)
+        }
         None => None,
     };
+    let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);
+    let tables = if stdout_is_taken { Tables::Stderr } else { Tables::Stdout };
     for missing in source.missing() {
         say(format_args!("lockmeter: {missing}; the rest is metered"));
     }
     announce(arguments);
-    let mut session = Session { arguments, sort, writer: writer.as_mut(), about: &about, whole: empty(&about) };
+    let mut session = Session { arguments, tables, sort, writer: writer.as_mut(), about: &about, whole: empty(&about) };
     let metered = session.meter(&mut source, &mut signals);
     let last = source.stop();
     metered?;
@@ -61,7 +63,7 @@ pub fn run(arguments: &LatencyArguments) -> Result<()> {
     if let Some(writer) = writer {
         writer.finish().map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?;
     }
-    show(&whole, arguments, sort)?;
+    show(&whole, arguments, tables, sort)?;
     for warning in Warning::about_latency(&whole, true) {
         say(warning);
     }
@@ -71,6 +73,7 @@ pub fn run(arguments: &LatencyArguments) -> Result<()> {
 /// Metering from attach to detach.
 struct Session<'a> {
     arguments: &'a LatencyArguments,
+    tables: Tables,
     sort: LatencySortKey,
     writer: Option<&'a mut RecordingWriter>,
     about: &'a About,
@@ -92,7 +95,11 @@ impl Session<'_> {
             }
             let due = [Some(next_drain), next_table, end].into_iter().flatten().min().unwrap_or(next_drain);
             match signals.wait(due.saturating_duration_since(now).min(TICK), None, None)? {
-                Woken::Signal(_) | Woken::Exited => return Ok(()),
+                Woken::Signal(_) => {
+                    signals.write_no_longer_than_needed();
+                    return Ok(());
+                }
+                Woken::Exited => return Ok(()),
                 Woken::Timeout | Woken::News => {}
             }
             let now = Instant::now();
@@ -104,7 +111,12 @@ impl Session<'_> {
                 next_drain = now + DRAIN;
             }
             if let (true, Some(every)) = (table_due, every) {
-                show(&std::mem::replace(&mut part, empty(self.about)).report(), self.arguments, self.sort)?;
+                show(
+                    &std::mem::replace(&mut part, empty(self.about)).report(),
+                    self.arguments,
+                    self.tables,
+                    self.sort,
+                )?;
                 next_table = Some(now + every);
             }
         }
@@ -134,6 +146,11 @@ fn possible(arguments: &LatencyArguments) -> Result<()> {
     if arguments.interval.is_some() && arguments.format == LatencyFormat::Csv {
         return usage(
             "CSV is one table with one heading; leave --interval out, or use --format json, an object for each",
+        );
+    }
+    if arguments.file.is_given() && arguments.output.is_none() {
+        return usage(
+            "--mode and --kernel-addresses are about the recording; name one with -o FILE, or leave them out",
         );
     }
     if arguments.histogram && arguments.format != LatencyFormat::Table {
@@ -166,12 +183,21 @@ fn announce(arguments: &LatencyArguments) {
     say(format_args!("lockmeter: metering {what} of the whole machine {length}"));
 }
 
-fn show(report: &LatencyReport, arguments: &LatencyArguments, sort: LatencySortKey) -> Result<()> {
+/// Where tables go.
+#[derive(Debug, Clone, Copy)]
+enum Tables {
+    Stdout,
+    /// Standard output is taken by the recording.
+    Stderr,
+}
+
+fn show(report: &LatencyReport, arguments: &LatencyArguments, tables: Tables, sort: LatencySortKey) -> Result<()> {
     let mut report = report.clone();
     sort.apply(&mut report);
-    let stdout = io::stdout();
-    let table = output::table_for(&stdout, arguments.limit, 0);
-    let mut out = stdout.lock();
+    let (mut out, table): (Box<dyn Write>, Table) = match tables {
+        Tables::Stdout => (Box::new(io::stdout()), output::table_for(&io::stdout(), arguments.limit, 0)),
+        Tables::Stderr => (Box::new(io::stderr()), output::table_for(&io::stderr(), arguments.limit, 0)),
+    };
     write(&report, arguments.format, LatencyTable { table, histograms: arguments.histogram }, &mut out)
         .and_then(|()| if arguments.interval.is_some() { writeln!(out) } else { Ok(()) })
         .and_then(|()| out.flush())
@@ -186,25 +212,13 @@ fn write(report: &LatencyReport, format: LatencyFormat, table: LatencyTable, out
     }
 }
 
-/// Whether a recording tells what ran, not who waited.
-pub fn is_recorded_in(path: &Path) -> Result<bool> {
-    let mut reader = RecordingReader::open(path)?;
-    while let Some(interval) = reader.next_interval()? {
-        if !interval.totals.is_empty() {
-            return Ok(interval.totals.iter().any(|total| total.key.happened == Happened::Run));
-        }
-    }
-    Ok(false)
-}
-
 /// `lockmeter report` of such a recording.
-pub fn report(arguments: &ReportArguments) -> Result<()> {
+pub fn report(arguments: &ReportArguments, mut reader: Recording) -> Result<()> {
     let format = applicable(arguments)?;
     let column = if arguments.sort == "total_ns" { DEFAULT_SORT } else { &arguments.sort };
     let sort = sort_key(column)?;
     let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let window = arguments.window.map(|window| (nanoseconds(window.from), window.to.map_or(u64::MAX, nanoseconds)));
-    let mut reader = RecordingReader::open(&arguments.recording)?;
     let mut builder = LatencyBuilder::new(reader.about(), &LatencyQuery { window, ..query(&arguments.query) });
     while let Some(interval) = reader.next_interval()? {
         builder.add(&interval);
@@ -213,10 +227,7 @@ pub fn report(arguments: &ReportArguments) -> Result<()> {
     let mut report = builder.report();
     sort.apply(&mut report);
     let limit = arguments.query.limit;
-    let table: Table = match arguments.output {
-        None => output::table_for(&io::stdout(), limit, 0),
-        Some(_) => output::plain_table(limit, 0),
-    };
+    let table = output::table_into(arguments.output.as_deref(), limit, 0);
     let mut out = output::open(arguments.output.as_deref())?;
     write(&report, format, LatencyTable { table, histograms: arguments.histogram }, &mut out)
         .and_then(|()| out.flush())

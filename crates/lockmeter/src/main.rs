@@ -9,6 +9,7 @@ mod diff;
 mod doctor;
 mod exit;
 mod holds;
+mod input;
 mod keys;
 mod latency;
 mod left_behind;
@@ -32,6 +33,7 @@ mod warnings;
 
 use std::process::ExitCode;
 
+use anyhow::{Context, Result};
 use clap::Parser;
 
 use crate::arguments::{Arguments, Command};
@@ -41,7 +43,13 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return exit::command_line(&error),
     };
-    let result = match arguments.command {
+    let result =
+        signals::survive_file_size_limit().context("cannot catch signals").and_then(|()| run(arguments.command));
+    result.unwrap_or_else(|error| exit::report(&error))
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
         Command::Record(arguments) => record::run(&arguments),
         Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Compare(arguments) => compare::run(&arguments),
@@ -55,6 +63,5 @@ fn main() -> ExitCode {
         Command::On(arguments) => switch::on(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Off(arguments) => switch::off(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),
-    };
-    result.unwrap_or_else(|error| exit::report(&error))
+    }
 }

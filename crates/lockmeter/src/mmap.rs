@@ -1,22 +1,23 @@
 //! `lockmeter mmap`: how long `mmap_lock` is waited for and held.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lockmeter_kernel::contention::{ContentionSource, MMAP_LOCK, Metered, Options, Scope};
-use lockmeter_profile::recording::{RecordingError, RecordingWriter};
+use lockmeter_profile::recording::{PipeWait, RecordingError, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Happened, Interval, Report, Source};
-use lockmeter_render::{Csv, Exporter, Histograms, Json};
+use lockmeter_render::{Csv, Exporter, Histograms, Json, Table};
 
 use crate::arguments::mmap::{MmapArguments, MmapBy, MmapFormat};
 use crate::exit::{Failure, Status};
 use crate::messages::{explain, say};
 use crate::output;
 use crate::signals::{StopSignals, Woken};
-use crate::target::{self, Target};
+use crate::target::{self, CommandOutput, Target};
 use crate::warnings::Warning;
 
 /// How often to take in, and write, what was metered.
@@ -40,6 +41,11 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
         explain(EXPLANATION);
         return Ok(Status::Usage.into());
     };
+    if arguments.file.is_given() && arguments.record.is_none() {
+        let sentence =
+            "--mode and --kernel-addresses are about the recording; name one with --record FILE, or leave them out";
+        return Err(Failure::error(Status::Usage, sentence));
+    }
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
     let starts_command = scope == Scope::Children;
@@ -47,9 +53,16 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
         Options { scope, stacks: arguments.stacks.budget(), metered: Metered::MmapLock { holds: !arguments.no_hold } };
     let about = crate::about::describe(&words, options.stacks);
     let mut source = ContentionSource::start(&options)?;
-    let writer = arguments.record.as_ref().map(|path| RecordingWriter::create(path, &about));
-    let writer = writer.transpose().map_err(cannot_write)?;
-    let target = if starts_command { target::start(&arguments.command, &[])? } else { watched };
+    let writer = match &arguments.record {
+        Some(path) => {
+            let file = arguments.file.options(&signals).context("cannot catch signals")?;
+            Some(RecordingWriter::create_with(path, &about, file).map_err(cannot_write)?)
+        }
+        None => None,
+    };
+    let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);
+    let stdout = if stdout_is_taken { CommandOutput::ToStderr } else { CommandOutput::Inherited };
+    let target = if starts_command { target::start(&arguments.command, &[], stdout)? } else { watched };
     if starts_command {
         source.leave_own_process_out()?;
     }
@@ -64,7 +77,11 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
         Target::None | Target::Process(_) => None,
     };
     let report = meter.finish()?;
-    print(&report, arguments)?;
+    let place = match arguments.output.as_deref() {
+        None if stdout_is_taken => Place::Stderr,
+        path => Place::File(path, signals.pipe_wait()?),
+    };
+    print(&report, arguments, place)?;
     Ok(status.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
@@ -112,7 +129,11 @@ impl Meter<'_> {
                         target::pass_on(signal, command);
                     }
                 }
-                Woken::Signal(_) | Woken::Exited => return Ok(()),
+                Woken::Signal(_) => {
+                    signals.write_no_longer_than_needed();
+                    return Ok(());
+                }
+                Woken::Exited => return Ok(()),
             }
             if source.tick() || Instant::now() >= next_drain {
                 self.add(source.drain()?)?;
@@ -156,12 +177,19 @@ fn announce(arguments: &MmapArguments, words: &str) {
     say(format_args!("lockmeter: metering {what} of {words}{length}"));
 }
 
-fn print(report: &Report, arguments: &MmapArguments) -> Result<()> {
-    let stdout = io::stdout();
-    let mut out = output::open(arguments.output.as_deref())?;
-    let table = match arguments.output {
-        None => output::table_for(&stdout, arguments.limit, arguments.frames),
-        Some(_) => output::plain_table(arguments.limit, arguments.frames),
+/// Where the report goes.
+enum Place<'a> {
+    /// Standard output is taken by the recording.
+    Stderr,
+    /// A file, or standard output.
+    File(Option<&'a Path>, Box<dyn PipeWait>),
+}
+
+fn print(report: &Report, arguments: &MmapArguments, place: Place<'_>) -> Result<()> {
+    let (limit, frames) = (arguments.limit, arguments.frames);
+    let (mut out, table): (Box<dyn Write>, Table) = match place {
+        Place::Stderr => (Box::new(io::stderr()), output::table_for(&io::stderr(), limit, frames)),
+        Place::File(path, wait) => (output::open_until(path, wait)?, output::table_into(path, limit, frames)),
     };
     let written = match arguments.format {
         MmapFormat::Histogram => Histograms { table }.write(report, &mut out),

@@ -1,23 +1,30 @@
 //! Where output goes: a terminal, a pipe or a file.
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use lockmeter_profile::Report;
+use lockmeter_profile::recording::{OutputFile, PipeWait, WaitForever};
 use lockmeter_render::{Colour, Exporter, Table};
 
 use crate::exit::{Failure, Status};
 
-/// Opens the file, or standard output where none is named.
+/// Whether this names standard output.
+pub fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Opens the file, or standard output where none is named, or `-`.
 pub fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
-    let Some(path) = path else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
-    let file = File::create(path).map_err(|error| {
-        Failure::error(
-            Status::NoOutput,
-            format!("cannot write {}: {error}; choose another place with -o", path.display()),
-        )
-    })?;
+    open_until(path, Box::new(WaitForever))
+}
+
+/// As [`open`]; waits for the reader of a pipe as long as `wait` allows.
+pub fn open_until(path: Option<&Path>, wait: Box<dyn PipeWait>) -> anyhow::Result<Box<dyn Write>> {
+    let Some(path) = path.filter(|path| !is_standard_output(path)) else {
+        return Ok(Box::new(BufWriter::new(io::stdout())));
+    };
+    let file = OutputFile::create(path, wait).map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?;
     Ok(Box::new(BufWriter::new(file)))
 }
 
@@ -25,11 +32,15 @@ pub fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
 pub fn failed(path: Option<&Path>, error: io::Error) -> anyhow::Error {
     match path {
         _ if error.kind() == io::ErrorKind::BrokenPipe => error.into(),
-        Some(path) => Failure::error(
-            Status::NoOutput,
-            format!("cannot write {}: {error}; make room or choose another place with -o", path.display()),
-        ),
-        None => Failure::error(Status::NoOutput, format!("cannot write to standard output: {error}")),
+        Some(path) if !is_standard_output(path) => {
+            let mend = match error.kind() {
+                io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
+                _ => "make room",
+            };
+            let sentence = format!("cannot write {}: {error}; {mend} or choose another place with -o", path.display());
+            Failure::error(Status::NoOutput, sentence)
+        }
+        _ => Failure::error(Status::NoOutput, format!("cannot write to standard output: {error}")),
     }
 }
 
@@ -45,6 +56,14 @@ pub fn table_for(terminal: &(impl IsTerminal + std::os::fd::AsRawFd), limit: usi
         width: is_terminal.then(|| size(terminal.as_raw_fd()).0).flatten(),
         colour: Colour::detect(is_terminal),
         ..plain_table(limit, frames)
+    }
+}
+
+/// A table as fits a file, or standard output where none is named.
+pub fn table_into(path: Option<&Path>, limit: usize, frames: usize) -> Table {
+    match path {
+        Some(path) if !is_standard_output(path) => plain_table(limit, frames),
+        _ => table_for(&io::stdout(), limit, frames),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `lockmeter record`: from the kernel source to the recording, until the time is up, the target ends or Ctrl-C.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lockmeter_kernel::contention::{Options, Scope};
-use lockmeter_profile::recording::{RecordingError, RecordingWriter};
+use lockmeter_profile::recording::{RecordingError, RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Interval};
 
@@ -16,7 +17,7 @@ use crate::exit::{Failure, Status};
 use crate::messages::{be_quiet, explain, inform, say};
 use crate::signals::{StopSignals, Woken};
 use crate::sources::Sources;
-use crate::target::{self, Target};
+use crate::target::{self, CommandOutput, Target};
 use crate::{holds, left_behind, output, report};
 
 /// How often the recorder looks whether tables fill: a burst of new tasks fills one in a few hundred milliseconds.
@@ -56,11 +57,12 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let options = Options { scope, stacks: arguments.stacks.budget(), metered: holds::metered(arguments)? };
     let about = crate::about::describe(&words, options.stacks);
     let mut sources = Sources::start(arguments, &options)?;
-    // Only now: a start that fails leaves the recording that is there alone.
-    let mut writer = RecordingWriter::create(&arguments.output, &about).map_err(cannot_write)?;
+    let file = arguments.file.options(&signals).context("cannot catch signals")?;
+    let mut writer = RecordingWriter::create_with(&arguments.output, &about, file).map_err(cannot_write)?;
     let target = match options.scope {
         Scope::Children => {
-            let target = target::start(&arguments.command, &sources.environment())?;
+            let stdout = if writer.is_standard_output() { CommandOutput::ToStderr } else { CommandOutput::Inherited };
+            let target = target::start(&arguments.command, &sources.environment(), stdout)?;
             sources.leave_own_process_out()?;
             target
         }
@@ -82,7 +84,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let complaint = session.named.complaint(arguments);
     let finished = written.and_then(|()| writer.finish().map_err(cannot_write));
     let summarised = match &finished {
-        Ok(()) if !arguments.quiet => summarise(&arguments.output),
+        Ok(written) if !arguments.quiet => summarise(&arguments.output, written.as_ref()),
         _ => Ok(()),
     };
     if !arguments.quiet {
@@ -125,14 +127,22 @@ impl Session<'_> {
             }
             let until = next_drain.min(end.unwrap_or(next_drain)).min(next_tick);
             match signals.wait(until.saturating_duration_since(now), target.end(), sources.news())? {
-                Woken::Exited => return Ok(()),
+                Woken::Exited => {
+                    if self.asked_to_stop > 0 {
+                        signals.write_no_longer_than_needed();
+                    }
+                    return Ok(());
+                }
                 Woken::News => {
                     sources.take_news();
                     if now < until {
                         continue;
                     }
                 }
-                Woken::Signal(signal) if self.stops(signal, target) => return Ok(()),
+                Woken::Signal(signal) if self.stops(signal, target) => {
+                    signals.write_no_longer_than_needed();
+                    return Ok(());
+                }
                 Woken::Signal(_) | Woken::Timeout => {}
             }
             let filling = sources.tick();
@@ -190,13 +200,18 @@ impl Progress {
     }
 }
 
+/// A file as the user knows it.
+fn shown(output: &Path) -> String {
+    if output == Path::new("-") { "standard output".to_owned() } else { output.display().to_string() }
+}
+
 fn announce(arguments: &RecordArguments, locks: &str, words: &str) {
     let length = match arguments.duration {
         Some(duration) => format!(" for {}", humantime::format_duration(duration)),
         None if arguments.command.is_empty() => " until Ctrl-C".to_owned(),
         None => String::new(),
     };
-    inform(format_args!("lockmeter: metering {locks} of {words}{length}, into {}", arguments.output.display()));
+    inform(format_args!("lockmeter: metering {locks} of {words}{length}, into {}", shown(&arguments.output)));
 }
 
 /// Waits for the command's end and passes on what would have ended the recording.
@@ -222,22 +237,24 @@ fn cannot_write(error: RecordingError) -> anyhow::Error {
 }
 
 /// Says what was seen first and what it cost last.
-fn summarise(recording: &Path) -> Result<()> {
-    if !recording.is_file() {
+fn summarise(recording: &Path, written: Option<&File>) -> Result<()> {
+    let name = shown(recording);
+    let Some(written) = written else {
         // A pipe or a device cannot be read back.
-        say(format_args!("lockmeter: wrote the recording to {}", recording.display()));
+        say(format_args!("lockmeter: wrote the recording to {name}"));
         return Ok(());
-    }
+    };
     let query = Query::by([Dimension::Lock, Dimension::Caller]);
-    let loaded = report::load_whole(recording, &query)?;
+    // What was written, whatever may stand under its name by now.
+    let reader = RecordingReader::from_reader(written.try_clone()?, &name)?;
+    let loaded = report::load_whole(reader.into(), &query)?;
     output::print_summary(&loaded.report, SUMMARY_ROWS, lockmeter_render::DEFAULT_FRAMES);
     for warning in loaded.warnings(&query) {
         say(warning);
     }
     say("");
     say(format_args!(
-        "lockmeter: wrote {}; `lockmeter report --by lock,blocker {0}` shows who makes them wait",
-        recording.display()
+        "lockmeter: wrote {name}; `lockmeter report --by lock,blocker {name}` shows who makes them wait"
     ));
     Ok(())
 }

@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::Result;
-use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Report};
 use lockmeter_render::pprof::PprofBuilder;
@@ -15,18 +14,24 @@ use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Ta
 
 use crate::arguments::{Format, ReportArguments};
 use crate::exit::{Failure, Status};
+use crate::input::{Recording, is_standard_input};
 use crate::messages::say;
 use crate::warnings::{Language, Warning};
 use crate::{latency, output, query};
 
 pub fn run(arguments: &ReportArguments) -> Result<()> {
-    if let Some(output) = arguments.output.as_deref().filter(|output| is_same_file(output, &arguments.recording)) {
+    if let Some(output) = arguments
+        .output
+        .as_deref()
+        .filter(|output| !output::is_standard_output(output) && is_same_file(output, &arguments.recording))
+    {
         let sentence =
             format!("{} is the recording itself; choose another place for the report with -o", output.display());
         return Err(Failure::error(Status::NoOutput, sentence));
     }
-    if latency::is_recorded_in(&arguments.recording)? {
-        return latency::report(arguments);
+    let mut recording = Recording::open(&arguments.recording)?;
+    if recording.is_of_latency()? {
+        return latency::report(arguments, recording);
     }
     if arguments.histogram {
         let sentence =
@@ -34,7 +39,7 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
         return Err(Failure::error(Status::Usage, sentence));
     }
     if arguments.format == Format::Pprof {
-        return write_pprof(arguments);
+        return write_pprof(arguments, recording);
     }
     let mut query = query::from_flags(&arguments.query, arguments.window);
     let folded = folded_stacks(&query.by);
@@ -42,7 +47,7 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
         query.by = folded.needs().to_vec();
     }
     let sort = query::sort_key(&arguments.sort, &query.by)?;
-    let mut loaded = load_whole(&arguments.recording, &query)?;
+    let mut loaded = load_whole(recording, &query)?;
     sort.apply(&mut loaded.report);
     let mut out = output::open(arguments.output.as_deref())?;
     write(&loaded.report, arguments, folded, &mut out)
@@ -54,7 +59,8 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino()));
+    let file = |path: &Path| if is_standard_input(path) { fs::metadata("/dev/stdin") } else { fs::metadata(path) };
+    let place = |path: &Path| file(path).map(|data| (data.dev(), data.ino()));
     matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
 }
 
@@ -74,10 +80,7 @@ fn write(report: &Report, arguments: &ReportArguments, folded: FoldedStacks, out
 /// As wide as the terminal it goes to, or plain and of any width.
 fn table(arguments: &ReportArguments) -> Table {
     let (limit, frames) = (arguments.query.limit, arguments.query.frames);
-    match arguments.output {
-        None => output::table_for(&io::stdout(), limit, frames),
-        Some(_) => output::plain_table(limit, frames),
-    }
+    output::table_into(arguments.output.as_deref(), limit, frames)
 }
 
 /// A recording as a query sees it, and what it takes to judge that.
@@ -113,12 +116,11 @@ impl Loaded {
 
 /// A recording as the query sees it, and whether the recorder ended it cleanly.
 pub fn load(path: &Path, query: &Query) -> Result<(Report, bool)> {
-    load_whole(path, query).map(|loaded| (loaded.report, loaded.ended_cleanly))
+    load_whole(Recording::open(path)?, query).map(|loaded| (loaded.report, loaded.ended_cleanly))
 }
 
 /// A recording as the query sees it.
-pub fn load_whole(path: &Path, query: &Query) -> Result<Loaded> {
-    let mut reader = RecordingReader::open(path)?;
+pub fn load_whole(mut reader: Recording, query: &Query) -> Result<Loaded> {
     let mut builder = ReportBuilder::new(reader.about(), query);
     let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
     while let Some(interval) = reader.next_interval()? {
@@ -141,15 +143,14 @@ fn folded_stacks(by: &[Dimension]) -> FoldedStacks {
 }
 
 /// pprof needs whole stacks, so it is made from the intervals themselves.
-fn write_pprof(arguments: &ReportArguments) -> Result<()> {
-    if arguments.output.is_none() && io::stdout().is_terminal() {
+fn write_pprof(arguments: &ReportArguments, mut reader: Recording) -> Result<()> {
+    if arguments.output.as_deref().is_none_or(output::is_standard_output) && io::stdout().is_terminal() {
         return Err(Failure::error(
             Status::Usage,
             "pprof output is binary; name a file with -o, then `go tool pprof -top FILE`",
         ));
     }
     let query = query::from_flags(&arguments.query, arguments.window);
-    let mut reader = RecordingReader::open(&arguments.recording)?;
     let mut builder = PprofBuilder::new(reader.about());
     while let Some(mut interval) = reader.next_interval()? {
         let offset_ns = interval.start_unix_ns.saturating_sub(reader.about().start_unix_ns);

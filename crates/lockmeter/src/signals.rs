@@ -3,9 +3,13 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use lockmeter_profile::recording::{PipeWait, TRY_PIPE_AGAIN};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::keys::Keys;
 
@@ -13,6 +17,7 @@ use crate::keys::Keys;
 pub struct StopSignals {
     streams: [(i32, UnixStream); SIGNALS.len()],
     keys: Option<Keys>,
+    stopping: Arc<AtomicBool>,
 }
 
 const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
@@ -41,7 +46,18 @@ impl StopSignals {
             streams.push((signal, stream));
         }
         let streams = streams.try_into().map_err(|_| io::Error::other("one stream a signal"))?;
-        Ok(Self { streams, keys: None })
+        Ok(Self { streams, keys: None, stopping: Arc::default() })
+    }
+
+    /// For a writer to a pipe: it waits for the reader until one of these signals comes.
+    pub fn pipe_wait(&self) -> io::Result<Box<dyn PipeWait>> {
+        let streams = self.streams.iter().map(|(_, stream)| stream.try_clone()).collect::<io::Result<_>>()?;
+        Ok(Box::new(UntilSignal { streams, stopping: Arc::clone(&self.stopping) }))
+    }
+
+    /// A signal has ended the metering: what is still to be written to a pipe waits no longer than [`LAST_WAIT`].
+    pub fn write_no_longer_than_needed(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
     /// From here on `q` asks to stop as Ctrl-C does, if there is a terminal.
@@ -105,4 +121,44 @@ impl StopSignals {
             }
         }
     }
+}
+
+/// How long a pipe may stay full after a signal has ended the metering. A reader that still reads makes room in far less.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// Waits for the reader of a pipe until a signal comes, which it leaves to be seen.
+struct UntilSignal {
+    streams: Vec<UnixStream>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl PipeWait for UntilSignal {
+    fn wait(&mut self, pipe: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+        let stopping = self.stopping.load(Ordering::Relaxed);
+        let timeout = match pipe {
+            None => Some(TRY_PIPE_AGAIN),
+            Some(_) => stopping.then_some(LAST_WAIT),
+        };
+        let mut entries: Vec<PollFd<'_>> =
+            self.streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+        entries.extend(pipe.map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::OUT)));
+        let timeout = timeout
+            .map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() });
+        let ready = match poll(&mut entries, timeout.as_ref()) {
+            // The handler has put a byte into a stream by now.
+            Err(rustix::io::Errno::INTR) => return self.wait(pipe),
+            ready => ready?,
+        };
+        if pipe.is_some() && entries.last().is_some_and(|entry| !entry.revents().is_empty()) {
+            return Ok(true);
+        }
+        // Time that is up ends the wait for a reader that went on being slow, not that for the first one.
+        Ok(ready == 0 && pipe.is_none())
+    }
+}
+
+/// From here on writing beyond the limit on the size of files (`ulimit -f`) fails, instead of ending the program at once. A
+/// handler, which no command inherits; a signal that is ignored would be ignored there, too.
+pub fn survive_file_size_limit() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(|_| ())
 }

@@ -71,11 +71,25 @@ pub fn watch(scope: &Scope) -> Result<Target> {
     }
 }
 
+/// Where the command's standard output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandOutput {
+    /// Where lockmeter's goes.
+    Inherited,
+    /// To standard error, for the recording goes to standard output.
+    ToStderr,
+}
+
 /// Starts the command to be metered.
-pub fn start(command: &[OsString], environment: &[(&'static str, OsString)]) -> Result<Target> {
+pub fn start(command: &[OsString], environment: &[(&'static str, OsString)], stdout: CommandOutput) -> Result<Target> {
     let [program, arguments @ ..] = command else { return Ok(Target::None) };
     let variables = environment.iter().map(|(name, value)| (name, value));
-    let child = spawn(Command::new(program).args(arguments).envs(variables))?;
+    let mut command = Command::new(program);
+    command.args(arguments).envs(variables);
+    if stdout == CommandOutput::ToStderr {
+        command.stdout(io::stderr());
+    }
+    let child = spawn(&mut command)?;
     let process = open_process(child.id())?;
     Ok(Target::Command(child, process))
 }

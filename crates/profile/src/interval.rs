@@ -57,7 +57,7 @@ pub struct Cgroup {
 /// One frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Frame {
-    /// The address.
+    /// The address. In a recording a number may stand for it, as for [`Sampled::instance`].
     pub address: u64,
     /// The function, or `None` where no symbol covers the address.
     pub function: Option<String>,
@@ -237,7 +237,7 @@ pub struct Basis {
 pub struct Sampled {
     /// As in [`Total`].
     pub key: Key,
-    /// Address of the lock itself, where it was kept.
+    /// Address of the lock itself, where it was kept. In a recording a number may stand for it: `docs/file-format.md`.
     pub instance: Option<u64>,
     /// Where the lock was waited for, innermost frame first; `None` if that stack was lost.
     pub site: Option<StackId>,

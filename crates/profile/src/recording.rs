@@ -6,13 +6,20 @@
 
 mod chunk;
 mod error;
+mod kernel_addresses;
+mod new_file;
+mod output_file;
+mod output_path;
 mod reader;
 mod schema;
+mod stream;
 mod writer;
 
 pub use error::{RecordingError, RecordingErrorKind};
+pub use output_file::OutputFile;
 pub use reader::RecordingReader;
-pub use writer::RecordingWriter;
+pub use stream::{PipeWait, TRY_PIPE_AGAIN, WaitForever};
+pub use writer::{RecordingOptions, RecordingWriter};
 
 /// The format version that this lockmeter writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = chunk::FORMAT_VERSION;

@@ -4,11 +4,12 @@ mod synthetic;
 
 use std::fs;
 use std::io::{self, Cursor};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::LazyLock;
 
 use lockmeter_profile::recording::{
-    FORMAT_VERSION, RecordingError, RecordingErrorKind, RecordingReader, RecordingWriter,
+    FORMAT_VERSION, RecordingError, RecordingErrorKind, RecordingOptions, RecordingReader, RecordingWriter,
 };
 use lockmeter_profile::{Interval, Loss, Losses};
 use proptest::prelude::*;
@@ -35,14 +36,19 @@ fn read(bytes: Vec<u8>) -> Result<Read, RecordingError> {
 fn recording(intervals: &[Interval]) -> (Vec<u8>, Vec<usize>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.lockmeter");
-    let mut writer = RecordingWriter::create(&path, &about()).unwrap();
+    // A pipe, for of a recording without intervals no file is left.
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    let pipe = path.clone();
+    let reader = std::thread::spawn(move || fs::read(pipe).unwrap());
+    let mut writer = create(&path).unwrap();
     let mut ends = vec![writer.written_bytes() as usize];
     for interval in intervals {
         writer.append(interval).unwrap();
         ends.push(writer.written_bytes() as usize);
     }
     writer.finish().unwrap();
-    let bytes = fs::read(&path).unwrap();
+    let bytes = reader.join().unwrap();
     ends.push(bytes.len());
     (bytes, ends)
 }
@@ -55,8 +61,25 @@ fn kind_of(error: Result<impl Sized, RecordingError>) -> RecordingErrorKind {
     error.err().expect("an error").kind()
 }
 
+/// Synthetic intervals hold made-up addresses of the kernel, which are to be read back.
 fn create(path: &Path) -> Result<RecordingWriter, RecordingError> {
-    RecordingWriter::create(path, &about())
+    RecordingWriter::create_with(path, &about(), RecordingOptions { kernel_addresses: true, ..Default::default() })
+}
+
+/// A recording of one interval.
+fn record_into(path: &Path) {
+    let mut writer = create(path).unwrap();
+    writer.append(&interval(1, SMALL)).unwrap();
+    writer.finish().unwrap();
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
 #[test]
@@ -197,13 +220,137 @@ fn a_file_that_is_no_recording_is_never_overwritten() {
 fn a_recording_that_is_being_written_is_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.lockmeter");
+    let is_refused = || {
+        let refused = create(&path).unwrap_err();
+        assert_eq!(refused.kind(), RecordingErrorKind::WouldOverwrite);
+        assert!(refused.to_string().contains("being written"), "{refused}");
+    };
     let mut writer = create(&path).unwrap();
-    let refused = create(&path).unwrap_err();
-    assert_eq!(refused.kind(), RecordingErrorKind::WouldOverwrite);
-    assert!(refused.to_string().contains("being written"), "{refused}");
     writer.append(&interval(0, SMALL)).unwrap();
+    is_refused();
     writer.finish().unwrap();
-    create(&path).unwrap();
+    // While its replacement is still without a name, too.
+    let mut second = create(&path).unwrap();
+    is_refused();
+    second.append(&interval(0, SMALL)).unwrap();
+    is_refused();
+}
+
+/// Makes sure that of two recorders of the same new file the second does not take the first one's.
+#[test]
+fn a_recording_that_another_recorder_has_begun_meanwhile_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    let (mut first, mut second) = (create(&path).unwrap(), create(&path).unwrap());
+    first.append(&interval(0, SMALL)).unwrap();
+    let refused = second.append(&interval(1, SMALL)).unwrap_err();
+    assert_eq!(refused.kind(), RecordingErrorKind::WouldOverwrite);
+    first.finish().unwrap();
+    drop(second);
+    let read: Vec<_> = RecordingReader::open(&path).unwrap().map(Result::unwrap).collect();
+    assert_eq!(read, [interval(0, SMALL)]);
+    assert_eq!(names_in(folder.path()), ["out.lockmeter"]);
+}
+
+/// Makes sure that a recorder which has nothing to keep changes nothing: not an old recording, not an empty file, not an
+/// empty folder.
+#[test]
+fn without_an_interval_nothing_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let [new, old, empty] = ["new", "old", "empty"].map(|name| folder.path().join(name));
+    record_into(&old);
+    fs::write(&empty, "").unwrap();
+    fs::set_permissions(&empty, fs::Permissions::from_mode(0o640)).unwrap();
+    let before = (fs::read(&old).unwrap(), fs::metadata(&old).unwrap().ino());
+    for path in [&new, &old, &empty] {
+        drop(create(path).unwrap());
+        assert!(create(path).unwrap().finish().unwrap().is_none());
+    }
+    assert_eq!((fs::read(&old).unwrap(), fs::metadata(&old).unwrap().ino()), before);
+    assert_eq!((fs::read(&empty).unwrap(), mode_of(&empty)), (Vec::new(), 0o640));
+    let mut names = names_in(folder.path());
+    names.sort();
+    assert_eq!(names, ["empty", "old"]);
+}
+
+#[test]
+fn only_its_owner_may_read_a_recording_unless_others_are_let() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    record_into(&path);
+    assert_eq!(mode_of(&path), 0o600);
+    // An empty file that is there already is made so, too.
+    fs::write(&path, "").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    record_into(&path);
+    assert_eq!(mode_of(&path), 0o600);
+    let options = RecordingOptions { mode: 0o664, ..Default::default() };
+    let mut writer = RecordingWriter::create_with(&path, &about(), options).unwrap();
+    writer.append(&interval(0, SMALL)).unwrap();
+    assert_eq!(mode_of(&path), 0o664);
+}
+
+/// Makes sure that the other names of a file never change with it.
+#[test]
+fn a_file_with_two_names_is_replaced_under_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, other] = ["out", "other"].map(|name| folder.path().join(name));
+    for content in ["", "recording"] {
+        let _ = (fs::remove_file(&path), fs::remove_file(&other));
+        if content.is_empty() {
+            fs::write(&other, "").unwrap()
+        } else {
+            record_into(&other)
+        }
+        let before = fs::read(&other).unwrap();
+        fs::hard_link(&other, &path).unwrap();
+        let mut writer = create(&path).unwrap();
+        writer.append(&interval(2, SMALL)).unwrap();
+        writer.finish().unwrap();
+        assert_eq!(fs::read(&other).unwrap(), before);
+        assert_eq!(RecordingReader::open(&path).unwrap().count(), 1);
+    }
+}
+
+/// Makes sure that what takes the place of a recording while its replacement has no name yet is not lost.
+#[test]
+fn what_took_the_place_of_the_old_recording_meanwhile_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    record_into(&path);
+    let mut writer = create(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "dear diary").unwrap();
+    assert_eq!(writer.append(&interval(0, SMALL)).unwrap_err().kind(), RecordingErrorKind::WouldOverwrite);
+    drop(writer);
+    assert_eq!(fs::read(&path).unwrap(), b"dear diary");
+    assert_eq!(names_in(folder.path()), ["out.lockmeter"]);
+}
+
+/// Makes sure that what was written can be read back whatever stands under its name by then.
+#[test]
+fn a_finished_recording_is_handed_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    let mut writer = create(&path).unwrap();
+    writer.append(&interval(0, SMALL)).unwrap();
+    fs::remove_file(&path).unwrap();
+    let file = writer.finish().unwrap().unwrap();
+    assert_eq!(RecordingReader::from_reader(file, "test").unwrap().count(), 1);
+}
+
+#[test]
+fn kernel_addresses_are_left_out_unless_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.lockmeter");
+    let mut writer = RecordingWriter::create(&path, &about()).unwrap();
+    writer.append(&interval(0, REALISTIC)).unwrap();
+    writer.finish().unwrap();
+    let read = RecordingReader::open(&path).unwrap().next_interval().unwrap().unwrap();
+    let (frames, instances) = (read.tables.frames().iter(), read.sampled.iter());
+    let addresses: Vec<u64> =
+        frames.map(|frame| frame.address).chain(instances.filter_map(|sampled| sampled.instance)).collect();
+    assert!(!addresses.is_empty() && addresses.iter().all(|address| address >> 62 == 0b10), "{addresses:x?}");
 }
 
 #[test]
@@ -214,9 +361,12 @@ fn an_older_recording_is_replaced_and_an_open_reader_keeps_it() {
     old.append(&interval(1, SMALL)).unwrap();
     old.finish().unwrap();
     let mut reader = RecordingReader::open(&path).unwrap();
-    create(&path).unwrap().finish().unwrap();
+    let mut new = create(&path).unwrap();
+    new.append(&interval(2, SMALL)).unwrap();
+    new.append(&interval(3, SMALL)).unwrap();
+    new.finish().unwrap();
     assert_eq!(reader.next_interval().unwrap(), Some(interval(1, SMALL)));
-    assert_eq!(RecordingReader::open(&path).unwrap().count(), 0);
+    assert_eq!(RecordingReader::open(&path).unwrap().count(), 2);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
 }
 
@@ -224,10 +374,13 @@ fn an_older_recording_is_replaced_and_an_open_reader_keeps_it() {
 fn a_symbolic_link_to_a_recording_stays_a_link() {
     let folder = tempfile::tempdir().unwrap();
     let (target, link) = (folder.path().join("target"), folder.path().join("link"));
-    create(&target).unwrap().finish().unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    create(&link).unwrap().finish().unwrap();
-    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    // The second time there is something to replace.
+    for _ in 0..2 {
+        record_into(&link);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(RecordingReader::open(&target).unwrap().count(), 1);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use lockmeter_profile::Kind;
 
+use super::FileArguments;
 use super::values::{parse_duration, parse_interval, parse_threshold};
 
 const LATENCY_EXAMPLES: &str = "\
@@ -35,9 +36,11 @@ pub struct LatencyArguments {
     /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Also write a recording, for `lockmeter report`
+    /// Also write a recording, for `lockmeter report`; `-` is standard output (tables then go to standard error)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub file: FileArguments,
     /// Order by this column
     #[arg(long, value_name = "COLUMN", default_value = "max_ns")]
     pub sort: String,

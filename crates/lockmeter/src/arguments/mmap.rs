@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::values::parse_duration;
-use super::{ScopeArguments, StackArguments};
+use super::{FileArguments, ScopeArguments, StackArguments};
 
 const MMAP_EXAMPLES: &str = "\
 Examples:
@@ -45,9 +45,11 @@ pub struct MmapArguments {
     /// Where to print it instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write a recording, too, for `lockmeter report`
+    /// Write a recording, too, for `lockmeter report`; `-` is standard output (the report then goes to standard error)
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    #[command(flatten)]
+    pub file: FileArguments,
     /// The command to run and meter
     #[arg(last = true, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true)]
     pub command: Vec<OsString>,

@@ -19,7 +19,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = PREDICT_EXAMPLES)]
 pub struct PredictArguments {
-    /// A recording with holds (`record --hold`)
+    /// A recording with holds (`record --hold`); `-` is standard input
     #[arg(default_value = DEFAULT_RECORDING)]
     pub recording: PathBuf,
     /// The locks to predict for: those whose name contains this, or matches it where it holds `*` or `?`; without it, those

@@ -92,6 +92,13 @@ pub(super) fn parse_dimensions(text: &str) -> Result<Dimensions, String> {
     Ok(Dimensions(dimensions))
 }
 
+/// Permissions in octal, as chmod takes them.
+pub(super) fn parse_permissions(text: &str) -> Result<u32, String> {
+    let is_octal = !text.is_empty() && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+    mode.ok_or_else(|| "write permissions in octal, such as 0644 or 640".to_owned())
+}
+
 pub(super) fn parse_mode(text: &str) -> Result<Mode, String> {
     text.parse().map_err(|()| "choose from exclusive, read, write".to_owned())
 }
@@ -132,6 +139,14 @@ mod tests {
         assert_eq!(parse_window("..1s"), Ok(Window { from: Duration::ZERO, to: Some(Duration::from_secs(1)) }));
         assert!(parse_window("5s..2s").is_err());
         assert!(parse_window("5s").is_err());
+    }
+
+    #[test]
+    fn permissions_are_octal() {
+        assert_eq!((parse_permissions("0644"), parse_permissions("640")), (Ok(0o644), Ok(0o640)));
+        for bad in ["", "+644", "648", "1777", "rw", "-1"] {
+            assert!(parse_permissions(bad).is_err(), "`{bad}` was taken for permissions");
+        }
     }
 
     #[test]

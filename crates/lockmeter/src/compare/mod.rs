@@ -46,7 +46,7 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode> {
         }
         Ended::Interrupted | Ended::Well => {}
     }
-    let mut out = output::open(arguments.output.as_deref())?;
+    let mut out = output::open_until(arguments.output.as_deref(), runner.signals.pipe_wait()?)?;
     show::write(&comparison, arguments.format, &mut out)
         .map_err(|error| output::failed(arguments.output.as_deref(), error))?;
     for variant in comparison.variants.iter().filter(|variant| !variant.swap.is_std()) {

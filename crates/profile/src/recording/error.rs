@@ -33,6 +33,8 @@ pub enum RecordingErrorKind {
     DamagedHead,
     /// The output exists and is not a recording: it is left alone.
     WouldOverwrite,
+    /// The output, or a link that leads to it, belongs to another user.
+    NotOurs,
     /// An interval is larger than a reader would accept.
     TooLarge,
     /// The operating system refused; the disk is full when this holds [`io::ErrorKind::StorageFull`].
@@ -58,6 +60,10 @@ impl RecordingError {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "; make room or choose another disk with -o (what was recorded before is still readable)"
             }
+            io::ErrorKind::FileTooLarge => {
+                "; raise the limit on the size of files (ulimit -f) or record less (what was recorded before is still readable)"
+            }
+            io::ErrorKind::BrokenPipe => "; what read from it has ended",
             io::ErrorKind::IsADirectory => "; name a file",
             _ => "",
         };

@@ -1,98 +1,137 @@
 //! Writes a recording.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::fs::{File, TryLockError};
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::os::fd::RawFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, Stat, fchmod};
+use rustix::process::geteuid;
 
 use super::chunk::{self, ChunkKind, MAGIC, MAX_ENTRIES, MAX_INFLATED_BYTES, TooLarge};
 use super::error::{RecordingError, RecordingErrorKind, shown};
+use super::kernel_addresses::KernelAddresses;
+use super::new_file::NewFile;
+use super::output_file::descriptor;
+use super::output_path::{Destination, Entry, Obstacle, Standing, resolve};
 use super::schema;
+use super::stream::{PipeWait, Stream, WaitForever};
 use crate::interval::Interval;
 use crate::report::About;
 
+/// How a recording is written.
+pub struct RecordingOptions {
+    /// The permissions of the file, whatever the umask. Only its owner may read a recording unless this says more.
+    pub mode: u32,
+    /// Whether addresses of the kernel are kept; otherwise numbers stand for them.
+    pub kernel_addresses: bool,
+    /// How long to wait for the reader of a pipe.
+    pub wait: Box<dyn PipeWait>,
+}
+
+impl Default for RecordingOptions {
+    fn default() -> Self {
+        Self { mode: 0o600, kernel_addresses: false, wait: Box::new(WaitForever) }
+    }
+}
+
 /// Writes a recording, one chunk an interval, each in one call to the operating system.
 ///
-/// Dropped without [`finish`](Self::finish), the recording stays readable and says that it did not end cleanly.
+/// Dropped without [`finish`](Self::finish), the recording stays readable and says that it did not end cleanly; without a
+/// single interval, nothing is left of it.
 #[derive(Debug)]
 pub struct RecordingWriter {
-    file: File,
+    output: Output,
     name: String,
+    /// The descriptor of this process that is written to, if it is one.
+    descriptor: Option<RawFd>,
+    /// Absent where addresses are kept.
+    addresses: Option<KernelAddresses>,
     /// Length of the whole chunks written so far.
     written_bytes: u64,
     next_sequence: u32,
     intervals: u64,
 }
 
-/// What already stands at the output's path.
-enum Existing {
-    Nothing,
-    /// An empty file, a device, a pipe: written to in place.
-    InPlace,
-    Recording,
-    /// A recording that another process is writing now.
-    BeingWritten,
-    Other,
+#[derive(Debug)]
+enum Output {
+    /// A file that holds the head and has no name yet.
+    New(NewFile),
+    /// An empty file that has this head and this mode before the first interval.
+    Empty {
+        file: File,
+        head: Vec<u8>,
+        mode: u32,
+    },
+    /// A file that holds intervals.
+    File(File),
+    Stream(Stream),
 }
 
 impl RecordingWriter {
-    /// Begins a recording at `path`.
+    /// Begins a recording at `path`, as [`create_with`](Self::create_with) does, with the default options.
+    pub fn create(path: impl AsRef<Path>, about: &About) -> Result<Self, RecordingError> {
+        Self::create_with(path, about, RecordingOptions::default())
+    }
+
+    /// Begins a recording at `path`; `-` is standard output. Until the first interval is appended, nothing there changes.
     ///
-    /// * Nothing there: the file is created, and removed again if even its head cannot be written.
-    /// * A recording there: its replacement is written beside it and renamed over it once its head is complete, so that
-    ///   the old one survives a full disk. Create the writer only when metering has begun, and it survives that failing too.
-    /// * An empty file, a device or a pipe there: written to in place.
+    /// * Nothing there: the file then gets its name.
+    /// * A recording there, or an empty file that is another user's or has several names: it is then replaced; an open
+    ///   reader keeps the old one. A full disk, and a recorder that is killed, leave the old one alone.
+    /// * Any other empty file: it is then written to.
+    /// * A pipe, a device or a descriptor of this process: written to at once.
     /// * Anything else there is left alone, and so is a recording that another process is writing now:
     ///   [`RecordingErrorKind::WouldOverwrite`].
-    pub fn create(path: impl AsRef<Path>, about: &About) -> Result<Self, RecordingError> {
-        let name = shown(path.as_ref());
-        let failed = |error| RecordingError::io("cannot write", &name, error);
-        // A symbolic link stays one: its target is replaced.
-        let target = fs::canonicalize(&path).unwrap_or_else(|_| path.as_ref().to_owned());
+    /// * What belongs to another user and could be turned against this one is refused: symbolic links, pipes, devices, files in
+    ///   directories that all users share: [`RecordingErrorKind::NotOurs`].
+    pub fn create_with(
+        path: impl AsRef<Path>,
+        about: &About,
+        options: RecordingOptions,
+    ) -> Result<Self, RecordingError> {
+        let path = path.as_ref();
+        let name = if path == Path::new("-") { "standard output".to_owned() } else { shown(path) };
         let head = first_bytes(about, &name)?;
-        let file = match existing(&target).map_err(failed)? {
-            Existing::Nothing => create_new(&target, &head),
-            Existing::InPlace => open_in_place(&target, &head),
-            Existing::Recording => replace(&target, &head),
-            Existing::BeingWritten => {
-                return Err(would_overwrite(format!(
-                    "{name} is being written by another lockmeter: choose another name with -o, or end that one first"
-                )));
+        let written_bytes = head.len() as u64;
+        let addresses = (!options.kernel_addresses).then(KernelAddresses::default);
+        let opened = resolve(path).and_then(|destination| match destination {
+            Destination::Descriptor(number) => {
+                Ok((begin_stream(Stream::new(binary(descriptor(number)?)?, options.wait), &head)?, Some(number)))
             }
-            Existing::Other => {
-                return Err(would_overwrite(format!(
-                    "{name} exists and is not a recording: choose another name with -o, or remove it first"
-                )));
-            }
-        };
-        let file = file.map_err(failed)?;
-        // Held until the file is closed. Where there are no locks, nobody is warned.
-        let _ = file.try_lock();
-        Ok(Self { file, name, written_bytes: head.len() as u64, next_sequence: 1, intervals: 0 })
+            Destination::Entry(entry) => Ok((begin(entry, head, options)?, None)),
+        });
+        let (output, descriptor) = opened.map_err(|obstacle| obstacle.into_error(&name))?;
+        Ok(Self { output, name, descriptor, addresses, written_bytes, next_sequence: 1, intervals: 0 })
     }
 
     /// Adds one interval. After an error the file ends, as before, with its last whole chunk.
     pub fn append(&mut self, interval: &Interval) -> Result<(), RecordingError> {
+        let hidden = self.addresses.as_ref().map(|addresses| addresses.hide(interval));
+        let interval = hidden.as_deref().unwrap_or(interval);
         let message = schema::encode_interval(interval).ok_or_else(|| {
             let entries = format!("more than {MAX_ENTRIES} locks, tasks, stacks and samples");
             too_large(&self.name, &entries)
         })?;
         self.append_chunk(ChunkKind::Interval, &message)?;
+        if let Output::New(new) = &mut self.output {
+            self.output = Output::File(new.commit().map_err(|obstacle| obstacle.into_error(&self.name))?);
+        }
         self.intervals += 1;
         Ok(())
     }
 
-    /// Marks the recording as ended cleanly and hands it to the disk.
-    pub fn finish(mut self) -> Result<(), RecordingError> {
+    /// Marks the recording as ended cleanly, hands it to the disk and gives it back, from its start, where it can be read.
+    pub fn finish(mut self) -> Result<Option<File>, RecordingError> {
+        if self.intervals == 0 && matches!(self.output, Output::New(_) | Output::Empty { .. }) {
+            return Ok(None);
+        }
         let message = schema::encode_end(self.intervals);
         self.append_chunk(ChunkKind::End, &message)?;
-        match self.file.sync_all() {
-            // A pipe or a device cannot be synchronised and need not be.
-            Err(error) if error.kind() != io::ErrorKind::InvalidInput => {
-                Err(RecordingError::io("cannot write", &self.name, error))
-            }
-            _ => Ok(()),
-        }
+        let Output::File(mut file) = self.output else { return Ok(None) };
+        let handed_over = file.sync_all().and_then(|()| file.seek(SeekFrom::Start(0)));
+        handed_over.map_err(|error| RecordingError::io("cannot write", &self.name, error))?;
+        Ok(Some(file))
     }
 
     /// How long the file is.
@@ -100,22 +139,37 @@ impl RecordingWriter {
         self.written_bytes
     }
 
+    /// Whether the recording goes to standard output, so that nothing else may.
+    pub fn is_standard_output(&self) -> bool {
+        self.descriptor == Some(1)
+    }
+
     fn append_chunk(&mut self, kind: ChunkKind, message: &[u8]) -> Result<(), RecordingError> {
         let bytes = chunk::encode(kind, self.next_sequence, message).map_err(|e| too_large_chunk(&self.name, &e))?;
-        if let Err(error) = self.file.write_all(&bytes) {
-            // Fails only on pipes and devices, and a reader finds its way past half a chunk as well.
-            let _ = self.file.set_len(self.written_bytes);
-            let _ = self.file.seek(SeekFrom::Start(self.written_bytes));
-            return Err(RecordingError::io("cannot write", &self.name, error));
-        }
+        let written = match &mut self.output {
+            Output::New(new) => write_or_cut(new.file(), &bytes, self.written_bytes),
+            Output::File(file) => write_or_cut(file, &bytes, self.written_bytes),
+            Output::Stream(stream) => stream.write_all(&bytes),
+            Output::Empty { file, head, mode } => fchmod(&*file, Mode::from_raw_mode(*mode))
+                .map_err(io::Error::from)
+                .and_then(|()| write_or_cut(file, &[&head[..], &bytes].concat(), 0))
+                .and_then(|()| file.try_clone())
+                .map(|file| self.output = Output::File(file)),
+        };
+        written.map_err(|error| RecordingError::io("cannot write", &self.name, error))?;
         self.written_bytes += bytes.len() as u64;
         self.next_sequence += 1;
         Ok(())
     }
 }
 
-fn would_overwrite(sentence: String) -> RecordingError {
-    RecordingError::new(RecordingErrorKind::WouldOverwrite, sentence)
+/// Writes all of it, or leaves the file as long as it was.
+fn write_or_cut(file: &mut File, bytes: &[u8], length: u64) -> io::Result<()> {
+    file.write_all(bytes).inspect_err(|_| {
+        // A reader finds its way past half a chunk as well.
+        let _ = file.set_len(length);
+        let _ = file.seek(SeekFrom::Start(length));
+    })
 }
 
 fn too_large(name: &str, what: &str) -> RecordingError {
@@ -134,69 +188,55 @@ fn first_bytes(about: &About, name: &str) -> Result<Vec<u8>, RecordingError> {
     Ok([&chunk::head()[..], &first].concat())
 }
 
-fn existing(path: &Path) -> io::Result<Existing> {
-    let metadata = match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Existing::Nothing),
-        other => other?,
-    };
-    if metadata.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if !metadata.is_file() || metadata.len() == 0 {
-        return Ok(Existing::InPlace);
-    }
-    let mut first = Vec::new();
-    let file = File::open(path)?;
-    (&file).take(MAGIC.len() as u64).read_to_end(&mut first)?;
-    // A recorder that died at once leaves less than the magic.
-    Ok(if !MAGIC.starts_with(&first) {
-        Existing::Other
-    } else if matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
-        Existing::BeingWritten
-    } else {
-        Existing::Recording
-    })
-}
-
-fn create_new(path: &Path, head: &[u8]) -> io::Result<File> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    match file.write_all(head) {
-        Ok(()) => Ok(file),
-        Err(error) => {
-            let _ = fs::remove_file(path);
-            Err(error)
+fn begin(entry: Entry, head: Vec<u8>, options: RecordingOptions) -> Result<Output, Obstacle> {
+    match entry.examine()? {
+        Standing::Nothing => begin_new(entry, &head, options.mode, None),
+        Standing::Regular(stat) => {
+            let mut there = File::from(entry.open(&stat, OFlags::RDWR)?);
+            let mut first = Vec::new();
+            (&mut there).take(MAGIC.len() as u64).read_to_end(&mut first)?;
+            // A recorder that died at once leaves less than the magic.
+            if !MAGIC.starts_with(&first) {
+                return Err(Obstacle::would_overwrite(
+                    "exists and is not a recording: choose another name with -o, or remove it first",
+                ));
+            }
+            // Held until the file is closed. Where there are no locks, nobody is warned.
+            if matches!(there.try_lock(), Err(TryLockError::WouldBlock)) {
+                return Err(Obstacle::would_overwrite(
+                    "is being written by another lockmeter: choose another name with -o, or end that one first",
+                ));
+            }
+            if first.is_empty() && stat.st_uid == geteuid().as_raw() && stat.st_nlink == 1 {
+                return Ok(Output::Empty { file: there, head, mode: options.mode });
+            }
+            begin_new(entry, &head, options.mode, Some((there, stat)))
+        }
+        Standing::Pipe(stat) => begin_stream(Stream::open_pipe(&entry, &stat, options.wait)?, &head),
+        Standing::Device(stat) => {
+            let device = binary(entry.open(&stat, OFlags::WRONLY)?.into())?;
+            begin_stream(Stream::new(device, options.wait), &head)
         }
     }
 }
 
-fn open_in_place(path: &Path, head: &[u8]) -> io::Result<File> {
-    let mut file = OpenOptions::new().write(true).open(path)?;
-    match file.write_all(head) {
-        Ok(()) => Ok(file),
-        Err(error) => {
-            let _ = file.set_len(0);
-            Err(error)
-        }
-    }
+fn begin_new(entry: Entry, head: &[u8], mode: u32, replaced: Option<(File, Stat)>) -> Result<Output, Obstacle> {
+    let mut new = NewFile::create(entry, mode, replaced)?;
+    // As above; it will be looked for under its name.
+    let _ = new.file().try_lock();
+    new.file().write_all(head)?;
+    Ok(Output::New(new))
 }
 
-fn replace(path: &Path, head: &[u8]) -> io::Result<File> {
-    // Tells "no permission to write this file" from "the folder allows a rename".
-    OpenOptions::new().write(true).open(path)?;
-    let beside = beside(path);
-    let file = create_new(&beside, head)?;
-    match fs::rename(&beside, path) {
-        Ok(()) => Ok(file),
-        Err(error) => {
-            let _ = fs::remove_file(&beside);
-            Err(error)
-        }
-    }
+fn begin_stream(mut stream: Stream, head: &[u8]) -> Result<Output, Obstacle> {
+    stream.write_all(head)?;
+    Ok(Output::Stream(stream))
 }
 
-fn beside(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.new", std::process::id()));
-    path.with_file_name(name)
+/// What is no terminal.
+fn binary(file: File) -> Result<File, Obstacle> {
+    if file.is_terminal() {
+        return Err(Obstacle::would_overwrite("is a terminal, and a recording is binary: name a file or pipe it on"));
+    }
+    Ok(file)
 }

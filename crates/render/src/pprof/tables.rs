@@ -9,8 +9,8 @@ use lockmeter_profile::lock_functions::plain_name;
 use super::proto;
 use crate::escape::escaped;
 
-/// Where every kernel address lies; pprof wants a range for each binary.
-const KERNEL_START: u64 = 0xffff_8000_0000_0000;
+/// Where every kernel address lies, and every number that stands for one; pprof wants a range for each binary.
+const KERNEL_START: u64 = 1 << 63;
 
 /// The binary that kernel functions without a module belong to, as perf and pprof call it.
 const KERNEL: &str = "[kernel.kallsyms]";
