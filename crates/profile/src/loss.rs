@@ -83,6 +83,8 @@ named_enum! {
         FileReadInPart = 37, "file_read_in_part";
         /// Segments refused: what they say cannot have happened in that time, or is more than any program counts.
         UserSegmentImplausible = 38, "user_segment_implausible";
+        /// Intervals that held more than a recording can hold of one.
+        IntervalTooLarge = 39, "interval_too_large";
         /// Releases of a kernel lock whose acquisition was not seen.
         HoldUnmatched = 40, "hold_unmatched";
         /// Holds of a kernel lock whose release was not seen although a later acquisition proves it.
@@ -170,6 +172,11 @@ impl Loss {
                 "process",
                 "processes",
                 " refused: implausible: what they say of their locks cannot have happened in that time",
+            ),
+            Self::IntervalTooLarge => (
+                "interval",
+                "intervals",
+                " too large for a recording (too many locks, tasks and stacks): not counted; record a shorter --interval",
             ),
             Self::SleepersFull => ("wait", "waits", " in a running program not counted (too many threads asleep)"),
             Self::RingFull => ("stack", "stacks", " of a running program dropped (ring buffer full); totals are exact"),

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use lockmeter_profile::recording::{
     FORMAT_VERSION, RecordingError, RecordingErrorKind, RecordingOptions, RecordingReader, RecordingWriter,
 };
-use lockmeter_profile::{Interval, Loss, Losses};
+use lockmeter_profile::{Interval, Loss, Losses, Task};
 use proptest::prelude::*;
 use synthetic::{REALISTIC, SMALL, about, interval};
 
@@ -425,6 +425,21 @@ proptest! {
         prop_assert!(read.intervals.is_empty() && !read.ended_cleanly);
         prop_assert!(bytes.is_empty() || !read.losses.is_empty());
     }
+}
+
+/// Makes sure that a program cannot end a recording by having more tasks in an interval than one can hold.
+#[test]
+fn of_an_interval_that_is_too_large_the_losses_are_kept_and_the_recording_goes_on() {
+    let mut large = interval(0, SMALL);
+    for tgid in 0..600_000 {
+        large.tables.intern_task(Task { tgid, comm: String::new(), own: false });
+    }
+    let (bytes, _) = recording(&[large.clone(), interval(1, SMALL)]);
+    let read = read(bytes).unwrap();
+    let [kept, next] = &read.intervals[..] else { panic!("{} intervals", read.intervals.len()) };
+    assert_eq!((kept.start_unix_ns, kept.duration_ns, kept.totals.len()), (large.start_unix_ns, large.duration_ns, 0));
+    assert_eq!(kept.losses.get(Loss::IntervalTooLarge), 1);
+    assert!(!next.totals.is_empty() && read.ended_cleanly);
 }
 
 #[test]

@@ -347,6 +347,25 @@ pub(super) mod tests {
         assert!(OwnDirectory::open(folder.path()).is_err());
     }
 
+    /// Makes sure that a session and its files must be our own. Only root can give them to somebody else.
+    #[test]
+    fn what_belongs_to_another_user_is_none_of_ours() {
+        if !geteuid().is_root() {
+            println!("SKIPPED: only root can make files of another user");
+            return;
+        }
+        const ANOTHER: Option<u32> = Some(61_001);
+        let folder = private_folder();
+        let directory = own(&folder);
+        let file = folder.path().join("file");
+        fs::write(&file, "x").unwrap();
+        std::os::unix::fs::chown(&file, ANOTHER, ANOTHER).unwrap();
+        assert!(directory.file("file", Access::Read).is_err());
+        std::os::unix::fs::chown(folder.path(), ANOTHER, ANOTHER).unwrap();
+        assert!(OwnDirectory::open(folder.path()).is_err());
+        assert!(TrustedParent::open(&folder.path().canonicalize().unwrap()).is_err());
+    }
+
     /// Makes sure that each directory on the way counts, not just the last one.
     #[test]
     fn a_parent_that_others_can_change_is_not_trusted_nor_what_lies_below() {

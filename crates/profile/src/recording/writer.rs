@@ -17,6 +17,7 @@ use super::output_path::{Destination, Entry, Obstacle, Standing, resolve};
 use super::schema;
 use super::stream::{PipeWait, Stream, WaitForever};
 use crate::interval::Interval;
+use crate::loss::Loss;
 use crate::report::About;
 
 /// How a recording is written.
@@ -105,8 +106,16 @@ impl RecordingWriter {
         Ok(Self { output, name, descriptor, addresses, written_bytes, next_sequence: 1, intervals: 0 })
     }
 
-    /// Adds one interval. After an error the file ends, as before, with its last whole chunk.
+    /// Adds one interval. After an error the file ends, as before, with its last whole chunk. Of an interval that holds more
+    /// than a recording can, as a hostile program may have it, only the losses are kept, and that it was too large.
     pub fn append(&mut self, interval: &Interval) -> Result<(), RecordingError> {
+        match self.append_whole(interval) {
+            Err(error) if error.kind() == RecordingErrorKind::TooLarge => self.append_whole(&without_samples(interval)),
+            appended => appended,
+        }
+    }
+
+    fn append_whole(&mut self, interval: &Interval) -> Result<(), RecordingError> {
         let hidden = self.addresses.as_ref().map(|addresses| addresses.hide(interval));
         let interval = hidden.as_deref().unwrap_or(interval);
         let message = schema::encode_interval(interval).ok_or_else(|| {
@@ -170,6 +179,19 @@ fn write_or_cut(file: &mut File, bytes: &[u8], length: u64) -> io::Result<()> {
         let _ = file.set_len(length);
         let _ = file.seek(SeekFrom::Start(length));
     })
+}
+
+/// What is known of an interval without what was measured in it.
+fn without_samples(interval: &Interval) -> Interval {
+    let mut losses = interval.losses.clone();
+    losses.add(Loss::IntervalTooLarge, 1);
+    Interval {
+        start_unix_ns: interval.start_unix_ns,
+        duration_ns: interval.duration_ns,
+        losses,
+        overhead: interval.overhead.clone(),
+        ..Interval::default()
+    }
 }
 
 fn too_large(name: &str, what: &str) -> RecordingError {
