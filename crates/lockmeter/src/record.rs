@@ -253,8 +253,6 @@ fn summarise(recording: &Path, written: Option<&File>) -> Result<()> {
         say(warning);
     }
     say("");
-    say(format_args!(
-        "lockmeter: wrote {name}; `lockmeter report --by lock,blocker {name}` shows who makes them wait"
-    ));
+    say(format_args!("lockmeter: wrote {name}; `lockmeter report --by lock,blocker {name}` shows who makes them wait"));
     Ok(())
 }

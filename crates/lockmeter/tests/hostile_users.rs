@@ -17,6 +17,8 @@ use support::{run, text, until, wait};
 
 /// Exit status for a process that is not metered.
 const NO_TARGET: i32 = 5;
+/// More address space than lockmeter needs, and less than an endless file.
+const MOST_MEMORY: u64 = 768 << 20;
 /// No process has this id, and no kernel gives it.
 const NOBODY: &str = "segment-4194999-1";
 const NOBODYS_PID: &str = "4194999";
@@ -152,12 +154,14 @@ fn a_runtime_folder_of_another_user_is_not_used() {
     assert_eq!(names(&runtime), [""; 0]);
     // Nor by another user than root.
     fs::set_permissions(&runtime, Permissions::from_mode(0o777)).unwrap();
-    let mut record = arena.lockmeter(B, &["record", "--user", "-o", "/dev/null", "--", "sh", "-c", "echo $LOCKMETER_DIR"]);
+    let mut record =
+        arena.lockmeter(B, &["record", "--user", "-o", "/dev/null", "--", "sh", "-c", "echo $LOCKMETER_DIR"]);
     record.env("XDG_RUNTIME_DIR", &runtime);
     assert!(!session_in(&run(record).stdout).starts_with(&runtime));
     // Its own user does.
     fs::set_permissions(&runtime, Permissions::from_mode(0o700)).unwrap();
-    let mut record = arena.lockmeter(A, &["record", "--user", "-o", "/dev/null", "--", "sh", "-c", "echo $LOCKMETER_DIR"]);
+    let mut record =
+        arena.lockmeter(A, &["record", "--user", "-o", "/dev/null", "--", "sh", "-c", "echo $LOCKMETER_DIR"]);
     record.env("XDG_RUNTIME_DIR", &runtime);
     assert!(session_in(&run(record).stdout).starts_with(&runtime));
 }
@@ -262,7 +266,8 @@ impl Metered {
     fn until_drained(&self, times: u32) {
         let epoch = || {
             let mut bytes = [0; 4];
-            let read = File::open(&self.segment).and_then(|file| file.read_exact_at(&mut bytes, offset_of!(Header, epoch) as u64));
+            let read = File::open(&self.segment)
+                .and_then(|file| file.read_exact_at(&mut bytes, offset_of!(Header, epoch) as u64));
             read.map(|()| u32::from_ne_bytes(bytes))
         };
         let begin = epoch().unwrap();
@@ -371,7 +376,18 @@ fn an_endless_file_in_place_of_the_sessions_is_read_in_part() {
         file.set_len(1 << 30).unwrap();
     }
     metered.until_drained(3);
-    let ended = run(arena.lockmeter(ROOT, &["on", &metered.pid.to_string()]));
+    let mut on = arena.lockmeter(ROOT, &["on", &metered.pid.to_string()]);
+    let memory = libc::rlimit { rlim_cur: MOST_MEMORY, rlim_max: MOST_MEMORY };
+    // SAFETY: between fork and exec one system call, given a structure that was copied.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut on, move || {
+            match libc::setrlimit(libc::RLIMIT_AS, &raw const memory) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        })
+    };
+    let ended = run(on);
     assert!(ended.status.success(), "{}", text(&ended.stderr));
     metered.ends_well();
 }
@@ -515,7 +531,17 @@ fn a_program_that_becomes_root_does_not_report_to_a_user() {
     // Started by a shell, so that its own first sentence does not keep it from being metered.
     let ended = run(arena.lockmeter(
         A,
-        &["record", "--user", "--hold", "-o", recording.to_str().unwrap(), "--", "sh", "-c", &format!("{program}; true")],
+        &[
+            "record",
+            "--user",
+            "--hold",
+            "-o",
+            recording.to_str().unwrap(),
+            "--",
+            "sh",
+            "-c",
+            &format!("{program}; true"),
+        ],
     ));
     assert_eq!(text(&ended.stdout), "euid 0 preloaded 0\n", "{}", text(&ended.stderr));
 }

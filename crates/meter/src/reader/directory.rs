@@ -400,4 +400,26 @@ pub(super) mod tests {
         assert!(!directory.path().exists());
         assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept");
     }
+
+    #[test]
+    fn of_too_many_names_some_are_looked_at() {
+        let folder = private_folder();
+        for number in 0..MOST_NAMES + 10 {
+            fs::File::create(folder.path().join(number.to_string())).unwrap();
+        }
+        let names = own(&folder).names().unwrap();
+        assert!((MOST_NAMES - 2..=MOST_NAMES).contains(&names.len()), "{}", names.len());
+    }
+
+    /// Makes sure that a folder which took the session's name meanwhile stays, even an empty one.
+    #[test]
+    fn what_took_the_name_of_a_directory_meanwhile_is_not_removed() {
+        let folder = private_folder();
+        let parent = TrustedParent::open(&folder.path().canonicalize().unwrap()).unwrap();
+        let directory = parent.create("session").unwrap();
+        fs::rename(directory.path(), folder.path().join("moved")).unwrap();
+        fs::create_dir(directory.path()).unwrap();
+        parent.remove(&directory);
+        assert!(directory.path().is_dir());
+    }
 }
