@@ -130,7 +130,8 @@ impl fmt::Write for Bounded {
         let left = LONGEST_NAME - self.text.len().min(LONGEST_NAME);
         if self.is_full || text.len() > left {
             if !self.is_full {
-                self.text.push_str(&text[..text.floor_char_boundary(left)]);
+                let fits = |end: &usize| text.is_char_boundary(*end);
+                self.text.push_str(&text[..(0..=left).rev().find(fits).unwrap_or(0)]);
                 self.text.push('…');
             }
             self.is_full = true;
