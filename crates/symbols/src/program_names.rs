@@ -130,7 +130,8 @@ impl fmt::Write for Bounded {
         let left = LONGEST_NAME - self.text.len().min(LONGEST_NAME);
         if self.is_full || text.len() > left {
             if !self.is_full {
-                self.text.push_str(&text[..text.floor_char_boundary(left)]);
+                let fits = |end: &usize| text.is_char_boundary(*end);
+                self.text.push_str(&text[..(0..=left).rev().find(fits).unwrap_or(0)]);
                 self.text.push('…');
             }
             self.is_full = true;
@@ -153,22 +154,20 @@ mod tests {
         assert_eq!(as_written("_ZN6server4poolE"), "server::pool");
     }
 
-    /// A name of 100 bytes that doubles with each of its parts.
+    /// The names of 24 types, each of which holds the one before twice.
     #[test]
     fn a_name_that_would_fill_the_memory_is_cut() {
-        let mut name = "_Z1fI1aE".to_owned();
-        let doubled = (0..40).fold("1a".to_owned(), |_, part| {
-            let earlier = if part == 0 { "1a".to_owned() } else { format!("S{}_", base_36(part - 1)) };
-            format!("1pI{earlier}{earlier}E")
-        });
-        name = name.replace("1aE", &format!("{doubled}E"));
+        // f(a, p<a, a>, p<p<a, a>, p<a, a>>, …): `S0_` is `p`, and the others are the types in turn.
+        let doubled = |number| {
+            let digit = char::from_digit(number, 36).unwrap().to_ascii_uppercase();
+            format!("S0_IS{digit}_S{digit}_E")
+        };
+        assert_eq!(as_written(&format!("_Z1f1a1pIS_S_E{}", doubled(1))), "f(a, p<a, a>, p<p<a, a>, p<a, a> >)");
+        let name: String = (1..24).map(doubled).collect();
+        let name = format!("_Z1f1a1pIS_S_E{name}");
         let written = as_written(&name);
         assert!(written.ends_with('…') && written.len() <= LONGEST_NAME + '…'.len_utf8(), "{} bytes", written.len());
         assert_eq!(as_written(&"x".repeat(LONGEST_NAME + 1)), format!("{}…", "x".repeat(LONGEST_NAME)));
         assert_eq!(as_written(&"x".repeat(LONGEST_NAME)), "x".repeat(LONGEST_NAME));
-    }
-
-    fn base_36(number: u32) -> String {
-        char::from_digit(number % 36, 36).unwrap().to_ascii_uppercase().to_string()
     }
 }

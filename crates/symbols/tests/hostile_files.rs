@@ -261,7 +261,7 @@ fn a_symbol_table_of_two_gigabytes_is_read_in_part_and_that_is_counted() {
         assert!(image.is_copy() && image.is_cut());
         assert!(image.bytes().len() < 100 << 20, "{} bytes", image.bytes().len());
         let mut names = UserNames::new();
-        assert_eq!(names.static_place(&[file.clone()], lock).unwrap().variable, None);
+        assert_eq!(names.static_place(std::slice::from_ref(&file), lock).unwrap().variable, None);
         assert_eq!(names.take_read_in_part(), 1);
         assert_eq!(function_at(&mut names, &file, lock), None);
         assert_eq!(names.take_read_in_part(), 0, "once for each file");
@@ -313,7 +313,7 @@ fn variables_that_share_a_long_name_are_kept_in_part_and_that_is_counted() {
     replace_section(&program, ".symtab", &NO_SYMBOL.into_iter().chain(symbols).collect::<Vec<_>>());
     let mut names = UserNames::new();
     let file = mapped(&program);
-    assert!(names.static_place(&[file.clone()], 0x1008).unwrap().variable.is_some());
+    assert!(names.static_place(std::slice::from_ref(&file), 0x1008).unwrap().variable.is_some());
     assert_eq!(names.static_place(&[file], 0x1008 + 39_999 * 16).unwrap().variable, None);
     assert_eq!(names.take_read_in_part(), 1);
 }
