@@ -9,10 +9,13 @@ use lockmeter_render::Exporter;
 use crate::arguments::{DiffArguments, DiffFormat};
 use crate::{output, query, report};
 
+/// Two, and what is made of them.
+const REPORTS: usize = 3;
+
 pub fn run(arguments: &DiffArguments) -> Result<()> {
     let query = query::from_flags(&arguments.query, None);
-    let (before, _) = report::load(&arguments.before, &query)?;
-    let (after, _) = report::load(&arguments.after, &query)?;
+    let before = report::load_beside(&arguments.before, &query, REPORTS)?.report;
+    let after = report::load_beside(&arguments.after, &query, REPORTS)?.report;
     let diff = lockmeter_profile::diff::diff(&before, &after)?;
     let mut out = output::open(None)?;
     match arguments.format {

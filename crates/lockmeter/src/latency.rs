@@ -207,7 +207,7 @@ pub fn report(arguments: &ReportArguments) -> Result<()> {
     let mut reader = RecordingReader::open(&arguments.recording)?;
     let mut builder = LatencyBuilder::new(reader.about(), &LatencyQuery { window, ..query(&arguments.query) });
     while let Some(interval) = reader.next_interval()? {
-        builder.add(&interval);
+        builder.add_within(&interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
     }
     builder.add_losses(reader.losses());
     let mut report = builder.report();

@@ -9,7 +9,7 @@ pub struct Limits {
 }
 
 /// Enough for 200,000 rows with a stack of 20 functions each; with what decoding takes, a reader stays below 256 MiB.
-const LEAST_MEMORY_BYTES: usize = 160 << 20;
+const LEAST_MEMORY_BYTES: usize = 176 << 20;
 
 /// Of files for which [`LEAST_MEMORY_BYTES`] is the limit. What larger ones may take grows in proportion.
 const SMALL_FILE_BYTES: u64 = 10 << 20;
@@ -22,6 +22,12 @@ impl Limits {
     pub fn of_recording(read_bytes: u64) -> Self {
         let scaled = LEAST_MEMORY_BYTES as u128 * u128::from(read_bytes) / u128::from(SMALL_FILE_BYTES);
         Self { memory_bytes: usize::try_from(scaled).unwrap_or(usize::MAX).max(LEAST_MEMORY_BYTES) }
+    }
+
+    /// For one of several reports that are held together.
+    #[must_use]
+    pub const fn shared_by(self, reports: usize) -> Self {
+        Self { memory_bytes: self.memory_bytes / if reports == 0 { 1 } else { reports } }
     }
 
     /// Whether so much may be held.

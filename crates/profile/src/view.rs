@@ -67,8 +67,11 @@ pub struct ReportBuilder {
     overhead: Overhead,
 }
 
-/// What a row takes, its text apart, from the group that it is made of to the row that is shown.
-const ROW_BYTES: usize = 700;
+/// What a group takes, its text apart, until it is the row that is shown.
+const GROUP_BYTES: usize = 850;
+
+/// What each site of a group takes until it is a row.
+const SITE_BYTES: usize = 420;
 
 /// What a lock takes in the head of a report.
 const HEAD_BYTES: usize = 150;
@@ -405,7 +408,7 @@ impl ReportBuilder {
             instance: by(Dimension::Instance).then_some(sampled.instance),
         };
         let is_shown = site.is_some() || !by(Dimension::Caller);
-        let row_bytes = ROW_BYTES + self.row_text_bytes(&group);
+        let row_bytes = SITE_BYTES + self.row_text_bytes(&group);
         let measured = self.groups.entry(group).or_default();
         let estimate = measured.sites.entry(key).or_insert_with(|| {
             self.groups_bytes += row_bytes;
@@ -419,7 +422,7 @@ impl ReportBuilder {
     /// What is measured in a group, which is added if it is new.
     fn measured(&mut self, group: Group) -> &mut Measured {
         if !self.groups.contains_key(&group) {
-            self.groups_bytes += ROW_BYTES + self.row_text_bytes(&group);
+            self.groups_bytes += GROUP_BYTES + self.row_text_bytes(&group);
         }
         self.groups.entry(group).or_default()
     }

@@ -77,7 +77,7 @@ const NAME_BYTES: usize = 96;
 /// What a lock takes, which has its name twice: by itself, and with how it is known.
 const LOCK_BYTES: usize = 320;
 /// What a stack takes, and each of its functions, also in the rows.
-const STACK_BYTES: usize = 96;
+const STACK_BYTES: usize = 64;
 const FRAME_BYTES: usize = size_of::<u32>() + size_of::<Arc<str>>();
 
 impl Names {

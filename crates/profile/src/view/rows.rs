@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub(super) fn rows(
         .map(|((key, sum), (contended, holder))| Row { contended, holder, ..row(builder, &stacks, key, sum) })
         .collect();
     // A stable sort: of equal totals the first by name stays first.
-    rows.sort_by_key(|row| std::cmp::Reverse(row.value.total_ns));
+    rows.sort_by_cached_key(|row| Reverse(row.value.total_ns));
     Ok(rows)
 }
 
