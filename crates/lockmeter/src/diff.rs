@@ -8,16 +8,19 @@ use lockmeter_render::Exporter;
 
 use crate::arguments::{DiffArguments, DiffFormat};
 use crate::exit::{Failure, Status};
-use crate::input::is_standard_input;
+use crate::input::{Recording, is_standard_input};
 use crate::{output, query, report};
+
+/// Two, and what is made of them.
+const REPORTS: usize = 3;
 
 pub fn run(arguments: &DiffArguments) -> Result<()> {
     if is_standard_input(&arguments.before) && is_standard_input(&arguments.after) {
         return Err(Failure::error(Status::Usage, "only one of the two recordings can be standard input; name a file"));
     }
     let query = query::from_flags(&arguments.query, None);
-    let (before, _) = report::load(&arguments.before, &query)?;
-    let (after, _) = report::load(&arguments.after, &query)?;
+    let load = |path| report::load_beside(Recording::open(path)?, &query, REPORTS).map(|loaded| loaded.report);
+    let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
     let diff = lockmeter_profile::diff::diff(&before, &after)?;
     let mut out = output::open(None)?;
     match arguments.format {

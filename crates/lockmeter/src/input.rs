@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use lockmeter_profile::recording::{RecordingError, RecordingReader};
-use lockmeter_profile::{About, Happened, Interval, Losses};
+use lockmeter_profile::{About, Happened, Interval, Limits, Losses, TooLarge};
 
 /// How many intervals in which nothing was counted are kept until one says what a recording is of: 18 hours of them, in less
 /// than 64 MiB. A recording with more of them at its start is taken for one of waits.
@@ -66,6 +66,16 @@ impl Recording {
     /// What could not be read; complete after the last interval.
     pub fn losses(&self) -> &Losses {
         self.reader.losses()
+    }
+
+    /// What a report of what was read so far may take.
+    pub fn limits(&self) -> Limits {
+        self.reader.limits()
+    }
+
+    /// The error for a report that takes more.
+    pub fn too_large(&self, error: TooLarge) -> RecordingError {
+        self.reader.too_large(error)
     }
 
     /// Known after the last interval.

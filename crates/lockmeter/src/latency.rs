@@ -221,7 +221,7 @@ pub fn report(arguments: &ReportArguments, mut reader: Recording) -> Result<()> 
     let window = arguments.window.map(|window| (nanoseconds(window.from), window.to.map_or(u64::MAX, nanoseconds)));
     let mut builder = LatencyBuilder::new(reader.about(), &LatencyQuery { window, ..query(&arguments.query) });
     while let Some(interval) = reader.next_interval()? {
-        builder.add(&interval);
+        builder.add_within(&interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
     }
     builder.add_losses(reader.losses());
     let mut report = builder.report();

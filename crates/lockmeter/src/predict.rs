@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use lockmeter_predict::forecast::{Forecast, MOST_THREADS, Plan, Prices, forecast};
+use lockmeter_predict::forecast::{Forecast, Plan, Prices, TooMuch, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Report};
@@ -21,7 +21,6 @@ pub fn run(arguments: &PredictArguments) -> Result<()> {
     let (report, ended_cleanly) = report::load(&arguments.recording, &Query::by([Dimension::Lock]))?;
     let measured = Measured::from_report(&report);
     let chosen = choose(&measured, arguments)?;
-    check_size(arguments)?;
     let plan = Plan {
         cpus: arguments.cpus.clone(),
         threads_per_cpu: arguments.threads_per_cpu,
@@ -32,7 +31,8 @@ pub fn run(arguments: &PredictArguments) -> Result<()> {
             sleep_ns: arguments.sleep_handoff.as_secs_f64() * 1e9,
         },
     };
-    let forecasts: Vec<Forecast> = chosen.into_iter().map(|lock| forecast(&measured, lock, &plan)).collect();
+    let forecasts = chosen.into_iter().map(|lock| forecast(&measured, lock, &plan)).collect::<Result<Vec<_>, _>>();
+    let forecasts = forecasts.map_err(|error| refusal(error, arguments))?;
     let mut out = output::open(None)?;
     write(&forecasts, arguments, &mut out).map_err(|error| output::failed(None, error))?;
     for doubt in doubts(&report, &measured, arguments, &forecasts, ended_cleanly) {
@@ -41,15 +41,12 @@ pub fn run(arguments: &PredictArguments) -> Result<()> {
     Ok(())
 }
 
-fn check_size(arguments: &PredictArguments) -> Result<()> {
-    let threads = arguments.cpus.iter().max().copied().unwrap_or(0) * arguments.threads_per_cpu;
-    if threads <= MOST_THREADS {
-        return Ok(());
+fn refusal(error: TooMuch, arguments: &PredictArguments) -> anyhow::Error {
+    if error.is_recorded() {
+        Failure::error(Status::BadInput, format!("{} {error}", arguments.recording.display()))
+    } else {
+        Failure::error(Status::Usage, error.to_string())
     }
-    let sentence = format!(
-        "{threads} threads are more than can be forecast; at most {MOST_THREADS}: give fewer --cpus or --threads-per-cpu"
-    );
-    Err(Failure::error(Status::Usage, sentence))
 }
 
 /// The locks asked for, longest held first.

@@ -120,17 +120,24 @@ pub fn load(path: &Path, query: &Query) -> Result<(Report, bool)> {
 }
 
 /// A recording as the query sees it.
-pub fn load_whole(mut reader: Recording, query: &Query) -> Result<Loaded> {
+pub fn load_whole(reader: Recording, query: &Query) -> Result<Loaded> {
+    load_beside(reader, query, 1)
+}
+
+/// The same of one of several reports that are held together.
+pub fn load_beside(mut reader: Recording, query: &Query, reports: usize) -> Result<Loaded> {
     let mut builder = ReportBuilder::new(reader.about(), query);
     let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
     while let Some(interval) = reader.next_interval()? {
-        builder.add(&interval);
-        length_ns += interval.duration_ns;
+        let limits = reader.limits().shared_by(reports);
+        builder.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
+        length_ns = u64::saturating_add(length_ns, interval.duration_ns);
         intervals += 1;
         languages.extend(interval.tables.frames().iter().filter_map(Language::of));
     }
     builder.add_losses(reader.losses());
-    Ok(Loaded { report: builder.finish(), ended_cleanly: reader.ended_cleanly(), length_ns, intervals, languages })
+    let report = builder.finish_within(&reader.limits().shared_by(reports)).map_err(|error| reader.too_large(error))?;
+    Ok(Loaded { report, ended_cleanly: reader.ended_cleanly(), length_ns, intervals, languages })
 }
 
 /// Whose stacks to fold follows from what the report is grouped by.
@@ -156,7 +163,7 @@ fn write_pprof(arguments: &ReportArguments, mut reader: Recording) -> Result<()>
         let offset_ns = interval.start_unix_ns.saturating_sub(reader.about().start_unix_ns);
         if query.covers(offset_ns, interval.duration_ns) {
             query.narrow(&mut interval);
-            builder.add(&interval);
+            builder.add_within(&interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
         }
     }
     let mut out = output::open(arguments.output.as_deref())?;

@@ -16,12 +16,28 @@ pub fn per_second(network: &Network, threads: usize) -> f64 {
     rate_per_ns(&whole, threads) * SECOND_NS
 }
 
-/// Cycles a nanosecond with 0, 1, … so many threads.
-pub(crate) fn rates_per_ns(network: &Network, threads: usize) -> Vec<f64> {
-    let delay = delay_terms(network.think_ns, threads);
-    let lock = |station| lock_terms(station, threads);
-    let whole = network.stations.iter().map(lock).fold(delay, |sum, next| convolve(&sum, &next));
-    (0..=threads).map(|present| rate_per_ns(&whole, present)).collect()
+/// Locks combined once, to be solved for any time that threads compute.
+pub(crate) struct Combined {
+    /// `None` without locks.
+    terms: Option<Vec<f64>>,
+    threads: usize,
+}
+
+impl Combined {
+    pub(crate) fn of<'a>(locks: impl Iterator<Item = &'a Station>, threads: usize) -> Self {
+        let terms = locks.map(|station| lock_terms(station, threads)).reduce(|sum, next| convolve(&sum, &next));
+        Self { terms, threads }
+    }
+
+    /// Cycles a nanosecond with 0, 1, … so many threads.
+    pub(crate) fn rates_per_ns(&self, think_ns: f64) -> Vec<f64> {
+        let delay = delay_terms(think_ns, self.threads);
+        let whole = match &self.terms {
+            Some(terms) => convolve(&delay, terms),
+            None => delay,
+        };
+        (0..=self.threads).map(|present| rate_per_ns(&whole, present)).collect()
+    }
 }
 
 /// The ratio of the last two normalising constants.
@@ -88,13 +104,17 @@ fn convolve(a: &[f64], b: &[f64]) -> Vec<f64> {
     (0..a.len()).map(|total| log_of_sum((0..=total).map(|part| a[part] + b[total - part]))).collect()
 }
 
+/// Terms smaller than the largest by this factor, as a logarithm, do not change a sum in double precision.
+const NEGLIGIBLE: f64 = -45.0;
+
 /// ln(Σ exp(x)), without leaving the range of the numbers.
 fn log_of_sum(logarithms: impl Iterator<Item = f64> + Clone) -> f64 {
     let largest = logarithms.clone().fold(f64::NEG_INFINITY, f64::max);
     if largest == f64::NEG_INFINITY {
         return largest;
     }
-    largest + logarithms.map(|term| (term - largest).exp()).sum::<f64>().ln()
+    let parts = logarithms.map(|term| term - largest).filter(|part| *part > NEGLIGIBLE);
+    largest + parts.map(f64::exp).sum::<f64>().ln()
 }
 
 #[cfg(test)]

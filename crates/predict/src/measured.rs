@@ -1,5 +1,7 @@
 //! What a recording says about its locks, as the model needs it.
 
+use std::collections::HashMap;
+
 use lockmeter_profile::{Happened, Kind, Mode, Report, Row};
 
 use crate::network::{Handoff, Network, Station, number};
@@ -65,32 +67,32 @@ pub struct Measured {
 impl Measured {
     /// Takes what is needed from a report grouped by lock.
     pub fn from_report(report: &Report) -> Self {
-        let mut locks = Vec::new();
-        let mut untimed_ns = 0;
+        let mut locks: Vec<MeasuredLock> = Vec::new();
+        let mut untimed_ns = 0_u64;
         let holds = report.rows.iter().filter(|row| row.happened == Happened::Hold);
         let duration_ns = report.duration_ns.saturating_sub(holds.map(|row| row.off_ns).min().unwrap_or(0));
         // As much as there would have been of it in that time.
         let scale = |row: &Row, amount: u64| scaled(amount, duration_ns, report.duration_ns.saturating_sub(row.off_ns));
-        for row in &report.rows {
+        let rows_that = |happened| report.rows.iter().filter(move |row| row.happened == happened);
+        let mut held = HashMap::new();
+        for row in rows_that(Happened::Hold) {
             let Some(key) = Key::of(row) else { continue };
-            match row.happened {
-                Happened::Hold => locks.push(timed(row, key, |amount| scale(row, amount))),
-                Happened::Wait => {
-                    let held =
-                        report.rows.iter().any(|other| other.happened == Happened::Hold && Key::of(other) == Some(key));
-                    untimed_ns += if held { 0 } else { scale(row, row.value.total_ns) };
-                }
-                _ => {}
+            let lock = timed(row, key, |amount| scale(row, amount));
+            // A throughput of nothing cannot be forecast.
+            if lock.acquisitions > 0 {
+                held.entry(key).or_insert(locks.len());
+                locks.push(lock);
             }
         }
-        for row in report.rows.iter().filter(|row| row.happened == Happened::Wait) {
+        for row in rows_that(Happened::Wait) {
             let Some(key) = Key::of(row) else { continue };
-            let same =
-                |lock: &&mut MeasuredLock| (lock.name.as_str(), lock.kind, lock.mode) == (key.name, key.kind, key.mode);
-            if let Some(lock) = locks.iter_mut().find(same) {
-                lock.waited_ns += scale(row, row.value.total_ns);
-                lock.spin_ns += scale(row, row.value.spin_ns);
-                lock.contended += scale(row, row.value.count);
+            match held.get(&key).and_then(|at| locks.get_mut(*at)) {
+                Some(lock) => {
+                    lock.waited_ns = lock.waited_ns.saturating_add(scale(row, row.value.total_ns));
+                    lock.spin_ns = lock.spin_ns.saturating_add(scale(row, row.value.spin_ns));
+                    lock.contended = lock.contended.saturating_add(scale(row, row.value.count));
+                }
+                None => untimed_ns = untimed_ns.saturating_add(scale(row, row.value.total_ns)),
             }
         }
         locks.sort_by_key(|lock| std::cmp::Reverse(lock.held_ns));
@@ -99,8 +101,9 @@ impl Measured {
 
     /// The fewest threads that can have waited and held as long as was measured.
     pub fn fewest_threads(&self) -> usize {
-        let busy_ns: u64 = self.locks.iter().map(|lock| lock.held_ns + lock.waited_ns).sum();
-        usize::try_from(busy_ns.div_ceil(self.duration_ns.max(1))).unwrap_or(usize::MAX).max(1)
+        let busy_ns: u128 =
+            self.locks.iter().map(|lock| u128::from(lock.held_ns) + u128::from(lock.waited_ns)).sum();
+        usize::try_from(busy_ns.div_ceil(u128::from(self.duration_ns.max(1)))).unwrap_or(usize::MAX).max(1)
     }
 
     /// What a thread does outside its locks for each acquisition of this one: by Little's law the threads' time, less what
@@ -176,7 +179,7 @@ impl Measured {
 }
 
 /// What tells locks apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key<'a> {
     name: &'a str,
     kind: Kind,

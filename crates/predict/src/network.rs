@@ -30,10 +30,13 @@ pub struct Station {
     pub handoff: Handoff,
 }
 
+/// Shorter than any instruction: a lock that is held for no time at all would serve at an infinite rate.
+const SHORTEST_NS: f64 = 1e-9;
+
 impl Station {
     /// Time at the lock in one cycle, waiting apart, while this many threads are there.
     pub fn service_ns(&self, present: usize) -> f64 {
-        self.visits * (self.hold_ns + self.handoff.cost_ns(present))
+        (self.visits * (self.hold_ns + self.handoff.cost_ns(present))).max(SHORTEST_NS)
     }
 
     /// Time a cycle holds it.

@@ -5,9 +5,9 @@
 //! analysis of queuing networks", IBM J. Res. Dev. 1975). CPUs enter as what they do to the rates: the holder and those who
 //! compute need one each, a waiter that sleeps none, a waiter that spins burns one.
 
-use crate::convolution;
+use crate::convolution::Combined;
 use crate::halving::first_that;
-use crate::network::{Network, SECOND_NS, number};
+use crate::network::{Network, SECOND_NS, Station, number};
 
 /// What waiters do to the CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,20 +34,29 @@ pub fn per_second(network: &Network, station: usize, threads: usize, cpus: usize
 
 /// The same, and how long a cycle is at the lock.
 pub fn solve(network: &Network, station: usize, threads: usize, cpus: usize, waiters: Waiters) -> Load {
-    let Some(lock) = network.stations.get(station) else {
-        let rate = rate_on_ns(&convolution::rates_per_ns(network, threads), threads, cpus, 0);
-        return Load { per_second: rate * SECOND_NS, residence_ns: 0.0 };
-    };
-    let mut rest = network.clone();
-    rest.stations.remove(station);
-    let elsewhere = convolution::rates_per_ns(&rest, threads);
+    let elsewhere = elsewhere(network, station, threads).rates_per_ns(network.think_ns);
+    match network.stations.get(station) {
+        Some(lock) => solve_beside(lock, &elsewhere, cpus, waiters),
+        None => Load { per_second: rate_on_ns(&elsewhere, threads, cpus, 0) * SECOND_NS, residence_ns: 0.0 },
+    }
+}
+
+/// The other locks.
+pub(crate) fn elsewhere(network: &Network, station: usize, threads: usize) -> Combined {
+    let others = network.stations.iter().enumerate().filter(|(other, _)| *other != station);
+    Combined::of(others.map(|(_, other)| other), threads)
+}
+
+/// The lock beside what 0, 1, … all threads do elsewhere, in cycles a nanosecond.
+pub(crate) fn solve_beside(lock: &Station, elsewhere: &[f64], cpus: usize, waiters: Waiters) -> Load {
+    let threads = elsewhere.len().saturating_sub(1);
     // ln of each state's weight: they differ by hundreds of orders of magnitude.
     let mut weights = vec![0.0_f64];
     let mut rates = vec![0.0];
     for present in 0..threads {
         let (arrivals, departures) = match waiters {
             Waiters::Yield => (
-                rate_on_ns(&elsewhere, threads - present, cpus, usize::from(present > 0)),
+                rate_on_ns(elsewhere, threads - present, cpus, usize::from(present > 0)),
                 1.0 / lock.service_ns(present + 1),
             ),
             Waiters::Burn => {
@@ -85,7 +94,8 @@ pub fn price_ns(network: &Network, threads: usize, cpus: usize, measured_ns: f64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{Handoff, Station};
+    use crate::convolution;
+    use crate::network::Handoff;
 
     fn network(think_ns: f64, holds_ns: &[f64], base_ns: f64) -> Network {
         let station = |hold_ns: &f64| Station {

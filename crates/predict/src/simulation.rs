@@ -28,7 +28,7 @@ impl Duration {
             Self::Constant(ns) => *ns,
             Self::Exponential(mean_ns) => -mean_ns * unit(random).ln(),
             Self::Histogram(buckets) => {
-                let total: u64 = buckets.iter().map(|(_, weight)| weight).sum();
+                let total = buckets.iter().fold(0_u64, |sum, (_, weight)| sum.saturating_add(*weight));
                 let mut at = random.below(usize::try_from(total).unwrap_or(usize::MAX).max(1)) as u64;
                 for (mean_ns, weight) in buckets {
                     if at < *weight {
@@ -113,7 +113,8 @@ pub fn run(scene: &Scene, threads: usize, cpus: usize, steps: u64, random: &mut 
     world.advance(steps);
     let taken = (world.done - done) as f64;
     Observed {
-        per_second: taken / per_cycle / (world.now_ns - begin_ns) * SECOND_NS,
+        // Where nothing takes any time, no time has passed.
+        per_second: taken / per_cycle / (world.now_ns - begin_ns).max(SHORTEST_NS) * SECOND_NS,
         mean_wait_ns: (world.waited_ns - waited_ns) / taken.max(1.0),
     }
 }
@@ -295,6 +296,9 @@ impl<'a> World<'a> {
 }
 
 const PICOSECONDS: f64 = 1e3;
+
+/// The resolution of simulated time.
+const SHORTEST_NS: f64 = 1.0 / PICOSECONDS;
 
 #[cfg(test)]
 mod tests {

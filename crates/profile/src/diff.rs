@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
@@ -95,9 +96,9 @@ pub struct DiffKey {
     /// The cgroup's path.
     pub cgroup: Option<String>,
     /// Functions that waited, innermost first.
-    pub caller: Option<Vec<String>>,
+    pub caller: Option<Arc<[Arc<str>]>>,
     /// How the blocker is known, and its functions, innermost first.
-    pub blocker: Option<(BlockerSource, Vec<String>)>,
+    pub blocker: Option<(BlockerSource, Arc<[Arc<str>]>)>,
 }
 
 /// What became of a group.

@@ -3,8 +3,11 @@
 //! An interval stands alone. It repeats the names and stacks it needs, so that a window of a recording can be read, and a
 //! damaged neighbour skipped, without anything else.
 
-use std::collections::HashMap;
-use std::hash::Hash;
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash, RandomState};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use crate::lock::Lock;
 use crate::lock_functions::plain_name;
@@ -84,25 +87,62 @@ impl Frame {
 #[derive(Debug, Clone)]
 pub(crate) struct Interner<T> {
     items: Vec<T>,
-    index: HashMap<T, u32>,
+    /// The places of the items, by hash.
+    index: HashTable<u32>,
+    /// How many of the items are in the index: those of a file are indexed only when something is added to them.
+    indexed: usize,
+    hasher: RandomState,
 }
 
 impl<T> Default for Interner<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), index: HashMap::new() }
+        Self { items: Vec::new(), index: HashTable::new(), indexed: 0, hasher: RandomState::new() }
     }
 }
 
-impl<T: Eq + Hash + Clone> Interner<T> {
+impl<T: Eq + Hash> Interner<T> {
     /// The place of this item, which is stored if it is new.
     pub(crate) fn intern(&mut self, item: T) -> u32 {
-        if let Some(at) = self.index.get(&item) {
-            return *at;
+        self.find(&item).unwrap_or_else(|| self.add(item))
+    }
+
+    /// The same by what the item borrows as, so that one already stored need not be made.
+    pub(crate) fn intern_borrowed<Q>(&mut self, item: &Q) -> u32
+    where
+        Q: Eq + Hash + ?Sized,
+        T: Borrow<Q> + for<'a> From<&'a Q>,
+    {
+        self.find(item).unwrap_or_else(|| self.add(item.into()))
+    }
+
+    fn find<Q>(&mut self, item: &Q) -> Option<u32>
+    where
+        Q: Eq + Hash + ?Sized,
+        T: Borrow<Q>,
+    {
+        while self.indexed < self.items.len() {
+            self.index_next();
         }
+        let (hash, items) = (self.hasher.hash_one(item), &self.items);
+        self.index.find(hash, |at| items[*at as usize].borrow() == item).copied()
+    }
+
+    fn add(&mut self, item: T) -> u32 {
         let at = u32::try_from(self.items.len()).expect("an interval holds fewer than 2^32 names");
-        self.index.insert(item.clone(), at);
         self.items.push(item);
+        self.index_next();
         at
+    }
+
+    /// Takes one more item into the index: of equal ones the first.
+    fn index_next(&mut self) {
+        let (items, hasher, next) = (&self.items, &self.hasher, self.indexed as u32);
+        let hash_of = |at: &u32| hasher.hash_one(&items[*at as usize]);
+        let is_same = |at: &u32| items[*at as usize] == items[next as usize];
+        if let Entry::Vacant(vacant) = self.index.entry(hash_of(&next), is_same, hash_of) {
+            vacant.insert(next);
+        }
+        self.indexed += 1;
     }
 
     /// All items, in the order of their places.
@@ -112,11 +152,7 @@ impl<T: Eq + Hash + Clone> Interner<T> {
 
     /// Keeps every item at its place, even one that a strange writer stored twice.
     fn from_items(items: Vec<T>) -> Self {
-        let mut index = HashMap::with_capacity(items.len());
-        for (item, at) in items.iter().zip(0..) {
-            index.entry(item.clone()).or_insert(at);
-        }
-        Self { items, index }
+        Self { items, ..Self::default() }
     }
 }
 

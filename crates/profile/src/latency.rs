@@ -1,10 +1,12 @@
 //! What ran and kept CPUs from their tasks: interrupts, softirqs, timers, work items, grouped from a recording.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::interval::{Interval, LockId, LongRun, Overhead, StackId, Tables, TaskId};
-use crate::lock::Naming;
+use crate::lock::{Lock, Naming};
 use crate::lock_functions::{plain_name, strip_lock_functions};
+use crate::limits::{Limits, TooLarge};
 use crate::loss::{Loss, Losses};
 use crate::quantile::quantile_ns;
 use crate::report::{About, RowTask};
@@ -121,7 +123,7 @@ pub struct RunWaitRow {
     /// For how long, all together.
     pub total_ns: u64,
     /// Function names of where the longest of them was, innermost first, without the lock's own; empty where not known.
-    pub caller: Vec<String>,
+    pub caller: Vec<Arc<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -154,7 +156,12 @@ pub struct LatencyBuilder {
     intervals: u64,
     losses: Losses,
     overhead: Overhead,
+    /// What groups and long runs take, about.
+    memory_bytes: usize,
 }
+
+/// What a group takes, its names apart, with its histograms and its row.
+const GROUP_BYTES: usize = 2_500;
 
 impl LatencyBuilder {
     /// An empty report.
@@ -169,6 +176,7 @@ impl LatencyBuilder {
             intervals: 0,
             losses: Losses::default(),
             overhead: Overhead::default(),
+            memory_bytes: 0,
         }
     }
 
@@ -179,10 +187,16 @@ impl LatencyBuilder {
 
     /// Takes an interval in, if it lies in the query's window.
     pub fn add(&mut self, interval: &Interval) {
+        // Nothing is too large for no limits.
+        let _ = self.add_within(interval, &Limits::NONE);
+    }
+
+    /// Takes in an interval of a file that may be anybody's. After an error the report is of no use.
+    pub fn add_within(&mut self, interval: &Interval, limits: &Limits) -> Result<(), TooLarge> {
         let offset_ns = interval.start_unix_ns.saturating_sub(self.about.start_unix_ns);
         let window = Query { window: self.query.window, ..Query::default() };
         if !window.covers(offset_ns, interval.duration_ns) {
-            return;
+            return Ok(());
         }
         let first_ns = self.start_unix_ns.map_or(interval.start_unix_ns, |ns| ns.min(interval.start_unix_ns));
         self.start_unix_ns = Some(first_ns);
@@ -190,10 +204,12 @@ impl LatencyBuilder {
         self.intervals += 1;
         self.losses.merge(&interval.losses);
         self.overhead.merge(&interval.overhead);
-        self.add_totals(interval);
+        self.add_totals(interval, limits)?;
         for run in &interval.long_runs {
             self.add_long_run(interval, run);
+            limits.check(self.memory_bytes)?;
         }
+        Ok(())
     }
 
     /// Adds losses that no interval knows of: those of the [reader](crate::recording::RecordingReader::losses).
@@ -201,7 +217,7 @@ impl LatencyBuilder {
         self.losses.merge(losses);
     }
 
-    fn add_totals(&mut self, interval: &Interval) {
+    fn add_totals(&mut self, interval: &Interval, limits: &Limits) -> Result<(), TooLarge> {
         let mut counts = RunCounts::of(interval);
         for total in &interval.totals {
             let asleep = total.key.happened == Happened::Idle && total.key.kind == Kind::Work;
@@ -215,8 +231,7 @@ impl LatencyBuilder {
             if !self.query.wants(total.key.kind, &lock.name) {
                 continue;
             }
-            let group = Group { kind: total.key.kind, name: lock.name.clone(), detail: lock.detail.clone() };
-            let measured = self.groups.entry(group).or_insert_with(|| Measured::named(lock.naming));
+            let measured = self.measured(total.key.kind, lock);
             match total.key.happened {
                 Happened::Run => {
                     measured.timed = measured.timed.saturating_add(total.value.count);
@@ -226,8 +241,20 @@ impl LatencyBuilder {
                 Happened::Delay => measured.delays.entry(total.key.bucket).or_default().merge(&total.value),
                 _ => measured.asleep.merge(&total.value),
             }
+            limits.check(self.memory_bytes)?;
         }
         self.add_unseen(interval, &counts);
+        limits.check(self.memory_bytes)
+    }
+
+    fn measured(&mut self, kind: Kind, lock: &Lock) -> &mut Measured {
+        let group = Group { kind, name: lock.name.clone(), detail: lock.detail.clone() };
+        let memory_bytes = &mut self.memory_bytes;
+        self.groups.entry(group).or_insert_with(|| {
+            // Once for the group, once for its row.
+            *memory_bytes += GROUP_BYTES + 2 * (lock.name.len() + lock.detail.len());
+            Measured::named(lock.naming)
+        })
     }
 
     /// Runs of what was not timed once in the interval: how long they took, the other intervals may tell.
@@ -238,8 +265,7 @@ impl LatencyBuilder {
                 continue;
             };
             if self.query.wants(kind, &lock.name) {
-                let group = Group { kind, name: lock.name.clone(), detail: lock.detail.clone() };
-                let measured = self.groups.entry(group).or_insert_with(|| Measured::named(lock.naming));
+                let measured = self.measured(kind, lock);
                 measured.unseen = measured.unseen.saturating_add(unseen);
             }
         }
@@ -265,7 +291,7 @@ impl LatencyBuilder {
                 caller: wait.site.map(|site| caller(tables, site)).unwrap_or_default(),
             })
         });
-        self.long_runs.push(LongRunRow {
+        let row = LongRunRow {
             begin_unix_ns: run.begin_unix_ns,
             cpu: run.cpu,
             kind: run.kind,
@@ -276,15 +302,18 @@ impl LatencyBuilder {
             delay_ns: run.delay_ns,
             task: run.task.and_then(task),
             waits: waits.collect(),
-        });
+        };
+        // A report has them once more.
+        self.memory_bytes += 2 * row.memory_bytes();
+        self.long_runs.push(row);
     }
 
     /// The report, with the intervals taken in so far.
     pub fn report(&self) -> LatencyReport {
         let mut rows: Vec<LatencyRow> = self.groups.iter().map(|(group, measured)| measured.row(group)).collect();
         rows.sort_by(|a, b| {
-            let key = |row: &LatencyRow| (std::cmp::Reverse(row.runs.max_ns), row.kind, row.name.clone());
-            key(a).cmp(&key(b))
+            let longest_first = b.runs.max_ns.cmp(&a.runs.max_ns);
+            longest_first.then_with(|| (a.kind, &a.name, &a.detail).cmp(&(b.kind, &b.name, &b.detail)))
         });
         let mut long_runs = self.long_runs.clone();
         long_runs.sort_by_key(|run| run.begin_unix_ns);
@@ -299,6 +328,18 @@ impl LatencyBuilder {
             losses: self.losses.clone(),
             overhead: self.overhead,
         }
+    }
+}
+
+impl LongRunRow {
+    fn memory_bytes(&self) -> usize {
+        // A function's name stands in a block of its own, behind its counters and its pointer.
+        let function = |name: &Arc<str>| name.len() + 48;
+        let wait = |wait: &RunWaitRow| {
+            size_of::<RunWaitRow>() + wait.lock.len() + wait.caller.iter().map(function).sum::<usize>()
+        };
+        let task = self.task.as_ref().map_or(0, |task| task.comm.len());
+        size_of::<Self>() + self.name.len() + self.detail.len() + task + self.waits.iter().map(wait).sum::<usize>()
     }
 }
 
@@ -417,10 +458,10 @@ impl Measured {
 }
 
 /// The functions of a stack beyond those of the lock.
-fn caller(tables: &Tables, site: StackId) -> Vec<String> {
+fn caller(tables: &Tables, site: StackId) -> Vec<Arc<str>> {
     let frames = tables.stack(site).into_iter().flatten().filter_map(|frame| tables.frame(*frame));
     let names: Vec<&str> = frames.map(|frame| frame.function.as_deref().map_or("[unknown]", plain_name)).collect();
-    strip_lock_functions(&names).iter().map(|name| (*name).to_owned()).collect()
+    strip_lock_functions(&names).iter().map(|name| Arc::from(*name)).collect()
 }
 
 fn summed(buckets: &BTreeMap<Bucket, Value>) -> (Value, Vec<(Bucket, u64, u64)>) {
@@ -441,6 +482,6 @@ impl LatencyRow {
 impl LatencyReport {
     /// Time on CPUs of everything that has a row, each moment counted once.
     pub fn own_ns(&self) -> u64 {
-        self.rows.iter().map(|row| row.runs.spin_ns).sum()
+        self.rows.iter().fold(0, |sum, row| sum.saturating_add(row.runs.spin_ns))
     }
 }

@@ -11,6 +11,7 @@ mod interval;
 mod interval_clock;
 pub mod latency;
 mod lengths;
+mod limits;
 mod lock;
 pub mod lock_functions;
 mod loss;
@@ -29,6 +30,7 @@ pub use interval::{
 };
 pub use interval_clock::IntervalClock;
 pub use lengths::Lengths;
+pub use limits::{Limits, TooLarge};
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
 pub use report::{About, ChainLink, Dimension, Report, Row, RowBlocker, RowTask, SlowHoldRow, Worst};

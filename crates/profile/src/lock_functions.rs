@@ -333,6 +333,10 @@ fn is_one_of(name: &str, lists: &[&[&str]]) -> bool {
 
 /// A `*` stands for anything, also for nothing.
 fn matches(pattern: &str, name: &str) -> bool {
+    // Most patterns differ in their first letter: every frame of a recording is compared with a hundred of them.
+    if !pattern.starts_with('*') && pattern.as_bytes().first() != name.as_bytes().first() {
+        return false;
+    }
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|start| name.strip_prefix(start)) else { return false };
     let Some(end) = parts.next_back() else { return rest.is_empty() };

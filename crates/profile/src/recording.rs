@@ -5,6 +5,7 @@
 //! time and says what it had to leave out.
 
 mod chunk;
+mod costs;
 mod error;
 mod kernel_addresses;
 mod new_file;

@@ -1,5 +1,7 @@
 //! What a view of a recording says: the rows that every sink shows.
 
+use std::sync::Arc;
+
 use crate::interval::{BlockerSource, Overhead};
 use crate::lock::Naming;
 use crate::loss::Losses;
@@ -161,7 +163,7 @@ pub struct Row {
     /// Path of its control group, or `id:N` where the path is not known.
     pub cgroup: Option<String>,
     /// Function names of the stack that waited, innermost first, without the lock functions.
-    pub caller: Option<Vec<String>>,
+    pub caller: Option<Arc<[Arc<str>]>>,
     /// Function names of the stack that made it wait, innermost first, and how it is known.
     pub blocker: Option<RowBlocker>,
     /// The numbers. Estimates (scaled to the lock's exact total) when `estimated`.
@@ -213,7 +215,7 @@ pub struct ChainLink {
     /// Who released it.
     pub task: Option<RowTask>,
     /// Where, innermost first, without the lock functions; empty where unknown.
-    pub stack: Vec<String>,
+    pub stack: Arc<[Arc<str>]>,
     /// What the holder did; `None` if its hold was not kept.
     pub holder: Option<HolderTime>,
 }
@@ -233,7 +235,7 @@ pub struct RowBlocker {
     /// How it is known, or why it is not.
     pub source: BlockerSource,
     /// Function names, innermost first, without the lock functions; empty where unknown.
-    pub stack: Vec<String>,
+    pub stack: Arc<[Arc<str>]>,
     /// The name of the task that released the lock, where all of the row's did so under one name.
     pub task: Option<String>,
 }

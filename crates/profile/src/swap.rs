@@ -87,7 +87,7 @@ impl Swaps {
 
     /// How many were swapped.
     pub fn swapped(&self) -> u64 {
-        self.iter().filter(|(swap, _)| swap.is_swapped()).map(|(_, count)| count).sum()
+        self.iter().filter(|(swap, _)| swap.is_swapped()).fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
     /// Whether no lock was looked at: none was to be swapped, or there was none.

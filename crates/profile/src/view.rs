@@ -6,6 +6,7 @@
 //!
 //! Intervals are taken in one by one; memory grows with the groups, not with the recording.
 
+mod buckets;
 mod names;
 mod query;
 mod rows;
@@ -13,15 +14,17 @@ mod scaling;
 mod slow_holds;
 mod worst;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, Total};
 use crate::lock::Space;
+use crate::limits::{Limits, TooLarge};
 use crate::loss::{Loss, Losses};
 use crate::report::{About, Dimension, Report};
 use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
+use buckets::Buckets;
 use names::{LockName, Names, Places, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
 use scaling::{Estimate, Portion};
@@ -38,7 +41,7 @@ pub fn report(about: &About, intervals: impl Iterator<Item = Interval>, query: &
 }
 
 /// A report in the making: take intervals in with [`add`](Self::add), in any order, and look at it at any time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ReportBuilder {
     about: About,
     query: Query,
@@ -52,6 +55,8 @@ pub struct ReportBuilder {
     waits: Value,
     user_waits: Value,
     own_waits: Value,
+    /// What the groups take, about; names apart.
+    groups_bytes: usize,
     /// Of the first interval taken in.
     start_unix_ns: Option<u64>,
     duration_ns: u64,
@@ -61,6 +66,18 @@ pub struct ReportBuilder {
     off: SwitchedOff,
     overhead: Overhead,
 }
+
+/// What a group takes, its text apart, until it is the row that is shown.
+const GROUP_BYTES: usize = 850;
+
+/// What each site of a group takes until it is a row.
+const SITE_BYTES: usize = 420;
+
+/// What a lock takes in the head of a report.
+const HEAD_BYTES: usize = 150;
+
+/// What each name takes that is blamed for a lock.
+const BLAME_BYTES: usize = 64;
 
 /// What always stays apart about a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,7 +109,7 @@ struct Site<Stack> {
 /// Everything measured in one group.
 #[derive(Debug, Clone, Default)]
 struct Measured {
-    exact: BTreeMap<u8, Value>,
+    exact: Buckets<Value>,
     basis: HoldBasis,
     /// The process whose lock it is; `None` is the kernel.
     owner: Uniform<Option<u32>>,
@@ -102,7 +119,7 @@ struct Measured {
 /// What the stacks of one site stand for.
 #[derive(Debug, Clone, Default)]
 struct SiteEstimate {
-    buckets: BTreeMap<u8, Estimate>,
+    buckets: Buckets<Estimate>,
     max_ns: u64,
     /// How many stacks it rests on: those the query shows.
     stacks: u64,
@@ -141,29 +158,29 @@ impl<T: PartialEq + Copy> Uniform<T> {
 }
 
 impl Measured {
-    fn merge(&mut self, other: &Measured) {
-        for (bucket, value) in &other.exact {
-            self.exact.entry(*bucket).or_default().merge(value);
+    fn merge(&mut self, other: Measured) {
+        for (bucket, value) in other.exact.iter() {
+            self.exact.entry(bucket).merge(value);
         }
         self.basis.merge(&other.basis);
         self.owner.merge(other.owner);
-        for (site, estimate) in &other.sites {
-            self.sites.entry(*site).or_default().merge(estimate);
+        for (site, estimate) in other.sites {
+            self.sites.entry(site).or_default().merge(&estimate);
         }
     }
 }
 
 impl SiteEstimate {
     fn add(&mut self, bucket: u8, value: &Value, stacks: u64) {
-        let sum = self.buckets.entry(bucket).or_default();
+        let sum = self.buckets.entry(bucket);
         sum.portion.add(&Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns });
         sum.stacks = sum.stacks.saturating_add(stacks);
         self.max_ns = self.max_ns.max(value.max_ns);
     }
 
     fn merge(&mut self, other: &SiteEstimate) {
-        for (bucket, estimate) in &other.buckets {
-            let sum = self.buckets.entry(*bucket).or_default();
+        for (bucket, estimate) in other.buckets.iter() {
+            let sum = self.buckets.entry(bucket);
             sum.portion.add(&estimate.portion);
             sum.stacks = sum.stacks.saturating_add(estimate.stacks);
         }
@@ -195,6 +212,7 @@ impl ReportBuilder {
             waits: Value::default(),
             user_waits: Value::default(),
             own_waits: Value::default(),
+            groups_bytes: 0,
             start_unix_ns: None,
             duration_ns: 0,
             intervals: 0,
@@ -207,9 +225,15 @@ impl ReportBuilder {
 
     /// Takes an interval in, if it lies in the query's window.
     pub fn add(&mut self, interval: &Interval) {
+        // Nothing is too large for no limits.
+        let _ = self.add_within(interval, &Limits::NONE);
+    }
+
+    /// Takes in an interval of a file that may be anybody's. After an error the report is of no use.
+    pub fn add_within(&mut self, interval: &Interval, limits: &Limits) -> Result<(), TooLarge> {
         let offset_ns = interval.start_unix_ns.saturating_sub(self.about.start_unix_ns);
         if !self.query.covers(offset_ns, interval.duration_ns) {
-            return;
+            return Ok(());
         }
         let first_ns = self.start_unix_ns.map_or(interval.start_unix_ns, |ns| ns.min(interval.start_unix_ns));
         self.start_unix_ns = Some(first_ns);
@@ -221,19 +245,29 @@ impl ReportBuilder {
         self.overhead.merge(&interval.overhead);
         let mut places = self.names.places(&interval.tables);
         for total in &interval.totals {
-            self.add_total(&places, total);
+            self.add_total(&mut places, total);
+            limits.check(self.memory_bytes())?;
         }
         for basis in &interval.bases {
-            self.add_basis(&places, basis);
+            self.add_basis(&mut places, basis);
+            limits.check(self.memory_bytes())?;
         }
         for sampled in &interval.sampled {
             self.add_sampled(&mut places, sampled);
+            limits.check(self.memory_bytes())?;
         }
         for hold in &interval.slow_holds {
             self.slow_holds.add(&mut self.names, &mut places, interval, hold, &self.query);
+            limits.check(self.memory_bytes())?;
         }
         let dangling = places.dangling();
         self.losses.add(Loss::DanglingReference, dangling);
+        limits.check(self.memory_bytes())
+    }
+
+    /// What the report takes so far, about.
+    const fn memory_bytes(&self) -> usize {
+        self.names.memory_bytes() + self.groups_bytes + self.slow_holds.memory_bytes()
     }
 
     /// Adds losses that no interval knows of: those of the [reader](crate::recording::RecordingReader::losses).
@@ -243,15 +277,38 @@ impl ReportBuilder {
 
     /// The report, with the intervals taken in so far.
     pub fn report(&self) -> Report {
+        self.clone().finish()
+    }
+
+    /// The report.
+    pub fn finish(self) -> Report {
+        self.build(&Limits::NONE).0
+    }
+
+    /// The report of a file that may be anybody's.
+    pub fn finish_within(self, limits: &Limits) -> Result<Report, TooLarge> {
+        match self.build(limits) {
+            (report, Ok(())) => Ok(report),
+            (_, Err(error)) => Err(error),
+        }
+    }
+
+    /// A report, without rows if they are too large.
+    fn build(mut self, limits: &Limits) -> (Report, Result<(), TooLarge>) {
         let offset_ns = self.query.window.map_or(0, |(from_ns, _)| from_ns);
         let start_unix_ns = self.start_unix_ns.unwrap_or(self.about.start_unix_ns.saturating_add(offset_ns));
-        let head = worst::head(self);
+        let head = worst::head(&self);
         let of_holds = self.groups.iter().filter(|(group, _)| group.happened == Happened::Hold);
         let holds = of_holds.fold((0_u64, 0_u64), |(all, untimed), (_, measured)| {
             let count = measured.exact.values().fold(0, |sum: u64, value| sum.saturating_add(value.count));
             (all.saturating_add(count), untimed.saturating_add(measured.basis.untimed))
         });
-        Report {
+        let groups = std::mem::take(&mut self.groups);
+        let (rows, outcome) = match rows::rows(&self, groups, limits) {
+            Ok(rows) => (rows, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        let report = Report {
             by: self.query.by.clone(),
             about: self.about.clone(),
             start_unix_ns,
@@ -264,21 +321,17 @@ impl ReportBuilder {
             worst: head.worst,
             holds: holds.0,
             untimed_holds: holds.1,
-            rows: rows::rows(self),
+            rows,
             slow_holds: self.slow_holds.rows(&self.names),
             losses: self.losses.clone(),
             swaps: self.swaps.clone(),
             off: self.off.clone(),
             overhead: self.overhead,
-        }
+        };
+        (report, outcome)
     }
 
-    /// The report.
-    pub fn finish(self) -> Report {
-        self.report()
-    }
-
-    fn add_total(&mut self, places: &Places<'_>, total: &Total) {
+    fn add_total(&mut self, places: &mut Places<'_>, total: &Total) {
         // What ran is no wait: the latency view shows it.
         if matches!(total.key.happened, Happened::Run | Happened::Delay) {
             return;
@@ -298,23 +351,27 @@ impl ReportBuilder {
                 if is_user {
                     self.user_waits.merge(&total.value);
                 }
-                self.locks.entry(lock).or_default().merge(&total.value);
+                let sum = self.locks.entry(lock).or_insert_with(|| {
+                    self.groups_bytes += HEAD_BYTES;
+                    Value::default()
+                });
+                sum.merge(&total.value);
             }
         }
         if let Some(group) = self.group(places, &total.key, lock, own) {
-            let measured = self.groups.entry(group).or_default();
-            measured.exact.entry(total.key.bucket.0).or_default().merge(&total.value);
+            let measured = self.measured(group);
+            measured.exact.entry(total.key.bucket.0).merge(&total.value);
             measured.owner.see(task.filter(|_| is_user).map(|task| task.tgid));
         }
     }
 
-    fn add_basis(&mut self, places: &Places<'_>, basis: &Basis) {
+    fn add_basis(&mut self, places: &mut Places<'_>, basis: &Basis) {
         let Some(lock) = places.lock(&basis.key) else {
             return;
         };
         let own = places.task(basis.key.task).is_some_and(|task| task.own);
         if let Some(group) = self.group(places, &basis.key, lock, own) {
-            self.groups.entry(group).or_default().basis.merge(&basis.value);
+            self.measured(group).basis.merge(&basis.value);
         }
     }
 
@@ -325,13 +382,16 @@ impl ReportBuilder {
         let own = places.task(sampled.key.task).is_some_and(|task| task.own);
         let site = sampled.site.and_then(|stack| places.stack(&mut self.names, stack));
         let blocker_stack = sampled.blocker.stack.and_then(|stack| places.stack(&mut self.names, stack));
-        let releaser = places.task(sampled.blocker.task).map(|task| self.names.text(&task.comm));
+        let releaser = places.task_name(&mut self.names, sampled.blocker.task);
+        let releaser = releaser.map(|task| self.names.comm_of(task));
         if sampled.key.happened == Happened::Wait && !own {
             let blame = self.blame.entry(lock).or_default();
             let was_released = sampled.blocker.source == BlockerSource::Releaser;
             let blocker = blocker_stack.filter(|_| was_released).and_then(|stack| stack.main);
             let task = releaser.filter(|_| was_released);
+            let before = blame.len();
             blame.add(site.and_then(|stack| stack.main), blocker, task, sampled.estimate.total_ns);
+            self.groups_bytes += (blame.len() - before) * BLAME_BYTES;
         }
         if !self.query.is_sampled() {
             return;
@@ -348,14 +408,36 @@ impl ReportBuilder {
             instance: by(Dimension::Instance).then_some(sampled.instance),
         };
         let is_shown = site.is_some() || !by(Dimension::Caller);
-        let estimate = self.groups.entry(group).or_default().sites.entry(key).or_default();
+        let row_bytes = SITE_BYTES + self.row_text_bytes(&group);
+        let measured = self.groups.entry(group).or_default();
+        let estimate = measured.sites.entry(key).or_insert_with(|| {
+            self.groups_bytes += row_bytes;
+            SiteEstimate::default()
+        });
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
         estimate.releaser.see(releaser);
     }
 
+    /// What is measured in a group, which is added if it is new.
+    fn measured(&mut self, group: Group) -> &mut Measured {
+        if !self.groups.contains_key(&group) {
+            self.groups_bytes += GROUP_BYTES + self.row_text_bytes(&group);
+        }
+        self.groups.entry(group).or_default()
+    }
+
+    /// The text that each row of a group has for itself.
+    fn row_text_bytes(&self, group: &Group) -> usize {
+        let lock = self.names.lock(group.lock.lock);
+        let detail = self.names.naming(&lock.name).map_or(0, |best| best.detail.len());
+        let task = group.task.flatten().map_or(0, |task| self.names.task_of(task).1.len());
+        let cgroup = group.cgroup.flatten().map_or(0, |id| self.names.cgroup_label(id).len());
+        lock.name.len() + lock.object.as_ref().map_or(0, String::len) + detail + task + cgroup
+    }
+
     /// The group that a key belongs to; `None` if the query leaves it out.
-    fn group(&mut self, places: &Places<'_>, key: &Key, lock: LockGroup, own: bool) -> Option<Group> {
+    fn group(&mut self, places: &mut Places<'_>, key: &Key, lock: LockGroup, own: bool) -> Option<Group> {
         let task = places.task(key.task);
         let name = &self.names.lock(lock.lock).name;
         let space = places.space(key.lock);
@@ -371,7 +453,7 @@ impl ReportBuilder {
             happened: key.happened,
             own,
             lock,
-            task: self.query.groups_by(Dimension::Task).then(|| task.map(|task| self.names.task(task))),
+            task: self.query.groups_by(Dimension::Task).then(|| places.task_name(&mut self.names, key.task)),
             cgroup: self
                 .query
                 .groups_by(Dimension::Cgroup)

@@ -4,6 +4,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 use lockmeter_profile::{Bucket, Dimension, Happened, HolderTime, Kind, Mode, Naming, Report, Row, Value};
 
@@ -73,7 +74,7 @@ pub enum Cell<'a> {
     /// An address.
     Address(u64),
     /// Function names, innermost first.
-    Frames(&'a [String]),
+    Frames(&'a [Arc<str>]),
     /// A histogram.
     Histogram(&'a [(Bucket, u64, u64)]),
 }

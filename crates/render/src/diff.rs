@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use lockmeter_profile::diff::{Change, Diff, DiffKey, DiffRow, Rate, Side};
 use lockmeter_profile::{Dimension, Happened, Kind, Mode};
@@ -142,7 +143,7 @@ fn asleep(side: &Side) -> String {
 
 /// What a sentence calls a group: its lock, or else what it is grouped by.
 fn name(key: &DiffKey) -> String {
-    let innermost = |stack: &Vec<String>| stack.first().cloned();
+    let innermost = |stack: &Arc<[Arc<str>]>| stack.first().map(|function| function.to_string());
     let blamed = || key.blocker.as_ref().and_then(|(_, stack)| innermost(stack));
     let kind = || key.kind.map(|kind| kind.name().to_owned());
     let lock = key.lock.as_ref().map(|lock| match key.mode {

@@ -1,6 +1,7 @@
 //! Folded stacks, as Brendan Gregg's `flamegraph.pl` and everything after it reads them.
 
 use std::io;
+use std::sync::Arc;
 
 use lockmeter_profile::{Dimension, Happened, Report, Row, RowBlocker};
 
@@ -99,7 +100,7 @@ fn blocker_outermost_first(blocker: Option<&RowBlocker>) -> Vec<String> {
     task.chain(outermost_first(&blocker.stack, &reason)).collect()
 }
 
-fn outermost_first(frames: &[String], none: &str) -> Vec<String> {
+fn outermost_first(frames: &[Arc<str>], none: &str) -> Vec<String> {
     if frames.is_empty() {
         return vec![none.to_owned()];
     }

@@ -1,5 +1,6 @@
 //! Histograms for people: powers of two, drawn in letters.
 
+use std::collections::HashMap;
 use std::io;
 
 use lockmeter_profile::{Bucket, Happened, Mode, Report, Row};
@@ -53,9 +54,11 @@ impl Histograms {
     /// Rows that differ only in what happened and in which mode, under their common name; the heaviest group first.
     fn groups<'a>(&self, report: &'a Report) -> Vec<(String, Vec<&'a Row>)> {
         let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
+        let mut places = HashMap::new();
         for row in &report.rows {
             let name = self.name(row);
-            match groups.iter_mut().find(|(known, _)| *known == name) {
+            let place = *places.entry(name.clone()).or_insert(groups.len());
+            match groups.get_mut(place) {
                 Some((_, rows)) => rows.push(row),
                 None => groups.push((name, vec![row])),
             }

@@ -13,11 +13,13 @@ mod tables;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use lockmeter_profile::{
-    About, BlockerSource, Frame, Happened, Interval, Key, Kind, Mode, Sampled, StackId, TaskId, Value, lock_functions,
+    About, BlockerSource, Frame, FrameId, Happened, Interval, Key, Kind, Limits, Mode, Sampled, StackId, TaskId, TooLarge, Value,
+    lock_functions,
 };
 use prost::Message;
 
@@ -28,6 +30,15 @@ use crate::stacks::{NO_STACK, source_words};
 /// Stands where a stack was taken and then lost.
 const STACK_LOST: &str = "[stack lost]";
 
+/// The number of `Profile.sample` in profile.proto.
+const SAMPLE_FIELD: u32 = 2;
+
+/// What a sample takes: in its group, and scaled.
+const SAMPLE_BYTES: usize = 100;
+/// What a stack takes, and a lock or group.
+const STACK_BYTES: usize = 96;
+const GROUP_BYTES: usize = 300;
+
 /// Collects intervals into a profile.
 ///
 /// Like a report, a profile agrees with the exact totals: the estimates of each lock, kind and mode are scaled to them,
@@ -36,6 +47,11 @@ const STACK_LOST: &str = "[stack lost]";
 pub struct PprofBuilder {
     tables: Tables,
     locks: HashMap<LockIdentity, u32>,
+    /// Stacks by the number that groups know them by, and the other way round.
+    stacks: Vec<Arc<[u64]>>,
+    stack_numbers: HashMap<Arc<[u64]>, u32>,
+    /// What samples and stacks take, about.
+    memory_bytes: usize,
     groups: BTreeMap<Group, Estimates>,
     comments: Vec<String>,
     start_unix_ns: Option<u64>,
@@ -71,11 +87,20 @@ struct Estimates {
     blame: BTreeMap<Stack, (u64, u64)>,
 }
 
+/// What is known of an interval's stacks and frames, which many samples share.
+#[derive(Debug, Default)]
+struct Known {
+    /// The number of each stack.
+    stacks: HashMap<StackId, u32>,
+    /// The location of each frame.
+    frames: HashMap<FrameId, u64>,
+}
+
 /// A stack with what tells samples apart, as indices into the profile's tables.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Stack {
-    /// Innermost first.
-    locations: Vec<u64>,
+    /// Number of the list of locations.
+    locations: u32,
     /// String of the task's name; 0 where there is none.
     task: i64,
     blocker: Option<BlockerSource>,
@@ -91,6 +116,9 @@ impl PprofBuilder {
         Self {
             tables: Tables::new(),
             locks: HashMap::new(),
+            stacks: Vec::new(),
+            stack_numbers: HashMap::new(),
+            memory_bytes: 0,
             groups: BTreeMap::new(),
             comments,
             start_unix_ns: None,
@@ -100,6 +128,12 @@ impl PprofBuilder {
 
     /// Adds what was measured in one interval.
     pub fn add(&mut self, interval: &Interval) {
+        // Nothing is too large for no limits.
+        let _ = self.add_within(interval, &Limits::NONE);
+    }
+
+    /// Adds an interval of a file that may be anybody's. After an error the profile is of no use.
+    pub fn add_within(&mut self, interval: &Interval, limits: &Limits) -> Result<(), TooLarge> {
         let start_unix_ns = self.start_unix_ns.unwrap_or(u64::MAX).min(interval.start_unix_ns);
         self.start_unix_ns = Some(start_unix_ns);
         self.duration_ns = self.duration_ns.saturating_add(interval.duration_ns);
@@ -107,10 +141,19 @@ impl PprofBuilder {
             if let Some(group) = self.group(interval, &total.key) {
                 group.exact.merge(&total.value);
             }
+            limits.check(self.memory_bytes())?;
         }
+        let mut known = Known::default();
         for sampled in &interval.sampled {
-            self.add_sampled(interval, sampled);
+            self.add_sampled(interval, sampled, &mut known);
+            limits.check(self.memory_bytes())?;
         }
+        Ok(())
+    }
+
+    /// What the profile takes so far, about.
+    fn memory_bytes(&self) -> usize {
+        self.tables.memory_bytes() + self.memory_bytes + (self.locks.len() + self.groups.len()) * GROUP_BYTES
     }
 
     /// The group of a wait whose lock is known.
@@ -125,18 +168,32 @@ impl PprofBuilder {
         Some(group)
     }
 
-    fn add_sampled(&mut self, interval: &Interval, sampled: &Sampled) {
-        let site = self.stack(interval, sampled.site, STACK_LOST);
+    fn add_sampled(&mut self, interval: &Interval, sampled: &Sampled, known: &mut Known) {
         let source = sampled.blocker.source;
-        let blamed = self.stack(interval, sampled.blocker.stack, &format!("[{}]", source_words(source)));
+        let mut number = |stack: Option<StackId>, none: &str| match stack.and_then(|stack| known.stacks.get(&stack)) {
+            Some(number) => *number,
+            None => {
+                let locations = self.stack(interval, stack, none, known);
+                let number = self.stack_number(locations);
+                known.stacks.extend(stack.map(|stack| (stack, number)));
+                number
+            }
+        };
+        let site = number(sampled.site, STACK_LOST);
+        let blamed = number(sampled.blocker.stack, &format!("[{}]", source_words(source)));
         let waits = Stack { locations: site, task: self.task(interval, sampled.key.task), blocker: Some(source) };
         let blame = Stack { locations: blamed, task: self.task(interval, sampled.blocker.task), blocker: Some(source) };
+        let mut added_bytes = 0;
         let Some(group) = self.group(interval, &sampled.key) else { return };
         for (stack, stacks) in [(waits, &mut group.waits), (blame, &mut group.blame)] {
-            let (count, total_ns) = stacks.entry(stack).or_default();
+            let (count, total_ns) = stacks.entry(stack).or_insert_with(|| {
+                added_bytes += SAMPLE_BYTES;
+                (0, 0)
+            });
             *count = count.saturating_add(sampled.estimate.count);
             *total_ns = total_ns.saturating_add(sampled.estimate.total_ns);
         }
+        self.memory_bytes += added_bytes;
     }
 
     fn task(&mut self, interval: &Interval, task: Option<TaskId>) -> i64 {
@@ -144,32 +201,49 @@ impl PprofBuilder {
         task.map_or(0, |task| self.tables.string(&task.comm))
     }
 
+    fn stack_number(&mut self, locations: Vec<u64>) -> u32 {
+        if let Some(number) = self.stack_numbers.get(locations.as_slice()) {
+            return *number;
+        }
+        let locations: Arc<[u64]> = locations.into();
+        let number = u32::try_from(self.stacks.len()).unwrap_or(u32::MAX);
+        self.memory_bytes += STACK_BYTES + size_of_val(&*locations);
+        self.stacks.push(Arc::clone(&locations));
+        self.stack_numbers.insert(locations, number);
+        number
+    }
+
     /// The locations of a stack, innermost first, or of the one frame that says why there is none.
-    fn stack(&mut self, interval: &Interval, stack: Option<StackId>, none: &str) -> Vec<u64> {
-        let frames: Vec<&Frame> = stack
-            .and_then(|stack| interval.tables.stack(stack))
-            .map(|stack| stack.iter().filter_map(|frame| interval.tables.frame(*frame)).collect())
-            .unwrap_or_default();
-        let frames = without_metering(&frames);
-        if frames.is_empty() {
+    fn stack(&mut self, interval: &Interval, stack: Option<StackId>, none: &str, known: &mut Known) -> Vec<u64> {
+        let ids = stack.and_then(|stack| interval.tables.stack(stack)).map_or(&[][..], Vec::as_slice);
+        let (ids, frames): (Vec<FrameId>, Vec<&Frame>) =
+            ids.iter().filter_map(|id| Some((*id, interval.tables.frame(*id)?))).unzip();
+        let kept = without_metering(&frames);
+        if kept.is_empty() {
             return vec![self.tables.synthetic(none)];
         }
-        frames.iter().map(|frame| self.tables.frame(frame)).collect()
+        let outer = ids.iter().zip(&frames).skip(frames.len() - kept.len());
+        let mut location = |(id, frame): (&FrameId, &&Frame)| {
+            let location = *known.frames.entry(*id).or_insert_with(|| self.tables.frame(frame));
+            self.tables.count(location);
+            location
+        };
+        outer.map(&mut location).collect()
     }
 
     /// Writes the profile, gzipped.
-    pub fn write(self, out: &mut dyn io::Write) -> io::Result<()> {
+    pub fn write(mut self, out: &mut dyn io::Write) -> io::Result<()> {
         let mut gzip = GzEncoder::new(out, Compression::default());
-        io::Write::write_all(&mut gzip, &self.finish().encode_to_vec())?;
+        for (group, estimates) in std::mem::take(&mut self.groups) {
+            self.write_samples_of(group, &estimates, &mut gzip)?;
+        }
+        io::Write::write_all(&mut gzip, &self.rest().encode_to_vec())?;
         gzip.finish()?;
         Ok(())
     }
 
-    fn finish(mut self) -> Profile {
-        let mut samples = Vec::new();
-        for (group, estimates) in std::mem::take(&mut self.groups) {
-            self.samples_of(group, &estimates, &mut samples);
-        }
+    /// The profile but its samples.
+    fn rest(mut self) -> Profile {
         let tables = &mut self.tables;
         let mut value_type = |r#type, unit| ValueType { r#type: tables.string(r#type), unit: tables.string(unit) };
         let contentions = value_type("contentions", "count");
@@ -182,7 +256,6 @@ impl PprofBuilder {
             period_type: Some(contentions.clone()),
             period: 1,
             sample_type: vec![contentions, wait, blame],
-            sample: samples,
             time_nanos: signed(self.start_unix_ns.unwrap_or(0)),
             duration_nanos: signed(self.duration_ns),
             comment,
@@ -190,17 +263,31 @@ impl PprofBuilder {
         }
     }
 
-    fn samples_of(&mut self, group: Group, estimates: &Estimates, samples: &mut Vec<Sample>) {
+    /// Fields may come in any order, so samples are written one by one and never held together.
+    fn write_samples_of(
+        &mut self,
+        group: Group,
+        estimates: &Estimates,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        let mut encoded = Vec::new();
+        let mut write = |sample: &Sample| {
+            encoded.clear();
+            prost::encoding::message::encode(SAMPLE_FIELD, sample, &mut encoded);
+            out.write_all(&encoded)
+        };
         let exact = (estimates.exact.count, estimates.exact.total_ns);
-        let none = Stack { locations: vec![self.tables.synthetic(NO_STACK)], task: 0, blocker: None };
+        let none = vec![self.tables.synthetic(NO_STACK)];
+        let none = Stack { locations: self.stack_number(none), task: 0, blocker: None };
         for (stack, count, total_ns) in scaled(&estimates.waits, exact, &none) {
             let value = vec![signed(count), signed(total_ns), 0];
-            samples.push(self.sample(group, estimates.lock_name, &stack, value));
+            write(&self.sample(group, estimates.lock_name, &stack, value))?;
         }
         for (stack, _, total_ns) in scaled(&estimates.blame, exact, &none) {
             let value = vec![0, 0, signed(total_ns)];
-            samples.push(self.sample(group, estimates.lock_name, &stack, value));
+            write(&self.sample(group, estimates.lock_name, &stack, value))?;
         }
+        Ok(())
     }
 
     fn sample(&mut self, group: Group, lock_name: i64, stack: &Stack, value: Vec<i64>) -> Sample {
@@ -221,7 +308,8 @@ impl PprofBuilder {
             let str = tables.string(word);
             Label { key: tables.string(key), str }
         }));
-        Sample { location_id: stack.locations.clone(), value, label: labels }
+        let location_id = self.stacks.get(stack.locations as usize).map(|locations| locations.to_vec());
+        Sample { location_id: location_id.unwrap_or_default(), value, label: labels }
     }
 }
 
@@ -231,9 +319,9 @@ fn scaled(estimates: &BTreeMap<Stack, (u64, u64)>, exact: (u64, u64), none: &Sta
     let mut totals = Shares::new(estimates.values().map(|(_, total_ns)| *total_ns), exact.1);
     let mut shared: Vec<_> = estimates
         .iter()
-        .map(|(stack, (count, total_ns))| (stack.clone(), counts.next(*count), totals.next(*total_ns)))
+        .map(|(stack, (count, total_ns))| (*stack, counts.next(*count), totals.next(*total_ns)))
         .collect();
-    shared.push((none.clone(), counts.rest(), totals.rest()));
+    shared.push((*none, counts.rest(), totals.rest()));
     shared.retain(|(_, count, total_ns)| (*count, *total_ns) != (0, 0));
     shared
 }

@@ -1,12 +1,14 @@
 //! Stacks in one line, and words for blockers that have none.
 
+use std::sync::Arc;
+
 use lockmeter_profile::BlockerSource;
 
 /// Stands where a wait has no stack.
 pub const NO_STACK: &str = "[no stack taken]";
 
 /// `a < b < c`, innermost first, cut after `limit` frames.
-pub fn chain(frames: &[String], limit: usize) -> String {
+pub fn chain(frames: &[Arc<str>], limit: usize) -> String {
     if frames.is_empty() {
         return NO_STACK.to_owned();
     }
@@ -31,7 +33,7 @@ pub const fn source_words(source: BlockerSource) -> &'static str {
 }
 
 /// `releaser in stress-ng: a < b < c`; only the reason where there is no stack.
-pub fn blocker(source: BlockerSource, task: Option<&str>, stack: &[String], limit: usize) -> String {
+pub fn blocker(source: BlockerSource, task: Option<&str>, stack: &[Arc<str>], limit: usize) -> String {
     let mut text = source_words(source).to_owned();
     if let Some(task) = task {
         text.push_str(" in ");

@@ -84,9 +84,9 @@ fn report(name: &str) -> Report {
             row.object = Some(name());
             row.task = Some(RowTask { tgid: Some(1), comm: name() });
             row.cgroup = Some(name());
-            row.caller = Some(vec![name(), name()]);
+            row.caller = Some([name().into(), name().into()].into());
             row.blocker =
-                Some(RowBlocker { source: BlockerSource::Releaser, stack: vec![name(), name()], task: Some(name()) });
+                Some(RowBlocker { source: BlockerSource::Releaser, stack: [name().into(), name().into()].into(), task: Some(name()) });
             row
         })
         .into();
@@ -110,7 +110,7 @@ fn link(name: &str) -> ChainLink {
         mode: Mode::Exclusive,
         total_ns: 9,
         task: Some(RowTask { tgid: Some(1), comm: name.to_owned() }),
-        stack: vec![name.to_owned()],
+        stack: [name.into()].into(),
         holder: Some(HolderTime::default()),
     }
 }
@@ -139,7 +139,7 @@ fn latency(name: &str) -> LatencyReport {
         mode: Mode::Read,
         count: 2,
         total_ns: 3,
-        caller: vec![name.to_owned()],
+        caller: vec![name.into()],
     };
     let long_run = LongRunRow {
         begin_unix_ns: 1,

@@ -1,10 +1,10 @@
 //! What a recording leaves open about one of its locks: what its threads compute, and what handing it over costs.
 
 use super::ENOUGH_WAITS;
-use crate::convolution;
+use crate::convolution::{self, Combined};
 use crate::halving::first_that;
 use crate::measured::{Measured, MeasuredLock, as_f64};
-use crate::network::{Handoff, Network};
+use crate::network::{Handoff, Network, Station};
 use crate::processors::{self, Waiters};
 
 /// Who was at work in the recording, and how much came of it.
@@ -38,7 +38,11 @@ pub(super) fn fit(measured: &Measured, lock: usize, recorded: &Recorded) -> Fitt
         let handoff_ns = known.then(|| handoff_ns(&network, station, recorded.threads, figures));
         return Fitted { network, station, handoff_ns };
     }
-    let crowd = Crowd { network: &network, station, recorded };
+    let Some(lock_of_crowd) = network.stations.get(station).cloned() else {
+        return Fitted { network, station, handoff_ns: None };
+    };
+    let elsewhere = processors::elsewhere(&network, station, recorded.threads);
+    let crowd = Crowd { lock: lock_of_crowd, elsewhere, most_think_ns: network.think_ns, recorded };
     let handoff_ns = known.then(|| crowd.handoff_ns(figures));
     let think_ns = crowd.think_ns(handoff_ns.unwrap_or(recorded.typical_ns));
     network.think_ns = think_ns;
@@ -57,9 +61,11 @@ fn handoff_ns(network: &Network, station: usize, threads: usize, figures: &Measu
 
 /// More threads than CPUs. What a thread did elsewhere is then not all computing: it waited for a CPU, too.
 struct Crowd<'a> {
-    /// In which all of that is computing.
-    network: &'a Network,
-    station: usize,
+    lock: Station,
+    /// The other locks: combined once, for combining them takes the square of the threads.
+    elsewhere: Combined,
+    /// If all of that were computing.
+    most_think_ns: f64,
     recorded: &'a Recorded,
 }
 
@@ -68,15 +74,16 @@ impl Crowd<'_> {
     const HALVINGS: u32 = 24;
 
     fn solve(&self, think_ns: f64, price_ns: f64) -> processors::Load {
-        let Recorded { threads, cpus, waiters, .. } = *self.recorded;
-        let network = Network { think_ns, ..self.network.with_handoff(self.station, price_ns) };
-        processors::solve(&network, self.station, threads, cpus, waiters)
+        let Recorded { cpus, waiters, .. } = *self.recorded;
+        let handoff = Handoff { base_ns: price_ns, ..self.lock.handoff };
+        let lock = Station { handoff, ..self.lock.clone() };
+        processors::solve_beside(&lock, &self.elsewhere.rates_per_ns(think_ns), cpus, waiters)
     }
 
     /// How long a thread must compute for each acquisition to do no more than was recorded.
     fn think_ns(&self, price_ns: f64) -> f64 {
         let does_no_more = |think_ns| self.solve(think_ns, price_ns).per_second <= self.recorded.per_second;
-        first_that(self.network.think_ns, Self::HALVINGS, does_no_more)
+        first_that(self.most_think_ns, Self::HALVINGS, does_no_more)
     }
 
     /// The price at which threads that do what was recorded wait as long as was recorded.
@@ -92,7 +99,6 @@ impl Crowd<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::Station;
     use lockmeter_profile::{Kind, Mode};
 
     const HOLD_NS: f64 = 1_000.0;

@@ -1,5 +1,7 @@
 //! From a recording's locks to throughput on more CPUs: as it is, without the lock, and with the lock split.
 
+use std::fmt;
+
 use lockmeter_statistics::Random;
 use serde::Serialize;
 
@@ -28,6 +30,26 @@ pub struct Plan {
     /// What handing over costs.
     pub prices: Prices,
 }
+
+impl Plan {
+    /// Whether all of it can be forecast.
+    pub fn check(&self) -> Result<(), TooMuch> {
+        let most_cpus = self.cpus.iter().max().copied().unwrap_or(0);
+        let threads = most_cpus.saturating_mul(self.threads_per_cpu);
+        if threads.max(most_cpus) > MOST_THREADS {
+            return Err(TooMuch::Threads(threads.max(most_cpus)));
+        }
+        if self.shards > MOST_SHARDS {
+            return Err(TooMuch::Shards(self.shards));
+        }
+        let is_price = |ns: f64| (0.0..=LONGEST_PRICE_NS).contains(&ns);
+        let prices = is_price(self.prices.spin_ns) && is_price(self.prices.sleep_ns);
+        if prices { Ok(()) } else { Err(TooMuch::Price) }
+    }
+}
+
+/// A century.
+const LONGEST_PRICE_NS: f64 = 3.2e18;
 
 /// What handing a lock over costs where the recording does not tell.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,7 +93,7 @@ impl Waiting {
     fn of(figures: &MeasuredLock) -> Self {
         if figures.contended < ENOUGH_WAITS {
             Self::NotSeen
-        } else if figures.spin_ns * 2 > figures.waited_ns {
+        } else if figures.spin_ns > figures.waited_ns / 2 {
             Self::Spinning
         } else {
             Self::Sleeping
@@ -145,10 +167,15 @@ pub struct Point {
 }
 
 /// Predicts what each point of the plan gives for one lock of the recording.
-pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Forecast {
+///
+/// # Panics
+///
+/// If the recording has no such lock.
+pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Result<Forecast, TooMuch> {
+    plan.check()?;
     let figures = &measured.locks[lock];
     let cpus = (measured.cpus as usize).max(1);
-    let threads = plan.threads.unwrap_or(cpus).max(measured.fewest_threads());
+    let threads = threads_of(measured, plan)?;
     let recorded_per_second = as_f64(figures.acquisitions) / as_f64(measured.duration_ns.max(1)) * SECOND_NS;
     let waiting = Waiting::of(figures);
     let waiters = if figures.kind == Kind::Spin { Waiters::Burn } else { Waiters::Yield };
@@ -183,7 +210,7 @@ pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Forecast {
             sharded: on(&sharded, sharded.stations.len() - 1, waiters),
         }
     };
-    Forecast {
+    Ok(Forecast {
         lock: figures.name.clone(),
         kind: figures.kind.to_string(),
         mode: figures.mode.to_string(),
@@ -193,7 +220,8 @@ pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Forecast {
         hold_ns: figures.hold_ns(),
         wait_ns: figures.wait_ns(),
         think_ns: network.think_ns,
-        utilization: as_f64(figures.held_ns) / as_f64(measured.duration_ns.max(1)),
+        // Readers hold together, and what holds last is rounded.
+        utilization: (as_f64(figures.held_ns) / as_f64(measured.duration_ns.max(1))).min(1.0),
         waiting,
         fitted_handoff_ns: fitted.handoff_ns,
         check: Check {
@@ -203,14 +231,78 @@ pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Forecast {
         },
         points: plan.cpus.iter().map(|cpus| point(*cpus)).collect(),
         has_readers: measured.locks.iter().any(|other| other.is_shared() && other.name == figures.name),
+    })
+}
+
+/// Threads of the recording: as the user says, or one for each CPU, or as many as must have been.
+fn threads_of(measured: &Measured, plan: &Plan) -> Result<usize, TooMuch> {
+    let needed = measured.fewest_threads();
+    if needed > MOST_THREADS {
+        return Err(TooMuch::ThreadsNeeded(needed));
     }
+    let assumed = plan.threads.unwrap_or((measured.cpus as usize).max(1));
+    if assumed > MOST_THREADS {
+        return Err(if plan.threads.is_some() { TooMuch::Threads(assumed) } else { TooMuch::Cpus(assumed) });
+    }
+    Ok(assumed.max(needed))
 }
 
 /// Any: the same each time, so that a forecast is the same for the same recording.
 const SEED: u64 = 1;
 
-/// More would take too long to solve for.
+/// The time to solve for threads grows with their square; this many take about a second for each lock.
 pub const MOST_THREADS: usize = 1024;
+
+/// Each shard is a lock to solve for.
+pub const MOST_SHARDS: u32 = 64;
+
+/// What cannot be forecast: a number that sizes the model is too large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TooMuch {
+    /// The recorded machine has this many CPUs, and the user does not say how many threads were at work.
+    Cpus(usize),
+    /// At least this many threads must have been at work in the recording.
+    ThreadsNeeded(usize),
+    /// Threads that the plan asks for.
+    Threads(usize),
+    /// Shards that the plan asks for.
+    Shards(u32),
+    /// A price that is negative, infinite or no number.
+    Price,
+}
+
+impl fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpus(cpus) => write!(
+                f,
+                "was recorded on {cpus} CPUs, and at most {MOST_THREADS} threads can be forecast; say with --threads how many were at work"
+            ),
+            Self::ThreadsNeeded(threads) => write!(
+                f,
+                "has holds and waits of at least {threads} threads at a time, and at most {MOST_THREADS} can be forecast; record fewer threads"
+            ),
+            Self::Threads(threads) => write!(
+                f,
+                "{threads} threads are more than can be forecast; at most {MOST_THREADS}: give fewer --cpus, --threads or --threads-per-cpu"
+            ),
+            Self::Shards(shards) => {
+                write!(f, "{shards} shards are more than can be forecast; at most {MOST_SHARDS}: give fewer --shards")
+            }
+            Self::Price => write!(f, "a handoff cannot cost less than nothing, or more than can be calculated with"),
+        }
+    }
+}
+
+impl std::error::Error for TooMuch {}
+
+impl TooMuch {
+    /// Whether the recording is the cause, not the plan.
+    pub const fn is_recorded(self) -> bool {
+        matches!(self, Self::Cpus(_) | Self::ThreadsNeeded(_))
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -249,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_recording_of_one_thread_is_met_exactly_and_saturates_at_one_hold_a_time() {
-        let forecast = forecast(&one_thread(), 0, &plan());
+        let forecast = forecast(&one_thread(), 0, &plan()).unwrap();
         assert!((forecast.think_ns - 3_000.0).abs() < 1e-6);
         assert!(forecast.check.free_handoff.abs() < 1e-9);
         assert!(forecast.check.simulated.abs() < 0.02, "{:?}", forecast.check);
@@ -265,7 +357,7 @@ mod tests {
         let mut measured = one_thread();
         measured.locks[0].waited_ns = 2_500_000_000;
         assert_eq!(measured.fewest_threads(), 3);
-        assert_eq!(forecast(&measured, 0, &plan()).threads, 3);
+        assert_eq!(forecast(&measured, 0, &plan()).unwrap().threads, 3);
     }
 
     /// Makes sure that thousands of locks are no more work than a few, and that the lock asked for is there, however short its holds.
@@ -274,7 +366,7 @@ mod tests {
         let mut measured = one_thread();
         let small = |number: u64| lock(&format!("small{number}"), Mode::Exclusive, 1_000, 100 + number % 7, 0);
         measured.locks.extend((0..5_000).map(small));
-        let forecast = forecast(&measured, 4_000, &plan());
+        let forecast = forecast(&measured, 4_000, &plan()).unwrap();
         assert_eq!(forecast.lock, "small3999");
         assert!(
             forecast.check.free_handoff.abs() < 1e-6 && forecast.check.simulated.abs() < 0.05,
@@ -287,8 +379,49 @@ mod tests {
     fn readers_do_not_queue_for_each_other() {
         let mut measured = one_thread();
         measured.locks[0].mode = Mode::Read;
-        let forecast = forecast(&measured, 0, &plan());
+        let forecast = forecast(&measured, 0, &plan()).unwrap();
         assert!((forecast.points[2].simulated / 4e6 - 1.0).abs() < 0.05, "{:?}", forecast.points);
         assert!(forecast.has_readers);
+    }
+
+    /// Makes sure that no number of a recording or a plan sizes the model without a bound.
+    #[test]
+    fn more_threads_than_can_be_forecast_are_refused() {
+        let on_many = Measured { cpus: u32::MAX, ..one_thread() };
+        let assumed = Plan { threads: None, ..plan() };
+        assert_eq!(forecast(&on_many, 0, &assumed).unwrap_err(), TooMuch::Cpus(u32::MAX as usize));
+        assert_eq!(forecast(&on_many, 0, &plan()).unwrap().threads, 1, "the user says how many");
+        let short = Measured { duration_ns: 1, ..one_thread() };
+        assert_eq!(forecast(&short, 0, &plan()).unwrap_err(), TooMuch::ThreadsNeeded(250_000_000));
+        let wide = Plan { cpus: vec![1, usize::MAX], threads_per_cpu: 2, ..plan() };
+        assert_eq!(forecast(&one_thread(), 0, &wide).unwrap_err(), TooMuch::Threads(usize::MAX));
+        let split = Plan { shards: 65, ..plan() };
+        assert_eq!(forecast(&one_thread(), 0, &split).unwrap_err(), TooMuch::Shards(65));
+        let endless = Plan { prices: Prices { spin_ns: f64::NAN, sleep_ns: 0.0 }, ..plan() };
+        assert_eq!(forecast(&one_thread(), 0, &endless).unwrap_err(), TooMuch::Price);
+    }
+
+    #[test]
+    fn numbers_at_the_end_of_their_range_give_numbers() {
+        let mut measured = one_thread();
+        let most = MeasuredLock {
+            held_ns: u64::MAX,
+            waited_ns: u64::MAX,
+            contended: u64::MAX,
+            spin_ns: u64::MAX,
+            holds: vec![(1.8e19, u64::MAX), (0.0, u64::MAX)],
+            ..lock("most", Mode::Exclusive, 1, 0, 0)
+        };
+        measured.locks.push(most);
+        measured.locks.push(lock("least", Mode::Read, u64::MAX, 0, 0));
+        measured.duration_ns = u64::MAX;
+        for at in 0..measured.locks.len() {
+            let forecast = forecast(&measured, at, &plan()).unwrap();
+            assert!(forecast.utilization <= 1.0);
+            for point in forecast.points {
+                let rates = [point.spinning, point.sleeping, point.simulated, point.removed, point.sharded];
+                assert!(rates.iter().all(|rate| rate.is_finite() && *rate >= 0.0), "{rates:?}");
+            }
+        }
     }
 }

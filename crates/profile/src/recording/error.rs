@@ -37,6 +37,8 @@ pub enum RecordingErrorKind {
     NotOurs,
     /// An interval is larger than a reader would accept.
     TooLarge,
+    /// Reading on would cost more time or memory than a recording of this size can need.
+    TooCostly,
     /// The operating system refused; the disk is full when this holds [`io::ErrorKind::StorageFull`].
     Io(io::ErrorKind),
 }

@@ -7,9 +7,11 @@ use std::path::Path;
 use super::chunk::{
     self, ChunkKind, FORMAT_VERSION, HEAD_BYTES, HEADER_BYTES, Header, MAGIC, MARKER, MAX_PAYLOAD_BYTES,
 };
+use super::costs::{self, Costs, Excess};
 use super::error::{RecordingError, RecordingErrorKind, shown};
 use super::schema;
 use crate::interval::Interval;
+use crate::limits::{Limits, TooLarge};
 use crate::loss::{Loss, Losses};
 use crate::report::About;
 
@@ -66,10 +68,13 @@ impl RecordingReader {
             match next {
                 Next::Chunk { kind, message, missing } => {
                     self.losses.add(Loss::DamagedInterval, missing);
-                    if let Some(interval) = self.take(kind, message) {
-                        return Ok(Some(interval));
+                    match self.take(kind, message) {
+                        Ok(None) => {}
+                        Ok(Some(interval)) => return Ok(Some(interval)),
+                        Err(excess) => return Err(self.refuse(&excess)),
                     }
                 }
+                Next::TooCostly(excess) => return Err(self.refuse(&excess)),
                 Next::End { damaged, cut_bytes } => {
                     self.losses.add(Loss::DamagedInterval, damaged.into());
                     self.losses.add(Loss::CutBytes, cut_bytes);
@@ -78,6 +83,27 @@ impl RecordingReader {
             }
         }
         Ok(None)
+    }
+
+    /// What a report of what was read so far may take.
+    pub fn limits(&self) -> Limits {
+        Limits::of_recording(self.chunks.costs.read_bytes)
+    }
+
+    /// The error for a report that takes more than its [limits](Self::limits).
+    pub fn too_large(&self, error: TooLarge) -> RecordingError {
+        let sentence = format!("{} is too large to show: {error}; show a part of it with --window or --lock", self.name);
+        RecordingError::new(RecordingErrorKind::TooCostly, sentence)
+    }
+
+    /// How many entries of tables, samples and stacks were decoded so far: the work of reading, whatever the machine.
+    pub fn entries_decoded(&self) -> u64 {
+        self.chunks.costs.entries
+    }
+
+    fn refuse(&mut self, excess: &Excess) -> RecordingError {
+        self.state = State::EndedOtherwise;
+        RecordingError::new(RecordingErrorKind::TooCostly, excess.sentence(&self.name))
     }
 
     /// What could not be read so far. Complete once [`next_interval`](Self::next_interval) has returned `None`.
@@ -92,22 +118,27 @@ impl RecordingReader {
     }
 
     /// The interval in a chunk. Chunks of kinds unknown to this version are passed over.
-    fn take(&mut self, kind: ChunkKind, message: Option<Vec<u8>>) -> Option<Interval> {
+    fn take(&mut self, kind: ChunkKind, message: Option<Vec<u8>>) -> Result<Option<Interval>, Excess> {
         match kind {
             ChunkKind::Interval => {
-                let interval = message.and_then(|message| schema::decode_interval(&message));
-                if interval.is_none() {
-                    self.losses.add(Loss::DamagedInterval, 1);
+                let costs = &mut self.chunks.costs;
+                let weighed = message.and_then(|message| costs::weigh(&message).map(|weight| (message, weight)));
+                let entries = weighed.as_ref().map_or(0, |(_, weight)| weight.fields + weight.listed);
+                costs.decode(entries as u64)?;
+                let interval = weighed.and_then(|(message, weight)| schema::decode_interval(&message, &weight));
+                match &interval {
+                    Some(interval) => costs.refer(costs::text_bytes(interval))?,
+                    None => self.losses.add(Loss::DamagedInterval, 1),
                 }
-                interval
+                return Ok(interval);
             }
             ChunkKind::End => {
                 let decoded = message.and_then(|message| schema::decode_end(&message));
                 self.state = if decoded.is_some() { State::EndedCleanly } else { State::EndedOtherwise };
-                None
             }
-            ChunkKind::About | ChunkKind::Other(_) => None,
+            ChunkKind::About | ChunkKind::Other(_) => {}
         }
+        Ok(None)
     }
 }
 
@@ -157,7 +188,7 @@ fn read_head(chunks: &mut Chunks, name: &str) -> Result<About, RecordingError> {
     }
     let about = match chunks.whole_chunk().map_err(unreadable)? {
         Whole::Chunk(header) if header.kind == ChunkKind::About && header.sequence == 0 => {
-            let message = chunks.take_chunk(&header);
+            let message = chunks.take_chunk(&header).ok().flatten();
             message.and_then(|message| schema::decode_about(&message))
         }
         Whole::Cut | Whole::Nothing => return error(RecordingErrorKind::Empty, cut),
@@ -174,6 +205,7 @@ enum Next {
     /// A whole chunk with a good checksum. `missing` chunks before it could not be read; `message` is `None` if it does not
     /// inflate.
     Chunk { kind: ChunkKind, message: Option<Vec<u8>>, missing: u64 },
+    TooCostly(Excess),
     /// The end. `damaged`: an interval before it could not be read; `cut_bytes` of an unfinished chunk follow the last.
     End { damaged: bool, cut_bytes: u64 },
 }
@@ -201,12 +233,14 @@ struct Chunks {
     /// How many bytes were consumed, and how many were checksummed: see [`Chunks::may_search_inside`].
     consumed: u64,
     checksummed: u64,
+    costs: Costs,
 }
 
 impl Chunks {
     fn new(input: Box<dyn Read + Send>) -> Self {
         let input = BufReader::with_capacity(READ_BYTES, input);
-        Self { input, buffer: Vec::new(), start: 0, at_end: false, expected: 0, consumed: 0, checksummed: 0 }
+        let costs = Costs::default();
+        Self { input, buffer: Vec::new(), start: 0, at_end: false, expected: 0, consumed: 0, checksummed: 0, costs }
     }
 
     fn available(&self) -> &[u8] {
@@ -216,6 +250,7 @@ impl Chunks {
     fn consume(&mut self, bytes: usize) {
         self.start += bytes;
         self.consumed += bytes as u64;
+        self.costs.read_bytes = self.consumed;
     }
 
     /// Reads until `wanted` bytes are available or the input ends.
@@ -256,13 +291,21 @@ impl Chunks {
         Ok(if matches { Whole::Chunk(header) } else { Whole::DamagedPayload(header) })
     }
 
-    /// Consumes a chunk that [`whole_chunk`](Self::whole_chunk) has found good, and inflates its message.
-    fn take_chunk(&mut self, header: &Header) -> Option<Vec<u8>> {
+    /// Consumes a chunk that [`whole_chunk`](Self::whole_chunk) has found good, and inflates its message if it is of a known
+    /// kind.
+    fn take_chunk(&mut self, header: &Header) -> Result<Option<Vec<u8>>, Excess> {
         let length = HEADER_BYTES + header.payload_bytes as usize;
-        let message = header.inflate(&self.available()[HEADER_BYTES..length]);
-        self.consume(length);
+        let payload = HEADER_BYTES..length;
         self.expected = header.sequence.saturating_add(1);
-        message
+        if matches!(header.kind, ChunkKind::Other(_)) {
+            self.consume(length);
+            return Ok(None);
+        }
+        self.costs.read_bytes = self.consumed + length as u64;
+        self.costs.inflate(header.inflated_bytes.into())?;
+        let message = header.inflate(&self.available()[payload]);
+        self.consume(length);
+        Ok(message)
     }
 
     fn next(&mut self) -> io::Result<Next> {
@@ -272,8 +315,10 @@ impl Chunks {
             match self.whole_chunk()? {
                 Whole::Chunk(header) => {
                     let missing = u64::from(header.sequence.saturating_sub(self.expected));
-                    let message = self.take_chunk(&header);
-                    return Ok(Next::Chunk { kind: header.kind, message, missing });
+                    return Ok(match self.take_chunk(&header) {
+                        Ok(message) => Next::Chunk { kind: header.kind, message, missing },
+                        Err(excess) => Next::TooCostly(excess),
+                    });
                 }
                 Whole::Nothing => {
                     let cut_bytes = cut_at.map_or(0, |at: u64| self.consumed - at);

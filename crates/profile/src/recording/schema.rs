@@ -1,9 +1,9 @@
 //! Between the model and the messages of `proto/recording.proto`.
 
 use prost::Message;
-use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use super::chunk::MAX_ENTRIES;
+use super::costs::{self, MAX_FRAMES, MAX_STACK_FRAMES, Weight};
 use crate::interval::{
     Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, RunWait,
     Sampled, StackId, Tables, Task, TaskId, Total,
@@ -97,14 +97,17 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         + message.long_runs.len()
         + message.bases.len()
         + message.off.len();
-    // The few fields that occur once, and the losses, fit into the slack.
-    (entries <= MAX_ENTRIES - 1000).then(|| message.encode_to_vec())
+    let frames: usize = message.stacks.iter().map(|stack| stack.frames.len()).sum();
+    let deepest = message.stacks.iter().map(|stack| stack.frames.len()).max().unwrap_or(0);
+    // The few fields that occur once, the losses, and what long runs and holds list, fit into the slack.
+    let fits = entries <= MAX_ENTRIES - 1000 && frames <= MAX_FRAMES / 2 && deepest <= MAX_STACK_FRAMES;
+    fits.then(|| message.encode_to_vec())
 }
 
 /// `None` if the bytes are no such message. What a newer lockmeter wrote and this one does not know is skipped and counted
 /// in the interval's losses.
-pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
-    let message = decode_bounded::<proto::Interval>(message)?;
+pub(super) fn decode_interval(message: &[u8], weight: &Weight) -> Option<Interval> {
+    let message = is_bounded(weight).then(|| proto::Interval::decode(message).ok()).flatten()?;
     let mut unknown = Unknown::default();
     let tables = Tables::from_items(
         message.locks.into_iter().map(|lock| unknown.lock(lock)).collect(),
@@ -141,17 +144,12 @@ pub(super) fn decode_interval(message: &[u8]) -> Option<Interval> {
 
 /// Decodes a message only after its fields were counted, so that millions of empty entries allocate nothing.
 fn decode_bounded<M: Message + Default>(message: &[u8]) -> Option<M> {
-    let mut rest = message;
-    let mut entries = 0;
-    while !rest.is_empty() {
-        let (tag, wire_type) = decode_key(&mut rest).ok()?;
-        skip_field(wire_type, tag, &mut rest, DecodeContext::default()).ok()?;
-        entries += 1;
-        if entries > MAX_ENTRIES {
-            return None;
-        }
-    }
-    M::decode(message).ok()
+    let weight = costs::weigh(message)?;
+    is_bounded(&weight).then(|| M::decode(message).ok()).flatten()
+}
+
+fn is_bounded(weight: &Weight) -> bool {
+    weight.fields <= MAX_ENTRIES && weight.listed <= MAX_FRAMES && weight.deepest <= MAX_STACK_FRAMES
 }
 
 /// Counts what has a code that this version does not know.
@@ -443,6 +441,10 @@ fn overhead_from_proto(overhead: proto::Overhead) -> Overhead {
 mod tests {
     use super::*;
 
+    fn decode_interval(message: &[u8]) -> Option<Interval> {
+        super::decode_interval(message, &costs::weigh(message)?)
+    }
+
     fn key() -> proto::Key {
         proto::Key { happened: 1, lock: 0, kind: 3, mode: 1, task: None, cgroup: None, bucket: 10 }
     }
@@ -528,5 +530,15 @@ mod tests {
             message.extend([8 << 3 | 2, 0]);
         }
         assert_eq!(decode_interval(&message), None);
+    }
+
+    #[test]
+    fn stacks_of_too_many_frames_are_refused_before_they_are_built() {
+        let stack = |frames: usize| proto::Stack { frames: vec![1; frames] };
+        let interval = |stacks| proto::Interval { stacks, ..Default::default() }.encode_to_vec();
+        assert!(decode_interval(&interval(vec![stack(MAX_STACK_FRAMES)])).is_some());
+        assert_eq!(decode_interval(&interval(vec![stack(MAX_STACK_FRAMES + 1)])), None);
+        let many = vec![stack(MAX_STACK_FRAMES); MAX_FRAMES / MAX_STACK_FRAMES + 1];
+        assert_eq!(decode_interval(&interval(many)), None);
     }
 }

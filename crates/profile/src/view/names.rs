@@ -1,7 +1,9 @@
 //! Names across intervals: each interval has its own tables, a report needs one.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::LockGroup;
 use crate::interval::{Cgroup, CgroupId, Frame, FrameId, Interner, LockId, StackId, Tables, Task, TaskId};
@@ -19,7 +21,7 @@ pub(super) struct LockIdentity {
 macro_rules! handle {
     ($(#[$meta:meta])* $name:ident) => {
         $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(super) struct $name(pub(super) u32);
     };
 }
@@ -56,16 +58,27 @@ impl BestNaming<'_> {
 }
 
 /// Everything that has a name in a report.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Names {
     locks: Interner<LockIdentity>,
     /// By the lock's name: the best that is known about it.
     namings: HashMap<String, (Naming, String)>,
-    tasks: Interner<(u32, String)>,
-    texts: Interner<String>,
-    stacks: Interner<Vec<u32>>,
+    /// Process and name.
+    tasks: Interner<(u32, TextName)>,
+    texts: Interner<Arc<str>>,
+    stacks: Interner<Box<[u32]>>,
     cgroups: BTreeMap<u64, Option<String>>,
+    /// What all of these take, about.
+    memory_bytes: usize,
 }
+
+/// What a name takes besides its text, in the tables and their indexes.
+const NAME_BYTES: usize = 96;
+/// What a lock takes, which has its name twice: by itself, and with how it is known.
+const LOCK_BYTES: usize = 320;
+/// What a stack takes, and each of its functions, also in the rows.
+const STACK_BYTES: usize = 64;
+const FRAME_BYTES: usize = size_of::<u32>() + size_of::<Arc<str>>();
 
 impl Names {
     pub(super) fn lock(&self, name: LockName) -> &LockIdentity {
@@ -80,42 +93,71 @@ impl Names {
         self.namings.get(lock_name).map(|(naming, detail)| BestNaming { naming: *naming, detail })
     }
 
-    pub(super) fn text(&mut self, text: &str) -> TextName {
-        TextName(self.texts.intern(text.to_owned()))
+    /// What all names take, about.
+    pub(super) const fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
-    pub(super) fn text_of(&self, name: TextName) -> &str {
+    pub(super) fn text(&mut self, text: &str) -> TextName {
+        let known = self.texts.items().len();
+        let at = self.texts.intern_borrowed(text);
+        if self.texts.items().len() > known {
+            self.memory_bytes += NAME_BYTES + text.len();
+        }
+        TextName(at)
+    }
+
+    pub(super) fn text_of(&self, name: TextName) -> &Arc<str> {
         &self.texts.items()[name.0 as usize]
     }
 
-    pub(super) fn task(&mut self, task: &Task) -> TaskName {
-        TaskName(self.tasks.intern((task.tgid, task.comm.clone())))
+    fn task(&mut self, task: &Task) -> TaskName {
+        let comm = self.text(&task.comm);
+        let known = self.tasks.items().len();
+        let at = self.tasks.intern((task.tgid, comm));
+        if self.tasks.items().len() > known {
+            self.memory_bytes += NAME_BYTES;
+        }
+        TaskName(at)
     }
 
-    pub(super) fn task_of(&self, name: TaskName) -> &(u32, String) {
-        &self.tasks.items()[name.0 as usize]
+    pub(super) fn comm_of(&self, name: TaskName) -> TextName {
+        self.tasks.items()[name.0 as usize].1
+    }
+
+    /// Process id and name.
+    pub(super) fn task_of(&self, name: TaskName) -> (u32, &Arc<str>) {
+        let (tgid, comm) = self.tasks.items()[name.0 as usize];
+        (tgid, self.text_of(comm))
     }
 
     /// The stack of a wait whose stack was not taken or was lost.
     pub(super) fn no_stack(&mut self) -> StackName {
-        StackName(self.stacks.intern(Vec::new()))
+        StackName(self.stacks.intern_borrowed::<[u32]>(&[]))
     }
 
-    /// Every stack's functions, in the order of their handles.
-    pub(super) fn stacks(&self) -> impl Iterator<Item = Vec<&str>> {
-        let texts = self.texts.items();
-        self.stacks.items().iter().map(|stack| stack.iter().map(|text| texts[*text as usize].as_str()).collect())
+    /// Every text, in the order of their handles.
+    pub(super) fn texts(&self) -> &[Arc<str>] {
+        self.texts.items()
+    }
+
+    /// Every stack's functions as handles of texts, in the order of their own handles.
+    pub(super) fn stacks(&self) -> &[Box<[u32]>] {
+        self.stacks.items()
+    }
+
+    /// The functions of one stack.
+    pub(super) fn functions(&self, stack: StackName) -> Arc<[Arc<str>]> {
+        self.stacks.items()[stack.0 as usize].iter().map(|text| Arc::clone(self.text_of(TextName(*text)))).collect()
     }
 
     /// Remembers a cgroup's path: it may be known in one interval and gone in another.
-    /// The functions of one stack.
-    pub(super) fn functions(&self, stack: StackName) -> Vec<String> {
-        let texts = &self.stacks.items()[stack.0 as usize];
-        texts.iter().map(|text| self.text_of(TextName(*text)).to_owned()).collect()
-    }
-
     pub(super) fn see_cgroup(&mut self, cgroup: &Cgroup) {
-        let known = self.cgroups.entry(cgroup.id).or_default();
+        let known = self.cgroups.entry(cgroup.id).or_insert_with(|| {
+            self.memory_bytes += NAME_BYTES;
+            None
+        });
+        self.memory_bytes += if known.is_none() { cgroup.path.as_ref().map_or(0, String::len) } else { 0 };
         // The lesser of two paths, so that the order of the intervals does not matter.
         if known.is_none() || cgroup.path.as_ref().is_some_and(|path| Some(path) < known.as_ref()) {
             known.clone_from(&cgroup.path);
@@ -123,14 +165,16 @@ impl Names {
     }
 
     /// A cgroup's path, or `id:N`.
-    pub(super) fn cgroup_label(&self, id: u64) -> String {
-        self.cgroups.get(&id).cloned().flatten().unwrap_or_else(|| format!("id:{id}"))
+    pub(super) fn cgroup_label(&self, id: u64) -> Cow<'_, str> {
+        let path = self.cgroups.get(&id).and_then(|path| path.as_deref());
+        path.map_or_else(|| format!("id:{id}").into(), Cow::Borrowed)
     }
 
     /// Takes in the locks of an interval's tables, ready to look up the rest as samples need it.
     pub(super) fn places<'a>(&mut self, tables: &'a Tables) -> Places<'a> {
         let locks = tables.locks().iter().map(|lock| self.see_lock(lock)).collect();
-        Places { tables, locks, stacks: HashMap::new(), dangling: Cell::new(0) }
+        let frames = vec![None; tables.frames().len()];
+        Places { tables, locks, stacks: HashMap::new(), tasks: HashMap::new(), frames, dangling: Cell::new(0) }
     }
 
     fn see_lock(&mut self, lock: &Lock) -> LockName {
@@ -143,23 +187,29 @@ impl Names {
                 self.namings.insert(lock.name.clone(), (lock.naming, lock.detail.clone()));
             }
         }
-        LockName(self.locks.intern(identity))
-    }
-
-    fn see_stack(&mut self, tables: &Tables, frames: &[FrameId]) -> NamedStack {
-        let owned: Vec<String> = frames.iter().map(|frame| frame_label(tables, *frame)).collect();
-        let functions: Vec<&str> = owned.iter().map(String::as_str).collect();
-        let stripped = strip_lock_functions(&functions);
-        let all = stripped.iter().map(|function| self.text(function).0).collect();
-        NamedStack {
-            all: StackName(self.stacks.intern(all)),
-            main: main_function(&functions).map(|function| self.text(function)),
+        let known = self.locks.items().len();
+        let text_bytes = 2 * lock.name.len() + lock.detail.len() + lock.object.as_ref().map_or(0, String::len);
+        let at = self.locks.intern(identity);
+        if self.locks.items().len() > known {
+            self.memory_bytes += LOCK_BYTES + text_bytes;
         }
+        LockName(at)
     }
-}
 
-fn frame_label(tables: &Tables, id: FrameId) -> String {
-    tables.frame(id).map_or_else(|| "[missing]".to_owned(), Frame::label)
+    /// The name of a stack of functions, innermost first.
+    fn see_stack(&mut self, functions: &[u32]) -> NamedStack {
+        let texts = self.texts.items();
+        let names: Vec<&str> = functions.iter().map(|text| &*texts[*text as usize]).collect();
+        // What is stripped lies at the inner end.
+        let stripped = functions.len() - strip_lock_functions(&names).len();
+        let main = main_function(&names).map(str::to_owned);
+        let known = self.stacks.items().len();
+        let all = self.stacks.intern_borrowed(&functions[stripped..]);
+        if self.stacks.items().len() > known {
+            self.memory_bytes += STACK_BYTES + FRAME_BYTES * (functions.len() - stripped);
+        }
+        NamedStack { all: StackName(all), main: main.map(|function| self.text(&function)) }
+    }
 }
 
 /// One interval's tables, seen from the report.
@@ -167,6 +217,9 @@ pub(super) struct Places<'a> {
     tables: &'a Tables,
     locks: Vec<LockName>,
     stacks: HashMap<StackId, NamedStack>,
+    tasks: HashMap<TaskId, TaskName>,
+    /// The labels of frames that were needed so far.
+    frames: Vec<Option<TextName>>,
     dangling: Cell<u64>,
 }
 
@@ -191,6 +244,12 @@ impl<'a> Places<'a> {
         self.tables.task(id?)
     }
 
+    /// The task's name in the report.
+    pub(super) fn task_name(&mut self, names: &mut Names, id: Option<TaskId>) -> Option<TaskName> {
+        let (id, task) = (id?, self.task(id)?);
+        Some(*self.tasks.entry(id).or_insert_with(|| names.task(task)))
+    }
+
     pub(super) fn cgroup(&self, id: Option<CgroupId>) -> Option<&'a Cgroup> {
         self.tables.cgroup(id?)
     }
@@ -200,9 +259,15 @@ impl<'a> Places<'a> {
             return Some(*known);
         }
         let frames = self.or_dangling(self.tables.stack(id))?;
-        let named = names.see_stack(self.tables, frames);
+        let functions: Vec<u32> = frames.iter().map(|frame| self.frame(names, *frame).0).collect();
+        let named = names.see_stack(&functions);
         self.stacks.insert(id, named);
         Some(named)
+    }
+
+    fn frame(&mut self, names: &mut Names, id: FrameId) -> TextName {
+        let Some(label) = self.frames.get_mut(id.0 as usize) else { return names.text("[missing]") };
+        *label.get_or_insert_with(|| names.text(&self.tables.frame(id).map(Frame::label).unwrap_or_default()))
     }
 
     /// Counts every key's references that lead nowhere, once.

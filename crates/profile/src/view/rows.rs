@@ -1,11 +1,18 @@
 //! From groups to rows: names resolved, estimates scaled, histograms summed up.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::cmp::{Ordering, Reverse};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use super::names::{Names, StackName};
+use super::buckets::Buckets;
+use super::names::{Names, StackName, TextName};
 use super::scaling::{Estimate, Portion, scale_bucket, stand_in};
 use super::{Group, Measured, ReportBuilder, Site, SiteEstimate, Uniform};
 use crate::interval::BlockerSource;
+use crate::limits::{Limits, TooLarge};
 use crate::quantile::quantile_ns;
 use crate::report::{Dimension, Row, RowBlocker, RowTask};
 use crate::sample::{Bucket, Happened, HoldBasis, Kind, Mode, Value};
@@ -13,7 +20,7 @@ use crate::slow_hold::HolderTime;
 
 /// Place of a stack among all stacks in the order of their functions, so that rows do not depend on the order in which the
 /// stacks came.
-type StackRank = usize;
+type StackRank = u32;
 
 /// A group as names tell it apart, in the order of the names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,9 +31,12 @@ struct NamedGroup<'a> {
     kind: Kind,
     mode: Mode,
     object: Option<&'a str>,
-    task: Option<RowTask>,
-    cgroup: Option<Option<String>>,
+    task: Option<TaskLabel<'a>>,
+    cgroup: Option<Option<Cow<'a, str>>>,
 }
+
+/// A task in the order of [`RowTask`].
+type TaskLabel<'a> = (Option<u32>, &'a str);
 
 /// What tells rows apart. `None`: not asked for; an inner `None`: not known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,15 +47,15 @@ struct RowKey<'a> {
     kind: Option<Kind>,
     mode: Option<Mode>,
     object: Option<Option<&'a str>>,
-    task: Option<RowTask>,
-    cgroup: Option<Option<String>>,
+    task: Option<TaskLabel<'a>>,
+    cgroup: Option<Option<Cow<'a, str>>>,
     site: Site<StackRank>,
 }
 
 /// What a row adds up.
 #[derive(Debug, Default)]
 struct RowSum<'a> {
-    histogram: BTreeMap<u8, (u64, u64)>,
+    histogram: Buckets<(u64, u64)>,
     value: Value,
     basis: HoldBasis,
     /// Of the part that was metered longest.
@@ -59,7 +69,7 @@ struct RowSum<'a> {
 /// A part of a group that goes to one row.
 struct Part<'a> {
     site: Site<StackRank>,
-    buckets: BTreeMap<u8, Portion>,
+    buckets: Buckets<Portion>,
     /// Of all of a group; parts by stacks do not tell.
     basis: HoldBasis,
     max_ns: u64,
@@ -67,11 +77,21 @@ struct Part<'a> {
     releaser: Uniform<Option<&'a str>>,
 }
 
+/// What a row takes for each bucket of its histogram.
+const BUCKET_BYTES: usize = size_of::<(u8, Portion)>() + size_of::<(Bucket, u64, u64)>();
+
 /// The rows, longest total first.
-pub(super) fn rows(builder: &ReportBuilder) -> Vec<Row> {
+///
+/// Groups are consumed as sums of rows are made of them, and these as rows are, so that a large report is in memory once.
+pub(super) fn rows(
+    builder: &ReportBuilder,
+    groups: HashMap<Group, Measured>,
+    limits: &Limits,
+) -> Result<Vec<Row>, TooLarge> {
     let stacks = RankedStacks::new(&builder.names);
     let mut sums = BTreeMap::<RowKey<'_>, RowSum<'_>>::new();
-    for (group, measured) in named_groups(builder) {
+    let mut memory_bytes = builder.memory_bytes();
+    for (group, measured) in named_groups(builder, groups) {
         let parts = if builder.query.is_sampled() {
             shared_out(builder, &stacks, &measured)
         } else {
@@ -79,6 +99,8 @@ pub(super) fn rows(builder: &ReportBuilder) -> Vec<Row> {
         };
         let off_ns = off_ns(builder, &group, &measured);
         for part in parts {
+            memory_bytes = memory_bytes.saturating_add(part.buckets.len() * BUCKET_BYTES);
+            limits.check(memory_bytes)?;
             let sum = sums.entry(row_key(builder, &group, part.site)).or_default();
             sum.add(&group, part);
             sum.off_ns = Some(sum.off_ns.map_or(off_ns, |other| other.min(off_ns)));
@@ -94,8 +116,8 @@ pub(super) fn rows(builder: &ReportBuilder) -> Vec<Row> {
         .map(|((key, sum), (contended, holder))| Row { contended, holder, ..row(builder, &stacks, key, sum) })
         .collect();
     // A stable sort: of equal totals the first by name stays first.
-    rows.sort_by_key(|row| std::cmp::Reverse(row.value.total_ns));
-    rows
+    rows.sort_by_cached_key(|row| Reverse(row.value.total_ns));
+    Ok(rows)
 }
 
 /// Of a row of holds: how many of its acquisitions had to wait. One waits where it acquires and holds until another place
@@ -121,26 +143,29 @@ fn holder(key: &RowKey<'_>, sums: &BTreeMap<RowKey<'_>, RowSum<'_>>) -> Option<H
 
 /// Stacks in the order of their functions.
 struct RankedStacks<'a> {
-    by_rank: Vec<Vec<&'a str>>,
+    names: &'a Names,
+    /// Each stack, and its functions once they were asked for: rows share them.
+    by_rank: Vec<(StackName, OnceCell<Arc<[Arc<str>]>>)>,
     rank_of: Vec<StackRank>,
 }
 
 impl<'a> RankedStacks<'a> {
     fn new(names: &'a Names) -> Self {
-        let mut ranked: Vec<(usize, Vec<&str>)> = names.stacks().enumerate().collect();
-        ranked.sort_by(|one, other| one.1.cmp(&other.1));
-        let mut rank_of = vec![0; ranked.len()];
-        for (rank, (handle, _)) in ranked.iter().enumerate() {
-            rank_of[*handle] = rank;
-        }
-        let mut by_rank: Vec<Vec<&str>> = ranked.into_iter().map(|(_, stack)| stack).collect();
-        if by_rank.is_empty() {
-            by_rank.push(Vec::new());
-        }
-        Self { by_rank, rank_of }
+        let text_ranks = ranks(names.texts(), |one, other| one.cmp(other));
+        let text_rank = |text: &u32| text_ranks[*text as usize];
+        let order = |one: &Box<[u32]>, other: &Box<[u32]>| one.iter().map(text_rank).cmp(other.iter().map(text_rank));
+        let mut rank_of = ranks(names.stacks(), order);
+        // The stack without frames comes first, whether or not there is one.
+        let has_empty = names.stacks().iter().any(|stack| stack.is_empty());
+        rank_of.iter_mut().for_each(|rank| *rank += StackRank::from(!has_empty));
+        let mut by_rank: Vec<_> =
+            (0..).take(rank_of.len()).map(|stack| (rank_of[stack as usize], StackName(stack))).collect();
+        by_rank.sort_unstable();
+        let first = (!has_empty).then(|| (StackName(u32::MAX), OnceCell::from(Arc::default())));
+        let by_rank = first.into_iter().chain(by_rank.into_iter().map(|(_, stack)| (stack, OnceCell::new()))).collect();
+        Self { names, by_rank, rank_of }
     }
 
-    /// The stack without frames comes first.
     const NONE: StackRank = 0;
 
     fn rank(&self, site: &Site<StackName>) -> Site<StackRank> {
@@ -152,18 +177,32 @@ impl<'a> RankedStacks<'a> {
         }
     }
 
-    fn functions(&self, rank: StackRank) -> Vec<String> {
-        self.by_rank[rank].iter().map(|function| (*function).to_owned()).collect()
+    fn functions(&self, rank: StackRank) -> Arc<[Arc<str>]> {
+        let (stack, functions) = &self.by_rank[rank as usize];
+        Arc::clone(functions.get_or_init(|| self.names.functions(*stack)))
     }
 }
 
+/// The place of each item in their order.
+fn ranks<T>(items: &[T], order: impl Fn(&T, &T) -> Ordering) -> Vec<StackRank> {
+    let mut places: Vec<u32> = (0..).take(items.len()).collect();
+    places.sort_unstable_by(|one, other| order(&items[*one as usize], &items[*other as usize]));
+    let mut ranks = vec![0; items.len()];
+    for (place, rank) in places.into_iter().zip(0..) {
+        ranks[place as usize] = rank;
+    }
+    ranks
+}
+
 /// The groups with their names: what several intervals knew under several handles comes together here.
-fn named_groups(builder: &ReportBuilder) -> BTreeMap<NamedGroup<'_>, Measured> {
+fn named_groups(builder: &ReportBuilder, groups: HashMap<Group, Measured>) -> BTreeMap<NamedGroup<'_>, Measured> {
     let objects = known_objects(&builder.names);
     let mut named = BTreeMap::<NamedGroup<'_>, Measured>::new();
-    for (group, measured) in &builder.groups {
-        let key = named_group(builder, &objects, group);
-        named.entry(key).or_default().merge(measured);
+    for (group, measured) in groups {
+        match named.entry(named_group(builder, &objects, &group)) {
+            Entry::Vacant(vacant) => drop(vacant.insert(measured)),
+            Entry::Occupied(mut same) => same.get_mut().merge(measured),
+        }
     }
     named
 }
@@ -189,8 +228,8 @@ fn named_group<'a>(
     // A lock whose object was not known at first is the one that later was.
     let object = lock.object.as_deref().or_else(|| objects.get(lock.name.as_str())?.same());
     let task = |known: Option<_>| match known.map(|task| names.task_of(task)) {
-        Some((tgid, comm)) => RowTask { tgid: Some(*tgid), comm: comm.clone() },
-        None => RowTask { tgid: None, comm: "[unknown]".to_owned() },
+        Some((tgid, comm)) => (Some(tgid), &**comm),
+        None => (None, "[unknown]"),
     };
     NamedGroup {
         happened: group.happened,
@@ -227,7 +266,7 @@ fn shared_out<'a>(builder: &'a ReportBuilder, stacks: &RankedStacks<'_>, measure
     let overall: Vec<Portion> = sites.iter().map(|(_, estimate)| estimate.overall()).collect();
     let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
     let releaser = |estimate: &SiteEstimate| match estimate.releaser {
-        Uniform::Same(name) => Uniform::Same(name.map(|name| builder.names.text_of(name))),
+        Uniform::Same(name) => Uniform::Same(name.map(|name: TextName| &**builder.names.text_of(name))),
         Uniform::Unseen => Uniform::Unseen,
         Uniform::Different => Uniform::Different,
     };
@@ -235,22 +274,24 @@ fn shared_out<'a>(builder: &'a ReportBuilder, stacks: &RankedStacks<'_>, measure
         .iter()
         .map(|(site, estimate)| Part {
             site: *site,
-            buckets: BTreeMap::new(),
+            buckets: Buckets::default(),
             basis: HoldBasis::default(),
             max_ns: estimate.max_ns.min(longest_ns),
             stacks: estimate.stacks,
             releaser: releaser(estimate),
         })
         .collect();
-    for (bucket, value) in &measured.exact {
+    for (bucket, value) in measured.exact.iter() {
         let exact = Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
-        let sampled: Vec<Estimate> =
-            sites.iter().map(|(_, site)| site.buckets.get(bucket).copied().unwrap_or_default()).collect();
-        let is_sampled = sampled.iter().any(|estimate| estimate.portion.count > 0 || estimate.stacks > 0);
-        let estimates = if is_sampled { sampled } else { stand_in(&overall) };
-        let shares = scale_bucket(exact, Bucket(*bucket).lower_ns(), value.max_ns, &estimates);
-        for (part, share) in parts.iter_mut().zip(shares) {
-            part.take(*bucket, share, longest_ns);
+        // Only what was sampled in it has a share of the bucket: most of many sites were not.
+        let sampled = sites.iter().enumerate().filter_map(|(at, (_, site))| Some((at, *site.buckets.get(bucket)?)));
+        let (of, estimates): (Vec<usize>, Vec<Estimate>) =
+            sampled.filter(|(_, estimate)| estimate.portion.count > 0 || estimate.stacks > 0).unzip();
+        let (of, estimates) =
+            if of.is_empty() { ((0..sites.len()).collect(), stand_in(&overall)) } else { (of, estimates) };
+        let shares = scale_bucket(exact, Bucket(bucket).lower_ns(), value.max_ns, &estimates);
+        for (at, share) in of.into_iter().zip(shares) {
+            parts[at].take(bucket, share, longest_ns);
         }
     }
     parts.retain(|part| !part.buckets.is_empty());
@@ -285,7 +326,7 @@ impl Part<'_> {
         let portion = |value: &Value| Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
         Self {
             site,
-            buckets: measured.exact.iter().map(|(bucket, value)| (*bucket, portion(value))).collect(),
+            buckets: measured.exact.iter().map(|(bucket, value)| (bucket, portion(value))).collect(),
             basis: measured.basis,
             max_ns: measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0),
             stacks: 0,
@@ -300,14 +341,14 @@ impl Part<'_> {
         // The longest wait is at least as long as the mean one, whether or not it was sampled.
         let mean_ns = share.total_ns.div_ceil(share.count.max(1));
         self.max_ns = self.max_ns.max(mean_ns.min(longest_ns));
-        self.buckets.insert(bucket, share);
+        *self.buckets.entry(bucket) = share;
     }
 }
 
 impl<'a> RowSum<'a> {
     fn add(&mut self, group: &NamedGroup<'_>, part: Part<'a>) {
-        for (bucket, portion) in part.buckets {
-            let (count, total_ns) = self.histogram.entry(bucket).or_default();
+        for (bucket, portion) in part.buckets.into_iter() {
+            let (count, total_ns) = self.histogram.entry(bucket);
             *count = count.saturating_add(portion.count);
             *total_ns = total_ns.saturating_add(portion.total_ns);
             self.value.merge(&Value {
@@ -336,7 +377,7 @@ fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<Stack
         kind: (has_lock || by(Dimension::Kind)).then_some(group.kind),
         mode: has_lock.then_some(group.mode),
         object: by(Dimension::Object).then_some(group.object),
-        task: group.task.clone(),
+        task: group.task,
         cgroup: group.cgroup.clone(),
         site,
     }
@@ -345,7 +386,7 @@ fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<Stack
 fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum: RowSum<'_>) -> Row {
     let naming = key.lock.and_then(|lock| builder.names.naming(lock));
     let histogram: Vec<_> =
-        sum.histogram.iter().map(|(bucket, (count, total_ns))| (Bucket(*bucket), *count, *total_ns)).collect();
+        sum.histogram.iter().map(|(bucket, (count, total_ns))| (Bucket(bucket), *count, *total_ns)).collect();
     let quantile = |millionths| quantile_ns(&histogram, sum.value.max_ns, millionths);
     Row {
         happened: key.happened,
@@ -356,8 +397,8 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         mode: sum.mode.same(),
         instance: key.site.instance.flatten(),
         object: key.object.flatten().map(str::to_owned),
-        task: key.task,
-        cgroup: key.cgroup.flatten(),
+        task: key.task.map(|(tgid, comm)| RowTask { tgid, comm: comm.to_owned() }),
+        cgroup: key.cgroup.flatten().map(Cow::into_owned),
         caller: key.site.caller.map(|rank| stacks.functions(rank)),
         blocker: key.site.blocker.map(|(source, rank)| RowBlocker {
             source,

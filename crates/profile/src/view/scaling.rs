@@ -4,6 +4,8 @@
 //! among the sites found in that bucket, so that neither the sampling rate nor its dependence on the duration matters. Every
 //! share is a whole number and the shares add up to what was counted (largest remainder).
 
+use std::cmp::Reverse;
+
 /// What was counted, or what a sample stands for, in one bucket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Portion {
@@ -93,11 +95,15 @@ fn share(amount: u64, weights: &[u64]) -> Vec<u64> {
     let product = |weight: &u64| u128::from(amount) * u128::from(*weight);
     // At most `amount`, so it fits.
     let mut shares: Vec<u64> = weights.iter().map(|weight| (product(weight) / sum) as u64).collect();
-    let left = amount - shares.iter().sum::<u64>();
-    let mut by_remainder: Vec<usize> = (0..weights.len()).collect();
-    by_remainder.sort_by_key(|site| (std::cmp::Reverse(product(&weights[*site]) % sum), *site));
-    for site in by_remainder.into_iter().take(left as usize) {
-        shares[site] += 1;
+    let left = (amount - shares.iter().sum::<u64>()) as usize;
+    if left > 0 {
+        let mut by_remainder: Vec<_> =
+            weights.iter().enumerate().map(|(site, weight)| (Reverse(product(weight) % sum), site)).collect();
+        // The first so many, in any order: there may be very many sites. Fewer are left than have a remainder.
+        by_remainder.select_nth_unstable(left - 1);
+        for (_, site) in by_remainder.into_iter().take(left) {
+            shares[site] += 1;
+        }
     }
     shares
 }

@@ -2,6 +2,8 @@
 
 use super::names::{Names, Places, StackName};
 use super::query::Query;
+use std::sync::Arc;
+
 use crate::interval::{Interval, TaskId};
 use crate::report::{ChainLink, RowTask, SlowHoldRow};
 use crate::slow_hold::{NextLock, SlowHold};
@@ -19,12 +21,14 @@ const LONGEST_CHAIN: usize = 16;
 const SLACK_NS: u64 = 2_000_000;
 
 /// The longest holds, by name.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct SlowHolds {
     kept: Vec<Kept>,
+    /// What the names of all that are kept take.
+    text_bytes: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Kept {
     link: ChainLink,
     tid: u32,
@@ -54,19 +58,19 @@ impl SlowHolds {
                 mode: next.mode,
                 total_ns: next.waited_ns,
                 task: next.task.and_then(who),
-                stack: Vec::new(),
+                stack: Arc::default(),
                 holder: None,
             };
             Some((link, next.tid))
         };
-        self.kept.push(Kept {
+        let kept = Kept {
             link: ChainLink {
                 lock: lock.name.clone(),
                 kind: hold.kind,
                 mode: hold.mode,
                 total_ns: hold.total_ns,
                 task: who(hold.task),
-                stack: Vec::new(),
+                stack: Arc::default(),
                 holder: Some(hold.holder),
             },
             tid: hold.tid,
@@ -74,11 +78,19 @@ impl SlowHolds {
             site: hold.site.and_then(|site| places.stack(names, site)).map(|stack| stack.all),
             next: hold.next.as_ref().and_then(next),
             wanted: (query.include_own || !task.own) && query.wants_hold(&lock.name, hold.kind, hold.mode, task),
-        });
+        };
+        self.text_bytes += kept.text_bytes();
+        self.kept.push(kept);
         if self.kept.len() >= 2 * MOST_KEPT {
             self.kept.sort_by_key(|kept| std::cmp::Reverse(kept.link.total_ns));
             self.kept.truncate(MOST_KEPT);
+            self.text_bytes = self.kept.iter().map(Kept::text_bytes).sum();
         }
+    }
+
+    /// What those that are kept take, about.
+    pub(super) const fn memory_bytes(&self) -> usize {
+        self.kept.len() * size_of::<Kept>() + self.text_bytes
     }
 
     /// The longest, each with what it waited for in turn.
@@ -106,7 +118,7 @@ impl SlowHolds {
             end_ns = end_ns.max(next.end_unix_ns);
             at = next;
         }
-        SlowHoldRow { end_unix_ns: first.end_unix_ns, chain, span_ns: end_ns - begin_ns }
+        SlowHoldRow { end_unix_ns: first.end_unix_ns, chain, span_ns: end_ns.saturating_sub(begin_ns) }
     }
 }
 
@@ -114,6 +126,11 @@ impl Kept {
     fn named(&self, names: &Names) -> ChainLink {
         let stack = self.site.map(|site| names.functions(site)).unwrap_or_default();
         ChainLink { stack, ..self.link.clone() }
+    }
+
+    fn text_bytes(&self) -> usize {
+        let link = |link: &ChainLink| link.lock.len() + link.task.as_ref().map_or(0, |task| task.comm.len());
+        link(&self.link) + self.next.as_ref().map_or(0, |(next, _)| link(next))
     }
 
     fn begin_unix_ns(&self) -> u64 {

@@ -8,7 +8,7 @@ use crate::report::Worst;
 use crate::sample::{Kind, Mode, Value};
 
 /// What the samples say about who waited for a lock and who made it wait, by estimated waited time.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Blame {
     callers: HashMap<TextName, u64>,
     blockers: HashMap<TextName, u64>,
@@ -31,6 +31,11 @@ impl Blame {
                 *sum = sum.saturating_add(waited_ns);
             }
         }
+    }
+
+    /// How many names are blamed.
+    pub(super) fn len(&self) -> usize {
+        self.callers.len() + self.blockers.len() + self.blocker_tasks.len()
     }
 }
 

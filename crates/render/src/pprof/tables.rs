@@ -24,11 +24,14 @@ fn is_c_library(file: &str) -> bool {
 #[derive(Debug)]
 pub struct Tables {
     strings: HashMap<String, i64>,
+    text_bytes: usize,
     functions: HashMap<(i64, i64), u64>,
     mappings: HashMap<i64, u64>,
     locations: HashMap<(u64, u64, u64), u64>,
     /// Frames by the file of a program that they lie in: its place, and whether it is a library.
     program_frames: BTreeMap<(usize, bool), u64>,
+    /// Which of these each location lies in.
+    programs: HashMap<u64, (usize, bool)>,
     profile: proto::Profile,
 }
 
@@ -36,10 +39,12 @@ impl Tables {
     pub fn new() -> Self {
         let mut tables = Self {
             strings: HashMap::new(),
+            text_bytes: 0,
             functions: HashMap::new(),
             mappings: HashMap::new(),
             locations: HashMap::new(),
             program_frames: BTreeMap::new(),
+            programs: HashMap::new(),
             profile: proto::Profile::default(),
         };
         tables.string("");
@@ -58,6 +63,14 @@ impl Tables {
         self.profile
     }
 
+    /// What the tables take, about: strings stand in the table, in its index and in what is written.
+    pub fn memory_bytes(&self) -> usize {
+        const STRING_BYTES: usize = 120;
+        const LOCATION_BYTES: usize = 200;
+        let items = self.profile.location.len() + self.profile.function.len() + self.profile.mapping.len();
+        3 * self.text_bytes + self.strings.len() * STRING_BYTES + items * LOCATION_BYTES
+    }
+
     /// Every string of the profile passes here, and is escaped: pprof prints them as they are.
     pub fn string(&mut self, text: &str) -> i64 {
         let text = &*escaped(text);
@@ -65,6 +78,7 @@ impl Tables {
             return *at;
         }
         let at = i64::try_from(self.profile.string_table.len()).expect("a profile has fewer than 2^63 strings");
+        self.text_bytes += text.len();
         self.profile.string_table.push(text.to_owned());
         self.strings.insert(text.to_owned(), at);
         at
@@ -79,15 +93,23 @@ impl Tables {
             Some(module) => format!("[{module}]"),
         };
         let mapping = self.mapping(&binary);
-        if is_of_program && frame.module.is_some() && !is_c_library(&binary) {
-            let is_library = binary.contains(".so");
-            *self.program_frames.entry((mapping as usize - 1, is_library)).or_default() += 1;
-        }
+        let is_counted = is_of_program && frame.module.is_some() && !is_c_library(&binary);
         let function = match &frame.function {
             Some(name) => self.function(plain_name(name), name, &binary),
             None => 0,
         };
-        self.location(mapping, frame.address, function)
+        let location = self.location(mapping, frame.address, function);
+        if is_counted {
+            self.programs.insert(location, (mapping as usize - 1, binary.contains(".so")));
+        }
+        location
+    }
+
+    /// Counts one more frame of a stack at this location.
+    pub fn count(&mut self, location: u64) {
+        if let Some(program) = self.programs.get(&location) {
+            *self.program_frames.entry(*program).or_default() += 1;
+        }
     }
 
     /// A frame that was never measured and says why.

@@ -78,7 +78,7 @@ pub fn check(cpus: usize, rounds: usize, stop: &mut Stop, random: &mut Random) -
             let one = record(&scratch.recording(), workload, 1)?;
             for (crowd, samples) in crowds.into_iter().zip(&mut samples) {
                 let own = record(&scratch.recording(), workload, crowd.threads())?;
-                samples.push(compare(&one, &own, crowd));
+                samples.push(compare(&one, &own, crowd)?);
             }
         }
         let crowds = crowds.iter().zip(&samples);
@@ -89,7 +89,7 @@ pub fn check(cpus: usize, rounds: usize, stop: &mut Stop, random: &mut Random) -
 }
 
 /// The waiters sleep, as they do for a `pthread_mutex`.
-fn compare(one: &Measured, own: &Measured, crowd: Crowd) -> Sample {
+fn compare(one: &Measured, own: &Measured, crowd: Crowd) -> Result<Sample> {
     let of = |measured, threads| {
         let plan = Plan {
             cpus: vec![crowd.cpus],
@@ -101,15 +101,15 @@ fn compare(one: &Measured, own: &Measured, crowd: Crowd) -> Sample {
         // The locks come longest held first.
         forecast(measured, 0, &plan)
     };
-    let (from_one, from_own) = (of(one, 1), of(own, crowd.threads()));
+    let (from_one, from_own) = (of(one, 1)?, of(own, crowd.threads())?);
     let per_second = from_own.recorded_per_second;
     let predicted = from_one.points.first().map_or(0.0, |point| point.sleeping);
-    Sample {
+    Ok(Sample {
         hold_ns: from_one.hold_ns,
         per_second,
         from_one: predicted / per_second - 1.0,
         from_own: from_own.check.with_handoff,
-    }
+    })
 }
 
 fn summarise(work: &'static str, crowd: Crowd, samples: &[Sample], random: &mut Random) -> Option<Recorded> {
