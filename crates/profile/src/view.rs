@@ -17,8 +17,8 @@ mod worst;
 use std::collections::HashMap;
 
 use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, Total};
-use crate::lock::Space;
 use crate::limits::{Limits, TooLarge};
+use crate::lock::Space;
 use crate::loss::{Loss, Losses};
 use crate::report::{About, Dimension, Report};
 use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};

@@ -85,8 +85,11 @@ fn report(name: &str) -> Report {
             row.task = Some(RowTask { tgid: Some(1), comm: name() });
             row.cgroup = Some(name());
             row.caller = Some([name().into(), name().into()].into());
-            row.blocker =
-                Some(RowBlocker { source: BlockerSource::Releaser, stack: [name().into(), name().into()].into(), task: Some(name()) });
+            row.blocker = Some(RowBlocker {
+                source: BlockerSource::Releaser,
+                stack: [name().into(), name().into()].into(),
+                task: Some(name()),
+            });
             row
         })
         .into();

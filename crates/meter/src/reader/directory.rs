@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -207,6 +207,13 @@ impl OwnDirectory {
         Ok(File::from(descriptor))
     }
 
+    /// The begin of a file in it: no more than that many bytes.
+    pub(super) fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.file(name, Access::Read)?.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Removes a file from it.
     pub(super) fn remove_file(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.descriptor, self.check_name(name)?, AtFlags::empty())?)
@@ -399,6 +406,13 @@ pub(super) mod tests {
         parent.remove(&directory);
         assert!(!directory.path().exists());
         assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn of_a_large_file_the_begin_is_read() {
+        let folder = private_folder();
+        fs::write(folder.path().join("file"), [b'x'; 1000]).unwrap();
+        assert_eq!(own(&folder).read("file", 256).unwrap(), [b'x'; 256]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::mem::offset_of;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -293,10 +293,7 @@ fn raise(directory: &OwnDirectory, segment: &str, at: usize) -> io::Result<()> {
 }
 
 fn level_of_session(directory: &OwnDirectory) -> u32 {
-    let mut told = Vec::new();
-    if let Ok(file) = directory.file(SESSION_FILE, Access::Read) {
-        let _ = file.take(LONGEST_SESSION_FILE).read_to_end(&mut told);
-    }
+    let told = directory.read(SESSION_FILE, LONGEST_SESSION_FILE).unwrap_or_default();
     let level = layout::Session::parse(&told).map(|session| session.level);
     level.filter(|level| [layout::WAIT, layout::HOLD].contains(level)).unwrap_or(layout::WAIT)
 }
@@ -332,6 +329,13 @@ mod tests {
         drop(lock);
         remove_stale(&parent(&folder));
         assert!(!directory.exists(), "left behind by a recorder that is gone");
+    }
+
+    /// Makes sure that nobody can take a name before a recorder does.
+    #[test]
+    fn names_of_sessions_cannot_be_guessed() {
+        assert_ne!(new_name(), new_name());
+        assert_eq!(recorder_of(&new_name()), Some(std::process::id()));
     }
 
     /// Makes sure that cleaning up writes to no file but segments: a link in a segment's place leads to somebody's file.

@@ -92,7 +92,8 @@ impl RecordingReader {
 
     /// The error for a report that takes more than its [limits](Self::limits).
     pub fn too_large(&self, error: TooLarge) -> RecordingError {
-        let sentence = format!("{} is too large to show: {error}; show a part of it with --window or --lock", self.name);
+        let sentence =
+            format!("{} is too large to show: {error}; show a part of it with --window or --lock", self.name);
         RecordingError::new(RecordingErrorKind::TooCostly, sentence)
     }
 
@@ -204,10 +205,17 @@ fn read_head(chunks: &mut Chunks, name: &str) -> Result<About, RecordingError> {
 enum Next {
     /// A whole chunk with a good checksum. `missing` chunks before it could not be read; `message` is `None` if it does not
     /// inflate.
-    Chunk { kind: ChunkKind, message: Option<Vec<u8>>, missing: u64 },
+    Chunk {
+        kind: ChunkKind,
+        message: Option<Vec<u8>>,
+        missing: u64,
+    },
     TooCostly(Excess),
     /// The end. `damaged`: an interval before it could not be read; `cut_bytes` of an unfinished chunk follow the last.
-    End { damaged: bool, cut_bytes: u64 },
+    End {
+        damaged: bool,
+        cut_bytes: u64,
+    },
 }
 
 /// What stands at the place where a chunk should begin.
