@@ -627,7 +627,8 @@ mod tests {
             fs::copy(library, &copy).unwrap();
             let file = File::open(&copy).unwrap();
             fs::remove_file(&copy).unwrap();
-            let bytes = file.metadata().unwrap().len() as usize;
+            // More than the file has, so that the modules do not overlap.
+            let bytes = file.metadata().unwrap().len() as usize + (64 << 10);
             let (rights, descriptor) = (libc::PROT_READ | libc::PROT_EXEC, std::os::fd::AsRawFd::as_raw_fd(&file));
             // SAFETY: a new mapping of a file that is open; nobody changes it.
             let code =
