@@ -189,7 +189,7 @@ fn without_samples(interval: &Interval) -> Interval {
         start_unix_ns: interval.start_unix_ns,
         duration_ns: interval.duration_ns,
         losses,
-        overhead: interval.overhead.clone(),
+        overhead: interval.overhead,
         ..Interval::default()
     }
 }
