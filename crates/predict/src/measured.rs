@@ -101,8 +101,7 @@ impl Measured {
 
     /// The fewest threads that can have waited and held as long as was measured.
     pub fn fewest_threads(&self) -> usize {
-        let busy_ns: u128 =
-            self.locks.iter().map(|lock| u128::from(lock.held_ns) + u128::from(lock.waited_ns)).sum();
+        let busy_ns: u128 = self.locks.iter().map(|lock| u128::from(lock.held_ns) + u128::from(lock.waited_ns)).sum();
         usize::try_from(busy_ns.div_ceil(u128::from(self.duration_ns.max(1)))).unwrap_or(usize::MAX).max(1)
     }
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::interval::{Interval, LockId, LongRun, Overhead, StackId, Tables, TaskId};
+use crate::limits::{Limits, TooLarge};
 use crate::lock::{Lock, Naming};
 use crate::lock_functions::{plain_name, strip_lock_functions};
-use crate::limits::{Limits, TooLarge};
 use crate::loss::{Loss, Losses};
 use crate::quantile::quantile_ns;
 use crate::report::{About, RowTask};

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use lockmeter_profile::{
-    About, BlockerSource, Frame, FrameId, Happened, Interval, Key, Kind, Limits, Mode, Sampled, StackId, TaskId, TooLarge, Value,
-    lock_functions,
+    About, BlockerSource, Frame, FrameId, Happened, Interval, Key, Kind, Limits, Mode, Sampled, StackId, TaskId,
+    TooLarge, Value, lock_functions,
 };
 use prost::Message;
 
@@ -264,12 +264,7 @@ impl PprofBuilder {
     }
 
     /// Fields may come in any order, so samples are written one by one and never held together.
-    fn write_samples_of(
-        &mut self,
-        group: Group,
-        estimates: &Estimates,
-        out: &mut dyn io::Write,
-    ) -> io::Result<()> {
+    fn write_samples_of(&mut self, group: Group, estimates: &Estimates, out: &mut dyn io::Write) -> io::Result<()> {
         let mut encoded = Vec::new();
         let mut write = |sample: &Sample| {
             encoded.clear();

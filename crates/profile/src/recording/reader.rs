@@ -78,7 +78,7 @@ impl RecordingReader {
                 Next::End { damaged, cut_bytes } => {
                     self.losses.add(Loss::DamagedInterval, damaged.into());
                     self.losses.add(Loss::CutBytes, cut_bytes);
-                    self.state = State::EndedOtherwise;
+                    self.end(State::EndedOtherwise);
                 }
             }
         }
@@ -92,7 +92,8 @@ impl RecordingReader {
 
     /// The error for a report that takes more than its [limits](Self::limits).
     pub fn too_large(&self, error: TooLarge) -> RecordingError {
-        let sentence = format!("{} is too large to show: {error}; show a part of it with --window or --lock", self.name);
+        let sentence =
+            format!("{} is too large to show: {error}; show a part of it with --window or --lock", self.name);
         RecordingError::new(RecordingErrorKind::TooCostly, sentence)
     }
 
@@ -101,8 +102,15 @@ impl RecordingReader {
         self.chunks.costs.entries
     }
 
+    /// Nothing more is read: a report is made next, which needs the memory.
+    fn end(&mut self, state: State) {
+        self.state = state;
+        self.chunks.buffer = Vec::new();
+        self.chunks.start = 0;
+    }
+
     fn refuse(&mut self, excess: &Excess) -> RecordingError {
-        self.state = State::EndedOtherwise;
+        self.end(State::EndedOtherwise);
         RecordingError::new(RecordingErrorKind::TooCostly, excess.sentence(&self.name))
     }
 
@@ -134,7 +142,7 @@ impl RecordingReader {
             }
             ChunkKind::End => {
                 let decoded = message.and_then(|message| schema::decode_end(&message));
-                self.state = if decoded.is_some() { State::EndedCleanly } else { State::EndedOtherwise };
+                self.end(if decoded.is_some() { State::EndedCleanly } else { State::EndedOtherwise });
             }
             ChunkKind::About | ChunkKind::Other(_) => {}
         }
@@ -204,10 +212,17 @@ fn read_head(chunks: &mut Chunks, name: &str) -> Result<About, RecordingError> {
 enum Next {
     /// A whole chunk with a good checksum. `missing` chunks before it could not be read; `message` is `None` if it does not
     /// inflate.
-    Chunk { kind: ChunkKind, message: Option<Vec<u8>>, missing: u64 },
+    Chunk {
+        kind: ChunkKind,
+        message: Option<Vec<u8>>,
+        missing: u64,
+    },
     TooCostly(Excess),
     /// The end. `damaged`: an interval before it could not be read; `cut_bytes` of an unfinished chunk follow the last.
-    End { damaged: bool, cut_bytes: u64 },
+    End {
+        damaged: bool,
+        cut_bytes: u64,
+    },
 }
 
 /// What stands at the place where a chunk should begin.
