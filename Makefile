@@ -10,13 +10,16 @@ WORKLOADS := target/workloads
 
 C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
 
-.PHONY: help setup build workloads demo test test-locks test-programs test-vm test-vm-holds bench bench-all bench-vm-holds lint install uninstall clean
+FUZZ_SECONDS ?= 60
+
+.PHONY: help setup build workloads demo test fuzz test-locks test-programs test-vm test-vm-holds bench bench-all bench-vm-holds lint install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
 	@echo "make build     build the release binary, $(RELEASE)"
 	@echo "make demo      meter the kernel for a few seconds under a contended load and print the report"
 	@echo "make test      run every test that this machine can run"
+	@echo "make fuzz      each fuzz target for $(FUZZ_SECONDS) seconds, guided by coverage"
 	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-programs  real programs' own tests, bare and metered"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines"
@@ -48,6 +51,10 @@ test: workloads
 	@# lockmeter-locks-preload is the source of lockmeter-locks once more, with nothing of its own to test.
 	$(CARGO) test --workspace --exclude lockmeter-locks-preload --locked --doc --quiet
 	$(CARGO) test --workspace --exclude lockmeter-locks-preload --locked --lib --bins --tests --no-fail-fast
+
+fuzz:
+	@scripts/setup build
+	@set -e; for target in $$(scripts/fuzz --list); do scripts/fuzz $$target $(FUZZ_SECONDS); done
 
 test-locks:
 	@scripts/setup locks

@@ -309,7 +309,11 @@ pub fn is_releaser_stack(stack: &[&str]) -> bool {
 
 /// The function that a headline names: the first beyond the lock functions and the [wrappers](self) of locks.
 pub fn main_function<'name>(stack: &[&'name str]) -> Option<&'name str> {
-    let stripped = strip_lock_functions(stack);
+    main_of_stripped(stack, strip_lock_functions(stack))
+}
+
+/// The same of a stack that was [stripped](strip_lock_functions) already.
+pub(crate) fn main_of_stripped<'name>(stack: &[&'name str], stripped: &[&'name str]) -> Option<&'name str> {
     if user::is_of_user_lock(stack) {
         return user::users(stripped).first().map(|name| plain_name(name));
     }

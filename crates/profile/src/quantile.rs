@@ -25,7 +25,9 @@ pub(crate) fn quantile_ns(histogram: &[Counted], max_ns: u64, millionths: u32) -
         let within = rank - before;
         if within <= u128::from(in_bucket) {
             let share = (within as f64 - 0.5) / in_bucket as f64;
-            return within_bucket_ns(bucket, in_bucket, total_ns, max_ns, share);
+            let found_ns = within_bucket_ns(bucket, in_bucket, total_ns, max_ns, share);
+            // Only a damaged file has a bucket beyond its longest duration.
+            return if max_ns > 0 { found_ns.min(max_ns) } else { found_ns };
         }
         before += u128::from(in_bucket);
     }
@@ -139,6 +141,13 @@ mod tests {
     fn the_last_rank_is_the_longest_duration() {
         assert_eq!(quantile_ns(&histogram(&[10, 20, 30, 5_000]), 5_000, 990_000), 5_000);
         assert_eq!(quantile_ns(&[], 0, 500_000), 0);
+    }
+
+    /// Found by the fuzz target `recording`.
+    #[test]
+    fn no_quantile_is_longer_than_the_longest_duration() {
+        let beyond = [(Bucket(10), 3, 4_000)];
+        assert_eq!([500_000, 990_000].map(|millionths| quantile_ns(&beyond, 31, millionths)), [31, 31]);
     }
 
     #[test]

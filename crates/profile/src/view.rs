@@ -16,7 +16,7 @@ mod worst;
 
 use std::collections::HashMap;
 
-use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, Total};
+use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, StackId, Total};
 use crate::limits::{Limits, TooLarge};
 use crate::lock::Space;
 use crate::loss::{Loss, Losses};
@@ -68,10 +68,10 @@ pub struct ReportBuilder {
 }
 
 /// What a group takes, its text apart, until it is the row that is shown.
-const GROUP_BYTES: usize = 850;
+const GROUP_BYTES: usize = 950;
 
 /// What each site of a group takes until it is a row.
-const SITE_BYTES: usize = 420;
+const SITE_BYTES: usize = 370;
 
 /// What a lock takes in the head of a report.
 const HEAD_BYTES: usize = 150;
@@ -380,8 +380,10 @@ impl ReportBuilder {
             return;
         };
         let own = places.task(sampled.key.task).is_some_and(|task| task.own);
-        let site = sampled.site.and_then(|stack| places.stack(&mut self.names, stack));
-        let blocker_stack = sampled.blocker.stack.and_then(|stack| places.stack(&mut self.names, stack));
+        // Whole stacks take more than all else: without rows by stack, the head's functions are enough.
+        let whole = self.query.is_sampled();
+        let mut named = |stack: Option<StackId>| places.stack(&mut self.names, stack?, whole);
+        let (site, blocker_stack) = (named(sampled.site), named(sampled.blocker.stack));
         let releaser = places.task_name(&mut self.names, sampled.blocker.task);
         let releaser = releaser.map(|task| self.names.comm_of(task));
         if sampled.key.happened == Happened::Wait && !own {

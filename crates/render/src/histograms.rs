@@ -32,9 +32,10 @@ impl Exporter for Histograms {
         self.table.paragraph(&about(report), Weight::Dim, out)?;
         let groups = self.groups(report);
         let shown = groups.len().min(self.table.limit.unwrap_or(usize::MAX));
-        for (name, rows) in &groups[..shown] {
+        for rows in &groups[..shown] {
             writeln!(out)?;
-            self.table.paragraph(name, Weight::Bold, out)?;
+            let name = rows.first().map(|row| self.name(row)).unwrap_or_default();
+            self.table.paragraph(&name, Weight::Bold, out)?;
             self.group(rows, out)?;
         }
         if shown < groups.len() {
@@ -52,18 +53,17 @@ impl Exporter for Histograms {
 
 impl Histograms {
     /// Rows that differ only in what happened and in which mode, under their common name; the heaviest group first.
-    fn groups<'a>(&self, report: &'a Report) -> Vec<(String, Vec<&'a Row>)> {
-        let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
+    fn groups<'a>(&self, report: &'a Report) -> Vec<Vec<&'a Row>> {
+        let mut groups: Vec<Vec<&Row>> = Vec::new();
         let mut places = HashMap::new();
         for row in &report.rows {
-            let name = self.name(row);
-            let place = *places.entry(name.clone()).or_insert(groups.len());
+            let place = *places.entry(self.name(row)).or_insert(groups.len());
             match groups.get_mut(place) {
-                Some((_, rows)) => rows.push(row),
-                None => groups.push((name, vec![row])),
+                Some(rows) => rows.push(row),
+                None => groups.push(vec![row]),
             }
         }
-        for (_, rows) in &mut groups {
+        for rows in &mut groups {
             rows.sort_by_key(|row| (row.happened, row.mode));
         }
         groups

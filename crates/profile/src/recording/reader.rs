@@ -78,7 +78,7 @@ impl RecordingReader {
                 Next::End { damaged, cut_bytes } => {
                     self.losses.add(Loss::DamagedInterval, damaged.into());
                     self.losses.add(Loss::CutBytes, cut_bytes);
-                    self.state = State::EndedOtherwise;
+                    self.end(State::EndedOtherwise);
                 }
             }
         }
@@ -102,8 +102,15 @@ impl RecordingReader {
         self.chunks.costs.entries
     }
 
+    /// Nothing more is read: a report is made next, which needs the memory.
+    fn end(&mut self, state: State) {
+        self.state = state;
+        self.chunks.buffer = Vec::new();
+        self.chunks.start = 0;
+    }
+
     fn refuse(&mut self, excess: &Excess) -> RecordingError {
-        self.state = State::EndedOtherwise;
+        self.end(State::EndedOtherwise);
         RecordingError::new(RecordingErrorKind::TooCostly, excess.sentence(&self.name))
     }
 
@@ -135,7 +142,7 @@ impl RecordingReader {
             }
             ChunkKind::End => {
                 let decoded = message.and_then(|message| schema::decode_end(&message));
-                self.state = if decoded.is_some() { State::EndedCleanly } else { State::EndedOtherwise };
+                self.end(if decoded.is_some() { State::EndedCleanly } else { State::EndedOtherwise });
             }
             ChunkKind::About | ChunkKind::Other(_) => {}
         }

@@ -1,6 +1,9 @@
 //! What a group measured, by bucket: a sorted list, for most groups have durations of a few buckets only and there may be
 //! many groups.
 
+/// How many buckets most groups have at most.
+const FEW: usize = 4;
+
 /// A small map from buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Buckets<T>(Vec<(u8, T)>);
@@ -18,7 +21,9 @@ impl<T: Default> Buckets<T> {
             Ok(at) => at,
             Err(at) => {
                 // Most have one or two, and a file can make many of them.
-                self.0.reserve_exact(1);
+                if self.0.len() == self.0.capacity() {
+                    self.0.reserve_exact(if self.0.len() < FEW { 1 } else { FEW });
+                }
                 self.0.insert(at, (bucket, T::default()));
                 at
             }

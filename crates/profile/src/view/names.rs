@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::LockGroup;
 use crate::interval::{Cgroup, CgroupId, Frame, FrameId, Interner, LockId, StackId, Tables, Task, TaskId};
 use crate::lock::{Lock, Naming, Space};
-use crate::lock_functions::{main_function, strip_lock_functions};
+use crate::lock_functions::{main_of_stripped, strip_lock_functions};
 use crate::sample::Key;
 
 /// A lock by what groups it: its name and the object it lies in.
@@ -196,13 +196,14 @@ impl Names {
         LockName(at)
     }
 
-    /// The name of a stack of functions, innermost first.
-    fn see_stack(&mut self, functions: &[u32]) -> NamedStack {
+    /// The name of a stack of functions, innermost first; without its functions if they are not needed.
+    fn see_stack(&mut self, functions: &[u32], whole: bool) -> NamedStack {
         let texts = self.texts.items();
         let names: Vec<&str> = functions.iter().map(|text| &*texts[*text as usize]).collect();
         // What is stripped lies at the inner end.
-        let stripped = functions.len() - strip_lock_functions(&names).len();
-        let main = main_function(&names).map(str::to_owned);
+        let inner = strip_lock_functions(&names);
+        let main = main_of_stripped(&names, inner).map(str::to_owned);
+        let stripped = if whole { functions.len() - inner.len() } else { functions.len() };
         let known = self.stacks.items().len();
         let all = self.stacks.intern_borrowed(&functions[stripped..]);
         if self.stacks.items().len() > known {
@@ -216,7 +217,8 @@ impl Names {
 pub(super) struct Places<'a> {
     tables: &'a Tables,
     locks: Vec<LockName>,
-    stacks: HashMap<StackId, NamedStack>,
+    /// With their functions, and without.
+    stacks: HashMap<(StackId, bool), NamedStack>,
     tasks: HashMap<TaskId, TaskName>,
     /// The labels of frames that were needed so far.
     frames: Vec<Option<TextName>>,
@@ -254,14 +256,14 @@ impl<'a> Places<'a> {
         self.tables.cgroup(id?)
     }
 
-    pub(super) fn stack(&mut self, names: &mut Names, id: StackId) -> Option<NamedStack> {
-        if let Some(known) = self.stacks.get(&id) {
+    pub(super) fn stack(&mut self, names: &mut Names, id: StackId, whole: bool) -> Option<NamedStack> {
+        if let Some(known) = self.stacks.get(&(id, whole)) {
             return Some(*known);
         }
         let frames = self.or_dangling(self.tables.stack(id))?;
         let functions: Vec<u32> = frames.iter().map(|frame| self.frame(names, *frame).0).collect();
-        let named = names.see_stack(&functions);
-        self.stacks.insert(id, named);
+        let named = names.see_stack(&functions, whole);
+        self.stacks.insert((id, whole), named);
         Some(named)
     }
 

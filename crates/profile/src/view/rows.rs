@@ -78,7 +78,20 @@ struct Part<'a> {
 }
 
 /// What a row takes for each bucket of its histogram.
-const BUCKET_BYTES: usize = size_of::<(u8, Portion)>() + size_of::<(Bucket, u64, u64)>();
+const BUCKET_BYTES: usize = size_of::<(u8, Portion)>() + 2 * size_of::<(Bucket, u64, u64)>();
+
+/// What all rows take, about, and what they may.
+struct Memory<'a> {
+    bytes: usize,
+    limits: &'a Limits,
+}
+
+impl Memory<'_> {
+    fn add_buckets(&mut self, buckets: usize) -> Result<(), TooLarge> {
+        self.bytes = self.bytes.saturating_add(buckets.saturating_mul(BUCKET_BYTES));
+        self.limits.check(self.bytes)
+    }
+}
 
 /// The rows, longest total first.
 ///
@@ -88,32 +101,39 @@ pub(super) fn rows(
     groups: HashMap<Group, Measured>,
     limits: &Limits,
 ) -> Result<Vec<Row>, TooLarge> {
-    let stacks = RankedStacks::new(&builder.names);
+    let stacks = RankedStacks::new(&builder.names, builder.query.is_sampled());
     let mut sums = BTreeMap::<RowKey<'_>, RowSum<'_>>::new();
-    let mut memory_bytes = builder.memory_bytes();
+    let mut memory = Memory { bytes: builder.memory_bytes(), limits };
     for (group, measured) in named_groups(builder, groups) {
         let parts = if builder.query.is_sampled() {
-            shared_out(builder, &stacks, &measured)
+            shared_out(builder, &stacks, &measured, &mut memory)?
         } else {
+            memory.add_buckets(measured.exact.len())?;
             vec![Part::whole(&measured, Site { caller: None, blocker: None, instance: None })]
         };
         let off_ns = off_ns(builder, &group, &measured);
+        // Its sites are in the parts now.
+        drop(measured);
         for part in parts {
-            memory_bytes = memory_bytes.saturating_add(part.buckets.len() * BUCKET_BYTES);
-            limits.check(memory_bytes)?;
             let sum = sums.entry(row_key(builder, &group, part.site)).or_default();
             sum.add(&group, part);
             sum.off_ns = Some(sum.off_ns.map_or(off_ns, |other| other.min(off_ns)));
         }
     }
     let duration_ns = builder.duration_ns;
-    let more: Vec<_> = sums.keys().map(|key| (contended(key, &sums, duration_ns), holder(key, &sums))).collect();
+    let more = |key: &RowKey<'_>| (contended(key, &sums, duration_ns), holder(key, &sums));
+    let is_held = |(_, key): &(usize, &RowKey<'_>)| matches!(key.happened, Happened::Hold | Happened::ContendedHold);
+    let mut of_holds: HashMap<usize, _> =
+        sums.keys().enumerate().filter(is_held).map(|(at, key)| (at, more(key))).collect();
     let mut rows: Vec<Row> = sums
         .into_iter()
-        .zip(more)
+        .enumerate()
         // What holders did stands in the rows of the holds.
-        .filter(|((key, _), _)| !HolderTime::PARTS.contains(&key.happened))
-        .map(|((key, sum), (contended, holder))| Row { contended, holder, ..row(builder, &stacks, key, sum) })
+        .filter(|(_, (key, _))| !HolderTime::PARTS.contains(&key.happened))
+        .map(|(at, (key, sum))| {
+            let (contended, holder) = of_holds.remove(&at).unwrap_or_default();
+            Row { contended, holder, ..row(builder, &stacks, key, sum) }
+        })
         .collect();
     // A stable sort: of equal totals the first by name stays first.
     rows.sort_by_cached_key(|row| Reverse(row.value.total_ns));
@@ -150,7 +170,11 @@ struct RankedStacks<'a> {
 }
 
 impl<'a> RankedStacks<'a> {
-    fn new(names: &'a Names) -> Self {
+    /// None are ranked if no row is by stack.
+    fn new(names: &'a Names, is_needed: bool) -> Self {
+        if !is_needed {
+            return Self { names, by_rank: Vec::new(), rank_of: Vec::new() };
+        }
         let text_ranks = ranks(names.texts(), |one, other| one.cmp(other));
         let text_rank = |text: &u32| text_ranks[*text as usize];
         let order = |one: &Box<[u32]>, other: &Box<[u32]>| one.iter().map(text_rank).cmp(other.iter().map(text_rank));
@@ -256,11 +280,16 @@ fn off_ns(builder: &ReportBuilder, group: &NamedGroup<'_>, measured: &Measured) 
 }
 
 /// Shares out what was counted in a group among the sites sampled in it.
-fn shared_out<'a>(builder: &'a ReportBuilder, stacks: &RankedStacks<'_>, measured: &Measured) -> Vec<Part<'a>> {
+fn shared_out<'a>(
+    builder: &'a ReportBuilder,
+    stacks: &RankedStacks<'_>,
+    measured: &Measured,
+    memory: &mut Memory<'_>,
+) -> Result<Vec<Part<'a>>, TooLarge> {
     let mut sites: Vec<(Site<StackRank>, &SiteEstimate)> =
         measured.sites.iter().map(|(site, estimate)| (stacks.rank(site), estimate)).collect();
     if sites.is_empty() {
-        return vec![Part::whole(measured, site_without_stacks(builder, measured))];
+        return Ok(vec![Part::whole(measured, site_without_stacks(builder, measured))]);
     }
     sites.sort_by_key(|(site, _)| *site);
     let overall: Vec<Portion> = sites.iter().map(|(_, estimate)| estimate.overall()).collect();
@@ -289,13 +318,14 @@ fn shared_out<'a>(builder: &'a ReportBuilder, stacks: &RankedStacks<'_>, measure
             sampled.filter(|(_, estimate)| estimate.portion.count > 0 || estimate.stacks > 0).unzip();
         let (of, estimates) =
             if of.is_empty() { ((0..sites.len()).collect(), stand_in(&overall)) } else { (of, estimates) };
+        memory.add_buckets(of.len())?;
         let shares = scale_bucket(exact, Bucket(bucket).lower_ns(), value.max_ns, &estimates);
         for (at, share) in of.into_iter().zip(shares) {
             parts[at].take(bucket, share, longest_ns);
         }
     }
     parts.retain(|part| !part.buckets.is_empty());
-    parts
+    Ok(parts)
 }
 
 /// The site of a group in which no stack was taken.

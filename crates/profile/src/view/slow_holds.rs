@@ -75,7 +75,7 @@ impl SlowHolds {
             },
             tid: hold.tid,
             end_unix_ns: hold.end_unix_ns,
-            site: hold.site.and_then(|site| places.stack(names, site)).map(|stack| stack.all),
+            site: hold.site.and_then(|site| places.stack(names, site, true)).map(|stack| stack.all),
             next: hold.next.as_ref().and_then(next),
             wanted: (query.include_own || !task.own) && query.wants_hold(&lock.name, hold.kind, hold.mode, task),
         };
