@@ -23,8 +23,8 @@ pub struct Target {
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    Target { name: "recording", run: recording::recording, seeds: recording::seeds, replayed: 40 },
-    Target { name: "predict", run: predict::predict, seeds: predict::seeds, replayed: 8 },
+    Target { name: "recording", run: recording::recording, seeds: recording::seeds, replayed: 300 },
+    Target { name: "predict", run: predict::predict, seeds: predict::seeds, replayed: 40 },
 ];
 
 /// The target of this name.

@@ -1,6 +1,8 @@
 //! Reports and intervals made by hand, for every format to show.
 #![allow(dead_code, reason = "each test program uses some of them")]
 
+use std::sync::Arc;
+
 use lockmeter_profile::{
     About, BlockerSource, Bucket, Dimension, Happened, Kind, Loss, Losses, Mode, Naming, Overhead, Report, Row,
     RowBlocker, RowTask, Swaps, SwitchedOff, Unnamed, Value, Worst,
@@ -135,8 +137,8 @@ pub fn by_lock() -> Report {
     }
 }
 
-fn names(frames: &[&str]) -> Vec<String> {
-    frames.iter().map(|frame| (*frame).to_owned()).collect()
+fn names(frames: &[&str]) -> Arc<[Arc<str>]> {
+    frames.iter().map(|frame| Arc::from(*frame)).collect()
 }
 
 /// The two heaviest locks, by everything that rests on stacks, and by task.
@@ -149,7 +151,7 @@ pub fn by_stacks() -> Report {
         row.stacks = 1_000;
         row.task = Some(RowTask { tgid: Some(42), comm: "stress-ng".into() });
         row.caller = Some(names(&["do_user_addr_fault", "exc_page_fault", "asm_exc_page_fault"]));
-        row.blocker = Some(RowBlocker { source: BlockerSource::NeverSlept, stack: Vec::new(), task: None });
+        row.blocker = Some(RowBlocker { source: BlockerSource::NeverSlept, stack: Arc::default(), task: None });
     }
     report.rows[0].blocker = Some(RowBlocker {
         source: BlockerSource::Releaser,
@@ -157,7 +159,7 @@ pub fn by_stacks() -> Report {
         task: Some("stress-ng".into()),
     });
     report.rows[1].task = Some(RowTask { tgid: None, comm: "(unknown)".into() });
-    report.rows[1].caller = Some(Vec::new());
+    report.rows[1].caller = Some(Arc::default());
     report
 }
 
@@ -166,7 +168,7 @@ pub fn with_long_names() -> Report {
     let mut report = by_stacks();
     report.rows.truncate(2);
     report.rows[0].lock = Some(format!("an_{}_info.vfs_inode.i_rwsem", "extraordinarily_".repeat(12)));
-    report.rows[0].caller = Some(vec!["a_function_with_a_name_of_forty_letters_".repeat(3); 6]);
+    report.rows[0].caller = Some(names(&["a_function_with_a_name_of_forty_letters_".repeat(3).as_str(); 6]));
     report.rows[1].lock = Some("short".into());
     report.rows[1].task = Some(RowTask { tgid: Some(7), comm: "\x1b[2Jevil;\"name\",".into() });
     report
