@@ -86,21 +86,21 @@ impl Warning {
             warnings.push(Self::NothingContended);
             return warnings;
         }
-        let stacks = report.rows.iter().map(|row| row.stacks).sum();
+        let stacks = report.rows.iter().map(|row| row.stacks).fold(0, u64::saturating_add);
         if report.by.iter().any(|dimension| dimension.is_sampled()) && stacks < FEW_STACKS {
             warnings.push(Self::FewStacks(stacks));
         }
         let named = percent(report.named_ns, report.waits.total_ns);
         if report.waits.total_ns > 0 && named < MIN_NAMED_PERCENT {
-            warnings.push(Self::Unnamed(100 - named));
+            warnings.push(Self::Unnamed(100_u64.saturating_sub(named)));
         }
-        let sum = |losses: &[Loss]| losses.iter().map(|loss| report.losses.get(*loss)).sum::<u64>();
+        let sum = |losses: &[Loss]| losses.iter().map(|loss| report.losses.get(*loss)).fold(0, u64::saturating_add);
         let (unemptied, others) = (sum(&UNEMPTIED_TABLES), sum(&OTHERS_NOT_IN_TOTALS));
-        let events = unemptied + others;
-        if percent(events, report.waits.count + report.holds + events) >= MAX_LOST_PERCENT {
+        let events = u64::saturating_add(unemptied, others);
+        if percent(events, report.waits.count.saturating_add(report.holds).saturating_add(events)) >= MAX_LOST_PERCENT {
             warnings.push(Self::Lost { events, for_want_of_room: unemptied > others });
         }
-        let machine_ns = report.duration_ns * u64::from(report.about.cpus);
+        let machine_ns = report.duration_ns.saturating_mul(report.about.cpus.into());
         let programs = percent(report.overhead.program_run_ns, machine_ns);
         if programs > MAX_PROGRAMS_PERCENT {
             warnings.push(Self::Expensive(programs));
@@ -119,12 +119,12 @@ impl Warning {
         if !ended_cleanly {
             warnings.push(Self::RecorderDied);
         }
-        let runs: u64 = report.rows.iter().map(|row| row.runs.count).sum();
-        let lost: u64 = NOT_IN_RUNS.iter().map(|loss| report.losses.get(*loss)).sum();
-        if percent(lost, runs + lost) >= MAX_LOST_PERCENT {
+        let runs = report.rows.iter().map(|row| row.runs.count).fold(0, u64::saturating_add);
+        let lost = NOT_IN_RUNS.iter().map(|loss| report.losses.get(*loss)).fold(0, u64::saturating_add);
+        if percent(lost, runs.saturating_add(lost)) >= MAX_LOST_PERCENT {
             warnings.push(Self::LostRuns(lost));
         }
-        let machine_ns = report.duration_ns * u64::from(report.about.cpus);
+        let machine_ns = report.duration_ns.saturating_mul(report.about.cpus.into());
         let programs = percent(report.overhead.program_run_ns, machine_ns);
         if programs > MAX_PROGRAMS_PERCENT {
             warnings.push(Self::ExpensiveRuns(programs));
@@ -169,7 +169,8 @@ impl Language {
 }
 
 const fn percent(part: u64, whole: u64) -> u64 {
-    match (part * 100).checked_div(whole) {
+    // Beyond 2^64 / 100 the share comes out too small: only a damaged file has such numbers.
+    match part.saturating_mul(100).checked_div(whole) {
         Some(percent) => percent,
         None => 0,
     }

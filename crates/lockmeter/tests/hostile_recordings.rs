@@ -58,6 +58,7 @@ fn limit_cpu() -> std::io::Result<()> {
     Err(std::io::Error::last_os_error())
 }
 
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it, and says what it took")]
 fn measured(command: &mut Command) -> Ended {
     let mut child = command.spawn().unwrap();
     let mut said = Vec::new();

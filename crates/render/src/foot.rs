@@ -117,7 +117,7 @@ fn sampling(report: &Report) -> Option<String> {
         };
         format!("{numbers}; for callers and blockers there are {stacks}{how}")
     } else {
-        let resting = counted(report.rows.iter().map(|row| row.stacks).sum(), "stack", "stacks");
+        let resting = counted(report.rows.iter().map(|row| row.stacks).fold(0, u64::saturating_add), "stack", "stacks");
         format!("{} rest on {resting}, scaled to the exact totals of each lock{how}", estimates.join(" and "))
     })
 }

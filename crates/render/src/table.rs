@@ -129,7 +129,7 @@ impl Table {
 
     /// Tries have no duration, so one line says it all.
     fn failed(&self, rows: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
-        let tries: u64 = rows.iter().map(|row| row.value.count).sum();
+        let tries: u64 = rows.iter().map(|row| row.value.count).fold(0, u64::saturating_add);
         if tries == 0 {
             return Ok(());
         }
@@ -207,7 +207,7 @@ impl Table {
             let rows = counted(rest.len() as u64, "more row", "more rows");
             return self.paragraph(&format!("… and {rows} of holds"), Weight::Plain, out);
         }
-        let waited_ns = rest.iter().filter(|row| !row.own).map(|row| row.value.total_ns).sum();
+        let waited_ns = rest.iter().filter(|row| !row.own).map(|row| row.value.total_ns).fold(0, u64::saturating_add);
         let share = share(ratio(waited_ns, MILLION, report.waits.total_ns));
         let rows = counted(rest.len() as u64, "more row", "more rows");
         self.paragraph(&format!("… and {rows}, {share} of the waited time"), Weight::Plain, out)

@@ -161,11 +161,14 @@ fn holder(key: &RowKey<'_>, sums: &BTreeMap<RowKey<'_>, RowSum<'_>>) -> Option<H
     (key.happened == Happened::ContendedHold).then(|| HolderTime::from_parts(HolderTime::PARTS.map(part)))
 }
 
+/// The functions of a stack, as rows have them.
+type Functions = Arc<[Arc<str>]>;
+
 /// Stacks in the order of their functions.
 struct RankedStacks<'a> {
     names: &'a Names,
     /// Each stack, and its functions once they were asked for: rows share them.
-    by_rank: Vec<(StackName, OnceCell<Arc<[Arc<str>]>>)>,
+    by_rank: Vec<(StackName, OnceCell<Functions>)>,
     rank_of: Vec<StackRank>,
 }
 
@@ -177,8 +180,8 @@ impl<'a> RankedStacks<'a> {
         }
         let text_ranks = ranks(names.texts(), |one, other| one.cmp(other));
         let text_rank = |text: &u32| text_ranks[*text as usize];
-        let order = |one: &Box<[u32]>, other: &Box<[u32]>| one.iter().map(text_rank).cmp(other.iter().map(text_rank));
-        let mut rank_of = ranks(names.stacks(), order);
+        let mut rank_of =
+            ranks(names.stacks(), |one, other| one.iter().map(text_rank).cmp(other.iter().map(text_rank)));
         // The stack without frames comes first, whether or not there is one.
         let has_empty = names.stacks().iter().any(|stack| stack.is_empty());
         rank_of.iter_mut().for_each(|rank| *rank += StackRank::from(!has_empty));
@@ -201,7 +204,7 @@ impl<'a> RankedStacks<'a> {
         }
     }
 
-    fn functions(&self, rank: StackRank) -> Arc<[Arc<str>]> {
+    fn functions(&self, rank: StackRank) -> Functions {
         let (stack, functions) = &self.by_rank[rank as usize];
         Arc::clone(functions.get_or_init(|| self.names.functions(*stack)))
     }

@@ -103,7 +103,7 @@ impl fmt::Display for LatencyHeadline<'_> {
         if let Some(latest) = self.latest() {
             write!(f, "; {} came {} late", of_row(latest), duration(latest.delays.max_ns))?;
         }
-        let runs: u64 = self.report.rows.iter().map(|row| row.runs.count).sum();
+        let runs: u64 = self.report.rows.iter().map(|row| row.runs.count).fold(0, u64::saturating_add);
         let all = counted(runs, "run", "runs");
         match self.cpu_ppm() {
             Some(ppm) => write!(f, "; all {all} together took {} of the machine's CPU time", share(ppm))?,

@@ -25,7 +25,7 @@ pub const COLUMNS: &[LongRunColumn] = &[
         .headed("DELAY").expendable(0),
     LongRunColumn::new("lock_wait_ns", Unit::Nanoseconds, |run, ()| match run.waits.len() {
         0 => Cell::Missing,
-        _ => Cell::Nanoseconds(run.waits.iter().map(|wait| wait.total_ns).sum()),
+        _ => Cell::Nanoseconds(run.waits.iter().map(|wait| wait.total_ns).fold(0, u64::saturating_add)),
     }).headed("LOCKS"),
     LongRunColumn::new("kind", Unit::Name, |run, ()| Cell::Name(run.kind.name())).headed("KIND"),
     LongRunColumn::new("name", Unit::Name, |run, ()| Cell::Name(&run.name)).headed("NAME"),

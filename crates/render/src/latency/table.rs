@@ -65,7 +65,7 @@ impl LatencyTable {
         if rest.is_empty() {
             return Ok(());
         }
-        let own_ns = rest.iter().map(|row| row.runs.spin_ns).sum();
+        let own_ns = rest.iter().map(|row| row.runs.spin_ns).fold(0, u64::saturating_add);
         let share = share(ratio(own_ns, MILLION, report.own_ns()));
         let rows = counted(rest.len() as u64, "more row", "more rows");
         self.table.paragraph(&format!("… and {rows}, {share} of the time of all"), Weight::Plain, out)
@@ -108,7 +108,7 @@ impl LatencyTable {
 /// Which rows' times rest on less than all runs.
 fn timed_in_windows(report: &LatencyReport) -> Option<String> {
     let rows: Vec<&LatencyRow> = report.rows.iter().filter(|row| row.timed < row.runs.count).collect();
-    let most = rows.iter().max_by_key(|row| row.runs.count - row.timed)?;
+    let most = rows.iter().max_by_key(|row| row.runs.count.saturating_sub(row.timed))?;
     let others = match rows.len() - 1 {
         0 => String::new(),
         others => format!(", and of {}", counted(others as u64, "more row", "more rows")),
