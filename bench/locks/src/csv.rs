@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use lockmeter_profile::recording::write_file;
 use lockmeter_statistics::Machine;
 
 use crate::contender::Contender;
@@ -44,5 +45,5 @@ pub fn write(path: &Path, grid: &[Measured], contenders: &[Contender], machine: 
             )?;
         }
     }
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    write_file(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }

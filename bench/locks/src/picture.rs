@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use lockmeter_profile::recording::write_file;
 use lockmeter_statistics::Machine;
 
 use crate::contender::Contender;
@@ -59,11 +60,17 @@ impl Axes {
 
 /// Overwrites `path`, and the PNG beside it where `rsvg-convert` is installed; says whether it was.
 pub fn write(path: &Path, grid: &[Measured], contenders: &[Contender], machine: &Machine) -> Result<bool> {
-    std::fs::write(path, draw(grid, contenders, machine)?)
+    write_file(path, draw(grid, contenders, machine)?.as_bytes())
         .with_context(|| format!("cannot write {}", path.display()))?;
     let png = path.with_extension("png");
-    let converted = Command::new("rsvg-convert").args(["--zoom", PNG_ZOOM, "--output"]).arg(&png).arg(path).status();
-    Ok(converted.is_ok_and(|status| status.success()))
+    // It would follow a link that another user has put where the picture goes.
+    let Ok(converted) = Command::new("rsvg-convert").args(["--zoom", PNG_ZOOM]).arg(path).output() else {
+        return Ok(false);
+    };
+    if converted.status.success() {
+        write_file(&png, &converted.stdout).with_context(|| format!("cannot write {}", png.display()))?;
+    }
+    Ok(converted.status.success())
 }
 
 fn draw(grid: &[Measured], contenders: &[Contender], machine: &Machine) -> Result<String> {

@@ -1,11 +1,11 @@
 //! Pictures of results, as SVG, readable in black and white; as PNG, too, where `rsvg-convert` is installed.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use lockmeter_profile::recording::write_file;
 use lockmeter_render::escape::escaped;
 use lockmeter_statistics::Estimate;
 
@@ -241,10 +241,15 @@ fn trimmed(value: f64) -> String {
 
 /// Writes a picture, and the PNG beside it where `rsvg-convert` is installed; says whether it was.
 pub fn write(path: &Path, svg: &str) -> io::Result<bool> {
-    fs::write(path, svg)?;
+    write_file(path, svg.as_bytes())?;
     let mut convert = Command::new("rsvg-convert");
-    convert.args(["--zoom", "2", "--output"]).arg(path.with_extension("png")).arg(path);
-    Ok(convert.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success()))
+    convert.args(["--zoom", "2"]).arg(path).stderr(Stdio::null());
+    // It would follow a link that another user has put where the picture goes.
+    let Ok(converted) = convert.output() else { return Ok(false) };
+    if converted.status.success() {
+        write_file(path.with_extension("png"), &converted.stdout)?;
+    }
+    Ok(converted.status.success())
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_meter::reader::check_trusted;
+use lockmeter_profile::recording::write_file;
 use lockmeter_statistics::Machine;
 use serde_json::{Value, json};
 
@@ -46,6 +48,10 @@ pub fn run(arguments: &AllArguments) -> Result<ExitCode> {
             Status::NoOutput,
             format!("cannot make {}: {error}; choose another place with --report", data.display()),
         )
+    })?;
+    // What lies there is read as results of before.
+    folder.canonicalize().and_then(|folder| check_trusted(&folder.join("data"))).map_err(|error| {
+        Failure::error(Status::NoOutput, format!("{error}; choose a folder of your own with --report"))
     })?;
     let pieces = pieces(arguments)?;
     let mut stop = Stop::catch()?;
@@ -119,7 +125,7 @@ fn as_json(piece: &Piece, machine: Machine, printed: &[u8]) -> Vec<u8> {
 /// The file appears only when it is complete.
 fn keep(results: &[u8], file: &Path) -> Result<()> {
     let unfinished = file.with_extension("unfinished");
-    fs::write(&unfinished, results).and_then(|()| fs::rename(&unfinished, file)).map_err(|error| {
+    write_file(&unfinished, results).and_then(|()| fs::rename(&unfinished, file)).map_err(|error| {
         let sentence = format!("cannot write {}: {error}; make room or choose another --report", file.display());
         Failure::error(Status::NoOutput, sentence)
     })

@@ -2,13 +2,13 @@
 //! beside today's.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use lockmeter_experiments::breakpoint::race::Design;
 use lockmeter_experiments::picture::{self, Frame, Line, Point};
+use lockmeter_profile::recording::write_file;
 use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::units::counted;
 use lockmeter_statistics::Estimate;
@@ -53,7 +53,8 @@ pub fn write(folder: &Path, pieces: &[Piece], load: impl Fn(&str) -> Option<Valu
         }
     }
     text.push_str(&published(&load));
-    let written = fs::File::create(&path).and_then(|file| Escaping::text(file).write_all(text.as_bytes()));
+    let mut escaped = Vec::new();
+    let written = Escaping::text(&mut escaped).write_all(text.as_bytes()).and_then(|()| write_file(&path, &escaped));
     written.map_err(|error| cannot(&path, error))?;
     Ok(path)
 }

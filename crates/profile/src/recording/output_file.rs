@@ -10,7 +10,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 
 use super::error::{RecordingError, shown};
 use super::output_path::{Destination, Entry, Obstacle, Standing, resolve};
-use super::stream::{PipeWait, Stream};
+use super::stream::{PipeWait, Stream, WaitForever};
 
 /// Permissions of what is not a recording, before the umask.
 const ORDINARY_MODE: u32 = 0o666;
@@ -38,6 +38,12 @@ impl OutputFile {
         });
         created.map(Self).map_err(|obstacle| obstacle.into_error(&name))
     }
+}
+
+/// Writes a whole file as [`OutputFile`] does.
+pub fn write_file(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
+    let file = OutputFile::create(path, Box::new(WaitForever)).map_err(|error| io::Error::other(error.to_string()));
+    file?.write_all(bytes)
 }
 
 fn open_entry(entry: &Entry, wait: Box<dyn PipeWait>) -> Result<Output, Obstacle> {
