@@ -145,12 +145,15 @@ impl Walk {
 
     /// Goes on from where a link leads; gives the descriptor that it stands for, if it is one of ours.
     fn follow(&mut self, name: &OsStr, link: &OwnedFd, stat: &Stat) -> Result<Option<RawFd>, Obstacle> {
-        if !is_trusted(stat.st_uid) {
-            let link = name.to_string_lossy();
-            return Err(Obstacle::foreign(format!(
-                "leads through the symbolic link {link} of another user (user id {}): choose another place with -o",
-                stat.st_uid
-            )));
+        // Who owns the directory may have moved a link there that belongs to somebody else.
+        for owner in [stat.st_uid, fstat(&self.directory)?.st_uid] {
+            if !is_trusted(owner) {
+                let link = name.to_string_lossy();
+                return Err(Obstacle::foreign(format!(
+                    "leads through the symbolic link {link} of another user, or in another user's directory (user id {owner}): choose \
+                     another place with -o"
+                )));
+            }
         }
         self.links += 1;
         if self.links > MOST_LINKS {
@@ -248,10 +251,10 @@ impl Entry {
     }
 }
 
-/// Whether others may make files in this directory but not remove those of their owners, as in `/tmp`.
+/// Whether all users may make files in this directory, or those of a group as in `/tmp`.
 fn is_shared(directory: &Stat) -> bool {
     let mode = Mode::from_raw_mode(directory.st_mode);
-    mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH)
+    mode.contains(Mode::WOTH) || mode.contains(Mode::SVTX | Mode::WGRP)
 }
 
 pub(super) fn exchanged() -> Obstacle {
