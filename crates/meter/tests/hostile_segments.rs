@@ -146,7 +146,11 @@ fn what_is_no_file_is_not_opened_and_no_link_is_followed() {
     std::os::unix::fs::symlink(&victim, name(1)).unwrap();
     fs::create_dir(name(2)).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(name(3)).status().unwrap().success());
-    let Ok(_) = source(folder.path()).drain();
+    let mut source = source(folder.path());
+    let Ok(interval) = source.drain();
+    assert_eq!(interval.losses.get(Loss::UserSegmentDamaged), 3, "passed over without a word");
+    let Ok(interval) = source.drain();
+    assert!(interval.losses.is_empty(), "counted twice");
     assert_eq!(fs::read(&victim).unwrap(), MAGIC.to_ne_bytes(), "the collector wrote to where a link led");
 }
 

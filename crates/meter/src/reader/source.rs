@@ -66,6 +66,8 @@ pub struct UserSource {
     names: UserNames,
     clock: IntervalClock,
     switches: Switches,
+    /// What is called like a segment and is none; counted once.
+    refused: HashSet<String>,
     /// When it began, and when it was last drained, by the clock of segments.
     begun_ns: u64,
     drained_ns: u64,
@@ -116,6 +118,7 @@ impl UserSource {
             names: UserNames::new(),
             clock: IntervalClock::start(),
             switches: Switches::default(),
+            refused: HashSet::new(),
             begun_ns: now_ns,
             drained_ns: now_ns,
             processes_seen: 0,
@@ -205,7 +208,14 @@ impl UserSource {
             let ended = !is_latest || !session::is_alive(pid);
             if let Some(process) = self.processes.get_mut(&name) {
                 process.ended = ended;
-            } else if let Ok(file) = self.directory.file(&name, Access::Change) {
+                continue;
+            }
+            let opened = self.directory.file(&name, Access::Change);
+            let is_new_refusal = |error: &std::io::Error| error.kind() != std::io::ErrorKind::NotFound;
+            if opened.as_ref().is_err_and(is_new_refusal) && self.refused.insert(name.clone()) {
+                interval.losses.add(Loss::UserSegmentDamaged, 1);
+            }
+            if let Ok(file) = opened {
                 self.processes_seen += 1;
                 let mut process = Process {
                     pid,
