@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use lockmeter_profile::recording::{PipeWait, TRY_PIPE_AGAIN};
@@ -43,6 +43,7 @@ impl StopSignals {
             let (stream, write) = UnixStream::pair()?;
             stream.set_nonblocking(true)?;
             signal_hook::low_level::pipe::register(signal, write)?;
+            end_if_ignored(signal)?;
             streams.push((signal, stream));
         }
         let streams = streams.try_into().map_err(|_| io::Error::other("one stream a signal"))?;
@@ -96,6 +97,7 @@ impl StopSignals {
         for ((signal, stream), entry) in self.streams.iter_mut().zip(&entries) {
             if entry.revents != 0 {
                 let _ = stream.read(&mut [0; 1]);
+                IGNORED.store(0, Ordering::Relaxed);
                 return Ok(Woken::Signal(*signal));
             }
         }
@@ -121,6 +123,23 @@ impl StopSignals {
             }
         }
     }
+}
+
+/// Signals since one was last seen by [`StopSignals::wait`].
+static IGNORED: AtomicU32 = AtomicU32::new(0);
+
+/// So many signals in a row that nobody looks at end the program as if they were not caught: it may be stuck, as where nobody
+/// reads what it prints.
+const MOST_IGNORED: u32 = 3;
+
+fn end_if_ignored(signal: i32) -> io::Result<()> {
+    let count = move || {
+        if IGNORED.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_IGNORED {
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
+        }
+    };
+    // SAFETY: an atomic addition, and what the library has for use in signal handlers.
+    unsafe { signal_hook::low_level::register(signal, count) }.map(|_| ())
 }
 
 /// How long a pipe may stay full after a signal has ended the metering. A reader that still reads makes room in far less.
