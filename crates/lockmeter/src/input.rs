@@ -43,7 +43,14 @@ impl Recording {
                 || interval.bases.iter().any(|basis| basis.key.happened == Happened::Run)
                 || !interval.long_runs.is_empty();
             let says_nothing = interval.totals.is_empty() && interval.bases.is_empty() && interval.sampled.is_empty();
-            let is_small = interval.tables.locks().is_empty() && interval.tables.frames().is_empty();
+            let tables = &interval.tables;
+            // Only such intervals are kept: a hostile file may hold many large ones that say nothing.
+            let is_small = [tables.locks().len(), tables.frames().len(), tables.tasks().len(), tables.cgroups().len()]
+                .iter()
+                .all(|length| *length == 0)
+                && tables.stacks().is_empty()
+                && interval.slow_holds.is_empty()
+                && interval.off.processes.is_empty();
             self.kept.push_back(interval);
             if ran || !(says_nothing && is_small) {
                 return Ok(ran);
