@@ -559,6 +559,33 @@ fn a_program_that_becomes_root_takes_no_session_from_its_environment() {
     assert_eq!(names(&folder), [""; 0]);
 }
 
+/// Makes sure that what benches draw and write goes through no link of another user.
+#[test]
+fn a_link_in_place_of_a_picture_or_a_report_leads_root_nowhere() {
+    let Some(arena) = Arena::open("links in place of pictures") else { return };
+    let shared = arena.folder_of(ROOT, "shared");
+    fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+    for name in ["locks.svg", "locks.csv"] {
+        let link = shared.join(name);
+        symlink(arena.victim(), &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(A), Some(A)).unwrap();
+        let kind = if name.ends_with("svg") { "--svg" } else { "--csv" };
+        let mut bench = arena.lockmeter(ROOT, &["bench", "locks", "--quick", "--no-pairs", "--no-duels"]);
+        bench.args(["--locks", "Mutex", "--threads", "1", "--rounds", "2", "--slice", "1ms", kind]).arg(&link);
+        let ended = run(bench);
+        assert!(!ended.status.success() && text(&ended.stderr).contains("another user"), "{}", text(&ended.stderr));
+        arena.assert_victim_is_unharmed();
+    }
+    let results = own_folder(&shared.join("results"), A);
+    own_folder(&results.join("data"), A);
+    let mut all = arena.lockmeter(ROOT, &["bench", "all", "--short", "--report"]);
+    let ended = run({
+        all.arg(&results);
+        all
+    });
+    assert!(text(&ended.stderr).contains(&format!("user {A}")), "{}", text(&ended.stderr));
+}
+
 #[test]
 fn temporary_files_of_root_are_not_kept_where_a_user_can_change_them() {
     let Some(arena) = Arena::open("TMPDIR of another user") else { return };
