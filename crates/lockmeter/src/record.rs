@@ -57,10 +57,6 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let options = Options { scope, stacks: arguments.stacks.budget(), metered: holds::metered(arguments)? };
     let about = crate::about::describe(&words, options.stacks);
     let mut sources = Sources::start(arguments, &options)?;
-    if let Woken::Signal(_) = signals.wait(Duration::ZERO, None, None)? {
-        let sentence = "stopped before anything was metered; nothing was written";
-        return Err(Failure::error(Status::Failed, sentence));
-    }
     let file = arguments.file.options(&signals).context("cannot catch signals")?;
     let mut writer = RecordingWriter::create_with(&arguments.output, &about, file).map_err(cannot_write)?;
     let target = match options.scope {
