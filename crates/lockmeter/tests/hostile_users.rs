@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockmeter_meter::layout::{Header, Meta, Segment, Slot, Thread};
-use support::users::{A, Arena, B, ROOT, make_fifo, make_zero_device, own_folder};
+use support::users::{A, Arena, B, CLEANER, PLANTER, ROOT, make_fifo, make_zero_device, own_folder};
 use support::{run, text, until, wait};
 
 /// Exit status for a process that is not metered.
@@ -55,7 +55,7 @@ fn session_in(printed: &[u8]) -> PathBuf {
 #[test]
 fn a_link_in_place_of_a_segment_leads_root_nowhere() {
     let Some(arena) = Arena::open("links to root's files") else { return };
-    let session = arena.session_of(A);
+    let session = arena.session_of(PLANTER);
     symlink(arena.victim(), session.join(NOBODY)).unwrap();
     root_passes_by(&arena, &session);
 }
@@ -63,7 +63,7 @@ fn a_link_in_place_of_a_segment_leads_root_nowhere() {
 #[test]
 fn another_name_of_a_file_in_place_of_a_segment_leads_root_nowhere() {
     let Some(arena) = Arena::open("hard links to root's files") else { return };
-    let session = arena.session_of(A);
+    let session = arena.session_of(PLANTER);
     // As where `fs.protected_hardlinks` is off. On one file system, as hard links are.
     let victim = Path::new("/dev/shm").join(arena.path("").file_name().unwrap()).with_extension("victim");
     arena.will_remove(&victim);
@@ -76,7 +76,7 @@ fn another_name_of_a_file_in_place_of_a_segment_leads_root_nowhere() {
 #[test]
 fn a_pipe_in_place_of_a_segment_is_not_waited_for_by_root() {
     let Some(arena) = Arena::open("pipes in users' sessions") else { return };
-    let session = arena.session_of(A);
+    let session = arena.session_of(PLANTER);
     make_fifo(&session.join(NOBODY), A);
     make_fifo(&session.join("session"), A);
     make_fifo(&session.join("switches"), A);
@@ -86,7 +86,7 @@ fn a_pipe_in_place_of_a_segment_is_not_waited_for_by_root() {
 #[test]
 fn a_device_in_place_of_a_segment_is_not_read_by_root() {
     let Some(arena) = Arena::open("devices in users' sessions") else { return };
-    let session = arena.session_of(A);
+    let session = arena.session_of(PLANTER);
     make_zero_device(&session.join(NOBODY), A);
     root_passes_by(&arena, &session);
 }
@@ -94,7 +94,7 @@ fn a_device_in_place_of_a_segment_is_not_read_by_root() {
 #[test]
 fn what_a_user_says_of_a_session_is_not_read_by_root() {
     let Some(arena) = Arena::open("endless files in users' sessions") else { return };
-    let session = arena.session_of(A);
+    let session = arena.session_of(PLANTER);
     fs::write(session.join(NOBODY), "").unwrap();
     symlink("/dev/zero", session.join("session")).unwrap();
     root_passes_by(&arena, &session);
@@ -103,7 +103,7 @@ fn what_a_user_says_of_a_session_is_not_read_by_root() {
 #[test]
 fn a_link_in_place_of_a_session_leads_root_nowhere() {
     let Some(arena) = Arena::open("links in place of sessions") else { return };
-    let (session, target) = (arena.session_of(A), arena.folder_of(ROOT, "target"));
+    let (session, target) = (arena.session_of(PLANTER), arena.folder_of(ROOT, "target"));
     fs::remove_dir(&session).unwrap();
     fs::write(target.join(NOBODY), [0xff; 64]).unwrap();
     symlink(&target, &session).unwrap();
@@ -125,7 +125,7 @@ fn a_session_of_root_that_others_can_change_is_used_no_more() {
 #[test]
 fn what_a_dead_recorder_left_is_removed_by_its_own_user_alone() {
     let Some(arena) = Arena::open("stale sessions of others") else { return };
-    let session = arena.session_of(A);
+    let session = arena.session_of(CLEANER);
     root_passes_by(&arena, &session);
     let record = |user: u32| {
         let ended = run(arena.lockmeter(user, &["record", "--user", "-o", "/dev/null", "--", "true"]));
@@ -133,7 +133,7 @@ fn what_a_dead_recorder_left_is_removed_by_its_own_user_alone() {
     };
     record(B);
     assert!(session.exists());
-    record(A);
+    record(CLEANER);
     assert!(!session.exists());
 }
 

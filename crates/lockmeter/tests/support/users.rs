@@ -11,6 +11,10 @@ use super::{lockmeter, preload_library, run, skip};
 /// Two users of whom the system knows nothing.
 pub const A: u32 = 61_001;
 pub const B: u32 = 61_002;
+/// One who records nothing: a recorder removes what its own user left, and tests run side by side.
+pub const PLANTER: u32 = 61_003;
+/// One who records in a single test.
+pub const CLEANER: u32 = 61_004;
 pub const ROOT: u32 = 0;
 
 /// What the victim's file holds.
