@@ -128,8 +128,8 @@ impl StopSignals {
 /// Signals since one was last seen by [`StopSignals::wait`].
 static IGNORED: AtomicU32 = AtomicU32::new(0);
 
-/// So many signals in a row that nobody looks at end the program as if they were not caught: it may be stuck, as where nobody
-/// reads what it prints.
+/// This many signals in a row that the program does not read end it as if they were not caught: it may be stuck, for example
+/// because nothing reads its output.
 const MOST_IGNORED: u32 = 3;
 
 fn end_if_ignored(signal: i32) -> io::Result<()> {
