@@ -24,6 +24,7 @@ mod rwlock;
 mod semaphore;
 mod spin;
 mod swap;
+mod thread_names;
 mod unwinder;
 
 use core::ffi::{c_int, c_void};
@@ -40,6 +41,7 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     real::resolve_all();
+    glibc_mutex::find_thread_id();
     glibc_mutex::look();
     swap::prepare();
     // SAFETY: a function that runs in the child before anything else of it.

@@ -68,4 +68,6 @@ pub struct Class {
     pub locks: AtomicU32,
     /// As in [`LockEntry`], of the first of them.
     pub flags: AtomicU32,
+    /// Zero.
+    pub spare: AtomicU64,
 }

@@ -1,10 +1,10 @@
 //! Ways of losing data.
 
-/// Ways of losing data, as indices into [`Header::losses`](super::Header::losses).
+/// Ways of losing data, as indices into [`Process::losses`](super::Process::losses).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Lost {
-    /// No room for another thread: its events are not counted.
+    /// No page for another thread: its events are counted under the lock, without caller and blocker.
     Threads = 0,
     /// A thread's samples were full: counted under the lock, without site and blocker.
     Site,
@@ -26,10 +26,7 @@ pub enum Lost {
     Unmatched,
     /// The table of modules was full.
     Module,
-    /// A forked child that could make no segment of its own counts here, in its parent's, and so does a program that was
-    /// executed where it can make none.
-    Child,
 }
 
 /// Number of [`Lost`] causes.
-pub const LOSSES: usize = 12;
+pub const LOSSES: usize = 11;

@@ -35,21 +35,19 @@ pub unsafe fn execute(environment: Environment, execute: impl FnOnce(Environment
         return execute(environment);
     }
     let is_found = syscalls::may_access(library.to_bytes_with_nul(), libc::R_OK);
-    if is_found && segment::is_directory_in_reach() {
+    if is_found && segment::is_memory_in_reach() {
         return execute(environment);
     }
     // Before, for success does not return.
-    let counted_in = segment::count_program();
+    let is_counted = segment::count_program();
     let status = if is_found {
         execute(environment)
     } else {
         // SAFETY: the caller's environment.
         unsafe { without_library(environment, library.to_bytes(), execute) }
     };
-    if status != 0
-        && let Some(counted_in) = counted_in
-    {
-        segment::uncount_program(counted_in);
+    if status != 0 && is_counted {
+        segment::uncount_program();
     }
     status
 }

@@ -3,14 +3,12 @@
 //! Sets of eight ways; the addresses of a set are one cache line. A lock that no sample points to gives way to others. Samples
 //! of a lock that is one of many made at its site point to the class.
 
-use core::mem::size_of;
-use core::ptr;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use super::{names, rows, segment, syscalls, waiters};
+use super::{names, pages, rows, segment, waiters};
 use crate::layout::{
-    CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Segment, TAG_ADDRESS,
+    CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Process, TAG_ADDRESS,
     TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
 };
 
@@ -36,9 +34,9 @@ struct Found {
 }
 
 #[inline]
-fn find(segment: &'static Segment, address: usize) -> Option<Found> {
+fn find(segment: &'static Process, address: usize) -> Option<Found> {
     let set = set_of(address);
-    let tags = &segment.tags[set];
+    let tags: &Tags = pages::entry(&segment.tags, set)?;
     // All eight, without a branch: which way a lock has cannot be foretold.
     let ways = tags.tag.iter().enumerate().fold(0_u32, |ways, (way, tag)| {
         let is_it = (tag.load(Relaxed) ^ address as u64) << (u64::BITS - TAG_CLASS_SHIFT) == 0;
@@ -51,12 +49,8 @@ fn find(segment: &'static Segment, address: usize) -> Option<Found> {
     let (tag, place) = (&tags.tag[way % WAYS], set * WAYS + way);
     let held = tag.load(Acquire);
     // It may have become another lock's meanwhile.
-    (held & TAG_ADDRESS == address as u64).then(|| Found {
-        tag,
-        held,
-        place: place as u32 + 1,
-        entry: &segment.locks[place % LOCK_PLACES],
-    })
+    let entry = pages::entry(&segment.locks, place)?;
+    (held & TAG_ADDRESS == address as u64).then_some(Found { tag, held, place: place as u32 + 1, entry })
 }
 
 impl Found {
@@ -111,7 +105,7 @@ fn replace(tag: &AtomicU64, held: u64, after: u64) -> bool {
 /// A lock that samples may point to from now on, made if there is none. `None` if there is no room.
 #[inline]
 pub(super) fn find_or_make(
-    segment: &'static Segment,
+    segment: &'static Process,
     address: usize,
     kind: u8,
     site: impl FnOnce() -> u64,
@@ -128,12 +122,12 @@ pub(super) fn find_or_make(
 }
 
 /// The entry of a lock, if it has one.
-pub(super) fn entry(segment: &'static Segment, address: usize) -> Option<&'static LockEntry> {
+pub(super) fn entry(segment: &'static Process, address: usize) -> Option<&'static LockEntry> {
     find(segment, address).map(|found| found.entry)
 }
 
 /// A lock was initialised here.
-pub(super) fn created(segment: &'static Segment, address: usize, kind: u8, site: u64) {
+pub(super) fn created(segment: &'static Process, address: usize, kind: u8, site: u64) {
     waiters::watch_no_more(address);
     let flags = u32::from(kind) << 8 | ENTRY_INIT;
     if let Some(found) = find(segment, address) {
@@ -151,7 +145,7 @@ pub(super) fn created(segment: &'static Segment, address: usize, kind: u8, site:
 }
 
 /// A lock was destroyed. One that has samples stays until its place in memory becomes another lock.
-pub(super) fn destroyed(segment: &'static Segment, address: usize) {
+pub(super) fn destroyed(segment: &'static Process, address: usize) {
     rows::gone(address);
     if let Some(found) = find(segment, address)
         && found.held & TAG_USED == 0
@@ -162,19 +156,12 @@ pub(super) fn destroyed(segment: &'static Segment, address: usize) {
 
 #[cold]
 #[inline(never)]
-fn make(segment: &'static Segment, address: usize, flags: u32, site: u64) -> Option<Found> {
+fn make(segment: &'static Process, address: usize, flags: u32, site: u64) -> Option<Found> {
     let set = set_of(address);
-    let tags = &segment.tags[set];
-    let entries = &segment.locks[set * WAYS..(set + 1) * WAYS];
-    let writable = address as u64 & !TAG_ADDRESS == 0
-        && syscalls::populate(ptr::from_ref(tags) as usize, size_of::<Tags>())
-        && syscalls::populate(entries.as_ptr() as usize, size_of_val(entries));
-    let way = if writable { take_way(tags, address as u64) } else { None };
-    let Some(way) = way else {
+    let Some((tag, way, entry)) = take_place(segment, set, address as u64) else {
         segment::lose(Lost::Lock);
         return None;
     };
-    let (tag, entry) = (&tags.tag[way], &entries[way]);
     entry.releaser.store(0, Relaxed);
     entry.released_at.store(0, Relaxed);
     entry.writer.store(0, Relaxed);
@@ -195,19 +182,32 @@ fn make(segment: &'static Segment, address: usize, flags: u32, site: u64) -> Opt
     Some(Found { tag, held, place: (set * WAYS + way) as u32 + 1, entry })
 }
 
+/// A way of this set, and the entry that belongs to it.
+fn take_place(
+    segment: &'static Process,
+    set: usize,
+    address: u64,
+) -> Option<(&'static AtomicU64, usize, &'static LockEntry)> {
+    let process = segment.number.load(Relaxed);
+    let tags: &Tags = pages::entry_or_take(process, &segment.tags, set)?;
+    // All ways of a set have their entries on one page.
+    pages::entry_or_take::<LockEntry>(process, &segment.locks, set * WAYS)?;
+    let way = if address & !TAG_ADDRESS == 0 { take_way(tags, address) } else { None }?;
+    Some((&tags.tag[way], way, pages::entry(&segment.locks, set * WAYS + way)?))
+}
+
 /// Counts a lock to the class of its site, and says which (from 1) if it is one of too many to be told apart.
-fn class(segment: &'static Segment, address: usize, flags: u32, site: u64) -> u32 {
+fn class(segment: &'static Process, address: usize, flags: u32, site: u64) -> u32 {
     if site == 0 {
         return 0;
     }
     let first = (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
     for probe in 0..CLASS_PROBES {
         let place = (first + probe) % CLASSES;
-        let class = &segment.classes[place];
+        let class = pages::entry_or_take::<Class>(segment.number.load(Relaxed), &segment.classes, place);
+        let Some(class) = class else { return 0 };
         let there = class.site.load(Acquire);
-        let is_new = there == 0
-            && syscalls::populate(ptr::from_ref(class) as usize, size_of::<Class>())
-            && class.site.compare_exchange(0, site, AcqRel, Relaxed).is_ok();
+        let is_new = there == 0 && class.site.compare_exchange(0, site, AcqRel, Relaxed).is_ok();
         if is_new {
             class.flags.store(flags, Relaxed);
             class.address.store(address as u64, Relaxed);
