@@ -7,6 +7,7 @@
 
 mod build_id;
 mod clock;
+mod creation;
 mod executed;
 mod hash;
 mod holder;
@@ -54,9 +55,6 @@ pub use unwind::Registers;
 use waiters::Waiters;
 pub use waiters::{WAITERS, WAITERS_SHIFT};
 
-/// Frames of a lock's maker: enough to get out of the functions that wrap an initialisation.
-const MAKER_FRAMES: usize = 6;
-
 /// Begins metering for the session in this directory, which says in text how. Called once, when the library is loaded; before,
 /// everything is off.
 pub fn start(directory: &[u8], session: &[u8]) {
@@ -103,6 +101,7 @@ pub unsafe fn other_thread_renamed(descriptor: usize, name: &[u8]) {
 /// To be called when a library was unloaded.
 pub fn library_unloaded() {
     unwind::forget();
+    creation::library_unloaded();
 }
 
 /// What is metered now: [`OFF`], [`WAIT`] or [`HOLD`].
@@ -331,22 +330,24 @@ pub fn end_condition(condition: InCondition) {
     }
 }
 
-/// A lock was initialised.
-#[cold]
+/// A lock was initialised. In few instructions: programs do so by the million.
+#[inline]
 pub fn lock_created(lock: usize, kind: u8, registers: &Registers) {
-    // A lock made while nothing can be recorded yet is named by its first site.
-    let Some(mine) = segment::current().and_then(|_| thread::mine()) else { return };
-    if let Some(segment) = segment::current() {
-        let site = stacks::first_frames(segment, registers, MAKER_FRAMES);
-        locks::created(segment, lock, kind, site);
+    let maker = creation::made(lock, registers);
+    if creation::may_be_used(lock)
+        && let Some(segment) = segment::current()
+    {
+        locks::made_again(segment, lock, kind, maker);
     }
-    mine.done();
 }
 
 /// A lock was destroyed.
-#[cold]
+#[inline]
 pub fn lock_destroyed(lock: usize) {
-    if let Some(segment) = segment::current() {
+    creation::forget(lock);
+    if creation::may_be_used(lock)
+        && let Some(segment) = segment::current()
+    {
         locks::destroyed(segment, lock);
     }
 }

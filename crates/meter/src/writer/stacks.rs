@@ -15,15 +15,9 @@ pub(super) fn address_site(registers: &Registers) -> u64 {
     registers.return_address() as u64
 }
 
-/// A site that holds up to `depth` frames; the return address alone where there is no more.
-pub(super) fn first_frames(segment: &'static Process, registers: &Registers, depth: usize) -> u64 {
-    let mut frames = [0_u64; FRAMES];
-    let wanted = frames.len().min(depth);
-    let (taken, ended) = unwind::stack(registers, &mut frames[..wanted], &mut Seen::nothing());
-    if ended == Ended::Unknown {
-        segment::lose(Lost::Unwind);
-    }
-    site(segment, registers, &frames[..taken]).unwrap_or_else(|| address_site(registers))
+/// A site that holds these frames, of which there is one at least; the innermost alone where there is no room.
+pub(super) fn site_of(segment: &'static Process, frames: &[u64]) -> u64 {
+    site(segment, frames).unwrap_or_else(|| frames.first().copied().unwrap_or(0))
 }
 
 /// A site that holds the whole stack, what it depends on, and what was lost; `None` if it could not be kept, which is counted.
@@ -38,13 +32,13 @@ pub(super) fn whole(segment: &'static Process, registers: &Registers, seen: &mut
     if let Some(lost) = lost {
         segment::lose(lost);
     }
-    Some((site(segment, registers, &frames[..taken])?, lost))
+    Some((site(segment, &frames[..taken])?, lost))
 }
 
 /// The site of these frames; `None` if there is no room for it, which is counted.
-fn site(segment: &'static Process, registers: &Registers, frames: &[u64]) -> Option<u64> {
-    if frames.len() < 2 {
-        return Some(address_site(registers));
+fn site(segment: &'static Process, frames: &[u64]) -> Option<u64> {
+    if let [alone] = frames {
+        return Some(*alone);
     }
     let place = keep(segment, frames);
     if place.is_none() {
