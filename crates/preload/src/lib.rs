@@ -18,6 +18,7 @@ mod execute;
 mod glibc_mutex;
 mod locks;
 mod mutex;
+mod old_versions;
 mod real;
 mod reserved_names;
 mod rwlock;
@@ -42,6 +43,7 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     real::resolve_all();
     glibc_mutex::find_thread_id();
+    old_versions::resolve_all();
     glibc_mutex::look();
     swap::prepare();
     // SAFETY: a function that runs in the child before anything else of it.
