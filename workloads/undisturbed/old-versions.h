@@ -1,0 +1,59 @@
+/*
+ * Included before a program, this binds it to the oldest versions of the symbols that glibc serves, as a program linked before
+ * glibc 2.34 is.  Not conditions, whose oldest version has a layout of its own: old-condition.c.
+ */
+#define BIND(function, version) __asm__(".symver " #function "," #function "@" #version)
+BIND(pthread_barrier_destroy, GLIBC_2 .2.5);
+BIND(pthread_barrier_init, GLIBC_2 .2.5);
+BIND(pthread_barrier_wait, GLIBC_2 .2.5);
+BIND(pthread_cond_clockwait, GLIBC_2 .30);
+BIND(pthread_create, GLIBC_2 .2.5);
+BIND(pthread_join, GLIBC_2 .2.5);
+BIND(pthread_mutex_clocklock, GLIBC_2 .30);
+BIND(pthread_mutex_consistent, GLIBC_2 .12);
+BIND(pthread_mutex_timedlock, GLIBC_2 .2.5);
+BIND(pthread_mutex_trylock, GLIBC_2 .2.5);
+BIND(pthread_rwlock_clockrdlock, GLIBC_2 .30);
+BIND(pthread_rwlock_clockwrlock, GLIBC_2 .30);
+BIND(pthread_rwlock_destroy, GLIBC_2 .2.5);
+BIND(pthread_rwlock_init, GLIBC_2 .2.5);
+BIND(pthread_rwlock_rdlock, GLIBC_2 .2.5);
+BIND(pthread_rwlock_timedrdlock, GLIBC_2 .2.5);
+BIND(pthread_rwlock_timedwrlock, GLIBC_2 .2.5);
+BIND(pthread_rwlock_tryrdlock, GLIBC_2 .2.5);
+BIND(pthread_rwlock_trywrlock, GLIBC_2 .2.5);
+BIND(pthread_rwlock_unlock, GLIBC_2 .2.5);
+BIND(pthread_rwlock_wrlock, GLIBC_2 .2.5);
+BIND(pthread_spin_destroy, GLIBC_2 .2.5);
+BIND(pthread_spin_init, GLIBC_2 .2.5);
+BIND(pthread_spin_lock, GLIBC_2 .2.5);
+BIND(pthread_spin_trylock, GLIBC_2 .2.5);
+BIND(pthread_spin_unlock, GLIBC_2 .2.5);
+BIND(sem_clockwait, GLIBC_2 .30);
+BIND(sem_close, GLIBC_2 .2.5);
+BIND(sem_destroy, GLIBC_2 .2.5);
+BIND(sem_getvalue, GLIBC_2 .2.5);
+BIND(sem_init, GLIBC_2 .2.5);
+BIND(sem_open, GLIBC_2 .2.5);
+BIND(sem_post, GLIBC_2 .2.5);
+BIND(sem_timedwait, GLIBC_2 .2.5);
+BIND(sem_trywait, GLIBC_2 .2.5);
+BIND(sem_unlink, GLIBC_2 .2.5);
+BIND(sem_wait, GLIBC_2 .2.5);
+BIND(cnd_broadcast, GLIBC_2 .28);
+BIND(cnd_destroy, GLIBC_2 .28);
+BIND(cnd_init, GLIBC_2 .28);
+BIND(cnd_signal, GLIBC_2 .28);
+BIND(cnd_timedwait, GLIBC_2 .28);
+BIND(cnd_wait, GLIBC_2 .28);
+BIND(mtx_destroy, GLIBC_2 .28);
+BIND(mtx_init, GLIBC_2 .28);
+BIND(mtx_lock, GLIBC_2 .28);
+BIND(mtx_timedlock, GLIBC_2 .28);
+BIND(mtx_trylock, GLIBC_2 .28);
+BIND(mtx_unlock, GLIBC_2 .28);
+BIND(tss_create, GLIBC_2 .28);
+BIND(tss_set, GLIBC_2 .28);
+BIND(thrd_create, GLIBC_2 .28);
+BIND(thrd_join, GLIBC_2 .28);
+BIND(call_once, GLIBC_2 .28);
