@@ -1,7 +1,7 @@
 /* Locks taken before any library is initialized, by constructors, and by what is resolved while the program is loaded. */
 #include "transcript.h"
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, late = PTHREAD_MUTEX_INITIALIZER;
 static int before_libraries, before_main;
 
 static void before_all(void)
@@ -44,6 +44,10 @@ int resolved(void) __attribute__((ifunc("choose")));
 
 int main(void)
 {
+	SAY(pthread_mutex_lock(&late));
+	SAY(pthread_mutex_unlock(&late));
+	SAY(pthread_mutex_lock(&mutex));
+	SAY(pthread_mutex_unlock(&mutex));
 	printf("before libraries %d, before main %d, resolved %d\n", before_libraries, before_main, resolved());
 	return RAN;
 }

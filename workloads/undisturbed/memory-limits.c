@@ -1,4 +1,4 @@
-/* memory-limits: threads lock while all address space that RLIMIT_AS leaves is taken; malloc fails for want of it, then goes on. */
+/* RLIMIT_AS leaves one megabyte of address space beyond what is mapped: malloc fails for want of it, and threads lock. */
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -22,6 +22,17 @@ static void *work(void *argument)
 	return argument;
 }
 
+static rlim_t mapped(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	long pages = 0;
+
+	if (!file || fscanf(file, "%ld", &pages) != 1)
+		abort();
+	fclose(file);
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
 int main(void)
 {
 	struct rlimit limit = {0, 0};
@@ -30,8 +41,7 @@ int main(void)
 	char *stacks = mmap(NULL, 4 * 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	pthread_attr_init(&attributes);
-	/* No more memory than there is. */
-	limit.rlim_max = limit.rlim_cur = 4096;
+	limit.rlim_max = limit.rlim_cur = mapped() + (1 << 20);
 	SAY(setrlimit(RLIMIT_AS, &limit));
 	SAY(malloc(1 << 24) != NULL);
 	for (int i = 0; i < 4; i++) {

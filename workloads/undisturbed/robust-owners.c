@@ -9,10 +9,10 @@ struct shared {
 	GUARDED(pthread_mutex_t) mutex;
 };
 
-static int lock_in_way(pthread_mutex_t *mutex, int way)
+static int lock_in_way(pthread_mutex_t *mutex, int way, long patience)
 {
-	struct timespec real = soon(CLOCK_REALTIME, 1000 * MILLISECOND);
-	struct timespec monotonic = soon(CLOCK_MONOTONIC, 1000 * MILLISECOND);
+	struct timespec real = soon(CLOCK_REALTIME, patience);
+	struct timespec monotonic = soon(CLOCK_MONOTONIC, patience);
 
 	switch (way) {
 	case 0:
@@ -64,7 +64,7 @@ static void let_owners_die(struct shared *shared, int protocol)
 	SAY(pthread_mutex_init(&shared->mutex.lock, &attributes));
 	for (int way = 0; way < 4; way++) {
 		in_thread(die_holding, &shared->mutex.lock);
-		SAY(lock_in_way(&shared->mutex.lock, way));
+		SAY(lock_in_way(&shared->mutex.lock, way, 60000 * MILLISECOND));
 		SAY(pthread_mutex_consistent(&shared->mutex.lock));
 		SAY(pthread_mutex_unlock(&shared->mutex.lock));
 		fflush(stdout);
@@ -74,7 +74,7 @@ static void let_owners_die(struct shared *shared, int protocol)
 			kill(getpid(), SIGKILL);
 		}
 		waitpid(child, NULL, 0);
-		SAY(lock_in_way(&shared->mutex.lock, way));
+		SAY(lock_in_way(&shared->mutex.lock, way, 60000 * MILLISECOND));
 		SAY(pthread_mutex_consistent(&shared->mutex.lock));
 		SAY(pthread_mutex_unlock(&shared->mutex.lock));
 	}
@@ -86,7 +86,7 @@ static void let_owners_die(struct shared *shared, int protocol)
 	SAY(pthread_mutex_lock(&shared->mutex.lock));
 	SAY(pthread_mutex_unlock(&shared->mutex.lock));
 	for (int way = 0; way < 4; way++)
-		SAY(lock_in_way(&shared->mutex.lock, way));
+		SAY(lock_in_way(&shared->mutex.lock, way, MILLISECOND));
 	SAY(pthread_mutex_destroy(&shared->mutex.lock));
 	SAY_GUARDS(shared->mutex);
 }

@@ -1,0 +1,121 @@
+//! The system calls of a program are the same bare and metered once it has started, and futexes are the program's own.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::Range;
+
+use super::build::Build;
+use super::outcome::Outcome;
+use super::program::{Level, program};
+use super::support::{Folder, preload_library, skip};
+
+pub const SOURCE: &str = "system-calls";
+
+/// What a run did between its marks.
+struct Traced {
+    calls: BTreeSet<String>,
+    /// The words that futex calls were for.
+    words: BTreeSet<u64>,
+    /// Where the program's own words lie.
+    own: Vec<Range<u64>>,
+}
+
+impl Traced {
+    fn foreign_words(&self) -> Vec<String> {
+        let is_own = |word: &u64| self.own.iter().any(|range| range.contains(word));
+        self.words.iter().filter(|word| !is_own(word)).map(|word| format!("{word:#x}")).collect()
+    }
+}
+
+fn traced(folder: &Folder, how: &str, level: Option<Level>) -> Traced {
+    let (recording, trace) = (folder.file("recording"), folder.file("trace"));
+    let recorder = level.map_or(Vec::new(), |level| {
+        let before = [env!("CARGO_BIN_EXE_lockmeter"), "record", "--quiet", "--user", "-o", &recording];
+        before.iter().chain(level.flags()).chain(&["--"]).map(|&word| word.to_owned()).collect()
+    });
+    let program =
+        program(SOURCE).arguments(&[how]).under(&["strace", "-f", "-s", "200", "-e", "raw=futex", "-o", &trace]);
+    let mut command = program.command(&recorder, folder.path());
+    command.env("LOCKMETER_PRELOAD", preload_library());
+    let outcome = Outcome::of(command, program.patience(None));
+    assert_eq!(outcome.status, Some(program.status), "{}", outcome.stderr);
+    read(&fs::read_to_string(trace).unwrap())
+}
+
+/// Lines of strace: `PID call(arguments) = result`; one that another thread interrupts is resumed in a line of its own.
+fn read(trace: &str) -> Traced {
+    let mut traced = Traced { calls: BTreeSet::new(), words: BTreeSet::new(), own: Vec::new() };
+    let mut is_between = false;
+    for line in trace.lines() {
+        let Some((_, call)) = line.split_once(' ') else { continue };
+        let call = call.trim_start();
+        let Some((name, arguments)) = call.split_once('(') else { continue };
+        if let Some(said) = arguments.strip_prefix("-1, \"").and_then(|said| said.split('"').next()) {
+            match said.split(' ').collect::<Vec<_>>()[..] {
+                ["begin"] => is_between = true,
+                ["end"] => is_between = false,
+                ["own", begin, end] => traced.own.push(number(begin)..number(end)),
+                _ => panic!("{line}"),
+            }
+        } else if is_between && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            traced.calls.insert(name.to_owned());
+            if name == "futex" {
+                traced.words.insert(number(arguments.split([',', ')']).next().unwrap()));
+            }
+        }
+    }
+    assert!(!is_between && !traced.calls.is_empty(), "the marks are missing:\n{trace}");
+    traced
+}
+
+fn number(text: &str) -> u64 {
+    u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// What differs between the bare and the metered program.
+fn differences(folder: &Folder, how: &str) -> Vec<String> {
+    // Whether a thread waits, and so which calls it makes, is chance: every bare run adds what it did.
+    let mut bare = BTreeSet::new();
+    for _ in 0..5 {
+        let run = traced(folder, how, None);
+        assert_eq!(run.foreign_words(), [""; 0], "bare: the program does not say where all its words lie");
+        bare.extend(run.calls);
+    }
+    let mut differences = Vec::new();
+    for level in [Level::Wait, Level::Hold] {
+        let metered = traced(folder, how, Some(level));
+        let added: Vec<&String> = metered.calls.difference(&bare).collect();
+        if !added.is_empty() {
+            differences.push(format!("{how}, {level:?}: system calls that it does not make bare: {added:?}"));
+        }
+        let foreign = metered.foreign_words();
+        if !foreign.is_empty() {
+            differences.push(format!("{how}, {level:?}: futex calls for words not its own: {foreign:?}"));
+        }
+    }
+    differences
+}
+
+/// Fails unless the program does the same bare and metered, or, with a reason why it is known to differ, if it does the same.
+fn is_same(how: &str, known_failure: Option<&str>) {
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        return skip("system calls", "strace is missing (strace)");
+    }
+    let folder = Folder::new();
+    Build::new(SOURCE).path();
+    let differences = differences(&folder, how);
+    match known_failure {
+        None => assert!(differences.is_empty(), "{}", differences.join("\n")),
+        Some(why) => assert!(!differences.is_empty(), "marked as a known failure ({why}) and passes: remove the mark"),
+    }
+}
+
+#[test]
+fn a_program_without_contention_makes_the_same_system_calls() {
+    is_same("uncontended", Some("item 2: gettid, prctl and readlinkat at the first event of a thread"));
+}
+
+#[test]
+fn a_program_with_contention_makes_the_same_system_calls() {
+    is_same("contended", Some("item 2: gettid, prctl and readlinkat at the first event of a thread"));
+}
