@@ -1,4 +1,4 @@
-/* Processes by bare clone and clone3 calls, past libc's fork: they take locks, and so does the parent afterwards. */
+/* Processes by bare clone and clone3 calls, past libc's fork, and by vfork: they take locks, and so does the parent afterwards. */
 #include <linux/sched.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -29,6 +29,16 @@ int main(void)
 		SAY(pthread_mutex_lock(&mutex.lock));
 		SAY(pthread_mutex_unlock(&mutex.lock));
 	}
+	for (int i = 0; i < 10; i++) {
+		/* It runs in the parent's memory, and the parent waits. */
+		pid_t child = vfork();
+
+		if (!child)
+			_exit(child_status());
+		printf("vforked child ended: %d\n", end_of(child));
+	}
+	SAY(pthread_mutex_lock(&mutex.lock));
+	SAY(pthread_mutex_unlock(&mutex.lock));
 	SAY_GUARDS(mutex);
 	return RAN;
 }

@@ -7,7 +7,7 @@ use super::build::{Build, Compiler};
 use super::program::{ALL_LEVELS, Level, METERED, Program, program};
 
 /// Sources that are built as libraries.
-pub const LIBRARIES: [&str; 2] = ["loaded-library", "audit-library"];
+pub const LIBRARIES: [&str; 3] = ["loaded-library", "audit-library", "starts-threads"];
 
 const LIBRARY_FOLDER: &str = "/usr/lib/x86_64-linux-gnu";
 
@@ -94,6 +94,7 @@ pub fn threads() -> Vec<Program> {
         program("end-of-stack").arguments(&["4096"]).swapped(),
         program("key-destructors").swapped(),
         program("thread-local-destructors").swapped(),
+        program("helper-threads").swapped(),
         program("main-thread-ends").ends_with(0).swapped(),
         program("cancellation").swapped(),
         program("exceptions-and-locks").swapped(),
@@ -125,6 +126,7 @@ pub fn processes() -> Vec<Program> {
         program("raw-clones").swapped(),
         program("shared-memory-clones").swapped(),
         program("spawned-programs").swapped(),
+        program("executed-by-a-thread").swapped(),
         program("becomes-a-daemon").swapped(),
         ended("abort", 128 + libc::SIGABRT),
         ended("segv", 128 + libc::SIGSEGV),
@@ -161,6 +163,7 @@ pub fn confined() -> Vec<Program> {
             .known_failure(&[Level::Hold, Level::Swap], SPACE),
         contends().named("writing no file").under_shell(r#"ulimit -f 0; exec "$@""#).unseen(),
         contends().named("with four descriptors").under_shell(r#"ulimit -n 4; exec "$@""#),
+        contends().named("with little stack").under_shell(r#"ulimit -s 128; exec "$@""#),
         contends().named("with an unlimited stack").under_shell(r#"ulimit -s unlimited; exec "$@""#),
         contends().named("with the old memory layout").under(&["setarch", "-L"]),
         contends().named("without random addresses").under(&["setarch", "-R"]),
@@ -224,6 +227,17 @@ pub fn libraries() -> Vec<Program> {
         // The environment, which says what to swap, is not there yet when its first lock is taken.
         program("early-locks").swapped().unseen_at(&[Level::Swap]),
         program("own-interposer").swapped(),
+        program("own-malloc").swapped(),
+        program("contends")
+            .named("with threads that a preloaded library starts")
+            .variable("LD_PRELOAD", Build::library("starts-threads", &[]))
+            .swapped(),
+        program("contends").named("with other buffers").under(&["stdbuf", "-oL"]).swapped(),
+        program("contends")
+            .named("with a false user")
+            .under(&["fakeroot"])
+            .swapped()
+            .needs(is_command, "fakeroot", "fakeroot"),
         program("contends").named("with an interposer preloaded").variable("LD_PRELOAD", interposer()).swapped(),
         program("looked-up-functions").at(&METERED),
         program("contends").named("audited").variable("LD_AUDIT", Build::library("audit-library", &[])).swapped(),
