@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
-use super::support::{run, text, workload_sources};
+use super::support::{text, workload_sources};
 
 /// What turns a source into a program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,7 +53,12 @@ impl Build {
 
     /// The built file.
     pub fn path(&self) -> PathBuf {
-        type Slot = Arc<OnceLock<PathBuf>>;
+        self.try_path().unwrap_or_else(|why| panic!("{} {:?} does not build: {why}", self.source, self.flags))
+    }
+
+    /// The built file, or what the compiler said.
+    pub fn try_path(&self) -> Result<PathBuf, String> {
+        type Slot = Arc<OnceLock<Result<PathBuf, String>>>;
         static BUILT: Mutex<Option<HashMap<Build, Slot>>> = Mutex::new(None);
         let slot = {
             let mut built = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -62,7 +67,7 @@ impl Build {
         slot.get_or_init(|| self.build()).clone()
     }
 
-    fn build(&self) -> PathBuf {
+    fn build(&self) -> Result<PathBuf, String> {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         let folder =
@@ -71,20 +76,22 @@ impl Build {
         // Its own name: a program says it in messages, and the kernel gives it to threads.
         let program = folder.join(self.source);
         if modified(&program).is_some_and(|built| built > newest_source()) {
-            return program;
+            return Ok(program);
         }
         let unfinished = folder.join(format!("unfinished-{}", std::process::id()));
         if self.copy > 0 {
             fs::copy(Self { copy: 0, ..self.clone() }.path(), &unfinished).unwrap();
             fs::rename(unfinished, &program).unwrap();
-            return program;
+            return Ok(program);
         }
         let mut compiler = self.compile(&sources().join(self.file_name()));
         compiler.arg("-o").arg(&unfinished);
-        let output = run(compiler);
-        assert!(output.status.success(), "{} {:?} does not build:\n{}", self.source, self.flags, text(&output.stderr));
+        let output = compiler.output().map_err(|error| format!("{}: {error}", compiler.get_program().display()))?;
+        if !output.status.success() {
+            return Err(text(&output.stderr).trim().to_owned());
+        }
         fs::rename(unfinished, &program).unwrap();
-        program
+        Ok(program)
     }
 
     fn compile(&self, source: &Path) -> Command {

@@ -104,12 +104,8 @@ fn are_undisturbed(kind: &str, programs: Vec<Program>) {
     let wanted = |program: &Program| only.as_ref().is_none_or(|only| program.name.contains(only.as_str()));
     let mut failures = Vec::new();
     for program in programs.into_iter().filter(wanted) {
-        let missing = program.needs.iter().find(|need| !(need.is_there)(need.what));
-        if let Some(need) = missing {
-            support::skip(
-                &format!("{kind}: {}", program.name),
-                &format!("{} is missing ({})", need.what, need.package),
-            );
+        if let Some(why) = program.missing() {
+            support::skip(&format!("{kind}: {}", program.name), &why);
             continue;
         }
         failures

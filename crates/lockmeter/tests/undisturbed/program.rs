@@ -1,7 +1,7 @@
 //! One row of the table: a program, how it is built and run, and what is known of it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::build::{Build, Compiler};
@@ -70,11 +70,36 @@ impl Word {
     }
 }
 
-/// What a program needs that a machine may lack, and the Debian package that has it.
-pub struct Need {
-    pub is_there: fn(&'static str) -> bool,
-    pub what: &'static str,
-    pub package: &'static str,
+/// What a program needs that a machine may lack.
+enum Needed {
+    Command(&'static str),
+    File(&'static str),
+    /// A compiler or a library without which it does not build.
+    ToBuild,
+}
+
+struct Need {
+    what: Needed,
+    /// The Debian package that has it.
+    package: &'static str,
+}
+
+impl Need {
+    /// Why the program cannot run here.
+    fn missing(&self, program: &Program) -> Option<String> {
+        let why = match self.what {
+            Needed::Command(name) => (!is_command(name)).then(|| format!("there is no {name}"))?,
+            Needed::File(path) => (!Path::new(path).exists()).then(|| format!("there is no {path}"))?,
+            Needed::ToBuild => program.build.try_path().err()?,
+        };
+        Some(format!("package {} is missing: {why}", self.package))
+    }
+}
+
+fn is_command(name: &str) -> bool {
+    let mut command = Command::new("sh");
+    command.args(["-c", "command -v \"$0\"", name]).stdout(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }
 
 pub struct Program {
@@ -92,7 +117,7 @@ pub struct Program {
     /// Where a recording without its locks is no failure.
     pub unseen: Vec<Level>,
     pub known_failures: Vec<KnownFailure>,
-    pub needs: Vec<Need>,
+    needs: Vec<Need>,
 }
 
 /// A program of that source, metered without `--swap`, which ends with status 7.
@@ -190,9 +215,27 @@ impl Program {
         self
     }
 
-    pub fn needs(mut self, is_there: fn(&'static str) -> bool, what: &'static str, package: &'static str) -> Self {
-        self.needs.push(Need { is_there, what, package });
+    /// A command from the package of that name.
+    pub fn needs_command(self, name: &'static str) -> Self {
+        self.needs(Needed::Command(name), name)
+    }
+
+    pub fn needs_file(self, path: &'static str, package: &'static str) -> Self {
+        self.needs(Needed::File(path), package)
+    }
+
+    pub fn needs_to_build(self, package: &'static str) -> Self {
+        self.needs(Needed::ToBuild, package)
+    }
+
+    fn needs(mut self, what: Needed, package: &'static str) -> Self {
+        self.needs.push(Need { what, package });
         self
+    }
+
+    /// Why it cannot run here.
+    pub fn missing(&self) -> Option<String> {
+        self.needs.iter().find_map(|need| need.missing(self))
     }
 
     pub fn known_failure_at(&self, level: Level) -> Option<&'static str> {

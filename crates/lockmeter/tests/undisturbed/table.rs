@@ -1,10 +1,11 @@
 //! The programs, by kind.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::fs;
+use std::process::Command;
 
 use super::build::{Build, Compiler};
 use super::program::{ALL_LEVELS, Level, METERED, Program, program};
+use super::support::text;
 
 /// Sources that are built as libraries.
 pub const LIBRARIES: [&str; 3] = ["loaded-library", "audit-library", "starts-threads"];
@@ -17,33 +18,19 @@ pub fn all() -> Vec<Program> {
     kinds.iter().flat_map(|kind| kind()).collect()
 }
 
-fn is_command(name: &'static str) -> bool {
-    let mut command = Command::new("sh");
-    command.args(["-c", "command -v \"$0\"", name]).stdout(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+/// The library whose file name begins so; if there is none, what its file would be called.
+fn library_file(begin: &str) -> &'static str {
+    let files = fs::read_dir(LIBRARY_FOLDER).into_iter().flatten().flatten();
+    let names = files.filter_map(|file| file.file_name().into_string().ok());
+    let found = names.filter(|name| name.starts_with(begin)).min_by_key(String::len);
+    format!("{LIBRARY_FOLDER}/{}", found.unwrap_or_else(|| begin.to_owned())).leak()
 }
 
-fn is_file(path: &'static str) -> bool {
-    Path::new(path).exists()
-}
-
-/// Whether GCC has a file of this name.
-fn is_file_of_gcc(name: &'static str) -> bool {
-    is_file_of("gcc", name)
-}
-
-fn is_file_of_clang(name: &'static str) -> bool {
-    is_file_of("clang", name)
-}
-
-fn is_file_of(compiler: &str, name: &str) -> bool {
-    let output = Command::new(compiler).arg(format!("-print-file-name={name}")).output();
-    output.is_ok_and(|output| output.stdout.starts_with(b"/"))
-}
-
-fn is_built_for_32_bits(_: &'static str) -> bool {
-    let output = Command::new("gcc").args(["-m32", "-print-file-name=libgcc.a"]).output();
-    output.is_ok_and(|output| output.stdout.starts_with(b"/")) && Path::new("/usr/lib32/crt1.o").exists()
+/// Where clang's shared runtimes lie, as a flag for the program that loads one.
+fn clang_rpath() -> &'static str {
+    let output = Command::new("clang").arg("-print-runtime-dir").output();
+    let folder = output.map(|output| text(&output.stdout)).unwrap_or_default();
+    format!("-Wl,-rpath,{}", folder.trim()).leak()
 }
 
 /// Every type of lock by every function that takes one, bound to the newest and to the oldest version of each symbol.
@@ -233,11 +220,7 @@ pub fn libraries() -> Vec<Program> {
             .variable("LD_PRELOAD", Build::library("starts-threads", &[]))
             .swapped(),
         program("contends").named("with other buffers").under(&["stdbuf", "-oL"]).swapped(),
-        program("contends")
-            .named("with a false user")
-            .under(&["fakeroot"])
-            .swapped()
-            .needs(is_command, "fakeroot", "fakeroot"),
+        program("contends").named("with a false user").under(&["fakeroot"]).swapped().needs_command("fakeroot"),
         program("contends").named("with an interposer preloaded").variable("LD_PRELOAD", interposer()).swapped(),
         program("looked-up-functions").at(&METERED),
         program("contends").named("audited").variable("LD_AUDIT", Build::library("audit-library", &[])).swapped(),
@@ -250,12 +233,8 @@ pub fn libraries() -> Vec<Program> {
             .named("with false time")
             .under(&["faketime", "-f", "+1d"])
             .swapped()
-            .needs(is_command, "faketime", "faketime"),
-        program("contends").named("with a false root").under(&["fakechroot"]).swapped().needs(
-            is_command,
-            "fakechroot",
-            "fakechroot",
-        ),
+            .needs_command("faketime"),
+        program("contends").named("with a false root").under(&["fakechroot"]).swapped().needs_command("fakechroot"),
         program("contends")
             .named("with malloc checked")
             .variable("LD_PRELOAD", debian("libc_malloc_debug.so.0").as_str())
@@ -265,36 +244,39 @@ pub fn libraries() -> Vec<Program> {
 }
 
 pub fn sanitizers() -> Vec<Program> {
-    let of_gcc = |flags: &[&'static str], file: &'static str, package: &'static str| {
-        program("contends").flags(flags).named(&format!("GCC {}", flags.join(" "))).needs(is_file_of_gcc, file, package)
-    };
-    let of_clang = |flags: &[&'static str], file: &'static str| {
-        let sanitized = program("contends").flags(flags).compiler(Compiler::Clang);
-        sanitized.named(&format!("clang {}", flags.join(" "))).needs(is_file_of_clang, file, "libclang-rt-dev")
-    };
-    let mut programs = Vec::new();
-    let mut sanitized = |make: &dyn Fn() -> Program| {
-        // A program that must be metered from outside is refused with `--hold`, unless another one runs it.
-        programs.push(make().at(&[Level::Wait]).unseen());
-        programs.push(make().named("below a shell").under_shell(r#""$@""#).unseen());
-    };
     const FIRST: &str = "item 6: the runtime wants to be the first library, and ours is before it";
     const RACES: &str = "item 6: the runtime does not see locks that are taken past it";
-    sanitized(&|| of_gcc(&["-fsanitize=address"], "libasan.so", "gcc").known_failure(&METERED, FIRST));
-    sanitized(&|| of_gcc(&["-fsanitize=address", "-static-libasan"], "libasan.a", "gcc"));
-    sanitized(&|| of_gcc(&["-fsanitize=thread"], "libtsan.so", "gcc").known_failure(&METERED, RACES));
-    sanitized(&|| of_gcc(&["-fsanitize=thread", "-static-libtsan"], "libtsan.a", "gcc"));
-    sanitized(&|| of_gcc(&["-fsanitize=undefined"], "libubsan.so", "gcc"));
-    sanitized(&|| of_gcc(&["-fsanitize=undefined", "-static-libubsan"], "libubsan.a", "gcc"));
-    sanitized(&|| of_gcc(&["-fsanitize=leak"], "liblsan.so", "gcc"));
-    sanitized(&|| of_clang(&["-fsanitize=address"], "libclang_rt.asan-x86_64.a"));
-    sanitized(&|| {
-        let shared = of_clang(&["-fsanitize=address", "-shared-libsan", CLANG_RPATH], "libclang_rt.asan-x86_64.so");
+    let of_gcc = |flags: &[&'static str]| {
+        program("contends").flags(flags).named(&format!("GCC {}", flags.join(" "))).needs_to_build("gcc")
+    };
+    let of_clang = |flags: &[&'static str]| {
+        let sanitized = program("contends").flags(flags).compiler(Compiler::Clang);
+        sanitized.named(&format!("clang {}", flags.join(" "))).needs_to_build("libclang-rt-dev")
+    };
+    let shared_of_clang = || {
+        let shared = of_clang(&["-fsanitize=address", "-shared-libsan"]).flags(&[clang_rpath()]);
         shared.known_failure(&METERED, FIRST)
-    });
-    sanitized(&|| of_clang(&["-fsanitize=thread"], "libclang_rt.tsan-x86_64.a"));
-    sanitized(&|| of_clang(&["-fsanitize=undefined"], "libclang_rt.ubsan_standalone-x86_64.a"));
-    sanitized(&|| of_clang(&["-fsanitize=memory"], "libclang_rt.msan-x86_64.a"));
+    };
+    let kinds: [&dyn Fn() -> Program; 12] = [
+        &|| of_gcc(&["-fsanitize=address"]).known_failure(&METERED, FIRST),
+        &|| of_gcc(&["-fsanitize=address", "-static-libasan"]),
+        &|| of_gcc(&["-fsanitize=thread"]).known_failure(&METERED, RACES),
+        &|| of_gcc(&["-fsanitize=thread", "-static-libtsan"]),
+        &|| of_gcc(&["-fsanitize=undefined"]),
+        &|| of_gcc(&["-fsanitize=undefined", "-static-libubsan"]),
+        &|| of_gcc(&["-fsanitize=leak"]),
+        &|| of_clang(&["-fsanitize=address"]),
+        &shared_of_clang,
+        &|| of_clang(&["-fsanitize=thread"]),
+        &|| of_clang(&["-fsanitize=undefined"]),
+        &|| of_clang(&["-fsanitize=memory"]),
+    ];
+    let mut programs = Vec::new();
+    for kind in kinds {
+        // A program that must be metered from outside is refused with `--hold`, unless another one runs it.
+        programs.push(kind().at(&[Level::Wait]).unseen());
+        programs.push(kind().named("below a shell").under_shell(r#""$@""#).unseen());
+    }
     programs.extend(real_errors());
     programs
 }
@@ -305,43 +287,31 @@ fn real_errors() -> Vec<Program> {
         let program = program("real-error").arguments(&[what]).flags(flags).named(&flags.join(" ")).ends_with(status);
         program.under_shell(r#""$@" 2>/dev/null"#).unseen()
     };
+    let of_clang =
+        |program: Program| program.compiler(Compiler::Clang).named("clang").needs_to_build("libclang-rt-dev");
     vec![
-        error("race", &["-fsanitize=thread", "-static-libtsan"], 66).needs(is_file_of_gcc, "libtsan.a", "gcc"),
-        error("race", &["-fsanitize=thread"], 66).compiler(Compiler::Clang).needs(
-            is_file_of_clang,
-            "libclang_rt.tsan-x86_64.a",
-            "libclang-rt-dev",
-        ),
-        error("overflow", &["-fsanitize=address", "-static-libasan"], 1).needs(is_file_of_gcc, "libasan.a", "gcc"),
-        error("leak", &["-fsanitize=leak"], 23).needs(is_file_of_gcc, "liblsan.so", "gcc"),
-        error("undefined", &["-fsanitize=undefined", "-fno-sanitize-recover=undefined"], 1).needs(
-            is_file_of_gcc,
-            "libubsan.so",
-            "gcc",
-        ),
-        error("uninitialized", &["-fsanitize=memory"], 1).compiler(Compiler::Clang).needs(
-            is_file_of_clang,
-            "libclang_rt.msan-x86_64.a",
-            "libclang-rt-dev",
-        ),
+        error("race", &["-fsanitize=thread", "-static-libtsan"], 66).needs_to_build("gcc"),
+        of_clang(error("race", &["-fsanitize=thread"], 66)),
+        error("overflow", &["-fsanitize=address", "-static-libasan"], 1).needs_to_build("gcc"),
+        error("leak", &["-fsanitize=leak"], 23).needs_to_build("gcc"),
+        error("undefined", &["-fsanitize=undefined", "-fno-sanitize-recover=undefined"], 1).needs_to_build("gcc"),
+        of_clang(error("uninitialized", &["-fsanitize=memory"], 1)),
     ]
 }
 
-const CLANG_RPATH: &str = "-Wl,-rpath,/usr/lib/llvm-14/lib/clang/14.0.6/lib/linux";
-
 pub fn allocators() -> Vec<Program> {
     let mut programs = Vec::new();
-    for (library, package) in [
-        ("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "libjemalloc2"),
-        ("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
-        ("/usr/lib/x86_64-linux-gnu/libmimalloc.so.2", "libmimalloc2.0"),
+    for (begin, package) in [
+        ("libjemalloc.so", "libjemalloc2"),
+        ("libtcmalloc_minimal.so", "libtcmalloc-minimal4"),
+        ("libmimalloc.so", "libmimalloc2.0"),
     ] {
-        let needing = |program: Program| program.needs(is_file, library, package).swapped();
-        programs.push(needing(
-            program("contends").named(&format!("{package} linked")).flags(&["-Wl,--no-as-needed", library]),
-        ));
-        programs
-            .push(needing(program("contends").named(&format!("{package} preloaded")).variable("LD_PRELOAD", library)));
+        let library = library_file(begin);
+        let needing = |program: Program| program.needs_file(library, package).swapped();
+        let linked = program("contends").named(&format!("linked to {package}"));
+        programs.push(needing(linked.flags(&["-Wl,--no-as-needed", library])));
+        let preloaded = program("contends").named(&format!("with {package} preloaded"));
+        programs.push(needing(preloaded.variable("LD_PRELOAD", library)));
     }
     programs
 }
@@ -352,18 +322,15 @@ pub fn tools() -> Vec<Program> {
     let contends = || program("contends").swapped();
     let checked = |tool: &str, command: &[&str]| {
         let program = program("contends").named(&format!("checked by {tool}")).under(command).at(&[Level::Hold]);
-        program.unseen().needs(is_command, "valgrind", "valgrind").known_failure(&[Level::Hold], FALSE_ERRORS)
+        program.unseen().needs_command("valgrind").known_failure(&[Level::Hold], FALSE_ERRORS)
     };
     vec![
-        contends().named("debugged by gdb").under_shell(GDB).needs(is_command, "gdb", "gdb"),
-        contends()
-            .named("traced by strace")
-            .under(&["strace", "-f", "-o", "/dev/null"])
-            .needs(is_command, "strace", "strace"),
+        contends().named("debugged by gdb").under_shell(GDB).needs_command("gdb"),
+        contends().named("traced by strace").under(&["strace", "-f", "-o", "/dev/null"]).needs_command("strace"),
         contends()
             .named("checked by memcheck")
             .under(&["valgrind", "-q", "--error-exitcode=9"])
-            .needs(is_command, "valgrind", "valgrind")
+            .needs_command("valgrind")
             .known_failure(&[Level::Swap], UNINITIALIZED),
         checked("helgrind", &["valgrind", "-q", "--tool=helgrind", "--error-exitcode=9"]),
         checked("drd", &["valgrind", "-q", "--tool=drd", "--error-exitcode=9"]),
@@ -371,7 +338,7 @@ pub fn tools() -> Vec<Program> {
         contends().named("with profiling").flags(&["-pg"]),
         contends().named("with coverage").flags(&["--coverage"]),
         contends().named("with bound symbols and a fixed address").flags(&["-no-pie", "-Wl,-z,now"]),
-        contends().named("compiled by clang").compiler(Compiler::Clang).needs(is_command, "clang", "clang"),
+        contends().named("compiled by clang").compiler(Compiler::Clang).needs_to_build("clang"),
         contends()
             .named("without frame pointers and unwind tables")
             .flags(&["-fomit-frame-pointer", "-fno-asynchronous-unwind-tables"]),
@@ -389,25 +356,27 @@ pub fn outside() -> Vec<Program> {
         wait(program("contends").named("static").flags(&["-static"])),
         wait(program("contends").named("static at any address").flags(&["-static-pie"])),
         program("contends").named("static, below a shell").flags(&["-static"]).under_shell(r#""$@""#).unseen(),
-        wait(program("contends").named("musl").compiler(Compiler::Musl).needs(is_command, "musl-gcc", "musl-tools")),
-        wait(program("contends").named("static musl").flags(&["-static"]).compiler(Compiler::Musl).needs(
-            is_command,
-            "musl-gcc",
-            "musl-tools",
-        )),
+        wait(program("contends").named("musl").compiler(Compiler::Musl).needs_to_build("musl-tools")),
+        wait(
+            program("contends")
+                .named("static musl")
+                .flags(&["-static"])
+                .compiler(Compiler::Musl)
+                .needs_to_build("musl-tools"),
+        ),
         program("contends")
             .named("musl, below a shell")
             .compiler(Compiler::Musl)
             .under_shell(r#""$@""#)
             .unseen()
-            .needs(is_command, "musl-gcc", "musl-tools")
+            .needs_to_build("musl-tools")
             .known_failure(&METERED, LOADER),
         program("contends")
             .named("32 bits, below a shell")
             .flags(&["-m32"])
             .under_shell(r#""$@""#)
             .unseen()
-            .needs(is_built_for_32_bits, "GCC for 32 bits", "gcc-multilib")
+            .needs_to_build("gcc-multilib")
             .known_failure(&METERED, CLASS),
     ]
 }
