@@ -28,6 +28,8 @@ int main(int count, char **arguments)
 	setrlimit(RLIMIT_CORE, &none);
 	for (int i = 0; i < 4; i++)
 		pthread_create(&thread, NULL, contend, NULL);
+	pthread_mutex_lock(&mutex);
+	pthread_mutex_unlock(&mutex);
 	usleep(3000);
 	printf("ends: %s\n", how);
 	fprintf(stderr, "said on standard error\n");
