@@ -64,17 +64,30 @@ unsafe fn is_written(lock: *const pthread_rwlock_t) -> bool {
     swap::is_rwlock_written(lock).unwrap_or_else(|| unsafe { writer_of(lock) } != 0)
 }
 
+/// Whether glibc accepts this time of a clock. For reader-writer locks it checks that before it looks at the lock.
+///
+/// # Safety
+/// `until` is readable or null.
+unsafe fn is_valid(clock: usize, until: *const timespec) -> bool {
+    const NS_PER_S: i64 = 1_000_000_000;
+    // The clock comes as a whole register, of which the lower half counts.
+    matches!(clock as c_int, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC)
+        // SAFETY: the caller's obligation.
+        && (until.is_null() || (0..NS_PER_S).contains(&unsafe { (*until).tv_nsec }))
+}
+
 /// Tries first; waits with `wait` if that fails.
 #[inline(always)]
 unsafe fn acquire(
     lock: *mut pthread_rwlock_t,
     mode: u8,
+    is_valid: bool,
     sp: *const usize,
     fp: usize,
     wait: impl FnOnce() -> c_int,
 ) -> c_int {
     let level = writer::level();
-    if level == OFF {
+    if level == OFF || !is_valid {
         return wait();
     }
     let tried = match mode {
@@ -124,7 +137,7 @@ pub(crate) extern "C" fn write_timed(lock: *mut pthread_rwlock_t, site: u64) -> 
 
 /// The six functions that wait.
 macro_rules! waiting {
-    ($($name:ident, $mode:expr, $real:ident($($argument:ident: $type:ty),*);)+) => {
+    ($($name:ident, $mode:expr, $real:ident($($argument:ident: $type:ty),*), $is_valid:expr;)+) => {
         $(
             pub(crate) unsafe extern "C-unwind" fn $name(
                 lock: *mut pthread_rwlock_t,
@@ -133,20 +146,23 @@ macro_rules! waiting {
                 fp: usize,
             ) -> c_int {
                 // SAFETY: the caller's lock and time, and our own entry.
-                unsafe { acquire(lock, $mode, sp, fp, || real::$real(lock, $($argument),*)) }
+                unsafe { acquire(lock, $mode, $is_valid, sp, fp, || real::$real(lock, $($argument),*)) }
             }
         )+
     };
 }
 
 waiting! {
-    rdlock, mode::READ, pthread_rwlock_rdlock();
-    wrlock, mode::WRITE, pthread_rwlock_wrlock();
-    timedrdlock, mode::READ, pthread_rwlock_timedrdlock(until: *const timespec);
-    timedwrlock, mode::WRITE, pthread_rwlock_timedwrlock(until: *const timespec);
-    clockrdlock, mode::READ, pthread_rwlock_clockrdlock(clock: usize, until: *const timespec);
-    clockwrlock, mode::WRITE, pthread_rwlock_clockwrlock(clock: usize, until: *const timespec);
+    rdlock, mode::READ, pthread_rwlock_rdlock(), true;
+    wrlock, mode::WRITE, pthread_rwlock_wrlock(), true;
+    timedrdlock, mode::READ, pthread_rwlock_timedrdlock(until: *const timespec), is_valid(REALTIME, until);
+    timedwrlock, mode::WRITE, pthread_rwlock_timedwrlock(until: *const timespec), is_valid(REALTIME, until);
+    clockrdlock, mode::READ, pthread_rwlock_clockrdlock(clock: usize, until: *const timespec), is_valid(clock, until);
+    clockwrlock, mode::WRITE, pthread_rwlock_clockwrlock(clock: usize, until: *const timespec), is_valid(clock, until);
 }
+
+/// The clock of the functions without one.
+const REALTIME: usize = libc::CLOCK_REALTIME as usize;
 
 pub(crate) unsafe extern "C-unwind" fn tryrdlock(lock: *mut pthread_rwlock_t, sp: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's lock.

@@ -266,12 +266,13 @@ pub(super) fn forget() {
     }
 }
 
-/// Fixed-size storage, so that nothing is allocated. Six callee-saved registers and the return address are usual.
+/// Fixed-size storage, so that nothing is allocated. It is small, for the thread may have little stack left: six callee-saved
+/// registers and the return address are usual, and one remembered row (`DW_CFA_remember_state`).
 struct OnStack;
 
 impl UnwindContextStorage<usize> for OnStack {
-    type Rules = [(Register, RegisterRule<usize>); 20];
-    type Stack = [UnwindTableRow<usize, Self>; 3];
+    type Rules = [(Register, RegisterRule<usize>); 10];
+    type Stack = [UnwindTableRow<usize, Self>; 2];
 }
 
 #[cold]
