@@ -82,12 +82,12 @@ impl Memory {
         }
         match fallocate(&self.file, FallocateFlags::empty(), bytes(first), bytes(groups)) {
             // Not every file system can.
-            Err(Errno::OPNOTSUPP) => {
-                let zeros = vec![0; GROUP * PAGE];
-                (first..first + groups).try_for_each(|group| self.file.write_all_at(&zeros, bytes(group)))
-            }
-            reserved => Ok(reserved?),
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
         }
+        // What is only allocated costs the program the time that zeros take, and a page fault for each page.
+        let zeros = vec![0; GROUP * PAGE];
+        (first..first + groups).try_for_each(|group| self.file.write_all_at(&zeros, bytes(group)))
     }
 
     /// The bytes at this place of a page; those beyond the end of the file are zeros.

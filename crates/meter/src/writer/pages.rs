@@ -129,6 +129,9 @@ fn take_for(process: u32, page: &AtomicU32) -> Option<()> {
 pub(super) fn take(process: u32, kind: PageKind) -> Option<u32> {
     let head = session()?;
     let page = take_new(head).or_else(|| take_recycled(head))?;
+    // A read has the kernel map those beside it as well, which are often the next; a write would not.
+    // SAFETY: a page that was just taken.
+    unsafe { core::ptr::read_volatile((BASE.load(Relaxed) + page as usize * PAGE) as *const u64) };
     set_owner(page, process, kind);
     Some(page)
 }

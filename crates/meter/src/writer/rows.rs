@@ -236,12 +236,14 @@ pub(super) fn class_of(address: usize) -> Option<u32> {
 
 /// After a fork: the classes are those of the parent's segment.
 pub(super) fn forget() {
-    for row in &TABLE {
+    for row in TABLE.iter().filter(|row| row.class.load(Relaxed) != 0) {
         row.count.store(0, Relaxed);
         row.class.store(0, Relaxed);
     }
-    GROWING.store(0, Relaxed);
-    changed();
+    // What is not written to need not be copied.
+    if GROWING.load(Relaxed) != 0 {
+        GROWING.store(0, Relaxed);
+    }
 }
 
 #[cfg(test)]

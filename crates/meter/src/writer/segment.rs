@@ -126,7 +126,7 @@ pub(super) fn after_fork_in_child() {
     let level = header().level.load(Relaxed);
     STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);
     STAND_IN.level.store(level, Relaxed);
-    for count in STAND_IN.losses.iter().chain(&STAND_IN.swaps) {
+    for count in STAND_IN.losses.iter().chain(&STAND_IN.swaps).filter(|count| count.load(Relaxed) != 0) {
         count.store(0, Relaxed);
     }
     HEADER.store((&raw const STAND_IN).cast_mut(), Release);
