@@ -97,6 +97,8 @@ named_enum! {
         HoldInterrupted = 44, "hold_interrupted";
         /// Kprobes that were hit while one was running already, or for whose function's return there was no place to wait.
         ProbeMissed = 45, "probe_missed";
+        /// Programs executed by a metered one that must not be metered from inside: linked with a sanitizer, or valgrind.
+        UserIncompatible = 46, "user_incompatible";
         /// Runs not counted: the table of what ran was full.
         RunsFull = 48, "runs_full";
         /// Runs of which only the begin or the end was seen.
@@ -194,6 +196,12 @@ impl Loss {
                 "processes",
                 " of the program not metered: lockmeter's library or directory is out of reach (after chroot, among other mounts, or as \
                  another user), or no file may be as large as their records (`ulimit -f`)",
+            ),
+            Self::UserIncompatible => (
+                "program",
+                "programs",
+                " not metered: linked with a sanitizer's shared runtime, or valgrind, which the preloaded library would disturb; put it \
+                 behind `record --` itself, to meter it from outside",
             ),
             Self::FileReadInPart => (
                 "file",

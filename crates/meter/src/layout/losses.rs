@@ -29,7 +29,9 @@ pub enum Lost {
     /// A forked child that could make no segment of its own counts here, in its parent's, and so does a program that was
     /// executed where it can make none.
     Child,
+    /// A program was executed that must not have the library: see [`incompatible`](crate::incompatible).
+    Incompatible,
 }
 
 /// Number of [`Lost`] causes.
-pub const LOSSES: usize = 12;
+pub const LOSSES: usize = 13;

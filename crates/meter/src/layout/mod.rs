@@ -36,7 +36,7 @@ pub use thread::{CELLS, Cell, HELD, HeldLock, NEAR, SLOTS, THREADS, Thread, WALK
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSEG\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Head of a segment.
 #[repr(C, align(4096))]

@@ -35,6 +35,7 @@ const LOSS_CAUSES: [Loss; LOSSES] = [
     Loss::UserReleaseUnmatched,
     Loss::UserModulesFull,
     Loss::UserChildUnmetered,
+    Loss::UserIncompatible,
 ];
 
 /// What became of locks, in the order of [`crate::layout::Swap`].

@@ -35,7 +35,7 @@ pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
 use crate::layout::{Meta, Segment, Session, Swap, Thread, blocked, happened};
 #[cfg(feature = "reader")]
 pub(crate) use clock::monotonic_ns;
-pub use executed::{Environment, execute};
+pub use executed::{Environment, Program, execute};
 use holder::Holder;
 pub use holds::{Releasing, acquired, count_untimed, end_hold, released};
 pub use near::NEAR_SHIFT;

@@ -218,7 +218,7 @@ fn make_alone() -> Option<&'static Segment> {
 /// Says that this process has no segment: in that of the forefather who has one, else by an empty file.
 fn say_unmetered() {
     IS_UNMETERED.store(true, Relaxed);
-    if count_program().is_none() {
+    if count_program(Lost::Child).is_none() {
         let path = Path::of_process(UNMETERED_PREFIX, syscalls::process_id(), clock::monotonic_ns());
         if let Some(descriptor) = path.and_then(create) {
             syscalls::close(descriptor);
@@ -227,17 +227,17 @@ fn say_unmetered() {
 }
 
 /// Counts a process that has, or will have, no segment: in ours, else in that of the forefather who has one. Says in which.
-pub(super) fn count_program() -> Option<&'static Header> {
+pub(super) fn count_program(lost: Lost) -> Option<&'static Header> {
     // SAFETY: null, or the start of a segment that is never unmapped.
     let parent = || unsafe { PARENT.load(Relaxed).as_ref() };
     let header = current().map(|segment| &segment.header).or_else(parent)?;
-    header.losses[Lost::Child as usize].fetch_add(1, Relaxed);
+    header.losses[lost as usize].fetch_add(1, Relaxed);
     Some(header)
 }
 
 /// It was counted there and is none: a recorder that looked in between, for a microsecond or two, has one too many.
-pub(super) fn uncount_program(header: &Header) {
-    header.losses[Lost::Child as usize].fetch_sub(1, Relaxed);
+pub(super) fn uncount_program(header: &Header, lost: Lost) {
+    header.losses[lost as usize].fetch_sub(1, Relaxed);
 }
 
 /// Whether a file can be made in the session's directory. Where there is no session nothing is missing.
