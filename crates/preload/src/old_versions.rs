@@ -13,8 +13,9 @@ use core::sync::atomic::{
 };
 
 use libc::{ENOSYS, pthread_cond_t, pthread_mutex_t, timespec};
-use lockmeter_meter::writer;
+use lockmeter_meter::writer::{self, Program};
 
+use crate::execute::own_environment;
 use crate::{condition, creation};
 
 /// Exports a function under an old version. It jumps to `$inner`; what stands in brackets goes first.
@@ -196,8 +197,10 @@ type Texts = *const *const c_char;
 type Spawn = unsafe extern "C-unwind" fn(*mut libc::pid_t, Text, *const c_void, *const c_void, Texts, Texts) -> c_int;
 
 /// The old ones have a file without an interpreter's name run by the shell.
+#[expect(clippy::too_many_arguments, reason = "those of posix_spawn, and which")]
 unsafe fn spawn(
     old: &Old,
+    program: Program,
     pid: *mut libc::pid_t,
     path: Text,
     actions: *const c_void,
@@ -213,7 +216,9 @@ unsafe fn spawn(
     let function = unsafe { transmute::<*mut c_void, Spawn>(function) };
     // SAFETY: what the caller was given to execute.
     unsafe {
-        writer::execute(environment, |environment| function(pid, path, actions, attributes, arguments, environment))
+        writer::execute(program, environment, |environment| {
+            function(pid, path, actions, attributes, arguments, environment)
+        })
     }
 }
 
@@ -226,7 +231,7 @@ unsafe extern "C-unwind" fn spawn_path(
     environment: Texts,
 ) -> c_int {
     // SAFETY: what the caller gives to execute.
-    unsafe { spawn(&SPAWN, pid, path, actions, attributes, arguments, environment) }
+    unsafe { spawn(&SPAWN, Program::Path(path), pid, path, actions, attributes, arguments, environment) }
 }
 
 unsafe extern "C-unwind" fn spawn_file(
@@ -238,5 +243,16 @@ unsafe extern "C-unwind" fn spawn_file(
     environment: Texts,
 ) -> c_int {
     // SAFETY: what the caller gives to execute.
-    unsafe { spawn(&SPAWN_FILE, pid, file, actions, attributes, arguments, environment) }
+    unsafe {
+        spawn(
+            &SPAWN_FILE,
+            Program::Name(file, own_environment()),
+            pid,
+            file,
+            actions,
+            attributes,
+            arguments,
+            environment,
+        )
+    }
 }

@@ -4,11 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Lost {
-    /// No page for another thread: its events are counted under the lock, without caller and blocker.
-    Threads = 0,
-    /// A thread's samples were full: counted under the lock, without site and blocker.
-    Site,
-    /// A thread's samples were full even for that: not counted.
+    /// A thread's samples were full, or there was no page for its table: counted under the lock, without site and blocker.
+    Site = 0,
+    /// There was no room even for that: not counted.
     Sample,
     /// The table of stacks was full: the return address alone is kept.
     Stack,
@@ -29,4 +27,4 @@ pub enum Lost {
 }
 
 /// Number of [`Lost`] causes.
-pub const LOSSES: usize = 11;
+pub const LOSSES: usize = 10;

@@ -23,7 +23,7 @@ pub use losses::{LOSSES, Lost};
 pub use names::{BUILD_ID_BYTES, COMMS, Comm, MODULES, Module, PATH_BYTES};
 pub use pages::{
     FIRST_PAGE, GROUP, Owners, PAGE, PAGES, PageKind, RECYCLED, RECYCLED_PAGE, Recycled, SESSION_PAGE, SessionHead,
-    pack_owner, unpack_owner,
+    UNMETERED, Unmetered, pack_owner, unpack_owner,
 };
 pub use process::{Process, SHARED_SLOTS, THREAD_IDS, thread_id_place};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};

@@ -36,9 +36,22 @@ pub struct SessionHead {
     pub taken: AtomicU32,
     /// Numbers given to processes so far, from 1.
     pub processes: AtomicU32,
-    /// Processes that found no page, and programs that were executed where they cannot report.
-    pub unmetered: AtomicU64,
+    /// Processes without a segment, by [`Unmetered`].
+    pub unmetered: [AtomicU64; UNMETERED],
 }
+
+/// Why a process has no segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Unmetered {
+    /// It found no page, or was executed where it cannot reach the session.
+    OutOfReach = 0,
+    /// It was executed and must not have the library: see [`incompatible`](crate::incompatible).
+    Incompatible,
+}
+
+/// Number of [`Unmetered`] causes.
+pub const UNMETERED: usize = 2;
 
 /// Pages that ended processes had, for others to take; 0 where there is none. The recorder writes where there is none, and programs
 /// take by writing 0.

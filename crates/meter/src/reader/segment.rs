@@ -178,8 +178,7 @@ impl SegmentReader {
                 return Ok(Reading::implausible());
             }
         }
-        let share = self.losses[Lost::Threads as usize] > 0 || self.losses[Lost::Site as usize] > 0;
-        if share && !self.drain_shared(memory, ended, bounds, &mut reading)? {
+        if self.losses[Lost::Site as usize] > 0 && !self.drain_shared(memory, ended, bounds, &mut reading)? {
             return Ok(Reading::implausible());
         }
         Ok(reading)

@@ -23,12 +23,11 @@ use super::segment::{Delta, LockFacts, Reading, SegmentReader};
 use super::session::SessionError;
 use super::switches::{Switch, Switches};
 use super::untimed::TimedHolds;
-use crate::layout::{self, ENTRY_INIT, LOSSES, OFF, PageKind, SWAPS, SessionHead, blocked, happened};
+use crate::layout::{self, ENTRY_INIT, LOSSES, OFF, PageKind, SWAPS, SessionHead, UNMETERED, blocked, happened};
 use crate::writer::monotonic_ns;
 
 /// The losses of a segment in the order of [`crate::layout::Lost`].
 const LOSS_CAUSES: [Loss; LOSSES] = [
-    Loss::UserThreadsFull,
     Loss::UserSitesFull,
     Loss::UserSamplesFull,
     Loss::UserStacksFull,
@@ -78,7 +77,7 @@ pub struct UserSource {
     switches: Switches,
     /// The session's memory makes no sense: counted once.
     is_damaged: bool,
-    unmetered: u64,
+    unmetered: [u64; UNMETERED],
     /// When it began, and when it was last drained, by the clock of segments.
     begun_ns: u64,
     drained_ns: u64,
@@ -148,7 +147,7 @@ impl UserSource {
             clock: IntervalClock::start(),
             switches: Switches::default(),
             is_damaged: false,
-            unmetered: 0,
+            unmetered: [0; UNMETERED],
             begun_ns: now_ns,
             drained_ns: now_ns,
             processes_seen: 0,
@@ -228,7 +227,14 @@ impl UserSource {
             interval.losses.add(Loss::UserSegmentDamaged, u64::from(!std::mem::replace(&mut self.is_damaged, true)));
             return;
         };
-        self.count_unmetered(u64_at(&head, offset_of!(SessionHead, unmetered)), bounds, interval);
+        for (why, cause) in [Loss::UserChildUnmetered, Loss::UserIncompatible].into_iter().enumerate() {
+            let count = u64_at(&head, offset_of!(SessionHead, unmetered) + why * size_of::<u64>());
+            if bounds.allow_counter(count) {
+                // A program that was counted and then could not be executed is taken back.
+                interval.losses.add(cause, count.saturating_sub(self.unmetered[why]));
+                self.unmetered[why] = self.unmetered[why].max(count);
+            }
+        }
         let owned = self.memory.owned().unwrap_or_default();
         for process in self.processes.values_mut() {
             process.pages.clear();
@@ -288,16 +294,6 @@ impl UserSource {
         }
         for (number, process) in &mut self.processes {
             process.ended |= latest.get(&process.pid) != Some(number) || !is_alive(process.pid);
-        }
-    }
-
-    /// Programs that could not report, as the session's head counts them.
-    fn count_unmetered(&mut self, unmetered: u64, bounds: Bounds, interval: &mut Interval) {
-        if bounds.allow_counter(unmetered) {
-            // A program that was counted and then could not be executed is taken back.
-            let newly = unmetered.saturating_sub(self.unmetered);
-            self.unmetered = self.unmetered.max(unmetered);
-            interval.losses.add(Loss::UserChildUnmetered, newly);
         }
     }
 }

@@ -287,7 +287,7 @@ pub fn count_untimed(wanted: Wanted, site: u64) {
 #[cold]
 fn count_without_table(wanted: Wanted) {
     if let Some(segment) = segment::current().filter(|_| thread::is_without_room()) {
-        segment::lose(Lost::Threads);
+        segment::lose(Lost::Site);
         let place = locks::find_or_make(segment, wanted.lock, wanted.kind, || 0).map_or(0, |lock| lock.place);
         shared_samples::count(segment, super::meta(happened::UNTIMED, wanted, 0, blocked::UNKNOWN), place, 0);
     }

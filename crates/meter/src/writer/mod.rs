@@ -40,7 +40,7 @@ pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
 use crate::layout::{Lost, Meta, Process, Session, Swap, Thread, blocked, happened};
 #[cfg(feature = "reader")]
 pub(crate) use clock::monotonic_ns;
-pub use executed::{Environment, execute};
+pub use executed::{Environment, Program, execute};
 pub use hash::CELL_MULTIPLIER;
 use holder::Holder;
 pub use holds::{Releasing, acquired, count_untimed, end_hold, released};
@@ -207,7 +207,7 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
 #[cold]
 fn count_without_table(waiting: &Waiting, ns: u64) {
     let Some(segment) = segment::current() else { return };
-    segment::lose(Lost::Threads);
+    segment::lose(Lost::Site);
     let Wanted { lock, kind, .. } = waiting.wanted;
     let place = locks::find_or_make(segment, lock, kind, || 0).map_or(0, |found| found.place);
     shared_samples::count(segment, meta(happened_by(kind), waiting.wanted, ns, blocked::UNKNOWN), place, ns);

@@ -8,7 +8,7 @@ use core::sync::atomic::{
 };
 
 use super::{clock, names, pages, syscalls, tls};
-use crate::layout::{LOSSES, Lost, OFF, PageKind, Process, SWAPS, Session, Swap};
+use crate::layout::{LOSSES, Lost, OFF, PageKind, Process, SWAPS, Session, Swap, Unmetered};
 
 /// What a [`Process`] begins with, up to where its tables are.
 macro_rules! stand_in {
@@ -152,18 +152,18 @@ pub(super) fn current_or_new() -> Option<&'static Process> {
 /// Counts that this process has no segment, if there is a session at all.
 fn count_unmetered() {
     IS_UNMETERED.store(true, Relaxed);
-    count_program();
+    count_program(Unmetered::OutOfReach);
 }
 
 /// Counts a process that has, or will have, no segment.
-pub(super) fn count_program() -> bool {
-    pages::session().map(|session| session.unmetered.fetch_add(1, Relaxed)).is_some()
+pub(super) fn count_program(why: Unmetered) -> bool {
+    pages::session().map(|session| session.unmetered[why as usize].fetch_add(1, Relaxed)).is_some()
 }
 
 /// It was counted and is none: a recorder that looked in between, for a microsecond or two, has one too many.
-pub(super) fn uncount_program() {
+pub(super) fn uncount_program(why: Unmetered) {
     if let Some(session) = pages::session() {
-        session.unmetered.fetch_sub(1, Relaxed);
+        session.unmetered[why as usize].fetch_sub(1, Relaxed);
     }
 }
 

@@ -92,6 +92,38 @@ pub(super) fn read(descriptor: i32, bytes: &mut [u8]) -> usize {
     usize::try_from(result).unwrap_or(0)
 }
 
+/// Reads from a place in a file; how many bytes came.
+pub(super) fn read_at(descriptor: i32, bytes: &mut [u8], at: u64) -> usize {
+    // SAFETY: writes at most `bytes.len()` bytes to `bytes`.
+    let result = unsafe {
+        syscall(libc::SYS_pread64, [descriptor as usize, bytes.as_mut_ptr() as usize, bytes.len(), at as usize, 0, 0])
+    };
+    usize::try_from(result).unwrap_or(0)
+}
+
+/// Opens a regular file to read from it, with `AT_` flags; the path is from the folder `from`. Nothing but a regular file is opened: a FIFO
+/// would wait.
+///
+/// # Safety
+/// The path ends with a NUL.
+pub(super) unsafe fn open_regular(from: i32, path: *const libc::c_char, flags: i32) -> Option<i32> {
+    // SAFETY: all-zero is a valid status.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    let flags = flags & (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW);
+    // SAFETY: the caller's path; the status is ours.
+    let failed = unsafe {
+        let status = (&raw mut status) as usize;
+        syscall(libc::SYS_newfstatat, [from as usize, path as usize, status, flags as usize, 0, 0])
+    };
+    if failed != 0 || status.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return None;
+    }
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: the caller's path.
+    let result = unsafe { syscall(libc::SYS_openat, [from as usize, path as usize, flags as usize, 0, 0, 0]) };
+    i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0)
+}
+
 /// Closes a descriptor.
 pub(super) fn close(descriptor: i32) {
     // SAFETY: the caller owns the descriptor.
