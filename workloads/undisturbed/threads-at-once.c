@@ -1,12 +1,13 @@
 /*
- * threads-at-once THREADS STACK-BYTES: so many threads are alive at once; each takes one mutex 20 times.  The stacks are carved from
- * one mapping without guard pages, for the kernel allows a process 65,530 mappings.
+ * threads-at-once THREADS STACK-BYTES: so many threads are alive at once; each takes one mutex ten times, and others wait for it.
+ * The stacks are carved from one mapping without guard pages, for the kernel allows a process 65,530 mappings.
  */
+#include <sched.h>
 #include <sys/mman.h>
 
 #include "transcript.h"
 
-#define ROUNDS 20
+#define ROUNDS 10
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t all_alive;
@@ -18,6 +19,7 @@ static void *work(void *argument)
 	for (int i = 0; i < ROUNDS; i++) {
 		pthread_mutex_lock(&mutex);
 		taken++;
+		sched_yield();
 		pthread_mutex_unlock(&mutex);
 	}
 	pthread_barrier_wait(&all_alive);

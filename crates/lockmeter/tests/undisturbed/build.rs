@@ -1,4 +1,4 @@
-//! The programs of `workloads/undisturbed`, built once a variant, and anew when a source is newer.
+//! The programs of `workloads/undisturbed`, built once a variant, and anew when their source is newer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -75,7 +75,8 @@ impl Build {
         fs::create_dir_all(&folder).unwrap();
         // Its own name: a program says it in messages, and the kernel gives it to threads.
         let program = folder.join(self.source);
-        if modified(&program).is_some_and(|built| built > newest_source()) {
+        let source = sources().join(self.file_name());
+        if modified(&program) > changed(&source) {
             return Ok(program);
         }
         let unfinished = folder.join(format!("unfinished-{}", std::process::id()));
@@ -84,7 +85,7 @@ impl Build {
             fs::rename(unfinished, &program).unwrap();
             return Ok(program);
         }
-        let mut compiler = self.compile(&sources().join(self.file_name()));
+        let mut compiler = self.compile(&source);
         compiler.arg("-o").arg(&unfinished);
         let output = compiler.output().map_err(|error| format!("{}: {error}", compiler.get_program().display()))?;
         if !output.status.success() {
@@ -116,7 +117,9 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|data| data.modified()).ok()
 }
 
-fn newest_source() -> SystemTime {
-    let files = fs::read_dir(sources()).unwrap().flatten();
-    files.filter_map(|file| modified(&file.path())).max().unwrap()
+/// When the source, or a header that it may include, was changed.
+fn changed(source: &Path) -> Option<SystemTime> {
+    let files = fs::read_dir(sources()).unwrap().flatten().map(|file| file.path());
+    let headers = files.filter(|path| path.extension().is_some_and(|ending| ending == "h"));
+    headers.chain([source.to_owned()]).filter_map(|path| modified(&path)).max()
 }

@@ -60,6 +60,8 @@ pub fn locks() -> Vec<Program> {
         program("priority-ceilings").at(&ALL_LEVELS),
         program("robust-owners").swapped(),
         program("misused-locks").swapped(),
+        program("memory-used-again").swapped(),
+        program("unmapped-after-unlock").swapped(),
         program("heap-mutexes").swapped(),
         program("standard-cpp-locks").swapped(),
         program("openmp").flags(&["-fopenmp"]).swapped(),
@@ -92,6 +94,7 @@ pub fn signals() -> Vec<Program> {
         program("handlers-that-jump").swapped(),
         program("handlers-that-post").swapped(),
         program("alternate-stacks").swapped(),
+        program("posts-on-small-stacks").arguments(&["8192"]).unseen(),
         program("profiled-by-signals").swapped(),
         program("signals-by-wait").swapped(),
         program("stopped-and-continued").swapped(),
@@ -107,6 +110,7 @@ pub fn processes() -> Vec<Program> {
         program("fork-handlers").swapped(),
         program("fork-tree").swapped(),
         program("process-shared-locks"),
+        program("shared-with-another-program").swapped(),
         program("raw-clones").swapped(),
         program("shared-memory-clones").swapped(),
         program("spawned-programs").swapped(),
@@ -149,6 +153,8 @@ pub fn confined() -> Vec<Program> {
         contends().named("on one CPU").under(&["taskset", "-c", "0"]),
         contends().named("on one CPU with real-time priority").under(&["taskset", "-c", "0", "chrt", "--fifo", "5"]),
         contends().named("with a huge environment").variable("FILLER", "x".repeat(100_000).as_str()),
+        contends().named("as another user").under(&["setpriv", "--reuid", "65534", "--clear-groups"]).unseen(),
+        contends().named("with rights of its own").under_shell(SET_USER_ID).unseen(),
         contends().named("without environment").under(&["env", "-i"]).unseen(),
         program("spawned-programs").named("with 2,000 variables").under_shell(MANY_VARIABLES).swapped(),
         contends().named("in a time namespace").under(&["unshare", "--time", "--monotonic", "86400", "--fork"]),
@@ -159,6 +165,10 @@ pub fn confined() -> Vec<Program> {
     ]);
     programs
 }
+
+/// A copy of the program that belongs to nobody and runs with nobody's rights.
+const SET_USER_ID: &str =
+    r#"cp "$1" set-user-id && chown 65534 set-user-id && chmod 4755 set-user-id && ./set-user-id"#;
 
 const MANY_VARIABLES: &str =
     r#"i=0; while [ $i -lt 2000 ]; do export "VARIABLE_$i=value of it"; i=$((i+1)); done; exec "$@""#;
