@@ -45,7 +45,7 @@ named_enum! {
         UnknownCode = 18, "unknown_code";
         /// Losses whose cause only a newer lockmeter knows.
         UnknownLoss = 19, "unknown_loss";
-        /// Events of threads for which a program's segment had no room. Only recorders before 0.1.0 was released counted these.
+        /// Events of threads for which a program's segment had no room. Nothing counts these any more.
         UserThreadsFull = 20, "user_threads_full";
         /// Events of a program counted under their lock but without callers and blockers: the thread's table was full.
         UserSitesFull = 21, "user_sites_full";
