@@ -1,5 +1,6 @@
 //! The mutex on the real machine.
 
+mod sleepers;
 mod starvation;
 
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockmeter_locks::Mutex;
+use sleepers::Sleeper;
 
 #[test]
 fn counts_every_increment_of_many_threads() {
@@ -41,15 +43,6 @@ fn a_timed_lock_gives_up_in_time_and_leaves_no_trace() {
     assert!(!mutex.is_locked());
 }
 
-/// Waits until a thread of this process sleeps in the kernel for a futex.
-fn await_futex(thread: libc::pid_t) {
-    let path = format!("/proc/self/task/{thread}/syscall");
-    let futex = format!("{} ", libc::SYS_futex);
-    while !std::fs::read_to_string(&path).expect("the thread lives").starts_with(&futex) {
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Whoever tries to lock it right after a fair unlock finds that the waiter had it first, or that it is kept for the waiter, however long
 /// that takes to get a CPU.
 #[test]
@@ -59,14 +52,8 @@ fn a_fair_unlock_hands_over_to_a_sleeping_waiter() {
         let had_by = Mutex::new("nobody");
         thread::scope(|scope| {
             let mut held = had_by.lock();
-            let (sender, receiver) = std::sync::mpsc::channel();
-            let had_by = &had_by;
-            scope.spawn(move || {
-                // SAFETY: takes nothing and returns a number.
-                sender.send(unsafe { libc::gettid() }).unwrap();
-                *had_by.lock() = "the waiter";
-            });
-            await_futex(receiver.recv().unwrap());
+            let waiter = Sleeper::start(scope, || *had_by.lock() = "the waiter");
+            waiter.await_sleep();
             *held = "the one that unlocked";
             lock_api::MutexGuard::unlock_fair(held);
             if let Some(again) = had_by.try_lock() {
@@ -75,6 +62,7 @@ fn a_fair_unlock_hands_over_to_a_sleeping_waiter() {
                     "the one that unlocked had it again before the waiter, in round {round}"
                 );
             }
+            waiter.join();
         });
         assert_eq!(*had_by.lock(), "the waiter", "in round {round}");
     }

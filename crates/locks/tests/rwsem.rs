@@ -1,5 +1,6 @@
 //! The reader-writer semaphore on the real machine.
 
+mod sleepers;
 mod starvation;
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use lock_api::RwLock as AnyRwLock;
 use lockmeter_locks::rwsem::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, NoYield, Policy, Standard};
 use lockmeter_locks::{RawRwSem, RwLock, RwLockWriteGuard};
+use sleepers::Sleeper;
 use starvation::Holds;
 
 /// Writers and readers, more of them than CPUs, with every way to lock; nobody must see a write half done.
@@ -61,15 +63,16 @@ fn a_downgraded_writer_lets_readers_in_and_no_writer() {
     let number = RwLock::new(1);
     let written = number.write();
     thread::scope(|scope| {
-        let reader = scope.spawn(|| *number.read());
-        let writer = scope.spawn(|| *number.write() = 3);
-        thread::sleep(Duration::from_millis(20));
+        let reader = Sleeper::start(scope, || *number.read());
+        reader.await_sleep();
+        let writer = Sleeper::start(scope, || *number.write() = 3);
+        writer.await_sleep();
         let read = RwLockWriteGuard::downgrade(written);
-        assert_eq!(reader.join().unwrap(), 1);
-        thread::sleep(Duration::from_millis(20));
+        assert_eq!(reader.join(), 1);
+        writer.await_sleep();
         assert_eq!(*read, 1, "a writer came in");
         drop(read);
-        writer.join().unwrap();
+        writer.join();
     });
     assert_eq!(*number.read(), 3);
 }
