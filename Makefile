@@ -54,9 +54,8 @@ test: workloads
 	@scripts/setup test
 	$(CARGO) test --package lockmeter-locks --features lockdep --locked --test lockdep
 	@scripts/test-locks fast
-	@# lockmeter-locks-preload is the source of lockmeter-locks once more, with nothing of its own to test.
-	$(CARGO) test --workspace --exclude lockmeter-locks-preload --locked --doc --quiet
-	$(CARGO) test --workspace --exclude lockmeter-locks-preload --locked --lib --bins --tests --no-fail-fast
+	$(CARGO) test-members --doc --quiet
+	$(CARGO) test-members --lib --bins --tests --no-fail-fast
 
 fuzz:
 	@scripts/setup build
