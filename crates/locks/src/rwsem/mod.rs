@@ -115,19 +115,18 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     pub unsafe fn unlock_write(&self) {
         self.end_write_hold();
         let own = owner_word();
-        let released = self.state.compare_exchange(own, 0, mutated!("rwsem-write-release", Relaxed, Release), Relaxed);
-        if released.is_err() || misuse::IS_CHECKED && own == 0 {
-            self.unlock_write_slow(own);
+        match self.state.compare_exchange(own, 0, mutated!("rwsem-write-release", Relaxed, Release), Relaxed) {
+            Ok(_) if misuse::IS_CHECKED && own == 0 => misuse::not_held("semaphore"),
+            Ok(_) => {}
+            Err(state) if own != 0 && state & OWNER == own => self.release_write(own),
+            Err(_) => misuse::not_held("semaphore"),
         }
     }
 
-    /// Unlocks it after writing where somebody waits, or it is not this thread's: then it stays as it is.
+    /// Takes this thread, which holds it for writing, off the state, and wakes whoever is to be woken.
     #[cold]
     #[inline(never)]
-    fn unlock_write_slow(&self, own: u64) {
-        if own == 0 || self.state.load(Relaxed) & OWNER != own {
-            return misuse::not_held("semaphore");
-        }
+    fn release_write(&self, own: u64) {
         // While nobody else can have it.
         self.drop_waiters_of_the_parent(0);
         let state = self.state.fetch_sub(own, mutated!("rwsem-write-release", Relaxed, Release));
