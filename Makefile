@@ -11,8 +11,12 @@ WORKLOADS := target/workloads
 C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
 
 FUZZ_SECONDS ?= 60
+# Of the virtual machines; empty for all of them.
+KERNELS ?=
+# How often each test that depends on when threads run is run beside busy loops.
+LOADED_RUNS ?= 50
 
-.PHONY: help setup build workloads demo test fuzz test-locks test-programs test-vm test-vm-holds bench bench-all bench-vm-holds lint install uninstall clean
+.PHONY: help setup build workloads demo test fuzz test-locks test-programs test-vm test-vm-holds test-under-load test-all bench bench-all bench-vm-holds lint install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -22,8 +26,10 @@ help:
 	@echo "make fuzz      each fuzz target for $(FUZZ_SECONDS) seconds, guided by coverage"
 	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-programs  real programs' own tests, bare and metered"
-	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines"
+	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines; KERNELS=6.1 on one of them"
 	@echo "make test-vm-holds  holds by function hooks: their truth, and a stress, on the same kernels"
+	@echo "make test-under-load  each test that depends on when threads run, $(LOADED_RUNS) times beside busy loops"
+	@echo "make test-all  all of these but fuzz, and the lints; hours. $$(scripts/test-all --last)"
 	@echo "make bench     the experiments in short, with a report, in five minutes; goes on where it was broken off"
 	@echo "make bench-all the same in full, and what metering costs in detail: an hour and a half"
 	@echo "make bench-vm-holds  what holds of kernel locks cost the machine, in a guest that counts instructions; half an hour or more"
@@ -48,9 +54,8 @@ test: workloads
 	@scripts/setup test
 	$(CARGO) test --package lockmeter-locks --features lockdep --locked --test lockdep
 	@scripts/test-locks fast
-	@# lockmeter-locks-preload is the source of lockmeter-locks once more, with nothing of its own to test.
-	$(CARGO) test --workspace --exclude lockmeter-locks-preload --locked --doc --quiet
-	$(CARGO) test --workspace --exclude lockmeter-locks-preload --locked --lib --bins --tests --no-fail-fast
+	$(CARGO) test-members --doc --quiet
+	$(CARGO) test-members --lib --bins --tests --no-fail-fast
 
 fuzz:
 	@scripts/setup build
@@ -64,13 +69,21 @@ test-programs: build
 	@scripts/setup programs
 	@tests/programs/run
 
-test-vm: build
+# Not `build`: the guests run what the tests run, and that is no release.
+test-vm: setup
 	@scripts/setup vm
-	@tests/vm/workloads
+	@tests/vm/workloads $(KERNELS)
 
 test-vm-holds: build
 	@scripts/setup vm
 	@tests/vm/holds
+
+test-under-load: workloads
+	@scripts/setup test
+	@scripts/test-under-load $(LOADED_RUNS)
+
+test-all:
+	@scripts/test-all
 
 bench: build
 	@scripts/setup bench

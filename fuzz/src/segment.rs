@@ -1,28 +1,28 @@
 //! Any numbers in a segment, which a metered program can write as it likes: read by the recorder, twice, and written as intervals.
 
-use std::fs::{File, Permissions};
+use std::fs::{self, Permissions};
 use std::mem::{offset_of, size_of};
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::LazyLock;
 
-use lockmeter_meter::layout::{
-    Comm, Header, LockEntry, MAGIC, Meta, Module, SEGMENT_BYTES, Segment, Slot, Stack, Thread, VERSION,
-};
+use lockmeter_meter::layout::{Comm, LockEntry, MEMORY_FILE, Meta, Module, PAGE, Slot, Stack, Thread};
 use lockmeter_meter::reader::UserSource;
+use lockmeter_meter::reader::planted::{Page, Planted};
 use lockmeter_profile::recording::RecordingWriter;
 use lockmeter_profile::{About, Source};
 use tempfile::TempDir;
 
-/// The tables, and how many bytes of each are written to: where in the segment a change may be.
-const TABLES: [(usize, usize); 7] = [
-    (16, size_of::<Header>() - 16),
-    (offset_of!(Segment, modules), 4 * size_of::<Module>()),
-    (offset_of!(Segment, comms), 4 * size_of::<Comm>()),
-    (offset_of!(Segment, locks), 16 * size_of::<LockEntry>()),
-    (offset_of!(Segment, stacks), 4 * size_of::<Stack>()),
-    (offset_of!(Segment, threads), offset_of!(Thread, held)),
-    (offset_of!(Segment, threads) + offset_of!(Thread, slots), 8 * size_of::<Slot>()),
+/// The tables, and how many bytes of each are written to: where in the session's memory a change may be.
+const TABLES: [(Page, usize); 9] = [
+    (Page::Process, PAGE),
+    (Page::Modules, 4 * size_of::<Module>()),
+    (Page::Comms, 4 * size_of::<Comm>()),
+    (Page::Locks, 16 * size_of::<LockEntry>()),
+    (Page::Stacks, 4 * size_of::<Stack>()),
+    (Page::Thread, PAGE),
+    (Page::Samples, 8 * size_of::<Slot>()),
+    (Page::Session, PAGE),
+    (Page::Owners, 256),
 ];
 
 /// A table, a word in it, and the number that is written there.
@@ -36,12 +36,12 @@ pub fn segment(bytes: &[u8]) {
     let changes: Vec<&[u8]> = bytes.chunks_exact(CHANGE_BYTES).take(MOST_CHANGES).collect();
     let (before, after) = changes.split_at(changes.len().div_ceil(2));
     let folder = &*FOLDER;
-    let path = folder.path().join(format!("segment-{}-1", std::process::id()));
-    let file = ready(&path);
+    let _ = fs::remove_file(folder.path().join(MEMORY_FILE));
+    let planted = Planted::create(folder.path()).expect("a file in memory");
     let mut source = UserSource::open(folder.path()).expect("a folder of our own");
     for part in [before, after] {
         for change in part {
-            apply(&file, change);
+            apply(&planted, change);
         }
         let Ok(interval) = source.drain();
         assert!(interval.totals.len() <= interval.sampled.len());
@@ -56,27 +56,11 @@ static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
     tempfile::Builder::new().permissions(for_us_alone).tempdir_in("/dev/shm").expect("a place in memory")
 });
 
-/// An empty segment with a good head.
-fn ready(path: &PathBuf) -> File {
-    let options = || File::options().write(true).create(true).truncate(true).open(path);
-    let file = options().and_then(|file| file.set_len(SEGMENT_BYTES as u64).map(|()| file));
-    let file = file.expect("a file in memory");
-    write(&file, 0, &MAGIC.to_ne_bytes());
-    write(&file, offset_of!(Header, version), &VERSION.to_ne_bytes());
-    write(&file, offset_of!(Header, threads), &2_u32.to_ne_bytes());
-    write(&file, offset_of!(Header, modules), &4_u32.to_ne_bytes());
-    file
-}
-
-fn apply(file: &File, change: &[u8]) {
+fn apply(planted: &Planted, change: &[u8]) {
     let [table, low, high, number @ ..] = change else { return };
-    let (start, length) = TABLES[usize::from(*table) % TABLES.len()];
+    let (page, length) = TABLES[usize::from(*table) % TABLES.len()];
     let word = usize::from(u16::from_le_bytes([*low, *high])) % (length / 8);
-    write(file, start + word * 8, number);
-}
-
-fn write(file: &File, at: usize, bytes: &[u8]) {
-    file.write_all_at(bytes, at as u64).expect("a file in memory");
+    planted.write(page, word * 8, number).expect("a file in memory");
 }
 
 /// The changes that make a believable segment: a lock, a thread that waited for it, a module.

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use lockmeter_meter::incompatible::{self, Incompatible, ReadAt};
 use lockmeter_symbols::{ElfPart, TargetFile};
 use object::{Object, ObjectSection};
 
@@ -46,8 +47,44 @@ pub fn library() -> Result<PathBuf> {
 /// Why the library cannot be preloaded into this program, in a sentence; `None` if it can, or if the program's start will
 /// say what is wrong.
 pub fn obstacle(program: &OsStr) -> Option<String> {
+    if incompatible::is_valgrind(program.as_bytes()) {
+        return Some(incompatible_obstacle(Path::new(program), Incompatible::Valgrind));
+    }
     let (path, head) = binary(program)?;
     elf_obstacle(&path, &head)
+}
+
+/// Whether the library would disturb this program.
+pub fn is_incompatible(program: &OsStr) -> bool {
+    incompatible::is_valgrind(program.as_bytes()) || binary(program).is_some_and(|(path, _)| needs_runtime_first(&path))
+}
+
+/// A program's file.
+struct Readable(TargetFile);
+
+impl ReadAt for Readable {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> usize {
+        self.0.read_part(at, bytes).unwrap_or(0)
+    }
+}
+
+fn needs_runtime_first(path: &Path) -> bool {
+    TargetFile::open(path).is_ok_and(|file| incompatible::needs_runtime_first(&Readable(file)))
+}
+
+fn incompatible_obstacle(path: &Path, what: Incompatible) -> String {
+    let name = path.display();
+    match what {
+        Incompatible::Sanitizer => format!(
+            "{name} is linked with a sanitizer's shared runtime, which must come before all other libraries, so its own locks cannot \
+             be metered from inside"
+        ),
+        Incompatible::Valgrind => {
+            format!(
+                "{name} would take lockmeter's library for the program's own, so locks under it cannot be metered from inside"
+            )
+        }
+    }
 }
 
 /// Why the kernel does not know how to run this file.
@@ -132,6 +169,9 @@ fn elf_obstacle(path: &Path, head: &[u8]) -> Option<String> {
             return Some(format!("{name} uses the musl C library, whose locks cannot be metered from inside"));
         }
         Some(_) => {}
+    }
+    if needs_runtime_first(path) {
+        return Some(incompatible_obstacle(path, Incompatible::Sanitizer));
     }
     is_privileged(path).then(|| {
         format!("{name} runs with privileges of its own (setuid, setgid or capabilities), so its own locks cannot be metered from inside")

@@ -252,15 +252,19 @@ fn is_refusal(error: &KernelError) -> bool {
 /// `None` if the command's own locks cannot be metered, which is said.
 fn start_user(arguments: &RecordArguments, options: &Options, notice: &mut Option<String>) -> Result<Option<User>> {
     let outside = || start_outside(arguments.user, Processes::Children, options);
-    if let Some(why) = arguments.command.first().and_then(|program| preload::obstacle(program)) {
+    let obstacle = |program: &OsString| preload::obstacle(program).map(|why| (program.clone(), why));
+    if let Some((program, why)) = arguments.command.first().and_then(obstacle) {
         if arguments.swap.is_some() {
             return Err(Failure::error(Status::NotAllowed, format!("{why}, nor swapped")));
         }
-        if arguments.hold && !arguments.kernel {
-            return Err(anyhow!("{why}; leave --hold out to meter its waits from outside"));
-        }
+        let metered = match arguments.hold {
+            false => "metering its locks from outside",
+            // It has to be built anew or run otherwise to be metered from inside, which its user has a reason not to do.
+            true if preload::is_incompatible(&program) => "metering its waits from outside, where holds are not seen",
+            true => return Err(anyhow!("{why}; leave --hold out to meter its waits from outside")),
+        };
         let user = outside().with_context(|| format!("{why}, and not from outside either"))?;
-        *notice = user.is_some().then(|| format!("lockmeter: {why}; metering its locks from outside"));
+        *notice = user.is_some().then(|| format!("lockmeter: {why}; {metered}"));
         return Ok(user);
     }
     if let Some(language) = arguments.command.first().and_then(|program| preload::language_without_pthread(program)) {

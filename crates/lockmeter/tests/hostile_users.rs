@@ -5,13 +5,14 @@ mod support;
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Write};
-use std::mem::offset_of;
+use std::mem::{offset_of, size_of};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockmeter_meter::layout::{Header, Meta, Segment, Slot, Thread};
+use lockmeter_meter::layout::{MEMORY_FILE, Meta, PAGE, Process, Slot};
+use lockmeter_meter::reader::planted;
 use support::users::{A, Arena, B, CLEANER, PLANTER, ROOT, make_fifo, make_zero_device, own_folder};
 use support::{run, text, until, wait};
 
@@ -20,7 +21,6 @@ const NO_TARGET: i32 = 5;
 /// More address space than lockmeter needs, and less than an endless file.
 const MOST_MEMORY: u64 = 768 << 20;
 /// No process has this id, and no kernel gives it.
-const NOBODY: &str = "segment-4194999-1";
 const NOBODYS_PID: &str = "4194999";
 
 /// Root switches a program that does not exist: there is nothing of root's to switch.
@@ -53,41 +53,41 @@ fn session_in(printed: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn a_link_in_place_of_a_segment_leads_root_nowhere() {
+fn a_link_in_place_of_a_sessions_memory_leads_root_nowhere() {
     let Some(arena) = Arena::open("links to root's files") else { return };
     let session = arena.session_of(PLANTER);
-    symlink(arena.victim(), session.join(NOBODY)).unwrap();
+    symlink(arena.victim(), session.join(MEMORY_FILE)).unwrap();
     root_passes_by(&arena, &session);
 }
 
 #[test]
-fn another_name_of_a_file_in_place_of_a_segment_leads_root_nowhere() {
+fn another_name_of_a_file_in_place_of_a_sessions_memory_leads_root_nowhere() {
     let Some(arena) = Arena::open("hard links to root's files") else { return };
     let session = arena.session_of(PLANTER);
     // As where `fs.protected_hardlinks` is off. On one file system, as hard links are.
     let victim = Path::new("/dev/shm").join(arena.path("").file_name().unwrap()).with_extension("victim");
     arena.will_remove(&victim);
     fs::write(&victim, "root's").unwrap();
-    fs::hard_link(&victim, session.join(NOBODY)).unwrap();
+    fs::hard_link(&victim, session.join(MEMORY_FILE)).unwrap();
     root_passes_by(&arena, &session);
     assert_eq!(fs::read_to_string(&victim).unwrap(), "root's");
 }
 
 #[test]
-fn a_pipe_in_place_of_a_segment_is_not_waited_for_by_root() {
+fn a_pipe_in_place_of_a_sessions_memory_is_not_waited_for_by_root() {
     let Some(arena) = Arena::open("pipes in users' sessions") else { return };
     let session = arena.session_of(PLANTER);
-    make_fifo(&session.join(NOBODY), A);
+    make_fifo(&session.join(MEMORY_FILE), A);
     make_fifo(&session.join("session"), A);
     make_fifo(&session.join("switches"), A);
     root_passes_by(&arena, &session);
 }
 
 #[test]
-fn a_device_in_place_of_a_segment_is_not_read_by_root() {
+fn a_device_in_place_of_a_sessions_memory_is_not_read_by_root() {
     let Some(arena) = Arena::open("devices in users' sessions") else { return };
     let session = arena.session_of(PLANTER);
-    make_zero_device(&session.join(NOBODY), A);
+    make_zero_device(&session.join(MEMORY_FILE), A);
     root_passes_by(&arena, &session);
 }
 
@@ -95,7 +95,7 @@ fn a_device_in_place_of_a_segment_is_not_read_by_root() {
 fn what_a_user_says_of_a_session_is_not_read_by_root() {
     let Some(arena) = Arena::open("endless files in users' sessions") else { return };
     let session = arena.session_of(PLANTER);
-    fs::write(session.join(NOBODY), "").unwrap();
+    fs::write(session.join(MEMORY_FILE), "").unwrap();
     symlink("/dev/zero", session.join("session")).unwrap();
     root_passes_by(&arena, &session);
 }
@@ -105,11 +105,11 @@ fn a_link_in_place_of_a_session_leads_root_nowhere() {
     let Some(arena) = Arena::open("links in place of sessions") else { return };
     let (session, target) = (arena.session_of(PLANTER), arena.folder_of(ROOT, "target"));
     fs::remove_dir(&session).unwrap();
-    fs::write(target.join(NOBODY), [0xff; 64]).unwrap();
+    fs::write(target.join(MEMORY_FILE), [0xff; 64]).unwrap();
     symlink(&target, &session).unwrap();
     arena.root_records(|_| ());
     root_finds_nothing_to_switch(&arena);
-    assert_eq!(fs::read(target.join(NOBODY)).unwrap(), [0xff; 64]);
+    assert_eq!(fs::read(target.join(MEMORY_FILE)).unwrap(), [0xff; 64]);
     assert!(session.is_symlink());
 }
 
@@ -118,7 +118,7 @@ fn a_session_of_root_that_others_can_change_is_used_no_more() {
     let Some(arena) = Arena::open("a session that is open to all") else { return };
     let session = arena.session_of(ROOT);
     fs::set_permissions(&session, Permissions::from_mode(0o777)).unwrap();
-    symlink(arena.victim(), session.join(NOBODY)).unwrap();
+    symlink(arena.victim(), session.join(MEMORY_FILE)).unwrap();
     root_passes_by(&arena, &session);
 }
 
@@ -225,7 +225,7 @@ fn names_that_a_user_took_first_keep_nobody_from_recording() {
             let path = PathBuf::from(format!("/dev/shm/lockmeter-{pid}-{number}"));
             if fs::create_dir(&path).is_ok() {
                 chown(&path, Some(A), Some(A)).unwrap();
-                symlink(arena.victim(), path.join(NOBODY)).unwrap();
+                symlink(arena.victim(), path.join(MEMORY_FILE)).unwrap();
                 arena.will_remove(&path);
             }
         }
@@ -240,8 +240,9 @@ struct Metered {
     recorder: Child,
     session: PathBuf,
     pid: u32,
-    /// The program's own.
-    segment: PathBuf,
+    /// What the program records to, and the page with the head of its segment.
+    memory: PathBuf,
+    head: usize,
 }
 
 impl Metered {
@@ -256,20 +257,21 @@ impl Metered {
         let mut next = || lines.next().unwrap().unwrap();
         let session = PathBuf::from(next());
         let pid = next().parse().unwrap();
-        let prefix = format!("segment-{pid}-");
-        let segment = names(&session).into_iter().find(|name| name.starts_with(&prefix)).unwrap();
-        let segment = session.join(segment);
-        Self { recorder, session, pid, segment }
+        let memory = session.join(MEMORY_FILE);
+        let (head, _) = planted::pages_of(&File::open(&memory).unwrap(), pid).unwrap();
+        Self { recorder, session, pid, memory, head }
+    }
+
+    /// A number in the head of the program's segment.
+    fn number(&self, at: usize) -> std::io::Result<u32> {
+        let mut bytes = [0; 4];
+        File::open(&self.memory)?.read_exact_at(&mut bytes, (self.head * PAGE + at) as u64)?;
+        Ok(u32::from_ne_bytes(bytes))
     }
 
     /// Waits until the recorder has looked at the segments so often again.
     fn until_drained(&self, times: u32) {
-        let epoch = || {
-            let mut bytes = [0; 4];
-            let read = File::open(&self.segment)
-                .and_then(|file| file.read_exact_at(&mut bytes, offset_of!(Header, epoch) as u64));
-            read.map(|()| u32::from_ne_bytes(bytes))
-        };
+        let epoch = || self.number(offset_of!(Process, epoch));
         let begin = epoch().unwrap();
         until("the recorder has looked at the segment", || epoch().is_ok_and(|now| now >= begin + times));
     }
@@ -300,7 +302,7 @@ fn nobody_can_look_into_roots_session() {
     let metered = Metered::start(&arena, ROOT, &arena.path("recording"));
     let data = fs::metadata(&metered.session).unwrap();
     assert_eq!((data.uid(), data.mode() & 0o777), (ROOT, 0o700));
-    assert_eq!(fs::metadata(&metered.segment).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&metered.memory).unwrap().mode() & 0o777, 0o600);
     metered.ends_well();
 }
 
@@ -308,7 +310,7 @@ fn nobody_can_look_into_roots_session() {
 fn a_user_cannot_switch_what_root_meters() {
     let Some(arena) = Arena::open("root's programs switched by a user") else { return };
     let metered = Metered::start(&arena, ROOT, &arena.path("recording"));
-    let level = || fs::read(&metered.segment).unwrap()[offset_of!(Header, level)];
+    let level = || metered.number(offset_of!(Process, level)).unwrap();
     let before = level();
     let ended = run(arena.lockmeter(A, &["off", &metered.pid.to_string()]));
     assert_eq!(ended.status.code(), Some(NO_TARGET), "{}", text(&ended.stderr));
@@ -336,12 +338,10 @@ fn a_program_that_puts_links_pipes_and_devices_beside_its_segment_harms_nobody()
     let Some(arena) = Arena::open("odd files in a live session") else { return };
     let metered = Metered::start(&arena, ROOT, &arena.path("recording"));
     let at = |name: &str| metered.session.join(name);
-    let pid = metered.pid;
-    symlink(arena.victim(), at(&format!("segment-{pid}-1"))).unwrap();
-    make_fifo(&at(&format!("segment-{pid}-2")), ROOT);
-    make_zero_device(&at(&format!("segment-{pid}-3")), ROOT);
-    fs::create_dir(at(&format!("segment-{pid}-4"))).unwrap();
-    symlink(arena.victim(), at("unmetered-1-1")).unwrap();
+    symlink(arena.victim(), at("link")).unwrap();
+    symlink(arena.victim(), at("switches")).unwrap();
+    make_fifo(&at("pipe"), ROOT);
+    make_zero_device(&at("device"), ROOT);
     fs::create_dir_all(at("a/b/c/d")).unwrap();
     metered.until_drained(3);
     arena.assert_victim_is_unharmed();
@@ -392,12 +392,26 @@ fn an_endless_file_in_place_of_the_sessions_is_read_in_part() {
     metered.ends_well();
 }
 
+/// Makes sure that the recorder reads the memory that it made, and none that took its place.
 #[test]
-fn a_session_full_of_files_is_looked_at_in_part() {
+fn a_program_that_puts_another_memory_in_place_of_its_own_misleads_nobody() {
+    let Some(arena) = Arena::open("a session with another memory") else { return };
+    let metered = Metered::start(&arena, ROOT, &arena.path("recording"));
+    fs::remove_file(&metered.memory).unwrap();
+    symlink(arena.victim(), &metered.memory).unwrap();
+    let ended = run(arena.lockmeter(ROOT, &["off", &metered.pid.to_string()]));
+    assert_eq!(ended.status.code(), Some(NO_TARGET), "{}", text(&ended.stderr));
+    metered.ends_well();
+    arena.assert_victim_is_unharmed();
+}
+
+/// Makes sure that a session is removed whatever is in it.
+#[test]
+fn a_session_full_of_files_is_removed() {
     let Some(arena) = Arena::open("a session full of files") else { return };
     let metered = Metered::start(&arena, ROOT, &arena.path("recording"));
     for number in 0..80_000 {
-        File::create(metered.session.join(format!("segment-1-{number}"))).unwrap();
+        File::create(metered.session.join(format!("file-{number}"))).unwrap();
     }
     metered.ends_well();
 }
@@ -407,7 +421,7 @@ fn a_program_that_swaps_its_session_for_a_link_has_nothing_removed_elsewhere() {
     let Some(arena) = Arena::open("a session swapped for a link") else { return };
     let metered = Metered::start(&arena, ROOT, &arena.path("recording"));
     let target = arena.folder_of(ROOT, "target");
-    fs::write(target.join(format!("segment-{}-1", metered.pid)), [0xff; 64]).unwrap();
+    fs::write(target.join(MEMORY_FILE), [0xff; 64]).unwrap();
     let session = metered.session.clone();
     let moved = session.with_extension("moved");
     arena.will_remove(&moved);
@@ -424,9 +438,8 @@ fn a_program_that_swaps_its_session_for_a_link_has_nothing_removed_elsewhere() {
 fn a_program_that_truncates_its_segment_while_it_is_read_stops_nobody() {
     let Some(arena) = Arena::open("a segment that is truncated") else { return };
     let metered = Metered::start(&arena, ROOT, &arena.path("recording"));
-    let segment = metered.segment.clone();
-    let length = fs::metadata(&segment).unwrap().len();
-    let file = File::options().write(true).open(&segment).unwrap();
+    let length = fs::metadata(&metered.memory).unwrap().len();
+    let file = File::options().write(true).open(&metered.memory).unwrap();
     for _ in 0..2_000 {
         file.set_len(100).unwrap();
         file.set_len(length).unwrap();
@@ -449,24 +462,26 @@ fn a_program_that_scribbles_over_its_segment_is_refused_and_counted() {
     let Some(arena) = Arena::open("a segment that is scribbled over") else { return };
     let recording = arena.path("recording");
     let metered = Metered::start(&arena, ROOT, &recording);
-    let file = File::options().write(true).open(&metered.segment).unwrap();
-    let thread = offset_of!(Segment, threads);
-    let slot = thread + offset_of!(Thread, slots) + size_of::<Slot>();
+    let file = File::options().read(true).write(true).open(&metered.memory).unwrap();
+    // The program has taken no lock: a page of its own serves as a table of samples.
+    let samples = offset_of!(Process, shared);
+    let mut page = [0; 4];
+    file.read_exact_at(&mut page, (metered.head * PAGE + samples) as u64).unwrap();
+    let slot = u32::from_ne_bytes(page) as usize * PAGE + size_of::<Slot>();
     let meta = Meta { happened: 2, kind: 3, mode: 1, bucket: 3, blocked: 0, comm: 0 }.pack();
     for (at, number) in [
         (slot + offset_of!(Slot, meta), meta),
-        (slot + offset_of!(Slot, count), 5_900_000_000_000_000_000),
+        (slot + offset_of!(Slot, count), u64::MAX / 2),
         (slot + offset_of!(Slot, total_ns), u64::MAX / 2),
-        (thread + offset_of!(Thread, changes), 77),
+        (metered.head * PAGE + offset_of!(Process, losses), 1),
     ] {
         file.write_all_at(&number.to_ne_bytes(), at as u64).unwrap();
     }
-    file.write_all_at(&1_u32.to_ne_bytes(), offset_of!(Header, threads) as u64).unwrap();
     metered.ends_well();
     let report = run(arena.lockmeter(ROOT, &["report", recording.to_str().unwrap()]));
     let shown = text(&report.stdout);
     assert!(shown.contains("1 process refused: implausible"), "{shown}");
-    assert!(!shown.contains("590000"), "{shown}");
+    assert!(!shown.contains("92233"), "{shown}");
 }
 
 #[test]
@@ -479,11 +494,13 @@ fn what_another_user_puts_into_a_session_that_its_program_opened_is_not_used() {
     let mine = home.join("mine");
     fs::write(&mine, [0xff; 64]).unwrap();
     chown(&mine, Some(A), Some(A)).unwrap();
-    let at = |number: u32| metered.session.join(format!("segment-{}-{number}", metered.pid));
-    symlink(&mine, at(1)).unwrap();
-    fs::copy(&metered.segment, at(2)).unwrap();
-    chown(at(2), Some(B), Some(B)).unwrap();
-    metered.until_drained(3);
+    symlink(&mine, metered.session.join("switches")).unwrap();
+    let other = metered.session.join("other");
+    fs::copy(&metered.memory, &other).unwrap();
+    chown(&other, Some(B), Some(B)).unwrap();
+    fs::rename(&other, &metered.memory).unwrap();
+    let ended = run(arena.lockmeter(A, &["off", &metered.pid.to_string()]));
+    assert_eq!(ended.status.code(), Some(NO_TARGET), "{}", text(&ended.stderr));
     assert_eq!(fs::read(&mine).unwrap(), [0xff; 64]);
     metered.ends_well();
     assert_eq!(fs::read(&mine).unwrap(), [0xff; 64]);

@@ -86,6 +86,27 @@ fn what_glibc_lets_pass_passes_with_every_variant() {
     same_as_bare("odd-uses");
 }
 
+/// Regression: a child waited for waiters of its parent.
+#[test]
+fn children_use_what_fork_handlers_held_with_every_variant() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "fork-handlers", &[]);
+    let variants: [(&str, &[&str]); 4] = [
+        ("mutex=mutex", &["mutex"]),
+        ("rwlock=rwsem", &["rwlock"]),
+        ("rwlock=percpu-rwsem", &["rwlock"]),
+        ("mutex=mutex,rwlock=rwsem", &["mutex", "rwlock"]),
+    ];
+    for (swap, locks) in variants {
+        for flags in [&["--swap", swap][..], &["--hold", "--swap", swap]] {
+            let command: Vec<&OsStr> = [program.as_os_str()].into_iter().chain(locks.iter().map(OsStr::new)).collect();
+            let swapped = record(folder.path(), flags, &command);
+            let said = String::from_utf8_lossy(&swapped.output.stdout).into_owned();
+            assert_eq!(said, "children that hung: 0\n", "{flags:?} {locks:?}: {:?}", swapped.output);
+        }
+    }
+}
+
 #[test]
 fn locks_that_cannot_be_swapped_are_left_alone_and_counted_by_reason() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,4 +257,26 @@ fn a_command_that_fails_shows_its_output_and_gives_its_status() {
     let output = lockmeter(&none).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("no lock was swapped with mutex=mutex"), "{said}");
+}
+
+/// Sleeps for as long as a swapped mutex says, and hangs with a child that hangs, too.
+const HANGS_WHEN_SWAPPED: &str = r#"case $LOCKMETER_SWAP in *mutex=mutex*) sleep 1000 & wait;; esac"#;
+
+#[test]
+fn a_variant_that_hangs_is_ended_and_said_so() {
+    let compare = |format: &str| {
+        let flags = ["compare", "--swap", "mutex=std,mutex", "--runs", "2", "--timeout", "500ms", "--format", format];
+        lockmeter(&flags).args(["--", "sh", "-c", HANGS_WHEN_SWAPPED]).output().unwrap()
+    };
+    let output = compare("json");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["variants"][0]["samples"].as_array().unwrap().len(), 2, "{json}");
+    assert_eq!(json["variants"][1]["verdict"], "hung", "{json}");
+    assert_eq!(json["variants"][1]["hung_after_ns"], 500_000_000, "{json}");
+    let table = String::from_utf8(compare("table").stdout).unwrap();
+    assert!(table.contains("mutex=mutex: a run had not ended after 500 ms and was ended"), "{table}");
+    // What it started is gone, too.
+    let left = Command::new("pgrep").args(["-f", "^sleep 1000$"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "", "a child of the hung run is still there");
 }

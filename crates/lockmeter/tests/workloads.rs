@@ -112,6 +112,14 @@ fn finds_the_contended_lock_of(name: &str) {
         return skip(name, &format!("needs Linux {oldest}"));
     }
     let arguments: Vec<&str> = expected.args.iter().map(String::as_str).collect();
+    let about_spinlocks = expected.expect.iter().all(|expect| expect.only_on == Some(System::TracedSpinlocks));
+    let are_untraced = || about_spinlocks && spins_traced(name, &arguments).is_some_and(|spins| spins < FEW_SPINS);
+    let skip_untraced =
+        || skip(name, "this machine's tracepoints do not see spinlocks (traced-spinlocks in workloads/README.md)");
+    // Emulated CPUs have none to be seen, and take their time for each run.
+    if is_emulated() && are_untraced() {
+        return skip_untraced();
+    }
     let Some(first) = differences(name, &arguments, &expected.expect) else { return };
     if first.is_empty() {
         return;
@@ -125,9 +133,8 @@ fn finds_the_contended_lock_of(name: &str) {
     if bystanders.took_much() {
         return too_busy(name, &format!("others took {} % of its CPU time", bystanders.percent()));
     }
-    let about_spinlocks = expected.expect.iter().all(|expect| expect.only_on == Some(System::TracedSpinlocks));
-    if about_spinlocks && spins_traced(name, &arguments).is_some_and(|spins| spins < FEW_SPINS) {
-        return skip(name, "this machine's tracepoints do not see spinlocks (traced-spinlocks in workloads/README.md)");
+    if are_untraced() {
+        return skip_untraced();
     }
     panic!("{name}, twice:\n{}", second.join("\n"));
 }
@@ -177,8 +184,7 @@ impl Expectation {
     }
 
     fn rank(&self) -> Rank {
-        let emulated = std::env::var_os("LOCKMETER_TEST_EMULATED").is_some();
-        self.emulated_rank.filter(|_| emulated).unwrap_or(self.rank)
+        self.emulated_rank.filter(|_| is_emulated()).unwrap_or(self.rank)
     }
 
     fn lock_difference(&self, by_lock: &Report) -> Option<String> {
@@ -238,6 +244,11 @@ impl Expectation {
 fn names_one_of(stack: &[String], functions: &[String]) -> bool {
     // Compilers and modules put things after a name: `ksys_read.isra.0`, `ext4_create [ext4]`.
     stack.iter().any(|frame| functions.iter().any(|name| frame.split(['.', ' ']).next() == Some(name)))
+}
+
+/// Whether this is a guest whose CPUs are emulated.
+fn is_emulated() -> bool {
+    std::env::var_os("LOCKMETER_TEST_EMULATED").is_some()
 }
 
 /// How many contended spinlocks the kernel's own tracing sees during the workload; `None` if that cannot be told.

@@ -30,7 +30,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::{sync, threads};
+use crate::{generation, sync, threads};
 
 #[cfg(not(any(feature = "preload", miri)))]
 mod places;
@@ -69,6 +69,7 @@ pub fn share_with_children() -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
     }
     share_numbers()?;
+    generation::keep_in_children();
     sync::let_others_wait();
     Ok(())
 }

@@ -19,12 +19,14 @@
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
 pub mod between_processes;
 mod front;
+mod generation;
 #[cfg(not(any(loom, shuttle)))]
 mod glibc_rseq;
 pub mod instrument;
 #[cfg(not(any(loom, shuttle)))]
 mod lock_api_traits;
 pub mod lockdep;
+mod misuse;
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 mod mutex;

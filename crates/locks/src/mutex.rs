@@ -5,8 +5,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
 use crate::front::{acquisitions, constructors};
+use crate::generation::Generation;
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
+use crate::misuse;
 use crate::rests::Rest;
 use crate::spin_queue::{SpinQueue, Turn};
 use crate::spinning::{SPIN_NS, Spinning};
@@ -35,6 +37,8 @@ use crate::threads::{own_slot, owner_number, owner_word};
 
 /// Somebody holds it.
 const LOCKED: u64 = crate::threads::OWNED;
+/// Who, and [`LOCKED`]: an owner word.
+const OWNER: u64 = LOCKED | !(u32::MAX as u64);
 /// Somebody may sleep, and nobody who is awake looks after that.
 const WAKE: u64 = 2;
 /// Reserved for the waiter that has set this.
@@ -100,6 +104,8 @@ impl core::error::Error for NotAcquired {}
 pub struct RawMutex<I: Instrument = Unmetered> {
     state: FutexDouble,
     spinners: SpinQueue,
+    /// The process whose threads wait.
+    generation: Generation,
     /// Threads that sleep, or are about to, or have woken up and not looked around yet.
     sleepers: AtomicU32,
     /// When a sleeper was sent a wake-up last, and when the lock was last reserved: the low bits of the clock in microseconds.
@@ -132,6 +138,7 @@ impl<I: Instrument> RawMutex<I> {
             RawMutex {
                 state: FutexDouble::new(0),
                 spinners: SpinQueue::new(),
+                generation: Generation::first(),
                 sleepers: AtomicU32::new(0),
                 woken_at_us: AtomicU32::new(0),
                 reserved_at_us: AtomicU32::new(0),
@@ -161,9 +168,9 @@ impl<I: Instrument> RawMutex<I> {
     pub unsafe fn unlock(&self) {
         self.end_hold();
         let own = owner_word();
-        let state = self.state.fetch_sub(own, mutated!("mutex-release", Relaxed, Release));
-        if state != own {
-            self.wake(state);
+        let released = self.state.compare_exchange(own, 0, mutated!("mutex-release", Relaxed, Release), Relaxed);
+        if released.is_err() || misuse::IS_CHECKED && own == 0 {
+            self.unlock_slow(own);
         }
     }
 
@@ -177,13 +184,30 @@ impl<I: Instrument> RawMutex<I> {
         self.end_hold();
         let own = owner_word();
         if self.sleepers.load(Relaxed) == 0 {
-            let state = self.state.fetch_sub(own, Release);
-            if state != own {
-                self.wake(state);
-            }
-        } else {
+            self.unlock_slow(own);
+        } else if self.is_held_by(own) {
             self.grant(own);
+        } else {
+            misuse::not_held("mutex");
         }
+    }
+
+    /// Unlocks it where somebody waits, or it is not this thread's: then it stays as it is.
+    #[cold]
+    #[inline(never)]
+    fn unlock_slow(&self, own: u64) {
+        if !self.is_held_by(own) {
+            return misuse::not_held("mutex");
+        }
+        let state = self.state.fetch_sub(own, mutated!("mutex-release", Relaxed, Release));
+        if state != own {
+            self.wake(state);
+        }
+    }
+
+    /// Whether the thread with this word holds it. Nobody else can change that.
+    fn is_held_by(&self, own: u64) -> bool {
+        own != 0 && self.state.load(Relaxed) & OWNER == own
     }
 
     /// Unlocks it in the place of the thread that holds it.
@@ -193,7 +217,7 @@ impl<I: Instrument> RawMutex<I> {
     /// A thread holds it and has left the unlocking to the caller.
     pub unsafe fn unlock_for_owner(&self) {
         self.end_hold();
-        let owner = self.state.load(Relaxed) & (LOCKED | !u64::from(u32::MAX));
+        let owner = self.state.load(Relaxed) & OWNER;
         let state = self.state.fetch_sub(owner, Release);
         if state != owner {
             self.wake(state);
@@ -221,8 +245,19 @@ impl<I: Instrument> RawMutex<I> {
 
     /// Takes it, from under those who sleep if there are such, if it is free.
     fn steal(&self) -> bool {
+        self.drop_waiters_of_the_parent();
         own_slot();
         self.take(Waiter::default(), 0)
+    }
+
+    /// In a forked child: those who waited are not there.
+    #[inline]
+    fn drop_waiters_of_the_parent(&self) {
+        self.generation.enter(|| {
+            self.spinners.drop_all();
+            self.sleepers.store(0, Relaxed);
+            self.state.fetch_and(OWNER, Relaxed);
+        });
     }
 
     /// Whether this waiter may take a lock in this state.
@@ -283,6 +318,7 @@ impl<I: Instrument> RawMutex<I> {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, until: Until) -> Result<(), NotAcquired> {
+        self.drop_waiters_of_the_parent();
         // A thread without a word has not tried yet; for another it is too soon for a look.
         if owner_word() == 0 && self.steal() {
             return Ok(());

@@ -7,8 +7,10 @@ use core::arch::{asm, global_asm};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering::Relaxed};
 
-use crate::glibc_rseq;
 use crate::threads::{Record, Slot, UNKNOWN, record};
+use crate::{generation, glibc_rseq};
+
+pub use crate::generation::Generation;
 
 // Initial-exec storage of sixteen bytes, which Rust cannot ask for: the general model would call `__tls_get_addr`, which costs
 // more than an uncontended lock, and may allocate. The thread's owner word, its number, and the state of its draws.
@@ -101,6 +103,8 @@ static CPU_FROM_THREAD: AtomicIsize = AtomicIsize::new(isize::MIN);
 
 /// To be called once, when the library is loaded. Locks that are contended before have waiters without numbers.
 pub fn prepare() {
+    // Asks for memory, which no wait is to do.
+    generation::claim();
     let mut key = 0;
     // SAFETY: writes the key; the destructor lives as long as the library, which is never unloaded.
     let created = unsafe { libc::pthread_key_create(&raw mut key, Some(leave)) };
@@ -117,7 +121,7 @@ pub fn prepare() {
 
 /// To be called in a forked child, before anything else runs there.
 pub fn after_fork_in_child() {
-    Record::forget_all_but(own());
+    Record::forget_threads_of_the_parent(own());
 }
 
 /// Whether [`prepare`] was called.
@@ -157,9 +161,7 @@ pub(crate) mod registration {
             isize::MIN => core::ptr::null_mut(),
             offset => thread.wrapping_add_signed(offset) as *mut u32,
         };
-        // SAFETY: has no preconditions.
-        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-        let slot = Record::claim(tid, cpu)?;
+        let slot = Record::claim(cpu)?;
         // SAFETY: the key was created, and is one whose value needs no allocation.
         unsafe { libc::pthread_setspecific(key, (slot.number() as usize) as *const c_void) };
         Some(slot)

@@ -13,6 +13,7 @@ use core::convert::Infallible;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::front::constructors;
+use crate::generation::Generation;
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
 use crate::lockdep::Ordered;
 use crate::rests::Rest;
@@ -33,6 +34,8 @@ const BEFORE_NAPPING_NS: u64 = 10_000;
 pub struct RawSpin<I: Instrument = Unmetered> {
     state: AtomicU32,
     spinners: SpinQueue,
+    /// The process whose threads wait.
+    generation: Generation,
     hold_start: I::HoldStart,
     instrument: I,
     order: Ordered,
@@ -46,6 +49,7 @@ impl<I: Instrument> RawSpin<I> {
             RawSpin {
                 state: AtomicU32::new(0),
                 spinners: SpinQueue::new(),
+                generation: Generation::first(),
                 hold_start: I::HoldStart::INIT,
                 instrument,
                 order,
@@ -113,6 +117,8 @@ impl<I: Instrument> RawSpin<I> {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self) {
+        // In a forked child those who were queued are not there.
+        self.generation.enter(|| self.spinners.drop_all());
         let wait = || {
             self.wait();
             Ok::<(), Infallible>(())

@@ -45,6 +45,11 @@ impl Node {
 }
 
 impl Node {
+    /// A thread has it anew: it is in no queue. The one that had it before may have been, in the process that this one was forked from.
+    pub(crate) fn leave_behind(&self) {
+        self.busy.store(0, Relaxed);
+    }
+
     /// Whether its thread is in a queue, or died there.
     #[cfg(all(feature = "std", not(feature = "preload"), not(any(loom, shuttle))))]
     pub(crate) fn is_in_queue(&self) -> bool {
@@ -71,6 +76,11 @@ impl SpinQueue {
         pub(crate) const fn new() -> Self {
             SpinQueue { tail: AtomicU16::new(short(UNKNOWN)) }
         }
+    }
+
+    /// Drops all that are queued: they are threads of another process.
+    pub(crate) fn drop_all(&self) {
+        self.tail.store(short(UNKNOWN), Relaxed);
     }
 
     /// Queues until first. `None` if `lost_patience`, which is asked again and again with the thread before, said so, or if

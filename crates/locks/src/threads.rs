@@ -10,6 +10,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
+use crate::generation;
 use crate::rests::Rests;
 use crate::spin_queue::Node;
 use crate::spinning::Sections;
@@ -56,8 +57,9 @@ impl Slot {
 pub(crate) struct Record {
     /// Its place in the queue of spinners that it is in.
     pub(crate) node: Node,
-    /// 0: nobody's. Once numbers are shared with other processes, their robust mutexes say so in its place.
-    tid: AtomicU32,
+    /// 0: nobody's; else the [claim](generation::claim) of the process whose thread has it. Once numbers are shared with other
+    /// processes, their robust mutexes say whose it is.
+    claim: AtomicU32,
     /// How many look through `cpu` just now: its thread does not end meanwhile.
     lookers: AtomicU32,
     /// The `cpu_id` of its rseq area: the CPU on which the kernel last let it run. Null: not known.
@@ -73,7 +75,7 @@ impl Record {
         const fn new() -> Self {
             Record {
                 node: Node::new(),
-                tid: AtomicU32::new(0),
+                claim: AtomicU32::new(0),
                 lookers: AtomicU32::new(0),
                 cpu: AtomicPtr::new(core::ptr::null_mut()),
                 sections: Sections::new(),
@@ -84,6 +86,10 @@ impl Record {
 
     /// The CPU on which the thread runs, or ran last.
     pub(crate) fn cpu(&self) -> Option<u32> {
+        if !self.is_of_this_process() {
+            // Of a thread that this process was forked without.
+            return None;
+        }
         // Either the ending thread sees us looking, and waits, or we see that it has withdrawn the pointer.
         self.lookers.fetch_add(1, SeqCst);
         let cpu = self.cpu.load(SeqCst);
@@ -112,8 +118,41 @@ impl Record {
     /// The thread ends, or has no such area any more.
     pub(crate) fn withdraw_cpu(&self) {
         self.cpu.store(core::ptr::null_mut(), SeqCst);
-        while self.lookers.load(SeqCst) != 0 {
+        while self.is_of_this_process() && self.lookers.load(SeqCst) != 0 {
             yield_now();
+        }
+    }
+}
+
+impl Record {
+    fn is_of_this_process(&self) -> bool {
+        self.claim.load(Relaxed) == generation::claim()
+    }
+
+    /// Takes it, if it is nobody's.
+    fn is_claimed_now(&self) -> bool {
+        self.claim.load(Relaxed) == 0 && self.claim.compare_exchange(0, generation::claim(), Acquire, Relaxed).is_ok()
+    }
+
+    /// In a forked child, by the thread that forked: no other thread of the parent is here. Threads that the child has started since
+    /// keep their records.
+    #[cold]
+    #[cfg(any(feature = "std", feature = "preload", loom, shuttle))]
+    pub(crate) fn forget_threads_of_the_parent(own: Option<Slot>) {
+        let now = generation::claim();
+        for (record, number) in RECORDS.iter().zip(1..) {
+            // Reading takes no memory, and most records were never used.
+            let claim = record.claim.load(Relaxed);
+            if claim == 0 || claim == now {
+                continue;
+            }
+            record.lookers.store(0, Relaxed);
+            if own.is_some_and(|own| own.0 == number) {
+                record.claim.store(now, Release);
+            } else {
+                record.cpu.store(core::ptr::null_mut(), Relaxed);
+                record.claim.store(0, Release);
+            }
         }
     }
 }
@@ -121,11 +160,8 @@ impl Record {
 #[cfg(all(feature = "preload", not(any(loom, shuttle))))]
 impl Record {
     /// Takes the first record that is nobody's.
-    pub(crate) fn claim(tid: u32, cpu: *mut u32) -> Option<Slot> {
-        let free = |record: &Record| {
-            record.tid.load(Relaxed) == 0 && record.tid.compare_exchange(0, tid, Acquire, Relaxed).is_ok()
-        };
-        let place = RECORDS.iter().position(free)?;
+    pub(crate) fn claim(cpu: *mut u32) -> Option<Slot> {
+        let place = RECORDS.iter().position(Record::is_claimed_now)?;
         RECORDS[place].cpu.store(cpu, Release);
         Some(Slot(place as u32 + 1))
     }
@@ -133,21 +169,7 @@ impl Record {
     /// Its thread ends.
     pub(crate) fn give_back(&self) {
         self.withdraw_cpu();
-        self.tid.store(0, Release);
-    }
-
-    /// In a forked child: no thread but this one is left, and nobody looks at anything.
-    pub(crate) fn forget_all_but(own: Option<Slot>) {
-        for (record, number) in RECORDS.iter().zip(1..) {
-            // Reading takes no memory, and most records were never used.
-            if record.tid.load(Relaxed) != 0 {
-                record.lookers.store(0, Relaxed);
-                if own.is_none_or(|own| own.0 != number) {
-                    record.cpu.store(core::ptr::null_mut(), Relaxed);
-                    record.tid.store(0, Release);
-                }
-            }
-        }
+        self.claim.store(0, Release);
     }
 }
 
@@ -255,14 +277,21 @@ pub(crate) fn own_slot() -> Option<Slot> {
         cells::set_word(ANONYMOUS);
         if let Some(slot) = registration::register() {
             // What is there is of the thread that had the number before.
-            let Record { rests, sections, .. } = record(slot);
+            let Record { node, claim, rests, sections, .. } = record(slot);
+            claim.store(generation::claim(), Relaxed);
+            node.leave_behind();
             rests.forget();
             sections.forget();
             cells::set_number(slot.number());
             cells::set_word(u64::from(slot.number()) << 32 | OWNED);
         }
     }
-    current_slot()
+    let own = current_slot()?;
+    if !record(own).is_of_this_process() {
+        // It has forked since its last wait.
+        Record::forget_threads_of_the_parent(Some(own));
+    }
+    Some(own)
 }
 
 /// This thread's place, if it has one already.
@@ -420,7 +449,7 @@ pub(crate) mod registration {
             } else {
                 let record = record(slot);
                 record.withdraw_cpu();
-                record.tid.store(0, Release);
+                record.claim.store(0, Release);
             }
             FIRST_FREE.fetch_min(slot.number() - 1, Relaxed);
         }
@@ -441,13 +470,6 @@ pub(crate) mod registration {
         Some(Slot(place as u32 + 1))
     }
 
-    fn claim(tid: u32) -> Option<Slot> {
-        find(|place| {
-            let tid_of = &RECORDS[place].tid;
-            tid_of.load(Relaxed) == 0 && tid_of.compare_exchange(0, tid, Acquire, Relaxed).is_ok()
-        })
-    }
-
     #[cold]
     pub(super) fn register() -> Option<Slot> {
         // A thread that is ending gets no number again: nobody would give it back.
@@ -457,9 +479,7 @@ pub(crate) mod registration {
             places.publish_cpu(slot);
             return Some(slot);
         }
-        // SAFETY: has no preconditions.
-        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-        let slot = claim(tid)?;
+        let slot = find(|place| RECORDS[place].is_claimed_now())?;
         record(slot).cpu.store(rseq_area::glibc_cpu(), Release);
         Some(slot)
     }
@@ -476,8 +496,7 @@ mod registration {
     use super::*;
 
     pub(super) fn register() -> Option<Slot> {
-        let free = |place: &usize| RECORDS[*place].tid.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
-        let place = (0..CAPACITY).find(free)?;
+        let place = (0..CAPACITY).find(|place| RECORDS[*place].is_claimed_now())?;
         Some(Slot(place as u32 + 1))
     }
 }

@@ -1,5 +1,7 @@
 //! The per-CPU reader-writer semaphore on the real machine: by rseq and membarrier where they are, and in stripes.
 
+mod starvation;
+
 use std::cell::UnsafeCell;
 use std::env;
 use std::process::Command;
@@ -11,6 +13,7 @@ use lock_api::RawRwLock as _;
 use lock_api::RawRwLockDowngrade as _;
 use lock_api::RawRwLockTimed as _;
 use lockmeter_locks::{RawPercpuRwSem, RawRwSem};
+use starvation::Holds;
 
 type Raw = RawPercpuRwSem;
 
@@ -28,12 +31,6 @@ fn read(lock: &Raw) {
     lock.lock_shared();
     // SAFETY: locked above.
     unsafe { lock.unlock_shared() };
-}
-
-fn write(lock: &Raw) {
-    lock.lock_exclusive();
-    // SAFETY: locked above.
-    unsafe { lock.unlock_exclusive() };
 }
 
 fn biased(new: fn() -> Raw) -> Raw {
@@ -151,54 +148,55 @@ fn without_rseq_the_lock_falls_back_to_stripes_by_itself() {
 #[test]
 fn a_writer_gets_in_past_readers_that_never_pause() {
     for new in BOTH {
-        let (lock, done) = (biased(new), AtomicBool::new(false));
-        let worst = thread::scope(|scope| {
-            for _ in 0..4 {
-                // Read holds overlap all the time: there is no moment without a reader.
-                scope.spawn(|| {
+        let lock = biased(new);
+        // Read holds overlap all the time: there is no moment without a reader.
+        let readers = |holds: &Holds| {
+            lock.lock_shared();
+            while holds.go_on() {
+                let next = lock.try_lock_shared();
+                if next {
+                    holds.begin();
+                }
+                thread::yield_now();
+                // SAFETY: one of those taken; where the try failed, a new one is taken below.
+                unsafe { lock.unlock_shared() };
+                if !next {
                     lock.lock_shared();
-                    while !done.load(Relaxed) {
-                        let next = lock.try_lock_shared();
-                        thread::yield_now();
-                        // SAFETY: one of those taken; where the try failed, a new one is taken below.
-                        unsafe { lock.unlock_shared() };
-                        if !next {
-                            lock.lock_shared();
-                        }
-                    }
-                    // SAFETY: the last one.
-                    unsafe { lock.unlock_shared() };
-                });
+                    holds.begin();
+                }
             }
-            let worst = (0..50)
-                .map(|_| {
-                    let begin = Instant::now();
-                    write(&lock);
-                    begin.elapsed()
-                })
-                .max();
-            done.store(true, Relaxed);
-            worst.unwrap()
+            // SAFETY: the last one.
+            unsafe { lock.unlock_shared() };
+        };
+        starvation::assert_none(readers, |holds| {
+            lock.lock_exclusive();
+            let passed = holds.passed();
+            // SAFETY: locked above.
+            unsafe { lock.unlock_exclusive() };
+            passed
         });
-        // No claim about speed: without a bound it would be the length of the test.
-        assert!(worst < Duration::from_secs(60), "a writer waited {worst:?}");
     }
 }
 
 #[test]
 fn readers_get_in_past_writers_that_never_pause() {
     for new in BOTH {
-        let (lock, done) = (new(), AtomicBool::new(false));
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    while !done.load(Relaxed) {
-                        write(&lock);
-                    }
-                });
+        let lock = new();
+        let writers = |holds: &Holds| {
+            while holds.go_on() {
+                lock.lock_exclusive();
+                holds.begin();
+                starvation::keep_it_a_while();
+                // SAFETY: locked above.
+                unsafe { lock.unlock_exclusive() };
             }
-            (0..200).for_each(|_| read(&lock));
-            done.store(true, Relaxed);
+        };
+        starvation::assert_none(writers, |holds| {
+            lock.lock_shared();
+            let passed = holds.passed();
+            // SAFETY: locked above.
+            unsafe { lock.unlock_shared() };
+            passed
         });
     }
 }

@@ -1,12 +1,17 @@
 //! The reader-writer semaphore on the real machine.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+mod sleepers;
+mod starvation;
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_api::RwLock as AnyRwLock;
 use lockmeter_locks::rwsem::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, NoYield, Policy, Standard};
 use lockmeter_locks::{RawRwSem, RwLock, RwLockWriteGuard};
+use sleepers::Sleeper;
+use starvation::Holds;
 
 /// Writers and readers, more of them than CPUs, with every way to lock; nobody must see a write half done.
 fn mixed<P: Policy>() {
@@ -58,15 +63,16 @@ fn a_downgraded_writer_lets_readers_in_and_no_writer() {
     let number = RwLock::new(1);
     let written = number.write();
     thread::scope(|scope| {
-        let reader = scope.spawn(|| *number.read());
-        let writer = scope.spawn(|| *number.write() = 3);
-        thread::sleep(Duration::from_millis(20));
+        let reader = Sleeper::start(scope, || *number.read());
+        reader.await_sleep();
+        let writer = Sleeper::start(scope, || *number.write() = 3);
+        writer.await_sleep();
         let read = RwLockWriteGuard::downgrade(written);
-        assert_eq!(reader.join().unwrap(), 1);
-        thread::sleep(Duration::from_millis(20));
+        assert_eq!(reader.join(), 1);
+        writer.await_sleep();
         assert_eq!(*read, 1, "a writer came in");
         drop(read);
-        writer.join().unwrap();
+        writer.join();
     });
     assert_eq!(*number.read(), 3);
 }
@@ -85,49 +91,32 @@ fn a_timed_writer_that_gives_up_lets_readers_in_again() {
     assert!(lock.try_write().is_some());
 }
 
-/// The longest of 20 waits of the calling thread, while four others do what they can to keep the lock.
-fn longest_wait(hold: impl Fn() + Sync, acquire: impl Fn()) -> Duration {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                while !done.load(Relaxed) {
-                    hold();
-                }
-            });
-        }
-        let longest = (0..20)
-            .map(|_| {
-                thread::sleep(Duration::from_millis(2));
-                let begun = Instant::now();
-                acquire();
-                begun.elapsed()
-            })
-            .max();
-        done.store(true, Relaxed);
-        longest.unwrap()
-    })
-}
-
+/// Makes sure that a thread that wants to write among four that read all the time gets the lock, and the other way round.
 #[test]
 fn neither_side_starves_the_other() {
-    let busy = || (0..200).for_each(|_| std::hint::spin_loop());
     let lock = RwLock::new(());
-    let read = || {
-        let _held = lock.read();
-        busy();
+    let readers = |holds: &Holds| {
+        while holds.go_on() {
+            let _held = lock.read();
+            holds.begin();
+            starvation::keep_it_a_while();
+        }
     };
-    let write = || {
+    let writers = |holds: &Holds| {
+        while holds.go_on() {
+            let _held = lock.write();
+            holds.begin();
+            starvation::keep_it_a_while();
+        }
+    };
+    starvation::assert_none(readers, |holds| {
         let _held = lock.write();
-        busy();
-    };
-    // Who starves waits as long as the others go on. The handoff takes milliseconds, and what the scheduler of a busy machine adds to
-    // them is not the lock's.
-    let bound = Duration::from_secs(60);
-    let writer = longest_wait(read, || drop(lock.write()));
-    assert!(writer < bound, "a writer among readers waited {writer:?}");
-    let reader = longest_wait(write, || drop(lock.read()));
-    assert!(reader < bound, "a reader among writers waited {reader:?}");
+        holds.passed()
+    });
+    starvation::assert_none(writers, |holds| {
+        let _held = lock.read();
+        holds.passed()
+    });
 }
 
 #[test]

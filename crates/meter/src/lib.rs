@@ -7,6 +7,7 @@
 //!   function of libc that could come back to an interposed one; it may run in a signal handler;
 //! * `reader` (feature `reader`): what runs in the collector and turns segments into intervals of the data model.
 
+pub mod incompatible;
 pub mod layout;
 #[cfg(feature = "reader")]
 pub mod reader;

@@ -1,15 +1,16 @@
 //! Segments are written by programs that may be broken or hostile: whatever is in them, the collector goes on.
 
-use std::fs::{self, File};
+use std::fs;
 use std::mem::{offset_of, size_of};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use lockmeter_meter::layout::{
-    Comm, Header, LockEntry, MAGIC, Meta, Module, SEGMENT_BYTES, SITE_IS_STACK, STACKS, Segment, Slot, Stack, Thread,
-    VERSION,
+    Comm, LockEntry, MAGIC, MEMORY_FILE, Meta, Module, PAGE, Process, SITE_IS_STACK, STACKS, SessionHead, Slot, Stack,
+    Thread,
 };
 use lockmeter_meter::reader::UserSource;
+use lockmeter_meter::reader::planted::{Page, Planted};
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::{About, Interval, Loss, Source};
 use proptest::prelude::*;
@@ -32,31 +33,25 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 /// Somewhere in the first tables of each sort.
-fn place() -> impl Strategy<Value = usize> {
-    let words = |start: usize, bytes: usize| (0..bytes / 8).prop_map(move |word| start + word * 8);
+fn place() -> impl Strategy<Value = (Page, usize)> {
+    let words = |page: Page, bytes: usize| (0..bytes / 8).prop_map(move |word| (page, word * 8));
     prop_oneof![
-        words(16, 240),
-        words(offset_of!(Segment, modules), 4 * size_of::<Module>()),
-        words(offset_of!(Segment, comms), 4 * size_of::<Comm>()),
-        words(offset_of!(Segment, locks), 16 * size_of::<LockEntry>()),
-        words(offset_of!(Segment, stacks), 4 * size_of::<Stack>()),
-        words(offset_of!(Segment, threads), 2 * size_of::<Thread>()),
-        words(offset_of!(Segment, threads) + offset_of!(Thread, slots), 8 * size_of::<Slot>()),
+        words(Page::Session, PAGE),
+        words(Page::Owners, 256),
+        words(Page::Process, PAGE),
+        words(Page::Modules, 4 * size_of::<Module>()),
+        words(Page::Comms, 4 * size_of::<Comm>()),
+        words(Page::Locks, 16 * size_of::<LockEntry>()),
+        words(Page::Stacks, 4 * size_of::<Stack>()),
+        words(Page::Thread, PAGE),
+        words(Page::Samples, 8 * size_of::<Slot>()),
     ]
 }
 
-/// A segment of this process with a valid head.
-fn segment(folder: &Path) -> File {
-    let path = folder.join(format!("segment-{}-1", std::process::id()));
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
-    file.set_len(SEGMENT_BYTES as u64).unwrap();
-    file.write_all_at(&MAGIC.to_ne_bytes(), 0).unwrap();
-    for (at, number) in
-        [(offset_of!(Header, version), VERSION), (offset_of!(Header, threads), 2), (offset_of!(Header, modules), 4)]
-    {
-        file.write_all_at(&number.to_ne_bytes(), at as u64).unwrap();
+fn write(planted: &Planted, changes: &[((Page, usize), u64)]) {
+    for ((page, at), number) in changes {
+        planted.write(*page, *at, &number.to_ne_bytes()).unwrap();
     }
-    file
 }
 
 /// A folder as the recorder makes it.
@@ -87,25 +82,37 @@ proptest! {
     fn no_segment_stops_the_collector(
         writes in prop::collection::vec((place(), number()), 0..400),
         later in prop::collection::vec((place(), number()), 0..50),
-        cut in prop::option::of(0..SEGMENT_BYTES as u64),
+        cut in prop::option::of(0..64 * PAGE as u64),
     ) {
         let folder = private_folder();
-        let file = segment(folder.path());
+        let planted = Planted::create(folder.path()).unwrap();
         let mut source = source(folder.path());
-        for (at, number) in &writes {
-            file.write_all_at(&number.to_ne_bytes(), *at as u64).unwrap();
-        }
+        write(&planted, &writes);
         let Ok(interval) = source.drain();
         assert_is_an_interval(folder.path(), &interval);
-        for (at, number) in &later {
-            file.write_all_at(&number.to_ne_bytes(), *at as u64).unwrap();
-        }
+        write(&planted, &later);
         if let Some(cut) = cut {
-            file.set_len(cut).unwrap();
+            planted.file().set_len(cut).unwrap();
         }
         let Ok(interval) = source.drain();
         assert_is_an_interval(folder.path(), &interval);
     }
+}
+
+/// A lock, a module, and a thread that waited once.
+fn one_wait() -> [((Page, usize), u64); 8] {
+    let slot = |field: usize| (Page::Samples, size_of::<Slot>() + field);
+    let meta = Meta { happened: 1, kind: 3, mode: 1, bucket: 3, blocked: 0, comm: 0 };
+    [
+        ((Page::Modules, offset_of!(Module, start)), 1),
+        ((Page::Modules, offset_of!(Module, end)), u64::MAX),
+        ((Page::Locks, offset_of!(LockEntry, address)), 0x1000),
+        (slot(offset_of!(Slot, meta)), meta.pack()),
+        (slot(offset_of!(Slot, lock)), 1),
+        (slot(offset_of!(Slot, site)), 0x2000),
+        (slot(offset_of!(Slot, count)), 1),
+        (slot(offset_of!(Slot, total_ns)), 9),
+    ]
 }
 
 #[test]
@@ -113,76 +120,76 @@ fn a_module_that_is_a_pipe_is_not_waited_for() {
     let folder = private_folder();
     let pipe = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let file = segment(folder.path());
-    let module = offset_of!(Segment, modules);
-    let thread = offset_of!(Segment, threads);
-    let slot = thread + offset_of!(Thread, slots);
-    let meta = Meta { happened: 1, kind: 3, mode: 1, bucket: 3, blocked: 0, comm: 0 };
-    for (at, number) in [
-        (module + offset_of!(Module, start), 1),
-        (module + offset_of!(Module, end), u64::MAX),
-        (offset_of!(Segment, locks) + offset_of!(LockEntry, address), 0x1000),
-        (slot + offset_of!(Slot, meta), meta.pack()),
-        (slot + offset_of!(Slot, lock), 1),
-        (slot + offset_of!(Slot, site), 0x2000),
-        (slot + offset_of!(Slot, count), 1),
-        (slot + offset_of!(Slot, total_ns), 9),
-        (thread + offset_of!(Thread, changes), 1),
-    ] {
-        file.write_all_at(&u64::to_ne_bytes(number), at as u64).unwrap();
-    }
-    let path = pipe.to_str().unwrap().as_bytes();
-    file.write_all_at(path, (module + offset_of!(Module, path)) as u64).unwrap();
+    let planted = Planted::create(folder.path()).unwrap();
+    write(&planted, &one_wait());
+    planted.write(Page::Modules, offset_of!(Module, path), pipe.to_str().unwrap().as_bytes()).unwrap();
     let Ok(interval) = source(folder.path()).drain();
     assert_eq!(interval.totals.len(), 1);
 }
 
 #[test]
-fn what_is_no_file_is_not_opened_and_no_link_is_followed() {
-    let folder = private_folder();
-    let victim = folder.path().join("victim");
-    fs::write(&victim, MAGIC.to_ne_bytes()).unwrap();
-    let name = |number: u32| folder.path().join(format!("segment-{}-{number}", std::process::id()));
-    std::os::unix::fs::symlink(&victim, name(1)).unwrap();
-    fs::create_dir(name(2)).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(name(3)).status().unwrap().success());
-    let mut source = source(folder.path());
-    let Ok(interval) = source.drain();
-    assert_eq!(interval.losses.get(Loss::UserSegmentDamaged), 3, "passed over without a word");
-    let Ok(interval) = source.drain();
-    assert!(interval.losses.is_empty(), "counted twice");
-    assert_eq!(fs::read(&victim).unwrap(), MAGIC.to_ne_bytes(), "the collector wrote to where a link led");
+fn a_memory_that_is_a_link_a_pipe_or_a_folder_is_not_opened() {
+    for plant in [
+        &(|path: &Path, victim: &Path| std::os::unix::fs::symlink(victim, path).unwrap()) as &dyn Fn(&Path, &Path),
+        &|path, victim| fs::hard_link(victim, path).unwrap(),
+        &|path, _| fs::create_dir(path).unwrap(),
+        &|path, _| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success()),
+    ] {
+        let folder = private_folder();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, MAGIC.to_ne_bytes()).unwrap();
+        plant(&folder.path().join(MEMORY_FILE), &victim);
+        assert!(UserSource::open(folder.path()).is_err());
+        assert_eq!(fs::read(&victim).unwrap(), MAGIC.to_ne_bytes());
+    }
 }
 
+/// Makes sure that a program that says of the memory what it likes does not have the recorder read beyond what there is.
 #[test]
 fn counts_beyond_the_tables_are_bounded() {
     let folder = private_folder();
-    let file = segment(folder.path());
-    for at in [offset_of!(Header, threads), offset_of!(Header, modules), offset_of!(Header, comms)] {
-        file.write_all_at(&u32::MAX.to_ne_bytes(), at as u64).unwrap();
+    let planted = Planted::create(folder.path()).unwrap();
+    for (page, at) in [
+        (Page::Session, offset_of!(SessionHead, taken)),
+        (Page::Session, offset_of!(SessionHead, reserved)),
+        (Page::Process, offset_of!(Process, module_count)),
+        (Page::Process, offset_of!(Process, comm_count)),
+        (Page::Thread, offset_of!(Thread, slots)),
+    ] {
+        planted.write(page, at, &u32::MAX.to_ne_bytes()).unwrap();
     }
     let Ok(interval) = source(folder.path()).drain();
     assert!(interval.totals.is_empty());
     assert_eq!(interval.losses.get(Loss::UserSegmentDamaged), 0);
 }
 
+#[test]
+fn a_memory_of_another_version_is_damaged_and_counted_once() {
+    let folder = private_folder();
+    let planted = Planted::create(folder.path()).unwrap();
+    let mut source = source(folder.path());
+    planted.write(Page::Session, offset_of!(SessionHead, version), &[0xff]).unwrap();
+    let Ok(interval) = source.drain();
+    assert_eq!(interval.losses.get(Loss::UserSegmentDamaged), 1);
+    let Ok(interval) = source.drain();
+    assert!(interval.losses.is_empty(), "counted twice");
+}
+
 /// Makes sure that a program cannot make the report say what no program can have done.
 #[test]
 fn a_segment_that_was_scribbled_over_is_refused_whole_and_counted() {
     let folder = private_folder();
-    let file = segment(folder.path());
-    let thread = offset_of!(Segment, threads);
-    let slot = thread + offset_of!(Thread, slots);
+    let planted = Planted::create(folder.path()).unwrap();
     let meta = Meta { happened: 2, kind: 3, mode: 1, bucket: 3, blocked: 0, comm: 0 };
+    let slot = |field: usize| (Page::Samples, size_of::<Slot>() + field);
     let write = |count: u64| {
-        for (at, number) in [
-            (slot + offset_of!(Slot, meta), meta.pack()),
-            (slot + offset_of!(Slot, count), count),
-            (slot + offset_of!(Slot, total_ns), count.saturating_mul(9)),
-            (thread + offset_of!(Thread, changes), count),
-        ] {
-            file.write_all_at(&number.to_ne_bytes(), at as u64).unwrap();
-        }
+        let numbers = [
+            (slot(offset_of!(Slot, meta)), meta.pack()),
+            (slot(offset_of!(Slot, count)), count),
+            (slot(offset_of!(Slot, total_ns)), count.saturating_mul(9)),
+            ((Page::Thread, offset_of!(Thread, changes)), count),
+        ];
+        write(&planted, &numbers);
     };
     let mut source = source(folder.path());
     write(100);
@@ -200,22 +207,21 @@ fn a_segment_that_was_scribbled_over_is_refused_whole_and_counted() {
 #[test]
 fn losses_that_nobody_can_have_had_time_for_are_not_believed() {
     let folder = private_folder();
-    let file = segment(folder.path());
-    file.write_all_at(&u64::MAX.to_ne_bytes(), offset_of!(Header, losses) as u64).unwrap();
+    let planted = Planted::create(folder.path()).unwrap();
+    planted.write(Page::Process, offset_of!(Process, losses), &u64::MAX.to_ne_bytes()).unwrap();
     let Ok(interval) = source(folder.path()).drain();
     assert_eq!(interval.losses.iter().collect::<Vec<_>>(), [(Loss::UserSegmentImplausible, 1)]);
 }
 
+/// Makes sure that a sample is counted once, and not again when nothing was added to it.
 #[test]
-fn a_segment_with_another_name_outside_is_not_written_to() {
+fn what_was_read_once_is_not_read_again() {
     let folder = private_folder();
-    let file = segment(folder.path());
-    let name = format!("segment-{}-1", std::process::id());
-    let outside = private_folder();
-    fs::hard_link(folder.path().join(name), outside.path().join("file")).unwrap();
-    let before = fs::read(outside.path().join("file")).unwrap();
-    let Ok(interval) = source(folder.path()).drain();
+    let planted = Planted::create(folder.path()).unwrap();
+    write(&planted, &one_wait());
+    let mut source = source(folder.path());
+    let Ok(interval) = source.drain();
+    assert_eq!(interval.totals.len(), 1);
+    let Ok(interval) = source.drain();
     assert!(interval.totals.is_empty());
-    assert_eq!(fs::read(outside.path().join("file")).unwrap(), before);
-    drop(file);
 }

@@ -4,7 +4,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use lockmeter_meter::writer::{self, Environment};
+use lockmeter_meter::writer::{self, Environment, Program};
 
 use crate::real;
 
@@ -17,19 +17,22 @@ unsafe extern "C" {
 }
 
 /// That of now.
-fn own_environment() -> Environment {
+pub(crate) fn own_environment() -> Environment {
     // SAFETY: a word that libc keeps; a program that changes it in another thread meanwhile would lose by itself.
     unsafe { (&raw const environ).read() }
 }
 
 unsafe fn execute_path(path: Text, arguments: Arguments, environment: Environment) -> c_int {
     // SAFETY: what the caller was given to execute.
-    unsafe { writer::execute(environment, |environment| real::execve(path, arguments, environment)) }
+    unsafe {
+        writer::execute(Program::Path(path), environment, |environment| real::execve(path, arguments, environment))
+    }
 }
 
 unsafe fn execute_file(file: Text, arguments: Arguments, environment: Environment) -> c_int {
+    let program = Program::Name(file, own_environment());
     // SAFETY: what the caller was given to execute.
-    unsafe { writer::execute(environment, |environment| real::execvpe(file, arguments, environment)) }
+    unsafe { writer::execute(program, environment, |environment| real::execvpe(file, arguments, environment)) }
 }
 
 /// Exports functions that execute something.
@@ -63,10 +66,12 @@ interpose_executing! {
         execute_file(file, arguments, own_environment())
     }
     execveat(folder: usize, path: Text, arguments: Arguments, environment: Environment, flags: usize) {
-        writer::execute(environment, |environment| real::execveat(folder, path, arguments, environment, flags))
+        let program = Program::At(folder as c_int, path, flags as c_int);
+        writer::execute(program, environment, |environment| real::execveat(folder, path, arguments, environment, flags))
     }
     fexecve(file: usize, arguments: Arguments, environment: Environment) {
-        writer::execute(environment, |environment| real::fexecve(file, arguments, environment))
+        let program = Program::Open(file as c_int);
+        writer::execute(program, environment, |environment| real::fexecve(file, arguments, environment))
     }
     posix_spawn(
         pid: *mut libc::pid_t,
@@ -76,7 +81,7 @@ interpose_executing! {
         arguments: Arguments,
         environment: Environment
     ) {
-        writer::execute(environment, |environment| {
+        writer::execute(Program::Path(path), environment, |environment| {
             real::posix_spawn(pid, path, actions, attributes, arguments, environment)
         })
     }
@@ -88,7 +93,7 @@ interpose_executing! {
         arguments: Arguments,
         environment: Environment
     ) {
-        writer::execute(environment, |environment| {
+        writer::execute(Program::Name(file, own_environment()), environment, |environment| {
             real::posix_spawnp(pid, file, actions, attributes, arguments, environment)
         })
     }

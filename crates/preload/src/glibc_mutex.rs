@@ -28,12 +28,14 @@ pub(crate) static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn look() {
     // Elision marks each mutex when it is first locked.
     let has_elision = variable(c"GLIBC_TUNABLES").is_some_and(|tunables| contains(tunables, b"elision"));
+    let is_off = variable(c"LOCKMETER_NO_FAST_PATHS").is_some_and(|text| !text.is_empty());
     let is_swapped = swap::in_place_of("pthread_mutex_lock").is_some();
     let takes_as_we_know = || {
         takes_as_we_know(libc::PTHREAD_MUTEX_INITIALIZER)
             && takes_as_we_know(libc::PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP)
     };
-    if !has_elision && !is_swapped && knows_thread_id() && takes_as_we_know() {
+    let knows_thread_id = id_in_descriptor() == writer::thread_id();
+    if !has_elision && !is_swapped && !is_off && knows_thread_id && takes_as_we_know() {
         THREAD_ID_AT.store(THREAD_ID, Relaxed);
     }
 }
@@ -66,7 +68,21 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-fn knows_thread_id() -> bool {
+/// Finds where glibc keeps the ids of threads, without a system call: a mutex that a thread has taken holds its id, too.
+pub(crate) fn find_thread_id() {
+    let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    let mutex = &raw mut mutex;
+    // SAFETY: a mutex of this frame, which is free.
+    let is_taken = unsafe { originals::pthread_mutex_lock(mutex) } == 0;
+    // SAFETY: a valid mutex begins like this.
+    let owner = unsafe { &*mutex.cast::<Layout>() }.owner.load(Relaxed);
+    // SAFETY: it was just locked, if at all.
+    if is_taken && unsafe { originals::pthread_mutex_unlock(mutex) } == 0 && owner != 0 && owner == id_in_descriptor() {
+        writer::set_thread_id_at(THREAD_ID);
+    }
+}
+
+fn id_in_descriptor() -> u32 {
     let there: u32;
     // SAFETY: reads what belongs to the thread's descriptor, which is more than twice as long.
     unsafe {
@@ -77,7 +93,7 @@ fn knows_thread_id() -> bool {
             options(nostack, preserves_flags, readonly)
         );
     }
-    there == writer::thread_id()
+    there
 }
 
 fn takes_as_we_know(mut mutex: pthread_mutex_t) -> bool {
@@ -94,5 +110,19 @@ fn takes_as_we_know(mut mutex: pthread_mutex_t) -> bool {
     let is_taken = unsafe { originals::pthread_mutex_lock(mutex) } == 0 && fields() == taken;
     // SAFETY: it was just locked.
     let is_free_again = unsafe { originals::pthread_mutex_unlock(mutex) } == 0 && fields() == free;
-    is_free && is_taken && is_free_again
+    is_free && is_taken && is_free_again && releases_as_we_know(mutex, free)
+}
+
+/// Whether glibc releases a mutex as we do if a thread waits for it: the word of one that somebody waits for is 2.
+fn releases_as_we_know(mutex: *mut pthread_mutex_t, free: [u32; 5]) -> bool {
+    const WAITED_FOR: u32 = 2;
+    // SAFETY: a mutex of the caller's frame, which is free.
+    if unsafe { originals::pthread_mutex_lock(mutex) } != 0 {
+        return false;
+    }
+    // SAFETY: a valid mutex begins like this.
+    let layout = unsafe { &*mutex.cast::<Layout>() };
+    layout.word.store(WAITED_FOR, Relaxed);
+    // SAFETY: it was just locked. Nobody waits in truth: glibc wakes nobody.
+    unsafe { originals::pthread_mutex_unlock(mutex) == 0 && layout.fields() == free }
 }

@@ -18,12 +18,14 @@ mod execute;
 mod glibc_mutex;
 mod locks;
 mod mutex;
+mod old_versions;
 mod real;
 mod reserved_names;
 mod rwlock;
 mod semaphore;
 mod spin;
 mod swap;
+mod thread_names;
 mod unwinder;
 
 use core::ffi::{c_int, c_void};
@@ -40,6 +42,8 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     real::resolve_all();
+    glibc_mutex::find_thread_id();
+    old_versions::resolve_all();
     glibc_mutex::look();
     swap::prepare();
     // SAFETY: a function that runs in the child before anything else of it.

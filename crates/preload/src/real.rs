@@ -189,6 +189,9 @@ real! {
 
     dlclose(handle: *mut c_void);
 
+    prctl(option: c_int, a: usize, b: usize, c: usize, d: usize);
+    pthread_setname_np(thread: libc::pthread_t, name: Text);
+
     execve(path: Text, arguments: Texts, environment: Texts);
     execvpe(file: Text, arguments: Texts, environment: Texts);
     execveat(folder: usize, path: Text, arguments: Texts, environment: Texts, flags: usize);

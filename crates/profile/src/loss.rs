@@ -45,7 +45,7 @@ named_enum! {
         UnknownCode = 18, "unknown_code";
         /// Losses whose cause only a newer lockmeter knows.
         UnknownLoss = 19, "unknown_loss";
-        /// Events of threads for which a program's segment had no room.
+        /// Events of threads for which a program's segment had no room. Nothing counts these any more.
         UserThreadsFull = 20, "user_threads_full";
         /// Events of a program counted under their lock but without callers and blockers: the thread's table was full.
         UserSitesFull = 21, "user_sites_full";
@@ -97,6 +97,9 @@ named_enum! {
         HoldInterrupted = 44, "hold_interrupted";
         /// Kprobes that were hit while one was running already, or for whose function's return there was no place to wait.
         ProbeMissed = 45, "probe_missed";
+        /// Programs executed by a metered one that must not be metered from inside: linked with a sanitizer, valgrind, or of another
+        /// architecture or C library.
+        UserIncompatible = 46, "user_incompatible";
         /// Runs not counted: the table of what ran was full.
         RunsFull = 48, "runs_full";
         /// Runs of which only the begin or the end was seen.
@@ -147,7 +150,7 @@ impl Loss {
             Self::UserSitesFull => (
                 "event",
                 "events",
-                " in a program counted without caller and blocker (a thread's table full); lock totals are exact",
+                " in a program counted without caller and blocker (a thread's table full, or no memory ready for one); lock totals are exact",
             ),
             Self::UserSamplesFull => ("event", "events", " in a program not counted (a thread's table full)"),
             Self::UserStacksFull => ("stack", "stacks", " of a program cut to the return address (stack table full)"),
@@ -193,7 +196,13 @@ impl Loss {
                 "process",
                 "processes",
                 " of the program not metered: lockmeter's library or directory is out of reach (after chroot, among other mounts, or as \
-                 another user), or no file may be as large as their records (`ulimit -f`)",
+                 another user), or no memory was left for its records",
+            ),
+            Self::UserIncompatible => (
+                "program",
+                "programs",
+                " not metered: linked with a sanitizer's shared runtime, valgrind, or of another architecture or C library, which the \
+                 preloaded library would disturb; put it behind `record --` itself, to meter it from outside",
             ),
             Self::FileReadInPart => (
                 "file",

@@ -91,6 +91,11 @@ impl TargetFile {
         descriptor_path(self.file.as_fd())
     }
 
+    /// Reads from this place in the file; how many bytes came.
+    pub fn read_part(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.file.read_at(bytes, at)
+    }
+
     /// The first bytes of the file, at most so many.
     pub fn head(&self, most: u64) -> io::Result<Vec<u8>> {
         let mut head = Vec::new();

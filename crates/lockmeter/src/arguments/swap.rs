@@ -3,9 +3,12 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use regex_lite::Regex;
+
+use super::values::parse_timeout;
 
 /// A kind of pthread lock, and what it can become. `std` is the C library's own, left as it is.
 #[derive(Debug)]
@@ -131,6 +134,9 @@ pub struct CompareArguments {
     /// How often each variant runs before that, not measured
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub warmup: u32,
+    /// End a run that takes longer than this, and leave its variant out [default: ten times the longest run so far, at least 1m]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    pub timeout: Option<Duration>,
     /// Compare a number that the command prints instead of the time it takes: what the first group of this matches last
     #[arg(long, value_name = "REGEX", value_parser = parse_metric)]
     pub metric: Option<Regex>,

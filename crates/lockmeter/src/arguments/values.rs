@@ -43,6 +43,14 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = parse_time(text)?;
+    if timeout.is_zero() {
+        return Err("no command ends in no time; give at least 1ms".into());
+    }
+    Ok(timeout)
+}
+
 pub(super) fn parse_threshold(text: &str) -> Result<Duration, String> {
     let threshold = parse_time(text)?;
     if threshold < SHORTEST_THRESHOLD {

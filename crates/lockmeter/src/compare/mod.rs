@@ -20,10 +20,14 @@ use crate::overhead::time_left::TimeLeft;
 use crate::signals::{StopSignals, Woken};
 use crate::warnings::Warning;
 use crate::{output, preload, swap_filter};
-use outcome::{Better, Comparison, Measured};
+use outcome::{Better, Comparison, Measured, Runs};
 
 /// How often segments of ended processes are emptied while a run lasts.
 const TICK: Duration = Duration::from_secs(1);
+/// A run that takes so many times as long as the longest before it is taken to hang.
+const HANGS_AFTER_RUNS: u32 = 10;
+/// None hangs before this: a machine may be busy for a while.
+const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 pub fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     let program = arguments.command.first().map(OsString::as_os_str).unwrap_or_default();
@@ -35,6 +39,7 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode> {
         scratch: Scratch::create()?,
         signals: StopSignals::catch().context("cannot catch signals")?,
         variants: arguments.swap.0.iter().map(|swap| Variant::prepare(*swap, arguments)).collect::<Result<_>>()?,
+        longest: None,
     };
     let ended = runner.run_all()?;
     let comparison = runner.comparison();
@@ -50,11 +55,11 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     show::write(&comparison, arguments.format, &mut out)
         .map_err(|error| output::failed(arguments.output.as_deref(), error))?;
     for variant in comparison.variants.iter().filter(|variant| !variant.swap.is_std()) {
-        if variant.swaps.swapped() == 0 {
+        if variant.hung_after.is_none() && variant.swaps.swapped() == 0 {
             say(Warning::NothingSwapped(variant.swap.to_string()));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if comparison.has_hung() { Status::Failed.into() } else { ExitCode::SUCCESS })
 }
 
 /// One of those that are compared.
@@ -64,6 +69,10 @@ struct Variant {
     source: UserSource,
     swaps: Swaps,
     samples: Vec<f64>,
+    /// So many runs are in `swaps`.
+    all_runs: u64,
+    /// How long the run that hung was waited for: there are no more.
+    hung_after: Option<Duration>,
     // Last: its end removes what the source reads.
     _session: Session,
 }
@@ -78,7 +87,8 @@ impl Variant {
         environment.extend(swap_filter::environment(&session, &swap, arguments.lock.as_deref(), &arguments.command)?);
         let source = session.source()?;
         let (swaps, samples) = (Swaps::default(), Vec::new());
-        Ok(Self { swap, environment, source, swaps, samples, _session: session })
+        let (all_runs, hung_after) = (0, None);
+        Ok(Self { swap, environment, source, swaps, samples, all_runs, hung_after, _session: session })
     }
 
     fn drain(&mut self) {
@@ -101,6 +111,8 @@ struct Runner<'a> {
     scratch: Scratch,
     signals: StopSignals,
     variants: Vec<Variant>,
+    /// The longest run so far.
+    longest: Option<Duration>,
 }
 
 impl Runner<'_> {
@@ -111,17 +123,24 @@ impl Runner<'_> {
         let mut left = (warmup + runs) * order.len();
         let mut time_left = TimeLeft::new();
         for round in 0..warmup + runs {
-            random.shuffle(&mut order);
+            // The first round begins with the variant that the others are compared with: it says how long a run takes.
+            if round > 0 {
+                random.shuffle(&mut order);
+            }
             let mut measured = Vec::new();
             for &variant in &order {
                 time_left.step(&format!("running with {}", self.variants[variant].swap), left);
                 left -= 1;
+                if self.variants[variant].hung_after.is_some() {
+                    continue;
+                }
                 let ended = self.run_once(variant);
                 if !matches!(ended, Ok(Once::Measured(_))) {
                     time_left.clear();
                 }
                 match ended? {
                     Once::Measured(value) => measured.push((variant, value)),
+                    Once::Hung(limit) => self.variants[variant].hung_after = Some(limit),
                     Once::Interrupted => return Ok(Ended::Interrupted),
                     Once::Failed(status) => return Ok(Ended::CommandFailed(status)),
                 }
@@ -138,12 +157,21 @@ impl Runner<'_> {
     }
 
     fn run_once(&mut self, variant: usize) -> Result<Once> {
-        let Self { arguments, scratch, signals, variants } = self;
+        let limit = self.limit();
+        let Self { arguments, scratch, signals, variants, longest } = self;
         let variant = &mut variants[variant];
         let running = Running::start(&arguments.command, &variant.environment, scratch, None)?;
         loop {
-            match running.wait(signals, TICK)? {
+            let left = limit.map(|limit| limit.saturating_sub(running.elapsed()));
+            match running.wait(signals, left.unwrap_or(TICK).min(TICK))? {
                 Woken::Exited => break,
+                Woken::Timeout | Woken::News if left.is_some_and(|left| left.is_zero()) => {
+                    running.kill();
+                    running.finish()?;
+                    variant.drain();
+                    variant.all_runs += 1;
+                    return Ok(Once::Hung(limit.unwrap_or_default()));
+                }
                 Woken::Timeout | Woken::News => variant.drain(),
                 Woken::Signal(_) => {
                     running.stop();
@@ -154,6 +182,8 @@ impl Runner<'_> {
         }
         let (status, run) = running.finish()?;
         variant.drain();
+        variant.all_runs += 1;
+        *longest = (*longest).max(Some(Duration::from_nanos(run.wall_ns)));
         if child::was_interrupted(status) {
             return Ok(Once::Interrupted);
         }
@@ -174,6 +204,12 @@ impl Runner<'_> {
         })
     }
 
+    /// How long a run may take; `None` if nothing is known of that.
+    fn limit(&self) -> Option<Duration> {
+        let by_runs = self.longest.map(|longest| longest.saturating_mul(HANGS_AFTER_RUNS).max(HANGS_AFTER));
+        self.arguments.timeout.or(by_runs)
+    }
+
     fn comparison(&self) -> Comparison {
         let arguments = self.arguments;
         let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
@@ -181,10 +217,13 @@ impl Runner<'_> {
             Some(_) if !arguments.lower_is_better => Better::Higher,
             _ => Better::Lower,
         };
-        let variants = self
-            .variants
-            .iter()
-            .map(|variant| (variant.swap, variant.swaps.clone(), variant.samples.clone(), u64::from(arguments.warmup)));
+        let variants = self.variants.iter().map(|Variant { swap, swaps, samples, all_runs, hung_after, .. }| Runs {
+            swap: *swap,
+            swaps: swaps.clone(),
+            samples: samples.clone(),
+            hung_after: *hung_after,
+            all_runs: *all_runs,
+        });
         let measured = Measured { metric: arguments.metric.as_ref().map(ToString::to_string), better };
         Comparison::of(Machine::here(arguments.seed), words.join(" "), measured, variants, arguments.seed)
     }
@@ -195,4 +234,6 @@ enum Once {
     Measured(f64),
     Interrupted,
     Failed(u8),
+    /// It was ended after this time.
+    Hung(Duration),
 }

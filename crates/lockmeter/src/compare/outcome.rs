@@ -1,5 +1,7 @@
 //! What the runs say: medians, ratios within rounds, and whether that is a difference.
 
+use std::time::Duration;
+
 use lockmeter_profile::Swaps;
 use lockmeter_statistics::{Estimate, Machine, Random};
 use regex_lite::Regex;
@@ -39,6 +41,8 @@ pub enum Verdict {
     Noise,
     /// No lock was swapped, so there is nothing to compare.
     NotSwapped,
+    /// A run did not end in time.
+    Hung,
 }
 
 impl Verdict {
@@ -50,6 +54,7 @@ impl Verdict {
             Self::Same => "same",
             Self::Noise => "noise",
             Self::NotSwapped => "not swapped",
+            Self::Hung => "hung",
         }
     }
 }
@@ -61,12 +66,26 @@ pub struct Outcome {
     /// Of all its runs together.
     pub swaps: Swaps,
     pub samples: Vec<f64>,
+    /// How long the run that hung was waited for.
+    pub hung_after: Option<Duration>,
     /// How many runs `swaps` is of.
     pub all_runs: u64,
     pub value: Option<Estimate>,
     /// To the first variant's run of the same round.
     pub ratio: Option<Estimate>,
     pub verdict: Verdict,
+}
+
+/// What there is of a variant's runs.
+#[derive(Debug)]
+pub struct Runs {
+    pub swap: Swap,
+    pub swaps: Swaps,
+    /// Of whole rounds.
+    pub samples: Vec<f64>,
+    pub hung_after: Option<Duration>,
+    /// With those that are not measured.
+    pub all_runs: u64,
 }
 
 #[derive(Debug)]
@@ -82,13 +101,13 @@ impl Comparison {
         machine: Machine,
         command: String,
         measured: Measured,
-        variants: impl Iterator<Item = (Swap, Swaps, Vec<f64>, u64)>,
+        variants: impl Iterator<Item = Runs>,
         seed: u64,
     ) -> Self {
         let mut random = Random::new(seed);
         let mut baseline: Option<Vec<f64>> = None;
         let variants = variants
-            .map(|(swap, swaps, samples, warmup)| {
+            .map(|Runs { swap, swaps, samples, hung_after, all_runs }| {
                 let value = Estimate::of(&samples, &mut random);
                 let ratio = baseline.as_ref().and_then(|baseline| {
                     let ratios: Vec<f64> = samples.iter().zip(baseline).map(|(sample, base)| sample / base).collect();
@@ -97,12 +116,12 @@ impl Comparison {
                 let is_baseline = baseline.is_none();
                 baseline.get_or_insert_with(|| samples.clone());
                 let verdict = match ratio {
+                    _ if hung_after.is_some() => Verdict::Hung,
                     _ if is_baseline => Verdict::Baseline,
                     _ if !swap.is_std() && swaps.swapped() == 0 => Verdict::NotSwapped,
                     ratio => verdict(ratio, measured.better),
                 };
-                let all_runs = samples.len() as u64 + warmup;
-                Outcome { swap, swaps, samples, all_runs, value, ratio, verdict }
+                Outcome { swap, swaps, samples, hung_after, all_runs, value, ratio, verdict }
             })
             .collect();
         Self { machine, command, measured, variants }
@@ -110,11 +129,15 @@ impl Comparison {
 
     /// Whether no round was finished.
     pub fn is_empty(&self) -> bool {
-        self.variants.iter().any(|variant| variant.samples.is_empty())
+        self.variants.iter().any(|variant| variant.samples.is_empty() && variant.hung_after.is_none())
+    }
+
+    pub fn has_hung(&self) -> bool {
+        self.variants.iter().any(|variant| variant.hung_after.is_some())
     }
 
     pub fn rounds(&self) -> usize {
-        self.variants.first().map_or(0, |variant| variant.samples.len())
+        self.variants.iter().map(|variant| variant.samples.len()).max().unwrap_or(0)
     }
 }
 
@@ -180,7 +203,8 @@ mod tests {
         let fast: Vec<f64> = slow.iter().map(|time| time / 2.0).collect();
         let mut swaps = Swaps::default();
         swaps.add(lockmeter_profile::Swap::Mutex, 9);
-        let variants = [(swap("std"), Swaps::default(), slow, 1), (swap("mutex"), swaps, fast, 1)];
+        let runs = |swap, swaps, samples| Runs { swap, swaps, samples, hung_after: None, all_runs: 10 };
+        let variants = [runs(swap("std"), Swaps::default(), slow), runs(swap("mutex"), swaps, fast)];
         let measured = Measured { metric: None, better: Better::Lower };
         let comparison = Comparison::of(Machine::here(1), String::new(), measured, variants.into_iter(), 1);
         let ratio = comparison.variants[1].ratio.unwrap();

@@ -56,7 +56,7 @@ fn row(variant: &Outcome, time: bool) -> [String; 7] {
         variant.swap.to_string(),
         variant.value.map_or_else(String::new, |value| number(value.median)),
         interval(variant.value, &number),
-        variant.ratio.map_or_else(|| "1".to_owned(), |value| ratio(value.median)),
+        variant.ratio.map_or_else(|| without_ratio(variant.verdict), |value| ratio(value.median)),
         interval(variant.ratio, &ratio),
         match variant.verdict {
             Verdict::Baseline => String::new(),
@@ -64,6 +64,11 @@ fn row(variant: &Outcome, time: bool) -> [String; 7] {
         },
         swapped(&variant.swaps, variant.all_runs),
     ]
+}
+
+/// The baseline is compared with itself.
+fn without_ratio(verdict: Verdict) -> String {
+    if verdict == Verdict::Baseline { "1".to_owned() } else { String::new() }
 }
 
 /// How many locks a run swapped, and how many it left alone.
@@ -82,11 +87,19 @@ fn nanoseconds(value: f64) -> u64 {
 }
 
 fn conclusion(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    for variant in &comparison.variants {
+        if let Some(limit) = variant.hung_after {
+            let limit = units::duration(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+            writeln!(
+                out,
+                "{}: a run had not ended after {limit} and was ended; --timeout changes the limit",
+                variant.swap
+            )?;
+        }
+    }
     let noisy = comparison.variants.iter().any(|variant| variant.verdict == Verdict::Noise);
-    writeln!(
-        out,
-        "\nratios are medians of the ratios to the first within each round, with 95 % intervals (bootstrap)"
-    )?;
+    writeln!(out, "ratios are medians of the ratios to the first within each round, with 95 % intervals (bootstrap)")?;
     if noisy {
         writeln!(
             out,
@@ -113,6 +126,7 @@ fn object(comparison: &Comparison) -> Value {
                 "value": estimate(variant.value),
                 "ratio": estimate(variant.ratio),
                 "verdict": variant.verdict.name(),
+                "hung_after_ns": variant.hung_after.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
                 "runs": variant.all_runs,
                 "swapped": swapped,
             })

@@ -96,6 +96,25 @@ impl Running {
         target::pass_on(libc::SIGTERM, &self.child);
     }
 
+    /// How long it has run.
+    pub fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// Ends it and all that it has started: a process that hangs does not end when it is asked to.
+    pub fn kill(&self) {
+        let mut processes = vec![self.child.id()];
+        let mut seen = 0;
+        while let Some(&process) = processes.get(seen) {
+            // Stopped, so that it starts no more while its children are read.
+            signal(process, libc::SIGSTOP);
+            processes.extend(children(process));
+            seen += 1;
+        }
+        // Children first: those of an ended process would no longer be known as its own.
+        processes.iter().rev().for_each(|process| signal(*process, libc::SIGKILL));
+    }
+
     /// Waits for its end, which has come or was asked for, and takes its times.
     pub fn finish(self) -> io::Result<(ExitStatus, Run)> {
         use std::os::unix::process::ExitStatusExt;
@@ -114,6 +133,19 @@ impl Running {
         let cpu_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
         Ok((ExitStatus::from_raw(status), Run { wall_ns, cpu_ns }))
     }
+}
+
+fn signal(process: u32, signal: libc::c_int) {
+    if let Ok(process) = libc::pid_t::try_from(process) {
+        // SAFETY: takes numbers.
+        unsafe { libc::kill(process, signal) };
+    }
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
 fn nanoseconds(time: libc::timeval) -> u64 {

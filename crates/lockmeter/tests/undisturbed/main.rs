@@ -20,7 +20,7 @@ use support::{Folder, lockmeter, preload_library, run, say, text};
 /// Something that is known to fail may pass by chance: a race, a hang. It is tried so many times before its mark is wrong.
 const TRIES_OF_KNOWN_FAILURES: usize = 3;
 
-/// What the issue asks for.
+/// The table has this many programs at least.
 const FEWEST_PROGRAMS: usize = 60;
 
 #[test]

@@ -104,28 +104,23 @@ fn differences(folder: &Folder, how: &str) -> Vec<String> {
     differences
 }
 
-/// Fails unless the program does the same bare and metered, or, with a reason why it is known to differ, if it does the same.
-fn is_same(how: &str, known_failure: Option<&str>) {
+/// Fails unless the program makes the same calls bare and metered.
+fn is_same(how: &str) {
     if std::process::Command::new("strace").arg("-V").output().is_err() {
         return skip("system calls", "strace is missing (strace)");
     }
     let folder = Folder::new();
     Build::new(SOURCE).path();
     let differences = differences(&folder, how);
-    match known_failure {
-        None => assert!(differences.is_empty(), "{}", differences.join("\n")),
-        Some(why) => assert!(!differences.is_empty(), "marked as a known failure ({why}) and passes: remove the mark"),
-    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
-
-const CALLS: &str = "items 2 and 4: gettid and prctl at events, madvise at each lock that is made";
 
 #[test]
 fn a_program_without_contention_makes_the_same_system_calls() {
-    is_same("uncontended", Some(CALLS));
+    is_same("uncontended");
 }
 
 #[test]
 fn a_program_with_contention_makes_the_same_system_calls() {
-    is_same("contended", Some(CALLS));
+    is_same("contended");
 }

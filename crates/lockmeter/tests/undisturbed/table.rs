@@ -56,8 +56,7 @@ pub fn locks() -> Vec<Program> {
         programs.push(seen(with_levels(old.flags(&["-include", OLD_VERSIONS]))));
     }
     programs.extend([
-        program("old-condition")
-            .known_failure(&METERED, "item 7: conditions of GLIBC_2.2.5 are served as those of today"),
+        program("old-condition"),
         program("priority-ceilings").at(&ALL_LEVELS),
         program("robust-owners").swapped(),
         program("misused-locks").swapped(),
@@ -73,11 +72,10 @@ pub fn locks() -> Vec<Program> {
 const OLD_VERSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads/undisturbed/old-versions.h");
 
 pub fn threads() -> Vec<Program> {
-    const MANY_THREADS: &str = "item 1: above 1,024 threads each event asks for each thread whether it lives";
     let at_once = |arguments: &[&str]| program("threads-at-once").arguments(arguments);
     vec![
-        at_once(&["2000", "65536"]).swapped().known_failure(&ALL_LEVELS, MANY_THREADS),
-        at_once(&["8000", "16384"]).swapped().known_failure(&ALL_LEVELS, MANY_THREADS),
+        at_once(&["2000", "65536"]).swapped(),
+        at_once(&["8000", "16384"]).swapped(),
         program("threads-in-turn").swapped(),
         program("smallest-stacks").swapped(),
         program("end-of-stack").arguments(&["5120"]).swapped(),
@@ -106,11 +104,10 @@ pub fn signals() -> Vec<Program> {
 
 pub fn processes() -> Vec<Program> {
     const OWNER: &str = "item 8: a swapped mutex does not know in a forked child that another thread owns it";
-    const WAITERS: &str = "item 8: the child waits for waiters that exist only in the parent";
     let ended = |how: &str, status: i32| program("killed-by-signals").arguments(&[how]).ends_with(status).swapped();
     vec![
         program("fork-holding-locks").swapped().known_failure(&[Level::Swap], OWNER),
-        program("fork-handlers").swapped().known_failure(&[Level::Swap], WAITERS),
+        program("fork-handlers").swapped(),
         program("fork-tree").swapped(),
         program("process-shared-locks"),
         program("shared-with-another-program").swapped(),
@@ -133,9 +130,6 @@ pub fn processes() -> Vec<Program> {
 
 pub fn confined() -> Vec<Program> {
     let gives_up = |what: &str| program("gives-up-its-rights").arguments(&[what]);
-    const SPACE: &str = "item 3: a segment takes 91 MB of address space, so none is made";
-    const FULL: &str = "item 3: SIGBUS where the file system of the segment is full";
-    const CGROUP: &str = "item 3: a segment takes 120 KB a thread, charged to the program";
     let contends = || program("contends").swapped();
     let in_cgroup = program("threads-at-once").arguments(&["200", "16384"]).named("in a small memory cgroup");
     let mut programs: Vec<Program> =
@@ -149,10 +143,7 @@ pub fn confined() -> Vec<Program> {
         program("state-of-process").named("without standard input").under_shell(r#"exec "$@" <&-"#).swapped(),
         program("one-thread-only").swapped(),
         program("memory-limits").swapped(),
-        contends()
-            .named("in little address space")
-            .under_shell(r#"ulimit -v 60000; exec "$@" 2"#)
-            .known_failure(&[Level::Hold, Level::Swap], SPACE),
+        contends().named("in little address space").under_shell(r#"ulimit -v 60000; exec "$@" 2"#),
         contends().named("writing no file").under_shell(r#"ulimit -f 0; exec "$@""#).unseen(),
         contends().named("with four descriptors").under_shell(r#"ulimit -n 4; exec "$@""#),
         contends().named("with little stack").under_shell(r#"ulimit -s 128; exec "$@""#),
@@ -169,8 +160,8 @@ pub fn confined() -> Vec<Program> {
         contends().named("in a time namespace").under(&["unshare", "--time", "--monotonic", "86400", "--fork"]),
         contends().named("in a process id namespace").under(&["unshare", "--pid", "--fork", "--mount-proc"]),
         contends().named("in a user namespace").under(&["unshare", "--user", "--map-root-user"]),
-        contends().named("with a full /dev/shm").around(&SMALL_SHM).unseen().known_failure(&ALL_LEVELS, FULL),
-        in_cgroup.under_shell(SMALL_CGROUP).unseen().known_failure(&METERED, CGROUP),
+        contends().named("with a full /dev/shm").around(&SMALL_SHM).unseen(),
+        in_cgroup.under_shell(SMALL_CGROUP).unseen(),
     ]);
     programs
 }
@@ -203,12 +194,8 @@ const SMALL_CGROUP: &str = r#"
     exit $status"#;
 
 pub fn seccomp() -> Vec<Program> {
-    const CALLS: &str = "item 2: calls that the program does not make itself: gettid, prctl, readlinkat, sched_yield";
     let form = |form: &str| program("seccomp-filters").arguments(&[form]);
-    let mut programs: Vec<Program> =
-        ["before", "after", "tsync", "exec", "trap"].map(|name| form(name).known_failure(&METERED, CALLS)).into();
-    programs.push(form("errno"));
-    programs
+    ["before", "after", "tsync", "exec", "trap", "errno"].map(form).into()
 }
 
 pub fn libraries() -> Vec<Program> {

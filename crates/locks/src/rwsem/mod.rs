@@ -15,28 +15,33 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
 use crate::front::{acquisitions, constructors};
+use crate::generation::Generation;
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
 use crate::lockdep::Ordered;
+use crate::misuse;
 use crate::mutex::{NotAcquired, Until};
 use crate::spin_queue::SpinQueue;
 use crate::sync::{AtomicU16, AtomicU32, Bed, Deadline, FutexDouble, const_unless_model, mutated, now_ns};
 use crate::threads::{UNKNOWN, owner_word, short};
 
 pub use policy::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, NoYield, Policy, Standard};
-use state::{HEIR, READER, READER_COUNT, READERS, WRITER, is_held};
+use state::{HEIR, OWNER, READER, READER_COUNT, READERS, WRITER, is_held};
 
 /// The semaphore without its data: see [`RwLock`](crate::RwLock) for the one with.
 #[derive(Debug)]
 pub struct RawRwSem<P: Policy = Standard, I: Instrument = Unmetered> {
     state: FutexDouble,
     spinners: SpinQueue,
+    /// The process whose threads wait.
+    generation: Generation,
     /// Writers that sleep, or are about to, or have woken up and not looked around yet.
     sleeping_writers: AtomicU32,
     /// The reader that took it last after a wait: a hint, for spinners.
     last_reader: AtomicU16,
-    /// When a writer that slept was sent a wake-up last, and when it was last reserved: the low bits of the clock in microseconds.
+    /// When a writer that slept was sent a wake-up last: the low bits of the clock in microseconds.
     woken_at_us: AtomicU32,
-    reserved_at_us: AtomicU32,
+    /// When it was last reserved: the low bits of the clock in units for which there is room.
+    reserved_at: AtomicU16,
     hold_start: I::HoldStart,
     instrument: I,
     order: Ordered,
@@ -51,10 +56,11 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             RawRwSem {
                 state: FutexDouble::new(0),
                 spinners: SpinQueue::new(),
+                generation: Generation::first(),
                 sleeping_writers: AtomicU32::new(0),
                 last_reader: AtomicU16::new(short(UNKNOWN)),
                 woken_at_us: AtomicU32::new(0),
-                reserved_at_us: AtomicU32::new(0),
+                reserved_at: AtomicU16::new(0),
                 hold_start: I::HoldStart::INIT,
                 instrument,
                 order,
@@ -76,6 +82,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     /// Joins readers that hold it, whoever waits: for a thread that may hold it for reading already, and would wait for itself
     /// if it waited for a writer. Where nobody reads, as [`try_read`](Self::try_read).
     pub fn try_read_again(&self) -> bool {
+        self.drop_waiters_of_the_parent(0);
         let mut state = self.state.load(Relaxed);
         while state & WRITER == 0 && state & READER_COUNT != 0 {
             match self.state.compare_exchange_weak(state, state + READER, Acquire, Relaxed) {
@@ -108,6 +115,21 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     pub unsafe fn unlock_write(&self) {
         self.end_write_hold();
         let own = owner_word();
+        let released = self.state.compare_exchange(own, 0, mutated!("rwsem-write-release", Relaxed, Release), Relaxed);
+        if released.is_err() || misuse::IS_CHECKED && own == 0 {
+            self.unlock_write_slow(own);
+        }
+    }
+
+    /// Unlocks it after writing where somebody waits, or it is not this thread's: then it stays as it is.
+    #[cold]
+    #[inline(never)]
+    fn unlock_write_slow(&self, own: u64) {
+        if own == 0 || self.state.load(Relaxed) & OWNER != own {
+            return misuse::not_held("semaphore");
+        }
+        // While nobody else can have it.
+        self.drop_waiters_of_the_parent(0);
         let state = self.state.fetch_sub(own, mutated!("rwsem-write-release", Relaxed, Release));
         if state != own {
             self.wake(state - own);
@@ -121,7 +143,8 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     /// A thread holds it for writing and has left the unlocking to the caller.
     pub unsafe fn unlock_write_for_owner(&self) {
         self.end_write_hold();
-        let owner = self.state.load(Relaxed) & (WRITER | !u64::from(u32::MAX));
+        self.drop_waiters_of_the_parent(0);
+        let owner = self.state.load(Relaxed) & OWNER;
         let state = self.state.fetch_sub(owner, Release);
         if state != owner {
             self.wake(state - owner);
@@ -137,9 +160,22 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     pub unsafe fn unlock_read(&self) {
         self.end_read_hold();
         let state = self.state.fetch_sub(READER, mutated!("rwsem-read-release", Relaxed, Release));
-        if state & !READER_COUNT != 0 && !mutated!("rwsem-last-reader-wakes-nobody", true, false) {
-            self.wake(state - READER);
+        let left = state.wrapping_sub(READER);
+        // Somebody waits, or nobody held it, and more than the count has changed.
+        if left & !READER_COUNT != 0 && !mutated!("rwsem-last-reader-wakes-nobody", true, false) {
+            self.unlock_read_slow(state);
         }
+    }
+
+    /// What is left to do after the state was this and a reader was taken off.
+    #[cold]
+    #[inline(never)]
+    fn unlock_read_slow(&self, state: u64) {
+        if state & READER_COUNT == 0 {
+            self.state.fetch_add(READER, Relaxed);
+            return misuse::not_held("semaphore");
+        }
+        self.wake(state - READER);
     }
 
     /// Makes a reader of the writer that holds it; no writer gets in between.

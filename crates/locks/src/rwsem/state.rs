@@ -21,6 +21,8 @@
 
 /// A writer holds it: the low half of an owner word.
 pub(super) const WRITER: u64 = crate::threads::OWNED;
+/// Who, and [`WRITER`]: an owner word.
+pub(super) const OWNER: u64 = WRITER | !(u32::MAX as u64);
 /// Writers may sleep, and none that is awake is on duty for them.
 pub(super) const WRITERS: u64 = 2;
 /// Readers may sleep.

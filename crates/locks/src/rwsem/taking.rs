@@ -2,17 +2,18 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use super::state::{HEIR, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, taken_from};
+use super::state::{HEIR, OWNER, READER, READER_COUNT, READERS, WRITER, WRITERS, is_held, taken_from};
 use super::waiting::Waiter;
 use super::{Policy, RawRwSem};
 use crate::instrument::{Instrument, Mode};
 use crate::mutex::low_us;
-use crate::sync::{Bed, mutated, now_ns};
+use crate::sync::{Bed, is_alone, mutated, now_ns};
 use crate::threads::{own_slot, owner_word};
 
 impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     /// Whether the reader that this thread has counted may stay; otherwise it is counted no more.
     pub(super) fn keep_count(&self) -> bool {
+        self.drop_waiters_of_the_parent(READER);
         let mut state = self.state.load(Acquire);
         loop {
             let passes_nobody = P::STEAL || state & (WRITERS | READERS) == 0;
@@ -90,7 +91,24 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
 
     /// The first try of a writer that has not waited.
     pub(super) fn take_first(&self) -> bool {
+        self.drop_waiters_of_the_parent(0);
         own_slot();
         self.take(&Waiter::new(Mode::Write))
+    }
+
+    /// In a forked child: those who waited are not there. `counted` is what this thread has added to the count of readers, and may
+    /// have to take off again.
+    #[inline]
+    pub(super) fn drop_waiters_of_the_parent(&self, counted: u64) {
+        self.generation.enter(|| {
+            self.spinners.drop_all();
+            self.sleeping_writers.store(0, Relaxed);
+            let state = self.state.fetch_and(OWNER | READER_COUNT, Relaxed);
+            // Beside a writer, readers are counted that have not looked yet. Those of the parent will never look.
+            let others = (state & READER_COUNT).saturating_sub(counted);
+            if state & WRITER != 0 && others != 0 && is_alone() {
+                self.state.fetch_sub(others, Relaxed);
+            }
+        });
     }
 }

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use super::state::{HEIR, READERS, WRITER, WRITERS, is_held, is_read};
 use super::{Policy, RawRwSem, holds};
 use crate::instrument::{HoldStart, Instrument, Mode, metered_wait};
-use crate::mutex::{NotAcquired, Until, is_past, low_us};
+use crate::mutex::{NotAcquired, Until};
 use crate::rests::Rest;
 use crate::sync::{Bed, WaitEnd, now_ns, yield_now};
 use crate::threads::{owner_number, owner_word, short};
@@ -13,6 +13,13 @@ use crate::threads::{owner_number, owner_word, short};
 /// Waiting longer makes an heir of a waiter; more often than once in this time nobody inherits, because a lock that is always
 /// handed over runs at the speed of the scheduler.
 const HANDOFF_AFTER_NS: u64 = 1_000_000;
+
+/// In which it is noted when a lock was reserved.
+const RESERVED_AT_NS: u64 = 65_536;
+
+fn reserved_at(ns: u64) -> u16 {
+    (ns / RESERVED_AT_NS) as u16
+}
 
 /// How often a thread stands back for those who slept, where the lock may not be stolen, before it takes them for gone.
 const STAND_BACK: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 100 };
@@ -46,6 +53,9 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[cold]
     #[inline(never)]
     pub(super) fn lock_slow(&self, mode: Mode, until: Until) -> Result<(), NotAcquired> {
+        if mode != Mode::Read {
+            self.drop_waiters_of_the_parent(0);
+        }
         // A writer without a word has not tried yet; for another it is too soon for a look.
         let at_once = if mode == Mode::Read { self.keep_count() } else { owner_word() == 0 && self.take_first() };
         if at_once {
@@ -96,9 +106,8 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     fn inherit(&self, waiter: &mut Waiter) {
         let now = now_ns();
         let begun_ns = *waiter.begun_ns.get_or_insert(now);
-        let passed_for_long = waiter.slept
-            && now.saturating_sub(begun_ns) > HANDOFF_AFTER_NS
-            && is_past(&self.reserved_at_us, now, HANDOFF_AFTER_NS);
+        let passed_for_long =
+            waiter.slept && now.saturating_sub(begun_ns) > HANDOFF_AFTER_NS && self.was_not_reserved_lately(now);
         let mut state = self.state.load(Relaxed);
         while !waiter.heir && state & HEIR == 0 && is_held(state) {
             // A writer that sleeps is woken by the last reader, and while readers may come there need not be a last one.
@@ -110,11 +119,21 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             match self.state.compare_exchange_weak(state, state | HEIR, Relaxed, Relaxed) {
                 Ok(_) => {
                     waiter.heir = true;
-                    self.reserved_at_us.store(low_us(now), Relaxed);
+                    self.reserved_at.store(reserved_at(now), Relaxed);
                 }
                 Err(now) => state = now,
             }
         }
+    }
+
+    /// The low bits come round every four seconds, and then err once.
+    fn was_not_reserved_lately(&self, now: u64) -> bool {
+        #[cfg(shuttle)]
+        if crate::sync::long_ago() {
+            return true;
+        }
+        let units = reserved_at(now).wrapping_sub(self.reserved_at.load(Relaxed));
+        u64::from(units) * RESERVED_AT_NS > HANDOFF_AFTER_NS
     }
 
     /// Sleeps, unless the lock could be had, until there is a reason to look again or none to wait any longer.

@@ -14,6 +14,11 @@ use shuttle::sync::{Condvar, Mutex};
 
 use super::{Bed, Deadline, WaitEnd};
 
+/// Asked in forked children alone, and models have none.
+pub(crate) fn is_alone() -> bool {
+    false
+}
+
 /// A double word on whose low half threads can sleep, in one of several beds.
 #[derive(Debug)]
 pub(crate) struct FutexDouble {

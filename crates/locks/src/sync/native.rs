@@ -165,6 +165,23 @@ pub(crate) fn nap() {
     }
 }
 
+/// Whether this process is known to have a single thread.
+pub(crate) fn is_alone() -> bool {
+    if cfg!(miri) {
+        return false;
+    }
+    // A folder has two links of its own, and one from each folder in it.
+    const LINKS_OF_ONE_THREAD: libc::nlink_t = 3;
+    // SAFETY: an all-zero status is a valid one, which the call fills; errno is this thread's.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let mut threads: libc::stat = core::mem::zeroed();
+        let failed = libc::stat(c"/proc/self/task".as_ptr(), &raw mut threads);
+        *libc::__errno_location() = errno;
+        failed == 0 && threads.st_nlink == LINKS_OF_ONE_THREAD
+    }
+}
+
 /// How many CPUs this process may use; at least one.
 pub(crate) fn usable_cpus() -> u32 {
     /// 0: not asked yet.

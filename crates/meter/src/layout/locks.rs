@@ -50,8 +50,8 @@ pub struct LockEntry {
     pub writer_at: AtomicU64,
     /// The thread that held it last, if that hold is watched. Whoever has the lock next looks whether it is another.
     pub watched: AtomicU32,
-    /// Zero.
-    pub spare: AtomicU32,
+    /// The call that made it, as the writer numbers them; 0: not known.
+    pub maker: AtomicU32,
 }
 
 /// Its maker called an init function.
@@ -68,4 +68,6 @@ pub struct Class {
     pub locks: AtomicU32,
     /// As in [`LockEntry`], of the first of them.
     pub flags: AtomicU32,
+    /// Zero.
+    pub spare: AtomicU64,
 }

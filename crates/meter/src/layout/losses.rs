@@ -1,14 +1,12 @@
 //! Ways of losing data.
 
-/// Ways of losing data, as indices into [`Header::losses`](super::Header::losses).
+/// Ways of losing data, as indices into [`Process::losses`](super::Process::losses).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Lost {
-    /// No room for another thread: its events are not counted.
-    Threads = 0,
-    /// A thread's samples were full: counted under the lock, without site and blocker.
-    Site,
-    /// A thread's samples were full even for that: not counted.
+    /// A thread's samples were full, or there was no page for its table: counted under the lock, without site and blocker.
+    Site = 0,
+    /// There was no room even for that: not counted.
     Sample,
     /// The table of stacks was full: the return address alone is kept.
     Stack,
@@ -26,10 +24,7 @@ pub enum Lost {
     Unmatched,
     /// The table of modules was full.
     Module,
-    /// A forked child that could make no segment of its own counts here, in its parent's, and so does a program that was
-    /// executed where it can make none.
-    Child,
 }
 
 /// Number of [`Lost`] causes.
-pub const LOSSES: usize = 12;
+pub const LOSSES: usize = 10;

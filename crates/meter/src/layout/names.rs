@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64};
 
 /// Modules (program and libraries) of a process that are kept.
 pub const MODULES: usize = 256;
-/// Thread names that are kept.
+/// Thread names that are kept: a page of them.
 pub const COMMS: usize = 256;
 /// Longest path of a module, with its NUL.
 pub const PATH_BYTES: usize = 448;
@@ -24,8 +24,10 @@ pub struct Module {
     pub build_id: [AtomicU8; BUILD_ID_BYTES],
     /// Its length; 0 if it is not known.
     pub build_id_bytes: AtomicU8,
+    /// 1 for the program itself.
+    pub is_program: AtomicU8,
     /// Zero.
-    pub spare: [u8; 7],
+    pub spare: [u8; 6],
     /// The file, up to a NUL; empty for what has none.
     pub path: [AtomicU8; PATH_BYTES],
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What a thread counted of one kind of event.
 ///
-/// The owning thread alone writes. `count` is written after `total_ns`, so a reader that sees an event counted sees its time.
+/// The owning thread alone writes, except to those that threads share. `count` is written after `total_ns`, so a reader that sees an event counted sees its time.
 #[repr(C, align(64))]
 pub struct Slot {
     /// What, as [`Meta`] packs it; 0: free. Written last.

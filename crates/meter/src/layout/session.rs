@@ -8,10 +8,8 @@ pub const DIRECTORY_VARIABLE: &str = "LOCKMETER_DIR";
 pub const SESSION_VARIABLE: &str = "LOCKMETER_SESSION";
 /// The file in that directory that holds what new processes are told: a [`Session`].
 pub const SESSION_FILE: &str = "session";
-/// Segments are called this, the process id, and a number that tells its programs apart.
-pub const SEGMENT_PREFIX: &str = "segment-";
-/// An empty file with such a name, and the same behind it, is left by a process that could make no segment.
-pub const UNMETERED_PREFIX: &str = "unmetered-";
+/// The file in that directory with the memory that programs record to: pages, from [`SessionHead`](super::SessionHead) on.
+pub const MEMORY_FILE: &str = "memory";
 
 /// Metering is off.
 pub const OFF: u32 = 0;

@@ -3,7 +3,7 @@
 /// Tells the preloaded library which locks to swap: `kind=variant`, with commas between.
 pub const SWAP_VARIABLE: &str = "LOCKMETER_SWAP";
 
-/// What became of a lock of a program whose locks are swapped, as indices into [`Header::swaps`](super::Header::swaps).
+/// What became of a lock of a program whose locks are swapped, as indices into [`Process::swaps`](super::Process::swaps).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Swap {

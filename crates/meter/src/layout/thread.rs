@@ -1,12 +1,11 @@
 //! What one thread recorded.
 
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
+use super::PAGE;
 use super::samples::Slot;
 use super::stacks::Walk;
 
-/// Threads that can record at a time.
-pub const THREADS: usize = 1024;
 /// Samples of a thread that are kept apart; a power of two.
 pub const SLOTS: usize = 1024;
 /// Locks that a thread can hold at a time with their holds timed.
@@ -15,6 +14,12 @@ pub const HELD: usize = 32;
 pub const NEAR: usize = 512;
 /// Stacks that a thread has followed before; a power of two.
 pub const WALKS: usize = 16;
+/// Samples on a page.
+pub const SLOTS_OF_A_PAGE: usize = PAGE / size_of::<Slot>();
+/// The first page of them is used before the others: most threads have few samples.
+pub const FIRST_SLOTS: usize = SLOTS_OF_A_PAGE;
+/// Stacks on a page.
+pub const WALKS_OF_A_PAGE: usize = PAGE / size_of::<Walk>();
 /// Groups of locks (by address) of which a thread decides together how many holds it times; a power of two.
 pub const CELLS: usize = 64;
 
@@ -40,7 +45,7 @@ pub struct Cell {
     pub timed: AtomicU32,
 }
 
-/// What one thread recorded. A table outlives its thread and serves the next one.
+/// What one thread recorded. A table outlives its thread and serves the next one of the same process.
 #[repr(C, align(4096))]
 pub struct Thread {
     /// Thread id of the owner; 0: free.
@@ -49,39 +54,41 @@ pub struct Thread {
     pub busy: AtomicU32,
     /// Rises with each change but those of holds that are not timed, each of which `until_timed` shows.
     pub changes: AtomicU64,
+    /// Zero: where a [`CountedSlot`](super::CountedSlot) has its site, for `near` leads here where there is none.
+    pub no_site: AtomicU64,
     /// Place of the owner's name, from 1.
     pub comm: AtomicU32,
     /// Slots in use.
     pub used: AtomicU32,
     /// How many of `held` count.
     pub held_count: AtomicU32,
-    /// Place of this table, from 1.
-    pub place: AtomicU32,
+    /// The next in the list of free tables.
+    pub next_free: AtomicU32,
     /// What the thread waits for now: the lock's address, or 0; and since when, in ticks.
     pub waiting: [AtomicU64; 2],
     /// Of the sequence that draws which holds are timed.
     pub random: AtomicU32,
-    /// When the thread last looked how many holds it times, in ticks.
-    pub looked_at: AtomicU64,
-    /// How long it had run on CPUs by then; 0 until its first look.
-    pub looked_at_cpu_ns: AtomicU64,
-    /// So many more are timed before it looks again.
+    /// So many more are timed before the thread looks how many it times.
     pub until_look: AtomicU32,
-    /// What `switches` in the header was then.
+    /// When it last looked, in ticks.
+    pub looked_at: AtomicU64,
+    /// What `switches` of the process was then.
     pub switches: AtomicU32,
+    /// Zero.
+    pub spare: AtomicU32,
     /// By group of locks: so many more holds that are not timed end before one is timed.
     pub until_timed: [AtomicU32; CELLS],
     /// By group of locks.
     pub cells: [Cell; CELLS],
     /// Locks the thread holds with their holds timed, oldest first.
     pub held: [HeldLock; HELD],
-    /// By caller, or by caller and lock: the sample of its holds that are not timed, a [`CountedSlot`](super::CountedSlot); 0: none. How
-    /// many bytes from the first.
-    pub near: [AtomicU16; NEAR],
-    /// Stacks that were followed lately.
-    pub walks: [Walk; WALKS],
-    /// The samples. The first is never used.
-    pub slots: [Slot; SLOTS],
+    /// Pages of stacks that were followed recently.
+    pub walks: [AtomicU32; WALKS / WALKS_OF_A_PAGE],
+    /// Pages of samples. The first sample is never used: its number stands for none.
+    pub slots: [AtomicU32; SLOTS / SLOTS_OF_A_PAGE],
+    /// By caller, or by caller and lock: the sample of its holds that are not timed, a [`CountedSlot`](super::CountedSlot); 0: none. Its
+    /// distance from this table, in sizes of a sample.
+    pub near: [AtomicI32; NEAR],
 }
 
 /// What [`HeldLock::how`] holds.

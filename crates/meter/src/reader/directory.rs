@@ -21,9 +21,6 @@ const STICKY: u32 = 0o1000;
 /// What nobody but the owner may do in a session's directory.
 const ANY_ACCESS_OF_OTHERS: u32 = 0o077;
 
-/// Files of a directory that are looked at: a program may fill its session's directory.
-pub(super) const MOST_NAMES: usize = 1 << 16;
-
 /// How deep a session's directory is emptied: the recorder makes no folders in it, but a program may.
 const DEEPEST: u32 = 32;
 
@@ -214,17 +211,6 @@ impl OwnDirectory {
         Ok(bytes)
     }
 
-    /// Removes a file from it.
-    pub(super) fn remove_file(&self, name: &str) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.descriptor, self.check_name(name)?, AtFlags::empty())?)
-    }
-
-    /// The names in it, [`MOST_NAMES`] of them at most.
-    pub(super) fn names(&self) -> io::Result<Vec<String>> {
-        let entries = Dir::read_from(&self.descriptor)?.take(MOST_NAMES);
-        Ok(entries.filter_map(|entry| Some(entry.ok()?.file_name().to_str().ok()?.to_owned())).collect())
-    }
-
     /// A name may come from a file that a program wrote: it must lead nowhere else.
     fn check_name<'n>(&self, name: &'n str) -> io::Result<&'n str> {
         let mut components = Path::new(name).components();
@@ -413,18 +399,6 @@ pub(super) mod tests {
         let folder = private_folder();
         fs::write(folder.path().join("file"), [b'x'; 1000]).unwrap();
         assert_eq!(own(&folder).read("file", 256).unwrap(), [b'x'; 256]);
-    }
-
-    #[test]
-    fn of_too_many_names_some_are_looked_at() {
-        // In memory: on a disk so many files take half a minute.
-        let for_us_alone = fs::Permissions::from_mode(0o700);
-        let folder = tempfile::Builder::new().permissions(for_us_alone).tempdir_in("/dev/shm").unwrap();
-        for number in 0..MOST_NAMES + 10 {
-            fs::File::create(folder.path().join(number.to_string())).unwrap();
-        }
-        let names = own(&folder).names().unwrap();
-        assert!((MOST_NAMES - 2..=MOST_NAMES).contains(&names.len()), "{}", names.len());
     }
 
     /// Makes sure that a folder which took the session's name meanwhile stays, even an empty one.

@@ -1,9 +1,14 @@
 //! The collector's side: drains the segments of a session into intervals of the data model.
 //!
 //! A segment is written by a program that may be broken or hostile: nothing in it is trusted, it is read by offsets into
-//! bytes that were read (never mapped, so that a truncated one cannot fault), and what makes no sense is counted as a loss.
+//! bytes that were read (never mapped, so that a file that is cut cannot fault), and what makes no sense is counted as a loss.
 
 mod directory;
+mod keeper;
+mod living;
+mod memory;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod plausible;
 mod segment;
 mod session;

@@ -43,17 +43,17 @@ pub(super) struct ThreadSums {
 }
 
 impl ThreadSums {
-    /// Adds what was counted; `false` if one thread cannot have done all that.
+    /// Adds what this many threads counted together; `false` if they cannot have done all that.
     #[must_use]
-    pub(super) const fn add(&mut self, delta: &Delta, bounds: Bounds) -> bool {
+    pub(super) const fn add(&mut self, delta: &Delta, bounds: Bounds, threads: u64) -> bool {
         let elapsed_ns = bounds.elapsed_ns;
         self.count = self.count.saturating_add(delta.count);
         self.total_ns = self.total_ns.saturating_add(delta.total_ns);
         let is_timed = matches!(delta.meta.happened, happened::WAIT | happened::HOLD | happened::IDLE);
         // A bucket's lower bound: the longest is only known to lie above.
         let shortest_ns = if is_timed && delta.meta.bucket > 0 { 1_u64 << (delta.meta.bucket & 63) } else { 0 };
-        self.count <= elapsed_ns.saturating_mul(COUNTED_TIMES) / SHORTEST_EVENT_NS
-            && self.total_ns <= elapsed_ns.saturating_mul(OVERLAPPING)
+        self.count <= elapsed_ns.saturating_mul(COUNTED_TIMES).saturating_mul(threads) / SHORTEST_EVENT_NS
+            && self.total_ns <= elapsed_ns.saturating_mul(OVERLAPPING).saturating_mul(threads)
             && shortest_ns <= elapsed_ns
     }
 }
@@ -68,12 +68,12 @@ mod tests {
     fn delta(happened: u8, bucket: u8, count: u64) -> Delta {
         let meta = Meta { bucket, ..Meta::of(happened) };
         let total_ns = count.saturating_mul(1 << bucket);
-        Delta { meta, lock: 1, releaser_comm: 0, site: 0, blocker: 0, count, total_ns, max_ns: 1 << bucket }
+        Delta { meta, lock: 1, releaser_comm: 0, owner: 0, site: 0, blocker: 0, count, total_ns, max_ns: 1 << bucket }
     }
 
     fn allowed(elapsed_ns: u64, deltas: &[Delta]) -> bool {
         let mut sums = ThreadSums::default();
-        deltas.iter().all(|delta| sums.add(delta, Bounds::since(0, elapsed_ns)))
+        deltas.iter().all(|delta| sums.add(delta, Bounds::since(0, elapsed_ns), 1))
     }
 
     #[test]

@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use lockmeter_symbols::{BuildId, MappedFile, UserNames};
 
+use super::memory::{Memory, u32_at, u64_at};
 use super::plausible::{Bounds, ThreadSums};
 use crate::layout::{
-    BUILD_ID_BYTES, CLASSES, COMMS, Class, Comm, FRAMES, Header, LOCK_PLACES, LOSSES, LockEntry, MAGIC, MODULES, Meta,
-    Module, PATH_BYTES, SITE_IS_STACK, SLOTS, STACKS, SWAPS, Segment, Slot, Stack, THREADS, Thread, VERSION, happened,
+    BUILD_ID_BYTES, CLASSES, COMMS, Class, Comm, FIRST_PAGE, FRAMES, LOCK_PLACES, LOSSES, LockEntry, Lost, MODULES,
+    Meta, Module, PAGE, PATH_BYTES, Process, SHARED_SLOTS, SITE_IS_STACK, SLOTS_OF_A_PAGE, STACKS, SWAPS, Slot, Stack,
+    Thread, happened,
 };
 
 /// What the table of locks says of one.
@@ -35,6 +35,8 @@ pub(super) struct Delta {
     pub(super) lock: u32,
     /// Place of the releaser's thread name from 1; 0: not known.
     pub(super) releaser_comm: u32,
+    /// The thread, by the id that it knows itself by; 0: not known.
+    pub(super) owner: u32,
     pub(super) site: u64,
     pub(super) blocker: u64,
     pub(super) count: u64,
@@ -52,19 +54,26 @@ struct Seen {
 /// Samples that are taken from a segment at a time. A program with a thousand threads and a hundred samples each has fewer.
 const MOST_DELTAS: usize = 1 << 17;
 
+/// More threads than a process can have, in what its threads count together.
+const MOST_THREADS: u64 = 1 << 22;
+
+/// Stands for the samples that threads share, where the page of a thread's table stands for its own.
+const SHARED: u32 = 0;
+
 /// Everything that is kept of a segment between two readings.
 #[derive(Debug)]
 pub(super) struct SegmentReader {
-    /// `None` between two readings, if too many are open.
-    file: Option<File>,
+    /// The page with its head.
+    page: u32,
+    head: Vec<u8>,
     /// It holds what cannot be: nothing in it is believed any more.
     refused: bool,
-    sums: HashMap<usize, ThreadSums>,
+    sums: HashMap<u32, ThreadSums>,
     epoch: u32,
     losses: [u64; LOSSES],
     swaps: [u64; SWAPS],
-    heads: HashMap<usize, Vec<u8>>,
-    seen: HashMap<(usize, usize), Seen>,
+    changes: HashMap<u32, Vec<u8>>,
+    seen: HashMap<(u32, usize), Seen>,
     stacks: HashMap<u64, Vec<u64>>,
 }
 
@@ -82,6 +91,8 @@ pub(super) struct Reading {
     pub(super) left_out: u64,
     /// What the segment says cannot have happened. Said once.
     pub(super) implausible: bool,
+    /// Threads that counted anything.
+    pub(super) active_threads: u64,
 }
 
 impl Reading {
@@ -91,82 +102,45 @@ impl Reading {
     }
 }
 
-/// Fixed-size numbers out of bytes, 0 beyond their end.
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn u64(&self, at: usize) -> u64 {
-        self.0.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
-    }
-
-    fn u32(&self, at: usize) -> u32 {
-        self.0.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
-    }
-}
-
 impl SegmentReader {
-    pub(super) fn new(file: File) -> Self {
+    /// Of the segment whose head is on this page.
+    pub(super) fn new(page: u32) -> Self {
         Self {
-            file: Some(file),
+            page,
+            head: Vec::new(),
             refused: false,
             sums: HashMap::new(),
             epoch: 0,
             losses: [0; LOSSES],
             swaps: [0; SWAPS],
-            heads: HashMap::new(),
+            changes: HashMap::new(),
             seen: HashMap::new(),
             stacks: HashMap::new(),
         }
     }
 
-    /// Opens it again where it was closed.
-    pub(super) fn open(&mut self, open: impl FnOnce() -> io::Result<File>) -> io::Result<()> {
-        if self.file.is_none() {
-            self.file = Some(open()?);
-        }
-        Ok(())
+    /// The page with its head.
+    pub(super) fn page(&self) -> usize {
+        self.page as usize
     }
 
-    /// Until the next reading.
-    pub(super) fn close(&mut self) {
-        self.file = None;
-    }
-
-    fn file(&self) -> io::Result<&File> {
-        self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-
-    /// Bytes that are there; a file that ends early has the rest as zeros.
-    fn read(&self, at: usize, length: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        let mut filled = 0;
-        while filled < length {
-            match self.file()?.read_at(&mut bytes[filled..], (at + filled) as u64) {
-                Ok(0) => break,
-                Ok(more) => filled += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(bytes)
-    }
-
-    /// The level that the process began with; `None` while the segment is not ready.
-    pub(super) fn level_at_start(&self) -> Option<u32> {
-        let head = self.read(0, size_of::<Header>()).ok()?;
-        let head = Bytes(&head);
-        (head.u64(offset_of!(Header, magic)) == MAGIC).then(|| head.u32(offset_of!(Header, level_at_start)))
-    }
-
-    /// What was counted since the last time; `None` while the segment is not ready (its writer has not finished its head).
-    /// After the end of the process, `is_last`. What is beyond the bounds is not believed, nor is anything else of that segment.
-    pub(super) fn drain(&mut self, is_last: bool, bounds: Bounds) -> io::Result<Option<Reading>> {
+    /// What was counted since the last time, given the pages of the tables of its threads. After the end of the process, `is_last`.
+    /// What is beyond the bounds is not believed, nor is anything else of that segment.
+    pub(super) fn drain(
+        &mut self,
+        memory: &Memory,
+        threads: &[u32],
+        is_last: bool,
+        bounds: Bounds,
+    ) -> io::Result<Option<Reading>> {
         if self.refused {
             return Ok(None);
         }
-        let reading = self.read_all(is_last, bounds)?;
-        self.refused = reading.as_ref().is_some_and(|reading| reading.implausible);
-        Ok(reading)
+        let reading = self.read_all(memory, threads, is_last, bounds)?;
+        // Names are looked up in tables that may have got more pages meanwhile.
+        self.head = memory.read(self.page(), 0, size_of::<Process>())?;
+        self.refused = reading.implausible;
+        Ok(Some(reading))
     }
 
     /// How much is kept of it: a few tens of bytes each.
@@ -174,71 +148,110 @@ impl SegmentReader {
         self.seen.len()
     }
 
-    fn read_all(&mut self, is_last: bool, bounds: Bounds) -> io::Result<Option<Reading>> {
-        let head = self.read(0, size_of::<Header>())?;
-        let head = Bytes(&head);
-        if head.u64(offset_of!(Header, magic)) == 0 {
-            return Ok(None);
-        }
+    /// Nothing in it is believed any more.
+    pub(super) fn refuse(&mut self) {
+        *self = Self { refused: true, ..Self::new(self.page) };
+    }
+
+    fn read_all(&mut self, memory: &Memory, threads: &[u32], is_last: bool, bounds: Bounds) -> io::Result<Reading> {
+        self.head = memory.read(self.page(), 0, size_of::<Process>())?;
         let mut reading = Reading::default();
-        if head.u64(offset_of!(Header, magic)) != MAGIC || head.u32(offset_of!(Header, version)) != VERSION {
-            reading.damaged = 1;
-            return Ok(Some(reading));
-        }
         for (lost, seen) in self.losses.iter_mut().enumerate() {
-            let now = head.u64(offset_of!(Header, losses) + lost * 8);
+            let now = u64_at(&self.head, offset_of!(Process, losses) + lost * 8);
             reading.losses[lost] = now.saturating_sub(*seen);
             *seen = now;
         }
         for (swap, seen) in self.swaps.iter_mut().enumerate() {
-            let now = head.u64(offset_of!(Header, swaps) + swap * 8);
+            let now = u64_at(&self.head, offset_of!(Process, swaps) + swap * 8);
             reading.swaps[swap] = now.saturating_sub(*seen);
             *seen = now;
         }
         if !self.losses.iter().chain(&self.swaps).all(|count| bounds.allow_counter(*count)) {
-            return Ok(Some(Reading::implausible()));
+            return Ok(Reading::implausible());
         }
         let ended = self.epoch;
         self.epoch = self.epoch.wrapping_add(1);
         // A reader without the right to write gets maxima of the whole run, clamped to the bucket.
-        let _ = self.file()?.write_all_at(&self.epoch.to_ne_bytes(), offset_of!(Header, epoch) as u64);
-        let threads = (head.u32(offset_of!(Header, threads)) as usize).min(THREADS);
-        for thread in 0..threads {
-            if !self.drain_thread(thread, (ended, is_last), bounds, &mut reading)? {
-                return Ok(Some(Reading::implausible()));
+        let _ = memory.put_u32(self.page(), offset_of!(Process, epoch), self.epoch);
+        for thread in threads {
+            if !self.drain_thread(memory, *thread, (ended, is_last), bounds, &mut reading)? {
+                return Ok(Reading::implausible());
             }
         }
-        Ok(Some(reading))
+        if self.losses[Lost::Site as usize] > 0 && !self.drain_shared(memory, ended, bounds, &mut reading)? {
+            return Ok(Reading::implausible());
+        }
+        Ok(reading)
     }
 
     /// `false` if the thread cannot have done what its table says.
     fn drain_thread(
         &mut self,
-        thread: usize,
+        memory: &Memory,
+        thread: u32,
         (epoch, is_last): (u32, bool),
         bounds: Bounds,
         reading: &mut Reading,
     ) -> io::Result<bool> {
-        let start = offset_of!(Segment, threads) + thread * size_of::<Thread>();
+        let table = memory.read(thread as usize, 0, size_of::<Thread>())?;
         // Each event changes something here, but after it is counted: who is killed in between must not be skipped.
-        let begin = offset_of!(Thread, changes);
-        let head = self.read(start + begin, offset_of!(Thread, held) - begin)?;
-        if self.heads.get(&thread) == Some(&head) && !is_last {
+        let changes = &table[offset_of!(Thread, changes)..offset_of!(Thread, held)];
+        let is_changed = self.changes.get(&thread).is_none_or(|before| before != changes);
+        if !is_changed && !is_last {
             return Ok(true);
         }
-        self.heads.insert(thread, head);
-        let bytes = self.read(start + offset_of!(Thread, slots), SLOTS * size_of::<Slot>())?;
-        for slot in 0..SLOTS {
-            let at = slot * size_of::<Slot>();
-            let slot_bytes = Bytes(&bytes[at..at + size_of::<Slot>()]);
-            if slot_bytes.u64(offset_of!(Slot, meta)) == 0 {
+        reading.active_threads += u64::from(is_changed);
+        self.changes.insert(thread, changes.to_vec());
+        let owner = u32_at(&table, offset_of!(Thread, owner));
+        let pages = offset_of!(Thread, slots)..offset_of!(Thread, near);
+        for (number, page) in table[pages].chunks_exact(size_of::<u32>()).enumerate() {
+            let page = u32_at(page, 0) as usize;
+            if page < FIRST_PAGE {
                 continue;
             }
-            let seen = self.seen.entry((thread, slot)).or_default();
-            match delta(&slot_bytes, seen, epoch) {
+            let bytes = memory.read(page, 0, PAGE)?;
+            let first = number * SLOTS_OF_A_PAGE;
+            if !self.drain_slots(&bytes, (thread, first), owner, epoch, bounds, reading) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn drain_shared(&mut self, memory: &Memory, epoch: u32, bounds: Bounds, reading: &mut Reading) -> io::Result<bool> {
+        for first in (0..SHARED_SLOTS).step_by(SLOTS_OF_A_PAGE) {
+            let at = offset_of!(Process, shared) + first / SLOTS_OF_A_PAGE * size_of::<u32>();
+            let page = u32_at(&self.head, at) as usize;
+            if page >= FIRST_PAGE {
+                let bytes = memory.read(page, 0, PAGE)?;
+                if !self.drain_slots(&bytes, (SHARED, first), 0, epoch, bounds, reading) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The samples on a page: those of the table on page `thread`, from this number on.
+    fn drain_slots(
+        &mut self,
+        bytes: &[u8],
+        (thread, first): (u32, usize),
+        owner: u32,
+        epoch: u32,
+        bounds: Bounds,
+        reading: &mut Reading,
+    ) -> bool {
+        let threads = if thread == SHARED { MOST_THREADS } else { 1 };
+        for (number, slot) in bytes.chunks_exact(size_of::<Slot>()).enumerate() {
+            if u64_at(slot, offset_of!(Slot, meta)) == 0 {
+                continue;
+            }
+            let seen = self.seen.entry((thread, first + number)).or_default();
+            match delta(slot, owner, seen, epoch) {
                 Ok(Some(delta)) => {
-                    if !self.sums.entry(thread).or_default().add(&delta, bounds) {
-                        return Ok(false);
+                    if !self.sums.entry(thread).or_default().add(&delta, bounds, threads) {
+                        return false;
                     }
                     if reading.deltas.len() < MOST_DELTAS {
                         reading.deltas.push(delta);
@@ -250,37 +263,37 @@ impl SegmentReader {
                 Err(Nonsense) => reading.damaged += 1,
             }
         }
-        Ok(true)
+        true
+    }
+
+    /// An entry of a table, which begins at this place of the head; `None` where the table has no page, so no entry.
+    fn entry(&self, memory: &Memory, table: usize, place: usize, size: usize) -> Option<Vec<u8>> {
+        let entries = PAGE / size;
+        let page = u32_at(&self.head, table + place / entries * size_of::<u32>()) as usize;
+        (page >= FIRST_PAGE).then(|| memory.read(page, place % entries * size, size).ok())?
     }
 
     /// What the lock at this place (from 1) is; `None` for none.
-    pub(super) fn lock(&self, place: u32) -> Option<LockFacts> {
+    pub(super) fn lock(&self, memory: &Memory, place: u32) -> Option<LockFacts> {
         let place = (place as usize).checked_sub(1)?;
-        if let Some(class) = place.checked_sub(LOCK_PLACES) {
-            let at = offset_of!(Segment, classes) + class * size_of::<Class>();
-            let fields = [offset_of!(Class, address), offset_of!(Class, site), offset_of!(Class, flags)];
-            let facts = if class < CLASSES { self.facts(at, size_of::<Class>(), fields) } else { None };
-            return facts.map(|facts| LockFacts { is_class: true, ..facts });
-        }
-        let at = offset_of!(Segment, locks) + place * size_of::<LockEntry>();
-        let fields = [offset_of!(LockEntry, address), offset_of!(LockEntry, made_at), offset_of!(LockEntry, flags)];
-        self.facts(at, size_of::<LockEntry>(), fields)
-    }
-
-    fn facts(&self, at: usize, length: usize, [address, made_at, flags]: [usize; 3]) -> Option<LockFacts> {
-        let bytes = self.read(at, length).ok()?;
-        let bytes = Bytes(&bytes);
-        let facts = LockFacts {
-            address: bytes.u64(address),
-            made_at: bytes.u64(made_at),
-            flags: bytes.u32(flags),
-            is_class: false,
+        let is_class = place >= LOCK_PLACES;
+        let (bytes, [address, made_at, flags]) = match place.checked_sub(LOCK_PLACES) {
+            Some(class) if class >= CLASSES => return None,
+            Some(class) => (
+                self.entry(memory, offset_of!(Process, classes), class, size_of::<Class>())?,
+                [offset_of!(Class, address), offset_of!(Class, site), offset_of!(Class, flags)],
+            ),
+            None => (
+                self.entry(memory, offset_of!(Process, locks), place, size_of::<LockEntry>())?,
+                [offset_of!(LockEntry, address), offset_of!(LockEntry, made_at), offset_of!(LockEntry, flags)],
+            ),
         };
-        (facts.address != 0).then_some(facts)
+        let (address, made_at) = (u64_at(&bytes, address), u64_at(&bytes, made_at));
+        (address != 0).then(|| LockFacts { address, made_at, flags: u32_at(&bytes, flags), is_class })
     }
 
     /// Return addresses of a site, innermost first; empty if there are none.
-    pub(super) fn site(&mut self, site: u64) -> Vec<u64> {
+    pub(super) fn site(&mut self, memory: &Memory, site: u64) -> Vec<u64> {
         if site == 0 {
             return Vec::new();
         }
@@ -291,47 +304,55 @@ impl SegmentReader {
             return frames.clone();
         }
         let place = (site & !SITE_IS_STACK) as usize;
-        let frames = if place < STACKS { self.stack(place) } else { Vec::new() };
+        let frames = if place < STACKS { self.stack(memory, place) } else { Vec::new() };
         if !frames.is_empty() {
             self.stacks.insert(site, frames.clone());
         }
         frames
     }
 
-    fn stack(&self, place: usize) -> Vec<u64> {
-        let at = offset_of!(Segment, stacks) + place * size_of::<Stack>();
-        let Ok(bytes) = self.read(at, size_of::<Stack>()) else { return Vec::new() };
-        let bytes = Bytes(&bytes);
-        let depth = usize::try_from(bytes.u64(offset_of!(Stack, depth))).unwrap_or(usize::MAX).min(FRAMES);
-        (0..depth).map(|frame| bytes.u64(offset_of!(Stack, frames) + frame * 8)).collect()
+    fn stack(&self, memory: &Memory, place: usize) -> Vec<u64> {
+        let Some(stack) = self.entry(memory, offset_of!(Process, stacks), place, size_of::<Stack>()) else {
+            return Vec::new();
+        };
+        let depth = usize::try_from(u64_at(&stack, offset_of!(Stack, depth))).unwrap_or(usize::MAX).min(FRAMES);
+        (0..depth).map(|frame| u64_at(&stack, offset_of!(Stack, frames) + frame * 8)).collect()
     }
 
     /// The name of a thread (place from 1).
-    pub(super) fn comm(&self, place: u32) -> Option<String> {
+    pub(super) fn comm(&self, memory: &Memory, place: u32) -> Option<String> {
         let place = (place as usize).checked_sub(1).filter(|place| *place < COMMS)?;
-        let bytes = self.read(offset_of!(Segment, comms) + place * size_of::<Comm>(), size_of::<Comm>()).ok()?;
+        let bytes = self.entry(memory, offset_of!(Process, comms), place, size_of::<Comm>())?;
         let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         (length > 0).then(|| String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
-    /// Everything that process `pid`, whose segment this is, maps and that an address it recorded lies in.
-    pub(super) fn modules(&self, pid: u32, names: &mut UserNames) -> Vec<MappedFile> {
-        let Ok(head) = self.read(offset_of!(Header, modules), 4) else { return Vec::new() };
-        let begun = (Bytes(&head).u32(0) as usize).min(MODULES);
-        let Ok(bytes) = self.read(offset_of!(Segment, modules), begun * size_of::<Module>()) else { return Vec::new() };
-        bytes.chunks_exact(size_of::<Module>()).filter_map(|module| mapped_file(pid, module, names)).collect()
+    /// Everything that process `pid`, whose segment this is, maps and that an address it recorded lies in. `program` is its own file,
+    /// where the kernel was asked.
+    pub(super) fn modules(
+        &self,
+        memory: &Memory,
+        pid: u32,
+        program: Option<&Path>,
+        names: &mut UserNames,
+    ) -> Vec<MappedFile> {
+        let begun = (u32_at(&self.head, offset_of!(Process, module_count)) as usize).min(MODULES);
+        let modules =
+            (0..begun).filter_map(|place| self.entry(memory, offset_of!(Process, modules), place, size_of::<Module>()));
+        modules.filter_map(|module| mapped_file(pid, &module, program, names)).collect()
     }
 }
 
-fn mapped_file(pid: u32, bytes: &[u8], names: &mut UserNames) -> Option<MappedFile> {
-    let numbers = Bytes(bytes);
-    let path = bytes.get(offset_of!(Module, path)..offset_of!(Module, path) + PATH_BYTES)?;
+fn mapped_file(pid: u32, module: &[u8], program: Option<&Path>, names: &mut UserNames) -> Option<MappedFile> {
+    let path = module.get(offset_of!(Module, path)..offset_of!(Module, path) + PATH_BYTES)?;
     let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
-    let memory = numbers.u64(offset_of!(Module, start))..numbers.u64(offset_of!(Module, end));
-    let bias = numbers.u64(offset_of!(Module, bias));
     let path = Path::new(OsStr::from_bytes(&path[..length]));
-    let length = usize::from(*bytes.get(offset_of!(Module, build_id_bytes))?).min(BUILD_ID_BYTES);
-    let build_id = bytes.get(offset_of!(Module, build_id)..)?.get(..length).and_then(BuildId::new);
+    let is_program = module.get(offset_of!(Module, is_program)) == Some(&1);
+    let path = program.filter(|_| is_program).unwrap_or(path);
+    let memory = u64_at(module, offset_of!(Module, start))..u64_at(module, offset_of!(Module, end));
+    let bias = u64_at(module, offset_of!(Module, bias));
+    let length = usize::from(*module.get(offset_of!(Module, build_id_bytes))?).min(BUILD_ID_BYTES);
+    let build_id = module.get(offset_of!(Module, build_id)..)?.get(..length).and_then(BuildId::new);
     (memory.start != 0).then(|| names.file_of_process(pid, memory, bias, path, build_id))
 }
 
@@ -343,12 +364,12 @@ struct Nonsense;
 ///
 /// A writer may be between its two stores: then the time of one event more is there than events. What goes beyond the
 /// bucket's bound is left for the next time.
-fn delta(bytes: &Bytes<'_>, seen: &mut Seen, epoch: u32) -> Result<Option<Delta>, Nonsense> {
-    let meta = Meta::unpack(bytes.u64(offset_of!(Slot, meta)));
+fn delta(slot: &[u8], owner: u32, seen: &mut Seen, epoch: u32) -> Result<Option<Delta>, Nonsense> {
+    let meta = Meta::unpack(u64_at(slot, offset_of!(Slot, meta)));
     if meta.bucket >= 64 {
         return Err(Nonsense);
     }
-    let count = bytes.u64(offset_of!(Slot, count)).wrapping_sub(seen.count);
+    let count = u64_at(slot, offset_of!(Slot, count)).wrapping_sub(seen.count);
     if count == 0 {
         return Ok(None);
     }
@@ -362,32 +383,33 @@ fn delta(bytes: &Bytes<'_>, seen: &mut Seen, epoch: u32) -> Result<Option<Delta>
         seen.count = seen.count.wrapping_add(count);
         return Ok(Some(Delta {
             meta,
-            lock: bytes.u64(offset_of!(Slot, lock)) as u32,
+            lock: u64_at(slot, offset_of!(Slot, lock)) as u32,
             releaser_comm: 0,
-            site: bytes.u64(offset_of!(Slot, site)),
+            owner,
+            site: u64_at(slot, offset_of!(Slot, site)),
             blocker: 0,
             count,
             total_ns: 0,
             max_ns: 0,
         }));
     }
-    let total_ns = bytes
-        .u64(offset_of!(Slot, total_ns))
+    let total_ns = u64_at(slot, offset_of!(Slot, total_ns))
         .wrapping_sub(seen.total_ns)
         .clamp(count.saturating_mul(lower_ns), count.saturating_mul(upper_ns));
-    let longest_ns = bytes.u64(offset_of!(Slot, max_ns));
-    let is_of_interval = bytes.u64(offset_of!(Slot, epoch)) == u64::from(epoch);
+    let longest_ns = u64_at(slot, offset_of!(Slot, max_ns));
+    let is_of_interval = u64_at(slot, offset_of!(Slot, epoch)) == u64::from(epoch);
     let mean_ns = total_ns.div_ceil(count);
     let max_ns = if is_of_interval || count == 1 { longest_ns } else { mean_ns };
     seen.count = seen.count.wrapping_add(count);
     seen.total_ns = seen.total_ns.wrapping_add(total_ns);
-    let lock = bytes.u64(offset_of!(Slot, lock));
+    let lock = u64_at(slot, offset_of!(Slot, lock));
     Ok(Some(Delta {
         meta,
         lock: lock as u32,
         releaser_comm: (lock >> 32) as u32,
-        site: bytes.u64(offset_of!(Slot, site)),
-        blocker: bytes.u64(offset_of!(Slot, blocker)),
+        owner,
+        site: u64_at(slot, offset_of!(Slot, site)),
+        blocker: u64_at(slot, offset_of!(Slot, blocker)),
         count,
         total_ns,
         max_ns: if count == 1 { total_ns } else { max_ns.clamp(mean_ns, upper_ns.max(mean_ns)) },
@@ -400,41 +422,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything can have happened.
-    const ALL_TIME: Bounds = Bounds::since(0, u64::MAX);
-
-    fn reader_of(bytes: &[u8]) -> SegmentReader {
-        let file = tempfile::tempfile().unwrap();
-        file.write_all_at(bytes, 0).unwrap();
-        SegmentReader::new(file)
-    }
-
     proptest! {
-        #[test]
-        fn any_bytes_are_read_without_a_crash(
-            bytes in prop::collection::vec(any::<u8>(), 0..512),
-            slots in prop::collection::vec(any::<u8>(), 0..2048),
-            place in any::<u32>(), site in any::<u64>(),
-        ) {
-            let mut head = MAGIC.to_ne_bytes().to_vec();
-            head.extend(VERSION.to_ne_bytes());
-            head.extend(&bytes);
-            let mut reader = reader_of(&head);
-            reader.file().unwrap().write_all_at(&1_u32.to_ne_bytes(), offset_of!(Header, threads) as u64).unwrap();
-            let thread = offset_of!(Segment, threads);
-            reader.file().unwrap().write_all_at(&slots, (thread + offset_of!(Thread, slots)) as u64).unwrap();
-            for _ in 0..2 {
-                let Some(reading) = reader.drain(false, ALL_TIME).unwrap() else { continue };
-                for delta in reading.deltas {
-                    prop_assert!(delta.max_ns <= delta.total_ns);
-                }
-            }
-            reader.lock(place);
-            reader.comm(place);
-            reader.modules(1, &mut UserNames::new());
-            prop_assert!(reader.site(site).len() <= FRAMES);
-        }
-
         #[test]
         fn what_is_drained_adds_up_to_what_was_counted(
             bucket in 0_u8..40, steps in prop::collection::vec((1_u64..50, any::<bool>()), 1..20),
@@ -452,7 +440,7 @@ mod tests {
                 put(offset_of!(Slot, count), count);
                 put(offset_of!(Slot, total_ns), count * each_ns + ahead);
                 put(offset_of!(Slot, max_ns), each_ns);
-                if let Some(delta) = delta(&Bytes(&slot), &mut seen, 0).unwrap() {
+                if let Some(delta) = delta(&slot, 1, &mut seen, 0).unwrap() {
                     drained_count += delta.count;
                     drained_ns += delta.total_ns;
                 }
@@ -460,11 +448,5 @@ mod tests {
             prop_assert_eq!(drained_count, count);
             prop_assert!(drained_ns >= count * each_ns && drained_ns <= count * each_ns + each_ns);
         }
-    }
-
-    #[test]
-    fn a_file_of_another_kind_or_version_is_damaged_and_an_empty_one_not_ready() {
-        assert!(reader_of(&[]).drain(false, ALL_TIME).unwrap().is_none());
-        assert_eq!(reader_of(b"garbage garbage garbage").drain(false, ALL_TIME).unwrap().unwrap().damaged, 1);
     }
 }

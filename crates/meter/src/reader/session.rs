@@ -5,13 +5,16 @@ use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::directory::{Access, OwnDirectory, TrustedParent};
+use super::keeper::Keeper;
+use super::living::is_alive;
+use super::memory::{Memory, u32_at};
 use super::source::UserSource;
 use super::{Level, switches, ticks};
-use crate::layout::{self, Header, SEGMENT_PREFIX, SESSION_FILE, SESSION_VARIABLE, UNMETERED_PREFIX};
+use crate::layout::{self, PageKind, Process, SESSION_FILE, SESSION_VARIABLE};
 
 /// What the directories are called, followed by the recorder's process id and a random number.
 const DIRECTORY_PREFIX: &str = "lockmeter-";
@@ -29,6 +32,8 @@ pub struct Session {
     parent: TrustedParent,
     directory: OwnDirectory,
     told: layout::Session,
+    memory: Memory,
+    keeper: Keeper,
     /// Tells others that the directory is in use, whatever process ids they see.
     _lock: Option<File>,
 }
@@ -88,16 +93,23 @@ impl Session {
         parents.iter().for_each(remove_stale);
         let told = layout::Session { level: level.code(), tick_ns_shifted: ticks::calibrate(), timed_holds };
         for parent in parents {
-            let made = parent.create(&new_name());
-            let directory = match made {
-                Ok(directory) => directory,
+            let made = parent.create(&new_name()).and_then(|directory| {
+                let memory = Memory::create(&directory);
+                if memory.is_err() {
+                    parent.remove(&directory);
+                }
+                let memory = memory?;
+                Ok((Keeper::start(&memory)?, memory, directory))
+            });
+            let (keeper, memory, directory) = match made {
+                Ok(made) => made,
                 Err(error) => {
                     refused.push(format!("{}: {error}", parent.path().display()));
                     continue;
                 }
             };
             let lock = directory.lock().ok();
-            let session = Self { parent, directory, told, _lock: lock };
+            let session = Self { parent, directory, told, memory, keeper, _lock: lock };
             session.write(SESSION_FILE, told.to_text().as_bytes())?;
             return Ok(session);
         }
@@ -124,8 +136,11 @@ impl Session {
 
     /// What reads the segments that come into the directory from now on.
     pub fn source(&self) -> Result<UserSource, SessionError> {
-        let directory = self.directory.try_clone();
-        directory.map(UserSource::of).map_err(|error| SessionError::cannot_read(self.directory.path(), &error))
+        let source = self
+            .directory
+            .try_clone()
+            .and_then(|directory| UserSource::of(directory, self.memory.try_clone()?, Some(self.keeper.kept())));
+        source.map_err(|error| SessionError::cannot_read(self.directory.path(), &error))
     }
 
     /// What a program's environment must hold to report here, given the path of the preloaded library and what
@@ -145,38 +160,51 @@ impl Session {
 
     /// Turns metering on or off in a process that reports to a session of this user.
     pub fn switch(pid: u32, level: Option<Level>) -> Result<(), SessionError> {
-        in_segments_of(pid, |directory, segment| {
+        in_segment_of(pid, |directory, memory, (page, number)| {
             let level = level.map_or_else(|| level_of_session(directory), Level::code);
-            set(directory, segment, offset_of!(Header, level), level)?;
-            raise(directory, segment, offset_of!(Header, switches))?;
-            switches::leave_word(directory, segment, level)
+            memory.put_u32(page, offset_of!(Process, level), level)?;
+            raise(memory, page, offset_of!(Process, switches))?;
+            switches::leave_word(directory, number, level)
         })
     }
 
     /// Has the threads of such a process time about so many holds for a second of CPU time each (0: all of them) from soon on.
     pub fn time_holds(pid: u32, timed_holds: u32) -> Result<(), SessionError> {
-        in_segments_of(pid, |directory, segment| {
-            set(directory, segment, offset_of!(Header, timed_holds), timed_holds)?;
-            raise(directory, segment, offset_of!(Header, switches))
+        in_segment_of(pid, |_, memory, (page, _)| {
+            memory.put_u32(page, offset_of!(Process, timed_holds), timed_holds)?;
+            raise(memory, page, offset_of!(Process, switches))
         })
     }
 }
 
-/// Does this with each segment of a process, given the directory and the segment's name.
-fn in_segments_of(pid: u32, change: impl Fn(&OwnDirectory, &str) -> io::Result<()>) -> Result<(), SessionError> {
+/// Does this with the segment of a process: its page and number, given with the session's directory and memory.
+fn in_segment_of(
+    pid: u32,
+    change: impl Fn(&OwnDirectory, &Memory, (usize, u32)) -> io::Result<()>,
+) -> Result<(), SessionError> {
     let mut found = false;
     for directory in parents().0.iter().flat_map(directories) {
-        for segment in segments(&directory) {
-            if segment_pid(&segment) == Some(pid) {
-                change(&directory, &segment).map_err(|error| {
-                    let sentence = format!("cannot switch process {pid} in {}: {error}", directory.path().display());
-                    SessionError::new(SessionErrorKind::Io, sentence)
-                })?;
-                found = true;
-            }
+        let Ok(memory) = Memory::open(&directory) else { continue };
+        if let Some(segment) = segment_of(&memory, pid) {
+            change(&directory, &memory, segment).map_err(|error| {
+                let sentence = format!("cannot switch process {pid} in {}: {error}", directory.path().display());
+                SessionError::new(SessionErrorKind::Io, sentence)
+            })?;
+            found = true;
         }
     }
     if found { Ok(()) } else { Err(SessionError::new(SessionErrorKind::NotMetered, not_metered(pid))) }
+}
+
+/// The segment of the program that a process runs now: the last that it began.
+fn segment_of(memory: &Memory, pid: u32) -> Option<(usize, u32)> {
+    let owned = memory.owned().unwrap_or_default();
+    let processes = owned.iter().filter(|owned| owned.kind == PageKind::Process);
+    let own = processes.filter(|owned| {
+        let own = memory.read(owned.page as usize, offset_of!(Process, pid), 4);
+        own.is_ok_and(|own| u32_at(&own, 0) == pid)
+    });
+    own.max_by_key(|owned| owned.process).map(|owned| (owned.page as usize, owned.process))
 }
 
 /// Why there is nothing to switch. A session of another user is not looked for, not even by root.
@@ -195,14 +223,16 @@ fn not_metered(pid: u32) -> String {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        // Also where a program has removed the file's name.
+        self.memory.switch_off();
         remove(&self.parent, &self.directory);
     }
 }
 
 /// Ends metering in the programs that still run, and removes the directory.
 fn remove(parent: &TrustedParent, directory: &OwnDirectory) {
-    for segment in segments(directory) {
-        let _ = set(directory, &segment, offset_of!(Header, level), layout::OFF);
+    if let Ok(memory) = Memory::open(directory) {
+        memory.switch_off();
     }
     parent.remove(directory);
 }
@@ -250,46 +280,10 @@ fn remove_stale(parent: &TrustedParent) {
     }
 }
 
-/// Whether a process has this id.
-pub(super) fn is_alive(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-    // SAFETY: signal 0 is only a question.
-    let answer = unsafe { libc::kill(pid, 0) };
-    answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
-}
-
-/// The segments in a session's directory.
-fn segments(directory: &OwnDirectory) -> Vec<String> {
-    let names = directory.names().unwrap_or_default();
-    names.into_iter().filter(|name| segment_pid(name).is_some()).collect()
-}
-
-/// Whether a process without a segment left this.
-pub(super) fn is_of_unmetered(name: &str) -> bool {
-    name.starts_with(UNMETERED_PREFIX)
-}
-
-/// The process that a segment's name tells; `None` of what is no segment.
-pub(super) fn segment_pid(name: &str) -> Option<u32> {
-    name.strip_prefix(SEGMENT_PREFIX)?.split_once('-')?.0.parse().ok()
-}
-
-/// When a segment was made, as its name tells.
-pub(super) fn segment_made(name: &str) -> Option<u64> {
-    name.strip_prefix(SEGMENT_PREFIX)?.split_once('-')?.1.parse().ok()
-}
-
-/// Writes a number to a segment's head.
-fn set(directory: &OwnDirectory, segment: &str, at: usize, number: u32) -> io::Result<()> {
-    directory.file(segment, Access::Change)?.write_all_at(&number.to_ne_bytes(), at as u64)
-}
-
 /// Adds one to a number of a segment.
-fn raise(directory: &OwnDirectory, segment: &str, at: usize) -> io::Result<()> {
-    let file = directory.file(segment, Access::Change)?;
-    let mut number = [0; 4];
-    file.read_exact_at(&mut number, at as u64)?;
-    file.write_all_at(&u32::from_ne_bytes(number).wrapping_add(1).to_ne_bytes(), at as u64)
+fn raise(memory: &Memory, page: usize, at: usize) -> io::Result<()> {
+    let number = u32_at(&memory.read(page, at, 4)?, 0);
+    memory.put_u32(page, at, number.wrapping_add(1))
 }
 
 fn level_of_session(directory: &OwnDirectory) -> u32 {
@@ -338,16 +332,17 @@ mod tests {
         assert_eq!(recorder_of(&new_name()), Some(std::process::id()));
     }
 
-    /// Makes sure that cleaning up writes to no file but segments: a link in a segment's place leads to somebody's file.
+    /// Makes sure that cleaning up writes to no file but the session's memory: a link in its place leads to somebody's file.
     #[test]
     fn a_link_in_a_stale_session_leads_nowhere() {
         let folder = tempfile::tempdir().unwrap();
         let (victim, directory) = (folder.path().join("victim"), left_behind(&folder));
         fs::write(&victim, [0xff; 64]).unwrap();
-        symlink(&victim, directory.join("segment-77-1")).unwrap();
-        fs::hard_link(&victim, directory.join("segment-77-2")).unwrap();
+        symlink(&victim, directory.join(layout::MEMORY_FILE)).unwrap();
+        let other = left_behind(&folder);
+        fs::hard_link(&victim, other.join(layout::MEMORY_FILE)).unwrap();
         remove_stale(&parent(&folder));
-        assert!(!directory.exists());
+        assert!(!directory.exists() && !other.exists());
         assert_eq!(fs::read(&victim).unwrap(), [0xff; 64]);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::path::Path;
+use std::mem::offset_of;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, IntervalClock, Key, Kind, Lock,
@@ -12,18 +14,20 @@ use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, interpreter_lock, is_wait_for_work, lock_made_of_condition,
 };
 
-use super::directory::{Access, OwnDirectory};
+use super::directory::OwnDirectory;
+use super::keeper::{self, Kept};
+use super::living::{Nested, is_alive, program_file};
+use super::memory::{Memory, Owned, u32_at, u64_at};
 use super::plausible::Bounds;
-use super::segment::{Delta, LockFacts, SegmentReader};
-use super::session::{self, SessionError};
+use super::segment::{Delta, LockFacts, Reading, SegmentReader};
+use super::session::SessionError;
 use super::switches::{Switch, Switches};
 use super::untimed::TimedHolds;
-use crate::layout::{ENTRY_INIT, LOSSES, OFF, SWAPS, blocked, happened};
+use crate::layout::{self, ENTRY_INIT, LOSSES, OFF, PageKind, SWAPS, SessionHead, UNMETERED, blocked, happened};
 use crate::writer::monotonic_ns;
 
 /// The losses of a segment in the order of [`crate::layout::Lost`].
 const LOSS_CAUSES: [Loss; LOSSES] = [
-    Loss::UserThreadsFull,
     Loss::UserSitesFull,
     Loss::UserSamplesFull,
     Loss::UserStacksFull,
@@ -34,7 +38,6 @@ const LOSS_CAUSES: [Loss; LOSSES] = [
     Loss::UserHeldTooMany,
     Loss::UserReleaseUnmatched,
     Loss::UserModulesFull,
-    Loss::UserChildUnmetered,
 ];
 
 /// What became of locks, in the order of [`crate::layout::Swap`].
@@ -55,19 +58,26 @@ const SWAP_OUTCOMES: [Swap; SWAPS] = [
 /// What is kept of all segments together, a few tens of bytes each: only a program that makes its numbers up has so many samples.
 const MOST_KEPT: usize = 4 << 20;
 
-/// Segments that are kept open; more are opened for each reading. A recorder may have a thousand descriptors in all.
-const MOST_OPEN: usize = 256;
+/// A thread that seldom runs may time as many holds of the clock's second as one that runs this part of it.
+const LEAST_RUNNING: f64 = 0.2;
 
 /// Reads the segments of all processes that report to a session.
 pub struct UserSource {
     directory: OwnDirectory,
-    /// By the name of their segment.
-    processes: HashMap<String, Process>,
+    memory: Memory,
+    inode: u64,
+    /// Where pages of ended processes go; `None` where nobody keeps pages ready.
+    kept: Option<Arc<Mutex<Kept>>>,
+    /// By their number in the session.
+    processes: HashMap<u32, Process>,
+    /// What has ended and was read to its end, and what is not believed: numbers that are of no further interest.
+    passed_over: HashSet<u32>,
     names: UserNames,
     clock: IntervalClock,
     switches: Switches,
-    /// What is called like a segment and is none; counted once.
-    refused: HashSet<String>,
+    /// The session's memory makes no sense: counted once.
+    is_damaged: bool,
+    unmetered: [u64; UNMETERED],
     /// When it began, and when it was last drained, by the clock of segments.
     begun_ns: u64,
     drained_ns: u64,
@@ -76,54 +86,73 @@ pub struct UserSource {
 }
 
 struct Process {
+    /// As we know it, and as it knows itself, which differ in containers.
     pid: u32,
+    own_pid: u32,
+    program: Option<PathBuf>,
     segment: SegmentReader,
+    /// All its pages, and those with tables of threads.
+    pages: Vec<u32>,
+    threads: Vec<u32>,
     holds: TimedHolds,
     made_ns: u64,
     off: OffTime,
-    /// `None` while its segment is not ready.
-    level_at_start: Option<u32>,
+    began_off: bool,
+    cpu_ns: u64,
     /// It had ended before it was read: nothing will come after.
     ended: bool,
 }
 
 impl Process {
-    /// Off from its begin, if its parent was.
-    fn begin_off(&mut self) {
-        if self.level_at_start.is_none() {
-            self.level_at_start = self.segment.level_at_start();
-            self.off.switch(self.level_at_start == Some(OFF), self.made_ns);
-        }
-    }
-
     /// A child of a program that is off, which ended before anybody saw it: not worth a line under the report, and for how long
     /// it was there is not known. A shell may have thousands.
     fn came_and_went_off(&self, since_ns: u64) -> bool {
-        self.ended && self.level_at_start == Some(OFF) && self.made_ns >= since_ns
+        self.ended && self.began_off && self.made_ns >= since_ns
+    }
+
+    /// Has its threads know how much of the clock's time they run: the mean of those that took locks.
+    fn note_running(&mut self, memory: &Memory, active_threads: u64, elapsed_ns: u64) {
+        let Some(cpu_ns) = process_cpu_ns(self.pid) else { return };
+        let ran_ns = cpu_ns.saturating_sub(std::mem::replace(&mut self.cpu_ns, cpu_ns));
+        if active_threads > 0 && elapsed_ns > 0 {
+            let running = ran_ns as f64 / elapsed_ns as f64 / active_threads as f64;
+            let per_mille = (running.clamp(LEAST_RUNNING, 1.0) * 1000.0) as u32;
+            let at = offset_of!(layout::Process, running_per_mille);
+            let _ = memory.put_u32(self.segment.page(), at, per_mille);
+        }
     }
 }
 
 impl UserSource {
     /// Reads what comes into this directory, which must be this user's alone, from now on.
     pub fn open(directory: &Path) -> Result<Self, SessionError> {
-        OwnDirectory::open(directory).map(Self::of).map_err(|error| SessionError::cannot_read(directory, &error))
+        let source = OwnDirectory::open(directory).and_then(|directory| {
+            let memory = Memory::open(&directory)?;
+            Self::of(directory, memory, None)
+        });
+        source.map_err(|error| SessionError::cannot_read(directory, &error))
     }
 
     /// As [`open`](Self::open).
-    pub(super) fn of(directory: OwnDirectory) -> Self {
+    pub(super) fn of(directory: OwnDirectory, memory: Memory, kept: Option<Arc<Mutex<Kept>>>) -> std::io::Result<Self> {
         let now_ns = monotonic_ns();
-        Self {
+        Ok(Self {
             directory,
+            inode: memory.inode()?,
+            memory,
+            kept,
             processes: HashMap::new(),
+            passed_over: HashSet::new(),
             names: UserNames::new(),
             clock: IntervalClock::start(),
             switches: Switches::default(),
-            refused: HashSet::new(),
+            is_damaged: false,
+            unmetered: [0; UNMETERED],
             begun_ns: now_ns,
             drained_ns: now_ns,
             processes_seen: 0,
             own_cpu_ns: own_cpu_ns(),
-        }
+        })
     }
 
     /// How many processes (programs: one that runs another counts twice) have reported so far.
@@ -135,35 +164,44 @@ impl UserSource {
     pub fn drain_into(&mut self, interval: &mut Interval) {
         // First, so that each segment that they name is found.
         let switches = self.switches.news(&self.directory);
-        self.find_segments(interval);
-        self.tell_off_time(&switches, interval);
         let bounds = Bounds::since(self.begun_ns, monotonic_ns());
-        let mut kept = 0;
-        let mut ended = Vec::new();
-        for (at, (name, process)) in self.processes.iter_mut().enumerate() {
-            if process.segment.open(|| self.directory.file(name, Access::Change)).is_ok() {
-                process.begin_off();
-                drain_process(process, bounds, &mut self.names, interval);
-            }
-            if at >= MOST_OPEN {
-                process.segment.close();
-            }
+        self.find_segments(bounds, interval);
+        let elapsed_ns = monotonic_ns().saturating_sub(self.drained_ns);
+        self.note_off_time(&switches, interval);
+        let (mut kept, mut ended) = (0, Vec::new());
+        for (number, process) in &mut self.processes {
+            let active = drain_process(process, &self.memory, bounds, &mut self.names, interval);
+            process.note_running(&self.memory, active, elapsed_ns);
             kept += process.segment.kept();
-            if process.ended || kept > MOST_KEPT {
-                interval.losses.add(Loss::UserSegmentImplausible, u64::from(!process.ended));
-                ended.push(name.clone());
+            if kept > MOST_KEPT {
+                interval.losses.add(Loss::UserSegmentImplausible, 1);
+                process.segment.refuse();
+            }
+            if process.ended {
+                ended.push(*number);
             }
         }
-        for name in ended {
-            self.processes.remove(&name);
-            let _ = self.directory.remove_file(&name);
+        for number in &ended {
+            if let Some(process) = self.processes.remove(number) {
+                self.recycle(process);
+            }
+        }
+        self.passed_over.extend(ended);
+    }
+
+    /// The pages of a process that has ended serve others, if somebody keeps them ready.
+    fn recycle(&self, process: Process) {
+        if let Some(kept) = &self.kept
+            && self.memory.clear(&process.pages).is_ok()
+        {
+            keeper::lock(kept).reserve.recycle(process.pages);
         }
     }
 
     /// For how long processes were switched off since the last time.
-    fn tell_off_time(&mut self, switches: &[Switch], interval: &mut Interval) {
+    fn note_off_time(&mut self, switches: &[Switch], interval: &mut Interval) {
         for switch in switches {
-            if let Some(process) = self.processes.get_mut(&switch.segment) {
+            if let Some(process) = self.processes.get_mut(&switch.process) {
                 process.off.switch(switch.is_off, switch.at_ns);
             }
         }
@@ -184,54 +222,78 @@ impl UserSource {
         }
     }
 
-    fn find_segments(&mut self, interval: &mut Interval) {
-        let (segments, others): (Vec<_>, Vec<_>) = self
-            .directory
-            .names()
-            .unwrap_or_default()
-            .into_iter()
-            .partition(|name| session::segment_pid(name).is_some());
-        for name in others.iter().filter(|name| session::is_of_unmetered(name)) {
-            interval.losses.add(Loss::UserChildUnmetered, self.directory.remove_file(name).is_ok().into());
-        }
-        let mut latest = HashMap::<u32, u64>::new();
-        for name in &segments {
-            if let (Some(pid), Some(made)) = (session::segment_pid(name), session::segment_made(name)) {
-                let last = latest.entry(pid).or_default();
-                *last = made.max(*last);
+    fn find_segments(&mut self, bounds: Bounds, interval: &mut Interval) {
+        let Ok(Some(head)) = self.memory.head() else {
+            interval.losses.add(Loss::UserSegmentDamaged, u64::from(!std::mem::replace(&mut self.is_damaged, true)));
+            return;
+        };
+        for (why, cause) in [Loss::UserChildUnmetered, Loss::UserIncompatible].into_iter().enumerate() {
+            let count = u64_at(&head, offset_of!(SessionHead, unmetered) + why * size_of::<u64>());
+            if bounds.allow_counter(count) {
+                // A program that was counted and then could not be executed is taken back.
+                interval.losses.add(cause, count.saturating_sub(self.unmetered[why]));
+                self.unmetered[why] = self.unmetered[why].max(count);
             }
         }
-        for name in segments {
-            let Some(pid) = session::segment_pid(&name) else { continue };
-            // A process that ran another program left the first one's segment behind.
-            let is_latest = session::segment_made(&name) == latest.get(&pid).copied();
-            let ended = !is_latest || !session::is_alive(pid);
-            if let Some(process) = self.processes.get_mut(&name) {
-                process.ended = ended;
-                continue;
+        let owned = self.memory.owned().unwrap_or_default();
+        for process in self.processes.values_mut() {
+            process.pages.clear();
+            process.threads.clear();
+        }
+        let mut nested = Nested::default();
+        for begun in owned.iter().filter(|owned| owned.kind == PageKind::Process) {
+            if !self.processes.contains_key(&begun.process) && !self.passed_over.contains(&begun.process) {
+                self.begin(*begun, &mut nested);
             }
-            let opened = self.directory.file(&name, Access::Change);
-            let is_new_refusal = |error: &std::io::Error| error.kind() != std::io::ErrorKind::NotFound;
-            if opened.as_ref().is_err_and(is_new_refusal) && self.refused.insert(name.clone()) {
-                interval.losses.add(Loss::UserSegmentDamaged, 1);
-            }
-            if let Ok(file) = opened {
-                self.processes_seen += 1;
-                let mut process = Process {
-                    pid,
-                    segment: SegmentReader::new(file),
-                    holds: TimedHolds::default(),
-                    made_ns: session::segment_made(&name).unwrap_or(0),
-                    off: OffTime::default(),
-                    level_at_start: None,
-                    ended,
-                };
-                process.begin_off();
-                if self.processes.len() >= MOST_OPEN {
-                    process.segment.close();
+        }
+        for Owned { page, process, kind } in owned {
+            if let Some(process) = self.processes.get_mut(&process) {
+                process.pages.push(page);
+                if kind == PageKind::Thread {
+                    process.threads.push(page);
                 }
-                self.processes.insert(name, process);
             }
+        }
+        self.find_ended();
+    }
+
+    /// A process that was not seen before.
+    fn begin(&mut self, owned: Owned, nested: &mut Nested) {
+        let Ok(head) = self.memory.read(owned.page as usize, 0, size_of::<layout::Process>()) else { return };
+        let own_pid = u32_at(&head, offset_of!(layout::Process, pid));
+        let pid = nested.living(own_pid, self.inode);
+        let known = self.kept.as_ref().and_then(|kept| keeper::lock(kept).programs.remove(&owned.process));
+        let made_ns = u64_at(&head, offset_of!(layout::Process, start_ns));
+        let began_off = u32_at(&head, offset_of!(layout::Process, level_at_start)) == OFF;
+        let mut off = OffTime::default();
+        off.switch(began_off, made_ns);
+        self.processes_seen += 1;
+        let process = Process {
+            pid: pid.unwrap_or(own_pid),
+            own_pid,
+            program: known.or_else(|| program_file(pid?)),
+            segment: SegmentReader::new(owned.page),
+            pages: Vec::new(),
+            threads: Vec::new(),
+            holds: TimedHolds::default(),
+            made_ns,
+            off,
+            began_off,
+            cpu_ns: 0,
+            ended: pid.is_none(),
+        };
+        self.processes.insert(owned.process, process);
+    }
+
+    /// A process that ran another program left the first one's segment behind.
+    fn find_ended(&mut self) {
+        let mut latest = HashMap::<u32, u32>::new();
+        for (number, process) in &self.processes {
+            let last = latest.entry(process.pid).or_default();
+            *last = (*number).max(*last);
+        }
+        for (number, process) in &mut self.processes {
+            process.ended |= latest.get(&process.pid) != Some(number) || !is_alive(process.pid);
         }
     }
 }
@@ -257,14 +319,30 @@ fn own_cpu_ns() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-fn drain_process(process: &mut Process, bounds: Bounds, names: &mut UserNames, interval: &mut Interval) {
-    let mut reading = match process.segment.drain(process.ended, bounds) {
+/// CPU time of another process so far.
+fn process_cpu_ns(pid: u32) -> Option<u64> {
+    let mut clock = 0;
+    // SAFETY: writes one clock id, which is ours.
+    let status = unsafe { libc::clock_getcpuclockid(libc::pid_t::try_from(pid).ok()?, &raw mut clock) };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is ours.
+    let is_known = status == 0 && unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
+    let ns = || Some(u64::try_from(time.tv_sec).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec).ok()?);
+    if is_known { ns() } else { None }
+}
+
+/// Returns how many of its threads counted anything.
+fn drain_process(
+    process: &mut Process,
+    memory: &Memory,
+    bounds: Bounds,
+    names: &mut UserNames,
+    interval: &mut Interval,
+) -> u64 {
+    let mut reading = match process.segment.drain(memory, &process.threads, process.ended, bounds) {
         Ok(Some(reading)) => reading,
-        Ok(None) => return,
-        Err(_) => {
-            interval.losses.add(Loss::UserSegmentDamaged, 1);
-            return;
-        }
+        Ok(None) => return 0,
+        Err(_) => Reading { damaged: 1, ..Reading::default() },
     };
     for (outcome, count) in SWAP_OUTCOMES.iter().zip(reading.swaps) {
         interval.swaps.add(*outcome, count);
@@ -276,12 +354,13 @@ fn drain_process(process: &mut Process, bounds: Bounds, names: &mut UserNames, i
     interval.losses.add(Loss::UserSegmentImplausible, reading.implausible.into());
     interval.losses.add(Loss::UserSamplesFull, reading.left_out);
     if reading.deltas.is_empty() {
-        return;
+        return reading.active_threads;
     }
-    let modules = process.segment.modules(process.pid, names);
+    let modules = process.segment.modules(memory, process.pid, process.program.as_deref(), names);
     let counted = process.holds.share_out(&mut reading.deltas);
     let mut filling = Filling {
         process,
+        memory,
         names,
         modules,
         interval,
@@ -289,6 +368,7 @@ fn drain_process(process: &mut Process, bounds: Bounds, names: &mut UserNames, i
         sites: HashMap::new(),
         interpreter_locks: HashSet::new(),
         made_of_conditions: HashMap::new(),
+        thread_names: HashMap::new(),
     };
     for delta in &reading.deltas {
         filling.add(delta);
@@ -298,11 +378,13 @@ fn drain_process(process: &mut Process, bounds: Bounds, names: &mut UserNames, i
     }
     interval.losses.add(Loss::FileReplaced, names.take_replaced());
     interval.losses.add(Loss::FileReadInPart, names.take_read_in_part());
+    reading.active_threads
 }
 
 /// One process's events on their way into an interval.
 struct Filling<'a> {
     process: &'a mut Process,
+    memory: &'a Memory,
     names: &'a mut UserNames,
     modules: Vec<MappedFile>,
     interval: &'a mut Interval,
@@ -312,6 +394,8 @@ struct Filling<'a> {
     interpreter_locks: HashSet<u32>,
     /// By site, what its waits for a condition are.
     made_of_conditions: HashMap<u64, Option<(Kind, Mode)>>,
+    /// By id, what threads are called that did not name themselves.
+    thread_names: HashMap<u32, Option<String>>,
 }
 
 impl Filling<'_> {
@@ -335,7 +419,7 @@ impl Filling<'_> {
             }
             None => (happened, kind, mode),
         };
-        let task = self.task(meta.comm.into());
+        let task = self.task(meta.comm.into(), delta.owner);
         let key = Key { happened, lock, kind, mode, task, cgroup: None, bucket: Bucket(meta.bucket) };
         let value = Value {
             count: delta.count,
@@ -373,7 +457,7 @@ impl Filling<'_> {
             return;
         };
         let (lock, _) = self.lock(delta.lock, kind);
-        let task = self.task(meta.comm.into());
+        let task = self.task(meta.comm.into(), delta.owner);
         let key = Key { happened: Happened::Hold, lock, kind, mode, task, cgroup: None, bucket: Bucket(0) };
         let mut value = HoldBasis::default();
         match meta.happened {
@@ -386,7 +470,7 @@ impl Filling<'_> {
 
     fn blocker(&mut self, delta: &Delta, kind: Kind) -> Blocker {
         if delta.meta.blocked == blocked::HOLDER {
-            let task = if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm) };
+            let task = if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm, 0) };
             let codes = (Happened::from_code(delta.meta.happened), Mode::from_code(delta.meta.mode));
             let (happened, mode) = (codes.0.unwrap_or(Happened::Wait), codes.1.unwrap_or(Mode::Exclusive));
             // Only an exclusive holder is known: a reader's wait is for a writer.
@@ -398,16 +482,32 @@ impl Filling<'_> {
             let why = if kind == Kind::Spin { BlockerSource::NeverSlept } else { BlockerSource::WakeupNotSeen };
             return Blocker::unknown(why);
         }
-        let task = if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm) };
+        let task = if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm, 0) };
         match self.site(delta.blocker, release_function(kind)) {
             Some(stack) => Blocker { source: BlockerSource::Releaser, stack: Some(stack), task, owner_hint: None },
             None => Blocker { task, ..Blocker::unknown(BlockerSource::StackLost) },
         }
     }
 
-    fn task(&mut self, comm: u32) -> Option<TaskId> {
-        let comm = self.process.segment.comm(comm).unwrap_or_else(|| "[unknown]".to_owned());
+    fn task(&mut self, comm: u32, thread: u32) -> Option<TaskId> {
+        let comm = self.name_from_outside(comm, thread).or_else(|| self.process.segment.comm(self.memory, comm.max(1)));
+        let comm = comm.unwrap_or_else(|| "[unknown]".to_owned());
         Some(self.interval.tables.intern_task(Task { tgid: self.process.pid, comm, own: false }))
+    }
+
+    /// What a living thread is called that did not name itself: as the one that made it, or somebody else named it. Its id is one of
+    /// ours only outside of containers.
+    fn name_from_outside(&mut self, comm: u32, thread: u32) -> Option<String> {
+        let pid = self.process.pid;
+        if comm > 1 || thread == 0 || self.process.ended || pid != self.process.own_pid {
+            return None;
+        }
+        let ask = || {
+            let name = std::fs::read(format!("/proc/{pid}/task/{thread}/comm")).ok()?;
+            let name = name.strip_suffix(b"\n").unwrap_or(&name);
+            (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
+        };
+        self.thread_names.entry(thread).or_insert_with(ask).clone()
     }
 
     /// A stack whose innermost frame is the pthread function.
@@ -429,7 +529,7 @@ impl Filling<'_> {
 
     /// The frames above the pthread function.
     fn frames(&mut self, site: u64) -> Vec<Frame> {
-        let addresses = self.process.segment.site(site);
+        let addresses = self.process.segment.site(self.memory, site);
         addresses.iter().flat_map(|address| self.names.frames(&self.modules, *address).as_ref().clone()).collect()
     }
 
@@ -437,7 +537,7 @@ impl Filling<'_> {
         if let Some(known) = self.locks.get(&place) {
             return *known;
         }
-        let facts = self.process.segment.lock(place);
+        let facts = self.process.segment.lock(self.memory, place);
         let lock = match facts {
             None => unnamed("other locks".to_owned(), "not told apart: the table of locks was full"),
             Some(facts) => self.name(place, &facts, kind),

@@ -6,22 +6,23 @@ use super::directory::{Access, OwnDirectory};
 use crate::layout;
 use crate::writer::monotonic_ns;
 
-/// A line for each switch: the segment's name, the level, and when, as [`monotonic_ns`] tells it.
+/// A line for each switch: the process's number in the session, the level, and when, as [`monotonic_ns`] tells it.
 const SWITCHES_FILE: &str = "switches";
 
 /// More than this is not read at a time: a metered program may write to the file, too.
 const READ_BYTES: u64 = 1 << 16;
 
-/// Leaves word that a segment's level was changed just now.
-pub(super) fn leave_word(directory: &OwnDirectory, segment: &str, level: u32) -> io::Result<()> {
-    let line = format!("{segment} {level} {}\n", monotonic_ns());
+/// Leaves word that a process's level was changed just now.
+pub(super) fn leave_word(directory: &OwnDirectory, process: u32, level: u32) -> io::Result<()> {
+    let line = format!("{process} {level} {}\n", monotonic_ns());
     directory.file(SWITCHES_FILE, Access::Append)?.write_all(line.as_bytes())
 }
 
 /// A change of level.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Switch {
-    pub(super) segment: String,
+    /// Its number in the session.
+    pub(super) process: u32,
     pub(super) is_off: bool,
     pub(super) at_ns: u64,
 }
@@ -39,10 +40,10 @@ impl Switches {
             .unwrap_or_default()
             .lines()
             .filter_map(|line| {
-                let (name, rest) = line.split_once(' ')?;
+                let (process, rest) = line.split_once(' ')?;
                 let (level, at_ns) = rest.split_once(' ')?;
                 let is_off = level.parse::<u32>().ok()? == layout::OFF;
-                Some(Switch { segment: name.to_owned(), is_off, at_ns: at_ns.parse().ok()? })
+                Some(Switch { process: process.parse().ok()?, is_off, at_ns: at_ns.parse().ok()? })
             })
             .collect()
     }
@@ -70,16 +71,15 @@ mod tests {
         let directory = OwnDirectory::open(folder.path()).unwrap();
         let mut switches = Switches::default();
         assert_eq!(switches.news(&directory), []);
-        let segment = "segment-7-9".to_owned();
-        leave_word(&directory, &segment, layout::OFF).unwrap();
+        leave_word(&directory, 7, layout::OFF).unwrap();
         let file = folder.path().join(SWITCHES_FILE);
         let mut text = std::fs::read_to_string(&file).unwrap();
-        text += "nonsense\nsegment-7-9 2 17\nsegment-7-9 0 1";
+        text += "nonsense\n7 2 17\n7 0 1";
         std::fs::write(&file, &text).unwrap();
         let [off, on] = switches.news(&directory).try_into().unwrap();
-        assert!(off.is_off && off.segment == segment && off.at_ns > 17, "{off:?}");
-        assert_eq!(on, Switch { segment: segment.clone(), is_off: false, at_ns: 17 });
+        assert!(off.is_off && off.process == 7 && off.at_ns > 17, "{off:?}");
+        assert_eq!(on, Switch { process: 7, is_off: false, at_ns: 17 });
         std::fs::write(&file, text + "8\n").unwrap();
-        assert_eq!(switches.news(&directory), [Switch { segment, is_off: true, at_ns: 18 }]);
+        assert_eq!(switches.news(&directory), [Switch { process: 7, is_off: true, at_ns: 18 }]);
     }
 }

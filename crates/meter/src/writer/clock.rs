@@ -58,17 +58,8 @@ pub(super) fn between_ns(from: u64, to: u64) -> u64 {
 
 /// Nanoseconds of the monotonic clock.
 pub(crate) fn monotonic_ns() -> u64 {
-    nanoseconds(libc::CLOCK_MONOTONIC)
-}
-
-/// How long this thread has run on CPUs: a system call.
-pub(super) fn thread_cpu_ns() -> u64 {
-    nanoseconds(libc::CLOCK_THREAD_CPUTIME_ID)
-}
-
-fn nanoseconds(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which is ours; async-signal-safe, and it never fails for these clocks.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    // SAFETY: writes one timespec, which is ours; async-signal-safe, and it never fails for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }

@@ -1,6 +1,8 @@
 //! Programs that this one executes where they cannot report: under another root, or among other mounts, the preloaded library is
 //! not to be found, and the session's directory may be out of reach there, or for another user.
 //!
+//! Nor may some have the library at all (see [`incompatible`](crate::incompatible)).
+//!
 //! Nothing is kept from one to the next, nor is the program's own environment changed: what a program will find is asked when it
 //! is executed, so it does not matter by which system call the root changed, in which process, or whether it changes back.
 
@@ -8,7 +10,8 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 
 use super::{names, segment, syscalls};
-use crate::layout::{DIRECTORY_VARIABLE, SESSION_VARIABLE, SWAP_FILTER_VARIABLE, SWAP_VARIABLE};
+use crate::incompatible::{self, ReadAt};
+use crate::layout::{DIRECTORY_VARIABLE, SESSION_VARIABLE, SWAP_FILTER_VARIABLE, SWAP_VARIABLE, Unmetered};
 
 /// Variables `NAME=value`, and a null pointer behind them.
 pub type Environment = *const *const c_char;
@@ -21,13 +24,26 @@ const VARIABLES: usize = 1024;
 /// And as many bytes of other libraries to preload.
 const LIBRARIES_BYTES: usize = 4096;
 
+/// What is to be executed, as the functions that do so are given it.
+#[derive(Debug, Clone, Copy)]
+pub enum Program {
+    /// A file.
+    Path(*const c_char),
+    /// A file, or if there is no slash in it, one of this name in the folders that this environment's `PATH` names.
+    Name(*const c_char, Environment),
+    /// A file, from this folder, with `execveat`'s flags.
+    At(c_int, *const c_char, c_int),
+    /// An open file.
+    Open(c_int),
+}
+
 /// Executes a program by `execute`, which is given its environment and returns 0 if it did (or never). Where the library that
 /// this is part of will not be found, it and lockmeter's variables are left out: the loader would complain. A program that is
 /// to be metered and cannot report is counted.
 ///
 /// # Safety
-/// The environment must be null or one that `execve` takes.
-pub unsafe fn execute(environment: Environment, execute: impl FnOnce(Environment) -> c_int) -> c_int {
+/// The environment must be null or one that `execve` takes, and the program's texts must end with a NUL.
+pub unsafe fn execute(program: Program, environment: Environment, execute: impl FnOnce(Environment) -> c_int) -> c_int {
     // SAFETY: the caller's environment.
     let preloaded = unsafe { variables(environment) }.find_map(|variable| variable.strip_prefix(PRELOADED));
     let (Some(preloaded), Some(library)) = (preloaded, own_path()) else { return execute(environment) };
@@ -35,23 +51,155 @@ pub unsafe fn execute(environment: Environment, execute: impl FnOnce(Environment
         return execute(environment);
     }
     let is_found = syscalls::may_access(library.to_bytes_with_nul(), libc::R_OK);
-    if is_found && segment::is_directory_in_reach() {
-        return execute(environment);
-    }
+    // SAFETY: the caller's program.
+    let is_incompatible = unsafe { is_incompatible(program) };
+    let why = match (is_incompatible, is_found && segment::is_memory_in_reach()) {
+        (false, true) => return execute(environment),
+        (false, false) => Unmetered::OutOfReach,
+        (true, _) => Unmetered::Incompatible,
+    };
     // Before, for success does not return.
-    let counted_in = segment::count_program();
-    let status = if is_found {
+    let is_counted = segment::count_program(why);
+    let status = if is_found && !is_incompatible {
         execute(environment)
     } else {
         // SAFETY: the caller's environment.
         unsafe { without_library(environment, library.to_bytes(), execute) }
     };
-    if status != 0
-        && let Some(counted_in) = counted_in
-    {
-        segment::uncount_program(counted_in);
+    if status != 0 && is_counted {
+        segment::uncount_program(why);
     }
     status
+}
+
+/// A file that is open for reading.
+struct Opened(c_int);
+
+impl ReadAt for Opened {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> usize {
+        syscalls::read_at(self.0, bytes, at)
+    }
+}
+
+/// Scripts whose interpreters are scripts: more are a loop, for the kernel, too.
+const MOST_INTERPRETERS: usize = 5;
+/// As much of a script is looked at, as the kernel does.
+const SCRIPT_BYTES: usize = 256;
+const PATH_BYTES: usize = libc::PATH_MAX as usize;
+
+/// Whether the library must not be loaded into a program. What cannot be read is not known to be one.
+///
+/// # Safety
+/// As [`execute`].
+unsafe fn is_incompatible(program: Program) -> bool {
+    let mut place = [0; PATH_BYTES];
+    let (from, path, flags) = match program {
+        Program::Path(path) => (libc::AT_FDCWD, path, 0),
+        Program::At(from, path, flags) => (from, path, flags),
+        Program::Open(file) => (file, c"".as_ptr(), libc::AT_EMPTY_PATH),
+        // SAFETY: the caller's name and environment.
+        Program::Name(name, environment) => match unsafe { find(name, environment, &mut place) } {
+            Some(path) => (libc::AT_FDCWD, path, 0),
+            None => return false,
+        },
+    };
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's text.
+    let is_valgrind = incompatible::is_valgrind(unsafe { CStr::from_ptr(path) }.to_bytes());
+    // SAFETY: the same text.
+    is_valgrind || unsafe { is_to_be_left_alone(from, path, flags) }
+}
+
+/// # Safety
+/// The path ends with a NUL.
+unsafe fn is_to_be_left_alone(from: c_int, path: *const c_char, flags: c_int) -> bool {
+    let mut script = [0; SCRIPT_BYTES];
+    let (mut from, mut path, mut flags) = (from, path, flags);
+    for _ in 0..MOST_INTERPRETERS {
+        let opened = if flags & libc::AT_EMPTY_PATH != 0 && is_empty(path) {
+            // It may be open for nothing but to be executed.
+            let mut again = path_of_descriptor(from);
+            // SAFETY: a text that ends with a NUL.
+            unsafe { syscalls::open_regular(libc::AT_FDCWD, again.as_mut_ptr().cast(), 0) }.unwrap_or(from)
+        } else {
+            // SAFETY: the caller's path, or the interpreter's below.
+            match unsafe { syscalls::open_regular(from, path, flags) } {
+                Some(opened) => opened,
+                None => return false,
+            }
+        };
+        let length = syscalls::read_at(opened, &mut script, 0);
+        let range = incompatible::interpreter(script.get(..length).unwrap_or_default())
+            .map(|interpreter| (interpreter.as_ptr().addr() - script.as_ptr().addr(), interpreter.len()));
+        let file = Opened(opened);
+        let needs =
+            range.is_none() && (incompatible::needs_runtime_first(&file) || incompatible::is_for_another_loader(&file));
+        if opened != from {
+            syscalls::close(opened);
+        }
+        let Some((begin, length)) = range else { return needs };
+        // One that fills all of what was read may go on behind it.
+        let Some(end) = script.get_mut(begin + length) else { return false };
+        *end = 0;
+        (from, path, flags) = (libc::AT_FDCWD, script[begin..].as_ptr().cast(), 0);
+    }
+    false
+}
+
+/// By which an open file is opened once more; ends with a NUL.
+fn path_of_descriptor(descriptor: c_int) -> [u8; 32] {
+    const FOLDER: &[u8] = b"/proc/self/fd/";
+    /// Those of the largest number.
+    const DIGITS: usize = 10;
+    let mut path = [0; 32];
+    path[..FOLDER.len()].copy_from_slice(FOLDER);
+    let mut rest = descriptor.unsigned_abs();
+    // Leading zeroes are no name there.
+    let digits = (1..=DIGITS).find(|digits| u64::from(rest) < 10_u64.pow(*digits as u32)).unwrap_or(DIGITS);
+    for place in (FOLDER.len()..FOLDER.len() + digits).rev() {
+        path[place] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    path
+}
+
+fn is_empty(path: *const c_char) -> bool {
+    // SAFETY: a text that ends with a NUL.
+    unsafe { *path == 0 }
+}
+
+/// Where libc finds a program of this name.
+///
+/// # Safety
+/// As [`execute`].
+unsafe fn find(name: *const c_char, environment: Environment, place: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
+    /// Where no `PATH` is, as in libc.
+    const DEFAULT: &[u8] = b"/bin:/usr/bin";
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's text.
+    let name = unsafe { CStr::from_ptr(name) };
+    if name.to_bytes().contains(&b'/') {
+        return Some(name.as_ptr());
+    }
+    // SAFETY: the caller's environment.
+    let folders = unsafe { variables(environment) }.find_map(|variable| variable.strip_prefix(b"PATH="));
+    for folder in folders.unwrap_or(DEFAULT).split(|byte| *byte == b':') {
+        let separator: &[u8] = if folder.is_empty() { b"" } else { b"/" };
+        let mut length = 0;
+        let fits = [folder, separator, name.to_bytes_with_nul()].into_iter().all(|part| {
+            let room = place.get_mut(length..).and_then(|rest| rest.get_mut(..part.len()));
+            length += part.len();
+            room.map(|room| room.copy_from_slice(part)).is_some()
+        });
+        if fits && syscalls::may_access(place.get(..length).unwrap_or_default(), libc::X_OK) {
+            return Some(place.as_ptr().cast());
+        }
+    }
+    None
 }
 
 /// Where the library that this is part of was loaded from.
@@ -206,6 +354,15 @@ mod tests {
         }
         for other in ["LOCKMETER_DIRECTORY=/tmp/x", "LOCKMETER_DIR", "PATH=/bin", "LD_PRELOADED=/opt/x", ""] {
             assert_eq!(changed(other, 100).0, Variable::Kept, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_descriptor_has_a_path() {
+        for (descriptor, path) in [(0, "0"), (9, "9"), (10, "10"), (1023, "1023"), (i32::MAX, "2147483647")] {
+            let text = path_of_descriptor(descriptor);
+            let text = CStr::from_bytes_until_nul(&text).unwrap().to_str().unwrap();
+            assert_eq!(text, format!("/proc/self/fd/{path}"));
         }
     }
 

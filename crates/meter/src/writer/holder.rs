@@ -2,9 +2,10 @@
 //!
 //! Locks name the thread that has them, and the thread's table the place where it took the lock, if that hold is timed.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
-use crate::layout::{Segment, THREADS};
+use super::thread;
+use crate::layout::Process;
 
 /// A thread that has a lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,14 +18,11 @@ pub(super) struct Holder {
 
 /// What is known of the thread with this id as the holder of this lock. Read while it runs: if the lock is no longer in its
 /// list, or there twice, its name is all that is said.
-pub(super) fn look(segment: &'static Segment, lock: usize, thread: u32) -> Holder {
+pub(super) fn look(segment: &'static Process, lock: usize, thread: u32) -> Holder {
     if thread == 0 {
         return Holder::default();
     }
-    let used = (segment.header.threads.load(Acquire) as usize).min(THREADS);
-    let Some(holder) = segment.threads.iter().take(used).find(|table| table.owner.load(Relaxed) == thread) else {
-        return Holder::default();
-    };
+    let Some(holder) = thread::of_id(segment, thread) else { return Holder::default() };
     let held = (holder.held_count.load(Relaxed) as usize).min(holder.held.len());
     let acquired = holder.held[..held].iter().rev().find(|held| held.lock.load(Relaxed) == lock as u64);
     let site = acquired.map_or(0, |held| held.site.load(Relaxed));

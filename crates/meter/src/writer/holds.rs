@@ -4,8 +4,13 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::locks::Sampled;
 use super::samples::Key;
-use super::{Registers, Wanted, clock, locks, near, rows, samples, segment, stacks, thread, timing, waiters};
-use crate::layout::{CountedSlot, HeldLock, Lost, Meta, Segment, Thread, blocked, happened, mode, pack_held};
+use super::{
+    Registers, Wanted, clock, locks, near, pages, rows, samples, segment, shared_samples, stacks, thread, timing, tls,
+    waiters,
+};
+use crate::layout::{
+    CountedSlot, HeldLock, LockEntry, Lost, Meta, Process, Thread, blocked, happened, mode, pack_held,
+};
 
 /// A lock was acquired, by a call that returns to `site`: the hold begins. If `nests`, a thread may acquire it again while it
 /// holds it: all its holds are timed, for only the list of timed ones tells the last release.
@@ -58,7 +63,7 @@ fn push(thread: &'static Thread, next: &'static HeldLock, wanted: Wanted, held: 
     next.site.store(site, Relaxed);
     next.lock.store(wanted.lock as u64, Relaxed);
     next.how.store(pack_held(wanted.kind, wanted.mode, 0), Relaxed);
-    thread::set_held(thread, held + 1);
+    tls::set_held(thread, held + 1);
     // Last, so that what we do ourselves is not in the hold.
     next.since.store(clock::ticks(), Relaxed);
 }
@@ -87,8 +92,12 @@ enum Hold {
 pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     let mut releasing = Releasing { wanted, hold: Hold::GoesOn };
     let Some(thread) = thread::table() else {
-        // It has acquired nothing since it has been metered.
-        segment::lose(Lost::Unmatched);
+        if thread::is_without_room() {
+            releasing.hold = Hold::NotTimed;
+        } else {
+            // It has acquired nothing since it has been metered.
+            segment::lose(Lost::Unmatched);
+        }
         return releasing;
     };
     let held = (thread.held_count.load(Relaxed) as usize).min(thread.held.len());
@@ -111,7 +120,7 @@ pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
         if place + 1 < held {
             close_gap(thread, place, held);
         }
-        thread::set_held(thread, held - 1);
+        tls::set_held(thread, held - 1);
         timing::ended(thread, now);
         let (at, near) = sign(thread, releasing.wanted, stacks::address_site(registers));
         releasing.hold = Hold::Ended(held_ns, at, near);
@@ -156,14 +165,14 @@ fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'st
 
 /// Whether the lock that has this place is watched, and was this thread's.
 #[inline(always)]
-pub(super) fn is_mine(segment: &'static Segment, thread: &'static Thread, place: u32) -> bool {
-    let entry = segment.locks.get((place as usize).wrapping_sub(1));
+pub(super) fn is_mine(segment: &'static Process, thread: &'static Thread, place: u32) -> bool {
+    let entry = pages::entry::<LockEntry>(&segment.locks, (place as usize).wrapping_sub(1));
     entry.is_some_and(|entry| entry.watched.load(Relaxed) == thread.owner.load(Relaxed))
 }
 
 #[inline(never)]
 fn sign_searching(
-    segment: &'static Segment,
+    segment: &'static Process,
     thread: &'static Thread,
     wanted: Wanted,
     site: u64,
@@ -179,7 +188,7 @@ fn sign_searching(
 
 /// The lock, if there is room for it, and its sample of holds that are not timed, if there is room for that.
 fn search(
-    segment: &'static Segment,
+    segment: &'static Process,
     thread: &'static Thread,
     wanted: Wanted,
     site: u64,
@@ -194,7 +203,7 @@ fn search(
     if let (Some(found), Some(_)) = (found, lock) {
         near::learn(thread, found, wanted.lock, place, site, changes);
     }
-    (lock, found.map(|(_, counted)| counted))
+    (lock, found)
 }
 
 fn key_of_untimed(wanted: Wanted, place: u32, site: u64) -> Key {
@@ -225,7 +234,7 @@ fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, near: Option<&'st
     if let Some(segment) = segment::current() {
         let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
         let timed = near.map_or(0, |near| near.timed.load(Relaxed));
-        if !samples::count_again(&segment.header, thread, timed, meta, ns) {
+        if !samples::count_again(segment, thread, timed, meta, ns) {
             let counted_to = count_at(segment, thread, place, site, meta, ns);
             if let Some(near) = near {
                 near.timed.store(counted_to, Relaxed);
@@ -256,7 +265,7 @@ pub(super) fn count_timed_elsewhere(
 /// what is most common: they find the caller's own place, count, and have a hold timed when it is time.
 #[inline(never)]
 pub fn count_untimed(wanted: Wanted, site: u64) {
-    let Some(mine) = thread::mine() else { return };
+    let Some(mine) = thread::mine() else { return count_without_table(wanted) };
     let thread = mine.thread;
     if let Some(counted) = near::find(thread, wanted.lock, wanted.mode, site) {
         // First, so that whoever sees the other change below sees this.
@@ -266,12 +275,22 @@ pub fn count_untimed(wanted: Wanted, site: u64) {
             (_, Some(counted)) => samples::count_untimed(counted),
             (lock, None) => {
                 let place = lock.map_or(0, |lock| lock.place);
-                samples::count_without_site(thread, key_of_untimed(wanted, place, site));
+                samples::count_without_site(segment, thread, key_of_untimed(wanted, place, site));
             }
         }
     }
     timing::untimed(thread, wanted.lock);
     mine.done();
+}
+
+/// A lock was released by a thread that has no table, if there was no page for one.
+#[cold]
+fn count_without_table(wanted: Wanted) {
+    if let Some(segment) = segment::current().filter(|_| thread::is_without_room()) {
+        segment::lose(Lost::Site);
+        let place = locks::find_or_make(segment, wanted.lock, wanted.kind, || 0).map_or(0, |lock| lock.place);
+        shared_samples::count(segment, super::meta(happened::UNTIMED, wanted, 0, blocked::UNKNOWN), place, 0);
+    }
 }
 
 /// Whether this release has to say who has the lock. A reader's is not what is watched for.
@@ -294,7 +313,7 @@ fn tell_who_has_it(wanted: Wanted, site: u64) {
 }
 
 /// Counts to the lock at this place, and says to which sample (0: one without the site).
-fn count_at(segment: &'static Segment, thread: &'static Thread, place: u32, site: u64, meta: Meta, ns: u64) -> u16 {
+fn count_at(segment: &'static Process, thread: &'static Thread, place: u32, site: u64, meta: Meta, ns: u64) -> u16 {
     let key = Key { meta, lock: place.into(), site, blocker: 0 };
     samples::count(segment, thread, key, ns).unwrap_or(0)
 }
@@ -303,7 +322,7 @@ fn count_at(segment: &'static Segment, thread: &'static Thread, place: u32, site
 /// `watches`.
 #[inline(never)]
 fn look_who_had_it(
-    segment: &'static Segment,
+    segment: &'static Process,
     thread: &'static Thread,
     lock: Sampled,
     wanted: Wanted,

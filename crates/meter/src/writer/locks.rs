@@ -3,14 +3,13 @@
 //! Sets of eight ways; the addresses of a set are one cache line. A lock that no sample points to gives way to others. Samples
 //! of a lock that is one of many made at its site point to the class.
 
-use core::mem::size_of;
-use core::ptr;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use super::{names, rows, segment, syscalls, waiters};
+use super::creation::Maker;
+use super::{creation, names, pages, rows, segment, stacks, waiters};
 use crate::layout::{
-    CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Segment, TAG_ADDRESS,
+    CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Process, TAG_ADDRESS,
     TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
 };
 
@@ -36,9 +35,9 @@ struct Found {
 }
 
 #[inline]
-fn find(segment: &'static Segment, address: usize) -> Option<Found> {
+fn find(segment: &'static Process, address: usize) -> Option<Found> {
     let set = set_of(address);
-    let tags = &segment.tags[set];
+    let tags: &Tags = pages::entry(&segment.tags, set)?;
     // All eight, without a branch: which way a lock has cannot be foretold.
     let ways = tags.tag.iter().enumerate().fold(0_u32, |ways, (way, tag)| {
         let is_it = (tag.load(Relaxed) ^ address as u64) << (u64::BITS - TAG_CLASS_SHIFT) == 0;
@@ -51,12 +50,8 @@ fn find(segment: &'static Segment, address: usize) -> Option<Found> {
     let (tag, place) = (&tags.tag[way % WAYS], set * WAYS + way);
     let held = tag.load(Acquire);
     // It may have become another lock's meanwhile.
-    (held & TAG_ADDRESS == address as u64).then(|| Found {
-        tag,
-        held,
-        place: place as u32 + 1,
-        entry: &segment.locks[place % LOCK_PLACES],
-    })
+    let entry = pages::entry(&segment.locks, place)?;
+    (held & TAG_ADDRESS == address as u64).then_some(Found { tag, held, place: place as u32 + 1, entry })
 }
 
 impl Found {
@@ -111,14 +106,14 @@ fn replace(tag: &AtomicU64, held: u64, after: u64) -> bool {
 /// A lock that samples may point to from now on, made if there is none. `None` if there is no room.
 #[inline]
 pub(super) fn find_or_make(
-    segment: &'static Segment,
+    segment: &'static Process,
     address: usize,
     kind: u8,
     site: impl FnOnce() -> u64,
 ) -> Option<Sampled> {
     let found = match find(segment, address) {
         Some(found) => found,
-        None => make(segment, address, u32::from(kind) << 8, site())?,
+        None => make(segment, address, kind, site)?,
     };
     let place = found.sampled().unwrap_or_else(|| {
         found.tag.fetch_or(TAG_USED, Relaxed);
@@ -128,30 +123,31 @@ pub(super) fn find_or_make(
 }
 
 /// The entry of a lock, if it has one.
-pub(super) fn entry(segment: &'static Segment, address: usize) -> Option<&'static LockEntry> {
+pub(super) fn entry(segment: &'static Process, address: usize) -> Option<&'static LockEntry> {
     find(segment, address).map(|found| found.entry)
 }
 
-/// A lock was initialised here.
-pub(super) fn created(segment: &'static Segment, address: usize, kind: u8, site: u64) {
+/// A lock was initialised here, by this call (0: not kept), where one may have been used before.
+#[cold]
+#[inline(never)]
+pub(super) fn made_again(segment: &'static Process, address: usize, kind: u8, maker: u32) {
     waiters::watch_no_more(address);
-    let flags = u32::from(kind) << 8 | ENTRY_INIT;
-    if let Some(found) = find(segment, address) {
-        if found.entry.made_at.load(Relaxed) == site && found.entry.flags.load(Relaxed) == flags {
-            return;
-        }
-        // Another lock, or one that was used before it was initialised.
-        let after = if found.held & TAG_USED == 0 { 0 } else { found.held | GONE };
-        replace(found.tag, found.held, after);
-        if found.sampled().is_some() {
-            rows::changed();
-        }
+    rows::made_by(address, maker);
+    let Some(found) = find(segment, address) else { return };
+    let is_same = maker != 0 && found.entry.maker.load(Relaxed) == maker;
+    if is_same && found.entry.flags.load(Relaxed) == u32::from(kind) << 8 | ENTRY_INIT {
+        return;
     }
-    make(segment, address, flags, site);
+    // Another lock, or one that was used before it was initialised.
+    let after = if found.held & TAG_USED == 0 { 0 } else { found.held | GONE };
+    replace(found.tag, found.held, after);
+    if found.sampled().is_some() {
+        rows::changed();
+    }
 }
 
 /// A lock was destroyed. One that has samples stays until its place in memory becomes another lock.
-pub(super) fn destroyed(segment: &'static Segment, address: usize) {
+pub(super) fn destroyed(segment: &'static Process, address: usize) {
     rows::gone(address);
     if let Some(found) = find(segment, address)
         && found.held & TAG_USED == 0
@@ -162,62 +158,93 @@ pub(super) fn destroyed(segment: &'static Segment, address: usize) {
 
 #[cold]
 #[inline(never)]
-fn make(segment: &'static Segment, address: usize, flags: u32, site: u64) -> Option<Found> {
+fn make(segment: &'static Process, address: usize, kind: u8, first_used: impl FnOnce() -> u64) -> Option<Found> {
     let set = set_of(address);
-    let tags = &segment.tags[set];
-    let entries = &segment.locks[set * WAYS..(set + 1) * WAYS];
-    let writable = address as u64 & !TAG_ADDRESS == 0
-        && syscalls::populate(ptr::from_ref(tags) as usize, size_of::<Tags>())
-        && syscalls::populate(entries.as_ptr() as usize, size_of_val(entries));
-    let way = if writable { take_way(tags, address as u64) } else { None };
-    let Some(way) = way else {
+    let maker = creation::maker(address);
+    let (site, is_made) = match maker {
+        Some(maker) => {
+            let (frames, depth) = maker.frames();
+            (stacks::site_of(segment, &frames[..depth]), ENTRY_INIT)
+        }
+        None => (first_used(), 0),
+    };
+    let flags = u32::from(kind) << 8 | is_made;
+    let Some((tag, way, entry)) = take_place(segment, set, address as u64) else {
         segment::lose(Lost::Lock);
         return None;
     };
-    let (tag, entry) = (&tags.tag[way], &entries[way]);
+    creation::used(address);
     entry.releaser.store(0, Relaxed);
     entry.released_at.store(0, Relaxed);
     entry.writer.store(0, Relaxed);
     entry.writer_at.store(0, Relaxed);
     entry.watched.store(0, Relaxed);
+    entry.maker.store(maker.map_or(0, |maker| maker.number), Relaxed);
     entry.made_at.store(site, Relaxed);
     entry.flags.store(flags, Relaxed);
     entry.address.store(address as u64, Relaxed);
     names::see_module(segment, address);
-    let class = match rows::class_of(address) {
-        // It was made before, and gave way to others since.
-        Some(class) if flags & ENTRY_INIT == 0 => class - LOCK_PLACES as u32,
-        _ => class(segment, address, flags, site),
-    };
-    rows::made(address, if class == 0 { 0 } else { LOCK_PLACES as u32 + class });
+    let class = class_of(segment, address, maker, flags, site);
     let class = u64::from(class) << TAG_CLASS_SHIFT;
     let held = tag.fetch_or(class, AcqRel) | class;
     Some(Found { tag, held, place: (set * WAYS + way) as u32 + 1, entry })
 }
 
-/// Counts a lock to the class of its site, and says which (from 1) if it is one of too many to be told apart.
-fn class(segment: &'static Segment, address: usize, flags: u32, site: u64) -> u32 {
+/// The class of a lock that is used for the first time, from 1; 0 if it is told apart. Locks that lie in a row are noted.
+fn class_of(segment: &'static Process, address: usize, maker: Option<Maker>, flags: u32, site: u64) -> u32 {
+    let place = |class: u32| if class == 0 { 0 } else { LOCK_PLACES as u32 + class };
+    let Some(maker) = maker else {
+        let class = match rows::class_of(address) {
+            // It was made, or used, before, and gave way to others since.
+            Some(place) => place - LOCK_PLACES as u32,
+            None => match class(segment, address, flags, site) {
+                Some((class, before)) if before >= LOCKS_OF_A_CLASS => class,
+                _ => 0,
+            },
+        };
+        rows::used(address, place(class));
+        return class;
+    };
+    rows::made_by(address, maker.number);
+    let class = if maker.is_told_apart { None } else { class(segment, address, flags, site) };
+    let class = class.map_or(0, |(class, _)| class);
+    if let Some(run) = maker.run(address).filter(|_| class != 0) {
+        rows::found(place(class), maker.number, run);
+    }
+    class
+}
+
+/// A way of this set, and the entry that belongs to it.
+fn take_place(
+    segment: &'static Process,
+    set: usize,
+    address: u64,
+) -> Option<(&'static AtomicU64, usize, &'static LockEntry)> {
+    let process = segment.number.load(Relaxed);
+    let tags: &Tags = pages::entry_or_take(process, &segment.tags, set)?;
+    // All ways of a set have their entries on one page.
+    pages::entry_or_take::<LockEntry>(process, &segment.locks, set * WAYS)?;
+    let way = if address & !TAG_ADDRESS == 0 { take_way(tags, address) } else { None }?;
+    Some((&tags.tag[way], way, pages::entry(&segment.locks, set * WAYS + way)?))
+}
+
+/// Counts a lock to the class of its site: which that is (from 1), and how many were counted before. `None` if there is no room.
+fn class(segment: &'static Process, address: usize, flags: u32, site: u64) -> Option<(u32, u32)> {
     if site == 0 {
-        return 0;
+        return None;
     }
     let first = (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
-    for probe in 0..CLASS_PROBES {
+    (0..CLASS_PROBES).find_map(|probe| {
         let place = (first + probe) % CLASSES;
-        let class = &segment.classes[place];
+        let class = pages::entry_or_take::<Class>(segment.number.load(Relaxed), &segment.classes, place)?;
         let there = class.site.load(Acquire);
-        let is_new = there == 0
-            && syscalls::populate(ptr::from_ref(class) as usize, size_of::<Class>())
-            && class.site.compare_exchange(0, site, AcqRel, Relaxed).is_ok();
+        let is_new = there == 0 && class.site.compare_exchange(0, site, AcqRel, Relaxed).is_ok();
         if is_new {
             class.flags.store(flags, Relaxed);
             class.address.store(address as u64, Relaxed);
         }
-        if is_new || there == site {
-            let before = class.locks.fetch_add(1, Relaxed);
-            return if before < LOCKS_OF_A_CLASS { 0 } else { place as u32 + 1 };
-        }
-    }
-    0
+        (is_new || there == site).then(|| (place as u32 + 1, class.locks.fetch_add(1, Relaxed)))
+    })
 }
 
 /// A free way, else that of a lock without samples.

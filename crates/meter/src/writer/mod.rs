@@ -7,21 +7,26 @@
 
 mod build_id;
 mod clock;
+mod creation;
 mod executed;
+mod hash;
 mod holder;
 mod holds;
 mod locks;
 mod names;
 mod near;
 mod only_hold;
+mod pages;
 mod rows;
 mod samples;
 mod segment;
+mod shared_samples;
 mod stacks;
 pub mod swap_filter;
 mod syscalls;
 mod thread;
 mod timing;
+mod tls;
 mod unwind;
 mod waiters;
 mod walks;
@@ -32,10 +37,11 @@ use core::sync::atomic::{
 };
 
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
-use crate::layout::{Meta, Segment, Session, Swap, Thread, blocked, happened};
+use crate::layout::{Lost, Meta, Process, Session, Swap, Thread, blocked, happened};
 #[cfg(feature = "reader")]
 pub(crate) use clock::monotonic_ns;
-pub use executed::{Environment, execute};
+pub use executed::{Environment, Program, execute};
+pub use hash::CELL_MULTIPLIER;
 use holder::Holder;
 pub use holds::{Releasing, acquired, count_untimed, end_hold, released};
 pub use near::NEAR_SHIFT;
@@ -43,33 +49,59 @@ pub use only_hold::{acquired_timed, end_only_hold};
 pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
-pub use thread::{QUIET, UNTIMED_TABLE};
-pub use timing::{CELL_MULTIPLIER, CELL_SHIFT, time_next};
+pub use timing::{CELL_SHIFT, time_next};
+pub use tls::{QUIET, UNTIMED_TABLE};
 pub use unwind::Registers;
 use waiters::Waiters;
 pub use waiters::{WAITERS, WAITERS_SHIFT};
-
-/// Frames of a lock's maker: enough to get out of the functions that wrap an initialisation.
-const MAKER_FRAMES: usize = 6;
 
 /// Begins metering for the session in this directory, which says in text how. Called once, when the library is loaded; before,
 /// everything is off.
 pub fn start(directory: &[u8], session: &[u8]) {
     let Some(session) = Session::parse(session) else { return };
+    let Some(memory) = names::keep_memory_path(directory) else { return };
     names::prepare();
     unwind::prepare();
     thread::watch_ends();
-    segment::start(directory, session);
+    segment::start(memory, session);
 }
 
 /// To be called in a forked child, before anything else runs there.
 pub fn after_fork_in_child() {
     segment::after_fork_in_child();
+    thread::forget();
+    waiters::forget();
+    rows::forget();
+}
+
+/// Where glibc keeps the id of a thread, from what the fs register points to. To be called first of all, by one that has seen that it
+/// is there; else each thread that records asks the kernel for its id.
+pub fn set_thread_id_at(offset: usize) {
+    tls::set_thread_id_at(offset);
+}
+
+/// The current thread has this name from now on.
+pub fn thread_renamed(name: &[u8]) {
+    if let Some(segment) = segment::current() {
+        thread::renamed(names::comm(segment, name));
+    }
+}
+
+/// As [`thread_renamed`], of another thread, to whose descriptor its fs register points.
+///
+/// # Safety
+/// It goes on living meanwhile.
+pub unsafe fn other_thread_renamed(descriptor: usize, name: &[u8]) {
+    if let Some(segment) = segment::current() {
+        // SAFETY: the caller's obligation.
+        unsafe { thread::other_renamed(descriptor, names::comm(segment, name)) };
+    }
 }
 
 /// To be called when a library was unloaded.
 pub fn library_unloaded() {
     unwind::forget();
+    creation::library_unloaded();
 }
 
 /// What is metered now: [`OFF`], [`WAIT`] or [`HOLD`].
@@ -85,7 +117,7 @@ pub fn count_swap(swap: Swap) {
 
 /// This thread's id.
 pub fn thread_id() -> u32 {
-    syscalls::thread_id()
+    tls::thread_id()
 }
 
 /// Wakes one of those of this process that sleep until this word changes. Only its address counts: the word may be gone.
@@ -129,7 +161,11 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     let begun = clock::ticks();
     waiters::came(wanted.lock);
     let mut waiting = Waiting { wanted, begun, site: 0, holder: Holder::default(), counted: false };
-    let Some(mine) = thread::mine() else { return waiting };
+    let Some(mine) = thread::mine() else {
+        // Where there is no page for a table, threads count together.
+        waiting.counted = thread::is_without_room();
+        return waiting;
+    };
     if let Some(segment) = segment::current() {
         // The stack is taken while there is nothing to do but wait.
         waiting.site = walks::site(segment, mine.thread, registers);
@@ -155,7 +191,12 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
     if !waiting.counted {
         return;
     }
-    let Some(mine) = thread::mine() else { return };
+    let Some(mine) = thread::mine() else {
+        if acquired && thread::is_without_room() {
+            count_without_table(waiting, clock::between_ns(waiting.begun, ended));
+        }
+        return;
+    };
     mine.thread.waiting[0].store(0, Relaxed);
     if acquired && let Some(segment) = segment::current() {
         count_wait(segment, mine.thread, waiting, clock::between_ns(waiting.begun, ended));
@@ -163,7 +204,24 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
     mine.done();
 }
 
-fn count_wait(segment: &'static Segment, thread: &'static Thread, waiting: &Waiting, ns: u64) {
+#[cold]
+fn count_without_table(waiting: &Waiting, ns: u64) {
+    let Some(segment) = segment::current() else { return };
+    segment::lose(Lost::Site);
+    let Wanted { lock, kind, .. } = waiting.wanted;
+    let place = locks::find_or_make(segment, lock, kind, || 0).map_or(0, |found| found.place);
+    shared_samples::count(segment, meta(happened_by(kind), waiting.wanted, ns, blocked::UNKNOWN), place, ns);
+}
+
+/// What a wait for this kind is.
+const fn happened_by(kind: u8) -> u8 {
+    match kind {
+        kind::CONDVAR | kind::BARRIER => happened::IDLE,
+        _ => happened::WAIT,
+    }
+}
+
+fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Waiting, ns: u64) {
     let Wanted { lock, kind, mode } = waiting.wanted;
     let (mut place, mut blocker, mut known, mut comm) = (0, 0, blocked::UNKNOWN, 0);
     if waiting.holder != Holder::default() {
@@ -181,11 +239,7 @@ fn count_wait(segment: &'static Segment, thread: &'static Thread, waiting: &Wait
             comm = u64::from(entry.releaser_comm.load(Relaxed) >> shift & 0xffff);
         }
     }
-    let happened = match kind {
-        kind::CONDVAR | kind::BARRIER => happened::IDLE,
-        _ => happened::WAIT,
-    };
-    let meta = meta(happened, waiting.wanted, ns, known);
+    let meta = meta(happened_by(kind), waiting.wanted, ns, known);
     samples::count(segment, thread, Key { meta, lock: place | comm << 32, site: waiting.site, blocker }, ns);
 }
 
@@ -276,22 +330,24 @@ pub fn end_condition(condition: InCondition) {
     }
 }
 
-/// A lock was initialised.
-#[cold]
+/// A lock was initialised. In few instructions: programs do so by the million.
+#[inline]
 pub fn lock_created(lock: usize, kind: u8, registers: &Registers) {
-    // A lock made while nothing can be recorded yet is named by its first site.
-    let Some(mine) = segment::current().and_then(|_| thread::mine()) else { return };
-    if let Some(segment) = segment::current() {
-        let site = stacks::first_frames(segment, registers, MAKER_FRAMES);
-        locks::created(segment, lock, kind, site);
+    let maker = creation::made(lock, registers);
+    if creation::may_be_used(lock)
+        && let Some(segment) = segment::current()
+    {
+        locks::made_again(segment, lock, kind, maker);
     }
-    mine.done();
 }
 
 /// A lock was destroyed.
-#[cold]
+#[inline]
 pub fn lock_destroyed(lock: usize) {
-    if let Some(segment) = segment::current() {
+    creation::forget(lock);
+    if creation::may_be_used(lock)
+        && let Some(segment) = segment::current()
+    {
         locks::destroyed(segment, lock);
     }
 }

@@ -1,15 +1,14 @@
 //! What a reader needs for names: which files are mapped where, and what threads are called.
 
 use core::ffi::{CStr, c_char, c_void};
-use core::mem::{MaybeUninit, size_of};
-use core::ptr;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{
-    AtomicU8, AtomicUsize,
+    AtomicU8, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::{build_id, segment, syscalls};
-use crate::layout::{COMMS, Lost, MODULES, Module, PATH_BYTES, Segment};
+use super::{build_id, pages, syscalls, tls};
+use crate::layout::{COMMS, Comm, Lost, MEMORY_FILE, MODULES, Module, PATH_BYTES, Process};
 
 /// `struct dl_find_object` of glibc.
 #[repr(C)]
@@ -34,21 +33,73 @@ struct LinkMap {
 #[unsafe(link_section = ".data.lockmeter_start")]
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 
-/// The directory in which the program was started, with a slash, if its path is relative to that; else empty.
-static STARTED_IN: [AtomicU8; PATH_BYTES] = [const { AtomicU8::new(0) }; PATH_BYTES];
+/// Longest path of the session's directory.
+const DIRECTORY_BYTES: usize = 1024;
+/// The path of the session's memory, up to a NUL.
+// With what else is written when the library is loaded.
+#[unsafe(link_section = ".data.lockmeter_start")]
+static MEMORY_PATH: [AtomicU8; DIRECTORY_BYTES + MEMORY_FILE.len() + 2] =
+    [const { AtomicU8::new(0) }; DIRECTORY_BYTES + MEMORY_FILE.len() + 2];
+
+/// What the process is called, once it is another name than its program's.
+static PROCESS_NAME: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 pub(super) fn prepare() {
-    if !started_as().starts_with(b"/") {
-        let mut bytes = [0_u8; PATH_BYTES - 1];
-        let length = syscalls::working_directory(&mut bytes);
-        if let Some(nul) = length.checked_sub(1).and_then(|nul| bytes.get_mut(nul)) {
-            *nul = b'/';
-            write_bytes(&STARTED_IN, &bytes);
-        }
-    }
     // SAFETY: the name ends with a NUL; looking a symbol up when the library is loaded is allowed.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(found as usize, Relaxed);
+    // Such names mean another file to everybody else.
+    if started_as().starts_with(b"/proc/") || started_as().starts_with(b"/dev/fd/") {
+        look_up_program();
+    }
+}
+
+/// The program's file, where its name is one that only the program itself understands.
+static PROGRAM: [AtomicU8; PATH_BYTES] = [const { AtomicU8::new(0) }; PATH_BYTES];
+
+/// Finds it by calls that the loader has made as well.
+#[cold]
+fn look_up_program() {
+    const MAPS_BYTES: usize = 4096;
+    let mut maps = [0_u8; MAPS_BYTES];
+    let Some(descriptor) = syscalls::open(b"/proc/self/maps\0", libc::O_RDONLY | libc::O_CLOEXEC, 0) else { return };
+    let length = syscalls::read(descriptor, &mut maps);
+    syscalls::close(descriptor);
+    // SAFETY: reads what the kernel gave the process.
+    let own = unsafe { libc::getauxval(libc::AT_PHDR) };
+    let path =
+        maps.get(..length).unwrap_or_default().split(|byte| *byte == b'\n').find_map(|line| mapped_at(line, own));
+    if let Some(path) = path {
+        write_bytes(&PROGRAM, path);
+    }
+}
+
+/// The file of a line of `maps`, if this address lies in it.
+fn mapped_at(line: &[u8], address: u64) -> Option<&[u8]> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(u64::from);
+    let number = |text: &[u8]| text.iter().try_fold(0_u64, |number, byte| Some(number << 4 | digit(*byte)?));
+    let mut ends = line.split(|byte| matches!(byte, b'-' | b' '));
+    let (start, end) = (number(ends.next()?)?, number(ends.next()?)?);
+    let path = line.iter().position(|byte| *byte == b'/').and_then(|at| line.get(at..));
+    path.filter(|_| (start..end).contains(&address))
+}
+
+/// Keeps the path of the session's memory; `None` if the directory's path is too long.
+pub(super) fn keep_memory_path(directory: &[u8]) -> Option<&'static [u8]> {
+    if directory.is_empty() || directory.len() > DIRECTORY_BYTES {
+        return None;
+    }
+    for (to, from) in MEMORY_PATH.iter().zip(directory.iter().chain(b"/").chain(MEMORY_FILE.as_bytes())) {
+        to.store(*from, Relaxed);
+    }
+    memory_path()
+}
+
+/// The path of the session's memory, with its NUL; `None` where there is no session.
+pub(super) fn memory_path() -> Option<&'static [u8]> {
+    // SAFETY: written once, when the library is loaded, and the last byte is never.
+    let path = unsafe { CStr::from_ptr(MEMORY_PATH.as_ptr().cast()) };
+    (!path.is_empty()).then(|| path.to_bytes_with_nul())
 }
 
 /// The loaded object that an address lies in.
@@ -77,31 +128,29 @@ pub(super) fn module_of(address: usize) -> Option<(&'static CStr, usize)> {
 }
 
 /// Makes sure that the module of this address is in the table, where it lies in one. Says whether it does.
-pub(super) fn see_module(segment: &'static Segment, address: usize) -> bool {
-    let modules = &segment.modules;
-    let begun = (segment.header.modules.load(Acquire) as usize).min(MODULES);
+pub(super) fn see_module(segment: &'static Process, address: usize) -> bool {
+    let known = |place: usize| pages::entry::<Module>(&segment.modules, place);
+    let begun = (segment.module_count.load(Acquire) as usize).min(MODULES);
     let holds = |module: &Module| {
         let start = module.start.load(Acquire) as usize;
         start != 0 && (start..module.end.load(Relaxed) as usize).contains(&address)
     };
-    if modules.iter().take(begun).any(holds) {
+    if (0..begun).filter_map(known).any(holds) {
         return true;
     }
     let Some(found) = find_object(address) else { return false };
-    let place = segment.header.modules.fetch_add(1, Relaxed) as usize;
-    let Some(module) = modules.get(place) else {
-        segment.header.modules.store(MODULES as u32, Relaxed);
-        segment::lose(Lost::Module);
+    let place = segment.module_count.fetch_add(1, Relaxed) as usize;
+    let module = pages::entry_or_take::<Module>(segment.number.load(Relaxed), &segment.modules, place);
+    let Some(module) = module.filter(|_| place < MODULES) else {
+        segment.module_count.store(begun as u32, Relaxed);
+        segment.losses[Lost::Module as usize].fetch_add(1, Relaxed);
         return true;
     };
-    if !syscalls::populate(ptr::from_ref(module) as usize, size_of::<Module>()) {
-        return true;
-    }
     // SAFETY: the loader keeps the link map of an object while it is loaded, and this address is in use in it.
     let link_map = unsafe { &*found.link_map };
     // SAFETY: a NUL-terminated name that lives as long as the link map.
     let name = unsafe { CStr::from_ptr(link_map.name) }.to_bytes();
-    write_path(&module.path, name);
+    write_path(module, name);
     // SAFETY: the loader keeps the object mapped there, and this address is in use in it.
     let build_id = unsafe { build_id::in_memory(found.map_start, found.map_end, link_map.bias) };
     let build_id = build_id.filter(|build_id| build_id.len() <= module.build_id.len()).unwrap_or_default();
@@ -115,25 +164,32 @@ pub(super) fn see_module(segment: &'static Segment, address: usize) -> bool {
     true
 }
 
-fn write_path(path: &[AtomicU8; PATH_BYTES], name: &[u8]) {
-    if name.is_empty() {
-        write_program(path);
-    } else {
-        write_bytes(path, name);
+/// The program itself has no name: it is called what it was started as. The recorder asks the kernel, as long as the process lives.
+fn write_path(module: &Module, name: &[u8]) {
+    let is_program = name.is_empty();
+    module.is_program.store(is_program.into(), Relaxed);
+    if !is_program {
+        return write_bytes(&module.path, name);
+    }
+    let found = PROGRAM.iter().map(|byte| byte.load(Relaxed)).take_while(|byte| *byte != 0);
+    if PROGRAM[0].load(Relaxed) != 0 {
+        module.path.iter().zip(found).for_each(|(to, from)| to.store(from, Relaxed));
+        return;
+    }
+    let program = started_as();
+    let folder = if program.starts_with(b"/") { None } else { working_folder() };
+    let folder = folder.into_iter().flat_map(|folder| folder.iter().chain(b"/"));
+    for (to, from) in module.path.iter().zip(folder.chain(program).take(PATH_BYTES - 1)) {
+        to.store(*from, Relaxed);
     }
 }
 
-/// The program itself has no name. The kernel tells its file, but to ask costs 25 µs, too much for each process that starts and
-/// has no use for it; and once it is asked, the program may have closed `/proc` off. Then it is called what it was started as.
-fn write_program(path: &[AtomicU8; PATH_BYTES]) {
-    let mut bytes = [0_u8; PATH_BYTES - 1];
-    if syscalls::read_link(b"/proc/self/exe\0", &mut bytes) > 0 {
-        return write_bytes(path, &bytes);
-    }
-    let directory = STARTED_IN.iter().map(|byte| byte.load(Relaxed)).take_while(|byte| *byte != 0);
-    for (to, from) in path.iter().zip(directory.chain(started_as().iter().copied()).take(PATH_BYTES - 1)) {
-        to.store(from, Relaxed);
-    }
+/// The folder in which the program was started, as shells tell their children.
+fn working_folder() -> Option<&'static [u8]> {
+    // SAFETY: the name ends with a NUL. A program that changes its environment in another thread meanwhile would lose by itself.
+    let folder = unsafe { libc::getenv(c"PWD".as_ptr()) };
+    // SAFETY: the environment's text ends with a NUL.
+    (!folder.is_null()).then(|| unsafe { CStr::from_ptr(folder) }.to_bytes())
 }
 
 fn write_bytes(path: &[AtomicU8; PATH_BYTES], bytes: &[u8]) {
@@ -150,29 +206,67 @@ fn started_as() -> &'static [u8] {
     if path.is_null() { b"" } else { unsafe { CStr::from_ptr(path) }.to_bytes() }
 }
 
-/// The place of this thread's name, from 1; 0 if the table is full.
-pub(super) fn comm(segment: &'static Segment) -> u32 {
-    let name = syscalls::thread_name();
-    let begun = (segment.header.comms.load(Acquire) as usize).min(COMMS);
-    let known = segment
-        .comms
-        .iter()
-        .take(begun)
-        .position(|comm| comm.text[0].load(Acquire) == name[0] && comm.text[1].load(Relaxed) == name[1]);
-    if let Some(place) = known {
+/// What a process is called: as its program, unless it is a child of a thread with another name.
+fn process_name() -> [u64; 2] {
+    let inherited = [&PROCESS_NAME[0], &PROCESS_NAME[1]].map(|word| word.load(Relaxed));
+    if inherited[0] != 0 {
+        return inherited;
+    }
+    let name = started_as().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    words_of(name)
+}
+
+/// A name as the kernel keeps it: fifteen bytes and a NUL.
+fn words_of(name: &[u8]) -> [u64; 2] {
+    let mut bytes = [0_u8; 16];
+    for (to, from) in bytes.iter_mut().take(15).zip(name.iter().take_while(|byte| **byte != 0)) {
+        *to = *from;
+    }
+    let [low, high] = [0, 8].map(|at| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_ne_bytes(word)
+    });
+    [low, high]
+}
+
+/// To be called in a forked child: it is called what the thread that forked it was.
+pub(super) fn inherit(parent: Option<&'static Process>) {
+    let place = tls::comm() as usize - 1;
+    if let Some(name) = parent.and_then(|parent| pages::entry::<Comm>(&parent.comms, place)) {
+        for (to, from) in PROCESS_NAME.iter().zip(&name.text) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
+    tls::set_comm(0);
+}
+
+/// Writes the name of the process, which is the first in its table.
+pub(super) fn name_process(segment: &'static Process) {
+    place_of(segment, process_name());
+}
+
+/// The place of a thread's name, from 1; 0 if the table is full.
+pub(super) fn comm(segment: &'static Process, name: &[u8]) -> u32 {
+    place_of(segment, words_of(name))
+}
+
+fn place_of(segment: &'static Process, name: [u64; 2]) -> u32 {
+    let begun = (segment.comm_count.load(Acquire) as usize).min(COMMS);
+    let is_it = |place: &usize| {
+        pages::entry::<Comm>(&segment.comms, *place)
+            .is_some_and(|comm| comm.text[0].load(Acquire) == name[0] && comm.text[1].load(Relaxed) == name[1])
+    };
+    if let Some(place) = (0..begun).find(is_it) {
         return place as u32 + 1;
     }
     if begun == COMMS || name[0] == 0 {
         return 0;
     }
-    let place = segment.header.comms.fetch_add(1, Relaxed) as usize;
-    let Some(comm) = segment.comms.get(place) else {
-        segment.header.comms.store(COMMS as u32, Relaxed);
+    let place = segment.comm_count.fetch_add(1, Relaxed) as usize;
+    let Some(comm) = pages::entry_or_take::<Comm>(segment.number.load(Relaxed), &segment.comms, place) else {
         return 0;
     };
-    if !syscalls::populate(ptr::from_ref(comm) as usize, size_of_val(comm)) {
-        return 0;
-    }
     comm.text[1].store(name[1], Relaxed);
     comm.text[0].store(name[0], Release);
     place as u32 + 1

@@ -3,17 +3,14 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
+use super::hash::CELL_MULTIPLIER;
 use super::rows::{self, Span};
-use super::timing::CELL_MULTIPLIER;
-use super::walks;
-use crate::layout::{CountedSlot, LOCK_PLACES, Meta, NEAR, ROW_COUNT_SHIFT, SLOTS, Slot, Thread, kind, mode};
+use crate::layout::{CountedSlot, LOCK_PLACES, Meta, NEAR, ROW_COUNT_SHIFT, Thread, kind, mode};
 
 /// As the ABI aligns mutexes.
 const MUTEX_ALIGNMENT: usize = 8;
 /// As it aligns any lock.
 const LEAST_ALIGNMENT: usize = 4;
-
-const _: () = assert!((SLOTS - 1) * size_of::<Slot>() <= u16::MAX as usize, "entries find a sample by bytes");
 
 /// The product of a return address and [`CELL_MULTIPLIER`], shifted by this, is its place.
 pub const NEAR_SHIFT: u32 = u32::BITS - NEAR.ilog2();
@@ -40,8 +37,10 @@ fn is(counted: &CountedSlot, mode: u8, site: u64, lock: usize) -> bool {
 
 #[inline(always)]
 fn at(thread: &'static Thread, place: usize) -> Option<&'static CountedSlot> {
-    // Zero leads to the sample that is never used, and has no site.
-    thread.slots.get(usize::from(thread.near[place].load(Relaxed)) / size_of::<Slot>()).map(|slot| slot.counted())
+    let distance = thread.near[place].load(Relaxed);
+    let address = core::ptr::from_ref(thread).cast::<CountedSlot>().wrapping_offset(distance as isize);
+    // SAFETY: this thread wrote the distance of a sample of its own, which stays mapped.
+    (distance != 0).then(|| unsafe { &*address })
 }
 
 /// Where the sample of a caller may be, the first place first: the caller's own, and for a function that releases many locks one
@@ -70,11 +69,11 @@ fn find_elsewhere(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> 
     others.filter_map(|place| at(thread, place)).find(|counted| is(counted, mode, site, lock))
 }
 
-/// Has the sample of this caller (its number comes along) found for this lock from now on, if an address is enough to tell.
+/// Has the sample of this caller found for this lock from now on, if an address is enough to tell.
 /// `place` is that of the lock or of its class, `changes` what [`rows::changes`] said before it was found.
 pub(super) fn learn(
     thread: &'static Thread,
-    (number, counted): (u16, &'static CountedSlot),
+    counted: &'static CountedSlot,
     lock: usize,
     place: u32,
     site: u64,
@@ -107,7 +106,9 @@ pub(super) fn learn(
         let free = order.into_iter().find(is_free);
         free.or_else(|| order[1..].iter().copied().find(is_single)).unwrap_or(of_both)
     };
-    thread.near[place].store(number * size_of::<Slot>() as u16, Relaxed);
+    let distance = (core::ptr::from_ref(counted) as isize - core::ptr::from_ref(thread) as isize)
+        / size_of::<CountedSlot>() as isize;
+    thread.near[place].store(distance as i32, Relaxed);
 }
 
 /// The table has a new owner or the owner a new name: its samples are others.
@@ -115,5 +116,4 @@ pub(super) fn forget(thread: &'static Thread) {
     for near in &thread.near {
         near.store(0, Relaxed);
     }
-    walks::forget(thread);
 }

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::holds::{begin_timed, count_timed_elsewhere, is_mine};
-use super::{Wanted, clock, near, samples, segment, thread, timing, waiters};
+use super::{Wanted, clock, near, samples, segment, thread, timing, tls, waiters};
 use crate::layout::{CountedSlot, Thread, pack_held};
 
 /// A lock that does not nest was acquired, and the entry that is written in assembly has found that this hold is to be timed, or
@@ -24,7 +24,7 @@ pub fn acquired_timed(wanted: Wanted, site: u64) {
     only.site.store(site, Relaxed);
     only.lock.store(lock as u64, Relaxed);
     only.how.store(pack_held(kind, mode, 0), Relaxed);
-    thread::set_held(thread, 1);
+    tls::set_held(thread, 1);
     // Last, so that what we do ourselves is not in the hold.
     only.since.store(counter.ticks(), Relaxed);
     mine.done();
@@ -50,7 +50,7 @@ pub fn end_only_hold(thread: &'static Thread, wanted: Wanted, site: u64, waiters
         return false;
     }
     let ns = counter.between_ns(only.since.load(Relaxed), now);
-    thread::set_held(thread, 0);
+    tls::set_held(thread, 0);
     thread.until_look.store(left, Relaxed);
     release();
     if samples::count_timed_beside(segment::header(), thread, near, ns) {

@@ -13,7 +13,7 @@ const ROWS: usize = 32;
 /// Fewer locks are not worth a row, and may be a coincidence of the allocator.
 const LEAST: u32 = 64;
 /// Farther apart than this, locks are not elements of one array.
-const LONGEST_STRIDE: usize = 1 << 16;
+pub(super) const LONGEST_STRIDE: usize = 1 << 16;
 /// The class of a row in which a lock was destroyed or became another. Its place stays empty, so that programs that make
 /// and destroy locks all the time do not have all threads forget what they know each time.
 const BROKEN: u32 = u32::MAX;
@@ -21,17 +21,40 @@ const BROKEN: u32 = u32::MAX;
 /// Below [`LEAST`] it grows or begins anew; from then on base and stride stay.
 struct Row {
     class: AtomicU32,
+    /// The call that made its locks, as [`creation`](super::creation) numbers them; 0: none did.
+    maker: AtomicU32,
     count: AtomicU32,
     base: AtomicUsize,
     stride: AtomicUsize,
 }
 
 static TABLE: [Row; ROWS] = [const {
-    Row { class: AtomicU32::new(0), count: AtomicU32::new(0), base: AtomicUsize::new(0), stride: AtomicUsize::new(0) }
+    Row {
+        class: AtomicU32::new(0),
+        maker: AtomicU32::new(0),
+        count: AtomicU32::new(0),
+        base: AtomicUsize::new(0),
+        stride: AtomicUsize::new(0),
+    }
 }; ROWS];
 
 /// Held by the thread that lets a row grow. Others do without: then the row has a gap, and begins anew or ends there.
 static GROWING: AtomicU32 = AtomicU32::new(0);
+
+/// Addresses below and above which no row ever had any.
+static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the lock at this address may be in a row.
+#[inline(always)]
+pub(super) fn may_have(address: usize) -> bool {
+    (LOWEST.load(Relaxed)..=HIGHEST.load(Relaxed)).contains(&address)
+}
+
+fn widen(first: usize, last: usize) {
+    LOWEST.fetch_min(first, Relaxed);
+    HIGHEST.fetch_max(last, Relaxed);
+}
 
 /// Alone in its line, which all threads read at each release.
 #[derive(Debug)]
@@ -102,11 +125,16 @@ impl Row {
     }
 
     fn begin(&self, class: u32, address: usize) {
+        self.set(class, 0, (address, 0, 1));
+    }
+
+    fn set(&self, class: u32, maker: u32, (base, stride, count): (usize, usize, u32)) {
         self.count.store(0, Relaxed);
         self.class.store(class, Relaxed);
-        self.base.store(address, Relaxed);
-        self.stride.store(0, Relaxed);
-        self.count.store(1, Release);
+        self.maker.store(maker, Relaxed);
+        self.base.store(base, Relaxed);
+        self.stride.store(stride, Relaxed);
+        self.count.store(count, Release);
     }
 
     fn grow(&self, class: u32, address: usize) {
@@ -127,6 +155,7 @@ impl Row {
             }
             // Fails if the row was broken meanwhile.
             let _ = self.count.compare_exchange(count, count + 1, AcqRel, Relaxed);
+            widen(self.base.load(Relaxed), address);
         } else if count < LEAST {
             self.begin(class, address);
         }
@@ -140,14 +169,43 @@ impl Row {
     }
 }
 
-/// A lock of a class (0: none) was made at this address.
-pub(super) fn made(address: usize, class: u32) {
+/// Ends the rows that have this address, but for those of which this says that it belongs there.
+fn break_others(address: usize, belongs: impl Fn(&Row) -> bool) {
     for row in &TABLE {
-        let is_anothers = row.count.load(Relaxed) > 1 && row.class.load(Relaxed) != class;
+        let is_anothers = row.count.load(Relaxed) > 1 && !belongs(row);
         if is_anothers && row.span().is_some_and(|span| span.has(address)) {
             row.break_up();
         }
     }
+}
+
+/// A call made a lock at this address.
+pub(super) fn made_by(address: usize, maker: u32) {
+    break_others(address, |row| maker != 0 && row.maker.load(Relaxed) == maker);
+}
+
+/// Locks of this class, which one call made, are a row: the first, how far apart they are, and how many.
+pub(super) fn found(class: u32, maker: u32, row: (usize, usize, u32)) {
+    let (first, stride, count) = row;
+    if count < LEAST || GROWING.compare_exchange(0, 1, AcqRel, Relaxed).is_err() {
+        return;
+    }
+    let own = &TABLE[class as usize % ROWS];
+    let (owner, long) = (own.class.load(Relaxed), own.count.load(Relaxed));
+    let is_same = owner == class && own.base.load(Relaxed) == first && own.stride.load(Relaxed) == stride;
+    if is_same {
+        // Fails if the row was broken meanwhile.
+        let _ = own.count.compare_exchange(long, count.max(long), AcqRel, Relaxed);
+    } else if owner != BROKEN && long < LEAST {
+        own.set(class, maker, row);
+    }
+    widen(first, first + stride * count as usize);
+    GROWING.store(0, Release);
+}
+
+/// A lock of a class (0: none) that no call made was first used at this address.
+pub(super) fn used(address: usize, class: u32) {
+    break_others(address, |row| row.class.load(Relaxed) == class);
     if class != 0 && GROWING.compare_exchange(0, 1, AcqRel, Relaxed).is_ok() {
         TABLE[class as usize % ROWS].grow(class, address);
         GROWING.store(0, Release);
@@ -178,12 +236,14 @@ pub(super) fn class_of(address: usize) -> Option<u32> {
 
 /// After a fork: the classes are those of the parent's segment.
 pub(super) fn forget() {
-    for row in &TABLE {
+    for row in TABLE.iter().filter(|row| row.class.load(Relaxed) != 0) {
         row.count.store(0, Relaxed);
         row.class.store(0, Relaxed);
     }
-    GROWING.store(0, Relaxed);
-    changed();
+    // What is not written to need not be copied.
+    if GROWING.load(Relaxed) != 0 {
+        GROWING.store(0, Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -227,18 +287,18 @@ mod tests {
     #[test]
     fn a_row_grows_while_its_locks_follow_each_other_and_ends_with_one_of_them() {
         let (class, base) = (40_001, 0x5000_0000);
-        made(base - 0x0100_0000, class); // Too far away: the row begins anew.
+        used(base - 0x0100_0000, class); // Too far away: the row begins anew.
         for index in 0..100 {
-            made(base + index * 40, class);
+            used(base + index * 40, class);
         }
-        made(0x6000_0000, class);
+        used(0x6000_0000, class);
         assert_eq!(of(class, base).map(|span| span.count), Some(100));
         assert_eq!(of(class, base + 40 * 100), None);
         assert_eq!(of(class, base + 20), None);
-        made(base + 20, class + 1); // Between two elements: no business of the row's.
+        used(base + 20, class + 1); // Between two elements: no business of the row's.
         assert!(of(class, base + 40).is_some());
         let before = changes();
-        made(base + 80, class + 1);
+        used(base + 80, class + 1);
         assert_eq!(of(class, base), None);
         assert_ne!(changes(), before);
     }

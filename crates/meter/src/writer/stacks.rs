@@ -1,12 +1,10 @@
 //! Sites: return addresses, and whole stacks in the table of stacks.
 
-use core::mem::size_of;
-use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::unwind::{self, Ended, Registers, Seen};
-use super::{names, segment, syscalls};
-use crate::layout::{FRAMES, Lost, SITE_IS_STACK, STACKS, Segment, Stack};
+use super::{names, pages, segment};
+use crate::layout::{FRAMES, Lost, Process, SITE_IS_STACK, STACKS, Stack};
 
 /// How far from its own place a stack is looked for.
 const PROBES: usize = 8;
@@ -17,19 +15,13 @@ pub(super) fn address_site(registers: &Registers) -> u64 {
     registers.return_address() as u64
 }
 
-/// A site that holds up to `depth` frames; the return address alone where there is no more.
-pub(super) fn first_frames(segment: &'static Segment, registers: &Registers, depth: usize) -> u64 {
-    let mut frames = [0_u64; FRAMES];
-    let wanted = frames.len().min(depth);
-    let (taken, ended) = unwind::stack(registers, &mut frames[..wanted], &mut Seen::nothing());
-    if ended == Ended::Unknown {
-        segment::lose(Lost::Unwind);
-    }
-    site(segment, registers, &frames[..taken]).unwrap_or_else(|| address_site(registers))
+/// A site that holds these frames, of which there is one at least; the innermost alone where there is no room.
+pub(super) fn site_of(segment: &'static Process, frames: &[u64]) -> u64 {
+    site(segment, frames).unwrap_or_else(|| frames.first().copied().unwrap_or(0))
 }
 
 /// A site that holds the whole stack, what it depends on, and what was lost; `None` if it could not be kept, which is counted.
-pub(super) fn whole(segment: &'static Segment, registers: &Registers, seen: &mut Seen) -> Option<(u64, Option<Lost>)> {
+pub(super) fn whole(segment: &'static Process, registers: &Registers, seen: &mut Seen) -> Option<(u64, Option<Lost>)> {
     let mut frames = [0_u64; FRAMES];
     let (taken, ended) = unwind::stack(registers, &mut frames, seen);
     let lost = match ended {
@@ -40,13 +32,13 @@ pub(super) fn whole(segment: &'static Segment, registers: &Registers, seen: &mut
     if let Some(lost) = lost {
         segment::lose(lost);
     }
-    Some((site(segment, registers, &frames[..taken])?, lost))
+    Some((site(segment, &frames[..taken])?, lost))
 }
 
 /// The site of these frames; `None` if there is no room for it, which is counted.
-fn site(segment: &'static Segment, registers: &Registers, frames: &[u64]) -> Option<u64> {
-    if frames.len() < 2 {
-        return Some(address_site(registers));
+fn site(segment: &'static Process, frames: &[u64]) -> Option<u64> {
+    if let [alone] = frames {
+        return Some(*alone);
     }
     let place = keep(segment, frames);
     if place.is_none() {
@@ -60,17 +52,17 @@ fn hash(frames: &[u64]) -> u64 {
     frames.iter().fold(0x9e37_79b9_7f4a_7c15, mix) | 1
 }
 
-fn keep(segment: &'static Segment, frames: &[u64]) -> Option<usize> {
+fn keep(segment: &'static Process, frames: &[u64]) -> Option<usize> {
     let hash = hash(frames);
     let first = (hash >> 20) as usize;
     for probe in 0..PROBES {
         let place = (first + probe) % STACKS;
-        let stack = &segment.stacks[place];
+        let stack: &Stack = pages::entry_or_take(segment.number.load(Relaxed), &segment.stacks, place)?;
         let there = stack.hash.load(Acquire);
         if there == hash {
             return Some(place);
         }
-        if there == 0 && begin(stack, hash) {
+        if there == 0 && stack.hash.compare_exchange(0, hash, AcqRel, Relaxed).is_ok() {
             fill(segment, stack, frames);
             return Some(place);
         }
@@ -78,12 +70,7 @@ fn keep(segment: &'static Segment, frames: &[u64]) -> Option<usize> {
     None
 }
 
-fn begin(stack: &'static Stack, hash: u64) -> bool {
-    syscalls::populate(ptr::from_ref(stack) as usize, size_of::<Stack>())
-        && stack.hash.compare_exchange(0, hash, AcqRel, Relaxed).is_ok()
-}
-
-fn fill(segment: &'static Segment, stack: &'static Stack, frames: &[u64]) {
+fn fill(segment: &'static Process, stack: &'static Stack, frames: &[u64]) {
     for (to, from) in stack.frames.iter().zip(frames) {
         to.store(*from, Relaxed);
         names::see_module(segment, *from as usize);

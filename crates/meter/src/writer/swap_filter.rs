@@ -3,7 +3,7 @@
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
-    AtomicU32,
+    AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -18,6 +18,10 @@ unsafe impl Sync for Filter {}
 
 static FILTER: Filter = Filter(UnsafeCell::new(SwapFilter::EMPTY));
 static STATE: AtomicU32 = AtomicU32::new(NOT_READ);
+
+/// The program's own file, which the loader does not name.
+static OWN_PATH: [AtomicU8; SWAP_PATH_BYTES] = [const { AtomicU8::new(0) }; SWAP_PATH_BYTES];
+static OWN_PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 const NOT_READ: u32 = 0;
 const READING: u32 = 1;
@@ -39,6 +43,11 @@ pub fn read(path: &[u8]) {
     }
     names::prepare();
     unwind::prepare();
+    let mut own = [0_u8; SWAP_PATH_BYTES];
+    OWN_PATH_BYTES.store(syscalls::read_link(b"/proc/self/exe\0", &mut own), Relaxed);
+    for (to, from) in OWN_PATH.iter().zip(own) {
+        to.store(from, Relaxed);
+    }
     if let Some(descriptor) = syscalls::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0) {
         // SAFETY: this thread alone has the filter until the state says that it is read; any bytes are one.
         let bytes = unsafe { core::slice::from_raw_parts_mut(FILTER.0.get().cast::<u8>(), size_of::<SwapFilter>()) };
@@ -97,7 +106,8 @@ fn is_same(path: &[u8; SWAP_PATH_BYTES], name: &[u8]) -> bool {
     if !name.is_empty() {
         return path == name;
     }
-    let mut own = [0_u8; SWAP_PATH_BYTES];
-    let length = syscalls::read_link(b"/proc/self/exe\0", &mut own);
-    own.get(..length) == Some(path)
+    // Asked for when the filter was read.
+    let length = OWN_PATH_BYTES.load(Relaxed);
+    let own = OWN_PATH.iter().take(length).map(|byte| byte.load(Relaxed));
+    length > 0 && own.eq(path.iter().copied())
 }

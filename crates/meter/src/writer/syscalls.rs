@@ -30,25 +30,6 @@ pub(super) fn thread_id() -> u32 {
     (unsafe { syscall(libc::SYS_gettid, [0; 6]) }) as u32
 }
 
-/// This process's id.
-pub(super) fn process_id() -> u32 {
-    // SAFETY: takes nothing.
-    (unsafe { syscall(libc::SYS_getpid, [0; 6]) }) as u32
-}
-
-/// Lets others run.
-pub(super) fn give_way() {
-    // SAFETY: takes nothing.
-    unsafe { syscall(libc::SYS_sched_yield, [0; 6]) };
-}
-
-/// Sleeps for less than a second, or until a signal.
-pub(super) fn sleep(ns: u64) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: ns as libc::c_long };
-    // SAFETY: reads the time, which is ours.
-    unsafe { syscall(libc::SYS_nanosleep, [(&raw const time) as usize, 0, 0, 0, 0, 0]) };
-}
-
 /// Wakes one of those of this process that sleep until this word changes.
 pub(super) fn wake_one(word: *const AtomicU32) {
     // Three arguments, and no more registers than that: this is in the middle of what is to be fast.
@@ -67,33 +48,6 @@ pub(super) fn wake_one(word: *const AtomicU32) {
     }
 }
 
-/// Whether a thread of this process has this id.
-pub(super) fn thread_lives(thread: u32) -> bool {
-    // SAFETY: signal 0 is only a question.
-    let answer = unsafe { syscall(libc::SYS_tgkill, [process_id() as usize, thread as usize, 0, 0, 0, 0]) };
-    answer != -(libc::ESRCH as isize)
-}
-
-/// This thread's name, in two words.
-pub(super) fn thread_name() -> [u64; 2] {
-    let mut name = [0_u64; 2];
-    // SAFETY: writes at most 16 bytes, which `name` has.
-    unsafe { syscall(libc::SYS_prctl, [libc::PR_GET_NAME as usize, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    name
-}
-
-/// Makes sure that these pages can be written to: a file system without room says so here, not with a SIGBUS later.
-pub(super) fn populate(start: usize, length: usize) -> bool {
-    const MADV_POPULATE_WRITE: usize = 23;
-    const PAGE: usize = 4096;
-    let first = start & !(PAGE - 1);
-    let length = (start + length - first).next_multiple_of(PAGE);
-    // SAFETY: faults pages in, and changes none.
-    let result = unsafe { syscall(libc::SYS_madvise, [first, length, MADV_POPULATE_WRITE, 0, 0, 0]) };
-    // Kernels before 5.14 do not know it; the risk is then taken.
-    result == 0 || result == -(libc::EINVAL as isize)
-}
-
 /// Opens a file; the path ends with a NUL.
 pub(super) fn open(path: &[u8], flags: i32, mode: u32) -> Option<i32> {
     if path.last() != Some(&0) {
@@ -109,46 +63,24 @@ pub(super) fn open(path: &[u8], flags: i32, mode: u32) -> Option<i32> {
     i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0)
 }
 
-/// Whether this process may do this (`R_OK` and so on) to a file; the path ends with a NUL.
+/// Whether a program that this process executes may do this (`R_OK` and so on) to a file; the path ends with a NUL. By the call that
+/// the loader makes itself: a filter of system calls may allow no other.
 pub(super) fn may_access(path: &[u8], how: i32) -> bool {
     if path.last() != Some(&0) {
         return false;
     }
     // SAFETY: the path is readable and ends with a NUL.
-    let result = unsafe {
-        syscall(libc::SYS_faccessat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, how as usize, 0, 0, 0])
-    };
+    let result = unsafe { syscall(libc::SYS_access, [path.as_ptr() as usize, how as usize, 0, 0, 0, 0]) };
     result == 0
 }
 
-/// Writes all these bytes to this place in a file.
-pub(super) fn write(descriptor: i32, bytes: &[u8], at: usize) -> bool {
-    // SAFETY: reads `bytes.len()` bytes of `bytes`.
-    let result =
-        unsafe { syscall(libc::SYS_pwrite64, [descriptor as usize, bytes.as_ptr() as usize, bytes.len(), at, 0, 0]) };
-    usize::try_from(result) == Ok(bytes.len())
-}
-
-/// Writes the path of the working directory, with its NUL; how many bytes that is, 0 if they are too few.
-pub(super) fn working_directory(bytes: &mut [u8]) -> usize {
-    // SAFETY: writes at most `bytes.len()` bytes to `bytes`.
-    let result = unsafe { syscall(libc::SYS_getcwd, [bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0, 0]) };
-    usize::try_from(result).unwrap_or(0)
-}
-
-/// Removes a file; the path ends with a NUL.
-pub(super) fn remove(path: &[u8]) {
-    if path.last() == Some(&0) {
-        // SAFETY: the path is readable and ends with a NUL.
-        unsafe { syscall(libc::SYS_unlink, [path.as_ptr() as usize, 0, 0, 0, 0, 0]) };
-    }
-}
-
-/// How large this process may make a file.
-pub(super) fn largest_file() -> u64 {
+/// How many bytes of addresses this process may use.
+pub(super) fn largest_address_space() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: writes the limit, which is ours.
-    unsafe { syscall(libc::SYS_getrlimit, [libc::RLIMIT_FSIZE as usize, (&raw mut limit) as usize, 0, 0, 0, 0]) };
+    let at = (&raw mut limit) as usize;
+    // The call that glibc makes itself when a program begins.
+    // SAFETY: writes the limit, which is ours, and sets none.
+    unsafe { syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_AS as usize, 0, at, 0, 0]) };
     limit.rlim_cur
 }
 
@@ -158,6 +90,38 @@ pub(super) fn read(descriptor: i32, bytes: &mut [u8]) -> usize {
     let result =
         unsafe { syscall(libc::SYS_read, [descriptor as usize, bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0]) };
     usize::try_from(result).unwrap_or(0)
+}
+
+/// Reads from a place in a file; how many bytes came.
+pub(super) fn read_at(descriptor: i32, bytes: &mut [u8], at: u64) -> usize {
+    // SAFETY: writes at most `bytes.len()` bytes to `bytes`.
+    let result = unsafe {
+        syscall(libc::SYS_pread64, [descriptor as usize, bytes.as_mut_ptr() as usize, bytes.len(), at as usize, 0, 0])
+    };
+    usize::try_from(result).unwrap_or(0)
+}
+
+/// Opens a regular file to read from it, with `AT_` flags; the path is from the folder `from`. Nothing but a regular file is opened: a FIFO
+/// would wait.
+///
+/// # Safety
+/// The path ends with a NUL.
+pub(super) unsafe fn open_regular(from: i32, path: *const libc::c_char, flags: i32) -> Option<i32> {
+    // SAFETY: all-zero is a valid status.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    let flags = flags & (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW);
+    // SAFETY: the caller's path; the status is ours.
+    let failed = unsafe {
+        let status = (&raw mut status) as usize;
+        syscall(libc::SYS_newfstatat, [from as usize, path as usize, status, flags as usize, 0, 0])
+    };
+    if failed != 0 || status.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return None;
+    }
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: the caller's path.
+    let result = unsafe { syscall(libc::SYS_openat, [from as usize, path as usize, flags as usize, 0, 0, 0]) };
+    i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0)
 }
 
 /// Closes a descriptor.
@@ -181,13 +145,8 @@ pub(super) fn read_link(path: &[u8], bytes: &mut [u8]) -> usize {
     usize::try_from(result).unwrap_or(0)
 }
 
-/// Makes a file this long and maps it shared; `None` if either fails.
-pub(super) fn map_new(descriptor: i32, bytes: usize) -> Option<usize> {
-    // SAFETY: changes a file that the caller just made.
-    let grown = unsafe { syscall(libc::SYS_ftruncate, [descriptor as usize, bytes, 0, 0, 0, 0]) };
-    if grown != 0 {
-        return None;
-    }
+/// Maps this many bytes of a file, shared, from its begin; `None` if that fails. The file may be shorter.
+pub(super) fn map(descriptor: i32, bytes: usize) -> Option<usize> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     // SAFETY: a new mapping at an address of the kernel's choice.
     let address =

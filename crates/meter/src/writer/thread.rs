@@ -1,108 +1,20 @@
-//! The table of the current thread: a word of thread-local storage points to it, and two say what entries written in assembly
-//! ask of it.
+//! The table of the current thread.
 
-use core::arch::{asm, global_asm};
-use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicU32,
+    AtomicBool, AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
     compiler_fence,
 };
 
-use super::{names, near, rows, segment, syscalls, timing, waiters};
-use crate::layout::{Lost, Segment, THREADS, Thread};
-
-// Initial-exec storage of three words, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
-// allocate, and a large block would make `pthread_create` fail for small stacks.
-global_asm!(
-    ".pushsection .tbss.lockmeter_thread,\"awT\",@nobits",
-    ".balign 32",
-    ".hidden lockmeter_thread",
-    ".globl lockmeter_thread",
-    ".type lockmeter_thread, @object",
-    ".size lockmeter_thread, 24",
-    "lockmeter_thread:",
-    ".zero 24",
-    ".popsection",
-);
-
-/// The word that points to the table.
-const TABLE: usize = 0;
-/// The word with one bit for each group of locks: set while the next hold of that group is not to be timed.
-pub const QUIET: usize = 8;
-/// The word that points to the table, too, while the thread has no hold that is timed; 0 else.
-pub const UNTIMED_TABLE: usize = 16;
-
-#[inline(always)]
-fn word<const AT: usize>() -> u64 {
-    let word: u64;
-    // SAFETY: reads a word of the thread's own.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
-            "mov {0}, qword ptr fs:[{0} + {at}]",
-            out(reg) word,
-            at = const AT,
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    word
-}
-
-#[inline(always)]
-fn set_word<const AT: usize>(word: u64) {
-    // SAFETY: writes a word of the thread's own.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
-            "mov qword ptr fs:[{0} + {at}], {1}",
-            out(reg) _,
-            in(reg) word,
-            at = const AT,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-#[inline(always)]
-fn pointer() -> *const Thread {
-    word::<TABLE>() as *const Thread
-}
-
-fn set_pointer(pointer: *const Thread) {
-    set_word::<TABLE>(pointer as u64);
-    set_word::<QUIET>(0);
-    set_word::<UNTIMED_TABLE>(pointer as u64);
-}
-
-/// Whether the next hold of this group of locks is not to be timed.
-#[inline(always)]
-pub(super) fn is_quiet(group: usize) -> bool {
-    word::<QUIET>() >> (group % 64) & 1 != 0
-}
-
-/// Has the next hold of this group timed, or not. A signal handler may do so in between for another group, whose bit is then
-/// as before: that hold is timed or not by mistake, and counted all the same.
-#[inline(always)]
-pub(super) fn set_quiet(group: usize, is_quiet: bool) {
-    let bit = 1 << (group % 64);
-    let word = word::<QUIET>();
-    set_word::<QUIET>(if is_quiet { word | bit } else { word & !bit });
-}
-
-/// The thread holds so many locks with their holds timed.
-#[inline(always)]
-pub(super) fn set_held(thread: &'static Thread, held: usize) {
-    thread.held_count.store(held as u32, Relaxed);
-    set_word::<UNTIMED_TABLE>(if held == 0 { ptr::from_ref(thread) as u64 } else { 0 });
-}
+use super::{near, pages, segment, timing, tls, walks};
+use crate::layout::{Lost, PageKind, Process, Thread, thread_id_place};
 
 /// This thread's table, if it has one, to be read, or to be counted to as signal handlers may do in between.
 #[inline(always)]
 pub(super) fn table() -> Option<&'static Thread> {
     // SAFETY: null, or a table; those are never unmapped.
-    unsafe { pointer().as_ref() }
+    unsafe { tls::table().as_ref() }
 }
 
 /// A thread's table while this thread changes it.
@@ -123,7 +35,7 @@ impl Mine {
 #[inline]
 pub(super) fn mine() -> Option<Mine> {
     let mine = mine_unless_interrupting();
-    if mine.is_none() && !pointer().is_null() {
+    if mine.is_none() && !tls::table().is_null() {
         segment::lose(Lost::Interrupted);
     }
     mine
@@ -132,8 +44,7 @@ pub(super) fn mine() -> Option<Mine> {
 /// As [`mine`], for a signal handler that loses nothing if it interrupted a change.
 #[inline]
 pub(super) fn mine_unless_interrupting() -> Option<Mine> {
-    // SAFETY: null, or a table; those are never unmapped.
-    let thread = match unsafe { pointer().as_ref() } {
+    let thread = match table() {
         Some(thread) => thread,
         None => claim()?,
     };
@@ -153,9 +64,38 @@ pub(super) fn mine_if_idle(thread: &'static Thread) -> Option<Mine> {
 
 /// After a fork: the parent's table is not ours.
 pub(super) fn forget() {
-    set_pointer(ptr::null());
-    waiters::forget();
-    rows::forget();
+    tls::set_table(ptr::null());
+}
+
+/// The current thread is called by this place's name from now on.
+pub(super) fn renamed(comm: u32) {
+    tls::set_comm(comm);
+    let Some(mine) = table().and_then(mine_if_idle) else { return };
+    if mine.thread.comm.swap(comm, Relaxed) != comm {
+        near::forget(mine.thread);
+    }
+    mine.done();
+}
+
+/// The living thread with this descriptor is called by this place's name from now on. What it counts at this moment may go to its old
+/// one.
+///
+/// # Safety
+/// It goes on living meanwhile.
+pub(super) unsafe fn other_renamed(descriptor: usize, comm: u32) {
+    // SAFETY: the caller's obligation.
+    if let Some(table) = unsafe { tls::set_comm_of(descriptor, comm) } {
+        table.comm.store(comm, Relaxed);
+        near::forget(table);
+    }
+}
+
+/// Some thread of this process found no page for a table.
+static IS_WITHOUT_ROOM: AtomicBool = AtomicBool::new(false);
+
+/// Whether the current thread has no table because there was no page for one, as far as is known.
+pub(super) fn is_without_room() -> bool {
+    table().is_none() && IS_WITHOUT_ROOM.load(Relaxed)
 }
 
 /// The thread-specific key whose destructor gives the table back; `u32::MAX` while there is none.
@@ -164,7 +104,7 @@ static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 /// glibc keeps the values of the first keys inside the thread; later ones it would allocate.
 const KEYS_WITHOUT_ALLOCATION: u32 = 32;
 
-/// Asks to be told of the ends of threads.
+/// Asks for a call at the end of each thread.
 pub(super) fn watch_ends() {
     let mut key = 0;
     // SAFETY: writes the key; the destructor lives as long as the library, which is never unloaded.
@@ -177,33 +117,43 @@ pub(super) fn watch_ends() {
 extern "C" fn give_back(table: *mut libc::c_void) {
     // SAFETY: the value is the table that `claim` set.
     let thread = unsafe { &*table.cast_const().cast::<Thread>() };
-    set_pointer(ptr::null());
+    // A child of a fork that called no handlers ends a table that is its parent's.
+    if thread.owner.load(Relaxed) != tls::thread_id() {
+        return;
+    }
+    tls::set_table(ptr::null());
     let waited_for = thread.waiting[0].swap(0, Relaxed);
     if waited_for != 0 {
         // Cancelled in its wait.
-        waiters::gone(waited_for as usize);
+        super::waiters::gone(waited_for as usize);
     }
     thread.held_count.store(0, Relaxed);
     thread.busy.store(0, Relaxed);
-    thread.owner.store(0, Release);
+    if let Some(segment) = segment::current() {
+        remove_id(segment, thread);
+        thread.owner.store(0, Release);
+        push_free(segment, thread);
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn claim() -> Option<&'static Thread> {
     let segment = segment::current_or_new()?;
-    let id = syscalls::thread_id();
-    let Some(thread) = free_table(segment, id).or_else(|| new_table(segment, id)).or_else(|| orphan(segment, id))
-    else {
-        segment::lose(Lost::Threads);
+    let id = tls::thread_id();
+    let Some(thread) = pop_free(segment).or_else(|| new_table(segment)) else {
+        IS_WITHOUT_ROOM.store(true, Relaxed);
         return None;
     };
     thread.held_count.store(0, Relaxed);
     thread.waiting[0].store(0, Relaxed);
     thread.busy.store(0, Relaxed);
-    thread.comm.store(names::comm(segment), Relaxed);
+    thread.comm.store(tls::comm(), Relaxed);
     near::forget(thread);
-    set_pointer(thread);
+    walks::forget(thread);
+    thread.owner.store(id, Release);
+    add_id(segment, thread, id);
+    tls::set_table(thread);
     timing::begin(thread, id);
     let key = KEY.load(Relaxed);
     if key != u32::MAX {
@@ -213,36 +163,74 @@ fn claim() -> Option<&'static Thread> {
     Some(thread)
 }
 
-/// A table whose thread ended.
-fn free_table(segment: &'static Segment, id: u32) -> Option<&'static Thread> {
-    let used = (segment.header.threads.load(Acquire) as usize).min(THREADS);
-    segment.threads.iter().take(used).find(|thread| {
-        thread.owner.load(Relaxed) == 0
-            && thread.place.load(Acquire) != 0
-            && thread.owner.compare_exchange(0, id, AcqRel, Relaxed).is_ok()
-    })
+fn new_table(segment: &'static Process) -> Option<&'static Thread> {
+    pages::entry_of_page(pages::take(segment.number.load(Relaxed), PageKind::Thread)?, 0)
 }
 
-fn new_table(segment: &'static Segment, id: u32) -> Option<&'static Thread> {
-    if segment.header.threads.load(Relaxed) as usize >= THREADS {
-        return None;
+/// The list's number changes with each table that comes or goes: a table that went and came back in between is noticed.
+const CHANGE: u64 = 1 << 32;
+
+fn push_free(segment: &'static Process, thread: &'static Thread) {
+    let page = pages::number_of(thread);
+    let mut list = segment.free_threads.load(Relaxed);
+    loop {
+        thread.next_free.store(list as u32, Relaxed);
+        let after = (list & !(CHANGE - 1)).wrapping_add(CHANGE) | u64::from(page);
+        match segment.free_threads.compare_exchange_weak(list, after, AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(now) => list = now,
+        }
     }
-    let place = segment.header.threads.fetch_add(1, AcqRel);
-    let thread = segment.threads.get(place as usize)?;
-    if !syscalls::populate(ptr::from_ref(thread) as usize, size_of::<Thread>()) {
-        return None;
-    }
-    thread.owner.store(id, Relaxed);
-    thread.place.store(place + 1, Release);
-    Some(thread)
 }
 
-/// A table whose thread ended without telling (by the system call, or after its last destructor).
-fn orphan(segment: &'static Segment, id: u32) -> Option<&'static Thread> {
-    segment.threads.iter().find(|thread| {
-        let owner = thread.owner.load(Relaxed);
-        thread.place.load(Acquire) != 0
-            && (owner == 0 || !syscalls::thread_lives(owner))
-            && thread.owner.compare_exchange(owner, id, AcqRel, Relaxed).is_ok()
-    })
+fn pop_free(segment: &'static Process) -> Option<&'static Thread> {
+    let mut list = segment.free_threads.load(Acquire);
+    loop {
+        let thread = pages::entry_of_page::<Thread>(list as u32, 0)?;
+        let next = thread.next_free.load(Relaxed);
+        let after = (list & !(CHANGE - 1)).wrapping_add(CHANGE) | u64::from(next);
+        match segment.free_threads.compare_exchange_weak(list, after, AcqRel, Acquire) {
+            Ok(_) => return Some(thread),
+            Err(now) => list = now,
+        }
+    }
+}
+
+/// How far from its own place a thread is looked for in the index.
+const ID_PROBES: usize = 8;
+
+fn id_places(segment: &'static Process, id: u32) -> impl Iterator<Item = &'static AtomicU32> {
+    let (table, first) = thread_id_place(id);
+    let page = segment.thread_ids[table].load(Acquire);
+    (0..ID_PROBES)
+        .filter_map(move |probe| pages::entry_of_page::<AtomicU32>(page, (first + probe) % crate::layout::THREAD_IDS))
+}
+
+/// A thread that finds no place is not found by its id: what waits for it does not know who that is.
+fn add_id(segment: &'static Process, thread: &'static Thread, id: u32) {
+    let (table, first) = thread_id_place(id);
+    let place = table * crate::layout::THREAD_IDS + first;
+    pages::entry_or_take::<AtomicU32>(segment.number.load(Relaxed), &segment.thread_ids, place);
+    let page = pages::number_of(thread);
+    // Some thread may have ended without a call: its place serves again.
+    let is_usable = |there: u32| {
+        let table = pages::entry_of_page::<Thread>(there, 0);
+        table.is_none_or(|table| table.owner.load(Relaxed) == 0 || table.owner.load(Relaxed) == id)
+    };
+    let mut places = id_places(segment, id).map(|place| (place, place.load(Relaxed)));
+    let _ = places
+        .find(|(place, there)| is_usable(*there) && place.compare_exchange(*there, page, AcqRel, Relaxed).is_ok());
+}
+
+fn remove_id(segment: &'static Process, thread: &'static Thread) {
+    let page = pages::number_of(thread);
+    for place in id_places(segment, thread.owner.load(Relaxed)) {
+        let _ = place.compare_exchange(page, 0, AcqRel, Relaxed);
+    }
+}
+
+/// The table of the thread with this id.
+pub(super) fn of_id(segment: &'static Process, id: u32) -> Option<&'static Thread> {
+    let tables = id_places(segment, id).filter_map(|place| pages::entry_of_page::<Thread>(place.load(Acquire), 0));
+    tables.into_iter().find(|table| table.owner.load(Relaxed) == id)
 }

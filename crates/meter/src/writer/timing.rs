@@ -6,13 +6,15 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{clock, segment, thread};
+use super::hash::CELL_MULTIPLIER;
+use super::{clock, segment, tls};
 use crate::layout::{CELLS, Cell, Thread};
 
 /// Timed holds between two looks at the rate: so long a burst is always timed.
 const LOOK: u32 = 1024;
 /// A thread that seldom runs may time so many holds of the clock's second as one that always does of its fifth.
 const OF_CLOCK: u64 = 5;
+const PER_MILLE: u64 = 1000;
 /// One of so many at least is timed.
 const MAX_STRIDE: u32 = 4096;
 /// A stride grows by no more than this at a time, so that one burst does not end the timing of a group.
@@ -20,8 +22,6 @@ const MAX_GROWTH: u32 = 8;
 /// Of the timed holds of a group that has others, one of so many is watched: that writes to a line that all users of the lock
 /// share.
 const WATCHED_OF_TIMED: u32 = 64;
-/// 32-bit golden ratio: spreads addresses over the groups. Also in the entries written in assembly.
-pub const CELL_MULTIPLIER: u32 = 0x9e37_79b1;
 /// The upper bits of the product are the group.
 pub const CELL_SHIFT: u32 = u32::BITS - CELLS.ilog2();
 
@@ -43,14 +43,13 @@ pub(super) fn begin(thread: &'static Thread, seed: u32) {
     thread.until_look.store(LOOK, Relaxed);
     thread.switches.store(segment::header().switches.load(Relaxed), Relaxed);
     thread.looked_at.store(clock::ticks(), Relaxed);
-    thread.looked_at_cpu_ns.store(0, Relaxed);
 }
 
 /// Whether the hold of this lock that begins now is not to be timed. Reads only: a hold that is not timed is counted when it
 /// ends.
 #[inline(always)]
 pub(super) fn skips(lock: usize) -> bool {
-    thread::is_quiet(cell_of(lock))
+    tls::is_quiet(cell_of(lock))
 }
 
 /// A hold of this lock ended that was not timed: the next one is, if it is time.
@@ -69,7 +68,7 @@ pub(super) fn untimed(thread: &'static Thread, lock: usize) {
 #[cold]
 #[inline(never)]
 pub extern "C" fn time_next(lock: usize, thread: &'static Thread) -> i32 {
-    thread::set_quiet(cell_of(lock), false);
+    tls::set_quiet(cell_of(lock), false);
     thread.until_timed[cell_of(lock)].store(0, Relaxed);
     // The reader is to see that something was counted, though the number above may be what it was.
     thread.changes.store(thread.changes.load(Relaxed).wrapping_add(1), Relaxed);
@@ -86,7 +85,7 @@ pub(super) fn timed(thread: &'static Thread, lock: usize) {
     if stride > 1 {
         let gap = gap(thread, stride);
         thread.until_timed[at].store(gap, Relaxed);
-        thread::set_quiet(at, gap > 0);
+        tls::set_quiet(at, gap > 0);
     }
 }
 
@@ -122,8 +121,12 @@ pub(super) fn ended(thread: &'static Thread, now: u64) {
 fn look(thread: &'static Thread, now: u64) {
     let elapsed_ns = clock::between_ns(thread.looked_at.load(Relaxed), now);
     thread.looked_at.store(now, Relaxed);
-    let cpu_ns = clock::thread_cpu_ns();
-    let ran_ns = cpu_ns.saturating_sub(thread.looked_at_cpu_ns.swap(cpu_ns, Relaxed)).min(elapsed_ns);
+    // What the thread itself ran would take a system call. The recorder asks how much the process ran.
+    let running = match segment::header().running_per_mille.load(Relaxed) {
+        0 => PER_MILLE,
+        running => u64::from(running).min(PER_MILLE),
+    };
+    let ran_ns = elapsed_ns / PER_MILLE * running;
     thread.until_look.store(LOOK, Relaxed);
     let rate = segment::header().timed_holds.load(Relaxed);
     let switches = segment::header().switches.load(Relaxed);

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::timing::CELL_MULTIPLIER;
+use super::hash::CELL_MULTIPLIER;
 
 /// What is known of the locks of one place. Eight share a cache line: waiters disturb the users of more locks than if each
 /// had its own, but all of them fit beside what the program has in the first-level cache.

@@ -7,12 +7,15 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::unwind::{self, Registers, Seen};
-use super::{segment, stacks};
-use crate::layout::{LOSSES, Lost, Segment, Thread, WALK_WORDS, WALKS, Walk};
+use super::{pages, segment, stacks};
+use crate::layout::{LOSSES, Lost, Process, Thread, WALK_WORDS, WALKS, Walk};
 
 /// The whole stack as a site; the return address alone where it cannot be kept.
-pub(super) fn site(segment: &'static Segment, thread: &'static Thread, registers: &Registers) -> u64 {
-    let walk = of(thread, registers);
+pub(super) fn site(segment: &'static Process, thread: &'static Thread, registers: &Registers) -> u64 {
+    let Some(walk) = of(segment, thread, registers) else {
+        let whole = stacks::whole(segment, registers, &mut Seen::nothing());
+        return whole.map_or_else(|| stacks::address_site(registers), |(site, _)| site);
+    };
     if is_same(walk, registers) {
         // Lost as often as it is taken, not as often as it is followed.
         match walk.lost.load(Relaxed) as usize {
@@ -25,9 +28,10 @@ pub(super) fn site(segment: &'static Segment, thread: &'static Thread, registers
     follow(segment, walk, registers)
 }
 
-fn of(thread: &'static Thread, registers: &Registers) -> &'static Walk {
+/// `None` if there is no page to remember it.
+fn of(segment: &'static Process, thread: &'static Thread, registers: &Registers) -> Option<&'static Walk> {
     let mixed = (registers.return_address() ^ registers.stack_pointer() << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    &thread.walks[mixed >> (usize::BITS - WALKS.ilog2())]
+    pages::entry_or_take(segment.number.load(Relaxed), &thread.walks, mixed >> (usize::BITS - WALKS.ilog2()))
 }
 
 fn is_same(walk: &Walk, registers: &Registers) -> bool {
@@ -47,7 +51,7 @@ fn is_same(walk: &Walk, registers: &Registers) -> bool {
 }
 
 #[inline(never)]
-fn follow(segment: &'static Segment, walk: &'static Walk, registers: &Registers) -> u64 {
+fn follow(segment: &'static Process, walk: &'static Walk, registers: &Registers) -> u64 {
     let mut seen = Seen::nothing();
     let changes = unwind::changes();
     walk.stack_pointer.store(0, Relaxed);
@@ -72,7 +76,7 @@ fn follow(segment: &'static Segment, walk: &'static Walk, registers: &Registers)
 
 /// The table has a new owner, whose stack is another.
 pub(super) fn forget(thread: &'static Thread) {
-    for walk in &thread.walks {
+    for walk in (0..WALKS).filter_map(|place| pages::entry::<Walk>(&thread.walks, place)) {
         walk.stack_pointer.store(0, Relaxed);
     }
 }

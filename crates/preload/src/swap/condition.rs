@@ -14,6 +14,8 @@ use core::sync::atomic::{
 
 use libc::{CLOCK_REALTIME, EINVAL, pthread_cond_t, pthread_mutex_t, timespec};
 
+use lockmeter_locks_preload::preloaded::Generation;
+
 use super::deadline::{self, Deadline};
 use super::mutex;
 use crate::real::originals;
@@ -24,6 +26,8 @@ struct StandIn {
     mutex: UnsafeCell<pthread_mutex_t>,
     /// Threads that wait, or are about to, for a condition of this one with a swapped mutex.
     waiters: AtomicU32,
+    /// The process of those threads.
+    generation: Generation,
 }
 
 // SAFETY: the mutex is used through glibc's functions alone.
@@ -32,14 +36,21 @@ unsafe impl Sync for StandIn {}
 /// Enough that two conditions seldom share one, which would only make them wait for each other's signals for a moment.
 const STAND_INS: usize = 256;
 
-static STAND_IN: [StandIn; STAND_INS] =
-    [const { StandIn { mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), waiters: AtomicU32::new(0) } };
-        STAND_INS];
+static STAND_IN: [StandIn; STAND_INS] = [const {
+    StandIn {
+        mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+        waiters: AtomicU32::new(0),
+        generation: Generation::first(),
+    }
+}; STAND_INS];
 
 fn stand_in(condition: *const pthread_cond_t) -> &'static StandIn {
     // Conditions are 48 bytes long.
     let hash = (condition as u64 >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    &STAND_IN[(hash >> 32) as usize % STAND_INS]
+    let stand_in = &STAND_IN[(hash >> 32) as usize % STAND_INS];
+    // In a forked child those who waited, and whoever held it, are not there.
+    stand_in.generation.enter(|| stand_in.forget());
+    stand_in
 }
 
 impl StandIn {
@@ -53,18 +64,10 @@ impl StandIn {
         unsafe { originals::pthread_mutex_unlock(self.mutex.get()) };
     }
 
-    /// After a fork: those who waited, and whoever held it, do not exist here.
     fn forget(&self) {
         self.waiters.store(0, Relaxed);
-        // SAFETY: no other thread is left.
+        // SAFETY: no thread of this process has come to use it.
         unsafe { self.mutex.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
-    }
-}
-
-/// In a forked child, before anything else runs there.
-pub(crate) fn after_fork_in_child() {
-    for stand_in in &STAND_IN {
-        stand_in.forget();
     }
 }
 

@@ -44,7 +44,6 @@ pub(crate) fn prepare() {
 pub(crate) fn after_fork_in_child() {
     if choice::is_any() {
         lockmeter_locks_preload::preloaded::after_fork_in_child();
-        condition::after_fork_in_child();
     }
 }
 

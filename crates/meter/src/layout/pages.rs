@@ -1,0 +1,103 @@
+//! The memory of a session: one file of pages, which the recorder makes and reserves, and which every metered program maps.
+//!
+//! The recorder alone makes the file longer, and writes zeros to what it adds: a program never touches a page that no memory stands
+//! behind. A program takes pages one by one; each group of pages begins with a page that says who has which.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+/// Pages that a page of [`Owners`] describes: its own group, itself first. The file grows by groups.
+pub const GROUP: usize = PAGE / size_of::<AtomicU64>();
+/// Pages that a session has at most: 4 GB.
+pub const PAGES: usize = 1 << 20;
+
+/// The page with the [`SessionHead`].
+pub const SESSION_PAGE: usize = 1;
+/// The page with the [`Recycled`] ones.
+pub const RECYCLED_PAGE: usize = 2;
+/// The first page that programs take.
+pub const FIRST_PAGE: usize = 3;
+
+/// What all programs of a session share.
+#[repr(C, align(4096))]
+pub struct SessionHead {
+    /// [`MAGIC`](super::MAGIC), written last.
+    pub magic: AtomicU64,
+    /// [`VERSION`](super::VERSION).
+    pub version: AtomicU32,
+    /// Pages that the file has memory for. The recorder alone writes it.
+    pub reserved: AtomicU32,
+    /// Raised by the recorder when there are more pages to take.
+    pub refills: AtomicU32,
+    /// What programs write lies in another cache line.
+    pub spare: [u32; 11],
+    /// The page to take next; beyond `reserved` there is none.
+    pub taken: AtomicU32,
+    /// Numbers given to processes so far, from 1.
+    pub processes: AtomicU32,
+    /// Processes without a segment, by [`Unmetered`].
+    pub unmetered: [AtomicU64; UNMETERED],
+}
+
+/// Why a process has no segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Unmetered {
+    /// It found no page, or was executed where it cannot reach the session.
+    OutOfReach = 0,
+    /// It was executed and must not have the library: see [`incompatible`](crate::incompatible).
+    Incompatible,
+}
+
+/// Number of [`Unmetered`] causes.
+pub const UNMETERED: usize = 2;
+
+/// Pages that ended processes had, for others to take; 0 where there is none. The recorder writes where there is none, and programs
+/// take by writing 0.
+#[repr(C, align(4096))]
+pub struct Recycled {
+    /// Numbers of pages.
+    pub pages: [AtomicU32; RECYCLED],
+}
+
+/// Recycled pages that are offered at a time.
+pub const RECYCLED: usize = PAGE / size_of::<AtomicU32>();
+
+/// Who has the pages of a group: [`pack_owner`], or 0 for nobody.
+#[repr(C, align(4096))]
+pub struct Owners {
+    /// In order.
+    pub owner: [AtomicU64; GROUP],
+}
+
+/// What a page holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PageKind {
+    /// Nothing: it was taken and not used.
+    Unused = 1,
+    /// A [`Process`](super::Process), complete.
+    Process,
+    /// A [`Process`](super::Process) that is being made, or was not needed.
+    NewProcess,
+    /// A [`Thread`](super::Thread).
+    Thread,
+    /// Part of a table of a process or thread, which says where it is.
+    Table,
+}
+
+impl PageKind {
+    const ALL: [Self; 5] = [Self::Unused, Self::Process, Self::NewProcess, Self::Thread, Self::Table];
+}
+
+/// The number of a process, and what it has the page for.
+pub const fn pack_owner(process: u32, kind: PageKind) -> u64 {
+    (process as u64) << 8 | kind as u64
+}
+
+/// What was packed; `None` if nobody has the page.
+pub fn unpack_owner(owner: u64) -> Option<(u32, PageKind)> {
+    let kind = PageKind::ALL.into_iter().find(|kind| *kind as u64 == owner & 0xff)?;
+    Some(((owner >> 8) as u32, kind))
+}

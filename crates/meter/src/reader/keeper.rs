@@ -1,0 +1,101 @@
+//! A thread of the recorder's that looks after the session's memory while programs begin: it keeps pages ready, and asks the kernel for
+//! each program's file while the process lives.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::living::program_file;
+use super::memory::{Memory, Reserve, u32_at};
+use crate::layout::{PageKind, Process};
+
+/// How often it looks while pages are taken, and while none are. A process that begins takes two pages, and there are always a few hundred.
+const BUSY: Duration = Duration::from_millis(2);
+const IDLE: Duration = Duration::from_millis(20);
+
+/// Programs' files that are kept for the source to fetch.
+const MOST_PROGRAMS: usize = 1 << 14;
+
+/// What the keeper and the source share.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) reserve: Reserve,
+    /// By a process's number.
+    pub(super) programs: HashMap<u32, PathBuf>,
+}
+
+/// The thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    kept: Arc<Mutex<Kept>>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+pub(super) fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Keeper {
+    /// Begins to keep the memory of a new session.
+    pub(super) fn start(memory: &Memory) -> std::io::Result<Self> {
+        let kept = Kept { reserve: Reserve::new(memory.try_clone()?), programs: HashMap::new() };
+        let kept = Arc::new(Mutex::new(kept));
+        let (stop, stopped) = channel();
+        let (shared, memory) = (Arc::clone(&kept), memory.try_clone()?);
+        let run = move || {
+            before_others();
+            let (mut wait, mut newest) = (BUSY, 0);
+            while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                let was_taken = lock(&shared).reserve.refill().unwrap_or(false);
+                if was_taken {
+                    newest = find_programs(&memory, &shared, newest);
+                }
+                wait = if was_taken { BUSY } else { (wait * 2).min(IDLE) };
+            }
+        };
+        let thread = std::thread::Builder::new().name("lockmeter-pages".to_owned()).spawn(run)?;
+        Ok(Self { kept, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub(super) fn kept(&self) -> Arc<Mutex<Kept>> {
+        Arc::clone(&self.kept)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Programs wait for nothing here, but record less until this thread runs. It runs for a few thousandths of the time.
+fn before_others() {
+    const NICENESS: i32 = -15;
+    // Refused without privileges: then it runs as others do.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
+}
+
+/// Asks for the files of processes with numbers above this one; returns the highest number.
+fn find_programs(memory: &Memory, kept: &Mutex<Kept>, newest: u32) -> u32 {
+    let owned = memory.owned().unwrap_or_default();
+    let begun = owned.iter().filter(|owned| owned.kind == PageKind::Process && owned.process > newest);
+    let mut last = newest;
+    for owned in begun {
+        last = last.max(owned.process);
+        let pid = memory.read(owned.page as usize, std::mem::offset_of!(Process, pid), 4);
+        if let Some(program) = pid.ok().and_then(|pid| program_file(u32_at(&pid, 0))) {
+            let mut kept = lock(kept);
+            if kept.programs.len() < MOST_PROGRAMS {
+                kept.programs.insert(owned.process, program);
+            }
+        }
+    }
+    last
+}

@@ -1,0 +1,89 @@
+//! Which process a segment is from, and whether it lives. A process knows its id in its own namespace, which may not be ours.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// More processes than this are not looked through for one of another namespace.
+const MOST_PROCESSES: usize = 1 << 16;
+
+/// Longer lists of mappings are cut.
+const LONGEST_MAPS: u64 = 4 << 20;
+
+/// Whether a process has this id.
+pub(super) fn is_alive(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    // SAFETY: signal 0 is only a question.
+    let answer = unsafe { libc::kill(pid, 0) };
+    answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// The file of the program that a process runs.
+pub(super) fn program_file(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// Processes in namespaces below ours: their ids here and in their own.
+#[derive(Debug, Default)]
+pub(super) struct Nested {
+    found: Option<Vec<(u32, u32)>>,
+}
+
+impl Nested {
+    /// The id here of the process that knows itself by this one and maps the file with this number; `None` if it has ended.
+    pub(super) fn living(&mut self, pid: u32, inode: u64) -> Option<u32> {
+        if is_alive(pid) && maps(pid, inode) {
+            return Some(pid);
+        }
+        let nested = self.found.get_or_insert_with(nested_processes);
+        nested.iter().find(|(here, own)| *own == pid && maps(*here, inode)).map(|(here, _)| *here)
+    }
+}
+
+/// Looks for processes of other namespaces than ours.
+fn nested_processes() -> Vec<(u32, u32)> {
+    let namespace = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/pid")).map(|data| data.ino()).ok();
+    let (own, Ok(entries)) = (namespace("self"), fs::read_dir("/proc")) else { return Vec::new() };
+    let pids = entries.filter_map(Result::ok).take(MOST_PROCESSES);
+    let pids = pids.filter_map(|entry| entry.file_name().to_str().map(str::to_owned));
+    pids.filter_map(|name| {
+        let pid = name.parse::<u32>().ok()?;
+        if namespace(&name).is_none_or(|namespace| Some(namespace) == own) {
+            return None;
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        Some((pid, ids.split_whitespace().next_back()?.parse().ok()?))
+    })
+    .collect()
+}
+
+/// Whether a process maps the file with this number. What cannot be looked into is believed to.
+fn maps(pid: u32, inode: u64) -> bool {
+    let maps = fs::File::open(format!("/proc/{pid}/maps")).and_then(|file| {
+        let mut text = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(file, LONGEST_MAPS), &mut text)?;
+        Ok(text)
+    });
+    let Ok(maps) = maps else { return true };
+    let inode = inode.to_string();
+    let is_it = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+        fields.nth(4) == Some(inode.as_bytes())
+    };
+    maps.split(|byte| *byte == b'\n').any(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_maps_the_file_is_found_and_another_is_not() {
+        let program = fs::metadata(std::env::current_exe().unwrap()).unwrap().ino();
+        let own = std::process::id();
+        assert_eq!(Nested::default().living(own, program), Some(own));
+        assert_eq!(Nested::default().living(own, 1), None);
+    }
+}

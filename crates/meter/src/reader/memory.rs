@@ -1,0 +1,320 @@
+//! The memory of a session, from the outside: a file of pages that is made, made longer and read, and never mapped, so that one that
+//! a program cut short cannot fault here.
+
+use std::fs::File;
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::io::Errno;
+
+use super::directory::{Access, OwnDirectory};
+use crate::layout::{
+    FIRST_PAGE, GROUP, MAGIC, MEMORY_FILE, PAGE, PAGES, PageKind, Process, RECYCLED, RECYCLED_PAGE, SESSION_PAGE,
+    SessionHead, VERSION, unpack_owner,
+};
+
+/// Groups that a session begins with: 8 MB.
+const FIRST_GROUPS: usize = 4;
+
+/// The memory of a session.
+#[derive(Debug)]
+pub(super) struct Memory {
+    file: File,
+}
+
+/// A page that somebody has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Owned {
+    pub(super) page: u32,
+    /// The number of the process that took it.
+    pub(super) process: u32,
+    pub(super) kind: PageKind,
+}
+
+/// A number at this place of bytes; 0 beyond their end.
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+}
+
+/// As [`u64_at`].
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+impl Memory {
+    /// Makes the memory of a new session, in its directory.
+    pub(super) fn create(directory: &OwnDirectory) -> io::Result<Self> {
+        directory.file(MEMORY_FILE, Access::Create)?;
+        let memory = Self::open(directory)?;
+        memory.reserve(0, FIRST_GROUPS)?;
+        memory.put_u32(SESSION_PAGE, offset_of!(SessionHead, version), VERSION)?;
+        memory.put_u32(SESSION_PAGE, offset_of!(SessionHead, taken), FIRST_PAGE as u32)?;
+        memory.put_u32(SESSION_PAGE, offset_of!(SessionHead, reserved), (FIRST_GROUPS * GROUP) as u32)?;
+        memory.write(SESSION_PAGE, offset_of!(SessionHead, magic), &MAGIC.to_ne_bytes())?;
+        Ok(memory)
+    }
+
+    /// That of a session in this directory.
+    pub(super) fn open(directory: &OwnDirectory) -> io::Result<Self> {
+        Ok(Self { file: directory.file(MEMORY_FILE, Access::Change)? })
+    }
+
+    /// The same once more.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { file: self.file.try_clone()? })
+    }
+
+    /// Which file this is.
+    pub(super) fn inode(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.file)?.st_ino)
+    }
+
+    /// Gives groups memory. An error if the file system has no more to give, which may be the program's, too: as much as the session
+    /// has in all is left to others.
+    fn reserve(&self, first: usize, groups: usize) -> io::Result<()> {
+        let bytes = |groups: usize| (groups * GROUP * PAGE) as u64;
+        let system = fstatvfs(&self.file)?;
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        if free < bytes(groups) + bytes(first + groups) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        match fallocate(&self.file, FallocateFlags::empty(), bytes(first), bytes(groups)) {
+            // Not every file system can.
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // What is only allocated costs the program the time that zeros take, and a page fault for each page.
+        let zeros = vec![0; GROUP * PAGE];
+        (first..first + groups).try_for_each(|group| self.file.write_all_at(&zeros, bytes(group)))
+    }
+
+    /// The bytes at this place of a page; those beyond the end of the file are zeros.
+    pub(super) fn read(&self, page: usize, at: usize, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let start = page * PAGE + at;
+        let mut filled = 0;
+        while filled < length {
+            match self.file.read_at(&mut bytes[filled..], (start + filled) as u64) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn write(&self, page: usize, at: usize, bytes: &[u8]) -> io::Result<()> {
+        // Never longer: that would be memory that nobody has reserved.
+        if (page * PAGE + at + bytes.len()) as u64 > self.file.metadata()?.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.file.write_all_at(bytes, (page * PAGE + at) as u64)
+    }
+
+    pub(super) fn put_u32(&self, page: usize, at: usize, number: u32) -> io::Result<()> {
+        self.write(page, at, &number.to_ne_bytes())
+    }
+
+    /// The session's head; `None` of what is none of this version.
+    pub(super) fn head(&self) -> io::Result<Option<Vec<u8>>> {
+        let head = self.read(SESSION_PAGE, 0, size_of::<SessionHead>())?;
+        let is_ours = u64_at(&head, offset_of!(SessionHead, magic)) == MAGIC
+            && u32_at(&head, offset_of!(SessionHead, version)) == VERSION;
+        Ok(is_ours.then_some(head))
+    }
+
+    /// All pages that somebody has.
+    pub(super) fn owned(&self) -> io::Result<Vec<Owned>> {
+        let Some(head) = self.head()? else { return Ok(Vec::new()) };
+        let taken = (u32_at(&head, offset_of!(SessionHead, taken)) as usize).min(self.pages()?);
+        let mut owned = Vec::new();
+        for group in 0..taken.div_ceil(GROUP) {
+            let owners = self.read(group * GROUP, 0, PAGE)?;
+            let places = (group * GROUP).max(FIRST_PAGE)..((group + 1) * GROUP).min(taken);
+            owned.extend(places.filter_map(|page| {
+                let (process, kind) = unpack_owner(u64_at(&owners, page % GROUP * size_of::<u64>()))?;
+                (page % GROUP != 0).then_some(Owned { page: page as u32, process, kind })
+            }));
+        }
+        Ok(owned)
+    }
+
+    /// Pages that the file has.
+    fn pages(&self) -> io::Result<usize> {
+        let bytes = self.file.metadata()?.len();
+        Ok(usize::try_from(bytes / PAGE as u64).unwrap_or(PAGES).min(PAGES))
+    }
+
+    /// Takes pages from a process that has ended; they are zeros then, and nobody's.
+    pub(super) fn clear(&self, pages: &[u32]) -> io::Result<()> {
+        let zeros = [0; PAGE];
+        for page in pages.iter().map(|page| *page as usize) {
+            self.write(page, 0, &zeros)?;
+            self.write(page / GROUP * GROUP, page % GROUP * size_of::<u64>(), &[0; size_of::<u64>()])?;
+        }
+        Ok(())
+    }
+
+    /// Ends metering in all processes.
+    pub(super) fn switch_off(&self) {
+        for owned in self.owned().unwrap_or_default() {
+            if matches!(owned.kind, PageKind::Process | PageKind::NewProcess) {
+                let _ = self.put_u32(owned.page as usize, offset_of!(Process, level), crate::layout::OFF);
+            }
+        }
+    }
+}
+
+/// What keeps pages ready for programs to take.
+#[derive(Debug)]
+pub(super) struct Reserve {
+    memory: Memory,
+    /// Pages that the file has memory for. What the file itself says of it, programs may have changed.
+    reserved: usize,
+    refills: u32,
+    /// What `taken` was at the last look.
+    taken: usize,
+    /// Pages that ended processes had, which nobody was offered so far.
+    recycled: Vec<u32>,
+    /// No more memory was to be had.
+    pub(super) is_exhausted: bool,
+}
+
+/// Pages that are ready at any time.
+const READY: usize = 3 * GROUP;
+
+/// Pages that are ready, in those taken since the last look.
+const READY_OF_TAKEN: usize = 4;
+
+impl Reserve {
+    /// That of a new session.
+    pub(super) fn new(memory: Memory) -> Self {
+        let reserved = FIRST_GROUPS * GROUP;
+        Self { memory, reserved, refills: 0, taken: FIRST_PAGE, recycled: Vec::new(), is_exhausted: false }
+    }
+
+    /// Pages that were taken from ended processes, and cleared.
+    pub(super) fn recycle(&mut self, pages: Vec<u32>) {
+        self.recycled.extend(pages);
+    }
+
+    /// Looks how many pages are ready, and adds some if they are few. Says whether any were taken since the last time.
+    pub(super) fn refill(&mut self) -> io::Result<bool> {
+        let Some(head) = self.memory.head()? else { return Ok(false) };
+        let taken = (u32_at(&head, offset_of!(SessionHead, taken)) as usize).clamp(self.taken, self.reserved);
+        let newly = taken - self.taken;
+        self.taken = taken;
+        let ready = self.reserved - taken;
+        // Where programs had to do without, there are soon twice as many.
+        let wanted = READY.max(newly * READY_OF_TAKEN).max(if ready == 0 { taken } else { 0 });
+        if ready >= wanted {
+            return Ok(newly > 0);
+        }
+        let offered = self.offer(wanted - ready)?;
+        let missing = (wanted - ready).saturating_sub(offered);
+        let groups = missing.div_ceil(GROUP).min((PAGES - self.reserved) / GROUP);
+        let added = self.add_groups(groups)?;
+        if offered + added > 0 {
+            self.refills = self.refills.wrapping_add(1);
+            self.memory.put_u32(SESSION_PAGE, offset_of!(SessionHead, refills), self.refills)?;
+        }
+        Ok(newly > 0 || ready == 0)
+    }
+
+    /// Adds groups one by one, as many as there is memory for.
+    fn add_groups(&mut self, groups: usize) -> io::Result<usize> {
+        let before = self.reserved;
+        for _ in 0..groups {
+            if self.memory.reserve(self.reserved / GROUP, 1).is_err() {
+                self.is_exhausted = true;
+                break;
+            }
+            self.reserved += GROUP;
+        }
+        if self.reserved > before {
+            self.memory.put_u32(SESSION_PAGE, offset_of!(SessionHead, reserved), self.reserved as u32)?;
+        }
+        Ok(self.reserved - before)
+    }
+
+    /// Has this many recycled pages on offer, if there are so many; says how many are. Only where none is: programs take the others at
+    /// the same time.
+    fn offer(&mut self, wanted: usize) -> io::Result<usize> {
+        let offers = self.memory.read(RECYCLED_PAGE, 0, RECYCLED * size_of::<u32>())?;
+        let mut offered = 0;
+        for place in (0..RECYCLED).map(|place| place * size_of::<u32>()) {
+            if offered >= wanted {
+                break;
+            }
+            if u32_at(&offers, place) != 0 {
+                offered += 1;
+            } else if let Some(page) = self.recycled.pop() {
+                self.memory.put_u32(RECYCLED_PAGE, place, page)?;
+                offered += 1;
+            }
+        }
+        Ok(offered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::directory::tests::private_folder;
+    use super::*;
+
+    fn memory() -> (tempfile::TempDir, Memory) {
+        let folder = private_folder();
+        let memory = Memory::create(&OwnDirectory::open(folder.path()).unwrap()).unwrap();
+        (folder, memory)
+    }
+
+    fn take(memory: &Memory, pages: usize) {
+        memory.put_u32(SESSION_PAGE, offset_of!(SessionHead, taken), pages as u32).unwrap();
+    }
+
+    #[test]
+    fn pages_are_ready_before_they_are_needed() {
+        let (_folder, memory) = memory();
+        let mut reserve = Reserve::new(memory.try_clone().unwrap());
+        assert!(!reserve.refill().unwrap());
+        assert_eq!(memory.pages().unwrap(), FIRST_GROUPS * GROUP);
+        take(&memory, FIRST_GROUPS * GROUP - 1);
+        assert!(reserve.refill().unwrap());
+        let head = memory.head().unwrap().unwrap();
+        assert_eq!(u32_at(&head, offset_of!(SessionHead, reserved)) as usize, memory.pages().unwrap());
+        assert!(
+            memory.pages().unwrap() >= (1 + READY_OF_TAKEN) * (FIRST_GROUPS - 1) * GROUP,
+            "a burst is followed by more"
+        );
+        // A program that makes its numbers up does not have the file grow.
+        take(&memory, u32::MAX as usize);
+        reserve.refill().unwrap();
+        assert!(memory.pages().unwrap() <= 4 * READY_OF_TAKEN * FIRST_GROUPS * GROUP * READY_OF_TAKEN);
+    }
+
+    #[test]
+    fn pages_of_ended_processes_serve_others_first() {
+        let (_folder, memory) = memory();
+        let mut reserve = Reserve::new(memory.try_clone().unwrap());
+        memory.write(7, 0, &[1; PAGE]).unwrap();
+        memory.clear(&[7, 9]).unwrap();
+        assert_eq!(memory.read(7, 0, PAGE).unwrap(), [0; PAGE]);
+        reserve.recycle(vec![7, 9]);
+        take(&memory, FIRST_GROUPS * GROUP - 1);
+        reserve.refill().unwrap();
+        let offers = memory.read(RECYCLED_PAGE, 0, 12).unwrap();
+        assert_eq!([u32_at(&offers, 0), u32_at(&offers, 4), u32_at(&offers, 8)], [9, 7, 0]);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_read_as_zeros_and_not_made_longer() {
+        let (_folder, memory) = memory();
+        memory.file.set_len(0).unwrap();
+        assert!(memory.owned().unwrap().is_empty());
+        assert!(memory.put_u32(SESSION_PAGE, 0, 1).is_err());
+        assert_eq!(memory.pages().unwrap(), 0);
+    }
+}

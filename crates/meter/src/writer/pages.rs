@@ -1,0 +1,179 @@
+//! The session's memory in this process, and how it takes pages of it. No page is touched that the recorder has not reserved.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use super::syscalls;
+use crate::layout::{
+    Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES, PageKind, Process, RECYCLED_PAGE,
+    Recycled, SESSION_PAGE, SessionHead, Slot, Stack, Tags, Thread, VERSION, Walk, pack_owner,
+};
+
+// With what else is written when the library is loaded.
+#[unsafe(link_section = ".data.lockmeter_start")]
+static BASE: AtomicUsize = AtomicUsize::new(0);
+/// Pages of which the addresses are this process's; 0: none.
+#[unsafe(link_section = ".data.lockmeter_start")]
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// What the recorder's `refills` was, and one more, when there was no page to take.
+static NONE_SINCE: AtomicU32 = AtomicU32::new(0);
+
+/// A process may have no more than a part of its addresses used up by this.
+const PART_OF_ADDRESSES: u64 = 16;
+
+/// What pages are divided into: atomics alone, so that any bytes are valid and others may write at the same time.
+///
+/// # Safety
+/// It must be that, and a page must hold a whole number of them.
+pub(super) unsafe trait InPages {}
+// SAFETY: made of atomics, and of sizes that divide a page; see the tests of the layout.
+unsafe impl InPages for Process {}
+// SAFETY: as above.
+unsafe impl InPages for Thread {}
+// SAFETY: as above.
+unsafe impl InPages for Slot {}
+// SAFETY: as above.
+unsafe impl InPages for Walk {}
+// SAFETY: as above.
+unsafe impl InPages for Tags {}
+// SAFETY: as above.
+unsafe impl InPages for LockEntry {}
+// SAFETY: as above.
+unsafe impl InPages for Class {}
+// SAFETY: as above.
+unsafe impl InPages for Stack {}
+// SAFETY: as above.
+unsafe impl InPages for Module {}
+// SAFETY: as above.
+unsafe impl InPages for Comm {}
+// SAFETY: as above.
+unsafe impl InPages for AtomicU32 {}
+
+/// Maps the session's memory, whose file has this path (ending with a NUL), once. Says whether it is there.
+pub(super) fn map(path: &[u8]) -> bool {
+    let Some(descriptor) = syscalls::open(path, libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0) else {
+        return false;
+    };
+    let limit = syscalls::largest_address_space() / PART_OF_ADDRESSES / PAGE as u64;
+    let pages = usize::try_from(limit).unwrap_or(PAGES).clamp(GROUP, PAGES);
+    let base = syscalls::map(descriptor, pages * PAGE);
+    syscalls::close(descriptor);
+    let Some(base) = base else { return false };
+    // SAFETY: the recorder has reserved the first group before it tells anybody of the file.
+    let head = unsafe { &*((base + SESSION_PAGE * PAGE) as *const SessionHead) };
+    if head.magic.load(Acquire) != MAGIC || head.version.load(Relaxed) != VERSION {
+        return false;
+    }
+    BASE.store(base, Relaxed);
+    MAPPED.store(pages, Release);
+    true
+}
+
+/// The session's head; `None` where there is no session.
+pub(super) fn session() -> Option<&'static SessionHead> {
+    special(SESSION_PAGE)
+}
+
+fn special<T>(page: usize) -> Option<&'static T> {
+    let is_there = page < MAPPED.load(Acquire);
+    // SAFETY: mapped, never unmapped, and reserved before a process takes a page of that group; all such pages are atomics.
+    is_there.then(|| unsafe { &*((BASE.load(Relaxed) + page * PAGE) as *const T) })
+}
+
+/// The entry at this place of a page; `None` if that is none that can be taken. The number may be any: others write to the memory
+/// that it comes from.
+#[inline(always)]
+pub(super) fn entry_of_page<T: InPages>(page: u32, place: usize) -> Option<&'static T> {
+    let is_there = (FIRST_PAGE..MAPPED.load(Relaxed)).contains(&(page as usize)) && place < PAGE / size_of::<T>();
+    let address = BASE.load(Relaxed) + page as usize * PAGE + place * size_of::<T>();
+    // SAFETY: in the mapping, which stays; atomics of any value. Its number came from `take`, so that memory is behind it.
+    is_there.then(|| unsafe { &*(address as *const T) })
+}
+
+/// The number of the page that this lies on.
+pub(super) fn number_of<T: InPages>(entry: &'static T) -> u32 {
+    ((core::ptr::from_ref(entry) as usize - BASE.load(Relaxed)) / PAGE) as u32
+}
+
+/// The entry at this place of a table, given by its pages; `None` if that page was not needed so far.
+#[inline(always)]
+pub(super) fn entry<T: InPages>(table: &[AtomicU32], place: usize) -> Option<&'static T> {
+    let entries = PAGE / size_of::<T>();
+    entry_of_page(table.get(place / entries)?.load(Acquire), place % entries)
+}
+
+/// As [`entry`]; takes the page if it was not needed so far. `None` if there is none to take.
+#[inline]
+pub(super) fn entry_or_take<T: InPages>(process: u32, table: &[AtomicU32], place: usize) -> Option<&'static T> {
+    entry(table, place).or_else(|| {
+        take_for(process, table.get(place / (PAGE / size_of::<T>()))?)?;
+        entry(table, place)
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn take_for(process: u32, page: &AtomicU32) -> Option<()> {
+    let taken = take(process, PageKind::Table)?;
+    if page.compare_exchange(0, taken, AcqRel, Relaxed).is_err() {
+        // Another thread was first, or the signal handler of this one.
+        set_owner(taken, process, PageKind::Unused);
+    }
+    Some(())
+}
+
+/// Takes a page of zeros for this process; `None` if there is none now.
+pub(super) fn take(process: u32, kind: PageKind) -> Option<u32> {
+    let head = session()?;
+    let page = take_new(head).or_else(|| take_recycled(head))?;
+    // A read has the kernel map those beside it as well, which are often the next; a write would not.
+    // SAFETY: a page that was just taken.
+    unsafe { core::ptr::read_volatile((BASE.load(Relaxed) + page as usize * PAGE) as *const u64) };
+    set_owner(page, process, kind);
+    Some(page)
+}
+
+fn take_new(head: &SessionHead) -> Option<u32> {
+    let mut next = head.taken.load(Relaxed);
+    loop {
+        let page = match next as usize {
+            page if page.is_multiple_of(GROUP) => next + 1,
+            _ => next,
+        };
+        if page >= head.reserved.load(Acquire) || page as usize >= MAPPED.load(Relaxed) {
+            return None;
+        }
+        match head.taken.compare_exchange_weak(next, page + 1, AcqRel, Relaxed) {
+            Ok(_) => return Some(page),
+            Err(now) => next = now,
+        }
+    }
+}
+
+fn take_recycled(head: &SessionHead) -> Option<u32> {
+    let refills = head.refills.load(Acquire).wrapping_add(1);
+    if NONE_SINCE.load(Relaxed) == refills {
+        return None;
+    }
+    let recycled: &Recycled = special(RECYCLED_PAGE)?;
+    let is_mapped = |page: u32| (FIRST_PAGE..MAPPED.load(Relaxed)).contains(&(page as usize));
+    let taken = recycled.pages.iter().find_map(|place| {
+        let page = place.load(Acquire);
+        (is_mapped(page) && place.compare_exchange(page, 0, AcqRel, Relaxed).is_ok()).then_some(page)
+    });
+    if taken.is_none() {
+        NONE_SINCE.store(refills, Relaxed);
+    }
+    taken
+}
+
+/// Says what a page is taken for, when that changes.
+pub(super) fn set_owner(page: u32, process: u32, kind: PageKind) {
+    let group: Option<&Owners> = special(page as usize / GROUP * GROUP);
+    if let Some(owner) = group.and_then(|group| group.owner.get(page as usize % GROUP)) {
+        owner.store(pack_owner(process, kind), Release);
+    }
+}

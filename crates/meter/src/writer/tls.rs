@@ -1,0 +1,150 @@
+//! The words of thread-local storage: which table the current thread has, what entries written in assembly ask of it, and what it is
+//! called. And the thread's id, where glibc keeps it.
+
+use core::arch::{asm, global_asm};
+use core::ptr;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use super::syscalls;
+use crate::layout::Thread;
+
+// Initial-exec storage of four words, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
+// allocate, and a large block would make `pthread_create` fail for small stacks.
+global_asm!(
+    ".pushsection .tbss.lockmeter_thread,\"awT\",@nobits",
+    ".balign 32",
+    ".hidden lockmeter_thread",
+    ".globl lockmeter_thread",
+    ".type lockmeter_thread, @object",
+    ".size lockmeter_thread, 32",
+    "lockmeter_thread:",
+    ".zero 32",
+    ".popsection",
+);
+
+/// The word that points to the table.
+const TABLE: usize = 0;
+/// The word with one bit for each group of locks: set while the next hold of that group is not to be timed.
+pub const QUIET: usize = 8;
+/// The word that points to the table, too, while the thread has no hold that is timed; 0 else.
+pub const UNTIMED_TABLE: usize = 16;
+/// The word with the place of the thread's name, from 1; 0: that of its process.
+const COMM: usize = 24;
+
+#[inline(always)]
+fn word<const AT: usize>() -> u64 {
+    let word: u64;
+    // SAFETY: reads a word of the thread's own.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
+            "mov {0}, qword ptr fs:[{0} + {at}]",
+            out(reg) word,
+            at = const AT,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    word
+}
+
+#[inline(always)]
+fn set_word<const AT: usize>(word: u64) {
+    // SAFETY: writes a word of the thread's own.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
+            "mov qword ptr fs:[{0} + {at}], {1}",
+            out(reg) _,
+            in(reg) word,
+            at = const AT,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// The current thread's table, or null.
+#[inline(always)]
+pub(super) fn table() -> *const Thread {
+    word::<TABLE>() as *const Thread
+}
+
+pub(super) fn set_table(table: *const Thread) {
+    set_word::<TABLE>(table as u64);
+    set_word::<QUIET>(0);
+    set_word::<UNTIMED_TABLE>(table as u64);
+}
+
+/// Whether the next hold of this group of locks is not to be timed.
+#[inline(always)]
+pub(super) fn is_quiet(group: usize) -> bool {
+    word::<QUIET>() >> (group % 64) & 1 != 0
+}
+
+/// Has the next hold of this group timed, or not. A signal handler may do so in between for another group, whose bit is then
+/// as before: that hold is timed or not by mistake, and counted all the same.
+#[inline(always)]
+pub(super) fn set_quiet(group: usize, is_quiet: bool) {
+    let bit = 1 << (group % 64);
+    let word = word::<QUIET>();
+    set_word::<QUIET>(if is_quiet { word | bit } else { word & !bit });
+}
+
+/// The thread holds this many locks with their holds timed.
+#[inline(always)]
+pub(super) fn set_held(thread: &'static Thread, held: usize) {
+    thread.held_count.store(held as u32, Relaxed);
+    set_word::<UNTIMED_TABLE>(if held == 0 { ptr::from_ref(thread) as u64 } else { 0 });
+}
+
+/// The place of the current thread's name, from 1.
+pub(super) fn comm() -> u32 {
+    (word::<COMM>() as u32).max(1)
+}
+
+/// `place` 0: that of its process.
+pub(super) fn set_comm(place: u32) {
+    set_word::<COMM>(place.into());
+}
+
+/// As [`set_comm`], of the living thread that the fs register of points there; and that thread's table, if it has one.
+///
+/// # Safety
+/// The thread lives, and goes on living meanwhile.
+pub(super) unsafe fn set_comm_of(descriptor: usize, place: u32) -> Option<&'static Thread> {
+    let offset: usize;
+    // SAFETY: reads where the words are, which is the same for all threads.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + lockmeter_thread@GOTTPOFF]", out(reg) offset, options(nostack, preserves_flags, readonly))
+    };
+    let word = |at: usize| (descriptor.wrapping_add(offset) + at) as *const AtomicU64;
+    // SAFETY: words of a thread that lives; it may read and write them at the same time.
+    unsafe {
+        (*word(COMM)).store(place.into(), Relaxed);
+        ((*word(TABLE)).load(Relaxed) as *const Thread).as_ref()
+    }
+}
+
+/// Where glibc keeps the id of a thread, from what the fs register points to; 0 while that is not known.
+// With what else is written when the library is loaded.
+#[unsafe(link_section = ".data.lockmeter_start")]
+static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// To be called by one that has found it out.
+pub(super) fn set_thread_id_at(offset: usize) {
+    THREAD_ID_AT.store(offset, Relaxed);
+}
+
+/// This thread's id. A system call only where glibc keeps it in another place than any that is known.
+#[inline]
+pub(super) fn thread_id() -> u32 {
+    let at = THREAD_ID_AT.load(Relaxed);
+    if at == 0 {
+        return syscalls::thread_id();
+    }
+    let id: u32;
+    // SAFETY: reads what belongs to the thread's descriptor, which is longer, as who set the offset has made sure of.
+    unsafe {
+        asm!("mov {0:e}, dword ptr fs:[{1}]", out(reg) id, in(reg) at, options(nostack, preserves_flags, readonly))
+    };
+    id
+}
