@@ -40,7 +40,7 @@ pub struct KnownFailure {
 /// No program takes longer, unless the machine is very busy.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// A program that is known to fail may be known to hang.
-const PATIENCE_WITH_KNOWN_FAILURE: Duration = Duration::from_secs(4);
+const PATIENCE_WITH_KNOWN_FAILURE: Duration = Duration::from_secs(3);
 
 /// A word of a command line.
 #[derive(Clone)]

@@ -325,12 +325,13 @@ pub fn tools() -> Vec<Program> {
         program.unseen().needs_command("valgrind").known_failure(&[Level::Hold], FALSE_ERRORS)
     };
     vec![
-        contends().named("debugged by gdb").under_shell(GDB).needs_command("gdb"),
+        contends().named("debugged by gdb").under_shell(GDB).needs_command("gdb").at(&[Level::Hold, Level::Swap]),
         contends().named("traced by strace").under(&["strace", "-f", "-o", "/dev/null"]).needs_command("strace"),
         contends()
             .named("checked by memcheck")
             .under(&["valgrind", "-q", "--error-exitcode=9"])
             .needs_command("valgrind")
+            .at(&[Level::Hold, Level::Swap])
             .known_failure(&[Level::Swap], UNINITIALIZED),
         checked("helgrind", &["valgrind", "-q", "--tool=helgrind", "--error-exitcode=9"]),
         checked("drd", &["valgrind", "-q", "--tool=drd", "--error-exitcode=9"]),
