@@ -171,8 +171,7 @@ impl<I: Instrument> RawMutex<I> {
         match self.state.compare_exchange(own, 0, mutated!("mutex-release", Relaxed, Release), Relaxed) {
             Ok(_) if misuse::IS_CHECKED && own == 0 => misuse::not_held("mutex"),
             Ok(_) => {}
-            Err(state) if is_held_by(own, state) => self.release(own),
-            Err(_) => misuse::not_held("mutex"),
+            Err(state) => self.unlock_slow(own, state),
         }
     }
 
@@ -194,9 +193,18 @@ impl<I: Instrument> RawMutex<I> {
         }
     }
 
-    /// Takes this thread, which holds it, off the state, and wakes whoever is to be woken.
+    /// Unlocks a mutex in this state, in which it is not this thread's, or somebody waits.
     #[cold]
     #[inline(never)]
+    fn unlock_slow(&self, own: u64, state: u64) {
+        if is_held_by(own, state) {
+            self.release(own);
+        } else {
+            misuse::not_held("mutex");
+        }
+    }
+
+    /// Takes this thread, which holds it, off the state, and wakes whoever is to be woken.
     fn release(&self, own: u64) {
         let state = self.state.fetch_sub(own, mutated!("mutex-release", Relaxed, Release));
         if state != own {

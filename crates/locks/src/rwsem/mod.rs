@@ -118,15 +118,17 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         match self.state.compare_exchange(own, 0, mutated!("rwsem-write-release", Relaxed, Release), Relaxed) {
             Ok(_) if misuse::IS_CHECKED && own == 0 => misuse::not_held("semaphore"),
             Ok(_) => {}
-            Err(state) if own != 0 && state & OWNER == own => self.release_write(own),
-            Err(_) => misuse::not_held("semaphore"),
+            Err(state) => self.unlock_write_slow(own, state),
         }
     }
 
-    /// Takes this thread, which holds it for writing, off the state, and wakes whoever is to be woken.
+    /// Unlocks a semaphore in this state, in which it is not this thread's for writing, or somebody waits.
     #[cold]
     #[inline(never)]
-    fn release_write(&self, own: u64) {
+    fn unlock_write_slow(&self, own: u64, state: u64) {
+        if own == 0 || state & OWNER != own {
+            return misuse::not_held("semaphore");
+        }
         // While nobody else can have it.
         self.drop_waiters_of_the_parent(0);
         let state = self.state.fetch_sub(own, mutated!("rwsem-write-release", Relaxed, Release));
