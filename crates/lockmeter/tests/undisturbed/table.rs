@@ -244,8 +244,6 @@ pub fn libraries() -> Vec<Program> {
 }
 
 pub fn sanitizers() -> Vec<Program> {
-    const FIRST: &str = "item 6: the runtime wants to be the first library, and ours is before it";
-    const RACES: &str = "item 6: the runtime does not see locks that are taken past it";
     let of_gcc = |flags: &[&'static str]| {
         program("contends").flags(flags).named(&format!("GCC {}", flags.join(" "))).needs_to_build("gcc")
     };
@@ -253,14 +251,11 @@ pub fn sanitizers() -> Vec<Program> {
         let sanitized = program("contends").flags(flags).compiler(Compiler::Clang);
         sanitized.named(&format!("clang {}", flags.join(" "))).needs_to_build("libclang-rt-dev")
     };
-    let shared_of_clang = || {
-        let shared = of_clang(&["-fsanitize=address", "-shared-libsan"]).flags(&[clang_rpath()]);
-        shared.known_failure(&METERED, FIRST)
-    };
+    let shared_of_clang = || of_clang(&["-fsanitize=address", "-shared-libsan"]).flags(&[clang_rpath()]);
     let kinds: [&dyn Fn() -> Program; 12] = [
-        &|| of_gcc(&["-fsanitize=address"]).known_failure(&METERED, FIRST),
+        &|| of_gcc(&["-fsanitize=address"]),
         &|| of_gcc(&["-fsanitize=address", "-static-libasan"]),
-        &|| of_gcc(&["-fsanitize=thread"]).known_failure(&METERED, RACES),
+        &|| of_gcc(&["-fsanitize=thread"]),
         &|| of_gcc(&["-fsanitize=thread", "-static-libtsan"]),
         &|| of_gcc(&["-fsanitize=undefined"]),
         &|| of_gcc(&["-fsanitize=undefined", "-static-libubsan"]),
@@ -317,24 +312,19 @@ pub fn allocators() -> Vec<Program> {
 }
 
 pub fn tools() -> Vec<Program> {
-    const UNINITIALIZED: &str = "pthread_mutex_init looks whether what is there is a swapped mutex";
-    const FALSE_ERRORS: &str = "item 6: the tool does not see locks that are taken past it";
     let contends = || program("contends").swapped();
-    let checked = |tool: &str, command: &[&str]| {
-        let program = program("contends").named(&format!("checked by {tool}")).under(command).at(&[Level::Hold]);
-        program.unseen().needs_command("valgrind").known_failure(&[Level::Hold], FALSE_ERRORS)
+    // Left alone: it would take a preloaded library's doings for the program's.
+    let checked = |tool: &str| {
+        let option = format!("--tool={tool}");
+        let program = program("contends").named(&format!("checked by {tool}"));
+        program.under(&["valgrind", "-q", &option, "--error-exitcode=9"]).unseen().needs_command("valgrind")
     };
     vec![
         contends().named("debugged by gdb").under_shell(GDB).needs_command("gdb").at(&[Level::Hold, Level::Swap]),
         contends().named("traced by strace").under(&["strace", "-f", "-o", "/dev/null"]).needs_command("strace"),
-        contends()
-            .named("checked by memcheck")
-            .under(&["valgrind", "-q", "--error-exitcode=9"])
-            .needs_command("valgrind")
-            .at(&[Level::Hold, Level::Swap])
-            .known_failure(&[Level::Swap], UNINITIALIZED),
-        checked("helgrind", &["valgrind", "-q", "--tool=helgrind", "--error-exitcode=9"]),
-        checked("drd", &["valgrind", "-q", "--tool=drd", "--error-exitcode=9"]),
+        checked("memcheck"),
+        checked("helgrind").at(&[Level::Hold]),
+        checked("drd").at(&[Level::Hold]),
         contends().named("without optimization").flags(&["-O0"]),
         contends().named("with profiling").flags(&["-pg"]),
         contends().named("with coverage").flags(&["--coverage"]),
@@ -350,8 +340,6 @@ const GDB: &str = r#"gdb -nx -q -batch -ex "set debuginfod enabled off" -ex "set
     -ex continue --args "$@" 2>&1 | sed -n 's/process [0-9]*/process/; s/0x[0-9a-f]*/ADDRESS/g; /contends\|counted\|standard error\|Inferior\|SIG/p'; exit 7"#;
 
 pub fn outside() -> Vec<Program> {
-    const LOADER: &str = "item 9: the loader of musl ends a program whose preloaded library it cannot load";
-    const CLASS: &str = "item 9: the loader says that our library has the wrong ELF class";
     let wait = |program: Program| program.at(&[Level::Wait]).unseen();
     vec![
         wait(program("contends").named("static").flags(&["-static"])),
@@ -370,14 +358,12 @@ pub fn outside() -> Vec<Program> {
             .compiler(Compiler::Musl)
             .under_shell(r#""$@""#)
             .unseen()
-            .needs_to_build("musl-tools")
-            .known_failure(&METERED, LOADER),
+            .needs_to_build("musl-tools"),
         program("contends")
             .named("32 bits, below a shell")
             .flags(&["-m32"])
             .under_shell(r#""$@""#)
             .unseen()
-            .needs_to_build("gcc-multilib")
-            .known_failure(&METERED, CLASS),
+            .needs_to_build("gcc-multilib"),
     ]
 }
