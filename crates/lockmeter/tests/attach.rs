@@ -244,6 +244,49 @@ fn a_static_program_is_metered_from_outside() {
     callers_and_blockers_are_known(&recording, "two-locks:hot_lock", &said);
 }
 
+/// A folder that every user can read.
+fn open_folder() -> tempfile::TempDir {
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    tempfile::Builder::new().permissions(everybody).tempdir().unwrap()
+}
+
+/// Regression: these drop `LD_PRELOAD`, or start a user who cannot open the recording's memory, so their programs were not metered.
+#[test]
+fn a_program_that_is_run_as_another_user_is_metered_from_outside() {
+    let Some(_machine) = machine("programs run as another user") else { return };
+    let folder = Folder::new();
+    let open = open_folder();
+    let program = open.path().join("two-locks");
+    std::fs::copy(build(&folder, "two-locks", &[]), &program).unwrap();
+    let program = program.to_str().unwrap();
+    let line = format!("{program} {}", LONG_HOLDS.join(" "));
+    let direct = [&[program][..], &LONG_HOLDS].concat();
+    let ways = [
+        [&["setpriv", "--reuid=65534", "--clear-groups"][..], &direct].concat(),
+        [&["runuser", "-u", "nobody", "--"][..], &direct].concat(),
+        vec!["su", "nobody", "-s", "/bin/sh", "-c", &line],
+        vec!["su", "-", "nobody", "-s", "/bin/sh", "-c", &line],
+        [&["sudo", "-n", "-u", "nobody"][..], &direct].concat(),
+    ];
+    for way in ways {
+        let name = way[0];
+        // Not every system has it; the others are part of each.
+        if name == "sudo" && Command::new(name).arg("-V").output().is_err() {
+            continue;
+        }
+        let recording = folder.file("recording");
+        let mut command = lockmeter(["record", "--user", "-o", &recording, "--"]);
+        command.args(&way).env("LOCKMETER_PRELOAD", preload_library());
+        let output = run(command);
+        let errors = text(&output.stderr);
+        assert!(output.status.success(), "{way:?}: {errors}");
+        assert!(errors.contains(&format!("{name} runs its program as another user")), "{way:?}: {errors}");
+        let said = serde_json::from_slice(&output.stdout).unwrap();
+        let locks = report(&recording, &["--lock", "hot_lock"]);
+        assert_near(sum(&locks.rows).1, &said, &format!("{way:?}: {}", locks.shown));
+    }
+}
+
 #[test]
 fn locks_of_rusts_standard_library_are_metered() {
     const TEST: &str = "Rust's std::sync::Mutex";
