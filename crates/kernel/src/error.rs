@@ -4,6 +4,8 @@ use std::fmt;
 
 use lockmeter_symbols::{SymbolsError, SymbolsErrorKind};
 
+use crate::lockdown;
+
 /// What went wrong, for callers that react to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -74,6 +76,18 @@ impl KernelError {
         match error.kind() {
             // The verifier says the same when it rejects a program, whoever asks.
             Libbpf::PermissionDenied if !may_load_programs() => Self::not_permitted(doing),
+            // The kernel answers that it does not know the function that reads its memory.
+            Libbpf::InvalidInput | Libbpf::PermissionDenied
+                if lockdown::level() == Some(lockdown::Level::Confidentiality) =>
+            {
+                Self::new(
+                    ErrorKind::NotPermitted,
+                    format!(
+                        "{doing}: the kernel is locked down (confidentiality), so BPF programs may not read its memory; {}",
+                        lockdown::HOW_TO_ALLOW
+                    ),
+                )
+            }
             _ => Self::new(
                 ErrorKind::Refused,
                 format!(

@@ -17,6 +17,7 @@ mod cost;
 mod error;
 mod halves;
 mod hooks;
+mod lockdown;
 mod peek;
 mod switches;
 

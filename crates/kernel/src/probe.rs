@@ -14,6 +14,7 @@ use crate::error::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ErrorKind, has_capabilit
 use crate::futex::{FutexSource, Processes};
 use crate::hooks::{HookWay, HooksRefused, refused_all, try_hooks};
 use crate::latency::{self, LatencySource};
+use crate::lockdown::{self, Level};
 
 /// Since when the kernel has `lock:contention_begin` and `lock:contention_end`.
 const TRACEPOINTS_SINCE: (u32, u32) = (5, 19);
@@ -70,7 +71,9 @@ impl Finding {
 /// Looks at everything, the hard requirements first.
 pub fn examine() -> Vec<Finding> {
     let symbols = KernelSymbols::from_proc();
-    let mut findings = vec![kernel_version(), privileges(), type_information()];
+    let mut findings = vec![kernel_version(), privileges()];
+    findings.extend(lockdown::level().map(lockdown));
+    findings.push(type_information());
     findings.extend(tracepoints());
     findings.push(metering());
     findings.push(metering_programs());
@@ -127,6 +130,19 @@ fn privileges() -> Finding {
     )
 }
 
+fn lockdown(level: Level) -> Finding {
+    const WHAT: &str = "lockdown";
+    match level {
+        Level::None => Finding::yes(WHAT, "none"),
+        Level::Integrity => Finding::yes(WHAT, "integrity: BPF programs may read the kernel's memory"),
+        Level::Confidentiality => Finding::no(
+            WHAT,
+            "confidentiality: forbids BPF programs to read the kernel's memory, and kprobes, tracefs and perf",
+            format!("{}; `record --user -- COMMAND` meters the locks of COMMAND all the same", lockdown::HOW_TO_ALLOW),
+        ),
+    }
+}
+
 fn type_information() -> Finding {
     const WHAT: &str = "type information";
     const PATH: &str = "/sys/kernel/btf/vmlinux";
@@ -171,7 +187,11 @@ fn metering() -> Finding {
             WHAT,
             error.to_string(),
             match error.kind() {
-                ErrorKind::NotPermitted => "see the rows above: privileges and type information",
+                ErrorKind::NotPermitted => "see the rows above: privileges, lockdown and type information",
+                _ if lockdown::level().is_none() => {
+                    "the message above is the kernel's; `mount -t securityfs none /sys/kernel/security`, after which `lockmeter \
+                     doctor` shows whether lockdown is the reason; if not, report it with the output of `lockmeter doctor`"
+                }
                 _ => "the message above is the kernel's; report it with the output of `lockmeter doctor`",
             },
         ),

@@ -1,7 +1,7 @@
 //! The library that is preloaded into a command, and the commands that it cannot be preloaded into.
 
 use std::env;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -44,19 +44,54 @@ pub fn library() -> Result<PathBuf> {
         })
 }
 
-/// Why the library cannot be preloaded into this program, in a sentence; `None` if it can, or if the program's start will
-/// say what is wrong.
-pub fn obstacle(program: &OsStr) -> Option<String> {
-    if incompatible::is_valgrind(program.as_bytes()) {
-        return Some(incompatible_obstacle(Path::new(program), Incompatible::Valgrind));
-    }
-    let (path, head) = binary(program)?;
-    elf_obstacle(&path, &head)
+/// Programs that run another one as another user. What they do depends on their settings, so they are known by the names of their files.
+const RUN_AS_ANOTHER_USER: [&str; 11] =
+    ["doas", "gosu", "pkexec", "runuser", "s6-setuidgid", "setuidgid", "su", "su-exec", "su-rs", "sudo", "sudo-rs"];
+
+/// Changes the user if it is told to by one of these.
+const SETPRIV: &str = "setpriv";
+const SETPRIV_USER: [&str; 3] = ["--reuid", "--ruid", "--euid"];
+
+/// Why the library cannot be preloaded into a command.
+pub struct Obstacle {
+    /// In a sentence, without its full stop.
+    pub why: String,
+    /// What to run to meter the command from inside all the same, if there is a way.
+    pub instead: Option<String>,
+    /// Whether the program would do otherwise with the library.
+    pub disturbs: bool,
 }
 
-/// Whether the library would disturb this program.
-pub fn is_incompatible(program: &OsStr) -> bool {
-    incompatible::is_valgrind(program.as_bytes()) || binary(program).is_some_and(|(path, _)| needs_runtime_first(&path))
+/// Why the library cannot be preloaded into this command; `None` if it can, or if the program's start will say what is wrong.
+pub fn obstacle(command: &[OsString]) -> Option<Obstacle> {
+    let (program, arguments) = command.split_first()?;
+    if incompatible::is_valgrind(program.as_bytes()) {
+        let why = incompatible_obstacle(Path::new(program), Incompatible::Valgrind);
+        return Some(Obstacle { why, instead: None, disturbs: true });
+    }
+    let (path, head) = binary(program)?;
+    // Before what is wrong with its own file: what it runs is what is to be metered.
+    if let Some(name) = runs_as_another_user(program, arguments) {
+        return Some(Obstacle {
+            why: format!(
+                "{name} runs its program as another user, who has no access to this recording, so the program's own locks cannot be \
+                 metered from inside"
+            ),
+            instead: Some(format!("{name} ... lockmeter record ... -- PROGRAM")),
+            disturbs: false,
+        });
+    }
+    let disturbs = needs_runtime_first(&path);
+    elf_obstacle(&path, &head).map(|why| Obstacle { why, instead: None, disturbs })
+}
+
+/// The name of a program that runs another one as another user.
+fn runs_as_another_user<'a>(program: &'a OsStr, arguments: &[OsString]) -> Option<&'a str> {
+    let name = Path::new(program).file_name()?.to_str()?;
+    let is_user =
+        |argument: &OsString| SETPRIV_USER.iter().any(|flag| argument.as_bytes().starts_with(flag.as_bytes()));
+    let changes_user = RUN_AS_ANOTHER_USER.contains(&name) || name == SETPRIV && arguments.iter().any(is_user);
+    changes_user.then_some(name)
 }
 
 /// A program's file.

@@ -14,7 +14,8 @@ use lockmeter_profile::{Interval, Source};
 use crate::arguments::{HookChoice, RecordArguments};
 use crate::exit::{Failure, Status};
 use crate::messages::inform_once;
-use crate::{preload, swap_filter};
+use crate::preload::{self, Obstacle};
+use crate::swap_filter;
 
 /// How long an ended command's children get to write their last word.
 const GRACE: Duration = Duration::from_millis(1);
@@ -57,7 +58,7 @@ impl Sources {
         let mut notice = None;
         let user = match options.scope {
             _ if arguments.kernel => None,
-            Scope::Children => start_user(arguments, options, &mut notice)?,
+            Scope::Children => start_user(arguments, options, matches!(kernel, Some(Ok(_))), &mut notice)?,
             Scope::Process(pid) => start_outside(arguments.user, Processes::Of(pid), options)?,
             Scope::Machine | Scope::Cgroup(_) => None,
         };
@@ -249,21 +250,32 @@ fn is_refusal(error: &KernelError) -> bool {
     !matches!(error.kind(), ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup)
 }
 
-/// `None` if the command's own locks cannot be metered, which is said.
-fn start_user(arguments: &RecordArguments, options: &Options, notice: &mut Option<String>) -> Result<Option<User>> {
-    let outside = || start_outside(arguments.user, Processes::Children, options);
-    let obstacle = |program: &OsString| preload::obstacle(program).map(|why| (program.clone(), why));
-    if let Some((program, why)) = arguments.command.first().and_then(obstacle) {
+/// `None` if the command's own locks cannot be metered, which is said; without kernel locks there is nothing else, and it is an error.
+fn start_user(
+    arguments: &RecordArguments,
+    options: &Options,
+    has_kernel: bool,
+    notice: &mut Option<String>,
+) -> Result<Option<User>> {
+    let outside = || start_outside(arguments.user || !has_kernel, Processes::Children, options);
+    if let Some(Obstacle { why, instead, disturbs }) = preload::obstacle(&arguments.command) {
         if arguments.swap.is_some() {
             return Err(Failure::error(Status::NotAllowed, format!("{why}, nor swapped")));
         }
         let metered = match arguments.hold {
             false => "metering its locks from outside",
             // It has to be built anew or run otherwise to be metered from inside, which its user has a reason not to do.
-            true if preload::is_incompatible(&program) => "metering its waits from outside, where holds are not seen",
-            true => return Err(anyhow!("{why}; leave --hold out to meter its waits from outside")),
+            true if disturbs => "metering its waits from outside, where holds are not seen",
+            true => {
+                let instead = instead.map(|command| format!(", or run `{command}`")).unwrap_or_default();
+                return Err(anyhow!("{why}; leave --hold out to meter its waits from outside{instead}"));
+            }
         };
-        let user = outside().with_context(|| format!("{why}, and not from outside either"))?;
+        let not_possible = || {
+            let instead = instead.map(|command| format!(" (run `{command}` for that)")).unwrap_or_default();
+            format!("{why}{instead}, and not from outside either")
+        };
+        let user = outside().with_context(not_possible)?;
         *notice = user.is_some().then(|| format!("lockmeter: {why}; {metered}"));
         return Ok(user);
     }

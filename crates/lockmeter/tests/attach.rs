@@ -244,6 +244,105 @@ fn a_static_program_is_metered_from_outside() {
     callers_and_blockers_are_known(&recording, "two-locks:hot_lock", &said);
 }
 
+/// A folder that every user can read.
+fn open_folder() -> tempfile::TempDir {
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    tempfile::Builder::new().permissions(everybody).tempdir().unwrap()
+}
+
+/// Regression: these drop `LD_PRELOAD`, or start a user who cannot open the recording's memory, so their programs were not metered.
+#[test]
+fn a_program_that_is_run_as_another_user_is_metered_from_outside() {
+    let Some(_machine) = machine("programs run as another user") else { return };
+    let folder = Folder::new();
+    let open = open_folder();
+    let program = open.path().join("two-locks");
+    std::fs::copy(build(&folder, "two-locks", &[]), &program).unwrap();
+    let program = program.to_str().unwrap();
+    let line = format!("{program} {}", LONG_HOLDS.join(" "));
+    let direct = [&[program][..], &LONG_HOLDS].concat();
+    let ways = [
+        [&["setpriv", "--reuid=65534", "--clear-groups"][..], &direct].concat(),
+        [&["runuser", "-u", "nobody", "--"][..], &direct].concat(),
+        vec!["su", "nobody", "-s", "/bin/sh", "-c", &line],
+        vec!["su", "-", "nobody", "-s", "/bin/sh", "-c", &line],
+        [&["sudo", "-n", "-u", "nobody"][..], &direct].concat(),
+    ];
+    for way in ways {
+        let name = way[0];
+        // Not every system has it; the others are part of each.
+        if name == "sudo" && Command::new(name).arg("-V").output().is_err() {
+            continue;
+        }
+        let recording = folder.file("recording");
+        let mut command = lockmeter(["record", "--user", "-o", &recording, "--"]);
+        command.args(&way).env("LOCKMETER_PRELOAD", preload_library());
+        let output = run(command);
+        let errors = text(&output.stderr);
+        assert!(output.status.success(), "{way:?}: {errors}");
+        assert!(errors.contains(&format!("{name} runs its program as another user")), "{way:?}: {errors}");
+        let said = serde_json::from_slice(&output.stdout).unwrap();
+        let locks = report(&recording, &["--lock", "hot_lock"]);
+        assert_near(sum(&locks.rows).1, &said, &format!("{way:?}: {}", locks.shown));
+    }
+}
+
+const CAP_DAC_READ_SEARCH: u32 = 2;
+const CAP_NET_RAW: u32 = 13;
+const CAP_SYS_PTRACE: u32 = 19;
+const CAP_SYSLOG: u32 = 34;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+/// As `setcap CAPABILITIES+ep`.
+fn give_capabilities(program: &Path, capabilities: &[u32]) {
+    const REVISION_2_EFFECTIVE: u32 = 0x0200_0001;
+    let bits = capabilities.iter().fold(0_u64, |bits, capability| bits | 1 << capability);
+    // Permitted and inheritable, the lower halves first.
+    let words = [REVISION_2_EFFECTIVE, bits as u32, 0, (bits >> 32) as u32, 0];
+    let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    rustix::fs::setxattr(program, "security.capability", &bytes, rustix::fs::XattrFlags::empty()).unwrap();
+}
+
+/// The loader of a program that gets capabilities of its file ignores `LD_PRELOAD`, unless root runs it.
+#[test]
+fn a_program_with_capabilities_of_its_file_is_metered_from_outside_unless_root_runs_it() {
+    let Some(_machine) = machine("a program with capabilities") else { return };
+    let folder = Folder::new();
+    let open = open_folder();
+    let place = |from: &Path| {
+        let to = open.path().join(from.file_name().unwrap());
+        std::fs::copy(from, &to).unwrap();
+        to
+    };
+    let program = place(&build(&folder, "two-locks", &[]));
+    let (binary, library) = (place(Path::new(env!("CARGO_BIN_EXE_lockmeter"))), place(preload_library()));
+    give_capabilities(&program, &[CAP_NET_RAW]);
+    // The first three to meter from outside, the others to read what a program maps that others may not look into.
+    let rights = [CAP_BPF, CAP_PERFMON, CAP_SYSLOG, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH];
+    give_capabilities(&binary, &rights);
+    let home = open.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    std::os::unix::fs::chown(&home, Some(65534), None).unwrap();
+    let recording = home.join("recording");
+    let recording = recording.to_str().unwrap();
+    for user in ["65534", "0"] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", user, "--clear-groups", "--"]);
+        command.arg(&binary).args(["record", "--user", "-o", recording, "--"]).arg(&program).args(LONG_HOLDS);
+        command.env("LOCKMETER_PRELOAD", &library).current_dir(&home);
+        let output = run(command);
+        let errors = text(&output.stderr);
+        assert!(output.status.success(), "as {user}: {errors}");
+        let is_outside = errors.contains("privileges of its own") && errors.contains("from outside");
+        assert_eq!(is_outside, user != "0", "as {user}: {errors}");
+        let said = serde_json::from_slice(&output.stdout).unwrap();
+        let locks = report(recording, &["--lock", "hot_lock"]);
+        assert_near(sum(&locks.rows).1, &said, &format!("as {user}: {}", locks.shown));
+        std::fs::remove_file(recording).unwrap();
+    }
+}
+
 #[test]
 fn locks_of_rusts_standard_library_are_metered() {
     const TEST: &str = "Rust's std::sync::Mutex";

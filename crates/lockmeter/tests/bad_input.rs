@@ -107,6 +107,25 @@ fn without_root_a_program_that_cannot_be_metered_from_inside_is_said_to_be_one()
     refuses(command, NOT_ALLOWED, &["linked statically", "not from outside either", "CAP_BPF"]);
 }
 
+/// Makes sure that whoever may not meter from outside learns what to run for a program of another user.
+#[test]
+fn without_privileges_a_program_of_another_user_is_to_be_metered_by_that_user() {
+    let Some(_machine) = machine("a program of another user without privileges") else { return };
+    let command = ["su", "nobody", "-s", "/bin/sh", "-c", "true"];
+    for (flags, parts) in [
+        (&[][..], &["another user", "not from outside either", "CAP_BPF"][..]),
+        (&["--user"], &["another user", "not from outside either", "CAP_BPF"]),
+    ] {
+        let mut record = Command::new("setpriv");
+        record.args(["--bounding-set=-sys_admin,-bpf,-perfmon", "--inh-caps=-all", "--", BINARY, "record"]);
+        record.args(flags).args(["-o", "/dev/null", "--"]).args(command);
+        refuses(record, NOT_ALLOWED, &[parts, &["run `su ... lockmeter record ... -- PROGRAM`"]].concat());
+    }
+    let mut record = Command::new(BINARY);
+    record.args(["record", "--user", "--hold", "-o", "/dev/null", "--"]).args(command);
+    refuses(record, FAILED, &["another user", "leave --hold out", "run `su ... lockmeter record ... -- PROGRAM`"]);
+}
+
 /// Makes sure that root without the capabilities is told the same as anybody else.
 #[test]
 fn root_without_capabilities_is_told_which_are_missing() {

@@ -218,7 +218,9 @@ fn programs_executed_as_another_user_are_counted() {
     }
     let folder = Folder::new();
     let recording = folder.file("recording");
-    let ended = run(record(&recording, &[], &["setpriv", "--reuid", "65534", "--clear-groups", "true"]));
+    // By a shell: started by lockmeter, it would be metered from outside.
+    let script = "exec setpriv --reuid 65534 --clear-groups true";
+    let ended = run(record(&recording, &[], &["sh", "-c", script]));
     assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
     assert_eq!(holds_and_unmetered(&recording, "none").1, 1);
     let shown = report_as(&recording, "table", &[]);

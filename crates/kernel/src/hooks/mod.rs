@@ -7,6 +7,7 @@ use std::path::Path;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::error::may_load_programs;
+use crate::lockdown;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton {
@@ -102,12 +103,9 @@ fn policy(way: HookWay, answer: &str) -> HooksRefused {
     if !may_load_programs() {
         return HooksRefused::new("CAP_BPF or CAP_PERFMON is missing", "run as root, or with both capabilities");
     }
-    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
-    if let Some(level) =
-        ["integrity", "confidentiality"].into_iter().find(|level| lockdown.contains(&format!("[{level}]")))
-    {
+    if let Some(level) = lockdown::level().filter(|level| *level != lockdown::Level::None) {
         return HooksRefused::new(
-            format!("the kernel is locked down ({level})"),
+            format!("the kernel is locked down ({})", level.name()),
             "boot without lockdown= (and with Secure Boot off, where that turns it on)",
         );
     }

@@ -30,9 +30,8 @@ const HANGS_AFTER_RUNS: u32 = 10;
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 pub fn run(arguments: &CompareArguments) -> Result<ExitCode> {
-    let program = arguments.command.first().map(OsString::as_os_str).unwrap_or_default();
-    if let Some(why) = preload::obstacle(program) {
-        return Err(Failure::error(Status::NotAllowed, format!("{why}, nor swapped")));
+    if let Some(obstacle) = preload::obstacle(&arguments.command) {
+        return Err(Failure::error(Status::NotAllowed, format!("{}, nor swapped", obstacle.why)));
     }
     let mut runner = Runner {
         arguments,

@@ -175,8 +175,7 @@ impl Runner<'_> {
             Err(error) => return Ok(Ended::NotPossible(error.to_string())),
         };
         kernel.pause(true);
-        let program = self.command.first();
-        let session = match (program.and_then(|program| preload::obstacle(program)), preload::library()) {
+        let session = match (preload::obstacle(self.command), preload::library()) {
             (None, Ok(library)) => {
                 let session = Session::create(lockmeter_meter::reader::Level::Off)?;
                 let preloaded = std::env::var_os("LD_PRELOAD");

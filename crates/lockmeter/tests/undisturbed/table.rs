@@ -153,7 +153,7 @@ pub fn confined() -> Vec<Program> {
         contends().named("on one CPU").under(&["taskset", "-c", "0"]),
         contends().named("on one CPU with real-time priority").under(&["taskset", "-c", "0", "chrt", "--fifo", "5"]),
         contends().named("with a huge environment").variable("FILLER", "x".repeat(100_000).as_str()),
-        contends().named("as another user").under(&["setpriv", "--reuid", "65534", "--clear-groups"]).unseen(),
+        contends().named("as another user").under_shell(ANOTHER_USER).unseen(),
         contends().named("with rights of its own").under_shell(SET_USER_ID).unseen(),
         contends().named("without environment").under(&["env", "-i"]).unseen(),
         program("spawned-programs").named("with 2,000 variables").under_shell(MANY_VARIABLES).swapped(),
@@ -165,6 +165,9 @@ pub fn confined() -> Vec<Program> {
     ]);
     programs
 }
+
+/// Not by lockmeter, which would meter it from outside.
+const ANOTHER_USER: &str = r#"exec setpriv --reuid 65534 --clear-groups "$@""#;
 
 /// A copy of the program that belongs to nobody and runs with nobody's rights.
 const SET_USER_ID: &str =
