@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <lockmeter/locks.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,6 +255,89 @@ static void a_percpu_rwsem_keeps_its_readers_counted(void)
 	lm_percpu_rwsem_destroy(&percpu);
 }
 
+static lm_mutex_t forked_mutex = LM_MUTEX_INIT;
+static lm_rwsem_t forked_rwsem = LM_RWSEM_INIT;
+static int forks_are_over;
+
+static void before_fork(void)
+{
+	if (forks_are_over)
+		return;
+	lm_mutex_lock(&forked_mutex);
+	lm_rwsem_write_lock(&forked_rwsem);
+	usleep(2 * MS / 1000);
+}
+
+static void after_fork(void)
+{
+	if (forks_are_over)
+		return;
+	lm_rwsem_write_unlock(&forked_rwsem);
+	lm_mutex_unlock(&forked_mutex);
+}
+
+static void *use_until_forks_are_over(void *unused)
+{
+	while (!__atomic_load_n(&forks_are_over, __ATOMIC_RELAXED)) {
+		lm_mutex_lock(&forked_mutex);
+		lm_mutex_unlock(&forked_mutex);
+		lm_rwsem_read_lock(&forked_rwsem);
+		lm_rwsem_read_unlock(&forked_rwsem);
+	}
+	return unused;
+}
+
+static void children_use_what_fork_handlers_held(void)
+{
+	pthread_t threads[THREADS];
+	int failed = 0;
+
+	CHECK(pthread_atfork(before_fork, after_fork, after_fork) == 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, use_until_forks_are_over, NULL) == 0);
+	for (int i = 0; i < 20; i++) {
+		int status;
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			alarm(30);
+			for (int round = 0; round < 100; round++) {
+				lm_mutex_lock(&forked_mutex);
+				lm_mutex_unlock(&forked_mutex);
+				lm_rwsem_write_lock(&forked_rwsem);
+				lm_rwsem_write_unlock(&forked_rwsem);
+			}
+			_exit(0);
+		}
+		CHECK(waitpid(child, &status, 0) == child);
+		failed += status != 0;
+	}
+	__atomic_store_n(&forks_are_over, 1, __ATOMIC_RELAXED);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(failed == 0);
+}
+
+static void a_release_of_what_is_not_held_hangs_nobody(void)
+{
+	int status;
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (child == 0) {
+		lm_mutex_t mutex = LM_MUTEX_INIT;
+		alarm(30);
+		CHECK(close(STDERR_FILENO) == 0);
+		lm_mutex_unlock(&mutex);
+		lm_mutex_lock(&mutex);
+		lm_mutex_unlock(&mutex);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child);
+	/* A checked build aborts. */
+	CHECK(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
+}
+
 struct between_processes {
 	lm_mutex_t mutex;
 	lm_rwsem_t rwsem;
@@ -294,6 +378,8 @@ static void locks_in_shared_memory_keep_processes_apart(void)
 
 int main(void)
 {
+	children_use_what_fork_handlers_held();
+	a_release_of_what_is_not_held_hangs_nobody();
 	locks_in_shared_memory_keep_processes_apart();
 	static_locks_keep_threads_apart();
 	a_mutex_tells_its_hooks_of_waits_only();

@@ -168,9 +168,10 @@ impl<I: Instrument> RawMutex<I> {
     pub unsafe fn unlock(&self) {
         self.end_hold();
         let own = owner_word();
-        let released = self.state.compare_exchange(own, 0, mutated!("mutex-release", Relaxed, Release), Relaxed);
-        if released.is_err() || misuse::IS_CHECKED && own == 0 {
-            self.unlock_slow(own);
+        match self.state.compare_exchange(own, 0, mutated!("mutex-release", Relaxed, Release), Relaxed) {
+            Ok(_) if misuse::IS_CHECKED && own == 0 => misuse::not_held("mutex"),
+            Ok(_) => {}
+            Err(state) => self.unlock_slow(own, state),
         }
     }
 
@@ -183,31 +184,32 @@ impl<I: Instrument> RawMutex<I> {
     pub unsafe fn unlock_fair(&self) {
         self.end_hold();
         let own = owner_word();
-        if self.sleepers.load(Relaxed) == 0 {
-            self.unlock_slow(own);
-        } else if self.is_held_by(own) {
+        if !is_held_by(own, self.state.load(Relaxed)) {
+            misuse::not_held("mutex");
+        } else if self.sleepers.load(Relaxed) == 0 {
+            self.release(own);
+        } else {
             self.grant(own);
+        }
+    }
+
+    /// Unlocks a mutex in this state, in which it is not this thread's, or somebody waits.
+    #[cold]
+    #[inline(never)]
+    fn unlock_slow(&self, own: u64, state: u64) {
+        if is_held_by(own, state) {
+            self.release(own);
         } else {
             misuse::not_held("mutex");
         }
     }
 
-    /// Unlocks it where somebody waits, or it is not this thread's: then it stays as it is.
-    #[cold]
-    #[inline(never)]
-    fn unlock_slow(&self, own: u64) {
-        if !self.is_held_by(own) {
-            return misuse::not_held("mutex");
-        }
+    /// Takes this thread, which holds it, off the state, and wakes whoever is to be woken.
+    fn release(&self, own: u64) {
         let state = self.state.fetch_sub(own, mutated!("mutex-release", Relaxed, Release));
         if state != own {
             self.wake(state);
         }
-    }
-
-    /// Whether the thread with this word holds it. Nobody else can change that.
-    fn is_held_by(&self, own: u64) -> bool {
-        own != 0 && self.state.load(Relaxed) & OWNER == own
     }
 
     /// Unlocks it in the place of the thread that holds it.
@@ -499,6 +501,11 @@ impl<I: Instrument> RawMutex<I> {
             self.state.wake(Bed::Line, 1);
         }
     }
+}
+
+/// Whether the thread with this word, whose look at the state this is, holds the lock. Nobody else can change that.
+fn is_held_by(own: u64, state: u64) -> bool {
+    own != 0 && state & OWNER == own
 }
 
 pub(crate) fn low_us(ns: u64) -> u32 {

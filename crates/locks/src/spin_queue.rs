@@ -46,6 +46,7 @@ impl Node {
 
 impl Node {
     /// A thread has it anew: it is in no queue. The one that had it before may have been, in the process that this one was forked from.
+    #[cfg(any(feature = "std", feature = "preload", loom, shuttle))]
     pub(crate) fn leave_behind(&self) {
         self.busy.store(0, Relaxed);
     }

@@ -126,12 +126,21 @@ impl Record {
 
 impl Record {
     fn is_of_this_process(&self) -> bool {
-        self.claim.load(Relaxed) == generation::claim()
+        // Models have one process, and no look for nothing.
+        cfg!(any(loom, shuttle)) || self.claim.load(Relaxed) == generation::claim()
+    }
+
+    /// A thread of this process has it, which is in no queue.
+    #[cfg(any(feature = "std", feature = "preload", loom, shuttle))]
+    fn take_over(&self) {
+        self.claim.store(generation::claim(), Relaxed);
+        self.node.leave_behind();
     }
 
     /// Takes it, if it is nobody's.
     fn is_claimed_now(&self) -> bool {
-        self.claim.load(Relaxed) == 0 && self.claim.compare_exchange(0, generation::claim(), Acquire, Relaxed).is_ok()
+        (cfg!(any(loom, shuttle)) || self.claim.load(Relaxed) == 0)
+            && self.claim.compare_exchange(0, generation::claim(), Acquire, Relaxed).is_ok()
     }
 
     /// In a forked child, by the thread that forked: no other thread of the parent is here. Threads that the child has started since
@@ -277,9 +286,10 @@ pub(crate) fn own_slot() -> Option<Slot> {
         cells::set_word(ANONYMOUS);
         if let Some(slot) = registration::register() {
             // What is there is of the thread that had the number before.
-            let Record { node, claim, rests, sections, .. } = record(slot);
-            claim.store(generation::claim(), Relaxed);
-            node.leave_behind();
+            let Record { rests, sections, .. } = record(slot);
+            if !cfg!(any(loom, shuttle)) {
+                record(slot).take_over();
+            }
             rests.forget();
             sections.forget();
             cells::set_number(slot.number());

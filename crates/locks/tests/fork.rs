@@ -78,6 +78,9 @@ const FORKS: usize = 30;
 const HOLD: Duration = Duration::from_millis(2);
 const ROUNDS: u64 = 500;
 
+/// How a lock is taken and released.
+type Way<L> = (fn(&L), unsafe fn(&L));
+
 struct Counted<L> {
     lock: L,
     count: UnsafeCell<u64>,
@@ -134,7 +137,7 @@ fn child_uses<L: Lock + 'static>(counted: &'static Counted<L>, unlock: unsafe fn
 
 /// Forks while this thread holds the lock and others wait for it, as handlers of `pthread_atfork` do.
 /// `readers`: whether some of those read. One that reads while the process forks holds the lock in the child for ever.
-fn forks_with_it_held<L: Lock + 'static>(lock: L, by: (fn(&L), unsafe fn(&L)), readers: bool) {
+fn forks_with_it_held<L: Lock + 'static>(lock: L, by: Way<L>, readers: bool) {
     let counted: &'static Counted<L> = Box::leak(Box::new(Counted { lock, count: UnsafeCell::new(0) }));
     let (hold, unlock) = by;
     let stop = AtomicBool::new(false);

@@ -1,4 +1,5 @@
-//! Threads that name themselves: what they are called is known without a call to the kernel.
+//! What threads say of themselves to the kernel: their names, so that no call is needed to know them, and that the clock is forbidden to
+//! them.
 
 use core::ffi::{c_char, c_int};
 
@@ -12,8 +13,15 @@ use crate::real;
 /// As the function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    let is_strict = option == libc::PR_SET_SECCOMP && a == libc::SECCOMP_MODE_STRICT as usize;
+    if is_strict {
+        writer::forbid_clock(true);
+    }
     // SAFETY: the caller's arguments.
     let status = unsafe { real::prctl(option, a, b, c, d) };
+    if is_strict && status != 0 {
+        writer::forbid_clock(false);
+    }
     if option == libc::PR_SET_NAME && status == 0 {
         // SAFETY: the kernel has just read a name there.
         writer::thread_renamed(unsafe { name_at(a as *const c_char) });

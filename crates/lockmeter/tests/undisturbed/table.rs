@@ -197,7 +197,9 @@ const SMALL_CGROUP: &str = r#"
 
 pub fn seccomp() -> Vec<Program> {
     let form = |form: &str| program("seccomp-filters").arguments(&[form]);
-    ["before", "after", "tsync", "exec", "trap", "errno"].map(form).into()
+    let mut programs: Vec<Program> = ["before", "after", "tsync", "exec", "trap", "errno"].map(form).into();
+    programs.push(program("strict-mode"));
+    programs
 }
 
 pub fn libraries() -> Vec<Program> {

@@ -115,17 +115,18 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     pub unsafe fn unlock_write(&self) {
         self.end_write_hold();
         let own = owner_word();
-        let released = self.state.compare_exchange(own, 0, mutated!("rwsem-write-release", Relaxed, Release), Relaxed);
-        if released.is_err() || misuse::IS_CHECKED && own == 0 {
-            self.unlock_write_slow(own);
+        match self.state.compare_exchange(own, 0, mutated!("rwsem-write-release", Relaxed, Release), Relaxed) {
+            Ok(_) if misuse::IS_CHECKED && own == 0 => misuse::not_held("semaphore"),
+            Ok(_) => {}
+            Err(state) => self.unlock_write_slow(own, state),
         }
     }
 
-    /// Unlocks it after writing where somebody waits, or it is not this thread's: then it stays as it is.
+    /// Unlocks a semaphore in this state, in which it is not this thread's for writing, or somebody waits.
     #[cold]
     #[inline(never)]
-    fn unlock_write_slow(&self, own: u64) {
-        if own == 0 || self.state.load(Relaxed) & OWNER != own {
+    fn unlock_write_slow(&self, own: u64, state: u64) {
+        if own == 0 || state & OWNER != own {
             return misuse::not_held("semaphore");
         }
         // While nobody else can have it.

@@ -31,7 +31,8 @@ const ADDRESS_BITS: u32 = 48;
 /// In a word of [`TABLE`]: it is one of the first that its call made.
 const IS_TOLD_APART: u64 = 1 << 63;
 
-/// A call that makes locks.
+/// A call that makes locks. Aligned, so that a shift finds it.
+#[repr(align(128))]
 struct Call {
     /// Its return address; 0: free, and [`CODE_GONE`] where that code was unloaded. Written when all else is.
     returns_to: AtomicU64,
@@ -111,11 +112,9 @@ pub(super) fn made(address: usize, registers: &Registers) -> u32 {
             None => return 0,
         },
     };
-    if address as u64 & !ADDRESS != 0 {
-        return 0;
-    }
-    let (call, number) = (&CALL[place], place as u32 + 1);
-    let word = address as u64 | u64::from(number) << ADDRESS_BITS;
+    let (call, number) = (&CALL[place % CALLS], place as u32 + 1);
+    // Programs use no more bits of an address unless they ask for it: such a lock is not found again.
+    let word = address as u64 & ADDRESS | u64::from(number) << ADDRESS_BITS;
     let told_apart = call.told_apart.load(Relaxed);
     if told_apart < TOLD_APART {
         call.told_apart.store(told_apart + 1, Relaxed);

@@ -16,7 +16,7 @@ use crate::layout::{
 /// holds it: all its holds are timed, for only the list of timed ones tells the last release.
 #[inline]
 pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
-    if nests || !timing::skips(wanted.lock) {
+    if (nests || !timing::skips(wanted.lock)) && !tls::has_no_clock() {
         // Where a signal handler interrupted the recorder, the hold is not timed, and counted when it ends.
         let Some(mine) = thread::mine_unless_interrupting() else { return };
         begin(mine.thread, wanted, nests, site);

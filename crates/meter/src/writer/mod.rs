@@ -80,6 +80,11 @@ pub fn set_thread_id_at(offset: usize) {
     tls::set_thread_id_at(offset);
 }
 
+/// The current thread enters the strict mode of seccomp, which forbids the time stamp counter; or, if not `so`, could not.
+pub fn forbid_clock(so: bool) {
+    thread::stop_clock(so);
+}
+
 /// The current thread has this name from now on.
 pub fn thread_renamed(name: &[u8]) {
     if let Some(segment) = segment::current() {
@@ -158,9 +163,13 @@ pub fn begin_wait(wanted: Wanted, registers: &Registers) -> Waiting {
 #[cold]
 #[inline(never)]
 pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Waiting {
-    let begun = clock::ticks();
+    let has_clock = !tls::has_no_clock();
+    let begun = if has_clock { clock::ticks() } else { 0 };
     waiters::came(wanted.lock);
     let mut waiting = Waiting { wanted, begun, site: 0, holder: Holder::default(), counted: false };
+    if !has_clock {
+        return waiting;
+    }
     let Some(mine) = thread::mine() else {
         // Where there is no page for a table, threads count together.
         waiting.counted = thread::is_without_room();
@@ -182,7 +191,7 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
 #[cold]
 #[inline(never)]
 pub fn end_wait(waiting: Waiting, acquired: bool) {
-    let ended = clock::ticks();
+    let ended = if tls::has_no_clock() { waiting.begun } else { clock::ticks() };
     waiters::gone(waiting.wanted.lock);
     record_wait(&waiting, ended, acquired);
 }
@@ -272,6 +281,9 @@ pub fn releasing(held: Wanted, registers: &Registers, is_contended: impl FnOnce(
 #[cold]
 #[inline(never)]
 fn note_releaser(held: Wanted, registers: &Registers) {
+    if tls::has_no_clock() {
+        return;
+    }
     let Some(mine) = thread::mine() else { return };
     if let Some(segment) = segment::current() {
         let site = walks::site(segment, mine.thread, registers);
@@ -313,8 +325,8 @@ pub fn begin_condition(condition: usize, mutex: usize, registers: &Registers) ->
 /// the rest was a wait for the mutex.
 #[inline(never)]
 pub fn end_condition(condition: InCondition) {
-    let ended = clock::ticks();
     let InCondition { waiting, mutex } = condition;
+    let ended = if tls::has_no_clock() { waiting.begun } else { clock::ticks() };
     waiters::condition_gone(mutex);
     waiters::gone(waiting.wanted.lock);
     let Some(segment) = segment::current() else { return };

@@ -90,6 +90,19 @@ pub(super) unsafe fn other_renamed(descriptor: usize, comm: u32) {
     }
 }
 
+/// Whether the current thread is, from now on, one that reading the clock would end. What it acquires and releases is counted, and
+/// nothing is timed.
+pub(super) fn stop_clock(so: bool) {
+    // Now, for a table that is claimed begins to time.
+    if let Some(mine) = mine() {
+        let never = if so { i32::MAX.cast_unsigned() } else { 0 };
+        mine.thread.until_timed.iter().for_each(|until| until.store(never, Relaxed));
+        tls::set_held(mine.thread, 0);
+        mine.done();
+    }
+    tls::set_no_clock(so);
+}
+
 /// Some thread of this process found no page for a table.
 static IS_WITHOUT_ROOM: AtomicBool = AtomicBool::new(false);
 

@@ -28,8 +28,9 @@ const TABLE: usize = 0;
 pub const QUIET: usize = 8;
 /// The word that points to the table, too, while the thread has no hold that is timed; 0 else.
 pub const UNTIMED_TABLE: usize = 16;
-/// The word with the place of the thread's name, from 1; 0: that of its process.
+/// The word with the place of the thread's name, from 1; 0: that of its process. Above it, whether the thread must not read the clock.
 const COMM: usize = 24;
+const HAS_NO_CLOCK: u64 = 1 << 32;
 
 #[inline(always)]
 fn word<const AT: usize>() -> u64 {
@@ -103,7 +104,20 @@ pub(super) fn comm() -> u32 {
 
 /// `place` 0: that of its process.
 pub(super) fn set_comm(place: u32) {
-    set_word::<COMM>(place.into());
+    set_word::<COMM>(word::<COMM>() & HAS_NO_CLOCK | u64::from(place));
+}
+
+/// Whether reading the clock would end this thread.
+#[inline(always)]
+pub(super) fn has_no_clock() -> bool {
+    word::<COMM>() & HAS_NO_CLOCK != 0
+}
+
+/// Reading the clock ends this thread from now on, or, if not `so`, no longer: no hold of any group is timed.
+pub(super) fn set_no_clock(so: bool) {
+    let comm = word::<COMM>() & !HAS_NO_CLOCK;
+    set_word::<COMM>(if so { comm | HAS_NO_CLOCK } else { comm });
+    set_word::<QUIET>(if so { u64::MAX } else { 0 });
 }
 
 /// As [`set_comm`], of the living thread that the fs register of points there; and that thread's table, if it has one.

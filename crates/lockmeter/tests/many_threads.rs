@@ -1,0 +1,154 @@
+//! What metering costs a program with many threads, locks or children: totals stay exact, and counts of instructions and page faults stay
+//! below bounds. Times are measured by the benches.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Folder, lockmeter, preload_library, run, skip, text};
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads");
+
+/// Exit status of a program of `workloads/undisturbed` that ran to its end.
+const RAN: i32 = 7;
+
+fn build(folder: &Folder, source: &str) -> PathBuf {
+    let source = Path::new(SOURCES).join(source);
+    let program = folder.path().join(source.file_stem().unwrap());
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"]).arg(&program).arg(source);
+    assert!(run(compiler).status.success());
+    program
+}
+
+fn report(recording: &str) -> Value {
+    let report = run(lockmeter(["report", "--by", "lock", "--format", "json", recording]));
+    serde_json::from_slice(&report.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&report.stderr)))
+}
+
+/// How often the only lock of the program was held, and was waited for.
+fn holds_and_waits(report: &Value) -> (u64, u64) {
+    let count = |happened: &str| {
+        let rows = report["rows"].as_array().unwrap().iter();
+        rows.filter(|row| row["happened"] == happened).map(|row| row["count"].as_u64().unwrap()).sum()
+    };
+    (count("hold"), count("wait"))
+}
+
+const THREADS: u64 = 3_000;
+const ROUNDS: u64 = 10;
+
+/// Regression: above 1,024 threads each event looked whether each thread still lived, and events were lost.
+#[test]
+fn of_thousands_of_threads_at_once_every_hold_is_counted() {
+    let folder = Folder::new();
+    let program = build(&folder, "undisturbed/threads-at-once.c");
+    let recording = folder.file("recording");
+    let mut command = lockmeter(["record", "--quiet", "--user", "--hold", "-o", &recording, "--"]);
+    command.arg(program).args([THREADS.to_string(), "65536".to_owned()]).env("LOCKMETER_PRELOAD", preload_library());
+    let ended = run(command);
+    assert_eq!(ended.status.code(), Some(RAN), "{}", text(&ended.stderr));
+    assert_eq!(holds_and_waits(&report(&recording)).0, THREADS * ROUNDS);
+}
+
+/// Makes sure that threads for whose tables there is no memory count together: under the lock alone, and without a loss.
+#[test]
+fn threads_without_memory_for_their_tables_are_counted_under_the_lock() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip("a small file system for a session", "not root");
+    }
+    let folder = Folder::new();
+    let program = build(&folder, "undisturbed/threads-at-once.c");
+    let recording = folder.file("recording");
+    let runtime = folder.path().join("runtime");
+    std::fs::create_dir(&runtime).unwrap();
+    let script = r#"mount -t tmpfs -o size=20m,mode=700 none "$XDG_RUNTIME_DIR" && exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(lockmeter([""; 0]).get_program());
+    command.args(["record", "--quiet", "--user", "--hold", "-o", &recording, "--"]);
+    command.arg(program).args([THREADS.to_string(), "65536".to_owned()]);
+    command.env("XDG_RUNTIME_DIR", &runtime).env("LOCKMETER_PRELOAD", preload_library());
+    let ended = run(command);
+    assert_eq!(ended.status.code(), Some(RAN), "{}", text(&ended.stderr));
+    let report = report(&recording);
+    assert_eq!(holds_and_waits(&report).0, THREADS * ROUNDS, "{}", report["lost"]);
+    assert!(report["lost"]["user_sites_full"].as_u64().is_some_and(|events| events > 0), "{}", report["lost"]);
+}
+
+/// Instructions of a run of the program, counted by valgrind.
+fn instructions(folder: &Folder, program: &Path, locks: u32, metered: bool) -> u64 {
+    let counts = folder.path().join("counts");
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--quiet"]).arg(format!("--callgrind-out-file={}", counts.display()));
+    let program = [program.to_str().unwrap(), "init", &locks.to_string()].map(str::to_owned);
+    if metered {
+        // Without a session the library would note nothing: this is the session of a program that waits.
+        let recording = folder.file("recording");
+        let mut holder = lockmeter(["record", "--quiet", "--user", "-o", &recording, "--", "sh", "-c"]);
+        holder.arg("echo \"$LOCKMETER_DIR\"; echo \"$LOCKMETER_SESSION\"; read line");
+        holder.env("LOCKMETER_PRELOAD", preload_library());
+        holder.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut holder = holder.spawn().unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(holder.stdout.take().unwrap()));
+        let mut next = || lines.next().unwrap().unwrap();
+        // Valgrind itself must not have the library, nor would it pass it on.
+        command.args(["--trace-children=yes", "env"]);
+        command.arg(format!("LOCKMETER_DIR={}", next())).arg(format!("LOCKMETER_SESSION={}", next()));
+        command.arg(format!("LD_PRELOAD={}", preload_library().display())).args(program);
+        assert!(run(command).status.success());
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+    } else {
+        command.args(program);
+        assert!(run(command).status.success());
+    }
+    let counts = std::fs::read_to_string(counts).unwrap();
+    let total =
+        counts.lines().find_map(|line| line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: ")));
+    total.unwrap().split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Makes sure that a program which makes locks by the million is not slowed down by where each was made: 2,200 ns each, once.
+#[test]
+fn a_lock_is_made_with_few_instructions_more() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return skip("instructions of a lock that is made", "valgrind is missing (valgrind)");
+    }
+    let folder = Folder::new();
+    let program = build(&folder, "user/lock-makers.c");
+    const FEW: u32 = 10_000;
+    const MANY: u32 = 30_000;
+    let each = |metered| {
+        let [few, many] = [FEW, MANY].map(|locks| instructions(&folder, &program, locks, metered));
+        (many - few) as f64 / f64::from(MANY - FEW)
+    };
+    let (bare, metered) = (each(false), each(true));
+    // With all optimisations twice as many at most; the library of the tests has a part of them.
+    assert!(metered < 2.5 * bare, "{bare} and {metered} instructions for each lock");
+    assert!(metered > bare, "the library was not there: {bare} and {metered}");
+}
+
+/// Makes sure that a forked child's first lock takes few page faults, which are what it costs.
+#[test]
+fn a_forked_childs_first_lock_takes_few_page_faults() {
+    let folder = Folder::new();
+    let program = build(&folder, "user/lock-makers.c");
+    const CHILDREN: u64 = 200;
+    let faults = |output: std::process::Output| {
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        said["faults"].as_f64().unwrap() / CHILDREN as f64
+    };
+    let arguments = ["fork".to_owned(), CHILDREN.to_string()];
+    let mut bare = Command::new(&program);
+    bare.args(&arguments);
+    let bare = faults(run(bare));
+    let recording = folder.file("recording");
+    let mut metered = lockmeter(["record", "--quiet", "--user", "--hold", "-o", &recording, "--"]);
+    metered.arg(&program).args(&arguments).env("LOCKMETER_PRELOAD", preload_library());
+    let metered = faults(run(metered));
+    assert_eq!(holds_and_waits(&report(&recording)).0, CHILDREN);
+    assert!(metered - bare < 32.0, "{bare} and {metered} page faults for each child");
+}
