@@ -28,6 +28,12 @@ fn locks_of_every_kind_taken_in_every_way() {
     are_undisturbed("locks", table::locks());
 }
 
+/// Makes sure that glibc's own functions serve as well, in case that the fast paths are suspected of anything.
+#[test]
+fn locks_of_every_kind_without_fast_paths() {
+    are_undisturbed_with("locks", table::locks(), &[("LOCKMETER_NO_FAST_PATHS", "1")]);
+}
+
 #[test]
 fn threads_many_small_and_ended_in_odd_ways() {
     are_undisturbed("threads", table::threads());
@@ -97,9 +103,14 @@ fn the_table_has_what_was_asked_for_and_every_source_is_in_it() {
 }
 
 fn are_undisturbed(kind: &str, programs: Vec<Program>) {
+    are_undisturbed_with(kind, programs, &[]);
+}
+
+/// As [`are_undisturbed`], with these variables in the environment of the programs.
+fn are_undisturbed_with(kind: &str, programs: Vec<Program>, variables: &[(&str, &str)]) {
     preload_library();
     let folder = Folder::new();
-    // For whoever mends one of them.
+    // For a person who repairs one of them.
     let only = std::env::var("LOCKMETER_TEST_ONLY").ok();
     let wanted = |program: &Program| only.as_ref().is_none_or(|only| program.name.contains(only.as_str()));
     let mut failures = Vec::new();
@@ -108,13 +119,14 @@ fn are_undisturbed(kind: &str, programs: Vec<Program>) {
             support::skip(&format!("{kind}: {}", program.name), &why);
             continue;
         }
-        failures
-            .extend(failures_of(&program, &folder).into_iter().map(|failure| format!("{}: {failure}", program.name)));
+        failures.extend(
+            failures_of(&program, &folder, variables).into_iter().map(|failure| format!("{}: {failure}", program.name)),
+        );
     }
     assert!(failures.is_empty(), "{} differences:\n\n{}\n", failures.len(), failures.join("\n\n"));
 }
 
-fn failures_of(program: &Program, folder: &Folder) -> Vec<String> {
+fn failures_of(program: &Program, folder: &Folder, variables: &[(&str, &str)]) -> Vec<String> {
     let begun = std::time::Instant::now();
     let bare = Outcome::of(program.command(&[], folder.path()), program.patience(None));
     if bare.status != Some(program.status) {
@@ -128,10 +140,12 @@ fn failures_of(program: &Program, folder: &Folder) -> Vec<String> {
         let flags = level.flags().join(" ");
         match program.known_failure_at(level) {
             None => failures.extend(
-                disturbance(program, level, &bare, folder).map(|what| format!("record --user {flags}\n{what}")),
+                disturbance(program, level, &bare, folder, variables)
+                    .map(|what| format!("record --user {flags}\n{what}")),
             ),
             Some(why) => {
-                let fails = (0..TRIES_OF_KNOWN_FAILURES).any(|_| disturbance(program, level, &bare, folder).is_some());
+                let fails = (0..TRIES_OF_KNOWN_FAILURES)
+                    .any(|_| disturbance(program, level, &bare, folder, variables).is_some());
                 if !fails {
                     failures.push(format!(
                         "record --user {flags}\nit is marked as a known failure ({why}) and passes: remove the mark"
@@ -147,13 +161,19 @@ fn failures_of(program: &Program, folder: &Folder) -> Vec<String> {
 }
 
 /// What differs when the program is metered at this level.
-fn disturbance(program: &Program, level: Level, bare: &Outcome, folder: &Folder) -> Option<String> {
+fn disturbance(
+    program: &Program,
+    level: Level,
+    bare: &Outcome,
+    folder: &Folder,
+    variables: &[(&str, &str)],
+) -> Option<String> {
     let recording = folder.file("recording");
     let _ = std::fs::remove_file(&recording);
     let before = [env!("CARGO_BIN_EXE_lockmeter"), "record", "--quiet", "--user", "-o", &recording];
     let words = before.iter().chain(level.flags()).chain(&["--"]).map(|&word| word.to_owned());
     let mut command = program.command(&words.collect::<Vec<_>>(), folder.path());
-    command.env("LOCKMETER_PRELOAD", preload_library());
+    command.env("LOCKMETER_PRELOAD", preload_library()).envs(variables.iter().copied());
     let metered = Outcome::of(command, program.patience(Some(level)));
     metered.difference_from(bare).or_else(|| what_was_not_seen(program, level, &recording))
 }
