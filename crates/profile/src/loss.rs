@@ -150,7 +150,7 @@ impl Loss {
             Self::UserSitesFull => (
                 "event",
                 "events",
-                " in a program counted without caller and blocker (a thread's table full, or no memory ready for one); lock totals are exact",
+                " in a program counted without caller and blocker (a thread's table full or in use, or no memory ready for one); lock totals are exact",
             ),
             Self::UserSamplesFull => ("event", "events", " in a program not counted (a thread's table full)"),
             Self::UserStacksFull => ("stack", "stacks", " of a program cut to the return address (stack table full)"),

@@ -4,7 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Lost {
-    /// A thread's samples were full, or there was no page for its table: counted under the lock, without site and blocker.
+    /// A thread's samples were full, there was no page for its table, or that was being changed: counted under the lock, without site and
+    /// blocker.
     Site = 0,
     /// There was no room even for that: not counted.
     Sample,
@@ -16,7 +17,7 @@ pub enum Lost {
     Unwind,
     /// The table of locks was full: counted under "other locks".
     Lock,
-    /// An event in a signal handler that interrupted the recorder: not counted.
+    /// The release of a lock that its thread goes on holding, in a signal handler that interrupted the recorder: not counted.
     Interrupted,
     /// A thread held more locks at a time than are kept: that hold is not timed.
     Held,

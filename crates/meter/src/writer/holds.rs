@@ -17,8 +17,8 @@ use crate::layout::{
 #[inline]
 pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
     if (nests || !timing::skips(wanted.lock)) && !tls::has_no_clock() {
-        // Where a signal handler interrupted the recorder, the hold is not timed, and counted when it ends.
-        let Some(mine) = thread::mine_unless_interrupting() else { return };
+        // Where there is none, the hold is not timed, and counted when it ends.
+        let Some(mine) = thread::mine() else { return };
         begin(mine.thread, wanted, nests, site);
         mine.done();
     }
@@ -28,7 +28,7 @@ pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
 #[cold]
 #[inline(never)]
 pub(super) fn begin_timed(lock: usize, kind: u8, mode: u8, site: u64) {
-    let Some(mine) = thread::mine_unless_interrupting() else { return };
+    let Some(mine) = thread::mine() else { return };
     begin(mine.thread, Wanted { lock, kind, mode }, false, site);
     mine.done();
 }
@@ -109,10 +109,18 @@ pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     };
     // Only now: it takes longer than the search, which mostly ends at the first.
     let now = clock::ticks();
-    let Some(mine) = thread::mine() else { return releasing };
     let this = &thread.held[place];
     let how = this.how.load(Relaxed);
-    if how >> 32 > 0 {
+    let is_nested = how >> 32 > 0;
+    let Some(mine) = thread::mine() else {
+        if is_nested {
+            segment::lose(Lost::Interrupted);
+        } else {
+            releasing.hold = Hold::NotTimed;
+        }
+        return releasing;
+    };
+    if is_nested {
         this.how.store(how - (1 << 32), Relaxed);
     } else {
         releasing.wanted = Wanted { lock: wanted.lock, kind: how as u8, mode: (how >> 8) as u8 };
@@ -229,10 +237,10 @@ pub fn released(releasing: &Releasing, registers: &Registers, done: bool) {
 
 #[inline]
 fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, near: Option<&'static CountedSlot>) {
-    let Some(mine) = thread::mine() else { return };
+    let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
+    let Some(mine) = thread::mine() else { return count_with_others(meta, place, ns) };
     let thread = mine.thread;
     if let Some(segment) = segment::current() {
-        let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
         let timed = near.map_or(0, |near| near.timed.load(Relaxed));
         if !samples::count_again(segment, thread, timed, meta, ns) {
             let counted_to = count_at(segment, thread, place, site, meta, ns);
@@ -283,13 +291,21 @@ pub fn count_untimed(wanted: Wanted, site: u64) {
     mine.done();
 }
 
-/// A lock was released by a thread that has no table, if there was no page for one.
+/// A lock was released by a thread that has no table to change.
 #[cold]
 fn count_without_table(wanted: Wanted) {
-    if let Some(segment) = segment::current().filter(|_| thread::is_without_room()) {
-        segment::lose(Lost::Site);
+    if let Some(segment) = segment::current().filter(|_| thread::counts_with_others()) {
         let place = locks::find_or_make(segment, wanted.lock, wanted.kind, || 0).map_or(0, |lock| lock.place);
-        shared_samples::count(segment, super::meta(happened::UNTIMED, wanted, 0, blocked::UNKNOWN), place, 0);
+        count_with_others(super::meta(happened::UNTIMED, wanted, 0, blocked::UNKNOWN), place, 0);
+    }
+}
+
+/// Counts a hold of the lock with this place, of a thread that has no table to change.
+#[cold]
+fn count_with_others(meta: Meta, place: u32, ns: u64) {
+    if let Some(segment) = segment::current() {
+        segment::lose(Lost::Site);
+        shared_samples::count(segment, meta, place, ns);
     }
 }
 

@@ -171,8 +171,7 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
         return waiting;
     }
     let Some(mine) = thread::mine() else {
-        // Where there is no page for a table, threads count together.
-        waiting.counted = thread::is_without_room();
+        waiting.counted = thread::counts_with_others();
         return waiting;
     };
     if let Some(segment) = segment::current() {
@@ -201,7 +200,12 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
         return;
     }
     let Some(mine) = thread::mine() else {
-        if acquired && thread::is_without_room() {
+        if let Some(thread) = thread::table() {
+            // Another task may have written what that one waits for since.
+            let waited_for = waiting.wanted.lock as u64;
+            let _ = thread.waiting[0].compare_exchange(waited_for, 0, Relaxed, Relaxed);
+        }
+        if acquired && thread::counts_with_others() {
             count_without_table(waiting, clock::between_ns(waiting.begun, ended));
         }
         return;
@@ -284,6 +288,7 @@ fn note_releaser(held: Wanted, registers: &Registers) {
     if tls::has_no_clock() {
         return;
     }
+    // Without a table the wait has no blocker, which its row says.
     let Some(mine) = thread::mine() else { return };
     if let Some(segment) = segment::current() {
         let site = walks::site(segment, mine.thread, registers);

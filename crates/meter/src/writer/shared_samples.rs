@@ -1,4 +1,5 @@
-//! What threads count together that found no page for a table of their own: by lock and duration, without caller and blocker, so that
+//! What threads count together that have no table of their own to change: there was no page for one, or it is being changed, by what a
+//! signal handler interrupted or by a task that shares the thread's storage. By lock and duration, without caller and blocker, so that
 //! totals stay exact.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

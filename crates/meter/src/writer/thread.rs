@@ -8,7 +8,7 @@ use core::sync::atomic::{
 };
 
 use super::{near, pages, segment, timing, tls, walks};
-use crate::layout::{Lost, PageKind, Process, Thread, thread_id_place};
+use crate::layout::{PageKind, Process, Thread, thread_id_place};
 
 /// This thread's table, if it has one, to be read, or to be counted to as signal handlers may do in between.
 #[inline(always)]
@@ -31,19 +31,11 @@ impl Mine {
     }
 }
 
-/// This thread's table, to be changed; `None` if there is no room, or if this is a signal handler that interrupted a change.
+/// This thread's table, to be changed. `None` if there is no page for one, or if it is being changed: this is a signal handler that
+/// interrupted a change, or a task by `clone(CLONE_VM)` that has the thread-local storage of another, which changes it. What cannot be
+/// counted there is counted with others: see [`counts_with_others`].
 #[inline]
 pub(super) fn mine() -> Option<Mine> {
-    let mine = mine_unless_interrupting();
-    if mine.is_none() && !tls::table().is_null() {
-        segment::lose(Lost::Interrupted);
-    }
-    mine
-}
-
-/// As [`mine`], for a signal handler that loses nothing if it interrupted a change.
-#[inline]
-pub(super) fn mine_unless_interrupting() -> Option<Mine> {
     let thread = match table() {
         Some(thread) => thread,
         None => claim()?,
@@ -51,7 +43,12 @@ pub(super) fn mine_unless_interrupting() -> Option<Mine> {
     mine_if_idle(thread)
 }
 
-/// This table of the thread's own, to be changed; `None` if this is a signal handler that interrupted a change.
+/// Whether what the current thread sees, for which [`mine`] gave nothing, goes to the samples that all threads share.
+pub(super) fn counts_with_others() -> bool {
+    table().is_some() || is_without_room()
+}
+
+/// As [`mine`], of a table of the thread's own.
 #[inline(always)]
 pub(super) fn mine_if_idle(thread: &'static Thread) -> Option<Mine> {
     if thread.busy.load(Relaxed) != 0 {
