@@ -105,7 +105,7 @@ pub fn signals() -> Vec<Program> {
 }
 
 pub fn processes() -> Vec<Program> {
-    const OWNER: &str = "item 8: a swapped mutex does not know in a forked child that another thread owns it";
+    const OWNER: &str = "a swapped mutex does not know in a forked child that another thread owns it";
     let ended = |how: &str, status: i32| program("killed-by-signals").arguments(&[how]).ends_with(status).swapped();
     vec![
         program("fork-holding-locks").swapped().known_failure(&[Level::Swap], OWNER),
