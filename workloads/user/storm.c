@@ -4,7 +4,8 @@
  *     storm THREADS FORKS EXECS
  *
  * Prints one line of JSON with the locks taken, the children that ended well, and what this process has grown by from its first
- * hundred threads and children on: open descriptors, mappings, and resident memory.  Exit status: 0 ran, 1 failed.
+ * hundred threads and children on: open descriptors, mappings, memory of its own, and memory that others have as well.  Exit status:
+ * 0 ran, 1 failed.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -79,7 +80,8 @@ static long children(long count, char *program)
 struct size {
 	long descriptors;
 	long mappings;
-	long resident_kib;
+	long own_kib;
+	long shared_kib;
 };
 
 static long entries(const char *path)
@@ -99,13 +101,14 @@ static struct size size_now(void)
 {
 	struct size size = {.descriptors = entries("/proc/self/fd"), .mappings = 0};
 	FILE *maps = fopen("/proc/self/maps", "r"), *statm = fopen("/proc/self/statm", "r");
-	long pages = 0;
+	long resident = 0, shared = 0, page_kib = sysconf(_SC_PAGESIZE) / 1024;
 
-	if (!maps || !statm || fscanf(statm, "%*d %ld", &pages) != 1)
+	if (!maps || !statm || fscanf(statm, "%*d %ld %ld", &resident, &shared) != 2)
 		exit(1);
 	for (int letter; (letter = getc(maps)) != EOF;)
 		size.mappings += letter == '\n';
-	size.resident_kib = pages * (sysconf(_SC_PAGESIZE) / 1024);
+	size.own_kib = (resident - shared) * page_kib;
+	size.shared_kib = shared * page_kib;
 	fclose(maps);
 	fclose(statm);
 	return size;
@@ -139,8 +142,8 @@ int main(int argc, char **argv)
 
 	printf("{\"workload\":\"storm\",\"taken\":%ld,\"forked\":%ld,\"ran\":%ld,\"more_descriptors\":%ld,\"more_"
 	       "mappings\":%ld,"
-	       "\"more_resident_kib\":%ld}\n",
+	       "\"more_own_kib\":%ld,\"more_shared_kib\":%ld}\n",
 	       taken, forked, ran, after.descriptors - before.descriptors, after.mappings - before.mappings,
-	       after.resident_kib - before.resident_kib);
+	       after.own_kib - before.own_kib, after.shared_kib - before.shared_kib);
 	return 0;
 }

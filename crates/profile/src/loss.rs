@@ -144,9 +144,7 @@ impl Loss {
             Self::DanglingReference => ("sample", "samples", " with a missing name or stack"),
             Self::UnknownCode => ("name or sample", "names or samples", " that only a newer lockmeter can read"),
             Self::UnknownLoss => ("loss", "losses", " whose cause only a newer lockmeter can name"),
-            Self::UserThreadsFull => {
-                ("event", "events", " in a program not counted (too many threads, or no room for its segment)")
-            }
+            Self::UserThreadsFull => ("event", "events", " in a program not counted (too many threads)"),
             Self::UserSitesFull => (
                 "event",
                 "events",
