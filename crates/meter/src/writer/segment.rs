@@ -8,7 +8,9 @@ use core::sync::atomic::{
 };
 
 use super::{clock, names, pages, syscalls, tls};
-use crate::layout::{LOSSES, Lost, OFF, PageKind, Process, SWAPS, Session, Swap, Unmetered};
+use crate::layout::{
+    LOSSES, Lost, OFF, PageKind, Process, SHARED_SLOTS, SLOTS_OF_A_PAGE, SWAPS, Session, Slot, Swap, Unmetered,
+};
 
 /// What a [`Process`] begins with, up to where its tables are.
 macro_rules! stand_in {
@@ -181,7 +183,9 @@ fn make(session: Session) -> Option<&'static Process> {
     made.level_at_start.store(session.level, Relaxed);
     names::name_process(made);
     // For threads that find no page of their own: later there may be none for this either.
-    pages::entry_or_take::<crate::layout::Slot>(number, &made.shared, 0);
+    for place in (0..SHARED_SLOTS).step_by(SLOTS_OF_A_PAGE) {
+        pages::entry_or_take::<Slot>(number, &made.shared, place);
+    }
     let stand_in = (&raw const STAND_IN).cast_mut();
     let others = HEADER.compare_exchange(stand_in, ptr::from_ref(made).cast_mut(), AcqRel, Acquire);
     if let Err(other) = others {
