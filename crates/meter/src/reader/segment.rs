@@ -51,8 +51,9 @@ struct Seen {
     total_ns: u64,
 }
 
-/// Samples that are taken from a segment at a time. A program with a thousand threads and a hundred samples each has fewer.
-const MOST_DELTAS: usize = 1 << 17;
+/// Samples that are taken from a segment at a time, of fewer than a hundred bytes each. A program with 30,000 threads and thirty samples each has
+/// fewer.
+const MOST_DELTAS: usize = 1 << 20;
 
 /// More threads than a process can have, in what its threads count together.
 const MOST_THREADS: u64 = 1 << 22;
