@@ -152,3 +152,23 @@ fn a_forked_childs_first_lock_takes_few_page_faults() {
     assert_eq!(holds_and_waits(&report(&recording)).0, CHILDREN);
     assert!(metered - bare < 32.0, "{bare} and {metered} page faults for each child");
 }
+
+/// Regression: pages of ended processes were left aside as long as there were new ones, so a session grew with each process; and what a
+/// process recorded just before its end could be missed.
+#[test]
+fn children_by_the_thousand_are_counted_in_the_memory_of_a_few() {
+    let folder = Folder::new();
+    let program = build(&folder, "user/lock-makers.c");
+    let recording = folder.file("recording");
+    let script = r#"
+        "$1" fork 2000 >/dev/null && stat -c %s "$LOCKMETER_DIR/memory"
+        "$1" fork 8000 >/dev/null && stat -c %s "$LOCKMETER_DIR/memory""#;
+    let mut command =
+        lockmeter(["record", "--quiet", "--user", "--hold", "--interval", "100ms", "-o", &recording, "--"]);
+    command.args(["sh", "-c", script, "sh"]).arg(program).env("LOCKMETER_PRELOAD", preload_library());
+    let ended = run(command);
+    let sizes: Vec<u64> = text(&ended.stdout).lines().map_while(|line| line.parse().ok()).collect();
+    let [few, many] = sizes[..] else { panic!("{ended:?}") };
+    assert!(many < 2 * few, "after 2,000 children {few} bytes, after 10,000 {many}");
+    assert_eq!(holds_and_waits(&report(&recording)).0, 10_000);
+}

@@ -179,8 +179,8 @@ pub(super) struct Reserve {
     taken: usize,
     /// Pages that ended processes had, which nobody was offered so far.
     recycled: Vec<u32>,
-    /// No more memory was to be had.
-    pub(super) is_exhausted: bool,
+    /// How many of them were on offer after the last look.
+    offered: usize,
 }
 
 /// Pages that are ready at any time.
@@ -193,7 +193,7 @@ impl Reserve {
     /// That of a new session.
     pub(super) fn new(memory: Memory) -> Self {
         let reserved = FIRST_GROUPS * GROUP;
-        Self { memory, reserved, refills: 0, taken: FIRST_PAGE, recycled: Vec::new(), is_exhausted: false }
+        Self { memory, reserved, refills: 0, taken: FIRST_PAGE, recycled: Vec::new(), offered: 0 }
     }
 
     /// Pages that were taken from ended processes, and cleared.
@@ -205,23 +205,20 @@ impl Reserve {
     pub(super) fn refill(&mut self) -> io::Result<bool> {
         let Some(head) = self.memory.head()? else { return Ok(false) };
         let taken = (u32_at(&head, offset_of!(SessionHead, taken)) as usize).clamp(self.taken, self.reserved);
-        let newly = taken - self.taken;
+        let before = self.offered;
+        let (left, offered) = self.offer()?;
+        let newly = taken - self.taken + before.saturating_sub(left);
         self.taken = taken;
-        let ready = self.reserved - taken;
+        self.offered = left + offered;
+        let ready = self.reserved - taken + self.offered;
         // Where programs had to do without, there are soon twice as many.
         let wanted = READY.max(newly * READY_OF_TAKEN).max(if ready == 0 { taken } else { 0 });
-        if ready >= wanted {
-            return Ok(newly > 0);
-        }
-        let offered = self.offer(wanted - ready)?;
-        let missing = (wanted - ready).saturating_sub(offered);
-        let groups = missing.div_ceil(GROUP).min((PAGES - self.reserved) / GROUP);
-        let added = self.add_groups(groups)?;
-        if offered + added > 0 {
+        let groups = wanted.saturating_sub(ready).div_ceil(GROUP).min((PAGES - self.reserved) / GROUP);
+        if offered + self.add_groups(groups)? > 0 {
             self.refills = self.refills.wrapping_add(1);
             self.memory.put_u32(SESSION_PAGE, offset_of!(SessionHead, refills), self.refills)?;
         }
-        Ok(newly > 0 || ready == 0)
+        Ok(newly > 0)
     }
 
     /// Adds groups one by one, as many as there is memory for.
@@ -229,7 +226,6 @@ impl Reserve {
         let before = self.reserved;
         for _ in 0..groups {
             if self.memory.reserve(self.reserved / GROUP, 1).is_err() {
-                self.is_exhausted = true;
                 break;
             }
             self.reserved += GROUP;
@@ -240,23 +236,23 @@ impl Reserve {
         Ok(self.reserved - before)
     }
 
-    /// Has this many recycled pages on offer, if there are so many; says how many are. Only where none is: programs take the others at
-    /// the same time.
-    fn offer(&mut self, wanted: usize) -> io::Result<usize> {
+    /// Offers the recycled pages, as many as there are places for. Returns how many were still on offer, and how many are offered anew:
+    /// only where none is, for programs take the others at the same time.
+    fn offer(&mut self) -> io::Result<(usize, usize)> {
+        if self.offered == 0 && self.recycled.is_empty() {
+            return Ok((0, 0));
+        }
         let offers = self.memory.read(RECYCLED_PAGE, 0, RECYCLED * size_of::<u32>())?;
-        let mut offered = 0;
+        let (mut left, mut offered) = (0, 0);
         for place in (0..RECYCLED).map(|place| place * size_of::<u32>()) {
-            if offered >= wanted {
-                break;
-            }
             if u32_at(&offers, place) != 0 {
-                offered += 1;
+                left += 1;
             } else if let Some(page) = self.recycled.pop() {
                 self.memory.put_u32(RECYCLED_PAGE, place, page)?;
                 offered += 1;
             }
         }
-        Ok(offered)
+        Ok((left, offered))
     }
 }
 

@@ -236,15 +236,19 @@ impl UserSource {
             }
         }
         let owned = self.memory.owned().unwrap_or_default();
-        for process in self.processes.values_mut() {
-            process.pages.clear();
-            process.threads.clear();
-        }
         let mut nested = Nested::default();
         for begun in owned.iter().filter(|owned| owned.kind == PageKind::Process) {
             if !self.processes.contains_key(&begun.process) && !self.passed_over.contains(&begun.process) {
                 self.begin(*begun, &mut nested);
             }
+        }
+        self.find_ended();
+        // Looked at after it is known who has ended: such a process takes no page any more, and what it has now is all.
+        let has_ended = self.processes.values().any(|process| process.ended);
+        let owned = if has_ended { self.memory.owned().unwrap_or_default() } else { owned };
+        for process in self.processes.values_mut() {
+            process.pages.clear();
+            process.threads.clear();
         }
         for Owned { page, process, kind } in owned {
             if let Some(process) = self.processes.get_mut(&process) {
@@ -254,7 +258,6 @@ impl UserSource {
                 }
             }
         }
-        self.find_ended();
     }
 
     /// A process that was not seen before.

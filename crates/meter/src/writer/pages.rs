@@ -128,7 +128,8 @@ fn take_for(process: u32, page: &AtomicU32) -> Option<()> {
 /// Takes a page of zeros for this process; `None` if there is none now.
 pub(super) fn take(process: u32, kind: PageKind) -> Option<u32> {
     let head = session()?;
-    let page = take_new(head).or_else(|| take_recycled(head))?;
+    // First what ended processes had: else a session would grow with each process that it has seen.
+    let page = take_recycled(head).or_else(|| take_new(head))?;
     // A read has the kernel map those beside it as well, which are often the next; a write would not.
     // SAFETY: a page that was just taken.
     unsafe { core::ptr::read_volatile((BASE.load(Relaxed) + page as usize * PAGE) as *const u64) };
