@@ -207,14 +207,12 @@ fn the_first_interrupt_is_left_to_the_command_and_the_second_ends_the_recording(
     let command = format!("until [ -e {may_end} ]; do sleep 0.1; done");
     let recorder = Recorder::start(&folder, "recording", &["--", "sh", "-c", &command]);
     let reports = || recorder.said().contains("lockmeter used");
-    recorder.signal(libc::SIGINT);
+    recorder.signal_alone(libc::SIGINT);
     thread::sleep(Duration::from_millis(300));
     assert!(!reports(), "the first interrupt ended the recording while its command still ran");
-    until("the recording ends though its command goes on", || {
-        // Two that come before the recorder runs again are one to it.
-        recorder.signal(libc::SIGINT);
-        reports()
-    });
+    // No third: while the recorder names what it saw it would end at once.
+    recorder.signal_alone(libc::SIGINT);
+    until("the recording ends though its command goes on", reports);
     fs::write(may_end, "").unwrap();
     let ended = recorder.wait();
     assert_eq!(ended.status.code(), Some(0), "the command ended by itself:\n{}", ended.stderr);

@@ -1,11 +1,12 @@
 //! `lockmeter record` as a running process.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 
-use super::{Folder, PATIENCE, lockmeter, signal, wait};
+use super::{Folder, PATIENCE, lockmeter, signal, until, wait};
 
 /// What `record` prints once its programs are attached and the file is open.
 const METERING: &str = "lockmeter: metering ";
@@ -75,6 +76,21 @@ impl Recorder {
 
     pub fn signal(&self, number: libc::c_int) {
         signal(self.child.id(), number);
+    }
+
+    /// Sends a signal and waits until the recorder has it: one more that comes before would be one with it.
+    pub fn signal_alone(&self, number: libc::c_int) {
+        self.signal(number);
+        until("the signal has reached the recorder", || !self.is_pending(number));
+    }
+
+    fn is_pending(&self, number: libc::c_int) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let pending = ["SigPnd:", "ShdPnd:"].map(|name| {
+            let set = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            u64::from_str_radix(set.trim(), 16).unwrap()
+        });
+        pending.iter().any(|set| set & 1 << (number - 1) != 0)
     }
 
     /// What it has said so far, on standard error.
