@@ -429,7 +429,8 @@ fn a_program_cannot_tell_that_it_is_metered() {
 #[test]
 fn storms_of_threads_forks_and_programs_are_counted_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let runtime = tempfile::tempdir().unwrap();
+    // As such directories are. Of a file on a disk the kernel maps 2 MiB where a program touches one page.
+    let runtime = tempfile::tempdir_in("/dev/shm").unwrap();
     let program = workload(folder.path(), "storm", &[]);
     let recording = folder.path().join("test.lockmeter");
     let output = lockmeter()
@@ -446,8 +447,8 @@ fn storms_of_threads_forks_and_programs_are_counted_and_leave_nothing() {
     assert_eq!((number(&said, "forked"), number(&said, "ran")), (300, 300));
     assert_eq!((&said["more_descriptors"], &said["more_mappings"]), (&0.into(), &0.into()), "{said}");
     assert!(said["more_own_kib"].as_i64().unwrap() < 1024, "the program grew: {said}");
-    // The session's memory, which the recorder has reserved: tables of threads serve the next ones.
-    assert!(said["more_shared_kib"].as_i64().unwrap() < 8192, "the program's records grew: {said}");
+    // The session's memory, which the recorder has reserved: tables of threads serve the next ones. 1,900 new ones would be 7,600.
+    assert!(said["more_shared_kib"].as_i64().unwrap() < 4096, "the program's records grew: {said}");
     let report = metered.report("lock", &[]);
     let holds = number(row(report["rows"].as_array().unwrap(), "hold", "storm:lock"), "count");
     let expected = 20 * (2000 + 300 * 2 + 300 * 4);
