@@ -10,16 +10,19 @@ mod values;
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context, Result};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use lockmeter_kernel::contention::StackBudget;
-use lockmeter_profile::recording::RecordingOptions;
+use lockmeter_kernel::contention::{Scope, StackBudget};
+use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
-use lockmeter_profile::{Kind, Mode};
+use lockmeter_profile::{About, Kind, Mode};
+use lockmeter_recorder::{HoldOptions, HookChoice, LockOptions, StopSignals, SwapOptions, Which};
 
-use crate::signals::StopSignals;
+use crate::output::cannot_write;
 
 pub use values::{Dimensions, Window};
 use values::{
@@ -145,10 +148,16 @@ pub struct FileArguments {
 
 impl FileArguments {
     /// For a writer that waits for the reader of a pipe until one of these signals comes.
-    pub fn options(&self, signals: &StopSignals) -> io::Result<RecordingOptions> {
+    fn options(&self, signals: &StopSignals) -> io::Result<RecordingOptions> {
         let (kernel_addresses, wait) = (self.kernel_addresses, signals.pipe_wait()?);
         let default = RecordingOptions::default();
         Ok(RecordingOptions { mode: self.mode.unwrap_or(default.mode), kernel_addresses, wait })
+    }
+
+    /// Begins the recording.
+    pub fn create(&self, path: &Path, about: &About, signals: &StopSignals) -> Result<RecordingWriter> {
+        let options = self.options(signals).context("cannot catch signals")?;
+        RecordingWriter::create_with(path, about, options).map_err(cannot_write)
     }
 
     /// Whether any of it was given; without a recording it means nothing.
@@ -184,7 +193,7 @@ pub struct RecordArguments {
     pub swap: Option<swap::Swaps>,
     /// With --hold: how whole holds of kernel locks are timed: by fentry where this kernel allows it, else by kprobes (auto), by one of
     /// these, or not at all (none)
-    #[arg(long, requires = "hold", value_enum, default_value_t = HookChoice::Auto)]
+    #[arg(long, requires = "hold", value_name = "WAY", default_value = "auto", value_parser = hook_choices())]
     pub hooks: HookChoice,
     /// With --hold, where function hooks are allowed: only locks of this kind (mutex, rwsem, percpu-rwsem; spin, rwlock)
     #[arg(long, requires = "hold", value_parser = parse_kind)]
@@ -222,20 +231,34 @@ pub struct RecordArguments {
 }
 
 impl RecordArguments {
-    /// In millionths of all CPUs' time; `None`: whatever the hooks take.
-    pub fn hold_budget(&self) -> Option<u32> {
+    /// What these flags ask for, of this scope.
+    pub fn lock_options(&self, scope: Scope) -> LockOptions {
         const ALL_PPM: u32 = 1_000_000;
-        (!self.stacks.every && self.hold_budget < ALL_PPM).then_some(self.hold_budget)
+        let holds = HoldOptions {
+            hooks: self.hooks,
+            kind: self.kind,
+            spinning: self.spin_holds,
+            min: self.min,
+            budget_ppm: (!self.stacks.every && self.hold_budget < ALL_PPM).then_some(self.hold_budget),
+            spin_budget_ppm: self.spin_budget,
+        };
+        let swap = self.swap.as_ref().map(|swaps| SwapOptions {
+            swaps: swaps.to_string(),
+            pattern: self.lock.as_ref().map(ToString::to_string),
+        });
+        let which = match (self.user, self.kernel) {
+            (true, _) => Which::User,
+            (_, true) => Which::Kernel,
+            _ => Which::All,
+        };
+        let (stacks, holds) = (self.stacks.budget(), self.hold.then_some(holds));
+        LockOptions { scope, command: self.command.clone(), which, stacks, holds, swap }
     }
 }
 
-/// How the kernel's functions are hooked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum HookChoice {
-    Auto,
-    Fentry,
-    Kprobe,
-    None,
+fn hook_choices() -> impl TypedValueParser<Value = HookChoice> {
+    let find = |name: String| HookChoice::ALL.into_iter().find(|choice| choice.name() == name);
+    PossibleValuesParser::new(HookChoice::ALL.map(HookChoice::name)).try_map(move |name| find(name).ok_or("not known"))
 }
 
 /// How rows are grouped and chosen.
@@ -373,6 +396,21 @@ pub struct TopArguments {
     /// How long, with a unit; without it, until `q` or Ctrl-C
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
+}
+
+impl TopArguments {
+    /// What these flags ask for, of this scope.
+    pub fn lock_options(&self, scope: Scope) -> LockOptions {
+        let holds = HoldOptions { hooks: HookChoice::None, ..HoldOptions::default() };
+        LockOptions {
+            scope,
+            command: Vec::new(),
+            which: Which::All,
+            stacks: self.stacks.budget(),
+            holds: self.hold.then_some(holds),
+            swap: None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

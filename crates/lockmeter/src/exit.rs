@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use lockmeter_kernel::{ErrorKind, KernelError};
 use lockmeter_meter::reader::{SessionError, SessionErrorKind};
 use lockmeter_profile::recording::{RecordingError, RecordingErrorKind};
+use lockmeter_recorder::{RecorderError, RecorderErrorKind};
 use lockmeter_render::escape::{Escaping, is_harmful};
 
 use crate::messages::say;
@@ -112,6 +113,16 @@ fn status(error: &anyhow::Error) -> Status {
                 Status::NoTarget
             }
             _ => Status::NotAllowed,
+        };
+    }
+    if let Some(recorder) = error.downcast_ref::<RecorderError>() {
+        return match recorder.kind() {
+            RecorderErrorKind::Usage => Status::Usage,
+            RecorderErrorKind::NotAllowed => Status::NotAllowed,
+            RecorderErrorKind::NoTarget => Status::NoTarget,
+            RecorderErrorKind::NotFound => Status::NotFound,
+            RecorderErrorKind::NotExecutable => Status::NotExecutable,
+            RecorderErrorKind::Failed => Status::Failed,
         };
     }
     if let Some(session) = error.downcast_ref::<SessionError>() {

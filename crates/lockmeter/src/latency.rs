@@ -9,6 +9,8 @@ use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
 use lockmeter_profile::recording::RecordingWriter;
 use lockmeter_profile::{About, Dimension, Interval, Source};
+use lockmeter_recorder::target::Target;
+use lockmeter_recorder::{Recorder, Sink, StopSignals};
 use lockmeter_render::latency::{LatencySortKey, LatencyTable};
 use lockmeter_render::{Csv, Exporter, Json, Table};
 
@@ -16,16 +18,12 @@ use crate::arguments::latency::{LatencyArguments, LatencyFormat};
 use crate::arguments::{Format, QueryArguments, ReportArguments};
 use crate::exit::{Failure, Status};
 use crate::input::Recording;
-use crate::messages::say;
-use crate::output;
-use crate::signals::{StopSignals, Woken};
+use crate::messages::{notice_once, say};
+use crate::output::{self, cannot_write};
 use crate::warnings::Warning;
 
 /// The column that rows are ordered by: what kept a CPU longest.
 pub const DEFAULT_SORT: &str = "max_ns";
-
-/// How often to look whether tables fill.
-const TICK: Duration = Duration::from_millis(100);
 
 /// How often what was metered is taken over and, if asked for, written: a recorder that is killed loses at most this much.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -40,28 +38,29 @@ pub fn run(arguments: &LatencyArguments) -> Result<()> {
         every: arguments.every,
     })?;
     let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
-    let mut writer = match &arguments.output {
-        Some(path) => {
-            let file = arguments.file.options(&signals).context("cannot catch signals")?;
-            let created = RecordingWriter::create_with(path, &about, file);
-            Some(created.map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?)
-        }
-        None => None,
-    };
+    let writer = arguments.output.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
     let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);
     let tables = if stdout_is_taken { Tables::Stderr } else { Tables::Stdout };
-    for missing in source.missing() {
-        say(format_args!("lockmeter: {missing}; the rest is metered"));
-    }
+    source.take_notices().into_iter().for_each(notice_once);
     announce(arguments);
-    let mut session = Session { arguments, tables, sort, writer: writer.as_mut(), about: &about, whole: empty(&about) };
-    let metered = session.meter(&mut source, &mut signals);
-    let last = source.stop();
+    let now = Instant::now();
+    let mut sink = TableSink {
+        arguments,
+        tables,
+        sort,
+        writer,
+        about: &about,
+        whole: empty(&about),
+        part: empty(&about),
+        next_drain: now + DRAIN,
+        next_table: arguments.interval.map(|every| now + every),
+    };
+    let recorder = Recorder { signals: &mut signals, target: &Target::None, duration: arguments.duration };
+    let metered: Result<()> = recorder.run(source, &mut sink);
     metered?;
-    session.take(&last?)?;
-    let whole = session.whole.report();
-    if let Some(writer) = writer {
-        writer.finish().map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?;
+    let whole = sink.whole.report();
+    if let Some(writer) = sink.writer {
+        writer.finish().map_err(cannot_write)?;
     }
     show(&whole, arguments, tables, sort)?;
     for warning in Warning::about_latency(&whole, true) {
@@ -70,64 +69,51 @@ pub fn run(arguments: &LatencyArguments) -> Result<()> {
     Ok(())
 }
 
-/// Metering from attach to detach.
-struct Session<'a> {
+/// Shows a table each `--interval`, and keeps the whole for the last one and for the recording.
+struct TableSink<'a> {
     arguments: &'a LatencyArguments,
     tables: Tables,
     sort: LatencySortKey,
-    writer: Option<&'a mut RecordingWriter>,
+    writer: Option<RecordingWriter>,
     about: &'a About,
     whole: LatencyBuilder,
+    /// Since the last table.
+    part: LatencyBuilder,
+    next_drain: Instant,
+    next_table: Option<Instant>,
 }
 
-impl Session<'_> {
-    fn meter(&mut self, source: &mut LatencySource, signals: &mut StopSignals) -> Result<()> {
-        let begin = Instant::now();
-        let end = self.arguments.duration.map(|duration| begin + duration);
-        let every = self.arguments.interval;
-        let mut next_table = every.map(|every| begin + every);
-        let mut next_drain = begin + DRAIN;
-        let mut part = empty(self.about);
-        loop {
-            let now = Instant::now();
-            if end.is_some_and(|end| now >= end) {
-                return Ok(());
-            }
-            let due = [Some(next_drain), next_table, end].into_iter().flatten().min().unwrap_or(next_drain);
-            match signals.wait(due.saturating_duration_since(now).min(TICK), None, None)? {
-                Woken::Signal(_) => {
-                    signals.write_no_longer_than_needed();
-                    return Ok(());
-                }
-                Woken::Exited => return Ok(()),
-                Woken::Timeout | Woken::News => {}
-            }
-            let now = Instant::now();
-            let table_due = next_table.is_some_and(|next| now >= next);
-            if source.tick() || table_due || now >= next_drain {
-                let interval = source.drain()?;
-                self.take(&interval)?;
-                part.add(&interval);
-                next_drain = now + DRAIN;
-            }
-            if let (true, Some(every)) = (table_due, every) {
-                show(
-                    &std::mem::replace(&mut part, empty(self.about)).report(),
-                    self.arguments,
-                    self.tables,
-                    self.sort,
-                )?;
-                next_table = Some(now + every);
-            }
+impl Sink for TableSink<'_> {
+    type Error = anyhow::Error;
+
+    fn next_due(&self) -> Instant {
+        self.next_table.map_or(self.next_drain, |next_table| next_table.min(self.next_drain))
+    }
+
+    fn take(&mut self, interval: Interval) -> Result<()> {
+        self.whole.add(&interval);
+        self.part.add(&interval);
+        match &mut self.writer {
+            Some(writer) => writer.append(&interval).map_err(cannot_write),
+            None => Ok(()),
         }
     }
 
-    fn take(&mut self, interval: &Interval) -> Result<()> {
-        self.whole.add(interval);
-        if let Some(writer) = &mut self.writer {
-            writer.append(interval).map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?;
+    fn due(&mut self) -> Result<()> {
+        let now = Instant::now();
+        self.next_drain = now + DRAIN;
+        if let (Some(every), Some(next_table)) = (self.arguments.interval, self.next_table)
+            && now >= next_table
+        {
+            let part = std::mem::replace(&mut self.part, empty(self.about));
+            show(&part.report(), self.arguments, self.tables, self.sort)?;
+            self.next_table = Some(now + every);
         }
         Ok(())
+    }
+
+    fn notice(&mut self, sentence: String) {
+        notice_once(sentence);
     }
 }
 

@@ -8,26 +8,21 @@ mod compare;
 mod diff;
 mod doctor;
 mod exit;
-mod holds;
 mod input;
-mod keys;
 mod latency;
 mod left_behind;
+mod lock_filter;
 mod messages;
 mod mmap;
 mod output;
 mod overhead;
 mod predict;
-mod preload;
 mod query;
 mod record;
 mod report;
+mod scope;
 mod scratch;
-mod signals;
-mod sources;
-mod swap_filter;
 mod switch;
-mod target;
 mod top;
 mod warnings;
 
@@ -43,8 +38,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return exit::command_line(&error),
     };
-    let result =
-        signals::survive_file_size_limit().context("cannot catch signals").and_then(|()| run(arguments.command));
+    let result = lockmeter_recorder::survive_file_size_limit()
+        .context("cannot catch signals")
+        .and_then(|()| run(arguments.command));
     result.unwrap_or_else(|error| exit::report(&error))
 }
 

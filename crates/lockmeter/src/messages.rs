@@ -23,13 +23,13 @@ pub fn inform(line: impl Display) {
     }
 }
 
-/// As [`inform`], a line that was not said before: `overhead` and `bench` start sources again for each run.
-pub fn inform_once(line: String) {
+/// Says what a source has to say, if it was not said before: `overhead` starts sources again for each run.
+pub fn notice_once(sentence: String) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if !said.contains(&line) {
-        inform(&line);
-        said.insert(line);
+    if !said.contains(&sentence) {
+        inform(format_args!("lockmeter: {sentence}"));
+        said.insert(sentence);
     }
 }
 

@@ -1,11 +1,13 @@
 //! Where output goes: a terminal, a pipe or a file.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use lockmeter_profile::Report;
-use lockmeter_profile::recording::{OutputFile, PipeWait, WaitForever};
+use lockmeter_profile::recording::{OutputFile, PipeWait, RecordingError, WaitForever};
 use lockmeter_render::{Colour, Exporter, Table};
+use rustix::termios::tcgetwinsize;
 
 use crate::exit::{Failure, Status};
 
@@ -26,6 +28,11 @@ pub fn open_until(path: Option<&Path>, wait: Box<dyn PipeWait>) -> anyhow::Resul
     };
     let file = OutputFile::create(path, wait).map_err(|error| Failure::error(Status::NoOutput, error.to_string()))?;
     Ok(Box::new(BufWriter::new(file)))
+}
+
+/// What went wrong while writing a recording.
+pub fn cannot_write(error: RecordingError) -> anyhow::Error {
+    Failure::error(Status::NoOutput, error.to_string())
 }
 
 /// What went wrong while writing, with the place; a reader that went away stays recognisable.
@@ -50,10 +57,10 @@ pub fn plain_table(limit: usize, frames: usize) -> Table {
 }
 
 /// A table as fits where it goes: as wide as a terminal, or plain and of any width.
-pub fn table_for(terminal: &(impl IsTerminal + std::os::fd::AsRawFd), limit: usize, frames: usize) -> Table {
+pub fn table_for(terminal: &(impl IsTerminal + AsFd), limit: usize, frames: usize) -> Table {
     let is_terminal = terminal.is_terminal();
     Table {
-        width: is_terminal.then(|| size(terminal.as_raw_fd()).0).flatten(),
+        width: is_terminal.then(|| size(terminal).0).flatten(),
         colour: Colour::detect(is_terminal),
         ..plain_table(limit, frames)
     }
@@ -74,12 +81,8 @@ pub fn print_summary(report: &Report, limit: usize, frames: usize) {
     let _ = table_for(&stderr, limit, frames).write(report, &mut stderr.lock());
 }
 
-/// Columns and rows of a terminal, where it tells.
-pub fn size(terminal: std::os::fd::RawFd) -> (Option<u16>, Option<u16>) {
-    // SAFETY: all-zero is a valid winsize.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: TIOCGWINSZ writes one winsize, which is ours.
-    let answered = unsafe { libc::ioctl(terminal, libc::TIOCGWINSZ, &raw mut size) } == 0;
-    let known = |value: u16| (answered && value > 0).then_some(value);
-    (known(size.ws_col), known(size.ws_row))
+/// Columns and rows of a terminal, where it says.
+pub fn size(terminal: impl AsFd) -> (Option<u16>, Option<u16>) {
+    let known = |value: u16| (value > 0).then_some(value);
+    tcgetwinsize(terminal).map_or((None, None), |size| (known(size.ws_col), known(size.ws_row)))
 }

@@ -1,5 +1,6 @@
 //! `lockmeter record`: from the kernel source to the recording, until the time is up, the target ends or Ctrl-C.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -7,24 +8,19 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lockmeter_kernel::contention::{Options, Scope};
-use lockmeter_profile::recording::{RecordingError, RecordingReader, RecordingWriter};
+use lockmeter_kernel::contention::Scope;
+use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
-use lockmeter_profile::{Dimension, Interval};
+use lockmeter_profile::{Dimension, Interval, Source};
+use lockmeter_recorder::target::{self, CommandOutput, Target};
+use lockmeter_recorder::{LockSources, Recorder, Sink, StopSignals};
 
 use crate::arguments::RecordArguments;
 use crate::exit::{Failure, Status};
-use crate::messages::{be_quiet, explain, inform, say};
-use crate::signals::{StopSignals, Woken};
-use crate::sources::Sources;
-use crate::target::{self, CommandOutput, Target};
-use crate::{holds, left_behind, output, report};
-
-/// How often the recorder looks whether tables fill: a burst of new tasks fills one in a few hundred milliseconds.
-const TICK: Duration = Duration::from_millis(100);
-
-/// Waits are cut into pieces of this, for no reason but that they must have a length.
-const A_LONG_TIME: Duration = Duration::from_secs(3600);
+use crate::lock_filter::LockFilter;
+use crate::messages::{be_quiet, explain, inform, notice_once, say};
+use crate::output::cannot_write;
+use crate::{left_behind, output, report, scope};
 
 /// Rows of the summary at the end.
 const SUMMARY_ROWS: usize = 10;
@@ -45,7 +41,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         let sentence = "--swap replaces a program's locks from its start on, for those of a running one are in use; give `-- COMMAND`";
         return Err(Failure::error(Status::Usage, sentence));
     }
-    let Some((scope, words)) = target::scope(&arguments.scope, &arguments.command)? else {
+    let Some((scope, words)) = scope::from_flags(&arguments.scope, &arguments.command)? else {
         explain(EXPLANATION);
         return Ok(Status::Usage.into());
     };
@@ -54,50 +50,36 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     }
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
-    let options = Options { scope, stacks: arguments.stacks.budget(), metered: holds::metered(arguments)? };
+    let options = arguments.lock_options(scope);
     let about = crate::about::describe(&words, options.stacks);
-    let mut sources = Sources::start(arguments, &options)?;
-    let file = arguments.file.options(&signals).context("cannot catch signals")?;
-    let mut writer = RecordingWriter::create_with(&arguments.output, &about, file).map_err(cannot_write)?;
+    let mut sources = LockSources::start(&options)?;
+    let mut writer = arguments.file.create(&arguments.output, &about, &signals)?;
     let target = match options.scope {
         Scope::Children => {
             let stdout = if writer.is_standard_output() { CommandOutput::ToStderr } else { CommandOutput::Inherited };
             let target = target::start(&arguments.command, &sources.environment(), stdout)?;
-            sources.leave_own_process_out()?;
+            sources.command_started()?;
             target
         }
         _ => watched,
     };
+    sources.take_notices().into_iter().for_each(notice_once);
     announce(arguments, sources.words(), &words);
-    let mut session = Session {
-        arguments,
-        writer: &mut writer,
-        asked_to_stop: 0,
-        progress: Progress::new(arguments),
-        named: holds::Named::default(),
-    };
-    let recorded = session.meter(&mut sources, &mut signals, &target);
     let environment = sources.environment();
-    let last = sources.stop();
-    let written = recorded.and_then(|()| session.append(last?));
-    session.progress.clear();
-    let complaint = session.named.complaint(arguments);
+    let mut file = RecordingSink::new(arguments, &mut writer);
+    let recorder = Recorder { signals: &mut signals, target: &target, duration: arguments.duration };
+    let written: Result<()> = recorder.run(sources, &mut file);
+    file.progress.clear();
+    let complaint = file.filter.complaint(arguments);
     let finished = written.and_then(|()| writer.finish().map_err(cannot_write));
     let summarised = match &finished {
         Ok(written) if !arguments.quiet => summarise(&arguments.output, written.as_ref()),
         _ => Ok(()),
     };
-    if !arguments.quiet {
-        // A command may go on for days after the time that it is metered for.
-        if target.command_goes_on() {
-            say(
-                "lockmeter: metering has ended; the command goes on, and lockmeter waits for it (SIGTERM is passed on)",
-            );
-        } else {
-            left_behind::say_what_is(&environment);
-        }
+    if !say_that_command_goes_on(&target) && !arguments.quiet {
+        left_behind::say_what_is(&environment);
     }
-    let status = wait_for_command(target, &mut signals)?;
+    let status = target.wait(&mut signals)?;
     finished.and(summarised)?;
     if let Some(complaint) = complaint {
         say(complaint);
@@ -105,75 +87,60 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     Ok(status.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-/// One recording from attach to detach.
-struct Session<'a> {
-    arguments: &'a RecordArguments,
-    writer: &'a mut RecordingWriter,
-    asked_to_stop: u32,
-    progress: Progress,
-    named: holds::Named,
+/// Says that metering has ended before its command, if it has. A command may go on for days after the time that it is metered for.
+pub fn say_that_command_goes_on(target: &Target) -> bool {
+    let goes_on = target.command_goes_on();
+    if goes_on {
+        inform("lockmeter: metering has ended; the command goes on, and lockmeter waits for it (SIGTERM is passed on)");
+    }
+    goes_on
 }
 
-impl Session<'_> {
-    fn meter(&mut self, sources: &mut Sources, signals: &mut StopSignals, target: &Target) -> Result<()> {
-        let begin = Instant::now();
-        let end = self.arguments.duration.map(|duration| begin + duration);
-        let mut next_drain = begin + self.arguments.interval;
-        let mut next_tick = begin + TICK;
-        loop {
-            let now = Instant::now();
-            if end.is_some_and(|end| now >= end) {
-                return Ok(());
-            }
-            let until = next_drain.min(end.unwrap_or(next_drain)).min(next_tick);
-            match signals.wait(until.saturating_duration_since(now), target.end(), sources.news())? {
-                Woken::Exited => {
-                    if self.asked_to_stop > 0 {
-                        signals.write_no_longer_than_needed();
-                    }
-                    return Ok(());
-                }
-                Woken::News => {
-                    sources.take_news();
-                    if now < until {
-                        continue;
-                    }
-                }
-                Woken::Signal(signal) if self.stops(signal, target) => {
-                    signals.write_no_longer_than_needed();
-                    return Ok(());
-                }
-                Woken::Signal(_) | Woken::Timeout => {}
-            }
-            let filling = sources.tick();
-            next_tick = Instant::now() + TICK;
-            if filling || Instant::now() >= next_drain {
-                self.append(sources.drain()?)?;
-                next_drain = Instant::now() + self.arguments.interval;
-            }
-            self.progress.show(begin.elapsed());
-        }
+/// Writes what is metered into the recording.
+struct RecordingSink<'a> {
+    arguments: &'a RecordArguments,
+    writer: &'a mut RecordingWriter,
+    filter: LockFilter,
+    progress: Progress,
+    next_due: Instant,
+}
+
+impl<'a> RecordingSink<'a> {
+    fn new(arguments: &'a RecordArguments, writer: &'a mut RecordingWriter) -> Self {
+        let (filter, progress) = (LockFilter::default(), Progress::new(arguments));
+        Self { arguments, writer, filter, progress, next_due: Instant::now() + arguments.interval }
+    }
+}
+
+impl Sink for RecordingSink<'_> {
+    type Error = anyhow::Error;
+
+    fn next_due(&self) -> Instant {
+        self.next_due
     }
 
-    /// A terminal sends Ctrl-C to the command, too, and any other signal is passed on to it: the recording goes on until
-    /// it ends, unless asked again.
-    fn stops(&mut self, signal: i32, target: &Target) -> bool {
-        let Target::Command(command, _) = target else { return true };
-        if signal != signal_hook::consts::SIGINT {
-            target::pass_on(signal, command);
-        }
-        self.asked_to_stop += 1;
-        self.asked_to_stop > 1
-    }
-
-    fn append(&mut self, mut interval: Interval) -> Result<()> {
-        self.named.narrow(self.arguments, &mut interval);
+    fn take(&mut self, mut interval: Interval) -> Result<()> {
+        self.filter.narrow(self.arguments, &mut interval);
+        self.next_due = Instant::now() + self.arguments.interval;
         self.writer.append(&interval).map_err(cannot_write)
+    }
+
+    fn due(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn notice(&mut self, sentence: String) {
+        notice_once(sentence);
+    }
+
+    fn tick(&mut self) {
+        self.progress.show();
     }
 }
 
 /// The line that says on a terminal that something is happening.
 struct Progress {
+    begin: Instant,
     shown: bool,
     on: bool,
     last: Option<Instant>,
@@ -183,12 +150,16 @@ impl Progress {
     /// A command may use the terminal itself, so then there is no line.
     fn new(arguments: &RecordArguments) -> Self {
         let on = std::io::stderr().is_terminal() && !arguments.quiet && arguments.command.is_empty();
-        Self { shown: false, on, last: None }
+        Self { begin: Instant::now(), shown: false, on, last: None }
     }
 
-    fn show(&mut self, elapsed: Duration) {
+    fn show(&mut self) {
         if self.on && self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
-            let _ = write!(std::io::stderr(), "\rmetering for {} s, Ctrl-C ends and reports ", elapsed.as_secs());
+            let _ = write!(
+                std::io::stderr(),
+                "\rmetering for {} s, Ctrl-C ends and reports ",
+                self.begin.elapsed().as_secs()
+            );
             (self.shown, self.last) = (true, Some(Instant::now()));
         }
     }
@@ -206,34 +177,17 @@ fn shown(output: &Path) -> String {
 }
 
 fn announce(arguments: &RecordArguments, locks: &str, words: &str) {
-    let length = match arguments.duration {
-        Some(duration) => format!(" for {}", humantime::format_duration(duration)),
-        None if arguments.command.is_empty() => " until Ctrl-C".to_owned(),
-        None => String::new(),
-    };
+    let length = length_in_words(arguments.duration, &arguments.command);
     inform(format_args!("lockmeter: metering {locks} of {words}{length}, into {}", shown(&arguments.output)));
 }
 
-/// Waits for the command's end and passes on what would have ended the recording.
-fn wait_for_command(target: Target, signals: &mut StopSignals) -> Result<Option<u8>> {
-    while target.command_goes_on() {
-        if let (Woken::Signal(signal), Target::Command(command, _)) =
-            (signals.wait(A_LONG_TIME, target.end(), None)?, &target)
-            && signal != signal_hook::consts::SIGINT
-        {
-            target::pass_on(signal, command);
-        }
+/// How long metering goes on: nothing is said of a command's end.
+pub fn length_in_words(duration: Option<Duration>, command: &[OsString]) -> String {
+    match duration {
+        Some(duration) => format!(" for {}", humantime::format_duration(duration)),
+        None if command.is_empty() => " until Ctrl-C".to_owned(),
+        None => String::new(),
     }
-    match target {
-        Target::Command(mut child, _) => {
-            Ok(Some(target::shell_status(&mut child).context("cannot wait for the command")?))
-        }
-        Target::None | Target::Process(_) => Ok(None),
-    }
-}
-
-fn cannot_write(error: RecordingError) -> anyhow::Error {
-    Failure::error(Status::NoOutput, error.to_string())
 }
 
 /// Says what was seen first and what it cost last.

@@ -1,29 +1,25 @@
 //! `lockmeter top`: the tables of `report`, live.
 
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
-use lockmeter_kernel::contention::{Metered, Options, StackBudget};
+use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options as LatencyOptions, RUNNERS};
 use lockmeter_profile::latency::LatencyBuilder;
 use lockmeter_profile::view::ReportBuilder;
 use lockmeter_profile::{Interval, Source};
+use lockmeter_recorder::target::{self, Target};
+use lockmeter_recorder::{LockSources, Recorder, Sink, StopSignals};
+use lockmeter_render::escape::escaped;
 use lockmeter_render::latency::LatencyTable;
 use lockmeter_render::{Exporter, Table};
 
 use crate::arguments::TopArguments;
-use crate::latency;
-use crate::signals::{StopSignals, Woken};
-use crate::sources::Sources;
-use crate::{output, query, target};
+use crate::{latency, output, query, scope};
 
 /// The column that `--sort` names where it is left out.
 const DEFAULT_SORT: &str = "total_ns";
-
-/// How often to look whether tables fill.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Home, and clear from there: no flicker as with clearing first.
 const HOME: &str = "\x1b[H";
@@ -36,31 +32,25 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     if arguments.latency {
         return top_latency(arguments);
     }
-    let (scope, words) = match target::scope(&arguments.scope, &[])? {
+    let (scope, words) = match scope::from_flags(&arguments.scope, &[])? {
         Some(scope) => scope,
-        None => (lockmeter_kernel::contention::Scope::Machine, "whole machine".to_owned()),
+        None => (Scope::Machine, "whole machine".to_owned()),
     };
     let query = query::from_flags(&arguments.query, None);
     let sort = query::sort_key(&arguments.sort, &query.by)?;
-    let mut signals = StopSignals::catch().context("cannot catch signals")?;
-    let watched = target::watch(&scope)?;
-    let options = Options { scope, stacks: arguments.stacks.budget(), metered: metered(arguments) };
+    let signals = StopSignals::catch().context("cannot catch signals")?;
+    let target = target::watch(&scope)?;
+    let options = arguments.lock_options(scope);
     let about = crate::about::describe(&words, options.stacks);
-    let mut sources = Sources::watch(&options)?;
-    signals.catch_q();
-    let mut screen = Screen::open();
-    let end = arguments.duration.map(|duration| Instant::now() + duration);
-    loop {
-        let mut builder = ReportBuilder::new(&about, &query);
-        let woken =
-            collect(&mut sources, &mut signals, &watched, arguments.interval, end, |interval| builder.add(&interval))?;
+    let source = LockSources::start(&options)?;
+    let new = || ReportBuilder::new(&about, &query);
+    let add = |builder: &mut ReportBuilder, interval: &Interval| builder.add(interval);
+    let table = |builder: ReportBuilder, table: Table, text: &mut Vec<u8>| {
         let mut report = builder.finish();
         sort.apply(&mut report);
-        screen.show(arguments, |table, text| table.write(&report, text))?;
-        if woken != Woken::Timeout || end.is_some_and(|end| Instant::now() >= end) {
-            return Ok(());
-        }
-    }
+        table.write(&report, text)
+    };
+    refresh(arguments, source, signals, &target, new, add, table)
 }
 
 /// The tables of `latency`, live.
@@ -69,99 +59,91 @@ fn top_latency(arguments: &TopArguments) -> Result<()> {
     // The order that fits locks is only the default.
     let column = if arguments.sort == DEFAULT_SORT { latency::DEFAULT_SORT } else { &arguments.sort };
     let sort = latency::sort_key(column)?;
-    let mut signals = StopSignals::catch().context("cannot catch signals")?;
+    let signals = StopSignals::catch().context("cannot catch signals")?;
     let kinds = if query.kinds.is_empty() { RUNNERS.to_vec() } else { query.kinds.clone() };
-    let mut source = LatencySource::start(&LatencyOptions { runners: kinds, threshold: None, every: false })?;
+    let source = LatencySource::start(&LatencyOptions { runners: kinds, threshold: None, every: false })?;
     let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
-    signals.catch_q();
-    let mut screen = Screen::open();
-    let end = arguments.duration.map(|duration| Instant::now() + duration);
-    loop {
-        let mut builder = LatencyBuilder::new(&about, &query);
-        let nobody = target::Target::None;
-        let woken =
-            collect(&mut source, &mut signals, &nobody, arguments.interval, end, |interval| builder.add(&interval))?;
+    let new = || LatencyBuilder::new(&about, &query);
+    let add = |builder: &mut LatencyBuilder, interval: &Interval| builder.add(interval);
+    let table = |builder: LatencyBuilder, table: Table, text: &mut Vec<u8>| {
         let mut report = builder.report();
         sort.apply(&mut report);
-        screen.show(arguments, |table, text| LatencyTable { table, histograms: false }.write(&report, text))?;
-        if woken != Woken::Timeout || end.is_some_and(|end| Instant::now() >= end) {
-            return Ok(());
-        }
-    }
-}
-
-/// What `top` refreshes from.
-trait Refreshing {
-    fn tick(&mut self) -> bool;
-    fn drain(&mut self) -> Result<Interval>;
-
-    /// Becomes readable when [`Self::take_news`] is due.
-    fn news(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn take_news(&self) {}
-}
-
-impl Refreshing for Sources {
-    fn tick(&mut self) -> bool {
-        Self::tick(self)
-    }
-
-    fn drain(&mut self) -> Result<Interval> {
-        Self::drain(self)
-    }
-
-    fn news(&self) -> Option<BorrowedFd<'_>> {
-        Self::news(self)
-    }
-
-    fn take_news(&self) {
-        Self::take_news(self);
-    }
-}
-
-impl Refreshing for LatencySource {
-    fn tick(&mut self) -> bool {
-        Self::tick(self)
-    }
-
-    fn drain(&mut self) -> Result<Interval> {
-        Ok(Source::drain(self)?)
-    }
-}
-
-const fn metered(arguments: &TopArguments) -> Metered {
-    if arguments.hold { Metered::Holds { hooks: None } } else { Metered::Waits }
-}
-
-/// Hands over all intervals of one refresh.
-fn collect(
-    source: &mut impl Refreshing,
-    signals: &mut StopSignals,
-    watched: &target::Target,
-    refresh: Duration,
-    end: Option<Instant>,
-    mut add: impl FnMut(Interval),
-) -> Result<Woken> {
-    let due = Instant::now() + refresh;
-    let due = end.map_or(due, |end| due.min(end));
-    let woken = loop {
-        let left = due.saturating_duration_since(Instant::now());
-        let woken = signals.wait(left.min(TICK), watched.end(), source.news())?;
-        source.take_news();
-        if left.is_zero() {
-            break Woken::Timeout;
-        }
-        if !matches!(woken, Woken::Timeout | Woken::News) {
-            break woken;
-        }
-        if source.tick() {
-            add(source.drain()?);
-        }
+        LatencyTable { table, histograms: false }.write(&report, text)
     };
-    add(source.drain()?);
-    Ok(woken)
+    refresh(arguments, source, signals, &Target::None, new, add, table)
+}
+
+/// Shows a table of what was metered since the last one, each interval and once more at the end.
+fn refresh<S, B>(
+    arguments: &TopArguments,
+    source: S,
+    mut signals: StopSignals,
+    target: &Target,
+    new: impl Fn() -> B,
+    add: impl Fn(&mut B, &Interval),
+    table: impl Fn(B, Table, &mut Vec<u8>) -> io::Result<()>,
+) -> Result<()>
+where
+    S: Source,
+    anyhow::Error: From<S::Error>,
+{
+    signals.catch_q();
+    let (screen, builder) = (Screen::open(), new());
+    let (next_due, notices) = (Instant::now() + arguments.interval, Vec::new());
+    let mut sink = ScreenSink { arguments, screen, new, add, table, builder, has_news: false, next_due, notices };
+    let recorder = Recorder { signals: &mut signals, target, duration: arguments.duration };
+    let metered: Result<()> = recorder.run(source, &mut sink);
+    metered?;
+    if sink.has_news { sink.due() } else { Ok(()) }
+}
+
+/// Shows what is metered on the screen.
+struct ScreenSink<'a, B, N, A, T> {
+    arguments: &'a TopArguments,
+    screen: Screen,
+    new: N,
+    add: A,
+    table: T,
+    builder: B,
+    /// Whether something came since the last table.
+    has_news: bool,
+    next_due: Instant,
+    /// What stands below the table.
+    notices: Vec<String>,
+}
+
+impl<B, N, A, T> Sink for ScreenSink<'_, B, N, A, T>
+where
+    N: Fn() -> B,
+    A: Fn(&mut B, &Interval),
+    T: Fn(B, Table, &mut Vec<u8>) -> io::Result<()>,
+{
+    type Error = anyhow::Error;
+
+    fn next_due(&self) -> Instant {
+        self.next_due
+    }
+
+    fn take(&mut self, interval: Interval) -> Result<()> {
+        (self.add)(&mut self.builder, &interval);
+        self.has_news = true;
+        Ok(())
+    }
+
+    fn due(&mut self) -> Result<()> {
+        let builder = std::mem::replace(&mut self.builder, (self.new)());
+        self.screen.show(self.arguments, |table, text| {
+            (self.table)(builder, table, text)?;
+            self.notices.iter().try_for_each(|notice| writeln!(text, "{}", escaped(notice)))
+        })?;
+        self.has_news = false;
+        self.next_due += self.arguments.interval;
+        Ok(())
+    }
+
+    fn notice(&mut self, sentence: String) {
+        self.notices.push(sentence);
+    }
 }
 
 /// The terminal while `top` runs; the user's screen comes back when this is dropped.
@@ -193,7 +175,7 @@ impl Screen {
             writeln!(out)?;
             return out.flush();
         }
-        let rows = usize::from(output::size(out.as_raw_fd()).1.unwrap_or(u16::MAX));
+        let rows = usize::from(output::size(&out).1.unwrap_or(u16::MAX));
         write!(out, "{HOME}")?;
         // The last line stays empty: a line break there would scroll.
         for line in String::from_utf8_lossy(&text).lines().take(rows.saturating_sub(1)) {

@@ -218,6 +218,31 @@ fn the_first_interrupt_is_left_to_the_command_and_the_second_ends_the_recording(
     assert_eq!(ended.status.code(), Some(0), "the command ended by itself:\n{}", ended.stderr);
 }
 
+/// Regression: `mmap -- COMMAND` ignored the second Ctrl-C, and after `-d` it swallowed SIGTERM until the command had ended.
+#[test]
+fn mmap_of_a_command_ends_at_the_second_interrupt_and_passes_signals_on_after_its_time() {
+    let Some(_machine) = machine("interrupts under mmap") else { return };
+    let folder = Folder::new();
+    let goes_on = |recorder: &Recorder| recorder.said().contains("lockmeter waits for it");
+    let start = |arguments: &[&str]| {
+        let mut mmap = lockmeter(["mmap"]);
+        mmap.args(arguments).args(["--", "sleep", "600"]);
+        Recorder::spawn(mmap, folder.file("none"))
+    };
+
+    let recorder = start(&[]);
+    recorder.signal_alone(libc::SIGINT);
+    recorder.signal_alone(libc::SIGINT);
+    until("the metering ends though its command goes on", || goes_on(&recorder));
+    recorder.signal(libc::SIGTERM);
+    assert_eq!(recorder.wait().status.code(), Some(128 + libc::SIGTERM), "the command's own status");
+
+    let recorder = start(&["-d", "100ms"]);
+    until("the metering ends before its command", || goes_on(&recorder));
+    recorder.signal(libc::SIGTERM);
+    assert_eq!(recorder.wait().status.code(), Some(128 + libc::SIGTERM), "the command's own status");
+}
+
 /// Makes sure that a recorder that is asked to end by a service manager does so, though its command goes on: SIGTERM, unlike
 /// Ctrl-C, reaches nobody but the recorder. Whether the command is left running or ended with it is the recorder's to choose.
 #[test]

@@ -20,6 +20,7 @@ pub mod recording;
 mod report;
 mod sample;
 mod slow_hold;
+mod source;
 mod swap;
 mod switched_off;
 pub mod view;
@@ -36,14 +37,6 @@ pub use loss::{Loss, Losses};
 pub use report::{About, ChainLink, Dimension, Report, Row, RowBlocker, RowTask, SlowHoldRow, Worst};
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};
+pub use source::Source;
 pub use swap::{Swap, Swaps};
 pub use switched_off::{OffTime, SwitchedOff};
-
-/// Something that measures: drained once an interval, it hands over what it saw since the last drain.
-pub trait Source {
-    /// The source's own error.
-    type Error;
-
-    /// Everything measured since the last call.
-    fn drain(&mut self) -> Result<Interval, Self::Error>;
-}

@@ -179,16 +179,6 @@ impl ContentionSource {
         Ok(source)
     }
 
-    /// To be called ten times a second or so: keeps the account of what metering costs, has wake-ups looked at where somebody waits, and
-    /// tells whether the tables fill so fast that an early drain is due.
-    pub fn tick(&mut self) -> bool {
-        self.cost.tick(&self.skeleton);
-        let half = switches::active_half(&mut self.skeleton);
-        self.waking.look(|| self.open_waits > 0 || self.halves.has_opened(half), &mut self.skeleton);
-        let holds = self.hold_halves.as_mut().map_or(0.0, |halves| halves.fill(half));
-        self.halves.fill(half).max(holds) >= DRAIN_AT_FILL
-    }
-
     /// Switches hooks off that take more than their budget: those of spinning locks for good, those of sleeping locks until they have made up
     /// for it. Tells what they took when that begins. To be called as often as [`Self::tick`].
     pub fn keep_hooks_within_budget(&mut self) -> Option<OverBudget> {
@@ -198,16 +188,6 @@ impl ContentionSource {
     /// How many functions are hooked.
     pub fn hooks(&self) -> usize {
         self.hooks.len()
-    }
-
-    /// Under [`Scope::Children`]: from here on this process has no more children that are metered; those it has stay so.
-    pub fn leave_own_process_out(&mut self) -> Result<(), KernelError> {
-        let own = open_process(std::process::id())?;
-        self.skeleton
-            .maps
-            .sleepers
-            .delete(&own.as_raw_fd().to_ne_bytes())
-            .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
     }
 
     /// Stops counting without detaching (`true`), or goes on (`false`). For measuring what counting costs.
@@ -234,19 +214,6 @@ impl ContentionSource {
         }
         self.pause(false);
         Ok(())
-    }
-
-    /// Stops metering and hands over the last interval. Waits that are still going on are counted as unfinished.
-    pub fn stop(mut self) -> Result<Interval, KernelError> {
-        // The begin program goes first, so that no wait is opened that the end program would not see closed. It was
-        // attached last.
-        self.links.pop();
-        let mut interval = self.drain()?;
-        interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
-        if self.hold_halves.is_some() && !self.hooks.have_counted_unfinished() {
-            interval.losses.add(Loss::HoldUnfinished, hooked::unfinished(&self.skeleton));
-        }
-        Ok(interval)
     }
 
     fn overhead(&mut self, drained: &Drained) -> Overhead {
@@ -300,6 +267,25 @@ impl Pausable for ContentionSkel<'_> {
 impl Source for ContentionSource {
     type Error = KernelError;
 
+    /// Under [`Scope::Children`]: those that it has started stay metered.
+    fn command_started(&mut self) -> Result<(), KernelError> {
+        let own = open_process(std::process::id())?;
+        self.skeleton
+            .maps
+            .sleepers
+            .delete(&own.as_raw_fd().to_ne_bytes())
+            .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
+    }
+
+    /// Keeps the account of what metering costs, and has wake-ups looked at where somebody waits.
+    fn tick(&mut self) -> bool {
+        self.cost.tick(&self.skeleton);
+        let half = switches::active_half(&mut self.skeleton);
+        self.waking.look(|| self.open_waits > 0 || self.halves.has_opened(half), &mut self.skeleton);
+        let holds = self.hold_halves.as_mut().map_or(0.0, |halves| halves.fill(half));
+        self.halves.fill(half).max(holds) >= DRAIN_AT_FILL
+    }
+
     fn drain(&mut self) -> Result<Interval, KernelError> {
         let half = switches::flip(&mut self.skeleton);
         let mut interval = self.clock.cut();
@@ -325,6 +311,19 @@ impl Source for ContentionSource {
         self.hold_lengths.give(&mut drained);
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
         self.names.fill(&mut interval, drained, caches);
+        Ok(interval)
+    }
+
+    /// Waits that are still going on are counted as unfinished.
+    fn stop(mut self) -> Result<Interval, KernelError> {
+        // The begin program goes first, so that no wait is opened that the end program would not see closed. It was
+        // attached last.
+        self.links.pop();
+        let mut interval = self.drain()?;
+        interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
+        if self.hold_halves.is_some() && !self.hooks.have_counted_unfinished() {
+            interval.losses.add(Loss::HoldUnfinished, hooked::unfinished(&self.skeleton));
+        }
         Ok(interval)
     }
 }

@@ -117,36 +117,6 @@ impl FutexSource {
         })
     }
 
-    /// To be called ten times a second or so: reads the stacks that were copied meanwhile, and tells whether the tables
-    /// fill so fast that an early drain is due.
-    pub fn tick(&mut self) -> bool {
-        self.cost.tick(&self.skeleton);
-        self.read_ring();
-        let half = switches::active_half(&mut self.skeleton);
-        self.halves.fill(half) >= DRAIN_AT_FILL
-    }
-
-    /// Becomes readable when a process was seen for the first time: then [`Self::take_records`] is due.
-    pub fn news(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring buffer's own descriptor, which is open for as long as it lives.
-        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
-    }
-
-    /// Reads the stacks that were copied meanwhile.
-    pub fn take_records(&self) {
-        self.read_ring();
-    }
-
-    /// Under [`Processes::Children`]: from here on this process has no more children that are metered.
-    pub fn leave_own_process_out(&mut self) -> Result<(), KernelError> {
-        let own = open_process(std::process::id())?;
-        self.skeleton
-            .maps
-            .processes
-            .delete(&own.as_raw_fd().to_ne_bytes())
-            .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
-    }
-
     /// Adds everything measured since the last call to an interval, which keeps its own time.
     pub fn drain_into(&mut self, interval: &mut Interval) {
         let half = switches::flip(&mut self.skeleton);
@@ -175,13 +145,6 @@ impl FutexSource {
         self.drain_into(interval);
         let unfinished = self.unfinished();
         interval.losses.add(Loss::Unfinished, unfinished);
-    }
-
-    /// As [`drain_into`](Self::drain_into) the last interval of all.
-    pub fn stop(mut self) -> Interval {
-        let mut interval = self.next_interval();
-        self.stop_into(&mut interval);
-        interval
     }
 
     fn unfinished(&self) -> u64 {
@@ -224,9 +187,43 @@ impl TwoHalves for FutexSkel<'_> {
 impl Source for FutexSource {
     type Error = KernelError;
 
+    /// Under [`Processes::Children`]: from here on this process has no more children that are metered.
+    fn command_started(&mut self) -> Result<(), KernelError> {
+        let own = open_process(std::process::id())?;
+        self.skeleton
+            .maps
+            .processes
+            .delete(&own.as_raw_fd().to_ne_bytes())
+            .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
+    }
+
+    /// Becomes readable when a process was seen for the first time, which may not live for long.
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the ring buffer's own descriptor, which is open for as long as it lives.
+        Some(unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) })
+    }
+
+    fn take_news(&mut self) {
+        self.read_ring();
+    }
+
+    /// Reads the stacks that were copied meanwhile.
+    fn tick(&mut self) -> bool {
+        self.cost.tick(&self.skeleton);
+        self.read_ring();
+        let half = switches::active_half(&mut self.skeleton);
+        self.halves.fill(half) >= DRAIN_AT_FILL
+    }
+
     fn drain(&mut self) -> Result<Interval, KernelError> {
         let mut interval = self.next_interval();
         self.drain_into(&mut interval);
+        Ok(interval)
+    }
+
+    fn stop(mut self) -> Result<Interval, KernelError> {
+        let mut interval = self.next_interval();
+        self.stop_into(&mut interval);
         Ok(interval)
     }
 }

@@ -65,6 +65,8 @@ pub struct LatencySource {
     skeleton: LatencySkel<'static>,
     names: Names,
     missing: Vec<Missing>,
+    /// Not yet handed over.
+    notices: Vec<String>,
     cost: ProgramCost<PROGRAMS>,
     clock: IntervalClock,
     /// When the recording began: ticks, and nanoseconds.
@@ -98,6 +100,7 @@ impl LatencySource {
             halves,
             skeleton,
             names,
+            notices: missing.iter().map(|missing| format!("{missing}; the rest is metered")).collect(),
             missing,
             cost,
             // No run may begin before the interval does.
@@ -113,33 +116,14 @@ impl LatencySource {
         Ok(source)
     }
 
-    /// What was asked for and this kernel does not tell.
+    /// What was asked for and this kernel does not show.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
-    }
-
-    /// To be called ten times a second or so: keeps the account of what metering costs, and tells whether the tables
-    /// fill so fast that an early drain is due.
-    pub fn tick(&mut self) -> bool {
-        self.cost.tick(&self.skeleton);
-        let half = switches::active_half(&mut self.skeleton);
-        self.halves.fill(half) >= DRAIN_AT_FILL
     }
 
     /// Stops counting without detaching (`true`), or goes on (`false`). For measuring what counting costs.
     pub fn pause(&mut self, paused: bool) {
         switches::pause(&mut self.skeleton, paused);
-    }
-
-    /// Stops metering and hands over the last interval. Work items that are still going on are counted as unfinished.
-    pub fn stop(mut self) -> Result<Interval, KernelError> {
-        self.pause(true);
-        let mut interval = self.drain()?;
-        self.windows = None;
-        self.links.clear();
-        let unfinished = self.counters.items_begun.saturating_sub(self.counters.items_ended);
-        interval.losses.add(Loss::RunUnfinished, unfinished);
-        Ok(interval)
     }
 
     fn overhead(&mut self) -> Result<Overhead, KernelError> {
@@ -177,6 +161,18 @@ impl Pausable for LatencySkel<'_> {
 impl Source for LatencySource {
     type Error = KernelError;
 
+    /// Keeps the account of what metering costs.
+    fn tick(&mut self) -> bool {
+        self.cost.tick(&self.skeleton);
+        let half = switches::active_half(&mut self.skeleton);
+        self.halves.fill(half) >= DRAIN_AT_FILL
+    }
+
+    /// What was asked for and this kernel does not show.
+    fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
     fn drain(&mut self) -> Result<Interval, KernelError> {
         let half = switches::flip(&mut self.skeleton);
         let mut interval = self.clock.cut();
@@ -193,6 +189,17 @@ impl Source for LatencySource {
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
         let tick_ns = tick_ns(self.first_tick, ticks_and_ns(&self.skeleton)?);
         self.names.fill(&mut interval, &drained, &Clocks { tick_ns, boot_unix_ns: boot_unix_ns() }, caches);
+        Ok(interval)
+    }
+
+    /// Work items that are still going on are counted as unfinished.
+    fn stop(mut self) -> Result<Interval, KernelError> {
+        self.pause(true);
+        let mut interval = self.drain()?;
+        self.windows = None;
+        self.links.clear();
+        let unfinished = self.counters.items_begun.saturating_sub(self.counters.items_ended);
+        interval.losses.add(Loss::RunUnfinished, unfinished);
         Ok(interval)
     }
 }

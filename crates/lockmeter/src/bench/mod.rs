@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lockmeter_recorder::{StopSignals, Woken};
 use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::write_json;
 use lockmeter_statistics::Machine;
@@ -20,7 +21,6 @@ use serde::Serialize;
 use crate::arguments::DiffFormat;
 use crate::arguments::bench::BenchCommand;
 use crate::output;
-use crate::signals::{StopSignals, Woken};
 
 pub fn run(command: &BenchCommand) -> Result<ExitCode> {
     match command {

@@ -10,16 +10,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockmeter_meter::reader::{Level, Session, UserSource};
 use lockmeter_profile::{Interval, Swaps};
+use lockmeter_recorder::{StopSignals, Woken, preload, swap_environment};
 use lockmeter_statistics::{Machine, Random};
 
 use crate::arguments::swap::{CompareArguments, Swap};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
+use crate::output;
 use crate::overhead::child::{self, Running, Scratch};
 use crate::overhead::time_left::TimeLeft;
-use crate::signals::{StopSignals, Woken};
 use crate::warnings::Warning;
-use crate::{output, preload, swap_filter};
 use outcome::{Better, Comparison, Measured, Runs};
 
 /// How often segments of ended processes are emptied while a run lasts.
@@ -83,7 +83,12 @@ impl Variant {
         let session = Session::create(Level::Off)?;
         let preloaded = std::env::var_os("LD_PRELOAD");
         let mut environment = session.environment(&library, preloaded.as_deref()).to_vec();
-        environment.extend(swap_filter::environment(&session, &swap, arguments.lock.as_deref(), &arguments.command)?);
+        environment.extend(swap_environment(
+            &session,
+            &swap.to_string(),
+            arguments.lock.as_deref(),
+            &arguments.command,
+        )?);
         let source = session.source()?;
         let (swaps, samples) = (Swaps::default(), Vec::new());
         let (all_runs, hung_after) = (0, None);

@@ -13,11 +13,11 @@ use anyhow::{Context, Result};
 use lockmeter_experiments::overhead::whole_runs::Run;
 use lockmeter_experiments::work_folder::TempDir;
 use lockmeter_kernel::contention::open_process;
+use lockmeter_recorder::target::{pass_on, spawn};
+use lockmeter_recorder::{StopSignals, Woken};
 use lockmeter_render::escape::escaped;
 
 use crate::messages::say;
-use crate::signals::{StopSignals, Woken};
-use crate::target;
 
 /// So much of a failed command's output is shown.
 const SHOWN_LINES: usize = 30;
@@ -81,7 +81,7 @@ impl Running {
             unsafe { starting.pre_exec(enter) };
         }
         let begin = Instant::now();
-        let child = target::spawn(&mut starting)?;
+        let child = spawn(&mut starting)?;
         let process = open_process(child.id())?;
         Ok(Self { child, process, begin })
     }
@@ -93,7 +93,7 @@ impl Running {
 
     /// Asks it to end.
     pub fn stop(&self) {
-        target::pass_on(libc::SIGTERM, &self.child);
+        pass_on(libc::SIGTERM, &self.child);
     }
 
     /// How long it has run.

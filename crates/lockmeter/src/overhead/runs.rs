@@ -13,7 +13,9 @@ use lockmeter_experiments::overhead::whole_runs::{Ended, Plan, compare};
 use lockmeter_experiments::overhead::{KernelSwitch, Level};
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_meter::reader::Session;
+use lockmeter_profile::Source;
 use lockmeter_profile::recording::RecordingWriter;
+use lockmeter_recorder::{LockSources, StopSignals, Woken, preload};
 use lockmeter_statistics::{Machine, Random};
 
 use super::child::{self, Running, Scratch};
@@ -22,11 +24,7 @@ use super::{Workload, write};
 use crate::arguments::overhead::OverheadArguments;
 use crate::arguments::{Arguments, Command as Subcommand, RecordArguments};
 use crate::exit::Status;
-use crate::holds;
-use crate::messages::say;
-use crate::preload;
-use crate::signals::{StopSignals, Woken};
-use crate::sources::Sources;
+use crate::messages::{notice_once, say};
 
 const DEFAULT_RUNS: usize = 10;
 
@@ -189,18 +187,17 @@ impl Runner<'_> {
 
     /// As `record` would, file and all.
     fn recorded(&mut self, level: Level) -> Result<Ended<Failure>> {
-        let arguments = record_arguments(self.command, level)?;
-        let options =
-            Options { scope: Scope::Children, stacks: arguments.stacks.budget(), metered: holds::metered(&arguments)? };
+        let options = record_arguments(self.command, level)?.lock_options(Scope::Children);
         let about = crate::about::describe("a command, to measure what metering costs", options.stacks);
-        let mut sources = match Sources::start(&arguments, &options) {
+        let mut sources = match LockSources::start(&options) {
             Ok(sources) => sources,
             Err(error) => return Ok(Ended::NotPossible(format!("{error:#}"))),
         };
         let recording = self.scratch.recording();
         let mut writer = RecordingWriter::create(&recording, &about)?;
         let running = Running::start(self.command, &sources.environment(), &self.scratch, None)?;
-        sources.leave_own_process_out()?;
+        sources.command_started()?;
+        sources.take_notices().into_iter().for_each(notice_once);
         let ended = self.until_its_end(running, |due| {
             if sources.tick() || due {
                 writer.append(&sources.drain()?)?;

@@ -14,6 +14,7 @@ use lockmeter_experiments::overhead::{Costs, KernelSwitch, Level};
 use lockmeter_kernel::CgroupTree;
 use lockmeter_kernel::contention::{StackBudget, open_process};
 use lockmeter_meter::reader::{Level as ProgramLevel, Session, SessionError};
+use lockmeter_recorder::{StopSignals, Woken};
 use lockmeter_render::units::counted;
 use lockmeter_statistics::{Machine, Random};
 
@@ -23,7 +24,6 @@ use super::write;
 use crate::arguments::overhead::{OverheadArguments, ProgressBy};
 use crate::exit::{Failure, Status};
 use crate::messages::say;
-use crate::signals::{StopSignals, Woken};
 
 const DEFAULT_ROUNDS: usize = 100;
 

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, IntervalClock, Key, Kind, Lock,
@@ -57,6 +58,9 @@ const SWAP_OUTCOMES: [Swap; SWAPS] = [
 
 /// What is kept of all segments together, a few tens of bytes each: only a program that makes its numbers up has so many samples.
 const MOST_KEPT: usize = 4 << 20;
+
+/// How long an ended command's children get to write their last word.
+const GRACE: Duration = Duration::from_millis(1);
 
 /// A thread that seldom runs may time as many holds of the clock's second as one that runs this part of it.
 const LEAST_RUNNING: f64 = 0.2;
@@ -153,6 +157,12 @@ impl UserSource {
             processes_seen: 0,
             own_cpu_ns: own_cpu_ns(),
         })
+    }
+
+    /// Stops and adds the last of it to an interval.
+    pub fn stop_into(mut self, interval: &mut Interval) {
+        std::thread::sleep(GRACE);
+        self.drain_into(interval);
     }
 
     /// How many processes (programs: one that runs another counts twice) have reported so far.
@@ -311,6 +321,11 @@ impl Source for UserSource {
         interval.overhead.own_cpu_ns = own_cpu_ns.saturating_sub(self.own_cpu_ns);
         self.own_cpu_ns = own_cpu_ns;
         Ok(interval)
+    }
+
+    fn stop(mut self) -> Result<Interval, Infallible> {
+        std::thread::sleep(GRACE);
+        self.drain()
     }
 }
 

@@ -10,7 +10,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::Result;
 use lockmeter_meter::layout::{SWAP_FILTER_FILE, SWAP_FILTER_VARIABLE, SWAP_VARIABLE, SwapFilter, SwapRange};
 use lockmeter_meter::reader::Session;
 use lockmeter_profile::view::NamePattern;
@@ -18,7 +17,7 @@ use lockmeter_render::edit_distance;
 use lockmeter_symbols::{ElfPart, TargetFile, as_written};
 use object::{Object, ObjectSymbol, SymbolKind};
 
-use crate::exit::{Failure, Status};
+use crate::error::{RecorderError, RecorderErrorKind};
 use crate::preload;
 
 /// What the loader lists of a program is read up to here.
@@ -33,11 +32,11 @@ const HEAP_NAMES: [&str; 2] = ["heap, created at ", "heap, first seen at "];
 /// What a program's environment must hold for its locks to be swapped: all, or those that match.
 pub fn environment(
     session: &Session,
-    swaps: &impl ToString,
+    swaps: &str,
     pattern: Option<&str>,
     command: &[OsString],
-) -> Result<Vec<(&'static str, OsString)>> {
-    let mut environment = vec![(SWAP_VARIABLE, swaps.to_string().into())];
+) -> Result<Vec<(&'static str, OsString)>, RecorderError> {
+    let mut environment = vec![(SWAP_VARIABLE, swaps.into())];
     if let Some(pattern) = pattern {
         let program = command.first().map(OsString::as_os_str).unwrap_or_default();
         session.write(SWAP_FILTER_FILE, &resolve(pattern, program)?)?;
@@ -60,11 +59,11 @@ struct Named {
     range: SwapRange,
 }
 
-fn resolve(pattern: &str, program: &OsStr) -> Result<Vec<u8>> {
+fn resolve(pattern: &str, program: &OsStr) -> Result<Vec<u8>, RecorderError> {
     let Some(file) = preload::program_file(program) else {
         let name = program.to_string_lossy();
-        return Err(Failure::error(
-            Status::NotFound,
+        return Err(RecorderError::new(
+            RecorderErrorKind::NotFound,
             format!("command not found: {name}; check its spelling, or give its path"),
         ));
     };
@@ -87,12 +86,12 @@ fn resolve(pattern: &str, program: &OsStr) -> Result<Vec<u8>> {
             file.display(),
             near(bare, &known)
         );
-        return Err(Failure::error(Status::Usage, sentence));
+        return Err(RecorderError::usage(sentence));
     }
     SwapFilter::encode(paths.iter().map(|path| path.as_os_str().as_bytes()), &ranges).ok_or_else(|| {
         let sentence =
             format!("`{pattern}` matches {} names, which is too many; give a longer part of the name", ranges.len());
-        Failure::error(Status::Usage, sentence)
+        RecorderError::usage(sentence)
     })
 }
 

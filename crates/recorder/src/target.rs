@@ -1,4 +1,4 @@
-//! Who is metered: from the flags to a scope, and the life of a metered process.
+//! The life of the process whose end ends the metering.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,14 +6,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::Duration;
 
-use anyhow::Result;
-use lockmeter_kernel::CgroupTree;
 use lockmeter_kernel::contention::{Scope, open_process};
 
-use crate::arguments::ScopeArguments;
-use crate::exit::{Failure, Status};
+use crate::error::{RecorderError, RecorderErrorKind};
 use crate::preload;
+use crate::signals::{StopSignals, Woken};
+
+/// Waits for a command's end are cut into pieces of this, for no reason but that they must have a length.
+const A_LONG_TIME: Duration = Duration::from_secs(3600);
 
 /// A process whose end ends the recording.
 pub enum Target {
@@ -34,7 +36,33 @@ impl Target {
         unsafe { libc::poll(&raw mut entry, 1, 0) == 0 }
     }
 
-    /// The descriptor that tells of the process's end.
+    /// Has the command end as a signal asks lockmeter to; a terminal has sent Ctrl-C to it already. `false` if there is no command.
+    pub fn pass_on(&self, signal: i32) -> bool {
+        let Self::Command(command, _) = self else { return false };
+        if signal != signal_hook::consts::SIGINT {
+            pass_on(signal, command);
+        }
+        true
+    }
+
+    /// Waits for the command's end, and passes on to it what asks lockmeter to end. Its status as a shell would say it; `None` if
+    /// there is no command.
+    pub fn wait(mut self, signals: &mut StopSignals) -> Result<Option<u8>, RecorderError> {
+        while self.command_goes_on() {
+            if let Woken::Signal(signal) = signals.wait(A_LONG_TIME, self.end(), None)? {
+                self.pass_on(signal);
+            }
+        }
+        match &mut self {
+            Self::Command(command, _) => {
+                let status = shell_status(command);
+                status.map(Some).map_err(|error| RecorderError::from(error).after("cannot wait for the command"))
+            }
+            Self::None | Self::Process(_) => Ok(None),
+        }
+    }
+
+    /// Becomes readable when the process ends.
     pub fn end(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::None => None,
@@ -43,28 +71,8 @@ impl Target {
     }
 }
 
-/// The scope that the flags ask for, with its description; `None` if they ask for nothing.
-pub fn scope(arguments: &ScopeArguments, command: &[OsString]) -> Result<Option<(Scope, String)>> {
-    let asked = [arguments.all, arguments.pid.is_some(), arguments.cgroup.is_some(), !command.is_empty()];
-    if asked.iter().filter(|asked| **asked).count() > 1 {
-        return Err(Failure::error(Status::Usage, "choose one of -a, -p PID, --cgroup PATH and `-- COMMAND`"));
-    }
-    if let Some(pid) = arguments.pid {
-        return Ok(Some((Scope::Process(pid), format!("process {pid}, its threads and its new children"))));
-    }
-    if let Some(path) = &arguments.cgroup {
-        let cgroup = CgroupTree::find().resolve(path)?;
-        let words = format!("control group {}", cgroup.path);
-        return Ok(Some((Scope::Cgroup(cgroup), words)));
-    }
-    if let Some(program) = command.first() {
-        return Ok(Some((Scope::Children, format!("{} and its children", program.to_string_lossy()))));
-    }
-    Ok(arguments.all.then(|| (Scope::Machine, "whole machine".to_owned())))
-}
-
 /// Watches the process of a scope.
-pub fn watch(scope: &Scope) -> Result<Target> {
+pub fn watch(scope: &Scope) -> Result<Target, RecorderError> {
     match scope {
         Scope::Process(pid) => Ok(Target::Process(open_process(*pid)?)),
         _ => Ok(Target::None),
@@ -81,7 +89,11 @@ pub enum CommandOutput {
 }
 
 /// Starts the command to be metered.
-pub fn start(command: &[OsString], environment: &[(&'static str, OsString)], stdout: CommandOutput) -> Result<Target> {
+pub fn start(
+    command: &[OsString],
+    environment: &[(&'static str, OsString)],
+    stdout: CommandOutput,
+) -> Result<Target, RecorderError> {
     let [program, arguments @ ..] = command else { return Ok(Target::None) };
     let variables = environment.iter().map(|(name, value)| (name, value));
     let mut command = Command::new(program);
@@ -95,27 +107,28 @@ pub fn start(command: &[OsString], environment: &[(&'static str, OsString)], std
 }
 
 /// Starts a program; what is wrong with it is said as a shell would.
-pub fn spawn(command: &mut Command) -> Result<Child> {
+pub fn spawn(command: &mut Command) -> Result<Child, RecorderError> {
     command.spawn().map_err(|error| {
         let program = command.get_program();
         let name = program.to_string_lossy();
         match error.kind() {
-            io::ErrorKind::NotFound => Failure::error(
-                Status::NotFound,
+            io::ErrorKind::NotFound => RecorderError::new(
+                RecorderErrorKind::NotFound,
                 format!("command not found: {name}; check its spelling, or give its path"),
             ),
-            io::ErrorKind::PermissionDenied if Path::new(program).is_dir() => {
-                Failure::error(Status::NotExecutable, format!("{name} is a folder; give the path of a program"))
-            }
+            io::ErrorKind::PermissionDenied if Path::new(program).is_dir() => RecorderError::new(
+                RecorderErrorKind::NotExecutable,
+                format!("{name} is a folder; give the path of a program"),
+            ),
             _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
                 let why = preload::cannot_run(program);
-                Failure::error(Status::NotExecutable, format!("{name} cannot be run: {why}"))
+                RecorderError::new(RecorderErrorKind::NotExecutable, format!("{name} cannot be run: {why}"))
             }
-            io::ErrorKind::PermissionDenied => Failure::error(
-                Status::NotExecutable,
+            io::ErrorKind::PermissionDenied => RecorderError::new(
+                RecorderErrorKind::NotExecutable,
                 format!("{name} may not be executed; `chmod +x` it if it is a program"),
             ),
-            _ => Failure::error(Status::NotExecutable, format!("cannot run {name}: {error}")),
+            _ => RecorderError::new(RecorderErrorKind::NotExecutable, format!("cannot run {name}: {error}")),
         }
     })
 }

@@ -8,10 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
 use lockmeter_meter::incompatible::{self, Incompatible, ReadAt};
 use lockmeter_symbols::{ElfPart, TargetFile};
 use object::{Object, ObjectSection};
+
+use crate::error::RecorderError;
 
 const LIBRARY: &str = "liblockmeter_preload.so";
 
@@ -28,19 +29,24 @@ const MOST_INTERPRETERS: usize = 4;
 const HEAD_BYTES: u64 = 64 << 10;
 
 /// Where the library is: beside lockmeter, or where it is installed.
-pub fn library() -> Result<PathBuf> {
+pub fn library() -> Result<PathBuf, RecorderError> {
     if let Some(named) = env::var_os(LIBRARY_VARIABLE) {
-        return fs::canonicalize(&named)
-            .with_context(|| format!("no library {} (from {LIBRARY_VARIABLE})", named.to_string_lossy()));
+        return fs::canonicalize(&named).map_err(|error| {
+            let tried = format!("no library {} (from {LIBRARY_VARIABLE})", named.to_string_lossy());
+            RecorderError::from(error).after(&tried)
+        });
     }
-    let program = env::current_exe().context("cannot tell where lockmeter itself is")?;
+    let program = env::current_exe()
+        .map_err(|error| RecorderError::from(error).after("cannot tell where lockmeter itself is"))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
     [folder.join(LIBRARY), folder.join("../lib/lockmeter").join(LIBRARY)]
         .into_iter()
         .find_map(|path| fs::canonicalize(path).ok())
         .ok_or_else(|| {
             let folder = folder.display();
-            anyhow!("{LIBRARY} is missing beside {folder} (build it with `cargo build -p lockmeter-preload`)")
+            RecorderError::failed(format!(
+                "{LIBRARY} is missing beside {folder} (build it with `cargo build -p lockmeter-preload`)"
+            ))
         })
 }
 

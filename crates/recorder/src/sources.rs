@@ -1,0 +1,345 @@
+//! What meters locks: the kernel's, and those of programs from inside or outside, in one interval.
+
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+
+use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
+use lockmeter_kernel::futex::{FutexSource, Processes};
+use lockmeter_kernel::{ErrorKind, KernelError};
+use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
+use lockmeter_profile::{Interval, Source};
+
+use crate::error::RecorderError;
+use crate::hold_hooks::{self, HoldOptions};
+use crate::preload::{self, Obstacle};
+use crate::swap_filter;
+
+/// Whose locks are metered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Which {
+    /// The kernel's, and those of programs where that is possible.
+    #[default]
+    All,
+    /// The kernel's.
+    Kernel,
+    /// Those of programs.
+    User,
+}
+
+/// Which pthread locks of a command become which of lockmeter's.
+#[derive(Debug, Clone)]
+pub struct SwapOptions {
+    /// As the preloaded library reads them: `mutex=mutex,rwlock=rwsem`.
+    pub swaps: String,
+    /// Only locks with such a name.
+    pub pattern: Option<String>,
+}
+
+/// What to meter of locks.
+#[derive(Debug, Clone)]
+pub struct LockOptions {
+    /// Whose waits.
+    pub scope: Scope,
+    /// The command that will be run, under [`Scope::Children`].
+    pub command: Vec<OsString>,
+    /// Whose locks.
+    pub which: Which,
+    /// What stacks may cost.
+    pub stacks: StackBudget,
+    /// Holds, too.
+    pub holds: Option<HoldOptions>,
+    /// Which locks to swap.
+    pub swap: Option<SwapOptions>,
+}
+
+/// All sources of locks.
+pub struct LockSources {
+    kernel: Option<ContentionSource>,
+    user: Option<User>,
+    /// Not yet handed over.
+    notices: Vec<String>,
+}
+
+/// How the locks of programs are metered: never both ways, for both see the same waits.
+enum User {
+    Inside(Box<Inside>),
+    Outside(Box<FutexSource>),
+}
+
+struct Inside {
+    source: UserSource,
+    environment: Vec<(&'static str, OsString)>,
+    // Last: its end removes what the source reads.
+    _session: Session,
+}
+
+impl LockSources {
+    /// Starts what the options ask for and what is allowed: kernel locks, locks of programs, or both.
+    pub fn start(options: &LockOptions) -> Result<Self, RecorderError> {
+        if options.holds.is_some() && options.which == Which::User && options.scope != Scope::Children {
+            return Err(RecorderError::usage(
+                "how long a program holds its own locks can be metered from inside only: start it under `-- COMMAND`",
+            ));
+        }
+        let mut notices = Vec::new();
+        // The kernel's symbols take a while to read, and nobody would empty the other's ring buffer meanwhile.
+        let kernel = match options.which {
+            Which::User => None,
+            Which::All | Which::Kernel => Some(start_kernel(options, &mut notices)?),
+        };
+        let can_do_without =
+            |error| options.scope == Scope::Children && options.which != Which::Kernel && is_refusal(error);
+        let kernel = match kernel {
+            Some(Err(error)) if !can_do_without(&error) => return Err(error.into()),
+            other => other,
+        };
+        let user = match options.scope {
+            _ if options.which == Which::Kernel => None,
+            Scope::Children => start_user(options, matches!(kernel, Some(Ok(_))), &mut notices)?,
+            Scope::Process(pid) => {
+                start_outside(options.which == Which::User, Processes::Of(pid), options, &mut notices)?
+            }
+            Scope::Machine | Scope::Cgroup(_) => None,
+        };
+        match kernel {
+            Some(Ok(kernel)) => Ok(Self { kernel: Some(kernel), user, notices }),
+            Some(Err(error)) if user.is_some() => {
+                let notice = format!("only the command's own locks are metered, for kernel locks need more: {error}");
+                notices.insert(0, notice);
+                Ok(Self { kernel: None, user, notices })
+            }
+            Some(Err(error)) => Err(error.into()),
+            None if user.is_some() => Ok(Self { kernel: None, user, notices }),
+            None => Err(RecorderError::usage(
+                "--user meters a command's or a process's own locks; give `-- COMMAND` or -p PID",
+            )),
+        }
+    }
+
+    /// What is metered, in words.
+    pub const fn words(&self) -> &'static str {
+        match (&self.kernel, &self.user) {
+            (Some(_), Some(_)) => "user and kernel locks",
+            (None, _) => "user locks",
+            _ => "kernel locks",
+        }
+    }
+
+    /// What the command needs in its environment.
+    pub fn environment(&self) -> Vec<(&'static str, OsString)> {
+        match &self.user {
+            Some(User::Inside(inside)) => inside.environment.clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Source for LockSources {
+    type Error = RecorderError;
+
+    fn command_started(&mut self) -> Result<(), RecorderError> {
+        if let Some(User::Outside(futexes)) = &mut self.user {
+            futexes.command_started()?;
+        }
+        match &mut self.kernel {
+            Some(kernel) => Ok(kernel.command_started()?),
+            None => Ok(()),
+        }
+    }
+
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        match &self.user {
+            Some(User::Outside(futexes)) => futexes.news(),
+            _ => None,
+        }
+    }
+
+    fn take_news(&mut self) {
+        if let Some(User::Outside(futexes)) = &mut self.user {
+            futexes.take_news();
+        }
+    }
+
+    fn tick(&mut self) -> bool {
+        let user_fills = match &mut self.user {
+            Some(User::Outside(futexes)) => futexes.tick(),
+            _ => false,
+        };
+        let Some(kernel) = &mut self.kernel else { return user_fills };
+        self.notices.extend(kernel.keep_hooks_within_budget().map(hold_hooks::over_budget));
+        kernel.tick() || user_fills
+    }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    fn drain(&mut self) -> Result<Interval, RecorderError> {
+        match (&mut self.kernel, &mut self.user) {
+            (Some(kernel), user) => {
+                let mut interval = kernel.drain()?;
+                if let Some(user) = user {
+                    user.drain_into(&mut interval);
+                }
+                Ok(interval)
+            }
+            (None, Some(user)) => user.drain(),
+            (None, None) => Ok(Interval::default()),
+        }
+    }
+
+    fn stop(self) -> Result<Interval, RecorderError> {
+        match (self.kernel, self.user) {
+            (Some(kernel), user) => {
+                let mut interval = kernel.stop()?;
+                if let Some(user) = user {
+                    user.stop_into(&mut interval);
+                }
+                Ok(interval)
+            }
+            (None, Some(user)) => user.stop(),
+            (None, None) => Ok(Interval::default()),
+        }
+    }
+}
+
+impl User {
+    fn drain_into(&mut self, interval: &mut Interval) {
+        match self {
+            Self::Inside(inside) => inside.source.drain_into(interval),
+            Self::Outside(futexes) => futexes.drain_into(interval),
+        }
+    }
+
+    fn drain(&mut self) -> Result<Interval, RecorderError> {
+        match self {
+            Self::Inside(inside) => {
+                let Ok(interval) = inside.source.drain();
+                Ok(interval)
+            }
+            Self::Outside(futexes) => Ok(futexes.drain()?),
+        }
+    }
+
+    fn stop_into(self, interval: &mut Interval) {
+        match self {
+            Self::Inside(inside) => inside.source.stop_into(interval),
+            Self::Outside(futexes) => futexes.stop_into(interval),
+        }
+    }
+
+    fn stop(self) -> Result<Interval, RecorderError> {
+        match self {
+            Self::Inside(inside) => {
+                let Ok(interval) = inside.source.stop();
+                Ok(interval)
+            }
+            Self::Outside(futexes) => Ok(futexes.stop()?),
+        }
+    }
+}
+
+/// The outer error is one of the options; the inner one says why this machine does not meter kernel locks.
+fn start_kernel(
+    options: &LockOptions,
+    notices: &mut Vec<String>,
+) -> Result<Result<ContentionSource, KernelError>, RecorderError> {
+    let Some(holds) = &options.holds else {
+        return Ok(ContentionSource::start(&kernel_options(options, Metered::Waits)));
+    };
+    let metered = holds.metered(notices)?;
+    Ok(holds.start(&kernel_options(options, metered), notices))
+}
+
+fn kernel_options(options: &LockOptions, metered: Metered) -> Options {
+    Options { scope: options.scope.clone(), stacks: options.stacks, metered }
+}
+
+fn is_refusal(error: &KernelError) -> bool {
+    !matches!(error.kind(), ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup)
+}
+
+/// `None` if the command's own locks cannot be metered, which is said; without kernel locks there is nothing else, and it is an error.
+fn start_user(
+    options: &LockOptions,
+    has_kernel: bool,
+    notices: &mut Vec<String>,
+) -> Result<Option<User>, RecorderError> {
+    let (only_user, hold) = (options.which == Which::User || !has_kernel, options.holds.is_some());
+    if let Some(Obstacle { why, instead, disturbs }) = preload::obstacle(&options.command) {
+        if options.swap.is_some() {
+            return Err(RecorderError::not_allowed(format!("{why}, nor swapped")));
+        }
+        let metered = match hold {
+            false => "metering its locks from outside",
+            // It has to be built anew or run otherwise to be metered from inside, which its user has a reason not to do.
+            true if disturbs => "metering its waits from outside, where holds are not seen",
+            true => {
+                let instead = instead.map(|command| format!(", or run `{command}`")).unwrap_or_default();
+                let sentence = format!("{why}; leave --hold out to meter its waits from outside{instead}");
+                return Err(RecorderError::failed(sentence));
+            }
+        };
+        let not_possible = || {
+            let instead = instead.map(|command| format!(" (run `{command}` for that)")).unwrap_or_default();
+            format!("{why}{instead}, and not from outside either")
+        };
+        let user = start_outside(only_user, Processes::Children, options, notices);
+        let user = user.map_err(|error| error.after(&not_possible()))?;
+        notices.extend(user.is_some().then(|| format!("{why}; {metered}")));
+        return Ok(user);
+    }
+    if let Some(language) = options.command.first().and_then(|program| preload::language_without_pthread(program)) {
+        let unseen = format!("the locks of {language} can be seen from outside only");
+        if hold || options.swap.is_some() {
+            notices.push(format!(
+                "{unseen}, which shows no holds and swaps nothing; metering those of its C libraries alone (leave --hold and --swap \
+                 out to meter waits for {language}'s)"
+            ));
+        } else {
+            match FutexSource::start(Processes::Children, options.stacks) {
+                Ok(futexes) => {
+                    notices.push(format!("{unseen}; metering them from there"));
+                    return Ok(Some(User::Outside(Box::new(futexes))));
+                }
+                Err(error) => notices.push(format!("{unseen} ({error}); metering those of its C libraries")),
+            }
+        }
+    }
+    let library = match preload::library() {
+        Ok(library) => library,
+        Err(error) if hold || options.swap.is_some() => return Err(error),
+        Err(error) => {
+            notices.push(format!("{error}; metering the command's locks from outside"));
+            return start_outside(only_user, Processes::Children, options, notices);
+        }
+    };
+    let level = if hold { Level::Hold } else { Level::Wait };
+    let session = Session::create_timing(level, if options.stacks == StackBudget::Every { 0 } else { TIMED_HOLDS })?;
+    let preloaded = std::env::var_os("LD_PRELOAD");
+    let mut environment = session.environment(&library, preloaded.as_deref()).to_vec();
+    if let Some(swap) = &options.swap {
+        let wanted = swap_filter::environment(&session, &swap.swaps, swap.pattern.as_deref(), &options.command)?;
+        environment.extend(wanted);
+    }
+    let source = session.source()?;
+    Ok(Some(User::Inside(Box::new(Inside { source, environment, _session: session }))))
+}
+
+/// Meters futex waits. `None` if that cannot be, which is said, and kernel locks can be metered all the same: if these are
+/// not asked for, it is an error.
+fn start_outside(
+    only_user: bool,
+    processes: Processes,
+    options: &LockOptions,
+    notices: &mut Vec<String>,
+) -> Result<Option<User>, RecorderError> {
+    match FutexSource::start(processes, options.stacks) {
+        Ok(futexes) => Ok(Some(User::Outside(Box::new(futexes)))),
+        Err(error) if only_user || !is_refusal(&error) => Err(error.into()),
+        Err(error) => {
+            notices.push(format!("{error}; metering kernel locks only"));
+            Ok(None)
+        }
+    }
+}
