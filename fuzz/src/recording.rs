@@ -8,8 +8,7 @@ use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Interval, Report};
 use lockmeter_render::latency::LatencyTable;
-use lockmeter_render::pprof::PprofBuilder;
-use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Table};
+use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Pprof, Table};
 
 use crate::hostile_recordings as hostile;
 use crate::hostile_recordings::{INTERVAL, RecordingBytes};
@@ -49,9 +48,10 @@ fn read(bytes: Vec<u8>) {
     if intervals.iter().all(|interval| latency.add_within(interval, &reader.limits()).is_ok()) {
         write_latency(&latency.report());
     }
-    let mut profile = PprofBuilder::new(reader.about());
-    if intervals.iter().all(|interval| profile.add_within(interval, &reader.limits()).is_ok()) {
-        written(|out| profile.write(out));
+    if let [Some(waits), Some(blame)] =
+        [Pprof::WAITS, Pprof::BLAME].map(|by| report(&reader, &intervals, &Query::by(by)))
+    {
+        written(|out| Pprof { waits: &waits, blame: &blame }.write(out));
     }
 }
 

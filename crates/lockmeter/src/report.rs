@@ -6,11 +6,10 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Report};
-use lockmeter_render::pprof::PprofBuilder;
-use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Table};
+use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Pprof, Table};
 
 use crate::arguments::{Format, ReportArguments};
 use crate::exit::{Failure, Status};
@@ -71,7 +70,7 @@ fn write(report: &Report, arguments: &ReportArguments, folded: FoldedStacks, out
         Format::Json => Json.write(report, out)?,
         Format::Csv => Csv.write(report, out)?,
         Format::Folded => Folded { stacks: folded }.write(report, out)?,
-        // Written before: it needs the intervals.
+        // Written before, from two reports.
         Format::Pprof => {}
     }
     out.flush()
@@ -125,19 +124,37 @@ pub fn load_whole(reader: Recording, query: &Query) -> Result<Loaded> {
 }
 
 /// The same of one of several reports that are held together.
-pub fn load_beside(mut reader: Recording, query: &Query, reports: usize) -> Result<Loaded> {
-    let mut builder = ReportBuilder::new(reader.about(), query);
+pub fn load_beside(reader: Recording, query: &Query, reports: usize) -> Result<Loaded> {
+    let [loaded] = load_each(reader, std::array::from_ref(query), reports)?;
+    Ok(loaded)
+}
+
+/// A recording as each of these queries sees it, from one reading.
+fn load_all<const N: usize>(reader: Recording, queries: &[Query; N]) -> Result<[Loaded; N]> {
+    load_each(reader, queries, N)
+}
+
+fn load_each<const N: usize>(mut reader: Recording, queries: &[Query; N], reports: usize) -> Result<[Loaded; N]> {
+    let mut builders = queries.each_ref().map(|query| ReportBuilder::new(reader.about(), query));
     let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
     while let Some(interval) = reader.next_interval()? {
         let limits = reader.limits().shared_by(reports);
-        builder.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
+        for builder in &mut builders {
+            builder.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
+        }
         length_ns = u64::saturating_add(length_ns, interval.duration_ns);
         intervals += 1;
         languages.extend(interval.tables.frames().iter().filter_map(Language::of));
     }
-    builder.add_losses(reader.losses());
-    let report = builder.finish_within(&reader.limits().shared_by(reports)).map_err(|error| reader.too_large(error))?;
-    Ok(Loaded { report, ended_cleanly: reader.ended_cleanly(), length_ns, intervals, languages })
+    let limits = reader.limits().shared_by(reports);
+    let mut loaded = Vec::with_capacity(N);
+    for mut builder in builders {
+        builder.add_losses(reader.losses());
+        let report = builder.finish_within(&limits).map_err(|error| reader.too_large(error))?;
+        let (ended_cleanly, languages) = (reader.ended_cleanly(), languages.clone());
+        loaded.push(Loaded { report, ended_cleanly, length_ns, intervals, languages });
+    }
+    loaded.try_into().map_err(|_| anyhow!("one report for each query"))
 }
 
 /// Whose stacks to fold follows from what the report is grouped by.
@@ -149,26 +166,26 @@ fn folded_stacks(by: &[Dimension]) -> FoldedStacks {
     }
 }
 
-/// pprof needs whole stacks, so it is made from the intervals themselves.
-fn write_pprof(arguments: &ReportArguments, mut reader: Recording) -> Result<()> {
+/// Who waits and who makes them wait, from one reading of the file.
+fn write_pprof(arguments: &ReportArguments, reader: Recording) -> Result<()> {
     if arguments.output.as_deref().is_none_or(output::is_standard_output) && io::stdout().is_terminal() {
         return Err(Failure::error(
             Status::Usage,
             "pprof output is binary; name a file with -o, then `go tool pprof -top FILE`",
         ));
     }
-    let query = query::from_flags(&arguments.query, arguments.window);
-    let mut builder = PprofBuilder::new(reader.about());
-    while let Some(mut interval) = reader.next_interval()? {
-        let offset_ns = interval.start_unix_ns.saturating_sub(reader.about().start_unix_ns);
-        if query.covers(offset_ns, interval.duration_ns) {
-            query.narrow(&mut interval);
-            builder.add_within(&interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
-        }
-    }
+    let asked = query::from_flags(&arguments.query, arguments.window);
+    let by_task = asked.by.contains(&Dimension::Task).then_some(Dimension::Task);
+    let by =
+        |dimensions: [Dimension; 2]| Query { by: dimensions.into_iter().chain(by_task).collect(), ..asked.clone() };
+    let [waits, blame] = load_all(reader, &[by(Pprof::WAITS), by(Pprof::BLAME)])?;
     let mut out = output::open(arguments.output.as_deref())?;
-    builder
+    Pprof { waits: &waits.report, blame: &blame.report }
         .write(&mut out)
         .and_then(|()| out.flush())
-        .map_err(|error| output::failed(arguments.output.as_deref(), error))
+        .map_err(|error| output::failed(arguments.output.as_deref(), error))?;
+    for warning in waits.warnings(&asked) {
+        say(warning);
+    }
+    Ok(())
 }

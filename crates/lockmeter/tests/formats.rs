@@ -281,6 +281,80 @@ fn pprof_opens_the_profile_and_sees_the_same_totals() {
     }
 }
 
+/// Waits by the lock with its mode and the stack, innermost first.
+type Waits = BTreeMap<(String, Vec<String>), (u64, u64)>;
+
+/// Makes sure that one caller has the same numbers in every format: JSON, CSV, folded stacks and pprof.
+#[test]
+fn all_formats_have_the_same_numbers_for_each_caller() {
+    const TEST: &str = "the same numbers in all formats";
+    let Some(recording) = recording(TEST) else { return };
+    let report = report(recording, &["--by", "lock,caller"]);
+    let mut waits = Waits::new();
+    for row in report.rows.iter().filter(|row| row.happened == "wait" && row.total_ns > 0) {
+        let stack = row.caller.clone().filter(|stack| !stack.is_empty()).unwrap_or(vec!["[no stack taken]".to_owned()]);
+        let known = waits.entry((format!("{}, {}", row.lock(), row.mode.as_deref().unwrap()), stack)).or_default();
+        *known = (known.0 + row.count, known.1 + row.total_ns);
+    }
+    assert!(waits.len() > 10, "too little to compare:\n{}", report.shown);
+
+    let mut csv = csv::Reader::from_reader(std::io::Cursor::new(report_as(recording, "csv", &["--by", "lock,caller"])));
+    let numbers: Vec<(u64, u64)> = csv
+        .deserialize()
+        .map(|row: Result<BTreeMap<String, String>, _>| row.unwrap())
+        .map(|row| (row["count"].parse().unwrap(), row["total_ns"].parse().unwrap()))
+        .collect();
+    assert_eq!(numbers, report.rows.iter().map(|row| (row.count, row.total_ns)).collect::<Vec<_>>(), "CSV and JSON");
+
+    let mut folded = BTreeMap::<String, u64>::new();
+    for line in report_as(recording, "folded", &["--by", "lock,caller"]).lines() {
+        let (stack, total_ns) = line.rsplit_once(' ').unwrap();
+        *folded.entry(stack.to_owned()).or_default() += total_ns.parse::<u64>().unwrap();
+    }
+    let as_folded = waits.iter().map(|((lock, stack), (_, total_ns))| {
+        let (lock, mode) = lock.rsplit_once(", ").unwrap();
+        let frames: Vec<&str> = stack.iter().rev().map(String::as_str).collect();
+        (format!("{};[{lock} ({mode})]", frames.join(";")), *total_ns)
+    });
+    assert_eq!(folded, as_folded.collect(), "folded stacks and JSON");
+
+    if Command::new("go").arg("version").output().is_err() {
+        return skip(TEST, "Go is not installed: pprof was not compared");
+    }
+    let folder = Folder::new();
+    let profile = folder.file("locks.pb.gz");
+    report_bytes(recording, "pprof", &["-o", &profile]);
+    let mut command = Command::new("go");
+    command.args(["tool", "pprof", "-raw", "-symbolize=none", &profile]).env("PPROF_TMPDIR", folder.path());
+    assert_eq!(waits_of_raw_profile(&text(&run(command).stdout)), waits, "pprof and JSON");
+}
+
+/// What `pprof -raw` prints of who waited.
+fn waits_of_raw_profile(raw: &str) -> Waits {
+    let (samples, rest) = raw.split_once("\nLocations\n").unwrap();
+    let (locations, _) = rest.split_once("\nMappings\n").unwrap();
+    let functions: BTreeMap<&str, &str> = locations
+        .lines()
+        .map(|line| {
+            let (id, function) = line.trim().split_once(": 0x0 M=1 ").unwrap_or_else(|| panic!("no location: {line}"));
+            (id, function.rsplit_once(" :0:0 s=0").unwrap_or_else(|| panic!("no function: {line}")).0)
+        })
+        .collect();
+    let mut waits = Waits::new();
+    for line in samples.lines().skip_while(|line| !line.contains("[dflt]")).skip(1) {
+        // Labels stand on lines of their own.
+        let Some((numbers, stack)) = line.split_once(": ").filter(|_| !line.contains(":[")) else { continue };
+        let numbers: Vec<u64> = numbers.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let mut stack = stack.split_whitespace().map(|id| functions[id].to_owned());
+        if numbers[1] > 0 {
+            let lock = stack.next().unwrap().trim_matches(['[', ']']).to_owned();
+            let known = waits.entry((lock, stack.collect())).or_default();
+            *known = (known.0 + numbers[0], known.1 + numbers[1]);
+        }
+    }
+    waits
+}
+
 /// pprof rounds what it shows to four digits or so.
 fn total_is(what: &str, top: &str, expected: u64) {
     let line = top.lines().find(|line| line.contains(" total")).unwrap_or_else(|| panic!("{what}: no total in\n{top}"));

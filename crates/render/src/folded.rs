@@ -56,12 +56,16 @@ impl Exporter for Folded {
             let sentence = format!("folded stacks need a report grouped --by {}", needed.join(","));
             return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
         }
-        let waited = |row: &&Row| matches!(row.happened, Happened::Wait | Happened::Idle) && row.value.total_ns > 0;
-        for row in report.rows.iter().filter(waited) {
+        for row in report.rows.iter().filter(is_waited) {
             writeln!(out, "{} {}", self.fold(row).join(";"), row.value.total_ns)?;
         }
         Ok(())
     }
+}
+
+/// Whether a row is of time that was waited: a graph adds all its rows up, and time held is not time waited.
+pub fn is_waited(row: &&Row) -> bool {
+    matches!(row.happened, Happened::Wait | Happened::Idle) && row.value.total_ns > 0
 }
 
 impl Folded {

@@ -1,7 +1,7 @@
 //! lockmeter's sinks: what turns a [`Report`] into something to look at.
 //!
 //! One [`Exporter`] per format, each in a file of its own: [`Table`] for people, [`Json`] and [`Csv`] for programs,
-//! [`Folded`] for flame graphs. [`pprof`] is different: it needs whole stacks, so it is built from the intervals.
+//! [`Folded`] for flame graphs. [`Pprof`] is made from two reports: who waits, and who makes them wait.
 //! What a row says is defined once, in [`columns`]; every format and `--sort` follow from it. A [`Diff`] of two reports has
 //! its own columns, in [`diff`], and goes through the same [`Table`], [`Json`] and [`Csv`].
 
@@ -22,7 +22,8 @@ pub mod units;
 pub mod columns;
 pub mod diff;
 pub mod latency;
-pub mod pprof;
+mod pprof;
+mod pprof_proto;
 
 use std::io;
 
@@ -38,6 +39,7 @@ pub use crate::folded::{Folded, FoldedStacks};
 pub use crate::headline::Headline;
 pub use crate::histograms::Histograms;
 pub use crate::json::{JSON_SCHEMA, Json, write_json};
+pub use crate::pprof::Pprof;
 pub use crate::table::{DEFAULT_FRAMES, Table};
 pub use crate::terminal::Colour;
 

@@ -1,358 +1,171 @@
 //! A profile that Google's pprof opens: `go tool pprof -sample_index=blame out.pb.gz`.
 //!
-//! Sample types are `contentions/count`, `wait/nanoseconds` (the default) and `blame/nanoseconds`. A wait enters twice:
-//! under the stack that waited, with its count and its wait, and under the stack that made it wait, with its wait as
-//! blame. So `-sample_index=wait` shows who waits, `-sample_index=blame` who makes others wait, and both add up to all
-//! waited time. Where there is no stack, a frame in brackets says why.
+//! Sample types are `contentions/count`, `wait/nanoseconds` (the default) and `blame/nanoseconds`. A wait enters twice: under the stack
+//! that waited, with its count and its wait, and under the stack that made it wait, with its wait as blame. So `-sample_index=wait` shows
+//! who waits, `-sample_index=blame` who makes others wait, and both add up to all waited time. The innermost frame is the lock, as in
+//! [folded stacks](crate::Folded). Where there is no stack, a frame in brackets says why.
 //!
-//! Labels: `happened`, `lock`, `kind`, `mode`, `task` (the waiter's, or with blame the releaser's), `blocker` (how it is
-//! known), and `own` on the waits of lockmeter itself.
+//! Labels: `happened`, `lock`, `kind`, `mode`, `task` (of the waiter, in a report by task; with blame, of the releaser), `blocker` (how it
+//! is known), and `own` on the waits of lockmeter itself.
 
-mod proto;
-mod tables;
-
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use lockmeter_profile::{
-    About, BlockerSource, Frame, FrameId, Happened, Interval, Key, Kind, Limits, Mode, Sampled, StackId, TaskId,
-    TooLarge, Value, lock_functions,
-};
+use lockmeter_profile::{Dimension, Report, Row};
 use prost::Message;
 
-use self::proto::{Label, Profile, Sample, ValueType};
-use self::tables::Tables;
+use crate::escape::escaped;
+use crate::folded::is_waited;
+use crate::pprof_proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use crate::stacks::{NO_STACK, source_words};
-
-/// Stands where a stack was taken and then lost.
-const STACK_LOST: &str = "[stack lost]";
 
 /// The number of `Profile.sample` in profile.proto.
 const SAMPLE_FIELD: u32 = 2;
 
-/// What a sample takes: in its group, and scaled.
-const SAMPLE_BYTES: usize = 100;
-/// What a stack takes, and a lock or group.
-const STACK_BYTES: usize = 96;
-const GROUP_BYTES: usize = 300;
-
-/// Collects intervals into a profile.
-///
-/// Like a report, a profile agrees with the exact totals: the estimates of each lock, kind and mode are scaled to them,
-/// and what no stack stands for is shown as `[no stack taken]`. Waits only: a hold or a run is not a wait.
-#[derive(Debug)]
-pub struct PprofBuilder {
-    tables: Tables,
-    locks: HashMap<LockIdentity, u32>,
-    /// Stacks by the number that groups know them by, and the other way round.
-    stacks: Vec<Arc<[u64]>>,
-    stack_numbers: HashMap<Arc<[u64]>, u32>,
-    /// What samples and stacks take, about.
-    memory_bytes: usize,
-    groups: BTreeMap<Group, Estimates>,
-    comments: Vec<String>,
-    start_unix_ns: Option<u64>,
-    duration_ns: u64,
+/// Two reports of one recording as a profile: who waited, and who made them wait. Their numbers are those of the reports.
+#[derive(Debug, Clone, Copy)]
+pub struct Pprof<'a> {
+    /// Grouped by [`WAITS`](Self::WAITS) at least.
+    pub waits: &'a Report,
+    /// Grouped by [`BLAME`](Self::BLAME) at least.
+    pub blame: &'a Report,
 }
 
-/// By what a report tells locks apart: the same lock may be named in more than one way.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct LockIdentity {
-    name: String,
-    object: Option<String>,
-}
-
-/// What estimates are scaled by: a total of this is exact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Group {
-    /// Number of the lock, in the order of their first appearance.
-    lock: u32,
-    kind: Kind,
-    mode: Mode,
-    own: bool,
-}
-
-/// What is known of one group.
-#[derive(Debug, Default)]
-struct Estimates {
-    exact: Value,
-    /// String of the lock's name.
-    lock_name: i64,
-    /// Count and total by stack.
-    waits: BTreeMap<Stack, (u64, u64)>,
-    /// Total by the stack that is to blame.
-    blame: BTreeMap<Stack, (u64, u64)>,
-}
-
-/// What is known of an interval's stacks and frames, which many samples share.
-#[derive(Debug, Default)]
-struct Known {
-    /// The number of each stack.
-    stacks: HashMap<StackId, u32>,
-    /// The location of each frame.
-    frames: HashMap<FrameId, u64>,
-}
-
-/// A stack with what tells samples apart, as indices into the profile's tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Stack {
-    /// Number of the list of locations.
-    locations: u32,
-    /// String of the task's name; 0 where there is none.
-    task: i64,
-    blocker: Option<BlockerSource>,
-}
-
-impl PprofBuilder {
-    /// An empty profile of this recording.
-    pub fn new(about: &About) -> Self {
-        let comments = vec![
-            format!("lockmeter {}: {} on Linux {}", about.lockmeter_version, about.scope, about.kernel_release),
-            format!("recorded by: {}", about.command_line.join(" ")),
-        ];
-        Self {
-            tables: Tables::new(),
-            locks: HashMap::new(),
-            stacks: Vec::new(),
-            stack_numbers: HashMap::new(),
-            memory_bytes: 0,
-            groups: BTreeMap::new(),
-            comments,
-            start_unix_ns: None,
-            duration_ns: 0,
-        }
-    }
-
-    /// Adds what was measured in one interval.
-    pub fn add(&mut self, interval: &Interval) {
-        // Nothing is too large for no limits.
-        let _ = self.add_within(interval, &Limits::NONE);
-    }
-
-    /// Adds an interval of a file that may be anybody's. After an error the profile is of no use.
-    pub fn add_within(&mut self, interval: &Interval, limits: &Limits) -> Result<(), TooLarge> {
-        let start_unix_ns = self.start_unix_ns.unwrap_or(u64::MAX).min(interval.start_unix_ns);
-        self.start_unix_ns = Some(start_unix_ns);
-        self.duration_ns = self.duration_ns.saturating_add(interval.duration_ns);
-        for total in &interval.totals {
-            if let Some(group) = self.group(interval, &total.key) {
-                group.exact.merge(&total.value);
-            }
-            limits.check(self.memory_bytes())?;
-        }
-        let mut known = Known::default();
-        for sampled in &interval.sampled {
-            self.add_sampled(interval, sampled, &mut known);
-            limits.check(self.memory_bytes())?;
-        }
-        Ok(())
-    }
-
-    /// What the profile takes so far, about.
-    fn memory_bytes(&self) -> usize {
-        self.tables.memory_bytes() + self.memory_bytes + (self.locks.len() + self.groups.len()) * GROUP_BYTES
-    }
-
-    /// The group of a wait whose lock is known.
-    fn group(&mut self, interval: &Interval, key: &Key) -> Option<&mut Estimates> {
-        let lock = interval.tables.lock(key.lock).filter(|_| key.happened == Happened::Wait)?;
-        let next = u32::try_from(self.locks.len()).ok()?;
-        let identity = LockIdentity { name: lock.name.clone(), object: lock.object.clone() };
-        let number = *self.locks.entry(identity).or_insert(next);
-        let own = key.task.and_then(|task| interval.tables.task(task)).is_some_and(|task| task.own);
-        let group = self.groups.entry(Group { lock: number, kind: key.kind, mode: key.mode, own }).or_default();
-        group.lock_name = self.tables.string(&lock.name);
-        Some(group)
-    }
-
-    fn add_sampled(&mut self, interval: &Interval, sampled: &Sampled, known: &mut Known) {
-        let source = sampled.blocker.source;
-        let mut number = |stack: Option<StackId>, none: &str| match stack.and_then(|stack| known.stacks.get(&stack)) {
-            Some(number) => *number,
-            None => {
-                let locations = self.stack(interval, stack, none, known);
-                let number = self.stack_number(locations);
-                known.stacks.extend(stack.map(|stack| (stack, number)));
-                number
-            }
-        };
-        let site = number(sampled.site, STACK_LOST);
-        let blamed = number(sampled.blocker.stack, &format!("[{}]", source_words(source)));
-        let waits = Stack { locations: site, task: self.task(interval, sampled.key.task), blocker: Some(source) };
-        let blame = Stack { locations: blamed, task: self.task(interval, sampled.blocker.task), blocker: Some(source) };
-        let mut added_bytes = 0;
-        let Some(group) = self.group(interval, &sampled.key) else { return };
-        for (stack, stacks) in [(waits, &mut group.waits), (blame, &mut group.blame)] {
-            let (count, total_ns) = stacks.entry(stack).or_insert_with(|| {
-                added_bytes += SAMPLE_BYTES;
-                (0, 0)
-            });
-            *count = count.saturating_add(sampled.estimate.count);
-            *total_ns = total_ns.saturating_add(sampled.estimate.total_ns);
-        }
-        self.memory_bytes += added_bytes;
-    }
-
-    fn task(&mut self, interval: &Interval, task: Option<TaskId>) -> i64 {
-        let task = task.and_then(|task| interval.tables.task(task));
-        task.map_or(0, |task| self.tables.string(&task.comm))
-    }
-
-    fn stack_number(&mut self, locations: Vec<u64>) -> u32 {
-        if let Some(number) = self.stack_numbers.get(locations.as_slice()) {
-            return *number;
-        }
-        let locations: Arc<[u64]> = locations.into();
-        let number = u32::try_from(self.stacks.len()).unwrap_or(u32::MAX);
-        self.memory_bytes += STACK_BYTES + size_of_val(&*locations);
-        self.stacks.push(Arc::clone(&locations));
-        self.stack_numbers.insert(locations, number);
-        number
-    }
-
-    /// The locations of a stack, innermost first, or of the one frame that says why there is none.
-    fn stack(&mut self, interval: &Interval, stack: Option<StackId>, none: &str, known: &mut Known) -> Vec<u64> {
-        let ids = stack.and_then(|stack| interval.tables.stack(stack)).map_or(&[][..], Vec::as_slice);
-        let (ids, frames): (Vec<FrameId>, Vec<&Frame>) =
-            ids.iter().filter_map(|id| Some((*id, interval.tables.frame(*id)?))).unzip();
-        let kept = without_metering(&frames);
-        if kept.is_empty() {
-            return vec![self.tables.synthetic(none)];
-        }
-        let outer = ids.iter().zip(&frames).skip(frames.len() - kept.len());
-        let mut location = |(id, frame): (&FrameId, &&Frame)| {
-            let location = *known.frames.entry(*id).or_insert_with(|| self.tables.frame(frame));
-            self.tables.count(location);
-            location
-        };
-        outer.map(&mut location).collect()
-    }
+impl Pprof<'_> {
+    /// What the report of who waited is grouped by.
+    pub const WAITS: [Dimension; 2] = [Dimension::Lock, Dimension::Caller];
+    /// What the report of who made them wait is grouped by.
+    pub const BLAME: [Dimension; 2] = [Dimension::Lock, Dimension::Blocker];
 
     /// Writes the profile, gzipped.
-    pub fn write(mut self, out: &mut dyn io::Write) -> io::Result<()> {
+    pub fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let mut gzip = GzEncoder::new(out, Compression::default());
-        for (group, estimates) in std::mem::take(&mut self.groups) {
-            self.write_samples_of(group, &estimates, &mut gzip)?;
+        let mut tables = Tables::new(&self.waits.about.scope);
+        for row in self.waits.rows.iter().filter(is_waited) {
+            let stack = row.caller.as_deref().unwrap_or_default();
+            let value = [row.value.count, row.value.total_ns, 0];
+            let task = row.task.as_ref().map(|task| task.comm.as_str());
+            write_sample(&tables.sample(row, stack, NO_STACK, task, value), &mut gzip)?;
         }
-        io::Write::write_all(&mut gzip, &self.rest().encode_to_vec())?;
+        for row in self.blame.rows.iter().filter(is_waited) {
+            let blocker = row.blocker.as_ref();
+            let stack = blocker.map_or(&[][..], |blocker| &blocker.stack);
+            let reason =
+                blocker.map_or_else(|| NO_STACK.to_owned(), |known| format!("[{}]", source_words(known.source)));
+            let task = blocker.and_then(|blocker| blocker.task.as_deref());
+            write_sample(&tables.sample(row, stack, &reason, task, [0, 0, row.value.total_ns]), &mut gzip)?;
+        }
+        io::Write::write_all(&mut gzip, &tables.into_profile(self.waits).encode_to_vec())?;
         gzip.finish()?;
         Ok(())
     }
+}
+
+/// Fields may come in any order, so samples are written one by one and never held together.
+fn write_sample(sample: &Sample, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut encoded = Vec::new();
+    prost::encoding::message::encode(SAMPLE_FIELD, sample, &mut encoded);
+    out.write_all(&encoded)
+}
+
+/// A profile's strings, functions and locations, each stored once. Ids start at 1; string 0 is empty, as pprof demands.
+#[derive(Debug)]
+struct Tables {
+    strings: HashMap<String, i64>,
+    /// The location of each function: the same number as the function's own.
+    functions: HashMap<i64, u64>,
+    profile: Profile,
+}
+
+impl Tables {
+    fn new(program: &str) -> Self {
+        let mut tables = Self { strings: HashMap::new(), functions: HashMap::new(), profile: Profile::default() };
+        tables.string("");
+        // pprof heads its tables with the name of the first binary.
+        let filename = tables.string(program);
+        tables.profile.mapping.push(Mapping { id: 1, filename, has_functions: true });
+        tables
+    }
+
+    /// Every string of the profile passes here, and is escaped: pprof prints them as they are.
+    fn string(&mut self, text: &str) -> i64 {
+        let text = &*escaped(text);
+        if let Some(at) = self.strings.get(text) {
+            return *at;
+        }
+        let at = i64::try_from(self.profile.string_table.len()).expect("a profile has fewer than 2^63 strings");
+        self.profile.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), at);
+        at
+    }
+
+    fn location(&mut self, function: &str) -> u64 {
+        let name = self.string(function);
+        let (functions, locations) = (&mut self.profile.function, &mut self.profile.location);
+        *self.functions.entry(name).or_insert_with(|| {
+            let id = functions.len() as u64 + 1;
+            functions.push(Function { id, name, system_name: name });
+            locations.push(Location { id, mapping_id: 1, line: vec![Line { function_id: id }] });
+            id
+        })
+    }
+
+    /// A row as a sample; `none` stands for a stack that is not known.
+    fn sample(&mut self, row: &Row, stack: &[Arc<str>], none: &str, task: Option<&str>, value: [u64; 3]) -> Sample {
+        let mut location_id = vec![self.location(&lock_frame(row))];
+        match stack {
+            [] => location_id.push(self.location(none)),
+            stack => location_id.extend(stack.iter().map(|function| self.location(function))),
+        }
+        let labels = [
+            ("happened", Some(row.happened.name())),
+            ("lock", row.lock.as_deref()),
+            ("kind", row.kind.map(|kind| kind.name())),
+            ("mode", row.mode.map(|mode| mode.name())),
+            ("task", task),
+            ("blocker", row.blocker.as_ref().map(|blocker| blocker.source.name())),
+            ("own", row.own.then_some("yes")),
+        ];
+        let known = labels.into_iter().filter_map(|(key, word)| Some((key, word?)));
+        let label = known.map(|(key, word)| Label { key: self.string(key), str: self.string(word) }).collect();
+        Sample { location_id, value: value.map(signed).to_vec(), label }
+    }
 
     /// The profile but its samples.
-    fn rest(mut self) -> Profile {
-        let tables = &mut self.tables;
-        let mut value_type = |r#type, unit| ValueType { r#type: tables.string(r#type), unit: tables.string(unit) };
+    fn into_profile(mut self, report: &Report) -> Profile {
+        let about = &report.about;
+        let comments = [
+            format!("lockmeter {}: {} on Linux {}", about.lockmeter_version, about.scope, about.kernel_release),
+            format!("recorded by: {}", about.command_line.join(" ")),
+        ];
+        let comment = comments.iter().map(|comment| self.string(comment)).collect();
+        let mut value_type = |r#type, unit| ValueType { r#type: self.string(r#type), unit: self.string(unit) };
         let contentions = value_type("contentions", "count");
         let wait = value_type("wait", "nanoseconds");
         let blame = value_type("blame", "nanoseconds");
-        let comment = self.comments.iter().map(|comment| tables.string(comment)).collect();
         Profile {
             default_sample_type: wait.r#type,
             // One contention is the period: everything was counted.
             period_type: Some(contentions.clone()),
             period: 1,
             sample_type: vec![contentions, wait, blame],
-            time_nanos: signed(self.start_unix_ns.unwrap_or(0)),
-            duration_nanos: signed(self.duration_ns),
+            time_nanos: signed(report.start_unix_ns),
+            duration_nanos: signed(report.duration_ns),
             comment,
-            ..self.tables.into_profile()
+            ..self.profile
         }
-    }
-
-    /// Fields may come in any order, so samples are written one by one and never held together.
-    fn write_samples_of(&mut self, group: Group, estimates: &Estimates, out: &mut dyn io::Write) -> io::Result<()> {
-        let mut encoded = Vec::new();
-        let mut write = |sample: &Sample| {
-            encoded.clear();
-            prost::encoding::message::encode(SAMPLE_FIELD, sample, &mut encoded);
-            out.write_all(&encoded)
-        };
-        let exact = (estimates.exact.count, estimates.exact.total_ns);
-        let none = vec![self.tables.synthetic(NO_STACK)];
-        let none = Stack { locations: self.stack_number(none), task: 0, blocker: None };
-        for (stack, count, total_ns) in scaled(&estimates.waits, exact, &none) {
-            let value = vec![signed(count), signed(total_ns), 0];
-            write(&self.sample(group, estimates.lock_name, &stack, value))?;
-        }
-        for (stack, _, total_ns) in scaled(&estimates.blame, exact, &none) {
-            let value = vec![0, 0, signed(total_ns)];
-            write(&self.sample(group, estimates.lock_name, &stack, value))?;
-        }
-        Ok(())
-    }
-
-    fn sample(&mut self, group: Group, lock_name: i64, stack: &Stack, value: Vec<i64>) -> Sample {
-        let tables = &mut self.tables;
-        let mut label = |key: &str, str: i64| Label { key: tables.string(key), str };
-        let mut labels = vec![label("lock", lock_name)];
-        if stack.task != 0 {
-            labels.push(label("task", stack.task));
-        }
-        let words = [
-            Some(("happened", Happened::Wait.name())),
-            Some(("kind", group.kind.name())),
-            Some(("mode", group.mode.name())),
-            stack.blocker.map(|source| ("blocker", source.name())),
-            group.own.then_some(("own", "yes")),
-        ];
-        labels.extend(words.into_iter().flatten().map(|(key, word)| {
-            let str = tables.string(word);
-            Label { key: tables.string(key), str }
-        }));
-        let location_id = self.stacks.get(stack.locations as usize).map(|locations| locations.to_vec());
-        Sample { location_id: location_id.unwrap_or_default(), value, label: labels }
     }
 }
 
-/// The estimates, scaled so that they add up to the exact count and total; what no estimate stands for goes to `none`.
-fn scaled(estimates: &BTreeMap<Stack, (u64, u64)>, exact: (u64, u64), none: &Stack) -> Vec<(Stack, u64, u64)> {
-    let mut counts = Shares::new(estimates.values().map(|(count, _)| *count), exact.0);
-    let mut totals = Shares::new(estimates.values().map(|(_, total_ns)| *total_ns), exact.1);
-    let mut shared: Vec<_> = estimates
-        .iter()
-        .map(|(stack, (count, total_ns))| (*stack, counts.next(*count), totals.next(*total_ns)))
-        .collect();
-    shared.push((*none, counts.rest(), totals.rest()));
-    shared.retain(|(_, count, total_ns)| (*count, *total_ns) != (0, 0));
-    shared
-}
-
-/// Divides an exact total in proportion to estimates, without losing anything to rounding: each share is the difference
-/// between two rounded running sums.
-struct Shares {
-    exact: u128,
-    estimated: u128,
-    sum: u128,
-    given: u128,
-}
-
-impl Shares {
-    fn new(estimates: impl Iterator<Item = u64>, exact: u64) -> Self {
-        Self { exact: exact.into(), estimated: estimates.map(u128::from).sum(), sum: 0, given: 0 }
-    }
-
-    fn next(&mut self, estimate: u64) -> u64 {
-        self.sum += u128::from(estimate);
-        // Saturating: a damaged file may hold anything.
-        let product = self.exact.saturating_mul(self.sum).saturating_add(self.estimated / 2);
-        let due = product.checked_div(self.estimated).unwrap_or(0).clamp(self.given, self.exact);
-        let share = due - self.given;
-        self.given = due;
-        u64::try_from(share).unwrap_or(u64::MAX)
-    }
-
-    fn rest(&self) -> u64 {
-        u64::try_from(self.exact - self.given).unwrap_or(u64::MAX)
-    }
-}
-
-/// A stack without the frames of metering itself.
-fn without_metering<'a, 'f>(frames: &'a [&'f Frame]) -> &'a [&'f Frame] {
-    &frames[lock_functions::metering_frames(frames.iter().map(|frame| frame.function.as_deref()))..]
+/// `[mm_struct.mmap_lock, read]`: pprof takes what stands in parentheses for a function's parameters, and leaves it out.
+fn lock_frame(row: &Row) -> String {
+    let lock = row.lock.as_deref().unwrap_or("unknown lock");
+    let mode = row.mode.map(|mode| format!(", {mode}")).unwrap_or_default();
+    let own = if row.own { ", lockmeter's own" } else { "" };
+    format!("[{lock}{mode}{own}]")
 }
 
 fn signed(value: u64) -> i64 {
@@ -363,37 +176,13 @@ fn signed(value: u64) -> i64 {
 mod tests {
     use std::io::Read;
 
-    use lockmeter_profile::{Blocker, Bucket, Lock, Naming, Task, Total};
+    use lockmeter_profile::view::{Query, report};
+    use lockmeter_profile::{
+        About, Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, Mode, Naming, Sampled, Task,
+        Total, Value,
+    };
 
     use super::*;
-
-    #[test]
-    fn shares_add_up_to_the_exact_total_whatever_the_estimates() {
-        for (estimates, exact) in [(vec![1, 1, 1], 100), (vec![7, 0, 3], u64::MAX), (vec![u64::MAX, 1], 3), (vec![], 5)]
-        {
-            let mut shares = Shares::new(estimates.iter().copied(), exact);
-            let given: u128 = estimates.iter().map(|estimate| u128::from(shares.next(*estimate))).sum();
-            assert_eq!(given + u128::from(shares.rest()), u128::from(exact), "{estimates:?}");
-        }
-    }
-
-    #[test]
-    fn the_frames_of_metering_are_stripped_and_lock_functions_are_kept() {
-        let frame = |function: Option<&str>| Frame {
-            address: 1,
-            function: function.map(str::to_owned),
-            offset: 0,
-            module: None,
-        };
-        let names =
-            [None, Some("bpf_trace_run2"), Some("__traceiter_contention_begin"), Some("down_write"), Some("bpf_x")];
-        let frames: Vec<Frame> = names.into_iter().map(frame).collect();
-        let frames: Vec<&Frame> = frames.iter().collect();
-        let kept: Vec<_> = without_metering(&frames).iter().map(|frame| frame.function.as_deref()).collect();
-        assert_eq!(kept, [Some("down_write"), Some("bpf_x")]);
-        let nameless = frame(None);
-        assert_eq!(without_metering(&[&nameless]).len(), 1);
-    }
 
     /// Adds a wait of this task, once to the exact totals and once, as half of it, to the samples.
     fn add_wait(interval: &mut Interval, name: &str, total_ns: u64, own: bool) {
@@ -409,15 +198,21 @@ mod tests {
         interval.sampled.push(Sampled { key, instance: None, site: None, blocker, stacks: 1, estimate });
     }
 
-    /// The profile of one interval, encoded and decoded.
+    /// The profile of these intervals, encoded and decoded.
     fn profile(about: &About, intervals: &[&Interval]) -> Profile {
-        let mut builder = PprofBuilder::new(about);
-        intervals.iter().for_each(|interval| builder.add(interval));
+        let by = |dimensions: [Dimension; 2]| {
+            let query = Query { include_own: true, ..Query::by(dimensions) };
+            report(about, intervals.iter().map(|interval| (*interval).clone()), &query)
+        };
         let mut gzipped = Vec::new();
-        builder.write(&mut gzipped).unwrap();
+        Pprof { waits: &by(Pprof::WAITS), blame: &by(Pprof::BLAME) }.write(&mut gzipped).unwrap();
         let mut encoded = Vec::new();
         flate2::read::GzDecoder::new(gzipped.as_slice()).read_to_end(&mut encoded).unwrap();
         Profile::decode(encoded.as_slice()).unwrap()
+    }
+
+    fn text(profile: &Profile, string: i64) -> &str {
+        &profile.string_table[usize::try_from(string).unwrap()]
     }
 
     /// Makes sure that pprof, which prints strings as they are, gets none that a terminal obeys: of locks, tasks, functions, files or
@@ -442,8 +237,8 @@ mod tests {
         interval.sampled[0].key.task = Some(task);
         let strings = profile(&about, &[&interval]).string_table;
         let escaped = strings.iter().filter(|string| string.contains("\\u{1b}[31m\\u{9b}\\u{202e}\\u{200b}\\n\\u{7f}"));
-        // The name itself, and two comments that hold it.
-        assert_eq!(escaped.count(), 3, "{strings:?}");
+        // The name itself, the lock's frame, and two comments that hold it.
+        assert_eq!(escaped.count(), 4, "{strings:?}");
         assert!(
             !strings.iter().any(|string| string.contains(['\x1b', '\u{9b}', '\u{202e}', '\u{200b}', '\n', '\x7f']))
         );
@@ -459,9 +254,21 @@ mod tests {
         let sum = |at: usize| profile.sample.iter().map(|sample| sample.value[at]).sum::<i64>();
         assert_eq!([sum(0), sum(1), sum(2)], [18, 2 * 1_341, 2 * 1_341]);
         assert_eq!((profile.duration_nanos, profile.time_nanos), (10, 9));
-        let text = |string: i64| profile.string_table[usize::try_from(string).unwrap()].as_str();
-        assert_eq!(text(profile.default_sample_type), "wait");
+        assert_eq!(text(&profile, profile.default_sample_type), "wait");
         let labels = profile.sample.iter().flat_map(|sample| &sample.label);
-        assert_eq!(labels.filter(|label| text(label.key) == "own").count(), 2, "own waits stay apart");
+        assert_eq!(labels.filter(|label| text(&profile, label.key) == "own").count(), 2, "own waits stay apart");
+    }
+
+    #[test]
+    fn the_innermost_frame_is_the_lock() {
+        let mut interval = Interval::default();
+        add_wait(&mut interval, "a", 1_001, false);
+        let profile = profile(&About::default(), &[&interval]);
+        let leaf = |sample: &Sample| {
+            let location = &profile.location[usize::try_from(sample.location_id[0]).unwrap() - 1];
+            let function = &profile.function[usize::try_from(location.line[0].function_id).unwrap() - 1];
+            text(&profile, function.name)
+        };
+        assert_eq!(profile.sample.iter().map(leaf).collect::<Vec<_>>(), ["[a, exclusive]"; 2]);
     }
 }

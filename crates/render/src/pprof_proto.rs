@@ -59,15 +59,11 @@ pub struct Label {
     pub str: i64,
 }
 
-/// A binary: the kernel or one of its modules.
+/// A binary.
 #[derive(Clone, PartialEq, Message)]
 pub struct Mapping {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    #[prost(uint64, tag = "2")]
-    pub memory_start: u64,
-    #[prost(uint64, tag = "3")]
-    pub memory_limit: u64,
     #[prost(int64, tag = "5")]
     pub filename: i64,
     /// Tells pprof that there is nothing left for it to symbolize.
@@ -81,8 +77,6 @@ pub struct Location {
     pub id: u64,
     #[prost(uint64, tag = "2")]
     pub mapping_id: u64,
-    #[prost(uint64, tag = "3")]
-    pub address: u64,
     #[prost(message, repeated, tag = "4")]
     pub line: Vec<Line>,
 }
@@ -101,6 +95,4 @@ pub struct Function {
     pub name: i64,
     #[prost(int64, tag = "3")]
     pub system_name: i64,
-    #[prost(int64, tag = "4")]
-    pub filename: i64,
 }
