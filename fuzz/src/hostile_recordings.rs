@@ -13,6 +13,10 @@ pub const INTERVAL: u8 = 2;
 /// The last chunk.
 pub const END: u8 = 3;
 
+/// The kind of a recording of what ran, and what happened in it.
+const OF_LATENCY: u64 = 2;
+const RUN: u64 = 3;
+
 /// Field numbers of the message `Interval`.
 pub mod field {
     #![allow(missing_docs, reason = "named as in recording.proto")]
@@ -42,11 +46,20 @@ impl Default for RecordingBytes {
 impl RecordingBytes {
     /// A head, and the description of a recording on so many CPUs.
     pub fn on_cpus(cpus: u64) -> Self {
+        Self::described(&Message::default().number(4, cpus).text(2, "6.1.0"))
+    }
+
+    /// A head, and the description of a recording of this kind.
+    pub fn of_kind(kind: u64) -> Self {
+        Self::described(&Message::default().number(4, 2).text(2, "6.1.0").number(10, kind))
+    }
+
+    fn described(about: &Message) -> Self {
         let mut head = b"\x89LKMTR\r\n".to_vec();
         head.extend(FORMAT_VERSION.to_le_bytes());
         head.extend(crc(&head).to_le_bytes());
         let mut recording = Self { bytes: head, chunks: 0 };
-        recording.chunk(ABOUT, &Message::default().number(4, cpus).text(2, "6.1.0").0);
+        recording.chunk(ABOUT, &about.0);
         recording
     }
 
@@ -219,7 +232,7 @@ pub fn distinct_tasks(rows: u64, happened: u64) -> Vec<u8> {
 /// Rows that differ by their lock.
 pub fn distinct_locks(rows: u64, happened: u64) -> Vec<u8> {
     let each = MOST_ENTRIES / 2 - 1_000;
-    let mut recording = RecordingBytes::default();
+    let mut recording = if happened == RUN { RecordingBytes::of_kind(OF_LATENCY) } else { RecordingBytes::default() };
     for first in (0..rows).step_by(each as usize) {
         let mut interval = Message::default().number(field::DURATION_NS, 1_000_000_000);
         for nth in first..rows.min(first + each) {
@@ -334,5 +347,5 @@ pub fn long_runs(runs: u64, waits: u64) -> Vec<u8> {
         }
         interval = interval.message(field::LONG_RUNS, &run);
     }
-    RecordingBytes::default().chunk(INTERVAL, &interval.0).finish()
+    RecordingBytes::of_kind(OF_LATENCY).chunk(INTERVAL, &interval.0).finish()
 }

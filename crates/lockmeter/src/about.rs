@@ -4,10 +4,10 @@ use std::ffi::CStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockmeter_kernel::contention::StackBudget;
-use lockmeter_profile::About;
+use lockmeter_profile::{About, RecordingKind};
 
 /// Describes this machine and this run.
-pub fn describe(scope: &str, stacks: StackBudget) -> About {
+pub fn describe(kind: RecordingKind, scope: &str, stacks: StackBudget) -> About {
     // SAFETY: all-zero is a valid utsname, and uname fills it with NUL-terminated text.
     let mut system: libc::utsname = unsafe { std::mem::zeroed() };
     // SAFETY: writes to `system`, which is ours.
@@ -20,6 +20,7 @@ pub fn describe(scope: &str, stacks: StackBudget) -> About {
         machine: text(&system.machine),
         // Waits are those of the whole machine.
         cpus: lockmeter_kernel::online_cpus(),
+        kind: Some(kind),
         scope: scope.to_owned(),
         command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
         start_unix_ns: SystemTime::now()

@@ -8,7 +8,7 @@ use lockmeter_render::Exporter;
 
 use crate::arguments::{DiffArguments, DiffFormat};
 use crate::exit::{Failure, Status};
-use crate::input::{Recording, is_standard_input};
+use crate::input::{is_standard_input, open_locks};
 use crate::{output, query, report};
 
 /// Two, and what is made of them.
@@ -19,7 +19,7 @@ pub fn run(arguments: &DiffArguments) -> Result<()> {
         return Err(Failure::error(Status::Usage, "only one of the two recordings can be standard input; name a file"));
     }
     let query = query::from_flags(&arguments.query, None);
-    let load = |path| report::load_beside(Recording::open(path)?, &query, REPORTS).map(|loaded| loaded.report);
+    let load = |path| report::load_beside(open_locks(path)?, &query, REPORTS).map(|loaded| loaded.report);
     let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
     let diff = lockmeter_profile::diff::diff(&before, &after)?;
     let mut out = output::open(None)?;

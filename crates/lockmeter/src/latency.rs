@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
-use lockmeter_profile::recording::RecordingWriter;
-use lockmeter_profile::{About, Dimension, Interval, Source};
+use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
+use lockmeter_profile::{About, Dimension, Interval, RecordingKind, Source};
 use lockmeter_recorder::target::Target;
 use lockmeter_recorder::{Recorder, Sink, StopSignals};
 use lockmeter_render::latency::{LatencySortKey, LatencyTable};
@@ -17,7 +17,6 @@ use lockmeter_render::{Csv, Exporter, Json, Table};
 use crate::arguments::latency::{LatencyArguments, LatencyFormat};
 use crate::arguments::{Format, QueryArguments, ReportArguments};
 use crate::exit::{Failure, Status};
-use crate::input::Recording;
 use crate::messages::{notice_once, say};
 use crate::output::{self, cannot_write};
 use crate::warnings::Warning;
@@ -37,7 +36,7 @@ pub fn run(arguments: &LatencyArguments) -> Result<()> {
         threshold: arguments.threshold,
         every: arguments.every,
     })?;
-    let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
+    let about = crate::about::describe(RecordingKind::Latency, "whole machine", StackBudget::DEFAULT);
     let writer = arguments.output.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
     let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);
     let tables = if stdout_is_taken { Tables::Stderr } else { Tables::Stdout };
@@ -199,7 +198,7 @@ fn write(report: &LatencyReport, format: LatencyFormat, table: LatencyTable, out
 }
 
 /// `lockmeter report` of such a recording.
-pub fn report(arguments: &ReportArguments, mut reader: Recording) -> Result<()> {
+pub fn report(arguments: &ReportArguments, mut reader: RecordingReader) -> Result<()> {
     let format = applicable(arguments)?;
     let column = if arguments.sort == "total_ns" { DEFAULT_SORT } else { &arguments.sort };
     let sort = sort_key(column)?;

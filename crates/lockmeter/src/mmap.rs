@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use lockmeter_kernel::contention::{ContentionSource, MMAP_LOCK, Metered, Options, Scope};
 use lockmeter_profile::recording::{PipeWait, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder};
-use lockmeter_profile::{Dimension, Happened, Interval, Report, Source};
+use lockmeter_profile::{Dimension, Happened, Interval, RecordingKind, Report, Source};
 use lockmeter_recorder::target::{self, CommandOutput};
 use lockmeter_recorder::{Recorder, Sink, StopSignals};
 use lockmeter_render::{Csv, Exporter, Histograms, Json, Table};
@@ -50,7 +50,7 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
     let starts_command = scope == Scope::Children;
     let options =
         Options { scope, stacks: arguments.stacks.budget(), metered: Metered::MmapLock { holds: !arguments.no_hold } };
-    let about = crate::about::describe(&words, options.stacks);
+    let about = crate::about::describe(RecordingKind::Mmap, &words, options.stacks);
     let mut source = ContentionSource::start(&options)?;
     let writer = arguments.record.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
     let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);

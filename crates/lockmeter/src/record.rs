@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use lockmeter_kernel::contention::Scope;
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
-use lockmeter_profile::{Dimension, Interval, Source};
+use lockmeter_profile::{Dimension, Interval, RecordingKind, Source};
 use lockmeter_recorder::target::{self, CommandOutput, Target};
 use lockmeter_recorder::{LockSources, Recorder, Sink, StopSignals};
 
@@ -51,7 +51,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
     let options = arguments.lock_options(scope);
-    let about = crate::about::describe(&words, options.stacks);
+    let about = crate::about::describe(RecordingKind::Locks, &words, options.stacks);
     let mut sources = LockSources::start(&options)?;
     let mut writer = arguments.file.create(&arguments.output, &about, &signals)?;
     let target = match options.scope {
@@ -201,7 +201,7 @@ fn summarise(recording: &Path, written: Option<&File>) -> Result<()> {
     let query = Query::by([Dimension::Lock, Dimension::Caller]);
     // What was written, whatever may stand under its name by now.
     let reader = RecordingReader::from_reader(written.try_clone()?, &name)?;
-    let loaded = report::load_whole(reader.into(), &query)?;
+    let loaded = report::load_whole(reader, &query)?;
     output::print_summary(&loaded.report, SUMMARY_ROWS, lockmeter_render::DEFAULT_FRAMES);
     for warning in loaded.warnings(&query) {
         say(warning);

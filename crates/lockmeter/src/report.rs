@@ -7,13 +7,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
+use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::view::{Query, ReportBuilder};
-use lockmeter_profile::{Dimension, Report};
+use lockmeter_profile::{Dimension, RecordingKind, Report};
 use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Pprof, Table};
 
 use crate::arguments::{Format, ReportArguments};
 use crate::exit::{Failure, Status};
-use crate::input::{Recording, is_standard_input};
+use crate::input::{is_standard_input, kind, open, open_locks};
 use crate::messages::say;
 use crate::warnings::{Language, Warning};
 use crate::{latency, output, query};
@@ -28,8 +29,8 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
             format!("{} is the recording itself; choose another place for the report with -o", output.display());
         return Err(Failure::error(Status::NoOutput, sentence));
     }
-    let mut recording = Recording::open(&arguments.recording)?;
-    if recording.is_of_latency()? {
+    let recording = open(&arguments.recording)?;
+    if kind(&arguments.recording, &recording)? == RecordingKind::Latency {
         return latency::report(arguments, recording);
     }
     if arguments.histogram {
@@ -115,26 +116,26 @@ impl Loaded {
 
 /// A recording as the query sees it, and whether the recorder ended it cleanly.
 pub fn load(path: &Path, query: &Query) -> Result<(Report, bool)> {
-    load_whole(Recording::open(path)?, query).map(|loaded| (loaded.report, loaded.ended_cleanly))
+    load_whole(open_locks(path)?, query).map(|loaded| (loaded.report, loaded.ended_cleanly))
 }
 
 /// A recording as the query sees it.
-pub fn load_whole(reader: Recording, query: &Query) -> Result<Loaded> {
+pub fn load_whole(reader: RecordingReader, query: &Query) -> Result<Loaded> {
     load_beside(reader, query, 1)
 }
 
 /// The same of one of several reports that are held together.
-pub fn load_beside(reader: Recording, query: &Query, reports: usize) -> Result<Loaded> {
+pub fn load_beside(reader: RecordingReader, query: &Query, reports: usize) -> Result<Loaded> {
     let [loaded] = load_each(reader, std::array::from_ref(query), reports)?;
     Ok(loaded)
 }
 
 /// A recording as each of these queries sees it, from one reading.
-fn load_all<const N: usize>(reader: Recording, queries: &[Query; N]) -> Result<[Loaded; N]> {
+fn load_all<const N: usize>(reader: RecordingReader, queries: &[Query; N]) -> Result<[Loaded; N]> {
     load_each(reader, queries, N)
 }
 
-fn load_each<const N: usize>(mut reader: Recording, queries: &[Query; N], reports: usize) -> Result<[Loaded; N]> {
+fn load_each<const N: usize>(mut reader: RecordingReader, queries: &[Query; N], reports: usize) -> Result<[Loaded; N]> {
     let mut builders = queries.each_ref().map(|query| ReportBuilder::new(reader.about(), query));
     let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
     while let Some(interval) = reader.next_interval()? {
@@ -167,7 +168,7 @@ fn folded_stacks(by: &[Dimension]) -> FoldedStacks {
 }
 
 /// Who waits and who makes them wait, from one reading of the file.
-fn write_pprof(arguments: &ReportArguments, reader: Recording) -> Result<()> {
+fn write_pprof(arguments: &ReportArguments, reader: RecordingReader) -> Result<()> {
     if arguments.output.as_deref().is_none_or(output::is_standard_output) && io::stdout().is_terminal() {
         return Err(Failure::error(
             Status::Usage,

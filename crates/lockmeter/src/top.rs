@@ -8,7 +8,7 @@ use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options as LatencyOptions, RUNNERS};
 use lockmeter_profile::latency::LatencyBuilder;
 use lockmeter_profile::view::ReportBuilder;
-use lockmeter_profile::{Interval, Source};
+use lockmeter_profile::{Interval, RecordingKind, Source};
 use lockmeter_recorder::target::{self, Target};
 use lockmeter_recorder::{LockSources, Recorder, Sink, StopSignals};
 use lockmeter_render::escape::escaped;
@@ -41,7 +41,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     let signals = StopSignals::catch().context("cannot catch signals")?;
     let target = target::watch(&scope)?;
     let options = arguments.lock_options(scope);
-    let about = crate::about::describe(&words, options.stacks);
+    let about = crate::about::describe(RecordingKind::Locks, &words, options.stacks);
     let source = LockSources::start(&options)?;
     let new = || ReportBuilder::new(&about, &query);
     let add = |builder: &mut ReportBuilder, interval: &Interval| builder.add(interval);
@@ -62,7 +62,7 @@ fn top_latency(arguments: &TopArguments) -> Result<()> {
     let signals = StopSignals::catch().context("cannot catch signals")?;
     let kinds = if query.kinds.is_empty() { RUNNERS.to_vec() } else { query.kinds.clone() };
     let source = LatencySource::start(&LatencyOptions { runners: kinds, threshold: None, every: false })?;
-    let about = crate::about::describe("whole machine", StackBudget::DEFAULT);
+    let about = crate::about::describe(RecordingKind::Latency, "whole machine", StackBudget::DEFAULT);
     let new = || LatencyBuilder::new(&about, &query);
     let add = |builder: &mut LatencyBuilder, interval: &Interval| builder.add(interval);
     let table = |builder: LatencyBuilder, table: Table, text: &mut Vec<u8>| {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use lockmeter_fuzz::hostile_recordings::RecordingBytes;
 use support::recorder::Recorder;
 use support::report::report;
 use support::{Folder, Load, PATIENCE, lockmeter, machine, run, text, workload_path};
@@ -431,6 +432,7 @@ fn what_is_no_readable_recording_is_refused() {
         (write("head-only", &bytes[..16]), "ends before"),
         (write("newer", &newer(&bytes)), "newer"),
         (write("damaged-head", &flipped(&bytes, VERSION_AT)), "damaged"),
+        (write("unknown-kind", &RecordingBytes::of_kind(99).finish()), "does not know"),
         (folder.file("missing"), "No such file"),
         (here, "directory"),
     ];
@@ -440,6 +442,21 @@ fn what_is_no_readable_recording_is_refused() {
         refuses(line(&["report", path, "--format", "pprof"]), BAD_INPUT, &[part]);
         refuses(line(&["diff", &good, path]), BAD_INPUT, &[part]);
         refuses(line(&["diff", path, &good]), BAD_INPUT, &[part]);
+    }
+}
+
+/// Regression: a recording in which nothing ran passed for one of locks, for its kind was guessed from what it held.
+#[test]
+fn a_recording_of_latency_is_one_even_if_nothing_ran() {
+    const LATENCY: u64 = 2;
+    let folder = Folder::new();
+    let path = folder.file("empty");
+    fs::write(&path, RecordingBytes::of_kind(LATENCY).finish()).unwrap();
+    let report = run(lockmeter(["report", &path, "--format", "json"]));
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["recorded"], "latency");
+    for command in [&["diff", &path, &path][..], &["predict", &path]] {
+        refuses(line(command), BAD_INPUT, &["lockmeter latency", "no locks", &path]);
     }
 }
 

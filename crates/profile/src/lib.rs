@@ -34,7 +34,7 @@ pub use lengths::Lengths;
 pub use limits::{Limits, TooLarge};
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
-pub use report::{About, ChainLink, Dimension, Report, Row, RowBlocker, RowTask, SlowHoldRow, Worst};
+pub use report::{About, ChainLink, Dimension, RecordingKind, Report, Row, RowBlocker, RowTask, SlowHoldRow, Worst};
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use source::Source;

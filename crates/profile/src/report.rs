@@ -97,6 +97,18 @@ impl Report {
     }
 }
 
+named_enum! {
+    /// What a recording is of.
+    RecordingKind {
+        /// Waits for locks, and holds.
+        Locks = 1, "locks";
+        /// What keeps CPUs from their tasks.
+        Latency = 2, "latency";
+        /// Waits for `mmap_lock`, and its holds.
+        Mmap = 3, "mmap";
+    }
+}
+
 /// What was recorded, where and how: written once at the head of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
@@ -108,6 +120,8 @@ pub struct About {
     pub machine: String,
     /// CPUs online.
     pub cpus: u32,
+    /// What was recorded; `None` if a newer lockmeter recorded what this one does not know.
+    pub kind: Option<RecordingKind>,
     /// What was metered, in words: `whole machine`, `process 42 and its children`, …
     pub scope: String,
     /// The recorder's command line.

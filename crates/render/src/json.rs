@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use lockmeter_profile::{About, Losses, Overhead, Report, Swaps, SwitchedOff, Value, Worst};
+use lockmeter_profile::{About, Losses, Overhead, RecordingKind, Report, Swaps, SwitchedOff, Value, Worst};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::Formatter;
 
@@ -65,6 +65,7 @@ impl Serialize for Top<'_> {
             "lockmeter": report.about.lockmeter_version,
             "kernel": report.about.kernel_release,
             "machine": report.about.machine,
+            "recorded": report.about.kind.map(RecordingKind::name),
             "scope": report.about.scope,
             "by": by,
             "start_unix_ns": report.start_unix_ns,

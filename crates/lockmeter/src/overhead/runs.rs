@@ -13,8 +13,8 @@ use lockmeter_experiments::overhead::whole_runs::{Ended, Plan, compare};
 use lockmeter_experiments::overhead::{KernelSwitch, Level};
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_meter::reader::Session;
-use lockmeter_profile::Source;
 use lockmeter_profile::recording::RecordingWriter;
+use lockmeter_profile::{RecordingKind, Source};
 use lockmeter_recorder::{LockSources, StopSignals, Woken, preload};
 use lockmeter_statistics::{Machine, Random};
 
@@ -188,7 +188,8 @@ impl Runner<'_> {
     /// As `record` would, file and all.
     fn recorded(&mut self, level: Level) -> Result<Ended<Failure>> {
         let options = record_arguments(self.command, level)?.lock_options(Scope::Children);
-        let about = crate::about::describe("a command, to measure what metering costs", options.stacks);
+        let about =
+            crate::about::describe(RecordingKind::Locks, "a command, to measure what metering costs", options.stacks);
         let mut sources = match LockSources::start(&options) {
             Ok(sources) => sources,
             Err(error) => return Ok(Ended::NotPossible(format!("{error:#}"))),

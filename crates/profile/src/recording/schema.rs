@@ -10,7 +10,7 @@ use crate::interval::{
 };
 use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
-use crate::report::About;
+use crate::report::{About, RecordingKind};
 use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::slow_hold::{HolderTime, NextLock, SlowHold};
 use crate::swap::{Swap, Swaps};
@@ -33,6 +33,7 @@ pub(super) fn encode_about(about: &About) -> Vec<u8> {
         start_unix_ns: about.start_unix_ns,
         stack_budget_ppm: about.stack_budget_ppm,
         recorder_tgid: about.recorder_tgid,
+        kind: about.kind.map_or(0, |kind| kind.code().into()),
     }
     .encode_to_vec()
 }
@@ -50,6 +51,8 @@ pub(super) fn decode_about(message: &[u8]) -> Option<About> {
         start_unix_ns: about.start_unix_ns,
         stack_budget_ppm: about.stack_budget_ppm,
         recorder_tgid: about.recorder_tgid,
+        // Recordings did not say it before there were others.
+        kind: RecordingKind::from_code(u8::try_from(about.kind.max(1)).unwrap_or(0)),
     })
 }
 

@@ -4,7 +4,7 @@
 
 use lockmeter_profile::{
     About, Blocker, BlockerSource, Bucket, Cgroup, Frame, Happened, Interval, Key, Kind, Lock, Loss, Mode, Naming,
-    Overhead, Sampled, Task, Total, Unnamed, Value,
+    Overhead, RecordingKind, Sampled, Task, Total, Unnamed, Value,
 };
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -50,6 +50,7 @@ pub fn about() -> About {
         start_unix_ns: START_UNIX_NS,
         stack_budget_ppm: Some(10_000),
         recorder_tgid: 4242,
+        kind: Some(RecordingKind::Locks),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use lockmeter_profile::RecordingKind;
 use lockmeter_profile::latency::{LatencyReport, LatencyRow, LongRunRow, RunWaitRow};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -45,6 +46,7 @@ impl Serialize for Top<'_> {
             "lockmeter": report.about.lockmeter_version,
             "kernel": report.about.kernel_release,
             "machine": report.about.machine,
+            "recorded": report.about.kind.map(RecordingKind::name),
             "scope": report.about.scope,
             "start_unix_ns": report.start_unix_ns,
             "duration_ns": report.duration_ns,

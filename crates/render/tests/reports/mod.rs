@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    About, BlockerSource, Bucket, Dimension, Happened, Kind, Loss, Losses, Mode, Naming, Overhead, Report, Row,
-    RowBlocker, RowTask, Swaps, SwitchedOff, Unnamed, Value, Worst,
+    About, BlockerSource, Bucket, Dimension, Happened, Kind, Loss, Losses, Mode, Naming, Overhead, RecordingKind,
+    Report, Row, RowBlocker, RowTask, Swaps, SwitchedOff, Unnamed, Value, Worst,
 };
 use lockmeter_render::Exporter;
 
@@ -31,6 +31,7 @@ pub fn about() -> About {
         start_unix_ns: 1_793_707_200_000_000_000,
         stack_budget_ppm: Some(10_000),
         recorder_tgid: 99,
+        kind: Some(RecordingKind::Locks),
     }
 }
 
