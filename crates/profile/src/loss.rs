@@ -110,6 +110,8 @@ named_enum! {
         QueueingNotSeen = 51, "queueing_not_seen";
         /// Long runs not listed one by one: more than fit between two drains.
         LongRunsFull = 52, "long_runs_full";
+        /// Waits and holds of a program during which it was stopped by a signal: the time of the stop is not part of them.
+        UserStopped = 53, "user_stopped";
     }
 }
 
@@ -230,6 +232,11 @@ impl Loss {
                 "kprobe",
                 "kprobes",
                 " that the kernel did not run: acquisitions or releases of kernel locks that were not seen",
+            ),
+            Self::UserStopped => (
+                "wait or hold",
+                "waits and holds",
+                " during which the program was stopped (SIGSTOP): the time of the stop is left out",
             ),
             Self::RunsFull => ("run", "runs", " not counted (table of what ran full)"),
             Self::RunUnpaired => {

@@ -60,7 +60,7 @@ fn nested_processes() -> Vec<(u32, u32)> {
 }
 
 /// Whether a process maps the file with this number. What cannot be looked into is believed to.
-fn maps(pid: u32, inode: u64) -> bool {
+pub(super) fn maps(pid: u32, inode: u64) -> bool {
     let maps = fs::File::open(format!("/proc/{pid}/maps")).and_then(|file| {
         let mut text = Vec::new();
         io::Read::read_to_end(&mut io::Read::take(file, LONGEST_MAPS), &mut text)?;

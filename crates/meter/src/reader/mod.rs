@@ -13,6 +13,7 @@ mod plausible;
 mod segment;
 mod session;
 mod source;
+mod stops;
 mod switches;
 mod ticks;
 mod untimed;

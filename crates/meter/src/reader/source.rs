@@ -38,6 +38,7 @@ const LOSS_CAUSES: [Loss; LOSSES] = [
     Loss::UserHeldTooMany,
     Loss::UserReleaseUnmatched,
     Loss::UserModulesFull,
+    Loss::UserStopped,
 ];
 
 /// What became of locks, in the order of [`crate::layout::Swap`].
@@ -183,17 +184,17 @@ impl UserSource {
         }
         for number in &ended {
             if let Some(process) = self.processes.remove(number) {
-                self.recycle(process);
+                self.recycle(*number, process);
             }
         }
         self.passed_over.extend(ended);
     }
 
     /// The pages of a process that has ended serve others, if somebody keeps them ready.
-    fn recycle(&self, process: Process) {
-        if let Some(kept) = &self.kept
-            && self.memory.clear(&process.pages).is_ok()
-        {
+    fn recycle(&self, number: u32, process: Process) {
+        let Some(kept) = &self.kept else { return };
+        keeper::lock(kept).stops.end(number);
+        if self.memory.clear(&process.pages).is_ok() {
             keeper::lock(kept).reserve.recycle(process.pages);
         }
     }
@@ -266,6 +267,9 @@ impl UserSource {
         let own_pid = u32_at(&head, offset_of!(layout::Process, pid));
         let pid = nested.living(own_pid, self.inode);
         let known = self.kept.as_ref().and_then(|kept| keeper::lock(kept).programs.remove(&owned.process));
+        if let (Some(kept), Some(pid)) = (&self.kept, pid) {
+            keeper::lock(kept).stops.begin(owned.process, owned.page, pid);
+        }
         let made_ns = u64_at(&head, offset_of!(layout::Process, start_ns));
         let began_off = u32_at(&head, offset_of!(layout::Process, level_at_start)) == OFF;
         let mut off = OffTime::default();
