@@ -41,6 +41,10 @@ const LOSS_CAUSES: [Loss; LOSSES] = [
     Loss::UserStopped,
 ];
 
+/// Why processes have no segment, in the order of [`crate::layout::Unmetered`].
+const UNMETERED_CAUSES: [Loss; UNMETERED] =
+    [Loss::UserChildUnmetered, Loss::UserIncompatible, Loss::UserNotPreloaded, Loss::UserOwnEnvironment];
+
 /// What became of locks, in the order of [`crate::layout::Swap`].
 const SWAP_OUTCOMES: [Swap; SWAPS] = [
     Swap::Mutex,
@@ -228,7 +232,7 @@ impl UserSource {
             interval.losses.add(Loss::UserSegmentDamaged, u64::from(!std::mem::replace(&mut self.is_damaged, true)));
             return;
         };
-        for (why, cause) in [Loss::UserChildUnmetered, Loss::UserIncompatible].into_iter().enumerate() {
+        for (why, cause) in UNMETERED_CAUSES.into_iter().enumerate() {
             let count = u64_at(&head, offset_of!(SessionHead, unmetered) + why * size_of::<u64>());
             if bounds.allow_counter(count) {
                 // A program that was counted and then could not be executed is taken back.
