@@ -9,7 +9,7 @@ use lockmeter_kernel::contention::{ContentionSource, Hooks, Metered, Options, SL
 use lockmeter_kernel::futex::{FutexSource, Processes};
 use lockmeter_kernel::{ErrorKind, HookWay, KernelError, try_hooks};
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
-use lockmeter_profile::{Interval, Source};
+use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
 use crate::arguments::{HookChoice, RecordArguments};
 use crate::exit::{Failure, Status};
@@ -31,6 +31,20 @@ pub struct Sources {
 enum User {
     Inside(Box<Inside>),
     Outside(Box<FutexSource>),
+    /// Neither is possible, and the command runs all the same.
+    NotAtAll(Unmetered),
+}
+
+/// A command that must not be metered from inside, where metering from outside is not allowed: counted as lost, once.
+struct Unmetered {
+    clock: IntervalClock,
+    is_counted: bool,
+}
+
+impl Unmetered {
+    fn drain_into(&mut self, interval: &mut Interval) {
+        interval.losses.add(Loss::UserIncompatible, u64::from(!std::mem::replace(&mut self.is_counted, true)));
+    }
 }
 
 struct Inside {
@@ -64,6 +78,8 @@ impl Sources {
         };
         match kernel {
             Some(Ok(kernel)) => Ok(Self { kernel: Some(kernel), user, notice }),
+            // That is said already.
+            Some(Err(_)) if matches!(user, Some(User::NotAtAll(_))) => Ok(Self { kernel: None, user, notice }),
             Some(Err(error)) if user.is_some() => {
                 inform_once(format!(
                     "lockmeter: only the command's own locks are metered, for kernel locks need more: {error}"
@@ -92,6 +108,8 @@ impl Sources {
     /// What is metered, in words.
     pub const fn words(&self) -> &'static str {
         match (&self.kernel, &self.user) {
+            (None, Some(User::NotAtAll(_))) => "no locks",
+            (Some(_), Some(User::NotAtAll(_))) => "kernel locks",
             (Some(_), Some(_)) => "user and kernel locks",
             (None, _) => "user locks",
             _ => "kernel locks",
@@ -188,6 +206,7 @@ impl User {
         match self {
             Self::Inside(inside) => inside.source.drain_into(interval),
             Self::Outside(futexes) => futexes.drain_into(interval),
+            Self::NotAtAll(unmetered) => unmetered.drain_into(interval),
         }
     }
 
@@ -198,6 +217,11 @@ impl User {
                 Ok(interval)
             }
             Self::Outside(futexes) => Ok(futexes.drain()?),
+            Self::NotAtAll(unmetered) => {
+                let mut interval = unmetered.clock.cut();
+                unmetered.drain_into(&mut interval);
+                Ok(interval)
+            }
         }
     }
 
@@ -208,6 +232,7 @@ impl User {
                 inside.source.drain_into(interval);
             }
             Self::Outside(futexes) => futexes.stop_into(interval),
+            Self::NotAtAll(mut unmetered) => unmetered.drain_into(interval),
         }
     }
 
@@ -218,6 +243,7 @@ impl User {
                 std::thread::sleep(GRACE);
                 self.drain()
             }
+            Self::NotAtAll(_) => self.drain(),
         }
     }
 }
@@ -275,7 +301,15 @@ fn start_user(
             let instead = instead.map(|command| format!(" (run `{command}` for that)")).unwrap_or_default();
             format!("{why}{instead}, and not from outside either")
         };
-        let user = outside().with_context(not_possible)?;
+        let user = match FutexSource::start(Processes::Children, options.stacks) {
+            // Its user has a reason to run it: it does so as below a shell.
+            Err(error) if disturbs && is_refusal(&error) => {
+                *notice = Some(format!("lockmeter: {why}, and not from outside either ({error}); it runs unmetered"));
+                let unmetered = Unmetered { clock: IntervalClock::start(), is_counted: false };
+                return Ok(Some(User::NotAtAll(unmetered)));
+            }
+            started => may_do_without(started, arguments.user || !has_kernel).with_context(not_possible)?,
+        };
         *notice = user.is_some().then(|| format!("lockmeter: {why}; {metered}"));
         return Ok(user);
     }
@@ -323,7 +357,11 @@ fn start_user(
 /// Meters futex waits. `None` if that cannot be, which is said, and kernel locks can be metered all the same: if these are
 /// not asked for, it is an error.
 fn start_outside(only_user: bool, processes: Processes, options: &Options) -> Result<Option<User>> {
-    match FutexSource::start(processes, options.stacks) {
+    may_do_without(FutexSource::start(processes, options.stacks), only_user)
+}
+
+fn may_do_without(started: Result<FutexSource, KernelError>, only_user: bool) -> Result<Option<User>> {
+    match started {
         Ok(futexes) => Ok(Some(User::Outside(Box::new(futexes)))),
         Err(error) if only_user || !is_refusal(&error) => Err(error.into()),
         Err(error) => {

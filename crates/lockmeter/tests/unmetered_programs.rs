@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use support::users::{A, Arena};
 use support::{Folder, lockmeter, preload_library, run, skip, text, workload_sources};
 
 /// The user and group `nobody`.
@@ -107,4 +108,30 @@ fn a_program_with_an_environment_of_its_own_is_counted() {
     // One that is not there is none.
     let (output, lost) = below_shell(&folder, &format!("env -i {}/missing; true", folder.path().display()));
     assert_eq!((output.status.code(), lost), (Some(0), serde_json::json!({})));
+}
+
+/// Regression: it was refused, though below a shell it runs.
+#[test]
+fn without_privileges_a_program_with_a_sanitizer_runs_unmetered() {
+    let name = "a program with a sanitizer that may not be metered from outside";
+    let folder = Folder::new();
+    let Some(arena) = Arena::open(name) else { return };
+    let program = compile(&folder, "sanitized.c", "sanitized", &["-fsanitize=address"]);
+    let here = arena.path("sanitized");
+    std::fs::copy(&program, &here).unwrap();
+    let own = arena.folder_of(A, "own");
+    let recording = own.join("recording");
+    let recording = recording.to_str().unwrap();
+    for flags in [&["--user"][..], &[], &["--user", "--hold"]] {
+        let mut command = arena.lockmeter(A, &[&["record"], flags, &["-o", recording, "--"]].concat());
+        command.arg(&here).arg("7");
+        let output = run(command);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{flags:?}: {said}");
+        assert_eq!(said.matches("it runs unmetered").count(), 1, "{flags:?}: {said}");
+        assert!(said.contains("metering no locks of "), "{flags:?}: {said}");
+        let report = run(arena.lockmeter(A, &["report", "--format", "json", recording]));
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+        assert_eq!(report["lost"], serde_json::json!({ "user_incompatible": 1 }), "{flags:?}");
+    }
 }

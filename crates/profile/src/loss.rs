@@ -245,7 +245,7 @@ impl Loss {
             Self::UserNotPreloaded => (
                 "program",
                 "programs",
-                " not metered, nor what it runs: linked statically, or with privileges of its own (setuid or setgid), so that no library \
+                " not metered: linked statically, or with privileges of its own (setuid or setgid), so that no library \
                  can be preloaded; put it behind `record --` itself, to meter it from outside",
             ),
             Self::UserOwnEnvironment => (
