@@ -660,3 +660,23 @@ fn the_time_that_a_program_was_stopped_is_no_part_of_its_waits_and_holds() {
         assert_eq!(report["lost"]["user_stopped"], shortened, "{}", report["lost"]);
     }
 }
+
+/// Regression: a child made by a bare `clone` went on writing to its parent's pages when these served other processes.
+#[test]
+fn a_child_without_fork_handlers_that_outlives_its_parent_is_counted_by_itself() {
+    const ROUNDS: u64 = 1000;
+    const PROCESSES: u64 = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "outlives-parent", &[]);
+    let (rounds, processes) = (ROUNDS.to_string(), PROCESSES.to_string());
+    let command = [program.as_os_str(), rounds.as_ref(), processes.as_ref()];
+    let metered = meter(folder.path(), &["--hold", "--interval", "100ms"], &command);
+    assert!(metered.output.status.success(), "{:?}", metered.output);
+    let report = metered.report("lock", &[]);
+    let holds =
+        report["rows"].as_array().unwrap().iter().map(|row| (row["lock"].as_str().unwrap(), number(row, "count")));
+    let known =
+        BTreeSet::from([("outlives-parent:child_lock", ROUNDS + 1), ("outlives-parent:others_lock", 10 * PROCESSES)]);
+    assert_eq!(holds.collect::<BTreeSet<_>>(), known, "{}", report["lost"]);
+    assert_eq!(report["lost"], serde_json::json!({}));
+}

@@ -10,6 +10,7 @@ mod memory;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod plausible;
+mod remaining_writers;
 mod segment;
 mod session;
 mod source;
