@@ -1,10 +1,14 @@
-//! What metering costs an uncontended lock + unlock pair, pthread's and C11's, as a ratio to bare glibc.
+//! What metering costs an uncontended lock + unlock pair, pthread's and C11's, as a ratio to bare glibc; a mutex that is made; and a child
+//! that is forked and takes a lock.
 //!
 //!     cargo build --release -p lockmeter-preload && cargo run --release -p user-overhead [ROUNDS]
 //!
 //! One process, so that both sides see the same machine: it runs itself under the preloaded library and calls, in random
 //! order and in slices of time, libc's own functions and the interposed ones at each level. The ratio is taken within a round;
-//! printed are its median with a 95 % confidence interval, and the fastest slice of each.
+//! printed are its median with a 95 % confidence interval, and the fastest slice of each. What is made is measured by whole runs of
+//! a program (see [`made`]).
+
+mod made;
 
 use std::env;
 use std::ffi::CStr;
@@ -76,7 +80,8 @@ fn run_under_meter() -> Result<()> {
         .status()
         .context("cannot run myself under the meter")?;
     ensure!(status.success(), "the metered run ended with {status}");
-    Ok(())
+    drop(session);
+    made::measure(rounds()?, &library)
 }
 
 /// libc's own function, behind whatever was preloaded.
@@ -91,8 +96,12 @@ fn real(name: &CStr) -> Result<Function> {
     Ok(unsafe { std::mem::transmute::<*mut libc::c_void, Function>(function) })
 }
 
+fn rounds() -> Result<usize> {
+    env::args().nth(1).map_or(Ok(ROUNDS), |text| text.parse()).context("ROUNDS is no number")
+}
+
 fn measure() -> Result<()> {
-    let rounds: usize = env::args().nth(1).map_or(Ok(ROUNDS), |text| text.parse()).context("ROUNDS is no number")?;
+    let rounds = rounds()?;
     let mut contenders = Vec::new();
     for family in &FAMILIES {
         contenders.extend(contenders_of(family)?);

@@ -635,3 +635,49 @@ fn a_child_forked_while_its_parent_is_off_can_be_switched_on() {
     assert!((shortest_ns..=longest_ns).contains(&off_ns.into()), "{off_ns} ns, not {shortest_ns} to {longest_ns}");
     assert_eq!(report["lost"].as_object().map(serde_json::Map::len), Some(0), "{report:#}");
 }
+
+/// Regression: a program that was stopped for a second (`SIGSTOP`) seemed to have waited and held its lock for that second. How long it
+/// was stopped is seen by looks, so that a part may be missed; never is more left out than that.
+#[test]
+fn the_time_that_a_program_was_stopped_is_no_part_of_its_waits_and_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "stopped", &[]);
+    for flags in [&[][..], &["--hold"]] {
+        let metered = meter(folder.path(), flags, &[program.as_os_str()]);
+        let said = metered.said();
+        let (waited, stopped) = (number(&said, "waited_ns"), number(&said, "stopped_ns"));
+        let report = metered.report("lock", &[]);
+        let rows = report["rows"].as_array().unwrap();
+        let mut shortened = 0;
+        for happened in ["wait", "hold"] {
+            if happened == "hold" && flags.is_empty() {
+                continue;
+            }
+            let measured = number(row(rows, happened, "stopped:held_lock"), "total_ns");
+            assert!(measured < waited - stopped / 2, "{happened}: {measured} of {said}");
+            assert!(measured + stopped > waited - waited / 50, "{happened}: {measured} of {said}");
+            shortened += 1;
+        }
+        assert_eq!(report["lost"]["user_stopped"], shortened, "{}", report["lost"]);
+    }
+}
+
+/// Regression: a child made by a bare `clone` went on writing to its parent's pages when these served other processes.
+#[test]
+fn a_child_without_fork_handlers_that_outlives_its_parent_is_counted_by_itself() {
+    const ROUNDS: u64 = 1000;
+    const PROCESSES: u64 = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "outlives-parent", &[]);
+    let (rounds, processes) = (ROUNDS.to_string(), PROCESSES.to_string());
+    let command = [program.as_os_str(), rounds.as_ref(), processes.as_ref()];
+    let metered = meter(folder.path(), &["--hold", "--interval", "100ms"], &command);
+    assert!(metered.output.status.success(), "{:?}", metered.output);
+    let report = metered.report("lock", &[]);
+    let holds =
+        report["rows"].as_array().unwrap().iter().map(|row| (row["lock"].as_str().unwrap(), number(row, "count")));
+    let known =
+        BTreeSet::from([("outlives-parent:child_lock", ROUNDS + 1), ("outlives-parent:others_lock", 10 * PROCESSES)]);
+    assert_eq!(holds.collect::<BTreeSet<_>>(), known, "{}", report["lost"]);
+    assert_eq!(report["lost"], serde_json::json!({}));
+}

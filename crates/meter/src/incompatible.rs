@@ -56,25 +56,42 @@ pub fn needs_runtime_first(file: &impl ReadAt) -> bool {
     })
 }
 
-/// Whether this is the file of a program of another architecture, or of another C library than glibc: its loader would complain of the
-/// library, or end the program.
-pub fn is_for_another_loader(file: &impl ReadAt) -> bool {
+/// What loads the libraries of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loader {
+    /// Glibc's, for this architecture, or it is not known.
+    Own,
+    /// One of another architecture or C library: it would complain of the library, or end the program.
+    Foreign,
+    /// None: the program is linked statically.
+    None,
+}
+
+/// What loads the libraries of the program with this file.
+pub fn loader(file: &impl ReadAt) -> Loader {
     const PT_INTERP: u64 = 3;
     const OWN_MACHINE: u64 = 62; // x86-64
     let file = InBlocks::of(file);
     let mut head = [0; HEAD_BYTES];
     if file.read_at(0, &mut head) < HEAD_BYTES || !head.starts_with(b"\x7fELF") {
-        return false;
+        return Loader::Own;
     }
     if !head.starts_with(&ELF) || number(&head, 0x12, 2) != Some(OWN_MACHINE) {
-        return true;
+        return Loader::Foreign;
     }
-    let (Some(at), Some(count)) = (number(&head, 0x20, 8), number(&head, 0x38, 2)) else { return false };
-    let loader = segments(&file, at, count.min(SEGMENTS)).find(|(kind, _)| *kind == PT_INTERP);
+    let (Some(at), Some(count)) = (number(&head, 0x20, 8), number(&head, 0x38, 2)) else { return Loader::Own };
+    let mut there = segments(&file, at, count.min(SEGMENTS));
+    let Some((_, (offset, ..))) = there.find(|(kind, _)| *kind == PT_INTERP) else { return Loader::None };
     let mut name = [0; 64];
-    let length = loader.map_or(0, |(_, (offset, ..))| file.read_at(offset, &mut name));
+    let length = file.read_at(offset, &mut name);
     let name = name.get(..length).unwrap_or_default().split(|byte| *byte == 0).next().unwrap_or_default();
-    name.windows(4).any(|part| part == b"musl")
+    if name.windows(4).any(|part| part == b"musl") { Loader::Foreign } else { Loader::Own }
+}
+
+/// Whether a file of this name is glibc's loader, which may be run as a program and loads another one.
+pub fn is_loader(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    name.starts_with(b"ld-") || name.starts_with(b"ld.so")
 }
 
 /// Reads a file in blocks, and what lies in one once: a program that is executed is to wait for few system calls.
@@ -246,6 +263,19 @@ mod tests {
         for path in ["", "/usr/bin/valgrind/", "valgrind-listener", "/opt/valgrind/bin/program"] {
             assert!(!is_valgrind(path.as_bytes()), "{path}");
         }
+    }
+
+    #[test]
+    fn a_program_is_linked_with_glibc_another_c_library_or_none() {
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        assert_eq!(loader(&Bytes(own.clone())), Loader::Own);
+        let mut other = own.clone();
+        other[0x12] = 183; // aarch64
+        assert_eq!(loader(&Bytes(other)), Loader::Foreign);
+        let mut without = own;
+        without[0x38..0x3a].copy_from_slice(&[0, 0]);
+        assert_eq!(loader(&Bytes(without)), Loader::None);
+        assert_eq!(loader(&Bytes(b"#!/bin/sh".to_vec())), Loader::Own);
     }
 
     #[test]

@@ -110,6 +110,12 @@ named_enum! {
         QueueingNotSeen = 51, "queueing_not_seen";
         /// Long runs not listed one by one: more than fit between two drains.
         LongRunsFull = 52, "long_runs_full";
+        /// Waits and holds of a program during which it was stopped by a signal: the time of the stop is not part of them.
+        UserStopped = 53, "user_stopped";
+        /// Programs executed by a metered one into which nothing can be preloaded: linked statically, or with privileges of their own.
+        UserNotPreloaded = 54, "user_not_preloaded";
+        /// Programs executed by a metered one with an environment that does not name lockmeter's library.
+        UserOwnEnvironment = 55, "user_own_environment";
     }
 }
 
@@ -230,6 +236,23 @@ impl Loss {
                 "kprobe",
                 "kprobes",
                 " that the kernel did not run: acquisitions or releases of kernel locks that were not seen",
+            ),
+            Self::UserStopped => (
+                "wait or hold",
+                "waits and holds",
+                " during which the program was stopped (SIGSTOP): the time of the stop is left out",
+            ),
+            Self::UserNotPreloaded => (
+                "program",
+                "programs",
+                " not metered: linked statically, or with privileges of its own (setuid or setgid), so that no library \
+                 can be preloaded; put it behind `record --` itself, to meter it from outside",
+            ),
+            Self::UserOwnEnvironment => (
+                "program",
+                "programs",
+                " not metered: executed with an environment of its own (`env -i`, sudo, su), without lockmeter's library; put `lockmeter \
+                 record` behind what sets it, or meter a running one by `-p PID`",
             ),
             Self::RunsFull => ("run", "runs", " not counted (table of what ran full)"),
             Self::RunUnpaired => {

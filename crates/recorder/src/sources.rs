@@ -7,7 +7,7 @@ use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, St
 use lockmeter_kernel::futex::{FutexSource, Processes};
 use lockmeter_kernel::{ErrorKind, KernelError};
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
-use lockmeter_profile::{Interval, Source};
+use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
 use crate::error::RecorderError;
 use crate::hold_hooks::{self, HoldOptions};
@@ -64,6 +64,20 @@ pub struct LockSources {
 enum User {
     Inside(Box<Inside>),
     Outside(Box<FutexSource>),
+    /// Neither is possible, and the command runs all the same.
+    NotAtAll(Unmetered),
+}
+
+/// A command that must not be metered from inside, where metering from outside is not allowed: counted as lost, once.
+struct Unmetered {
+    clock: IntervalClock,
+    is_counted: bool,
+}
+
+impl Unmetered {
+    fn drain_into(&mut self, interval: &mut Interval) {
+        interval.losses.add(Loss::UserIncompatible, u64::from(!std::mem::replace(&mut self.is_counted, true)));
+    }
 }
 
 struct Inside {
@@ -103,6 +117,8 @@ impl LockSources {
         };
         match kernel {
             Some(Ok(kernel)) => Ok(Self { kernel: Some(kernel), user, notices }),
+            // That is said already.
+            Some(Err(_)) if matches!(user, Some(User::NotAtAll(_))) => Ok(Self { kernel: None, user, notices }),
             Some(Err(error)) if user.is_some() => {
                 let notice = format!("only the command's own locks are metered, for kernel locks need more: {error}");
                 notices.insert(0, notice);
@@ -119,6 +135,8 @@ impl LockSources {
     /// What is metered, in words.
     pub const fn words(&self) -> &'static str {
         match (&self.kernel, &self.user) {
+            (None, Some(User::NotAtAll(_))) => "no locks",
+            (Some(_), Some(User::NotAtAll(_))) => "kernel locks",
             (Some(_), Some(_)) => "user and kernel locks",
             (None, _) => "user locks",
             _ => "kernel locks",
@@ -208,6 +226,7 @@ impl User {
         match self {
             Self::Inside(inside) => inside.source.drain_into(interval),
             Self::Outside(futexes) => futexes.drain_into(interval),
+            Self::NotAtAll(unmetered) => unmetered.drain_into(interval),
         }
     }
 
@@ -218,6 +237,11 @@ impl User {
                 Ok(interval)
             }
             Self::Outside(futexes) => Ok(futexes.drain()?),
+            Self::NotAtAll(unmetered) => {
+                let mut interval = unmetered.clock.cut();
+                unmetered.drain_into(&mut interval);
+                Ok(interval)
+            }
         }
     }
 
@@ -225,11 +249,13 @@ impl User {
         match self {
             Self::Inside(inside) => inside.source.stop_into(interval),
             Self::Outside(futexes) => futexes.stop_into(interval),
+            Self::NotAtAll(mut unmetered) => unmetered.drain_into(interval),
         }
     }
 
-    fn stop(self) -> Result<Interval, RecorderError> {
+    fn stop(mut self) -> Result<Interval, RecorderError> {
         match self {
+            Self::NotAtAll(_) => self.drain(),
             Self::Inside(inside) => {
                 let Ok(interval) = inside.source.stop();
                 Ok(interval)
@@ -284,8 +310,15 @@ fn start_user(
             let instead = instead.map(|command| format!(" (run `{command}` for that)")).unwrap_or_default();
             format!("{why}{instead}, and not from outside either")
         };
-        let user = start_outside(only_user, Processes::Children, options, notices);
-        let user = user.map_err(|error| error.after(&not_possible()))?;
+        let user = match FutexSource::start(Processes::Children, options.stacks) {
+            // Its user has a reason to run it: it does so as below a shell.
+            Err(error) if disturbs && is_refusal(&error) => {
+                notices.push(format!("{why}, and not from outside either ({error}); it runs unmetered"));
+                let unmetered = Unmetered { clock: IntervalClock::start(), is_counted: false };
+                return Ok(Some(User::NotAtAll(unmetered)));
+            }
+            started => may_do_without(started, only_user, notices).map_err(|error| error.after(&not_possible()))?,
+        };
         notices.extend(user.is_some().then(|| format!("{why}; {metered}")));
         return Ok(user);
     }
@@ -334,7 +367,15 @@ fn start_outside(
     options: &LockOptions,
     notices: &mut Vec<String>,
 ) -> Result<Option<User>, RecorderError> {
-    match FutexSource::start(processes, options.stacks) {
+    may_do_without(FutexSource::start(processes, options.stacks), only_user, notices)
+}
+
+fn may_do_without(
+    started: Result<FutexSource, KernelError>,
+    only_user: bool,
+    notices: &mut Vec<String>,
+) -> Result<Option<User>, RecorderError> {
+    match started {
         Ok(futexes) => Ok(Some(User::Outside(Box::new(futexes)))),
         Err(error) if only_user || !is_refusal(&error) => Err(error.into()),
         Err(error) => {

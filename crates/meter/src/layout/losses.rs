@@ -25,7 +25,9 @@ pub enum Lost {
     Unmatched,
     /// The table of modules was full.
     Module,
+    /// A wait or hold during which the process was stopped: the time of the stop is left out.
+    Stopped,
 }
 
 /// Number of [`Lost`] causes.
-pub const LOSSES: usize = 10;
+pub const LOSSES: usize = 11;

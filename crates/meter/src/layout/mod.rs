@@ -25,7 +25,7 @@ pub use pages::{
     FIRST_PAGE, GROUP, Owners, PAGE, PAGES, PageKind, RECYCLED, RECYCLED_PAGE, Recycled, SESSION_PAGE, SessionHead,
     UNMETERED, Unmetered, pack_owner, unpack_owner,
 };
-pub use process::{Process, SHARED_SLOTS, THREAD_IDS, thread_id_place};
+pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_place};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
 pub use session::{DIRECTORY_VARIABLE, HOLD, MEMORY_FILE, OFF, SESSION_FILE, SESSION_VARIABLE, Session, WAIT};
 pub use stacks::{FRAMES, SITE_IS_STACK, STACKS, Stack, WALK_WORDS, Walk};
@@ -40,7 +40,7 @@ pub use thread::{
 /// First eight bytes of a session's head.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 #[cfg(test)]
 mod tests {

@@ -48,10 +48,14 @@ pub enum Unmetered {
     OutOfReach = 0,
     /// It was executed and must not have the library: see [`incompatible`](crate::incompatible).
     Incompatible,
+    /// It was executed, and its loader will not load the library: see [`incompatible`](crate::incompatible).
+    NotPreloaded,
+    /// It was executed with an environment that does not name the library.
+    OwnEnvironment,
 }
 
 /// Number of [`Unmetered`] causes.
-pub const UNMETERED: usize = 2;
+pub const UNMETERED: usize = 4;
 
 /// Pages that ended processes had, for others to take; 0 where there is none. The recorder writes where there is none, and programs
 /// take by writing 0.

@@ -21,6 +21,19 @@ pub const SHARED_PAGES: usize = 4;
 /// Such samples.
 pub const SHARED_SLOTS: usize = SHARED_PAGES * (PAGE / size_of::<Slot>());
 
+/// Stops of a process that are kept; later ones take the place of the first.
+pub const STOPS: usize = 4;
+
+/// A time in which the process was stopped (`SIGSTOP`), by the monotonic clock: from when the recorder first saw it so until it last did.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Stop {
+    /// In nanoseconds.
+    pub since_ns: AtomicU64,
+    /// In nanoseconds; grows while the process is stopped.
+    pub until_ns: AtomicU64,
+}
+
 /// Head of a process's tables. Tables are given by the numbers of their pages, 0 for those that were not needed so far.
 #[repr(C, align(4096))]
 pub struct Process {
@@ -49,6 +62,12 @@ pub struct Process {
     pub comm_count: AtomicU32,
     /// The number of this process in its session.
     pub number: AtomicU32,
+    /// Stops seen so far; that with this number, from 0, is in its place of `stops`. The recorder writes both.
+    pub stop_count: AtomicU32,
+    /// Zero.
+    pub spare: AtomicU32,
+    /// When the process was stopped.
+    pub stops: [Stop; STOPS],
     /// Tables of threads that ended: the page of the first, and above bit 32 a number that changes each time.
     pub free_threads: AtomicU64,
     /// What was lost, by [`Lost`](super::Lost).

@@ -1,5 +1,5 @@
-//! A thread of the recorder's that looks after the session's memory while programs begin: it keeps pages ready, and asks the kernel for
-//! each program's file while the process lives.
+//! A thread of the recorder's that looks after the session's memory while programs begin: it keeps pages ready, asks the kernel for
+//! each program's file while the process lives, and sees when processes are stopped.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::living::program_file;
 use super::memory::{Memory, Reserve, u32_at};
+use super::stops::Stops;
 use crate::layout::{PageKind, Process};
 
 /// How often it looks while pages are taken, and while none are. A process that begins takes two pages, and there are always a few hundred.
@@ -25,6 +26,7 @@ pub(super) struct Kept {
     pub(super) reserve: Reserve,
     /// By a process's number.
     pub(super) programs: HashMap<u32, PathBuf>,
+    pub(super) stops: Stops,
 }
 
 /// The thread. It ends when this is dropped.
@@ -42,7 +44,11 @@ pub(super) fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
 impl Keeper {
     /// Begins to keep the memory of a new session.
     pub(super) fn start(memory: &Memory) -> std::io::Result<Self> {
-        let kept = Kept { reserve: Reserve::new(memory.try_clone()?), programs: HashMap::new() };
+        let kept = Kept {
+            reserve: Reserve::new(memory.try_clone()?),
+            programs: HashMap::new(),
+            stops: Stops::new(memory.inode()?),
+        };
         let kept = Arc::new(Mutex::new(kept));
         let (stop, stopped) = channel();
         let (shared, memory) = (Arc::clone(&kept), memory.try_clone()?);
@@ -54,7 +60,8 @@ impl Keeper {
                 if was_taken {
                     newest = find_programs(&memory, &shared, newest);
                 }
-                wait = if was_taken { BUSY } else { (wait * 2).min(IDLE) };
+                let is_any_stopped = lock(&shared).stops.look(&memory);
+                wait = if was_taken || is_any_stopped { BUSY } else { (wait * 2).min(IDLE) };
             }
         };
         let thread = std::thread::Builder::new().name("lockmeter-pages".to_owned()).spawn(run)?;
@@ -90,11 +97,14 @@ fn find_programs(memory: &Memory, kept: &Mutex<Kept>, newest: u32) -> u32 {
     for owned in begun {
         last = last.max(owned.process);
         let pid = memory.read(owned.page as usize, std::mem::offset_of!(Process, pid), 4);
-        if let Some(program) = pid.ok().and_then(|pid| program_file(u32_at(&pid, 0))) {
-            let mut kept = lock(kept);
-            if kept.programs.len() < MOST_PROGRAMS {
-                kept.programs.insert(owned.process, program);
-            }
+        let Ok(pid) = pid.map(|pid| u32_at(&pid, 0)) else { continue };
+        let program = program_file(pid);
+        let mut kept = lock(kept);
+        kept.stops.begin(owned.process, owned.page, pid);
+        if let Some(program) = program
+            && kept.programs.len() < MOST_PROGRAMS
+        {
+            kept.programs.insert(owned.process, program);
         }
     }
     last

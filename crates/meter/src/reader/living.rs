@@ -9,7 +9,7 @@ use std::path::PathBuf;
 const MOST_PROCESSES: usize = 1 << 16;
 
 /// Longer lists of mappings are cut.
-const LONGEST_MAPS: u64 = 4 << 20;
+pub(super) const LONGEST_MAPS: u64 = 4 << 20;
 
 /// Whether a process has this id.
 pub(super) fn is_alive(pid: u32) -> bool {
@@ -60,13 +60,17 @@ fn nested_processes() -> Vec<(u32, u32)> {
 }
 
 /// Whether a process maps the file with this number. What cannot be looked into is believed to.
-fn maps(pid: u32, inode: u64) -> bool {
+pub(super) fn maps(pid: u32, inode: u64) -> bool {
     let maps = fs::File::open(format!("/proc/{pid}/maps")).and_then(|file| {
         let mut text = Vec::new();
         io::Read::read_to_end(&mut io::Read::take(file, LONGEST_MAPS), &mut text)?;
         Ok(text)
     });
-    let Ok(maps) = maps else { return true };
+    maps.map_or(true, |maps| names_inode(&maps, inode))
+}
+
+/// Whether a list of mappings has one of the file with this number.
+pub(super) fn names_inode(maps: &[u8], inode: u64) -> bool {
     let inode = inode.to_string();
     let is_it = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());

@@ -10,9 +10,11 @@ mod memory;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod plausible;
+mod remaining_writers;
 mod segment;
 mod session;
 mod source;
+mod stops;
 mod switches;
 mod ticks;
 mod untimed;

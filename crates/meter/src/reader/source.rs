@@ -20,6 +20,7 @@ use super::keeper::{self, Kept};
 use super::living::{Nested, is_alive, program_file};
 use super::memory::{Memory, Owned, u32_at, u64_at};
 use super::plausible::Bounds;
+use super::remaining_writers::RemainingWriters;
 use super::segment::{Delta, LockFacts, Reading, SegmentReader};
 use super::session::SessionError;
 use super::switches::{Switch, Switches};
@@ -39,7 +40,12 @@ const LOSS_CAUSES: [Loss; LOSSES] = [
     Loss::UserHeldTooMany,
     Loss::UserReleaseUnmatched,
     Loss::UserModulesFull,
+    Loss::UserStopped,
 ];
+
+/// Why processes have no segment, in the order of [`crate::layout::Unmetered`].
+const UNMETERED_CAUSES: [Loss; UNMETERED] =
+    [Loss::UserChildUnmetered, Loss::UserIncompatible, Loss::UserNotPreloaded, Loss::UserOwnEnvironment];
 
 /// What became of locks, in the order of [`crate::layout::Swap`].
 const SWAP_OUTCOMES: [Swap; SWAPS] = [
@@ -79,6 +85,7 @@ pub struct UserSource {
     names: UserNames,
     clock: IntervalClock,
     switches: Switches,
+    remaining: RemainingWriters,
     /// The session's memory makes no sense: counted once.
     is_damaged: bool,
     unmetered: [u64; UNMETERED],
@@ -103,7 +110,9 @@ struct Process {
     off: OffTime,
     began_off: bool,
     cpu_ns: u64,
-    /// It had ended before it was read: nothing will come after.
+    /// It has ended, or runs another program now.
+    gone: bool,
+    /// And nobody else writes to its pages: it had ended before it was read, and nothing will come after.
     ended: bool,
 }
 
@@ -111,11 +120,14 @@ impl Process {
     /// A child of a program that is off, which ended before anybody saw it: not worth a line under the report, and for how long
     /// it was there is not known. A shell may have thousands.
     fn came_and_went_off(&self, since_ns: u64) -> bool {
-        self.ended && self.began_off && self.made_ns >= since_ns
+        self.gone && self.began_off && self.made_ns >= since_ns
     }
 
     /// Has its threads know how much of the clock's time they run: the mean of those that took locks.
     fn note_running(&mut self, memory: &Memory, active_threads: u64, elapsed_ns: u64) {
+        if self.gone {
+            return;
+        }
         let Some(cpu_ns) = process_cpu_ns(self.pid) else { return };
         let ran_ns = cpu_ns.saturating_sub(std::mem::replace(&mut self.cpu_ns, cpu_ns));
         if active_threads > 0 && elapsed_ns > 0 {
@@ -140,9 +152,10 @@ impl UserSource {
     /// As [`open`](Self::open).
     pub(super) fn of(directory: OwnDirectory, memory: Memory, kept: Option<Arc<Mutex<Kept>>>) -> std::io::Result<Self> {
         let now_ns = monotonic_ns();
+        let inode = memory.inode()?;
         Ok(Self {
             directory,
-            inode: memory.inode()?,
+            inode,
             memory,
             kept,
             processes: HashMap::new(),
@@ -150,6 +163,7 @@ impl UserSource {
             names: UserNames::new(),
             clock: IntervalClock::start(),
             switches: Switches::default(),
+            remaining: RemainingWriters::new(inode, now_ns),
             is_damaged: false,
             unmetered: [0; UNMETERED],
             begun_ns: now_ns,
@@ -193,17 +207,17 @@ impl UserSource {
         }
         for number in &ended {
             if let Some(process) = self.processes.remove(number) {
-                self.recycle(process);
+                self.recycle(*number, process);
             }
         }
         self.passed_over.extend(ended);
     }
 
     /// The pages of a process that has ended serve others, if somebody keeps them ready.
-    fn recycle(&self, process: Process) {
-        if let Some(kept) = &self.kept
-            && self.memory.clear(&process.pages).is_ok()
-        {
+    fn recycle(&self, number: u32, process: Process) {
+        let Some(kept) = &self.kept else { return };
+        keeper::lock(kept).stops.end(number);
+        if self.memory.clear(&process.pages).is_ok() {
             keeper::lock(kept).reserve.recycle(process.pages);
         }
     }
@@ -237,7 +251,7 @@ impl UserSource {
             interval.losses.add(Loss::UserSegmentDamaged, u64::from(!std::mem::replace(&mut self.is_damaged, true)));
             return;
         };
-        for (why, cause) in [Loss::UserChildUnmetered, Loss::UserIncompatible].into_iter().enumerate() {
+        for (why, cause) in UNMETERED_CAUSES.into_iter().enumerate() {
             let count = u64_at(&head, offset_of!(SessionHead, unmetered) + why * size_of::<u64>());
             if bounds.allow_counter(count) {
                 // A program that was counted and then could not be executed is taken back.
@@ -276,6 +290,9 @@ impl UserSource {
         let own_pid = u32_at(&head, offset_of!(layout::Process, pid));
         let pid = nested.living(own_pid, self.inode);
         let known = self.kept.as_ref().and_then(|kept| keeper::lock(kept).programs.remove(&owned.process));
+        if let (Some(kept), Some(pid)) = (&self.kept, pid) {
+            keeper::lock(kept).stops.begin(owned.process, owned.page, pid);
+        }
         let made_ns = u64_at(&head, offset_of!(layout::Process, start_ns));
         let began_off = u32_at(&head, offset_of!(layout::Process, level_at_start)) == OFF;
         let mut off = OffTime::default();
@@ -293,7 +310,8 @@ impl UserSource {
             off,
             began_off,
             cpu_ns: 0,
-            ended: pid.is_none(),
+            gone: pid.is_none(),
+            ended: false,
         };
         self.processes.insert(owned.process, process);
     }
@@ -306,7 +324,14 @@ impl UserSource {
             *last = (*number).max(*last);
         }
         for (number, process) in &mut self.processes {
-            process.ended |= latest.get(&process.pid) != Some(number) || !is_alive(process.pid);
+            process.gone |= latest.get(&process.pid) != Some(number) || !is_alive(process.pid);
+        }
+        if self.processes.values().any(|process| process.gone) {
+            let living = self.processes.values().filter(|process| !process.gone).map(|process| process.pid).collect();
+            let remaining = self.remaining.look(living);
+            for process in self.processes.values_mut().filter(|process| process.gone) {
+                process.ended = !remaining.may_write_for(process.pid, process.made_ns);
+            }
         }
     }
 }
@@ -517,7 +542,7 @@ impl Filling<'_> {
     /// ours only outside of containers.
     fn name_from_outside(&mut self, comm: u32, thread: u32) -> Option<String> {
         let pid = self.process.pid;
-        if comm > 1 || thread == 0 || self.process.ended || pid != self.process.own_pid {
+        if comm > 1 || thread == 0 || self.process.gone || pid != self.process.own_pid {
             return None;
         }
         let ask = || {

@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 
 use super::{names, segment, syscalls};
-use crate::incompatible::{self, ReadAt};
+use crate::incompatible::{self, Loader, ReadAt};
 use crate::layout::{DIRECTORY_VARIABLE, SESSION_VARIABLE, SWAP_FILTER_VARIABLE, SWAP_VARIABLE, Unmetered};
 
 /// Variables `NAME=value`, and a null pointer behind them.
@@ -44,28 +44,34 @@ pub enum Program {
 /// # Safety
 /// The environment must be null or one that `execve` takes, and the program's texts must end with a NUL.
 pub unsafe fn execute(program: Program, environment: Environment, execute: impl FnOnce(Environment) -> c_int) -> c_int {
+    let Some(library) = own_path() else { return execute(environment) };
     // SAFETY: the caller's environment.
     let preloaded = unsafe { variables(environment) }.find_map(|variable| variable.strip_prefix(PRELOADED));
-    let (Some(preloaded), Some(library)) = (preloaded, own_path()) else { return execute(environment) };
-    if !preloaded.split(is_separator).any(|entry| entry == library.to_bytes()) {
-        return execute(environment);
+    let is_named = |preloaded: &[u8]| preloaded.split(is_separator).any(|entry| entry == library.to_bytes());
+    if !preloaded.is_some_and(is_named) {
+        return counted(Unmetered::OwnEnvironment, || execute(environment));
     }
     let is_found = syscalls::may_access(library.to_bytes_with_nul(), libc::R_OK);
     // SAFETY: the caller's program.
-    let is_incompatible = unsafe { is_incompatible(program) };
-    let why = match (is_incompatible, is_found && segment::is_memory_in_reach()) {
-        (false, true) => return execute(environment),
-        (false, false) => Unmetered::OutOfReach,
-        (true, _) => Unmetered::Incompatible,
+    let why = match unsafe { why_not(program) } {
+        None if is_found && segment::is_memory_in_reach() => return execute(environment),
+        None => Unmetered::OutOfReach,
+        Some(why) => why,
     };
+    // What is linked statically passes the library on to those that are not.
+    let is_harmless = is_found && why != Unmetered::Incompatible;
+    counted(why, || match is_harmless {
+        true => execute(environment),
+        // SAFETY: the caller's environment.
+        false => unsafe { without_library(environment, library.to_bytes(), execute) },
+    })
+}
+
+/// Executes by `execute` a program that will not be metered.
+fn counted(why: Unmetered, execute: impl FnOnce() -> c_int) -> c_int {
     // Before, for success does not return.
     let is_counted = segment::count_program(why);
-    let status = if is_found && !is_incompatible {
-        execute(environment)
-    } else {
-        // SAFETY: the caller's environment.
-        unsafe { without_library(environment, library.to_bytes(), execute) }
-    };
+    let status = execute();
     if status != 0 && is_counted {
         segment::uncount_program(why);
     }
@@ -87,65 +93,89 @@ const MOST_INTERPRETERS: usize = 5;
 const SCRIPT_BYTES: usize = 256;
 const PATH_BYTES: usize = libc::PATH_MAX as usize;
 
-/// Whether the library must not be loaded into a program. What cannot be read is not known to be one.
+/// Why a program will not be metered that finds the library: it must not have it, or its loader does not load it. What cannot be read is
+/// not known to be such a program.
 ///
 /// # Safety
 /// As [`execute`].
-unsafe fn is_incompatible(program: Program) -> bool {
+unsafe fn why_not(program: Program) -> Option<Unmetered> {
     let mut place = [0; PATH_BYTES];
     let (from, path, flags) = match program {
         Program::Path(path) => (libc::AT_FDCWD, path, 0),
         Program::At(from, path, flags) => (from, path, flags),
         Program::Open(file) => (file, c"".as_ptr(), libc::AT_EMPTY_PATH),
         // SAFETY: the caller's name and environment.
-        Program::Name(name, environment) => match unsafe { find(name, environment, &mut place) } {
-            Some(path) => (libc::AT_FDCWD, path, 0),
-            None => return false,
-        },
+        Program::Name(name, environment) => (libc::AT_FDCWD, unsafe { find(name, environment, &mut place) }?, 0),
     };
     if path.is_null() {
-        return false;
+        return None;
     }
     // SAFETY: the caller's text.
-    let is_valgrind = incompatible::is_valgrind(unsafe { CStr::from_ptr(path) }.to_bytes());
+    if incompatible::is_valgrind(unsafe { CStr::from_ptr(path) }.to_bytes()) {
+        return Some(Unmetered::Incompatible);
+    }
     // SAFETY: the same text.
-    is_valgrind || unsafe { is_to_be_left_alone(from, path, flags) }
+    unsafe { why_not_file(from, path, flags) }
 }
 
 /// # Safety
 /// The path ends with a NUL.
-unsafe fn is_to_be_left_alone(from: c_int, path: *const c_char, flags: c_int) -> bool {
+unsafe fn why_not_file(from: c_int, path: *const c_char, flags: c_int) -> Option<Unmetered> {
     let mut script = [0; SCRIPT_BYTES];
     let (mut from, mut path, mut flags) = (from, path, flags);
     for _ in 0..MOST_INTERPRETERS {
-        let opened = if flags & libc::AT_EMPTY_PATH != 0 && is_empty(path) {
+        let is_open = flags & libc::AT_EMPTY_PATH != 0 && is_empty(path);
+        let opened = if is_open {
             // It may be open for nothing but to be executed.
             let mut again = path_of_descriptor(from);
             // SAFETY: a text that ends with a NUL.
-            unsafe { syscalls::open_regular(libc::AT_FDCWD, again.as_mut_ptr().cast(), 0) }.unwrap_or(from)
+            unsafe { syscalls::open_regular(libc::AT_FDCWD, again.as_mut_ptr().cast(), 0) }
         } else {
             // SAFETY: the caller's path, or the interpreter's below.
-            match unsafe { syscalls::open_regular(from, path, flags) } {
-                Some(opened) => opened,
-                None => return false,
-            }
+            Some(unsafe { syscalls::open_regular(from, path, flags) }?)
         };
-        let length = syscalls::read_at(opened, &mut script, 0);
+        let is_privileged = opened.is_some_and(|(_, status)| gives_privileges(&status));
+        let privileged = is_privileged.then_some(Unmetered::NotPreloaded);
+        let Some(descriptor) = opened.and_then(|(descriptor, _)| descriptor).or(is_open.then_some(from)) else {
+            return privileged;
+        };
+        let length = syscalls::read_at(descriptor, &mut script, 0);
         let range = incompatible::interpreter(script.get(..length).unwrap_or_default())
             .map(|interpreter| (interpreter.as_ptr().addr() - script.as_ptr().addr(), interpreter.len()));
-        let file = Opened(opened);
-        let needs =
-            range.is_none() && (incompatible::needs_runtime_first(&file) || incompatible::is_for_another_loader(&file));
-        if opened != from {
-            syscalls::close(opened);
+        // SAFETY: the caller's path, or the interpreter's.
+        let name = unsafe { CStr::from_ptr(path) }.to_bytes();
+        let why = if range.is_none() { why_not_binary(&Opened(descriptor), name) } else { None };
+        if descriptor != from {
+            syscalls::close(descriptor);
         }
-        let Some((begin, length)) = range else { return needs };
+        let Some((begin, length)) = range else { return why.or(privileged) };
         // One that fills all of what was read may go on behind it.
-        let Some(end) = script.get_mut(begin + length) else { return false };
-        *end = 0;
+        *script.get_mut(begin + length)? = 0;
         (from, path, flags) = (libc::AT_FDCWD, script[begin..].as_ptr().cast(), 0);
     }
-    false
+    None
+}
+
+fn why_not_binary(file: &Opened, name: &[u8]) -> Option<Unmetered> {
+    if incompatible::needs_runtime_first(file) {
+        return Some(Unmetered::Incompatible);
+    }
+    match incompatible::loader(file) {
+        Loader::Foreign => Some(Unmetered::Incompatible),
+        Loader::None if !incompatible::is_loader(name) => Some(Unmetered::NotPreloaded),
+        Loader::Own | Loader::None => None,
+    }
+}
+
+/// Whether a program with this file runs with rights that this process does not have: then its loader ignores what is to be preloaded. By
+/// the user that this program was started by, for to ask for that of now takes a call.
+fn gives_privileges(status: &libc::stat) -> bool {
+    const GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
+    // SAFETY: reads what the kernel left on the stack when the program began.
+    let at_start = |what| unsafe { libc::getauxval(what) };
+    let other_user = status.st_mode & libc::S_ISUID != 0 && u64::from(status.st_uid) != at_start(libc::AT_UID);
+    let other_group = status.st_mode & GROUP == GROUP && u64::from(status.st_gid) != at_start(libc::AT_GID);
+    other_user || other_group
 }
 
 /// By which an open file is opened once more; ends with a NUL.

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::locks::Sampled;
 use super::samples::Key;
 use super::{
-    Registers, Wanted, clock, locks, near, pages, rows, samples, segment, shared_samples, stacks, thread, timing, tls,
-    waiters,
+    Registers, Wanted, clock, locks, near, pages, rows, samples, segment, shared_samples, stacks, stops, thread,
+    timing, tls, waiters,
 };
 use crate::layout::{
     CountedSlot, HeldLock, LockEntry, Lost, Meta, Process, Thread, blocked, happened, mode, pack_held,
@@ -124,7 +124,7 @@ pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
         this.how.store(how - (1 << 32), Relaxed);
     } else {
         releasing.wanted = Wanted { lock: wanted.lock, kind: how as u8, mode: (how >> 8) as u8 };
-        let held_ns = clock::between_ns(this.since.load(Relaxed), now);
+        let held_ns = stops::between_ns_running(this.since.load(Relaxed), now);
         if place + 1 < held {
             close_gap(thread, place, held);
         }

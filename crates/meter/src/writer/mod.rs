@@ -22,6 +22,7 @@ mod samples;
 mod segment;
 mod shared_samples;
 mod stacks;
+mod stops;
 pub mod swap_filter;
 mod syscalls;
 mod thread;
@@ -206,13 +207,13 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
             let _ = thread.waiting[0].compare_exchange(waited_for, 0, Relaxed, Relaxed);
         }
         if acquired && thread::counts_with_others() {
-            count_without_table(waiting, clock::between_ns(waiting.begun, ended));
+            count_without_table(waiting, stops::between_ns_running(waiting.begun, ended));
         }
         return;
     };
     mine.thread.waiting[0].store(0, Relaxed);
     if acquired && let Some(segment) = segment::current() {
-        count_wait(segment, mine.thread, waiting, clock::between_ns(waiting.begun, ended));
+        count_wait(segment, mine.thread, waiting, stops::between_ns_running(waiting.begun, ended));
     }
     mine.done();
 }

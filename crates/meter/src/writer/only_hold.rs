@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::holds::{begin_timed, count_timed_elsewhere, is_mine};
-use super::{Wanted, clock, near, samples, segment, thread, timing, tls, waiters};
+use super::{Wanted, clock, near, samples, segment, stops, thread, timing, tls, waiters};
 use crate::layout::{CountedSlot, Thread, pack_held};
 
 /// A lock that does not nest was acquired, and the entry that is written in assembly has found that this hold is to be timed, or
@@ -40,7 +40,9 @@ pub fn end_only_hold(thread: &'static Thread, wanted: Wanted, site: u64, waiters
     let now = counter.ticks();
     let only = &thread.held[0];
     let left = thread.until_look.load(Relaxed).wrapping_sub(1);
-    if only.how.load(Relaxed) != pack_held(wanted.kind, wanted.mode, 0) || left == 0 {
+    let ns = counter.between_ns(only.since.load(Relaxed), now);
+    let is_usual = only.how.load(Relaxed) == pack_held(wanted.kind, wanted.mode, 0) && ns < stops::LEAST_NS;
+    if !is_usual || left == 0 {
         return false;
     }
     let Some(near) = near::find_first(thread, wanted.lock, wanted.mode, site) else { return false };
@@ -49,7 +51,6 @@ pub fn end_only_hold(thread: &'static Thread, wanted: Wanted, site: u64, waiters
         mine.done();
         return false;
     }
-    let ns = counter.between_ns(only.since.load(Relaxed), now);
     tls::set_held(thread, 0);
     thread.until_look.store(left, Relaxed);
     release();

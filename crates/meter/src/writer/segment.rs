@@ -9,7 +9,8 @@ use core::sync::atomic::{
 
 use super::{clock, names, pages, syscalls, tls};
 use crate::layout::{
-    LOSSES, Lost, OFF, PageKind, Process, SHARED_SLOTS, SLOTS_OF_A_PAGE, SWAPS, Session, Slot, Swap, Unmetered,
+    LOSSES, Lost, OFF, PageKind, Process, SHARED_SLOTS, SLOTS_OF_A_PAGE, STOPS, SWAPS, Session, Slot, Stop, Swap,
+    Unmetered,
 };
 
 /// What a [`Process`] begins with, up to where its tables are.
@@ -28,6 +29,9 @@ macro_rules! stand_in {
             module_count: AtomicU32::new(0),
             comm_count: AtomicU32::new(0),
             number: AtomicU32::new(0),
+            stop_count: AtomicU32::new(0),
+            spare: AtomicU32::new(0),
+            stops: [const { Stop { since_ns: AtomicU64::new(0), until_ns: AtomicU64::new(0) } }; STOPS],
             free_threads: AtomicU64::new(0),
             losses: [const { AtomicU64::new(0) }; LOSSES],
             swaps: [const { AtomicU64::new(0) }; SWAPS],

@@ -1,0 +1,137 @@
+//! Programs below a metered one that cannot be metered from inside: they run as without a meter, and the report says how many there were.
+
+mod support;
+
+use std::ffi::OsStr;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use support::users::{A, Arena};
+use support::{Folder, lockmeter, preload_library, run, skip, text, workload_sources};
+
+/// The user and group `nobody`.
+const NOBODY: u32 = 65_534;
+
+fn compile(folder: &Folder, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let program = folder.path().join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"]).args(flags).arg("-o").arg(&program);
+    compiler.arg(workload_sources().join("user").join(source));
+    let output = run(compiler);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    program
+}
+
+/// Standard output, exit status, and what the report counts as lost.
+fn record(folder: &Folder, command: &[&OsStr]) -> (Output, Value) {
+    preload_library();
+    let recording = folder.file("recording");
+    let mut recorder = lockmeter(["record", "--quiet", "--user", "-o", &recording, "--"]);
+    recorder.args(command);
+    let output = run(recorder);
+    let report = run(lockmeter(["report", "--format", "json", &recording]));
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output, report["lost"].clone())
+}
+
+fn below_shell(folder: &Folder, script: &str) -> (Output, Value) {
+    record(folder, &["sh".as_ref(), "-c".as_ref(), script.as_ref()])
+}
+
+/// A program that runs as `nobody` whoever starts it; `None` where only root can make one.
+fn setuid_program(folder: &Folder, bits: u32) -> Option<PathBuf> {
+    let program = compile(folder, "sanitized.c", "privileged", &[]);
+    if chown(&program, Some(NOBODY), Some(NOBODY)).is_err() {
+        skip("a setuid program", "not root");
+        return None;
+    }
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(bits)).unwrap();
+    Some(program)
+}
+
+/// Regression: they were neither metered nor counted, for the loader ignores what is to be preloaded.
+#[test]
+fn setuid_and_setgid_programs_are_counted_as_not_metered() {
+    let folder = Folder::new();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    for bits in [0o4755, 0o2755, 0o4711] {
+        let Some(program) = setuid_program(&folder, bits) else { return };
+        let (output, lost) = below_shell(&folder, &format!("{} 7; exit $?", program.display()));
+        assert_eq!(output.status.code(), Some(7), "{bits:o}: {output:?}");
+        assert_eq!(lost, serde_json::json!({ "user_not_preloaded": 1 }), "{bits:o}");
+    }
+    let Some(program) = setuid_program(&folder, 0o755) else { return };
+    let (output, lost) = below_shell(&folder, &format!("{} 7; exit $?", program.display()));
+    assert_eq!((output.status.code(), lost), (Some(7), serde_json::json!({})), "of another user, but with no rights");
+}
+
+/// By each of libc's functions that execute a program.
+#[test]
+fn a_setuid_program_is_counted_however_it_is_executed() {
+    let folder = Folder::new();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let executes = compile(&folder, "executes.c", "executes", &[]);
+    let Some(program) = setuid_program(&folder, 0o4755) else { return };
+    let (output, lost) = record(&folder, &[executes.as_os_str(), program.as_os_str()]);
+    assert!(output.status.success(), "{output:?}");
+    let ways = text(&output.stdout).lines().count();
+    assert!(ways >= 12, "{output:?}");
+    assert_eq!(lost, serde_json::json!({ "user_not_preloaded": ways }));
+}
+
+#[test]
+fn a_static_program_is_counted_as_not_metered_and_the_loader_is_not() {
+    let folder = Folder::new();
+    let program = compile(&folder, "sanitized.c", "sanitized", &["-static"]);
+    let (output, lost) = below_shell(&folder, &format!("{} 7; exit $?", program.display()));
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(lost, serde_json::json!({ "user_not_preloaded": 1 }));
+    // Glibc's loader is linked statically, too, but loads another program and the library.
+    let dynamic = compile(&folder, "sanitized.c", "dynamic", &[]);
+    let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
+    let (output, lost) = below_shell(&folder, &format!("{} {} 7; exit $?", loader.display(), dynamic.display()));
+    assert_eq!((output.status.code(), &lost["user_not_preloaded"]), (Some(7), &Value::Null), "{lost}");
+}
+
+/// As sudo and its like do.
+#[test]
+fn a_program_with_an_environment_of_its_own_is_counted() {
+    let folder = Folder::new();
+    let program = compile(&folder, "sanitized.c", "sanitized", &[]);
+    for clean in ["env -i", "env -u LD_PRELOAD"] {
+        let (output, lost) = below_shell(&folder, &format!("{clean} {} 7; exit $?", program.display()));
+        assert_eq!(output.status.code(), Some(7), "{clean}: {output:?}");
+        assert_eq!(lost, serde_json::json!({ "user_own_environment": 1 }), "{clean}");
+    }
+    // One that is not there is none.
+    let (output, lost) = below_shell(&folder, &format!("env -i {}/missing; true", folder.path().display()));
+    assert_eq!((output.status.code(), lost), (Some(0), serde_json::json!({})));
+}
+
+/// Regression: it was refused, though below a shell it runs.
+#[test]
+fn without_privileges_a_program_with_a_sanitizer_runs_unmetered() {
+    let name = "a program with a sanitizer that may not be metered from outside";
+    let folder = Folder::new();
+    let Some(arena) = Arena::open(name) else { return };
+    let program = compile(&folder, "sanitized.c", "sanitized", &["-fsanitize=address"]);
+    let here = arena.path("sanitized");
+    std::fs::copy(&program, &here).unwrap();
+    let own = arena.folder_of(A, "own");
+    let recording = own.join("recording");
+    let recording = recording.to_str().unwrap();
+    for flags in [&["--user"][..], &[], &["--user", "--hold"]] {
+        let mut command = arena.lockmeter(A, &[&["record"], flags, &["-o", recording, "--"]].concat());
+        command.arg(&here).arg("7");
+        let output = run(command);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{flags:?}: {said}");
+        assert_eq!(said.matches("it runs unmetered").count(), 1, "{flags:?}: {said}");
+        assert!(said.contains("metering no locks of "), "{flags:?}: {said}");
+        let report = run(arena.lockmeter(A, &["report", "--format", "json", recording]));
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+        assert_eq!(report["lost"], serde_json::json!({ "user_incompatible": 1 }), "{flags:?}");
+    }
+}

@@ -1,0 +1,138 @@
+//! Sees when metered processes are stopped by a signal (`SIGSTOP`, Ctrl-Z), and leaves word of it in their memory: a stop is no part of
+//! the waits and holds that it falls into.
+//!
+//! The kernel tells nobody but a parent of stops, so the states of processes are looked at. Only time between two looks that both
+//! found the process stopped counts as a stop: what is left out of a wait was never a wait.
+
+use std::collections::BTreeMap;
+use std::mem::{offset_of, size_of};
+use std::time::{Duration, Instant};
+
+use super::living::maps;
+use super::memory::Memory;
+use crate::layout::{Process, STOPS, Stop};
+use crate::writer::monotonic_ns;
+
+/// How often processes are looked at that run.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Of those that run, so many are looked at in turn: a look takes a few microseconds.
+const MOST_AT_A_TIME: usize = 16;
+
+/// In a longer time between two looks a process may have gone on and been stopped again.
+const LONGEST_UNSEEN_NS: u64 = 50_000_000;
+
+/// The processes of a session that are looked at.
+#[derive(Debug)]
+pub(super) struct Stops {
+    /// The file that the session's processes map.
+    inode: u64,
+    /// By their number in the session.
+    processes: BTreeMap<u32, Watched>,
+    /// The number to go on with.
+    next: u32,
+    looked: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    page: usize,
+    pid: u32,
+    stops: u32,
+    /// The stop that goes on.
+    stopped: Option<Seen>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    since_ns: u64,
+    until_ns: u64,
+}
+
+impl Stops {
+    pub(super) fn new(inode: u64) -> Self {
+        Self { inode, processes: BTreeMap::new(), next: 0, looked: None }
+    }
+
+    /// This process has begun; it may be known already, by an id that is none here.
+    pub(super) fn begin(&mut self, number: u32, page: u32, pid: u32) {
+        let watched = Watched { page: page as usize, pid, stops: 0, stopped: None };
+        if self.processes.get(&number).is_none_or(|known| known.pid != pid) {
+            self.processes.insert(number, watched);
+        }
+    }
+
+    /// It has ended.
+    pub(super) fn end(&mut self, number: u32) {
+        self.processes.remove(&number);
+    }
+
+    /// Looks at those that were stopped, and at some of the others if it is time. Says whether any is stopped.
+    pub(super) fn look(&mut self, memory: &Memory) -> bool {
+        let is_time = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN);
+        let stopped = self.processes.iter().filter(|(_, process)| process.stopped.is_some());
+        let mut numbers: Vec<u32> = stopped.map(|(number, _)| *number).collect();
+        if is_time {
+            self.looked = Some(Instant::now());
+            let running = |from: std::ops::RangeFrom<u32>| {
+                self.processes.range(from).filter(|(_, process)| process.stopped.is_none()).map(|(number, _)| *number)
+            };
+            let most = MOST_AT_A_TIME.min(self.processes.len() - numbers.len());
+            let turn: Vec<u32> = running(self.next..).chain(running(0..)).take(most).collect();
+            self.next = turn.last().map_or(0, |last| last.wrapping_add(1));
+            numbers.extend(turn);
+        }
+        let mut is_any_stopped = false;
+        for number in numbers {
+            let Some(process) = self.processes.get_mut(&number) else { continue };
+            match process.look(memory, self.inode) {
+                Some(is_stopped) => is_any_stopped |= is_stopped,
+                None => drop(self.processes.remove(&number)),
+            }
+        }
+        is_any_stopped
+    }
+}
+
+impl Watched {
+    /// Whether it is stopped; `None` if it has ended or is none of ours.
+    fn look(&mut self, memory: &Memory, inode: u64) -> Option<bool> {
+        let before_ns = monotonic_ns();
+        if !is_stopped(self.pid)? {
+            self.stopped = None;
+            return Some(false);
+        }
+        let is_same = |seen: &Seen| before_ns.saturating_sub(seen.until_ns) < LONGEST_UNSEEN_NS;
+        let number = match self.stopped.filter(is_same) {
+            Some(seen) => {
+                self.stopped = Some(Seen { until_ns: before_ns, ..seen });
+                self.stops - 1
+            }
+            None => {
+                // By a process of this id; in a container it may be another one.
+                if !maps(self.pid, inode) {
+                    return None;
+                }
+                let now_ns = monotonic_ns();
+                self.stopped = Some(Seen { since_ns: now_ns, until_ns: now_ns });
+                self.stops = self.stops.wrapping_add(1);
+                self.stops.wrapping_sub(1)
+            }
+        };
+        if let Some(seen) = self.stopped {
+            let at = offset_of!(Process, stops) + number as usize % STOPS * size_of::<Stop>();
+            let times = [seen.since_ns.to_ne_bytes(), seen.until_ns.to_ne_bytes()].concat();
+            memory.write(self.page, at, &times).ok()?;
+            memory.put_u32(self.page, offset_of!(Process, stop_count), self.stops).ok()?;
+        }
+        Some(true)
+    }
+}
+
+/// Whether a process is stopped, told by its first thread; `None` if there is no such process.
+fn is_stopped(pid: u32) -> Option<bool> {
+    // That of the thread: the process's own adds up what all of its threads did.
+    let text = std::fs::read(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
+    let name_ends = text.iter().rposition(|byte| *byte == b')')?;
+    Some(text.get(name_ends + 2) == Some(&b'T'))
+}
