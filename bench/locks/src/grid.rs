@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockmeter_statistics::{Disturbances, Estimate, Random, median};
 
-use crate::bed::Load;
 use crate::contender::Contender;
+use crate::lock_under_test::Load;
 use crate::slice::{self, Slice};
 
 /// One mix.
@@ -125,8 +125,8 @@ pub fn measure(
         let slices = disturbances.avoid_unless_failed(|| {
             random.shuffle(&mut running);
             let slice = |&at: &usize| {
-                let bed = (contenders[at].bed)();
-                let slice = slice::contend(&*bed, point.threads, load, form.slice, random.bits())
+                let lock = (contenders[at].lock)();
+                let slice = slice::contend(&*lock, point.threads, load, form.slice, random.bits())
                     .with_context(|| format!("{} at {point:?}", contenders[at].name))?;
                 Ok((at, slice))
             };

@@ -16,22 +16,24 @@ pub(crate) use native::*;
 /// Why a wait on a [`FutexDouble`] came to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
-    /// Woken, or the word had another value already, or for no reason: look again.
-    LookAgain,
+    /// A thread woke this one; or another did that used the same address for something else.
+    Woken,
+    /// The word had another value already.
+    ValueChanged,
     /// The deadline has passed.
     TimedOut,
     /// A signal handler ran.
     Interrupted,
 }
 
-/// Where on a word a thread sleeps, so that one kind of sleeper can be woken and not another. Bits, as futexes have it.
+/// Which of the threads that sleep on a word are to be woken. Bits, as futexes have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Bed {
-    /// Those who wait in line; writers, where there are readers, too.
-    Line = 1,
-    /// The one for whom the lock is reserved.
-    Heir = 2,
+pub(crate) enum WakeClass {
+    /// Threads that want the lock for themselves alone.
+    Exclusive = 1,
+    /// The thread for which the lock is reserved.
+    Successor = 2,
     /// Readers.
     Readers = 4,
 }

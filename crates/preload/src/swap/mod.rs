@@ -36,14 +36,14 @@ use ours::{PercpuRwSem, RwSem};
 /// Called once, when the library is loaded. Where no lock is swapped, none of ours is ever used, and nothing is spent on them.
 pub(crate) fn prepare() {
     if choice::is_any() {
-        lockmeter_locks_preload::preloaded::prepare();
+        lockmeter_locks::preloaded::prepare();
     }
 }
 
 /// To be called in a forked child, before anything else runs there.
 pub(crate) fn after_fork_in_child() {
     if choice::is_any() {
-        lockmeter_locks_preload::preloaded::after_fork_in_child();
+        lockmeter_locks::preloaded::after_fork_in_child();
     }
 }
 

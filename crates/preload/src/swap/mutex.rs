@@ -10,7 +10,7 @@ use libc::{
     CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, PTHREAD_MUTEX_ADAPTIVE_NP, PTHREAD_MUTEX_NORMAL,
     PTHREAD_MUTEX_RECURSIVE, pthread_mutex_t, timespec,
 };
-use lockmeter_locks_preload::RawMutex;
+use lockmeter_locks::RawMutex;
 
 use super::arena::{Arena, Places};
 use super::choice::{self, Swap};

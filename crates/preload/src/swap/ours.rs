@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use lock_api::{RawRwLockRecursive, RawRwLockTimed};
-use lockmeter_locks_preload::{RawMutex, RawPercpuRwSem, RawRwSem, RawSpin};
+use lockmeter_locks::{RawMutex, RawPercpuRwSem, RawRwSem, RawSpin};
 
 use super::arena::{Arena, Places, ZeroIsFree};
 use super::choice::Swap;

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use libc::{EBUSY, PTHREAD_PROCESS_PRIVATE, pthread_spinlock_t};
-use lockmeter_locks_preload::RawSpin;
+use lockmeter_locks::RawSpin;
 
 use super::arena::{Arena, Places};
 use super::choice::{self, Swap};
