@@ -17,11 +17,11 @@ use crate::lockdep::Ordered;
 use crate::misuse;
 use crate::spin_queue::SpinQueue;
 use crate::spin_wait::SpinWait;
-use crate::sync::{Deadline, FutexDouble, WaitEnd, WakeClass, const_unless_model, mutated, now_ns};
+use crate::sync::{Deadline, FutexDouble, SleepsFor, WaitEnd, const_unless_model, mutated, now_ns};
 use crate::thread_number::{OWNED, owner_number};
 use crate::wait_limits::{NotAcquired, WaitLimits};
 
-// The state: the owner's number in the high half, 0 when free; in the low half, on which waiters sleep:
+// The state: the owner's number in the high half, 0 when free, on which the successor sleeps; in the low half, on which the others sleep:
 //
 // | GRANTED | HANDOFF | WAITERS | LOCKED | meaning
 // |---------|---------|---------|--------|--------------------------------------------------------------------------
@@ -80,8 +80,8 @@ impl Waiter {
         state & LOCKED == 0 && !is_reserved
     }
 
-    fn wake_class(&self) -> WakeClass {
-        if self.is_successor { WakeClass::Successor } else { WakeClass::Exclusive }
+    fn sleeps_for(&self) -> SleepsFor {
+        if self.is_successor { SleepsFor::OwnerEnd } else { SleepsFor::Exclusive }
     }
 }
 
@@ -142,7 +142,7 @@ impl<I: Instrument> RawMutex<I> {
                 return Ok(());
             }
             let Some(state) = self.prepare_to_sleep(&mut waiter) else { return Ok(()) };
-            let end = self.state.wait(state as u32, waiter.wake_class(), limits.deadline);
+            let end = self.state.wait(state, waiter.sleeps_for(), limits.deadline);
             waiter.was_woken |= end == WaitEnd::Woken && !waiter.is_successor;
             if let Err(why) = limits.after_sleep(end) {
                 self.give_up(&waiter);
@@ -208,7 +208,7 @@ impl<I: Instrument> RawMutex<I> {
         if waiter.is_successor {
             let state = self.state.fetch_and(!HANDOFF, Relaxed);
             if state & LOCKED == 0 && !mutated!("mutex-successor-gives-up-silently", true, false) {
-                self.state.wake(WakeClass::Exclusive, 1);
+                self.state.wake(SleepsFor::Exclusive, 1);
             }
         }
     }
@@ -255,9 +255,9 @@ impl<I: Instrument> RawMutex<I> {
     fn release(&self) {
         let state = self.state.fetch_and(HANDOFF, mutated!("mutex-release", Relaxed, Release));
         if state & HANDOFF != 0 {
-            self.state.wake(mutated!("mutex-wakes-the-wrong-one", WakeClass::Exclusive, WakeClass::Successor), 1);
+            self.state.wake(mutated!("mutex-wakes-the-wrong-one", SleepsFor::Exclusive, SleepsFor::OwnerEnd), 1);
         } else if state & WAITERS != 0 && !mutated!("mutex-wakes-nobody", true, false) {
-            self.state.wake(WakeClass::Exclusive, 1);
+            self.state.wake(SleepsFor::Exclusive, 1);
         }
     }
 
@@ -285,14 +285,14 @@ impl<I: Instrument> RawMutex<I> {
         if self.state.compare_exchange(state, GRANTED, Release, Relaxed).is_err() {
             return false;
         }
-        if self.state.wake(WakeClass::Exclusive, 1) == 0 && !mutated!("mutex-grant-to-nobody", true, false) {
+        if self.state.wake(SleepsFor::Exclusive, 1) == 0 && !mutated!("mutex-grant-to-nobody", true, false) {
             // All who slept have given up. Others may sleep since, because it was granted.
             state = self.state.load(Relaxed);
             while state & GRANTED != 0 {
                 match self.state.compare_exchange_weak(state, 0, Relaxed, Relaxed) {
                     Ok(_) if state & WAITERS == 0 => break,
                     Ok(_) => {
-                        self.state.wake(WakeClass::Exclusive, 1);
+                        self.state.wake(SleepsFor::Exclusive, 1);
                         break;
                     }
                     Err(now) => state = now,

@@ -19,7 +19,7 @@ use crate::lock_methods::{acquisitions, constructors};
 use crate::lockdep::Ordered;
 use crate::misuse;
 use crate::spin_queue::SpinQueue;
-use crate::sync::{Deadline, FutexDouble, const_unless_model, is_alone, mutated, now_ns};
+use crate::sync::{Deadline, FutexDouble, SleepsFor, const_unless_model, is_alone, mutated, now_ns};
 use crate::wait_limits::{NotAcquired, WaitLimits};
 
 pub use policy::{NoHandoff, NoReaderSpin, NoSpin, Policy, Standard};
@@ -141,7 +141,8 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             let released = state & (READER_COUNT | marks);
             let order = mutated!("rwsem-write-release", Relaxed, Release);
             match self.state.compare_exchange_weak(state, released, order, Relaxed) {
-                Ok(_) if state & HANDOFF != 0 => return self.wake_after_reader(released),
+                // Where readers are counted the successor goes back to sleep until their end.
+                Ok(_) if state & HANDOFF != 0 => return self.wake_successor_of_writer(),
                 // Readers that are counted already hold it now, and need not wake the others.
                 Ok(_) if mutated!("rwsem-counted-reader-is-to-wake-others", is_held(released), false) => return,
                 Ok(_) => return self.wake_sleepers(state),
@@ -191,12 +192,17 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             let marks = if state & HANDOFF == 0 { SLEEPERS } else { 0 };
             let shared = (state - own + mutated!("rwsem-downgrade-unlocks", 0, READER)) & !marks;
             match self.state.compare_exchange_weak(state, shared, Release, Relaxed) {
-                // It may read.
-                Ok(_) if state & HANDOFF != 0 => return self.wake_successor(),
+                // It may read, or goes back to sleep until the readers' end.
+                Ok(_) if state & HANDOFF != 0 && mutated!("rwsem-downgrade-forgets-successor", true, false) => return,
+                Ok(_) if state & HANDOFF != 0 => return self.wake_successor_of_writer(),
                 Ok(_) => return self.wake_sleepers(state & marks),
                 Err(now) => state = now,
             }
         }
+    }
+
+    fn wake_successor_of_writer(&self) {
+        self.state.wake(SleepsFor::OwnerEnd, 1);
     }
 
     /// In a forked child: the threads that waited are not there. `counted` is what this thread has added to the count of readers, and may

@@ -8,7 +8,7 @@ use crate::current_thread::{own_number, owner_word};
 use crate::handoff::WaitStart;
 use crate::instrument::{HoldStart, Instrument, Mode, metered_wait};
 use crate::spin_wait::SpinWait;
-use crate::sync::{WaitEnd, WakeClass, mutated};
+use crate::sync::{SleepsFor, WaitEnd, mutated};
 use crate::thread_number::owner_number;
 use crate::wait_limits::{NotAcquired, WaitLimits};
 
@@ -54,11 +54,13 @@ impl Waiter {
         if self.reads() { READERS } else { WRITERS }
     }
 
-    fn wake_class(&self) -> WakeClass {
+    /// What it waits for, as this is the state.
+    fn sleeps_for(&self, state: u64) -> SleepsFor {
         match (self.is_successor, self.reads()) {
-            (true, _) => WakeClass::Successor,
-            (false, true) => WakeClass::Readers,
-            (false, false) => WakeClass::Exclusive,
+            (true, _) if state & WRITER != 0 => SleepsFor::OwnerEnd,
+            (true, _) => SleepsFor::ReadersEnd,
+            (false, true) => SleepsFor::Read,
+            (false, false) => SleepsFor::Exclusive,
         }
     }
 }
@@ -120,7 +122,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 break;
             }
             let Some(state) = self.prepare_to_sleep(&mut waiter) else { break };
-            let end = self.state.wait(state as u32, waiter.wake_class(), limits.deadline);
+            let end = self.state.wait(state, waiter.sleeps_for(state), limits.deadline);
             waiter.was_woken |= end == WaitEnd::Woken && !waiter.is_successor;
             if let Err(why) = limits.after_sleep(end) {
                 self.give_up(&waiter);
@@ -217,23 +219,19 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             return;
         }
         if state & HANDOFF != 0 {
-            self.wake_successor();
+            self.state.wake(SleepsFor::ReadersEnd, 1);
         } else {
             self.wake_sleepers(state);
         }
     }
 
-    pub(super) fn wake_successor(&self) {
-        self.state.wake(WakeClass::Successor, 1);
-    }
-
     /// Wakes all readers and one writer, where the marks in this state say that there may be some. Uses the address alone.
     pub(super) fn wake_sleepers(&self, state: u64) {
         if state & READERS != 0 {
-            self.state.wake(WakeClass::Readers, u32::MAX);
+            self.state.wake(SleepsFor::Read, u32::MAX);
         }
         if state & WRITERS != 0 {
-            self.state.wake(WakeClass::Exclusive, 1);
+            self.state.wake(SleepsFor::Exclusive, 1);
         }
     }
 }

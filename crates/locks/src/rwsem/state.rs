@@ -1,6 +1,6 @@
 //! The state of a reader-writer semaphore.
 //!
-//! In the high half, the number of the writer that owns it. In the low half, on which waiters sleep:
+//! In the high half, the number of the writer that owns it, on which its successor sleeps. In the low half, on which all others sleep:
 //!
 //! | readers | WRITERS | READERS | HANDOFF | WRITER | meaning                                                               |
 //! |---------|---------|---------|---------|--------|-----------------------------------------------------------------------|

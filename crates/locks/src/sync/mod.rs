@@ -26,16 +26,21 @@ pub(crate) enum WaitEnd {
     Interrupted,
 }
 
-/// Which of the threads that sleep on a word are to be woken. Bits, as futexes have it.
+/// What a thread sleeps for, so that those of one kind can be woken and not others. Bits, as futexes have it.
+///
+/// To find the sleepers of one kind the kernel walks over all that sleep on the same address. A successor that is to be woken often may be
+/// behind thousands of others: while a thread owns the lock, it sleeps on the other half of the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum WakeClass {
-    /// Threads that want the lock for themselves alone.
+pub(crate) enum SleepsFor {
+    /// The lock, for itself alone. On the low half.
     Exclusive = 1,
-    /// The thread for which the lock is reserved.
-    Successor = 2,
-    /// Readers.
-    Readers = 4,
+    /// The lock, as a reader. On the low half.
+    Read = 2,
+    /// The end of readers: the thread that the lock is reserved for. On the low half.
+    ReadersEnd = 4,
+    /// The end of the owner: the thread that the lock is reserved for. On the high half, where the owner's number is.
+    OwnerEnd = 8,
 }
 
 /// A point on the monotonic clock, in nanoseconds.

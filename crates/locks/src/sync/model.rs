@@ -12,14 +12,14 @@ pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU6
 #[cfg(shuttle)]
 use shuttle::sync::{Condvar, Mutex};
 
-use super::{Deadline, WaitEnd, WakeClass};
+use super::{Deadline, SleepsFor, WaitEnd};
 
 /// Called in forked children alone, and models have none.
 pub(crate) fn is_alone() -> bool {
     false
 }
 
-/// A double word on whose low half threads can sleep, each in one [`WakeClass`].
+/// A double word on whose halves threads can sleep.
 #[derive(Debug)]
 pub(crate) struct FutexDouble {
     word: AtomicU64,
@@ -39,12 +39,13 @@ impl FutexDouble {
         FutexDouble { word: AtomicU64::new(value), queue: WaitQueue::new() }
     }
 
-    pub(crate) fn wait(&self, expected: u32, class: WakeClass, deadline: Option<Deadline>) -> WaitEnd {
-        self.queue.wait(|| self.word.load(Relaxed) as u32 == expected, class, deadline)
+    pub(crate) fn wait(&self, expected: u64, kind: SleepsFor, deadline: Option<Deadline>) -> WaitEnd {
+        let half = |word: u64| if kind == SleepsFor::OwnerEnd { word >> 32 } else { u64::from(word as u32) };
+        self.queue.wait(|| half(self.word.load(Relaxed)) == half(expected), kind, deadline)
     }
 
-    pub(crate) fn wake(&self, class: WakeClass, count: u32) -> u32 {
-        self.queue.wake(class, count)
+    pub(crate) fn wake(&self, kind: SleepsFor, count: u32) -> u32 {
+        self.queue.wake(kind, count)
     }
 
     #[cfg(all(test, shuttle))]
@@ -64,7 +65,7 @@ struct WaitQueue {
 #[derive(Debug, Default)]
 struct Sleepers {
     next: u32,
-    asleep: Vec<(u32, WakeClass)>,
+    asleep: Vec<(u32, SleepsFor)>,
 }
 
 impl WaitQueue {
@@ -72,7 +73,7 @@ impl WaitQueue {
         WaitQueue { sleepers: Mutex::new(Sleepers::default()), woken: Condvar::new() }
     }
 
-    fn wait(&self, is_expected: impl Fn() -> bool, class: WakeClass, deadline: Option<Deadline>) -> WaitEnd {
+    fn wait(&self, is_expected: impl Fn() -> bool, kind: SleepsFor, deadline: Option<Deadline>) -> WaitEnd {
         let mut sleepers = self.sleepers.lock().unwrap();
         // As in the kernel, between entering the call and reading the word.
         fence(core::sync::atomic::Ordering::SeqCst);
@@ -84,18 +85,18 @@ impl WaitQueue {
         }
         let own = sleepers.next;
         sleepers.next += 1;
-        sleepers.asleep.push((own, class));
+        sleepers.asleep.push((own, kind));
         while sleepers.asleep.iter().any(|&(sleeper, _)| sleeper == own) {
             sleepers = self.woken.wait(sleepers).unwrap();
         }
         WaitEnd::Woken
     }
 
-    fn wake(&self, class: WakeClass, count: u32) -> u32 {
+    fn wake(&self, kind: SleepsFor, count: u32) -> u32 {
         let mut sleepers = self.sleepers.lock().unwrap();
         let mut left = count;
-        sleepers.asleep.retain(|&(_, sleeps_in)| {
-            let stays = left == 0 || sleeps_in != class;
+        sleepers.asleep.retain(|&(_, sleeps_for)| {
+            let stays = left == 0 || sleeps_for != kind;
             left -= u32::from(!stays);
             stays
         });

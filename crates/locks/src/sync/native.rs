@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 pub(crate) use core::hint::spin_loop;
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
-use super::{Deadline, WaitEnd, WakeClass};
+use super::{Deadline, SleepsFor, WaitEnd};
 
-/// A double word on whose low half threads can sleep, each in one [`WakeClass`].
+/// A double word on whose halves threads can sleep.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct FutexDouble(AtomicU64);
@@ -28,26 +28,29 @@ impl FutexDouble {
         FutexDouble(AtomicU64::new(value))
     }
 
-    fn low_half(&self) -> *mut u32 {
-        self.0.as_ptr().cast::<u32>().wrapping_add(usize::from(cfg!(target_endian = "big")))
+    /// The half of the word on which threads of this kind sleep.
+    fn half(&self, kind: SleepsFor) -> *mut u32 {
+        let is_high = kind == SleepsFor::OwnerEnd;
+        self.0.as_ptr().cast::<u32>().wrapping_add(usize::from(is_high != cfg!(target_endian = "big")))
     }
 
-    /// Sleeps while the low half is `expected`, until woken or `deadline`.
-    pub(crate) fn wait(&self, expected: u32, class: WakeClass, deadline: Option<Deadline>) -> WaitEnd {
+    /// Sleeps while the half for this kind is as in `expected`, until woken or `deadline`.
+    pub(crate) fn wait(&self, expected: u64, kind: SleepsFor, deadline: Option<Deadline>) -> WaitEnd {
         if cfg!(miri) {
             // The kernel reads one half of a word of which we change both: miri takes that for our own access, and forbids it.
             let is_over = deadline.is_some_and(|deadline| deadline.at_ns <= now_ns());
             yield_now();
             return if is_over { WaitEnd::TimedOut } else { WaitEnd::Woken };
         }
-        futex_wait(self.low_half(), expected, class, deadline)
+        let expected = if kind == SleepsFor::OwnerEnd { expected >> 32 } else { expected };
+        futex_wait(self.half(kind), expected as u32, kind, deadline)
     }
 
-    /// Wakes at most `count` of the threads that sleep in this class, the one that has slept longest first, and says how many. Uses the
+    /// Wakes at most `count` of the threads that sleep for this, the one that has slept longest first, and says how many. Uses the
     /// address alone.
     #[inline]
-    pub(crate) fn wake(&self, class: WakeClass, count: u32) -> u32 {
-        futex_wake(self.low_half(), class, count)
+    pub(crate) fn wake(&self, kind: SleepsFor, count: u32) -> u32 {
+        futex_wake(self.half(kind), kind, count)
     }
 }
 
@@ -61,7 +64,7 @@ pub(crate) fn let_others_wait() {
     PRIVATE_FLAG.store(0, Relaxed);
 }
 
-fn futex_wait(word: *mut u32, expected: u32, class: WakeClass, deadline: Option<Deadline>) -> WaitEnd {
+fn futex_wait(word: *mut u32, expected: u32, kind: SleepsFor, deadline: Option<Deadline>) -> WaitEnd {
     const NS_PER_S: u64 = 1_000_000_000;
     let until = deadline.map(|deadline| libc::timespec {
         tv_sec: libc::time_t::try_from(deadline.at_ns / NS_PER_S).unwrap_or(libc::time_t::MAX),
@@ -77,7 +80,7 @@ fn futex_wait(word: *mut u32, expected: u32, class: WakeClass, deadline: Option<
             expected,
             until.as_ref().map_or(ptr::null(), ptr::from_ref),
             ptr::null::<u32>(),
-            class as u32,
+            kind as u32,
         );
         if result == 0 { 0 } else { *libc::__errno_location() }
     };
@@ -89,7 +92,7 @@ fn futex_wait(word: *mut u32, expected: u32, class: WakeClass, deadline: Option<
     }
 }
 
-fn futex_wake(word: *mut u32, class: WakeClass, count: u32) -> u32 {
+fn futex_wake(word: *mut u32, kind: SleepsFor, count: u32) -> u32 {
     let count = count.min(i32::MAX as u32);
     // SAFETY: the address is only looked up, so that a word that is gone by now does no harm.
     let woken = unsafe {
@@ -100,7 +103,7 @@ fn futex_wake(word: *mut u32, class: WakeClass, count: u32) -> u32 {
             count,
             ptr::null::<libc::timespec>(),
             ptr::null::<u32>(),
-            class as u32,
+            kind as u32,
         )
     };
     u32::try_from(woken).unwrap_or(0)

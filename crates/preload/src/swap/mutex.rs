@@ -179,7 +179,7 @@ unsafe fn lock_other(mutex: *mut pthread_mutex_t) -> c_int {
 
 impl Object {
     fn is_mine(&self) -> bool {
-        self.owner.load(Relaxed) == thread::identity()
+        self.owner.load(Relaxed) == thread::id()
     }
 
     fn is_recursive(&self) -> bool {
@@ -209,7 +209,7 @@ impl Object {
     }
 
     fn own(&self) {
-        self.owner.store(thread::identity(), Relaxed);
+        self.owner.store(thread::id(), Relaxed);
         self.count.store(1, Relaxed);
     }
 
