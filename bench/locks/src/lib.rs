@@ -17,6 +17,7 @@ mod peers;
 mod picture;
 mod slice;
 mod table;
+mod waits;
 mod work;
 mod writer;
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use lockmeter_statistics::ResourceUsage;
 
 use crate::contender::Lock;
+use crate::waits::Waits;
 use crate::work;
 
 /// A cache line and its neighbour, which Intel's prefetcher fetches with it.
@@ -38,12 +39,13 @@ pub struct Load {
 }
 
 /// What one thread did in a slice.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Tally {
     pub acquisitions: u64,
     pub writes: u64,
     pub waited_ns: u64,
     pub longest_wait_ns: u64,
+    pub waits: Waits,
     pub context_switches: u64,
 }
 
@@ -122,6 +124,7 @@ impl<L: Lock> LockUnderTest<L> {
             tally.acquisitions += 1;
             if TIMED {
                 tally.waited_ns += waited_ns;
+                tally.waits.add(waited_ns);
                 tally.longest_wait_ns = tally.longest_wait_ns.max(waited_ns);
             }
             work::steps(u32::try_from(((random >> 32) * outside_bound) >> 32).unwrap_or(0), done);

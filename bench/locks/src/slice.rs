@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use lockmeter_statistics::Together;
 
 use crate::lock_under_test::{Load, Measured, Tally};
+use crate::waits::Waits;
 
 /// What the threads of one slice did.
 #[derive(Debug, Clone)]
@@ -45,6 +46,13 @@ impl Slice {
     /// Of a timed slice.
     pub fn longest_wait_ns(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.longest_wait_ns).max().unwrap_or(0)
+    }
+
+    /// Of a timed slice.
+    pub fn waits(&self) -> Waits {
+        let mut all = Waits::default();
+        self.tallies.iter().for_each(|tally| all.add_all(&tally.waits));
+        all
     }
 }
 
