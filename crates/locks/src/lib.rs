@@ -12,7 +12,7 @@
 //! that compile to nothing by default.
 //!
 //! Linux only. Without the feature `std` nothing but the system calls of libc is used; threads then have no numbers (see
-//! `current_thread`), so that owners are unknown, and waiters spin without a queue and for a bounded time.
+//! `current_thread`), so that owners are unknown and spinners cannot queue: waiters of locks that sleep do so at once.
 //!
 //! The modules from the leaves up: `thread_number`; `queue_node`, `thread_record` (what is known of each thread); `current_thread`;
 //! `spin_queue`, `spin_wait`, `handoff` (how a thread waits); the locks.
