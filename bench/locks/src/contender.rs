@@ -1,6 +1,6 @@
 //! What a lock must offer to be measured, and the list of those that are.
 
-use crate::bed::{Bed, Measured};
+use crate::lock_under_test::{LockUnderTest, Measured};
 use crate::ours::{Alone, Shared};
 use crate::peers;
 
@@ -35,16 +35,16 @@ pub struct Contender {
     /// Ours, or a peer.
     pub ours: bool,
     /// Where its threads meet: a new lock and what it protects.
-    pub bed: fn() -> Box<dyn Measured>,
+    pub lock: fn() -> Box<dyn Measured>,
 }
 
 impl Contender {
     const fn peer<L: Lock>(name: &'static str, families: &'static [Family]) -> Self {
-        Self { name, families, ours: false, bed: Bed::<L>::boxed }
+        Self { name, families, ours: false, lock: LockUnderTest::<L>::boxed }
     }
 
     const fn ours<L: Lock>(name: &'static str, families: &'static [Family]) -> Self {
-        Self { name, families, ours: true, bed: Bed::<L>::boxed }
+        Self { name, families, ours: true, lock: LockUnderTest::<L>::boxed }
     }
 
     /// Whether it takes part at this read share.

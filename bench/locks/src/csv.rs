@@ -10,7 +10,7 @@ use lockmeter_statistics::Machine;
 use crate::contender::Contender;
 use crate::grid::Measured;
 
-const COLUMNS: &str = "threads,overcommitted,read_percent,section_ns,lock,ours,acquisitions_per_s,best_peer,ratio,ratio_low,ratio_high,slowest_share,mean_wait_ns,max_wait_ns,switches_per_1000,rounds";
+const COLUMNS: &str = "threads,overcommitted,read_percent,section_ns,lock,ours,acquisitions_per_s,best_peer,ratio,ratio_low,ratio_high,slowest_share,mean_wait_ns,p999_wait_ns,max_wait_ns,switches_per_1000,rounds";
 
 /// Overwrites `path`. The machine stands in a comment above the columns.
 pub fn write(path: &Path, grid: &[Measured], contenders: &[Contender], machine: &Machine) -> Result<()> {
@@ -29,7 +29,7 @@ pub fn write(path: &Path, grid: &[Measured], contenders: &[Contender], machine: 
             );
             writeln!(
                 text,
-                "{},{},{},{},{},{},{:.0},{against},{:.4},{:.0},{},{:.3},{}",
+                "{},{},{},{},{},{},{:.0},{against},{:.4},{:.0},{},{},{:.3},{}",
                 point.threads,
                 point.threads > machine.cpus,
                 point.read_percent,
@@ -39,6 +39,7 @@ pub fn write(path: &Path, grid: &[Measured], contenders: &[Contender], machine: 
                 cell.median_rate,
                 cell.slowest_share,
                 cell.mean_wait_ns,
+                cell.p999_wait_ns,
                 cell.longest_wait_ns,
                 cell.switches_per_1000,
                 cell.rates.len(),

@@ -1,15 +1,15 @@
 //! Two locks on the same work, slice beside slice: the semaphore used only by writers against the mutex, and the semaphore
-//! with a policy against the one without: optimistic spinning, and yields.
+//! with optimistic spinning against the one without.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockmeter_locks::rwsem::{NoSpin, NoYield, Standard};
+use lockmeter_locks::rwsem::{NoSpin, Standard};
 use lockmeter_locks::{RawMutex, RawRwSem};
 use lockmeter_statistics::{Estimate, Random};
 
-use crate::bed::{Bed, Load, Measured};
 use crate::grid::Point;
+use crate::lock_under_test::{Load, LockUnderTest, Measured};
 use crate::ours::{Alone, Shared};
 use crate::{slice, work};
 
@@ -61,21 +61,19 @@ pub struct WritersOnly {
 /// Fewer context switches in all rounds say nothing.
 const FEWEST_SWITCHES: u64 = 100;
 
-type MakeBed = fn() -> Box<dyn Measured>;
+type MakeLock = fn() -> Box<dyn Measured>;
 
-const MUTEX: MakeBed = Bed::<Alone<RawMutex>>::boxed;
-const SEMAPHORE: MakeBed = Bed::<Shared<RawRwSem<Standard>>>::boxed;
-const UNYIELDING: MakeBed = Bed::<Shared<RawRwSem<NoYield>>>::boxed;
-/// Without yields, too: only who spins does.
-const SLEEPING: MakeBed = Bed::<Shared<RawRwSem<NoSpin>>>::boxed;
+const MUTEX: MakeLock = LockUnderTest::<Alone<RawMutex>>::boxed;
+const SEMAPHORE: MakeLock = LockUnderTest::<Shared<RawRwSem<Standard>>>::boxed;
+const SLEEPING: MakeLock = LockUnderTest::<Shared<RawRwSem<NoSpin>>>::boxed;
 
 /// Writers alone: what knowing readers costs those who have none.
 pub fn writers_only(form: &Form, cpus: usize, random: &mut Random) -> Result<WritersOnly> {
     let steps_per_us = work::steps_per_us();
     let pairs: Vec<f64> = (0..form.pair_rounds)
         .map(|_| {
-            let times = in_random_order([SEMAPHORE, MUTEX], random, |bed| {
-                Ok(slice::pair_ps(&*bed(), 1, false, form.slice / 2))
+            let times = in_random_order([SEMAPHORE, MUTEX], random, |lock| {
+                Ok(slice::pair_ps(&*lock(), 1, false, form.slice / 2))
             })?;
             Ok(times[0] as f64 / times[1] as f64)
         })
@@ -91,40 +89,30 @@ pub fn writers_only(form: &Form, cpus: usize, random: &mut Random) -> Result<Wri
     Ok(WritersOnly { pair: Estimate::of(&pairs, random), points, overall: Estimate::of(&all, random) })
 }
 
-/// Optimistic spinning on, in off; without yields, whose switches are not those that spinning is to save.
+/// Optimistic spinning on, in off, with as many threads as CPUs, and with more.
 pub fn spinning(form: &Form, cpus: usize, random: &mut Random) -> Result<Vec<Duel>> {
-    policy([UNYIELDING, SLEEPING], form, cpus, random)
-}
-
-/// Yields on, in off.
-pub fn yields(form: &Form, cpus: usize, random: &mut Random) -> Result<Vec<Duel>> {
-    policy([SEMAPHORE, UNYIELDING], form, cpus, random)
-}
-
-/// With as many threads as CPUs, and with more.
-fn policy(beds: [MakeBed; 2], form: &Form, cpus: usize, random: &mut Random) -> Result<Vec<Duel>> {
     let steps_per_us = work::steps_per_us();
     let mut points = Vec::new();
     for section_ns in [100, 1_000, 10_000] {
         for read_percent in [0, 50, 90] {
             for threads in [cpus, cpus * 4] {
                 let point = Point { threads, read_percent, section_ns };
-                points.push(measure(beds, point, form, steps_per_us, random)?);
+                points.push(measure([SEMAPHORE, SLEEPING], point, form, steps_per_us, random)?);
             }
         }
     }
     Ok(points)
 }
 
-fn measure(beds: [MakeBed; 2], point: Point, form: &Form, steps_per_us: u64, random: &mut Random) -> Result<Duel> {
+fn measure(locks: [MakeLock; 2], point: Point, form: &Form, steps_per_us: u64, random: &mut Random) -> Result<Duel> {
     let inside = u32::try_from(u64::from(point.section_ns) * steps_per_us / 1000)?;
     let load = Load { read_percent: point.read_percent, inside, timed: false };
     let (mut throughputs, mut switch_ratios) = (Vec::new(), Vec::new());
     let (mut switches, mut acquisitions) = ([0; 2], [0; 2]);
     for _ in 0..form.rounds {
         let seed = random.bits();
-        let slices = in_random_order(beds, random, |bed| {
-            slice::contend(&*bed(), point.threads, load, form.slice, seed).with_context(|| format!("at {point:?}"))
+        let slices = in_random_order(locks, random, |lock| {
+            slice::contend(&*lock(), point.threads, load, form.slice, seed).with_context(|| format!("at {point:?}"))
         })?;
         throughputs.push(slices[0].rate() / slices[1].rate());
         let each = [0, 1].map(|at| slices[at].context_switches() as f64 / slices[at].acquisitions().max(1) as f64);
@@ -145,13 +133,17 @@ fn measure(beds: [MakeBed; 2], point: Point, form: &Form, steps_per_us: u64, ran
     })
 }
 
-/// Runs both, now the one first, now the other; the results are in the order of `beds`.
-fn in_random_order<T>(beds: [MakeBed; 2], random: &mut Random, run: impl Fn(MakeBed) -> Result<T>) -> Result<[T; 2]> {
+/// Runs both, now the one first, now the other; the results are in the order of `locks`.
+fn in_random_order<T>(
+    locks: [MakeLock; 2],
+    random: &mut Random,
+    run: impl Fn(MakeLock) -> Result<T>,
+) -> Result<[T; 2]> {
     if random.below(2) == 0 {
-        let first = run(beds[0])?;
-        Ok([first, run(beds[1])?])
+        let first = run(locks[0])?;
+        Ok([first, run(locks[1])?])
     } else {
-        let second = run(beds[1])?;
-        Ok([run(beds[0])?, second])
+        let second = run(locks[1])?;
+        Ok([run(locks[0])?, second])
     }
 }

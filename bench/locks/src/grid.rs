@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockmeter_statistics::{Disturbances, Estimate, Random, median};
 
-use crate::bed::Load;
 use crate::contender::Contender;
+use crate::lock_under_test::Load;
 use crate::slice::{self, Slice};
+use crate::waits::Waits;
 
 /// One mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub struct Cell {
     /// Median over rounds.
     pub slowest_share: f64,
     pub mean_wait_ns: f64,
+    /// 999 of 1,000 waits were no longer.
+    pub p999_wait_ns: u64,
     pub longest_wait_ns: u64,
     pub switches_per_1000: f64,
 }
@@ -125,8 +128,8 @@ pub fn measure(
         let slices = disturbances.avoid_unless_failed(|| {
             random.shuffle(&mut running);
             let slice = |&at: &usize| {
-                let bed = (contenders[at].bed)();
-                let slice = slice::contend(&*bed, point.threads, load, form.slice, random.bits())
+                let lock = (contenders[at].lock)();
+                let slice = slice::contend(&*lock, point.threads, load, form.slice, random.bits())
                     .with_context(|| format!("{} at {point:?}", contenders[at].name))?;
                 Ok((at, slice))
             };
@@ -146,6 +149,8 @@ fn cell(contender: usize, plain: &[Slice], timed: &[Slice]) -> Cell {
     let rates: Vec<f64> = plain.iter().map(Slice::rate).collect();
     let total = |of: fn(&Slice) -> u64, slices: &[Slice]| slices.iter().map(of).sum::<u64>();
     let waits = total(Slice::acquisitions, timed).max(1);
+    let mut all_waits = Waits::default();
+    timed.iter().for_each(|slice| all_waits.add_all(&slice.waits()));
     Cell {
         contender,
         median_rate: median(rates.clone()),
@@ -153,6 +158,7 @@ fn cell(contender: usize, plain: &[Slice], timed: &[Slice]) -> Cell {
         against_best: None,
         slowest_share: median(plain.iter().map(Slice::slowest_share).collect()),
         mean_wait_ns: total(Slice::waited_ns, timed) as f64 / waits as f64,
+        p999_wait_ns: all_waits.quantile_ns(999),
         longest_wait_ns: timed.iter().map(Slice::longest_wait_ns).max().unwrap_or(0),
         switches_per_1000: total(Slice::context_switches, plain) as f64 * 1000.0
             / total(Slice::acquisitions, plain).max(1) as f64,

@@ -5,18 +5,19 @@
 
 #[cfg(abseil)]
 mod abseil;
-mod bed;
 mod contender;
 mod csv;
 mod duel;
 mod fairness;
 mod grid;
+mod lock_under_test;
 mod ours;
 mod pairs;
 mod peers;
 mod picture;
 mod slice;
 mod table;
+mod waits;
 mod work;
 mod writer;
 
@@ -100,8 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.no_duels {
         let form = if arguments.quick { duel::Form::quick() } else { duel::Form::full() };
         table::writers_only(&duel::writers_only(&form, machine.cpus, &mut random)?);
-        table::policy("optimistic spinning (neither yields)", &duel::spinning(&form, machine.cpus, &mut random)?);
-        table::policy("yields", &duel::yields(&form, machine.cpus, &mut random)?);
+        table::policy("optimistic spinning", &duel::spinning(&form, machine.cpus, &mut random)?);
     }
     if !arguments.no_grid {
         let grid = race(arguments, &contenders, &machine, &mut random)?;

@@ -48,8 +48,8 @@ pub fn measure(kind: Kind, rounds: usize, contenders: &[Contender], random: &mut
     for _ in 0..rounds {
         random.shuffle(&mut running);
         for &at in &running {
-            let bed = (contenders[at].bed)();
-            times_ns[at].push(slice::pair_ps(&*bed, kind.threads, kind.reads, SLICE) as f64 / 1000.0);
+            let lock = (contenders[at].lock)();
+            times_ns[at].push(slice::pair_ps(&*lock, kind.threads, kind.reads, SLICE) as f64 / 1000.0);
         }
     }
     running.sort_unstable();

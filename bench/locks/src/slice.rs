@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use lockmeter_statistics::Together;
 
-use crate::bed::{Load, Measured, Tally};
+use crate::lock_under_test::{Load, Measured, Tally};
+use crate::waits::Waits;
 
 /// What the threads of one slice did.
 #[derive(Debug, Clone)]
@@ -46,21 +47,32 @@ impl Slice {
     pub fn longest_wait_ns(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.longest_wait_ns).max().unwrap_or(0)
     }
+
+    /// Of a timed slice.
+    pub fn waits(&self) -> Waits {
+        let mut all = Waits::default();
+        self.tallies.iter().for_each(|tally| all.add_all(&tally.waits));
+        all
+    }
 }
 
 /// Lets `threads` work under `load` for about `length`, and checks that the lock was one.
-pub fn contend(bed: &dyn Measured, threads: usize, load: Load, length: Duration, seed: u64) -> Result<Slice> {
+pub fn contend(lock: &dyn Measured, threads: usize, load: Load, length: Duration, seed: u64) -> Result<Slice> {
     let done = together(threads, length)
-        .run(|thread| thread, |thread, stop| bed.contend(load, seed.wrapping_add(thread as u64 + 1), stop));
+        .run(|thread| thread, |thread, stop| lock.contend(load, seed.wrapping_add(thread as u64 + 1), stop));
     let (tallies, elapsed) = (done.results, done.until_stopped);
     let writes: u64 = tallies.iter().map(|tally| tally.writes).sum();
-    ensure!(bed.writes() == writes, "{writes} writes left only {} behind: this lock let two in at once", bed.writes());
+    ensure!(
+        lock.writes() == writes,
+        "{writes} writes left only {} behind: this lock let two in at once",
+        lock.writes()
+    );
     Ok(Slice { tallies, elapsed })
 }
 
 /// Nanoseconds that a pair takes each of `threads` threads, in picoseconds.
-pub fn pair_ps(bed: &dyn Measured, threads: usize, reads: bool, length: Duration) -> u64 {
-    let pairs = |(), stop: &AtomicBool| if reads { bed.read_pairs(stop) } else { bed.write_pairs(stop) };
+pub fn pair_ps(lock: &dyn Measured, threads: usize, reads: bool, length: Duration) -> u64 {
+    let pairs = |(), stop: &AtomicBool| if reads { lock.read_pairs(stop) } else { lock.write_pairs(stop) };
     let done = together(threads, length).run(|_| (), pairs);
     let each = u128::from(done.results.iter().sum::<u64>().max(1));
     u64::try_from(done.until_stopped.as_nanos() * 1000 * threads as u128 / each).unwrap_or(u64::MAX)

@@ -139,8 +139,8 @@ fn title(point: Point, cpus: usize) -> String {
 pub fn point(measured: &Measured, contenders: &[Contender], cpus: usize) {
     println!("\n{}", title(measured.point, cpus));
     println!(
-        "{:<22} {:>10} {:>9} {:>9} {:>10} {:>9} {:>9}   throughput as a share of the best peer's (95 % interval)",
-        "", "per s", "slowest", "mean wait", "max wait", "max/mean", "switches"
+        "{:<22} {:>10} {:>9} {:>9} {:>10} {:>10} {:>9} {:>9}   throughput as a share of the best peer's (95 % interval)",
+        "", "per s", "slowest", "mean wait", "99.9 %", "max wait", "max/mean", "switches"
     );
     for cell in &measured.cells {
         let against = cell.against_best.map_or_else(String::new, |against| {
@@ -148,11 +148,12 @@ pub fn point(measured: &Measured, contenders: &[Contender], cpus: usize) {
             format!("{:.3} ({:.3} – {:.3}) of {}", ratio.median, ratio.low, ratio.high, contenders[against.peer].name)
         });
         println!(
-            "{:<22} {:>10} {:>9.2} {:>9} {:>10} {:>9} {:>9.2}   {against}",
+            "{:<22} {:>10} {:>9.2} {:>9} {:>10} {:>10} {:>9} {:>9.2}   {against}",
             contenders[cell.contender].name,
             rate(cell.median_rate),
             cell.slowest_share,
             duration(cell.mean_wait_ns),
+            duration(cell.p999_wait_ns as f64),
             duration(cell.longest_wait_ns as f64),
             max_by_mean(cell).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.0}")),
             cell.switches_per_1000,

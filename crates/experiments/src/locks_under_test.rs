@@ -1,6 +1,6 @@
 //! The locks that the designs in user space are built on.
 
-use lockmeter_locks::{RawMutex, RawPercpuRwSem, RawRwSem, spinning_times};
+use lockmeter_locks::{RawMutex, RawPercpuRwSem, RawRwSem, SPIN_NS};
 use lockmeter_predict::step_by_step::SpinTimes;
 
 use crate::pthread_locks::PthreadMutex;
@@ -9,12 +9,14 @@ use crate::pthread_locks::PthreadMutex;
 pub type TaskMutex = RawMutex;
 /// How it spins before it sleeps.
 pub const SPIN_TIMES: SpinTimes = SpinTimes {
-    spin_ns: spinning_times::SPIN_NS as f64,
-    watching_ns: spinning_times::WATCHING_NS as f64,
-    before_looking_ns: spinning_times::BEFORE_LOOKING_NS as f64,
-    first_backoff_ns: spinning_times::FIRST_BACKOFF_NS as f64,
-    longest_backoff_ns: spinning_times::LONGEST_BACKOFF_NS as f64,
+    spin_ns: SPIN_NS as f64,
+    watching_ns: 0.0,
+    before_looking_ns: 0.0,
+    first_backoff_ns: POLL_NS,
+    longest_backoff_ns: POLL_NS,
 };
+/// A pause between two polls of the lock, and the poll: 3 to 60 ns, by the processor.
+const POLL_NS: f64 = 30.0;
 /// The lock that tasks read and CPUs write.
 pub type ReaderLock = RawPercpuRwSem<RawRwSem>;
 /// What they are, for a report.

@@ -10,7 +10,7 @@ use crate::hooks::{Hooks, lm_hooks_t, lm_kind_t};
 
 type Inner = RawSpin<Hooks>;
 
-/// A spinlock: waiters queue and spin, and yield where there are more of them than CPUs. For sections of less than a microsecond.
+/// A spinlock: waiters queue and spin until they have it. For sections of less than a microsecond, and no more threads than CPUs.
 #[repr(C)]
 pub struct lm_spin_t {
     words: [u64; 10],

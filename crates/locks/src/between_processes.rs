@@ -30,22 +30,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::{generation, sync, threads};
-
-#[cfg(not(any(feature = "preload", miri)))]
-mod places;
-#[cfg(any(feature = "preload", miri))]
-mod without_numbers;
-
-#[cfg(not(any(feature = "preload", miri)))]
-pub(crate) use places::Places;
-#[cfg(all(miri, not(feature = "preload")))]
-pub(crate) use without_numbers::Places;
-
-#[cfg(not(any(feature = "preload", miri)))]
-use places::share_numbers;
-#[cfg(any(feature = "preload", miri))]
-use without_numbers::share_numbers;
+use crate::shared_numbers::SharedNumbers;
+use crate::thread_number::ThreadNumber;
+use crate::{current_thread, generation, sync};
 
 /// From now on locks in memory that this process shares with children work between it and those that it forks from here on, and theirs.
 /// Does nothing if that is so already.
@@ -77,7 +64,48 @@ pub fn share_with_children() -> io::Result<()> {
 /// This thread's number among all that share locks; it gets one if it has none. `None` if all are taken: then it waits without
 /// queueing, and is not known as an owner.
 pub fn own_number() -> Option<u32> {
-    threads::own_slot().map(threads::Slot::number)
+    current_thread::own_number().map(ThreadNumber::get)
+}
+
+fn share_numbers() -> io::Result<()> {
+    if current_thread::is_prepared_for_preload() {
+        let why = "a preloaded library numbers the threads of each process for itself: its locks cannot be shared";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    // Miri has no other processes.
+    if cfg!(miri) || SharedNumbers::get().is_some() {
+        return Ok(());
+    }
+    // Each child would have to find out for itself.
+    sync::usable_cpus();
+    let shared = SharedNumbers::new()?;
+    // SAFETY: the functions are there for as long as the program, and do nothing until numbers are shared.
+    let refused =
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
+    if refused != 0 {
+        return Err(io::Error::from_raw_os_error(refused));
+    }
+    shared.begin(current_thread::registered_number())
+}
+
+/// A child inherits its parent's rseq area: the kernel would write both their CPUs there.
+extern "C" fn before_fork() {
+    if let (Some(shared), Some(own)) = (SharedNumbers::get(), current_thread::registered_number()) {
+        shared.withdraw_cpu(own);
+    }
+}
+
+extern "C" fn after_fork_in_parent() {
+    if let (Some(shared), Some(own)) = (SharedNumbers::get(), current_thread::registered_number()) {
+        shared.publish_cpu(own);
+    }
+}
+
+/// The number that the thread had is its parent's.
+extern "C" fn after_fork_in_child() {
+    if SharedNumbers::get().is_some() {
+        current_thread::forget_number();
+    }
 }
 
 /// Whether this process has a single thread. One that was joined may still be on its last instructions.

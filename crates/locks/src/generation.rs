@@ -11,16 +11,16 @@
 
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use native::Generation;
-#[cfg(not(any(loom, shuttle, miri)))]
-pub(crate) use native::claim;
 #[cfg(all(not(any(loom, shuttle, miri)), feature = "std"))]
 pub(crate) use native::keep_in_children;
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) use native::process_mark;
 #[cfg(any(loom, shuttle, miri))]
 pub use without_forks::Generation;
-#[cfg(any(loom, shuttle, miri))]
-pub(crate) use without_forks::claim;
 #[cfg(all(miri, feature = "std"))]
 pub(crate) use without_forks::keep_in_children;
+#[cfg(any(loom, shuttle, miri))]
+pub(crate) use without_forks::process_mark;
 
 #[cfg(not(any(loom, shuttle, miri)))]
 mod native {
@@ -99,7 +99,7 @@ mod native {
 
     /// The mark that threads of this process put on what is theirs: no process before it has had the same. Not 0.
     #[inline]
-    pub(crate) fn claim() -> u32 {
+    pub(crate) fn process_mark() -> u32 {
         u32::from(current()) + 1
     }
 
@@ -207,7 +207,7 @@ mod without_forks {
         pub fn enter(&self, _drop_waiters: impl FnOnce()) {}
     }
 
-    pub(crate) fn claim() -> u32 {
+    pub(crate) fn process_mark() -> u32 {
         1
     }
 

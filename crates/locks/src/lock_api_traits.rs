@@ -6,9 +6,10 @@ use core::time::Duration;
 use lock_api::GuardNoSend;
 
 use crate::instrument::Instrument;
+use crate::lockdep::Ordered;
 use crate::mutex::RawMutex;
 use crate::rwsem::{Policy, RawRwSem};
-use crate::spin::RawSpin;
+use crate::spin::{RawSpin, Relax};
 
 /// A mutex and what it protects. One with hooks is `lock_api::Mutex<RawMutex<I>, T>`.
 pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
@@ -194,15 +195,15 @@ unsafe impl<P: Policy, I: Instrument> lock_api::RawRwLockTimed for RawRwSem<P, I
     }
 }
 
-/// A spinlock and what it protects. One with hooks is `lock_api::Mutex<RawSpin<I>, T>`.
+/// A spinlock and what it protects. One with hooks is `lock_api::Mutex<RawSpin<I>, T>`, one that yields `lock_api::Mutex<RawSpin<Unmetered, YieldCpu>, T>`.
 pub type SpinMutex<T> = lock_api::Mutex<RawSpin, T>;
 /// Holding a [`SpinMutex`].
 pub type SpinMutexGuard<'a, T> = lock_api::MutexGuard<'a, RawSpin, T>;
 
 // SAFETY: the state word lets one holder at a time through; `tests` and the models hold it to that.
-unsafe impl<I: Instrument> lock_api::RawMutex for RawSpin<I> {
+unsafe impl<I: Instrument, R: Relax> lock_api::RawMutex for RawSpin<I, R> {
     #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = RawSpin::nameless(I::INIT);
+    const INIT: Self = RawSpin::with_order(I::INIT, Ordered::nameless());
 
     // Contended holds and the order of locks are kept by thread.
     type GuardMarker = GuardNoSend;

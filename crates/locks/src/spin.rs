@@ -1,37 +1,60 @@
-//! A spinlock: for sections so short that sleeping cannot pay. Waiters queue, and spin each on a word of its own; the first
-//! spins on the lock.
+//! A spinlock: for sections so short that sleeping cannot pay. Waiters queue, and spin each on a word of their own; the first
+//! spins on the lock. Releasing is one store that wakes no thread, so a waiter cannot sleep until it is woken.
 //!
 //! A queue whose order is strict collapses when there are more threads than CPUs: a waiter that does not run gets its turn, and
-//! all others wait for the scheduler. So the turn is only the right to be the one who looks at the lock: the lock itself may be
-//! taken by anybody who finds it free, and whoever waits in the queue leaves it when those before do not move, and lets
-//! another thread have the CPU for a moment. Nobody sleeps until woken, so releasing is one store that wakes nobody.
+//! all others wait for the scheduler. So the turn is only the right to poll the lock: the lock itself may be
+//! taken by any thread that finds it free, and a waiter whose time in the queue is up leaves it and queues again.
 //!
-//! That moment is a nap, not a yield: a thread that yields gives up what is left of its share of the CPU, and the one that has the lock, which
-//! never yields, gets it. With eight threads on two CPUs some did not get the lock once in 70 ms.
+//! Between two times in the queue a waiter does what the lock's [`Relax`] says. By default that is nothing: a waiter keeps its CPU, as those of
+//! `pthread_spin_lock` do. Where there may be more threads than CPUs, [`YieldCpu`] lets the thread run that holds the lock.
 
 use core::convert::Infallible;
+use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::front::constructors;
 use crate::generation::Generation;
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
+use crate::lock_methods::constructors;
 use crate::lockdep::Ordered;
-use crate::rests::Rest;
 use crate::spin_queue::SpinQueue;
-use crate::spinning::Spinning;
-use crate::sync::{AtomicU32, const_unless_model, mutated, nap, now_ns};
+use crate::spin_wait::SpinWait;
+use crate::sync::{AtomicU32, const_unless_model, mutated, now_ns, spin_loop, yield_now};
+use crate::thread_number::UNKNOWN;
 
 // The state: 0 free, LOCKED held.
 
-/// Somebody holds it.
+/// A thread holds it.
 const LOCKED: u32 = 1;
 
-/// Longer than any section that is worth a spinlock: who waits longer waits for a thread that does not run.
-const BEFORE_NAPPING_NS: u64 = 10_000;
+/// What a waiter of a [`RawSpin`] does between two times in the queue of spinners.
+pub trait Relax: Send + Sync + 'static {
+    /// Is called each time.
+    fn relax();
+}
+
+/// Nothing: a waiter never gives up its CPU.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BusyWait;
+
+impl Relax for BusyWait {
+    fn relax() {
+        spin_loop();
+    }
+}
+
+/// Lets another thread run on this CPU (`sched_yield`).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct YieldCpu;
+
+impl Relax for YieldCpu {
+    fn relax() {
+        yield_now();
+    }
+}
 
 /// The spinlock without its data: see [`SpinMutex`](crate::SpinMutex) for the one with.
 #[derive(Debug)]
-pub struct RawSpin<I: Instrument = Unmetered> {
+pub struct RawSpin<I: Instrument = Unmetered, R: Relax = BusyWait> {
     state: AtomicU32,
     spinners: SpinQueue,
     /// The process whose threads wait.
@@ -39,13 +62,23 @@ pub struct RawSpin<I: Instrument = Unmetered> {
     hold_start: I::HoldStart,
     instrument: I,
     order: Ordered,
+    relax: PhantomData<R>,
 }
 
 constructors!(RawSpin, [I: Instrument] RawSpin<I>, made: "spinlock", with: "hooks");
 
-impl<I: Instrument> RawSpin<I> {
+impl<I: Instrument, R: Relax> RawSpin<I, R> {
     const_unless_model! {
-        const fn with_order(instrument: I, order: Ordered) -> Self {
+        /// A free spinlock with its hooks, and another policy than [`BusyWait`].
+        #[must_use]
+        #[track_caller]
+        pub const fn with_policy(instrument: I) -> Self {
+            Self::with_order(instrument, Ordered::made_here())
+        }
+    }
+
+    const_unless_model! {
+        pub(crate) const fn with_order(instrument: I, order: Ordered) -> Self {
             RawSpin {
                 state: AtomicU32::new(0),
                 spinners: SpinQueue::new(),
@@ -53,6 +86,7 @@ impl<I: Instrument> RawSpin<I> {
                 hold_start: I::HoldStart::INIT,
                 instrument,
                 order,
+                relax: PhantomData,
             }
         }
     }
@@ -69,7 +103,7 @@ impl<I: Instrument> RawSpin<I> {
     #[track_caller]
     pub fn lock_nested(&self, subclass: u8) {
         self.order.acquire(subclass);
-        if !self.lock_at_once() {
+        if !self.lock_fast() {
             self.lock_slow();
         }
     }
@@ -78,7 +112,7 @@ impl<I: Instrument> RawSpin<I> {
     #[inline]
     #[track_caller]
     pub fn try_lock(&self) -> bool {
-        let locked = self.lock_at_once();
+        let locked = self.lock_fast();
         if locked {
             self.order.acquired_by_try();
         }
@@ -86,11 +120,11 @@ impl<I: Instrument> RawSpin<I> {
     }
 
     #[inline(always)]
-    fn lock_at_once(&self) -> bool {
+    fn lock_fast(&self) -> bool {
         self.state.compare_exchange(0, LOCKED, mutated!("spin-acquire", Relaxed, Acquire), Relaxed).is_ok()
     }
 
-    /// Whether somebody holds it.
+    /// Whether a thread holds it.
     pub fn is_locked(&self) -> bool {
         self.state.load(Relaxed) != 0
     }
@@ -99,7 +133,7 @@ impl<I: Instrument> RawSpin<I> {
     ///
     /// # Safety
     ///
-    /// It is locked, by the caller or by somebody who has left the unlocking to it.
+    /// It is locked, by the caller or by a thread that has left the unlocking to it.
     #[inline]
     pub unsafe fn unlock(&self) {
         self.order.release();
@@ -117,7 +151,7 @@ impl<I: Instrument> RawSpin<I> {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self) {
-        // In a forked child those who were queued are not there.
+        // In a forked child the threads that were queued are not there.
         self.generation.enter(|| self.spinners.drop_all());
         let wait = || {
             self.wait();
@@ -127,38 +161,25 @@ impl<I: Instrument> RawSpin<I> {
     }
 
     fn wait(&self) {
-        let mut rest = Rest::Allowed;
-        while !self.spin(rest) {
-            // Whoever we wait for needs a CPU.
-            nap();
-            rest = Rest::Had;
+        while !self.spin() {
+            R::relax();
         }
     }
 
-    /// Spins in the queue until it pays no more; true with the lock.
-    fn spin(&self, rest: Rest) -> bool {
-        let Some(mut spinning) = Spinning::new(BEFORE_NAPPING_NS) else { return self.take() };
-        if spinning.watch(rest, || self.take()) {
-            return true;
-        }
-        let turn = self.spinners.enter(|before| !spinning.pause(before.number()));
-        if turn.is_none() {
-            return self.take();
-        }
-        loop {
-            spinning.look();
-            if self.take() {
-                return true;
-            }
-            spinning.looked_in_vain();
-            // The owner is not known: its number would cost a release as much as the lock itself.
-            if !spinning.pause_in_turn(crate::threads::UNKNOWN, turn.as_ref()) {
+    /// Spins in the queue for a bounded time; true with the lock.
+    fn spin(&self) -> bool {
+        let Some(mut spinning) = SpinWait::begin() else { return self.take() };
+        let Some(_turn) = self.spinners.enter(|before| !spinning.pause(before.get())) else { return self.take() };
+        while !self.take() {
+            // The owner is not known: to write its number would cost a release as much as the lock itself.
+            if !spinning.pause(UNKNOWN) {
                 return false;
             }
         }
+        true
     }
 
     fn take(&self) -> bool {
-        self.state.load(Relaxed) == 0 && self.lock_at_once()
+        self.state.load(Relaxed) == 0 && self.lock_fast()
     }
 }

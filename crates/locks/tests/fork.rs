@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use lock_api::RawRwLock as _;
-use lockmeter_locks::rwsem::{NoSteal, Standard};
+use lockmeter_locks::rwsem::Standard;
 use lockmeter_locks::{RawMutex, RawPercpuRwSem, RawRwSem, RawSpin, Unmetered};
 
 /// A lock with readers or without, as far as these tests go.
@@ -69,7 +69,7 @@ macro_rules! shared {
 }
 
 exclusive!(RawMutex RawSpin);
-shared!(RawRwSem RawRwSem<NoSteal, Unmetered> RawPercpuRwSem<RawRwSem>);
+shared!(RawRwSem RawPercpuRwSem<RawRwSem>);
 
 /// Waiters of the parent, so many that some sleep while others are queued.
 const WAITERS: usize = 4;
@@ -194,11 +194,6 @@ fn a_spinlock_held_over_a_fork_works_in_the_child() {
 #[test]
 fn a_semaphore_held_for_writing_over_a_fork_works_in_the_child() {
     forks_with_it_held(RawRwSem::new(), (Lock::lock, RawRwSem::unlock_here), true);
-    forks_with_it_held(
-        RawRwSem::<NoSteal, _>::with(Unmetered),
-        (Lock::lock, RawRwSem::<NoSteal, Unmetered>::unlock_here),
-        true,
-    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The per-CPU reader-writer semaphore on the real machine: by rseq and membarrier where they are, and in stripes.
 
-mod starvation;
+mod passing;
+mod sleepers;
 
 use std::cell::UnsafeCell;
 use std::env;
@@ -13,7 +14,6 @@ use lock_api::RawRwLock as _;
 use lock_api::RawRwLockDowngrade as _;
 use lock_api::RawRwLockTimed as _;
 use lockmeter_locks::{RawPercpuRwSem, RawRwSem};
-use starvation::Holds;
 
 type Raw = RawPercpuRwSem;
 
@@ -145,59 +145,32 @@ fn without_rseq_the_lock_falls_back_to_stripes_by_itself() {
     assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
 }
 
+/// Readers that come and go keep the bias away, once a writer waits, and then wait behind it.
 #[test]
-fn a_writer_gets_in_past_readers_that_never_pause() {
+fn a_writer_that_sleeps_is_passed_by_no_reader() {
     for new in BOTH {
         let lock = biased(new);
-        // Read holds overlap all the time: there is no moment without a reader.
-        let readers = |holds: &Holds| {
-            lock.lock_shared();
-            while holds.go_on() {
-                let next = lock.try_lock_shared();
-                if next {
-                    holds.begin();
-                }
-                thread::yield_now();
-                // SAFETY: one of those taken; where the try failed, a new one is taken below.
-                unsafe { lock.unlock_shared() };
-                if !next {
-                    lock.lock_shared();
-                    holds.begin();
-                }
-            }
-            // SAFETY: the last one.
-            unsafe { lock.unlock_shared() };
-        };
-        starvation::assert_none(readers, |holds| {
+        lock.lock_shared();
+        let waits = || {
             lock.lock_exclusive();
-            let passed = holds.passed();
-            // SAFETY: locked above.
+            // SAFETY: locked by this thread.
             unsafe { lock.unlock_exclusive() };
-            passed
-        });
+        };
+        // SAFETY: locked by this thread, first above and then by each try that succeeds.
+        let passed = passing::times_passed(waits, || unsafe { lock.unlock_shared() }, || lock.try_lock_shared());
+        assert_eq!(passed, 0, "a writer that sleeps was passed by readers");
     }
 }
 
 #[test]
-fn readers_get_in_past_writers_that_never_pause() {
+fn a_reader_that_waits_long_is_passed_by_one_writer() {
     for new in BOTH {
         let lock = new();
-        let writers = |holds: &Holds| {
-            while holds.go_on() {
-                lock.lock_exclusive();
-                holds.begin();
-                starvation::keep_it_a_while();
-                // SAFETY: locked above.
-                unsafe { lock.unlock_exclusive() };
-            }
-        };
-        starvation::assert_none(writers, |holds| {
-            lock.lock_shared();
-            let passed = holds.passed();
-            // SAFETY: locked above.
-            unsafe { lock.unlock_shared() };
-            passed
-        });
+        lock.lock_exclusive();
+        let waits = || read(&lock);
+        // SAFETY: locked by this thread, first above and then by each try that succeeds.
+        let passed = passing::times_passed(waits, || unsafe { lock.unlock_exclusive() }, || lock.try_lock_exclusive());
+        assert!(passed <= 1, "a reader that waits was passed {passed} times");
     }
 }
 

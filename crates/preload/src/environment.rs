@@ -1,6 +1,16 @@
 //! What the environment tells the library.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// Whether libc knows the environment already. It does not while the program's `.preinit_array` runs, which is before any library is initialised.
+pub(crate) fn is_known() -> bool {
+    // SAFETY: a pointer, which libc sets once before it initialises the first library.
+    unsafe { !(&raw const environ).read().is_null() }
+}
 
 /// A variable, whose name has `BYTES` bytes with its NUL.
 pub(crate) fn variable<const BYTES: usize>(name: &str) -> Option<&'static CStr> {

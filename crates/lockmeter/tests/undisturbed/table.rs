@@ -75,9 +75,7 @@ pub fn threads() -> Vec<Program> {
     let at_once = |arguments: &[&str]| program("threads-at-once").arguments(arguments);
     vec![
         at_once(&["2000", "65536"]),
-        at_once(&["8000", "16384"]),
-        // Thousands of threads on one swapped mutex whose holder yields spin for half a minute: no test of a second.
-        at_once(&["500", "16384"]).at(&[Level::Swap]),
+        at_once(&["8000", "16384"]).swapped(),
         program("threads-in-turn").swapped(),
         program("smallest-stacks").swapped(),
         program("end-of-stack").arguments(&["5120"]).swapped(),
@@ -105,10 +103,9 @@ pub fn signals() -> Vec<Program> {
 }
 
 pub fn processes() -> Vec<Program> {
-    const OWNER: &str = "a swapped mutex does not know in a forked child that another thread owns it";
     let ended = |how: &str, status: i32| program("killed-by-signals").arguments(&[how]).ends_with(status).swapped();
     vec![
-        program("fork-holding-locks").swapped().known_failure(&[Level::Swap], OWNER),
+        program("fork-holding-locks").swapped(),
         program("fork-handlers").swapped(),
         program("fork-tree").swapped(),
         program("process-shared-locks"),
@@ -217,7 +214,7 @@ pub fn libraries() -> Vec<Program> {
         program("loads-libraries").argument(with(&[])).swapped(),
         fills.swapped(),
         // The environment, which says what to swap, is not there yet when its first lock is taken.
-        program("early-locks").swapped().unseen_at(&[Level::Swap]),
+        program("early-locks").swapped(),
         program("own-interposer").swapped(),
         program("own-malloc").swapped(),
         program("contends")

@@ -13,6 +13,8 @@ mod spin;
 mod spin_queue;
 
 use guarded::Guarded;
+#[cfg(shuttle)]
+use std::sync::atomic::Ordering::Relaxed;
 
 #[cfg(loom)]
 pub(crate) use loom::{sync::Arc, thread};
@@ -59,6 +61,51 @@ fn check_with_cpus(cpus: u32, _preemptions: usize, model: std::sync::Arc<impl Fn
     shuttle::check_random(on_cpus, schedules);
     // Few, ill-timed preemptions find what many random ones do not.
     shuttle::check_pct(again, schedules, 3);
+}
+
+/// How often the thread that holds a lock has it again before the one that `waits`, where every wait is long: it releases the lock when the
+/// other sleeps, and tries at once to take it again.
+#[cfg(shuttle)]
+fn times_passed(
+    waits: Box<dyn FnOnce() + Send>,
+    sleepers: impl Fn() -> usize,
+    unlock: impl Fn(),
+    try_lock: impl Fn() -> bool,
+) -> u32 {
+    /// Enough to see that there is no bound.
+    const LIMIT: u32 = 5;
+    crate::sync::set_all_wait_long(true);
+    let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let waiter = thread::spawn({
+        let ended = Arc::clone(&ended);
+        move || {
+            waits();
+            ended.store(true, Relaxed);
+        }
+    });
+    let sleeps = || {
+        while sleepers() == 0 && !ended.load(Relaxed) {
+            thread::yield_now();
+        }
+        !ended.load(Relaxed)
+    };
+    let mut passed = 0;
+    sleeps();
+    loop {
+        unlock();
+        if passed == LIMIT || !try_lock() {
+            break;
+        }
+        if !sleeps() {
+            // It had the lock in between.
+            unlock();
+            break;
+        }
+        passed += 1;
+    }
+    waiter.join().unwrap();
+    crate::sync::set_all_wait_long(false);
+    passed
 }
 
 /// Starts threads and waits for all of them.

@@ -117,6 +117,22 @@ fn a_try_takes_a_free_lock_only() {
     });
 }
 
+/// It was woken for the first of the two releases in vain, and the second is its own.
+#[cfg(shuttle)]
+#[test]
+fn a_woken_thread_that_waits_long_is_passed_once() {
+    check(0, || {
+        let locked = locked();
+        locked.mutex.lock();
+        // SAFETY: locked by this thread, first above and then by each try that succeeds.
+        let unlock = || unsafe { locked.mutex.unlock() };
+        let passed =
+            super::times_passed(add_one(&locked, 1), || locked.mutex.sleepers(), unlock, || locked.mutex.try_lock());
+        assert!(passed <= 1, "a thread that waits was passed {passed} times");
+        assert_usable(&locked, 1);
+    });
+}
+
 #[cfg(shuttle)]
 #[test]
 fn many_threads_with_every_kind_of_wait_come_through() {

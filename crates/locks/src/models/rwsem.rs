@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Arc, Guarded, all, check, check_three};
 use crate::Unmetered;
-use crate::rwsem::{NoSteal, Policy, RawRwSem, Standard};
+use crate::rwsem::{NoHandoff, Policy, RawRwSem, Standard};
 
 struct Locked<P: Policy> {
     rwsem: RawRwSem<P>,
@@ -84,9 +84,9 @@ fn two_readers_and_a_writer_come_through() {
 }
 
 #[test]
-fn two_writers_and_a_reader_come_through_without_stealing() {
+fn two_writers_and_a_reader_come_through_without_handoff() {
     check_three(|| {
-        let locked = locked::<NoSteal>();
+        let locked = locked::<NoHandoff>();
         all(vec![writes(&locked, 1), reads(&locked, 1), writes(&locked, 1)]);
         assert_usable(&locked, 2);
     });
@@ -132,9 +132,40 @@ fn a_timed_writer_that_gives_up_leaves_readers_and_writers_their_way() {
     });
 }
 
+/// It was woken for the first of the two releases in vain, and the second is its own.
 #[cfg(shuttle)]
 #[test]
-fn readers_that_wait_for_a_writer_come_in_together_whether_they_sleep_or_not() {
+fn a_woken_reader_that_waits_long_is_passed_by_one_writer() {
+    check(0, || {
+        let locked = locked::<Standard>();
+        locked.rwsem.write();
+        // SAFETY: locked by this thread, first above and then by each try that succeeds.
+        let unlock = || unsafe { locked.rwsem.unlock_write() };
+        let passed =
+            super::times_passed(reads(&locked, 1), || locked.rwsem.sleepers(), unlock, || locked.rwsem.try_write());
+        assert!(passed <= 1, "a reader that waits was passed {passed} times");
+        assert_usable(&locked, 0);
+    });
+}
+
+#[cfg(shuttle)]
+#[test]
+fn a_writer_that_sleeps_is_passed_by_no_reader() {
+    check(0, || {
+        let locked = locked::<Standard>();
+        locked.rwsem.read();
+        // SAFETY: locked by this thread, first above and then by each try that succeeds.
+        let unlock = || unsafe { locked.rwsem.unlock_read() };
+        let passed =
+            super::times_passed(writes(&locked, 1), || locked.rwsem.sleepers(), unlock, || locked.rwsem.try_read());
+        assert_eq!(passed, 0, "a writer that sleeps was passed by readers");
+        assert_usable(&locked, 1);
+    });
+}
+
+#[cfg(shuttle)]
+#[test]
+fn readers_that_wait_for_a_writer_come_in_at_once_whether_they_sleep_or_not() {
     check(0, || {
         let locked = locked::<Standard>();
         let both_are_in = Arc::new(shuttle::sync::Barrier::new(2));

@@ -8,15 +8,15 @@ struct Queued {
     guarded: Guarded,
 }
 
-/// Waits for its turn, or leaves at the `patience`th look.
-fn waits(queued: &Arc<Queued>, patience: u32) -> Box<dyn FnOnce() + Send> {
+/// Waits for its turn, or leaves after so many `polls`.
+fn waits(queued: &Arc<Queued>, polls: u32) -> Box<dyn FnOnce() + Send> {
     let queued = Arc::clone(queued);
     Box::new(move || {
-        let mut looks = 0;
+        let mut polled = 0;
         let turn = queued.queue.enter(|_before| {
-            looks += 1;
+            polled += 1;
             crate::sync::yield_now();
-            looks >= patience
+            polled >= polls
         });
         if turn.is_some() {
             queued.guarded.write();
@@ -25,8 +25,8 @@ fn waits(queued: &Arc<Queued>, patience: u32) -> Box<dyn FnOnce() + Send> {
 }
 
 fn assert_empty(queued: &Queued) {
-    let turn = queued.queue.enter(|_before| panic!("somebody is still in the queue"));
-    assert!(turn.is_some_and(|turn| !turn.has_successor()));
+    let turn = queued.queue.enter(|_before| panic!("a thread is still in the queue"));
+    assert!(turn.is_some_and(|turn| turn.is_last()));
 }
 
 fn queued() -> Arc<Queued> {
@@ -58,19 +58,19 @@ fn three_threads_take_turns_and_leave_the_middle() {
 fn five_threads_take_turns_and_leave_anywhere() {
     check(0, || {
         let queued = queued();
-        all((1..=5).map(|patience| waits(&queued, patience)).collect());
+        all((1..=5).map(|polls| waits(&queued, polls)).collect());
         assert_empty(&queued);
     });
 }
 
 #[cfg(shuttle)]
 #[test]
-fn all_who_lose_patience_leave_while_the_first_keeps_its_turn() {
+fn all_whose_time_is_up_leave_while_the_first_keeps_its_turn() {
     check(0, || {
         let queued = queued();
-        let turn = queued.queue.enter(|_before| unreachable!("nobody is in the queue"));
+        let turn = queued.queue.enter(|_before| unreachable!("no thread is in the queue"));
         // The first of these runs in this thread, which is in the queue already.
-        all([0, 1, 2, 3].map(|patience| waits(&queued, patience)).into());
-        assert!(turn.is_some_and(|turn| !turn.has_successor()));
+        all([0, 1, 2, 3].map(|polls| waits(&queued, polls)).into());
+        assert!(turn.is_some_and(|turn| turn.is_last()));
     });
 }

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
+use crate::read_samples;
 use crate::sync::{AtomicU32, const_unless_model, mutated, yield_now};
-use crate::threads::{self, draws};
 
 #[cfg(not(any(loom, shuttle)))]
 use super::counters::Counters;
@@ -52,8 +52,8 @@ const QUIET_READS: u32 = 1024;
 #[cfg(any(loom, shuttle))]
 const QUIET_READS: u32 = 1;
 
-/// A lock under a bias. What every reader looks at lies behind the central lock's cache line, which readers of the central lock
-/// take from each other: looking first and then changing would fetch it twice.
+/// A lock under a bias. What every reader reads lies behind the central lock's cache line, which readers of the central lock
+/// take from each other: reading first and then changing would miss the cache twice.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Biased<C> {
@@ -62,18 +62,18 @@ pub(crate) struct Biased<C> {
     /// Writers that found the central lock taken: the bias does not begin while there is one. They change that lock's line, too.
     writers: AtomicU32,
     central: C,
-    apart: Apart,
+    padding: Padding,
     counters: Counters,
     bias: AtomicU32,
 }
 
 /// With the semaphore's own words behind its state, a cache line.
-type Apart = [u64; 5];
+type Padding = [u64; 6];
 
-/// Has the compiler lay out the code for the bias: with jumps around what follows, a pair took a tenth longer.
+/// Has the compiler lay out the code for counted readers: with jumps around what follows, a pair took a tenth longer.
 #[cold]
 #[inline]
-fn away_from_the_bias() {}
+fn unlikely() {}
 
 fn count(bias: u32) -> i32 {
     bias.cast_signed() >> READER.trailing_zeros()
@@ -91,7 +91,7 @@ impl<C: Central> Biased<C> {
                 quiet_reads: AtomicU32::new(0),
                 writers: AtomicU32::new(0),
                 central,
-                apart: [0; 5],
+                padding: [0; 6],
                 counters: Counters::new(striped),
                 bias: AtomicU32::new(CLOSED),
             }
@@ -108,7 +108,7 @@ impl<C: Central> Biased<C> {
         if self.counters.enter_at_once() {
             return true;
         }
-        away_from_the_bias();
+        unlikely();
         // Under many writes the bias stays away, and this way should be as short as the central lock's own.
         if self.phase() == CLOSED { self.lock_centrally(wait) } else { self.lock_shared_slow(wait) }
     }
@@ -126,7 +126,7 @@ impl<C: Central> Biased<C> {
         if self.counters.leave_at_once() {
             return;
         }
-        away_from_the_bias();
+        unlikely();
         if self.phase() == CLOSED {
             // SAFETY: all readers are counted there, one of which is the caller's.
             unsafe { self.central.unlock_shared() }
@@ -183,7 +183,7 @@ impl<C: Central> Biased<C> {
     /// Counts the read, or rather a few reads now and then: the count is shared.
     #[inline(always)]
     fn read_quietly(&self) {
-        if draws::next_is_drawn() {
+        if read_samples::is_sample() {
             self.count_quiet_reads();
         }
     }
@@ -193,7 +193,7 @@ impl<C: Central> Biased<C> {
     #[inline(never)]
     fn count_quiet_reads(&self) {
         // Those that come at the same time may count as one. That delays the bias, no more.
-        let reads = self.quiet_reads.load(Relaxed).saturating_add(draws::reads());
+        let reads = self.quiet_reads.load(Relaxed).saturating_add(read_samples::weight());
         self.quiet_reads.store(reads, Relaxed);
         // Counted readers are not told apart, so that the order of locks could not be checked: then all use the central lock.
         if reads >= QUIET_READS && cfg!(not(feature = "lockdep")) {
@@ -204,7 +204,7 @@ impl<C: Central> Biased<C> {
     #[cold]
     #[inline(never)]
     fn lock_exclusive_slow(&self, wait: impl FnOnce(&C) -> bool) -> bool {
-        // Either who opens the counters sees us here afterwards, and closes them, or this change comes after its look, and we
+        // Either the thread that opens the counters sees us here afterwards, and closes them, or this change comes after its load, and we
         // see them open.
         self.writers.fetch_add(1, AcqRel);
         self.close();
@@ -239,12 +239,10 @@ impl<C: Central> Biased<C> {
     /// Ends the bias, if nobody else does already. From here on readers come in through the central lock.
     #[cold]
     fn close(&self) {
-        // A look first: an exchange that fails takes the line from all readers, too.
+        // A load first: an exchange that fails takes the line from all readers, too.
         if self.bias.load(Acquire) != OPEN || self.bias.compare_exchange(OPEN, CLOSING, AcqRel, Acquire).is_err() {
             return;
         }
-        // What comes now is one wait for those who are counted, however short sections are.
-        threads::forget_sections();
         let counted = self.counters.close();
         let mut bias = self.bias.load(Acquire);
         let readers = loop {

@@ -95,7 +95,7 @@ impl Lock {
 }
 
 /// Runs each of `threads`, all at once, and then finds the lock free.
-fn together(threads: &'static [fn(&Lock)]) {
+fn run_all(threads: &'static [fn(&Lock)]) {
     let body = move || {
         let lock = Lock::new();
         let started: Vec<_> = threads[1..]
@@ -126,12 +126,12 @@ fn together(threads: &'static [fn(&Lock)]) {
 
 #[test]
 fn a_writer_is_alone_while_a_reader_begins_and_uses_the_bias() {
-    together(&[|lock| (0..3).for_each(|_| lock.read()), |lock| lock.write()]);
+    run_all(&[|lock| (0..3).for_each(|_| lock.read()), |lock| lock.write()]);
 }
 
 #[test]
 fn two_writers_end_the_bias_at_once_and_both_get_in() {
-    together(&[
+    run_all(&[
         |lock| {
             lock.read();
             lock.write();
@@ -145,17 +145,17 @@ fn two_writers_end_the_bias_at_once_and_both_get_in() {
 
 #[test]
 fn a_trying_writer_leaves_no_trace_beside_a_reader() {
-    together(&[|lock| (0..2).for_each(|_| lock.read()), |lock| (0..2).for_each(|_| lock.try_write())]);
+    run_all(&[|lock| (0..2).for_each(|_| lock.read()), |lock| (0..2).for_each(|_| lock.try_write())]);
 }
 
 #[test]
 fn readers_that_come_and_go_while_the_bias_begins_and_ends_are_all_counted() {
-    together(&[|lock| (0..2).for_each(|_| lock.read()), |lock| (0..2).for_each(|_| lock.read()), |lock| lock.write()]);
+    run_all(&[|lock| (0..2).for_each(|_| lock.read()), |lock| (0..2).for_each(|_| lock.read()), |lock| lock.write()]);
 }
 
 #[test]
 fn a_reader_may_hold_the_lock_twice() {
-    together(&[
+    run_all(&[
         |lock| {
             // The second hold by try, as a writer may wait in between.
             assert!(lock.biased.lock_shared(Plain::lock_shared));
@@ -175,8 +175,8 @@ fn a_reader_may_hold_the_lock_twice() {
 
 #[cfg(shuttle)]
 #[test]
-fn many_readers_and_writers_stay_apart() {
-    together(&[
+fn many_readers_and_writers_exclude_each_other() {
+    run_all(&[
         |lock| (0..6).for_each(|_| lock.read()),
         |lock| (0..6).for_each(|_| lock.read()),
         |lock| (0..6).for_each(|_| lock.read()),

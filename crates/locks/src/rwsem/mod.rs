@@ -1,31 +1,29 @@
 //! A reader-writer semaphore after the design of 2013 (Linux's `kernel/locking/rwsem.c`, Tim Chen's and Waiman Long's work):
-//! writers are known as owners, waiters spin in a queue while the owner runs, the free lock may be stolen from those who sleep,
-//! and is handed over to who waited too long.
+//! writers are known as owners, waiters spin in a queue while the owner runs, a free lock may be stolen from those who sleep,
+//! and is handed over to a thread that has waited too long.
 
-mod holds;
 mod policy;
-mod spinning_in_turn;
+mod read_hold_times;
+mod slow_path;
 mod state;
-mod taking;
-mod waiting;
-mod waking;
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
-use crate::front::{acquisitions, constructors};
+use crate::current_thread::owner_word;
 use crate::generation::Generation;
+use crate::handoff::LastHandoff;
 use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::lock_methods::{acquisitions, constructors};
 use crate::lockdep::Ordered;
 use crate::misuse;
-use crate::mutex::{NotAcquired, Until};
 use crate::spin_queue::SpinQueue;
-use crate::sync::{AtomicU16, AtomicU32, Bed, Deadline, FutexDouble, const_unless_model, mutated, now_ns};
-use crate::threads::{UNKNOWN, owner_word, short};
+use crate::sync::{Deadline, FutexDouble, SleepsFor, const_unless_model, is_alone, mutated, now_ns};
+use crate::wait_limits::{NotAcquired, WaitLimits};
 
-pub use policy::{NoHandoff, NoReaderSpin, NoSpin, NoSteal, NoYield, Policy, Standard};
-use state::{HEIR, OWNER, READER, READER_COUNT, READERS, WRITER, is_held};
+pub use policy::{NoHandoff, NoReaderSpin, NoSpin, Policy, Standard};
+use state::{HANDOFF, OWNER, READER, READER_COUNT, SLEEPERS, WRITER, is_held};
 
 /// The semaphore without its data: see [`RwLock`](crate::RwLock) for the one with.
 #[derive(Debug)]
@@ -34,14 +32,7 @@ pub struct RawRwSem<P: Policy = Standard, I: Instrument = Unmetered> {
     spinners: SpinQueue,
     /// The process whose threads wait.
     generation: Generation,
-    /// Writers that sleep, or are about to, or have woken up and not looked around yet.
-    sleeping_writers: AtomicU32,
-    /// The reader that took it last after a wait: a hint, for spinners.
-    last_reader: AtomicU16,
-    /// When a writer that slept was sent a wake-up last: the low bits of the clock in microseconds.
-    woken_at_us: AtomicU32,
-    /// When it was last reserved: the low bits of the clock in units for which there is room.
-    reserved_at: AtomicU16,
+    last_handoff: LastHandoff,
     hold_start: I::HoldStart,
     instrument: I,
     order: Ordered,
@@ -57,10 +48,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 state: FutexDouble::new(0),
                 spinners: SpinQueue::new(),
                 generation: Generation::first(),
-                sleeping_writers: AtomicU32::new(0),
-                last_reader: AtomicU16::new(short(UNKNOWN)),
-                woken_at_us: AtomicU32::new(0),
-                reserved_at: AtomicU16::new(0),
+                last_handoff: LastHandoff::never(),
                 hold_start: I::HoldStart::INIT,
                 instrument,
                 order,
@@ -70,16 +58,16 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     }
 
     acquisitions!(
-        "Locks it for writing", at_once: write_at_once, steal: take_first, slow: lock_slow(Mode::Write),
+        "Locks it for writing", fast: write_fast, try_slow: try_write_slow, slow: lock_slow(Mode::Write),
         write, write_nested, try_write, write_for, write_interruptible, write_until
     );
 
     acquisitions!(
-        "Locks it for reading", at_once: read_at_once, steal: keep_count, slow: lock_slow(Mode::Read),
+        "Locks it for reading", fast: read_fast, try_slow: stay_counted, slow: lock_slow(Mode::Read),
         read, read_nested, try_read, read_for, read_interruptible, read_until
     );
 
-    /// Joins readers that hold it, whoever waits: for a thread that may hold it for reading already, and would wait for itself
+    /// Joins readers that hold it, whichever threads wait: for a thread that may hold it for reading already, and would wait for itself
     /// if it waited for a writer. Where nobody reads, as [`try_read`](Self::try_read).
     pub fn try_read_again(&self) -> bool {
         self.drop_waiters_of_the_parent(0);
@@ -96,7 +84,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         self.try_read()
     }
 
-    /// Whether anybody holds it.
+    /// Whether any thread holds it.
     pub fn is_locked(&self) -> bool {
         is_held(self.state.load(Relaxed))
     }
@@ -122,19 +110,14 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         }
     }
 
-    /// Unlocks a semaphore in this state, in which it is not this thread's for writing, or somebody waits.
+    /// Unlocks a semaphore in this state, in which it is not this thread's for writing, or others wait.
     #[cold]
     #[inline(never)]
     fn unlock_write_slow(&self, own: u64, state: u64) {
         if own == 0 || state & OWNER != own {
             return misuse::not_held("semaphore");
         }
-        // While nobody else can have it.
-        self.drop_waiters_of_the_parent(0);
-        let state = self.state.fetch_sub(own, mutated!("rwsem-write-release", Relaxed, Release));
-        if state != own {
-            self.wake(state - own);
-        }
+        self.release_write();
     }
 
     /// Unlocks it after writing, in the place of the thread that holds it.
@@ -144,11 +127,27 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     /// A thread holds it for writing and has left the unlocking to the caller.
     pub unsafe fn unlock_write_for_owner(&self) {
         self.end_write_hold();
+        self.release_write();
+    }
+
+    /// Takes the writer off the state and wakes the threads that are next. After the exchange another thread may have the lock, and free its
+    /// memory: from there on only the address is used.
+    fn release_write(&self) {
+        // While no other thread can have it.
         self.drop_waiters_of_the_parent(0);
-        let owner = self.state.load(Relaxed) & OWNER;
-        let state = self.state.fetch_sub(owner, Release);
-        if state != owner {
-            self.wake(state - owner);
+        let mut state = self.state.load(Relaxed);
+        loop {
+            let marks = if state & HANDOFF != 0 { HANDOFF | SLEEPERS } else { 0 };
+            let released = state & (READER_COUNT | marks);
+            let order = mutated!("rwsem-write-release", Relaxed, Release);
+            match self.state.compare_exchange_weak(state, released, order, Relaxed) {
+                // Where readers are counted the successor goes back to sleep until their end.
+                Ok(_) if state & HANDOFF != 0 => return self.wake_successor_of_writer(),
+                // Readers that are counted already hold it now, and need not wake the others.
+                Ok(_) if mutated!("rwsem-counted-reader-is-to-wake-others", is_held(released), false) => return,
+                Ok(_) => return self.wake_sleepers(state),
+                Err(now) => state = now,
+            }
         }
     }
 
@@ -162,7 +161,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         self.end_read_hold();
         let state = self.state.fetch_sub(READER, mutated!("rwsem-read-release", Relaxed, Release));
         let left = state.wrapping_sub(READER);
-        // Somebody waits, or nobody held it, and more than the count has changed.
+        // A thread waits, or none held it, and more than the count has changed.
         if left & !READER_COUNT != 0 && !mutated!("rwsem-last-reader-wakes-nobody", true, false) {
             self.unlock_read_slow(state);
         }
@@ -176,7 +175,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             self.state.fetch_add(READER, Relaxed);
             return misuse::not_held("semaphore");
         }
-        self.wake(state - READER);
+        self.wake_after_reader(state - READER);
     }
 
     /// Makes a reader of the writer that holds it; no writer gets in between.
@@ -185,21 +184,45 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     ///
     /// This thread holds it for writing.
     pub unsafe fn downgrade(&self) {
-        self.tell_write_hold();
+        self.report_write_hold();
         let own = owner_word();
         let mut state = self.state.load(Relaxed);
         loop {
-            let wakes_readers = state & (READERS | HEIR) == READERS;
-            let mut shared = state - own + mutated!("rwsem-downgrade-unlocks", 0, READER);
-            if wakes_readers {
-                shared &= !READERS;
-            }
+            // Readers may join. Of the writers one has the lock reserved, as all do that sleep beside readers.
+            let marks = if state & HANDOFF == 0 { SLEEPERS } else { 0 };
+            let shared = (state - own + mutated!("rwsem-downgrade-unlocks", 0, READER)) & !marks;
             match self.state.compare_exchange_weak(state, shared, Release, Relaxed) {
-                Ok(_) if wakes_readers => return self.state.wake(Bed::Readers, u32::MAX),
-                Ok(_) => return,
+                // It may read, or goes back to sleep until the readers' end.
+                Ok(_) if state & HANDOFF != 0 && mutated!("rwsem-downgrade-forgets-successor", true, false) => return,
+                Ok(_) if state & HANDOFF != 0 => return self.wake_successor_of_writer(),
+                Ok(_) => return self.wake_sleepers(state & marks),
                 Err(now) => state = now,
             }
         }
+    }
+
+    fn wake_successor_of_writer(&self) {
+        self.state.wake(SleepsFor::OwnerEnd, 1);
+    }
+
+    /// In a forked child: the threads that waited are not there. `counted` is what this thread has added to the count of readers, and may
+    /// have to take off again.
+    #[inline]
+    fn drop_waiters_of_the_parent(&self, counted: u64) {
+        self.generation.enter(|| {
+            self.spinners.drop_all();
+            let state = self.state.fetch_and(OWNER | READER_COUNT, Relaxed);
+            // Beside a writer, readers are counted that have not read the state yet. Those of the parent never will.
+            let others = (state & READER_COUNT).saturating_sub(counted);
+            if state & WRITER != 0 && others != 0 && is_alone() {
+                self.state.fetch_sub(others, Relaxed);
+            }
+        });
+    }
+
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn sleepers(&self) -> usize {
+        self.state.sleepers()
     }
 
     fn contended(&self, mode: Mode) -> Contended {
@@ -209,11 +232,11 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[inline(always)]
     fn end_write_hold(&self) {
         self.order.release();
-        self.tell_write_hold();
+        self.report_write_hold();
     }
 
     #[inline(always)]
-    fn tell_write_hold(&self) {
+    fn report_write_hold(&self) {
         #[cfg(not(lockmeter_without_hooks))]
         if let Some(since) = self.hold_start.end() {
             self.instrument.released(self.contended(Mode::Write), now_ns().saturating_sub(since));
@@ -225,23 +248,23 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         self.order.release();
         #[cfg(not(lockmeter_without_hooks))]
         if I::HoldStart::IS_TIMED
-            && let Some(since) = holds::end(core::ptr::from_ref(self).addr())
+            && let Some(since) = read_hold_times::end(core::ptr::from_ref(self).addr())
         {
             self.instrument.released(self.contended(Mode::Read), now_ns().saturating_sub(since));
         }
     }
 
     #[inline(always)]
-    fn write_at_once(&self) -> bool {
+    fn write_fast(&self) -> bool {
         let own = owner_word();
         own != 0 && self.state.compare_exchange(0, own, Acquire, Relaxed).is_ok()
     }
 
     /// Counts a reader, whatever the state: an addition never fails, where two threads that read at the same time make each
-    /// other's compare-and-swap fail. True if that is all; otherwise the reader is counted, and [`keep_count`](Self::keep_count)
-    /// says whether it may stay.
+    /// other's compare-and-swap fail. True if that is all; otherwise the reader is counted, and
+    /// [`stay_counted`](Self::stay_counted) says whether it may stay.
     #[inline(always)]
-    fn read_at_once(&self) -> bool {
+    fn read_fast(&self) -> bool {
         let state = self.state.fetch_add(READER, mutated!("rwsem-read-acquire", Relaxed, Acquire));
         state & !READER_COUNT == 0
     }

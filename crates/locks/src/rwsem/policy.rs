@@ -1,17 +1,13 @@
-//! What an [`RwSem`](super::RawRwSem) does while it is contended; each can be switched off, and measured.
+//! What a [`RawRwSem`](super::RawRwSem) does while it is contended; each can be switched off, and measured.
 
 /// Switches of a reader-writer semaphore. Implement it with other constants to switch some off.
 pub trait Policy: Send + Sync + 'static {
-    /// Wait awake while a writer that runs owns the lock.
+    /// Spin while a writer that runs owns the lock.
     const SPIN: bool = true;
-    /// Let who comes take a free lock before those who sleep, and wakes up slowly, get it.
-    const STEAL: bool = true;
-    /// Reserve the lock for a waiter that was passed for too long, so that neither side starves.
-    const HANDOFF: bool = true;
-    /// Let a writer wait awake for readers, too, for a bounded time.
+    /// Spin while readers own the lock, too, of which it is not known whether they run.
     const READER_SPIN: bool = true;
-    /// Let who waits yield its CPU now and then, where others that use locks share it.
-    const YIELD: bool = true;
+    /// Reserve the lock for a waiter that has waited too long, so that neither side starves.
+    const HANDOFF: bool = true;
 }
 
 /// Everything on.
@@ -20,7 +16,7 @@ pub struct Standard;
 
 impl Policy for Standard {}
 
-/// Nobody waits awake: as before 2013.
+/// Waiters sleep at once: as before 2013.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoSpin;
 
@@ -29,23 +25,7 @@ impl Policy for NoSpin {
     const READER_SPIN: bool = false;
 }
 
-/// A free lock is for those who sleep, if there are such.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoSteal;
-
-impl Policy for NoSteal {
-    const STEAL: bool = false;
-}
-
-/// Nobody inherits: waits are unbounded.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoHandoff;
-
-impl Policy for NoHandoff {
-    const HANDOFF: bool = false;
-}
-
-/// Writers do not wait awake for readers, but for a first moment.
+/// Waiters sleep at once while readers own the lock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoReaderSpin;
 
@@ -53,10 +33,10 @@ impl Policy for NoReaderSpin {
     const READER_SPIN: bool = false;
 }
 
-/// Nobody gives up its CPU but to sleep until the lock is free.
+/// The lock is never reserved: waits are unbounded.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoYield;
+pub struct NoHandoff;
 
-impl Policy for NoYield {
-    const YIELD: bool = false;
+impl Policy for NoHandoff {
+    const HANDOFF: bool = false;
 }

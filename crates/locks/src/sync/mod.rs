@@ -16,24 +16,31 @@ pub(crate) use native::*;
 /// Why a wait on a [`FutexDouble`] came to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
-    /// Woken, or the word had another value already, or for no reason: look again.
-    LookAgain,
+    /// A thread woke this one; or another did that used the same address for something else.
+    Woken,
+    /// The word had another value already.
+    ValueChanged,
     /// The deadline has passed.
     TimedOut,
     /// A signal handler ran.
     Interrupted,
 }
 
-/// Where on a word a thread sleeps, so that one kind of sleeper can be woken and not another. Bits, as futexes have it.
+/// What a thread sleeps for, so that those of one kind can be woken and not others. Bits, as futexes have it.
+///
+/// To find the sleepers of one kind the kernel walks over all that sleep on the same address. A successor that is to be woken often may be
+/// behind thousands of others: while a thread owns the lock, it sleeps on the other half of the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Bed {
-    /// Those who wait in line; writers, where there are readers, too.
-    Line = 1,
-    /// The one for whom the lock is reserved.
-    Heir = 2,
-    /// Readers.
-    Readers = 4,
+pub(crate) enum SleepsFor {
+    /// The lock, for itself alone. On the low half.
+    Exclusive = 1,
+    /// The lock, as a reader. On the low half.
+    Read = 2,
+    /// The end of readers: the thread that the lock is reserved for. On the low half.
+    ReadersEnd = 4,
+    /// The end of the owner: the thread that the lock is reserved for. On the high half, where the owner's number is.
+    OwnerEnd = 8,
 }
 
 /// A point on the monotonic clock, in nanoseconds.

@@ -12,14 +12,14 @@ pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU6
 #[cfg(shuttle)]
 use shuttle::sync::{Condvar, Mutex};
 
-use super::{Bed, Deadline, WaitEnd};
+use super::{Deadline, SleepsFor, WaitEnd};
 
-/// Asked in forked children alone, and models have none.
+/// Called in forked children alone, and models have none.
 pub(crate) fn is_alone() -> bool {
     false
 }
 
-/// A double word on whose low half threads can sleep, in one of several beds.
+/// A double word on whose halves threads can sleep.
 #[derive(Debug)]
 pub(crate) struct FutexDouble {
     word: AtomicU64,
@@ -39,12 +39,18 @@ impl FutexDouble {
         FutexDouble { word: AtomicU64::new(value), queue: WaitQueue::new() }
     }
 
-    pub(crate) fn wait(&self, expected: u32, bed: Bed, deadline: Option<Deadline>) -> WaitEnd {
-        self.queue.wait(|| self.word.load(Relaxed) as u32 == expected, bed, deadline)
+    pub(crate) fn wait(&self, expected: u64, kind: SleepsFor, deadline: Option<Deadline>) -> WaitEnd {
+        let half = |word: u64| if kind == SleepsFor::OwnerEnd { word >> 32 } else { u64::from(word as u32) };
+        self.queue.wait(|| half(self.word.load(Relaxed)) == half(expected), kind, deadline)
     }
 
-    pub(crate) fn wake(&self, bed: Bed, count: u32) {
-        self.queue.wake(bed, count);
+    pub(crate) fn wake(&self, kind: SleepsFor, count: u32) -> u32 {
+        self.queue.wake(kind, count)
+    }
+
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn sleepers(&self) -> usize {
+        self.queue.sleepers.lock().unwrap().asleep.len()
     }
 }
 
@@ -59,7 +65,7 @@ struct WaitQueue {
 #[derive(Debug, Default)]
 struct Sleepers {
     next: u32,
-    asleep: Vec<(u32, Bed)>,
+    asleep: Vec<(u32, SleepsFor)>,
 }
 
 impl WaitQueue {
@@ -67,40 +73,41 @@ impl WaitQueue {
         WaitQueue { sleepers: Mutex::new(Sleepers::default()), woken: Condvar::new() }
     }
 
-    fn wait(&self, is_expected: impl Fn() -> bool, bed: Bed, deadline: Option<Deadline>) -> WaitEnd {
+    fn wait(&self, is_expected: impl Fn() -> bool, kind: SleepsFor, deadline: Option<Deadline>) -> WaitEnd {
         let mut sleepers = self.sleepers.lock().unwrap();
         // As in the kernel, between entering the call and reading the word.
         fence(core::sync::atomic::Ordering::SeqCst);
         if !is_expected() {
-            return WaitEnd::LookAgain;
+            return WaitEnd::ValueChanged;
         }
         if deadline.is_some_and(time_is_up) {
             return WaitEnd::TimedOut;
         }
         let own = sleepers.next;
         sleepers.next += 1;
-        sleepers.asleep.push((own, bed));
+        sleepers.asleep.push((own, kind));
         while sleepers.asleep.iter().any(|&(sleeper, _)| sleeper == own) {
             sleepers = self.woken.wait(sleepers).unwrap();
         }
-        WaitEnd::LookAgain
+        WaitEnd::Woken
     }
 
-    fn wake(&self, bed: Bed, count: u32) {
+    fn wake(&self, kind: SleepsFor, count: u32) -> u32 {
         let mut sleepers = self.sleepers.lock().unwrap();
         let mut left = count;
-        sleepers.asleep.retain(|&(_, sleeps_in)| {
-            let stays = left == 0 || sleeps_in as u32 & bed as u32 == 0;
+        sleepers.asleep.retain(|&(_, sleeps_for)| {
+            let stays = left == 0 || sleeps_for != kind;
             left -= u32::from(!stays);
             stays
         });
         if left < count {
             self.woken.notify_all();
         }
+        count - left
     }
 }
 
-/// Whether the model says that a deadline passes now. Loom has no dice: there it always does, at the first look.
+/// Whether the model says that a deadline passes now. Loom has no dice: there it always does, at the first check.
 fn time_is_up(_deadline: Deadline) -> bool {
     #[cfg(loom)]
     return true;
@@ -108,11 +115,26 @@ fn time_is_up(_deadline: Deadline) -> bool {
     return shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.5);
 }
 
-/// Whether something is said to have been long ago, though time does not pass: rarely, so that most of what is checked is what happens in
-/// time.
 #[cfg(shuttle)]
-pub(crate) fn long_ago() -> bool {
-    shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.1)
+std::thread_local! {
+    /// All threads of a model run in one of the system's.
+    static CHANCE_OF_HANDOFF: std::cell::Cell<f64> = const { std::cell::Cell::new(SELDOM) };
+}
+
+/// Most of what is checked is what happens in time.
+#[cfg(shuttle)]
+const SELDOM: f64 = 0.1;
+
+/// Whether a thread is said to have waited long, though time does not pass.
+#[cfg(shuttle)]
+pub(crate) fn is_handoff_due() -> bool {
+    shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), CHANCE_OF_HANDOFF.get())
+}
+
+/// From now on, in this model, every thread has waited long; or few have.
+#[cfg(shuttle)]
+pub(crate) fn set_all_wait_long(all: bool) {
+    CHANCE_OF_HANDOFF.set(if all { 1.0 } else { SELDOM });
 }
 
 /// Time does not pass in a model.
@@ -120,22 +142,8 @@ pub(crate) fn now_ns() -> u64 {
     0
 }
 
-/// Nor do looks at a lock take any.
-pub(crate) fn ticks() -> u64 {
-    0
-}
-
-pub(crate) fn ticks_after_loads() -> u64 {
-    0
-}
-
 /// A spin in a model is worth another thread's step.
 pub(crate) fn spin_loop() {
-    yield_now();
-}
-
-/// Nor does a nap take any time.
-pub(crate) fn nap() {
     yield_now();
 }
 

@@ -5,11 +5,11 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 pub(crate) use core::hint::spin_loop;
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, fence};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
-use super::{Bed, Deadline, WaitEnd};
+use super::{Deadline, SleepsFor, WaitEnd};
 
-/// A double word on whose low half threads can sleep, in one of several beds.
+/// A double word on whose halves threads can sleep.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct FutexDouble(AtomicU64);
@@ -28,25 +28,29 @@ impl FutexDouble {
         FutexDouble(AtomicU64::new(value))
     }
 
-    fn low_half(&self) -> *mut u32 {
-        self.0.as_ptr().cast::<u32>().wrapping_add(usize::from(cfg!(target_endian = "big")))
+    /// The half of the word on which threads of this kind sleep.
+    fn half(&self, kind: SleepsFor) -> *mut u32 {
+        let is_high = kind == SleepsFor::OwnerEnd;
+        self.0.as_ptr().cast::<u32>().wrapping_add(usize::from(is_high != cfg!(target_endian = "big")))
     }
 
-    /// Sleeps while the low half is `expected`, until woken or `deadline`.
-    pub(crate) fn wait(&self, expected: u32, bed: Bed, deadline: Option<Deadline>) -> WaitEnd {
+    /// Sleeps while the half for this kind is as in `expected`, until woken or `deadline`.
+    pub(crate) fn wait(&self, expected: u64, kind: SleepsFor, deadline: Option<Deadline>) -> WaitEnd {
         if cfg!(miri) {
-            // The kernel looks at one half of a word of which we change both: miri takes that look for ours, and forbids it.
+            // The kernel reads one half of a word of which we change both: miri takes that for our own access, and forbids it.
             let is_over = deadline.is_some_and(|deadline| deadline.at_ns <= now_ns());
             yield_now();
-            return if is_over { WaitEnd::TimedOut } else { WaitEnd::LookAgain };
+            return if is_over { WaitEnd::TimedOut } else { WaitEnd::Woken };
         }
-        futex_wait(self.low_half(), expected, bed, deadline)
+        let expected = if kind == SleepsFor::OwnerEnd { expected >> 32 } else { expected };
+        futex_wait(self.half(kind), expected as u32, kind, deadline)
     }
 
-    /// Wakes at most `count` of those who sleep in this bed, the one who sleeps longest first. Uses the address alone.
+    /// Wakes at most `count` of the threads that sleep for this, the one that has slept longest first, and says how many. Uses the
+    /// address alone.
     #[inline]
-    pub(crate) fn wake(&self, bed: Bed, count: u32) {
-        futex_wake(self.low_half(), bed, count);
+    pub(crate) fn wake(&self, kind: SleepsFor, count: u32) -> u32 {
+        futex_wake(self.half(kind), kind, count)
     }
 }
 
@@ -60,7 +64,7 @@ pub(crate) fn let_others_wait() {
     PRIVATE_FLAG.store(0, Relaxed);
 }
 
-fn futex_wait(word: *mut u32, expected: u32, bed: Bed, deadline: Option<Deadline>) -> WaitEnd {
+fn futex_wait(word: *mut u32, expected: u32, kind: SleepsFor, deadline: Option<Deadline>) -> WaitEnd {
     const NS_PER_S: u64 = 1_000_000_000;
     let until = deadline.map(|deadline| libc::timespec {
         tv_sec: libc::time_t::try_from(deadline.at_ns / NS_PER_S).unwrap_or(libc::time_t::MAX),
@@ -76,21 +80,22 @@ fn futex_wait(word: *mut u32, expected: u32, bed: Bed, deadline: Option<Deadline
             expected,
             until.as_ref().map_or(ptr::null(), ptr::from_ref),
             ptr::null::<u32>(),
-            bed as u32,
+            kind as u32,
         );
         if result == 0 { 0 } else { *libc::__errno_location() }
     };
     match error {
+        0 => WaitEnd::Woken,
         libc::ETIMEDOUT => WaitEnd::TimedOut,
         libc::EINTR => WaitEnd::Interrupted,
-        _ => WaitEnd::LookAgain,
+        _ => WaitEnd::ValueChanged,
     }
 }
 
-fn futex_wake(word: *mut u32, bed: Bed, count: u32) {
+fn futex_wake(word: *mut u32, kind: SleepsFor, count: u32) -> u32 {
     let count = count.min(i32::MAX as u32);
-    // SAFETY: the address is only looked up, so that a word that is gone by now is no harm.
-    unsafe {
+    // SAFETY: the address is only looked up, so that a word that is gone by now does no harm.
+    let woken = unsafe {
         libc::syscall(
             libc::SYS_futex,
             word,
@@ -98,9 +103,10 @@ fn futex_wake(word: *mut u32, bed: Bed, count: u32) {
             count,
             ptr::null::<libc::timespec>(),
             ptr::null::<u32>(),
-            bed as u32,
-        );
-    }
+            kind as u32,
+        )
+    };
+    u32::try_from(woken).unwrap_or(0)
 }
 
 /// Nanoseconds on the monotonic clock.
@@ -111,58 +117,10 @@ pub(crate) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The processor's own clock, for times as short as that of a look at a cache line; always 0 where none is known that is cheap and
-/// fine enough.
-#[inline]
-pub(crate) fn ticks() -> u64 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: has no preconditions.
-    unsafe {
-        core::arch::x86_64::_rdtsc()
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    0
-}
-
-/// The same, once all loads before it are done.
-#[inline]
-pub(crate) fn ticks_after_loads() -> u64 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: every processor of this kind has SSE2.
-    unsafe {
-        core::arch::x86_64::_mm_lfence();
-    }
-    ticks()
-}
-
 /// Lets another thread run on this CPU.
 pub(crate) fn yield_now() {
     // SAFETY: has no preconditions.
     unsafe { libc::sched_yield() };
-}
-
-/// Lets other threads run on this CPU for a moment: 10 µs, and up to the thread's timer slack more, which is 50 µs unless it was changed. Other than
-/// with [`yield_now`], a thread gives up none of its share of the CPU.
-pub(crate) fn nap() {
-    if cfg!(miri) {
-        // Knows no such system call.
-        return yield_now();
-    }
-    const NAP_NS: libc::c_long = 10_000;
-    let time = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
-    // Not through the C library's function, where a thread may be cancelled.
-    // SAFETY: the time outlives the call; errno is this thread's. A signal ends the nap, which is as good, and leaves no trace.
-    unsafe {
-        let errno = *libc::__errno_location();
-        libc::syscall(
-            libc::SYS_clock_nanosleep,
-            libc::CLOCK_MONOTONIC,
-            0,
-            &raw const time,
-            ptr::null_mut::<libc::timespec>(),
-        );
-        *libc::__errno_location() = errno;
-    }
 }
 
 /// Whether this process is known to have a single thread.

@@ -1,7 +1,7 @@
 //! Locks that are larger than the object they stand for: a table of them, bounded, on pages that the kernel gives when they
 //! are touched.
 //!
-//! Nothing here waits or allocates, and nothing is half done when a thread is interrupted or the process forks: a place is
+//! Nothing here waits or allocates, and nothing is half done when a thread is interrupted or the process forks: a slot is
 //! taken by one exchange of the list of free ones, and it belongs to an object from the exchange that wrote it there.
 
 use core::cell::UnsafeCell;
@@ -12,8 +12,8 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// A place in an arena, from 1.
-pub(super) type Place = u32;
+/// A slot in an arena, from 1.
+pub(super) type Slot = u32;
 
 /// A lock whose bytes are all zero when it is free.
 ///
@@ -23,9 +23,9 @@ pub(super) unsafe trait ZeroIsFree {}
 
 #[repr(C, align(64))]
 struct Entry<T> {
-    /// The object that it stands for; 0: nobody's. An object that was copied does not own the place it names.
+    /// The object that it stands for; 0: nobody's. An object that was copied does not own the slot it names.
     owner: AtomicUsize,
-    /// The next free place.
+    /// The next free slot.
     next: AtomicU32,
     lock: UnsafeCell<T>,
 }
@@ -33,9 +33,9 @@ struct Entry<T> {
 /// `CAPACITY` locks.
 pub(super) struct Arena<T, const CAPACITY: usize> {
     entries: AtomicPtr<Entry<T>>,
-    /// Places that were ever used.
+    /// Slots that were ever used.
     used: AtomicU32,
-    /// The first free place, and above it a number that tells one list from another with the same head.
+    /// The first free slot, and above it a number that tells one list from another with the same head.
     free: AtomicU64,
     holds: PhantomData<T>,
 }
@@ -43,19 +43,19 @@ pub(super) struct Arena<T, const CAPACITY: usize> {
 // SAFETY: entries are shared between threads as `T` allows; all else is atomic.
 unsafe impl<T: Sync, const CAPACITY: usize> Sync for Arena<T, CAPACITY> {}
 
-const PLACE: u64 = 0xffff_ffff;
+const SLOT: u64 = 0xffff_ffff;
 const NEXT_LIST: u64 = 1 << 32;
 
 /// An arena of whatever size.
-pub(super) trait Places<T> {
-    /// The lock at this place, if it is that of this object.
-    fn get(&self, place: Place, owner: usize) -> Option<&T>;
+pub(super) trait Slots<T> {
+    /// The lock at this slot, if it is that of this object.
+    fn get(&self, slot: Slot, owner: usize) -> Option<&T>;
 
     /// Makes sure that an object's word names a lock of its own; false when all are taken. Several threads may do so at once.
-    fn place(&self, word: &AtomicU32, owner: usize) -> bool;
+    fn assign(&self, word: &AtomicU32, owner: usize) -> bool;
 
     /// Gives a lock back that nobody uses any more, if it is that of this object.
-    fn give_back(&self, place: Place, owner: usize);
+    fn give_back(&self, slot: Slot, owner: usize);
 }
 
 impl<T: ZeroIsFree, const CAPACITY: usize> Arena<T, CAPACITY> {
@@ -69,9 +69,9 @@ impl<T: ZeroIsFree, const CAPACITY: usize> Arena<T, CAPACITY> {
     }
 
     #[inline(always)]
-    fn entry(&self, place: Place) -> Option<&Entry<T>> {
-        let place = (place as usize).wrapping_sub(1);
-        if place >= CAPACITY {
+    fn entry(&self, slot: Slot) -> Option<&Entry<T>> {
+        let slot = (slot as usize).wrapping_sub(1);
+        if slot >= CAPACITY {
             return None;
         }
         let entries = self.entries.load(Acquire);
@@ -79,33 +79,33 @@ impl<T: ZeroIsFree, const CAPACITY: usize> Arena<T, CAPACITY> {
             return None;
         }
         // SAFETY: below the capacity, in a mapping that is never unmapped; zeroed entries are valid.
-        Some(unsafe { &*entries.add(place) })
+        Some(unsafe { &*entries.add(slot) })
     }
 
     /// A free lock for this object; `None` when all are taken.
-    fn take(&self, owner: usize) -> Option<Place> {
+    fn take(&self, owner: usize) -> Option<Slot> {
         if self.entries.load(Acquire).is_null() {
             self.map()?;
         }
-        let place = self.pop().or_else(|| self.unused())?;
-        self.entry(place)?.owner.store(owner, Release);
-        Some(place)
+        let slot = self.pop().or_else(|| self.unused())?;
+        self.entry(slot)?.owner.store(owner, Release);
+        Some(slot)
     }
 
-    fn pop(&self) -> Option<Place> {
+    fn pop(&self) -> Option<Slot> {
         let mut free = self.free.load(Acquire);
         loop {
-            let place = (free & PLACE) as u32;
-            let next = self.entry(place)?.next.load(Relaxed);
-            let list = (free & !PLACE).wrapping_add(NEXT_LIST) | u64::from(next);
+            let slot = (free & SLOT) as u32;
+            let next = self.entry(slot)?.next.load(Relaxed);
+            let list = (free & !SLOT).wrapping_add(NEXT_LIST) | u64::from(next);
             match self.free.compare_exchange_weak(free, list, Acquire, Acquire) {
-                Ok(_) => return Some(place),
+                Ok(_) => return Some(slot),
                 Err(now) => free = now,
             }
         }
     }
 
-    fn unused(&self) -> Option<Place> {
+    fn unused(&self) -> Option<Slot> {
         let used = self.used.fetch_update(Relaxed, Relaxed, |used| ((used as usize) < CAPACITY).then_some(used + 1));
         used.ok().map(|used| used + 1)
     }
@@ -127,10 +127,10 @@ impl<T: ZeroIsFree, const CAPACITY: usize> Arena<T, CAPACITY> {
     }
 }
 
-impl<T: ZeroIsFree, const CAPACITY: usize> Places<T> for Arena<T, CAPACITY> {
+impl<T: ZeroIsFree, const CAPACITY: usize> Slots<T> for Arena<T, CAPACITY> {
     #[inline(always)]
-    fn get(&self, place: Place, owner: usize) -> Option<&T> {
-        let entry = self.entry(place)?;
+    fn get(&self, slot: Slot, owner: usize) -> Option<&T> {
+        let entry = self.entry(slot)?;
         if entry.owner.load(Relaxed) != owner {
             return None;
         }
@@ -138,33 +138,33 @@ impl<T: ZeroIsFree, const CAPACITY: usize> Places<T> for Arena<T, CAPACITY> {
         Some(unsafe { &*entry.lock.get() })
     }
 
-    fn place(&self, word: &AtomicU32, owner: usize) -> bool {
+    fn assign(&self, word: &AtomicU32, owner: usize) -> bool {
         let before = word.load(Acquire);
         if self.get(before, owner).is_some() {
             return true;
         }
-        let Some(place) = self.take(owner) else { return false };
-        if word.compare_exchange(before, place, Release, Relaxed).is_err() {
-            // Another thread did the same: its place counts.
-            self.give_back(place, owner);
+        let Some(slot) = self.take(owner) else { return false };
+        if word.compare_exchange(before, slot, Release, Relaxed).is_err() {
+            // Another thread did the same: its slot counts.
+            self.give_back(slot, owner);
         }
         true
     }
 
-    fn give_back(&self, place: Place, owner: usize) {
-        let Some(entry) = self.entry(place) else { return };
+    fn give_back(&self, slot: Slot, owner: usize) {
+        let Some(entry) = self.entry(slot) else { return };
         if entry.owner.compare_exchange(owner, 0, AcqRel, Relaxed).is_err() {
             return;
         }
-        // SAFETY: it has no owner, and is not yet in the list of free ones: nobody else looks at it. Zeroed it is free again.
+        // SAFETY: it has no owner, and is not yet in the list of free ones: no other thread reads it. Zeroed it is free again.
         unsafe {
             ptr::drop_in_place(entry.lock.get());
             ptr::write_bytes(entry.lock.get(), 0, 1);
         }
         let mut free = self.free.load(Relaxed);
         loop {
-            entry.next.store((free & PLACE) as u32, Relaxed);
-            let list = (free & !PLACE).wrapping_add(NEXT_LIST) | u64::from(place);
+            entry.next.store((free & SLOT) as u32, Relaxed);
+            let list = (free & !SLOT).wrapping_add(NEXT_LIST) | u64::from(slot);
             match self.free.compare_exchange_weak(free, list, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => free = now,

@@ -6,7 +6,7 @@ pub(super) use lockmeter_meter::layout::Swap;
 use lockmeter_meter::layout::{SWAP_FILTER_VARIABLE, SWAP_VARIABLE};
 use lockmeter_meter::writer::{self, Registers, swap_filter};
 
-use crate::environment::variable;
+use crate::environment::{self, variable};
 
 /// Mutexes become our mutex.
 pub(super) const MUTEX: u32 = 1;
@@ -36,6 +36,10 @@ pub(super) fn chosen() -> u32 {
     let chosen = CHOSEN.load(Relaxed);
     if chosen & READ != 0 {
         return chosen;
+    }
+    if !environment::is_known() {
+        // No lock is swapped yet: one that is free again by the time that this library is initialised is swapped then.
+        return READ;
     }
     let value = variable::<{ SWAP_VARIABLE.len() + 1 }>(SWAP_VARIABLE);
     let mut read = READ;

@@ -14,7 +14,7 @@ use core::sync::atomic::{
 
 use libc::{CLOCK_REALTIME, EINVAL, pthread_cond_t, pthread_mutex_t, timespec};
 
-use lockmeter_locks_preload::preloaded::Generation;
+use lockmeter_locks::preloaded::Generation;
 
 use super::deadline::{self, Deadline};
 use super::mutex;

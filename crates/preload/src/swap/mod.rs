@@ -11,10 +11,10 @@
 //! pthread_rwlock_t   0                                24  28       32  36     40       48      52
 //!                    | ours, if it fits                |   | shared |   | mark | writer | flags |
 //! pthread_spinlock_t 0   4
-//!                    | mark and place |
+//!                    | mark and slot |
 //! ```
 //!
-//! A lock of ours that does not fit lies in an [`arena`], and the object holds its place there. What static initialisers
+//! A lock of ours that does not fit lies in an [`arena`], and the object holds its slot there. What static initialisers
 //! leave zero is a free lock of ours, and nothing that glibc's initialisers set is changed.
 
 mod arena;
@@ -36,14 +36,14 @@ use ours::{PercpuRwSem, RwSem};
 /// Called once, when the library is loaded. Where no lock is swapped, none of ours is ever used, and nothing is spent on them.
 pub(crate) fn prepare() {
     if choice::is_any() {
-        lockmeter_locks_preload::preloaded::prepare();
+        lockmeter_locks::preloaded::prepare();
     }
 }
 
 /// To be called in a forked child, before anything else runs there.
 pub(crate) fn after_fork_in_child() {
     if choice::is_any() {
-        lockmeter_locks_preload::preloaded::after_fork_in_child();
+        lockmeter_locks::preloaded::after_fork_in_child();
     }
 }
 

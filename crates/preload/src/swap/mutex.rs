@@ -10,15 +10,15 @@ use libc::{
     CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, PTHREAD_MUTEX_ADAPTIVE_NP, PTHREAD_MUTEX_NORMAL,
     PTHREAD_MUTEX_RECURSIVE, pthread_mutex_t, timespec,
 };
-use lockmeter_locks_preload::RawMutex;
+use lockmeter_locks::RawMutex;
 
-use super::arena::{Arena, Places};
+use super::arena::{Arena, Slots};
 use super::choice::{self, Swap};
 use super::deadline::{self, Deadline};
 use super::{keeping_errno, thread};
 use crate::real::originals;
 
-/// A swapped mutex, or one that was looked at; else as glibc's.
+/// A swapped mutex, or one that is left alone; else as glibc's.
 #[repr(C)]
 struct Object {
     /// Of an owned mutex: who holds it, or 0. Only its own thread finds itself here.
@@ -30,7 +30,7 @@ struct Object {
     /// glibc's type and attributes, and a mark of ours.
     kind: AtomicU32,
     /// Where our lock lies.
-    place: AtomicU32,
+    slot: AtomicU32,
     rest: [AtomicU32; 4],
 }
 
@@ -75,7 +75,7 @@ impl Object {
 
     #[inline(always)]
     fn ours(&self) -> Option<&'static RawMutex> {
-        ARENA.get(self.place.load(Relaxed), core::ptr::from_ref(self) as usize)
+        ARENA.get(self.slot.load(Relaxed), core::ptr::from_ref(self) as usize)
     }
 
     /// Our lock, if it is swapped and nobody asks who its owner is.
@@ -84,7 +84,7 @@ impl Object {
         if self.kind.load(Acquire) & MARKS == PLAIN { self.ours() } else { None }
     }
 
-    /// What it is; looks at it, if nobody did.
+    /// What it is; decides it, if no thread has.
     #[cold]
     #[inline(never)]
     fn is(&self) -> Is<'static> {
@@ -108,11 +108,11 @@ impl Object {
         let this = core::ptr::from_ref(self) as usize;
         let (mark, swap) = match self.reason_to_leave(kind) {
             Some(why) => (LEFT, why),
-            None if !ARENA.place(&self.place, this) => (LEFT, Swap::LeftNoRoom),
+            None if !ARENA.assign(&self.slot, this) => (LEFT, Swap::LeftNoRoom),
             None if is_owned(kind) => (OWNED, Swap::Mutex),
             None => (PLAIN, Swap::Mutex),
         };
-        // Behind the place: who sees the mark finds the place.
+        // Behind the slot: a thread that sees the mark finds the slot.
         if self.kind.compare_exchange(kind, kind & !MARKS | mark, Release, Relaxed).is_ok() {
             choice::count(swap);
         }
@@ -179,7 +179,7 @@ unsafe fn lock_other(mutex: *mut pthread_mutex_t) -> c_int {
 
 impl Object {
     fn is_mine(&self) -> bool {
-        self.owner.load(Relaxed) == thread::identity()
+        self.owner.load(Relaxed) == thread::id()
     }
 
     fn is_recursive(&self) -> bool {
@@ -209,7 +209,7 @@ impl Object {
     }
 
     fn own(&self) {
-        self.owner.store(thread::identity(), Relaxed);
+        self.owner.store(thread::id(), Relaxed);
         self.count.store(1, Relaxed);
     }
 
@@ -374,9 +374,9 @@ pub(super) fn in_condition(mutex: *const pthread_mutex_t, change: impl FnOnce(&A
 
 /// glibc's initialisation leaves nothing of what was there, so a lock of ours would stay behind.
 fn forget(mutex: *const pthread_mutex_t) {
-    // SAFETY: the caller's mutex. It may be uninitialised: then these are any numbers, which name no place of this object.
+    // SAFETY: the caller's mutex. It may be uninitialised: then these are any numbers, which name no slot of this object.
     let object = unsafe { Object::of(mutex) };
-    ARENA.give_back(object.place.load(Relaxed), mutex as usize);
+    ARENA.give_back(object.slot.load(Relaxed), mutex as usize);
 }
 
 /// Looks at a new mutex now, while its maker can be seen, if that counts.
@@ -410,7 +410,7 @@ pub(super) unsafe extern "C-unwind" fn destroy(mutex: *mut pthread_mutex_t) -> c
             if lock.is_locked() || object.in_condition.load(Relaxed) != 0 {
                 return EBUSY;
             }
-            ARENA.give_back(object.place.swap(0, Relaxed), mutex as usize);
+            ARENA.give_back(object.slot.swap(0, Relaxed), mutex as usize);
             object.owner.store(0, Relaxed);
             object.count.store(0, Relaxed);
         }

@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use lock_api::{RawRwLockRecursive, RawRwLockTimed};
-use lockmeter_locks_preload::{RawMutex, RawPercpuRwSem, RawRwSem, RawSpin};
+use lockmeter_locks::{RawMutex, RawPercpuRwSem, RawRwSem, RawSpin};
 
-use super::arena::{Arena, Places, ZeroIsFree};
+use super::arena::{Arena, Slots, ZeroIsFree};
 use super::choice::Swap;
 
 /// Our reader-writer semaphore.
@@ -21,7 +21,7 @@ pub(super) trait Shared:
     const SWAP: Swap;
 
     /// Where they lie.
-    fn arena() -> &'static impl Places<Self>;
+    fn arena() -> &'static impl Slots<Self>;
 }
 
 // SAFETY: all of its words are 0 while it is free and was never used.
@@ -40,7 +40,7 @@ impl Shared for RwSem {
     const SWAP: Swap = Swap::RwlockToRwsem;
 
     #[inline(always)]
-    fn arena() -> &'static impl Places<Self> {
+    fn arena() -> &'static impl Slots<Self> {
         static ARENA: Arena<RwSem, CAPACITY> = Arena::new();
         &ARENA
     }
@@ -50,7 +50,7 @@ impl Shared for PercpuRwSem {
     const SWAP: Swap = Swap::RwlockToPercpuRwsem;
 
     #[inline(always)]
-    fn arena() -> &'static impl Places<Self> {
+    fn arena() -> &'static impl Slots<Self> {
         static ARENA: Arena<PercpuRwSem, CAPACITY> = Arena::new();
         &ARENA
     }

@@ -9,26 +9,26 @@ use core::time::Duration;
 
 use libc::{CLOCK_REALTIME, EBUSY, EDEADLK, EINVAL, ETIMEDOUT, pthread_rwlock_t, timespec};
 
-use super::arena::Places;
+use super::arena::Slots;
 use super::choice::{self, Swap};
 use super::deadline::{self, Deadline};
 use super::ours::Shared;
 use super::{keeping_errno, thread};
 use crate::real::originals;
 
-/// A swapped lock, or one that was looked at; else as glibc's.
+/// A swapped lock, or one that is left alone; else as glibc's.
 #[repr(C)]
 struct Object {
     /// Where our lock lies.
-    place: AtomicU32,
+    slot: AtomicU32,
     rest: [AtomicU32; 6],
     /// Not 0: shared between processes.
     shared: AtomicI32,
     spare: AtomicU32,
     mark: AtomicU32,
-    /// Who has it for writing, or 0. Only its own thread finds itself here.
+    /// The thread that has it for writing, or 0. Only its own thread finds itself here.
     writer: AtomicUsize,
-    /// Who is preferred.
+    /// Whether writers are preferred.
     flags: AtomicU32,
     padding: u32,
 }
@@ -67,12 +67,12 @@ impl Object {
     #[inline(always)]
     fn swapped<L: Shared>(&self) -> Option<&'static L> {
         match self.mark.load(Acquire) {
-            SWAPPED => L::arena().get(self.place.load(Relaxed), self.address()),
+            SWAPPED => L::arena().get(self.slot.load(Relaxed), self.address()),
             _ => None,
         }
     }
 
-    /// What it is; looks at it, if nobody did.
+    /// What it is; decides it, if no thread has.
     #[cold]
     #[inline(never)]
     fn is<L: Shared>(&self) -> Is<L> {
@@ -95,22 +95,22 @@ impl Object {
             Some(Swap::LeftInUse)
         } else if choice::is_left_out(self.address()) {
             Some(Swap::LeftNotChosen)
-        } else if !L::arena().place(&self.place, self.address()) {
+        } else if !L::arena().assign(&self.slot, self.address()) {
             Some(Swap::LeftNoRoom)
         } else {
             None
         };
         let decided = if why.is_some() { LEFT } else { SWAPPED };
-        // Behind the place: who sees the mark finds the place.
+        // Behind the slot: a thread that sees the mark finds the slot.
         if self.mark.compare_exchange(mark, decided, Release, Relaxed).is_ok() {
             choice::count(why.unwrap_or(L::SWAP));
         }
     }
 
-    /// Locked by a way round the entries. Another thread may be placing our lock here just now.
+    /// Locked by a way round the entries. Another thread may be assigning our lock here just now.
     fn is_used_by_glibc<L: Shared>(&self) -> bool {
-        let place = self.place.load(Acquire);
-        (place != 0 && L::arena().get(place, self.address()).is_none())
+        let slot = self.slot.load(Acquire);
+        (slot != 0 && L::arena().get(slot, self.address()).is_none())
             || self.rest.iter().any(|word| word.load(Relaxed) != 0)
     }
 
@@ -350,7 +350,7 @@ pub(super) unsafe extern "C-unwind" fn unlock<L: Shared>(lock: *mut pthread_rwlo
 
 /// Gives our lock back, if the object has one.
 fn forget<L: Shared>(object: &Object) {
-    L::arena().give_back(object.place.load(Relaxed), object.address());
+    L::arena().give_back(object.slot.load(Relaxed), object.address());
 }
 
 pub(super) unsafe extern "C-unwind" fn init<L: Shared>(
@@ -358,7 +358,7 @@ pub(super) unsafe extern "C-unwind" fn init<L: Shared>(
     attributes: *const c_void,
 ) -> c_int {
     // glibc's initialisation leaves nothing of what was there.
-    // SAFETY: the caller's lock. It may be uninitialised: then these are any numbers, which name no place of this object.
+    // SAFETY: the caller's lock. It may be uninitialised: then these are any numbers, which name no slot of this object.
     forget::<L>(unsafe { Object::of(lock) });
     // SAFETY: the caller's lock and attributes.
     let status = unsafe { originals::pthread_rwlock_init(lock, attributes) };
@@ -376,7 +376,7 @@ pub(super) unsafe extern "C-unwind" fn destroy<L: Shared>(lock: *mut pthread_rwl
     if object.mark.load(Acquire) == SWAPPED {
         // glibc's does nothing at all, so the object stays usable: as if it was never used.
         forget::<L>(object);
-        object.place.store(0, Relaxed);
+        object.slot.store(0, Relaxed);
         object.writer.store(0, Relaxed);
         object.mark.store(UNDECIDED, Release);
     }

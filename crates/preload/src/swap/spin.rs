@@ -4,9 +4,9 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use libc::{EBUSY, PTHREAD_PROCESS_PRIVATE, pthread_spinlock_t};
-use lockmeter_locks_preload::RawSpin;
+use lockmeter_locks::RawSpin;
 
-use super::arena::{Arena, Places};
+use super::arena::{Arena, Slots};
 use super::choice::{self, Swap};
 use super::keeping_errno;
 use crate::real::originals;
@@ -46,7 +46,7 @@ unsafe fn ours(lock: *mut pthread_spinlock_t) -> Option<&'static RawSpin> {
 /// # Safety
 /// A valid lock.
 unsafe fn forget(lock: *mut pthread_spinlock_t) {
-    // SAFETY: the caller's obligation. It may be uninitialised: then this is any number, which names no place of this object.
+    // SAFETY: the caller's obligation. It may be uninitialised: then this is any number, which names no slot of this object.
     let word = unsafe { word(lock) }.load(Relaxed);
     if word & BITS == OURS {
         ARENA.give_back(word & !BITS, lock as usize);
@@ -56,14 +56,14 @@ unsafe fn forget(lock: *mut pthread_spinlock_t) {
 pub(super) unsafe extern "C-unwind" fn init(lock: *mut pthread_spinlock_t, shared: usize) -> c_int {
     // SAFETY: the caller's lock.
     unsafe { forget(lock) };
-    let place = AtomicU32::new(0);
+    let slot = AtomicU32::new(0);
     let why = if shared as c_int != PTHREAD_PROCESS_PRIVATE {
         Swap::LeftShared
     } else if choice::is_left_out(lock as usize) {
         Swap::LeftNotChosen
-    } else if ARENA.place(&place, lock as usize) {
+    } else if ARENA.assign(&slot, lock as usize) {
         // SAFETY: the caller's lock, which nobody uses yet.
-        unsafe { word(lock) }.store(OURS | place.load(Relaxed), Relaxed);
+        unsafe { word(lock) }.store(OURS | slot.load(Relaxed), Relaxed);
         choice::count(Swap::Spin);
         return 0;
     } else {

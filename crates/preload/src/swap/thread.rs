@@ -2,6 +2,8 @@
 
 use core::arch::{asm, global_asm};
 
+use lockmeter_meter::writer;
+
 // Initial-exec storage, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may allocate.
 global_asm!(
     ".pushsection .tbss.lockmeter_reads,\"awT\",@nobits",
@@ -14,6 +16,12 @@ global_asm!(
     ".zero 8",
     ".popsection",
 );
+
+/// This thread's id, by which glibc knows the owner of a mutex. A forked child's thread has another than the thread that forked.
+#[inline(always)]
+pub(super) fn id() -> usize {
+    writer::thread_id() as usize
+}
 
 /// This thread, as a number that no other living thread has; never 0. It stays the same in a forked child.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! What callers see of every lock: how it is made, and the ways to acquire it. What waits is each lock's own.
+//! The methods that all locks have: constructors, and the ways to acquire a lock. How a lock waits is its own.
 
 /// A lock's constructors, over its `with_order`. `made`: what it is, for the documentation; `instrumented`: what it is made with.
 macro_rules! constructors {
@@ -26,7 +26,8 @@ macro_rules! constructors {
             }
 
             const_unless_model! {
-                /// A free one of which nobody knows where it is made.
+                /// A free one that does not know where it is made.
+                #[allow(dead_code, reason = "not every lock is made for `lock_api` by it")]
                 pub(crate) const fn nameless(instrument: I) -> Self {
                     Self::with_order(instrument, Ordered::nameless())
                 }
@@ -43,11 +44,11 @@ macro_rules! constructors {
 }
 pub(crate) use constructors;
 
-/// The ways to acquire a lock that sleeps, in one mode. Each tells the order of locks first and tries what is inline, `at_once`, before it
-/// calls `slow`; one that only tries may steal it, too.
+/// The ways to acquire a lock that sleeps, in one mode. Each reports to the order of locks first and tries the inline `fast` path, before it
+/// calls `slow`; one that only tries calls `try_slow`.
 macro_rules! acquisitions {
     (
-        $locks_it:literal, at_once: $at_once:ident, steal: $steal:ident, slow: $slow:ident($($mode:expr)?),
+        $locks_it:literal, fast: $fast:ident, try_slow: $try_slow:ident, slow: $slow:ident($($mode:expr)?),
         $lock:ident, $nested:ident, $try:ident, $within:ident, $interruptible:ident, $until:ident
     ) => {
         #[doc = concat!($locks_it, ".")]
@@ -64,16 +65,16 @@ macro_rules! acquisitions {
         #[track_caller]
         pub fn $nested(&self, subclass: u8) {
             self.order.acquire(subclass);
-            if !self.$at_once() {
-                let _acquired = self.$slow($($mode,)? Until::default());
+            if !self.$fast() {
+                let _acquired = self.$slow($($mode,)? WaitLimits::default());
             }
         }
 
-        #[doc = concat!($locks_it, " if it can be had at once.")]
+        #[doc = concat!($locks_it, " if it is free.")]
         #[inline]
         #[track_caller]
         pub fn $try(&self) -> bool {
-            let locked = self.$at_once() || self.$steal();
+            let locked = self.$fast() || self.$try_slow();
             if locked {
                 self.order.acquired_by_try();
             }
@@ -88,7 +89,7 @@ macro_rules! acquisitions {
         #[inline]
         #[track_caller]
         pub fn $within(&self, timeout: Duration) -> Result<(), NotAcquired> {
-            self.$until(|| Until { deadline: Some(Deadline::after(timeout)), interruptible: false })
+            self.$until(|| WaitLimits { deadline: Some(Deadline::after(timeout)), interruptible: false })
         }
 
         #[doc = concat!($locks_it, " unless a signal handler runs in this thread while it sleeps.")]
@@ -99,17 +100,17 @@ macro_rules! acquisitions {
         #[inline]
         #[track_caller]
         pub fn $interruptible(&self) -> Result<(), NotAcquired> {
-            self.$until(|| Until { deadline: None, interruptible: true })
+            self.$until(|| WaitLimits { deadline: None, interruptible: true })
         }
 
         #[inline(always)]
         #[track_caller]
-        fn $until(&self, until: impl FnOnce() -> Until) -> Result<(), NotAcquired> {
+        fn $until(&self, limits: impl FnOnce() -> WaitLimits) -> Result<(), NotAcquired> {
             self.order.acquire(0);
-            if self.$at_once() {
+            if self.$fast() {
                 return Ok(());
             }
-            let result = self.$slow($($mode,)? until());
+            let result = self.$slow($($mode,)? limits());
             if result.is_err() {
                 self.order.release();
             }

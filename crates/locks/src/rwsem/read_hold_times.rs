@@ -1,4 +1,4 @@
-//! When this thread's contended read holds began: a lock has many readers at a time, so the lock itself has no place for it.
+//! When this thread's contended read holds began: a lock has many readers at a time, and no room for all.
 
 #[cfg(feature = "std")]
 mod in_thread {
@@ -16,8 +16,8 @@ mod in_thread {
     pub(in super::super) fn begin(lock: usize, now_ns: u64) {
         let count = COUNT.get();
         HELD.with_borrow_mut(|held| {
-            if let Some(place) = held.get_mut(count) {
-                *place = (lock, now_ns);
+            if let Some(hold) = held.get_mut(count) {
+                *hold = (lock, now_ns);
                 COUNT.set(count + 1);
             }
         });
@@ -32,9 +32,9 @@ mod in_thread {
     #[cold]
     fn take(lock: usize, count: usize) -> Option<u64> {
         HELD.with_borrow_mut(|held| {
-            let place = held[..count].iter().rposition(|&(of, _)| of == lock)?;
-            let (_, since) = held[place];
-            held[place] = held[count - 1];
+            let at = held[..count].iter().rposition(|&(of, _)| of == lock)?;
+            let (_, since) = held[at];
+            held[at] = held[count - 1];
             COUNT.set(count - 1);
             Some(since)
         })

@@ -8,46 +8,48 @@ use std::time::Instant;
 use lockmeter_statistics::ResourceUsage;
 
 use crate::contender::Lock;
+use crate::waits::Waits;
 use crate::work;
 
 /// A cache line and its neighbour, which Intel's prefetcher fetches with it.
 #[repr(align(128))]
-struct Apart<T>(T);
+struct OwnLines<T>(T);
 
 /// A new lock and two counters that only writers change, both in the same write: a reader that sees them differ was not
 /// alone with readers.
-pub struct Bed<L> {
-    lock: Apart<L>,
-    protected: Apart<UnsafeCell<[u64; 2]>>,
+pub struct LockUnderTest<L> {
+    lock: OwnLines<L>,
+    protected: OwnLines<UnsafeCell<[u64; 2]>>,
 }
 
 // SAFETY: `protected` is touched only inside sections of the lock.
-unsafe impl<L: Lock> Sync for Bed<L> {}
+unsafe impl<L: Lock> Sync for LockUnderTest<L> {}
 // SAFETY: both parts may move to another thread.
-unsafe impl<L: Lock> Send for Bed<L> {}
+unsafe impl<L: Lock> Send for LockUnderTest<L> {}
 
-/// What each thread does between two looks at whether to stop.
+/// What each thread does between two checks of whether to stop.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Of 100 acquisitions, how many read.
     pub read_percent: u32,
     /// Steps of work with the lock held.
     pub inside: u32,
-    /// Whether to take the time of each wait: costs two looks at the clock an acquisition.
+    /// Whether to take the time of each wait: costs two readings of the clock an acquisition.
     pub timed: bool,
 }
 
 /// What one thread did in a slice.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Tally {
     pub acquisitions: u64,
     pub writes: u64,
     pub waited_ns: u64,
     pub longest_wait_ns: u64,
+    pub waits: Waits,
     pub context_switches: u64,
 }
 
-/// A bed whose lock is not named in its type.
+/// A lock under test whose lock is not named in its type.
 pub trait Measured: Send + Sync {
     /// Locks and unlocks under `load` until told to stop.
     fn contend(&self, load: Load, seed: u64, stop: &AtomicBool) -> Tally;
@@ -59,13 +61,13 @@ pub trait Measured: Send + Sync {
     fn writes(&self) -> u64;
 }
 
-/// Pairs between two looks at whether to stop.
+/// Pairs between two checks of whether to stop.
 const BATCH: u32 = 1_000;
 
-impl<L: Lock> Bed<L> {
-    /// As a contender's `bed`.
+impl<L: Lock> LockUnderTest<L> {
+    /// As a contender's `lock`.
     pub fn boxed() -> Box<dyn Measured> {
-        Box::new(Self { lock: Apart(L::new()), protected: Apart(UnsafeCell::new([0; 2])) })
+        Box::new(Self { lock: OwnLines(L::new()), protected: OwnLines(UnsafeCell::new([0; 2])) })
     }
 
     #[inline(always)]
@@ -122,6 +124,7 @@ impl<L: Lock> Bed<L> {
             tally.acquisitions += 1;
             if TIMED {
                 tally.waited_ns += waited_ns;
+                tally.waits.add(waited_ns);
                 tally.longest_wait_ns = tally.longest_wait_ns.max(waited_ns);
             }
             work::steps(u32::try_from(((random >> 32) * outside_bound) >> 32).unwrap_or(0), done);
@@ -130,7 +133,7 @@ impl<L: Lock> Bed<L> {
     }
 }
 
-impl<L: Lock> Measured for Bed<L> {
+impl<L: Lock> Measured for LockUnderTest<L> {
     fn contend(&self, load: Load, seed: u64, stop: &AtomicBool) -> Tally {
         let before = context_switches();
         let mut tally = if load.timed {

@@ -9,64 +9,32 @@ use std::sync::atomic::{
 };
 
 use crate::rseq_area::Area;
-use crate::sync::usable_cpus;
-use crate::threads::{self, CAPACITY, Slot, record};
+use crate::thread_number::{CAPACITY, ThreadNumber};
+use crate::thread_record::{self, record};
 
 /// What a number comes with between processes. Two cache lines, because the kernel writes here whenever the thread changes its CPU.
 #[repr(C, align(128))]
-struct Place {
+struct SharedNumber {
     /// Robust: held by the thread that has the number, for as long as it has it.
-    claim: UnsafeCell<libc::pthread_mutex_t>,
+    holder: UnsafeCell<libc::pthread_mutex_t>,
     area: Area,
 }
 
-/// A place for each number, in memory that children share. Never unmapped, so that a late look finds it.
-pub(crate) struct Places([Place; CAPACITY]);
+/// All numbers, in memory that children share. Never unmapped, so that a late read finds it.
+pub(crate) struct SharedNumbers([SharedNumber; CAPACITY]);
 
 // SAFETY: the mutexes are made for many threads, and areas consist of atomics.
-unsafe impl Sync for Places {}
+unsafe impl Sync for SharedNumbers {}
 
 /// Null: numbers are this process's own.
-static SHARED: AtomicPtr<Places> = AtomicPtr::new(ptr::null_mut());
+static SHARED: AtomicPtr<SharedNumbers> = AtomicPtr::new(ptr::null_mut());
 
 /// The largest page that the records are aligned for.
 const PAGE_BYTES: libc::c_long = 4096;
 
-/// Makes the numbers those of all children to come. For a process with one thread.
-pub(super) fn share_numbers() -> io::Result<()> {
-    if Places::shared().is_some() {
-        return Ok(());
-    }
-    // SAFETY: asks for a number.
-    if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } > PAGE_BYTES {
-        let why = "locks cannot be shared between processes where pages are larger than 4096 bytes";
-        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
-    }
-    let places = Places::map()?;
-    // Each child would have to find out for itself.
-    usable_cpus();
-    crate::spinning::pauses_per_us();
-    // SAFETY: the functions are there for as long as the program, and do nothing until numbers are shared.
-    let refused =
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
-    if refused != 0 {
-        return Err(io::Error::from_raw_os_error(refused));
-    }
-    share_records()?;
-    let own = threads::current_slot();
-    if let Some(own) = own {
-        places.claim(own);
-    }
-    SHARED.store(ptr::from_ref(places).cast_mut(), Release);
-    if let Some(own) = own {
-        places.publish_cpu(own);
-    }
-    Ok(())
-}
-
 /// Puts shared memory with the same contents in the place of the table of records.
 fn share_records() -> io::Result<()> {
-    let (records, bytes) = threads::pages_of_records();
+    let (records, bytes) = thread_record::pages_of_records();
     let shared = map(bytes)?;
     // SAFETY: both are `bytes` long, and no other thread changes them; the records are whole pages of their own, and hold the same before
     // and after.
@@ -85,16 +53,26 @@ fn map(bytes: usize) -> io::Result<*mut libc::c_void> {
     if memory == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(memory) }
 }
 
-impl Places {
+impl SharedNumbers {
     /// Those that processes share, if they do.
-    pub(crate) fn shared() -> Option<&'static Self> {
+    pub(crate) fn get() -> Option<&'static Self> {
         // SAFETY: null, or stored after it was filled; never unmapped.
         unsafe { SHARED.load(Acquire).as_ref() }
     }
 
-    fn map() -> io::Result<&'static Self> {
-        let places = map(size_of::<Self>())?.cast::<Self>();
-        // SAFETY: an attribute of this function's own; mutexes in new memory that nobody else knows, each initialised once. All-zero is a
+    /// Numbers that no process uses yet.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, if it refuses the memory, and where pages are larger than 4096 bytes.
+    pub(crate) fn new() -> io::Result<&'static Self> {
+        // SAFETY: returns a number.
+        if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } > PAGE_BYTES {
+            let why = "locks cannot be shared between processes where pages are larger than 4096 bytes";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        let numbers = map(size_of::<Self>())?.cast::<Self>();
+        // SAFETY: an attribute of this function's own; mutexes in new memory that no other thread knows, each initialised once. All-zero is a
         // valid area. Never unmapped.
         unsafe {
             let mut robust: libc::pthread_mutexattr_t = std::mem::zeroed();
@@ -102,80 +80,73 @@ impl Places {
             libc::pthread_mutexattr_setpshared(&raw mut robust, libc::PTHREAD_PROCESS_SHARED);
             libc::pthread_mutexattr_setrobust(&raw mut robust, libc::PTHREAD_MUTEX_ROBUST);
             for at in 0..CAPACITY {
-                libc::pthread_mutex_init((&raw mut (*places).0[at].claim).cast(), &raw const robust);
+                libc::pthread_mutex_init((&raw mut (*numbers).0[at].holder).cast(), &raw const robust);
             }
             libc::pthread_mutexattr_destroy(&raw mut robust);
-            Ok(&*places)
+            Ok(&*numbers)
         }
     }
 
-    fn of(&self, slot: Slot) -> &Place {
-        &self.0[slot.place()]
+    /// Makes these the numbers of this process, which has one thread, and of all children to come.
+    pub(crate) fn begin(&'static self, own: Option<ThreadNumber>) -> io::Result<()> {
+        share_records()?;
+        if let Some(own) = own {
+            self.take(own);
+        }
+        SHARED.store(ptr::from_ref(self).cast_mut(), Release);
+        if let Some(own) = own {
+            self.publish_cpu(own);
+        }
+        Ok(())
+    }
+
+    fn of(&self, number: ThreadNumber) -> &SharedNumber {
+        &self.0[number.index()]
     }
 
     /// Takes this number for this thread, if it is nobody's, or that of a thread that is no more.
-    pub(crate) fn claim(&self, slot: Slot) -> bool {
-        let claim = self.of(slot).claim.get();
+    pub(crate) fn take(&self, number: ThreadNumber) -> bool {
+        let holder = self.of(number).holder.get();
         // SAFETY: an initialised mutex, which this thread does not hold.
-        match unsafe { libc::pthread_mutex_trylock(claim) } {
+        match unsafe { libc::pthread_mutex_trylock(holder) } {
             0 => true,
-            libc::EOWNERDEAD if record(slot).node.is_in_queue() => {
+            libc::EOWNERDEAD if record(number).node.is_in_queue() => {
                 // SAFETY: held since just now. Released in the state in which it was found, it can never be taken again.
-                unsafe { libc::pthread_mutex_unlock(claim) };
+                unsafe { libc::pthread_mutex_unlock(holder) };
                 false
             }
             // SAFETY: held since just now.
-            libc::EOWNERDEAD => unsafe { libc::pthread_mutex_consistent(claim) == 0 },
+            libc::EOWNERDEAD => unsafe { libc::pthread_mutex_consistent(holder) == 0 },
             _ => false,
         }
     }
 
     /// The thread ends. If the kernel would still write to the thread's area, the number stays its own until the kernel says that it has ended.
-    pub(crate) fn give_back(&self, slot: Slot) {
-        if self.withdraw_cpu(slot) {
-            // SAFETY: this thread has held it since it claimed the number.
-            unsafe { libc::pthread_mutex_unlock(self.of(slot).claim.get()) };
+    pub(crate) fn give_back(&self, number: ThreadNumber) {
+        if self.withdraw_cpu(number) {
+            // SAFETY: this thread has held it since it took the number.
+            unsafe { libc::pthread_mutex_unlock(self.of(number).holder.get()) };
         }
     }
 
     /// Lets all see on which CPU this thread, whose number it is, runs; where that is refused, it is not known.
-    pub(crate) fn publish_cpu(&self, slot: Slot) {
-        let area = &self.of(slot).area;
-        // SAFETY: the number is this thread's; the places are never unmapped.
+    pub(crate) fn publish_cpu(&self, number: ThreadNumber) {
+        let area = &self.of(number).area;
+        // SAFETY: the number is this thread's; the areas are never unmapped.
         let moved = unsafe { area.move_here() };
-        // Nobody need be waited for who looks through a pointer just now: what it may point to is there for ever.
-        record(slot).publish_cpu(if moved { area.cpu() } else { ptr::null_mut() });
+        // No need to wait for threads that read through the pointer just now: what it may point to is never unmapped.
+        record(number).publish_cpu(if moved { area.cpu() } else { ptr::null_mut() });
     }
 
-    /// Ends that; false if the kernel still writes to the place.
-    fn withdraw_cpu(&self, slot: Slot) -> bool {
-        let was_published = record(slot).is_cpu_known();
-        record(slot).publish_cpu(ptr::null_mut());
-        !was_published || self.of(slot).area.move_back()
-    }
-}
-
-/// A child inherits its parent's area: the kernel would write both their CPUs to one place.
-extern "C" fn before_fork() {
-    if let (Some(places), Some(own)) = (Places::shared(), threads::current_slot()) {
-        places.withdraw_cpu(own);
+    /// Ends that; false if the kernel still writes to the area.
+    pub(crate) fn withdraw_cpu(&self, number: ThreadNumber) -> bool {
+        let was_published = record(number).is_cpu_known();
+        record(number).publish_cpu(ptr::null_mut());
+        !was_published || self.of(number).area.move_back()
     }
 }
 
-extern "C" fn after_fork_in_parent() {
-    if let (Some(places), Some(own)) = (Places::shared(), threads::current_slot()) {
-        places.publish_cpu(own);
-    }
-}
-
-/// The number that the thread had is its parent's.
-extern "C" fn after_fork_in_child() {
-    if Places::shared().is_some() {
-        threads::registration::forget_number();
-    }
-}
-
-#[cfg(all(test, not(feature = "lockdep")))]
+#[cfg(all(test, not(any(feature = "lockdep", miri))))]
 mod tests {
     use super::*;
     use crate::spin_queue::SpinQueue;
@@ -204,7 +175,7 @@ mod tests {
     }
 
     fn cpu_of(number: u32) -> Option<u32> {
-        record(Slot::from_number(number).unwrap()).cpu()
+        record(ThreadNumber::new(number).unwrap()).cpu()
     }
 
     fn run_on(cpu: usize) -> bool {
@@ -223,8 +194,8 @@ mod tests {
 
     /// Makes sure that it is the child's CPU that its parent sees, kept up to date by the kernel, and not the parent's own.
     #[test]
-    fn the_cpu_of_a_thread_is_seen_by_other_processes() {
-        let seen = holds_in_child(|| {
+    fn other_processes_read_the_cpu_of_a_thread() {
+        let read = holds_in_child(|| {
             let own = share();
             if cpu_of(own).is_none() {
                 eprintln!("SKIPPED: rseq cannot be moved here, so that no CPU is known");
@@ -268,7 +239,7 @@ mod tests {
             // SAFETY: the child waits for nothing more.
             right && unsafe { libc::waitpid(child, ptr::null_mut(), 0) } == child
         });
-        assert!(seen);
+        assert!(read);
     }
 
     #[test]
