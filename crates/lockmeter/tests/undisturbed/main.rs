@@ -14,11 +14,8 @@ mod table;
 use std::collections::BTreeSet;
 
 use outcome::Outcome;
-use program::{Level, Program};
+use program::{Level, PATIENCE, Program};
 use support::{Folder, lockmeter, preload_library, run, say, text};
-
-/// Something that is known to fail may pass by chance: a race, a hang. It is tried so many times before its mark is wrong.
-const TRIES_OF_KNOWN_FAILURES: usize = 3;
 
 /// The table has this many programs at least.
 const FEWEST_PROGRAMS: usize = 60;
@@ -128,7 +125,7 @@ fn are_undisturbed_with(kind: &str, programs: Vec<Program>, variables: &[(&str, 
 
 fn failures_of(program: &Program, folder: &Folder, variables: &[(&str, &str)]) -> Vec<String> {
     let begun = std::time::Instant::now();
-    let bare = Outcome::of(program.command(&[], folder.path()), program.patience(None));
+    let bare = Outcome::of(program.command(&[], folder.path()), PATIENCE);
     if bare.status != Some(program.status) {
         return vec![format!(
             "bare, it ended with {:?} instead of {}; it said:\n{}{}",
@@ -138,21 +135,8 @@ fn failures_of(program: &Program, folder: &Folder, variables: &[(&str, &str)]) -
     let mut failures = Vec::new();
     for &level in &program.levels {
         let flags = level.flags().join(" ");
-        match program.known_failure_at(level) {
-            None => failures.extend(
-                disturbance(program, level, &bare, folder, variables)
-                    .map(|what| format!("record --user {flags}\n{what}")),
-            ),
-            Some(why) => {
-                let fails = (0..TRIES_OF_KNOWN_FAILURES)
-                    .any(|_| disturbance(program, level, &bare, folder, variables).is_some());
-                if !fails {
-                    failures.push(format!(
-                        "record --user {flags}\nit is marked as a known failure ({why}) and passes: remove the mark"
-                    ));
-                }
-            }
-        }
+        let disturbed = disturbance(program, level, &bare, folder, variables);
+        failures.extend(disturbed.map(|what| format!("record --user {flags}\n{what}")));
     }
     if std::env::var_os("LOCKMETER_TEST_TIMES").is_some() {
         say(&format!("{:>6} ms {}", begun.elapsed().as_millis(), program.name));
@@ -174,7 +158,7 @@ fn disturbance(
     let words = before.iter().chain(level.flags()).chain(&["--"]).map(|&word| word.to_owned());
     let mut command = program.command(&words.collect::<Vec<_>>(), folder.path());
     command.env("LOCKMETER_PRELOAD", preload_library()).envs(variables.iter().copied());
-    let metered = Outcome::of(command, program.patience(Some(level)));
+    let metered = Outcome::of(command, PATIENCE);
     metered.difference_from(bare).or_else(|| what_was_not_seen(program, level, &recording))
 }
 

@@ -31,17 +31,8 @@ impl Level {
     }
 }
 
-/// What is known to fail today. A program that passes all the same fails its test, so that the mark is removed.
-pub struct KnownFailure {
-    pub levels: Vec<Level>,
-    pub why: &'static str,
-}
-
 /// No program takes longer, unless the machine is very busy.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// A program that is known to fail may be known to hang.
-const PATIENCE_WITH_KNOWN_FAILURE: Duration = Duration::from_secs(3);
-
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// A word of a command line.
 #[derive(Clone)]
 pub enum Word {
@@ -116,7 +107,6 @@ pub struct Program {
     pub levels: Vec<Level>,
     /// Where a recording without its locks is no failure.
     pub unseen: Vec<Level>,
-    pub known_failures: Vec<KnownFailure>,
     needs: Vec<Need>,
 }
 
@@ -132,7 +122,6 @@ pub fn program(source: &'static str) -> Program {
         status: 7,
         levels: METERED.to_vec(),
         unseen: Vec::new(),
-        known_failures: Vec::new(),
         needs: Vec::new(),
     }
 }
@@ -210,11 +199,6 @@ impl Program {
         self
     }
 
-    pub fn known_failure(mut self, levels: &[Level], why: &'static str) -> Self {
-        self.known_failures.push(KnownFailure { levels: levels.to_vec(), why });
-        self
-    }
-
     /// A command from the package of that name.
     pub fn needs_command(self, name: &'static str) -> Self {
         self.needs(Needed::Command(name), name)
@@ -236,15 +220,6 @@ impl Program {
     /// Why it cannot run here.
     pub fn missing(&self) -> Option<String> {
         self.needs.iter().find_map(|need| need.missing(self))
-    }
-
-    pub fn known_failure_at(&self, level: Level) -> Option<&'static str> {
-        self.known_failures.iter().find(|known| known.levels.contains(&level)).map(|known| known.why)
-    }
-
-    pub fn patience(&self, level: Option<Level>) -> Duration {
-        let is_known_to_fail = level.is_some_and(|level| self.known_failure_at(level).is_some());
-        if is_known_to_fail { PATIENCE_WITH_KNOWN_FAILURE } else { PATIENCE }
     }
 
     /// The command line that runs it in this folder, with what stands before it: nothing, or a recorder.

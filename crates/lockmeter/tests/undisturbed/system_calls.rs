@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::build::Build;
 use super::outcome::Outcome;
-use super::program::{Level, program};
+use super::program::{Level, PATIENCE, program};
 use super::support::{Folder, preload_library, skip};
 
 pub const SOURCE: &str = "system-calls";
@@ -38,7 +38,7 @@ fn traced(folder: &Folder, how: &str, level: Option<Level>) -> Traced {
         program(SOURCE).arguments(&[how]).under(&["strace", "-f", "-s", "200", "-e", "raw=futex", "-o", &trace]);
     let mut command = program.command(&recorder, folder.path());
     command.env("LOCKMETER_PRELOAD", preload_library());
-    let outcome = Outcome::of(command, program.patience(None));
+    let outcome = Outcome::of(command, PATIENCE);
     assert_eq!(outcome.status, Some(program.status), "{}", outcome.stderr);
     read(&fs::read_to_string(trace).unwrap())
 }
