@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
+use lockmeter_profile::Source;
 use serde::Serialize;
 
 use crate::loads::Load;
