@@ -1,5 +1,6 @@
 //! A thread's node in a [queue of spinners](crate::spin_queue). A thread is in one queue at a time.
 
+#[cfg(any(feature = "std", loom, shuttle))]
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::sync::{AtomicU32, const_unless_model};
