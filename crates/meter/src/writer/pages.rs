@@ -19,6 +19,8 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// What the recorder's `refills` was, and one more, when there was no page to take.
+// With what else is written in a forked child.
+#[unsafe(link_section = ".data.lockmeter_start")]
 static NONE_SINCE: AtomicU32 = AtomicU32::new(0);
 
 /// A process may have no more than a part of its addresses used up by this.
