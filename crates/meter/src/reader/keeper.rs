@@ -101,10 +101,10 @@ fn find_programs(memory: &Memory, kept: &Mutex<Kept>, newest: u32) -> u32 {
         let program = program_file(pid);
         let mut kept = lock(kept);
         kept.stops.begin(owned.process, owned.page, pid);
-        if let Some(program) = program {
-            if kept.programs.len() < MOST_PROGRAMS {
-                kept.programs.insert(owned.process, program);
-            }
+        if let Some(program) = program
+            && kept.programs.len() < MOST_PROGRAMS
+        {
+            kept.programs.insert(owned.process, program);
         }
     }
     last
