@@ -16,7 +16,7 @@ KERNELS ?=
 # How often each test that depends on when threads run is run beside busy loops.
 LOADED_RUNS ?= 50
 
-.PHONY: help setup build workloads demo test fuzz test-locks test-programs test-vm test-vm-holds test-under-load test-all bench bench-all bench-vm-holds lint install uninstall clean
+.PHONY: help setup build workloads demo test fuzz test-locks test-programs test-vm test-vm-holds test-vm-threads test-under-load test-all bench bench-all bench-vm-holds lint install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-programs  real programs' own tests, bare and metered"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines; KERNELS=6.1 on one of them"
 	@echo "make test-vm-holds  holds by function hooks: their truth, and a stress, on the same kernels"
+	@echo "make test-vm-threads  100,000 threads alive at once, in a virtual machine: every hold counted, at a cost that does not grow"
 	@echo "make test-under-load  each test that depends on when threads run, $(LOADED_RUNS) times beside busy loops"
 	@echo "make test-all  all of these but fuzz, and the lints; hours. $$(scripts/test-all --last)"
 	@echo "make bench     the experiments in short, with a report, in five minutes; goes on where it was broken off"
@@ -79,6 +80,11 @@ test-vm-holds: build
 	@scripts/setup vm
 	@tests/vm/holds
 
+# Of what `build` builds: a recorder without optimisations cannot follow so many threads in an emulated guest.
+test-vm-threads: build
+	@scripts/setup vm
+	@tests/vm/threads
+
 test-under-load: workloads
 	@scripts/setup test
 	@scripts/test-under-load $(LOADED_RUNS)
@@ -117,7 +123,7 @@ lint:
 	$(CARGO) clippy --package lockmeter-locks --features lockdep --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-locks --features meter --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
+	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter

@@ -1,5 +1,6 @@
 /*
- * threads-at-once THREADS STACK-BYTES: so many threads are alive at once; each takes one mutex ten times, and others wait for it.
+ * threads-at-once THREADS STACK-BYTES [ROUNDS]: so many threads are alive at once; each takes one mutex ten times, or ROUNDS, and others
+ * wait for it.
  * The stacks are carved from one mapping without guard pages, for the kernel allows a process 65,530 mappings.
  */
 #include <sched.h>
@@ -7,16 +8,14 @@
 
 #include "transcript.h"
 
-#define ROUNDS 10
-
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t all_alive;
-static long taken;
+static long taken, rounds = 10;
 
 static void *work(void *argument)
 {
 	pthread_barrier_wait(&all_alive);
-	for (int i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < rounds; i++) {
 		pthread_mutex_lock(&mutex);
 		taken++;
 		sched_yield();
@@ -34,6 +33,8 @@ int main(int count, char **arguments)
 	char *stacks = mmap(NULL, threads * stack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pthread_attr_t attributes;
 
+	if (count > 3)
+		rounds = atoi(arguments[3]);
 	pthread_barrier_init(&all_alive, NULL, threads);
 	pthread_attr_init(&attributes);
 	for (int i = 0; i < threads; i++) {

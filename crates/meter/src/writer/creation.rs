@@ -88,9 +88,8 @@ fn used_bit(address: usize) -> (&'static AtomicU64, u64) {
 /// The lock at this address is in the table of locks from now on.
 pub(super) fn used(address: usize) {
     let (word, bit) = used_bit(address);
-    if word.load(Relaxed) & bit == 0 {
-        word.fetch_or(bit, Relaxed);
-    }
+    // Without a look before: in a forked child that would be a page fault of its own.
+    word.fetch_or(bit, Relaxed);
 }
 
 /// Whether the lock at this address may be in the table of locks, or in a row.

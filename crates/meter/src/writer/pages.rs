@@ -19,6 +19,8 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// What the recorder's `refills` was, and one more, when there was no page to take.
+// With what else is written in a forked child.
+#[unsafe(link_section = ".data.lockmeter_start")]
 static NONE_SINCE: AtomicU32 = AtomicU32::new(0);
 
 /// A process may have no more than a part of its addresses used up by this.
@@ -129,7 +131,8 @@ fn take_for(process: u32, page: &AtomicU32) -> Option<()> {
 pub(super) fn take(process: u32, kind: PageKind) -> Option<u32> {
     let head = session()?;
     // First what ended processes had: else a session would grow with each process that it has seen.
-    let page = take_recycled(head).or_else(|| take_new(head))?;
+    let left = if kind == PageKind::Thread { LEFT_FOR_TABLES } else { 0 };
+    let page = take_recycled(head).or_else(|| take_new(head, left))?;
     // A read has the kernel map those beside it as well, which are often the next; a write would not.
     // SAFETY: a page that was just taken.
     unsafe { core::ptr::read_volatile((BASE.load(Relaxed) + page as usize * PAGE) as *const u64) };
@@ -137,14 +140,18 @@ pub(super) fn take(process: u32, kind: PageKind) -> Option<u32> {
     Some(page)
 }
 
-fn take_new(head: &SessionHead) -> Option<u32> {
+/// Threads that begin by the thousand leave so many pages to the tables of processes: a thread without a table counts with others, but a
+/// lock without a place is not told from others.
+const LEFT_FOR_TABLES: u32 = 128;
+
+fn take_new(head: &SessionHead, left: u32) -> Option<u32> {
     let mut next = head.taken.load(Relaxed);
     loop {
         let page = match next as usize {
             page if page.is_multiple_of(GROUP) => next + 1,
             _ => next,
         };
-        if page >= head.reserved.load(Acquire) || page as usize >= MAPPED.load(Relaxed) {
+        if page.saturating_add(left) >= head.reserved.load(Acquire) || page as usize >= MAPPED.load(Relaxed) {
             return None;
         }
         match head.taken.compare_exchange_weak(next, page + 1, AcqRel, Relaxed) {
