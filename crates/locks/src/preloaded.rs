@@ -1,14 +1,16 @@
 //! For a library that is preloaded into other programs, where a lock may be contended inside the program's own allocator, or while the loader
-//! holds its lock. All that needs memory or the loader is done once, in [`prepare`].
+//! holds its lock, or the program forbids itself system calls. All that needs memory, the loader or another system call than a futex is done
+//! once, in [`prepare`].
 
-use crate::current_thread;
 use crate::thread_record::ThreadRecord;
+use crate::{current_thread, sync};
 
 pub use crate::generation::Generation;
 
 /// To be called once, when the library is loaded.
 pub fn prepare() {
     current_thread::prepare_for_preload();
+    sync::usable_cpus();
 }
 
 /// To be called in a forked child, before anything else runs there.

@@ -56,7 +56,7 @@ impl StopSignals {
         Ok(Box::new(UntilSignal { streams, stopping: Arc::clone(&self.stopping) }))
     }
 
-    /// A signal has ended the metering: what is still to be written to a pipe waits no longer than [`LAST_WAIT`].
+    /// A signal has ended the metering: what is still to be written to a pipe waits no longer than a second.
     pub fn write_no_longer_than_needed(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }

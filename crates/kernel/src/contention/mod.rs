@@ -49,7 +49,7 @@ pub enum Scope {
     Machine,
     /// A process, its threads, and the children it has from now on.
     Process(u32),
-    /// The children that this process starts until [`ContentionSource::leave_own_process_out`].
+    /// The children that this process starts until [`Source::command_started`] of the source.
     Children,
     /// The tasks of a control group and of those below it.
     Cgroup(CgroupScope),

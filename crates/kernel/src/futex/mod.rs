@@ -50,7 +50,7 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 pub enum Processes {
     /// This one, its threads, and the children it has from now on.
     Of(u32),
-    /// The children that this process starts until [`FutexSource::leave_own_process_out`].
+    /// The children that this process starts until [`Source::command_started`] of the source.
     Children,
 }
 

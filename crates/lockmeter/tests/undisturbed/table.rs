@@ -196,7 +196,7 @@ const SMALL_CGROUP: &str = r#"
     exit $status"#;
 
 pub fn seccomp() -> Vec<Program> {
-    let form = |form: &str| program("seccomp-filters").arguments(&[form]);
+    let form = |form: &str| program("seccomp-filters").arguments(&[form]).swapped();
     let mut programs: Vec<Program> = ["before", "after", "tsync", "exec", "trap", "errno"].map(form).into();
     programs.push(program("strict-mode"));
     programs
