@@ -121,7 +121,8 @@ fn a_reader_that_waits_long_is_passed_by_one_writer() {
         let passed = times_writers_pass_a_reader::<Standard>();
         assert!(passed <= 1, "a reader that waits was passed {passed} times in round {round}");
     }
-    assert!(times_writers_pass_a_reader::<NoHandoff>() > 1);
+    let passed = (0..20).map(|_| times_writers_pass_a_reader::<NoHandoff>());
+    assert!(passed.max() > Some(1), "this test cannot fail");
 }
 
 #[test]
@@ -130,7 +131,8 @@ fn a_writer_that_sleeps_is_passed_by_no_reader() {
         let passed = times_readers_pass_a_writer::<Standard>();
         assert_eq!(passed, 0, "a writer that sleeps was passed by readers in round {round}");
     }
-    assert!(times_readers_pass_a_writer::<NoHandoff>() > 1);
+    let passed = (0..20).map(|_| times_readers_pass_a_writer::<NoHandoff>());
+    assert!(passed.max() > Some(1), "this test cannot fail");
 }
 
 #[test]

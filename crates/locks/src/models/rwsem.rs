@@ -193,6 +193,71 @@ fn readers_that_wait_for_a_writer_come_in_at_once_whether_they_sleep_or_not() {
 }
 
 #[cfg(shuttle)]
+fn until_asleep(locked: &Locked<Standard>, threads: usize) {
+    while locked.rwsem.sleepers() < threads {
+        shuttle::thread::yield_now();
+    }
+}
+
+#[cfg(shuttle)]
+#[test]
+fn a_downgrade_lets_a_reader_in_that_sleeps_beside_a_writer() {
+    check(0, || {
+        let locked = locked::<Standard>();
+        let both_are_in = Arc::new(shuttle::sync::Barrier::new(2));
+        locked.rwsem.write();
+        let reader: Box<dyn FnOnce() + Send> = {
+            let (locked, both_are_in) = (Arc::clone(&locked), Arc::clone(&both_are_in));
+            Box::new(move || {
+                locked.rwsem.read();
+                both_are_in.wait();
+                // SAFETY: locked above.
+                unsafe { locked.rwsem.unlock_read() };
+            })
+        };
+        let downgrades: Box<dyn FnOnce() + Send> = {
+            let locked = Arc::clone(&locked);
+            Box::new(move || {
+                until_asleep(&locked, 2);
+                // SAFETY: locked by this thread, in which the first of all bodies runs.
+                unsafe { locked.rwsem.downgrade() };
+                both_are_in.wait();
+                // SAFETY: locked for reading by the downgrade.
+                unsafe { locked.rwsem.unlock_read() };
+            })
+        };
+        all(vec![downgrades, reader, writes(&locked, 1)]);
+        assert_usable(&locked, 1);
+    });
+}
+
+#[cfg(shuttle)]
+#[test]
+fn a_writer_that_sleeps_beside_readers_keeps_those_out_that_come() {
+    check(0, || {
+        let locked = locked::<Standard>();
+        locked.rwsem.write();
+        let reads_on: Box<dyn FnOnce() + Send> = {
+            let locked = Arc::clone(&locked);
+            Box::new(move || {
+                until_asleep(&locked, 1);
+                // SAFETY: locked by this thread, in which the first of all bodies runs.
+                unsafe { locked.rwsem.downgrade() };
+                while locked.rwsem.try_read() {
+                    // SAFETY: locked twice, by the try and before; once it stays locked.
+                    unsafe { locked.rwsem.unlock_read() };
+                    shuttle::thread::yield_now();
+                }
+                // SAFETY: locked for reading.
+                unsafe { locked.rwsem.unlock_read() };
+            })
+        };
+        all(vec![reads_on, writes(&locked, 1)]);
+        assert_usable(&locked, 1);
+    });
+}
+
+#[cfg(shuttle)]
 #[test]
 fn a_crowd_of_readers_writers_and_timed_ones_comes_through() {
     check(0, || {

@@ -23,7 +23,7 @@ use crate::sync::{Deadline, FutexDouble, SleepsFor, const_unless_model, is_alone
 use crate::wait_limits::{NotAcquired, WaitLimits};
 
 pub use policy::{NoHandoff, NoReaderSpin, NoSpin, Policy, Standard};
-use state::{HANDOFF, OWNER, READER, READER_COUNT, SLEEPERS, WRITER, is_held};
+use state::{HANDOFF, OWNER, READER, READER_COUNT, READERS, SLEEPERS, WRITER, is_held};
 
 /// The semaphore without its data: see [`RwLock`](crate::RwLock) for the one with.
 #[derive(Debug)]
@@ -188,8 +188,9 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         let own = owner_word();
         let mut state = self.state.load(Relaxed);
         loop {
-            // Readers may join. Of the writers one has the lock reserved, as all do that sleep beside readers.
-            let marks = if state & HANDOFF == 0 { SLEEPERS } else { 0 };
+            // Writers sleep on: one that was woken now would have the lock reserved before the readers are in.
+            let woken = mutated!("rwsem-downgrade-wakes-writers", SLEEPERS, READERS);
+            let marks = if state & HANDOFF == 0 { woken } else { 0 };
             let shared = (state - own + mutated!("rwsem-downgrade-unlocks", 0, READER)) & !marks;
             match self.state.compare_exchange_weak(state, shared, Release, Relaxed) {
                 // It may read, or goes back to sleep until the readers' end.

@@ -113,6 +113,11 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 Err(now) => state = now,
             }
         }
+        // Readers that come one after another need never have a last one, which would wake a writer. Now it has the lock reserved.
+        if P::HANDOFF && state & WRITERS != 0 && !mutated!("rwsem-staying-reader-wakes-no-writer", true, false) {
+            let before = self.state.fetch_and(!WRITERS, Relaxed);
+            self.wake_sleepers(before & WRITERS);
+        }
         true
     }
 
