@@ -123,7 +123,8 @@ lint:
 	$(CARGO) clippy --package lockmeter-locks --features lockdep --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-locks --features meter --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	shellcheck $(shell git ls-files 'scripts/*') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
+	scripts/check-links
+	shellcheck $(shell git ls-files 'scripts/*' ':!scripts/check-links') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter
