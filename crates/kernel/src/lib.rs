@@ -13,6 +13,8 @@ pub mod probe;
 
 mod cgroups;
 mod clock;
+#[cfg(test)]
+mod codes;
 mod cost;
 mod error;
 mod halves;

@@ -28,9 +28,15 @@ use crate::cost::{self, ProgramCost, Programs};
 use crate::error::{ErrorKind, KernelError};
 use crate::halves::Halves;
 use crate::switches::{self, Pausable, TwoHalves};
+#[cfg(test)]
+pub(crate) use naming::BLOCKERS;
 use naming::Names;
+#[cfg(test)]
+pub(crate) use tables::LOSS_CAUSES;
 use tables::{Drained, PROGRAMS};
 use untimed::HoldLengths;
+#[cfg(test)]
+pub(crate) use untimed::NOT_IN_THE_MODEL;
 use waking::Waking;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]

@@ -27,10 +27,21 @@ const CLASS_PAGE: u64 = 2;
 const CLASS_MMAP_LOCK: u64 = 3;
 
 /// How the blocker is known, in the numbers of `enum blocker` in `tables.h`.
+const BLOCKER_NEVER_SLEPT: u32 = 0;
 const BLOCKER_WOKEN: u32 = 1;
 const BLOCKER_NOT_SAMPLED: u32 = 2;
 const BLOCKER_WAKEUP_NOT_SEEN: u32 = 3;
 const BLOCKER_STACK_LOST: u32 = 4;
+
+/// The same with the names that they have there.
+#[cfg(test)]
+pub(crate) const BLOCKERS: [(&str, u32); 5] = [
+    ("never_slept", BLOCKER_NEVER_SLEPT),
+    ("woken", BLOCKER_WOKEN),
+    ("not_sampled", BLOCKER_NOT_SAMPLED),
+    ("wakeup_not_seen", BLOCKER_WAKEUP_NOT_SEEN),
+    ("stack_lost", BLOCKER_STACK_LOST),
+];
 
 /// The lock of an address space.
 pub const MMAP_LOCK: &str = "mm_struct.mmap_lock";
@@ -266,7 +277,8 @@ impl Builder<'_> {
         let stacks: Vec<(Vec<&str>, u64)> =
             stacks.iter().map(|(names, weight)| (names.iter().map(String::as_str).collect(), *weight)).collect();
         let identity = identity(class, self.caches);
-        let named = self.names.namer.name(&identity, kind_of(kind), &stacks);
+        let kind = u8::try_from(kind).ok().and_then(Kind::from_code).unwrap_or(Kind::Unknown);
+        let named = self.names.namer.name(&identity, kind, &stacks);
         named.into_iter().map(|(lock, share)| (self.interval.tables.intern_lock(lock), share)).collect()
     }
 
@@ -296,18 +308,23 @@ impl Builder<'_> {
         (id != 0).then(|| self.interval.tables.intern_cgroup(Cgroup { id, path }))
     }
 
-    fn key(&mut self, key: &TotalKey, lock: LockId) -> Key {
+    /// `None`, counted, for codes that are none of the model's.
+    fn key(&mut self, key: &TotalKey, lock: LockId, count: u64) -> Option<Key> {
+        let Some((happened, kind, mode)) = codes_of(key) else {
+            self.interval.losses.add(Loss::UnknownCode, count);
+            return None;
+        };
         // A folded slot knows neither task nor cgroup; the idle task has process id 0 but a name.
         let folded = key.tgid == 0 && key.comm[0] == 0;
-        Key {
-            happened: Happened::from_code(key.happened()).unwrap_or(Happened::Wait),
+        Some(Key {
+            happened,
             lock,
-            kind: kind_of(kind_code(key.meta)),
-            mode: mode_of(key.meta),
+            kind,
+            mode,
             task: (!folded).then(|| self.task(key.tgid, &key.comm)),
             cgroup: self.cgroup(key.cgroup),
             bucket: key.bucket(),
-        }
+        })
     }
 
     /// The locks of its class.
@@ -324,8 +341,9 @@ impl Builder<'_> {
         };
         for (lock, value) in split(&whole, self.locks_of(key)) {
             // Several classes can be one lock: each CPU's copy of a per-CPU variable is a class of its own.
-            let key = self.key(key, lock);
-            self.totals.entry(key).or_default().merge(&value);
+            if let Some(key) = self.key(key, lock, value.count) {
+                self.totals.entry(key).or_default().merge(&value);
+            }
         }
     }
 
@@ -334,8 +352,9 @@ impl Builder<'_> {
         let whole = Value { count: untimed, ..Value::default() };
         for (lock, part) in split(&whole, self.locks_of(key)) {
             let value = HoldBasis { untimed: part.count, ..HoldBasis::default() };
-            let key = self.key(key, lock);
-            self.interval.bases.push(Basis { key, value });
+            if let Some(key) = self.key(key, lock, part.count) {
+                self.interval.bases.push(Basis { key, value });
+            }
         }
     }
 
@@ -352,8 +371,9 @@ impl Builder<'_> {
                 own.first().map_or(first, |(lock, _)| *lock)
             }
         };
+        let Some(total_key) = self.key(&key.total, lock, 1) else { return };
         let sampled = Sampled {
-            key: self.key(&key.total, lock),
+            key: total_key,
             instance: (key.instance != 0).then_some(key.instance),
             site: self.stack(key.site),
             blocker: self.blocker(key),
@@ -382,13 +402,17 @@ impl Builder<'_> {
 
     fn add_slow_hold(&mut self, hold: &types::slow_hold) {
         let kind = kind_code(hold.kind_mode);
-        let next = (hold.next.waited_ns != 0).then(|| {
+        let Some((hold_kind, mode)) = kind_mode_of(hold.kind_mode) else {
+            return self.interval.losses.add(Loss::UnknownCode, 1);
+        };
+        let next_kind_mode = (hold.next.waited_ns != 0).then(|| kind_mode_of(hold.next.kind_mode)).flatten();
+        let next = next_kind_mode.map(|(next_kind, next_mode)| {
             let next = &hold.next;
             let task = (next.tid != 0).then(|| self.task(next.tgid, &next.comm.map(i8::cast_unsigned)));
             NextLock {
                 lock: self.likeliest(next.class, kind_code(next.kind_mode)),
-                kind: kind_of(kind_code(next.kind_mode)),
-                mode: mode_of(next.kind_mode),
+                kind: next_kind,
+                mode: next_mode,
                 waited_ns: next.waited_ns,
                 task,
                 tid: next.tid,
@@ -398,8 +422,8 @@ impl Builder<'_> {
             end_unix_ns: hold.end_ns.saturating_add(self.names.boot_unix_ns),
             total_ns: hold.total_ns,
             lock: self.likeliest(hold.class, kind),
-            kind: kind_of(kind),
-            mode: mode_of(hold.kind_mode),
+            kind: hold_kind,
+            mode,
             task: self.task(hold.tgid, &hold.comm.map(i8::cast_unsigned)),
             tid: hold.tid,
             site: if hold.stack == 0 { None } else { self.stack(hold.stack) },
@@ -418,7 +442,11 @@ impl Builder<'_> {
             (BLOCKER_WOKEN | BLOCKER_STACK_LOST, _) => BlockerSource::StackLost,
             (BLOCKER_NOT_SAMPLED, _) => BlockerSource::NotSampled,
             (BLOCKER_WAKEUP_NOT_SEEN, _) => BlockerSource::WakeupNotSeen,
-            _ => BlockerSource::NeverSlept,
+            (BLOCKER_NEVER_SLEPT, _) => BlockerSource::NeverSlept,
+            _ => {
+                self.interval.losses.add(Loss::UnknownCode, 1);
+                BlockerSource::WakeupNotSeen
+            }
         };
         let known = matches!(source, BlockerSource::Releaser | BlockerSource::Waker | BlockerSource::StackLost);
         let task = (known && key.blocker_tgid != 0).then(|| self.task(key.blocker_tgid, &key.blocker_comm));
@@ -497,14 +525,21 @@ const fn kind_code(meta: u32) -> u32 {
     meta & 0xff
 }
 
-/// The numbers of `enum kind` in `tables.h` are those of [`Kind`].
-pub(crate) fn kind_of(code: u32) -> Kind {
-    u8::try_from(code).ok().and_then(Kind::from_code).unwrap_or(Kind::Unknown)
+/// The numbers of `enum happened`, `kind` and `mode` in the programs' headers are those of the model (`codes.rs` compares them).
+fn codes_of(key: &TotalKey) -> Option<(Happened, Kind, Mode)> {
+    /// What the programs say of waits: most events are some.
+    const UNMARKED: u8 = 0;
+    let (kind, mode) = kind_mode_of(key.meta)?;
+    let happened = match key.happened() {
+        UNMARKED => Happened::Wait,
+        code => Happened::from_code(code)?,
+    };
+    Some((happened, kind, mode))
 }
 
-/// The numbers of `enum mode` in `tables.h` are those of [`Mode`].
-pub(crate) fn mode_of(meta: u32) -> Mode {
-    Mode::from_code((meta >> 8) as u8).unwrap_or(Mode::Exclusive)
+/// `None` for numbers that are none of the model's.
+pub(crate) fn kind_mode_of(meta: u32) -> Option<(Kind, Mode)> {
+    Some((Kind::from_code(meta as u8)?, Mode::from_code((meta >> 8) as u8)?))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::skeleton::types;
 use crate::halves::{Halves, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
-const LOSS_CAUSES: [Loss; 16] = [
+pub(crate) const LOSS_CAUSES: [Loss; 16] = [
     Loss::TaskFolded,
     Loss::TotalsFull,
     Loss::SamplesFull,

@@ -10,6 +10,10 @@ use super::tables::{Counted, Drained, TotalKey};
 const UNTIMED: u8 = 32;
 const STOOD_FOR: u8 = 33;
 
+/// The codes that the loader makes holds of.
+#[cfg(test)]
+pub(crate) const NOT_IN_THE_MODEL: [u8; 2] = [UNTIMED, STOOD_FOR];
+
 /// A lock, its kind and the mode.
 type LockAndMode = (u64, u16);
 

@@ -26,6 +26,8 @@ use crate::halves::Halves;
 use crate::switches::{self, TwoHalves};
 #[doc(hidden)]
 pub use processes::unwind_by_hostile_elf;
+#[cfg(test)]
+pub(crate) use tables::LOSS_CAUSES;
 use tables::Word;
 use waits::Waits;
 

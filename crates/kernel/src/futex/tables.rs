@@ -8,7 +8,7 @@ use super::skeleton::types;
 use crate::halves::{Halves, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
-const LOSS_CAUSES: [Loss; 6] =
+pub(crate) const LOSS_CAUSES: [Loss; 6] =
     [Loss::TaskFolded, Loss::TotalsFull, Loss::OverBudget, Loss::RingFull, Loss::SleepersFull, Loss::BeginWithoutEnd];
 
 /// The numbers of `enum record_kind` in `tables.h`.

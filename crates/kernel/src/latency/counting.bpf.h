@@ -50,7 +50,7 @@ static __always_inline struct runner_slot *slot_of_runner(struct run_half *half,
 				return slot;
 		}
 	}
-	lose_run(half, RUN_LOSS_RUNNERS_FULL);
+	lose_run(half, RUN_LOSS_RUNS_FULL);
 	return 0;
 }
 

@@ -271,7 +271,7 @@ int BPF_PROG(work_end)
 	}
 	worker = bpf_task_storage_get(&workers, task, 0, 0);
 	if (!worker || !is_working(worker)) {
-		lose_run(half, RUN_LOSS_UNPAIRED);
+		lose_run(half, RUN_LOSS_RUN_UNPAIRED);
 		return 0;
 	}
 	cpu->items_ended++;

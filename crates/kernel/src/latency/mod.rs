@@ -23,6 +23,8 @@ use crate::switches::{self, Pausable, TwoHalves};
 use naming::{Clocks, Names};
 pub use programs::Missing;
 use programs::{Chosen, PROGRAMS};
+#[cfg(test)]
+pub(crate) use tables::LOSS_CAUSES;
 use tables::{CpuCounters, cpu_counters};
 use untimed::Untimed;
 use windows::Windows;

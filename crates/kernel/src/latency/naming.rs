@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    Basis, Bucket, Happened, HoldBasis, Interval, Key, Kind, Lock, LongRun, Mode, Naming, RunWait, Task, Total,
+    Basis, Bucket, Happened, HoldBasis, Interval, Key, Kind, Lock, LongRun, Loss, Mode, Naming, RunWait, Task, Total,
     Unnamed, Value,
 };
 use lockmeter_symbols::KernelSymbols;
 
 use super::skeleton::types;
 use super::tables::{Drained, Durations, Runner};
-use crate::contention::naming::{self, kind_of, mode_of, text};
+use crate::contention::naming::{self, kind_mode_of, text};
 use crate::error::KernelError;
 
 /// `enum runner` in `tables.h`.
@@ -210,14 +210,17 @@ impl Names {
         let waited = run.waits.iter().filter(|wait| wait.count > 0);
         waited
             .filter_map(|wait| {
-                let kind = kind_of(wait.kind_mode & 0xff);
+                let Some((kind, mode)) = kind_mode_of(wait.kind_mode) else {
+                    interval.losses.add(Loss::UnknownCode, wait.count.into());
+                    return None;
+                };
                 let addresses: Vec<u64> = wait.frames.into_iter().take_while(|address| *address != 0).collect();
                 let lock = names.name_by_stack(wait.class, kind, &addresses, caches)?;
                 Some(RunWait {
                     lock: interval.tables.intern_lock(lock),
                     site: names.site(&addresses, &mut interval.tables),
                     kind,
-                    mode: mode_of(wait.kind_mode),
+                    mode,
                     count: wait.count.into(),
                     total_ns: wait.total_ns,
                 })

@@ -44,7 +44,7 @@ static __always_inline struct run *begin_run(struct run_cpu *cpu, enum window wi
 		/* No kernel nests so deep: ends were not seen. */
 		half = this_half();
 		if (half)
-			__sync_fetch_and_add(&half->losses[RUN_LOSS_UNPAIRED], NESTED_RUNS);
+			__sync_fetch_and_add(&half->losses[RUN_LOSS_RUN_UNPAIRED], NESTED_RUNS);
 		depth = 0;
 	}
 	/* Takes the place first: an interrupt from here on takes the next. */
@@ -106,11 +106,11 @@ static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, e
 	if (!at) {
 		/* Where there are windows, what began before one is left to the kernel's own count. */
 		if (!(state_of_window(window) >> WINDOW_BITS))
-			lose_run(half, RUN_LOSS_UNPAIRED);
+			lose_run(half, RUN_LOSS_RUN_UNPAIRED);
 		return 0;
 	}
 	if (cpu->depth > at && !(state_of_window(window) >> WINDOW_BITS))
-		__sync_fetch_and_add(&half->losses[RUN_LOSS_UNPAIRED], cpu->depth - at);
+		__sync_fetch_and_add(&half->losses[RUN_LOSS_RUN_UNPAIRED], cpu->depth - at);
 	at--;
 	run = &cpu->stack[at % NESTED_RUNS];
 	interrupted_ns = *(volatile __u64 *)&run->interrupted_ns;

@@ -12,7 +12,7 @@ use crate::error::KernelError;
 use crate::halves::{Halves, table_length};
 
 /// The causes of loss in the order of `enum run_loss` in `tables.h`.
-const LOSS_CAUSES: [Loss; 6] = [
+pub(crate) const LOSS_CAUSES: [Loss; 6] = [
     Loss::RunsFull,
     Loss::RunUnpaired,
     Loss::QueueingNotSeen,
