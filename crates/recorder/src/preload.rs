@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use lockmeter_meter::incompatible::{self, Incompatible, ReadAt};
 use lockmeter_symbols::{ElfPart, TargetFile};
-use object::{Object, ObjectSection};
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSection};
 
 use crate::error::RecorderError;
 
@@ -233,22 +235,10 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 
 /// The loader that a 64-bit program names; `None` if it names none.
 fn elf_interpreter(head: &[u8]) -> Option<&[u8]> {
-    const PT_INTERP: u32 = 3;
-    let number = |at: usize, bytes: usize| {
-        let bytes = head.get(at..at.checked_add(bytes)?)?;
-        Some(bytes.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    let table = usize::try_from(number(0x20, 8)?).ok()?;
-    let (size, count) = (number(0x36, 2)? as usize, number(0x38, 2)? as usize);
-    (0..count).find_map(|entry| {
-        let at = table.checked_add(entry * size)?;
-        if number(at, 4)? != u64::from(PT_INTERP) {
-            return None;
-        }
-        let start = usize::try_from(number(at.checked_add(8)?, 8)?).ok()?;
-        let length = usize::try_from(number(at.checked_add(0x20)?, 8)?).ok()?;
-        head.get(start..start.checked_add(length)?)
-    })
+    let header = FileHeader64::<Endianness>::parse(head).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, head).ok()?;
+    segments.iter().find_map(|segment| segment.interpreter(endian, head).ok().flatten())
 }
 
 /// Whether the loader ignores LD_PRELOAD for this program when we run it.
