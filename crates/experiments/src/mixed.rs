@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::seen::{self, Seen};
+use crate::kernel_waits::{self, KernelWaits};
 use crate::work_folder::{self, TempDir};
 use crate::{arithmetic, processes};
 
@@ -96,7 +96,7 @@ pub struct Step {
     /// CPU time of the users and their children.
     pub cpu_ns: u64,
     /// What lockmeter saw, or why it saw nothing.
-    pub seen: Result<Seen, String>,
+    pub seen: Result<KernelWaits, String>,
 }
 
 impl Step {
@@ -131,7 +131,7 @@ impl Workshop {
 
     /// So many users do so many jobs each.
     pub fn step(&self, mix: &Mix, users: usize, jobs_each: usize) -> io::Result<Step> {
-        let mut meter = seen::start();
+        let mut meter = kernel_waits::start();
         let (begin, cpu_ns) = (Instant::now(), processes::cpu_of_children_ns());
         let mut children = Vec::new();
         let mut failure = None;
@@ -161,7 +161,7 @@ impl Workshop {
             elapsed_ns: u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX),
             cpu_ns: processes::cpu_of_children_ns() - cpu_ns,
             seen: match &mut meter {
-                Ok(meter) => seen::so_far(meter),
+                Ok(meter) => kernel_waits::so_far(meter),
                 Err(why) => Err(why.clone()),
             },
         })

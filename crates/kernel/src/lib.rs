@@ -16,8 +16,8 @@ mod clock;
 #[cfg(test)]
 mod codes;
 mod cost;
+mod double_buffer;
 mod error;
-mod halves;
 mod hooks;
 mod lockdown;
 mod peek;

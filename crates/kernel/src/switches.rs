@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::double_buffer::InactiveHalf;
+
 /// Without `membarrier`, how long a program that saw the old half may still be writing to it.
 const GRACE_WITHOUT_MEMBARRIER: Duration = Duration::from_millis(50);
 
@@ -31,7 +33,7 @@ pub fn active_half(programs: &mut impl TwoHalves) -> u32 {
 }
 
 /// Makes the other half active and waits until no program writes to the old one, whose number it returns.
-pub fn flip(programs: &mut impl TwoHalves) -> u32 {
+pub fn flip(programs: &mut impl TwoHalves) -> InactiveHalf {
     let old = active_half(programs);
     if let Some(half) = programs.active_half() {
         *half = old ^ 1;
@@ -40,7 +42,7 @@ pub fn flip(programs: &mut impl TwoHalves) -> u32 {
         *generation = generation.wrapping_add(1);
     }
     wait_for_running_programs();
-    old
+    InactiveHalf(old)
 }
 
 /// Stops counting without detaching (`true`), or goes on (`false`).

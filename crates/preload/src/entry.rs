@@ -287,8 +287,8 @@ macro_rules! interpose_release {
                 ".cfi_endproc",
                 header = sym lockmeter_meter::writer::HEADER,
                 level = const core::mem::offset_of!(lockmeter_meter::layout::Process, level),
-                near = const core::mem::offset_of!($crate::entry::Thread, near),
-                near_shift = const lockmeter_meter::writer::NEAR_SHIFT,
+                release_cache = const core::mem::offset_of!($crate::entry::Thread, release_cache),
+                release_cache_shift = const lockmeter_meter::writer::RELEASE_CACHE_SHIFT,
                 sample_shift = const core::mem::size_of::<$crate::entry::CountedSlot>().ilog2(),
                 site = const core::mem::offset_of!($crate::entry::CountedSlot, site),
                 changes = const core::mem::offset_of!($crate::entry::CountedSlot, changes),
@@ -327,9 +327,9 @@ macro_rules! interpose_release {
 macro_rules! unless_counted_here {
     ($other:literal, $far:literal) => {
         concat!(
-            "shr ecx, {near_shift}\n",
+            "shr ecx, {release_cache_shift}\n",
             // A sample's distance from the table.
-            "movsxd rcx, dword ptr [r8 + 4*rcx + {near}]\n",
+            "movsxd rcx, dword ptr [r8 + 4*rcx + {release_cache}]\n",
             "shl rcx, {sample_shift}\n",
             "add rcx, r8\n",
             "cmp qword ptr [rcx + {site}], rsi\n",

@@ -6,13 +6,13 @@ mod estimate;
 mod machine;
 pub mod priority;
 mod resource_usage;
-mod together;
+mod threads_in_step;
 
 pub use disturbances::{Disturbances, Patience};
 pub use estimate::{Estimate, Random, median};
 pub use machine::Machine;
 pub use resource_usage::ResourceUsage;
-pub use together::{Done, Together};
+pub use threads_in_step::{Done, Together};
 
 /// `1 CPU`, `2 CPUs`.
 pub fn counted(number: usize, one: &str, many: &str) -> String {

@@ -10,7 +10,7 @@ use lockmeter_statistics::{Disturbances, Estimate, Random, Together, median};
 use serde::Serialize;
 
 use super::designs::{Accounting, GlobalMutex, SLOTS, Task, TaskMutexes, Unaccounted};
-use crate::apart::Apart;
+use crate::cache_padded::CachePadded;
 use crate::{arithmetic, cpus, step_costs};
 
 /// The four that are compared.
@@ -179,7 +179,7 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
 struct Changes<M: RawMutex> {
     accounting: GlobalMutex<M>,
     tasks: [Task<M>; 2],
-    steps: [Apart<AtomicU32>; 2],
+    steps: [CachePadded<AtomicU32>; 2],
     breakpoints: u32,
 }
 
@@ -188,7 +188,7 @@ impl<M: RawMutex + Send + Sync> Changes<M> {
         Self {
             accounting: GlobalMutex::new(cpus),
             tasks: [Task::default(), Task::default()],
-            steps: [const { Apart(AtomicU32::new(0)) }; 2],
+            steps: [const { CachePadded(AtomicU32::new(0)) }; 2],
             breakpoints,
         }
     }

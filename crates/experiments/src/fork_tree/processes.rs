@@ -17,8 +17,8 @@ use lockmeter_locks::rwsem::Policy;
 use lockmeter_locks::{RawMutex as OwnMutex, RawRwSem, between_processes};
 
 use super::{Run, WORK, count};
-use crate::apart::Apart;
 use crate::arithmetic;
+use crate::cache_padded::CachePadded;
 use crate::processes;
 use crate::pthread_locks::{PthreadMutex, PthreadRwLock};
 
@@ -140,9 +140,9 @@ struct Done {
 
 /// What all processes of a run share. The lock and what it protects begin a cache line, as among the threads.
 struct Office<M> {
-    tree: Apart<Mutex<M, Tree>>,
-    start: Apart<AtomicBool>,
-    stop: Apart<AtomicBool>,
+    tree: CachePadded<Mutex<M, Tree>>,
+    start: CachePadded<AtomicBool>,
+    stop: CachePadded<AtomicBool>,
 }
 
 /// A mapping that this process shares with children, unmapped at the end.
@@ -193,9 +193,9 @@ struct Shared<'a, M> {
 
 pub(super) fn run<M: RawMutex + BetweenProcesses>(masters: usize, slice: Duration) -> io::Result<Run> {
     let office = Office {
-        tree: Apart(Mutex::<M, Tree>::new(Tree::EMPTY)),
-        start: Apart(AtomicBool::new(false)),
-        stop: Apart(AtomicBool::new(false)),
+        tree: CachePadded(Mutex::<M, Tree>::new(Tree::EMPTY)),
+        start: CachePadded(AtomicBool::new(false)),
+        stop: CachePadded(AtomicBool::new(false)),
     };
     let no_link = || UnsafeCell::new(Link { before: NONE, behind: NONE });
     let (_office_memory, offices) = SharedMemory::holding([office].into_iter())?;

@@ -8,8 +8,8 @@ use lock_api::{Mutex, RawMutex};
 use lockmeter_statistics::Together;
 
 use super::{Run, WORK, count};
-use crate::apart::Apart;
 use crate::arithmetic;
+use crate::cache_padded::CachePadded;
 use crate::processes::context_switches_of_threads;
 
 /// Mappings of a small process.
@@ -21,7 +21,7 @@ type Tree = Vec<(usize, usize)>;
 pub(super) fn run<M: RawMutex + Send + Sync>(threads: usize, slice: Duration) -> io::Result<Run> {
     // Lock and tree lie alike whatever the lock's size: elsewhere the one or the other lock may share a line with the tree, and is
     // then up to a sixth faster.
-    let tree: Apart<Mutex<M, Tree>> = Apart(Mutex::new(Vec::new()));
+    let tree: CachePadded<Mutex<M, Tree>> = CachePadded(Mutex::new(Vec::new()));
     let tree = &tree.0;
     let switches = context_switches_of_threads();
     let work = |child, stop: &AtomicBool| {

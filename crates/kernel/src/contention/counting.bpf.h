@@ -5,7 +5,7 @@
 #ifndef LOCKMETER_COUNTING_BPF_H
 #define LOCKMETER_COUNTING_BPF_H
 
-#include "claim.bpf.h"
+#include "table_slot.bpf.h"
 #include "stacks.bpf.h"
 
 struct wait {

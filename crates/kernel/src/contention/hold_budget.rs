@@ -53,7 +53,7 @@ pub(super) struct Look {
     /// CPU time that they took so far while they counted.
     pub(super) spent_ns: u64,
     /// The part of it that the way into them took.
-    pub(super) way_in_ns: u64,
+    pub(super) entry_ns: u64,
     pub(super) attached: usize,
     /// That are to be attached while they count.
     pub(super) hooks: usize,
@@ -136,8 +136,8 @@ impl HoldBudget {
     fn close(&mut self, look: Look) -> Step {
         let watched_ns = nanoseconds(look.at - self.window.at).max(1);
         let used_ns = look.spent_ns.saturating_sub(self.window.spent_ns);
-        let way_in_ns = look.way_in_ns.saturating_sub(self.window.way_in_ns);
-        self.idle_ns_per_s = scaled(way_in_ns, 1_000_000_000, watched_ns);
+        let entry_ns = look.entry_ns.saturating_sub(self.window.entry_ns);
+        self.idle_ns_per_s = scaled(entry_ns, 1_000_000_000, watched_ns);
         let used_ppm = scaled(used_ns, 1_000_000, watched_ns) / u64::from(self.cpus);
         self.edges = Duration::ZERO;
         self.enter(Phase::Closing, Step::Close { used_ppm })
@@ -194,14 +194,14 @@ mod tests {
             let until = self.look.at + time;
             while self.look.at < until {
                 let took_ns = scaled(2 * 100_000_000, used_ppm, 1_000_000);
-                let way_in_ns = took_ns * 2 / 5;
+                let entry_ns = took_ns * 2 / 5;
                 if self.counts {
                     self.look.spent_ns += took_ns;
-                    self.look.way_in_ns += way_in_ns;
+                    self.look.entry_ns += entry_ns;
                     self.taken_ns += took_ns;
                     self.watched += TICK;
                 } else {
-                    self.taken_ns += way_in_ns * self.look.attached as u64 / HOOKS as u64;
+                    self.taken_ns += entry_ns * self.look.attached as u64 / HOOKS as u64;
                 }
                 self.look.at += TICK;
                 match budget.step(self.look) {

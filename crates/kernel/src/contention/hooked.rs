@@ -12,9 +12,9 @@ use lockmeter_profile::{Kind, OffTime};
 
 use super::attach_one;
 use super::hold_budget::{HoldBudget, Look, Step};
+use super::hook_entry::{self, PROBE_NS, SharedFile, TRAMPOLINE_NS};
 use super::metered::{still_held, still_open};
 use super::skeleton::{ContentionSkel, ContentionSkelBuilder, OpenContentionSkel};
-use super::way_in::{self, PROBE_NS, SharedFile, TRAMPOLINE_NS};
 use crate::clock::nanoseconds;
 use crate::cost::{missed_by_probe, online_cpus, recursion_misses_of};
 use crate::error::KernelError;
@@ -142,7 +142,7 @@ pub(super) fn choose(open: &mut OpenContentionSkel<'_>, hooks: Option<&Hooks>) {
 #[derive(Debug, Default)]
 pub(super) struct Attached {
     way: Option<HookWay>,
-    way_in_ns: u64,
+    entry_ns: u64,
     sleeping: SleepHooks,
     spinning: Option<SpinHooks>,
 }
@@ -187,7 +187,7 @@ impl Attached {
     pub(super) fn spent_ns(&self, skeleton: &ContentionSkel<'_>) -> u64 {
         let Some(bss) = skeleton.maps.bss_data.as_deref() else { return 0 };
         let idle_ns = self.sleeping.budget.as_ref().map_or(0, HoldBudget::idle_ns);
-        spent(events(skeleton), bss.hook_ns.iter().sum(), self.way_in_ns) + idle_ns
+        spent(events(skeleton), bss.hook_ns.iter().sum(), self.entry_ns) + idle_ns
     }
 
     /// How often the kernel ran none of our programs although a probe was hit: one was running already, or no place was free to
@@ -245,8 +245,8 @@ pub(super) fn attach(skeleton: &mut ContentionSkel<'_>, hooks: &Hooks) -> Result
     if let Some(error) = refused.filter(|_| attached.len() == 0 && spinning.is_empty()) {
         return Err(error);
     }
-    let measured = file.zip(before_ns).and_then(|(file, before_ns)| way_in::measured(before_ns, file.ask_ns()));
-    attached.way_in_ns = measured.unwrap_or(match hooks.way {
+    let measured = file.zip(before_ns).and_then(|(file, before_ns)| hook_entry::measured(before_ns, file.ask_ns()));
+    attached.entry_ns = measured.unwrap_or(match hooks.way {
         HookWay::Kprobe => PROBE_NS,
         HookWay::Fentry => TRAMPOLINE_NS,
     });
@@ -269,7 +269,7 @@ impl Attached {
     pub(super) fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<OverBudget> {
         // One at a look, so that each is told.
         let spinning = self.keep_spinning_within_budget(skeleton);
-        spinning.or_else(|| self.sleeping.keep_within_budget(skeleton, self.way_in_ns))
+        spinning.or_else(|| self.sleeping.keep_within_budget(skeleton, self.entry_ns))
     }
 
     fn keep_spinning_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<OverBudget> {
@@ -282,7 +282,7 @@ impl Attached {
             }
             return None;
         }
-        let used_ppm = spinning.used_ppm(spent(bss.hook_events[SPINNING], bss.hook_ns[SPINNING], self.way_in_ns));
+        let used_ppm = spinning.used_ppm(spent(bss.hook_events[SPINNING], bss.hook_ns[SPINNING], self.entry_ns));
         let budget_ppm = spinning.budget_ppm;
         let is_over = used_ppm > u64::from(budget_ppm);
         bss.hooks_off[SPINNING] = u32::from(is_over);
@@ -291,13 +291,13 @@ impl Attached {
 }
 
 impl SleepHooks {
-    fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>, way_in_ns: u64) -> Option<OverBudget> {
+    fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>, entry_ns: u64) -> Option<OverBudget> {
         let bss = skeleton.maps.bss_data.as_deref_mut()?;
         let (events, measured_ns) = (bss.hook_events[SLEEPING], bss.hook_ns[SLEEPING]);
         let look = Look {
             at: self.since?.elapsed(),
-            spent_ns: spent(events, measured_ns, way_in_ns),
-            way_in_ns: spent(events, 0, way_in_ns),
+            spent_ns: spent(events, measured_ns, entry_ns),
+            entry_ns: spent(events, 0, entry_ns),
             attached: self.links.len(),
             hooks: self.programs.len(),
         };
@@ -369,8 +369,8 @@ pub(super) fn events(skeleton: &ContentionSkel<'_>) -> u64 {
 }
 
 /// What so many events cost, of which the programs measured a part.
-const fn spent(events: u64, measured_ns: u64, way_in_ns: u64) -> u64 {
-    measured_ns + events * way_in_ns
+const fn spent(events: u64, measured_ns: u64, entry_ns: u64) -> u64 {
+    measured_ns + events * entry_ns
 }
 
 /// Events of hooks that came while the same program was already running on that CPU.

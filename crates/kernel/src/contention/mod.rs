@@ -2,13 +2,13 @@
 
 mod budget;
 mod hold_budget;
+mod hook_entry;
 mod hooked;
 mod metered;
 pub(crate) mod naming;
 mod tables;
 mod untimed;
 mod waking;
-mod way_in;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -25,8 +25,8 @@ pub use naming::MMAP_LOCK;
 use crate::cgroups::CgroupScope;
 use crate::clock::OwnCpu;
 use crate::cost::{self, ProgramCost, Programs};
+use crate::double_buffer::DoubleBuffers;
 use crate::error::{ErrorKind, KernelError};
-use crate::halves::Halves;
 use crate::switches::{self, Pausable, TwoHalves};
 #[cfg(test)]
 pub(crate) use naming::BLOCKERS;
@@ -107,11 +107,11 @@ pub struct ContentionSource {
     links: Vec<Link>,
     waking: Waking,
     hooks: hooked::Attached,
-    halves: Halves<skeleton::types::half>,
+    halves: DoubleBuffers<skeleton::types::half>,
     skeleton: ContentionSkel<'static>,
     names: Names,
     /// The tables of holds, where these are metered.
-    hold_halves: Option<Halves<skeleton::types::half>>,
+    hold_halves: Option<DoubleBuffers<skeleton::types::half>>,
     hold_lengths: HoldLengths,
     cost: ProgramCost<PROGRAMS>,
     scope: Scope,
@@ -136,10 +136,10 @@ impl ContentionSource {
         let mut names = Names::prepare()?;
         let (mut skeleton, mmap_tracepoints) = load(options, &names, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
-        let halves = unsafe { Halves::map(&skeleton.maps.halves, cpus) }?;
+        let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
         let hold_halves = match options.metered.holds() {
             // SAFETY: as above.
-            true => Some(unsafe { Halves::map(&skeleton.maps.hold_halves, cpus) }?),
+            true => Some(unsafe { DoubleBuffers::map(&skeleton.maps.hold_halves, cpus) }?),
             false => None,
         };
         match options.scope {

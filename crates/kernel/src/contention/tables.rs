@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lockmeter_profile::{Bucket, Loss};
 
 use super::skeleton::types;
-use crate::halves::{Halves, table_length};
+use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
 pub(crate) const LOSS_CAUSES: [Loss; 16] = [
@@ -136,12 +136,12 @@ impl Drained {
     }
 }
 
-impl Halves<types::half> {
+impl DoubleBuffers<types::half> {
     /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
-    pub fn fill(&mut self, half: u32) -> f64 {
+    pub fn fill(&self, half: u32) -> f64 {
         let mut fullest: f64 = 0.0;
         for cpu in 0..self.cpus() {
-            let half: *const types::half = self.half(cpu, half);
+            let half = self.half(cpu, half);
             // SAFETY: three integers inside the mapping, read once each; a torn or stale value only misjudges the fill.
             let (totals, samples, stacks) = unsafe {
                 (
@@ -159,19 +159,19 @@ impl Halves<types::half> {
     }
 
     /// Whether a wait has begun since the given half was drained. The programs may be writing meanwhile.
-    pub fn has_opened(&mut self, half: u32) -> bool {
+    pub fn has_opened(&self, half: u32) -> bool {
         (0..self.cpus()).any(|cpu| {
-            let half: *const types::half = self.half(cpu, half);
+            let half = self.half(cpu, half);
             // SAFETY: one integer inside the mapping; a stale value is seen at the next look.
             unsafe { (&raw const (*half).opened).read_volatile() > 0 }
         })
     }
 
-    /// Reads and clears the given half of every CPU. No program may be writing to it any more.
-    pub fn drain(&mut self, half: u32) -> Drained {
+    /// Reads and clears the given half of every CPU.
+    pub fn drain(&mut self, half: InactiveHalf) -> Drained {
         let mut drained = Drained::default();
         for cpu in 0..self.cpus() {
-            drain_half(self.half(cpu, half), &mut drained);
+            drain_half(self.inactive(cpu, half), &mut drained);
         }
         drained.losses = self.take_losses(half, LOSS_CAUSES, |half| &mut half.losses);
         drained

@@ -19,7 +19,7 @@
  */
 #include "core.h"
 #include "budget.bpf.h"
-#include "claim.bpf.h"
+#include "table_slot.bpf.h"
 #include "tables.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>

@@ -21,8 +21,8 @@ use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 use crate::clock::OwnCpu;
 use crate::contention::{StackBudget, open_process, quiet_libbpf};
 use crate::cost::{self, ProgramCost, Programs};
+use crate::double_buffer::DoubleBuffers;
 use crate::error::{ErrorKind, KernelError};
-use crate::halves::Halves;
 use crate::switches::{self, TwoHalves};
 #[doc(hidden)]
 pub use processes::unwind_by_hostile_elf;
@@ -71,7 +71,7 @@ pub struct FutexSource {
     // Links go first: nothing may write to the tables when they are unmapped.
     links: Vec<Link>,
     ring: RingBuffer<'static>,
-    halves: Halves<skeleton::types::futex_half>,
+    halves: DoubleBuffers<skeleton::types::futex_half>,
     skeleton: FutexSkel<'static>,
     waits: Rc<RefCell<Waits>>,
     cost: ProgramCost<2>,
@@ -96,7 +96,7 @@ impl FutexSource {
         quiet_libbpf();
         let mut skeleton = load(processes, stacks, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
-        let halves = unsafe { Halves::map(&skeleton.maps.halves, cpus) }?;
+        let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
         let waits = Rc::new(RefCell::new(Waits::new()));
         match processes {
             Processes::Of(pid) => waits.borrow_mut().look_at(pid),

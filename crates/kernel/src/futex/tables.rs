@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lockmeter_profile::{Loss, Value};
 
 use super::skeleton::types;
-use crate::halves::{Halves, table_length};
+use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
 pub(crate) const LOSS_CAUSES: [Loss; 6] =
@@ -50,22 +50,22 @@ pub struct Drained {
 
 const TOTALS: usize = table_length(|half: &types::futex_half| &half.totals);
 
-impl Halves<types::futex_half> {
+impl DoubleBuffers<types::futex_half> {
     /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
-    pub fn fill(&mut self, half: u32) -> f64 {
+    pub fn fill(&self, half: u32) -> f64 {
         let used = (0..self.cpus()).map(|cpu| {
-            let half: *const types::futex_half = self.half(cpu, half);
+            let half = self.half(cpu, half);
             // SAFETY: one integer inside the mapping; a stale value only misjudges the fill.
             unsafe { (&raw const (*half).totals_used).read_volatile() }
         });
         used.max().unwrap_or(0) as f64 / TOTALS as f64
     }
 
-    /// Reads and clears the given half of every CPU. No program may be writing to it any more.
-    pub fn drain(&mut self, half: u32) -> Drained {
+    /// Reads and clears the given half of every CPU.
+    pub fn drain(&mut self, half: InactiveHalf) -> Drained {
         let mut drained = Drained::default();
         for cpu in 0..self.cpus() {
-            drain_half(self.half(cpu, half), &mut drained);
+            drain_half(self.inactive(cpu, half), &mut drained);
         }
         drained.losses = self.take_losses(half, LOSS_CAUSES, |half| &mut half.losses);
         drained

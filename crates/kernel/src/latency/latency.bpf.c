@@ -8,7 +8,7 @@
  *
  * Nothing here takes a lock or allocates, except task-local storage the first time a worker works.
  */
-#include "items.bpf.h"
+#include "work_items.bpf.h"
 #include "nesting.bpf.h"
 #include <bpf/bpf_tracing.h>
 

@@ -17,8 +17,8 @@ use lockmeter_profile::{Interval, IntervalClock, Kind, Loss, Overhead, Source};
 use crate::clock::{OwnCpu, boot_unix_ns};
 use crate::contention::quiet_libbpf;
 use crate::cost::{self, ProgramCost};
+use crate::double_buffer::DoubleBuffers;
 use crate::error::{ErrorKind, KernelError};
-use crate::halves::Halves;
 use crate::switches::{self, Pausable, TwoHalves};
 use naming::{Clocks, Names};
 pub use programs::Missing;
@@ -63,7 +63,7 @@ pub struct LatencySource {
     links: Vec<Link>,
     windows: Option<Windows>,
     untimed: Untimed,
-    halves: Halves<skeleton::types::run_half>,
+    halves: DoubleBuffers<skeleton::types::run_half>,
     skeleton: LatencySkel<'static>,
     names: Names,
     missing: Vec<Missing>,
@@ -89,7 +89,7 @@ impl LatencySource {
         let names = Names::prepare(options.threshold.is_some())?;
         let mut skeleton = load(options, &chosen, &names, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
-        let halves = unsafe { Halves::map(&skeleton.maps.halves, cpus) }?;
+        let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
         let first_tick = ticks_and_ns(&skeleton)?;
         let links = programs::attach(&mut skeleton)?;
         let windows = open_windows(&skeleton, options.every || options.threshold.is_some())?;

@@ -8,8 +8,8 @@ use lockmeter_profile::Loss;
 
 use super::programs::PROGRAMS;
 use super::skeleton::types;
+use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
 use crate::error::KernelError;
-use crate::halves::{Halves, table_length};
 
 /// The causes of loss in the order of `enum run_loss` in `tables.h`.
 pub(crate) const LOSS_CAUSES: [Loss; 6] = [
@@ -55,12 +55,12 @@ const BUCKETS: usize = table_length(|slot: &types::runner_slot| &slot.runs);
 const RUNNERS: usize = table_length(|half: &types::run_half| &half.runners);
 const LONG_RUNS: usize = table_length(|half: &types::run_half| &half.long_runs);
 
-impl Halves<types::run_half> {
+impl DoubleBuffers<types::run_half> {
     /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
-    pub fn fill(&mut self, half: u32) -> f64 {
+    pub fn fill(&self, half: u32) -> f64 {
         let mut fullest: f64 = 0.0;
         for cpu in 0..self.cpus() {
-            let half: *const types::run_half = self.half(cpu, half);
+            let half = self.half(cpu, half);
             // SAFETY: two integers inside the mapping, read once each; a stale value only misjudges the fill.
             let (runners, long_runs) = unsafe {
                 ((&raw const (*half).runners_used).read_volatile(), (&raw const (*half).long_runs_used).read_volatile())
@@ -70,11 +70,11 @@ impl Halves<types::run_half> {
         fullest
     }
 
-    /// Reads and clears the given half of every CPU. No program may be writing to it any more.
-    pub fn drain(&mut self, half: u32) -> Drained {
+    /// Reads and clears the given half of every CPU.
+    pub fn drain(&mut self, half: InactiveHalf) -> Drained {
         let mut drained = Drained::default();
         for cpu in 0..self.cpus() {
-            drain_half(self.half(cpu, half), u32::try_from(cpu).unwrap_or(u32::MAX), &mut drained);
+            drain_half(self.inactive(cpu, half), u32::try_from(cpu).unwrap_or(u32::MAX), &mut drained);
         }
         drained.losses = self.take_losses(half, LOSS_CAUSES, |half| &mut half.losses);
         drained

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockmeter_experiments::fork_mail::{Plan, PostOffice, Step};
 use lockmeter_experiments::fork_tree::{self, Variant};
-use lockmeter_experiments::seen::{self, Seen};
+use lockmeter_experiments::kernel_waits::{self, KernelWaits};
 use lockmeter_statistics::{Disturbances, Estimate, Machine, Patience, Random};
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ const CLIENTS_PER_CORE: [usize; 3] = [1, 2, 4];
 struct Results {
     points: Vec<Point>,
     /// Kernel locks met at with the most clients, in a step of its own.
-    seen: Result<Seen, String>,
+    seen: Result<KernelWaits, String>,
     /// Messages of that step.
     seen_messages: u64,
     fsync: bool,
@@ -72,10 +72,10 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
     let steps = deliver(&office, &plan, &clients, arguments.rounds, &mut random, &mut stop)?;
     let most = clients.iter().copied().max().unwrap_or(1);
     let mut seen_messages = 0;
-    let seen = match seen::start() {
+    let seen = match kernel_waits::start() {
         Ok(mut meter) if stop.go_on() => {
             seen_messages = office.deliver(&plan, most, || stop.go_on()).context("cannot deliver")?.messages;
-            seen::so_far(&mut meter)
+            kernel_waits::so_far(&mut meter)
         }
         Ok(_) => Err("broken off before".to_owned()),
         Err(why) => Err(why),

@@ -102,13 +102,13 @@ fn text(results: &Results) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lockmeter_experiments::seen::{Seen, SeenLock};
+    use lockmeter_experiments::kernel_waits::{KernelWaits, WaitedLock};
 
     use super::*;
 
     #[test]
     fn the_name_of_the_worst_lock_forges_no_line() {
-        let worst = SeenLock {
+        let worst = WaitedLock {
             name: "a\x1b[31m\nb".into(),
             kind: "mutex".into(),
             contended: 1,
@@ -116,7 +116,7 @@ mod tests {
             max_ns: 3,
             histogram: Vec::new(),
         };
-        let seen = Ok(Seen { locks: vec![worst], ..Seen::default() });
+        let seen = Ok(KernelWaits { locks: vec![worst], ..KernelWaits::default() });
         let step = Step { users: 1, jobs: 1, elapsed_ns: 1, cpu_ns: 1, seen };
         let row = Row { jobs_per_minute: 1.0, spinning: Some(0.0), sleep_per_job_ns: Some(0.0), step };
         let text = text(&Results { steps: vec![row] });

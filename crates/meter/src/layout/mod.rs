@@ -28,13 +28,14 @@ pub use pages::{
 pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_place};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
 pub use session::{DIRECTORY_VARIABLE, HOLD, MEMORY_FILE, OFF, SESSION_FILE, SESSION_VARIABLE, Session, WAIT};
-pub use stacks::{FRAMES, SITE_IS_STACK, STACKS, Stack, WALK_WORDS, Walk};
+pub use stacks::{CACHED_WORDS, CachedStack, FRAMES, SITE_IS_STACK, STACKS, Stack};
 pub use swaps::{
     SWAP_FILTER_FILE, SWAP_FILTER_VARIABLE, SWAP_MODULES, SWAP_PATH_BYTES, SWAP_RANGES, SWAP_VARIABLE, SWAPS, Swap,
     SwapFilter, SwapRange,
 };
 pub use thread::{
-    CELLS, Cell, FIRST_SLOTS, HELD, HeldLock, NEAR, SLOTS, SLOTS_OF_A_PAGE, Thread, WALKS, WALKS_OF_A_PAGE, pack_held,
+    CELLS, Cell, FIRST_SLOTS, HELD, HeldLock, RELEASE_CACHE, SLOTS, SLOTS_OF_A_PAGE, STACK_CACHE,
+    STACK_CACHE_OF_A_PAGE, Thread, pack_held,
 };
 
 /// First eight bytes of a session's head.

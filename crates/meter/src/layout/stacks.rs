@@ -7,7 +7,7 @@ pub const STACKS: usize = 4096;
 /// Frames of a stack that are kept.
 pub const FRAMES: usize = 30;
 /// Words of the stack that following one can depend on: of each frame the return address, and the saved frame pointer.
-pub const WALK_WORDS: usize = 2 * FRAMES;
+pub const CACHED_WORDS: usize = 2 * FRAMES;
 /// A site that is a place in the stack table rather than an address has this bit.
 pub const SITE_IS_STACK: u64 = 1 << 63;
 
@@ -26,7 +26,7 @@ pub struct Stack {
 ///
 /// The owning thread alone writes and reads it.
 #[repr(C, align(64))]
-pub struct Walk {
+pub struct CachedStack {
     /// Where the stack pointer stood; 0: none.
     pub stack_pointer: AtomicU64,
     /// The return address that it pointed to.
@@ -44,5 +44,5 @@ pub struct Walk {
     /// What following it lost: a [`Lost`](super::Lost), or [`LOSSES`](super::LOSSES) for nothing.
     pub lost: AtomicU32,
     /// How far above the stack pointer a word lay, and what it was.
-    pub seen: [[AtomicU64; 2]; WALK_WORDS],
+    pub seen: [[AtomicU64; 2]; CACHED_WORDS],
 }

@@ -4,22 +4,22 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use super::PAGE;
 use super::samples::Slot;
-use super::stacks::Walk;
+use super::stacks::CachedStack;
 
 /// Samples of a thread that are kept apart; a power of two.
 pub const SLOTS: usize = 1024;
 /// Locks that a thread can hold at a time with their holds timed.
 pub const HELD: usize = 32;
 /// Places in the program where a thread has released locks before; a power of two.
-pub const NEAR: usize = 512;
+pub const RELEASE_CACHE: usize = 512;
 /// Stacks that a thread has followed before; a power of two.
-pub const WALKS: usize = 16;
+pub const STACK_CACHE: usize = 16;
 /// Samples on a page.
 pub const SLOTS_OF_A_PAGE: usize = PAGE / size_of::<Slot>();
 /// The first page of them is used before the others: most threads have few samples.
 pub const FIRST_SLOTS: usize = SLOTS_OF_A_PAGE;
 /// Stacks on a page.
-pub const WALKS_OF_A_PAGE: usize = PAGE / size_of::<Walk>();
+pub const STACK_CACHE_OF_A_PAGE: usize = PAGE / size_of::<CachedStack>();
 /// Groups of locks (by address) of which a thread decides together how many holds it times; a power of two.
 pub const CELLS: usize = 64;
 
@@ -54,7 +54,7 @@ pub struct Thread {
     pub busy: AtomicU32,
     /// Rises with each change but those of holds that are not timed, each of which `until_timed` shows.
     pub changes: AtomicU64,
-    /// Zero: where a [`CountedSlot`](super::CountedSlot) has its site, for `near` leads here where there is none.
+    /// Zero: where a [`CountedSlot`](super::CountedSlot) has its site, for `release_cache` leads here where there is none.
     pub no_site: AtomicU64,
     /// Place of the owner's name, from 1.
     pub comm: AtomicU32,
@@ -83,12 +83,12 @@ pub struct Thread {
     /// Locks the thread holds with their holds timed, oldest first.
     pub held: [HeldLock; HELD],
     /// Pages of stacks that were followed recently.
-    pub walks: [AtomicU32; WALKS / WALKS_OF_A_PAGE],
+    pub stack_cache: [AtomicU32; STACK_CACHE / STACK_CACHE_OF_A_PAGE],
     /// Pages of samples. The first sample is never used: its number stands for none.
     pub slots: [AtomicU32; SLOTS / SLOTS_OF_A_PAGE],
     /// By caller, or by caller and lock: the sample of its holds that are not timed, a [`CountedSlot`](super::CountedSlot); 0: none. Its
     /// distance from this table, in sizes of a sample.
-    pub near: [AtomicI32; NEAR],
+    pub release_cache: [AtomicI32; RELEASE_CACHE],
 }
 
 /// What [`HeldLock::how`] holds.

@@ -204,7 +204,7 @@ impl SegmentReader {
         reading.active_threads += u64::from(is_changed);
         self.changes.insert(thread, changes.to_vec());
         let owner = u32_at(&table, offset_of!(Thread, owner));
-        let pages = offset_of!(Thread, slots)..offset_of!(Thread, near);
+        let pages = offset_of!(Thread, slots)..offset_of!(Thread, release_cache);
         for (number, page) in table[pages].chunks_exact(size_of::<u32>()).enumerate() {
             let page = u32_at(page, 0) as usize;
             if page < FIRST_PAGE {

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::locks::Sampled;
 use super::samples::Key;
 use super::{
-    Registers, Wanted, clock, locks, near, pages, rows, samples, segment, shared_samples, stacks, stops, thread,
-    timing, tls, waiters,
+    Registers, Wanted, clock, locks, pages, release_cache, rows, samples, segment, shared_samples, stacks, stops,
+    thread, timing, tls, waiters,
 };
 use crate::layout::{
     CountedSlot, HeldLock, LockEntry, Lost, Meta, Process, Thread, blocked, happened, mode, pack_held,
@@ -130,8 +130,8 @@ pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
         }
         tls::set_held(thread, held - 1);
         timing::ended(thread, now);
-        let (at, near) = sign(thread, releasing.wanted, stacks::address_site(registers));
-        releasing.hold = Hold::Ended(held_ns, at, near);
+        let (at, counted) = sign(thread, releasing.wanted, stacks::address_site(registers));
+        releasing.hold = Hold::Ended(held_ns, at, counted);
     }
     mine.done();
     releasing
@@ -153,19 +153,19 @@ fn close_gap(thread: &'static Thread, place: usize, held: usize) {
 fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'static CountedSlot>) {
     let Some(segment) = segment::current() else { return (0, None) };
     let watches = wanted.mode != mode::READ && timing::watches(thread, wanted.lock, thread.until_look.load(Relaxed));
-    if let Some(near) = near::find(thread, wanted.lock, wanted.mode, site) {
-        let place = near.lock.load(Relaxed) as u32;
+    if let Some(counted) = release_cache::find(thread, wanted.lock, wanted.mode, site) {
+        let place = counted.lock.load(Relaxed) as u32;
         let is_done = if watches {
             // The most common case writes to nothing shared.
-            near.addresses() == 1
+            counted.addresses() == 1
                 && waiters::is_watched(wanted.lock)
                 && is_mine(segment, thread, place)
-                && samples::count_bare_again(thread, near.watched.load(Relaxed))
+                && samples::count_bare_again(thread, counted.watched.load(Relaxed))
         } else {
             !is_watched(wanted)
         };
         if is_done {
-            return (place, Some(near));
+            return (place, Some(counted));
         }
     }
     sign_searching(segment, thread, wanted, site, watches)
@@ -186,12 +186,12 @@ fn sign_searching(
     site: u64,
     watches: bool,
 ) -> (u32, Option<&'static CountedSlot>) {
-    let (lock, near) = search(segment, thread, wanted, site);
-    let Some(lock) = lock else { return (0, near) };
+    let (lock, counted) = search(segment, thread, wanted, site);
+    let Some(lock) = lock else { return (0, counted) };
     if wanted.mode != mode::READ && (watches || waiters::is_watched(wanted.lock)) {
-        look_who_had_it(segment, thread, lock, wanted, near, watches);
+        look_who_had_it(segment, thread, lock, wanted, counted, watches);
     }
-    (lock.place, near)
+    (lock.place, counted)
 }
 
 /// The lock, if there is room for it, and its sample of holds that are not timed, if there is room for that.
@@ -204,12 +204,12 @@ fn search(
     let changes = rows::changes();
     let lock = locks::find_or_make(segment, wanted.lock, wanted.kind, || site);
     let place = lock.map_or(0, |lock| lock.place);
-    if let Some(near) = near::find(thread, wanted.lock, wanted.mode, site) {
-        return (lock, Some(near));
+    if let Some(counted) = release_cache::find(thread, wanted.lock, wanted.mode, site) {
+        return (lock, Some(counted));
     }
     let found = samples::untimed(segment, thread, key_of_untimed(wanted, place, site));
     if let (Some(found), Some(_)) = (found, lock) {
-        near::learn(thread, found, wanted.lock, place, site, changes);
+        release_cache::learn(thread, found, wanted.lock, place, site, changes);
     }
     (lock, found)
 }
@@ -224,7 +224,7 @@ fn key_of_untimed(wanted: Wanted, place: u32, site: u64) -> Key {
 pub fn released(releasing: &Releasing, registers: &Registers, done: bool) {
     let site = stacks::address_site(registers);
     match releasing.hold {
-        Hold::Ended(ns, place, near) => count_timed(releasing.wanted, site, ns, place, near),
+        Hold::Ended(ns, place, counted) => count_timed(releasing.wanted, site, ns, place, counted),
         Hold::NotTimed if done => {
             count_untimed(releasing.wanted, site);
             if is_watched(releasing.wanted) {
@@ -236,16 +236,16 @@ pub fn released(releasing: &Releasing, registers: &Registers, done: bool) {
 }
 
 #[inline]
-fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, near: Option<&'static CountedSlot>) {
+fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, counted: Option<&'static CountedSlot>) {
     let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
     let Some(mine) = thread::mine() else { return count_with_others(meta, place, ns) };
     let thread = mine.thread;
     if let Some(segment) = segment::current() {
-        let timed = near.map_or(0, |near| near.timed.load(Relaxed));
+        let timed = counted.map_or(0, |counted| counted.timed.load(Relaxed));
         if !samples::count_again(segment, thread, timed, meta, ns) {
             let counted_to = count_at(segment, thread, place, site, meta, ns);
-            if let Some(near) = near {
-                near.timed.store(counted_to, Relaxed);
+            if let Some(counted) = counted {
+                counted.timed.store(counted_to, Relaxed);
             }
         }
     }
@@ -256,15 +256,15 @@ fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, near: Option<&'st
 #[inline(never)]
 pub(super) fn count_timed_elsewhere(
     mine: thread::Mine,
-    near: &'static CountedSlot,
+    counted: &'static CountedSlot,
     wanted: Wanted,
     site: u64,
     ns: u64,
 ) {
     if let Some(segment) = segment::current() {
         let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
-        let place = near.lock.load(Relaxed) as u32;
-        near.timed.store(count_at(segment, mine.thread, place, site, meta, ns), Relaxed);
+        let place = counted.lock.load(Relaxed) as u32;
+        counted.timed.store(count_at(segment, mine.thread, place, site, meta, ns), Relaxed);
     }
     mine.done();
 }
@@ -275,7 +275,7 @@ pub(super) fn count_timed_elsewhere(
 pub fn count_untimed(wanted: Wanted, site: u64) {
     let Some(mine) = thread::mine() else { return count_without_table(wanted) };
     let thread = mine.thread;
-    if let Some(counted) = near::find(thread, wanted.lock, wanted.mode, site) {
+    if let Some(counted) = release_cache::find(thread, wanted.lock, wanted.mode, site) {
         // First, so that whoever sees the other change below sees this.
         samples::count_untimed(counted);
     } else if let Some(segment) = segment::current() {
@@ -321,9 +321,9 @@ fn is_watched(wanted: Wanted) -> bool {
 fn tell_who_has_it(wanted: Wanted, site: u64) {
     let Some(mine) = thread::mine() else { return };
     if let Some(segment) = segment::current()
-        && let (Some(lock), near) = search(segment, mine.thread, wanted, site)
+        && let (Some(lock), counted) = search(segment, mine.thread, wanted, site)
     {
-        look_who_had_it(segment, mine.thread, lock, wanted, near, false);
+        look_who_had_it(segment, mine.thread, lock, wanted, counted, false);
     }
     mine.done();
 }
@@ -342,7 +342,7 @@ fn look_who_had_it(
     thread: &'static Thread,
     lock: Sampled,
     wanted: Wanted,
-    near: Option<&'static CountedSlot>,
+    counted: Option<&'static CountedSlot>,
     watches: bool,
 ) {
     let me = thread.owner.load(Relaxed);
@@ -350,11 +350,11 @@ fn look_who_had_it(
     if before == 0 {
         return;
     }
-    if !samples::count_bare_again(thread, near.map_or(0, |near| near.watched.load(Relaxed))) {
+    if !samples::count_bare_again(thread, counted.map_or(0, |counted| counted.watched.load(Relaxed))) {
         let meta = super::meta(happened::WATCHED, wanted, 0, blocked::UNKNOWN);
         let counted_to = count_at(segment, thread, lock.place, 0, meta, 0);
-        if let Some(near) = near {
-            near.watched.store(counted_to, Relaxed);
+        if let Some(counted) = counted {
+            counted.watched.store(counted_to, Relaxed);
         }
     }
     if before != me {

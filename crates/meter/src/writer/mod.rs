@@ -14,13 +14,14 @@ mod holder;
 mod holds;
 mod locks;
 mod names;
-mod near;
 mod only_hold;
 mod pages;
+mod release_cache;
 mod rows;
 mod samples;
 mod segment;
 mod shared_samples;
+mod stack_cache;
 mod stacks;
 mod stops;
 pub mod swap_filter;
@@ -30,7 +31,6 @@ mod timing;
 mod tls;
 mod unwind;
 mod waiters;
-mod walks;
 
 use core::sync::atomic::{
     AtomicU32,
@@ -45,8 +45,8 @@ pub use executed::{Environment, Program, execute};
 pub use hash::CELL_MULTIPLIER;
 use holder::Holder;
 pub use holds::{Releasing, acquired, count_untimed, end_hold, released};
-pub use near::NEAR_SHIFT;
 pub use only_hold::{acquired_timed, end_only_hold};
+pub use release_cache::RELEASE_CACHE_SHIFT;
 pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
@@ -177,7 +177,7 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     };
     if let Some(segment) = segment::current() {
         // The stack is taken while there is nothing to do but wait.
-        waiting.site = walks::site(segment, mine.thread, registers);
+        waiting.site = stack_cache::site(segment, mine.thread, registers);
         waiting.holder = holder::look(segment, wanted.lock, holder);
         waiting.counted = true;
     }
@@ -292,7 +292,7 @@ fn note_releaser(held: Wanted, registers: &Registers) {
     // Without a table the wait has no blocker, which its row says.
     let Some(mine) = thread::mine() else { return };
     if let Some(segment) = segment::current() {
-        let site = walks::site(segment, mine.thread, registers);
+        let site = stack_cache::site(segment, mine.thread, registers);
         if let Some(entry) = locks::find_or_make(segment, held.lock, held.kind, || site).map(|found| found.entry()) {
             let comm = mine.thread.comm.load(Relaxed) & 0xffff;
             let writer_comm = entry.releaser_comm.load(Relaxed) & !0xffff;

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::holds::{begin_timed, count_timed_elsewhere, is_mine};
-use super::{Wanted, clock, near, samples, segment, stops, thread, timing, tls, waiters};
+use super::{Wanted, clock, release_cache, samples, segment, stops, thread, timing, tls, waiters};
 use crate::layout::{CountedSlot, Thread, pack_held};
 
 /// A lock that does not nest was acquired, and the entry that is written in assembly has found that this hold is to be timed, or
@@ -45,19 +45,19 @@ pub fn end_only_hold(thread: &'static Thread, wanted: Wanted, site: u64, waiters
     if !is_usual || left == 0 {
         return false;
     }
-    let Some(near) = near::find_first(thread, wanted.lock, wanted.mode, site) else { return false };
+    let Some(counted) = release_cache::find_first(thread, wanted.lock, wanted.mode, site) else { return false };
     let Some(mine) = thread::mine_if_idle(thread) else { return false };
-    if !stays_as_watched(thread, wanted, near, waiters, left) {
+    if !stays_as_watched(thread, wanted, counted, waiters, left) {
         mine.done();
         return false;
     }
     tls::set_held(thread, 0);
     thread.until_look.store(left, Relaxed);
     release();
-    if samples::count_timed_beside(segment::header(), thread, near, ns) {
+    if samples::count_timed_beside(segment::header(), thread, counted, ns) {
         mine.done();
     } else {
-        count_timed_elsewhere(mine, near, wanted, site, ns);
+        count_timed_elsewhere(mine, counted, wanted, site, ns);
     }
     true
 }
@@ -67,7 +67,7 @@ pub fn end_only_hold(thread: &'static Thread, wanted: Wanted, site: u64, waiters
 fn stays_as_watched(
     thread: &'static Thread,
     wanted: Wanted,
-    near: &'static CountedSlot,
+    counted: &'static CountedSlot,
     waiters: u64,
     until_look: u32,
 ) -> bool {
@@ -76,7 +76,7 @@ fn stays_as_watched(
         return !is_watched;
     }
     is_watched
-        && near.addresses() == 1
-        && segment::current().is_some_and(|segment| is_mine(segment, thread, near.lock.load(Relaxed) as u32))
-        && samples::count_bare_again(thread, near.watched.load(Relaxed))
+        && counted.addresses() == 1
+        && segment::current().is_some_and(|segment| is_mine(segment, thread, counted.lock.load(Relaxed) as u32))
+        && samples::count_bare_again(thread, counted.watched.load(Relaxed))
 }

@@ -7,8 +7,8 @@ use core::sync::atomic::{
 
 use super::syscalls;
 use crate::layout::{
-    Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES, PageKind, Process, RECYCLED_PAGE,
-    Recycled, SESSION_PAGE, SessionHead, Slot, Stack, Tags, Thread, VERSION, Walk, pack_owner,
+    CachedStack, Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES, PageKind, Process,
+    RECYCLED_PAGE, Recycled, SESSION_PAGE, SessionHead, Slot, Stack, Tags, Thread, VERSION, pack_owner,
 };
 
 // With what else is written when the library is loaded.
@@ -38,7 +38,7 @@ unsafe impl InPages for Thread {}
 // SAFETY: as above.
 unsafe impl InPages for Slot {}
 // SAFETY: as above.
-unsafe impl InPages for Walk {}
+unsafe impl InPages for CachedStack {}
 // SAFETY: as above.
 unsafe impl InPages for Tags {}
 // SAFETY: as above.

@@ -89,12 +89,12 @@ pub(super) fn count_again(header: &Process, thread: &'static Thread, place: u16,
 }
 
 /// Counts a timed hold to the sample that the last one of the same lock and caller was counted to, if that is of such a duration;
-/// `near` is that of their holds that are not timed, in which all else is the same.
+/// `counted` is that of their holds that are not timed, in which all else is the same.
 #[inline(always)]
-pub(super) fn count_timed_beside(header: &Process, thread: &'static Thread, near: &CountedSlot, ns: u64) -> bool {
+pub(super) fn count_timed_beside(header: &Process, thread: &'static Thread, counted: &CountedSlot, ns: u64) -> bool {
     const OTHER: u64 = Meta::of(happened::UNTIMED).pack() ^ Meta::of(happened::HOLD).pack();
-    let meta = (near.meta.load(Relaxed) ^ OTHER) | Meta { bucket: bucket(ns), ..Meta::of(0) }.pack();
-    let Some(slot) = slot(thread, near.timed.load(Relaxed).into()) else { return false };
+    let meta = (counted.meta.load(Relaxed) ^ OTHER) | Meta { bucket: bucket(ns), ..Meta::of(0) }.pack();
+    let Some(slot) = slot(thread, counted.timed.load(Relaxed).into()) else { return false };
     let is_it = slot.meta.load(Relaxed) == meta;
     if is_it {
         add(header, thread, slot, ns);

@@ -7,7 +7,7 @@ use core::sync::atomic::{
     compiler_fence,
 };
 
-use super::{near, pages, segment, timing, tls, walks};
+use super::{pages, release_cache, segment, stack_cache, timing, tls};
 use crate::layout::{PageKind, Process, Thread, thread_id_place};
 
 /// This thread's table, if it has one, to be read, or to be counted to as signal handlers may do in between.
@@ -69,7 +69,7 @@ pub(super) fn renamed(comm: u32) {
     tls::set_comm(comm);
     let Some(mine) = table().and_then(mine_if_idle) else { return };
     if mine.thread.comm.swap(comm, Relaxed) != comm {
-        near::forget(mine.thread);
+        release_cache::forget(mine.thread);
     }
     mine.done();
 }
@@ -83,7 +83,7 @@ pub(super) unsafe fn other_renamed(descriptor: usize, comm: u32) {
     // SAFETY: the caller's obligation.
     if let Some(table) = unsafe { tls::set_comm_of(descriptor, comm) } {
         table.comm.store(comm, Relaxed);
-        near::forget(table);
+        release_cache::forget(table);
     }
 }
 
@@ -159,8 +159,8 @@ fn claim() -> Option<&'static Thread> {
     thread.waiting[0].store(0, Relaxed);
     thread.busy.store(0, Relaxed);
     thread.comm.store(tls::comm(), Relaxed);
-    near::forget(thread);
-    walks::forget(thread);
+    release_cache::forget(thread);
+    stack_cache::forget(thread);
     thread.owner.store(id, Release);
     add_id(segment, thread, id);
     tls::set_table(thread);

@@ -16,7 +16,7 @@ use gimli::{
 };
 
 use super::names;
-use crate::layout::WALK_WORDS;
+use crate::layout::CACHED_WORDS;
 
 /// The caller's registers, as an interposed function found them at its first instruction.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +67,7 @@ pub(super) enum Ended {
 /// What following a stack depended on, but for the code and for the return address in its first word.
 pub(super) struct Seen {
     /// Words of the stack: where, and what.
-    words: [(usize, usize); WALK_WORDS],
+    words: [(usize, usize); CACHED_WORDS],
     count: usize,
     /// Whether the register was needed.
     pub(super) needs_frame_pointer: bool,
@@ -75,7 +75,7 @@ pub(super) struct Seen {
 
 impl Seen {
     pub(super) const fn nothing() -> Self {
-        Self { words: [(0, 0); WALK_WORDS], count: 0, needs_frame_pointer: false }
+        Self { words: [(0, 0); CACHED_WORDS], count: 0, needs_frame_pointer: false }
     }
 
     fn see(&mut self, at: usize, word: usize) {

@@ -12,13 +12,13 @@ use crate::error::{ErrorKind, KernelError};
 /// The tables of all CPUs.
 ///
 /// The programs fill one half of each CPU's while the loader reads and clears the other, so no lock is needed.
-pub struct Halves<Half> {
+pub struct DoubleBuffers<Half> {
     first: NonNull<Half>,
     cpus: usize,
     tables: PhantomData<Half>,
 }
 
-impl<Half> Halves<Half> {
+impl<Half> DoubleBuffers<Half> {
     /// Maps the array that holds two halves a CPU.
     ///
     /// # Safety
@@ -52,25 +52,32 @@ impl<Half> Halves<Half> {
         self.cpus
     }
 
-    /// One half of a CPU's tables. A program may be writing to the active one.
-    pub fn half(&mut self, cpu: usize, half: u32) -> &mut Half {
+    /// One half of a CPU's tables, to which a program may be writing: to be read word by word, as volatile.
+    pub fn half(&self, cpu: usize, half: u32) -> *const Half {
         let index = cpu * 2 + (half & 1) as usize;
         assert!(index < self.cpus * 2, "two halves a CPU are mapped");
-        // SAFETY: within the mapping, which lives as long as self; the type is plain integers, valid for any bytes. The
-        // caller drains only a half in which no program writes any more, so nothing aliases it.
-        unsafe { &mut *self.first.as_ptr().add(index) }
+        // SAFETY: within the mapping, which lives as long as self.
+        unsafe { self.first.as_ptr().add(index) }
+    }
+
+    /// The half of a CPU's tables to which no program writes.
+    pub fn inactive(&mut self, cpu: usize, half: InactiveHalf) -> &mut Half {
+        let half = self.half(cpu, half.0).cast_mut();
+        // SAFETY: within the mapping, which lives as long as self; the type is plain integers, valid for any bytes. No program writes to
+        // this half any more, and no other reference to it is handed out while self is borrowed.
+        unsafe { &mut *half }
     }
 
     /// What was lost on all CPUs, as the given half says, which is cleared. `causes` are in the order of the half's counters.
     pub fn take_losses<const N: usize>(
         &mut self,
-        half: u32,
+        half: InactiveHalf,
         causes: [Loss; N],
         counters: fn(&mut Half) -> &mut [u64; N],
     ) -> Vec<(Loss, u64)> {
         let mut sums = [0; N];
         for cpu in 0..self.cpus() {
-            for (sum, count) in sums.iter_mut().zip(counters(self.half(cpu, half))) {
+            for (sum, count) in sums.iter_mut().zip(counters(self.inactive(cpu, half))) {
                 *sum += std::mem::take(count);
             }
         }
@@ -78,12 +85,16 @@ impl<Half> Halves<Half> {
     }
 }
 
+/// The half of which [`flip`](crate::switches::flip) has made sure that no program writes to it, until the next flip.
+#[derive(Debug, Clone, Copy)]
+pub struct InactiveHalf(pub(super) u32);
+
 /// The length of a table in a half, from its generated type alone.
 pub const fn table_length<Half, Slot, const N: usize>(_: fn(&Half) -> &[Slot; N]) -> usize {
     N
 }
 
-impl<Half> Drop for Halves<Half> {
+impl<Half> Drop for DoubleBuffers<Half> {
     fn drop(&mut self) {
         let length = self.cpus * 2 * size_of::<Half>();
         // SAFETY: exactly what `map` mapped; nothing borrowed from it outlives self.

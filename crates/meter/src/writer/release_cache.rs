@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::hash::CELL_MULTIPLIER;
 use super::rows::{self, Span};
-use crate::layout::{CountedSlot, LOCK_PLACES, Meta, NEAR, ROW_COUNT_SHIFT, Thread, kind, mode};
+use crate::layout::{CountedSlot, LOCK_PLACES, Meta, RELEASE_CACHE, ROW_COUNT_SHIFT, Thread, kind, mode};
 
 /// As the ABI aligns mutexes.
 const MUTEX_ALIGNMENT: usize = 8;
@@ -13,12 +13,12 @@ const MUTEX_ALIGNMENT: usize = 8;
 const LEAST_ALIGNMENT: usize = 4;
 
 /// The product of a return address and [`CELL_MULTIPLIER`], shifted by this, is its place.
-pub const NEAR_SHIFT: u32 = u32::BITS - NEAR.ilog2();
+pub const RELEASE_CACHE_SHIFT: u32 = u32::BITS - RELEASE_CACHE.ilog2();
 
 /// Entries written in assembly do the same.
 #[inline(always)]
 fn home(mixed: u64) -> usize {
-    ((mixed as u32).wrapping_mul(CELL_MULTIPLIER) >> NEAR_SHIFT) as usize % NEAR
+    ((mixed as u32).wrapping_mul(CELL_MULTIPLIER) >> RELEASE_CACHE_SHIFT) as usize % RELEASE_CACHE
 }
 
 #[inline(always)]
@@ -37,7 +37,7 @@ fn is(counted: &CountedSlot, mode: u8, site: u64, lock: usize) -> bool {
 
 #[inline(always)]
 fn at(thread: &'static Thread, place: usize) -> Option<&'static CountedSlot> {
-    let distance = thread.near[place].load(Relaxed);
+    let distance = thread.release_cache[place].load(Relaxed);
     let address = core::ptr::from_ref(thread).cast::<CountedSlot>().wrapping_offset(distance as isize);
     // SAFETY: this thread wrote the distance of a sample of its own, which stays mapped.
     (distance != 0).then(|| unsafe { &*address })
@@ -108,12 +108,12 @@ pub(super) fn learn(
     };
     let distance = (core::ptr::from_ref(counted) as isize - core::ptr::from_ref(thread) as isize)
         / size_of::<CountedSlot>() as isize;
-    thread.near[place].store(distance as i32, Relaxed);
+    thread.release_cache[place].store(distance as i32, Relaxed);
 }
 
 /// The table has a new owner or the owner a new name: its samples are others.
 pub(super) fn forget(thread: &'static Thread) {
-    for near in &thread.near {
-        near.store(0, Relaxed);
+    for release_cache in &thread.release_cache {
+        release_cache.store(0, Relaxed);
     }
 }

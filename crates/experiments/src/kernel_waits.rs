@@ -13,7 +13,7 @@ const KEPT: usize = 6;
 
 /// Kernel locks that an experiment waited for.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Seen {
+pub struct KernelWaits {
     /// Contended acquisitions.
     pub contended: u64,
     /// Time waited, burning a CPU.
@@ -21,12 +21,12 @@ pub struct Seen {
     /// Time waited, asleep.
     pub sleep_ns: u64,
     /// The locks waited for longest.
-    pub locks: Vec<SeenLock>,
+    pub locks: Vec<WaitedLock>,
 }
 
 /// One lock.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SeenLock {
+pub struct WaitedLock {
     /// Its name.
     pub name: String,
     /// Its kind.
@@ -48,17 +48,17 @@ pub fn start() -> Result<ContentionSource, String> {
 }
 
 /// What was metered until now; the source goes on.
-pub fn so_far(source: &mut ContentionSource) -> Result<Seen, String> {
-    source.drain().map(|interval| Seen::of(&interval)).map_err(|error| error.to_string())
+pub fn so_far(source: &mut ContentionSource) -> Result<KernelWaits, String> {
+    source.drain().map(|interval| KernelWaits::of(&interval)).map_err(|error| error.to_string())
 }
 
-impl Seen {
+impl KernelWaits {
     fn of(interval: &Interval) -> Self {
         let mut builder = ReportBuilder::new(&About::default(), &Query::by([Dimension::Lock]));
         builder.add(interval);
         let report = builder.finish();
         let waits = report.rows.iter().filter(|row| row.happened == Happened::Wait);
-        let lock = |row: &lockmeter_profile::Row| SeenLock {
+        let lock = |row: &lockmeter_profile::Row| WaitedLock {
             name: row.lock.clone().unwrap_or_default(),
             kind: row.kind.map(|kind| kind.to_string()).unwrap_or_default(),
             contended: row.value.count,
@@ -75,7 +75,7 @@ impl Seen {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for KernelWaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {:>10} {:>12} {:>12}  LOCK", "CONTENDED", "WAITED ms", "LONGEST ms")?;
         for lock in &self.locks {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_lock_forges_no_line() {
-        let lock = SeenLock {
+        let lock = WaitedLock {
             name: "a\x1b[31m\nb".into(),
             kind: "mutex".into(),
             contended: 1,
@@ -111,7 +111,7 @@ mod tests {
             max_ns: 3,
             histogram: Vec::new(),
         };
-        let text = Seen { locks: vec![lock], ..Seen::default() }.to_string();
+        let text = KernelWaits { locks: vec![lock], ..KernelWaits::default() }.to_string();
         assert!(text.ends_with("a\\u{1b}[31m\\nb (mutex)\n") && text.lines().count() == 2, "{text}");
     }
 }

@@ -2,8 +2,8 @@
 /*
  * A slot of a table for what is counted under a tag: the one that has it, or a free one, which is new.
  */
-#ifndef LOCKMETER_CLAIM_BPF_H
-#define LOCKMETER_CLAIM_BPF_H
+#ifndef LOCKMETER_TABLE_SLOT_BPF_H
+#define LOCKMETER_TABLE_SLOT_BPF_H
 
 #include "numbers.bpf.h"
 

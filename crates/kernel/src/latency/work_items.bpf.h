@@ -2,8 +2,8 @@
 /*
  * Work items: since when they are queued, and what their workers do with them.
  */
-#ifndef LOCKMETER_LATENCY_ITEMS_BPF_H
-#define LOCKMETER_LATENCY_ITEMS_BPF_H
+#ifndef LOCKMETER_LATENCY_WORK_ITEMS_BPF_H
+#define LOCKMETER_LATENCY_WORK_ITEMS_BPF_H
 
 #include "counting.bpf.h"
 #include "waits.bpf.h"

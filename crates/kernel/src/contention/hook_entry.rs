@@ -1,4 +1,4 @@
-//! What the way into a hook takes on this machine.
+//! What entering a hook takes on this machine.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::clock::nanoseconds;
 
-/// What the way into a trampoline takes where it cannot be measured.
+/// What entering a trampoline takes where it cannot be measured.
 pub(super) const TRAMPOLINE_NS: u64 = 60;
 
 /// The same of a kprobe, which saves and restores all registers and looks itself up.
@@ -47,17 +47,17 @@ impl SharedFile {
     }
 }
 
-/// What the way into one hook takes, from what asking took before the functions of mutexes were hooked and after; `None` if these times say
+/// What entering one hook takes, from what asking took before the functions of mutexes were hooked and after; `None` if these times say
 /// nothing of it.
 pub(super) fn measured(before_ns: u64, after_ns: u64) -> Option<u64> {
     /// One to acquire and one to release.
     const HOOKS: u64 = 2;
-    /// No way in is shorter; then the functions are not hooked.
+    /// No entry is shorter; then the functions are not hooked.
     const SHORTEST_NS: u64 = 5;
     /// Nor so long: then something else happened.
     const LONGEST_NS: u64 = 20_000;
-    let way_in_ns = after_ns.saturating_sub(before_ns) / HOOKS;
-    (SHORTEST_NS..LONGEST_NS).contains(&way_in_ns).then_some(way_in_ns)
+    let entry_ns = after_ns.saturating_sub(before_ns) / HOOKS;
+    (SHORTEST_NS..LONGEST_NS).contains(&entry_ns).then_some(entry_ns)
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_in_is_half_of_what_a_mutex_takes_longer() {
+    fn entering_is_half_of_what_a_mutex_takes_longer() {
         assert_eq!(measured(200, 320), Some(60));
         assert_eq!(measured(320, 200), None);
         assert_eq!(measured(200, 203), None);

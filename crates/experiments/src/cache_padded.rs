@@ -2,4 +2,4 @@
 
 /// At the beginning of two cache lines of its own, which processors load in pairs.
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
