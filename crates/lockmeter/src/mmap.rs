@@ -71,9 +71,11 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
         None if stdout_is_taken => Place::Stderr,
         path => Place::File(path, signals.pipe_wait()?),
     };
-    print(&report, arguments, place)?;
+    let printed = print(&report, arguments, place);
     say_that_command_goes_on(&target);
+    // The command is waited for also if nobody reads the report.
     let status = target.wait(&mut signals)?;
+    printed?;
     Ok(status.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 

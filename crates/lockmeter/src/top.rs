@@ -90,11 +90,12 @@ where
     signals.catch_q();
     let (screen, builder) = (Screen::open(), new());
     let (next_due, notices) = (Instant::now() + arguments.interval, Vec::new());
-    let mut sink = ScreenSink { arguments, screen, new, add, table, builder, has_news: false, next_due, notices };
+    let mut sink = ScreenSink { arguments, screen, new, add, table, builder, next_due, notices };
     let recorder = Recorder { signals: &mut signals, target, duration: arguments.duration };
     let metered: Result<()> = recorder.run(source, &mut sink);
     metered?;
-    if sink.has_news { sink.due() } else { Ok(()) }
+    // The last of it came after the last table.
+    sink.due()
 }
 
 /// Shows what is metered on the screen.
@@ -105,8 +106,6 @@ struct ScreenSink<'a, B, N, A, T> {
     add: A,
     table: T,
     builder: B,
-    /// Whether something came since the last table.
-    has_news: bool,
     next_due: Instant,
     /// What stands below the table.
     notices: Vec<String>,
@@ -126,7 +125,6 @@ where
 
     fn take(&mut self, interval: Interval) -> Result<()> {
         (self.add)(&mut self.builder, &interval);
-        self.has_news = true;
         Ok(())
     }
 
@@ -136,8 +134,7 @@ where
             (self.table)(builder, table, text)?;
             self.notices.iter().try_for_each(|notice| writeln!(text, "{}", escaped(notice)))
         })?;
-        self.has_news = false;
-        self.next_due += self.arguments.interval;
+        self.next_due = Instant::now() + self.arguments.interval;
         Ok(())
     }
 
