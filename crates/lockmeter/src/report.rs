@@ -130,11 +130,7 @@ pub fn load_beside(reader: RecordingReader, query: &Query, reports: usize) -> Re
     Ok(loaded)
 }
 
-/// A recording as each of these queries sees it, from one reading.
-fn load_all<const N: usize>(reader: RecordingReader, queries: &[Query; N]) -> Result<[Loaded; N]> {
-    load_each(reader, queries, N)
-}
-
+/// A recording as each of these queries sees it, from one reading. `reports` is how many are held together.
 fn load_each<const N: usize>(mut reader: RecordingReader, queries: &[Query; N], reports: usize) -> Result<[Loaded; N]> {
     let mut builders = queries.each_ref().map(|query| ReportBuilder::new(reader.about(), query));
     let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
@@ -179,7 +175,7 @@ fn write_pprof(arguments: &ReportArguments, reader: RecordingReader) -> Result<(
     let by_task = asked.by.contains(&Dimension::Task).then_some(Dimension::Task);
     let by =
         |dimensions: [Dimension; 2]| Query { by: dimensions.into_iter().chain(by_task).collect(), ..asked.clone() };
-    let [waits, blame] = load_all(reader, &[by(Pprof::WAITS), by(Pprof::BLAME)])?;
+    let [waits, blame] = load_each(reader, &[by(Pprof::WAITS), by(Pprof::BLAME)], 2)?;
     let mut out = output::open(arguments.output.as_deref())?;
     Pprof { waits: &waits.report, blame: &blame.report }
         .write(&mut out)

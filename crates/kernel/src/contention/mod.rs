@@ -275,12 +275,7 @@ impl Source for ContentionSource {
 
     /// Under [`Scope::Children`]: those that it has started stay metered.
     fn command_started(&mut self) -> Result<(), KernelError> {
-        let own = open_process(std::process::id())?;
-        self.skeleton
-            .maps
-            .sleepers
-            .delete(&own.as_raw_fd().to_ne_bytes())
-            .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
+        leave_own_process_out(&self.skeleton.maps.sleepers)
     }
 
     /// Keeps the account of what metering costs, and has wake-ups looked at where somebody waits.
@@ -414,6 +409,14 @@ fn follow(sleepers: &impl MapCore, pid: u32) -> Result<(), KernelError> {
     sleepers
         .update(&process.as_raw_fd().to_ne_bytes(), value, MapFlags::ANY)
         .map_err(|error| KernelError::from_libbpf(&format!("cannot follow process {pid}"), &error))
+}
+
+/// Takes this process out of the task storage of those that are followed.
+pub(crate) fn leave_own_process_out(followed: &impl MapCore) -> Result<(), KernelError> {
+    let own = open_process(std::process::id())?;
+    followed
+        .delete(&own.as_raw_fd().to_ne_bytes())
+        .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
 }
 
 /// A descriptor of a process, which also becomes readable when it exits.

@@ -19,7 +19,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut, RingBuffer, Rin
 use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
 use crate::clock::OwnCpu;
-use crate::contention::{StackBudget, open_process, quiet_libbpf};
+use crate::contention::{StackBudget, leave_own_process_out, open_process, quiet_libbpf};
 use crate::cost::{self, ProgramCost, Programs};
 use crate::double_buffer::DoubleBuffers;
 use crate::error::{ErrorKind, KernelError};
@@ -191,12 +191,7 @@ impl Source for FutexSource {
 
     /// Under [`Processes::Children`]: from here on this process has no more children that are metered.
     fn command_started(&mut self) -> Result<(), KernelError> {
-        let own = open_process(std::process::id())?;
-        self.skeleton
-            .maps
-            .processes
-            .delete(&own.as_raw_fd().to_ne_bytes())
-            .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
+        leave_own_process_out(&self.skeleton.maps.processes)
     }
 
     /// Becomes readable when a process was seen for the first time, which may not live for long.

@@ -1,7 +1,7 @@
 //! Which process a segment is from, and whether it lives. A process knows its id in its own namespace, which may not be ours.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 const MOST_PROCESSES: usize = 1 << 16;
 
 /// Longer lists of mappings are cut.
-pub(super) const LONGEST_MAPS: u64 = 4 << 20;
+const LONGEST_MAPS: u64 = 4 << 20;
 
 /// Whether a process has this id.
 pub(super) fn is_alive(pid: u32) -> bool {
@@ -61,16 +61,24 @@ fn nested_processes() -> Vec<(u32, u32)> {
 
 /// Whether a process maps the file with this number. What cannot be looked into is believed to.
 pub(super) fn maps(pid: u32, inode: u64) -> bool {
-    let maps = fs::File::open(format!("/proc/{pid}/maps")).and_then(|file| {
-        let mut text = Vec::new();
-        io::Read::read_to_end(&mut io::Read::take(file, LONGEST_MAPS), &mut text)?;
-        Ok(text)
-    });
-    maps.map_or(true, |maps| names_inode(&maps, inode))
+    is_known_to_map(pid, inode).unwrap_or(true)
+}
+
+/// Whether a process maps the file with this number; an error if it cannot be looked into.
+pub(super) fn is_known_to_map(pid: u32, inode: u64) -> io::Result<bool> {
+    let mut maps = Vec::new();
+    fs::File::open(format!("/proc/{pid}/maps"))?.take(LONGEST_MAPS).read_to_end(&mut maps)?;
+    Ok(names_inode(&maps, inode))
+}
+
+/// What a `stat` file of `/proc` says behind the name of the program, which may hold anything: the state comes first.
+pub(super) fn stat_behind_name(stat: &[u8]) -> Option<&str> {
+    let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
+    std::str::from_utf8(stat.get(name_ends + 1..)?).ok().map(str::trim_start)
 }
 
 /// Whether a list of mappings has one of the file with this number.
-pub(super) fn names_inode(maps: &[u8], inode: u64) -> bool {
+fn names_inode(maps: &[u8], inode: u64) -> bool {
     let inode = inode.to_string();
     let is_it = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());

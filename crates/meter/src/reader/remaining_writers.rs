@@ -6,10 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::{self, Read};
 use std::os::unix::fs::DirEntryExt;
 
-use super::living::{LONGEST_MAPS, names_inode};
+use super::living::{is_known_to_map, stat_behind_name};
 use crate::writer::monotonic_ns;
 
 /// The kernel counts a process's start in these.
@@ -70,13 +69,7 @@ impl RemainingWriters {
     fn unknown(&self, pid: u32) -> Option<Unknown> {
         let (parent, start_ns) = parent_and_start(&fs::read(format!("/proc/{pid}/stat")).ok()?)?;
         let is_new = start_ns.saturating_add(CLOCK_TICK_NS) >= self.begun_ns;
-        (is_new && self.maps(pid).unwrap_or(false)).then_some(Unknown { parent, start_ns })
-    }
-
-    fn maps(&self, pid: u32) -> io::Result<bool> {
-        let mut maps = Vec::new();
-        fs::File::open(format!("/proc/{pid}/maps"))?.take(LONGEST_MAPS).read_to_end(&mut maps)?;
-        Ok(names_inode(&maps, self.inode))
+        (is_new && is_known_to_map(pid, self.inode).unwrap_or(false)).then_some(Unknown { parent, start_ns })
     }
 }
 
@@ -106,10 +99,7 @@ impl Remaining {
 
 /// A process's parent, and when it began by the monotonic clock.
 fn parent_and_start(stat: &[u8]) -> Option<(u32, u64)> {
-    // Behind the name, which may hold anything.
-    let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(name_ends + 1..)?).ok()?;
-    let mut fields = rest.split_ascii_whitespace();
+    let mut fields = stat_behind_name(stat)?.split_ascii_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;
     let ticks: u64 = fields.nth(17)?.parse().ok()?;
     let asleep_ns = boot_ns().saturating_sub(monotonic_ns());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use std::time::{Duration, Instant};
 
-use super::living::maps;
+use super::living::{maps, stat_behind_name};
 use super::memory::Memory;
 use crate::layout::{Process, STOPS, Stop};
 use crate::writer::monotonic_ns;
@@ -16,7 +16,7 @@ use crate::writer::monotonic_ns;
 /// How often processes are looked at that run.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Of those that run, so many are looked at in turn: a look takes a few microseconds.
+/// How many of those that run are looked at in turn: each takes a few microseconds.
 const MOST_AT_A_TIME: usize = 16;
 
 /// In a longer time between two looks a process may have gone on and been stopped again.
@@ -129,10 +129,9 @@ impl Watched {
     }
 }
 
-/// Whether a process is stopped, told by its first thread; `None` if there is no such process.
+/// Whether a process's first thread is stopped; `None` if there is no such process.
 fn is_stopped(pid: u32) -> Option<bool> {
     // That of the thread: the process's own adds up what all of its threads did.
-    let text = std::fs::read(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
-    let name_ends = text.iter().rposition(|byte| *byte == b')')?;
-    Some(text.get(name_ends + 2) == Some(&b'T'))
+    let stat = std::fs::read(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
+    Some(stat_behind_name(&stat)?.starts_with('T'))
 }
