@@ -80,7 +80,7 @@ test-vm-holds: build
 	@scripts/setup vm
 	@tests/vm/holds
 
-# Of what `build` builds: a recorder without optimisations cannot follow so many threads in an emulated guest.
+# Of what `build` builds: a recorder without optimisations cannot follow 100,000 threads in an emulated guest.
 test-vm-threads: build
 	@scripts/setup vm
 	@tests/vm/threads

@@ -27,7 +27,7 @@ impl Waits {
         }
     }
 
-    /// At least so many of a thousand waits were no longer than this: the end of their bucket, in nanoseconds. 0 where there were none.
+    /// The length that at least this many of a thousand waits did not exceed: the end of its bucket, in nanoseconds. 0 without waits.
     pub fn quantile_ns(&self, of_1000: u64) -> u64 {
         let wanted = (self.counts.iter().sum::<u64>() * of_1000).div_ceil(1000);
         let mut waits = 0;

@@ -40,7 +40,7 @@ fn below_shell(folder: &Folder, script: &str) -> (Output, Value) {
     record(folder, &["sh".as_ref(), "-c".as_ref(), script.as_ref()])
 }
 
-/// A program that runs as `nobody` whoever starts it; `None` where only root can make one.
+/// A program that runs as `nobody`, whichever user starts it; `None` where only root can make one.
 fn setuid_program(folder: &Folder, bits: u32) -> Option<PathBuf> {
     let program = compile(folder, "sanitized.c", "privileged", &[]);
     if chown(&program, Some(NOBODY), Some(NOBODY)).is_err() {

@@ -13,7 +13,7 @@ use crate::thread_record::record;
 /// About what it takes to put a thread to sleep and to wake it, on both sides together.
 pub const SPIN_NS: u64 = 20_000;
 
-/// The clock and the owner's CPU are read once in so many polls of the lock: reading them takes as long as a few.
+/// The clock and the owner's CPU are read once in this many polls of the lock, because reading them takes as long as a few polls.
 const POLLS_PER_CHECK: u32 = 32;
 
 /// One thread's spinning for one lock.

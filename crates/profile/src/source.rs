@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::interval::Interval;
 
-/// Something that measures. It counts from the moment it is made; whoever runs it then calls, in this order,
+/// Something that measures. It counts from the moment it is made. Its caller then calls, in this order,
 /// [`command_started`](Self::command_started) if it is to follow a command, [`tick`](Self::tick) ten times a second,
 /// [`drain`](Self::drain) once an interval and earlier if `tick` says so, and [`stop`](Self::stop).
 pub trait Source {

@@ -8,7 +8,7 @@ struct Queued {
     guarded: Guarded,
 }
 
-/// Waits for its turn, or leaves after so many `polls`.
+/// Waits for its turn, or leaves after `polls` polls.
 fn waits(queued: &Arc<Queued>, polls: u32) -> Box<dyn FnOnce() + Send> {
     let queued = Arc::clone(queued);
     Box::new(move || {

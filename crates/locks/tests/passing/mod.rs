@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::sleepers::Sleeper;
 
-/// A lock that is not handed over can be taken by others for ever; here they stop after so many times.
+/// A lock that is not handed over can be taken by others for ever; here they stop after this many times.
 pub const MANY: usize = 10;
 
 /// Longer than a thread waits before the lock is reserved for it.

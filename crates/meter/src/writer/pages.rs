@@ -140,7 +140,7 @@ pub(super) fn take(process: u32, kind: PageKind) -> Option<u32> {
     Some(page)
 }
 
-/// Threads that begin by the thousand leave so many pages to the tables of processes: a thread without a table counts with others, but a
+/// Threads that begin by the thousand leave this many pages to the tables of processes: a thread without a table counts with others, but a
 /// lock without a place is not told from others.
 const LEFT_FOR_TABLES: u32 = 128;
 
