@@ -15,5 +15,7 @@ pub mod overhead;
 pub mod picture;
 pub mod processes;
 pub mod pthread_locks;
+pub mod published;
+pub mod step_by_step;
 pub mod step_costs;
 pub mod work_folder;

@@ -1,7 +1,7 @@
 //! The locks that the designs in user space are built on.
 
+use crate::step_by_step::SpinTimes;
 use lockmeter_locks::{RawMutex, RawPercpuRwSem, RawRwSem, SPIN_NS};
-use lockmeter_predict::step_by_step::SpinTimes;
 
 use crate::pthread_locks::PthreadMutex;
 

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lockmeter_predict::step_by_step::{Costs, Wake, shortest_sleep_first};
+use crate::step_by_step::{Costs, Wake, shortest_sleep_first};
 use lockmeter_statistics::{Random, median};
 
 use crate::cpus;

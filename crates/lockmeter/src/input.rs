@@ -7,7 +7,7 @@ use anyhow::Result;
 use lockmeter_profile::RecordingKind;
 use lockmeter_profile::recording::{RecordingError, RecordingReader};
 
-use crate::exit::{Failure, Status};
+use lockmeter_cli::exit::{Failure, Status};
 
 /// Whether this names standard input.
 pub fn is_standard_input(path: &Path) -> bool {

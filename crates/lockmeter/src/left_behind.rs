@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use lockmeter_render::units::counted;
 
-use crate::messages::say;
+use lockmeter_cli::messages::say;
 
 /// So many are named in a sentence.
 const NAMED: usize = 3;

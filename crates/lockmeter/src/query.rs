@@ -5,7 +5,7 @@ use lockmeter_profile::{Dimension, Space};
 use lockmeter_render::SortKey;
 
 use crate::arguments::{QueryArguments, Window};
-use crate::exit::{Failure, Status};
+use lockmeter_cli::exit::{Failure, Status};
 
 /// The query that the flags ask for.
 pub fn from_flags(arguments: &QueryArguments, window: Option<Window>) -> Query {

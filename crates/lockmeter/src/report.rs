@@ -13,11 +13,12 @@ use lockmeter_profile::{Dimension, RecordingKind, Report};
 use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Pprof, Table};
 
 use crate::arguments::{Format, ReportArguments};
-use crate::exit::{Failure, Status};
 use crate::input::{is_standard_input, kind, open, open_locks};
-use crate::messages::say;
 use crate::warnings::{Language, Warning};
-use crate::{latency, output, query};
+use crate::{latency, query};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::say;
+use lockmeter_cli::output;
 
 pub fn run(arguments: &ReportArguments) -> Result<()> {
     if let Some(output) = arguments

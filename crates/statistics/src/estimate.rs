@@ -37,6 +37,13 @@ impl Random {
         usize::try_from((u128::from(self.bits()) * bound) >> 64).unwrap_or(0)
     }
 
+    /// Uniform in (0, 1]: its logarithm is finite.
+    pub fn unit(&mut self) -> f64 {
+        const BITS: u32 = 32;
+        let bits = u32::try_from(self.bits() >> BITS).unwrap_or(u32::MAX);
+        (f64::from(bits) + 1.0) / (f64::from(u32::MAX) + 1.0)
+    }
+
     /// Into a random order, each as likely as any other.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
