@@ -5,7 +5,6 @@ mod arithmetic;
 pub mod breakpoint;
 mod cache_padded;
 pub mod contention;
-mod cpus;
 pub mod fork_mail;
 pub mod fork_tree;
 pub mod kernel_waits;

@@ -9,14 +9,13 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::messages::say;
 use lockmeter_experiments::overhead::whole_runs::Run;
 use lockmeter_experiments::work_folder::TempDir;
 use lockmeter_kernel::contention::open_process;
 use lockmeter_recorder::target::{Target, spawn};
 use lockmeter_recorder::{StopSignals, Woken};
 use lockmeter_render::escape::escaped;
-
-use lockmeter_cli::messages::say;
 
 /// So much of a failed command's output is shown.
 const SHOWN_LINES: usize = 30;

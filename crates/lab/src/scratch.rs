@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_experiments::work_folder::{self, TempDir};
 use lockmeter_meter::reader::check_trusted;
-
-use lockmeter_cli::exit::{Failure, Status};
 
 /// Where temporary files go: root may have inherited another user's TMPDIR, and does not use it.
 pub fn parent() -> Result<PathBuf> {

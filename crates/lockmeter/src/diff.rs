@@ -3,15 +3,14 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::output;
 use lockmeter_render::Exporter;
 
 use crate::arguments::DiffArguments;
 use crate::input::{is_standard_input, open_locks};
 use crate::{query, report};
-use lockmeter_cli::ResultFormat;
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::output;
 
 /// Two, and what is made of them.
 const REPORTS: usize = 3;

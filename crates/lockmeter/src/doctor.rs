@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::exit::Status;
 use lockmeter_kernel::probe::{self, Finding, Verdict};
 use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::write_json;
 use serde_json::json;
 
 use crate::arguments::DoctorArguments;
-use lockmeter_cli::ResultFormat;
-use lockmeter_cli::exit::Status;
 
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     let findings = probe::examine();

@@ -4,6 +4,9 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::{notice_once, say};
+use lockmeter_cli::output::{self, cannot_write};
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
@@ -17,9 +20,6 @@ use lockmeter_render::{Csv, Exporter, Json, Table};
 use crate::arguments::latency::{LatencyArguments, LatencyFormat};
 use crate::arguments::{Format, QueryArguments, ReportArguments};
 use crate::warnings::Warning;
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::messages::{notice_once, say};
-use lockmeter_cli::output::{self, cannot_write};
 
 /// The column that rows are ordered by: what kept a CPU longest.
 pub const DEFAULT_SORT: &str = "max_ns";

@@ -6,6 +6,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::{explain, notice_once, say};
+use lockmeter_cli::output::{self, cannot_write};
 use lockmeter_kernel::contention::{ContentionSource, MMAP_LOCK, Metered, Options, Scope};
 use lockmeter_profile::recording::{PipeWait, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder};
@@ -18,9 +21,6 @@ use crate::arguments::mmap::{MmapArguments, MmapBy, MmapFormat};
 use crate::record::{length_in_words, say_that_command_goes_on};
 use crate::scope;
 use crate::warnings::Warning;
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::messages::{explain, notice_once, say};
-use lockmeter_cli::output::{self, cannot_write};
 
 /// How often to take in, and write, what was metered.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -3,6 +3,10 @@
 use std::io::Write;
 
 use anyhow::Result;
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::say;
+use lockmeter_cli::output;
 use lockmeter_predict::forecast::{Forecast, Plan, Prices, TooMuch, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::view::Query;
@@ -13,10 +17,6 @@ use lockmeter_render::write_json;
 use crate::arguments::predict::PredictArguments;
 use crate::report;
 use crate::warnings::Warning;
-use lockmeter_cli::ResultFormat;
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::messages::say;
-use lockmeter_cli::output;
 
 pub fn run(arguments: &PredictArguments) -> Result<()> {
     let (report, ended_cleanly) = report::load(&arguments.recording, &Query::by([Dimension::Lock]))?;

@@ -8,6 +8,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::{be_quiet, explain, inform, notice_once, say};
+use lockmeter_cli::output::{self, cannot_write};
 use lockmeter_kernel::contention::Scope;
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
@@ -18,9 +21,6 @@ use lockmeter_recorder::{Ended, LockSources, Recorder, Sink, StopSignals};
 use crate::arguments::RecordArguments;
 use crate::lock_filter::LockFilter;
 use crate::{left_behind, report, scope};
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::messages::{be_quiet, explain, inform, notice_once, say};
-use lockmeter_cli::output::{self, cannot_write};
 
 /// Rows of the summary at the end.
 const SUMMARY_ROWS: usize = 10;

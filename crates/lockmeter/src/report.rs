@@ -7,6 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::say;
+use lockmeter_cli::output;
 use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, RecordingKind, Report};
@@ -16,9 +19,6 @@ use crate::arguments::{Format, ReportArguments};
 use crate::input::{is_standard_input, kind, open, open_locks};
 use crate::warnings::{Language, Warning};
 use crate::{latency, query};
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::messages::say;
-use lockmeter_cli::output;
 
 pub fn run(arguments: &ReportArguments) -> Result<()> {
     if let Some(output) = arguments

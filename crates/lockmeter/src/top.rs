@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use lockmeter_cli::output;
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options as LatencyOptions, RUNNERS};
 use lockmeter_profile::latency::LatencyBuilder;
@@ -17,7 +18,6 @@ use lockmeter_render::{Exporter, Table};
 
 use crate::arguments::TopArguments;
 use crate::{latency, query, scope};
-use lockmeter_cli::output;
 
 /// The column that `--sort` names where it is left out.
 const DEFAULT_SORT: &str = "total_ns";

@@ -1,10 +1,10 @@
-//! What measuring needs: random order, medians with their confidence interval, runs that others have not disturbed or
-//! hardly can, threads that begin together, and the machine of a run.
+//! What measuring needs: random order, medians with their confidence interval, runs that others have not disturbed,
+//! threads that begin together and stay on their CPUs, and the machine of a run.
 
+pub mod cpus;
 mod disturbances;
 mod estimate;
 mod machine;
-pub mod priority;
 mod resource_usage;
 mod threads_in_step;
 

@@ -10,6 +10,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::say;
 use lockmeter_meter::reader::check_trusted;
 use lockmeter_profile::recording::write_file;
 use lockmeter_statistics::Machine;
@@ -17,8 +19,6 @@ use serde_json::{Value, json};
 
 use super::{Stop, report};
 use crate::arguments::bench::AllArguments;
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::messages::say;
 
 /// One experiment.
 pub struct Piece {

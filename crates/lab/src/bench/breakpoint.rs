@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::Result;
+use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_experiments::breakpoint::kernel::{self, NotHere};
 use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan, Point, Table, Work, race, run_once};
 use lockmeter_experiments::breakpoint::{Shape, Timing};
@@ -17,7 +18,6 @@ use serde::Serialize;
 use super::{Stop, cores, write};
 use crate::arguments::bench::{BreakpointArguments, Part};
 use crate::time_left::TimeLeft;
-use lockmeter_cli::exit::{Failure, Status};
 
 /// So many threads for each core: the first is where a lock is contended, the second where its holders are often not running.
 const THREADS_PER_CORE: [usize; 2] = [2, 32];

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_experiments::fork_mail::{Plan, PostOffice, Step};
 use lockmeter_experiments::fork_tree::{self, Variant};
 use lockmeter_experiments::kernel_waits::{self, KernelWaits};
@@ -14,7 +15,6 @@ use serde::Serialize;
 use super::{Stop, cores, write};
 use crate::arguments::bench::ForkMailArguments;
 use crate::time_left::TimeLeft;
-use lockmeter_cli::exit::{Failure, Status};
 
 /// Clients for each core.
 const CLIENTS_PER_CORE: [usize; 3] = [1, 2, 4];

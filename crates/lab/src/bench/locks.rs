@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use lockmeter_cli::exit::{Failure, Status};
 
 use crate::arguments::bench::LocksArguments;
-use lockmeter_cli::exit::{Failure, Status};
 
 pub fn run(arguments: &LocksArguments) -> Result<ExitCode> {
     // The grid prints as it goes. A reader that goes away (`| head`) ends it there, as it ends other programs that have

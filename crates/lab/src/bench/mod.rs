@@ -12,6 +12,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::output;
 use lockmeter_recorder::{StopSignals, Woken};
 use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::write_json;
@@ -19,8 +21,6 @@ use lockmeter_statistics::Machine;
 use serde::Serialize;
 
 use crate::arguments::bench::BenchCommand;
-use lockmeter_cli::ResultFormat;
-use lockmeter_cli::output;
 
 pub fn run(command: &BenchCommand) -> Result<ExitCode> {
     match command {

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_experiments::breakpoint::race::Design;
 use lockmeter_experiments::picture::{self, Frame, Line, Point};
 use lockmeter_profile::recording::write_file;
@@ -15,7 +16,6 @@ use lockmeter_statistics::Estimate;
 use serde_json::Value;
 
 use super::all::{LOCKS, Piece};
-use lockmeter_cli::exit::{Failure, Status};
 
 /// Writes the report and its pictures; gives the report's path.
 pub fn write(folder: &Path, pieces: &[Piece], load: impl Fn(&str) -> Option<Value>) -> Result<PathBuf> {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use lockmeter_cli::swaps::Swap;
 use lockmeter_profile::Swaps;
 use lockmeter_statistics::{Estimate, Machine, Random};
 use regex_lite::Regex;
-
-use lockmeter_cli::swaps::Swap;
 
 /// A ratio whose interval is wider than this tells little, whatever it holds.
 const MOST_SPREAD: f64 = 0.10;

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::say;
 use lockmeter_meter::reader::check_own;
 use lockmeter_render::units::counted;
 
 use super::Workload;
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::messages::say;
 
 /// Where Debian's packages put the source.
 const SOURCES: &str = "/usr/src";

@@ -10,6 +10,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::output;
 use lockmeter_experiments::overhead::Costs;
 use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::units::counted;
@@ -18,9 +21,6 @@ use lockmeter_statistics::Machine;
 use serde::Serialize;
 
 use crate::arguments::overhead::{OverheadArguments, Preset};
-use lockmeter_cli::ResultFormat;
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::output;
 
 /// What to run, and what to do before each run.
 struct Workload {

@@ -6,6 +6,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
+use lockmeter_cli::exit::Status;
+use lockmeter_cli::messages::{notice_once, say};
 use lockmeter_experiments::overhead::naive::Naive;
 use lockmeter_experiments::overhead::slices::Switch;
 use lockmeter_experiments::overhead::whole_runs::{Ended, Plan, compare};
@@ -22,8 +24,6 @@ use crate::arguments::overhead::OverheadArguments;
 use crate::metered_run::{self, INTERVAL};
 use crate::running_command::{self, Ended as CommandEnded, Running, Scratch};
 use crate::time_left::TimeLeft;
-use lockmeter_cli::exit::Status;
-use lockmeter_cli::messages::{notice_once, say};
 
 const DEFAULT_RUNS: usize = 10;
 

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::say;
 use lockmeter_experiments::overhead::progress::Progress;
 use lockmeter_experiments::overhead::slices::{Paused, Plan, Switch, compare};
 use lockmeter_experiments::overhead::{Costs, KernelSwitch, Level};
@@ -22,8 +24,6 @@ use super::write;
 use crate::arguments::overhead::{OverheadArguments, ProgressBy};
 use crate::running_command::{self, Ended, Running, Scratch};
 use crate::time_left::TimeLeft;
-use lockmeter_cli::exit::{Failure, Status};
-use lockmeter_cli::messages::say;
 
 const DEFAULT_ROUNDS: usize = 100;
 

@@ -2,8 +2,8 @@
 //!
 //! Where a CPU is refused, as in a container that has fewer than it was told, the thread runs wherever the kernel lets it.
 
-/// This thread stays on one of the CPUs that it may run on: numbers count them round and round.
-pub fn stay_on(number: usize) {
+/// The CPUs that this thread may run on.
+pub fn allowed() -> Vec<usize> {
     // SAFETY: an all-zero set of CPUs is an empty one, and the kernel writes no more than its size.
     let allowed = unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();
@@ -12,7 +12,12 @@ pub fn stay_on(number: usize) {
     };
     let all = 0..usize::try_from(libc::CPU_SETSIZE).unwrap_or(0);
     // SAFETY: reads a set that is ours, at places that it has.
-    let here: Vec<usize> = all.filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) }).collect();
+    all.filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) }).collect()
+}
+
+/// This thread stays on one of the CPUs that it may run on: numbers count them round and round.
+pub fn stay_on(number: usize) {
+    let here = allowed();
     if let Some(cpu) = here.get(number % here.len().max(1)) {
         confine_to(*cpu);
     }
