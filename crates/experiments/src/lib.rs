@@ -11,7 +11,6 @@ pub mod kernel_waits;
 pub mod locks_under_test;
 pub mod mixed;
 pub mod overhead;
-pub mod picture;
 pub mod processes;
 pub mod pthread_locks;
 pub mod published;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_experiments::breakpoint::race::Design;
-use lockmeter_experiments::picture::{self, Frame, Line, Point};
+use lockmeter_pictures::charts::{self, Frame, Line, Point};
 use lockmeter_profile::recording::write_file;
 use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::units::counted;
@@ -45,7 +45,7 @@ pub fn write(folder: &Path, pieces: &[Piece], load: impl Fn(&str) -> Option<Valu
         );
         for (name, svg) in pictures(piece.name, &results) {
             let file = folder.join(&name).with_extension("svg");
-            picture::write(&file, &svg).map_err(|error| cannot(&file, error))?;
+            lockmeter_pictures::write(&file, &svg).map_err(|error| cannot(&file, error))?;
             let _ = writeln!(text, "\n![{}]({name}.svg)", piece.title);
         }
         if piece.name == LOCKS {
@@ -101,12 +101,12 @@ fn designs(results: &Value) -> Option<String> {
     };
     let lines: Vec<Line> = Design::ALL.iter().enumerate().filter_map(design).collect();
     let frame = Frame { title: "A task set up with its breakpoints and taken down", x: "threads", y: "µs a task" };
-    (!lines.is_empty()).then(|| picture::lines(frame, &lines))
+    (!lines.is_empty()).then(|| charts::lines(frame, &lines))
 }
 
 fn mail(results: &Value) -> Option<String> {
     let line = line(results, "points", "messages a second", "clients", |row| estimate(&row["per_second"]))?;
-    Some(picture::lines(
+    Some(charts::lines(
         Frame { title: "Mail, a process for each message", x: "clients", y: "messages a second" },
         &[line],
     ))
@@ -119,7 +119,7 @@ fn race_of_locks(results: &Value, field: &str, who: &str) -> Option<String> {
     };
     let rows: Vec<_> = list(results, field).filter_map(row).collect();
     let title = format!("The lock that forks meet at, between {who}");
-    (!rows.is_empty()).then(|| picture::intervals(&title, "messages a second over Mutex", &rows, Some(1.0)))
+    (!rows.is_empty()).then(|| charts::intervals(&title, "messages a second over Mutex", &rows, Some(1.0)))
 }
 
 /// Waits for the lock that was waited for longest.
@@ -128,7 +128,7 @@ fn histogram(results: &Value) -> Option<String> {
     let bar = |bucket: &Value| Some((short_time(bucket[0].as_u64()?), bucket[1].as_f64()?));
     let bars: Vec<(String, f64)> = list(worst, "histogram").filter_map(bar).collect();
     let title = format!("Waits for {}", worst["name"].as_str()?);
-    (!bars.is_empty()).then(|| picture::bars(Frame { title: &title, x: "at least so long", y: "waits" }, &bars))
+    (!bars.is_empty()).then(|| charts::bars(Frame { title: &title, x: "at least so long", y: "waits" }, &bars))
 }
 
 fn short_time(ns: u64) -> String {
@@ -144,7 +144,7 @@ fn mix(results: &Value) -> Option<String> {
     let points: Vec<Point> = list(results, "steps").filter_map(point).collect();
     let lines = [Line { name: "jobs a minute".into(), points }];
     let frame = Frame { title: "A mix of work, users added", x: "users", y: "jobs a minute" };
-    (!lines[0].points.is_empty()).then(|| picture::lines(frame, &lines))
+    (!lines[0].points.is_empty()).then(|| charts::lines(frame, &lines))
 }
 
 /// The longest holds and the hottest lock: two lines for each lock, measured and simulated. More could not be told apart.
@@ -168,7 +168,7 @@ fn model(results: &Value) -> Option<String> {
         .flat_map(|lock| ["measured", "predicted"].into_iter().filter_map(|field| line(lock, field)))
         .collect();
     let frame = Frame { title: "A hot mutex: from one thread's times", x: "threads", y: "acquisitions a second" };
-    (!lines.is_empty()).then(|| picture::lines(frame, &lines))
+    (!lines.is_empty()).then(|| charts::lines(frame, &lines))
 }
 
 fn overhead(results: &Value) -> Option<String> {
@@ -179,7 +179,7 @@ fn overhead(results: &Value) -> Option<String> {
     let rows: Vec<(String, Estimate)> = list(results, "costs").filter_map(row).collect();
     let limit = list(results, "costs").find_map(|cost| cost["verdict"].as_object()?.values().next()?["limit"].as_f64());
     (!rows.is_empty()).then(|| {
-        picture::intervals("Cost, median and 95 % interval", "percent", &rows, limit.map(|limit| limit * 100.0))
+        charts::intervals("Cost, median and 95 % interval", "percent", &rows, limit.map(|limit| limit * 100.0))
     })
 }
 

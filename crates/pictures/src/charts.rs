@@ -1,13 +1,8 @@
-//! Pictures of results, as SVG, readable in black and white; as PNG, too, where `rsvg-convert` is installed.
+//! Charts: lines over a logarithmic axis, intervals, bars.
 
-use std::fmt::Write as _;
-use std::io;
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use lockmeter_profile::recording::write_file;
-use lockmeter_render::escape::escaped;
 use lockmeter_statistics::Estimate;
+
+use crate::svg::{Anchor, Stroke, Style, Svg};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 400.0;
@@ -15,7 +10,9 @@ const LEFT: f64 = 90.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 60.0;
-const FONT: &str = "DejaVu Sans, Helvetica, Arial, sans-serif";
+
+/// Of a name or a number.
+const LABEL: Style = Style::new(12, Anchor::Middle);
 
 /// Lines told apart without colour.
 const DASHES: [&str; 5] = ["", "7 4", "2 3", "10 3 2 3", "1 6"];
@@ -79,34 +76,22 @@ pub fn lines(frame: Frame<'_>, lines: &[Line]) -> String {
     places.sort_by(f64::total_cmp);
     places.dedup();
     for place in places {
-        text(&mut svg, x(place), HEIGHT - BOTTOM + 18.0, "middle", &short(place));
+        svg.text(x(place), HEIGHT - BOTTOM + 18.0, LABEL, &short(place));
     }
     for (at, line) in lines.iter().enumerate() {
-        let path: Vec<String> =
-            line.points.iter().map(|point| format!("{:.1},{:.1}", x(point.x), y(point.y))).collect();
-        let dash = DASHES[at % DASHES.len()];
-        let _ = writeln!(
-            svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"black\" stroke-width=\"1.6\" stroke-dasharray=\"{dash}\"/>",
-            path.join(" ")
-        );
+        let path: Vec<(f64, f64)> = line.points.iter().map(|point| (x(point.x), y(point.y))).collect();
+        let stroke = Stroke { dash: DASHES[at % DASHES.len()], ..Stroke::black(1.6) };
+        svg.line(&path, stroke);
         for point in &line.points {
-            let (px, low, high) = (x(point.x), y(point.low), y(point.high));
-            let _ = writeln!(
-                svg,
-                "<path d=\"M{px:.1} {low:.1}V{high:.1}\" stroke=\"black\"/><circle cx=\"{px:.1}\" cy=\"{:.1}\" r=\"3\"/>",
-                y(point.y)
-            );
+            let x = x(point.x);
+            svg.line(&[(x, y(point.low)), (x, y(point.high))], Stroke::black(1.0));
+            svg.disc(x, y(point.y), 3.0);
         }
         let key_y = TOP + 6.0 + 18.0 * number(at);
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{} {key_y}h34\" stroke=\"black\" stroke-width=\"1.6\" stroke-dasharray=\"{dash}\"/>",
-            LEFT + 14.0
-        );
-        text(&mut svg, LEFT + 54.0, key_y + 4.0, "start", &line.name);
+        svg.line(&[(LEFT + 14.0, key_y), (LEFT + 48.0, key_y)], stroke);
+        svg.text(LEFT + 54.0, key_y + 4.0, Style { anchor: Anchor::Start, ..LABEL }, &line.name);
     }
-    svg + "</svg>\n"
+    svg.finish()
 }
 
 /// Intervals one below the other, with a line at a limit.
@@ -126,26 +111,17 @@ pub fn intervals(title: &str, x: &str, rows: &[(String, Estimate)], limit: Optio
     let mut svg = begin(Frame { title, x, y: "" }, height);
     for (value, dash) in [(Some(0.0), ""), (limit, "6 4")] {
         let Some(value) = value else { continue };
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{:.1} {TOP}V{}\" stroke=\"black\" stroke-width=\"0.7\" stroke-dasharray=\"{dash}\"/>",
-            place(value),
-            height - BOTTOM
-        );
-        text(&mut svg, place(value), height - BOTTOM + 18.0, "middle", &short(value));
+        let (x, bottom) = (place(value), height - BOTTOM);
+        svg.line(&[(x, TOP), (x, bottom)], Stroke { dash, ..Stroke::black(0.7) });
+        svg.text(x, bottom + 18.0, LABEL, &short(value));
     }
     for (at, (name, row)) in rows.iter().enumerate() {
         let y = TOP + ROW * (number(at) + 0.5);
-        text(&mut svg, names - FREE / 2.0, y + 4.0, "end", name);
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{:.1} {y}H{:.1}\" stroke=\"black\" stroke-width=\"2\"/>",
-            place(row.low),
-            place(row.high)
-        );
-        let _ = writeln!(svg, "<circle cx=\"{:.1}\" cy=\"{y}\" r=\"4\"/>", place(row.median));
+        svg.text(names - FREE / 2.0, y + 4.0, Style { anchor: Anchor::End, ..LABEL }, name);
+        svg.line(&[(place(row.low), y), (place(row.high), y)], Stroke::black(2.0));
+        svg.disc(place(row.median), y, 4.0);
     }
-    svg + "</svg>\n"
+    svg.finish()
 }
 
 /// Bars side by side, each with its name under it: a histogram.
@@ -156,60 +132,34 @@ pub fn bars(frame: Frame<'_>, bars: &[(String, f64)]) -> String {
     let mut svg = begin(frame, HEIGHT);
     axis(&mut svg, top, &y);
     for (at, (name, value)) in bars.iter().enumerate() {
-        let x = LEFT + width * number(at);
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#999\" stroke=\"black\"/>",
-            x + width * 0.1,
-            y(*value),
-            width * 0.8,
-            y(0.0) - y(*value)
-        );
-        text(&mut svg, x + width / 2.0, HEIGHT - BOTTOM + 18.0, "middle", name);
+        let (x, top) = (LEFT + width * number(at), y(*value));
+        svg.rectangle((x + width * 0.1, top), (width * 0.8, y(0.0) - top), "#999", Stroke::black(1.0));
+        svg.text(x + width / 2.0, HEIGHT - BOTTOM + 18.0, LABEL, name);
     }
-    svg + "</svg>\n"
+    svg.finish()
 }
 
 fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
 }
 
-fn begin(frame: Frame<'_>, height: f64) -> String {
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"{FONT}\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
-    let _ = writeln!(svg, "<text x=\"14\" y=\"24\" font-size=\"15\">{}</text>", escape(frame.title));
-    text(&mut svg, WIDTH / 2.0, height - 14.0, "middle", frame.x);
-    let middle = height / 2.0;
-    let _ = writeln!(
-        svg,
-        "<text x=\"18\" y=\"{middle}\" text-anchor=\"middle\" transform=\"rotate(-90 18 {middle})\">{}</text>",
-        escape(frame.y)
-    );
+/// A page with what stands around a picture.
+fn begin(frame: Frame<'_>, height: f64) -> Svg {
+    let mut svg = Svg::new(WIDTH, height);
+    svg.text(14.0, 24.0, Style::new(15, Anchor::Start), frame.title);
+    svg.text(WIDTH / 2.0, height - 14.0, LABEL, frame.x);
+    svg.text(18.0, height / 2.0, Style { upward: true, ..LABEL }, frame.y);
     svg
 }
 
-fn axis(svg: &mut String, top: f64, y: &impl Fn(f64) -> f64) {
+fn axis(svg: &mut Svg, top: f64, y: &impl Fn(f64) -> f64) {
     const STEPS: u32 = 4;
     for step in 0..=STEPS {
         let value = top * f64::from(step) / f64::from(STEPS);
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{LEFT} {0:.1}H{1}\" stroke=\"#bbb\" stroke-width=\"0.7\"/>",
-            y(value),
-            WIDTH - RIGHT
-        );
-        text(svg, LEFT - 8.0, y(value) + 4.0, "end", &short(value));
+        let height = y(value);
+        svg.line(&[(LEFT, height), (WIDTH - RIGHT, height)], Stroke { colour: "#bbb", width: 0.7, dash: "" });
+        svg.text(LEFT - 8.0, height + 4.0, Style { anchor: Anchor::End, ..LABEL }, &short(value));
     }
-}
-
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
-    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>", escape(words));
-}
-
-/// XML allows no control characters, not even as references.
-fn escape(words: &str) -> String {
-    escaped(words).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// The next number above with one or two digits that people count in.
@@ -237,19 +187,6 @@ fn short(value: f64) -> String {
 fn trimmed(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// Writes a picture, and the PNG beside it where `rsvg-convert` is installed; says whether it was.
-pub fn write(path: &Path, svg: &str) -> io::Result<bool> {
-    write_file(path, svg.as_bytes())?;
-    let mut convert = Command::new("rsvg-convert");
-    convert.args(["--zoom", "2"]).arg(path).stderr(Stdio::null());
-    // It would follow a link that another user has put where the picture goes.
-    let Ok(converted) = convert.output() else { return Ok(false) };
-    if converted.status.success() {
-        write_file(path.with_extension("png"), &converted.stdout)?;
-    }
-    Ok(converted.status.success())
 }
 
 #[cfg(test)]
