@@ -5,12 +5,14 @@ pub mod cpus;
 mod disturbances;
 mod estimate;
 mod machine;
+mod random;
 mod resource_usage;
 mod threads_in_step;
 
 pub use disturbances::{Disturbances, Patience};
-pub use estimate::{Estimate, Random, median};
+pub use estimate::{Estimate, median};
 pub use machine::Machine;
+pub use random::Random;
 pub use resource_usage::ResourceUsage;
 pub use threads_in_step::{Done, Together};
 
