@@ -58,6 +58,7 @@ test: workloads
 	@scripts/test-locks fast
 	$(CARGO) test-members --doc --quiet
 	$(CARGO) test-members --lib --bins --tests --no-fail-fast
+	@scripts/check-packages --run
 
 fuzz:
 	@scripts/setup build
@@ -126,6 +127,7 @@ lint:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	scripts/check-links
 	scripts/check-layers
+	scripts/check-packages
 	shellcheck $(shell git ls-files 'scripts/*' ':!scripts/check-links') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
 
 install: build
