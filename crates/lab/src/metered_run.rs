@@ -43,7 +43,13 @@ where
     let recorder = Recorder { signals, target: running.target(), duration: None };
     let metered: Result<_> = recorder.run(sources, sink);
     match metered {
-        Ok(ended) => Ok(running.finish(ended.at, ended.by_signal)?),
+        Ok(ended) => {
+            // The second signal came, and it goes on.
+            if running.target().command_goes_on() {
+                running.kill();
+            }
+            Ok(running.finish(ended.at, ended.by_signal)?)
+        }
         Err(error) => {
             // The first error says more.
             let _ = running.end();

@@ -106,20 +106,24 @@ impl Running {
         signals.wait(timeout, self.target.end(), None)
     }
 
-    /// Waits for its end, and passes signals on to it; the second one ends it.
+    /// Waits for its end, and passes a signal on to it; the second one ends it at once.
     pub fn run_to_end(self, signals: &mut StopSignals) -> io::Result<Ended> {
-        let mut asked_to_stop = 0;
-        while asked_to_stop < 2 {
+        let mut interrupted = false;
+        loop {
             match self.wait(signals, A_LONG_TIME)? {
                 Woken::Exited => break,
+                Woken::Signal(_) if interrupted => {
+                    self.kill();
+                    break;
+                }
                 Woken::Signal(signal) => {
-                    asked_to_stop += 1;
+                    interrupted = true;
                     self.target.pass_on(signal);
                 }
                 Woken::Timeout | Woken::News => {}
             }
         }
-        self.finish(Instant::now(), asked_to_stop > 0)
+        self.finish(Instant::now(), interrupted)
     }
 
     /// How long it has run.

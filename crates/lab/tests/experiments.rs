@@ -21,7 +21,7 @@ use lockmeter_recorder::{HoldOptions, LockOptions, LockSources, Recorder, Sink, 
 use lockmeter_render::{Exporter, Json};
 use serde_json::Value;
 use support::{
-    Folder, PATIENCE, lockmeter_lab, machine, preload_library, run, say, signal, skip, text, wait, workload_path,
+    Folder, PATIENCE, lockmeter_lab, machine, preload_library, run, say, signal, skip, text, until, wait, workload_path,
 };
 
 fn json(command: Command) -> Value {
@@ -130,6 +130,44 @@ fn whole_runs_compare_every_level_and_say_when_they_are_too_few() {
     temporary.check_empty();
 }
 
+/// A process that a process has started, by its name.
+fn child_of(pid: u32, name: &str) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let mut pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    pids.find(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name))
+}
+
+/// Makes sure that a bare run and a metered one end alike: the command gets the signal, and what ignores it ends with the second one.
+#[test]
+fn a_signal_ends_a_bare_run_and_a_metered_one_with_their_command() {
+    let Some(_machine) = machine("a signal ends a run") else { return };
+    preload_library();
+    // The first run is bare.
+    for only in ["", "[ $LOCKMETER_DIR ] || exit 0; "] {
+        for (command, name, signals) in [("exec sleep 600", "sleep", 1), ("trap '' TERM; sleep 600; true", "sh", 2)] {
+            let mut overhead = lockmeter_lab(["overhead", "--levels", "wait", "--runs", "1", "--", "sh", "-c"]);
+            overhead.arg(format!("{only}{command}")).stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut running = overhead.spawn().unwrap();
+            let mut pid = None;
+            until("the command runs", || {
+                // A shell that has started its `sleep` has set its trap.
+                pid = child_of(running.id(), name).filter(|pid| name == "sleep" || child_of(*pid, "sleep").is_some());
+                pid.is_some()
+            });
+            for _ in 0..signals {
+                signal(running.id(), libc::SIGTERM);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let status = wait(&mut running, "overhead");
+            let said = text(&running.wait_with_output().unwrap().stderr);
+            assert_eq!(status.code(), Some(1), "{said}");
+            assert!(said.contains("interrupted before every level had run once"), "{said}");
+            let command_is_there = Path::new("/proc").join(pid.unwrap().to_string()).exists();
+            assert!(!command_is_there, "{only}{command} goes on");
+        }
+    }
+}
+
 /// Makes sure that nobody's privileges suffice for what a program's own locks cost, and that the rest is said to be missing, once.
 #[test]
 fn overhead_without_privileges_measures_the_commands_own_locks_and_says_what_is_missing() {
@@ -191,7 +229,7 @@ fn a_running_process_is_compared_by_its_calls_and_ctrl_c_shows_what_there_is() {
         let mut running =
             command.arg(load.pid().to_string()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_secs(seconds));
-        signal(running.id(), libc_sigint());
+        signal(running.id(), libc::SIGINT);
         wait(&mut running, "overhead --attach");
         running.wait_with_output().unwrap()
     };
@@ -224,10 +262,6 @@ fn a_target_that_does_nothing_is_given_up_with_one_sentence() {
         "{said}"
     );
     assert_eq!(said.lines().count(), 1, "{said}");
-}
-
-const fn libc_sigint() -> i32 {
-    2
 }
 
 #[test]
