@@ -8,9 +8,9 @@ use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
-  lockmeter-lab compare --swap mutex=std,mutex -- ./benchmark   which lock is faster under this program
+  lockmeter-lab compare --swap mutex=std,mutex -- ./benchmark   which lock is faster under it
   lockmeter-lab overhead -- make -j8                            what metering costs it
-  lockmeter-lab bench all --short --report here                 the published experiments, in five minutes
+  lockmeter-lab bench all --short --report here                 the published experiments, briefly
 
 Exit status:
   0 success, 1 failure, 2 bad command line, 3 not allowed on this kernel or with these privileges,
