@@ -494,17 +494,17 @@ mod tests {
 
     #[test]
     fn every_column_and_name_is_documented_in_the_json_contract() {
-        let contract = include_str!("../../../docs/json.md");
+        let contract = include_str!("../../../docs/reference/json.md");
         let columns = COLUMNS.iter().map(|column| column.key);
         let of_diffs = crate::diff::COLUMNS.iter().map(|column| column.key);
         let losses = Loss::ALL.iter().map(|loss| loss.name());
         let sources = BlockerSource::ALL.iter().map(|source| source.name());
         let swaps = Swap::ALL.iter().map(|swap| swap.name());
         for name in columns.chain(losses).chain(sources).chain(swaps) {
-            assert!(contract.contains(&format!("| `{name}` |")), "docs/json.md does not explain {name}");
+            assert!(contract.contains(&format!("| `{name}` |")), "docs/reference/json.md does not explain {name}");
         }
         for name in of_diffs.chain(Kind::ALL.iter().map(|kind| kind.name())) {
-            assert!(contract.contains(&format!("`{name}`")), "docs/json.md does not explain {name}");
+            assert!(contract.contains(&format!("`{name}`")), "docs/reference/json.md does not explain {name}");
         }
     }
 

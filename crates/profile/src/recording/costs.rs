@@ -2,7 +2,7 @@
 //!
 //! A chunk compresses a thousandfold at best, and an empty entry takes two bytes of its message: without a bound, a small
 //! file would keep its reader busy for hours. Each bound is a sum over the file that may grow with the bytes read. Measured
-//! recordings stay below a tenth of each (`docs/file-format.md`).
+//! recordings stay below a tenth of each (`docs/reference/file-format.md`).
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
