@@ -261,6 +261,10 @@ pub struct Total {
 pub struct Basis {
     /// The group; its bucket says nothing.
     pub key: Key,
+    /// Address of the lock itself and where it was acquired, as in [`Sampled`]; `None` if that is not told apart.
+    pub instance: Option<u64>,
+    /// As above.
+    pub site: Option<StackId>,
     /// The numbers.
     pub value: HoldBasis,
 }

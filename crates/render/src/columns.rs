@@ -246,6 +246,9 @@ pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("cgroup", Unit::Name, |row, _| Cell::name(row.cgroup.as_deref()))
         .headed("CGROUP").by(Dimension::Cgroup),
     ReportColumn::new("total_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.total_ns)).headed("WAITED").of_holds("HELD"),
+    ReportColumn::new("error_ns", Unit::Nanoseconds, |row, _| {
+        row.basis.and_then(|basis| basis.error_ns()).map_or(Cell::Missing, Cell::Nanoseconds)
+    }).headed("±").in_table_if_any(|row| row.basis.and_then(|basis| basis.error_ns()).is_some_and(|error_ns| error_ns > 0)),
     ReportColumn::new("share_ppm", Unit::Millionths, share).headed("%"),
     ReportColumn::new("utilization_ppm", Unit::Millionths, utilization).headed("UTIL %"),
     ReportColumn::new("count", Unit::Count, |row, _| Cell::Count(row.value.count)).headed("CONTENDED").of_holds("ACQUIRED"),

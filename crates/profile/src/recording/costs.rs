@@ -159,7 +159,7 @@ pub(super) fn text_bytes(interval: &Interval) -> u64 {
     };
     let mut sum: u64 = stacks.iter().sum();
     sum += interval.totals.iter().map(|total| key(&total.key)).sum::<u64>();
-    sum += interval.bases.iter().map(|basis| key(&basis.key)).sum::<u64>();
+    sum += interval.bases.iter().map(|basis| key(&basis.key) + stack(basis.site)).sum::<u64>();
     sum += interval.sampled.iter().map(|sampled| key(&sampled.key) + task(sampled.blocker.task)).sum::<u64>();
     for hold in &interval.slow_holds {
         sum += lock(hold.lock) + task(Some(hold.task));
