@@ -17,7 +17,7 @@ KERNELS ?=
 # How often each test that depends on when threads run is run beside busy loops.
 LOADED_RUNS ?= 50
 
-.PHONY: help setup build workloads demo test fuzz test-locks test-programs test-vm test-vm-holds test-vm-threads test-under-load test-all bench bench-all bench-vm-holds lint install uninstall clean
+.PHONY: help setup build workloads demo test fuzz test-locks test-programs test-vm test-vm-holds test-vm-threads test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -30,6 +30,7 @@ help:
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines; KERNELS=6.1 on one of them"
 	@echo "make test-vm-holds  holds by function hooks: their truth, and a stress, on the same kernels"
 	@echo "make test-vm-threads  100,000 threads alive at once, in a virtual machine: every hold counted, at a cost that does not grow"
+	@echo "make test-hold-estimates  100 programs that measure their holds themselves: how often the truth lies within the printed interval"
 	@echo "make test-under-load  each test that depends on when threads run, $(LOADED_RUNS) times beside busy loops"
 	@echo "make test-all  all of these but fuzz, and the lints; hours. $$(scripts/test-all --last)"
 	@echo "make bench     the experiments in short, with a report, in five minutes; goes on where it was broken off"
@@ -90,6 +91,10 @@ test-vm-threads: build
 test-under-load: workloads
 	@scripts/setup test
 	@scripts/test-under-load $(LOADED_RUNS)
+
+test-hold-estimates:
+	@scripts/setup test
+	LOCKMETER_SEEDS=100 $(CARGO) test-members --package lockmeter --test user_locks rare_long_holds -- --nocapture
 
 test-all:
 	@scripts/test-all

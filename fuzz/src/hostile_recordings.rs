@@ -6,7 +6,7 @@ use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 use lockmeter_profile::recording::FORMAT_VERSION;
 
-/// Kinds of chunks (`docs/file-format.md`).
+/// Kinds of chunks (`docs/reference/file-format.md`).
 pub const ABOUT: u8 = 1;
 /// A chunk of one interval.
 pub const INTERVAL: u8 = 2;

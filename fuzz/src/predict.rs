@@ -78,7 +78,12 @@ fn interval(bytes: &mut Unstructured<'_>) -> Result<Interval> {
             Value { count: number(bytes)?, total_ns: number(bytes)?, max_ns: number(bytes)?, spin_ns: number(bytes)? };
         interval.totals.push(Total { key, value });
         if bytes.arbitrary()? {
-            interval.bases.push(Basis { key, value: HoldBasis { untimed: number(bytes)?, ..HoldBasis::default() } });
+            interval.bases.push(Basis {
+                key,
+                instance: None,
+                site: None,
+                value: HoldBasis { untimed: number(bytes)?, ..HoldBasis::default() },
+            });
         }
     }
     interval.off.all_ns = number(bytes)?;

@@ -311,7 +311,7 @@ pub enum Format {
     Table,
     /// For people: a picture of each row's histogram
     Histogram,
-    /// For programs (documented in docs/json.md)
+    /// For programs (documented in docs/reference/json.md)
     Json,
     /// For spreadsheets
     Csv,

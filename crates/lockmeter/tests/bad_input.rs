@@ -20,7 +20,7 @@ const BAD_INPUT: i32 = 4;
 const NO_TARGET: i32 = 5;
 const NO_OUTPUT: i32 = 6;
 
-/// The head of a recording: magic, version, CRC-32 of both (docs/file-format.md).
+/// The head of a recording: magic, version, CRC-32 of both (docs/reference/file-format.md).
 const VERSION_AT: usize = 8;
 const HEAD_CRC_AT: usize = 12;
 

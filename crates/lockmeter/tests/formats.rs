@@ -100,7 +100,7 @@ fn windows_side_by_side_add_up_to_the_whole() {
     }
 }
 
-/// Makes sure that the JSON has every field that `docs/json.md` promises, of the type that it promises.
+/// Makes sure that the JSON has every field that `docs/reference/json.md` promises, of the type that it promises.
 #[test]
 fn the_json_keeps_its_contract() {
     let Some(recording) = recording("JSON") else { return };

@@ -327,12 +327,67 @@ fn a_lock_taken_millions_of_times_is_counted_to_the_last(defines: &[&str]) {
         assert!(number(often, "timed") > 2_000, "hardly a hold was timed: {often}");
         assert_eq!(number(often, "timed") == number(often, "count"), every, "{flags:?}: {often}");
         // Nothing is done under the lock: a clock's resolution, and some of its calls' own time.
-        assert!((1..1_000).contains(&number(often, "p50_ns")), "{often}");
+        assert!(number(often, "p50_ns") < 1_000, "{often}");
         assert_eq!(number(often, "moved"), 0, "nobody else takes it: {often}");
         let table = lockmeter().arg("report").arg(&metered.recording).output().unwrap();
         let table = String::from_utf8(table.stdout).unwrap();
         assert_eq!(table.contains("the times of holds rest on"), !every, "{table}");
     }
+}
+
+/// What a run of `rare-holds` measured itself, and the rows of its lock by caller.
+fn rare_holds(folder: &Path, program: &Path, seed: u64) -> (Value, [Value; 2], u64) {
+    let seed = seed.to_string();
+    let metered = meter(folder, &["--hold"], &[program.as_os_str(), OsStr::new(&seed)]);
+    let report = metered.report("lock,caller", &["-n", "0"]);
+    let of_caller = |function: &str| {
+        let is_it = |row: &&Value| row["happened"] == "hold" && row["caller"][0] == function;
+        let found = report["rows"].as_array().unwrap().iter().find(is_it);
+        found.unwrap_or_else(|| panic!("no hold by {function}: {report:#}")).clone()
+    };
+    (metered.said(), ["quick", "seldom"].map(of_caller), number(&report, "duration_ns"))
+}
+
+/// Regression: of 9 holds of 233 ms in all, one was seen, or hundreds were made up, as the draw of which holds are timed had it; and
+/// all were charged to the function above, to which the release of a tail call returns.
+///
+/// `LOCKMETER_SEEDS` (`make test-hold-estimates`) has it run so many programs, and compares how often the truth is within the printed
+/// interval.
+#[test]
+fn rare_long_holds_of_a_lock_taken_very_often_are_all_there_and_the_others_as_long_as_the_report_says() {
+    let seeds: u64 = std::env::var("LOCKMETER_SEEDS").map_or(1, |seeds| seeds.parse().expect("a number"));
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "rare-holds", &[]);
+    let (mut within, mut drawn, mut widest_percent) = (0, 0, 0.0_f64);
+    // Beside busy loops it may take the lock so seldom that all holds are timed.
+    for seed in 1..=seeds + 10 {
+        if drawn == seeds {
+            break;
+        }
+        let (said, [quick, seldom], duration_ns) = rare_holds(folder.path(), &program, seed);
+        assert_eq!(number(&seldom, "count"), number(&said, "seldom_count"), "{seldom}");
+        assert_eq!(number(&quick, "count"), number(&said, "quick_count"), "{quick}");
+        // What comes between its own measurement and the lock's calls, a preemption perhaps, is in what it was held.
+        let (known_ns, held_ns) = (number(&said, "seldom_ns"), number(&seldom, "total_ns"));
+        assert!(held_ns >= known_ns * 99 / 100, "held for {known_ns} ns: {seldom}");
+        let (longest_ns, max_ns) = (number(&said, "longest_ns"), number(&seldom, "max_ns"));
+        assert!(max_ns >= longest_ns * 99 / 100, "the longest of {longest_ns} ns: {seldom}");
+        let all_ns = number(&quick, "total_ns") + held_ns;
+        assert!(all_ns <= duration_ns, "one at a time had it, for {all_ns} of {duration_ns} ns");
+        let least_ns = number(&said, "quick_ns");
+        let most_ns = least_ns * 101 / 100;
+        let (estimate_ns, error_ns) = (number(&quick, "total_ns"), number(&quick, "error_ns"));
+        let was_drawn = number(&quick, "timed") < number(&quick, "count");
+        drawn += u64::from(was_drawn);
+        within += u64::from(was_drawn && estimate_ns + error_ns >= least_ns && estimate_ns - error_ns <= most_ns);
+        widest_percent = widest_percent.max(error_ns as f64 / estimate_ns as f64 * 100.0);
+        println!("seed {seed}: {least_ns} to {most_ns} ns, {estimate_ns} ± {error_ns}; seldom {held_ns} of {said}");
+    }
+    assert_eq!(drawn, seeds, "too few runs had holds that were not timed");
+    println!("{within} of {seeds} within the interval, which is ± {widest_percent:.1} % at the widest");
+    // One of twenty may lie outside, and what the machine does to a run that it shares with others.
+    assert!(seeds < 20 || within * 10 >= seeds * 9, "{within} of {seeds} are within the printed interval");
+    assert!(widest_percent <= 10.0, "± {widest_percent:.1} %");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn readers_and_writers_exclude_each_other_under_every_policy() {
 #[cfg(not(feature = "lockdep"))]
 #[test]
 fn a_semaphore_is_small() {
-    assert!(size_of::<RawRwSem>() <= 24, "the fields have grown: docs/locks.md says 24 bytes");
+    assert!(size_of::<RawRwSem>() <= 16, "the fields have grown: docs/use/lock-library.md says 16 bytes");
 }
 
 #[test]

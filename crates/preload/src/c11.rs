@@ -63,7 +63,7 @@ unsafe extern "C-unwind" fn unlock_unmetered(mutex: *mut pthread_mutex_t) -> c_i
     outcome(unsafe { real::pthread_mutex_unlock(mutex) })
 }
 
-/// As pthread's: the entry found that this hold is the only one that the thread times.
+/// As pthread's: the entry found that this mutex is the one that the thread acquired last, and that it times the hold.
 unsafe extern "C-unwind" fn unlock_timed(
     mutex: *mut pthread_mutex_t,
     sp: *const usize,

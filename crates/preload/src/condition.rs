@@ -28,14 +28,14 @@ unsafe fn metered(
     }
     // SAFETY: our own entry, which has not returned.
     let registers = unsafe { Registers::at_entry(sp, fp) };
+    let ended = (level != WAIT).then(|| writer::end_hold(mutex::wanted(mutex), &registers));
     // SAFETY: the caller's mutex, which it holds.
     writer::releasing(mutex::wanted(mutex), &registers, || unsafe { mutex::is_contended(mutex) });
-    let released = (level != WAIT).then(|| writer::end_hold(mutex::wanted(mutex), &registers));
     let waiting = writer::begin_condition(condition as usize, mutex as usize, &registers);
     let status = wait();
     writer::end_condition(waiting);
-    if let Some(released) = released {
-        writer::released(&released, &registers, true);
+    if let Some(ended) = ended {
+        writer::released(&ended, true);
         // SAFETY: the caller's mutex, which it holds again, and the entry's return address.
         unsafe { writer::acquired(mutex::wanted(mutex), mutex::nests(mutex), *sp as u64) };
     }

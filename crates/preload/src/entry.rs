@@ -1,6 +1,6 @@
 //! The first instructions of an interposed function.
 
-pub(crate) use lockmeter_meter::layout::{CountedSlot, HeldLock, Thread};
+pub(crate) use lockmeter_meter::layout::{CountedSlot, HELD, HELD_UNTIMED, HeldLock, Thread, pack_held};
 
 /// Exports `$name`, which has `$arguments` arguments of a word each, and jumps to `$inner`, which gets two more: where the
 /// stack pointer stood (it points to the return address), and the frame pointer.
@@ -30,19 +30,24 @@ macro_rules! interpose {
     };
 }
 
-/// As [`interpose`] for a function of one argument that takes a lock. While metering is off it jumps to the real function. Else
-/// it tries the lock itself, so that a free lock costs little more than without a meter: nothing, but at level `hold`, if this
-/// hold is one to be timed, the call of `$timed`. For all else it jumps to `$inner`, which may try again. Locks with one of the bits `$special` in the byte at `$at` are left to `$inner`, too.
+/// As [`interpose`] for a function of one argument that takes a lock of this `$kind` and `$mode`. It tries the lock itself, so that a
+/// free lock costs little more than without a meter: nothing, but at level `hold` a line in the list of locks that the thread
+/// holds, or, if this hold is one to be timed, the call of `$timed`. For all else it jumps to `$inner`, which may try again. Locks
+/// with one of the bits `$special` in the byte at `$at` are left to `$inner`, too.
 ///
 /// What stands in the first brackets may take the lock in place of `$try`, with operands from the last, and goes on in the second
-/// where it seldom must: it leaves the lock to `$try` at `6`, has it at `7`, and lets it be waited for at `2`. `rdi` is the
-/// lock, `r9d` the level.
+/// where it seldom must: it leaves the lock to `$try` (while metering is off to the real function) at `6`, has it at `7`, and lets it
+/// be waited for at `2`. `rdi` is the lock, `r9d` the level.
 macro_rules! interpose_acquire {
-    ($name:ident, $inner:path, $try:path, $real:path, $timed:path, $at:literal, $special:literal) => {
-        $crate::entry::interpose_acquire!($name, $inner, $try, $real, $timed, $at, $special, ["jmp 6f",], [], []);
+    ($name:ident, $kind:expr, $mode:expr, $inner:path, $try:path, $real:path, $timed:path, $at:literal, $special:literal) => {
+        $crate::entry::interpose_acquire!(
+            $name, $kind, $mode, $inner, $try, $real, $timed, $at, $special, ["jmp 6f",], [], []
+        );
     };
     (
         $name:ident,
+        $kind:expr,
+        $mode:expr,
         $inner:path,
         $try:path,
         $real:path,
@@ -65,8 +70,6 @@ macro_rules! interpose_acquire {
                 "endbr64",
                 "mov rax, qword ptr [rip + {header}]",
                 "mov r9d, dword ptr [rax + {level}]",
-                "test r9d, r9d", // OFF
-                "jz 5f",
                 $($instead,)*
                 "7:",
                 "cmp r9d, {hold}",
@@ -75,9 +78,29 @@ macro_rules! interpose_acquire {
                 "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
                 "imul edx, edi, {cell_multiplier}",
                 "shr edx, {cell_shift}",
-                "mov rcx, qword ptr fs:[rcx + {quiet}]",
-                "bt rcx, rdx",
+                "mov rsi, qword ptr fs:[rcx + {quiet}]",
+                "bt rsi, rdx",
                 "jnc 4f",
+                // One more lock that the thread holds. First the number, so that a signal handler's are above it.
+                "mov r8, qword ptr fs:[rcx + {table}]",
+                "test r8, r8",
+                "jz 3f",
+                "mov ecx, dword ptr [r8 + {held_count}]",
+                "cmp ecx, {most_held}",
+                "jae 4f",
+                "lea edx, [rcx + 1]",
+                "mov dword ptr [r8 + {held_count}], edx",
+                "shl ecx, {held_shift}",
+                "add r8, rcx",
+                "mov rsi, qword ptr [rip + {tick}]",
+                "mov esi, dword ptr [rsi]",
+                "shl rsi, 32",
+                "or rsi, {how}",
+                // The return address is the site.
+                "mov rdx, qword ptr [rsp]",
+                "mov qword ptr [r8 + {held_lock}], rdi",
+                "mov qword ptr [r8 + {held_site}], rdx",
+                "mov qword ptr [r8 + {held_how}], rsi",
                 "3:",
                 "ret",
                 "4:",
@@ -88,6 +111,8 @@ macro_rules! interpose_acquire {
                 "jmp qword ptr [rip + {real}]",
                 $($seldom,)*
                 "6:",
+                "test r9d, r9d", // OFF
+                "jz 5b",
                 concat!("test byte ptr [rdi + ", $at, "], ", $special),
                 "jnz 2f",
                 "push rdi",
@@ -108,6 +133,18 @@ macro_rules! interpose_acquire {
                 level = const core::mem::offset_of!(lockmeter_meter::layout::Process, level),
                 hold = const lockmeter_meter::writer::HOLD,
                 quiet = const lockmeter_meter::writer::QUIET,
+                table = const lockmeter_meter::writer::TABLE,
+                tick = sym lockmeter_meter::writer::TICK,
+                how = const ($crate::entry::pack_held($kind, $mode, 0) | $crate::entry::HELD_UNTIMED),
+                most_held = const $crate::entry::HELD,
+                held_shift = const core::mem::size_of::<$crate::entry::HeldLock>().ilog2(),
+                held_count = const core::mem::offset_of!($crate::entry::Thread, held_count),
+                held_lock = const core::mem::offset_of!($crate::entry::Thread, held)
+                    + core::mem::offset_of!($crate::entry::HeldLock, lock),
+                held_site = const core::mem::offset_of!($crate::entry::Thread, held)
+                    + core::mem::offset_of!($crate::entry::HeldLock, site),
+                held_how = const core::mem::offset_of!($crate::entry::Thread, held)
+                    + core::mem::offset_of!($crate::entry::HeldLock, how),
                 cell_multiplier = const lockmeter_meter::writer::CELL_MULTIPLIER.cast_signed(),
                 cell_shift = const lockmeter_meter::writer::CELL_SHIFT,
                 try_it = sym $try,
@@ -121,23 +158,25 @@ macro_rules! interpose_acquire {
 }
 
 /// As [`interpose`] for a function of one argument that releases a lock. While metering is off, or when nobody waits for the
-/// lock, it calls the real function: at level `wait` nothing follows; at level `hold`, if the thread does not time this hold and
-/// nobody watches the lock, it adds one to the sample of its caller, or calls `$count` if that is not found at once. For all else,
-/// and where there is no `$count` (the lock has modes), it jumps to `$inner`. If the hold is the only one that the thread times,
-/// it jumps to `$timed`, which gets the thread's table and the word of the lock's place in `WAITERS` beside what `$inner` gets.
+/// lock, it calls the real function: at levels `off` and `wait` nothing follows. At level `hold`, if the lock is the one that the
+/// thread acquired last, that hold is neither timed nor a long one, and nobody watches the lock, it takes it off the list of locks
+/// that the thread holds, and adds one to the sample of who acquired it, or calls `$count` if that is not found at once. If
+/// that hold is timed, it jumps to `$timed`, which gets the thread's table and the word of the lock's place in `WAITERS` beside what
+/// `$inner` gets. For all else, and where there is no `$count` (the lock has modes), it jumps to `$inner`.
 ///
 /// What stands in the first brackets may release the lock in place of the real function, with operands from the last, and goes on
-/// in the second where it seldom must: it leaves the lock to that at `26`, and has released it at `7`. `rdi` is the lock, and `r8`
-/// must stay. It stands here once for each level, so that none asks again which it is.
+/// in the second where it seldom must: it leaves the lock to that at `26`, and has released it at `7`. `rdi` is the lock; `r8` and
+/// `r10` must stay. It stands here once for `hold` and once for the other levels.
 macro_rules! interpose_release {
-    ($name:ident, $inner:path, $real:path) => {
-        $crate::entry::interpose_release!(@ $name, $inner, $real, $inner, $inner, "jmp 2f", ["jmp 26f",], [], []);
+    ($name:ident, $kind:expr, $inner:path, $real:path) => {
+        $crate::entry::interpose_release!(@ $name, $kind, $inner, $real, $inner, $inner, "jmp 2f", ["jmp 26f",], [], []);
     };
-    ($name:ident, $inner:path, $real:path, $count:path) => {
-        $crate::entry::interpose_release!(@ $name, $inner, $real, $count, $inner, "", ["jmp 26f",], [], []);
+    ($name:ident, $kind:expr, $inner:path, $real:path, $count:path) => {
+        $crate::entry::interpose_release!(@ $name, $kind, $inner, $real, $count, $inner, "", ["jmp 26f",], [], []);
     };
     (
         $name:ident,
+        $kind:expr,
         $inner:path,
         $real:path,
         $count:path,
@@ -147,11 +186,12 @@ macro_rules! interpose_release {
         [$($operands:tt)*]
     ) => {
         $crate::entry::interpose_release!(
-            @ $name, $inner, $real, $count, $timed, "", [$($instead,)*], [$($seldom,)*], [$($operands)*]
+            @ $name, $kind, $inner, $real, $count, $timed, "", [$($instead,)*], [$($seldom,)*], [$($operands)*]
         );
     };
     (
         @ $name:ident,
+        $kind:expr,
         $inner:path,
         $real:path,
         $count:path,
@@ -183,15 +223,31 @@ macro_rules! interpose_release {
                 // Somebody waits for a lock of this place, or one is watched.
                 "test rax, rax",
                 "jnz 33f",
+                "8:",
                 "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
-                "mov r8, qword ptr fs:[rcx + {untimed_table}]",
+                "mov r8, qword ptr fs:[rcx + {table}]",
                 "test r8, r8",
-                "jz 9f",
-                "6:",
+                "jz 2f",
+                // The lock that the thread acquired last.
+                "mov ecx, dword ptr [r8 + {held_count}]",
+                "mov edx, ecx",
+                "shl edx, {held_shift}",
+                "add rdx, r8",
+                "cmp qword ptr [rdx + {last_lock}], rdi",
+                "jne 2f",
+                "mov r9, qword ptr [rip + {tick}]",
+                "mov r9d, dword ptr [r9]",
+                "shl r9, 32",
+                "or r9, {untimed}",
+                "cmp qword ptr [rdx + {last_how}], r9",
+                "jne 9f",
+                // The return address of its acquisition is the site, and leads to its sample.
+                "mov r10, qword ptr [rdx + {last_site}]",
+                "dec ecx",
+                "mov dword ptr [r8 + {held_count}], ecx",
                 $($instead,)*
                 "7:",
-                // The return address is the site, and leads to its sample.
-                "mov rsi, qword ptr [rsp]",
+                "mov rsi, r10",
                 "imul ecx, esi, {multiplier}",
                 $crate::entry::unless_counted_here!("24f", "23f"),
                 "22:",
@@ -226,10 +282,10 @@ macro_rules! interpose_release {
                 ".cfi_adjust_cfa_offset 8",
                 "push r8",
                 ".cfi_adjust_cfa_offset 8",
-                "sub rsp, 8",
+                "push r10",
                 ".cfi_adjust_cfa_offset 8",
                 "call qword ptr [rip + {real}]",
-                "add rsp, 8",
+                "pop r10",
                 ".cfi_adjust_cfa_offset -8",
                 "pop r8",
                 ".cfi_adjust_cfa_offset -8",
@@ -241,30 +297,29 @@ macro_rules! interpose_release {
                 "33:",
                 "test eax, eax",
                 "jnz 2f",
-                "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
-                "mov r8, qword ptr fs:[rcx + {untimed_table}]",
-                "test r8, r8",
-                "jz 9f",
-                "8:",
-                // Watched.
                 "mov rdx, rax",
                 "shr rdx, 32",
                 "lea ecx, [rdi + 1]",
                 "cmp edx, ecx",
-                "jne 6b",
+                "jne 8b",
+                // It is watched: only a timed hold is ended in few instructions.
+                "mov rcx, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
+                "mov r8, qword ptr fs:[rcx + {table}]",
+                "test r8, r8",
+                "jz 2f",
+                "mov edx, dword ptr [r8 + {held_count}]",
+                "shl edx, {held_shift}",
+                "add rdx, r8",
+                "cmp qword ptr [rdx + {last_lock}], rdi",
+                "je 9f",
                 "2:",
                 "mov rsi, rsp",
                 "mov rdx, rbp",
                 "jmp {inner}",
-                // Some hold is timed, or the thread has no table. One alone is looked for here.
+                // It is timed, if it does not nest; or long, if the tick is another.
                 "9:",
-                "mov r8, qword ptr fs:[rcx]",
-                "test r8, r8",
-                "jz 2b",
-                "cmp dword ptr [r8 + {held_count}], 1",
+                "cmp qword ptr [rdx + {last_how}], {held}",
                 "jne 2b",
-                "cmp qword ptr [r8 + {held_lock}], rdi",
-                "jne 8b",
                 "mov rsi, rsp",
                 "mov rdx, rbp",
                 "mov rcx, r8",
@@ -272,17 +327,17 @@ macro_rules! interpose_release {
                 "jmp {timed}",
                 // Not at level `hold`.
                 "32:",
-                "cmp edx, {wait}",
-                "jne 5f", // OFF
+                "test edx, edx", // OFF
+                "jz 34f",
                 "test eax, eax",
                 "jnz 2b",
+                "34:",
                 $($instead,)*
                 "7:",
                 "xor eax, eax",
                 "ret",
                 $($seldom,)*
                 "26:",
-                "5:",
                 "jmp qword ptr [rip + {real}]",
                 ".cfi_endproc",
                 header = sym lockmeter_meter::writer::HEADER,
@@ -302,15 +357,23 @@ macro_rules! interpose_release {
                 until_timed = const core::mem::offset_of!($crate::entry::Thread, until_timed),
                 cell_shift = const lockmeter_meter::writer::CELL_SHIFT,
                 time_next = sym lockmeter_meter::writer::time_next,
-                wait = const lockmeter_meter::writer::WAIT,
                 hold = const lockmeter_meter::writer::HOLD,
                 multiplier = const lockmeter_meter::writer::CELL_MULTIPLIER.cast_signed(),
                 waiters_shift = const lockmeter_meter::writer::WAITERS_SHIFT,
                 waiters = sym lockmeter_meter::writer::WAITERS,
-                untimed_table = const lockmeter_meter::writer::UNTIMED_TABLE,
+                table = const lockmeter_meter::writer::TABLE,
+                tick = sym lockmeter_meter::writer::TICK,
+                held = const $crate::entry::pack_held($kind, lockmeter_meter::writer::mode::EXCLUSIVE, 0),
+                untimed = const ($crate::entry::pack_held($kind, lockmeter_meter::writer::mode::EXCLUSIVE, 0)
+                    | $crate::entry::HELD_UNTIMED),
                 held_count = const core::mem::offset_of!($crate::entry::Thread, held_count),
-                held_lock = const core::mem::offset_of!($crate::entry::Thread, held)
+                held_shift = const core::mem::size_of::<$crate::entry::HeldLock>().ilog2(),
+                last_lock = const core::mem::offset_of!($crate::entry::Thread, none_held)
                     + core::mem::offset_of!($crate::entry::HeldLock, lock),
+                last_how = const core::mem::offset_of!($crate::entry::Thread, none_held)
+                    + core::mem::offset_of!($crate::entry::HeldLock, how),
+                last_site = const core::mem::offset_of!($crate::entry::Thread, none_held)
+                    + core::mem::offset_of!($crate::entry::HeldLock, site),
                 real = sym $real,
                 count = sym $count,
                 timed = sym $timed,
@@ -375,6 +438,8 @@ macro_rules! interpose_mutex_lock {
     ($name:ident, $inner:path, $real:path) => {
         $crate::entry::interpose_acquire!(
             $name,
+            lockmeter_meter::writer::kind::MUTEX,
+            lockmeter_meter::writer::mode::EXCLUSIVE,
             $inner,
             $crate::real::slots::pthread_mutex_trylock,
             $real,
@@ -412,6 +477,7 @@ macro_rules! interpose_mutex_unlock {
     ($name:ident, $inner:path, $real:path, $timed:path) => {
         $crate::entry::interpose_release!(
             $name,
+            lockmeter_meter::writer::kind::MUTEX,
             $inner,
             $real,
             $crate::mutex::count_untimed,

@@ -140,7 +140,7 @@ pub(crate) extern "C" fn acquired_timed(mutex: *mut pthread_mutex_t, site: u64) 
     0
 }
 
-/// The entry found that this hold is the only one that the thread times. The table is the thread's own.
+/// The entry found that this mutex is the one that the thread acquired last, and that it times the hold. The table is the thread's own.
 pub(crate) unsafe extern "C-unwind" fn unlock_timed(
     mutex: *mut pthread_mutex_t,
     sp: *const usize,
@@ -149,30 +149,24 @@ pub(crate) unsafe extern "C-unwind" fn unlock_timed(
     waiters: u64,
 ) -> c_int {
     // SAFETY: the caller's mutex, and our own entry, which has looked at the table.
-    if unsafe { release_timed(mutex, sp, table, waiters) } {
+    if unsafe { release_timed(mutex, table, waiters) } {
         return 0;
     }
     // SAFETY: as above.
     unsafe { unlock(mutex, sp, fp) }
 }
 
-/// Releases a mutex of which the hold is the only one that the thread times, with few instructions; `false` and nothing done
-/// if it takes more.
+/// Releases a mutex, the one that the thread acquired last and of which it times the hold, with few instructions; `false` and nothing
+/// done if it takes more.
 ///
 /// # Safety
-/// As for [`unlock`]; the table is this thread's, and its only timed hold is of this mutex.
+/// As for [`unlock`]; the table is this thread's.
 #[inline(always)]
-pub(crate) unsafe fn release_timed(
-    mutex: *mut pthread_mutex_t,
-    sp: *const usize,
-    table: &'static Thread,
-    waiters: u64,
-) -> bool {
+pub(crate) unsafe fn release_timed(mutex: *mut pthread_mutex_t, table: &'static Thread, waiters: u64) -> bool {
     // SAFETY: a valid mutex begins like this.
     let layout = unsafe { &*mutex.cast::<Layout>() };
     glibc_mutex::is_plain(layout)
-        // SAFETY: the entry's return address.
-        && writer::end_only_hold(table, wanted(mutex), unsafe { *sp as u64 }, waiters, || glibc_mutex::release_plain(layout))
+        && writer::end_newest_hold(table, wanted(mutex), waiters, || glibc_mutex::release_plain(layout))
 }
 
 /// The entry released the mutex, whose hold the thread does not time.
@@ -242,13 +236,13 @@ pub(crate) unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *
     }
     // SAFETY: our own entry, which has not returned.
     let registers = unsafe { Registers::at_entry(sp, fp) };
+    let ended = (level != WAIT).then(|| writer::end_hold(wanted(mutex), &registers));
     // SAFETY: the caller's mutex, which it holds.
     writer::releasing(wanted(mutex), &registers, || unsafe { is_contended(mutex) });
-    if level == WAIT {
+    let Some(ended) = ended else {
         // SAFETY: the caller's mutex.
         return unsafe { real::pthread_mutex_unlock(mutex) };
-    }
-    let releasing = writer::end_hold(wanted(mutex), &registers);
+    };
     // SAFETY: a valid mutex begins like this.
     let layout = unsafe { &*mutex.cast::<Layout>() };
     let status = if glibc_mutex::is_plain(layout) {
@@ -258,7 +252,7 @@ pub(crate) unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *
         // SAFETY: the caller's mutex.
         unsafe { real::pthread_mutex_unlock(mutex) }
     };
-    writer::released(&releasing, &registers, status == 0);
+    writer::released(&ended, status == 0);
     status
 }
 

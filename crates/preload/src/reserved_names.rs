@@ -1,6 +1,8 @@
 //! The names with underscores under which older libraries reach the same functions: glibc keeps them for programs that were
 //! linked before 2.34. One lock may be taken by one name and released by the other.
 
+use lockmeter_meter::writer::{kind, mode};
+
 use crate::entry::{interpose, interpose_acquire, interpose_mutex_lock, interpose_mutex_unlock, interpose_release};
 use crate::real::slots;
 use crate::{mutex, rwlock};
@@ -14,6 +16,8 @@ interpose!(__pthread_rwlock_init, 2, rwlock::init);
 interpose!(__pthread_rwlock_destroy, 1, rwlock::destroy);
 interpose_acquire!(
     __pthread_rwlock_rdlock,
+    kind::RWLOCK,
+    mode::READ,
     rwlock::rdlock,
     slots::pthread_rwlock_tryrdlock,
     slots::pthread_rwlock_rdlock,
@@ -24,6 +28,8 @@ interpose_acquire!(
 interpose!(__pthread_rwlock_tryrdlock, 1, rwlock::tryrdlock);
 interpose_acquire!(
     __pthread_rwlock_wrlock,
+    kind::RWLOCK,
+    mode::WRITE,
     rwlock::wrlock,
     slots::pthread_rwlock_trywrlock,
     slots::pthread_rwlock_wrlock,
@@ -32,4 +38,4 @@ interpose_acquire!(
     0
 );
 interpose!(__pthread_rwlock_trywrlock, 1, rwlock::trywrlock);
-interpose_release!(__pthread_rwlock_unlock, rwlock::unlock, slots::pthread_rwlock_unlock);
+interpose_release!(__pthread_rwlock_unlock, kind::RWLOCK, rwlock::unlock, slots::pthread_rwlock_unlock);

@@ -13,6 +13,8 @@ interpose!(pthread_rwlock_init, 2, init);
 interpose!(pthread_rwlock_destroy, 1, destroy);
 interpose_acquire!(
     pthread_rwlock_rdlock,
+    kind::RWLOCK,
+    mode::READ,
     rdlock,
     real::slots::pthread_rwlock_tryrdlock,
     real::slots::pthread_rwlock_rdlock,
@@ -22,6 +24,8 @@ interpose_acquire!(
 );
 interpose_acquire!(
     pthread_rwlock_wrlock,
+    kind::RWLOCK,
+    mode::WRITE,
     wrlock,
     real::slots::pthread_rwlock_trywrlock,
     real::slots::pthread_rwlock_wrlock,
@@ -35,7 +39,7 @@ interpose!(pthread_rwlock_timedrdlock, 2, timedrdlock);
 interpose!(pthread_rwlock_timedwrlock, 2, timedwrlock);
 interpose!(pthread_rwlock_clockrdlock, 3, clockrdlock);
 interpose!(pthread_rwlock_clockwrlock, 3, clockwrlock);
-interpose_release!(pthread_rwlock_unlock, unlock, real::slots::pthread_rwlock_unlock);
+interpose_release!(pthread_rwlock_unlock, kind::RWLOCK, unlock, real::slots::pthread_rwlock_unlock);
 
 fn wanted(lock: *const pthread_rwlock_t, mode: u8) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::RWLOCK, mode }
@@ -194,15 +198,13 @@ pub(crate) unsafe extern "C-unwind" fn unlock(lock: *mut pthread_rwlock_t, sp: *
     let registers = unsafe { Registers::at_entry(sp, fp) };
     // SAFETY: the caller's lock, which it holds.
     let mode = if unsafe { is_written(lock) } { mode::WRITE } else { mode::READ };
+    let ended = (level != WAIT).then(|| writer::end_hold(wanted(lock, mode), &registers));
     writer::releasing(wanted(lock, mode), &registers, || false);
-    if level == WAIT {
-        // SAFETY: the caller's lock.
-        return unsafe { real::pthread_rwlock_unlock(lock) };
-    }
-    let releasing = writer::end_hold(wanted(lock, mode), &registers);
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_rwlock_unlock(lock) };
-    writer::released(&releasing, &registers, status == 0);
+    if let Some(ended) = ended {
+        writer::released(&ended, status == 0);
+    }
     status
 }
 

@@ -12,6 +12,8 @@ interpose!(pthread_spin_init, 2, init);
 interpose!(pthread_spin_destroy, 1, destroy);
 interpose_acquire!(
     pthread_spin_lock,
+    kind::SPIN,
+    mode::EXCLUSIVE,
     lock,
     real::slots::pthread_spin_trylock,
     real::slots::pthread_spin_lock,
@@ -20,7 +22,7 @@ interpose_acquire!(
     0
 );
 interpose!(pthread_spin_trylock, 1, trylock);
-interpose_release!(pthread_spin_unlock, unlock, real::slots::pthread_spin_unlock, count_untimed);
+interpose_release!(pthread_spin_unlock, kind::SPIN, unlock, real::slots::pthread_spin_unlock, count_untimed);
 
 fn wanted(lock: *mut pthread_spinlock_t) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::SPIN, mode: mode::EXCLUSIVE }
@@ -78,15 +80,13 @@ unsafe extern "C-unwind" fn unlock(lock: *mut pthread_spinlock_t, sp: *const usi
     }
     // SAFETY: our own entry, which has not returned.
     let registers = unsafe { Registers::at_entry(sp, fp) };
+    let ended = (level != WAIT).then(|| writer::end_hold(wanted(lock), &registers));
     writer::releasing(wanted(lock), &registers, || false);
-    if level == WAIT {
-        // SAFETY: the caller's lock.
-        return unsafe { real::pthread_spin_unlock(lock) };
-    }
-    let releasing = writer::end_hold(wanted(lock), &registers);
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_spin_unlock(lock) };
-    writer::released(&releasing, &registers, status == 0);
+    if let Some(ended) = ended {
+        writer::released(&ended, status == 0);
+    }
     status
 }
 

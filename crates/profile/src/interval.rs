@@ -261,6 +261,10 @@ pub struct Total {
 pub struct Basis {
     /// The group; its bucket says nothing.
     pub key: Key,
+    /// Address of the lock itself and where it was acquired, as in [`Sampled`]; `None` if that is not told apart.
+    pub instance: Option<u64>,
+    /// As above.
+    pub site: Option<StackId>,
     /// The numbers.
     pub value: HoldBasis,
 }
@@ -273,7 +277,7 @@ pub struct Basis {
 pub struct Sampled {
     /// As in [`Total`].
     pub key: Key,
-    /// Address of the lock itself, where it was kept. In a recording a number may stand for it: `docs/file-format.md`.
+    /// Address of the lock itself, where it was kept. In a recording a number may stand for it: `docs/reference/file-format.md`.
     pub instance: Option<u64>,
     /// Where the lock was waited for, innermost frame first; `None` if that stack was lost.
     pub site: Option<StackId>,

@@ -116,6 +116,8 @@ named_enum! {
         UserNotPreloaded = 54, "user_not_preloaded";
         /// Programs executed by a metered one with an environment that does not name lockmeter's library.
         UserOwnEnvironment = 55, "user_own_environment";
+        /// Ticks of the recorder's that came late: long holds in a program that begin and end between two ticks are not seen as such.
+        UserTickLate = 56, "user_tick_late";
     }
 }
 
@@ -253,6 +255,11 @@ impl Loss {
                 "programs",
                 " not metered: executed with an environment of its own (`env -i`, sudo, su), without lockmeter's library; put `lockmeter \
                  record` behind what sets it, or meter a running one by `-p PID`",
+            ),
+            Self::UserTickLate => (
+                "tick of the recorder",
+                "ticks of the recorder",
+                " late by a millisecond or more: a long hold in a program that was neither timed nor went on at the next tick has a mean length here",
             ),
             Self::RunsFull => ("run", "runs", " not counted (table of what ran full)"),
             Self::RunUnpaired => {

@@ -1,6 +1,6 @@
 //! The recording file: append-only, in checksummed chunks, so that whatever happens to it the rest stays readable.
 //!
-//! `docs/file-format.md` describes the bytes. A [`RecordingWriter`] writes one chunk an interval in one call, so a
+//! `docs/reference/file-format.md` describes the bytes. A [`RecordingWriter`] writes one chunk an interval in one call, so a
 //! recorder that is killed loses at most the interval being written; a [`RecordingReader`] hands out one interval at a
 //! time and says what it had to leave out.
 

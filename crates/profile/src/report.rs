@@ -186,7 +186,7 @@ pub struct Row {
     pub contended: Option<u64>,
     /// Of a row of contended holds: what the holders did.
     pub holder: Option<HolderTime>,
-    /// Of a row of holds by anything but stacks: what its times rest on, and how often the lock moved.
+    /// Of a row of holds: what its times rest on, where that is known, and, by anything but stacks, how often the lock moved.
     pub basis: Option<HoldBasis>,
     /// For how long of the window nothing of this could be counted, because metering was switched off.
     pub off_ns: u64,

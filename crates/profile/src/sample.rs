@@ -219,7 +219,7 @@ impl Value {
 
 /// What the numbers of holds rest on, where not every hold was timed. Of what ran the same: there the totals hold only what was
 /// timed, and a view scales them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct HoldBasis {
     /// How many of the holds were counted and not timed: their time is an estimate, in proportion to those that were.
     pub untimed: u64,
@@ -227,6 +227,9 @@ pub struct HoldBasis {
     pub watched: u64,
     /// How many times that was another.
     pub moved: u64,
+    /// The variance of what the time of those not timed is estimated at, in square nanoseconds; 0 if it is not known. Estimates of groups are drawn apart
+    /// from each other, so that theirs add up.
+    pub variance_ns2: f64,
 }
 
 impl HoldBasis {
@@ -235,6 +238,15 @@ impl HoldBasis {
         self.untimed = self.untimed.saturating_add(other.untimed);
         self.watched = self.watched.saturating_add(other.watched);
         self.moved = self.moved.saturating_add(other.moved);
+        self.variance_ns2 += other.variance_ns2;
+    }
+
+    /// How far the time may be from the truth, either way, in 95 of 100 cases; `None` if that is not known.
+    pub fn error_ns(&self) -> Option<u64> {
+        /// Standard deviations about the mean of a normal distribution that hold 95 % of it.
+        const OF_95_PERCENT: f64 = 1.96;
+        let is_known = self.untimed == 0 || self.variance_ns2 > 0.0;
+        is_known.then_some((OF_95_PERCENT * self.variance_ns2.max(0.0).sqrt()) as u64)
     }
 }
 

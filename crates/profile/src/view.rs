@@ -25,7 +25,7 @@ use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
 use buckets::Buckets;
-use names::{LockName, Names, Places, StackName, TaskName, TextName};
+use names::{LockName, NamedStack, Names, Places, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
 use scaling::{Estimate, Portion};
 use slow_holds::SlowHolds;
@@ -123,6 +123,7 @@ struct SiteEstimate {
     max_ns: u64,
     /// How many stacks it rests on: those the query shows.
     stacks: u64,
+    basis: HoldBasis,
     /// The name of the releasing task.
     releaser: Uniform<Option<TextName>>,
 }
@@ -186,6 +187,7 @@ impl SiteEstimate {
         }
         self.max_ns = self.max_ns.max(other.max_ns);
         self.stacks = self.stacks.saturating_add(other.stacks);
+        self.basis.merge(&other.basis);
         self.releaser.merge(other.releaser);
     }
 }
@@ -370,9 +372,42 @@ impl ReportBuilder {
             return;
         };
         let own = places.task(basis.key.task).is_some_and(|task| task.own);
-        if let Some(group) = self.group(places, &basis.key, lock, own) {
-            self.measured(group).basis.merge(&basis.value);
+        let Some(group) = self.group(places, &basis.key, lock, own) else {
+            return;
+        };
+        self.measured(group).basis.merge(&basis.value);
+        // What is not told apart is that of the whole group alone.
+        if self.query.is_sampled() && (basis.site.is_some() || basis.instance.is_some()) {
+            let site = basis.site.and_then(|stack| places.stack(&mut self.names, stack, true));
+            let key = self.site(site, (BlockerSource::NotSampled, None), basis.instance);
+            self.at_site(group, key).basis.merge(&basis.value);
         }
+    }
+
+    /// What the query asks of these stacks and this lock.
+    fn site(
+        &mut self,
+        site: Option<NamedStack>,
+        (source, blocker): (BlockerSource, Option<NamedStack>),
+        instance: Option<u64>,
+    ) -> Site<StackName> {
+        let by = |dimension| self.query.groups_by(dimension);
+        let nothing = self.names.no_stack();
+        let all = |stack: Option<NamedStack>| stack.map_or(nothing, |stack| stack.all);
+        Site {
+            caller: by(Dimension::Caller).then(|| all(site)),
+            blocker: by(Dimension::Blocker).then(|| (source, all(blocker))),
+            instance: by(Dimension::Instance).then_some(instance),
+        }
+    }
+
+    /// What is measured at a site of a group, which is added if it is new.
+    fn at_site(&mut self, group: Group, site: Site<StackName>) -> &mut SiteEstimate {
+        let row_bytes = SITE_BYTES + self.row_text_bytes(&group);
+        self.groups.entry(group).or_default().sites.entry(site).or_insert_with(|| {
+            self.groups_bytes += row_bytes;
+            SiteEstimate::default()
+        })
     }
 
     fn add_sampled(&mut self, places: &mut Places<'_>, sampled: &Sampled) {
@@ -401,21 +436,9 @@ impl ReportBuilder {
         let Some(group) = self.group(places, &sampled.key, lock, own) else {
             return;
         };
-        let by = |dimension| self.query.groups_by(dimension);
-        let nothing = self.names.no_stack();
-        let key = Site {
-            caller: by(Dimension::Caller).then(|| site.map_or(nothing, |stack| stack.all)),
-            blocker: by(Dimension::Blocker)
-                .then(|| (sampled.blocker.source, blocker_stack.map_or(nothing, |stack| stack.all))),
-            instance: by(Dimension::Instance).then_some(sampled.instance),
-        };
-        let is_shown = site.is_some() || !by(Dimension::Caller);
-        let row_bytes = SITE_BYTES + self.row_text_bytes(&group);
-        let measured = self.groups.entry(group).or_default();
-        let estimate = measured.sites.entry(key).or_insert_with(|| {
-            self.groups_bytes += row_bytes;
-            SiteEstimate::default()
-        });
+        let is_shown = site.is_some() || !self.query.groups_by(Dimension::Caller);
+        let key = self.site(site, (sampled.blocker.source, blocker_stack), sampled.instance);
+        let estimate = self.at_site(group, key);
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
         estimate.releaser.see(releaser);

@@ -444,9 +444,9 @@ fn of_an_interval_that_is_too_large_the_losses_are_kept_and_the_recording_goes_o
 
 #[test]
 fn the_format_page_lists_every_loss() {
-    let page = include_str!("../../../docs/file-format.md");
+    let page = include_str!("../../../docs/reference/file-format.md");
     for loss in Loss::ALL {
         let line = format!("| {} | `{}` | {} |", loss.code(), loss.name(), loss.meaning(2));
-        assert!(page.contains(&line), "docs/file-format.md lacks: {line}");
+        assert!(page.contains(&line), "docs/reference/file-format.md lacks: {line}");
     }
 }

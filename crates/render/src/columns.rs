@@ -246,6 +246,9 @@ pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("cgroup", Unit::Name, |row, _| Cell::name(row.cgroup.as_deref()))
         .headed("CGROUP").by(Dimension::Cgroup),
     ReportColumn::new("total_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.total_ns)).headed("WAITED").of_holds("HELD"),
+    ReportColumn::new("error_ns", Unit::Nanoseconds, |row, _| {
+        row.basis.and_then(|basis| basis.error_ns()).map_or(Cell::Missing, Cell::Nanoseconds)
+    }).headed("±").in_table_if_any(|row| row.basis.and_then(|basis| basis.error_ns()).is_some_and(|error_ns| error_ns > 0)),
     ReportColumn::new("share_ppm", Unit::Millionths, share).headed("%"),
     ReportColumn::new("utilization_ppm", Unit::Millionths, utilization).headed("UTIL %"),
     ReportColumn::new("count", Unit::Count, |row, _| Cell::Count(row.value.count)).headed("CONTENDED").of_holds("ACQUIRED"),
@@ -494,17 +497,17 @@ mod tests {
 
     #[test]
     fn every_column_and_name_is_documented_in_the_json_contract() {
-        let contract = include_str!("../../../docs/json.md");
+        let contract = include_str!("../../../docs/reference/json.md");
         let columns = COLUMNS.iter().map(|column| column.key);
         let of_diffs = crate::diff::COLUMNS.iter().map(|column| column.key);
         let losses = Loss::ALL.iter().map(|loss| loss.name());
         let sources = BlockerSource::ALL.iter().map(|source| source.name());
         let swaps = Swap::ALL.iter().map(|swap| swap.name());
         for name in columns.chain(losses).chain(sources).chain(swaps) {
-            assert!(contract.contains(&format!("| `{name}` |")), "docs/json.md does not explain {name}");
+            assert!(contract.contains(&format!("| `{name}` |")), "docs/reference/json.md does not explain {name}");
         }
         for name in of_diffs.chain(Kind::ALL.iter().map(|kind| kind.name())) {
-            assert!(contract.contains(&format!("`{name}`")), "docs/json.md does not explain {name}");
+            assert!(contract.contains(&format!("`{name}`")), "docs/reference/json.md does not explain {name}");
         }
     }
 

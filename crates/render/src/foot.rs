@@ -40,8 +40,8 @@ fn untimed(report: &Report) -> Option<String> {
     let timed = report.holds.saturating_sub(report.untimed_holds);
     (report.untimed_holds > 0).then(|| {
         format!(
-            "the times of holds rest on {} timed of {} counted: of locks taken very often only some are timed, the longest maybe not among \
-             them (`--every` times all)",
+            "the times of holds rest on {} timed of {} counted: of locks taken very often some are timed, drawn at random; ± holds the \
+             truth in 95 of 100 cases (`--every` times all)",
             count(timed),
             count(report.holds)
         )

@@ -1,4 +1,4 @@
-//! JSON: a contract that other programs parse, explained in `docs/json.md`.
+//! JSON: a contract that other programs parse, explained in `docs/reference/json.md`.
 
 use std::collections::BTreeMap;
 use std::io;

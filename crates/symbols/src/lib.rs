@@ -9,7 +9,7 @@
 //! kind of lock a program waited for.
 //!
 //! This crate loads no BPF program; whoever can read kernel memory hands in a [`KernelMemory`]. How names are found, in
-//! plain words: `docs/naming.md`.
+//! plain words: `docs/how-it-works/naming.md`.
 
 mod btf;
 mod build_id;

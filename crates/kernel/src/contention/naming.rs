@@ -353,7 +353,7 @@ impl Builder<'_> {
         for (lock, part) in split(&whole, self.locks_of(key)) {
             let value = HoldBasis { untimed: part.count, ..HoldBasis::default() };
             if let Some(key) = self.key(key, lock, part.count) {
-                self.interval.bases.push(Basis { key, value });
+                self.interval.bases.push(Basis { key, instance: None, site: None, value });
             }
         }
     }

@@ -35,9 +35,9 @@ impl HoldLengths {
         let mut lengths: HashMap<TotalKey, Lengths> = HashMap::new();
         for (key, stood_for) in drained.totals.extract_if(|key, _| key.happened() == STOOD_FOR) {
             let Counted { count, total_ns, .. } = stood_for;
-            lengths.entry(hold(&key)).or_default().add(key.bucket(), count, total_ns);
-            self.known.entry(lock_and_mode(&key)).or_default().add(key.bucket(), count, total_ns);
-            self.of_kind.entry(kind_and_mode(&key)).or_default().add(key.bucket(), count, total_ns);
+            lengths.entry(hold(&key)).or_default().add(key.bucket(), count, total_ns, 1);
+            self.known.entry(lock_and_mode(&key)).or_default().add(key.bucket(), count, total_ns, 1);
+            self.of_kind.entry(kind_and_mode(&key)).or_default().add(key.bucket(), count, total_ns, 1);
         }
         let untimed: Vec<_> = drained.totals.extract_if(|key, _| key.happened() == UNTIMED).collect();
         let nothing = Lengths::default();

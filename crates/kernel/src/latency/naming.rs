@@ -124,7 +124,12 @@ impl Names {
         let lock = interval.tables.intern_lock(self.what_ran(key, kind, &runner.name));
         if runner.untimed > 0 {
             let key = Key { happened, lock, kind, mode: Mode::Exclusive, task: None, cgroup: None, bucket: Bucket(0) };
-            interval.bases.push(Basis { key, value: HoldBasis { untimed: runner.untimed, ..HoldBasis::default() } });
+            interval.bases.push(Basis {
+                key,
+                instance: None,
+                site: None,
+                value: HoldBasis { untimed: runner.untimed, ..HoldBasis::default() },
+            });
         }
         let mut add = |happened, bucket, value: Value| {
             let key = Key { happened, lock, kind, mode: Mode::Exclusive, task: None, cgroup: None, bucket };

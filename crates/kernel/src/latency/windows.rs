@@ -19,7 +19,7 @@ use super::tables::runs_by_cpu;
 use crate::error::{ErrorKind, KernelError};
 
 /// What a run of a program takes of a CPU all together: the program, the way into it, what it pushes out of caches. Measured were 88
-/// (bench/results/latency.md); slower machines need some more.
+/// (docs/results/latency.md); slower machines need some more.
 const RUN_NS: u64 = 140;
 
 /// What it takes of every CPU to attach and detach the programs of one kind: the kernel patches its code, and interrupts them for

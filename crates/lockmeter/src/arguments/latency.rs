@@ -96,7 +96,7 @@ impl RunnerArguments {
 pub enum LatencyFormat {
     /// For people
     Table,
-    /// For programs (documented in docs/json.md)
+    /// For programs (documented in docs/reference/json.md)
     Json,
     /// For spreadsheets
     Csv,

@@ -72,7 +72,7 @@ pub enum MmapFormat {
     Histogram,
     /// The tables of `report`
     Table,
-    /// For programs (documented in docs/json.md)
+    /// For programs (documented in docs/reference/json.md)
     Json,
     /// For spreadsheets
     Csv,

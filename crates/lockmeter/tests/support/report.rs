@@ -1,4 +1,4 @@
-//! `lockmeter report --format json`, as `docs/json.md` promises it.
+//! `lockmeter report --format json`, as `docs/reference/json.md` promises it.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ impl Row {
         self.lock.as_deref().unwrap_or_default()
     }
 
-    /// Whether its lock has a name (docs/json.md: other values of `naming` say why there is none).
+    /// Whether its lock has a name (docs/reference/json.md: other values of `naming` say why there is none).
     pub fn is_named(&self) -> bool {
         let naming = self.naming.as_deref().unwrap_or_default();
         ["symbol", "per-cpu", "slab-field", "inferred-type", "inferred-site"].contains(&naming)

@@ -23,25 +23,25 @@ pub use losses::{LOSSES, Lost};
 pub use names::{BUILD_ID_BYTES, COMMS, Comm, MODULES, Module, PATH_BYTES};
 pub use pages::{
     FIRST_PAGE, GROUP, Owners, PAGE, PAGES, PageKind, RECYCLED, RECYCLED_PAGE, Recycled, SESSION_PAGE, SessionHead,
-    UNMETERED, Unmetered, pack_owner, unpack_owner,
+    TICK_NS, TICK_TIMES, UNMETERED, Unmetered, pack_owner, tick_code, tick_number, unpack_owner,
 };
 pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_place};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
 pub use session::{DIRECTORY_VARIABLE, HOLD, MEMORY_FILE, OFF, SESSION_FILE, SESSION_VARIABLE, Session, WAIT};
-pub use stacks::{CACHED_WORDS, CachedStack, FRAMES, SITE_IS_STACK, STACKS, Stack};
+pub use stacks::{CACHED_WORDS, CachedStack, FRAMES, SITE_IS_RELEASE, SITE_IS_STACK, STACKS, Stack};
 pub use swaps::{
     SWAP_FILTER_FILE, SWAP_FILTER_VARIABLE, SWAP_MODULES, SWAP_PATH_BYTES, SWAP_RANGES, SWAP_VARIABLE, SWAPS, Swap,
     SwapFilter, SwapRange,
 };
 pub use thread::{
-    CELLS, Cell, FIRST_SLOTS, HELD, HeldLock, RELEASE_CACHE, SLOTS, SLOTS_OF_A_PAGE, STACK_CACHE,
-    STACK_CACHE_OF_A_PAGE, Thread, pack_held,
+    CELLS, Cell, FIRST_SLOTS, HELD, HELD_UNTIMED, HeldLock, RELEASE_CACHE, SLOTS, SLOTS_OF_A_PAGE, STACK_CACHE,
+    STACK_CACHE_OF_A_PAGE, Thread, pack_held, pack_untimed,
 };
 
 /// First eight bytes of a session's head.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 #[cfg(test)]
 mod tests {
@@ -57,6 +57,12 @@ mod tests {
         assert_eq!(core::mem::offset_of!(CountedSlot, site), core::mem::offset_of!(Slot, site));
         assert_eq!(size_of::<Thread>(), PAGE);
         assert_eq!(size_of::<SessionHead>(), PAGE);
+        assert_eq!(core::mem::offset_of!(SessionHead, tick) % 64, 0);
+        assert_eq!(core::mem::offset_of!(SessionHead, tick_times) % 64, 0);
+        assert_eq!(
+            core::mem::offset_of!(Thread, held) - core::mem::offset_of!(Thread, none_held),
+            size_of::<HeldLock>()
+        );
         assert_eq!(PAGE % size_of::<Module>(), 0);
         assert_eq!(PAGE % size_of::<Class>(), 0);
     }

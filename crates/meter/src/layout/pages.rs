@@ -38,6 +38,37 @@ pub struct SessionHead {
     pub processes: AtomicU32,
     /// Processes without a segment, by [`Unmetered`].
     pub unmetered: [AtomicU64; UNMETERED],
+    /// Not 0 once a program does not time every hold: from then on the recorder ticks.
+    pub ticks_wanted: AtomicU32,
+    /// What every release reads lies in a cache line of its own.
+    pub spare_before_tick: [u32; 5],
+    /// The number of the recorder's last tick, as [`tick_code`] puts it; 0: there was none.
+    pub tick: AtomicU32,
+    /// Zero.
+    pub spare_behind_tick: [u32; 15],
+    /// When the last ticks were, by the writers' clock: each in the place of its number.
+    pub tick_times: [AtomicU64; TICK_TIMES],
+}
+
+/// Ticks of which it is kept when they were.
+pub const TICK_TIMES: usize = 256;
+
+/// Two ticks of the recorder's are no closer than this.
+pub const TICK_NS: u64 = 1_000_000;
+
+/// The number of a tick as programs see it: of two numbers that follow each other only one byte differs (a modular Gray code), for the
+/// recorder writes to memory that it does not map, byte by byte.
+pub const fn tick_code(number: u32) -> u32 {
+    let [a, b, c, d] = number.to_le_bytes();
+    u32::from_le_bytes([a.wrapping_sub(b), b.wrapping_sub(c), c.wrapping_sub(d), d])
+}
+
+/// The number of the tick with this code.
+pub const fn tick_number(code: u32) -> u32 {
+    let [a, b, c, d] = code.to_le_bytes();
+    let c = c.wrapping_add(d);
+    let b = b.wrapping_add(c);
+    u32::from_le_bytes([a.wrapping_add(b), b, c, d])
 }
 
 /// Why a process has no segment.
@@ -104,4 +135,20 @@ pub const fn pack_owner(process: u32, kind: PageKind) -> u64 {
 pub fn unpack_owner(owner: u64) -> Option<(u32, PageKind)> {
     let kind = PageKind::ALL.into_iter().find(|kind| *kind as u64 == owner & 0xff)?;
     Some(((owner >> 8) as u32, kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_tick_differs_from_the_one_before_in_one_byte_and_is_told_from_all_others(number in any::<u32>()) {
+            prop_assert_eq!(tick_number(tick_code(number)), number);
+            let (before, now) = (tick_code(number).to_le_bytes(), tick_code(number.wrapping_add(1)).to_le_bytes());
+            prop_assert_eq!(before.iter().zip(now).filter(|(before, now)| *before != now).count(), 1);
+        }
+    }
 }

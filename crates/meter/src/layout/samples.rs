@@ -85,7 +85,7 @@ pub struct Meta {
     pub mode: u8,
     /// Power-of-two bucket of the duration.
     pub bucket: u8,
-    /// How the blocker is known: one of [`blocked`].
+    /// How the blocker is known: one of [`blocked`]. Of a [hold](happened::HOLD) one of how many it was drawn of, as a power of two.
     pub blocked: u8,
     /// Place of the thread's name, from 1.
     pub comm: u16,
@@ -128,6 +128,8 @@ pub mod happened {
     pub const HOLD: u8 = 2;
     /// A wait for a condition or a barrier.
     pub const IDLE: u8 = 4;
+    /// A hold that was so long that it would have been seen whether or not it was to be timed. Not in the data model.
+    pub const LONG_HOLD: u8 = 0x43;
     /// A hold that was not timed: such a sample is a [`CountedSlot`](super::CountedSlot). Not in the data model.
     pub const UNTIMED: u8 = 0x40;
     /// An acquisition by another thread than that of the last hold, which was watched: a count only. Not in the data model.

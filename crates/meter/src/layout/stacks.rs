@@ -10,6 +10,8 @@ pub const FRAMES: usize = 30;
 pub const CACHED_WORDS: usize = 2 * FRAMES;
 /// A site that is a place in the stack table rather than an address has this bit.
 pub const SITE_IS_STACK: u64 = 1 << 63;
+/// A site of a hold that is the return address of its release, for its acquisition was not seen, has this bit.
+pub const SITE_IS_RELEASE: u64 = 1 << 62;
 
 /// A stack.
 #[repr(C)]

@@ -8,7 +8,7 @@ use super::stacks::CachedStack;
 
 /// Samples of a thread that are kept apart; a power of two.
 pub const SLOTS: usize = 1024;
-/// Locks that a thread can hold at a time with their holds timed.
+/// Locks that a thread can hold at a time with their holds followed.
 pub const HELD: usize = 32;
 /// Places in the program where a thread has released locks before; a power of two.
 pub const RELEASE_CACHE: usize = 512;
@@ -28,18 +28,19 @@ pub const CELLS: usize = 64;
 pub struct HeldLock {
     /// Its address.
     pub lock: AtomicU64,
-    /// Since when, in ticks.
-    pub since: AtomicU64,
-    /// Kind, mode and how often it was taken again, as [`pack_held`] puts them.
-    pub how: AtomicU64,
     /// The return address of its acquisition.
     pub site: AtomicU64,
+    /// Kind, mode, whether the hold is timed, and how often the lock was taken again or the recorder's tick, as [`pack_held`] and
+    /// [`pack_untimed`] put them.
+    pub how: AtomicU64,
+    /// Since when, by the writer's clock. Of a hold that is timed; else it says nothing.
+    pub since: AtomicU64,
 }
 
 /// How many holds of a group of locks a thread times.
 #[repr(C)]
 pub struct Cell {
-    /// One of so many is timed.
+    /// One of so many is timed: a power of two.
     pub stride: AtomicU32,
     /// So many were timed since the thread last looked.
     pub timed: AtomicU32,
@@ -60,7 +61,7 @@ pub struct Thread {
     pub comm: AtomicU32,
     /// Slots in use.
     pub used: AtomicU32,
-    /// How many of `held` count.
+    /// How many of `held` count: never more than there are.
     pub held_count: AtomicU32,
     /// The next in the list of free tables.
     pub next_free: AtomicU32,
@@ -74,13 +75,17 @@ pub struct Thread {
     pub looked_at: AtomicU64,
     /// What `switches` of the process was then.
     pub switches: AtomicU32,
-    /// Zero.
-    pub spare: AtomicU32,
+    /// What `switches` of the process was when the first of `held` was acquired, or later.
+    pub held_switches: AtomicU32,
+    /// When this thread last read the clock while it held no lock, by that clock.
+    pub clock_read: AtomicU64,
     /// By group of locks: so many more holds that are not timed end before one is timed.
     pub until_timed: [AtomicU32; CELLS],
     /// By group of locks.
     pub cells: [Cell; CELLS],
-    /// Locks the thread holds with their holds timed, oldest first.
+    /// Zero: what entries written in assembly read in place of the last of `held` where there is none.
+    pub none_held: HeldLock,
+    /// Locks that the thread holds, oldest first.
     pub held: [HeldLock; HELD],
     /// Pages of stacks that were followed recently.
     pub stack_cache: [AtomicU32; STACK_CACHE / STACK_CACHE_OF_A_PAGE],
@@ -91,7 +96,15 @@ pub struct Thread {
     pub release_cache: [AtomicI32; RELEASE_CACHE],
 }
 
-/// What [`HeldLock::how`] holds.
+/// What [`HeldLock::how`] holds of a hold that is timed.
 pub const fn pack_held(kind: u8, mode: u8, again: u32) -> u64 {
     kind as u64 | (mode as u64) << 8 | (again as u64) << 32
+}
+
+/// In [`HeldLock::how`]: the hold is not timed.
+pub const HELD_UNTIMED: u64 = 1 << 16;
+
+/// What [`HeldLock::how`] holds of a hold that is not timed, which began at this tick of the recorder's.
+pub const fn pack_untimed(kind: u8, mode: u8, tick: u32) -> u64 {
+    pack_held(kind, mode, tick) | HELD_UNTIMED
 }

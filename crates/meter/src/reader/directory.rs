@@ -2,7 +2,7 @@
 //!
 //! A recorder may run as root beside users that are hostile, and it meters programs that may be. So a directory is opened
 //! once and judged by its descriptor; everything below it is opened relative to that descriptor and through no link, must be
-//! a regular file of our own with one name, and is never waited for. `docs/threat-model.md` says who is trusted with what.
+//! a regular file of our own with one name, and is never waited for. `docs/reference/threat-model.md` says who is trusted with what.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -16,6 +16,7 @@ mod session;
 mod source;
 mod stops;
 mod switches;
+mod ticker;
 mod ticks;
 mod untimed;
 

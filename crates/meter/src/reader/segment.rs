@@ -11,10 +11,11 @@ use lockmeter_symbols::{BuildId, MappedFile, UserNames};
 
 use super::memory::{Memory, u32_at, u64_at};
 use super::plausible::{Bounds, ThreadSums};
+use super::ticks::BetweenReadings;
 use crate::layout::{
     BUILD_ID_BYTES, CLASSES, COMMS, Class, Comm, FIRST_PAGE, FRAMES, LOCK_PLACES, LOSSES, LockEntry, Lost, MODULES,
-    Meta, Module, PAGE, PATH_BYTES, Process, SHARED_SLOTS, SITE_IS_STACK, SLOTS_OF_A_PAGE, STACKS, SWAPS, Slot, Stack,
-    Thread, happened,
+    Meta, Module, PAGE, PATH_BYTES, Process, SHARED_SLOTS, SITE_IS_RELEASE, SITE_IS_STACK, SLOTS_OF_A_PAGE, STACKS,
+    SWAPS, Slot, Stack, Thread, happened,
 };
 
 /// What the table of locks says of one.
@@ -142,6 +143,11 @@ impl SegmentReader {
         self.head = memory.read(self.page(), 0, size_of::<Process>())?;
         self.refused = reading.implausible;
         Ok(Some(reading))
+    }
+
+    /// How much of each hold that its process timed is the reading of the clock.
+    pub(super) fn reading_ns(&self, between: BetweenReadings) -> u64 {
+        between.ns(u64_at(&self.head, offset_of!(Process, tick_ns_shifted)))
     }
 
     /// How much is kept of it: a few tens of bytes each.
@@ -299,7 +305,7 @@ impl SegmentReader {
             return Vec::new();
         }
         if site & SITE_IS_STACK == 0 {
-            return vec![site];
+            return vec![site & !SITE_IS_RELEASE];
         }
         if let Some(frames) = self.stacks.get(&site) {
             return frames.clone();

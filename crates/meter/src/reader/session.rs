@@ -13,6 +13,7 @@ use super::keeper::Keeper;
 use super::living::is_alive;
 use super::memory::{Memory, u32_at};
 use super::source::UserSource;
+use super::ticker::Ticker;
 use super::{Level, switches, ticks};
 use crate::layout::{self, PageKind, Process, SESSION_FILE, SESSION_VARIABLE};
 
@@ -34,6 +35,7 @@ pub struct Session {
     told: layout::Session,
     memory: Memory,
     keeper: Keeper,
+    ticker: Ticker,
     /// Tells others that the directory is in use, whatever process ids they see.
     _lock: Option<File>,
 }
@@ -99,9 +101,10 @@ impl Session {
                     parent.remove(&directory);
                 }
                 let memory = memory?;
-                Ok((Keeper::start(&memory)?, memory, directory))
+                let ticker = Ticker::start(memory.try_clone()?, told.tick_ns_shifted)?;
+                Ok((Keeper::start(&memory)?, ticker, memory, directory))
             });
-            let (keeper, memory, directory) = match made {
+            let (keeper, ticker, memory, directory) = match made {
                 Ok(made) => made,
                 Err(error) => {
                     refused.push(format!("{}: {error}", parent.path().display()));
@@ -109,7 +112,7 @@ impl Session {
                 }
             };
             let lock = directory.lock().ok();
-            let session = Self { parent, directory, told, memory, keeper, _lock: lock };
+            let session = Self { parent, directory, told, memory, keeper, ticker, _lock: lock };
             session.write(SESSION_FILE, told.to_text().as_bytes())?;
             return Ok(session);
         }
@@ -139,7 +142,8 @@ impl Session {
         let source = self
             .directory
             .try_clone()
-            .and_then(|directory| UserSource::of(directory, self.memory.try_clone()?, Some(self.keeper.kept())));
+            .and_then(|directory| UserSource::of(directory, self.memory.try_clone()?, Some(self.keeper.kept())))
+            .map(|source| source.with_late_ticks(self.ticker.late()));
         source.map_err(|error| SessionError::cannot_read(self.directory.path(), &error))
     }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,8 +25,12 @@ use super::remaining_writers::RemainingWriters;
 use super::segment::{Delta, LockFacts, Reading, SegmentReader};
 use super::session::SessionError;
 use super::switches::{Switch, Switches};
+use super::ticks::BetweenReadings;
 use super::untimed::TimedHolds;
-use crate::layout::{self, ENTRY_INIT, LOSSES, OFF, PageKind, SWAPS, SessionHead, UNMETERED, blocked, happened};
+use crate::layout::{
+    self, ENTRY_INIT, LOSSES, OFF, PageKind, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS, SessionHead, UNMETERED, blocked,
+    happened,
+};
 use crate::writer::monotonic_ns;
 
 /// The losses of a segment in the order of [`crate::layout::Lost`].
@@ -89,6 +94,10 @@ pub struct UserSource {
     /// The session's memory makes no sense: counted once.
     is_damaged: bool,
     unmetered: [u64; UNMETERED],
+    /// How often the recorder's tick came late so far, and how often that was told.
+    late_ticks: Arc<AtomicU64>,
+    late_ticks_told: u64,
+    between_readings: BetweenReadings,
     /// When it began, and when it was last drained, by the clock of segments.
     begun_ns: u64,
     drained_ns: u64,
@@ -166,11 +175,19 @@ impl UserSource {
             remaining: RemainingWriters::new(inode, now_ns),
             is_damaged: false,
             unmetered: [0; UNMETERED],
+            late_ticks: Arc::default(),
+            late_ticks_told: 0,
+            between_readings: BetweenReadings::measure(),
             begun_ns: now_ns,
             drained_ns: now_ns,
             processes_seen: 0,
             own_cpu_ns: own_cpu_ns(),
         })
+    }
+
+    /// Counts how often the recorder's tick came late as a loss.
+    pub(super) fn with_late_ticks(self, late_ticks: Arc<AtomicU64>) -> Self {
+        Self { late_ticks, ..self }
     }
 
     /// Stops and adds the last of it to an interval.
@@ -192,9 +209,13 @@ impl UserSource {
         self.find_segments(bounds, interval);
         let elapsed_ns = monotonic_ns().saturating_sub(self.drained_ns);
         self.note_off_time(&switches, interval);
+        let late = self.late_ticks.load(Relaxed);
+        interval.losses.add(Loss::UserTickLate, late.saturating_sub(self.late_ticks_told));
+        self.late_ticks_told = late;
         let (mut kept, mut ended) = (0, Vec::new());
         for (number, process) in &mut self.processes {
-            let active = drain_process(process, &self.memory, bounds, &mut self.names, interval);
+            let active =
+                drain_process(process, &self.memory, (bounds, self.between_readings), &mut self.names, interval);
             process.note_running(&self.memory, active, elapsed_ns);
             kept += process.segment.kept();
             if kept > MOST_KEPT {
@@ -378,7 +399,7 @@ fn process_cpu_ns(pid: u32) -> Option<u64> {
 fn drain_process(
     process: &mut Process,
     memory: &Memory,
-    bounds: Bounds,
+    (bounds, between_readings): (Bounds, BetweenReadings),
     names: &mut UserNames,
     interval: &mut Interval,
 ) -> u64 {
@@ -400,7 +421,7 @@ fn drain_process(
         return reading.active_threads;
     }
     let modules = process.segment.modules(memory, process.pid, process.program.as_deref(), names);
-    let counted = process.holds.share_out(&mut reading.deltas);
+    let counted = process.holds.share_out(&mut reading.deltas, process.segment.reading_ns(between_readings));
     let mut filling = Filling {
         process,
         memory,
@@ -416,8 +437,8 @@ fn drain_process(
     for delta in &reading.deltas {
         filling.add(delta);
     }
-    for delta in &counted {
-        filling.add_basis(delta);
+    for (delta, variance_ns2) in &counted {
+        filling.add_basis(delta, *variance_ns2);
     }
     interval.losses.add(Loss::FileReplaced, names.take_replaced());
     interval.losses.add(Loss::FileReadInPart, names.take_read_in_part());
@@ -450,7 +471,10 @@ impl Filling<'_> {
             return;
         };
         let (lock, instance) = self.lock(delta.lock, kind);
-        let called = user_function(happened, kind, mode);
+        let called = match happened {
+            Happened::Hold => called_for_hold(delta.site, kind, mode),
+            _ => user_function(happened, kind, mode),
+        };
         let blocker = self.blocker(delta, kind);
         let (happened, kind, mode) = match self.lock_made_of_condition(delta, kind) {
             Some((kind, mode)) => (Happened::Wait, kind, mode),
@@ -493,22 +517,26 @@ impl Filling<'_> {
     }
 
     /// What is counted of holds beside their times.
-    fn add_basis(&mut self, delta: &Delta) {
+    fn add_basis(&mut self, delta: &Delta, variance_ns2: f64) {
         let meta = delta.meta;
         let (Some(kind), Some(mode)) = (Kind::from_code(meta.kind), Mode::from_code(meta.mode)) else {
             self.interval.losses.add(Loss::UserSegmentDamaged, 1);
             return;
         };
-        let (lock, _) = self.lock(delta.lock, kind);
+        let (lock, instance) = self.lock(delta.lock, kind);
         let task = self.task(meta.comm.into(), delta.owner);
         let key = Key { happened: Happened::Hold, lock, kind, mode, task, cgroup: None, bucket: Bucket(0) };
         let mut value = HoldBasis::default();
         match meta.happened {
-            happened::UNTIMED => value.untimed = delta.count,
+            happened::UNTIMED => value = HoldBasis { untimed: delta.count, variance_ns2, ..value },
             happened::WATCHED => value.watched = delta.count,
             _ => value.moved = delta.count,
         }
-        self.interval.bases.push(Basis { key, value });
+        let (instance, site) = match meta.happened {
+            happened::UNTIMED => (instance, self.site(delta.site, called_for_hold(delta.site, kind, mode))),
+            _ => (None, None),
+        };
+        self.interval.bases.push(Basis { key, instance, site, value });
     }
 
     fn blocker(&mut self, delta: &Delta, kind: Kind) -> Blocker {
@@ -611,7 +639,6 @@ fn unnamed(name: String, why: &str) -> Lock {
 /// The function that a site called.
 const fn user_function(happened: Happened, kind: Kind, mode: Mode) -> &'static str {
     match (happened, kind, mode) {
-        (Happened::Hold, _, _) => release_function(kind),
         (_, Kind::Rwlock, Mode::Read) => "pthread_rwlock_rdlock",
         (_, Kind::Rwlock, _) => "pthread_rwlock_wrlock",
         (_, Kind::Spin, _) => "pthread_spin_lock",
@@ -619,6 +646,14 @@ const fn user_function(happened: Happened, kind: Kind, mode: Mode) -> &'static s
         (_, Kind::Condvar, _) => "pthread_cond_wait",
         (_, Kind::Barrier, _) => "pthread_barrier_wait",
         _ => "pthread_mutex_lock",
+    }
+}
+
+/// The function that a site of a hold called: that which took the lock, unless only the release was seen.
+const fn called_for_hold(site: u64, kind: Kind, mode: Mode) -> &'static str {
+    match site & (SITE_IS_STACK | SITE_IS_RELEASE) {
+        SITE_IS_RELEASE => release_function(kind),
+        _ => user_function(Happened::Hold, kind, mode),
     }
 }
 

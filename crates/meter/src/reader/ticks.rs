@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use crate::writer::monotonic_ns;
+
 /// How long the counter is compared with the clock: an error of 100 ns at each end is then ten millionths.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
@@ -23,6 +25,40 @@ fn measure() -> u64 {
     let ns = (end.clock() - begin.clock()).as_nanos() << 32;
     let ticks = u128::from(end.ticks.saturating_sub(begin.ticks));
     u64::try_from(ns.checked_div(ticks).unwrap_or(0)).unwrap_or(0)
+}
+
+/// What lies between two readings that follow each other: so much of each timed hold is the meter's own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BetweenReadings {
+    /// Of the counter, in ticks.
+    ticks: u64,
+    /// Of the clock.
+    clock_ns: u64,
+}
+
+impl BetweenReadings {
+    /// The least of many: interrupts come between some.
+    pub(super) fn measure() -> Self {
+        // SAFETY: every x86-64 processor has it.
+        Self { ticks: least_between(|| unsafe { std::arch::x86_64::_rdtsc() }), clock_ns: least_between(monotonic_ns) }
+    }
+
+    /// Of a program with this length of a tick, as [`calibrate`] gave it.
+    pub(super) fn ns(self, tick_ns_shifted: u64) -> u64 {
+        match tick_ns_shifted {
+            0 => self.clock_ns,
+            tick => u64::try_from((u128::from(self.ticks) * u128::from(tick)) >> 32).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+fn least_between(read: impl Fn() -> u64) -> u64 {
+    const PAIRS: usize = 1000;
+    let between = (0..PAIRS).map(|_| {
+        let before = read();
+        read().saturating_sub(before)
+    });
+    between.min().unwrap_or(0)
 }
 
 /// The counter, and the clock before and after it.

@@ -7,10 +7,13 @@ use std::collections::HashMap;
 use lockmeter_profile::{Bucket, Lengths};
 
 use super::segment::Delta;
-use crate::layout::{Meta, happened};
+use crate::layout::{Meta, blocked, happened};
 
 /// So many timed holds of this reading are enough to go by; with fewer, all since the begin are asked.
 const ENOUGH_TIMED: u64 = 64;
+
+/// As a power of two: a timed hold stands for no more than this.
+const MOST_DRAWN_OF: u8 = 20;
 
 /// What tells holds apart, but for their length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,43 +44,67 @@ pub(super) struct TimedHolds {
 }
 
 fn add(lengths: &mut Lengths, delta: &Delta) {
-    lengths.add(Bucket(delta.meta.bucket), delta.count, delta.total_ns);
+    // More than a stride can be is nothing that a writer writes.
+    let others = (1_u64 << delta.meta.blocked.min(MOST_DRAWN_OF)) - 1;
+    lengths.add(Bucket(delta.meta.bucket), delta.count, delta.total_ns, others);
 }
 
 impl TimedHolds {
     /// Gives the holds that were not timed a length, as samples of their own; takes out, and returns, what is counted beside
-    /// times.
-    pub(super) fn share_out(&mut self, deltas: &mut Vec<Delta>) -> Vec<Delta> {
-        let (counted, mut kept): (Vec<Delta>, Vec<Delta>) = deltas
+    /// times, with the variance of that length, in square nanoseconds. `reading_ns` of each timed hold are the meter's own.
+    pub(super) fn share_out(&mut self, deltas: &mut Vec<Delta>, reading_ns: u64) -> Vec<(Delta, f64)> {
+        let (counted, kept): (Vec<Delta>, Vec<Delta>) = deltas
             .drain(..)
             .partition(|delta| matches!(delta.meta.happened, happened::UNTIMED | happened::MOVED | happened::WATCHED));
+        // Long holds are all there: they say nothing of the others, and need no weight.
+        let (long, mut kept): (Vec<Delta>, Vec<Delta>) =
+            kept.into_iter().partition(|delta| delta.meta.happened == happened::LONG_HOLD);
         let mut now = HashMap::<HoldKey, Lengths>::new();
-        for delta in kept.iter().filter(|delta| delta.meta.happened == happened::HOLD) {
+        for delta in kept.iter_mut().filter(|delta| delta.meta.happened == happened::HOLD) {
+            shorten(delta, reading_ns);
             let key = HoldKey::of(delta);
             add(now.entry(key).or_default(), delta);
             add(self.known.entry(key).or_default(), delta);
             if key != key.of_lock() {
                 add(self.known.entry(key.of_lock()).or_default(), delta);
             }
+            delta.meta.blocked = blocked::UNKNOWN;
         }
-        for untimed in counted.iter().filter(|delta| delta.meta.happened == happened::UNTIMED) {
-            let key = HoldKey::of(untimed);
+        let nothing = Lengths::default();
+        let mut give_length = |counted: Delta| {
+            if counted.meta.happened != happened::UNTIMED {
+                return (counted, 0.0);
+            }
+            let key = HoldKey::of(&counted);
             let lengths = now
                 .get(&key)
-                .filter(|lengths| lengths.count() >= ENOUGH_TIMED)
-                .or_else(|| self.known.get(&key))
-                .or_else(|| self.known.get(&key.of_lock()));
-            give_lengths(untimed, lengths, &mut kept);
-        }
+                .filter(|lengths| lengths.count() >= ENOUGH_TIMED && lengths.others() > 0)
+                .or_else(|| self.known.get(&key).filter(|lengths| lengths.others() > 0))
+                .or_else(|| self.known.get(&key.of_lock()))
+                .unwrap_or(&nothing);
+            give_lengths(&counted, lengths, &mut kept);
+            (counted, lengths.variance_of_others(counted.count))
+        };
+        let counted = counted.into_iter().map(&mut give_length).collect();
+        kept.extend(
+            long.into_iter().map(|delta| Delta { meta: Meta { happened: happened::HOLD, ..delta.meta }, ..delta }),
+        );
         *deltas = kept;
         counted
     }
 }
 
+/// Takes so much off each hold of a sample. All of them go to the bucket of their mean: of so short ones more is not told.
+fn shorten(delta: &mut Delta, by_ns: u64) {
+    let count = delta.count.max(1);
+    delta.total_ns = delta.total_ns.saturating_sub(count.saturating_mul(by_ns));
+    delta.max_ns = delta.max_ns.saturating_sub(by_ns).max(delta.total_ns.div_ceil(count));
+    delta.meta.bucket = Bucket::of(delta.total_ns / count).0;
+}
+
 /// The holds of one sample as if they had been as long as others were; of no length at all if nothing is known.
-fn give_lengths(untimed: &Delta, lengths: Option<&Lengths>, deltas: &mut Vec<Delta>) {
-    let nothing = Lengths::default();
-    for (bucket, count, total_ns) in lengths.unwrap_or(&nothing).of_others(untimed.count) {
+fn give_lengths(untimed: &Delta, lengths: &Lengths, deltas: &mut Vec<Delta>) {
+    for (bucket, count, total_ns) in lengths.of_others(untimed.count) {
         let meta = Meta { happened: happened::HOLD, bucket: bucket.0, ..untimed.meta };
         deltas.push(Delta { meta, count, total_ns, max_ns: total_ns.div_ceil(count.max(1)), ..*untimed });
     }
@@ -106,21 +133,42 @@ mod tests {
             delta(happened::UNTIMED, 0, 900, 0),
             delta(happened::MOVED, 0, 5, 0),
         ];
-        let counted = TimedHolds::default().share_out(&mut deltas);
+        let counted = TimedHolds::default().share_out(&mut deltas, 0);
         assert_eq!(counted.len(), 2);
         assert_eq!(sums(&deltas), (1000, 900 * 20 + 100 * 1500));
         assert!(deltas.iter().all(|delta| delta.meta.happened == happened::HOLD));
+    }
+
+    /// Regression: one hold of 16 ms among a million of 20 ns was lost, or became thousands, as the draw had it.
+    #[test]
+    fn a_long_hold_counts_once_and_says_nothing_of_the_others() {
+        let mut deltas = vec![
+            delta(happened::HOLD, 4, 1000, 1000 * 20),
+            delta(happened::LONG_HOLD, 24, 1, 16_777_216),
+            delta(happened::UNTIMED, 0, 999_000, 0),
+        ];
+        TimedHolds::default().share_out(&mut deltas, 0);
+        assert_eq!(sums(&deltas), (1_000_001, 1_000_000 * 20 + 16_777_216));
+        assert!(deltas.iter().all(|delta| delta.meta.happened == happened::HOLD));
+    }
+
+    #[test]
+    fn what_the_meter_itself_takes_is_no_part_of_a_hold() {
+        let mut deltas = vec![delta(happened::HOLD, 4, 10, 10 * 20), delta(happened::HOLD, 3, 1, 9)];
+        TimedHolds::default().share_out(&mut deltas, 12);
+        assert_eq!(sums(&deltas), (11, 10 * 8));
+        assert_eq!(deltas.iter().map(|delta| delta.meta.bucket).collect::<Vec<_>>(), [3, 0]);
     }
 
     #[test]
     fn with_few_timed_now_those_before_are_asked_and_with_none_at_all_holds_have_a_count_only() {
         let mut holds = TimedHolds::default();
         let mut none = vec![delta(happened::UNTIMED, 0, 10, 0)];
-        holds.share_out(&mut none);
+        holds.share_out(&mut none, 0);
         assert_eq!(sums(&none), (10, 0));
-        holds.share_out(&mut vec![delta(happened::HOLD, 6, 1000, 100_000)]);
+        holds.share_out(&mut vec![delta(happened::HOLD, 6, 1000, 100_000)], 0);
         let mut later = vec![delta(happened::UNTIMED, 0, 10, 0)];
-        holds.share_out(&mut later);
+        holds.share_out(&mut later, 0);
         assert_eq!(sums(&later), (10, 1000));
     }
 
@@ -133,7 +181,7 @@ mod tests {
                 timed.iter().map(|(bucket, count, ns)| delta(happened::HOLD, *bucket, *count, *ns)).collect();
             let before = deltas.len();
             deltas.push(delta(happened::UNTIMED, 0, untimed, 0));
-            TimedHolds::default().share_out(&mut deltas);
+            TimedHolds::default().share_out(&mut deltas, 0);
             let given: u128 = deltas[before..].iter().map(|delta| u128::from(delta.count)).sum();
             let all: u128 = timed.iter().map(|(_, count, _)| u128::from(*count)).sum();
             // Counts that do not fit 64 bits are no counts of a writer's.

@@ -1,6 +1,6 @@
 //! Who has the lock that a thread begins to wait for: the blocker of a wait whose end nobody was seen to make.
 //!
-//! Locks name the thread that has them, and the thread's table the place where it took the lock, if that hold is timed.
+//! Locks name the thread that has them, and the thread's table the place where it took the lock.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,7 @@ use crate::layout::Process;
 /// A thread that has a lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Holder {
-    /// Where it acquired the lock: a return address; 0: that hold is not timed.
+    /// Where it acquired the lock: a return address; 0: that is not known.
     pub(super) site: u64,
     /// Place of its name, from 1; 0: not known.
     pub(super) comm: u16,

@@ -1,22 +1,31 @@
 //! Level [`HOLD`](super::HOLD): every acquisition is counted; of which the hold is timed, `timing` says.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{
+    Ordering::{Relaxed, SeqCst},
+    compiler_fence,
+};
 
 use super::locks::Sampled;
 use super::samples::Key;
 use super::{
     Registers, Wanted, clock, locks, pages, release_cache, rows, samples, segment, shared_samples, stacks, stops,
-    thread, timing, tls, waiters,
+    thread, ticks, timing, tls, waiters,
 };
 use crate::layout::{
-    CountedSlot, HeldLock, LockEntry, Lost, Meta, Process, Thread, blocked, happened, mode, pack_held,
+    CountedSlot, HELD, HELD_UNTIMED, HeldLock, LockEntry, Lost, Meta, Process, SITE_IS_RELEASE, Thread, blocked,
+    happened, mode, pack_held, pack_untimed,
 };
 
 /// A lock was acquired, by a call that returns to `site`: the hold begins. If `nests`, a thread may acquire it again while it
-/// holds it: all its holds are timed, for only the list of timed ones tells the last release.
+/// holds it: all its holds are timed, for only a timed one says which is the last release.
 #[inline]
 pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
-    if (nests || !timing::skips(wanted.lock)) && !tls::has_no_clock() {
+    if !nests && timing::skips(wanted.lock) {
+        if let Some(thread) = thread::table() {
+            let how = pack_untimed(wanted.kind, wanted.mode, ticks::now());
+            push(thread, wanted, how, site);
+        }
+    } else if !tls::has_no_clock() {
         // Where there is none, the hold is not timed, and counted when it ends.
         let Some(mine) = thread::mine() else { return };
         begin(mine.thread, wanted, nests, site);
@@ -24,48 +33,89 @@ pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
     }
 }
 
-/// The hold of a lock that does not nest begins, and is timed.
+/// The hold of a lock that does not nest begins, and is timed unless it need not be.
 #[cold]
 #[inline(never)]
 pub(super) fn begin_timed(lock: usize, kind: u8, mode: u8, site: u64) {
-    let Some(mine) = thread::mine() else { return };
-    begin(mine.thread, Wanted { lock, kind, mode }, false, site);
-    mine.done();
+    acquired(Wanted { lock, kind, mode }, false, site);
 }
 
 #[inline(always)]
 fn begin(thread: &'static Thread, wanted: Wanted, nests: bool, site: u64) {
     timing::timed(thread, wanted.lock);
-    let held = (thread.held_count.load(Relaxed) as usize).min(thread.held.len());
-    if held == 0 {
-        return push(thread, &thread.held[0], wanted, 0, site);
-    }
-    let again = thread.held[..held].iter().rev().find(|held| held.lock.load(Relaxed) == wanted.lock as u64);
-    if let Some(again) = again {
-        if nests || wanted.mode == mode::READ {
+    if nests || wanted.mode == mode::READ {
+        let is_it = |held: &&HeldLock| {
+            held.lock.load(Relaxed) == wanted.lock as u64 && held.how.load(Relaxed) & HELD_UNTIMED == 0
+        };
+        if let Some(again) = thread.held[..held_count(thread)].iter().rev().find(is_it) {
             // It is held from its first acquisition to its last release.
             again.how.store(again.how.load(Relaxed).wrapping_add(1 << 32), Relaxed);
-        } else {
-            // Its release was not seen: metering was off, or another thread released it. This is a new hold.
-            again.site.store(site, Relaxed);
-            again.how.store(pack_held(wanted.kind, wanted.mode, 0), Relaxed);
-            again.since.store(clock::ticks(), Relaxed);
+            return;
         }
-    } else if let Some(next) = thread.held.get(held) {
-        push(thread, next, wanted, held, site);
-    } else {
-        segment::lose(Lost::Held);
     }
-}
-
-#[inline]
-fn push(thread: &'static Thread, next: &'static HeldLock, wanted: Wanted, held: usize, site: u64) {
-    next.site.store(site, Relaxed);
-    next.lock.store(wanted.lock as u64, Relaxed);
-    next.how.store(pack_held(wanted.kind, wanted.mode, 0), Relaxed);
-    tls::set_held(thread, held + 1);
+    let next = push(thread, wanted, pack_held(wanted.kind, wanted.mode, 0), site);
     // Last, so that what we do ourselves is not in the hold.
     next.since.store(clock::ticks(), Relaxed);
+}
+
+/// One more lock that the thread holds. Of one that it holds already, and that does not nest, the release was not seen: another thread
+/// released it. What is above is what counts.
+#[inline]
+fn push(thread: &'static Thread, wanted: Wanted, how: u64, site: u64) -> &'static HeldLock {
+    let mut held = held_count(thread);
+    if held == HELD {
+        held = make_room(thread);
+    }
+    // First, so that a signal handler's holds are above it.
+    thread.held_count.store(held as u32 + 1, Relaxed);
+    compiler_fence(SeqCst);
+    let next = &thread.held[held];
+    next.site.store(site, Relaxed);
+    next.lock.store(wanted.lock as u64, Relaxed);
+    next.how.store(how, Relaxed);
+    next
+}
+
+/// How many locks the thread holds, as far as is known: what it held before metering was switched may be released since.
+#[inline]
+fn held_count(thread: &'static Thread) -> usize {
+    let switches = segment::header().switches.load(Relaxed);
+    if thread.held_switches.load(Relaxed) != switches {
+        thread.held_switches.store(switches, Relaxed);
+        thread.held_count.store(0, Relaxed);
+    }
+    (thread.held_count.load(Relaxed) as usize).min(HELD)
+}
+
+/// The thread holds as many locks as are followed, or others release what it acquires. What stands below another hold of the same lock
+/// is over; if there is none, those held longest are followed no further. Says how many are left.
+#[cold]
+#[inline(never)]
+fn make_room(thread: &'static Thread) -> usize {
+    let mut kept = 0;
+    for place in 0..HELD {
+        let lock = thread.held[place].lock.load(Relaxed);
+        if thread.held[place + 1..].iter().all(|above| above.lock.load(Relaxed) != lock) {
+            copy(&thread.held[place], &thread.held[kept]);
+            kept += 1;
+        }
+    }
+    if kept == HELD {
+        kept = HELD / 2;
+        for (to, from) in thread.held.iter().zip(&thread.held[kept..]) {
+            copy(from, to);
+            segment::lose(Lost::Held);
+        }
+    }
+    thread.held_count.store(kept as u32, Relaxed);
+    kept
+}
+
+fn copy(from: &HeldLock, to: &HeldLock) {
+    to.lock.store(from.lock.load(Relaxed), Relaxed);
+    to.since.store(from.since.load(Relaxed), Relaxed);
+    to.how.store(from.how.load(Relaxed), Relaxed);
+    to.site.store(from.site.load(Relaxed), Relaxed);
 }
 
 /// A release in progress.
@@ -73,78 +123,97 @@ fn push(thread: &'static Thread, next: &'static HeldLock, wanted: Wanted, held: 
 #[must_use]
 pub struct Releasing {
     wanted: Wanted,
+    /// Where it was acquired; if that was not seen, where it is released.
+    site: u64,
     hold: Hold,
 }
 
 #[derive(Clone, Copy)]
 enum Hold {
-    /// It ends now; how long it took, the place of the lock, and where its samples are known to be.
-    Ended(u64, u32, Option<&'static CountedSlot>),
+    /// It was timed: how long it took, the place of the lock, and where its samples are known to be.
+    Timed(u64, u32, Option<&'static CountedSlot>),
+    /// A long one that was timed: how long it took.
+    TimedLong(u64),
+    /// A long one that was not timed: how long it took.
+    Long(u64),
     /// A nested release, or nothing can be counted.
     GoesOn,
-    /// No timed hold of this lock.
+    /// It was neither timed nor long, or its acquisition was not seen.
     NotTimed,
 }
 
-/// The hold ends; to be called after [`releasing`](super::releasing) and before the release. The mode is that of the release
-/// where the lock tells.
+/// The hold ends; to be called before [`releasing`](super::releasing), which takes its time, and before the release. The mode is that of
+/// the release where the lock tells.
 #[inline]
 pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
-    let mut releasing = Releasing { wanted, hold: Hold::GoesOn };
+    let site = stacks::address_site(registers) | SITE_IS_RELEASE;
+    let mut releasing = Releasing { wanted, site, hold: Hold::NotTimed };
     let Some(thread) = thread::table() else {
-        if thread::is_without_room() {
-            releasing.hold = Hold::NotTimed;
-        } else {
+        if !thread::is_without_room() {
             // It has acquired nothing since it has been metered.
             segment::lose(Lost::Unmatched);
+            releasing.hold = Hold::GoesOn;
         }
         return releasing;
     };
-    let held = (thread.held_count.load(Relaxed) as usize).min(thread.held.len());
+    let held = held_count(thread);
     // Locks are mostly released in the opposite order.
     let place = thread.held[..held].iter().rposition(|held| held.lock.load(Relaxed) == wanted.lock as u64);
-    let Some(place) = place else {
-        releasing.hold = Hold::NotTimed;
+    let Some(place) = place else { return releasing };
+    let this = &thread.held[place];
+    let (how, since) = (this.how.load(Relaxed), this.since.load(Relaxed));
+    releasing.site = this.site.load(Relaxed);
+    if how & HELD_UNTIMED != 0 {
+        releasing.wanted = Wanted { lock: wanted.lock, kind: how as u8, mode: (how >> 8) as u8 };
+        remove(thread, place, held);
+        releasing.hold = end_untimed(thread, (how >> 32) as u32);
         return releasing;
-    };
+    }
     // Only now: it takes longer than the search, which mostly ends at the first.
     let now = clock::ticks();
-    let this = &thread.held[place];
-    let how = this.how.load(Relaxed);
     let is_nested = how >> 32 > 0;
     let Some(mine) = thread::mine() else {
         if is_nested {
             segment::lose(Lost::Interrupted);
-        } else {
-            releasing.hold = Hold::NotTimed;
+            releasing.hold = Hold::GoesOn;
         }
         return releasing;
     };
     if is_nested {
         this.how.store(how - (1 << 32), Relaxed);
+        releasing.hold = Hold::GoesOn;
     } else {
         releasing.wanted = Wanted { lock: wanted.lock, kind: how as u8, mode: (how >> 8) as u8 };
-        let held_ns = stops::between_ns_running(this.since.load(Relaxed), now);
-        if place + 1 < held {
-            close_gap(thread, place, held);
+        let held_ns = stops::between_ns_running(since, now);
+        remove(thread, place, held);
+        if held == 1 {
+            thread.clock_read.store(now, Relaxed);
         }
-        tls::set_held(thread, held - 1);
         timing::ended(thread, now);
-        let (at, counted) = sign(thread, releasing.wanted, stacks::address_site(registers));
-        releasing.hold = Hold::Ended(held_ns, at, counted);
+        let (at, counted) = sign(thread, releasing.wanted, releasing.site);
+        releasing.hold =
+            if ticks::is_long(since, now) { Hold::TimedLong(held_ns) } else { Hold::Timed(held_ns, at, counted) };
     }
     mine.done();
     releasing
 }
 
-#[cold]
-fn close_gap(thread: &'static Thread, place: usize, held: usize) {
+/// One of the locks that the thread holds is held no more.
+#[inline]
+fn remove(thread: &'static Thread, place: usize, held: usize) {
     for (to, from) in thread.held[place..held].iter().zip(&thread.held[place + 1..held]) {
-        to.lock.store(from.lock.load(Relaxed), Relaxed);
-        to.since.store(from.since.load(Relaxed), Relaxed);
-        to.how.store(from.how.load(Relaxed), Relaxed);
-        to.site.store(from.site.load(Relaxed), Relaxed);
+        copy(from, to);
     }
+    thread.held_count.store(held as u32 - 1, Relaxed);
+}
+
+/// A hold that began at this tick ends.
+#[inline]
+fn end_untimed(thread: &'static Thread, tick: u32) -> Hold {
+    if !ticks::is_long_since(tick) || tls::has_no_clock() {
+        return Hold::NotTimed;
+    }
+    Hold::Long(stops::between_ns_running(ticks::earliest_begin(thread, tick), clock::ticks()))
 }
 
 /// Leaves word that this thread had the lock, and counts if another had it before. While the lock is held, for the next holder
@@ -221,25 +290,42 @@ fn key_of_untimed(wanted: Wanted, place: u32, site: u64) -> Key {
 
 /// The lock was released, if `done`: the hold is counted, when nobody waits for it any more.
 #[inline]
-pub fn released(releasing: &Releasing, registers: &Registers, done: bool) {
-    let site = stacks::address_site(registers);
-    match releasing.hold {
-        Hold::Ended(ns, place, counted) => count_timed(releasing.wanted, site, ns, place, counted),
-        Hold::NotTimed if done => {
-            count_untimed(releasing.wanted, site);
-            if is_watched(releasing.wanted) {
-                tell_who_has_it(releasing.wanted, site);
-            }
-        }
-        Hold::NotTimed | Hold::GoesOn => {}
+pub fn released(releasing: &Releasing, done: bool) {
+    let Releasing { wanted, site, hold } = *releasing;
+    match hold {
+        Hold::Timed(ns, place, counted) => return count_timed(wanted, site, ns, place, counted),
+        Hold::TimedLong(ns) => return count_long(wanted, site, ns),
+        Hold::NotTimed if done => count_untimed(wanted, site),
+        Hold::Long(ns) if done => count_long(wanted, site, ns),
+        _ => return,
     }
+    if is_watched(wanted) {
+        tell_who_has_it(wanted, site);
+    }
+}
+
+/// A hold that counts for itself alone: it says nothing of those that were not timed.
+#[cold]
+#[inline(never)]
+fn count_long(wanted: Wanted, site: u64, ns: u64) {
+    let meta = super::meta(happened::LONG_HOLD, wanted, ns, blocked::UNKNOWN);
+    let Some(segment) = segment::current() else { return };
+    let Some(mine) = thread::mine() else {
+        let place = locks::find_or_make(segment, wanted.lock, wanted.kind, || site).map_or(0, |lock| lock.place);
+        return count_with_others(meta, place, ns);
+    };
+    let (lock, _) = search(segment, mine.thread, wanted, site);
+    count_at(segment, mine.thread, lock.map_or(0, |lock| lock.place), site, meta, ns);
+    mine.done();
 }
 
 #[inline]
 fn count_timed(wanted: Wanted, site: u64, ns: u64, place: u32, counted: Option<&'static CountedSlot>) {
-    let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
-    let Some(mine) = thread::mine() else { return count_with_others(meta, place, ns) };
+    let Some(mine) = thread::mine() else {
+        return count_with_others(super::meta(happened::HOLD, wanted, ns, 0), place, ns);
+    };
     let thread = mine.thread;
+    let meta = super::meta(happened::HOLD, wanted, ns, timing::drawn_of(thread, wanted.lock));
     if let Some(segment) = segment::current() {
         let timed = counted.map_or(0, |counted| counted.timed.load(Relaxed));
         if !samples::count_again(segment, thread, timed, meta, ns) {
@@ -262,7 +348,7 @@ pub(super) fn count_timed_elsewhere(
     ns: u64,
 ) {
     if let Some(segment) = segment::current() {
-        let meta = super::meta(happened::HOLD, wanted, ns, blocked::UNKNOWN);
+        let meta = super::meta(happened::HOLD, wanted, ns, timing::drawn_of(mine.thread, wanted.lock));
         let place = counted.lock.load(Relaxed) as u32;
         counted.timed.store(count_at(segment, mine.thread, place, site, meta, ns), Relaxed);
     }

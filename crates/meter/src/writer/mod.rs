@@ -14,7 +14,7 @@ mod holder;
 mod holds;
 mod locks;
 mod names;
-mod only_hold;
+mod newest_hold;
 mod pages;
 mod release_cache;
 mod rows;
@@ -27,6 +27,7 @@ mod stops;
 pub mod swap_filter;
 mod syscalls;
 mod thread;
+mod ticks;
 mod timing;
 mod tls;
 mod unwind;
@@ -45,13 +46,14 @@ pub use executed::{Environment, Program, execute};
 pub use hash::CELL_MULTIPLIER;
 use holder::Holder;
 pub use holds::{Releasing, acquired, count_untimed, end_hold, released};
-pub use only_hold::{acquired_timed, end_only_hold};
+pub use newest_hold::{acquired_timed, end_newest_hold};
 pub use release_cache::RELEASE_CACHE_SHIFT;
 pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
+pub use ticks::TICK;
 pub use timing::{CELL_SHIFT, time_next};
-pub use tls::{QUIET, UNTIMED_TABLE};
+pub use tls::{QUIET, TABLE};
 pub use unwind::Registers;
 use waiters::Waiters;
 pub use waiters::{WAITERS, WAITERS_SHIFT};
@@ -212,6 +214,9 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
         return;
     };
     mine.thread.waiting[0].store(0, Relaxed);
+    if mine.thread.held_count.load(Relaxed) == 0 {
+        mine.thread.clock_read.store(ended, Relaxed);
+    }
     if acquired && let Some(segment) = segment::current() {
         count_wait(segment, mine.thread, waiting, stops::between_ns_running(waiting.begun, ended));
     }

@@ -8,7 +8,8 @@ use core::sync::atomic::{
 
 use super::{bucket, names, pages, segment, shared_samples};
 use crate::layout::{
-    CountedSlot, FIRST_SLOTS, Lost, Meta, Process, SITE_IS_STACK, SLOTS, Slot, Thread, blocked, happened,
+    CountedSlot, FIRST_SLOTS, Lost, Meta, Process, SITE_IS_RELEASE, SITE_IS_STACK, SLOTS, Slot, Thread, blocked,
+    happened,
 };
 
 /// How far from its own place a sample is looked for on the first page, and then on the others.
@@ -91,9 +92,16 @@ pub(super) fn count_again(header: &Process, thread: &'static Thread, place: u16,
 /// Counts a timed hold to the sample that the last one of the same lock and caller was counted to, if that is of such a duration;
 /// `counted` is that of their holds that are not timed, in which all else is the same.
 #[inline(always)]
-pub(super) fn count_timed_beside(header: &Process, thread: &'static Thread, counted: &CountedSlot, ns: u64) -> bool {
+pub(super) fn count_timed_beside(
+    header: &Process,
+    thread: &'static Thread,
+    counted: &CountedSlot,
+    drawn_of: u8,
+    ns: u64,
+) -> bool {
     const OTHER: u64 = Meta::of(happened::UNTIMED).pack() ^ Meta::of(happened::HOLD).pack();
-    let meta = (counted.meta.load(Relaxed) ^ OTHER) | Meta { bucket: bucket(ns), ..Meta::of(0) }.pack();
+    let meta =
+        (counted.meta.load(Relaxed) ^ OTHER) | Meta { bucket: bucket(ns), blocked: drawn_of, ..Meta::of(0) }.pack();
     let Some(slot) = slot(thread, counted.timed.load(Relaxed).into()) else { return false };
     let is_it = slot.meta.load(Relaxed) == meta;
     if is_it {
@@ -158,7 +166,7 @@ fn take(segment: &'static Process, thread: &'static Thread, key: Key) -> Option<
     let key = Key { meta: Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }, ..key };
     for site in [key.site, key.blocker] {
         if site != 0 && site & SITE_IS_STACK == 0 {
-            names::see_module(segment, site as usize);
+            names::see_module(segment, (site & !SITE_IS_RELEASE) as usize);
         }
     }
     let has_room = thread.used.load(Relaxed) < SLOTS_WITH_SITE;

@@ -7,7 +7,7 @@ use core::sync::atomic::{
     fence,
 };
 
-use super::{clock, names, pages, syscalls, tls};
+use super::{clock, names, pages, syscalls, ticks, tls};
 use crate::layout::{
     LOSSES, Lost, OFF, PageKind, Process, SHARED_SLOTS, SLOTS_OF_A_PAGE, STOPS, SWAPS, Session, Slot, Stop, Swap,
     Unmetered,
@@ -105,7 +105,11 @@ pub(super) fn count_swap(swap: Swap) {
 pub(super) fn start(memory: &[u8], session: Session) {
     PROCESS_ID.store(tls::thread_id(), Relaxed);
     clock::calibrate(session.tick_ns_shifted);
-    if pages::map(memory) && make(session).is_none() {
+    let is_mapped = pages::map(memory);
+    if let Some(session) = pages::session() {
+        ticks::begin(session);
+    }
+    if is_mapped && make(session).is_none() {
         STAND_IN.timed_holds.store(session.timed_holds, Relaxed);
         count_unmetered();
     }

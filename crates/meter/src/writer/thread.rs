@@ -94,7 +94,7 @@ pub(super) fn stop_clock(so: bool) {
     if let Some(mine) = mine() {
         let never = if so { i32::MAX.cast_unsigned() } else { 0 };
         mine.thread.until_timed.iter().for_each(|until| until.store(never, Relaxed));
-        tls::set_held(mine.thread, 0);
+        mine.thread.held_count.store(0, Relaxed);
         mine.done();
     }
     tls::set_no_clock(so);

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::hash::CELL_MULTIPLIER;
-use super::{clock, segment, tls};
+use super::{clock, segment, ticks, tls};
 use crate::layout::{CELLS, Cell, Thread};
 
 /// Timed holds between two looks at the rate: so long a burst is always timed.
@@ -41,7 +41,10 @@ pub(super) fn begin(thread: &'static Thread, seed: u32) {
     }
     thread.random.store(seed.wrapping_mul(CELL_MULTIPLIER) | 1, Relaxed);
     thread.until_look.store(LOOK, Relaxed);
-    thread.switches.store(segment::header().switches.load(Relaxed), Relaxed);
+    let switches = segment::header().switches.load(Relaxed);
+    thread.switches.store(switches, Relaxed);
+    thread.held_switches.store(switches, Relaxed);
+    thread.clock_read.store(clock::ticks(), Relaxed);
     thread.looked_at.store(clock::ticks(), Relaxed);
 }
 
@@ -106,6 +109,12 @@ pub(super) fn watches(thread: &'static Thread, lock: usize, until_look: u32) -> 
     thread.cells[cell_of(lock)].stride.load(Relaxed) == 1 || until_look.is_multiple_of(WATCHED_OF_TIMED)
 }
 
+/// One of how many holds is timed of the group of this lock, as a power of two: what a timed one stands for, with itself.
+#[inline(always)]
+pub(super) fn drawn_of(thread: &'static Thread, lock: usize) -> u8 {
+    thread.cells[cell_of(lock)].stride.load(Relaxed).trailing_zeros() as u8
+}
+
 /// A timed hold ended: every so often, looks whether too many are.
 #[inline]
 pub(super) fn ended(thread: &'static Thread, now: u64) {
@@ -142,7 +151,8 @@ fn look(thread: &'static Thread, now: u64) {
         let stride = cell.stride.load(Relaxed).max(1);
         let begun = u64::from(cell.timed.load(Relaxed)) * u64::from(stride);
         let wanted = u32::try_from(begun.div_ceil(share.max(1))).unwrap_or(MAX_STRIDE).clamp(1, MAX_STRIDE);
-        let next = wanted.min(stride * MAX_GROWTH);
+        let wanted = wanted.next_power_of_two();
+        let next = if wanted > 1 && stride == 1 && !ticks::are_there() { 1 } else { wanted.min(stride * MAX_GROWTH) };
         cell.stride.store(next, Relaxed);
         cell.timed.store(0, Relaxed);
         if next < stride {

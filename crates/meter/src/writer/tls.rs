@@ -2,13 +2,12 @@
 //! called. And the thread's id, where glibc keeps it.
 
 use core::arch::{asm, global_asm};
-use core::ptr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::syscalls;
 use crate::layout::Thread;
 
-// Initial-exec storage of four words, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
+// Initial-exec storage of three words, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
 // allocate, and a large block would make `pthread_create` fail for small stacks.
 global_asm!(
     ".pushsection .tbss.lockmeter_thread,\"awT\",@nobits",
@@ -16,20 +15,18 @@ global_asm!(
     ".hidden lockmeter_thread",
     ".globl lockmeter_thread",
     ".type lockmeter_thread, @object",
-    ".size lockmeter_thread, 32",
+    ".size lockmeter_thread, 24",
     "lockmeter_thread:",
-    ".zero 32",
+    ".zero 24",
     ".popsection",
 );
 
 /// The word that points to the table.
-const TABLE: usize = 0;
+pub const TABLE: usize = 0;
 /// The word with one bit for each group of locks: set while the next hold of that group is not to be timed.
 pub const QUIET: usize = 8;
-/// The word that points to the table, too, while the thread has no hold that is timed; 0 else.
-pub const UNTIMED_TABLE: usize = 16;
 /// The word with the place of the thread's name, from 1; 0: that of its process. Above it, whether the thread must not read the clock.
-const COMM: usize = 24;
+const COMM: usize = 16;
 const HAS_NO_CLOCK: u64 = 1 << 32;
 
 #[inline(always)]
@@ -72,7 +69,6 @@ pub(super) fn table() -> *const Thread {
 pub(super) fn set_table(table: *const Thread) {
     set_word::<TABLE>(table as u64);
     set_word::<QUIET>(0);
-    set_word::<UNTIMED_TABLE>(table as u64);
 }
 
 /// Whether the next hold of this group of locks is not to be timed.
@@ -88,13 +84,6 @@ pub(super) fn set_quiet(group: usize, is_quiet: bool) {
     let bit = 1 << (group % 64);
     let word = word::<QUIET>();
     set_word::<QUIET>(if is_quiet { word | bit } else { word & !bit });
-}
-
-/// The thread holds this many locks with their holds timed.
-#[inline(always)]
-pub(super) fn set_held(thread: &'static Thread, held: usize) {
-    thread.held_count.store(held as u32, Relaxed);
-    set_word::<UNTIMED_TABLE>(if held == 0 { ptr::from_ref(thread) as u64 } else { 0 });
 }
 
 /// The place of the current thread's name, from 1.

@@ -2,7 +2,7 @@
 //!
 //! A chunk compresses a thousandfold at best, and an empty entry takes two bytes of its message: without a bound, a small
 //! file would keep its reader busy for hours. Each bound is a sum over the file that may grow with the bytes read. Measured
-//! recordings stay below a tenth of each (`docs/file-format.md`).
+//! recordings stay below a tenth of each (`docs/reference/file-format.md`).
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
@@ -159,7 +159,7 @@ pub(super) fn text_bytes(interval: &Interval) -> u64 {
     };
     let mut sum: u64 = stacks.iter().sum();
     sum += interval.totals.iter().map(|total| key(&total.key)).sum::<u64>();
-    sum += interval.bases.iter().map(|basis| key(&basis.key)).sum::<u64>();
+    sum += interval.bases.iter().map(|basis| key(&basis.key) + stack(basis.site)).sum::<u64>();
     sum += interval.sampled.iter().map(|sampled| key(&sampled.key) + task(sampled.blocker.task)).sum::<u64>();
     for hold in &interval.slow_holds {
         sum += lock(hold.lock) + task(Some(hold.task));

@@ -29,7 +29,7 @@ impl KernelAddresses {
         let tables = &interval.tables;
         let is_clean = tables.frames().iter().all(|frame| frame.address < KERNEL_HALF)
             && tables.locks().iter().all(|lock| self.hidden_lock(lock) == *lock)
-            && interval.sampled.iter().all(|sampled| sampled.instance.is_none_or(|address| address < KERNEL_HALF));
+            && instances(interval).all(|address| address < KERNEL_HALF);
         if is_clean {
             return Cow::Borrowed(interval);
         }
@@ -41,8 +41,9 @@ impl KernelAddresses {
             tables.frames().iter().map(|frame| self.hidden_frame(frame)).collect(),
             tables.stacks().to_vec(),
         );
-        for sampled in &mut hidden.sampled {
-            sampled.instance = sampled.instance.map(|address| self.number(address));
+        let of_bases = hidden.bases.iter_mut().map(|basis| &mut basis.instance);
+        for instance in hidden.sampled.iter_mut().map(|sampled| &mut sampled.instance).chain(of_bases) {
+            *instance = instance.map(|address| self.number(address));
         }
         Cow::Owned(hidden)
     }
@@ -77,6 +78,12 @@ impl KernelAddresses {
     }
 }
 
+/// The addresses of single locks.
+fn instances(interval: &Interval) -> impl Iterator<Item = u64> {
+    let of_samples = interval.sampled.iter().map(|sampled| sampled.instance);
+    of_samples.chain(interval.bases.iter().map(|basis| basis.instance)).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,21 +116,17 @@ mod tests {
         interval
     }
 
-    fn instances(interval: &Interval) -> Vec<u64> {
-        interval.sampled.iter().filter_map(|sampled| sampled.instance).collect()
-    }
-
     /// Makes sure that no address of the kernel is left, in numbers or in words, and that those of programs are.
     #[test]
     fn no_address_of_the_kernel_is_left() {
         let interval = interval();
         let hidden = KernelAddresses::default().hide(&interval);
-        let shown = format!("{hidden:?} {:x?}", (hidden.tables.frames(), instances(&hidden)));
+        let shown = format!("{hidden:?} {:x?}", (hidden.tables.frames(), instances(&hidden).collect::<Vec<_>>()));
         for address in [TEXT, TEXT + 1, HEAP, HEAP + 64] {
             assert!(!shown.contains(&format!("{address:x}")) && !shown.contains(&address.to_string()), "{shown}");
         }
         assert_eq!(hidden.tables.frames()[2], frame(OF_PROGRAM));
-        assert_eq!(instances(&hidden)[3], OF_PROGRAM);
+        assert_eq!(instances(&hidden).nth(3), Some(OF_PROGRAM));
         assert!(hidden.tables.locks()[0].detail.ends_with(", +0x10"), "{shown}");
     }
 
@@ -131,7 +134,7 @@ mod tests {
     fn what_was_distinguishable_stays_so_within_a_recording_and_differs_between_two() {
         let (addresses, interval) = (KernelAddresses::default(), interval());
         let hidden = addresses.hide(&interval);
-        let [first, again, other, _] = instances(&hidden)[..] else { panic!("four samples") };
+        let [first, again, other, _] = instances(&hidden).collect::<Vec<_>>()[..] else { panic!("four samples") };
         assert!(first == again && first != other);
         assert_eq!(hidden.tables.locks()[0].name, format!("{first:#x}"), "a lock's name stands for the same number");
         assert_ne!(hidden.tables.frames()[0], hidden.tables.frames()[1]);

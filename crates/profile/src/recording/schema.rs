@@ -261,8 +261,9 @@ fn total_from_proto(total: proto::Total) -> Option<Total> {
 }
 
 fn basis_to_proto(basis: &Basis) -> proto::Basis {
-    let HoldBasis { untimed, watched, moved } = basis.value;
-    proto::Basis { key: Some(key_to_proto(&basis.key)), untimed, watched, moved }
+    let HoldBasis { untimed, watched, moved, variance_ns2 } = basis.value;
+    let (instance, site) = (basis.instance, basis.site.map(|id| id.0));
+    proto::Basis { key: Some(key_to_proto(&basis.key)), untimed, watched, moved, instance, site, variance_ns2 }
 }
 
 fn holds_off_to_proto((kind, off_ns): (&Kind, &u64)) -> proto::HoldsOff {
@@ -274,8 +275,11 @@ fn holds_off_from_proto(off: &proto::HoldsOff) -> Option<(Kind, u64)> {
 }
 
 fn basis_from_proto(basis: &proto::Basis) -> Option<Basis> {
-    let value = HoldBasis { untimed: basis.untimed, watched: basis.watched, moved: basis.moved };
-    Some(Basis { key: key_from_proto(basis.key.as_ref()?)?, value })
+    // Anybody may have written the file.
+    let variance_ns2 = Some(basis.variance_ns2).filter(|variance| variance.is_finite() && *variance >= 0.0)?;
+    let value = HoldBasis { untimed: basis.untimed, watched: basis.watched, moved: basis.moved, variance_ns2 };
+    let (key, site) = (key_from_proto(basis.key.as_ref()?)?, basis.site.map(StackId));
+    Some(Basis { key, instance: basis.instance, site, value })
 }
 
 fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {

@@ -58,6 +58,8 @@ struct RowSum<'a> {
     histogram: Buckets<(u64, u64)>,
     value: Value,
     basis: HoldBasis,
+    /// Of some part it is not known what it rests on.
+    lacks_basis: bool,
     /// Of the part that was metered longest.
     off_ns: Option<u64>,
     stacks: u64,
@@ -70,8 +72,8 @@ struct RowSum<'a> {
 struct Part<'a> {
     site: Site<StackRank>,
     buckets: Buckets<Portion>,
-    /// Of all of a group; parts by stacks do not tell.
-    basis: HoldBasis,
+    /// `None` where stacks do not tell.
+    basis: Option<HoldBasis>,
     max_ns: u64,
     stacks: u64,
     releaser: Uniform<Option<&'a str>>,
@@ -297,6 +299,8 @@ fn shared_out<'a>(
     sites.sort_by_key(|(site, _)| *site);
     let overall: Vec<Portion> = sites.iter().map(|(_, estimate)| estimate.overall()).collect();
     let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
+    let told_apart = sites.iter().map(|(_, estimate)| estimate.basis.untimed).fold(0, u64::saturating_add);
+    let is_told_apart = told_apart == measured.basis.untimed;
     let releaser = |estimate: &SiteEstimate| match estimate.releaser {
         Uniform::Same(name) => Uniform::Same(name.map(|name: TextName| &**builder.names.text_of(name))),
         Uniform::Unseen => Uniform::Unseen,
@@ -307,7 +311,7 @@ fn shared_out<'a>(
         .map(|(site, estimate)| Part {
             site: *site,
             buckets: Buckets::default(),
-            basis: HoldBasis::default(),
+            basis: is_told_apart.then_some(estimate.basis),
             max_ns: estimate.max_ns.min(longest_ns),
             stacks: estimate.stacks,
             releaser: releaser(estimate),
@@ -360,7 +364,7 @@ impl Part<'_> {
         Self {
             site,
             buckets: measured.exact.iter().map(|(bucket, value)| (bucket, portion(value))).collect(),
-            basis: measured.basis,
+            basis: Some(measured.basis),
             max_ns: measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0),
             stacks: 0,
             releaser: Uniform::Unseen,
@@ -391,7 +395,10 @@ impl<'a> RowSum<'a> {
                 spin_ns: portion.spin_ns,
             });
         }
-        self.basis.merge(&part.basis);
+        match part.basis {
+            Some(basis) => self.basis.merge(&basis),
+            None => self.lacks_basis = true,
+        }
         self.stacks = self.stacks.saturating_add(part.stacks);
         self.kind.see(group.kind);
         self.mode.see(group.mode);
@@ -441,7 +448,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         value: sum.value,
         contended: None,
         holder: None,
-        basis: (key.happened == Happened::Hold && !builder.query.is_sampled()).then_some(sum.basis),
+        basis: (key.happened == Happened::Hold && !sum.lacks_basis).then_some(sum.basis),
         off_ns: sum.off_ns.unwrap_or(0),
         p50_ns: quantile(500_000),
         p99_ns: quantile(990_000),

@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn every_column_is_documented_in_the_json_contract() {
-        let contract = include_str!("../../../../docs/json.md");
+        let contract = include_str!("../../../../docs/reference/json.md");
         let long_runs = super::super::long_runs::COLUMNS.iter().map(|column| column.key);
         for key in COLUMNS.iter().map(|column| column.key).chain(long_runs) {
-            assert!(contract.contains(&format!("`{key}`")), "docs/json.md does not explain {key}");
+            assert!(contract.contains(&format!("`{key}`")), "docs/reference/json.md does not explain {key}");
         }
     }
 

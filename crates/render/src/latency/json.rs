@@ -1,4 +1,4 @@
-//! JSON and CSV of what ran: the same contract as a report's, explained in `docs/json.md`.
+//! JSON and CSV of what ran: the same contract as a report's, explained in `docs/reference/json.md`.
 
 use std::io;
 
