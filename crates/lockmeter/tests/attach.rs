@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 
 use support::recorder::{Ended, Recorder};
 use support::report::{Report, Row, report, sum};
-use support::{Folder, lockmeter, machine, preload_library, run, skip, text, too_busy, until, wait, workload_sources};
+use support::{
+    Folder, copy_program, lockmeter, machine, preload_library, run, skip, text, too_busy, until, wait, workload_sources,
+};
 
 /// What a program measures itself and what is seen from outside may differ by this much: a thread that takes a lock runs a
 /// while before it sleeps.
@@ -257,7 +259,7 @@ fn a_program_that_is_run_as_another_user_is_metered_from_outside() {
     let folder = Folder::new();
     let open = open_folder();
     let program = open.path().join("two-locks");
-    std::fs::copy(build(&folder, "two-locks", &[]), &program).unwrap();
+    copy_program(build(&folder, "two-locks", &[]), &program);
     let program = program.to_str().unwrap();
     let line = format!("{program} {}", LONG_HOLDS.join(" "));
     let direct = [&[program][..], &LONG_HOLDS].concat();
@@ -312,7 +314,7 @@ fn a_program_with_capabilities_of_its_file_is_metered_from_outside_unless_root_r
     let open = open_folder();
     let place = |from: &Path| {
         let to = open.path().join(from.file_name().unwrap());
-        std::fs::copy(from, &to).unwrap();
+        copy_program(from, &to);
         to
     };
     let program = place(&build(&folder, "two-locks", &[]));

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use support::users::{A, Arena};
-use support::{Folder, lockmeter, preload_library, run, skip, text, workload_sources};
+use support::{Folder, copy_program, lockmeter, preload_library, run, skip, text, workload_sources};
 
 /// The user and group `nobody`.
 const NOBODY: u32 = 65_534;
@@ -118,7 +118,7 @@ fn without_privileges_a_program_with_a_sanitizer_runs_unmetered() {
     let Some(arena) = Arena::open(name) else { return };
     let program = compile(&folder, "sanitized.c", "sanitized", &["-fsanitize=address"]);
     let here = arena.path("sanitized");
-    std::fs::copy(&program, &here).unwrap();
+    copy_program(&program, &here);
     let own = arena.folder_of(A, "own");
     let recording = own.join("recording");
     let recording = recording.to_str().unwrap();
