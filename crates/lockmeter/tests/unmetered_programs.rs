@@ -51,6 +51,24 @@ fn setuid_program(folder: &Folder, bits: u32) -> Option<PathBuf> {
     Some(program)
 }
 
+/// Regression: with a library that recorded nothing, one of another version, the report said that nothing was lost.
+#[test]
+fn a_command_of_which_nothing_is_heard_counts_as_not_metered() {
+    let folder = Folder::new();
+    let (source, library) = (folder.path().join("empty.c"), folder.path().join("empty.so"));
+    std::fs::write(&source, "").unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-o"]).arg(&library).arg(&source);
+    assert!(run(compiler).status.success());
+    let recording = folder.file("recording");
+    let mut recorder = lockmeter(["record", "--user", "-q", "-o", &recording, "--", "true"]);
+    recorder.env("LOCKMETER_PRELOAD", &library);
+    assert!(run(recorder).status.success());
+    let report = run(lockmeter(["report", "--format", "json", &recording]));
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["lost"]["user_child_unmetered"], 1, "{report:#}");
+}
+
 /// Regression: they were neither metered nor counted, for the loader ignores what is to be preloaded.
 #[test]
 fn setuid_and_setgid_programs_are_counted_as_not_metered() {
