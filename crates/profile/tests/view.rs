@@ -97,6 +97,20 @@ fn a_caller_gets_its_share_of_each_duration_bucket() {
     assert_eq!(callers(&report), [("slow".into(), 75, 1), ("fast".into(), 925, 2)]);
 }
 
+/// Regression: a hold of 3.6 s of one function, whose stack was lost, was charged to another.
+#[test]
+fn what_has_no_stack_is_not_charged_to_those_that_have() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    let quick = made_by_hand.stack(&["quick"]);
+    made_by_hand.total(key, 1_000, 100);
+    made_by_hand.total(key, 1, 3_600_000_000);
+    made_by_hand.sample(key, quick, UNSEEN, 1_000, 100);
+    let report = made(&[made_by_hand.0], &Query::by([Dimension::Caller]));
+    assert_eq!(callers(&report), [(String::new(), 1, 0), ("quick".into(), 1_000, 1)]);
+    assert_eq!(report.rows.iter().map(|row| row.value.max_ns).collect::<Vec<_>>(), [3_600_000_000, 100]);
+}
+
 #[test]
 fn a_lock_without_stacks_has_one_row_that_says_so() {
     let mut made_by_hand = Made::default();
