@@ -433,6 +433,40 @@ fn a_process_without_its_first_thread_is_metered() {
     assert!(locks.rows.iter().all(|row| row.lock() == "left:left_lock"), "{}", locks.shown);
 }
 
+/// Four threads that do nothing but take a lock and hold it for a millisecond: three of them wait, always.
+const FOUR_TAKE_TURNS: &str = r"
+import threading, time
+lock = threading.Lock()
+def work():
+    while True:
+        with lock:
+            time.sleep(0.001)
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+print('they work', flush=True)
+time.sleep(600)
+";
+
+/// Regression: the time that it took to attach counted as metered, so that of seven threads that waited 2.7 were seen in half a second.
+#[test]
+fn the_time_to_attach_is_not_metered() {
+    let Some(_machine) = machine("the time to attach") else { return };
+    let folder = Folder::new();
+    let mut python = Command::new("python3");
+    python.args(["-c", FOUR_TAKE_TURNS]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut program = python.spawn().unwrap();
+    let mut said = [0; 10];
+    program.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let pid = program.id().to_string();
+    let recording = Recorder::start_all(&folder, "recording", &["-p", &pid, "-d", "500ms"]).wait().recording();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let locks = report(&recording, &["--kind", "mutex", "--by", "lock"]);
+    let waiting = sum(&locks.rows).1 as f64 / locks.duration_ns as f64;
+    // A thread that is woken waits for a CPU, too; what still waits at the end is not counted.
+    assert!((2.4..3.6).contains(&waiting), "three wait; seen: {waiting:.2}\n{}", locks.shown);
+}
+
 #[test]
 fn what_has_no_locks_of_its_own_is_refused() {
     let Some(_machine) = machine("processes without locks") else { return };
