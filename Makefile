@@ -3,6 +3,7 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 RELEASE := target/release/lockmeter
+LAB := target/release/lockmeter-lab
 PRELOAD := target/release/liblockmeter_preload.so
 LOCKS := target/release/liblmlocks
 LOCKS_HEADER := target/release/include/lockmeter/locks.h
@@ -20,7 +21,7 @@ LOADED_RUNS ?= 50
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
-	@echo "make build     build the release binary, $(RELEASE)"
+	@echo "make build     build the release binaries, $(RELEASE) and $(LAB)"
 	@echo "make demo      meter the kernel for a few seconds under a contended load and print the report"
 	@echo "make test      run every test that this machine can run"
 	@echo "make fuzz      each fuzz target for $(FUZZ_SECONDS) seconds, guided by coverage"
@@ -42,7 +43,7 @@ setup:
 	@scripts/setup build
 
 build: setup
-	$(CARGO) build --release --locked --package lockmeter --package lockmeter-locks-c
+	$(CARGO) build --release --locked --package lockmeter --package lockmeter-lab --package lockmeter-locks-c
 	@# Apart: Cargo would give it the meter with the side that reads, and each program a seventh more code.
 	$(CARGO) build --release --locked --package lockmeter-preload
 
@@ -58,6 +59,7 @@ test: workloads
 	@scripts/test-locks fast
 	$(CARGO) test-members --doc --quiet
 	$(CARGO) test-members --lib --bins --tests --no-fail-fast
+	@scripts/check-packages --run
 
 fuzz:
 	@scripts/setup build
@@ -99,11 +101,11 @@ test-all:
 
 bench: build
 	@scripts/setup bench
-	$(RELEASE) bench all --short --report target/bench
+	$(LAB) bench all --short --report target/bench
 
 bench-all: build
 	@scripts/setup bench
-	$(RELEASE) bench all --report target/bench-all
+	$(LAB) bench all --report target/bench-all
 	$(CARGO) run --release --locked -p kernel-overhead
 	$(CARGO) run --release --locked -p latency-overhead
 	$(CARGO) run --release --locked -p attach-overhead
@@ -129,17 +131,21 @@ lint:
 	$(CARGO) clippy --package lockmeter-locks --features meter --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	scripts/check-links
+	scripts/check-layers
+	scripts/check-packages
 	shellcheck $(shell git ls-files 'scripts/*' ':!scripts/check-links') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter
+	install -D -m 0755 $(LAB) $(DESTDIR)$(PREFIX)/bin/lockmeter-lab
 	install -D -m 0644 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so
 	install -D -m 0644 $(LOCKS).so $(DESTDIR)$(PREFIX)/lib/liblmlocks.so
 	install -D -m 0644 $(LOCKS).a $(DESTDIR)$(PREFIX)/lib/liblmlocks.a
 	install -D -m 0644 $(LOCKS_HEADER) $(DESTDIR)$(PREFIX)/include/lockmeter/locks.h
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/lockmeter $(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so \
+	rm -f $(DESTDIR)$(PREFIX)/bin/lockmeter $(DESTDIR)$(PREFIX)/bin/lockmeter-lab \
+		$(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so \
 		$(DESTDIR)$(PREFIX)/lib/liblmlocks.so $(DESTDIR)$(PREFIX)/lib/liblmlocks.a \
 		$(DESTDIR)$(PREFIX)/include/lockmeter/locks.h
 

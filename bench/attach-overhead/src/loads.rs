@@ -7,7 +7,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bench_harness::as_f64;
 use clap::ValueEnum;
+use lockmeter_statistics::cpus;
 
 /// A load has settled by then: its threads run.
 const SETTLE: Duration = Duration::from_millis(30);
@@ -89,9 +91,9 @@ impl Load {
     }
 }
 
-/// Closes the socket when it is told to stop, which ends the other side.
+/// Both stay on one CPU: where two that wait for each other run is then not left to chance. Closes the socket when it is told to stop, which ends the other side.
 fn ask(mut socket: UnixStream, stop: &AtomicBool, operations: &AtomicU64) {
-    stay_on_one_cpu();
+    cpus::stay_on(0);
     let mut byte = [0];
     while !stop.load(Relaxed) && socket.write_all(&byte).is_ok() && socket.read_exact(&mut byte).is_ok() {
         operations.fetch_add(1, Relaxed);
@@ -99,7 +101,7 @@ fn ask(mut socket: UnixStream, stop: &AtomicBool, operations: &AtomicU64) {
 }
 
 fn answer(mut socket: UnixStream) {
-    stay_on_one_cpu();
+    cpus::stay_on(0);
     let mut byte = [0];
     while socket.read_exact(&mut byte).is_ok() && socket.write_all(&byte).is_ok() {}
 }
@@ -113,7 +115,7 @@ struct Turns {
 
 impl Turns {
     fn play(&self, player: bool, stop: &AtomicBool, operations: &AtomicU64) {
-        stay_on_one_cpu();
+        cpus::stay_on(0);
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             while *second != player && !stop.load(Relaxed) {
@@ -147,25 +149,4 @@ fn compute(mut value: u64, steps: u64) -> u64 {
         value = std::hint::black_box(value.wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(13));
     }
     value
-}
-
-/// Keeps this thread on the first CPU that it may use: where two that wait for each other run is then not left to chance.
-fn stay_on_one_cpu() {
-    // SAFETY: all-zero is an empty set.
-    let (mut allowed, mut own): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one set, which is ours.
-    unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed) };
-    // SAFETY: only numbers below the size of a set are asked for.
-    let first = (0..libc::CPU_SETSIZE as usize).find(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) });
-    // SAFETY: a CPU that is in one set fits into another; both calls touch only what is ours. Should the second fail, the load
-    // runs all the same, just less evenly.
-    unsafe {
-        libc::CPU_SET(first.unwrap_or(0), &mut own);
-        libc::sched_setaffinity(0, size_of_val(&own), &raw const own);
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
-pub const fn as_f64(count: u64) -> f64 {
-    count as f64
 }

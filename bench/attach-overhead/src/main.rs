@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bench_bpf_runs::{self as programs, Runs};
+use bench_harness::{as_f64, priority};
 use clap::Parser;
 use lockmeter_kernel::contention::StackBudget;
-use lockmeter_statistics::{Estimate, Machine, Random, priority};
+use lockmeter_statistics::{Estimate, Machine, Random};
 
-use crate::loads::{Load, as_f64};
+use crate::loads::Load;
 use crate::metered::{Idler, attach, attach_empty, record_for, stack_ns};
 
 /// Rounds of the run cost: its spread is far smaller than that of the throughput.
@@ -53,14 +54,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match priority::in_own_session(|| run(&arguments)) {
-        Ok(status) => status,
-        Err(error) => {
-            eprintln!("attach-overhead: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    bench_harness::run_in_own_session(run)
 }
 
 fn run(arguments: &Arguments) -> Result<()> {

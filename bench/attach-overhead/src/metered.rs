@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use bench_harness::as_f64;
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_kernel::contention::StackBudget;
@@ -61,7 +62,7 @@ pub fn record_for(source: &mut FutexSource, time: Duration) -> Interval {
 
 /// Time of a copied stack, over all that were copied; `None` of none.
 pub fn stack_ns(overhead: &Overhead) -> Option<f64> {
-    (overhead.stacks > 0).then(|| crate::loads::as_f64(overhead.stack_ns) / crate::loads::as_f64(overhead.stacks))
+    (overhead.stacks > 0).then(|| as_f64(overhead.stack_ns) / as_f64(overhead.stacks))
 }
 
 pub fn attach_empty() -> Result<EmptySkel<'static>> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use anyhow::{Result, bail};
+use bench_harness::as_f64;
 use libbpf_rs::query::ProgInfoIter;
 
 /// Runs of a program.
@@ -69,11 +70,6 @@ pub fn switch_on_statistics() -> Result<OwnedFd> {
     }
     // SAFETY: a descriptor just opened, owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
-const fn as_f64(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use lockmeter_statistics::cpus;
 use serde::Serialize;
 
 /// One of the loads.
@@ -142,15 +143,15 @@ impl Shared {
 impl Load {
     /// Starts the load's threads. They have shown that they work, and rest, when this returns.
     pub fn start(name: LoadName) -> Result<Self> {
-        let cpus = allowed_cpus();
-        if cpus.len() < 2 {
+        let cpus = cpus::allowed().len();
+        if cpus < 2 {
             bail!(
                 "locks contend as these loads mean it only on two or more CPUs, and this process may use one: allow it more (taskset)"
             );
         }
         let workers = match name {
             LoadName::Mutex10k | LoadName::Mutex150k | LoadName::MutexFull => 2,
-            LoadName::Spin => cpus.len(),
+            LoadName::Spin => cpus,
             LoadName::Rwsem => MAPPERS,
             LoadName::PageFaults | LoadName::Compile => 2,
         };
@@ -166,10 +167,10 @@ impl Load {
         match name {
             LoadName::Mutex10k | LoadName::Mutex150k => {
                 let file = Arc::new(shared_file()?);
-                for (worker, cpu) in (0..workers).zip(cpus) {
+                for worker in 0..workers {
                     let file = Arc::clone(&file);
                     load.spawn(move |shared| {
-                        stay_on(cpu);
+                        cpus::stay_on(worker);
                         meet_and_read(shared, worker, &file);
                     })?;
                 }
@@ -440,23 +441,4 @@ fn shared_file() -> Result<File> {
     std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     file.write_all(&vec![1; FILE_BYTES]).context("cannot fill the file to read from")?;
     Ok(file)
-}
-
-fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: all-zero is an empty set.
-    let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one set, which is ours.
-    unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed) };
-    let all = 0..usize::try_from(libc::CPU_SETSIZE).unwrap_or(0);
-    // SAFETY: every number is below the size of the set.
-    all.filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) }).collect()
-}
-
-fn stay_on(cpu: usize) {
-    // SAFETY: all-zero is an empty set.
-    let mut own: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number came from such a set.
-    unsafe { libc::CPU_SET(cpu, &mut own) };
-    // SAFETY: reads one set, which is ours. Should it fail, the load runs all the same, just less evenly.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&own), &raw const own) };
 }

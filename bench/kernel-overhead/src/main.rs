@@ -17,13 +17,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bench_harness::priority;
 use clap::{Parser, ValueEnum};
+use lockmeter_statistics::{Machine, Random};
 
 use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
 use crate::report::{OneLoad, Report, Summary};
 use crate::throughput::Plan;
-use lockmeter_statistics::{Machine, Random, priority};
 
 /// Measures what metering kernel lock contention costs: throughput of contended loads, time in the programs, memory.
 #[derive(Debug, Parser)]
@@ -109,14 +110,7 @@ fn slice_length(text: &str) -> Result<Duration, String> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match priority::in_own_session(|| run(&arguments)) {
-        Ok(status) => status,
-        Err(error) => {
-            eprintln!("kernel-overhead: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    bench_harness::run_in_own_session(run)
 }
 
 fn run(arguments: &Arguments) -> Result<()> {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use bench_bpf_runs::switch_on_statistics;
+use bench_harness::as_f64;
+use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
 use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
 use crate::programs::{self, AllRuns};
-use crate::throughput::as_f64;
-use bench_bpf_runs::switch_on_statistics;
-use lockmeter_statistics::{Estimate, Random};
 
 /// Other tools' programs have other shapes; their cost shows in the throughput.
 pub const METERS: [MeterName; 4] = [MeterName::Empty, MeterName::NoStacks, MeterName::Default, MeterName::Every];

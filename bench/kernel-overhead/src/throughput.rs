@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use bench_harness::as_f64;
+use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
 use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
 use crate::programs;
-use lockmeter_statistics::{Estimate, Random};
 
 /// How to measure.
 #[derive(Debug, Clone, Copy)]
@@ -201,9 +202,4 @@ fn operations_per_s(load: &Load, slice: Duration) -> f64 {
     std::thread::sleep(slice);
     let (elapsed, after) = (begin.elapsed(), load.operations());
     as_f64(after - before) / elapsed.as_secs_f64()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
-pub const fn as_f64(count: u64) -> f64 {
-    count as f64
 }

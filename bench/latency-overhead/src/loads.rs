@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bench_harness::as_f64;
 use clap::ValueEnum;
+use lockmeter_statistics::cpus;
 
 /// A load has settled by then: its threads run, its memory is there.
 const SETTLE: Duration = Duration::from_millis(60);
@@ -112,7 +114,7 @@ fn pair() -> (UdpSocket, UdpSocket) {
 }
 
 fn ask(socket: &UdpSocket, stop: &AtomicBool, operations: &AtomicU64) {
-    stay_on(0);
+    cpus::stay_on(0);
     let mut datagram = [0; 64];
     while !stop.load(Ordering::Relaxed) {
         if socket.send(&datagram).is_ok() && socket.recv(&mut datagram).is_ok() {
@@ -122,7 +124,7 @@ fn ask(socket: &UdpSocket, stop: &AtomicBool, operations: &AtomicU64) {
 }
 
 fn answer(socket: &UdpSocket, cpu: usize, stop: &AtomicBool) {
-    stay_on(cpu);
+    cpus::stay_on(cpu);
     let mut datagram = [0; 64];
     while !stop.load(Ordering::Relaxed) {
         if socket.recv(&mut datagram).is_ok() {
@@ -133,7 +135,7 @@ fn answer(socket: &UdpSocket, cpu: usize, stop: &AtomicBool) {
 
 /// Maps, touches each page, unmaps.
 fn touch_pages(cpu: usize, bytes: usize, stop: &AtomicBool, operations: &AtomicU64) {
-    stay_on(cpu);
+    cpus::stay_on(cpu);
     while !stop.load(Ordering::Relaxed) {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping anywhere touches no memory that is in use.
@@ -156,20 +158,4 @@ fn touch_pages(cpu: usize, bytes: usize, stop: &AtomicBool, operations: &AtomicU
         // SAFETY: the mapping just made; nothing points into it any more.
         unsafe { libc::munmap(area, bytes) };
     }
-}
-
-/// Keeps this thread on a CPU, the last one where there are fewer.
-fn stay_on(cpu: usize) {
-    let last = lockmeter_kernel::online_cpus() as usize - 1;
-    // SAFETY: all-zero is an empty set.
-    let mut own: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a CPU that is online lies in the set.
-    unsafe { libc::CPU_SET(cpu.min(last), &mut own) };
-    // SAFETY: reads one set, which is ours. Should it fail, the load runs all the same, just less evenly.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&own), &raw const own) };
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
-pub const fn as_f64(count: u64) -> f64 {
-    count as f64
 }

@@ -15,15 +15,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bench_bpf_runs::{self as programs, Runs};
+use bench_harness::{as_f64, priority};
 use clap::{Parser, ValueEnum};
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_kernel::contention::{self, ContentionSource, Metered, Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_profile::Source;
-use lockmeter_statistics::{Estimate, Machine, Random, priority};
+use lockmeter_statistics::{Estimate, Machine, Random};
 
-use crate::loads::{Load, as_f64};
+use crate::loads::Load;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
@@ -89,14 +90,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match priority::in_own_session(|| run(&arguments)) {
-        Ok(status) => status,
-        Err(error) => {
-            eprintln!("latency-overhead: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    bench_harness::run_in_own_session(run)
 }
 
 fn run(arguments: &Arguments) -> Result<()> {

@@ -1,10 +1,13 @@
-//! The grid of locks as a program of its own, with the peers that are C++; `lockmeter bench locks` runs the same without those.
+//! The grid of locks as a program of its own, with the peers that are C++; `lockmeter-lab bench locks` runs the same without those.
+
+use std::process::ExitCode;
 
 use clap::Parser;
 
 /// Races our locks against glibc's, std's, parking_lot's and abseil's.
 #[derive(Debug, Parser)]
 #[command(
+    name = "bench-locks",
     after_help = "Examples:\n  bench-locks --quick\n  bench-locks --csv locks.csv --svg locks.svg\n  bench-locks --quick --locks Mutex --no-pairs"
 )]
 struct CommandLine {
@@ -12,6 +15,6 @@ struct CommandLine {
     arguments: bench_locks::Arguments,
 }
 
-fn main() -> anyhow::Result<()> {
-    bench_locks::run(&CommandLine::parse().arguments)
+fn main() -> ExitCode {
+    bench_harness::run(|line: &CommandLine| bench_locks::run(&line.arguments).map(|()| ExitCode::SUCCESS))
 }

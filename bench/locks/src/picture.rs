@@ -1,30 +1,25 @@
 //! The grid as a picture: for each of our locks a table of boxes, one a point. Dark is slower than the best peer, so a good
 //! lock is a white page, also on paper.
 
-use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
-use lockmeter_profile::recording::write_file;
+use lockmeter_pictures::{Anchor, Stroke, Style, Svg};
 use lockmeter_statistics::Machine;
 
 use crate::contender::Contender;
 use crate::grid::{Cell, Measured, Point};
 use crate::table::{LOST, WON, duration};
 
-const BOX_WIDTH: usize = 66;
-const BOX_HEIGHT: usize = 34;
+const BOX_WIDTH: f64 = 66.0;
+const BOX_HEIGHT: f64 = 34.0;
 /// Between groups of read shares.
-const GROUP_GAP: usize = 8;
-const LEFT: usize = 150;
-const TOP: usize = 96;
-const PANEL_GAP: usize = 46;
+const GROUP_GAP: f64 = 8.0;
+const LEFT: f64 = 150.0;
+const TOP: f64 = 96.0;
+const PANEL_GAP: f64 = 46.0;
 /// A share of the best peer this low is drawn black; above `WON` all is white.
 const BLACK: f64 = 0.4;
-const FONT: &str = "DejaVu Sans, Helvetica, Arial, sans-serif";
-/// Pixels of the PNG for one of the SVG.
-const PNG_ZOOM: &str = "2";
 
 /// Rows and columns of all panels.
 struct Axes {
@@ -49,61 +44,54 @@ impl Axes {
     }
 
     /// Pixels from the top of a panel's boxes to those of this row; a row is a read share and a section.
-    fn row(&self, read: usize, section: usize) -> usize {
-        (read * self.sections.len() + section) * BOX_HEIGHT + read * GROUP_GAP
+    fn row(&self, read: usize, section: usize) -> f64 {
+        as_f64(read * self.sections.len() + section) * BOX_HEIGHT + as_f64(read) * GROUP_GAP
     }
 
-    fn panel_width(&self) -> usize {
-        self.threads.len() * BOX_WIDTH
+    fn panel_width(&self) -> f64 {
+        as_f64(self.threads.len()) * BOX_WIDTH
+    }
+
+    /// The upper left corner of a point's box in the panel that begins at `left`.
+    fn corner(&self, left: f64, point: Point) -> (f64, f64) {
+        fn position<T: PartialEq>(values: &[T], value: &T) -> usize {
+            values.iter().position(|known| known == value).unwrap_or(0)
+        }
+        let column = position(&self.threads, &point.threads);
+        let row = self.row(position(&self.reads, &point.read_percent), position(&self.sections, &point.section_ns));
+        (left + as_f64(column) * BOX_WIDTH, TOP + row)
     }
 }
 
 /// Overwrites `path`, and the PNG beside it where `rsvg-convert` is installed; says whether it was.
 pub fn write(path: &Path, grid: &[Measured], contenders: &[Contender], machine: &Machine) -> Result<bool> {
-    write_file(path, draw(grid, contenders, machine)?.as_bytes())
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    let png = path.with_extension("png");
-    // It would follow a link that another user has put where the picture goes.
-    let Ok(converted) = Command::new("rsvg-convert").args(["--zoom", PNG_ZOOM]).arg(path).output() else {
-        return Ok(false);
-    };
-    if converted.status.success() {
-        write_file(&png, &converted.stdout).with_context(|| format!("cannot write {}", png.display()))?;
-    }
-    Ok(converted.status.success())
+    lockmeter_pictures::write(path, &draw(grid, contenders, machine))
+        .with_context(|| format!("cannot write the picture {}", path.display()))
 }
 
-fn draw(grid: &[Measured], contenders: &[Contender], machine: &Machine) -> Result<String> {
+fn draw(grid: &[Measured], contenders: &[Contender], machine: &Machine) -> String {
     let axes = Axes::of(grid);
     let ours: Vec<usize> = (0..contenders.len()).filter(|&at| contenders[at].ours).collect();
-    let width = LEFT + ours.len() * (axes.panel_width() + PANEL_GAP);
-    let height = TOP + axes.row(axes.reads.len(), 0) + 60;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" font-family=\"{FONT}\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
-    text(
-        &mut svg,
-        12,
-        26,
-        17,
-        "start",
-        "black",
-        "Throughput of our locks as a share of the best peer's at the same point",
-    )?;
+    let panel = axes.panel_width() + PANEL_GAP;
+    let height = TOP + axes.row(axes.reads.len(), 0) + 60.0;
+    let mut svg = Svg::new(LEFT + as_f64(ours.len()) * panel, height);
+    let left_aligned = |size| Style::new(size, Anchor::Start);
+    let title = "Throughput of our locks as a share of the best peer's at the same point";
+    svg.text(12.0, 26.0, left_aligned(17), title);
     let key = "white: as fast as the best of glibc, std, parking_lot, absl, or faster · the darker, the slower · frame: below 0.9";
-    text(&mut svg, 12, 46, 12, "start", "black", key)?;
-    rows(&mut svg, &axes)?;
-    for (panel, &at) in ours.iter().enumerate() {
-        let left = LEFT + panel * (axes.panel_width() + PANEL_GAP);
-        text(&mut svg, left, TOP - 26, 15, "start", "black", contenders[at].name)?;
+    svg.text(12.0, 46.0, left_aligned(12), key);
+    name_rows(&mut svg, &axes);
+    for (number, &at) in ours.iter().enumerate() {
+        let left = LEFT + as_f64(number) * panel;
+        svg.text(left, TOP - 26.0, left_aligned(15), contenders[at].name);
         for (column, threads) in axes.threads.iter().enumerate() {
             let more = if *threads > machine.cpus { "*" } else { "" };
-            let middle = left + column * BOX_WIDTH + BOX_WIDTH / 2;
-            text(&mut svg, middle, TOP - 8, 11, "middle", "black", &format!("{threads} thr{more}"))?;
+            let middle = left + (as_f64(column) + 0.5) * BOX_WIDTH;
+            svg.text(middle, TOP - 8.0, Style::new(11, Anchor::Middle), &format!("{threads} thr{more}"));
         }
         for measured in grid {
             if let Some(cell) = measured.cells.iter().find(|cell| cell.contender == at) {
-                point(&mut svg, &axes, left, measured.point, cell, contenders)?;
+                draw_point(&mut svg, axes.corner(left, measured.point), cell, contenders);
             }
         }
     }
@@ -111,63 +99,39 @@ fn draw(grid: &[Measured], contenders: &[Contender], machine: &Machine) -> Resul
         "* more threads than CPUs. {}, {} CPUs, Linux {}, {}",
         machine.cpu, machine.cpus, machine.kernel, machine.date
     );
-    text(&mut svg, 12, height - 16, 11, "start", "black", &foot)?;
-    svg.push_str("</svg>\n");
-    Ok(svg)
+    svg.text(12.0, height - 16.0, left_aligned(11), &foot);
+    svg.finish()
 }
 
-/// The names of the rows.
-fn rows(svg: &mut String, axes: &Axes) -> Result<()> {
+fn name_rows(svg: &mut Svg, axes: &Axes) {
     for (read, percent) in axes.reads.iter().enumerate() {
         let top = TOP + axes.row(read, 0);
-        text(svg, 12, top + 22, 13, "start", "black", &format!("{percent} % reads"))?;
+        svg.text(12.0, top + 22.0, Style::new(13, Anchor::Start), &format!("{percent} % reads"));
         for (section, section_ns) in axes.sections.iter().enumerate() {
-            let middle = TOP + axes.row(read, section) + BOX_HEIGHT / 2 + 4;
-            text(svg, LEFT - 8, middle, 11, "end", "black", &duration(f64::from(*section_ns)))?;
+            let middle = TOP + axes.row(read, section) + BOX_HEIGHT / 2.0 + 4.0;
+            svg.text(LEFT - 8.0, middle, Style::new(11, Anchor::End), &duration(f64::from(*section_ns)));
         }
     }
-    Ok(())
 }
 
-fn point(
-    svg: &mut String,
-    axes: &Axes,
-    left: usize,
-    point: Point,
-    cell: &Cell,
-    contenders: &[Contender],
-) -> Result<()> {
-    let Some(against) = cell.against_best else { return Ok(()) };
-    let position = |found: Option<usize>| found.unwrap_or(0);
-    let x = left + position(axes.threads.iter().position(|t| *t == point.threads)) * BOX_WIDTH;
-    let read = position(axes.reads.iter().position(|r| *r == point.read_percent));
-    let section = position(axes.sections.iter().position(|s| *s == point.section_ns));
-    let y = TOP + axes.row(read, section);
+/// The box of one point, from its upper left corner.
+fn draw_point(svg: &mut Svg, (x, y): (f64, f64), cell: &Cell, contenders: &[Contender]) {
+    let Some(against) = cell.against_best else { return };
     let ratio = against.ratio.median;
     let light = ((ratio - BLACK) / (WON - BLACK)).clamp(0.0, 1.0);
     let grey = (light * 255.0) as u8;
-    let ink = if light < 0.55 { "white" } else { "black" };
-    let (frame, inset) = if ratio < LOST { (3, 2) } else { (1, 0) };
-    writeln!(
-        svg,
-        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"rgb({grey},{grey},{grey})\" stroke=\"{}\" stroke-width=\"{frame}\"/>",
-        x + inset,
-        y + inset,
-        BOX_WIDTH - 2 * inset,
-        BOX_HEIGHT - 2 * inset,
-        if ratio < LOST { "black" } else { "#999" },
-    )?;
+    let fill = if light < 0.55 { "white" } else { "black" };
+    let (edge, inset) =
+        if ratio < LOST { (Stroke::black(3.0), 2.0) } else { (Stroke { colour: "#999", ..Stroke::black(1.0) }, 0.0) };
+    let size = (BOX_WIDTH - 2.0 * inset, BOX_HEIGHT - 2.0 * inset);
+    svg.rectangle((x + inset, y + inset), size, &format!("rgb({grey},{grey},{grey})"), edge);
     let figure = if ratio >= 10.0 { format!("{ratio:.0}") } else { format!("{ratio:.2}") };
-    text(svg, x + BOX_WIDTH / 2, y + 16, 13, "middle", ink, &figure)?;
+    let inside = |size| Style { fill, ..Style::new(size, Anchor::Middle) };
+    svg.text(x + BOX_WIDTH / 2.0, y + 16.0, inside(13), &figure);
     let peer = contenders[against.peer].name.split(' ').next().unwrap_or_default();
-    text(svg, x + BOX_WIDTH / 2, y + 28, 9, "middle", ink, peer)
+    svg.text(x + BOX_WIDTH / 2.0, y + 28.0, inside(9), peer);
 }
 
-fn text(svg: &mut String, x: usize, y: usize, size: u32, anchor: &str, fill: &str, words: &str) -> Result<()> {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    writeln!(
-        svg,
-        "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"{anchor}\" fill=\"{fill}\">{words}</text>"
-    )?;
-    Ok(())
+fn as_f64(count: usize) -> f64 {
+    count as f64
 }

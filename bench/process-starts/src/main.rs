@@ -1,29 +1,42 @@
 //! What metering costs a process that is started and ends.
 //!
-//!     cargo build --release -p lockmeter-preload && cargo run --release -p process-starts [-- ROUNDS [COMMAND [ARGUMENT]...]]
-//!
-//! In rounds, in random order, COMMAND (`true`) is started bare, under an empty library (the least that anything preloaded costs),
+//! In rounds, in random order, a command is started bare, under an empty library (the least that anything preloaded costs),
 //! and under lockmeter's at each level. Printed are the median times from the start to the end with a 95 % confidence interval, the
 //! differences within a round, and page faults; and for each level the CPU time that the recorder takes for a process.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 use std::{env, fs, io};
 
 use anyhow::{Context, Result, bail, ensure};
+use bench_harness::preloaded_library;
+use clap::Parser;
 use lockmeter_meter::reader::{Level, Session, UserSource};
 use lockmeter_profile::Source;
 use lockmeter_statistics::{Estimate, Machine, Random, ResourceUsage, median};
 
-const ROUNDS: usize = 2_000;
 /// Rounds between two readings: a build starts as many processes within a second.
 const ROUNDS_A_READING: usize = 200;
 /// Of the random order.
 const SEED: u64 = 1;
-const LIBRARY: &str = "liblockmeter_preload.so";
+
+/// Measures what metering costs a process that is started and ends: how much longer it takes, and what the recorder does for it
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:
+  process-starts                        `true`, 2,000 times each way
+  process-starts --rounds 200 -- gcc --version")]
+struct Arguments {
+    /// How often the command is started each way
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+
+    /// The command to start
+    #[arg(last = true, value_name = "COMMAND", default_value = "true", num_args = 1.., allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
 
 /// A way to start a process.
 struct Contender {
@@ -43,16 +56,12 @@ struct Recorder {
     _session: Session,
 }
 
-fn main() -> Result<()> {
-    let mut arguments = env::args_os().skip(1);
-    let rounds = match arguments.next() {
-        Some(text) => text.to_str().and_then(|text| text.parse().ok()).context("ROUNDS is no number")?,
-        None => ROUNDS,
-    };
-    let mut command: Vec<OsString> = arguments.collect();
-    if command.is_empty() {
-        command.push("true".into());
-    }
+fn main() -> ExitCode {
+    bench_harness::run(run)
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let (rounds, mut command) = (arguments.rounds as usize, arguments.command.clone());
     // The shell's own search through PATH would be measured with it.
     command[0] = find(&command[0])?;
     let folder = tempfile::tempdir().context("no folder for an empty library")?;
@@ -72,7 +81,7 @@ fn main() -> Result<()> {
         }
     }
     print(&contenders, &mut random);
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn find(program: &OsStr) -> Result<OsString> {
@@ -86,8 +95,7 @@ fn find(program: &OsStr) -> Result<OsString> {
 
 /// Bare first.
 fn contenders(folder: &Path) -> Result<Vec<Contender>> {
-    let library = env::current_exe()?.with_file_name(LIBRARY);
-    ensure!(library.exists(), "{} is missing; run cargo build --release -p lockmeter-preload", library.display());
+    let library = preloaded_library()?;
     let empty = empty_library(folder)?;
     let contender =
         |name, environment| Contender { name, environment, took_us: Vec::new(), faults: Vec::new(), recorder: None };

@@ -1,8 +1,6 @@
 //! What metering costs an uncontended lock + unlock pair, pthread's and C11's, as a ratio to bare glibc; a mutex that is made; and a child
 //! that is forked and takes a lock.
 //!
-//!     cargo build --release -p lockmeter-preload && cargo run --release -p user-overhead [ROUNDS]
-//!
 //! One process, so that both sides see the same machine: it runs itself under the preloaded library and calls, in random
 //! order and in slices of time, libc's own functions and the interposed ones at each level. The ratio is taken within a round;
 //! printed are its median with a 95 % confidence interval, and the fastest slice of each. What is made is measured by whole runs of
@@ -13,10 +11,12 @@ mod made;
 use std::env;
 use std::ffi::CStr;
 use std::hint::black_box;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use bench_harness::preloaded_library;
+use clap::Parser;
 use lockmeter_meter::layout::DIRECTORY_VARIABLE;
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS};
 use lockmeter_statistics::{Estimate, Machine, Random};
@@ -27,10 +27,20 @@ const SLICE: Duration = Duration::from_millis(25);
 const SETTLE: Duration = Duration::from_millis(60);
 /// Pairs between two looks at the clock.
 const BATCH: u32 = 2_000;
-const ROUNDS: usize = 80;
 /// Of the random order.
 const SEED: u64 = 1;
-const LIBRARY: &str = "liblockmeter_preload.so";
+
+/// Measures what metering costs an uncontended pair of pthread's and of C11's functions, a mutex that is made, and a forked child that
+/// takes one
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:
+  user-overhead               all of it, about a minute
+  user-overhead --rounds 5    does it all work? the numbers mean little")]
+struct Arguments {
+    /// Rounds of a slice of each level
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
 
 type Function = unsafe extern "C" fn(*mut libc::pthread_mutex_t) -> libc::c_int;
 
@@ -65,23 +75,36 @@ struct Contender {
     pair_ps: Vec<u64>,
 }
 
-fn main() -> Result<()> {
-    if env::var_os(DIRECTORY_VARIABLE).is_none() { run_under_meter() } else { measure() }
+fn main() -> ExitCode {
+    bench_harness::run(run)
 }
 
-fn run_under_meter() -> Result<()> {
-    let program = env::current_exe()?;
-    let library = program.with_file_name(LIBRARY);
-    ensure!(library.exists(), "{} is missing; run cargo build --release -p lockmeter-preload", library.display());
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let rounds = arguments.rounds as usize;
+    if env::var_os(DIRECTORY_VARIABLE).is_none() {
+        return run_under_meter(rounds);
+    }
+    measure(rounds)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_under_meter(rounds: usize) -> Result<ExitCode> {
+    let program = env::current_exe().context("cannot tell where this program is")?;
+    let library = preloaded_library()?;
     let session = Session::create(Level::Hold)?;
     let status = Command::new(program)
         .args(env::args_os().skip(1))
         .envs(session.environment(&library, None))
         .status()
         .context("cannot run myself under the meter")?;
+    if let Some(code @ 1..) = status.code() {
+        // It has said why.
+        return Ok(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from));
+    }
     ensure!(status.success(), "the metered run ended with {status}");
     drop(session);
-    made::measure(rounds()?, &library)
+    made::measure(rounds, &library)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// libc's own function, behind whatever was preloaded.
@@ -96,12 +119,7 @@ fn real(name: &CStr) -> Result<Function> {
     Ok(unsafe { std::mem::transmute::<*mut libc::c_void, Function>(function) })
 }
 
-fn rounds() -> Result<usize> {
-    env::args().nth(1).map_or(Ok(ROUNDS), |text| text.parse()).context("ROUNDS is no number")
-}
-
-fn measure() -> Result<()> {
-    let rounds = rounds()?;
+fn measure(rounds: usize) -> Result<()> {
     let mut contenders = Vec::new();
     for family in &FAMILIES {
         contenders.extend(contenders_of(family)?);

@@ -92,16 +92,10 @@ pub struct Slice {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("user-programs: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    bench_harness::run(run)
 }
 
-fn run(arguments: &Arguments) -> Result<()> {
+fn run(arguments: &Arguments) -> Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
     let mut random = Random::new(seed);
     println!("{}\n", Machine::here(seed));
@@ -118,7 +112,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             Err(error) => println!("{name:<10} NOT MEASURED: {error:#}"),
         }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print(name: &str, rounds: &Rounds, random: &mut Random) {

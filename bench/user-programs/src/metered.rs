@@ -1,8 +1,6 @@
 //! Programs bare and metered, and the collector that reads the metered ones.
 
-use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,10 +8,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bench_harness::preloaded_library;
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::Source;
 
-const LIBRARY: &str = "liblockmeter_preload.so";
 /// As often as `lockmeter record` does.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How fast the collector ends.
@@ -91,7 +89,7 @@ impl Way {
         let Some((level, timed_holds)) = metering.session() else {
             return Ok(Self { environment: Vec::new(), collector: None });
         };
-        let library = library()?;
+        let library = preloaded_library()?;
         let session = Session::create_timing(level, timed_holds).context("cannot prepare metering")?;
         let environment = session.environment(&library, None).to_vec();
         let directory = session.directory().to_owned();
@@ -129,16 +127,8 @@ impl Way {
         collector.ends.store(true, Relaxed);
         let counted = collector.thread.take().and_then(|thread| thread.join().ok()).unwrap_or(0);
         if needs_events && counted == 0 {
-            bail!("nothing was counted in the metered program: was {LIBRARY} loaded?");
+            bail!("nothing was counted in the metered program: was the library preloaded?");
         }
         Ok(())
     }
-}
-
-fn library() -> Result<PathBuf> {
-    let beside = env::current_exe().context("cannot tell where this program is")?.with_file_name(LIBRARY);
-    if !beside.exists() {
-        bail!("{} is missing: `cargo build --release -p lockmeter-preload` makes it", beside.display());
-    }
-    Ok(beside)
 }

@@ -1,9 +1,9 @@
 //! The locks that the designs in user space are built on.
 
 use lockmeter_locks::{RawMutex, RawPercpuRwSem, RawRwSem, SPIN_NS};
-use lockmeter_predict::step_by_step::SpinTimes;
 
 use crate::pthread_locks::PthreadMutex;
+use crate::step_by_step::SpinTimes;
 
 /// The global mutex of the old design, and each task's own in the new.
 pub type TaskMutex = RawMutex;

@@ -7,10 +7,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lockmeter_predict::step_by_step::{Costs, Wake, shortest_sleep_first};
-use lockmeter_statistics::{Random, median};
+use lockmeter_statistics::{Random, cpus, median};
 
-use crate::cpus;
+use crate::step_by_step::{Costs, Wake, shortest_sleep_first};
 
 /// Calls of which the middle one counts.
 const CALLS: usize = 2_001;

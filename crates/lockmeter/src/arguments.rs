@@ -1,11 +1,8 @@
 //! The command line.
 
-pub mod bench;
 pub mod latency;
 pub mod mmap;
-pub mod overhead;
 pub mod predict;
-pub mod swap;
 mod values;
 
 use std::ffi::OsString;
@@ -16,18 +13,20 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::durations::parse_duration;
+use lockmeter_cli::output::cannot_write;
+use lockmeter_cli::swaps::{Swaps, parse_swaps};
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{About, Kind, Mode};
 use lockmeter_recorder::{HoldOptions, HookChoice, LockOptions, StopSignals, SwapOptions, Which};
 
-use crate::output::cannot_write;
-
 pub use values::{Dimensions, Window};
 use values::{
-    parse_budget, parse_dimensions, parse_duration, parse_interval, parse_kind, parse_mode, parse_permissions,
-    parse_share_ppm, parse_window,
+    parse_budget, parse_dimensions, parse_interval, parse_kind, parse_mode, parse_permissions, parse_share_ppm,
+    parse_window,
 };
 
 /// The recording that `record` writes and `report` reads when none is named.
@@ -69,21 +68,30 @@ pub enum Command {
     Mmap(mmap::MmapArguments),
     /// Show what keeps CPUs from their tasks: interrupts, softirqs, timers, work items
     Latency(latency::LatencyArguments),
-    /// Run a command with its pthread locks swapped for lockmeter's, and tell what is faster
-    Compare(swap::CompareArguments),
     /// Predict what a lock will cost on more CPUs, and what removing or splitting it would buy
     Predict(predict::PredictArguments),
-    /// Tell what metering costs a command or a running program
-    Overhead(overhead::OverheadArguments),
-    /// Repeat the published experiments here
-    #[command(subcommand)]
-    Bench(bench::BenchCommand),
     /// Turn metering on in a program that runs under `lockmeter record -- COMMAND`
     On(SwitchArguments),
     /// Turn metering off in such a program
     Off(SwitchArguments),
     /// Tell what this kernel and these privileges allow, and the mend for each "no"
     Doctor(DoctorArguments),
+    /// Now a command of lockmeter-lab
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(MovedArguments),
+    /// Now a command of lockmeter-lab
+    #[command(hide = true, disable_help_flag = true)]
+    Compare(MovedArguments),
+    /// Now a command of lockmeter-lab
+    #[command(hide = true, disable_help_flag = true)]
+    Overhead(MovedArguments),
+}
+
+/// Of a command that another program has now: whatever they are, the sentence that says so is the same.
+#[derive(Debug, Args)]
+pub struct MovedArguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub all: Vec<OsString>,
 }
 
 const RECORD_EXAMPLES: &str = "\
@@ -95,7 +103,7 @@ Examples:
   lockmeter record -- ./server --flags            a command and its children: its own locks and the kernel's
   lockmeter record --hold -- ./server             also how often and how long its own locks are held
   lockmeter record --hold -a -d 10s               who holds kernel locks while others wait, and for how long
-  lockmeter record --swap mutex=mutex -- ./server its pthread mutexes become lockmeter's (see `lockmeter compare`)";
+  lockmeter record --swap mutex=mutex -- ./server its pthread mutexes become lockmeter's (see `lockmeter-lab compare`)";
 
 /// Whose metering to switch.
 #[derive(Debug, Args)]
@@ -189,8 +197,8 @@ pub struct RecordArguments {
     #[arg(long)]
     pub hold: bool,
     /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
-    #[arg(long, value_name = "KIND=VARIANT,…", conflicts_with = "kernel", value_parser = swap::parse_swaps)]
-    pub swap: Option<swap::Swaps>,
+    #[arg(long, value_name = "KIND=VARIANT,…", conflicts_with = "kernel", value_parser = parse_swaps)]
+    pub swap: Option<Swaps>,
     /// With --hold: how whole holds of kernel locks are timed: by fentry where this kernel allows it, else by kprobes (auto), by one of
     /// these, or not at all (none)
     #[arg(long, requires = "hold", value_name = "WAY", default_value = "auto", value_parser = hook_choices())]
@@ -348,14 +356,6 @@ pub struct ReportArguments {
     pub output: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DiffFormat {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  lockmeter diff before.lockmeter after.lockmeter\n  \
     lockmeter diff before.lockmeter after.lockmeter --by lock,caller --format json")]
@@ -367,8 +367,8 @@ pub struct DiffArguments {
     #[command(flatten)]
     pub query: QueryArguments,
     /// How to write the comparison
-    #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
-    pub format: DiffFormat,
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
 }
 
 #[derive(Debug, Args)]
@@ -416,8 +416,8 @@ impl TopArguments {
 #[derive(Debug, Args)]
 pub struct DoctorArguments {
     /// How to write the findings
-    #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
-    pub format: DiffFormat,
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
 }
 
 #[cfg(test)]

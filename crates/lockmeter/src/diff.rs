@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::output;
 use lockmeter_render::Exporter;
 
-use crate::arguments::{DiffArguments, DiffFormat};
-use crate::exit::{Failure, Status};
+use crate::arguments::DiffArguments;
 use crate::input::{is_standard_input, open_locks};
-use crate::{output, query, report};
+use crate::{query, report};
 
 /// Two, and what is made of them.
 const REPORTS: usize = 3;
@@ -24,10 +25,10 @@ pub fn run(arguments: &DiffArguments) -> Result<()> {
     let diff = lockmeter_profile::diff::diff(&before, &after)?;
     let mut out = output::open(None)?;
     match arguments.format {
-        DiffFormat::Table => {
+        ResultFormat::Table => {
             output::table_for(&io::stdout(), arguments.query.limit, arguments.query.frames).write(&diff, &mut out)?
         }
-        DiffFormat::Json => lockmeter_render::Json.write(&diff, &mut out)?,
+        ResultFormat::Json => lockmeter_render::Json.write(&diff, &mut out)?,
     }
     out.flush()?;
     Ok(())

@@ -4,21 +4,22 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::exit::Status;
 use lockmeter_kernel::probe::{self, Finding, Verdict};
 use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::write_json;
 use serde_json::json;
 
-use crate::arguments::{DiffFormat, DoctorArguments};
-use crate::exit::Status;
+use crate::arguments::DoctorArguments;
 
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     let findings = probe::examine();
     let able = findings.iter().all(|finding| finding.verdict != Verdict::No);
     let mut out = io::stdout().lock();
     match arguments.format {
-        DiffFormat::Table => print_table(&findings, able, &mut Escaping::text(&mut out))?,
-        DiffFormat::Json => print_json(&findings, able, &mut out)?,
+        ResultFormat::Table => print_table(&findings, able, &mut Escaping::text(&mut out))?,
+        ResultFormat::Json => print_json(&findings, able, &mut out)?,
     }
     Ok(if able { ExitCode::SUCCESS } else { Status::NotAllowed.into() })
 }

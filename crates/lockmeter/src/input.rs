@@ -4,10 +4,9 @@ use std::io;
 use std::path::Path;
 
 use anyhow::Result;
+use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_profile::RecordingKind;
 use lockmeter_profile::recording::{RecordingError, RecordingReader};
-
-use crate::exit::{Failure, Status};
 
 /// Whether this names standard input.
 pub fn is_standard_input(path: &Path) -> bool {

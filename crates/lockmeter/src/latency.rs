@@ -4,21 +4,21 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::{notice_once, say};
+use lockmeter_cli::output::{self, cannot_write};
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::{About, Dimension, Interval, RecordingKind, Source};
 use lockmeter_recorder::target::Target;
-use lockmeter_recorder::{Recorder, Sink, StopSignals};
+use lockmeter_recorder::{Ended, Recorder, Sink, StopSignals};
 use lockmeter_render::latency::{LatencySortKey, LatencyTable};
 use lockmeter_render::{Csv, Exporter, Json, Table};
 
 use crate::arguments::latency::{LatencyArguments, LatencyFormat};
 use crate::arguments::{Format, QueryArguments, ReportArguments};
-use crate::exit::{Failure, Status};
-use crate::messages::{notice_once, say};
-use crate::output::{self, cannot_write};
 use crate::warnings::Warning;
 
 /// The column that rows are ordered by: what kept a CPU longest.
@@ -36,7 +36,7 @@ pub fn run(arguments: &LatencyArguments) -> Result<()> {
         threshold: arguments.threshold,
         every: arguments.every,
     })?;
-    let about = crate::about::describe(RecordingKind::Latency, "whole machine", StackBudget::DEFAULT);
+    let about = lockmeter_recorder::describe(RecordingKind::Latency, "whole machine", StackBudget::DEFAULT);
     let writer = arguments.output.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
     let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);
     let tables = if stdout_is_taken { Tables::Stderr } else { Tables::Stdout };
@@ -55,7 +55,7 @@ pub fn run(arguments: &LatencyArguments) -> Result<()> {
         next_table: arguments.interval.map(|every| now + every),
     };
     let recorder = Recorder { signals: &mut signals, target: &Target::None, duration: arguments.duration };
-    let metered: Result<()> = recorder.run(source, &mut sink);
+    let metered: Result<Ended> = recorder.run(source, &mut sink);
     metered?;
     let whole = sink.whole.report();
     if let Some(writer) = sink.writer {

@@ -6,9 +6,8 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 
+use lockmeter_cli::messages::say;
 use lockmeter_render::units::counted;
-
-use crate::messages::say;
 
 /// So many are named in a sentence.
 const NAMED: usize = 3;

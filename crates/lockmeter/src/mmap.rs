@@ -6,21 +6,21 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::{explain, notice_once, say};
+use lockmeter_cli::output::{self, cannot_write};
 use lockmeter_kernel::contention::{ContentionSource, MMAP_LOCK, Metered, Options, Scope};
 use lockmeter_profile::recording::{PipeWait, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Happened, Interval, RecordingKind, Report, Source};
 use lockmeter_recorder::target::{self, CommandOutput};
-use lockmeter_recorder::{Recorder, Sink, StopSignals};
+use lockmeter_recorder::{Ended, Recorder, Sink, StopSignals};
 use lockmeter_render::{Csv, Exporter, Histograms, Json, Table};
 
 use crate::arguments::mmap::{MmapArguments, MmapBy, MmapFormat};
-use crate::exit::{Failure, Status};
-use crate::messages::{explain, notice_once, say};
-use crate::output::cannot_write;
 use crate::record::{length_in_words, say_that_command_goes_on};
+use crate::scope;
 use crate::warnings::Warning;
-use crate::{output, scope};
 
 /// How often to take in, and write, what was metered.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
     let starts_command = scope == Scope::Children;
     let options =
         Options { scope, stacks: arguments.stacks.budget(), metered: Metered::MmapLock { holds: !arguments.no_hold } };
-    let about = crate::about::describe(RecordingKind::Mmap, &words, options.stacks);
+    let about = lockmeter_recorder::describe(RecordingKind::Mmap, &words, options.stacks);
     let mut source = ContentionSource::start(&options)?;
     let writer = arguments.record.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
     let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);
@@ -64,7 +64,7 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
     let builder = ReportBuilder::new(&about, &query);
     let mut sink = ReportSink { builder, writer, query: &query, next_due: Instant::now() + INTERVAL };
     let recorder = Recorder { signals: &mut signals, target: &target, duration: arguments.duration };
-    let metered: Result<()> = recorder.run(source, &mut sink);
+    let metered: Result<Ended> = recorder.run(source, &mut sink);
     metered?;
     let report = sink.finish()?;
     let place = match arguments.output.as_deref() {

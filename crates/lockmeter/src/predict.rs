@@ -3,6 +3,10 @@
 use std::io::Write;
 
 use anyhow::Result;
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::say;
+use lockmeter_cli::output;
 use lockmeter_predict::forecast::{Forecast, Plan, Prices, TooMuch, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::view::Query;
@@ -10,12 +14,9 @@ use lockmeter_profile::{Dimension, Report};
 use lockmeter_render::escape::Escaping;
 use lockmeter_render::write_json;
 
-use crate::arguments::DiffFormat;
 use crate::arguments::predict::PredictArguments;
-use crate::exit::{Failure, Status};
-use crate::messages::say;
+use crate::report;
 use crate::warnings::Warning;
-use crate::{output, report};
 
 pub fn run(arguments: &PredictArguments) -> Result<()> {
     let (report, ended_cleanly) = report::load(&arguments.recording, &Query::by([Dimension::Lock]))?;
@@ -71,10 +72,10 @@ fn choose(measured: &Measured, arguments: &PredictArguments) -> Result<Vec<usize
 
 fn write(forecasts: &[Forecast], arguments: &PredictArguments, out: &mut dyn Write) -> std::io::Result<()> {
     match arguments.format {
-        DiffFormat::Json => {
+        ResultFormat::Json => {
             write_json(&forecasts, &mut *out)?;
         }
-        DiffFormat::Table => {
+        ResultFormat::Table => {
             let mut out = Escaping::text(&mut *out);
             for (at, forecast) in forecasts.iter().enumerate() {
                 if at > 0 {

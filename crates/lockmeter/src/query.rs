@@ -1,11 +1,11 @@
 //! From the command line's flags to a query of the model.
 
+use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Space};
 use lockmeter_render::SortKey;
 
 use crate::arguments::{QueryArguments, Window};
-use crate::exit::{Failure, Status};
 
 /// The query that the flags ask for.
 pub fn from_flags(arguments: &QueryArguments, window: Option<Window>) -> Query {

@@ -8,19 +8,19 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::{be_quiet, explain, inform, notice_once, say};
+use lockmeter_cli::output::{self, cannot_write};
 use lockmeter_kernel::contention::Scope;
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Interval, RecordingKind, Source};
 use lockmeter_recorder::target::{self, CommandOutput, Target};
-use lockmeter_recorder::{LockSources, Recorder, Sink, StopSignals};
+use lockmeter_recorder::{Ended, LockSources, Recorder, Sink, StopSignals};
 
 use crate::arguments::RecordArguments;
-use crate::exit::{Failure, Status};
 use crate::lock_filter::LockFilter;
-use crate::messages::{be_quiet, explain, inform, notice_once, say};
-use crate::output::cannot_write;
-use crate::{left_behind, output, report, scope};
+use crate::{left_behind, report, scope};
 
 /// Rows of the summary at the end.
 const SUMMARY_ROWS: usize = 10;
@@ -51,7 +51,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
     let options = arguments.lock_options(scope);
-    let about = crate::about::describe(RecordingKind::Locks, &words, options.stacks);
+    let about = lockmeter_recorder::describe(RecordingKind::Locks, &words, options.stacks);
     let mut sources = LockSources::start(&options)?;
     let mut writer = arguments.file.create(&arguments.output, &about, &signals)?;
     let target = match options.scope {
@@ -68,10 +68,10 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let environment = sources.environment();
     let mut file = RecordingSink::new(arguments, &mut writer);
     let recorder = Recorder { signals: &mut signals, target: &target, duration: arguments.duration };
-    let written: Result<()> = recorder.run(sources, &mut file);
+    let written: Result<Ended> = recorder.run(sources, &mut file);
     file.progress.clear();
     let complaint = file.filter.complaint(arguments);
-    let finished = written.and_then(|()| writer.finish().map_err(cannot_write));
+    let finished = written.and_then(|_| writer.finish().map_err(cannot_write));
     let summarised = match &finished {
         Ok(written) if !arguments.quiet => summarise(&arguments.output, written.as_ref()),
         _ => Ok(()),

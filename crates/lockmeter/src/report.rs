@@ -7,17 +7,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
+use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::say;
+use lockmeter_cli::output;
 use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, RecordingKind, Report};
 use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Pprof, Table};
 
 use crate::arguments::{Format, ReportArguments};
-use crate::exit::{Failure, Status};
 use crate::input::{is_standard_input, kind, open, open_locks};
-use crate::messages::say;
 use crate::warnings::{Language, Warning};
-use crate::{latency, output, query};
+use crate::{latency, query};
 
 pub fn run(arguments: &ReportArguments) -> Result<()> {
     if let Some(output) = arguments

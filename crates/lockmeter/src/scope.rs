@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 
 use anyhow::Result;
+use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_kernel::CgroupTree;
 use lockmeter_kernel::contention::Scope;
 
 use crate::arguments::ScopeArguments;
-use crate::exit::{Failure, Status};
 
 /// The scope that the flags ask for, with its description; `None` if they ask for nothing.
 pub fn from_flags(arguments: &ScopeArguments, command: &[OsString]) -> Result<Option<(Scope, String)>> {

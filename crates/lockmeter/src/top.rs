@@ -4,19 +4,20 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use lockmeter_cli::output;
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options as LatencyOptions, RUNNERS};
 use lockmeter_profile::latency::LatencyBuilder;
 use lockmeter_profile::view::ReportBuilder;
 use lockmeter_profile::{Interval, RecordingKind, Source};
 use lockmeter_recorder::target::{self, Target};
-use lockmeter_recorder::{LockSources, Recorder, Sink, StopSignals};
+use lockmeter_recorder::{Ended, LockSources, Recorder, Sink, StopSignals};
 use lockmeter_render::escape::escaped;
 use lockmeter_render::latency::LatencyTable;
 use lockmeter_render::{Exporter, Table};
 
 use crate::arguments::TopArguments;
-use crate::{latency, output, query, scope};
+use crate::{latency, query, scope};
 
 /// The column that `--sort` names where it is left out.
 const DEFAULT_SORT: &str = "total_ns";
@@ -41,7 +42,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     let signals = StopSignals::catch().context("cannot catch signals")?;
     let target = target::watch(&scope)?;
     let options = arguments.lock_options(scope);
-    let about = crate::about::describe(RecordingKind::Locks, &words, options.stacks);
+    let about = lockmeter_recorder::describe(RecordingKind::Locks, &words, options.stacks);
     let source = LockSources::start(&options)?;
     let new = || ReportBuilder::new(&about, &query);
     let add = |builder: &mut ReportBuilder, interval: &Interval| builder.add(interval);
@@ -62,7 +63,7 @@ fn top_latency(arguments: &TopArguments) -> Result<()> {
     let signals = StopSignals::catch().context("cannot catch signals")?;
     let kinds = if query.kinds.is_empty() { RUNNERS.to_vec() } else { query.kinds.clone() };
     let source = LatencySource::start(&LatencyOptions { runners: kinds, threshold: None, every: false })?;
-    let about = crate::about::describe(RecordingKind::Latency, "whole machine", StackBudget::DEFAULT);
+    let about = lockmeter_recorder::describe(RecordingKind::Latency, "whole machine", StackBudget::DEFAULT);
     let new = || LatencyBuilder::new(&about, &query);
     let add = |builder: &mut LatencyBuilder, interval: &Interval| builder.add(interval);
     let table = |builder: LatencyBuilder, table: Table, text: &mut Vec<u8>| {
@@ -92,7 +93,7 @@ where
     let (next_due, notices) = (Instant::now() + arguments.interval, Vec::new());
     let mut sink = ScreenSink { arguments, screen, new, add, table, builder, next_due, notices };
     let recorder = Recorder { signals: &mut signals, target, duration: arguments.duration };
-    let metered: Result<()> = recorder.run(source, &mut sink);
+    let metered: Result<Ended> = recorder.run(source, &mut sink);
     metered?;
     // The last of it came after the last table.
     sink.due()

@@ -47,8 +47,6 @@ pub enum Warning {
     NothingFits,
     /// A program's language has locks that are not told apart from idle threads.
     OwnLocks(Language),
-    /// No lock was swapped, though this was asked for.
-    NothingSwapped(String),
     /// Metering itself was dear.
     Expensive(u64),
     /// Many runs are not in the totals.
@@ -198,11 +196,6 @@ impl fmt::Display for Warning {
             Self::Unnamed(percent) => write!(
                 f,
                 "{percent} % of the waited time has no name; `lockmeter doctor` says what this kernel lacks for naming"
-            ),
-            Self::NothingSwapped(swap) => write!(
-                f,
-                "no lock was swapped with {swap}, so there is nothing in it to compare: the command uses no such pthread lock, or --lock \
-                 chose none"
             ),
             Self::Lost { events, for_want_of_room } => {
                 let are = units::counted(*events, "event is", "events are");

@@ -2,31 +2,17 @@
 
 mod support;
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use object::{Object, ObjectSection};
-use support::{Folder, lockmeter, machine, preload_library, run, text, until};
-
-/// What the program's file is called.
-const FILE: &str = "=\x1b[31mfile\nforged\u{202e}\u{9b}x";
-
-/// Names in the file of the program, and what is written over them.
-const OVERWRITTEN: [(&str, &str); 2] = [
-    ("lock_whose_name_is_overwritten_by_tests", "=\x1b[31mlock\nforged;,\"\u{202e}\u{9b}\x7f\u{200b}x"),
-    ("section_whose_name_is_overwritten", "@\x1b[2Jcode\r\n;\u{2066}\u{85}x"),
-];
-
-/// How the lock's name comes out for people.
-const LOCK: &str = "=\\u{1b}[31mlock\\nforged;,\"\\u{202e}\\u{9b}\\u{7f}\\u{200b}x";
-
-/// Control sequences of tables on a terminal.
-const COLOURS: [&str; 4] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[33m"];
+use support::harmful_names::{
+    COLOURS, FILE, LOCK, OVERWRITTEN, assert_harmless, command, harmless, harmless_success, is_harmful, on_terminal,
+    path, program, sent_to_terminal,
+};
+use support::{Folder, machine, run, text, until};
 
 /// Those of `top`, too, and how a terminal ends lines.
 const SCREEN: [&str; 11] = [
@@ -42,113 +28,6 @@ const SCREEN: [&str; 11] = [
     "\x1b[?25h",
     "\x1b[?1049l",
 ];
-
-/// What a terminal obeys, or what hides or reorders text: a list of its own, not the one under test.
-fn is_harmful(c: char) -> bool {
-    matches!(c,
-        '\0'..='\x09' | '\x0b'..='\x1f' | '\x7f'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}')
-}
-
-/// Fails if these bytes hold anything harmful besides line feeds and what the format itself has.
-fn assert_harmless(what: &str, bytes: &[u8], own: &[&str]) {
-    let written = std::str::from_utf8(bytes).unwrap_or_else(|error| panic!("{what}: {error}: {}", text(bytes)));
-    let names = own.iter().fold(written.to_owned(), |text, sequence| text.replace(sequence, ""));
-    if let Some(at) = names.find(is_harmful) {
-        let around: String = names[..at].chars().rev().take(60).collect::<Vec<_>>().into_iter().rev().collect();
-        panic!("{what}: {:?} after {around:?}", names[at..].chars().next());
-    }
-    // A forged line begins like the rest of a name.
-    for line in names.lines() {
-        assert!(
-            !line.trim_start().starts_with("forged") && !line.starts_with("lines"),
-            "{what}: a forged line: {line}"
-        );
-    }
-}
-
-fn both_are_harmless(what: &str, output: &Output) {
-    assert_harmless(what, &output.stdout, &[]);
-    assert_harmless(what, &output.stderr, &[]);
-}
-
-/// `lockmeter` with these arguments, its library beside it.
-fn command(arguments: &[impl AsRef<OsStr>]) -> Command {
-    preload_library();
-    let mut command = lockmeter([]);
-    command.args(arguments);
-    command
-}
-
-/// Runs it and fails if what it says is not harmless.
-fn harmless(arguments: &[&str]) -> Output {
-    let output = run(command(arguments));
-    both_are_harmless(&format!("{arguments:?}"), &output);
-    output
-}
-
-/// As [`harmless`], and it must succeed.
-fn harmless_success(arguments: &[&str]) -> String {
-    let output = harmless(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// What a terminal is sent by `lockmeter` with these arguments, which must succeed.
-fn on_terminal(folder: &Folder, arguments: &[&str], own: &[&str]) -> String {
-    let output = sent_to_terminal(folder, arguments, own);
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stdout));
-    text(&output.stdout)
-}
-
-fn sent_to_terminal(folder: &Folder, arguments: &[&str], own: &[&str]) -> Output {
-    let quoted: Vec<String> = arguments.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
-    let line = format!("stty cols 200 rows 60; exec '{}' {}", env!("CARGO_BIN_EXE_lockmeter"), quoted.join(" "));
-    let script = folder.file("line.sh");
-    fs::write(&script, line).unwrap();
-    let mut terminal = Command::new("script");
-    terminal.args(["--quiet", "--return", "--command", &format!("sh {script}"), "/dev/null"]);
-    terminal.env("SHELL", "/bin/sh").env("TERM", "xterm").env_remove("NO_COLOR").stdin(Stdio::null());
-    let output = run(terminal);
-    // The terminal puts the carriage returns there.
-    assert_harmless(&format!("{arguments:?} on a terminal"), &output.stdout, &[own, &["\r\n"]].concat());
-    output
-}
-
-/// The program, its names overwritten, in a file with a name of the kind.
-fn program(folder: &Folder) -> PathBuf {
-    let plain = folder.path().join("odd-names");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"]).arg(&plain);
-    compiler.arg(support::workload_sources().join("user/odd-names.c"));
-    let built = run(compiler);
-    assert!(built.status.success(), "{}", text(&built.stderr));
-    let mut bytes = fs::read(&plain).unwrap();
-    let file = object::File::parse(bytes.as_slice()).unwrap();
-    let ranges: Vec<(usize, usize)> = [".strtab", ".dynstr", ".debug_str"]
-        .iter()
-        .filter_map(|name| file.section_by_name(name)?.file_range())
-        .map(|(start, length)| (start as usize, (start + length) as usize))
-        .collect();
-    for (name, other) in OVERWRITTEN {
-        assert!(other.len() <= name.len());
-        let mut overwritten = 0;
-        for (start, end) in &ranges {
-            while let Some(at) = bytes[*start..*end].windows(name.len()).position(|window| window == name.as_bytes()) {
-                let place = &mut bytes[start + at..start + at + name.len()];
-                place.fill(0);
-                place[..other.len()].copy_from_slice(other.as_bytes());
-                overwritten += 1;
-            }
-        }
-        assert!(overwritten > 0, "{name} is not in the program's file");
-    }
-    let program = folder.path().join(FILE);
-    fs::write(&program, bytes).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    program
-}
 
 /// A program, a recording of its waits and holds, and what recording it said.
 struct Recorded {
@@ -175,11 +54,6 @@ fn recorded() -> &'static Recorded {
         let said = record(&recording, &program);
         Recorded { folder, program, recording, said }
     })
-}
-
-/// The program as an argument.
-fn path(program: &Path) -> &str {
-    program.to_str().unwrap()
 }
 
 #[test]
@@ -291,7 +165,7 @@ fn sentences_about_arguments_are_harmless() {
     let odd = folder.file("\x1b[31m\nforged\u{202e}\u{9b}.lockmeter");
     fs::write(&odd, "no recording").unwrap();
     let absent = folder.file("absent\x1b[31m\nforged");
-    let refused: [&[&str]; 12] = [
+    let refused: [&[&str]; 10] = [
         &["report", &odd],
         &["report", &absent],
         &["diff", &odd, recording],
@@ -302,8 +176,6 @@ fn sentences_about_arguments_are_harmless() {
         &["record", "--user", "-o", &folder.file("r"), "--", &odd],
         &["record", "-a", "--cgroup", "/\x1b[31m\nforged"],
         &["record", "--cgroup", "/no\x1b[31m\nforged", "-o", &folder.file("r")],
-        &["compare", "--swap", "mutex=std,mutex", "--", "\x1b[31m\nforged"],
-        &["overhead", "--each-of", &odd, "--limit", "1%\x1b[31m"],
     ];
     for arguments in refused {
         let output = harmless(arguments);
@@ -318,23 +190,6 @@ fn sentences_about_arguments_are_harmless() {
         assert_eq!(sent_to_terminal(folder, &arguments, &[]).status.code(), Some(2));
     }
     assert!(text(&run(command(&["--help"])).stdout).contains("Usage"), "help goes to standard output");
-}
-
-#[test]
-fn comparisons_are_harmless() {
-    let Recorded { program, folder, .. } = recorded();
-    let compare = ["compare", "--swap", "mutex=std,mutex", "--runs", "2", "--warmup", "0"];
-    for format in ["table", "json", "csv"] {
-        let arguments = [&compare[..], &["--format", format, "--", path(program), "2"]].concat();
-        harmless_success(&arguments);
-    }
-    on_terminal(folder, &[&compare[..], &["--", path(program), "2"]].concat(), &[&COLOURS[..], &["\r\x1b[K"]].concat());
-    // What the command printed is shown when it fails.
-    let fails = ["--", "sh", "-c", "printf 'a\\tb\\033[31m\\n\\302\\2331m\\n'; exit 3"];
-    let output = run(command(&[&compare[..], &fails].concat()));
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    assert_harmless("a failed command", &output.stderr, &["\t"]);
-    assert!(text(&output.stderr).starts_with("a\tb\\u{1b}[31m\n\\u{9b}1m\n"), "{}", text(&output.stderr));
 }
 
 /// Makes sure that the name of a process that outlives the command is escaped.
@@ -381,21 +236,6 @@ fn top_is_harmless_on_a_terminal_and_in_a_file() {
     }
     load.kill().unwrap();
     load.wait().unwrap();
-}
-
-/// Makes sure that the command's name is escaped in what `overhead` prints, and in the line that says how long it will take.
-#[test]
-fn overheads_are_harmless() {
-    let Some(_machine) = machine("overheads_are_harmless") else { return };
-    let Recorded { program, folder, .. } = recorded();
-    let overhead = ["overhead", "--levels", "wait", "--runs", "2"];
-    for format in ["table", "json"] {
-        let said = harmless_success(&[&overhead[..], &["--format", format, "--", path(program), "1"]].concat());
-        assert!(said.contains("=\\u{1b}[31mfile\\n") || said.contains("=\\\\u{1b}[31mfile"), "{said}");
-    }
-    let arguments = [&overhead[..], &["--", path(program), "1"]].concat();
-    let screen = on_terminal(folder, &arguments, &[&COLOURS[..], &["\r\x1b[K"]].concat());
-    assert!(screen.contains("left; Ctrl-C shows"), "{screen}");
 }
 
 /// Makes sure that the tests above would see a name as it is: the program's own names are harmful.

@@ -1,5 +1,5 @@
-//! Programs whose pthread locks become lockmeter's: they behave as before, what was swapped is counted, and variants can be
-//! compared. Needs no privileges.
+//! Programs whose pthread locks become lockmeter's: they behave as before, and what was swapped is counted.
+//! Needs no privileges.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::{copy_program, preload_library};
+use support::{copy_program, preload_library, user_workload};
 
 const VARIANTS: [&str; 4] =
     ["mutex=mutex", "rwlock=rwsem,spin=spin", "rwlock=percpu-rwsem", "mutex=mutex,rwlock=percpu-rwsem,spin=spin"];
@@ -19,16 +19,6 @@ fn lockmeter(arguments: &[&str]) -> Command {
     let mut command = support::lockmeter([]);
     command.args(arguments).stdin(Stdio::null());
     command
-}
-
-/// A program of `workloads/user`, built.
-fn workload(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    let source = support::workload_sources().join("user").join(name).with_extension("c");
-    let program = folder.join(name);
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"]).arg(&program).arg(source);
-    assert!(compiler.args(flags).status().unwrap().success());
-    program
 }
 
 struct Swapped {
@@ -61,7 +51,7 @@ impl Swapped {
 
 fn same_as_bare(name: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), name, &[]);
+    let program = user_workload(folder.path(), name, &[]);
     let bare = Command::new(&program).output().unwrap();
     assert!(!bare.stdout.is_empty());
     for swap in VARIANTS {
@@ -90,7 +80,7 @@ fn what_glibc_lets_pass_passes_with_every_variant() {
 #[test]
 fn children_use_what_fork_handlers_held_with_every_variant() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "fork-handlers", &[]);
+    let program = user_workload(folder.path(), "fork-handlers", &[]);
     let variants: [(&str, &[&str]); 4] = [
         ("mutex=mutex", &["mutex"]),
         ("rwlock=rwsem", &["rwlock"]),
@@ -110,7 +100,7 @@ fn children_use_what_fork_handlers_held_with_every_variant() {
 #[test]
 fn locks_that_cannot_be_swapped_are_left_alone_and_counted_by_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "semantics", &[]);
+    let program = user_workload(folder.path(), "semantics", &[]);
     let swapped = record(folder.path(), &["--swap", "mutex=mutex"], &[program.as_os_str()]);
     let report = swapped.report();
     // Four types of mutexes by three protocols, robust or not, shared or not. glibc refuses robust ones with a ceiling; one more
@@ -128,7 +118,7 @@ fn locks_that_cannot_be_swapped_are_left_alone_and_counted_by_reason() {
 fn every_acquisition_of_swapped_locks_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (mutexes, rwlocks) =
-        (workload(folder.path(), "two-locks", &[]), workload(folder.path(), "rwlock-readers", &[]));
+        (user_workload(folder.path(), "two-locks", &[]), user_workload(folder.path(), "rwlock-readers", &[]));
     for swap in VARIANTS {
         let flags = ["--hold", "--swap", swap];
         let short = ["--rounds", "50"].map(OsStr::new);
@@ -143,7 +133,7 @@ fn every_acquisition_of_swapped_locks_is_counted() {
 #[test]
 fn storms_of_threads_forks_and_programs_run_on_swapped_locks() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "storm", &[]);
+    let program = user_workload(folder.path(), "storm", &[]);
     let command = [program.as_os_str(), "500".as_ref(), "20".as_ref(), "20".as_ref()];
     let swapped = record(folder.path(), &["--hold", "--swap", "mutex=mutex"], &command);
     assert!(swapped.output.status.success(), "{:?}", swapped.output);
@@ -172,7 +162,7 @@ fn a_real_program_writes_the_same_bytes() {
 #[test]
 fn a_lock_is_chosen_by_its_own_name_or_that_of_its_maker() {
     let folder = tempfile::tempdir().unwrap();
-    let (two, many) = (workload(folder.path(), "two-locks", &[]), workload(folder.path(), "many-locks", &[]));
+    let (two, many) = (user_workload(folder.path(), "two-locks", &[]), user_workload(folder.path(), "many-locks", &[]));
     let counted = |program: &Path, pattern: &str| {
         let swapped = record(folder.path(), &["--swap", "mutex=mutex", "--lock", pattern], &[program.as_os_str()]);
         assert!(swapped.output.status.success(), "{:?}", swapped.output);
@@ -188,21 +178,16 @@ fn a_lock_is_chosen_by_its_own_name_or_that_of_its_maker() {
 #[test]
 fn what_cannot_be_swapped_is_refused_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
-    let (two, fixed) = (workload(folder.path(), "two-locks", &[]), folder.path().join("fixed"));
-    copy_program(workload(folder.path(), "storm", &["-static"]), &fixed);
+    let (two, fixed) = (user_workload(folder.path(), "two-locks", &[]), folder.path().join("fixed"));
+    copy_program(user_workload(folder.path(), "storm", &["-static"]), &fixed);
     let (two, fixed) = (two.to_str().unwrap(), fixed.to_str().unwrap());
-    let cases: [(&[&str], i32, &str); 11] = [
+    let cases: [(&[&str], i32, &str); 6] = [
         (&["record", "--swap", "futex=mutex", "--", "true"], 2, "choose from mutex, rwlock, spin"),
         (&["record", "--swap", "mutex=rwsem", "--", "true"], 2, "choose from std, mutex"),
         (&["record", "--swap", "mutex=mutex", "-p", "1"], 2, "give `-- COMMAND`"),
         (&["record", "--swap", "mutex=mutex"], 2, "give `-- COMMAND`"),
         (&["record", "--swap", "mutex=mutex", "--", fixed], 3, "linked statically"),
         (&["record", "--user", "--swap", "mutex=mutex", "--lock", "hot_lok", "--", two], 2, "`two-locks:hot_lock`"),
-        (&["compare", "--swap", "mutex=mutex", "--", "true"], 2, "nothing to compare with"),
-        (&["compare", "--swap", "mutex=std,mutex"], 2, "COMMAND"),
-        (&["compare", "--swap", "mutex=std,mutex", "--metric", "(", "--", "true"], 2, "--metric"),
-        (&["compare", "--swap", "mutex=std,mutex", "--", fixed], 3, "linked statically"),
-        (&["compare", "--swap", "mutex=std,mutex", "--", "no-such-program"], 127, "command not found"),
     ];
     for (arguments, status, part) in cases {
         let output = lockmeter(arguments).current_dir(folder.path()).output().unwrap();
@@ -210,73 +195,4 @@ fn what_cannot_be_swapped_is_refused_in_one_sentence() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?} said:\n{said}");
         assert!(said.contains(part) && !said.contains("panicked"), "{arguments:?} did not say `{part}`:\n{said}");
     }
-}
-
-#[test]
-fn a_comparison_tells_each_variant_its_runs_and_what_was_swapped() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "rwlock-readers", &[]);
-    let compare = |more: &[&str]| {
-        let mut command = lockmeter(&["compare", "--swap", "rwlock=std,rwsem,percpu-rwsem", "--runs", "3"]);
-        let output = command.args(more).arg("--").arg(&program).args(["--rounds", "10"]).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        output.stdout
-    };
-    let json: Value = serde_json::from_slice(&compare(&["--format", "json"])).unwrap();
-    let variants = json["variants"].as_array().unwrap();
-    assert_eq!(variants.len(), 3);
-    for variant in variants {
-        assert_eq!(variant["samples"].as_array().unwrap().len(), 3, "{variant}");
-        assert!(variant["value"]["median"].as_f64().unwrap() > 0.0);
-    }
-    // One warm-up run, and three.
-    assert_eq!(variants[0]["swapped"].as_object().unwrap().len(), 0);
-    assert_eq!(variants[1]["swapped"]["rwlock_to_rwsem"], 4);
-    assert_eq!(variants[2]["swapped"]["rwlock_to_percpu_rwsem"], 4);
-    // The number of acquisitions does not depend on the lock, and so few runs tell nothing else.
-    let metric = ["--format", "json", "--metric", r#""acquisitions":([0-9]+)"#];
-    let json: Value = serde_json::from_slice(&compare(&metric)).unwrap();
-    for variant in json["variants"].as_array().unwrap() {
-        assert_eq!(variant["value"]["median"], 40.0, "{variant}");
-    }
-    assert_eq!(json["higher_is_better"], true);
-    let csv = String::from_utf8(compare(&["--format", "csv"])).unwrap();
-    assert_eq!(csv.lines().count(), 1 + 3 * 3, "{csv}");
-    let table = String::from_utf8(compare(&[])).unwrap();
-    assert!(table.contains("rwlock=percpu-rwsem") && table.contains("noise"), "{table}");
-}
-
-#[test]
-fn a_command_that_fails_shows_its_output_and_gives_its_status() {
-    let failing = ["compare", "--swap", "mutex=std,mutex", "--", "sh", "-c", "echo it broke; exit 7"];
-    let output = lockmeter(&failing).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(7), "{said}");
-    assert!(said.contains("it broke") && said.contains("exit status: 7"), "{said}");
-    let none = ["compare", "--swap", "mutex=std,mutex", "--runs", "2", "--", "true"];
-    let output = lockmeter(&none).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("no lock was swapped with mutex=mutex"), "{said}");
-}
-
-/// Sleeps for as long as a swapped mutex says, and hangs with a child that hangs, too.
-const HANGS_WHEN_SWAPPED: &str = r#"case $LOCKMETER_SWAP in *mutex=mutex*) sleep 1000 & wait;; esac"#;
-
-#[test]
-fn a_variant_that_hangs_is_ended_and_said_so() {
-    let compare = |format: &str| {
-        let flags = ["compare", "--swap", "mutex=std,mutex", "--runs", "2", "--timeout", "500ms", "--format", format];
-        lockmeter(&flags).args(["--", "sh", "-c", HANGS_WHEN_SWAPPED]).output().unwrap()
-    };
-    let output = compare("json");
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json["variants"][0]["samples"].as_array().unwrap().len(), 2, "{json}");
-    assert_eq!(json["variants"][1]["verdict"], "hung", "{json}");
-    assert_eq!(json["variants"][1]["hung_after_ns"], 500_000_000, "{json}");
-    let table = String::from_utf8(compare("table").stdout).unwrap();
-    assert!(table.contains("mutex=mutex: a run had not ended after 500 ms and was ended"), "{table}");
-    // What it started is gone, too.
-    let left = Command::new("pgrep").args(["-f", "^sleep 1000$"]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&left.stdout), "", "a child of the hung run is still there");
 }

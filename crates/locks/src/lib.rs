@@ -63,3 +63,8 @@ pub use rwsem::RawRwSem;
 pub use spin::RawSpin;
 pub use spin_wait::SPIN_NS;
 pub use wait_limits::NotAcquired;
+
+/// The README's example, which tests run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

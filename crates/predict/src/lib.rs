@@ -18,6 +18,4 @@ pub mod measured;
 mod mva;
 pub mod network;
 pub mod processors;
-pub mod published;
 pub mod simulation;
-pub mod step_by_step;

@@ -107,7 +107,7 @@ pub struct StationLoad {
 }
 
 /// Nanoseconds in a second, for rates.
-pub(crate) const SECOND_NS: f64 = 1e9;
+pub const SECOND_NS: f64 = 1e9;
 
 /// A small count as a number to calculate with.
 pub(crate) fn number(count: usize) -> f64 {

@@ -26,7 +26,7 @@ impl Duration {
     fn draw_ns(&self, random: &mut Random) -> f64 {
         match self {
             Self::Constant(ns) => *ns,
-            Self::Exponential(mean_ns) => -mean_ns * unit(random).ln(),
+            Self::Exponential(mean_ns) => -mean_ns * random.unit().ln(),
             Self::Histogram(buckets) => {
                 let total = buckets.iter().fold(0_u64, |sum, (_, weight)| sum.saturating_add(*weight));
                 let mut at = random.below(usize::try_from(total).unwrap_or(usize::MAX).max(1)) as u64;
@@ -40,13 +40,6 @@ impl Duration {
             }
         }
     }
-}
-
-/// Uniform in (0, 1].
-pub(crate) fn unit(random: &mut Random) -> f64 {
-    const BITS: u32 = 32;
-    let bits = u32::try_from(random.bits() >> BITS).unwrap_or(u32::MAX);
-    (f64::from(bits) + 1.0) / (f64::from(u32::MAX) + 1.0)
 }
 
 /// One way of taking a lock.
@@ -242,7 +235,7 @@ impl<'a> World<'a> {
     }
 
     fn draw_visit(&mut self) -> usize {
-        let mut left = unit(self.random) * self.per_cycle;
+        let mut left = self.random.unit() * self.per_cycle;
         for (at, visit) in self.scene.visits.iter().enumerate() {
             left -= visit.per_cycle;
             if left <= 0.0 {

@@ -40,3 +40,8 @@ pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use source::Source;
 pub use swap::{Swap, Swaps};
 pub use switched_off::{OffTime, SwitchedOff};
+
+/// The README's example, which tests run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -40,7 +40,7 @@ impl HookChoice {
 }
 
 /// Which holds of kernel locks to time, and what that may cost.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct HoldOptions {
     /// How to hook functions.
     pub hooks: HookChoice,
@@ -54,6 +54,20 @@ pub struct HoldOptions {
     pub budget_ppm: Option<u32>,
     /// The most CPU time, of all CPUs, that the hooks of spinning locks may take.
     pub spin_budget_ppm: u32,
+}
+
+/// What `record --hold` does without further flags.
+impl Default for HoldOptions {
+    fn default() -> Self {
+        Self {
+            hooks: HookChoice::Auto,
+            kind: None,
+            spinning: false,
+            min: None,
+            budget_ppm: Some(10_000),
+            spin_budget_ppm: 50_000,
+        }
+    }
 }
 
 impl HoldOptions {

@@ -3,6 +3,7 @@
 //!
 //! `record`, `mmap`, `latency` and `top` differ in their source and their sink only.
 
+mod about;
 mod error;
 mod hold_hooks;
 mod keys;
@@ -13,9 +14,10 @@ mod sources;
 mod swap_filter;
 pub mod target;
 
+pub use about::describe;
 pub use error::{RecorderError, RecorderErrorKind};
 pub use hold_hooks::{HoldOptions, HookChoice};
-pub use recorder::{Recorder, Sink};
+pub use recorder::{Ended, Recorder, Sink};
 pub use signals::{StopSignals, Woken, survive_file_size_limit};
 pub use sources::{LockOptions, LockSources, SwapOptions, Which};
 pub use swap_filter::environment as swap_environment;

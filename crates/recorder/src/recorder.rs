@@ -31,6 +31,15 @@ pub trait Sink {
     fn tick(&mut self) {}
 }
 
+/// How metering ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// When the target was seen to have ended, or the time was up: the rest was read after that.
+    pub at: Instant,
+    /// Whether a signal had asked to stop.
+    pub by_signal: bool,
+}
+
 /// Runs a source until the time is up, the target ends or a signal asks to stop.
 pub struct Recorder<'a> {
     /// The signals that ask to stop.
@@ -43,20 +52,20 @@ pub struct Recorder<'a> {
 
 impl Recorder<'_> {
     /// Meters, stops the source, and hands all of it to the sink. When this returns, nothing is metered any more.
-    pub fn run<S, K, E>(self, mut source: S, sink: &mut K) -> Result<(), E>
+    pub fn run<S, K, E>(self, mut source: S, sink: &mut K) -> Result<Ended, E>
     where
         S: Source,
         K: Sink,
         E: From<S::Error> + From<K::Error> + From<std::io::Error>,
     {
-        let metered: Result<(), E> = self.until_end(&mut source, sink);
+        let metered: Result<Ended, E> = self.until_end(&mut source, sink);
         let last = source.stop();
-        metered?;
+        let ended = metered?;
         sink.take(last?)?;
-        Ok(())
+        Ok(ended)
     }
 
-    fn until_end<S, K, E>(self, source: &mut S, sink: &mut K) -> Result<(), E>
+    fn until_end<S, K, E>(self, source: &mut S, sink: &mut K) -> Result<Ended, E>
     where
         S: Source,
         K: Sink,
@@ -69,7 +78,7 @@ impl Recorder<'_> {
         loop {
             let now = Instant::now();
             if end.is_some_and(|end| now >= end) {
-                return Ok(());
+                return Ok(Ended { at: now, by_signal: asked_to_stop > 0 });
             }
             let until = [Some(next_tick), Some(sink.next_due()), end].into_iter().flatten().min().unwrap_or(now);
             match self.signals.wait(until.saturating_duration_since(now), self.target.end(), source.news())? {
@@ -77,7 +86,7 @@ impl Recorder<'_> {
                     if asked_to_stop > 0 {
                         self.signals.write_no_longer_than_needed();
                     }
-                    return Ok(());
+                    return Ok(Ended { at: Instant::now(), by_signal: asked_to_stop > 0 });
                 }
                 Woken::News => {
                     source.take_news();
@@ -91,7 +100,7 @@ impl Recorder<'_> {
                     // A command's first signal is the command's to end at.
                     if !has_command || asked_to_stop > 1 {
                         self.signals.write_no_longer_than_needed();
-                        return Ok(());
+                        return Ok(Ended { at: Instant::now(), by_signal: true });
                     }
                 }
                 Woken::Timeout => {}

@@ -56,3 +56,8 @@ pub trait Exporter<T = Report> {
         self.export(whole, &mut Escaping::new(out, self.form()))
     }
 }
+
+/// The README's example, which tests run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,49 +1,11 @@
-//! Medians with a bootstrap confidence interval, and the random numbers for them.
+//! Medians with a bootstrap confidence interval.
 
 use serde::Serialize;
 
+use crate::Random;
+
 /// Enough that the ends of the interval no longer move in the digits that are printed.
 const RESAMPLES: usize = 4_000;
-
-/// Xorshift64*: small, seeded, and printed seeds repeat a run's order exactly.
-#[derive(Debug, Clone)]
-pub struct Random {
-    state: u64,
-}
-
-impl Random {
-    /// The same numbers for the same seed.
-    pub fn new(seed: u64) -> Self {
-        // Spreads small seeds over the whole word; the state must not be 0.
-        Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
-    }
-
-    /// Any seed, another one each time; short enough to be written down.
-    pub fn seed_from_clock() -> u64 {
-        std::time::UNIX_EPOCH.elapsed().map_or(1, |since| u64::from(since.subsec_nanos() % 1_000_000))
-    }
-
-    /// 64 random bits.
-    pub fn bits(&mut self) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Uniform in `0..bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
-        let bound = u128::try_from(bound).unwrap_or(1);
-        usize::try_from((u128::from(self.bits()) * bound) >> 64).unwrap_or(0)
-    }
-
-    /// Into a random order, each as likely as any other.
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last + 1));
-        }
-    }
-}
 
 /// A median and the interval that holds the true one with 95 % confidence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -1,16 +1,18 @@
-//! What measuring needs: random order, medians with their confidence interval, runs that others have not disturbed or
-//! hardly can, threads that begin together, and the machine of a run.
+//! What measuring needs: random order, medians with their confidence interval, runs that others have not disturbed,
+//! threads that begin together and stay on their CPUs, and the machine of a run.
 
+pub mod cpus;
 mod disturbances;
 mod estimate;
 mod machine;
-pub mod priority;
+mod random;
 mod resource_usage;
 mod threads_in_step;
 
 pub use disturbances::{Disturbances, Patience};
-pub use estimate::{Estimate, Random, median};
+pub use estimate::{Estimate, median};
 pub use machine::Machine;
+pub use random::Random;
 pub use resource_usage::ResourceUsage;
 pub use threads_in_step::{Done, Together};
 

@@ -59,3 +59,8 @@ pub use work_semaphores::is_wait_for_work;
 pub fn is_lock_function(function: &str) -> bool {
     lock_functions::is_lock_function(lock_functions::source_name(function))
 }
+
+/// The README's example, which tests run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

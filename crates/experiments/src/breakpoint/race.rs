@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_api::{RawMutex, RawRwLock};
-use lockmeter_statistics::{Disturbances, Estimate, Random, Together, median};
+use lockmeter_statistics::{Disturbances, Estimate, Random, Together, cpus, median};
 use serde::Serialize;
 
 use super::designs::{Accounting, GlobalMutex, SLOTS, Task, TaskMutexes, Unaccounted};
 use crate::cache_padded::CachePadded;
-use crate::{arithmetic, cpus, step_costs};
+use crate::{arithmetic, step_costs};
 
 /// The four that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

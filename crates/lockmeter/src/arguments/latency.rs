@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use lockmeter_cli::durations::parse_duration;
 use lockmeter_profile::Kind;
 
 use super::FileArguments;
-use super::values::{parse_duration, parse_interval, parse_threshold};
+use super::values::{parse_interval, parse_threshold};
 
 const LATENCY_EXAMPLES: &str = "\
 Examples:

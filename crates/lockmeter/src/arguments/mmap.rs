@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use lockmeter_cli::durations::parse_duration;
 
-use super::values::parse_duration;
 use super::{FileArguments, ScopeArguments, StackArguments};
 
 const MMAP_EXAMPLES: &str = "\

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::durations::parse_time;
 use lockmeter_profile::view::NamePattern;
 
-use super::values::parse_time;
-use super::{DEFAULT_RECORDING, DiffFormat};
+use super::DEFAULT_RECORDING;
 
 const PREDICT_EXAMPLES: &str = "\
 Examples:
@@ -48,8 +49,8 @@ pub struct PredictArguments {
     #[arg(short = 'n', long, value_name = "LOCKS", default_value_t = 3)]
     pub limit: usize,
     /// How to write the forecasts
-    #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
-    pub format: DiffFormat,
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {

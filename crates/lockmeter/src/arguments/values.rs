@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
+use lockmeter_cli::durations::{LONGEST_INTERVAL, parse_time};
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_profile::{Dimension, Kind, Mode};
 
-/// Longer recordings are surely mistyped.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Shorter intervals would spend more on reading the tables than on metering.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
 /// Nothing ends in less.
 const SHORTEST_THRESHOLD: Duration = Duration::from_micros(1);
-/// Longer ones would lose too much if the recorder is killed.
-pub(super) const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// One or two dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,32 +20,6 @@ pub struct Dimensions(pub Vec<Dimension>);
 pub struct Window {
     pub from: Duration,
     pub to: Option<Duration>,
-}
-
-pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
-    if text.trim().parse::<f64>().is_ok() {
-        return Err(format!("a duration needs a unit: {text}s or {text}ms"));
-    }
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
-}
-
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration = parse_time(text)?;
-    if duration.is_zero() {
-        return Err("nothing can be metered in no time; give at least 1ms".into());
-    }
-    if duration > LONGEST {
-        return Err("longer than a year; leave -d out to record until Ctrl-C".into());
-    }
-    Ok(duration)
-}
-
-pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let timeout = parse_time(text)?;
-    if timeout.is_zero() {
-        return Err("no command ends in no time; give at least 1ms".into());
-    }
-    Ok(timeout)
 }
 
 pub(super) fn parse_threshold(text: &str) -> Result<Duration, String> {
@@ -129,14 +100,6 @@ pub(super) fn parse_window(text: &str) -> Result<Window, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_need_a_unit_and_a_sensible_size() {
-        assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
-        for bad in ["10", "0s", "", "-1s", "1e9s", "500y", "abc", "99999999999999999999s"] {
-            assert!(parse_duration(bad).is_err(), "`{bad}` was taken for a duration");
-        }
-    }
 
     #[test]
     fn windows_may_be_open_at_either_end() {

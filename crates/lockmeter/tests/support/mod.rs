@@ -7,6 +7,7 @@
 
 pub mod bystanders;
 pub mod control_group;
+pub mod harmful_names;
 pub mod kernel_counts;
 pub mod recorder;
 pub mod report;
@@ -26,6 +27,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lockmeter_kernel::probe::{self, Verdict};
+
 /// No command of a test takes longer; one that does is killed and the test fails. The longest takes twelve seconds on a machine that is
 /// neither slow nor busy.
 pub const PATIENCE: Duration = Duration::from_secs(300);
@@ -36,9 +39,6 @@ const NICENESS: libc::c_int = -15;
 
 /// How often something is looked at that cannot be waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
-/// Exit status of `lockmeter` where the kernel or the privileges do not allow metering.
-const NOT_ALLOWED: i32 = 3;
 
 /// Exit status of a workload that is not possible here.
 const NOT_POSSIBLE_HERE: i32 = 77;
@@ -69,13 +69,11 @@ fn why_not_here() -> Option<String> {
     if unsafe { libc::geteuid() } != 0 {
         return Some("needs root".into());
     }
-    let doctor = run(lockmeter(["doctor"]));
-    let said = format!("`lockmeter doctor` ended with {}:\n{}", doctor.status, text(&doctor.stdout));
-    // A doctor that fails in another way is no reason to skip what it would have found.
-    assert!(matches!(doctor.status.code(), Some(0 | NOT_ALLOWED)), "{said}{}", text(&doctor.stderr));
+    let lacks = probe::examine().into_iter().filter(|finding| finding.verdict == Verdict::No);
+    let lacks: Vec<String> = lacks.map(|finding| format!("{}: {}", finding.what, finding.found)).collect();
     // A guest has a kernel that is to be metered: what it cannot do is what its tests are for.
-    assert!(doctor.status.success() || std::env::var_os("LOCKMETER_TEST_EMULATED").is_none(), "{said}");
-    (!doctor.status.success()).then_some(said)
+    assert!(lacks.is_empty() || std::env::var_os("LOCKMETER_TEST_EMULATED").is_none(), "{lacks:?}");
+    (!lacks.is_empty()).then(|| lacks.join("; "))
 }
 
 /// Says on standard error that a test did not run and why; under `CI` it fails.
@@ -95,11 +93,22 @@ pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// The binary of the package whose tests these are.
+pub const BINARY: &str = match (option_env!("CARGO_BIN_EXE_lockmeter"), option_env!("CARGO_BIN_EXE_lockmeter-lab")) {
+    (Some(path), _) | (None, Some(path)) => path,
+    (None, None) => panic!("the package has neither binary"),
+};
+
 /// The binary under test.
 pub fn lockmeter<const N: usize>(arguments: [&str; N]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockmeter"));
+    let mut command = Command::new(BINARY);
     command.args(arguments).stdin(Stdio::null()).env_remove("LOCKMETER_DEBUG");
     command
+}
+
+/// The same, by its name in the tests of its own package.
+pub fn lockmeter_lab<const N: usize>(arguments: [&str; N]) -> Command {
+    lockmeter(arguments)
 }
 
 /// The library that is preloaded into commands, built on first use: cargo builds no library that only the program's user
@@ -107,7 +116,7 @@ pub fn lockmeter<const N: usize>(arguments: [&str; N]) -> Command {
 pub fn preload_library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_BIN_EXE_lockmeter")).parent().unwrap();
+        let folder = Path::new(BINARY).parent().unwrap();
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--quiet", "--package", "lockmeter-preload", "--target-dir"]);
         build.arg(folder.parent().unwrap());
@@ -147,6 +156,16 @@ pub fn workload_path(name: &str) -> PathBuf {
 
 pub fn workload_sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads")
+}
+
+/// A program of `workloads/user`, built into a folder.
+pub fn user_workload(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let source = workload_sources().join("user").join(name).with_extension("c");
+    let program = folder.join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"]).arg(&program).arg(source);
+    assert!(compiler.args(flags).status().unwrap().success());
+    program
 }
 
 /// Runs a workload to its end and gives what it printed. `Err` says why it is not possible here.

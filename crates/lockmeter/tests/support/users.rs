@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::{copy_program, lockmeter, preload_library, run, skip};
+use super::{BINARY, copy_program, lockmeter, preload_library, run, skip};
 
 /// Two users of whom the system knows nothing.
 pub const A: u32 = 61_001;
@@ -44,7 +44,7 @@ impl Arena {
             fs::set_permissions(&to, Permissions::from_mode(mode)).unwrap();
             to
         };
-        let program = place(Path::new(env!("CARGO_BIN_EXE_lockmeter")), 0o755);
+        let program = place(Path::new(BINARY), 0o755);
         let library = place(preload_library(), 0o755);
         let arena = Self { folder, program, library, outside: std::cell::RefCell::default() };
         fs::write(arena.victim(), MINE).unwrap();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use fastrand::Rng;
 use lockmeter_profile::{
     About, Blocker, BlockerSource, Bucket, Cgroup, Frame, Happened, Interval, Key, Kind, Lock, Loss, Mode, Naming,
     Overhead, RecordingKind, Sampled, Task, Total, Unnamed, Value,
@@ -23,22 +24,6 @@ pub const SMALL: Size = Size { locks: 2, stacks: 2, frames_per_stack: 3, totals:
 /// What a busy machine gives in a second.
 pub const REALISTIC: Size = Size { locks: 60, stacks: 200, frames_per_stack: 20, totals: 300 };
 
-/// Numbers that look random (splitmix64).
-pub struct Numbers(pub u64);
-
-impl Numbers {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
 pub fn about() -> About {
     About {
         lockmeter_version: "0.1.0".into(),
@@ -56,7 +41,7 @@ pub fn about() -> About {
 
 /// The `nth` second of a recording.
 pub fn interval(nth: u64, size: Size) -> Interval {
-    let mut numbers = Numbers(nth);
+    let mut numbers = Rng::with_seed(nth);
     let mut interval = Interval {
         start_unix_ns: START_UNIX_NS + nth * SECOND_NS,
         duration_ns: SECOND_NS,
@@ -71,7 +56,7 @@ pub fn interval(nth: u64, size: Size) -> Interval {
     for at in 0..size.totals {
         let (kind, mode) = kinds[(at % size.locks % 3) as usize];
         let key = key(&mut interval, &mut numbers, at % size.locks, kind, mode);
-        let bucket = Bucket(10 + numbers.below(12) as u8);
+        let bucket = Bucket(10 + numbers.u64(..12) as u8);
         let value = value(&mut numbers, bucket, kind, 50);
         interval.totals.push(Total { key: Key { bucket, ..key }, value });
         if at < size.stacks {
@@ -82,12 +67,12 @@ pub fn interval(nth: u64, size: Size) -> Interval {
     interval
 }
 
-fn key(interval: &mut Interval, numbers: &mut Numbers, lock: u64, kind: Kind, mode: Mode) -> Key {
+fn key(interval: &mut Interval, numbers: &mut Rng, lock: u64, kind: Kind, mode: Mode) -> Key {
     let tables = &mut interval.tables;
     let naming = if lock % 10 == 9 { Naming::Unnamed(Unnamed::AmbiguousType) } else { Naming::SlabField };
     let object = (!lock.is_multiple_of(4)).then(|| format!("object_{}", lock % 7));
     let lock = Lock { name: format!("object_{lock}.lock"), object, naming, detail: "kmalloc-192".into() };
-    let tgid = 100 + numbers.below(8) as u32;
+    let tgid = 100 + numbers.u64(..8) as u32;
     let task = Task { tgid, comm: format!("worker-{tgid}"), own: tgid == 107 };
     let cgroup =
         Cgroup { id: u64::from(tgid % 3), path: (!tgid.is_multiple_of(3)).then(|| format!("/unit-{}", tgid % 3)) };
@@ -96,25 +81,25 @@ fn key(interval: &mut Interval, numbers: &mut Numbers, lock: u64, kind: Kind, mo
         lock: tables.intern_lock(lock),
         kind,
         mode,
-        task: (numbers.below(10) > 0).then(|| tables.intern_task(task)),
+        task: (numbers.u64(..10) > 0).then(|| tables.intern_task(task)),
         cgroup: Some(tables.intern_cgroup(cgroup)),
         bucket: Bucket(0),
     }
 }
 
-fn value(numbers: &mut Numbers, bucket: Bucket, kind: Kind, most: u64) -> Value {
-    let count = 1 + numbers.below(most);
-    let mean_ns = bucket.lower_ns() + numbers.below(bucket.lower_ns() / 2);
+fn value(numbers: &mut Rng, bucket: Bucket, kind: Kind, most: u64) -> Value {
+    let count = 1 + numbers.u64(..most);
+    let mean_ns = bucket.lower_ns() + numbers.u64(..bucket.lower_ns() / 2);
     let total_ns = count * mean_ns;
     let spin_ns = if kind == Kind::Spin { total_ns } else { total_ns / 3 };
     Value { count, total_ns, max_ns: (mean_ns + mean_ns / 4).min(bucket.upper_ns() - 1), spin_ns }
 }
 
-fn sampled(interval: &mut Interval, numbers: &mut Numbers, size: Size, key: Key) -> Sampled {
+fn sampled(interval: &mut Interval, numbers: &mut Rng, size: Size, key: Key) -> Sampled {
     let mut stack = |innermost: &str| {
         let mut frames = Vec::new();
         for depth in 0..size.frames_per_stack {
-            let nth = numbers.below(size.stacks * 2);
+            let nth = numbers.u64(..size.stacks * 2);
             let function = if depth == 0 { innermost.into() } else { format!("some_kernel_function_{nth}.isra.0") };
             let address = 0xffff_ffff_8100_0000 + nth * 4096 + depth;
             let frame = Frame { address, function: Some(function), offset: nth % 512, module: None };
@@ -129,7 +114,7 @@ fn sampled(interval: &mut Interval, numbers: &mut Numbers, size: Size, key: Key)
         let stack = Some(stack("up_write"));
         Blocker { source: BlockerSource::Releaser, stack, task: key.task, owner_hint: key.task }
     };
-    let instance = Some(0xffff_8880_0000_0000 + numbers.below(16) * 64);
+    let instance = Some(0xffff_8880_0000_0000 + numbers.u64(..16) * 64);
     let estimate = value(numbers, key.bucket, key.kind, 5);
     Sampled { key, instance, site: Some(site), blocker, stacks: 1, estimate }
 }

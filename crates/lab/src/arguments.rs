@@ -1,0 +1,48 @@
+//! The command line.
+
+pub mod bench;
+pub mod compare;
+pub mod overhead;
+
+use clap::{Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  lockmeter-lab compare --swap mutex=std,mutex -- ./benchmark   which lock is faster under it
+  lockmeter-lab overhead -- make -j8                            what metering costs it
+  lockmeter-lab bench all --short --report here                 the published experiments, briefly
+
+Exit status:
+  0 success, 1 failure, 2 bad command line, 3 not allowed on this kernel or with these privileges,
+  4 input not readable, 5 no such process or command, 6 output not writable;
+  a command that fails ends `compare` and `overhead` with its own status.";
+
+/// Compares locks under a program, measures what metering costs, and repeats the published experiments.
+#[derive(Debug, Parser)]
+#[command(name = "lockmeter-lab", version, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command with its pthread locks swapped for lockmeter's, and tell what is faster
+    Compare(compare::CompareArguments),
+    /// Tell what metering costs a command or a running program
+    Overhead(overhead::OverheadArguments),
+    /// Repeat the published experiments here
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,192 @@
+//! Flags of `lockmeter-lab bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use lockmeter_cli::ResultFormat;
+use lockmeter_cli::durations::parse_duration;
+use lockmeter_experiments::mixed::Mix;
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Our locks and their peers over a grid of threads, read shares and lengths of the section; and pairs without contention
+    Locks(LocksArguments),
+    /// Breakpoint accounting: the kernel's own, as `perf bench breakpoint thread`, and its designs in user space
+    Breakpoint(BreakpointArguments),
+    /// Mail delivery with a process for each message
+    ForkMail(ForkMailArguments),
+    /// A mix of work after AIM7, without its disk: jobs a minute as users are added
+    Mixed(MixedArguments),
+    /// The queueing model of `lockmeter predict` against what can be measured here, and against published figures
+    Model(ModelArguments),
+    /// All of them, and one report with pictures
+    All(AllArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  lockmeter-lab bench locks --quick\n  lockmeter-lab bench locks --csv locks.csv --svg locks.svg\n  \
+    lockmeter-lab bench locks --quick --locks Mutex --no-pairs"
+)]
+pub struct LocksArguments {
+    #[command(flatten)]
+    pub race: bench_locks::Arguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  lockmeter-lab bench breakpoint -b 4 -p 64 -t 64\n  \
+    lockmeter record --user --hold -- lockmeter-lab bench breakpoint --only before")]
+pub struct BreakpointArguments {
+    /// Breakpoints that every thread inherits
+    #[arg(short, long, default_value_t = 1, value_parser = parse_breakpoints)]
+    pub breakpoints: usize,
+    /// Threads that create and join others at once
+    #[arg(short, long, default_value_t = 1, value_parser = parse_count)]
+    pub parallelism: usize,
+    /// Threads that each of them creates before it joins them
+    #[arg(short, long, default_value_t = 1, value_parser = parse_count)]
+    pub threads: usize,
+    /// How often, all parallel threads together
+    #[arg(short, long, default_value_t = 10, value_parser = parse_count)]
+    pub repeat: usize,
+    /// Rounds, in each of which everything that is compared runs once
+    #[arg(long, default_value_t = 10, value_parser = parse_count)]
+    pub rounds: usize,
+    /// Only the kernel's, or only one design in user space
+    #[arg(long, value_enum)]
+    pub only: Option<Part>,
+    /// perf, to compare with
+    #[arg(long, value_name = "PROGRAM", default_value = "perf")]
+    pub perf: PathBuf,
+    /// In user space: threads at once; without it, 1, 2 for each core, and 32 for each core
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = parse_count)]
+    pub user_threads: Vec<usize>,
+    /// In user space: CPUs of the machine that is accounted for
+    #[arg(long, default_value_t = 256, value_parser = parse_count)]
+    pub cpus: usize,
+    /// In user space: how long one run lasts
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+    pub slice: Duration,
+    /// In user space: what a task computes besides its breakpoints; creating and joining a thread takes about as long
+    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = parse_duration)]
+    pub work: Duration,
+    /// Seed of the random order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The kernel's own
+    Kernel,
+    /// All designs in user space
+    User,
+    /// The global mutex
+    Before,
+    /// Per-task mutexes and a reader lock
+    After,
+    /// No accounting
+    Ideal,
+    /// No breakpoints
+    Floor,
+}
+
+#[derive(Debug, Args)]
+pub struct ForkMailArguments {
+    /// Clients that send at once; without it, one, two and four for each core
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = parse_count)]
+    pub clients: Vec<usize>,
+    /// How long each step lasts
+    #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub duration: Duration,
+    /// How often each step is repeated, in random order
+    #[arg(long, default_value_t = 3, value_parser = parse_count)]
+    pub rounds: usize,
+    /// Rounds of the races of locks, between processes and between threads; 0 leaves them out
+    #[arg(long, value_name = "ROUNDS", default_value_t = 60)]
+    pub races: usize,
+    /// Mailboxes that messages go to in turn
+    #[arg(long, default_value_t = 64, value_parser = parse_count)]
+    pub mailboxes: usize,
+    /// Bytes of a message
+    #[arg(long, default_value_t = 2048, value_parser = parse_count)]
+    pub bytes: usize,
+    /// Have spool and mailbox reach the disk before a message is acknowledged
+    #[arg(long)]
+    pub fsync: bool,
+    /// Where spool and mailboxes are made; without it, among the temporary files
+    #[arg(long, value_name = "FOLDER")]
+    pub spool: Option<PathBuf>,
+    /// Seed of the random order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  lockmeter-lab bench mixed\n  lockmeter-lab bench mixed --mix fork=4,file=2 --users 8,32"
+)]
+pub struct MixedArguments {
+    /// Users at once, step by step; without it, 1 to 16 for each core
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = parse_count)]
+    pub users: Vec<usize>,
+    /// Jobs that each user does in a step
+    #[arg(long, default_value_t = 5, value_parser = parse_count)]
+    pub jobs: usize,
+    /// How often a job does each kind of work: compute, fork, pipe, signal, mmap, file
+    #[arg(long, value_name = "WORK=TIMES,…", default_value = "compute=1,fork=1,pipe=1,signal=1,mmap=1,file=1")]
+    pub mix: Mix,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct ModelArguments {
+    /// Threads of the points that are measured; without it, one up to as many as there are cores
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = parse_count)]
+    pub threads: Vec<usize>,
+    /// Rounds of each point
+    #[arg(long, default_value_t = 5, value_parser = parse_count)]
+    pub rounds: usize,
+    /// Seed of the random order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct AllArguments {
+    /// Where the report, its pictures and what was measured go; what is there already is not measured again
+    #[arg(long, value_name = "FOLDER")]
+    pub report: PathBuf,
+    /// The short form: at most five minutes
+    #[arg(long)]
+    pub short: bool,
+    /// perf, to compare with
+    #[arg(long, value_name = "PROGRAM", default_value = "perf")]
+    pub perf: PathBuf,
+}
+
+/// More threads, users or rounds than this are surely mistyped.
+const MOST: usize = 1_000_000;
+
+fn parse_count(text: &str) -> Result<usize, String> {
+    let count = text.trim().parse().ok().filter(|count| (1..=MOST).contains(count));
+    count.ok_or_else(|| format!("give a whole number between 1 and {MOST}"))
+}
+
+fn parse_breakpoints(text: &str) -> Result<usize, String> {
+    let most = lockmeter_experiments::breakpoint::kernel::MOST_BREAKPOINTS;
+    let count = text.trim().parse().ok().filter(|count| *count <= most);
+    count.ok_or_else(|| format!("give a number of breakpoints up to {most} (x86 has 4)"))
+}

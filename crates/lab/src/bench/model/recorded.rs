@@ -1,0 +1,183 @@
+//! The way of a user: `record --hold` of the old accounting with one thread, with two, and with twice as many as there are CPUs,
+//! and what `predict` says of these from the recording of one and from their own.
+
+use std::ffi::OsString;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use lockmeter_cli::messages::notice_once;
+use lockmeter_predict::forecast::{Plan, Prices, forecast};
+use lockmeter_predict::measured::Measured;
+use lockmeter_profile::view::{Query, ReportBuilder};
+use lockmeter_profile::{Dimension, Interval, RecordingKind};
+use lockmeter_recorder::{LockSources, Sink, Which, describe};
+use lockmeter_render::units::counted;
+use lockmeter_statistics::{Estimate, Random};
+use serde::Serialize;
+
+use super::super::Stop;
+use crate::metered_run::{self, INTERVAL};
+use crate::running_command::Scratch;
+use crate::time_left::TimeLeft;
+
+/// What is recorded: the work of a task, and the CPUs that are accounted for, which make the hold.
+const WORKLOADS: [(&str, &str); 3] = [("2us", "256"), ("20us", "64"), ("100us", "256")];
+/// Long enough that what a process does at its start does not count.
+const SLICE: &str = "1s";
+/// More say no more, and each takes three seconds a workload.
+const MOST_ROUNDS: usize = 3;
+
+/// Acquisitions a second of more threads than one.
+#[derive(Debug, Serialize)]
+pub struct Recorded {
+    pub work: &'static str,
+    pub threads: usize,
+    pub hold_ns: f64,
+    /// As recorded with them.
+    pub measured: Estimate,
+    /// Predicted from the recording of one thread, over that, less 1; by the waits that a lock of the kind costs typically.
+    pub from_one: Estimate,
+    /// The model of these threads over the recording that it was made from, less 1.
+    pub from_own: Estimate,
+}
+
+/// So many threads on so many CPUs.
+#[derive(Debug, Clone, Copy)]
+struct Crowd {
+    cpus: usize,
+    per_cpu: usize,
+}
+
+impl Crowd {
+    const fn threads(self) -> usize {
+        self.cpus * self.per_cpu
+    }
+}
+
+/// What one recording of a crowd says beside the one of a single thread.
+struct Sample {
+    hold_ns: f64,
+    per_second: f64,
+    from_one: f64,
+    from_own: f64,
+}
+
+pub fn check(cpus: usize, rounds: usize, stop: &mut Stop, random: &mut Random) -> Result<Vec<Recorded>> {
+    let crowds = [Crowd { cpus: 2, per_cpu: 1 }, Crowd { cpus, per_cpu: 2 }];
+    let scratch = Scratch::create()?;
+    let mut time_left = TimeLeft::new();
+    let rounds = rounds.min(MOST_ROUNDS);
+    let mut left = WORKLOADS.len() * rounds;
+    let mut checked = Vec::new();
+    for workload in WORKLOADS {
+        let mut samples: [Vec<Sample>; 2] = Default::default();
+        for _ in 0..rounds {
+            time_left.step("recordings", left);
+            left -= 1;
+            if !stop.go_on() {
+                break;
+            }
+            let one = record(&scratch, stop, workload, 1)?;
+            for (crowd, samples) in crowds.into_iter().zip(&mut samples) {
+                let own = record(&scratch, stop, workload, crowd.threads())?;
+                samples.push(compare(&one, &own, crowd)?);
+            }
+        }
+        let crowds = crowds.iter().zip(&samples);
+        checked.extend(crowds.filter_map(|(crowd, samples)| summarise(workload.0, *crowd, samples, random)));
+    }
+    time_left.clear();
+    Ok(checked)
+}
+
+/// The waiters sleep, as they do for a `pthread_mutex`.
+fn compare(one: &Measured, own: &Measured, crowd: Crowd) -> Result<Sample> {
+    let of = |measured, threads| {
+        let plan = Plan {
+            cpus: vec![crowd.cpus],
+            threads_per_cpu: crowd.per_cpu,
+            threads: Some(threads),
+            shards: 16,
+            prices: Prices::default(),
+        };
+        // The locks come longest held first.
+        forecast(measured, 0, &plan)
+    };
+    let (from_one, from_own) = (of(one, 1)?, of(own, crowd.threads())?);
+    let per_second = from_own.recorded_per_second;
+    let predicted = from_one.points.first().map_or(0.0, |point| point.sleeping);
+    Ok(Sample {
+        hold_ns: from_one.hold_ns,
+        per_second,
+        from_one: predicted / per_second - 1.0,
+        from_own: from_own.check.with_handoff,
+    })
+}
+
+fn summarise(work: &'static str, crowd: Crowd, samples: &[Sample], random: &mut Random) -> Option<Recorded> {
+    let mut of = |of: fn(&Sample) -> f64| Estimate::of(&samples.iter().map(of).collect::<Vec<_>>(), random);
+    Some(Recorded {
+        work,
+        threads: crowd.threads(),
+        hold_ns: of(|sample| sample.hold_ns)?.median,
+        measured: of(|sample| sample.per_second)?,
+        from_one: of(|sample| sample.from_one)?,
+        from_own: of(|sample| sample.from_own)?,
+    })
+}
+
+/// What a run with so many threads measured.
+fn record(scratch: &Scratch, stop: &mut Stop, (work, cpus): (&str, &str), threads: usize) -> Result<Measured> {
+    let own = std::env::current_exe().context("cannot tell where lockmeter-lab itself is")?;
+    let mut command: Vec<OsString> = vec![own.into()];
+    command.extend(["bench", "breakpoint", "--only", "before", "-b", "4"].map(OsString::from));
+    let threads_word = threads.to_string();
+    command.extend(
+        ["--cpus", cpus, "--slice", SLICE, "--user-threads", &threads_word, "--work", work].map(OsString::from),
+    );
+    let options = metered_run::options(&command, Which::User, true);
+    let about = describe(RecordingKind::Locks, "a run of the old breakpoint accounting", options.stacks);
+    let query = Query::by([Dimension::Lock]);
+    let mut sink = ReportSink { builder: ReportBuilder::new(&about, &query), next_due: Instant::now() + INTERVAL };
+    let sources = LockSources::start(&options)?;
+    let ended = metered_run::run(&command, sources, scratch, &mut stop.signals, &mut sink)?;
+    stop.asked |= ended.interrupted;
+    if !ended.status.success() {
+        let said = scratch.output_text();
+        let last = said.lines().last().unwrap_or("it said nothing");
+        return Err(anyhow!("recording a run of {} failed: {last}", counted(threads as u64, "thread", "threads")));
+    }
+    let measured = Measured::from_report(&sink.builder.finish());
+    if measured.locks.is_empty() {
+        return Err(anyhow!("the recording holds no lock; is liblockmeter_preload.so the right one?"));
+    }
+    Ok(measured)
+}
+
+/// Takes what is metered into a report.
+struct ReportSink {
+    builder: ReportBuilder,
+    next_due: Instant,
+}
+
+impl Sink for ReportSink {
+    type Error = anyhow::Error;
+
+    fn next_due(&self) -> Instant {
+        self.next_due
+    }
+
+    fn take(&mut self, interval: Interval) -> Result<()> {
+        self.builder.add(&interval);
+        Ok(())
+    }
+
+    fn due(&mut self) -> Result<()> {
+        self.next_due = Instant::now() + INTERVAL;
+        Ok(())
+    }
+
+    fn notice(&mut self, sentence: String) {
+        notice_once(sentence);
+    }
+}

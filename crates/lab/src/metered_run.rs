@@ -1,0 +1,59 @@
+//! A run of a command that is metered as `lockmeter record` would.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::Result;
+use lockmeter_cli::messages::notice_once;
+use lockmeter_kernel::contention::{Scope, StackBudget};
+use lockmeter_profile::Source;
+use lockmeter_recorder::{HoldOptions, LockOptions, LockSources, Recorder, Sink, StopSignals, Which};
+
+use crate::running_command::{Ended, Running, Scratch};
+
+/// How often the sink takes what was metered, as `record` does without `--interval`.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What `record -- COMMAND` meters, and with `--hold` also how long locks are held.
+pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
+    LockOptions {
+        scope: Scope::Children,
+        command: command.to_vec(),
+        which,
+        stacks: StackBudget::DEFAULT,
+        holds: hold.then(HoldOptions::default),
+        swap: None,
+    }
+}
+
+/// Runs the command to its end and hands what the sources meter to the sink.
+pub fn run<K>(
+    command: &[OsString],
+    mut sources: LockSources,
+    scratch: &Scratch,
+    signals: &mut StopSignals,
+    sink: &mut K,
+) -> Result<Ended>
+where
+    K: Sink<Error = anyhow::Error>,
+{
+    let running = Running::start(command, &sources.environment(), scratch, None)?;
+    sources.command_started()?;
+    sources.take_notices().into_iter().for_each(notice_once);
+    let recorder = Recorder { signals, target: running.target(), duration: None };
+    let metered: Result<_> = recorder.run(sources, sink);
+    match metered {
+        Ok(ended) => {
+            // The second signal came, and it goes on.
+            if running.target().command_goes_on() {
+                running.kill();
+            }
+            Ok(running.finish(ended.at, ended.by_signal)?)
+        }
+        Err(error) => {
+            // The first error says more.
+            let _ = running.end();
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `predict`: that a forecast follows from what was recorded, and that it says what is missing. Nothing here asserts how fast anything is.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Folder, lockmeter, preload_library, run, say, text};
+
+fn json(command: Command) -> Value {
+    let shown = format!("{command:?}");
+    let output = run(command);
+    assert!(output.status.success(), "{shown}: {}\n{}", output.status, text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{shown}: {error}: {}", text(&output.stdout)))
+}
+
+/// The status that it ends with, and what it says.
+fn refused<const N: usize>(arguments: [&str; N]) -> (i32, String) {
+    let output = run(lockmeter(arguments));
+    assert!(output.stdout.is_empty(), "{arguments:?} printed a result: {}", text(&output.stdout));
+    (output.status.code().unwrap(), text(&output.stderr))
+}
+
+/// Programs with known holds, recorded by the real meter.
+fn record(folder: &Folder, threads: usize) -> String {
+    let (rounds, threads) = ((20_000 / threads).to_string(), threads.to_string());
+    let arguments = ["--threads", &threads, "--rounds", &rounds, "--hold-ns", "20000", "--pause-ns", "20000"];
+    record_with(folder, &arguments)
+}
+
+fn record_with(folder: &Folder, arguments: &[&str]) -> String {
+    preload_library();
+    let program = folder.path().join("two-locks");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/user/two-locks.c");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"]).arg(&program).arg(source);
+    assert!(run(compile).status.success());
+    let recording = folder.file("holds.lockmeter");
+    let mut command = lockmeter(["record", "--user", "--hold", "--quiet", "-o", &recording, "--"]);
+    command.arg(&program).args(arguments);
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    recording
+}
+
+/// Three quarters of the holds last 20 µs and one quarter 40: 25 µs. However many threads there are, that lock gives 40,000
+/// acquisitions a second at most; without it there is no such limit.
+#[test]
+fn a_forecast_ends_at_one_hold_after_another_and_without_the_lock_goes_on() {
+    let folder = Folder::new();
+    let recording = record(&folder, 1);
+    let forecasts =
+        json(lockmeter(["predict", &recording, "--lock", "hot_lock", "--threads", "1", "--format", "json"]));
+    let forecast = &forecasts[0];
+    let hold_ns = forecast["hold_ns"].as_f64().unwrap();
+    if hold_ns > 35_000.0 {
+        say(&format!("SKIPPED: the machine is too busy: holds of 25 µs were stretched to {hold_ns:.0} ns"));
+        return;
+    }
+    assert!(hold_ns >= 24_000.0, "{forecast}");
+    let most = 1e9 / hold_ns;
+    for point in forecast["points"].as_array().unwrap() {
+        let cpus = point["cpus"].as_f64().unwrap();
+        let rate = |field: &str| point[field].as_f64().unwrap();
+        assert!(rate("spinning") <= most * 1.0001 && rate("sleeping") <= rate("spinning"), "{point}");
+        assert!(rate("sharded") >= rate("spinning") && rate("removed") >= rate("sharded"), "{point}");
+        if cpus >= 64.0 {
+            assert!(rate("spinning") > most * 0.95, "a crowded lock is never idle: {point}");
+        }
+    }
+    let check = forecast["check"]["simulated"].as_f64().unwrap();
+    assert!(check.abs() < 0.15, "the simulation is off by {check} from the recording it was made from");
+}
+
+/// Makes sure that threads that wait for a CPU are not taken for threads that compute.
+#[test]
+fn a_forecast_knows_threads_beyond_the_cpus() {
+    let folder = Folder::new();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let threads = (4 * cpus).to_string();
+    let recording = record(&folder, 4 * cpus);
+    let ask = |more: &[&str]| {
+        let mut command = lockmeter(["predict", &recording, "--lock", "hot_lock", "--format", "json"]);
+        command.args(["--threads", &threads, "--cpus", &cpus.to_string()]).args(more);
+        json(command)[0].clone()
+    };
+    let (one, four) = (ask(&[]), ask(&["--threads-per-cpu", "4"]));
+    assert_eq!((&one["points"][0]["threads"], &four["points"][0]["threads"]), (&cpus.into(), &(4 * cpus).into()));
+    // As many threads on as many CPUs as were recorded: what the model is checked by.
+    let recorded = four["recorded_per_second"].as_f64().unwrap();
+    let off = four["points"][0]["simulated"].as_f64().unwrap() / recorded - 1.0;
+    assert!((off - four["check"]["simulated"].as_f64().unwrap()).abs() < 1e-6, "{four}");
+    // By Little's law alone, threads compute all the time in which they neither hold nor wait.
+    let all_ns = threads.parse::<f64>().unwrap() * 1e9 / recorded;
+    let elsewhere_ns = all_ns - four["hold_ns"].as_f64().unwrap() - four["wait_ns"].as_f64().unwrap();
+    assert!(four["think_ns"].as_f64().unwrap() < elsewhere_ns, "{four}");
+}
+
+#[test]
+fn predict_says_what_is_missing() {
+    let folder = Folder::new();
+    // Eight threads at one lock wait and hold for longer than one thread can, on a busy machine, too: they hold it asleep.
+    let recording = record_with(&folder, &["--threads", "8", "--rounds", "100", "--hold-ns", "1000000", "--sleep"]);
+    let (status, said) = refused(["predict", &recording, "--lock", "no_such_lock"]);
+    assert!(status == 1 && said.contains("hot_lock"), "{status}: {said}");
+    let (status, said) = refused(["predict", &folder.file("absent")]);
+    assert!(status == 4 && said.contains("absent"), "{status}: {said}");
+    let (status, said) = refused(["predict", &recording, "--cpus", "256", "--threads-per-cpu", "8"]);
+    assert!(status == 2 && said.contains("2048 threads are more than can be forecast"), "{status}: {said}");
+    let (status, said) = refused(["predict", &recording, "--cpus", "0"]);
+    assert!(status == 2 && said.contains("between 1 and"), "{status}: {said}");
+    let waits_only = folder.file("waits.lockmeter");
+    let mut command = lockmeter(["record", "--user", "--quiet", "-o", &waits_only, "--"]);
+    command.arg(folder.path().join("two-locks")).args(["--threads", "2", "--rounds", "100"]);
+    assert!(run(command).status.success());
+    let (status, said) = refused(["predict", &waits_only]);
+    assert!(status == 4 && said.contains("record --hold"), "{status}: {said}");
+    let output = run(lockmeter(["predict", &recording, "--threads", "1"]));
+    assert!(text(&output.stderr).contains("cannot have held and waited"), "{}", text(&output.stderr));
+}
