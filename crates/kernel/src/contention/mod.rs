@@ -1,4 +1,4 @@
-//! Meters contention of kernel locks: the loader of `contention.bpf.c`.
+//! Meters contention of kernel locks: the loader of the programs below this folder.
 
 mod budget;
 mod hold_budget;

@@ -10,14 +10,15 @@
 #define LOCKMETER_CONTENDED_BPF_H
 
 #include "accounts.bpf.h"
-#include "open_holds.bpf.h"
+#include "hold_counting.bpf.h"
+#include "lock_owner.bpf.h"
 
 /* A power of two. */
 #define CONTENDED 4096
 
-const volatile __u8 contended_holds = 0;
+const volatile __u8 contended_holds __weak = 0;
 /* Single holds at least this long are kept with what the holder did. */
-const volatile __u64 slow_hold_ns = 1000000;
+const volatile __u64 slow_hold_ns __weak = 1000000;
 
 struct contended {
 	__u64 lock;
@@ -41,7 +42,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct contended_table);
-} contended_locks SEC(".maps");
+} contended_locks __weak SEC(".maps");
 
 static __always_inline struct contended *place_of_lock(__u64 lock)
 {
@@ -49,19 +50,6 @@ static __always_inline struct contended *place_of_lock(__u64 lock)
 	struct contended_table *table = bpf_map_lookup_elem(&contended_locks, &key);
 
 	return table ? &table->places[mix(lock) % CONTENDED] : 0;
-}
-
-/* The task that a mutex or rwsem names as its owner, also the last of its readers: a hint, to be confirmed at the release. */
-static __always_inline struct task_struct *owner_of(__u64 lock, __u32 kind)
-{
-	struct mutex *mutex = (struct mutex *)lock;
-	struct rw_semaphore *rwsem = (struct rw_semaphore *)lock;
-
-	if (kind == KIND_MUTEX)
-		return (struct task_struct *)(BPF_CORE_READ(mutex, owner.counter) & ~7ULL);
-	if (kind == KIND_RWSEM)
-		return (struct task_struct *)(BPF_CORE_READ(rwsem, owner.counter) & ~7ULL);
-	return 0;
 }
 
 /* The task that runs here begins to wait. */
@@ -73,93 +61,6 @@ static __always_inline void lock_is_waited_for(struct task_struct *task, const s
 		return;
 	account->lock = wait->lock;
 	account->waits = wait->kind_mode & 0xff;
-}
-
-/*
- * A waiter goes to sleep: whoever holds the lock now will wake it, if it is the first in the queue, and has held it at least
- * from now on. What that one does from here on is asked once for each holder.
- */
-static __always_inline void waiter_sleeps(__u64 lock, __u32 kind, __u64 now)
-{
-	struct contended *contended = place_of_lock(lock);
-	struct task_struct *owner = owner_of(lock, kind);
-	struct account *holder;
-	__u32 tid;
-
-	if (!contended)
-		return;
-	if (contended->lock != lock) {
-		contended->lock = lock;
-		contended->changed_ns = now;
-		contended->waited_for = 0;
-		contended->at_change.at_ns = 0;
-	}
-	tid = owner ? BPF_CORE_READ(owner, pid) : 0;
-	if (contended->waited_for && !contended->released && contended->at_first_wait.tid == tid)
-		return;
-	contended->released = 0;
-	contended->waited_for = 1;
-	contended->at_first_wait.at_ns = 0;
-	contended->at_first_wait.tid = tid;
-	holder = owner ? open_account_of(owner, now) : 0;
-	if (holder)
-		read_balance(holder, tid, now, &contended->at_first_wait);
-}
-
-static __always_inline void task_leaves_cpu(struct task_struct *task, int stays_runnable, __u64 *now)
-{
-	__u32 tid = task->pid;
-	struct account *account = account_of(tid);
-
-	if (!account)
-		return;
-	*now = bpf_ktime_get_ns();
-	if (*now - account->asked_for_ns > ACCOUNT_KEPT_NS) {
-		__u32 begin = mix(tid) % ACCOUNTS;
-
-		for (__u32 i = 0; i < PROBES; i++)
-			if (accounts.tids[begin + i] == tid)
-				*(volatile __u32 *)&accounts.tids[begin + i] = 0;
-		return;
-	}
-	if (!stays_runnable && account->waits)
-		waiter_sleeps(account->lock, account->waits, *now);
-	enter_part(account,
-		   stays_runnable ? PART_RUNNABLE
-				  : asleep_on(account, BPF_CORE_READ_BITFIELD(task, in_iowait), task->flags),
-		   *now);
-}
-
-/* What it holds is found elsewhere from now on. */
-static __always_inline void take_holds_along(const struct task_struct *task)
-{
-	struct cpu_state *cpu = this_cpu();
-
-	if (!cpu)
-		return;
-	if (cpu->open_holds[SLEEPING].depth)
-		put_away(&cpu->open_holds[SLEEPING], task->pid);
-	if (cpu->open_holds[SPINNING].depth > 1)
-		keep_top(&cpu->open_holds[SPINNING]);
-}
-
-SEC("tp_btf/sched_switch")
-int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
-{
-	struct half *half = this_hold_half();
-	struct account *account;
-	__u64 now = 0;
-
-	if (paused || !half)
-		return 0;
-	half->runs[PROGRAM_SWITCH]++;
-	if (hooked)
-		take_holds_along(prev);
-	task_leaves_cpu(prev, preempt || !prev_state, &now);
-	account = account_of(next->pid);
-	if (account)
-		enter_part(account, PART_RUNNING, now ? now : bpf_ktime_get_ns());
-	return 0;
 }
 
 static __always_inline void remember_wait(struct account *account, const struct sleep_wait *wait, __u64 waited_ns,
@@ -238,12 +139,11 @@ static __always_inline __u64 contended_part(__u64 lock, __u32 wakee, __u64 aslee
 static __always_inline __u32 mode_of_holder(const struct sleep_wait *wait)
 {
 	__u32 kind = wait->kind_mode & 0xff, mode = wait->kind_mode >> 8;
-	struct rw_semaphore *lock = (struct rw_semaphore *)wait->lock;
 
 	if (kind == KIND_RWSEM && mode == MODE_READ)
 		return MODE_WRITE;
 	if (kind == KIND_RWSEM)
-		return BPF_CORE_READ(lock, owner.counter) & 1 ? MODE_READ : MODE_WRITE;
+		return read_owner(wait->lock, KIND_RWSEM) & READER_OWNED ? MODE_READ : MODE_WRITE;
 	if (kind == KIND_PERCPU_RWSEM)
 		return mode == MODE_READ ? MODE_WRITE : MODE_READ;
 	return mode;
@@ -253,22 +153,7 @@ static __always_inline __u32 mode_of_holder(const struct sleep_wait *wait)
  * What the holder did since `then`; nothing if it is another task than the one that releases, or has no account. Not inline: the
  * verifier would follow each of its ways on each that leads here.
  */
-__noinline int spent_since(const struct balance *then, __u32 tid, __u64 now, struct balance *spent)
-{
-	struct account *account;
-
-	/* Up to Linux 6.7 it is verified also where holds are not metered, and there are no accounts. */
-	if (!contended_holds || !then || !then->at_ns || then->tid != tid)
-		return 0;
-	account = account_of(tid);
-	if (!spent || !account || account->begin_ns > then->at_ns)
-		return 0;
-	read_balance(account, tid, now, spent);
-	for (int i = 0; i < PARTS; i++)
-		spent->spent_ns[i] =
-			spent->spent_ns[i] > then->spent_ns[i] ? spent->spent_ns[i] - then->spent_ns[i] : 0;
-	return 0;
-}
+int spent_since(const struct balance *then, __u32 tid, __u64 now, struct balance *spent);
 
 /*
  * The longest wait of a holder that ended after `begin_ns`, when the part of its hold to be counted began. The wait for the very
@@ -324,7 +209,7 @@ static __always_inline void count_contended_hold(void *ctx, struct sleep_wait *w
 	struct wait hold = {.class = wait->class, .instance = wait->lock};
 	struct balance spent = {};
 	struct wait drawn = {};
-	struct half *half = this_hold_half();
+	struct half *half = this_half(&hold_halves);
 	struct cpu_state *cpu = this_cpu();
 	struct balance *since = 0;
 	__u64 weight;

@@ -17,7 +17,7 @@
 #include "timed_holds.bpf.h"
 
 /* Set by the loader: there are hooks. */
-const volatile __u8 hooked = 0;
+const volatile __u8 hooked __weak = 0;
 
 enum { SLEEPING, SPINNING };
 
@@ -28,8 +28,8 @@ enum { SLEEPING, SPINNING };
 #define LONG_TICKS 2
 
 /* When the kernel's clock had ticked how often; set once. */
-__u64 known_tick = 0;
-__u64 known_tick_ns = 0;
+__u64 known_tick __weak = 0;
+__u64 known_tick_ns __weak = 0;
 
 /* Too few ticks do not tell how long one takes. */
 #define KNOWN_TICKS 16
@@ -86,36 +86,32 @@ static __always_inline struct ended_hold what_is_known(const struct open_hold *h
 }
 
 /*
- * Puts a hold into the table. Not static, as what follows: the verifier looks at it once for all that call it. Up to Linux 6.7 also if nobody
- * does, so what uses maps that exist only where holds are metered asks for hooks itself.
+ * What follows is in open_holds.bpf.c: the verifier looks at it once for all that call it.
  */
-__noinline int put_into_table(const struct open_hold *hold, __u64 key, __u32 tid, __u64 now)
-{
-	if (hooked && hold)
-		begin_hold(tag_of_key(key, tid), hold->begin_tick ? now : hold->begin_ns, 1);
-	return 0;
-}
 
-/* All of them. */
-__noinline int put_away(struct open_holds *open, __u32 tid)
-{
-	__u64 now = bpf_ktime_get_ns();
-	__u32 depth;
+/* All that a CPU's task holds goes into the table. */
+int put_away(struct open_holds *open, __u32 tid);
 
-	if (!open)
-		return 0;
-	depth = open->resumed == *(volatile __u32 *)&watched ? open->depth : 0;
-	open->depth = 0;
-	for (__u32 i = 0; i < OPEN_HOLDS; i++) {
-		struct open_hold *hold = &open->holds[i];
-		__u64 key = hold->key;
+/* A hold of the task that runs here has ended, which lies in the table. */
+int take_from_table(__u64 key);
 
-		hold->key = 0;
-		if (i < depth && key)
-			put_into_table(hold, key, tid, now);
-	}
-	return 0;
-}
+/* Where it lies, from the bottom; negative if it is not among them. */
+int find_open(const struct open_holds *open, __u64 key);
+
+/* Not the top one: whether it is there. Then it is on top now. */
+int bring_to_top(struct open_holds *open, __u64 key);
+
+/* A lock that spins was acquired. If this CPU has it already, its release was not seen. */
+int forget_open(struct open_holds *open, __u64 key);
+
+/* A CPU changes its task: of locks that spin, only that of the run queue is held. The release of any other was not seen. */
+int keep_top(struct open_holds *open);
+
+/*
+ * Of a lock that one task acquired and another one releases while the first is still on its CPU: whether its acquisition was seen, and
+ * since when it was held, if that is known.
+ */
+int close_elsewhere(__u64 key, struct ended_hold *ended);
 
 static __always_inline struct open_hold *top_of(struct open_holds *open)
 {
@@ -126,16 +122,6 @@ static __always_inline struct open_hold *top_of(struct open_holds *open)
 static __always_inline int is_on_top(const struct open_holds *open, const struct open_hold *top, __u64 key)
 {
 	return *(volatile __u64 *)&top->key == key && open->resumed == *(volatile __u32 *)&watched;
-}
-
-/* A hold of the task that runs here has ended. */
-__noinline int take_from_table(__u64 key)
-{
-	struct held *held = hooked ? find_put_away(key) : 0;
-
-	if (held)
-		free_held(held);
-	return 0;
 }
 
 static __always_inline void take_off(struct open_holds *open, struct open_hold *top, __u64 key)
@@ -151,63 +137,6 @@ static __always_inline void take_off(struct open_holds *open, struct open_hold *
 	*(volatile __u32 *)&open->depth = depth - 1;
 }
 
-/* Where it lies, from the bottom; negative if it is not among them. */
-__noinline int find_open(const struct open_holds *open, __u64 key)
-{
-	if (!open || open->resumed != *(volatile __u32 *)&watched)
-		return -1;
-	for (int i = 0; i < OPEN_HOLDS; i++)
-		if (*(volatile __u64 *)&open->holds[i].key == key)
-			return i;
-	return -1;
-}
-
-/* Not the top one: whether it is there. Then it is on top now. */
-__noinline int bring_to_top(struct open_holds *open, __u64 key)
-{
-	__u32 at = find_open(open, key), depth;
-	struct open_hold found;
-
-	if (!open || at >= OPEN_HOLDS)
-		return 0;
-	found = open->holds[at];
-	depth = open->depth;
-	for (__u32 i = 1; i < OPEN_HOLDS; i++)
-		if (i > at && i < depth)
-			open->holds[i - 1] = open->holds[i];
-	open->holds[(depth - 1) % OPEN_HOLDS] = found;
-	return 1;
-}
-
-/* A lock that spins was acquired. If this CPU has it already, its release was not seen. */
-__noinline int forget_open(struct open_holds *open, __u64 key)
-{
-	if (!hooked || !open || !bring_to_top(open, key))
-		return 0;
-	take_off(open, top_of(open), key);
-	lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
-	return 0;
-}
-
-/* A CPU changes its task: of locks that spin, only that of the run queue is held. The release of any other was not seen. */
-__noinline int keep_top(struct open_holds *open)
-{
-	__u32 depth;
-
-	if (!hooked || !open)
-		return 0;
-	depth = open->depth;
-	if (depth > 1)
-		open->holds[0] = *top_of(open);
-	open->depth = depth > 0;
-	for (__u32 i = 1; i < OPEN_HOLDS; i++) {
-		if (i < depth && open->holds[i].key)
-			lose_hold(LOSS_HOLD_RELEASE_UNSEEN);
-		open->holds[i].key = 0;
-	}
-	return 0;
-}
-
 /* A lock was acquired, and nobody else can have it: if the table says so, its release was not seen. */
 static __always_inline void forget_held(__u64 key)
 {
@@ -220,21 +149,7 @@ static __always_inline void forget_held(__u64 key)
 	free_held(held);
 }
 
-static __noinline int begin_timing(struct cpu_state *cpu, struct hold_group *group, struct open_hold *hold)
-{
-	__u32 stands_for = draw_gap(cpu, group);
-	__u64 now;
-
-	forget_held(hold->key);
-	now = bpf_ktime_get_ns();
-	adapt_group(group, now, HOOKED_HOLD_INTERVAL_NS);
-	know_tick(now);
-	hold->stands_for = stands_for;
-	hold->timed_tick = hold->begin_tick;
-	hold->begin_ns = now;
-	hold->begin_tick = 0;
-	return 0;
-}
+__hidden void begin_timing(struct cpu_state *cpu, struct hold_group *group, struct open_hold *hold);
 
 /* A lock was just acquired. */
 static __always_inline void open_hold(struct cpu_state *cpu, __u32 stack, __u64 lock, __u64 key)
@@ -267,31 +182,6 @@ static __always_inline void open_hold(struct cpu_state *cpu, __u32 stack, __u64 
 	} else if (!is_passed_over(group)) {
 		begin_timing(cpu, group, hold);
 	}
-}
-
-/*
- * Of a lock that one task acquired and another one releases while the first is still on its CPU: whether its acquisition was seen, and
- * since when it was held, if that is known.
- */
-__noinline int close_elsewhere(__u64 key, struct ended_hold *ended)
-{
-	__u32 only = 0;
-
-	if (!ended)
-		return 0;
-	for (__u32 i = 0; i < cpus; i++) {
-		struct cpu_state *cpu = bpf_map_lookup_percpu_elem(&cpu_states, &only, i);
-		__u32 at = cpu ? find_open(&cpu->open_holds[SLEEPING], key) : OPEN_HOLDS;
-		struct open_hold *hold;
-
-		if (!cpu || at >= OPEN_HOLDS)
-			continue;
-		hold = &cpu->open_holds[SLEEPING].holds[at];
-		*ended = what_is_known(hold);
-		ended->seen = __sync_val_compare_and_swap(&hold->key, key, 0) == key;
-		return 0;
-	}
-	return 0;
 }
 
 /* A lock is about to be released: whether its hold was one that is not timed, and short. */

@@ -6,7 +6,7 @@
 #ifndef LOCKMETER_MEMORY_CGROUP_BPF_H
 #define LOCKMETER_MEMORY_CGROUP_BPF_H
 
-#include "counting.bpf.h"
+#include "../counting.bpf.h"
 
 /* The control groups of the owner of an address space; of the current task where it has none any more, because it ends. */
 static __always_inline __u64 groups_of_mm(__u64 mm, struct task_struct *current)

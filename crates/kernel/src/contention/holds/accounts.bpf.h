@@ -11,7 +11,7 @@
 #ifndef LOCKMETER_ACCOUNTS_BPF_H
 #define LOCKMETER_ACCOUNTS_BPF_H
 
-#include "counting.bpf.h"
+#include "../counting.bpf.h"
 
 /* A power of two. */
 #define ACCOUNTS 4096
@@ -43,7 +43,7 @@ struct account_table {
 };
 
 /* Exists only where holds are metered. */
-struct account_table accounts SEC(".bss.accounts");
+struct account_table accounts __weak SEC(".bss.accounts");
 
 /* What an account said at some time. */
 struct balance {
@@ -53,13 +53,7 @@ struct balance {
 	__u64 spent_ns[PARTS];
 };
 
-static __noinline struct account *find_further_account(__u32 tid, __u32 begin)
-{
-	for (__u32 i = 1; i < PROBES; i++)
-		if (*(volatile __u32 *)&accounts.tids[begin % ACCOUNTS + i] == tid)
-			return &accounts.accounts[begin % ACCOUNTS + i];
-	return 0;
-}
+__hidden struct account *find_further_account(__u32 tid, __u32 begin);
 
 /* 0 if it has none; nor has the idle task, whose id is that of a free place. */
 static __always_inline struct account *account_of(__u32 tid)

@@ -1,12 +1,10 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+// SPDX-License-Identifier: GPL-2.0
 /*
  * Hooks by fentry and fexit, through BPF trampolines: when a function returns, its arguments are still there.
  */
-#ifndef LOCKMETER_FENTRY_BPF_H
-#define LOCKMETER_FENTRY_BPF_H
-
-#include "first_argument.bpf.h"
+#include "../first_argument.bpf.h"
 #include "hooks.bpf.h"
+#include <bpf/bpf_tracing.h>
 
 static __always_inline __u64 result_of(void *ctx)
 {
@@ -87,18 +85,5 @@ static __always_inline int released_at_entry(void *ctx, __u32 kind, __u32 mode)
 	RELEASES(function, kind, MODE_WRITE)                                                                           \
 	ACQUIRES(function, kind, MODE_READ)
 
-#include "sleeping_functions.bpf.h"
-#include "spinning_functions.bpf.h"
-
-#undef ACQUIRES
-#undef ACQUIRES_OR_FAILS
-#undef ACQUIRES_UNTRACED
-#undef ACQUIRES_OR_FAILS_UNTRACED
-#undef WAITS_UNTRACED
-#undef TRIES
-#undef WRAPS
-#undef WRAPS_TRIES
-#undef RELEASES
-#undef DOWNGRADES
-
-#endif
+#include "sleeping_functions.h"
+#include "spinning_functions.h"

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+// SPDX-License-Identifier: GPL-2.0
 /*
  * Holds of mmap_lock, from its own tracepoints. Each fires right after an acquisition, or try, and right before a release.
  *
@@ -7,13 +7,12 @@
  *
  * A downgrade fires "acquired" for reading while the lock is held for writing, and no release.
  */
-#ifndef LOCKMETER_MMAP_BPF_H
-#define LOCKMETER_MMAP_BPF_H
-
-#include "first_argument.bpf.h"
+#include "../first_argument.bpf.h"
+#include "../holds/hold_counting.bpf.h"
+#include "../scope.bpf.h"
 #include "memory_cgroup.bpf.h"
-#include "scope.bpf.h"
-#include "timed_holds.bpf.h"
+#include "untimed_holds.bpf.h"
+#include <bpf/bpf_tracing.h>
 
 /*
  * Of a group, one hold is timed in so much time. That takes some 150 ns longer than counting it: if all groups of a CPU are busy, it is half a
@@ -93,7 +92,7 @@ static __always_inline int mmap_acquired_by(void *ctx, int write, int success)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 mode = write ? MODE_WRITE : MODE_READ;
-	struct half *half = this_hold_half();
+	struct half *half = this_half(&hold_halves);
 	struct cpu_state *cpu = this_cpu();
 	__u64 mm = first_argument(ctx);
 
@@ -116,7 +115,7 @@ static __always_inline int mmap_released_by(void *ctx, int write)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 mode = write ? MODE_WRITE : MODE_READ;
-	struct half *half = this_hold_half();
+	struct half *half = this_half(&hold_halves);
 	struct cpu_state *cpu = this_cpu();
 	__u64 mm = first_argument(ctx);
 
@@ -153,5 +152,3 @@ int BPF_PROG(mmap_released_with_path, struct mm_struct *mm, const char *path, _B
 {
 	return mmap_released_by(ctx, write);
 }
-
-#endif

@@ -6,14 +6,14 @@
  * How many wait is counted by a hash of their ids. A task takes back what it has counted, and nothing else; where the end of its wait
  * was missed, it does so after its next one. If it never waits again, wake-ups of a thousandth of all tasks are looked at for nothing.
  */
-#ifndef LOCKMETER_WAITING_BPF_H
-#define LOCKMETER_WAITING_BPF_H
+#ifndef LOCKMETER_WAITING_TASKS_BPF_H
+#define LOCKMETER_WAITING_TASKS_BPF_H
 
-#include "state.bpf.h"
+#include "../state.bpf.h"
 
 #define WAITING_BITS 10
 
-__u32 waiting[1 << WAITING_BITS];
+__u32 waiting[1 << WAITING_BITS] __weak;
 
 static __always_inline __u32 place_of_waiter(const struct task_struct *task)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Holds by function hooks: what the programs do that run when a lock was acquired, and before one is released. How they are hooked
- * is said in fentry.bpf.h and kprobe.bpf.h. Loaded only where the kernel allows hooks, and only for those functions that it has.
+ * is said in fentry.bpf.c and kprobe.bpf.c. Loaded only where the kernel allows hooks, and only for those functions that it has.
  *
  * Locks that spin are acquired and released everywhere, also inside the helpers that other programs call. So nothing here touches
  * anything but arrays.
@@ -9,12 +9,13 @@
 #ifndef LOCKMETER_HOOKS_BPF_H
 #define LOCKMETER_HOOKS_BPF_H
 
-#include "identity.bpf.h"
+#include "../class_cache.bpf.h"
+#include "../scope.bpf.h"
+#include "hold_counting.bpf.h"
 #include "open_holds.bpf.h"
-#include "scope.bpf.h"
 
 /* Shorter holds are not counted. */
-const volatile __u64 min_hold_ns = 0;
+const volatile __u64 min_hold_ns __weak = 0;
 
 /* How many events stand for one whose time in here is measured. A power of two. */
 #define TIMED_EVENTS 128
@@ -26,9 +27,9 @@ const volatile __u64 min_hold_ns = 0;
 #define INTERRUPTED_NS 100000
 
 /* What the hooks cost without stacks: those of locks that sleep, and of those that spin. By it the loader switches them off before they hurt. */
-__u64 hook_events[2] = {};
-__u64 hook_ns[2] = {};
-__u32 hooks_off[2] = {};
+__u64 hook_events[2] __weak = {};
+__u64 hook_ns[2] __weak = {};
+__u32 hooks_off[2] __weak = {};
 
 static __always_inline int spins(__u32 kind)
 {
@@ -75,13 +76,7 @@ static __always_inline void end_event(int spinning, __u64 begin_ns, int took_sta
 }
 
 /* After a while without a timed hold its group may be one that has few. */
-static __noinline int end_gaps(struct cpu_state *cpu)
-{
-	for (__u32 i = 0; i < HOLD_GROUPS; i++)
-		cpu->hold_groups[i].to_go = 0;
-	cpu->gaps_of = *(volatile __u32 *)&generation;
-	return 0;
-}
+__hidden void end_gaps(struct cpu_state *cpu);
 
 /* Only while this CPU counts. */
 static __always_inline const struct who *who_releases(struct task_struct *task, struct cpu_state *cpu)
@@ -99,7 +94,7 @@ static __always_inline const struct who *who_releases(struct task_struct *task, 
 /* Nearly all. */
 static __always_inline void count_untimed(__u64 lock, __u32 kind_mode, struct cpu_state *cpu)
 {
-	struct half *half = this_hold_half();
+	struct half *half = this_half(&hold_halves);
 
 	if (!half || !begin_counting(cpu, half))
 		return;
@@ -109,29 +104,7 @@ static __always_inline void count_untimed(__u64 lock, __u32 kind_mode, struct cp
 }
 
 /* Any other hold. Returns whether a stack was taken. */
-static __noinline int count_timed(void *ctx, __u64 lock, __u32 kind_mode, __u64 key, struct cpu_state *cpu)
-{
-	__u32 stack = spins(kind_mode & 0xff);
-	struct ended_hold ended = close_hold(&cpu->open_holds[stack], key, stack);
-	struct half *half = this_hold_half();
-	int took_stack;
-	__u64 now;
-
-	if (!ended.seen || !half)
-		return 0;
-	if (!ended.stands_for) {
-		count_untimed(lock, kind_mode, cpu);
-		return 0;
-	}
-	now = bpf_ktime_get_ns();
-	adapt_period(now);
-	if (now - ended.begin_ns < min_hold_ns || !begin_counting(cpu, half))
-		return 0;
-	took_stack = count_held(ctx, class_of(lock, cpu, half), lock, kind_mode, now - ended.begin_ns, ended.stands_for,
-				who_releases(bpf_get_current_task_btf(), cpu), cpu, half);
-	end_counting(cpu);
-	return took_stack;
-}
+__hidden int count_timed(void *ctx, __u64 lock, __u32 kind_mode, __u64 key, struct cpu_state *cpu);
 
 static __always_inline int is_off(__u32 kind)
 {

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+// SPDX-License-Identifier: GPL-2.0
 /*
  * Hooks by kprobes, for locks that sleep, where there are no BPF trampolines.
  *
@@ -9,48 +9,13 @@
  * whose return is probed; and so are functions that may fail without a word, or that wait otherwise. Those do not wait for long, or
  * are few. What is missed all the same is a release without an acquisition, and counted as such.
  */
-#ifndef LOCKMETER_KPROBE_BPF_H
-#define LOCKMETER_KPROBE_BPF_H
-
 #include "hooks.bpf.h"
-
-/* Marks what has not begun: no count of resumptions that anybody compares with. */
-#define NOT_BEGUN(since) (~(since))
+#include "kprobe_waits.bpf.h"
 
 /* A hold that begins before the lock is had is always found by its thread, too. */
 static __always_inline __u64 key_of_thread(__u64 lock)
 {
 	return key_of_hold(lock, MODE_READ);
-}
-
-/* The current task waits for a lock that it was seen to ask for. */
-static __always_inline void hooked_waits(__u64 lock, const struct task_struct *task)
-{
-	struct cpu_state *cpu = this_cpu();
-	struct held *held;
-
-	if (cpu && cpu->open_holds[SLEEPING].depth)
-		put_away(&cpu->open_holds[SLEEPING], task->pid);
-	held = find_held(tag_of_hold(lock, MODE_READ, task->pid));
-	if (held)
-		held->resumed = NOT_BEGUN(*(volatile __u32 *)&watched);
-}
-
-/* It waits no more. Of a wait that had a tracepoint and a probe, the first counts. */
-static __always_inline void hooked_waited(__u64 lock, const struct task_struct *task, int failed)
-{
-	__u32 since = *(volatile __u32 *)&watched;
-	struct held *held;
-
-	held = find_held(tag_of_hold(lock, MODE_READ, task->pid));
-	if (!held)
-		return;
-	if (failed) {
-		free_held(held);
-	} else if (held->resumed != since) {
-		held->begin_ns = bpf_ktime_get_ns();
-		held->resumed = since;
-	}
 }
 
 /* A call of a function whose return is probed has a place among the held locks, too. Nothing calls itself. */
@@ -158,6 +123,4 @@ static __always_inline __u64 call_ends(__u32 function)
 		return hook_acquired(ctx->di, kind, key_of_thread(ctx->di));                                           \
 	}
 
-#include "sleeping_functions.bpf.h"
-
-#endif
+#include "sleeping_functions.h"
