@@ -8,10 +8,10 @@ use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut};
 
 use lockmeter_profile::Kind;
 
-use super::budget::StackBudget;
 use super::hooked::Hooks;
 use super::skeleton::{ContentionSkel, OpenContentionSkel, types as tables};
 use crate::error::{ErrorKind, KernelError};
+use crate::stack_budget::StackBudget;
 
 /// What to meter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,36 +1,40 @@
 //! Meters contention of kernel locks: the loader of the programs below this folder.
 
-mod budget;
 mod hold_budget;
 mod hook_entry;
 mod hooked;
+mod interval;
 mod metered;
-pub(crate) mod naming;
 mod tables;
 mod untimed;
 mod waking;
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Overhead, Source};
 
-pub use budget::StackBudget;
 pub use hooked::{Hooks, OverBudget, SLEEPING_KINDS, SPINNING_KINDS, spin_functions_inlined};
 pub use metered::{Metered, MmapTracepoints};
-pub use naming::MMAP_LOCK;
+
+pub use crate::followed_processes::open_process;
+pub use crate::kernel_names::MMAP_LOCK;
+pub use crate::stack_budget::StackBudget;
 
 use crate::cgroups::CgroupScope;
 use crate::clock::OwnCpu;
 use crate::cost::{self, ProgramCost, Programs};
 use crate::double_buffer::DoubleBuffers;
-use crate::error::{ErrorKind, KernelError};
+use crate::error::KernelError;
+use crate::followed_processes::leave_own_process_out;
+use crate::kernel_names::{self, KernelNames};
+use crate::libbpf_log::quiet_libbpf;
 use crate::switches::{self, Pausable, TwoHalves};
 #[cfg(test)]
-pub(crate) use naming::BLOCKERS;
-use naming::Names;
+pub(crate) use interval::BLOCKERS;
+use interval::Intervals;
 #[cfg(test)]
 pub(crate) use tables::LOSS_CAUSES;
 use tables::{Drained, PROGRAMS};
@@ -109,7 +113,7 @@ pub struct ContentionSource {
     hooks: hooked::Attached,
     halves: DoubleBuffers<skeleton::types::half>,
     skeleton: ContentionSkel<'static>,
-    names: Names,
+    intervals: Intervals,
     /// The tables of holds, where these are metered.
     hold_halves: Option<DoubleBuffers<skeleton::types::half>>,
     hold_lengths: HoldLengths,
@@ -133,7 +137,7 @@ impl ContentionSource {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
         quiet_libbpf();
-        let mut names = Names::prepare()?;
+        let mut names = KernelNames::prepare()?;
         let (mut skeleton, mmap_tracepoints) = load(options, &names, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
         let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
@@ -168,7 +172,7 @@ impl ContentionSource {
             hold_halves,
             hold_lengths: HoldLengths::default(),
             skeleton,
-            names,
+            intervals: Intervals::new(names),
             cost,
             scope: options.scope.clone(),
             mmap_tracepoints,
@@ -311,7 +315,7 @@ impl Source for ContentionSource {
         interval.overhead = self.overhead(&drained);
         self.hold_lengths.give(&mut drained);
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
-        self.names.fill(&mut interval, drained, caches);
+        self.intervals.fill(&mut interval, drained, caches);
         Ok(interval)
     }
 
@@ -329,19 +333,9 @@ impl Source for ContentionSource {
     }
 }
 
-/// Set to see what libbpf and the verifier say.
-const DEBUG_VARIABLE: &str = "LOCKMETER_DEBUG";
-
-/// What libbpf prints would bury the one sentence that a user needs.
-pub(crate) fn quiet_libbpf() {
-    if std::env::var_os(DEBUG_VARIABLE).is_none() {
-        libbpf_rs::set_print(None);
-    }
-}
-
 fn load(
     options: &Options,
-    names: &Names,
+    names: &KernelNames,
     cpus: usize,
 ) -> Result<(ContentionSkel<'static>, Option<MmapTracepoints>), KernelError> {
     let refused = |error| KernelError::from_libbpf("cannot load the contention programs", &error);
@@ -368,7 +362,7 @@ fn load(
             StackBudget::Share { ppm } => rodata.stack_budget_ppm = ppm,
             StackBudget::Every => rodata.every_stack = 1,
         }
-        naming::tell_programs!(names, rodata);
+        kernel_names::tell_programs!(names, rodata);
     }
     Ok((open.load().map_err(refused)?, mmap_tracepoints))
 }
@@ -409,40 +403,4 @@ fn follow(sleepers: &impl MapCore, pid: u32) -> Result<(), KernelError> {
     sleepers
         .update(&process.as_raw_fd().to_ne_bytes(), value, MapFlags::ANY)
         .map_err(|error| KernelError::from_libbpf(&format!("cannot follow process {pid}"), &error))
-}
-
-/// Takes this process out of the task storage of those that are followed.
-pub(crate) fn leave_own_process_out(followed: &impl MapCore) -> Result<(), KernelError> {
-    let own = open_process(std::process::id())?;
-    followed
-        .delete(&own.as_raw_fd().to_ne_bytes())
-        .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
-}
-
-/// A descriptor of a process, which also becomes readable when it exits.
-pub fn open_process(pid: u32) -> Result<OwnedFd, KernelError> {
-    // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if let Ok(fd) = i32::try_from(fd)
-        && fd >= 0
-    {
-        // SAFETY: a descriptor just opened, owned by nobody else.
-        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-    }
-    let error = std::io::Error::last_os_error();
-    if pid == 0 || i32::try_from(pid).is_err() {
-        return Err(KernelError::new(ErrorKind::NoSuchProcess, format!("{pid} is no process id; `ps -e` lists them")));
-    }
-    Err(match error.raw_os_error() {
-        Some(libc::ESRCH) => KernelError::new(
-            ErrorKind::NoSuchProcess,
-            format!("no process {pid} is running; `ps -e` lists those that are"),
-        ),
-        // EINVAL on older kernels, ENOENT on newer.
-        Some(libc::EINVAL | libc::ENOENT) => KernelError::new(
-            ErrorKind::NotAProcess,
-            format!("{pid} is a thread, not a process; give the process id (`ps -o tgid= -q {pid}` tells it)"),
-        ),
-        _ => KernelError::new(ErrorKind::Refused, format!("cannot open process {pid}: {error}")),
-    })
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use lockmeter_profile::{Bucket, Loss};
 
 use super::skeleton::types;
+use crate::comm::Comm;
 use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
@@ -29,9 +30,6 @@ pub(crate) const LOSS_CAUSES: [Loss; 16] = [
 
 /// How many programs there are: `PROGRAMS` of `tables.h`.
 pub const PROGRAMS: usize = 6;
-
-/// A fixed-length, NUL-padded name.
-pub type Comm = [u8; 16];
 
 /// What is counted exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,6 +7,7 @@ use std::path::Path;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::error::may_load_programs;
+use crate::libbpf_log::quiet_libbpf;
 use crate::lockdown;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
@@ -57,7 +58,7 @@ impl HooksRefused {
 
 /// Attaches a hook to a function made for it, and detaches it again.
 pub fn try_hooks(way: HookWay) -> Result<(), HooksRefused> {
-    crate::contention::quiet_libbpf();
+    quiet_libbpf();
     let mut storage = MaybeUninit::uninit();
     let attached = HooksSkelBuilder::default().open(&mut storage).and_then(|mut open| {
         open.progs.try_fentry.set_autoload(way == HookWay::Fentry);
