@@ -1,6 +1,7 @@
 //! From what the programs counted (classes, hashes of stacks) to an interval (locks, tasks, call sites).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Cgroup, CgroupId, Happened, HoldBasis, HolderTime, Interval, Key, Kind, LockId,
@@ -12,7 +13,7 @@ use super::tables::{Counted, Drained, SampleKey, TotalKey};
 use crate::cgroups::CgroupTree;
 use crate::clock::boot_unix_ns;
 use crate::comm::{Comm, text};
-use crate::kernel_names::KernelNames;
+use crate::kernel_names::{Functions, KernelNames};
 use crate::lock_codes::{kind_code, kind_mode_of};
 use crate::lock_shares::split;
 
@@ -53,6 +54,7 @@ struct Builder<'a> {
     interval: &'a mut Interval,
     caches: &'a [u64],
     stacks: HashMap<u64, Vec<u64>>,
+    functions: HashMap<u64, Functions>,
     stack_ids: HashMap<u64, Option<StackId>>,
     /// The locks of a class with the share of each; several only where one class holds objects of several types.
     locks: HashMap<(u64, u32), Vec<(LockId, u64)>>,
@@ -84,6 +86,7 @@ impl Intervals {
             interval,
             caches,
             stacks,
+            functions: HashMap::new(),
             stack_ids: HashMap::new(),
             locks: HashMap::new(),
             totals: HashMap::new(),
@@ -117,21 +120,24 @@ impl Builder<'_> {
             sites.entry((key.total.class, kind_code(key.total.meta))).or_default().push((key.site, counted.total_ns));
         }
         for ((class, kind), sites) in sites {
-            let stacks: Vec<(Vec<String>, u64)> =
-                sites.iter().map(|(hash, weight)| (self.function_names(*hash), *weight)).collect();
+            let stacks: Vec<(Functions, u64)> =
+                sites.iter().map(|(hash, weight)| (self.functions(*hash), *weight)).collect();
             let locks = self.name_class(class, kind, &stacks);
             self.locks.insert((class, kind), locks);
         }
     }
 
-    fn name_class(&mut self, class: u64, kind: u32, stacks: &[(Vec<String>, u64)]) -> Vec<(LockId, u64)> {
+    fn name_class(&mut self, class: u64, kind: u32, stacks: &[(Functions, u64)]) -> Vec<(LockId, u64)> {
         let kind = u8::try_from(kind).ok().and_then(Kind::from_code).unwrap_or(Kind::Unknown);
         let named = self.names.name_locks(class, kind, stacks, self.caches);
         named.into_iter().map(|(lock, share)| (self.interval.tables.intern_lock(lock), share)).collect()
     }
 
-    fn function_names(&mut self, hash: u64) -> Vec<String> {
-        self.stacks.get(&hash).map(|addresses| self.names.functions(addresses)).unwrap_or_default()
+    /// The functions on a stack, found out once for all keys that have it.
+    fn functions(&mut self, hash: u64) -> Functions {
+        let names = &mut self.names;
+        let stack = self.stacks.get(&hash).map_or(&[][..], Vec::as_slice);
+        Arc::clone(self.functions.entry(hash).or_insert_with(|| names.functions(stack)))
     }
 
     /// The stack of this hash without the frames of metering itself; `None` if it was lost.
@@ -139,8 +145,8 @@ impl Builder<'_> {
         if let Some(known) = self.stack_ids.get(&hash) {
             return *known;
         }
-        let addresses = self.stacks.get(&hash).cloned();
-        let id = addresses.and_then(|addresses| self.names.site(&addresses, &mut self.interval.tables));
+        let tables = &mut self.interval.tables;
+        let id = self.stacks.get(&hash).and_then(|addresses| self.names.site(addresses, tables));
         self.stack_ids.insert(hash, id);
         id
     }
@@ -213,7 +219,7 @@ impl Builder<'_> {
             [(only, _)] => only,
             // The class holds several types: this stack says which of them it met.
             [(first, _), ..] => {
-                let names = self.function_names(key.site);
+                let names = self.functions(key.site);
                 let own = self.name_class(key.total.class, kind, &[(names, 1)]);
                 own.first().map_or(first, |(lock, _)| *lock)
             }
@@ -301,8 +307,8 @@ impl Builder<'_> {
     }
 
     fn is_releaser(&mut self, hash: u64) -> bool {
-        let names = self.function_names(hash);
-        lock_functions::is_releaser_stack(&names.iter().map(String::as_str).collect::<Vec<_>>())
+        let names = self.functions(hash);
+        lock_functions::is_releaser_stack(&names.iter().map(|name| &**name).collect::<Vec<_>>())
     }
 }
 

@@ -10,6 +10,7 @@ use lockmeter_profile::{Kind, Lock, StackId, Tables, lock_functions};
 use lockmeter_symbols::{KernelSymbols, KernelTypes, LockNamer, WHOLE_PPM};
 
 use frames::Frames;
+pub use frames::Functions;
 pub use kernel_layout::KernelLayout;
 pub(crate) use kernel_layout::tell_programs;
 pub use lock_class::MMAP_LOCK;
@@ -71,20 +72,20 @@ impl KernelNames {
         &mut self,
         class: u64,
         kind: Kind,
-        stacks: &[(Vec<String>, u64)],
+        stacks: &[(Functions, u64)],
         caches: &[u64],
     ) -> Vec<(Lock, u64)> {
         if let Some(lock) = lock_class::told_by_tracepoint(class) {
             return vec![(lock, WHOLE_PPM)];
         }
         let stacks: Vec<(Vec<&str>, u64)> =
-            stacks.iter().map(|(names, weight)| (names.iter().map(String::as_str).collect(), *weight)).collect();
+            stacks.iter().map(|(names, weight)| (names.iter().map(|name| &**name).collect(), *weight)).collect();
         self.namer.name(&lock_class::identity(class, caches), kind, &stacks)
     }
 
     /// The functions on a stack, innermost first.
-    pub fn functions(&mut self, addresses: &[u64]) -> Vec<String> {
-        self.frames.of_stack(addresses).into_iter().filter_map(|frame| frame.function).collect()
+    pub fn functions(&mut self, addresses: &[u64]) -> Functions {
+        self.frames.functions(addresses)
     }
 
     /// A stack in an interval's tables, without the frames of metering itself; `None` if there is none.
@@ -94,7 +95,7 @@ impl KernelNames {
         }
         let frames = self.frames.of_stack(addresses);
         let metering = lock_functions::metering_frames(frames.iter().map(|frame| frame.function.as_deref()));
-        let frames = frames.into_iter().skip(metering).map(|frame| tables.intern_frame(frame)).collect();
+        let frames = frames.iter().skip(metering).map(|frame| tables.intern_frame(frame.recorded())).collect();
         Some(tables.intern_stack(frames))
     }
 }
