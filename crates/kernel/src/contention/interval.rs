@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Happened, HoldBasis, HolderTime, Interval, Key, Kind, LockId,
-    Loss, Mode, NextLock, Sampled, SlowHold, StackId, Task, TaskId, Total, Value, lock_functions,
+    Basis, Cgroup, CgroupId, Happened, HoldBasis, Interval, Key, Kind, LockId, Loss, Mode, Sampled, StackId, Task,
+    TaskId, Total, Value,
 };
 
-use super::skeleton::types;
 use super::tables::{Counted, Drained, SampleKey, TotalKey};
 use crate::cgroups::CgroupTree;
 use crate::clock::boot_unix_ns;
@@ -16,23 +15,6 @@ use crate::comm::{Comm, text};
 use crate::kernel_names::{Functions, KernelNames};
 use crate::lock_codes::{kind_code, kind_mode_of};
 use crate::lock_shares::split;
-
-/// How the blocker is known, in the numbers of `enum blocker` in `tables.h`.
-const BLOCKER_NEVER_SLEPT: u32 = 0;
-const BLOCKER_WOKEN: u32 = 1;
-const BLOCKER_NOT_SAMPLED: u32 = 2;
-const BLOCKER_WAKEUP_NOT_SEEN: u32 = 3;
-const BLOCKER_STACK_LOST: u32 = 4;
-
-/// The same with the names that they have there.
-#[cfg(test)]
-pub(crate) const BLOCKERS: [(&str, u32); 5] = [
-    ("never_slept", BLOCKER_NEVER_SLEPT),
-    ("woken", BLOCKER_WOKEN),
-    ("not_sampled", BLOCKER_NOT_SAMPLED),
-    ("wakeup_not_seen", BLOCKER_WAKEUP_NOT_SEEN),
-    ("stack_lost", BLOCKER_STACK_LOST),
-];
 
 /// Makes intervals, one after another.
 pub struct Intervals {
@@ -46,12 +28,12 @@ pub struct Intervals {
 }
 
 /// One interval in the making.
-struct Builder<'a> {
-    names: &'a mut KernelNames,
+pub(super) struct Builder<'a> {
+    pub(super) names: &'a mut KernelNames,
     cgroups: &'a CgroupTree,
     own_tgid: u32,
-    boot_unix_ns: u64,
-    interval: &'a mut Interval,
+    pub(super) boot_unix_ns: u64,
+    pub(super) interval: &'a mut Interval,
     caches: &'a [u64],
     stacks: HashMap<u64, Vec<u64>>,
     functions: HashMap<u64, Functions>,
@@ -134,14 +116,14 @@ impl Builder<'_> {
     }
 
     /// The functions on a stack, found out once for all keys that have it.
-    fn functions(&mut self, hash: u64) -> Functions {
+    pub(super) fn functions(&mut self, hash: u64) -> Functions {
         let names = &mut self.names;
         let stack = self.stacks.get(&hash).map_or(&[][..], Vec::as_slice);
         Arc::clone(self.functions.entry(hash).or_insert_with(|| names.functions(stack)))
     }
 
     /// The stack of this hash without the frames of metering itself; `None` if it was lost.
-    fn stack(&mut self, hash: u64) -> Option<StackId> {
+    pub(super) fn stack(&mut self, hash: u64) -> Option<StackId> {
         if let Some(known) = self.stack_ids.get(&hash) {
             return *known;
         }
@@ -151,7 +133,7 @@ impl Builder<'_> {
         id
     }
 
-    fn task(&mut self, tgid: u32, comm: &Comm) -> TaskId {
+    pub(super) fn task(&mut self, tgid: u32, comm: &Comm) -> TaskId {
         let own = tgid == self.own_tgid;
         self.interval.tables.intern_task(Task { tgid, comm: text(comm), own })
     }
@@ -242,7 +224,7 @@ impl Builder<'_> {
     }
 
     /// Of several locks that a class may be, the likeliest.
-    fn likeliest(&mut self, class: u64, kind: u32) -> LockId {
+    pub(super) fn likeliest(&mut self, class: u64, kind: u32) -> LockId {
         if !self.locks.contains_key(&(class, kind)) {
             let locks = self.name_class(class, kind, &[]);
             self.locks.insert((class, kind), locks);
@@ -251,64 +233,6 @@ impl Builder<'_> {
         let likeliest = locks.iter().max_by_key(|(_, share)| *share).map(|(lock, _)| *lock);
         // Every class has a lock, if only one without a name.
         likeliest.unwrap_or(LockId(u32::MAX))
-    }
-
-    fn add_slow_hold(&mut self, hold: &types::slow_hold) {
-        let kind = kind_code(hold.kind_mode);
-        let Some((hold_kind, mode)) = kind_mode_of(hold.kind_mode) else {
-            return self.interval.losses.add(Loss::UnknownCode, 1);
-        };
-        let next_kind_mode = (hold.next.waited_ns != 0).then(|| kind_mode_of(hold.next.kind_mode)).flatten();
-        let next = next_kind_mode.map(|(next_kind, next_mode)| {
-            let next = &hold.next;
-            let task = (next.tid != 0).then(|| self.task(next.tgid, &next.comm.map(i8::cast_unsigned)));
-            NextLock {
-                lock: self.likeliest(next.class, kind_code(next.kind_mode)),
-                kind: next_kind,
-                mode: next_mode,
-                waited_ns: next.waited_ns,
-                task,
-                tid: next.tid,
-            }
-        });
-        let slow = SlowHold {
-            end_unix_ns: hold.end_ns.saturating_add(self.boot_unix_ns),
-            total_ns: hold.total_ns,
-            lock: self.likeliest(hold.class, kind),
-            kind: hold_kind,
-            mode,
-            task: self.task(hold.tgid, &hold.comm.map(i8::cast_unsigned)),
-            tid: hold.tid,
-            site: if hold.stack == 0 { None } else { self.stack(hold.stack) },
-            holder: HolderTime::from_parts(hold.spent_ns),
-            next,
-        };
-        self.interval.slow_holds.push(slow);
-    }
-
-    fn blocker(&mut self, key: &SampleKey) -> Blocker {
-        let owner_hint = (key.owner_tgid != 0).then(|| self.task(key.owner_tgid, &key.owner_comm));
-        let stack = if key.blocker == 0 { None } else { self.stack(key.blocker) };
-        let source = match (key.blocker_source, stack) {
-            (BLOCKER_WOKEN, Some(_)) if self.is_releaser(key.blocker) => BlockerSource::Releaser,
-            (BLOCKER_WOKEN, Some(_)) => BlockerSource::Waker,
-            (BLOCKER_WOKEN | BLOCKER_STACK_LOST, _) => BlockerSource::StackLost,
-            (BLOCKER_NOT_SAMPLED, _) => BlockerSource::NotSampled,
-            (BLOCKER_WAKEUP_NOT_SEEN, _) => BlockerSource::WakeupNotSeen,
-            (BLOCKER_NEVER_SLEPT, _) => BlockerSource::NeverSlept,
-            _ => {
-                self.interval.losses.add(Loss::UnknownCode, 1);
-                BlockerSource::WakeupNotSeen
-            }
-        };
-        let known = matches!(source, BlockerSource::Releaser | BlockerSource::Waker | BlockerSource::StackLost);
-        let task = (known && key.blocker_tgid != 0).then(|| self.task(key.blocker_tgid, &key.blocker_comm));
-        Blocker { source, stack, task, owner_hint }
-    }
-
-    fn is_releaser(&mut self, hash: u64) -> bool {
-        let names = self.functions(hash);
-        lock_functions::is_releaser_stack(&names.iter().map(|name| &**name).collect::<Vec<_>>())
     }
 }
 

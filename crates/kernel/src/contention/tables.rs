@@ -96,7 +96,7 @@ impl Counted {
 #[derive(Debug, Default)]
 pub struct Drained {
     pub totals: HashMap<TotalKey, Counted>,
-    /// How many holds of a total were counted and not timed; filled in by [`super::untimed`].
+    /// How many holds of a total were counted and not timed; filled in by [`super::HoldLengths`].
     pub untimed: HashMap<TotalKey, u64>,
     /// `count` is in 1/1024ths of a wait.
     pub samples: HashMap<SampleKey, Counted>,

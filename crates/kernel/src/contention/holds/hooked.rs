@@ -10,12 +10,12 @@ use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_profile::{Kind, OffTime};
 
-use super::attach_one;
 use super::hold_budget::{HoldBudget, Look, Step};
 use super::hook_entry::{self, PROBE_NS, SharedFile, TRAMPOLINE_NS};
-use super::metered::{still_held, still_open};
-use super::skeleton::{ContentionSkel, ContentionSkelBuilder, OpenContentionSkel};
+use super::open_holds::{still_held, still_open};
 use crate::clock::nanoseconds;
+use crate::contention::programs::attach_one;
+use crate::contention::skeleton::{ContentionSkel, ContentionSkelBuilder, OpenContentionSkel};
 use crate::cost::{missed_by_probe, online_cpus, recursion_misses_of};
 use crate::error::KernelError;
 use crate::hooks::HookWay;
@@ -119,7 +119,7 @@ pub fn spin_functions_inlined() -> Result<(Vec<String>, usize), KernelError> {
 }
 
 /// Loads the hooks that are asked for and whose functions this kernel has.
-pub(super) fn choose(open: &mut OpenContentionSkel<'_>, hooks: Option<&Hooks>) {
+pub(in crate::contention) fn choose(open: &mut OpenContentionSkel<'_>, hooks: Option<&Hooks>) {
     let kernel = Btf::from_vmlinux().ok();
     let has = |function: &str| has_function(kernel.as_ref(), function);
     for mut program in open.open_object_mut().progs_mut() {
@@ -140,7 +140,7 @@ pub(super) fn choose(open: &mut OpenContentionSkel<'_>, hooks: Option<&Hooks>) {
 
 /// The hooks' links, those of spinning locks apart.
 #[derive(Debug, Default)]
-pub(super) struct Attached {
+pub(in crate::contention) struct Attached {
     way: Option<HookWay>,
     entry_ns: u64,
     sleeping: SleepHooks,
@@ -179,12 +179,12 @@ struct SpinHooks {
 
 impl Attached {
     /// How many hooks there are.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::contention) fn len(&self) -> usize {
         self.sleeping.programs.len() + self.spinning.as_ref().map_or(0, |spinning| spinning.links.len())
     }
 
     /// What all hooks cost so far, without stacks.
-    pub(super) fn spent_ns(&self, skeleton: &ContentionSkel<'_>) -> u64 {
+    pub(in crate::contention) fn spent_ns(&self, skeleton: &ContentionSkel<'_>) -> u64 {
         let Some(bss) = skeleton.maps.bss_data.as_deref() else { return 0 };
         let idle_ns = self.sleeping.budget.as_ref().map_or(0, HoldBudget::idle_ns);
         spent(events(skeleton), bss.hook_ns.iter().sum(), self.entry_ns) + idle_ns
@@ -192,7 +192,7 @@ impl Attached {
 
     /// How often the kernel ran none of our programs although a probe was hit: one was running already, or no place was free to
     /// wait for the function's return. Counted since Linux 6.7.
-    pub(super) fn missed_by_probes(&self) -> u64 {
+    pub(in crate::contention) fn missed_by_probes(&self) -> u64 {
         match self.way {
             Some(HookWay::Kprobe) => {
                 let attached = self.sleeping.links.iter().map(|link| missed_by_probe(link.as_fd()));
@@ -203,26 +203,26 @@ impl Attached {
     }
 
     /// For how long the holds of which kinds were not counted since this was last asked.
-    pub(super) fn off_ns(&mut self) -> BTreeMap<Kind, u64> {
+    pub(in crate::contention) fn off_ns(&mut self) -> BTreeMap<Kind, u64> {
         let now = self.sleeping.since.map_or(Duration::ZERO, |since| since.elapsed());
         let off_ns = self.sleeping.off.cut(nanoseconds(now));
         self.sleeping.kinds.iter().filter(|_| off_ns > 0).map(|kind| (*kind, off_ns)).collect()
     }
 
     /// How many holds were still going on when hooks were switched off, since this was last asked.
-    pub(super) fn unfinished(&mut self) -> u64 {
+    pub(in crate::contention) fn unfinished(&mut self) -> u64 {
         std::mem::take(&mut self.sleeping.unfinished)
     }
 
     /// Whether the holds that are going on now have been counted as unfinished: in a gap.
-    pub(super) fn have_counted_unfinished(&self) -> bool {
+    pub(in crate::contention) fn have_counted_unfinished(&self) -> bool {
         self.sleeping.off.is_off() && !self.sleeping.closes
     }
 }
 
 /// Attaches them in the order of [`PREFIXES`]. A kernel may list a function and yet not let anybody hook it: then it does without,
 /// unless that is so with all.
-pub(super) fn attach(skeleton: &mut ContentionSkel<'_>, hooks: &Hooks) -> Result<Attached, KernelError> {
+pub(in crate::contention) fn attach(skeleton: &mut ContentionSkel<'_>, hooks: &Hooks) -> Result<Attached, KernelError> {
     let cpus = online_cpus();
     let file = SharedFile::open();
     let before_ns = file.as_ref().map(SharedFile::ask_ns);
@@ -266,7 +266,10 @@ pub(super) fn attach(skeleton: &mut ContentionSkel<'_>, hooks: &Hooks) -> Result
 impl Attached {
     /// Detaches hooks that took more than their share, and attaches those of sleeping locks again when they have made up for it. Tells when
     /// that begins.
-    pub(super) fn keep_within_budget(&mut self, skeleton: &mut ContentionSkel<'_>) -> Option<OverBudget> {
+    pub(in crate::contention) fn keep_within_budget(
+        &mut self,
+        skeleton: &mut ContentionSkel<'_>,
+    ) -> Option<OverBudget> {
         // One at a look, so that each is told.
         let spinning = self.keep_spinning_within_budget(skeleton);
         spinning.or_else(|| self.sleeping.keep_within_budget(skeleton, self.entry_ns))
@@ -348,7 +351,7 @@ impl SleepHooks {
 }
 
 /// How many holds have begun that are counted and have not ended.
-pub(super) fn unfinished(skeleton: &ContentionSkel<'_>) -> u64 {
+pub(in crate::contention) fn unfinished(skeleton: &ContentionSkel<'_>) -> u64 {
     let watched = skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.watched);
     still_held(&skeleton.maps.bss_held_locks, watched) + still_open(&skeleton.maps.cpu_states, watched)
 }
@@ -364,7 +367,7 @@ impl SpinHooks {
 }
 
 /// How often hooks ran so far, but for the last few on each CPU.
-pub(super) fn events(skeleton: &ContentionSkel<'_>) -> u64 {
+pub(in crate::contention) fn events(skeleton: &ContentionSkel<'_>) -> u64 {
     skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.hook_events.iter().sum())
 }
 
@@ -374,7 +377,7 @@ const fn spent(events: u64, measured_ns: u64, entry_ns: u64) -> u64 {
 }
 
 /// Events of hooks that came while the same program was already running on that CPU.
-pub(super) fn recursion_misses(skeleton: &ContentionSkel<'_>) -> u64 {
+pub(in crate::contention) fn recursion_misses(skeleton: &ContentionSkel<'_>) -> u64 {
     let hooks = skeleton
         .object()
         .progs()

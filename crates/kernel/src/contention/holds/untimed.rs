@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use lockmeter_profile::{Bucket, Happened, Lengths};
 
-use super::tables::{Counted, Drained, TotalKey};
+use crate::contention::tables::{Counted, Drained, TotalKey};
 
 /// What totals are made of that are no part of the data model, in the numbers of `enum happened` in `tables.h`.
 const UNTIMED: u8 = 32;

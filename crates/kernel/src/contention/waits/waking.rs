@@ -5,8 +5,8 @@
 
 use libbpf_rs::Link;
 
-use super::attach_one;
-use super::skeleton::ContentionSkel;
+use crate::contention::programs::attach_one;
+use crate::contention::skeleton::ContentionSkel;
 use crate::error::KernelError;
 
 /// Looks without a wait, at ten a second, after which it is detached.
@@ -14,7 +14,7 @@ const QUIET_LOOKS: u32 = 10;
 
 /// Whether the program is attached, and is to be.
 #[derive(Debug)]
-pub(super) struct Waking {
+pub(in crate::contention) struct Waking {
     link: Option<Link>,
     comes_and_goes: bool,
     quiet_looks: u32,
@@ -22,25 +22,29 @@ pub(super) struct Waking {
 
 impl Waking {
     /// `comes_and_goes`: it is detached where nobody waits for long.
-    pub(super) fn new(comes_and_goes: bool) -> Self {
+    pub(in crate::contention) fn new(comes_and_goes: bool) -> Self {
         Self { link: None, comes_and_goes, quiet_looks: 0 }
     }
 
     /// Attaches it, unless nobody has waited for long.
-    pub(super) fn attach(&mut self, skeleton: &mut ContentionSkel<'_>) -> Result<(), KernelError> {
+    pub(in crate::contention) fn attach(&mut self, skeleton: &mut ContentionSkel<'_>) -> Result<(), KernelError> {
         if self.link.is_none() && self.quiet_looks < QUIET_LOOKS {
             self.link = Some(attach_one(&mut skeleton.progs.sched_waking)?);
         }
         Ok(())
     }
 
-    pub(super) fn detach(&mut self) {
+    pub(in crate::contention) fn detach(&mut self) {
         self.link = None;
     }
 
     /// Attaches and detaches it by whether somebody has waited lately, which is asked only where it matters. To be called ten times a second.
     /// If it cannot be attached, although it was before, the next look tries again, and who made somebody wait meanwhile is told as unknown.
-    pub(super) fn look(&mut self, somebody_waits: impl FnOnce() -> bool, skeleton: &mut ContentionSkel<'_>) {
+    pub(in crate::contention) fn look(
+        &mut self,
+        somebody_waits: impl FnOnce() -> bool,
+        skeleton: &mut ContentionSkel<'_>,
+    ) {
         if !self.comes_and_goes {
             return;
         }
