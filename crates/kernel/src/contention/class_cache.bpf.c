@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What learns the class of a lock that was not met lately.
+ * The class of a lock that is not in the cache.
  */
 #include "class_cache.bpf.h"
 

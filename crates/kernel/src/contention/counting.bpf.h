@@ -20,7 +20,7 @@ struct wait {
 	struct who who;
 };
 
-/* What an end of a wait belongs to. */
+/* What the end of a wait has found. */
 enum found { FOUND_NOTHING, FOUND_WAIT, FOUND_INNER };
 
 /* Two loads: byte by byte the verifier would have the kernel check each. */

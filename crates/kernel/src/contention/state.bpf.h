@@ -2,7 +2,7 @@
 /*
  * What the contention programs know: settings of the loader, the tables, and the waits that are going on.
  *
- * Each file of programs has what this and other headers define. What is weak is linked into one.
+ * Variables and maps in headers are weak: each file of programs defines them, and the linker keeps one of each.
  */
 #ifndef LOCKMETER_STATE_BPF_H
 #define LOCKMETER_STATE_BPF_H

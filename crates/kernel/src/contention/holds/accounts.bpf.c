@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What looks further for an account.
+ * Accounts that do not lie in their first place.
  */
 #include "accounts.bpf.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What looks further for a lock that is held, or for a place. Seldom needed, so not inline: what is needed always would have to keep
- * its registers in memory.
+ * Held locks that do not lie in their first place, and places for new ones. Rarely needed, so not inline: the code that always runs
+ * would have to keep its registers in memory.
  */
 #include "held_locks.bpf.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What counts holds and is not inline: the verifier would follow it on every way that leads here, in each of fifty hooks.
+ * The parts of counting a hold that are not inline: the verifier would follow them on each path to them, in each of fifty hooks.
  */
 #include "hold_counting.bpf.h"
 

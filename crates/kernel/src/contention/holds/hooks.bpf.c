@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What hooks call seldom.
+ * The slow paths of hooks.
  */
 #include "hooks.bpf.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What keeps open holds and is not inline. Up to Linux 6.7 the verifier looks also at what nobody calls, so what uses maps that exist
- * only where holds are metered asks for hooks itself.
+ * The parts of keeping open holds that are not inline. Up to Linux 6.7 the verifier also looks at functions that nobody calls, so
+ * those that use maps which exist only where holds are metered check for hooks themselves.
  */
 #include "open_holds.bpf.h"
 

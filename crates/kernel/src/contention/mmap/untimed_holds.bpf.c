@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is seldom done with marks of holds.
+ * The slow paths of marking holds.
  */
 #include "untimed_holds.bpf.h"
 
