@@ -3,7 +3,6 @@
 #[path = "../../lockmeter/tests/support/mod.rs"]
 mod support;
 
-use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
