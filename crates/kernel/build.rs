@@ -1,17 +1,35 @@
-//! Compiles each collector's `.bpf.c` into a skeleton.
+//! Compiles the programs of each collector, links them into one object, and makes a skeleton of it.
 
-use std::path::PathBuf;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use libbpf_cargo::SkeletonBuilder;
+use libbpf_rs::Linker;
 
-/// One program a collector; the headers lie beside it.
-const PROGRAMS: [&str; 5] = [
-    "src/contention/contention.bpf.c",
-    "src/futex/futex.bpf.c",
-    "src/hooks/try.bpf.c",
-    "src/latency/latency.bpf.c",
-    "src/peek/peek.bpf.c",
+/// The collectors, by their folders below `src`, with the files of their programs.
+const COLLECTORS: [(&str, &[&str]); 5] = [
+    (
+        "contention",
+        &[
+            "class_cache.bpf.c",
+            "waits/waits.bpf.c",
+            "holds/accounts.bpf.c",
+            "holds/contended.bpf.c",
+            "holds/fentry.bpf.c",
+            "holds/held_locks.bpf.c",
+            "holds/hold_counting.bpf.c",
+            "holds/hooks.bpf.c",
+            "holds/kprobe.bpf.c",
+            "holds/open_holds.bpf.c",
+            "mmap/mmap.bpf.c",
+            "mmap/untimed_holds.bpf.c",
+        ],
+    ),
+    ("futex", &["futex.bpf.c"]),
+    ("hooks", &["try.bpf.c"]),
+    ("latency", &["latency.bpf.c"]),
+    ("peek", &["peek.bpf.c"]),
 ];
 
 /// Headers that all collectors include.
@@ -23,17 +41,31 @@ const CLANG_ARGS: [&str; 6] = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-We
 fn main() -> ExitCode {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={SHARED_HEADERS}");
-    for source in PROGRAMS {
-        let (folder, name) = source.rsplit_once('/').expect("every collector has a folder");
-        println!("cargo::rerun-if-changed={folder}");
-        let name = name.replace(".bpf.c", ".skel.rs");
-        if let Err(error) =
-            SkeletonBuilder::new().source(source).clang_args(CLANG_ARGS).build_and_generate(out.join(name))
-        {
-            println!("cargo::error=compiling {source} failed (is clang installed? `make setup` installs it)");
+    for (collector, sources) in COLLECTORS {
+        let folder = Path::new("src").join(collector);
+        println!("cargo::rerun-if-changed={}", folder.display());
+        if let Err(error) = build(&folder, sources, &out, collector) {
+            println!(
+                "cargo::error=compiling {} failed (is clang installed? `make setup` installs it)",
+                folder.display()
+            );
             eprintln!("{error:#}");
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
+}
+
+fn build(folder: &Path, sources: &[&str], out: &Path, collector: &str) -> Result<(), Box<dyn Error>> {
+    let linked = out.join(collector).with_extension("o");
+    let linker = &mut Linker::new(&linked)?;
+    for source in sources {
+        let object = out.join(format!("{collector}.part.o"));
+        SkeletonBuilder::new().source(folder.join(source)).clang_args(CLANG_ARGS).obj(&object).build()?;
+        // It is read at once.
+        linker.add_file(&object)?;
+    }
+    linker.link()?;
+    SkeletonBuilder::new().obj(&linked).generate(out.join(collector).with_extension("skel.rs"))?;
+    Ok(())
 }

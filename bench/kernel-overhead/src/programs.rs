@@ -28,7 +28,7 @@ impl std::ops::Sub for AllRuns {
 pub type Names = [&'static str; 3];
 
 pub const EMPTY: Names = ["empty_begin", "empty_end", "empty_waking"];
-/// As they are called in `contention.bpf.c`; the kernel cuts names at 15 characters.
+/// As the contention programs are called; the kernel cuts names at 15 characters.
 pub const LOCKMETER: Names = ["contention_begin", "contention_end", "sched_waking"];
 
 const NAME_LENGTH: usize = 15;

@@ -15,12 +15,19 @@ mod cgroups;
 mod clock;
 #[cfg(test)]
 mod codes;
+mod comm;
 mod cost;
 mod double_buffer;
 mod error;
+mod followed_processes;
 mod hooks;
+mod kernel_names;
+mod libbpf_log;
+mod lock_codes;
+mod lock_shares;
 mod lockdown;
 mod peek;
+mod stack_budget;
 mod switches;
 
 pub use cgroups::{CgroupScope, CgroupTree};

@@ -3,11 +3,10 @@
 #[path = "../../lockmeter/tests/support/mod.rs"]
 mod support;
 
-use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
-use support::{lockmeter_lab, preload_library, user_workload};
+use support::{copy_program, lockmeter_lab, preload_library, user_workload};
 
 fn compare(arguments: &[&str]) -> Command {
     preload_library();
@@ -20,7 +19,7 @@ fn compare(arguments: &[&str]) -> Command {
 fn what_cannot_be_compared_is_refused_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let fixed = folder.path().join("fixed");
-    fs::copy(user_workload(folder.path(), "storm", &["-static"]), &fixed).unwrap();
+    copy_program(user_workload(folder.path(), "storm", &["-static"]), &fixed);
     let fixed = fixed.to_str().unwrap();
     let cases: [(&[&str], i32, &str); 5] = [
         (&["--swap", "mutex=mutex", "--", "true"], 2, "nothing to compare with"),

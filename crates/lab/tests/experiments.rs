@@ -21,7 +21,8 @@ use lockmeter_recorder::{HoldOptions, LockOptions, LockSources, Recorder, Sink, 
 use lockmeter_render::{Exporter, Json};
 use serde_json::Value;
 use support::{
-    Folder, PATIENCE, lockmeter_lab, machine, preload_library, run, say, signal, skip, text, until, wait, workload_path,
+    Folder, PATIENCE, copy_program, lockmeter_lab, machine, preload_library, run, say, signal, skip, text, until, wait,
+    workload_path,
 };
 
 fn json(command: Command) -> Value {
@@ -178,8 +179,8 @@ fn overhead_without_privileges_measures_the_commands_own_locks_and_says_what_is_
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
     let (binary, library) = (folder.path().join("lockmeter-lab"), folder.path().join("library.so"));
-    std::fs::copy(env!("CARGO_BIN_EXE_lockmeter-lab"), &binary).unwrap();
-    std::fs::copy(preload_library(), &library).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_lockmeter-lab"), &binary);
+    copy_program(preload_library(), &library);
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(binary);
     command.args(["overhead", "--format", "json", "--runs", "2", "--", "sleep", "0.1"]);

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 
 use support::recorder::{Ended, Recorder};
 use support::report::{Report, Row, report, sum};
-use support::{Folder, lockmeter, machine, preload_library, run, skip, text, too_busy, until, wait, workload_sources};
+use support::{
+    Folder, copy_program, lockmeter, machine, preload_library, run, skip, text, too_busy, until, wait, workload_sources,
+};
 
 /// What a program measures itself and what is seen from outside may differ by this much: a thread that takes a lock runs a
 /// while before it sleeps.
@@ -257,7 +259,7 @@ fn a_program_that_is_run_as_another_user_is_metered_from_outside() {
     let folder = Folder::new();
     let open = open_folder();
     let program = open.path().join("two-locks");
-    std::fs::copy(build(&folder, "two-locks", &[]), &program).unwrap();
+    copy_program(build(&folder, "two-locks", &[]), &program);
     let program = program.to_str().unwrap();
     let line = format!("{program} {}", LONG_HOLDS.join(" "));
     let direct = [&[program][..], &LONG_HOLDS].concat();
@@ -312,7 +314,7 @@ fn a_program_with_capabilities_of_its_file_is_metered_from_outside_unless_root_r
     let open = open_folder();
     let place = |from: &Path| {
         let to = open.path().join(from.file_name().unwrap());
-        std::fs::copy(from, &to).unwrap();
+        copy_program(from, &to);
         to
     };
     let program = place(&build(&folder, "two-locks", &[]));
@@ -429,6 +431,40 @@ fn a_process_without_its_first_thread_is_metered() {
     let locks = report(&recording, &["--kind", "mutex"]);
     assert!(sum(&locks.rows).0 > 0, "{}", locks.shown);
     assert!(locks.rows.iter().all(|row| row.lock() == "left:left_lock"), "{}", locks.shown);
+}
+
+/// Four threads that do nothing but take a lock and hold it for a millisecond: three of them wait, always.
+const FOUR_TAKE_TURNS: &str = r"
+import threading, time
+lock = threading.Lock()
+def work():
+    while True:
+        with lock:
+            time.sleep(0.001)
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+print('they work', flush=True)
+time.sleep(600)
+";
+
+/// Regression: the time that it took to attach counted as metered, so that of seven threads that waited 2.7 were seen in half a second.
+#[test]
+fn the_time_to_attach_is_not_metered() {
+    let Some(_machine) = machine("the time to attach") else { return };
+    let folder = Folder::new();
+    let mut python = Command::new("python3");
+    python.args(["-c", FOUR_TAKE_TURNS]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut program = python.spawn().unwrap();
+    let mut said = [0; 10];
+    program.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let pid = program.id().to_string();
+    let recording = Recorder::start_all(&folder, "recording", &["-p", &pid, "-d", "500ms"]).wait().recording();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let locks = report(&recording, &["--kind", "mutex", "--by", "lock"]);
+    let waiting = sum(&locks.rows).1 as f64 / locks.duration_ns as f64;
+    // A thread that is woken waits for a CPU, too; what still waits at the end is not counted.
+    assert!((2.4..3.6).contains(&waiting), "three wait; seen: {waiting:.2}\n{}", locks.shown);
 }
 
 #[test]

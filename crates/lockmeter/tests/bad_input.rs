@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use lockmeter_fuzz::hostile_recordings::RecordingBytes;
 use support::recorder::Recorder;
 use support::report::report;
-use support::{Folder, Load, PATIENCE, lockmeter, machine, run, text, workload_path};
+use support::{Folder, Load, PATIENCE, copy_program, lockmeter, machine, run, text, workload_path};
 
 /// The statuses of `lockmeter --help` and `src/exit.rs`.
 const FAILED: i32 = 1;
@@ -72,7 +72,7 @@ fn without_root_the_missing_privilege_is_named() {
     let folder = Folder::new();
     let program = folder.file("lockmeter");
     // The build folder may be closed to others.
-    fs::copy(BINARY, &program).unwrap();
+    copy_program(BINARY, &program);
     for flags in [&["record", "-a", "-d", "1s", "-o", "/dev/null"][..], &["top", "-d", "1s"]] {
         let mut command = Command::new("setpriv");
         command

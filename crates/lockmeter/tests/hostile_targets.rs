@@ -10,7 +10,7 @@ use std::{fs, thread};
 
 use support::recorder::Recorder;
 use support::report::{report, report_as, sum};
-use support::{Folder, lockmeter, machine, preload_library, run, signal, skip, text, workload_sources};
+use support::{Folder, copy_program, lockmeter, machine, preload_library, run, signal, skip, text, workload_sources};
 
 /// What `hostile` ends with when it did what it was told.
 const RAN: i32 = 3;
@@ -66,7 +66,7 @@ fn jail(folder: &Folder, program: &Path) -> PathBuf {
     for library in needed.split_whitespace().filter(|word| word.starts_with('/')) {
         copy_into(&jail, Path::new(library));
     }
-    fs::copy(program, jail.join(program.file_name().unwrap())).unwrap();
+    copy_program(program, jail.join(program.file_name().unwrap()));
     jail
 }
 
@@ -74,7 +74,7 @@ fn jail(folder: &Folder, program: &Path) -> PathBuf {
 fn copy_into(root: &Path, file: &Path) {
     let copy = root.join(file.strip_prefix("/").unwrap());
     fs::create_dir_all(copy.parent().unwrap()).unwrap();
-    fs::copy(file, copy).unwrap();
+    copy_program(file, copy);
 }
 
 /// How often a lock was held, and how many processes were not metered.
@@ -434,7 +434,7 @@ fn another_users_process_is_refused_without_privileges() {
     let folder = Folder::new();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let binary = folder.path().join("lockmeter");
-    fs::copy(env!("CARGO_BIN_EXE_lockmeter"), &binary).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_lockmeter"), &binary);
     let mut other = Command::new("sleep").arg("60").spawn().unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(binary);

@@ -16,7 +16,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use lockmeter_profile::Interval;
 use lockmeter_profile::recording::RecordingReader;
-use support::{Load, lockmeter, machine, preload_library, run, signal, skip, text, until, wait};
+use support::{Load, copy_program, lockmeter, machine, preload_library, run, signal, skip, text, until, wait};
 
 /// Users that are neither root nor each other.
 const ALICE: u32 = 65_534;
@@ -241,8 +241,8 @@ fn in_a_shared_directory_a_user_replaces_only_what_is_theirs() {
     let Some(shared) = Shared::new("a user's own files") else { return };
     let (binary, library) = (shared.path("lockmeter"), shared.path("liblockmeter_preload.so"));
     // The build folder may be closed to others.
-    fs::copy(BINARY, &binary).unwrap();
-    fs::copy(preload_library(), &library).unwrap();
+    copy_program(BINARY, &binary);
+    copy_program(preload_library(), &library);
     let record = |path: &Path| {
         let mut command = Command::new(&binary);
         command.args(["record", "--user", "-q", "-o"]).arg(path).args(["--", "true"]);

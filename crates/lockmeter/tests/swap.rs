@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::{preload_library, user_workload};
+use support::{copy_program, preload_library, user_workload};
 
 const VARIANTS: [&str; 4] =
     ["mutex=mutex", "rwlock=rwsem,spin=spin", "rwlock=percpu-rwsem", "mutex=mutex,rwlock=percpu-rwsem,spin=spin"];
@@ -179,7 +179,7 @@ fn a_lock_is_chosen_by_its_own_name_or_that_of_its_maker() {
 fn what_cannot_be_swapped_is_refused_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let (two, fixed) = (user_workload(folder.path(), "two-locks", &[]), folder.path().join("fixed"));
-    fs::copy(user_workload(folder.path(), "storm", &["-static"]), &fixed).unwrap();
+    copy_program(user_workload(folder.path(), "storm", &["-static"]), &fixed);
     let (two, fixed) = (two.to_str().unwrap(), fixed.to_str().unwrap());
     let cases: [(&[&str], i32, &str); 6] = [
         (&["record", "--swap", "futex=mutex", "--", "true"], 2, "choose from mutex, rwlock, spin"),

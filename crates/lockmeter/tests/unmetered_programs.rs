@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use support::users::{A, Arena};
-use support::{Folder, lockmeter, preload_library, run, skip, text, workload_sources};
+use support::{Folder, copy_program, lockmeter, preload_library, run, skip, text, workload_sources};
 
 /// The user and group `nobody`.
 const NOBODY: u32 = 65_534;
@@ -49,6 +49,24 @@ fn setuid_program(folder: &Folder, bits: u32) -> Option<PathBuf> {
     }
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(bits)).unwrap();
     Some(program)
+}
+
+/// Regression: with a library that recorded nothing, one of another version, the report said that nothing was lost.
+#[test]
+fn a_command_of_which_nothing_is_heard_counts_as_not_metered() {
+    let folder = Folder::new();
+    let (source, library) = (folder.path().join("empty.c"), folder.path().join("empty.so"));
+    std::fs::write(&source, "").unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-o"]).arg(&library).arg(&source);
+    assert!(run(compiler).status.success());
+    let recording = folder.file("recording");
+    let mut recorder = lockmeter(["record", "--user", "-q", "-o", &recording, "--", "true"]);
+    recorder.env("LOCKMETER_PRELOAD", &library);
+    assert!(run(recorder).status.success());
+    let report = run(lockmeter(["report", "--format", "json", &recording]));
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["lost"]["user_child_unmetered"], 1, "{report:#}");
 }
 
 /// Regression: they were neither metered nor counted, for the loader ignores what is to be preloaded.
@@ -118,7 +136,7 @@ fn without_privileges_a_program_with_a_sanitizer_runs_unmetered() {
     let Some(arena) = Arena::open(name) else { return };
     let program = compile(&folder, "sanitized.c", "sanitized", &["-fsanitize=address"]);
     let here = arena.path("sanitized");
-    std::fs::copy(&program, &here).unwrap();
+    copy_program(&program, &here);
     let own = arena.folder_of(A, "own");
     let recording = own.join("recording");
     let recording = recording.to_str().unwrap();

@@ -381,13 +381,67 @@ fn rare_long_holds_of_a_lock_taken_very_often_are_all_there_and_the_others_as_lo
         drawn += u64::from(was_drawn);
         within += u64::from(was_drawn && estimate_ns + error_ns >= least_ns && estimate_ns - error_ns <= most_ns);
         widest_percent = widest_percent.max(error_ns as f64 / estimate_ns as f64 * 100.0);
-        println!("seed {seed}: {least_ns} to {most_ns} ns, {estimate_ns} ± {error_ns}; seldom {held_ns} of {said}");
+        if seeds > 1 {
+            let mut out = std::io::stdout();
+            writeln!(out, "seed {seed}: {least_ns} to {most_ns} ns, {estimate_ns} ± {error_ns}; {said}").unwrap();
+        }
     }
     assert_eq!(drawn, seeds, "too few runs had holds that were not timed");
-    println!("{within} of {seeds} within the interval, which is ± {widest_percent:.1} % at the widest");
     // One of twenty may lie outside, and what the machine does to a run that it shares with others.
-    assert!(seeds < 20 || within * 10 >= seeds * 9, "{within} of {seeds} are within the printed interval");
+    let found =
+        format!("{within} of {seeds} within the printed interval, which is ± {widest_percent:.1} % at the widest");
+    assert!(seeds < 20 || within * 10 >= seeds * 9, "{found}");
+    if seeds > 1 {
+        writeln!(std::io::stdout(), "{found}").unwrap();
+    }
     assert!(widest_percent <= 10.0, "± {widest_percent:.1} %");
+}
+
+/// Regression: a release in a tail call was charged to the function above: whoever waited was blocked by `work`.
+#[test]
+fn who_releases_a_lock_in_a_tail_call_is_the_blocker() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "rare-holds", &[]);
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
+    let rows = metered.rows("lock,blocker", &["-n", "0"]);
+    let released: Vec<_> = rows.iter().filter(|row| row["blocker_source"] == "releaser").collect();
+    assert!(!released.is_empty(), "{rows:#?}");
+    for row in released {
+        let [first, second] = [&row["blocker"][0], &row["blocker"][1]];
+        assert!(first == "quick" || first == "seldom", "{row}");
+        assert_eq!(second, "work", "{row}");
+    }
+    let longest = rows.iter().filter(|row| row["blocker"][0] == "seldom").map(|row| number(row, "max_ns")).max();
+    assert!(longest.is_some_and(|ns| ns > 1_000_000), "{rows:#?}");
+}
+
+/// Makes sure that a long hold of each kind of lock is seen, whatever else the thread holds meanwhile, with the time that the program
+/// measured itself, and charged to the function that took the lock.
+#[test]
+fn long_holds_of_every_kind_of_lock_are_seen_beside_hundreds_of_thousands_of_short_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "long-holds", &[]);
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
+    let rows = metered.rows("lock,caller", &["-n", "0"]);
+    let held = |function: &str| {
+        let is_it = |row: &&Value| {
+            row["happened"] == "hold" && row["caller"].as_array().unwrap().iter().any(|name| name == function)
+        };
+        // The inner lock of `outer_long` is another row.
+        let of_function = rows.iter().filter(is_it).max_by_key(|row| number(row, "total_ns"));
+        of_function.unwrap_or_else(|| panic!("no hold by {function}: {rows:#?}"))
+    };
+    for (kind, known_ns) in metered.said().as_object().unwrap() {
+        let row = held(&format!("{kind}_long"));
+        let known_ns = known_ns.as_u64().unwrap();
+        assert_eq!(number(row, "count"), if kind == "given_back" { 6 } else { 3 }, "{kind}: {row}");
+        assert_eq!(number(row, "error_ns"), 0, "{kind}: {row}");
+        let held_ns = number(row, "total_ns");
+        // What keeps the thread from its CPU between its own measurement and the lock's calls is in what the lock was held.
+        assert!((known_ns * 99 / 100..known_ns * 3 / 2).contains(&held_ns), "{kind}: {known_ns} ns; {row}");
+        let short = held(&format!("{kind}_quick"));
+        assert!(number(short, "count") >= 600_000, "{kind}: {short}");
+    }
 }
 
 #[test]

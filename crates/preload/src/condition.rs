@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
-use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
+use lockmeter_meter::writer::{self, OFF, Registers, Releasing, WAIT, Wanted, kind, mode};
 
 use crate::entry::interpose;
 use crate::{mutex, real};
@@ -30,7 +30,9 @@ unsafe fn metered(
     let registers = unsafe { Registers::at_entry(sp, fp) };
     let ended = (level != WAIT).then(|| writer::end_hold(mutex::wanted(mutex), &registers));
     // SAFETY: the caller's mutex, which it holds.
-    writer::releasing(mutex::wanted(mutex), &registers, || unsafe { mutex::is_contended(mutex) });
+    writer::releasing(mutex::wanted(mutex), ended.as_ref().map_or(0, Releasing::acquired), &registers, || unsafe {
+        mutex::is_contended(mutex)
+    });
     let waiting = writer::begin_condition(condition as usize, mutex as usize, &registers);
     let status = wait();
     writer::end_condition(waiting);
@@ -96,6 +98,6 @@ unsafe fn signalled(condition: *mut pthread_cond_t, sp: *const usize, fp: usize)
         // SAFETY: the entry has not returned.
         let registers = unsafe { Registers::at_entry(sp, fp) };
         let held = Wanted { lock: condition as usize, kind: kind::CONDVAR, mode: mode::EXCLUSIVE };
-        writer::releasing(held, &registers, || false);
+        writer::releasing(held, 0, &registers, || false);
     }
 }

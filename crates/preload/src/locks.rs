@@ -54,5 +54,5 @@ unsafe extern "C-unwind" fn released(lock: usize, kind: usize, mode: usize, sp: 
     }
     let held = Wanted { lock, kind: kind as u8, mode: mode as u8 };
     // SAFETY: our own entry, which has not returned.
-    writer::releasing(held, &unsafe { Registers::at_entry(sp, fp) }, || false);
+    writer::releasing(held, 0, &unsafe { Registers::at_entry(sp, fp) }, || false);
 }

@@ -74,7 +74,7 @@ unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, sp: *const usize, fp: us
     if writer::level() != OFF {
         // SAFETY: our own entry, which has not returned.
         let registers = unsafe { Registers::at_entry(sp, fp) };
-        writer::releasing(wanted(semaphore), &registers, || false);
+        writer::releasing(wanted(semaphore), 0, &registers, || false);
     }
     // SAFETY: the caller's semaphore.
     unsafe { real::sem_post(semaphore) }

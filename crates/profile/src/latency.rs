@@ -151,6 +151,8 @@ pub struct LatencyBuilder {
     query: LatencyQuery,
     groups: HashMap<Group, Measured>,
     long_runs: Vec<LongRunRow>,
+    /// When the first interval that was seen began.
+    begun_unix_ns: Option<u64>,
     start_unix_ns: Option<u64>,
     duration_ns: u64,
     intervals: u64,
@@ -171,6 +173,7 @@ impl LatencyBuilder {
             query: query.clone(),
             groups: HashMap::new(),
             long_runs: Vec::new(),
+            begun_unix_ns: None,
             start_unix_ns: None,
             duration_ns: 0,
             intervals: 0,
@@ -193,7 +196,9 @@ impl LatencyBuilder {
 
     /// Takes in an interval of a file that may be anybody's. After an error the report is of no use.
     pub fn add_within(&mut self, interval: &Interval, limits: &Limits) -> Result<(), TooLarge> {
-        let offset_ns = interval.start_unix_ns.saturating_sub(self.about.start_unix_ns);
+        // Not since the file was made: until everything was attached, nothing was metered.
+        let begun_unix_ns = *self.begun_unix_ns.get_or_insert(interval.start_unix_ns);
+        let offset_ns = interval.start_unix_ns.saturating_sub(begun_unix_ns);
         let window = Query { window: self.query.window, ..Query::default() };
         if !window.covers(offset_ns, interval.duration_ns) {
             return Ok(());
@@ -318,9 +323,10 @@ impl LatencyBuilder {
         let mut long_runs = self.long_runs.clone();
         long_runs.sort_by_key(|run| run.begin_unix_ns);
         let offset_ns = self.query.window.map_or(0, |(from_ns, _)| from_ns);
+        let begun_unix_ns = self.begun_unix_ns.unwrap_or(self.about.start_unix_ns);
         LatencyReport {
             about: self.about.clone(),
-            start_unix_ns: self.start_unix_ns.unwrap_or(self.about.start_unix_ns.saturating_add(offset_ns)),
+            start_unix_ns: self.start_unix_ns.unwrap_or_else(|| begun_unix_ns.saturating_add(offset_ns)),
             duration_ns: self.duration_ns,
             intervals: self.intervals,
             rows,

@@ -8,245 +8,21 @@
 //! sleeping locks: under `_raw_spin_lock`, `__schedule` or `rwsem_wake` are callers, not lock functions. In the stack of
 //! a releaser, `try_to_wake_up` is machinery. A program's stack begins with a function of its own lists
 //! (`user`).
+//!
+//! Which functions of the kernel these are stands in one table, `kernel`.
 
+mod kernel;
+mod pattern;
 mod user;
 
+use std::collections::BTreeSet;
+
+use kernel::{GROUPS, Role, has_role};
+
+use crate::Kind;
+
+pub use pattern::{matches_pattern, plain_name};
 pub use user::{is_called_like_a_lock, is_user_lock_function, is_user_machinery, own_name};
-
-/// Frames of the metering itself.
-const METERING: &[&str] = &[
-    "bpf_prog_*",
-    "bpf_trace_run*",
-    "bpf_trampoline_*",
-    "bpf_get_stack*",
-    "__bpf_get_stack*",
-    "__bpf_trace_*",
-    "__traceiter_*",
-    "__do_trace_*",
-    "__mmap_lock_do_trace_*",
-    "trace_contention_*",
-    "trace_sched_waking*",
-    "trace_call_bpf*",
-    "trace_event_raw_event_*",
-    "perf_trace_*",
-];
-
-/// Taking a lock that spins.
-const SPINNING: &[&str] = &[
-    "_raw_spin_lock*",
-    "_raw_spin_trylock*",
-    "_raw_read_lock*",
-    "_raw_write_lock*",
-    "__raw_spin_lock*",
-    "__raw_read_lock*",
-    "__raw_write_lock*",
-    "do_raw_spin_lock*",
-    "do_raw_read_lock*",
-    "do_raw_write_lock*",
-    "native_queued_spin_lock_slowpath",
-    "__pv_queued_spin_lock_slowpath",
-    "resilient_queued_spin_lock_slowpath",
-    "queued_*_lock_slowpath",
-];
-
-/// Taking a lock that sleeps.
-const SLEEPING: &[&str] = &[
-    "mutex_lock*",
-    "__mutex_lock*",
-    "mutex_spin_on_owner",
-    "mutex_optimistic_spin",
-    "ww_mutex_lock*",
-    "__ww_mutex*",
-    "rwsem_down_*_slowpath",
-    "rwsem_optimistic_spin",
-    "rwsem_spin_on_owner",
-    "osq_lock",
-    "down",
-    "down_interruptible",
-    "down_killable",
-    "down_timeout",
-    "down_read*",
-    "down_write*",
-    "__down*",
-    "percpu_down_*",
-    "__percpu_down_read*",
-    "percpu_rwsem_*",
-    "__percpu_rwsem_*",
-    "rcuwait_wait_event",
-    "rt_mutex_lock*",
-    "rt_mutex_slowlock*",
-    "__rt_mutex_lock*",
-    "__rt_mutex_slowlock*",
-    "rt_mutex_wait_proxy_lock",
-    "rt_mutex_start_proxy_lock",
-    "rt_mutex_futex_lock*",
-    "rtlock_*",
-    "rt_spin_lock*",
-    "rt_read_lock*",
-    "rt_write_lock*",
-    "rwbase_*_lock",
-];
-
-/// Going to sleep, as a sleeping lock does.
-const SCHEDULING: &[&str] = &[
-    "schedule",
-    "__schedule",
-    "schedule_preempt_disabled",
-    "schedule_timeout*",
-    "schedule_hrtimeout*",
-    "schedule_rtlock",
-    "io_schedule*",
-    "preempt_schedule*",
-];
-
-/// Releasing a lock.
-const RELEASING: &[&str] = &[
-    "mutex_unlock*",
-    "__mutex_unlock*",
-    "ww_mutex_unlock*",
-    "up",
-    "__up",
-    "up_read*",
-    "__up_read*",
-    "up_write*",
-    "__up_write*",
-    "downgrade_write*",
-    "rwsem_wake*",
-    "rwsem_mark_wake",
-    "rwsem_downgrade_wake",
-    "percpu_up_*",
-    "__percpu_up_*",
-    "percpu_rwsem_*",
-    "__percpu_rwsem_*",
-    "rt_mutex_unlock*",
-    "rt_mutex_slowunlock*",
-    "__rt_mutex_unlock*",
-    "__rt_mutex_slowunlock*",
-    "rt_mutex_futex_unlock",
-    "__rt_mutex_futex_unlock*",
-    "rt_mutex_postunlock*",
-    "mark_wakeup_next_waiter",
-    "rt_spin_unlock*",
-    "rt_read_unlock*",
-    "rt_write_unlock*",
-    "rwbase_*_unlock*",
-    // A reader that gets the semaphore wakes the readers queued behind it.
-    "rwsem_down_*_slowpath",
-];
-
-/// Releasing a lock that spins, where that was hooked.
-const SPIN_RELEASING: &[&str] = &["_raw_spin_unlock*", "_raw_read_unlock*", "_raw_write_unlock*"];
-
-/// Waking a task, as releasing a lock does, and much else.
-const WAKING: &[&str] = &[
-    "try_to_wake_up",
-    "ttwu_*",
-    "wake_up_process",
-    "wake_up_state",
-    "wake_up_q",
-    "rt_mutex_wake_up_q",
-    "rcuwait_wake_up",
-    "default_wake_function",
-    "autoremove_wake_function",
-    "woken_wake_function",
-    "__wake_up*",
-    "swake_up*",
-    "complete",
-    "complete_all",
-    "complete_on_current_cpu",
-    "complete_with_flags",
-];
-
-/// Functions that do little else than take or release one lock for all its users, so that naming them would say no more
-/// than the lock's name: skipped for the headline, kept in the stack.
-const WRAPPERS: &[&str] = &[
-    // Files, inodes and mounts.
-    "inode_lock*",
-    "inode_unlock*",
-    "lock_two_nondirectories",
-    "unlock_two_nondirectories",
-    "lock_two_inodes",
-    "lock_rename*",
-    "unlock_rename",
-    "fdget_pos",
-    "__fdget_pos",
-    "__f_unlock_pos",
-    "lockref_*",
-    "lock_mount",
-    "do_lock_mount",
-    "unlock_mount",
-    "pipe_lock",
-    "pipe_double_lock",
-    "pipe_unlock",
-    // Memory.
-    "folio_lruvec_lock*",
-    "folio_lruvec_relock*",
-    "folio_lock_anon_vma_read",
-    "page_lock_anon_vma_read",
-    "mmap_read_lock*",
-    "mmap_read_unlock",
-    "mmap_write_lock*",
-    "mmap_write_unlock",
-    "lock_mm_and_find_vma",
-    "madvise_lock",
-    "madvise_unlock",
-    "pte_offset_map_lock",
-    "__pte_offset_map_lock",
-    "__pmd_trans_huge_lock",
-    // Tasks, run queues, wait queues and futexes.
-    "raw_spin_rq_lock*",
-    "task_rq_lock",
-    "__task_rq_lock",
-    "double_rq_lock",
-    "lock_task_sighand",
-    "__lock_task_sighand",
-    "add_wait_queue*",
-    "remove_wait_queue",
-    "prepare_to_wait*",
-    "finish_wait",
-    "__wake_up*",
-    "futex_q_lock",
-    "futex_hash_lock",
-    "double_lock_hb",
-    // Network.
-    "lock_sock_nested",
-    "__lock_sock*",
-    "rtnl_lock*",
-    "rtnl_unlock",
-    "__rtnl_unlock",
-    // The rest.
-    "_atomic_dec_and_lock*",
-    "_atomic_dec_and_raw_lock*",
-    "atomic_dec_and_mutex_lock",
-    "refcount_dec_and_lock*",
-    "refcount_dec_and_mutex_lock",
-    "cgroup_lock",
-    "cpus_read_lock",
-    "cpus_read_unlock",
-    "cpus_write_lock",
-    "cpus_write_unlock",
-    "perf_event_ctx_lock*",
-    "perf_event_ctx_unlock",
-    "tty_lock*",
-    "tty_unlock*",
-];
-
-/// Endings that compilers give to copies and pieces of a function.
-const COMPILER_ENDINGS: &[&str] = &["isra", "constprop", "part", "cold", "llvm", "lto_priv"];
-
-/// A function's name without the endings that compilers add (`.isra.0`, `.constprop.0`, `.part.0`, `.cold`).
-pub fn plain_name(name: &str) -> &str {
-    let mut plain = name;
-    while let Some((stem, ending)) = plain.rsplit_once('.') {
-        let is_number = !ending.is_empty() && ending.bytes().all(|byte| byte.is_ascii_digit());
-        let (stem, ending) = if is_number { stem.rsplit_once('.').unwrap_or((plain, "")) } else { (stem, ending) };
-        if stem.is_empty() || !COMPILER_ENDINGS.contains(&ending) {
-            break;
-        }
-        plain = stem;
-    }
-    plain
-}
 
 /// The stack (function names, innermost first) without the metering's and the lock's own functions at its inner end.
 ///
@@ -255,22 +31,22 @@ pub fn strip_lock_functions<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name s
     if user::is_of_user_lock(stack) {
         return user::strip(stack);
     }
-    let stack = skip_run(stack, &[METERING]);
+    let stack = skip_run(stack, &[Role::Metering]);
     let Some(innermost) = stack.first() else {
         return stack;
     };
-    if is_one_of(innermost, &[SPINNING]) {
-        skip_run(stack, &[SPINNING])
-    } else if is_one_of(innermost, &[SPIN_RELEASING]) {
-        skip_run(stack, &[SPIN_RELEASING])
-    } else if is_one_of(innermost, &[WAKING, RELEASING]) {
-        let rest = skip_run(stack, &[WAKING, RELEASING]);
+    if has_role(innermost, &[Role::TakesSpinning]) {
+        skip_run(stack, &[Role::TakesSpinning])
+    } else if has_role(innermost, &[Role::ReleasesSpinning]) {
+        skip_run(stack, &[Role::ReleasesSpinning])
+    } else if has_role(innermost, &[Role::Wakes, Role::ReleasesSleeping]) {
+        let rest = skip_run(stack, &[Role::Wakes, Role::ReleasesSleeping]);
         // A waiter that is granted a lock may wake its fellows: then the taking is machinery, too.
-        skip_run(rest, &[SLEEPING])
+        skip_run(rest, &[Role::TakesSleeping])
     } else {
-        let awake = skip_run(stack, &[SCHEDULING]);
-        let is_lock = awake.first().is_some_and(|function| is_one_of(function, &[SLEEPING]));
-        if is_lock { skip_run(awake, &[SLEEPING]) } else { stack }
+        let awake = skip_run(stack, &[Role::Sleeps]);
+        let is_lock = awake.first().is_some_and(|function| has_role(function, &[Role::TakesSleeping]));
+        if is_lock { skip_run(awake, &[Role::TakesSleeping]) } else { stack }
     }
 }
 
@@ -278,10 +54,10 @@ pub fn strip_lock_functions<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name s
 /// kernel at run time) count; nameless frames alone do only before a function that releases a lock: nobody calls from there
 /// but the hook at its entry.
 pub fn metering_frames<'name>(names: impl IntoIterator<Item = Option<&'name str>>) -> usize {
-    let is_metering = |name: &str| is_one_of(name, &[METERING]);
+    let is_metering = |name: &str| has_role(name, &[Role::Metering]);
     let names: Vec<Option<&str>> = names.into_iter().collect();
     let run = names.iter().take_while(|name| name.is_none_or(is_metering)).count();
-    let is_release = |name: &str| is_release_function(name) || is_one_of(name, &[SPIN_RELEASING]);
+    let is_release = |name: &str| is_release_function(name) || has_role(name, &[Role::ReleasesSpinning]);
     if names.get(run).is_some_and(|name| name.is_some_and(is_release)) {
         return run;
     }
@@ -290,20 +66,21 @@ pub fn metering_frames<'name>(names: impl IntoIterator<Item = Option<&'name str>
 
 /// Whether a frame is the way through which a hooked function is called: its own frame stands on both sides of it.
 pub fn is_trampoline(name: &str) -> bool {
-    is_one_of(name, &[&["bpf_trampoline_*"]])
+    matches_pattern("bpf_trampoline_*", name)
 }
 
 /// Whether a function releases a lock: tells a releaser's stack from that of a signal's or a timer's wake-up.
 ///
 /// An interrupt may wake somebody while it interrupts such a function: for a whole stack ask [`is_releaser_stack`].
 pub fn is_release_function(name: &str) -> bool {
-    is_one_of(name, &[RELEASING])
+    has_role(name, &[Role::ReleasesSleeping])
 }
 
 /// Whether a wake-up's stack (function names, innermost first) is that of releasing a lock: a release function stands in
 /// the unbroken run of waking functions at its inner end.
 pub fn is_releaser_stack(stack: &[&str]) -> bool {
-    let mut run = stack.iter().take_while(|name| is_one_of(name, &[METERING, WAKING, RELEASING]));
+    let mut run =
+        stack.iter().take_while(|name| has_role(name, &[Role::Metering, Role::Wakes, Role::ReleasesSleeping]));
     run.any(|name| is_release_function(name))
 }
 
@@ -317,38 +94,49 @@ pub(crate) fn main_of_stripped<'name>(stack: &[&'name str], stripped: &[&'name s
     if user::is_of_user_lock(stack) {
         return user::users(stripped).first().map(|name| plain_name(name));
     }
-    let beyond = skip_run(stripped, &[WRAPPERS, SLEEPING, RELEASING]);
+    let beyond =
+        skip_run(stripped, &[Role::Wraps, Role::WrapsForAnyObject, Role::TakesSleeping, Role::ReleasesSleeping]);
     beyond.first().map(|name| plain_name(name))
 }
 
-fn skip_run<'a, 'name>(stack: &'a [&'name str], lists: &[&[&str]]) -> &'a [&'name str] {
-    skip_while(stack, |name| is_one_of(name, lists))
+/// The functions of a kernel stack (innermost first) beyond the metering's and those of locks of any sort, without what compilers
+/// added to their names: those that may tell whose lock it is.
+///
+/// Unlike [`strip_lock_functions`] it also skips the lock that a spinlock is a part of.
+pub fn beyond_locks<'s>(stack: &'s [&'s str]) -> impl Iterator<Item = &'s str> + 's {
+    let without_metering = stack.iter().skip_while(|name| has_role(name, &[Role::Metering]));
+    without_metering.skip_while(|name| has_role(name, LOCK_ROLES)).map(|name| plain_name(name))
+}
+
+/// Of a stack (innermost first) that takes a spinlock which is part of another lock: that lock's kind, and which of its fields the
+/// spinlock is.
+pub fn outer_lock(stack: &[&str]) -> Option<(Kind, &'static str)> {
+    let without_metering = stack.iter().skip_while(|name| has_role(name, &[Role::Metering]));
+    without_metering.take_while(|name| has_role(name, LOCK_ROLES)).find_map(|name| kernel::part_of_lock(name))
+}
+
+/// Whether a function works on the locks of objects of any type, so that it does not tell of which type an object is.
+pub fn serves_any_object(name: &str) -> bool {
+    has_role(name, &[Role::Wakes, Role::WrapsForAnyObject, Role::Interrupts])
+}
+
+/// All names and patterns of functions of the kernel that are known here, each once.
+pub fn kernel_patterns() -> impl Iterator<Item = &'static str> {
+    let all: BTreeSet<_> = GROUPS.iter().flat_map(|group| group.names).copied().collect();
+    all.into_iter()
+}
+
+/// Of functions that are part of a lock.
+const LOCK_ROLES: &[Role] =
+    &[Role::TakesSpinning, Role::ReleasesSpinning, Role::TakesSleeping, Role::ReleasesSleeping, Role::Sleeps];
+
+fn skip_run<'a, 'name>(stack: &'a [&'name str], roles: &[Role]) -> &'a [&'name str] {
+    skip_while(stack, |name| has_role(name, roles))
 }
 
 fn skip_while<'a, 'name>(stack: &'a [&'name str], is_skipped: impl Fn(&str) -> bool) -> &'a [&'name str] {
     let run = stack.iter().take_while(|name| is_skipped(name)).count();
     &stack[run.min(stack.len().saturating_sub(1))..]
-}
-
-fn is_one_of(name: &str, lists: &[&[&str]]) -> bool {
-    let name = plain_name(name);
-    lists.iter().any(|list| list.iter().any(|pattern| matches(pattern, name)))
-}
-
-/// A `*` stands for anything, also for nothing.
-fn matches(pattern: &str, name: &str) -> bool {
-    // Most patterns differ in their first letter: every frame of a recording is compared with a hundred of them.
-    if !pattern.starts_with('*') && pattern.as_bytes().first() != name.as_bytes().first() {
-        return false;
-    }
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|start| name.strip_prefix(start)) else { return false };
-    let Some(end) = parts.next_back() else { return rest.is_empty() };
-    for part in parts {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    rest.ends_with(end)
 }
 
 #[cfg(test)]
@@ -452,30 +240,6 @@ mod tests {
     }
 
     #[test]
-    fn what_compilers_append_is_removed_and_nothing_else() {
-        for name in
-            ["f.isra.0", "f.constprop.12", "f.part.0", "f.cold", "f.isra.0.cold", "f.part.0.isra.3", "f.llvm.123"]
-        {
-            assert_eq!(plain_name(name), "f");
-        }
-        for name in ["main.(*Server).lock", "f", "sync.0", ".part.0", "a.b.c", "f.", ""] {
-            assert_eq!(plain_name(name), name);
-        }
-    }
-
-    #[test]
-    fn a_star_stands_for_anything_or_nothing() {
-        for (pattern, name) in
-            [("up", "up"), ("a*", "a"), ("*b", "ab"), ("a*b", "ab"), ("a*b*c", "a_b_b_c"), ("a*b*", "abc")]
-        {
-            assert!(matches(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [("up", "upper"), ("a*b", "a"), ("aa*aa", "aaa"), ("a*b*c", "acb"), ("a*b*b", "ab")] {
-            assert!(!matches(pattern, name), "{pattern} {name}");
-        }
-    }
-
-    #[test]
     fn signals_and_timers_release_no_lock() {
         for name in ["up_read", "up_write", "up", "__mutex_unlock_slowpath.isra.0", "rwsem_wake", "percpu_up_write"] {
             assert!(is_release_function(name), "{name}");
@@ -496,5 +260,44 @@ mod tests {
         let interrupt =
             ["try_to_wake_up", "hrtimer_wakeup", "__hrtimer_run_queues", "asm_sysvec_apic_timer_interrupt", "up_read"];
         assert!(!is_releaser_stack(&interrupt), "a timer that interrupts a release");
+    }
+
+    #[test]
+    fn a_lock_is_named_after_functions_beyond_all_locks() {
+        let stack =
+            ["bpf_prog_1", "native_queued_spin_lock_slowpath", "_raw_spin_lock_irqsave", "pipe_write.isra.0", "up"];
+        assert_eq!(beyond_locks(&stack).collect::<Vec<_>>(), ["pipe_write", "up"]);
+        let stack = ["_raw_spin_lock_irq", "rwsem_down_write_slowpath", "down_write", "dup_mmap"];
+        assert_eq!(beyond_locks(&stack).collect::<Vec<_>>(), ["dup_mmap"]);
+        for function in ["update_curr", "upload", "raw_spin_rq_lock_nested", "lock_mm_and_find_vma", "folio_lock"] {
+            assert_eq!(beyond_locks(&["_raw_spin_lock", function]).next(), Some(function));
+        }
+    }
+
+    #[test]
+    fn functions_that_only_begin_like_lock_functions_are_callers() {
+        // They take a lock of BPF, of the console and of the scheduler.
+        for function in ["bpf_lru_pop_free", "__bpf_ringbuf_reserve", "__up_console_sem", "rt_mutex_setprio"] {
+            assert_eq!(beyond_locks(&["_raw_spin_lock_irqsave", function]).next(), Some(function));
+        }
+        let stack = ["__down_common", "down_trylock", "__down_trylock_console_sem", "console_trylock"];
+        assert_eq!(main_function(&stack), Some("console_trylock"));
+    }
+
+    #[test]
+    fn a_spinlock_inside_another_lock_is_recognized_by_that_locks_functions() {
+        let inner = ["__pv_queued_spin_lock_slowpath", "queued_write_lock_slowpath", "copy_process"];
+        assert_eq!(outer_lock(&inner), Some((Kind::Rwlock, ".raw_lock.wait_lock")));
+        let inner = ["_raw_spin_lock_irq", "rcu_sync_enter", "percpu_down_write", "cgroup_attach_lock"];
+        assert_eq!(outer_lock(&inner), Some((Kind::PercpuRwsem, ".rss.gp_wait.lock")));
+        assert_eq!(main_function(&inner), Some("cgroup_attach_lock"));
+        for (inner, kind) in [
+            (["_raw_spin_lock_irq", "rwsem_down_write_slowpath"], Kind::Rwsem),
+            (["_raw_spin_lock_irqsave", "downgrade_write"], Kind::Rwsem),
+            (["_raw_spin_lock", "__mutex_unlock_slowpath.isra.0"], Kind::Mutex),
+        ] {
+            assert_eq!(outer_lock(&inner), Some((kind, ".wait_lock")), "{inner:?}");
+        }
+        assert_eq!(outer_lock(&["_raw_spin_lock", "futex_wake", "mutex_lock"]), None, "not above the caller");
     }
 }

@@ -58,6 +58,8 @@ pub struct ReportBuilder {
     /// What the groups take, about; names apart.
     groups_bytes: usize,
     /// Of the first interval taken in.
+    /// When the first interval that was seen began.
+    begun_unix_ns: Option<u64>,
     start_unix_ns: Option<u64>,
     duration_ns: u64,
     intervals: u64,
@@ -215,6 +217,7 @@ impl ReportBuilder {
             user_waits: Value::default(),
             own_waits: Value::default(),
             groups_bytes: 0,
+            begun_unix_ns: None,
             start_unix_ns: None,
             duration_ns: 0,
             intervals: 0,
@@ -233,7 +236,9 @@ impl ReportBuilder {
 
     /// Takes in an interval of a file that may be anybody's. After an error the report is of no use.
     pub fn add_within(&mut self, interval: &Interval, limits: &Limits) -> Result<(), TooLarge> {
-        let offset_ns = interval.start_unix_ns.saturating_sub(self.about.start_unix_ns);
+        // Not since the file was made: until everything was attached, nothing was metered.
+        let begun_unix_ns = *self.begun_unix_ns.get_or_insert(interval.start_unix_ns);
+        let offset_ns = interval.start_unix_ns.saturating_sub(begun_unix_ns);
         if !self.query.covers(offset_ns, interval.duration_ns) {
             return Ok(());
         }
@@ -298,7 +303,8 @@ impl ReportBuilder {
     /// A report, without rows if they are too large.
     fn build(mut self, limits: &Limits) -> (Report, Result<(), TooLarge>) {
         let offset_ns = self.query.window.map_or(0, |(from_ns, _)| from_ns);
-        let start_unix_ns = self.start_unix_ns.unwrap_or(self.about.start_unix_ns.saturating_add(offset_ns));
+        let begun_unix_ns = self.begun_unix_ns.unwrap_or(self.about.start_unix_ns);
+        let start_unix_ns = self.start_unix_ns.unwrap_or_else(|| begun_unix_ns.saturating_add(offset_ns));
         let head = worst::head(&self);
         let of_holds = self.groups.iter().filter(|(group, _)| group.happened == Happened::Hold);
         let holds = of_holds.fold((0_u64, 0_u64), |(all, untimed), (_, measured)| {

@@ -4,8 +4,8 @@ mod synthetic;
 
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder, report};
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Dimension, Frame, Happened, HolderTime, Interval, Key, Kind, Lock, Loss, Mode,
-    Naming, NextLock, Report, Row, Sampled, SlowHold, StackId, Task, Total, Unnamed, Value,
+    About, Blocker, BlockerSource, Bucket, Dimension, Frame, Happened, HolderTime, Interval, Key, Kind, Lock, Loss,
+    Mode, Naming, NextLock, Report, Row, Sampled, SlowHold, StackId, Task, Total, Unnamed, Value,
 };
 use proptest::prelude::*;
 use synthetic::{SECOND_NS, START_UNIX_NS, Size, about, interval};
@@ -95,6 +95,20 @@ fn a_caller_gets_its_share_of_each_duration_bucket() {
     made_by_hand.sample(key, fast, UNSEEN, 30, 1_000_000);
     let report = made(&[made_by_hand.0], &Query::by([Dimension::Caller]));
     assert_eq!(callers(&report), [("slow".into(), 75, 1), ("fast".into(), 925, 2)]);
+}
+
+/// Regression: a hold of 3.6 s of one function, whose stack was lost, was charged to another.
+#[test]
+fn what_has_no_stack_is_not_charged_to_those_that_have() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    let quick = made_by_hand.stack(&["quick"]);
+    made_by_hand.total(key, 1_000, 100);
+    made_by_hand.total(key, 1, 3_600_000_000);
+    made_by_hand.sample(key, quick, UNSEEN, 1_000, 100);
+    let report = made(&[made_by_hand.0], &Query::by([Dimension::Caller]));
+    assert_eq!(callers(&report), [(String::new(), 1, 0), ("quick".into(), 1_000, 1)]);
+    assert_eq!(report.rows.iter().map(|row| row.value.max_ns).collect::<Vec<_>>(), [3_600_000_000, 100]);
 }
 
 #[test]
@@ -245,6 +259,18 @@ fn a_window_takes_the_intervals_in_it() {
     let report = made(&intervals, &Query { window: Some((2 * SECOND_NS, 5 * SECOND_NS)), ..Query::default() });
     assert_eq!((report.intervals, report.duration_ns), (3, 3 * SECOND_NS));
     assert_eq!(report.start_unix_ns, START_UNIX_NS + 2 * SECOND_NS);
+}
+
+/// Regression: a window began when the file was made, up to 39 s before anything was metered.
+#[test]
+fn a_window_counts_from_when_metering_began() {
+    let intervals: Vec<_> = (0..10).map(|nth| interval(nth, synthetic::SMALL)).collect();
+    let about = About { start_unix_ns: START_UNIX_NS - 39 * SECOND_NS, ..about() };
+    let in_window = |window| report(&about, intervals.iter().cloned(), &Query { window, ..Query::default() });
+    let some = in_window(Some((2 * SECOND_NS, 5 * SECOND_NS)));
+    assert_eq!((some.intervals, some.start_unix_ns), (3, START_UNIX_NS + 2 * SECOND_NS));
+    let none = in_window(Some((20 * SECOND_NS, 30 * SECOND_NS)));
+    assert_eq!((none.intervals, none.start_unix_ns), (0, START_UNIX_NS + 20 * SECOND_NS));
 }
 
 #[test]

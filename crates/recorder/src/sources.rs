@@ -116,7 +116,11 @@ impl LockSources {
             Scope::Machine | Scope::Cgroup(_) => None,
         };
         match kernel {
-            Some(Ok(kernel)) => Ok(Self { kernel: Some(kernel), user, notices }),
+            Some(Ok(kernel)) => {
+                let mut sources = Self { kernel: Some(kernel), user, notices };
+                sources.begin_together()?;
+                Ok(sources)
+            }
             // That is said already.
             Some(Err(_)) if matches!(user, Some(User::NotAtAll(_))) => Ok(Self { kernel: None, user, notices }),
             Some(Err(error)) if user.is_some() => {
@@ -130,6 +134,15 @@ impl LockSources {
                 "--user meters a command's or a process's own locks; give `-- COMMAND` or -p PID",
             )),
         }
+    }
+
+    /// Has the first interval begin now, when everything is attached: a program's symbols take seconds to read, and its waits of that
+    /// time are not seen, while the kernel's are.
+    fn begin_together(&mut self) -> Result<(), RecorderError> {
+        if matches!(self.user, Some(User::Outside(_))) {
+            self.drain()?;
+        }
+        Ok(())
     }
 
     /// What is metered, in words.

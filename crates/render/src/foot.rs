@@ -122,6 +122,18 @@ fn sampling(report: &Report) -> Option<String> {
     })
 }
 
+/// Of these there is a wait without the stack that was due.
+const STACKS_LOST: [Loss; 8] = [
+    Loss::OverBudget,
+    Loss::SamplesFull,
+    Loss::StacksFull,
+    Loss::StackFailed,
+    Loss::RingFull,
+    Loss::ProcessGone,
+    Loss::UserSitesFull,
+    Loss::UserSamplesFull,
+];
+
 fn how_sampled(report: &Report) -> String {
     let budget = match report.about.stack_budget_ppm {
         Some(ppm) => format!(" (budget: {} of CPU time)", share(u64::from(ppm))),
@@ -129,7 +141,7 @@ fn how_sampled(report: &Report) -> String {
     };
     match report.overhead.sampling_period_ns {
         _ if report.overhead.stacks == 0 => budget,
-        0 if report.losses.get(Loss::OverBudget) > 0 => "; every wait's stack was due".to_owned(),
+        0 if STACKS_LOST.iter().any(|loss| report.losses.get(*loss) > 0) => "; every wait's stack was due".to_owned(),
         0 => "; every wait had its stack taken".to_owned(),
         period_ns => {
             format!("; waits of {} and longer always, shorter ones in proportion{budget}", duration(period_ns))

@@ -8,11 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lockmeter_profile::Kind;
+use lockmeter_profile::lock_functions::{matches_pattern, serves_any_object};
 
 use crate::btf::{Btf, TypeKind};
 use crate::fields::{LockPath, LockTypes, ends_open};
-use crate::lock_functions::is_helper;
-use crate::sites::matches_pattern;
 use crate::slab_cache::SizeClass;
 use crate::types::Defined;
 
@@ -248,7 +247,7 @@ pub(crate) fn judge<'s>(
     functions: impl Iterator<Item = &'s str>,
 ) -> Option<Verdict> {
     let mut scores = Scores::new(candidates);
-    for (function, nearness) in functions.filter(|function| !is_helper(function)).zip((1..=FUNCTIONS).rev()) {
+    for (function, nearness) in functions.filter(|function| !serves_any_object(function)).zip((1..=FUNCTIONS).rev()) {
         scores.add_function(scopes, function, nearness);
     }
     scores.winner()
@@ -304,7 +303,7 @@ impl<'a> Scores<'a> {
             let type_name = candidate.type_name.as_str();
             let is_meant = |listed: &str| listed == type_name || candidate.inner.iter().any(|inner| inner == listed);
             if TYPES_BY_FUNCTION.iter().any(|(patterns, listed)| {
-                is_meant(listed) && patterns.iter().any(|pattern| matches_pattern(function, pattern))
+                is_meant(listed) && patterns.iter().any(|pattern| matches_pattern(pattern, function))
             }) {
                 note(at, weight::LISTED, &|| format!("{function}() works on one"));
             }

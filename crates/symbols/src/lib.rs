@@ -25,7 +25,6 @@ mod kernel_symbols;
 mod landmarks;
 #[cfg(test)]
 mod live;
-mod lock_functions;
 mod memory;
 mod namer;
 mod percpu;
@@ -54,11 +53,6 @@ pub use types::KernelTypes;
 pub use user_names::{MappedFile, StaticPlace, UserNames};
 pub use user_waits::{FutexCall, UserWait};
 pub use work_semaphores::is_wait_for_work;
-
-/// Whether this function is part of taking or releasing a lock, so that the caller of interest lies above it.
-pub fn is_lock_function(function: &str) -> bool {
-    lock_functions::is_lock_function(lock_functions::source_name(function))
-}
 
 /// The README's example, which tests run.
 #[cfg(doctest)]

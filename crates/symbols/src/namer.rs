@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
+use lockmeter_profile::lock_functions::{beyond_locks, outer_lock};
 use lockmeter_profile::{Kind, Lock, Naming, Unnamed};
 
 use crate::btf::Btf;
@@ -13,7 +14,6 @@ use crate::evidence::{self, Candidate, Verdict};
 use crate::fields::{LockPath, LockTypes};
 use crate::kernel_symbols::{KernelSymbols, Symbol};
 use crate::landmarks::{Landmarks, type_of_symbol};
-use crate::lock_functions::{above_lock, outer_lock};
 use crate::memory::KernelMemory;
 use crate::percpu::PerCpu;
 use crate::sites::{self, Place, Site};
@@ -401,7 +401,7 @@ impl<M: KernelMemory> LockNamer<M> {
         if open.size_class.is_some() {
             self.add_modules(open, kind, stack);
         }
-        let by_type = evidence::judge(&open.scopes, &open.candidates, above_lock(stack));
+        let by_type = evidence::judge(&open.scopes, &open.candidates, beyond_locks(stack));
         let lock = match by_type {
             Some(verdict) => Some(inferred(open, &verdict)),
             None => self.by_site(open, kind, stack),
@@ -443,7 +443,7 @@ impl<M: KernelMemory> LockNamer<M> {
         // The spinlock inside a mutex has no entry of its own, but the mutex may.
         let outer = outer_lock(stack).filter(|_| kind == Kind::Spin);
         let (kind, field) = outer.unwrap_or((kind, ""));
-        let (site, function) = sites::find(open.place, kind, above_lock(stack), |site| self.is_possible(site))?;
+        let (site, function) = sites::find(open.place, kind, beyond_locks(stack), |site| self.is_possible(site))?;
         let object = site.name.split('.').next().filter(|first| self.types.vmlinux.struct_named(first).is_some());
         Some(Lock {
             name: format!("{}{field}", site.name),

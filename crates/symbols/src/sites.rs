@@ -6,6 +6,7 @@
 //! entry for another version's field is skipped.
 
 use lockmeter_profile::Kind;
+use lockmeter_profile::lock_functions::matches_pattern;
 
 /// In which memory an entry's lock lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -390,21 +391,13 @@ pub(crate) fn find<'s>(
             let matches = |site: &&Site| {
                 site.place == place
                     && site.kinds.contains(&kind)
-                    && site.functions.iter().any(|pattern| matches_pattern(function, pattern))
+                    && site.functions.iter().any(|pattern| matches_pattern(pattern, function))
                     && is_possible(site)
             };
             sites.iter().find(matches).map(|site| (site, *function))
         })
     };
     first_among(SITES).or_else(|| first_among(std::slice::from_ref(&SOME_WAIT_QUEUE)))
-}
-
-/// Whether a function's name is `pattern`, or begins as it does where that ends in `*`.
-pub(crate) fn matches_pattern(function: &str, pattern: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => function.starts_with(beginning),
-        None => function == pattern,
-    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@
 #include <bpf/bpf_helpers.h>
 
 /* Set by the loader before the programs are loaded. */
-const volatile __u32 cpus = 1;
-const volatile __u32 stack_budget_ppm = 10000;
-const volatile __u8 every_stack = 0;
+const volatile __u32 cpus __weak = 1;
+const volatile __u32 stack_budget_ppm __weak = 10000;
+const volatile __u8 every_stack __weak = 0;
 
 /* Period bounds: 1 s keeps period * 2^32 within 64 bits. */
 #define PERIOD_MAX_NS (1ULL << 30)
@@ -20,11 +20,11 @@ const volatile __u8 every_stack = 0;
 #define EPOCH_NS 20000000ULL
 
 /* The budget, shared by all CPUs and touched only when a stack is taken or an epoch ends. */
-__u64 period_ns = PERIOD_START_NS;
-__u64 longest_period_ns = PERIOD_START_NS; /* since the last drain */
-__u64 stack_spent_ns = 0;
-__u64 epoch_begin_ns = 0;
-__u64 epoch_spent_ns = 0;
+__u64 period_ns __weak = PERIOD_START_NS;
+__u64 longest_period_ns __weak = PERIOD_START_NS; /* since the last drain */
+__u64 stack_spent_ns __weak = 0;
+__u64 epoch_begin_ns __weak = 0;
+__u64 epoch_spent_ns __weak = 0;
 
 /* At the end of an epoch one CPU adapts the period to what stacks cost in it. */
 static __always_inline void adapt_period(__u64 now)

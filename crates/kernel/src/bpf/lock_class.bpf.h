@@ -30,19 +30,19 @@
 #define IMAGE_BEGIN_X86 0xffffffff80000000ULL
 
 /* Set by the loader before the programs are loaded. */
-const volatile __u8 has_get_kmem_cache = 0;
+const volatile __u8 has_get_kmem_cache __weak = 0;
 /* Address of the struct page of virtual address 0, so to say: page_of(va) = anchor + (va >> 12) * sizeof(struct page).
  * 0 when unknown. */
-const volatile __u64 page_anchor = 0;
-const volatile __u32 struct_page_size = 64;
-const volatile __u64 struct_pages_begin = 0;
-const volatile __u64 struct_pages_end = 0;
+const volatile __u64 page_anchor __weak = 0;
+const volatile __u32 struct_page_size __weak = 64;
+const volatile __u64 struct_pages_begin __weak = 0;
+const volatile __u64 struct_pages_end __weak = 0;
 /* The direct map, where slab objects live. */
-const volatile __u64 direct_map_begin = 0;
-const volatile __u64 direct_map_end = 0;
-const volatile __u64 image_begin = IMAGE_BEGIN_X86;
+const volatile __u64 direct_map_begin __weak = 0;
+const volatile __u64 direct_map_end __weak = 0;
+const volatile __u64 image_begin __weak = IMAGE_BEGIN_X86;
 
-__u64 caches[CACHES];
+__u64 caches[CACHES] __weak;
 
 extern struct kmem_cache *bpf_get_kmem_cache(__u64 address) __ksym __weak;
 

@@ -20,6 +20,9 @@ struct wait {
 	struct who who;
 };
 
+/* What the end of a wait has found. */
+enum found { FOUND_NOTHING, FOUND_WAIT, FOUND_INNER };
+
 /* Two loads: byte by byte the verifier would have the kernel check each. */
 static __always_inline void copy_comm(char *to, const struct task_struct *task)
 {

@@ -8,7 +8,7 @@
 #include "state.bpf.h"
 
 /* Holds its own address, as a number, once somebody asked for it. */
-__u64 own_address = 0;
+__u64 own_address __weak = 0;
 
 /* The verifier lets nobody calculate with a pointer, except for the difference of two. That takes half of what a helper does. */
 static __always_inline __u64 first_argument(void *ctx)

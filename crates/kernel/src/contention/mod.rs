@@ -1,71 +1,55 @@
-//! Meters contention of kernel locks: the loader of `contention.bpf.c`.
+//! Meters contention of kernel locks: the loader of the programs below this folder.
 
-mod budget;
-mod hold_budget;
-mod hook_entry;
-mod hooked;
+mod holds;
+mod interval;
 mod metered;
-pub(crate) mod naming;
+mod mmap;
+mod programs;
+mod scope;
 mod tables;
-mod untimed;
-mod waking;
+mod waits;
 
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
+use libbpf_rs::Link;
 use lockmeter_profile::{Interval, IntervalClock, Loss, Overhead, Source};
 
-pub use budget::StackBudget;
-pub use hooked::{Hooks, OverBudget, SLEEPING_KINDS, SPINNING_KINDS, spin_functions_inlined};
-pub use metered::{Metered, MmapTracepoints};
-pub use naming::MMAP_LOCK;
-
-use crate::cgroups::CgroupScope;
-use crate::clock::OwnCpu;
-use crate::cost::{self, ProgramCost, Programs};
-use crate::double_buffer::DoubleBuffers;
-use crate::error::{ErrorKind, KernelError};
-use crate::switches::{self, Pausable, TwoHalves};
 #[cfg(test)]
-pub(crate) use naming::BLOCKERS;
-use naming::Names;
+pub(crate) use holds::NOT_IN_THE_MODEL;
+pub use holds::{Hooks, OverBudget, SLEEPING_KINDS, SPINNING_KINDS, spin_functions_inlined};
+pub use metered::Metered;
+pub use mmap::MmapTracepoints;
+pub use scope::Scope;
 #[cfg(test)]
 pub(crate) use tables::LOSS_CAUSES;
-use tables::{Drained, PROGRAMS};
-use untimed::HoldLengths;
 #[cfg(test)]
-pub(crate) use untimed::NOT_IN_THE_MODEL;
-use waking::Waking;
+pub(crate) use waits::BLOCKERS;
+
+pub use crate::followed_processes::open_process;
+pub use crate::kernel_names::MMAP_LOCK;
+pub use crate::stack_budget::StackBudget;
+
+use crate::clock::OwnCpu;
+use crate::cost::{self, ProgramCost};
+use crate::double_buffer::DoubleBuffers;
+use crate::error::KernelError;
+use crate::followed_processes::leave_own_process_out;
+use crate::kernel_names::KernelNames;
+use crate::libbpf_log::quiet_libbpf;
+use crate::switches;
+use holds::{HoldLengths, hooked};
+use interval::Intervals;
+use programs::{attach, load};
+use scope::follow;
+use tables::{Drained, PROGRAMS};
+use waits::Waking;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/contention.skel.rs"));
 }
-use skeleton::{ContentionSkel, ContentionSkelBuilder};
+use skeleton::ContentionSkel;
 
 /// Half full tables are drained early: a burst can fill the other half before anybody looks again.
 const DRAIN_AT_FILL: f64 = 0.5;
-
-/// Whose waits are metered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
-    /// Everybody's.
-    Machine,
-    /// A process, its threads, and the children it has from now on.
-    Process(u32),
-    /// The children that this process starts until [`Source::command_started`] of the source.
-    Children,
-    /// The tasks of a control group and of those below it.
-    Cgroup(CgroupScope),
-}
-
-impl Scope {
-    const fn follows_children(&self) -> bool {
-        matches!(self, Self::Process(_) | Self::Children)
-    }
-}
 
 /// How to meter.
 #[derive(Debug, Clone)]
@@ -83,24 +67,6 @@ pub const fn table_bytes_per_cpu() -> usize {
     2 * size_of::<skeleton::types::half>() + size_of::<skeleton::types::cpu_state>()
 }
 
-impl Programs<PROGRAMS> for ContentionSkel<'_> {
-    fn programs(&self) -> [Option<BorrowedFd<'_>>; PROGRAMS] {
-        let programs = &self.progs;
-        [
-            Some(programs.contention_begin.as_fd()),
-            Some(programs.contention_end.as_fd()),
-            Some(programs.sched_waking.as_fd()),
-            metered::loaded([&programs.mmap_acquired, &programs.mmap_acquired_with_path]),
-            metered::loaded([&programs.mmap_released, &programs.mmap_released_with_path]),
-            metered::loaded([&programs.sched_switch]),
-        ]
-    }
-
-    fn stack_ns(&self) -> u64 {
-        self.maps.bss_data.as_deref().map_or(0, |bss| bss.stack_spent_ns)
-    }
-}
-
 /// A running recording of lock contention. Dropping it detaches everything.
 pub struct ContentionSource {
     // Links go first: nothing may write to the tables when they are unmapped.
@@ -109,7 +75,7 @@ pub struct ContentionSource {
     hooks: hooked::Attached,
     halves: DoubleBuffers<skeleton::types::half>,
     skeleton: ContentionSkel<'static>,
-    names: Names,
+    intervals: Intervals,
     /// The tables of holds, where these are metered.
     hold_halves: Option<DoubleBuffers<skeleton::types::half>>,
     hold_lengths: HoldLengths,
@@ -133,7 +99,7 @@ impl ContentionSource {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
         quiet_libbpf();
-        let mut names = Names::prepare()?;
+        let mut names = KernelNames::prepare()?;
         let (mut skeleton, mmap_tracepoints) = load(options, &names, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
         let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
@@ -168,7 +134,7 @@ impl ContentionSource {
             hold_halves,
             hold_lengths: HoldLengths::default(),
             skeleton,
-            names,
+            intervals: Intervals::new(names),
             cost,
             scope: options.scope.clone(),
             mmap_tracepoints,
@@ -250,26 +216,6 @@ fn misses(skeleton: &ContentionSkel<'_>) -> u64 {
     cost::recursion_misses(skeleton) + hooked::recursion_misses(skeleton)
 }
 
-impl TwoHalves for ContentionSkel<'_> {
-    fn active_half(&mut self) -> Option<&mut u32> {
-        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
-    }
-
-    fn generation(&mut self) -> Option<&mut u32> {
-        Some(&mut self.maps.data_data.as_deref_mut()?.generation)
-    }
-}
-
-impl Pausable for ContentionSkel<'_> {
-    fn resumed(&mut self) -> Option<&mut u32> {
-        Some(&mut self.maps.bss_data.as_deref_mut()?.resumed)
-    }
-
-    fn paused(&mut self) -> Option<&mut u32> {
-        Some(&mut self.maps.data_data.as_deref_mut()?.paused)
-    }
-}
-
 impl Source for ContentionSource {
     type Error = KernelError;
 
@@ -311,7 +257,7 @@ impl Source for ContentionSource {
         interval.overhead = self.overhead(&drained);
         self.hold_lengths.give(&mut drained);
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
-        self.names.fill(&mut interval, drained, caches);
+        self.intervals.fill(&mut interval, drained, caches);
         Ok(interval)
     }
 
@@ -327,122 +273,4 @@ impl Source for ContentionSource {
         }
         Ok(interval)
     }
-}
-
-/// Set to see what libbpf and the verifier say.
-const DEBUG_VARIABLE: &str = "LOCKMETER_DEBUG";
-
-/// What libbpf prints would bury the one sentence that a user needs.
-pub(crate) fn quiet_libbpf() {
-    if std::env::var_os(DEBUG_VARIABLE).is_none() {
-        libbpf_rs::set_print(None);
-    }
-}
-
-fn load(
-    options: &Options,
-    names: &Names,
-    cpus: usize,
-) -> Result<(ContentionSkel<'static>, Option<MmapTracepoints>), KernelError> {
-    let refused = |error| KernelError::from_libbpf("cannot load the contention programs", &error);
-    // The skeleton borrows its storage for as long as it lives, which is as long as the process.
-    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-    let mut open = ContentionSkelBuilder::default().open(storage).map_err(refused)?;
-    let cpus = u32::try_from(cpus).unwrap_or(1);
-    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
-    open.progs.follow_children.set_autoload(options.scope.follows_children());
-    let mmap_tracepoints = metered::choose(&mut open, &options.metered, options.stacks, cpus)?;
-    hooked::choose(&mut open, options.metered.hooks());
-    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.cpus = cpus;
-        match &options.scope {
-            Scope::Machine => {}
-            Scope::Process(_) | Scope::Children => rodata.scope = 1,
-            Scope::Cgroup(cgroup) => {
-                rodata.scope = 2;
-                rodata.scope_cgroup = cgroup.id;
-                rodata.scope_cgroup_level = cgroup.level;
-            }
-        }
-        match options.stacks {
-            StackBudget::Share { ppm } => rodata.stack_budget_ppm = ppm,
-            StackBudget::Every => rodata.every_stack = 1,
-        }
-        naming::tell_programs!(names, rodata);
-    }
-    Ok((open.load().map_err(refused)?, mmap_tracepoints))
-}
-
-fn attach_one(program: &mut ProgramMut<'_>) -> Result<Link, KernelError> {
-    program.attach().map_err(|error| {
-        KernelError::from_libbpf(&format!("cannot attach {}", program.name().to_string_lossy()), &error)
-    })
-}
-
-/// Attaches end before begin: a begin without its end would leave a wait open.
-fn attach(
-    skeleton: &mut ContentionSkel<'_>,
-    scope: &Scope,
-    mmap_tracepoints: Option<MmapTracepoints>,
-) -> Result<Vec<Link>, KernelError> {
-    let mut links = vec![attach_one(&mut skeleton.progs.contention_end)?];
-    if scope.follows_children() {
-        links.push(attach_one(&mut skeleton.progs.follow_children)?);
-    }
-    if let Some(tracepoints) = mmap_tracepoints {
-        links.extend(metered::attach_mmap(skeleton, tracepoints, attach_one)?);
-    }
-    if skeleton.progs.sched_switch.autoload() {
-        links.push(attach_one(&mut skeleton.progs.sched_switch)?);
-    }
-    links.push(attach_one(&mut skeleton.progs.contention_begin)?);
-    Ok(links)
-}
-
-/// Marks a process as followed. Nothing is attached yet that could be using its entry.
-fn follow(sleepers: &impl MapCore, pid: u32) -> Result<(), KernelError> {
-    let process = open_process(pid)?;
-    let sleeper = skeleton::types::sleeper { followed: 1, ..Default::default() };
-    // SAFETY: the type is plain integers without padding, all of it initialised.
-    let value =
-        unsafe { std::slice::from_raw_parts((&raw const sleeper).cast::<u8>(), size_of::<skeleton::types::sleeper>()) };
-    sleepers
-        .update(&process.as_raw_fd().to_ne_bytes(), value, MapFlags::ANY)
-        .map_err(|error| KernelError::from_libbpf(&format!("cannot follow process {pid}"), &error))
-}
-
-/// Takes this process out of the task storage of those that are followed.
-pub(crate) fn leave_own_process_out(followed: &impl MapCore) -> Result<(), KernelError> {
-    let own = open_process(std::process::id())?;
-    followed
-        .delete(&own.as_raw_fd().to_ne_bytes())
-        .map_err(|error| KernelError::from_libbpf("cannot leave lockmeter itself out", &error))
-}
-
-/// A descriptor of a process, which also becomes readable when it exits.
-pub fn open_process(pid: u32) -> Result<OwnedFd, KernelError> {
-    // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if let Ok(fd) = i32::try_from(fd)
-        && fd >= 0
-    {
-        // SAFETY: a descriptor just opened, owned by nobody else.
-        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-    }
-    let error = std::io::Error::last_os_error();
-    if pid == 0 || i32::try_from(pid).is_err() {
-        return Err(KernelError::new(ErrorKind::NoSuchProcess, format!("{pid} is no process id; `ps -e` lists them")));
-    }
-    Err(match error.raw_os_error() {
-        Some(libc::ESRCH) => KernelError::new(
-            ErrorKind::NoSuchProcess,
-            format!("no process {pid} is running; `ps -e` lists those that are"),
-        ),
-        // EINVAL on older kernels, ENOENT on newer.
-        Some(libc::EINVAL | libc::ENOENT) => KernelError::new(
-            ErrorKind::NotAProcess,
-            format!("{pid} is a thread, not a process; give the process id (`ps -o tgid= -q {pid}` tells it)"),
-        ),
-        _ => KernelError::new(ErrorKind::Refused, format!("cannot open process {pid}: {error}")),
-    })
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the contention programs know: settings of the loader, the tables, and the waits that are going on.
+ *
+ * Variables and maps in headers are weak: each file of programs defines them, and the linker keeps one of each.
  */
 #ifndef LOCKMETER_STATE_BPF_H
 #define LOCKMETER_STATE_BPF_H
 
 #include "budget.bpf.h"
+#include "halves.bpf.h"
 #include "lock_class.bpf.h"
 #include "numbers.bpf.h"
 #include "tables.h"
@@ -26,25 +29,18 @@
 enum scope { SCOPE_ALL, SCOPE_FOLLOWED, SCOPE_CGROUP };
 
 /* Set by the loader before the programs are loaded. */
-const volatile __u32 scope = SCOPE_ALL;
+const volatile __u32 scope __weak = SCOPE_ALL;
 /* Only waits for mmap_lock, counted by the memory control group of its address space. */
-const volatile __u8 only_mmap_lock = 0;
-const volatile __u64 scope_cgroup = 0;
-const volatile __u32 scope_cgroup_level = 0;
+const volatile __u8 only_mmap_lock __weak = 0;
+const volatile __u64 scope_cgroup __weak = 0;
+const volatile __u32 scope_cgroup_level __weak = 0;
 /* Written by the loader while the programs run. */
-__u32 active_half = 0;
-__u32 paused = 1;     /* until everything is attached */
-__u32 resumed = 0;    /* grows when counting goes on: waits that were open before it are forgotten */
-__u32 watched = 0;    /* the same for holds; grows also when hooks go on that were off to keep their budget */
-__u32 generation = 1; /* grows at each drain: identities cached before it are looked up again */
+__u32 paused __weak = 1;     /* until everything is attached */
+__u32 resumed __weak = 0;    /* grows when counting goes on: waits that were open before it are forgotten */
+__u32 watched __weak = 0;    /* the same for holds; grows also when hooks go on that were off to keep their budget */
+__u32 generation __weak = 1; /* grows at each drain: identities cached before it are looked up again */
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 2); /* two a CPU, set by the loader */
-	__type(key, __u32);
-	__type(value, struct half);
-} halves SEC(".maps");
+HALVES(struct half) halves __weak SEC(".maps");
 
 /*
  * A waiter, with the hash of it. Taken at the begin, where a waiter waits anyway: at the end it would lengthen the hold.
@@ -143,7 +139,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct cpu_state);
-} cpu_states SEC(".maps");
+} cpu_states __weak SEC(".maps");
 
 /* A wait that may sleep. It belongs to the task, which may change CPUs. */
 struct sleep_wait {
@@ -189,14 +185,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct sleeper);
-} sleepers SEC(".maps");
-
-static __always_inline struct half *this_half(void)
-{
-	__u32 key = bpf_get_smp_processor_id() * 2 + (*(volatile __u32 *)&active_half & 1);
-
-	return bpf_map_lookup_elem(&halves, &key);
-}
+} sleepers __weak SEC(".maps");
 
 static __always_inline struct cpu_state *this_cpu(void)
 {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use lockmeter_profile::{Bucket, Loss};
 
 use super::skeleton::types;
+use crate::comm::Comm;
 use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
@@ -29,9 +30,6 @@ pub(crate) const LOSS_CAUSES: [Loss; 16] = [
 
 /// How many programs there are: `PROGRAMS` of `tables.h`.
 pub const PROGRAMS: usize = 6;
-
-/// A fixed-length, NUL-padded name.
-pub type Comm = [u8; 16];
 
 /// What is counted exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,7 +96,7 @@ impl Counted {
 #[derive(Debug, Default)]
 pub struct Drained {
     pub totals: HashMap<TotalKey, Counted>,
-    /// How many holds of a total were counted and not timed; filled in by [`super::untimed`].
+    /// How many holds of a total were counted and not timed; filled in by [`super::HoldLengths`].
     pub untimed: HashMap<TotalKey, u64>,
     /// `count` is in 1/1024ths of a wait.
     pub samples: HashMap<SampleKey, Counted>,

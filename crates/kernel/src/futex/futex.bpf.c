@@ -19,6 +19,7 @@
  */
 #include "core.h"
 #include "budget.bpf.h"
+#include "halves.bpf.h"
 #include "table_slot.bpf.h"
 #include "tables.h"
 #include <bpf/bpf_helpers.h>
@@ -58,7 +59,6 @@ const volatile __u32 target = 0;
 const volatile __u8 follows = 0;
 
 /* Written by the loader while the programs run. */
-__u32 active_half = 0;
 __u32 generation = 1; /* grows at each drain: words are introduced again */
 
 struct sleep {
@@ -86,13 +86,7 @@ struct begin_record *type_of_begin_record;
 struct woken_record *type_of_woken_record;
 struct end_record *type_of_end_record;
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 2); /* two a CPU, set by the loader */
-	__type(key, __u32);
-	__type(value, struct futex_half);
-} halves SEC(".maps");
+HALVES(struct futex_half) halves SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -110,13 +104,6 @@ struct {
 	__type(key, int);
 	__type(value, struct followed);
 } processes SEC(".maps");
-
-static __always_inline struct futex_half *this_half(void)
-{
-	__u32 key = bpf_get_smp_processor_id() * 2 + (*(volatile __u32 *)&active_half & 1);
-
-	return bpf_map_lookup_elem(&halves, &key);
-}
 
 static __always_inline void lose(struct futex_half *half, enum loss cause)
 {
@@ -386,7 +373,7 @@ static __always_inline void end_sleep(struct task_struct *task, struct futex_hal
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	struct futex_half *half = this_half();
+	struct futex_half *half = this_half(&halves);
 
 	if (!half)
 		return 0;
@@ -402,7 +389,7 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *wakee)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
-	struct futex_half *half = this_half();
+	struct futex_half *half = this_half(&halves);
 	struct woken_record *record;
 	struct pt_regs *regs;
 	struct sleep *sleep;

@@ -19,10 +19,12 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut, RingBuffer, Rin
 use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
 use crate::clock::OwnCpu;
-use crate::contention::{StackBudget, leave_own_process_out, open_process, quiet_libbpf};
 use crate::cost::{self, ProgramCost, Programs};
 use crate::double_buffer::DoubleBuffers;
 use crate::error::{ErrorKind, KernelError};
+use crate::followed_processes::{leave_own_process_out, open_process};
+use crate::libbpf_log::quiet_libbpf;
+use crate::stack_budget::StackBudget;
 use crate::switches::{self, TwoHalves};
 #[doc(hidden)]
 pub use processes::unwind_by_hostile_elf;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use lockmeter_profile::{Loss, Value};
 
 use super::skeleton::types;
+use crate::comm::Comm;
 use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
@@ -15,9 +16,6 @@ pub(crate) const LOSS_CAUSES: [Loss; 6] =
 const RECORD_BEGIN: u32 = 1;
 const RECORD_WOKEN: u32 = 2;
 const RECORD_END: u32 = 3;
-
-/// A fixed-length, NUL-padded name.
-pub type Comm = [u8; 16];
 
 /// A futex word of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

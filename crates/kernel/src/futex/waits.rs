@@ -11,9 +11,10 @@ use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock, inter
 
 use super::processes::Processes;
 use super::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
-use super::tables::{Comm, Drained, Record, TotalKey, Word};
+use super::tables::{Drained, Record, TotalKey, Word};
 use crate::cgroups::CgroupTree;
-use crate::contention::naming::{split, text};
+use crate::comm::{Comm, text};
+use crate::lock_shares::split;
 
 /// The numbers of `enum waker` in `tables.h`.
 const WAKER_FUTEX: u32 = 1;

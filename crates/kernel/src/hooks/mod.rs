@@ -7,13 +7,14 @@ use std::path::Path;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::error::may_load_programs;
+use crate::libbpf_log::quiet_libbpf;
 use crate::lockdown;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/try.skel.rs"));
+    include!(concat!(env!("OUT_DIR"), "/hooks.skel.rs"));
 }
-use skeleton::TrySkelBuilder;
+use skeleton::HooksSkelBuilder;
 
 /// Where the kernel offers kprobes.
 const PROBES: &str = "/sys/bus/event_source/devices/kprobe";
@@ -57,9 +58,9 @@ impl HooksRefused {
 
 /// Attaches a hook to a function made for it, and detaches it again.
 pub fn try_hooks(way: HookWay) -> Result<(), HooksRefused> {
-    crate::contention::quiet_libbpf();
+    quiet_libbpf();
     let mut storage = MaybeUninit::uninit();
-    let attached = TrySkelBuilder::default().open(&mut storage).and_then(|mut open| {
+    let attached = HooksSkelBuilder::default().open(&mut storage).and_then(|mut open| {
         open.progs.try_fentry.set_autoload(way == HookWay::Fentry);
         open.progs.try_kprobe.set_autoload(way == HookWay::Kprobe);
         let skeleton = open.load()?;

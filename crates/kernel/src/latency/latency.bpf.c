@@ -248,7 +248,7 @@ int BPF_PROG(work_start, struct work_struct *work)
 		run->delay = take_queued(address, run->begin_ns);
 		return 0;
 	}
-	half = this_half();
+	half = this_half(&halves);
 	if (half)
 		lose_run(half, RUN_LOSS_NO_TASK_STORAGE);
 	return 0;
@@ -259,7 +259,7 @@ int BPF_PROG(work_end)
 {
 	struct run_cpu *cpu = metering(RUN_PROGRAM_WORK_END);
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct run_half *half = this_half();
+	struct run_half *half = this_half(&halves);
 	struct worker *worker;
 
 	if (!cpu || !half)
@@ -304,7 +304,7 @@ SEC("tp_btf/contention_begin")
 int BPF_PROG(lock_begin, void *lock, unsigned int flags)
 {
 	struct run_cpu *cpu = metering(RUN_PROGRAM_LOCK_BEGIN);
-	struct run_half *half = this_half();
+	struct run_half *half = this_half(&halves);
 	struct lock_waits *waits;
 
 	if (!cpu || !half)

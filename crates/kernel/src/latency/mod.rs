@@ -15,10 +15,10 @@ use libbpf_rs::{Link, MapHandle, OpenObject, ProgramInput};
 use lockmeter_profile::{Interval, IntervalClock, Kind, Loss, Overhead, Source};
 
 use crate::clock::{OwnCpu, boot_unix_ns};
-use crate::contention::quiet_libbpf;
 use crate::cost::{self, ProgramCost};
 use crate::double_buffer::DoubleBuffers;
 use crate::error::{ErrorKind, KernelError};
+use crate::libbpf_log::quiet_libbpf;
 use crate::switches::{self, Pausable, TwoHalves};
 use naming::{Clocks, Names};
 pub use programs::Missing;

@@ -10,8 +10,10 @@ use lockmeter_symbols::KernelSymbols;
 
 use super::skeleton::types;
 use super::tables::{Drained, Durations, Runner};
-use crate::contention::naming::{self, kind_mode_of, text};
+use crate::comm::text;
 use crate::error::KernelError;
+use crate::kernel_names::{self, KernelNames};
+use crate::lock_codes::kind_mode_of;
 
 /// `enum runner` in `tables.h`.
 const KINDS: [(u8, Kind); 6] =
@@ -80,14 +82,14 @@ pub enum Names {
     /// Of functions.
     Functions(Arc<KernelSymbols>),
     /// Also of the locks that long runs waited for.
-    Locks(Box<naming::Names>),
+    Locks(Box<KernelNames>),
 }
 
 impl Names {
     /// Reads the kernel's symbols, and its types where locks are to be named.
     pub fn prepare(with_locks: bool) -> Result<Self, KernelError> {
         if with_locks {
-            return Ok(Self::Locks(Box::new(naming::Names::prepare()?)));
+            return Ok(Self::Locks(Box::new(KernelNames::prepare()?)));
         }
         let symbols = KernelSymbols::from_proc().map_err(|error| KernelError::from_symbols(&error))?;
         Ok(Self::Functions(Arc::new(symbols)))
@@ -95,7 +97,7 @@ impl Names {
 
     pub fn tell_programs(&self, rodata: &mut types::rodata) {
         if let Self::Locks(names) = self {
-            naming::tell_programs!(names, rodata);
+            kernel_names::tell_programs!(names, rodata);
         }
     }
 

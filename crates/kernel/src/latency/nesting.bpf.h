@@ -42,7 +42,7 @@ static __always_inline struct run *begin_run(struct run_cpu *cpu, enum window wi
 	depth = live_depth(cpu);
 	if (depth >= NESTED_RUNS) {
 		/* No kernel nests so deep: ends were not seen. */
-		half = this_half();
+		half = this_half(&halves);
 		if (half)
 			__sync_fetch_and_add(&half->losses[RUN_LOSS_RUN_UNPAIRED], NESTED_RUNS);
 		depth = 0;
@@ -137,7 +137,7 @@ static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, e
 static __always_inline void finish_run(struct run_cpu *cpu, enum window window, __u32 runner, const char *name)
 {
 	__u64 now = bpf_ktime_get_ns();
-	struct run_half *half = this_half();
+	struct run_half *half = this_half(&halves);
 	struct ended ended;
 
 	if (!half)

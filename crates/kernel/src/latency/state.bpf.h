@@ -6,6 +6,7 @@
 #define LOCKMETER_LATENCY_STATE_BPF_H
 
 #include "core.h"
+#include "halves.bpf.h"
 #include "lock_class.bpf.h"
 #include "lock_kind.bpf.h"
 #include "numbers.bpf.h"
@@ -27,20 +28,13 @@ const volatile __u32 counted_runners = ~0U; /* a bit for each enum runner: other
 const volatile __u64 threshold_ns = 0;	    /* longer runs are listed one by one; 0: none */
 
 /* Written by the loader while the programs run. */
-__u32 active_half = 0;
 __u32 paused = 1;  /* until everything is attached */
 __u32 resumed = 0; /* grows when counting goes on: what ran before it is forgotten */
 
 /* In a map of its own, for another thread writes it. */
 __u32 windows[WINDOWS] SEC(".data.windows") = {WINDOW_OPEN, WINDOW_OPEN, WINDOW_OPEN, WINDOW_OPEN};
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 2); /* two a CPU, set by the loader */
-	__type(key, __u32);
-	__type(value, struct run_half);
-} halves SEC(".maps");
+HALVES(struct run_half) halves SEC(".maps");
 
 /* The waits for locks inside a run, and the one going on. Filled only where there is a threshold. */
 struct lock_waits {
@@ -119,13 +113,6 @@ struct {
 	__type(key, int);
 	__type(value, struct worker);
 } workers SEC(".maps");
-
-static __always_inline struct run_half *this_half(void)
-{
-	__u32 key = bpf_get_smp_processor_id() * 2 + (*(volatile __u32 *)&active_half & 1);
-
-	return bpf_map_lookup_elem(&halves, &key);
-}
 
 static __always_inline struct run_cpu *this_cpu(void)
 {

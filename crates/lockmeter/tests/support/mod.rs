@@ -210,6 +210,15 @@ pub fn signal(pid: u32, signal: libc::c_int) {
     unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
+/// Copies a program, or a library, to be executed. Another process does it: while a test has such a file open to write it, whatever
+/// another one starts has it open, too, and it cannot be executed ("Text file busy").
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let mut copy = Command::new("cp");
+    copy.arg(from.as_ref()).arg(to.as_ref());
+    let output = run(copy);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
 /// Runs a command to its end, which must come within [`PATIENCE`].
 pub fn run(mut command: Command) -> Output {
     let shown = format!("{command:?}");

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::{BINARY, lockmeter, preload_library, run, skip};
+use super::{BINARY, copy_program, lockmeter, preload_library, run, skip};
 
 /// Two users of whom the system knows nothing.
 pub const A: u32 = 61_001;
@@ -40,7 +40,7 @@ impl Arena {
         let folder = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
         let place = |from: &Path, mode| {
             let to = folder.path().join(from.file_name().unwrap());
-            fs::copy(from, &to).unwrap();
+            copy_program(from, &to);
             fs::set_permissions(&to, Permissions::from_mode(mode)).unwrap();
             to
         };

@@ -33,6 +33,8 @@ pub struct CachedStack {
     pub stack_pointer: AtomicU64,
     /// The return address that it pointed to.
     pub return_address: AtomicU64,
+    /// Where the lock was acquired that is released; 0 of other stacks.
+    pub acquired: AtomicU64,
     /// What was in the frame pointer.
     pub frame_pointer: AtomicU64,
     /// The stack, as a site.

@@ -194,6 +194,14 @@ impl UserSource {
     pub fn stop_into(mut self, interval: &mut Interval) {
         std::thread::sleep(GRACE);
         self.drain_into(interval);
+        self.count_nobody(interval);
+    }
+
+    /// A session in which no program said anything has a command that is not metered, whatever the reason: a library of another version,
+    /// for one.
+    fn count_nobody(&self, interval: &mut Interval) {
+        let nobody = self.processes_seen == 0 && self.unmetered.iter().all(|count| *count == 0);
+        interval.losses.add(Loss::UserChildUnmetered, nobody.into());
     }
 
     /// How many processes (programs: one that runs another counts twice) have reported so far.
@@ -371,7 +379,9 @@ impl Source for UserSource {
 
     fn stop(mut self) -> Result<Interval, Infallible> {
         std::thread::sleep(GRACE);
-        self.drain()
+        let mut interval = self.drain()?;
+        self.count_nobody(&mut interval);
+        Ok(interval)
     }
 }
 

@@ -128,6 +128,13 @@ pub struct Releasing {
     hold: Hold,
 }
 
+impl Releasing {
+    /// Where the lock was acquired, as the return address of the call; 0: that was not seen.
+    pub const fn acquired(&self) -> u64 {
+        if self.site & SITE_IS_RELEASE == 0 { self.site } else { 0 }
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Hold {
     /// It was timed: how long it took, the place of the lock, and where its samples are known to be.

@@ -179,7 +179,7 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     };
     if let Some(segment) = segment::current() {
         // The stack is taken while there is nothing to do but wait.
-        waiting.site = stack_cache::site(segment, mine.thread, registers);
+        waiting.site = stack_cache::site(segment, mine.thread, registers, 0);
         waiting.holder = holder::look(segment, wanted.lock, holder);
         waiting.counted = true;
     }
@@ -273,31 +273,31 @@ const fn bucket(ns: u64) -> u8 {
     (ns | 1).ilog2() as u8
 }
 
-/// A lock is about to be released: says who does it if somebody waits. `is_contended` tells whether a lock that a thread in
-/// a condition wait may want back has a waiter.
+/// A lock is about to be released: says who does it if somebody waits. `acquired` is where it was acquired (0: that is not known);
+/// `is_contended` tells whether a lock that a thread in a condition wait may want back has a waiter.
 #[inline]
-pub fn releasing(held: Wanted, registers: &Registers, is_contended: impl FnOnce() -> bool) {
+pub fn releasing(held: Wanted, acquired: u64, registers: &Registers, is_contended: impl FnOnce() -> bool) {
     let somebody = match waiters::waiters(held.lock) {
         Waiters::Nobody => false,
         Waiters::InCondition => is_contended(),
         Waiters::Somebody => true,
     };
     if somebody {
-        note_releaser(held, registers);
+        note_releaser(held, acquired, registers);
     }
 }
 
 /// Leaves word of who releases a lock that somebody waits for.
 #[cold]
 #[inline(never)]
-fn note_releaser(held: Wanted, registers: &Registers) {
+fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
     if tls::has_no_clock() {
         return;
     }
     // Without a table the wait has no blocker, which its row says.
     let Some(mine) = thread::mine() else { return };
     if let Some(segment) = segment::current() {
-        let site = stack_cache::site(segment, mine.thread, registers);
+        let site = stack_cache::site(segment, mine.thread, registers, acquired);
         if let Some(entry) = locks::find_or_make(segment, held.lock, held.kind, || site).map(|found| found.entry()) {
             let comm = mine.thread.comm.load(Relaxed) & 0xffff;
             let writer_comm = entry.releaser_comm.load(Relaxed) & !0xffff;

@@ -10,13 +10,14 @@ use super::unwind::{self, Registers, Seen};
 use super::{pages, segment, stacks};
 use crate::layout::{CACHED_WORDS, CachedStack, LOSSES, Lost, Process, STACK_CACHE, Thread};
 
-/// The whole stack as a site; the return address alone where it cannot be kept.
-pub(super) fn site(segment: &'static Process, thread: &'static Thread, registers: &Registers) -> u64 {
+/// The whole stack as a site; the return address alone where it cannot be kept. Of a release of a lock that was acquired by a call
+/// that returns to `acquired` (0: that is not known), the function that acquired it is there, too, if it has left its frame already.
+pub(super) fn site(segment: &'static Process, thread: &'static Thread, registers: &Registers, acquired: u64) -> u64 {
     let Some(cached) = of(segment, thread, registers) else {
-        let whole = stacks::whole(segment, registers, &mut Seen::nothing());
+        let whole = stacks::whole(segment, registers, acquired, &mut Seen::nothing());
         return whole.map_or_else(|| stacks::address_site(registers), |(site, _)| site);
     };
-    if is_same(cached, registers) {
+    if is_same(cached, registers, acquired) {
         // Lost as often as it is taken, not as often as it is followed.
         match cached.lost.load(Relaxed) as usize {
             deep if deep == Lost::Deep as usize => segment::lose(Lost::Deep),
@@ -25,7 +26,7 @@ pub(super) fn site(segment: &'static Process, thread: &'static Thread, registers
         }
         return cached.site.load(Relaxed);
     }
-    follow(segment, cached, registers)
+    follow(segment, cached, registers, acquired)
 }
 
 /// `None` if there is no page to remember it.
@@ -38,10 +39,11 @@ fn of(segment: &'static Process, thread: &'static Thread, registers: &Registers)
     )
 }
 
-fn is_same(cached: &CachedStack, registers: &Registers) -> bool {
+fn is_same(cached: &CachedStack, registers: &Registers, acquired: u64) -> bool {
     let sp = registers.stack_pointer();
     let is_same = cached.stack_pointer.load(Relaxed) == sp as u64
         && cached.return_address.load(Relaxed) == registers.return_address() as u64
+        && cached.acquired.load(Relaxed) == acquired
         && cached.changes.load(Relaxed) == unwind::changes()
         && (cached.needs_frame_pointer.load(Relaxed) == 0
             || cached.frame_pointer.load(Relaxed) == registers.frame_pointer() as u64);
@@ -55,11 +57,11 @@ fn is_same(cached: &CachedStack, registers: &Registers) -> bool {
 }
 
 #[inline(never)]
-fn follow(segment: &'static Process, cached: &'static CachedStack, registers: &Registers) -> u64 {
+fn follow(segment: &'static Process, cached: &'static CachedStack, registers: &Registers, acquired: u64) -> u64 {
     let mut seen = Seen::nothing();
     let changes = unwind::changes();
     cached.stack_pointer.store(0, Relaxed);
-    let Some((site, lost)) = stacks::whole(segment, registers, &mut seen) else {
+    let Some((site, lost)) = stacks::whole(segment, registers, acquired, &mut seen) else {
         return stacks::address_site(registers);
     };
     let sp = registers.stack_pointer();
@@ -72,6 +74,7 @@ fn follow(segment: &'static Process, cached: &'static CachedStack, registers: &R
     cached.needs_frame_pointer.store(seen.needs_frame_pointer.into(), Relaxed);
     cached.lost.store(lost.map_or(LOSSES, |lost| lost as usize) as u32, Relaxed);
     cached.frame_pointer.store(registers.frame_pointer() as u64, Relaxed);
+    cached.acquired.store(acquired, Relaxed);
     cached.return_address.store(registers.return_address() as u64, Relaxed);
     cached.site.store(site, Relaxed);
     cached.stack_pointer.store(sp as u64, Relaxed);

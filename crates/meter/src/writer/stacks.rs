@@ -20,10 +20,21 @@ pub(super) fn site_of(segment: &'static Process, frames: &[u64]) -> u64 {
     site(segment, frames).unwrap_or_else(|| frames.first().copied().unwrap_or(0))
 }
 
-/// A site that holds the whole stack, what it depends on, and what was lost; `None` if it could not be kept, which is counted.
-pub(super) fn whole(segment: &'static Process, registers: &Registers, seen: &mut Seen) -> Option<(u64, Option<Lost>)> {
+/// A site that holds the whole stack, what it depends on, and what was lost; `None` if it could not be kept, which is counted. `acquired`
+/// as in [`stack_cache::site`](super::stack_cache::site).
+pub(super) fn whole(
+    segment: &'static Process,
+    registers: &Registers,
+    acquired: u64,
+    seen: &mut Seen,
+) -> Option<(u64, Option<Lost>)> {
     let mut frames = [0_u64; FRAMES];
-    let (taken, ended) = unwind::stack(registers, &mut frames, seen);
+    let has_left = acquired != 0 && unwind::calls_function_of(registers.return_address(), acquired as usize);
+    if has_left {
+        frames[0] = acquired;
+    }
+    let first = usize::from(has_left);
+    let (taken, ended) = unwind::stack(registers, &mut frames[first..], seen);
     let lost = match ended {
         Ended::Outermost => None,
         Ended::NoRoom => Some(Lost::Deep),
@@ -32,7 +43,7 @@ pub(super) fn whole(segment: &'static Process, registers: &Registers, seen: &mut
     if let Some(lost) = lost {
         segment::lose(lost);
     }
-    Some((site(segment, &frames[..taken])?, lost))
+    Some((site(segment, &frames[..first + taken])?, lost))
 }
 
 /// The site of these frames; `None` if there is no room for it, which is counted.

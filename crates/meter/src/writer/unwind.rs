@@ -11,8 +11,8 @@ use core::sync::atomic::{
 };
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, LittleEndian, Register, RegisterRule, UnwindContext,
-    UnwindContextStorage, UnwindSection, UnwindTableRow, X86_64,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EhHdrTable, EndianSlice, LittleEndian, Register, RegisterRule,
+    UnwindContext, UnwindContextStorage, UnwindSection, UnwindTableRow, X86_64,
 };
 
 use super::names;
@@ -278,6 +278,45 @@ impl UnwindContextStorage<usize> for OnStack {
 #[cold]
 #[inline(never)]
 fn compute(address: usize) -> Option<Rule> {
+    in_tables_of(address, |table, frames, bases| {
+        let mut context = UnwindContext::<usize, OnStack>::new_in();
+        let row = table
+            .unwind_info_for_address(frames, bases, &mut context, address as u64, EhFrame::cie_from_offset)
+            .ok()?;
+        rule_in(row)
+    })
+}
+
+/// Where the function begins that holds this address.
+fn function_of(address: usize) -> Option<usize> {
+    in_tables_of(address, |table, frames, bases| {
+        let entry = table.fde_for_address(frames, bases, address as u64, EhFrame::cie_from_offset).ok()?;
+        usize::try_from(entry.initial_address()).ok()
+    })
+}
+
+/// Whether the call that returns to one address is a direct one of the function that holds the other: what that function jumped to at its
+/// end returns there.
+pub(super) fn calls_function_of(return_address: usize, address: usize) -> bool {
+    const CALL: u8 = 0xe8;
+    const CALL_BYTES: usize = 5;
+    let at = return_address.wrapping_sub(CALL_BYTES);
+    if function_of(return_address.wrapping_sub(1)).is_none_or(|caller| at < caller) {
+        return false;
+    }
+    // SAFETY: code of a function that is on the stack.
+    let [call, a, b, c, d] = unsafe { (at as *const [u8; CALL_BYTES]).read() };
+    let called = return_address.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]) as isize);
+    call == CALL && function_of(address.wrapping_sub(1)) == Some(called)
+}
+
+type Bytes = EndianSlice<'static, LittleEndian>;
+
+/// Looks something up in the unwinding tables of the module that holds this address.
+fn in_tables_of<T>(
+    address: usize,
+    look_up: impl FnOnce(&EhHdrTable<'_, Bytes>, &EhFrame<Bytes>, &BaseAddresses) -> Option<T>,
+) -> Option<T> {
     let object = names::find_object(address)?;
     let header_bytes = bytes(object.eh_frame_header, object.map_end)?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(object.eh_frame_header as u64);
@@ -289,12 +328,7 @@ fn compute(address: usize) -> Option<Rule> {
     }
     let bases = bases.set_eh_frame(frames_at as u64);
     let frames = EhFrame::new(bytes(frames_at, object.map_end)?, LittleEndian);
-    let mut context = UnwindContext::<usize, OnStack>::new_in();
-    let row = header
-        .table()?
-        .unwind_info_for_address(&frames, &bases, &mut context, address as u64, EhFrame::cie_from_offset)
-        .ok()?;
-    rule_in(row)
+    look_up(&header.table()?, &frames, &bases)
 }
 
 /// The bytes from an address to the end of its module.

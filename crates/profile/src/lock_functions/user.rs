@@ -4,7 +4,8 @@
 //! complete. What a function that only wraps a lock is called tells it: at most one word that is not about locks, and it
 //! stands first.
 
-use super::{is_one_of, skip_while};
+use super::pattern::matches_any;
+use super::skip_while;
 
 /// Taking and releasing a lock of a program. The innermost frame of each such stack is one of them. They say nothing about
 /// who uses the lock, and are left out of every stack.
@@ -272,13 +273,13 @@ const DEALINGS: &[&str] = &[
 
 /// Whether a function of a program takes or releases locks for others.
 pub fn is_user_lock_function(name: &str) -> bool {
-    is_one_of(name, &[LOCKING]) && !is_one_of(name, &[USERS])
+    matches_any(LOCKING, name) && !matches_any(USERS, name)
 }
 
 /// Whether a function of a program stands between a lock and the code that uses it: a lock function, a function that only
 /// wraps one, or a part of a language's own library.
 pub fn is_user_machinery(name: &str) -> bool {
-    is_one_of(name, &[LOCKING, WRAPPERS, MACHINERY]) || is_called_like_a_lock(name)
+    [LOCKING, WRAPPERS, MACHINERY].iter().any(|list| matches_any(list, name)) || is_called_like_a_lock(name)
 }
 
 /// Whether a stack is that of a program's lock: its functions may be called what they like, `up` and `schedule` included.
@@ -293,7 +294,7 @@ pub(super) fn strip<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name str] {
 
 /// A program's stack from the code on that somebody wrote to use the lock.
 pub(super) fn users<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name str] {
-    skip_while(stack, |name| is_user_machinery(name) && !is_one_of(name, &[USERS]))
+    skip_while(stack, |name| is_user_machinery(name) && !matches_any(USERS, name))
 }
 
 /// Whether the name has the shape of one that only wraps a lock: `uv_mutex_lock`, `Mutex::Lock`, `item_lock`, `sync.(*Mutex).Lock`.

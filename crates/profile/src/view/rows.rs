@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::buckets::Buckets;
 use super::names::{Names, StackName, TextName};
-use super::scaling::{Estimate, Portion, scale_bucket, stand_in};
+use super::scaling::{Estimate, Portion, scale_bucket};
 use super::{Group, Measured, ReportBuilder, Site, SiteEstimate, Uniform};
 use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
@@ -297,7 +297,6 @@ fn shared_out<'a>(
         return Ok(vec![Part::whole(measured, site_without_stacks(builder, measured))]);
     }
     sites.sort_by_key(|(site, _)| *site);
-    let overall: Vec<Portion> = sites.iter().map(|(_, estimate)| estimate.overall()).collect();
     let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
     let told_apart = sites.iter().map(|(_, estimate)| estimate.basis.untimed).fold(0, u64::saturating_add);
     let is_told_apart = told_apart == measured.basis.untimed;
@@ -317,14 +316,22 @@ fn shared_out<'a>(
             releaser: releaser(estimate),
         })
         .collect();
+    let mut without_stacks = Vec::new();
     for (bucket, value) in measured.exact.iter() {
         let exact = Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
         // Only what was sampled in it has a share of the bucket: most of many sites were not.
         let sampled = sites.iter().enumerate().filter_map(|(at, (_, site))| Some((at, *site.buckets.get(bucket)?)));
         let (of, estimates): (Vec<usize>, Vec<Estimate>) =
             sampled.filter(|(_, estimate)| estimate.portion.count > 0 || estimate.stacks > 0).unzip();
-        let (of, estimates) =
-            if of.is_empty() { ((0..sites.len()).collect(), stand_in(&overall)) } else { (of, estimates) };
+        if of.is_empty() {
+            // Of none of these there is a stack: none of the others is theirs.
+            let mut others = Part::whole(measured, site_without_stacks(builder, measured));
+            others.buckets = [(bucket, exact)].into_iter().collect();
+            others.basis = is_told_apart.then(HoldBasis::default);
+            others.max_ns = value.max_ns;
+            without_stacks.push(others);
+            continue;
+        }
         memory.add_buckets(of.len())?;
         let shares = scale_bucket(exact, Bucket(bucket).lower_ns(), value.max_ns, &estimates);
         for (at, share) in of.into_iter().zip(shares) {
@@ -332,6 +339,7 @@ fn shared_out<'a>(
         }
     }
     parts.retain(|part| !part.buckets.is_empty());
+    parts.extend(without_stacks);
     Ok(parts)
 }
 
@@ -344,16 +352,6 @@ fn site_without_stacks(builder: &ReportBuilder, measured: &Measured) -> Site<Sta
         caller: by(Dimension::Caller).then_some(RankedStacks::NONE),
         blocker: by(Dimension::Blocker).then_some((source, RankedStacks::NONE)),
         instance: by(Dimension::Instance).then_some(None),
-    }
-}
-
-impl SiteEstimate {
-    fn overall(&self) -> Portion {
-        let mut sum = Portion::default();
-        for estimate in self.buckets.values() {
-            sum.add(&estimate.portion);
-        }
-        sum
     }
 }
 

@@ -60,20 +60,6 @@ fn share_time(exact: Portion, lower_ns: u64, longest_ns: u64, estimates: &[Estim
     counts.iter().zip(beyond).map(|(count, beyond_ns)| least(*count) + beyond_ns).collect()
 }
 
-/// What stands in for the estimates of a bucket in which no stack was taken: the sites' shares of all the group's waits,
-/// all of the same duration, for within a bucket durations hardly differ.
-///
-/// Shares of the *time* would let a site with one long wait take the time of the short ones without their count.
-pub(super) fn stand_in(overall: &[Portion]) -> Vec<Estimate> {
-    const EACH_NS: u64 = 1 << 20;
-    let estimate = |site: &Portion| {
-        let total_ns = site.count.saturating_mul(EACH_NS);
-        let spin_ns = ratio(total_ns, site.spin_ns, site.total_ns);
-        Estimate { portion: Portion { count: site.count, total_ns, spin_ns }, stacks: 0 }
-    };
-    overall.iter().map(estimate).collect()
-}
-
 /// `amount` × `part` ÷ `whole`, 0 for a part of nothing.
 fn ratio(amount: u64, part: u64, whole: u64) -> u64 {
     let scaled = (u128::from(amount) * u128::from(part)).checked_div(u128::from(whole));
@@ -156,16 +142,6 @@ mod tests {
         let shares = scale_bucket(Portion { count: 50, total_ns: 50_000, spin_ns: 0 }, 512, 1_000, &sites);
         assert_eq!(shares.iter().map(|s| s.count).collect::<Vec<_>>(), [49, 1]);
         assert!(shares[1].total_ns > 0);
-    }
-
-    #[test]
-    fn a_bucket_without_stacks_is_shared_by_waits() {
-        // One long wait at the first site must not draw the time of the short ones.
-        let overall =
-            [Portion { count: 1, total_ns: 1_000_000, spin_ns: 0 }, Portion { count: 1, total_ns: 100, spin_ns: 0 }];
-        let shares = scale_bucket(Portion { count: 10, total_ns: 1_400, spin_ns: 0 }, 128, 200, &stand_in(&overall));
-        assert_eq!(shares[0], Portion { count: 5, total_ns: 700, spin_ns: 0 });
-        assert_eq!(shares[0], shares[1]);
     }
 
     fn arbitrary_estimate() -> impl Strategy<Value = Estimate> {

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The slow paths of hooks.
+ */
+#include "hooks.bpf.h"
+
+__hidden __noinline void end_gaps(struct cpu_state *cpu)
+{
+	for (__u32 i = 0; i < HOLD_GROUPS; i++)
+		cpu->hold_groups[i].to_go = 0;
+	cpu->gaps_of = *(volatile __u32 *)&generation;
+}
+
+__hidden __noinline int count_timed(void *ctx, __u64 lock, __u32 kind_mode, __u64 key, struct cpu_state *cpu)
+{
+	__u32 stack = spins(kind_mode & 0xff);
+	struct ended_hold ended = close_hold(&cpu->open_holds[stack], key, stack);
+	struct half *half = this_half(&hold_halves);
+	int took_stack;
+	__u64 now;
+
+	if (!ended.seen || !half)
+		return 0;
+	if (!ended.stands_for) {
+		count_untimed(lock, kind_mode, cpu);
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
+	adapt_period(now);
+	if (now - ended.begin_ns < min_hold_ns || !begin_counting(cpu, half))
+		return 0;
+	took_stack = count_held(ctx, class_of(lock, cpu, half), lock, kind_mode, now - ended.begin_ns, ended.stands_for,
+				who_releases(bpf_get_current_task_btf(), cpu), cpu, half);
+	end_counting(cpu);
+	return took_stack;
+}

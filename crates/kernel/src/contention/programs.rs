@@ -1,0 +1,117 @@
+//! The programs: loaded, attached, and steered.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, OpenObject, ProgramMut};
+
+use super::holds::hooked;
+use super::mmap::{self, MmapTracepoints};
+use super::scope::Scope;
+use super::skeleton::{ContentionSkel, ContentionSkelBuilder};
+use super::tables::PROGRAMS;
+use super::{Options, metered};
+use crate::cost::Programs;
+use crate::error::KernelError;
+use crate::kernel_names::{self, KernelNames};
+use crate::stack_budget::StackBudget;
+use crate::switches::{Pausable, TwoHalves};
+
+impl Programs<PROGRAMS> for ContentionSkel<'_> {
+    fn programs(&self) -> [Option<BorrowedFd<'_>>; PROGRAMS] {
+        let programs = &self.progs;
+        [
+            Some(programs.contention_begin.as_fd()),
+            Some(programs.contention_end.as_fd()),
+            Some(programs.sched_waking.as_fd()),
+            metered::loaded([&programs.mmap_acquired, &programs.mmap_acquired_with_path]),
+            metered::loaded([&programs.mmap_released, &programs.mmap_released_with_path]),
+            metered::loaded([&programs.sched_switch]),
+        ]
+    }
+
+    fn stack_ns(&self) -> u64 {
+        self.maps.bss_data.as_deref().map_or(0, |bss| bss.stack_spent_ns)
+    }
+}
+
+impl TwoHalves for ContentionSkel<'_> {
+    fn active_half(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
+    }
+
+    fn generation(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.data_data.as_deref_mut()?.generation)
+    }
+}
+
+impl Pausable for ContentionSkel<'_> {
+    fn resumed(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.resumed)
+    }
+
+    fn paused(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.data_data.as_deref_mut()?.paused)
+    }
+}
+
+pub(super) fn load(
+    options: &Options,
+    names: &KernelNames,
+    cpus: usize,
+) -> Result<(ContentionSkel<'static>, Option<MmapTracepoints>), KernelError> {
+    let refused = |error| KernelError::from_libbpf("cannot load the contention programs", &error);
+    // The skeleton borrows its storage for as long as it lives, which is as long as the process.
+    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = ContentionSkelBuilder::default().open(storage).map_err(refused)?;
+    let cpus = u32::try_from(cpus).unwrap_or(1);
+    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
+    open.progs.follow_children.set_autoload(options.scope.follows_children());
+    let mmap_tracepoints = metered::choose(&mut open, &options.metered, options.stacks, cpus)?;
+    hooked::choose(&mut open, options.metered.hooks());
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.cpus = cpus;
+        match &options.scope {
+            Scope::Machine => {}
+            Scope::Process(_) | Scope::Children => rodata.scope = 1,
+            Scope::Cgroup(cgroup) => {
+                rodata.scope = 2;
+                rodata.scope_cgroup = cgroup.id;
+                rodata.scope_cgroup_level = cgroup.level;
+            }
+        }
+        match options.stacks {
+            StackBudget::Share { ppm } => rodata.stack_budget_ppm = ppm,
+            StackBudget::Every => rodata.every_stack = 1,
+        }
+        kernel_names::tell_programs!(names, rodata);
+    }
+    Ok((open.load().map_err(refused)?, mmap_tracepoints))
+}
+
+pub(super) fn attach_one(program: &mut ProgramMut<'_>) -> Result<Link, KernelError> {
+    program.attach().map_err(|error| {
+        KernelError::from_libbpf(&format!("cannot attach {}", program.name().to_string_lossy()), &error)
+    })
+}
+
+/// Attaches end before begin: a begin without its end would leave a wait open.
+pub(super) fn attach(
+    skeleton: &mut ContentionSkel<'_>,
+    scope: &Scope,
+    mmap_tracepoints: Option<MmapTracepoints>,
+) -> Result<Vec<Link>, KernelError> {
+    let mut links = vec![attach_one(&mut skeleton.progs.contention_end)?];
+    if scope.follows_children() {
+        links.push(attach_one(&mut skeleton.progs.follow_children)?);
+    }
+    if let Some(tracepoints) = mmap_tracepoints {
+        links.extend(mmap::attach(skeleton, tracepoints, attach_one)?);
+    }
+    if skeleton.progs.sched_switch.autoload() {
+        links.push(attach_one(&mut skeleton.progs.sched_switch)?);
+    }
+    links.push(attach_one(&mut skeleton.progs.contention_begin)?);
+    Ok(links)
+}
