@@ -345,6 +345,11 @@ fn rare_holds(folder: &Path, program: &Path, seed: u64) -> (Value, [Value; 2], u
         let found = report["rows"].as_array().unwrap().iter().find(is_it);
         found.unwrap_or_else(|| panic!("no hold by {function}: {report:#}")).clone()
     };
+    let quick = of_caller("quick");
+    let waits = report["rows"].as_array().unwrap().iter();
+    let waits = waits.filter(|row| row["happened"] == "wait" && row["caller"][0] == "quick");
+    assert_eq!(number(&quick, "contended"), waits.map(|row| number(row, "count")).sum::<u64>(), "{report:#}");
+    assert!(number(&quick, "contended_ppm") <= 1_000_000, "{quick}");
     (metered.said(), ["quick", "seldom"].map(of_caller), number(&report, "duration_ns"))
 }
 

@@ -182,7 +182,7 @@ pub struct Row {
     pub blocker: Option<RowBlocker>,
     /// The numbers. Estimates (scaled to the lock's exact total) when `estimated`.
     pub value: Value,
-    /// Of a row of holds by anything but stacks: how many of these acquisitions had to wait.
+    /// Of a row of holds, by callers of programs' locks only: how many of these acquisitions had to wait.
     pub contended: Option<u64>,
     /// Of a row of contended holds: what the holders did.
     pub holder: Option<HolderTime>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::buckets::Buckets;
@@ -60,6 +60,8 @@ struct RowSum<'a> {
     basis: HoldBasis,
     /// Of some part it is not known what it rests on.
     lacks_basis: bool,
+    /// It is a lock of a program's.
+    is_of_program: bool,
     /// Of the part that was metered longest.
     off_ns: Option<u64>,
     stacks: u64,
@@ -114,16 +116,19 @@ pub(super) fn rows(
             vec![Part::whole(&measured, Site { caller: None, blocker: None, instance: None })]
         };
         let off_ns = off_ns(builder, &group, &measured);
+        let is_of_program = !matches!(measured.owner, Uniform::Same(None) | Uniform::Unseen);
         // Its sites are in the parts now.
         drop(measured);
         for part in parts {
             let sum = sums.entry(row_key(builder, &group, part.site)).or_default();
             sum.add(&group, part);
+            sum.is_of_program |= is_of_program;
             sum.off_ns = Some(sum.off_ns.map_or(off_ns, |other| other.min(off_ns)));
         }
     }
     let duration_ns = builder.duration_ns;
-    let more = |key: &RowKey<'_>| (contended(key, &sums, duration_ns), holder(key, &sums));
+    let by_caller = contended_by_caller(&stacks, &sums);
+    let more = |key: &RowKey<'_>| (contended(key, &sums, &by_caller, &stacks, duration_ns), holder(key, &sums));
     let is_held = |(_, key): &(usize, &RowKey<'_>)| matches!(key.happened, Happened::Hold | Happened::ContendedHold);
     let mut of_holds: HashMap<usize, _> =
         sums.keys().enumerate().filter(is_held).map(|(at, key)| (at, more(key))).collect();
@@ -142,11 +147,58 @@ pub(super) fn rows(
     Ok(rows)
 }
 
-/// Of a row of holds: how many of its acquisitions had to wait. One waits where it acquires and holds until another place
-/// releases, so rows by stacks do not tell.
-fn contended(key: &RowKey<'_>, sums: &BTreeMap<RowKey<'_>, RowSum<'_>>, duration_ns: u64) -> Option<u64> {
-    if key.happened != Happened::Hold || key.site.caller.is_some() || key.site.blocker.is_some() {
+/// Functions of a hold's caller beyond these do not tell it from others: they are those of one call, inlined into each other.
+const MOST_INLINED: usize = 16;
+
+/// Waits by what their stack begins with, for each number of functions that callers of holds have.
+type ContendedByCaller<'a> = BTreeMap<(RowKey<'a>, Vec<Arc<str>>), u64>;
+
+/// The waits of programs' locks by where they were asked for, of which holds know the innermost call.
+fn contended_by_caller<'a>(
+    stacks: &RankedStacks<'a>,
+    sums: &BTreeMap<RowKey<'a>, RowSum<'a>>,
+) -> ContendedByCaller<'a> {
+    let functions = |key: &RowKey<'a>| Some(stacks.functions(key.site.caller?));
+    let of_programs =
+        |happened| move |(key, sum): &(&RowKey<'_>, &RowSum<'_>)| key.happened == happened && sum.is_of_program;
+    let lengths: BTreeSet<usize> = sums
+        .iter()
+        .filter(of_programs(Happened::Hold))
+        .filter_map(|(key, _)| Some(functions(key)?.len()).filter(|length| (1..=MOST_INLINED).contains(length)))
+        .collect();
+    let mut contended = ContendedByCaller::new();
+    for (key, sum) in sums.iter().filter(of_programs(Happened::Wait)) {
+        let Some(functions) = functions(key) else { continue };
+        for begin in lengths.iter().filter_map(|length| functions.get(..*length)) {
+            let count = contended.entry((without_caller(key), begin.to_vec())).or_default();
+            *count = count.saturating_add(sum.value.count);
+        }
+    }
+    contended
+}
+
+fn without_caller<'a>(key: &RowKey<'a>) -> RowKey<'a> {
+    RowKey { happened: Happened::Wait, site: Site { caller: None, ..key.site }, ..key.clone() }
+}
+
+/// Of a row of holds: how many of its acquisitions had to wait. A program's lock is waited for and held by the call that acquires it;
+/// a kernel lock is waited for there and held by the one that releases it, so that rows by stacks do not tell.
+fn contended(
+    key: &RowKey<'_>,
+    sums: &BTreeMap<RowKey<'_>, RowSum<'_>>,
+    by_caller: &ContendedByCaller<'_>,
+    stacks: &RankedStacks<'_>,
+    duration_ns: u64,
+) -> Option<u64> {
+    if key.happened != Happened::Hold || key.site.blocker.is_some() {
         return None;
+    }
+    if let Some(caller) = key.site.caller {
+        let functions = stacks.functions(caller);
+        let is_told =
+            sums.get(key).is_some_and(|sum| sum.is_of_program) && (1..=MOST_INLINED).contains(&functions.len());
+        let count = || by_caller.get(&(without_caller(key), functions.to_vec())).copied().unwrap_or(0);
+        return is_told.then(count);
     }
     let waits = RowKey { happened: Happened::Wait, ..key.clone() };
     let Some(waits) = sums.get(&waits) else { return Some(0) };
