@@ -47,5 +47,5 @@ fn own_file(names: &mut UserNames) -> Result<MappedFile, Box<dyn Error>> {
     // A position-independent program begins at address 0 of its file. Its zeroed data may follow what is mapped.
     let room_for_zeroed_data = 1 << 20;
     let memory = *start..*end + room_for_zeroed_data;
-    Ok(names.file_of_process(std::process::id(), memory, *start, Path::new(&program), None))
+    Ok(names.file_of_process(std::process::id(), memory, *start, (Path::new(&program), None), None))
 }

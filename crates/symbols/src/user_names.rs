@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::build_id::{BuildId, BuildIds};
 use crate::program_names::ProgramNames;
-use crate::target_file::{FilePlace, Version};
+use crate::target_file::{FilePlace, TargetFile, Version};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
 
 /// Files whose names are kept; the least recently used go first.
@@ -128,25 +128,24 @@ impl UserNames {
         Self::default()
     }
 
-    /// A file under the path that process `pid` knows it by. If another build lies there by now, the mapped one is looked
-    /// for where the kernel shows it while the process lives.
+    /// A file under the path that process `pid` knows it by. If another build lies there by now, or none, the mapped one is looked
+    /// for where the kernel shows it while the process lives; else it is the one that was held open, if that is of this build.
     pub fn file_of_process(
         &mut self,
         pid: u32,
         memory: Range<u64>,
         bias: u64,
-        path: &Path,
+        (path, held): (&Path, Option<&TargetFile>),
         build_id: Option<BuildId>,
     ) -> MappedFile {
         // So the kernel calls a program that was replaced before it could ask for its own path.
         let path = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map_or(path, Path::new);
         let name = file_name(path);
         let mut place = visible_place(pid, path);
-        if let Some(wanted) = build_id.as_ref().filter(|wanted| self.build_ids.open_if(&place, wanted).is_none())
-            && let Some(mapped) = mapped_file(pid, &memory)
-            && self.build_ids.open_if(&mapped, wanted).is_some()
-        {
-            place = mapped;
+        if let Some(wanted) = build_id.as_ref().filter(|wanted| self.build_ids.open_if(&place, wanted).is_none()) {
+            let others = [mapped_file(pid, &memory), held.map(|held| FilePlace::Here(held.path()))];
+            let mut is_it = |place: &FilePlace| self.build_ids.open_if(place, wanted).is_some();
+            place = others.into_iter().flatten().find(|place| is_it(place)).unwrap_or(place);
         }
         MappedFile { start: memory.start, end: memory.end, bias, name, place, build_id }
     }

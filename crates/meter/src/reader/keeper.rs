@@ -2,13 +2,12 @@
 //! each program's file while the process lives, and sees when processes are stopped.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::living::program_file;
+use super::living::{HeldFiles, ProgramFile};
 use super::memory::{Memory, Reserve, u32_at};
 use super::stops::Stops;
 use crate::layout::{PageKind, Process};
@@ -25,7 +24,8 @@ const MOST_PROGRAMS: usize = 1 << 14;
 pub(super) struct Kept {
     pub(super) reserve: Reserve,
     /// By a process's number.
-    pub(super) programs: HashMap<u32, PathBuf>,
+    pub(super) programs: HashMap<u32, ProgramFile>,
+    pub(super) held: HeldFiles,
     pub(super) stops: Stops,
 }
 
@@ -47,6 +47,7 @@ impl Keeper {
         let kept = Kept {
             reserve: Reserve::new(memory.try_clone()?),
             programs: HashMap::new(),
+            held: HeldFiles::new(),
             stops: Stops::new(memory.inode()?),
         };
         let kept = Arc::new(Mutex::new(kept));
@@ -98,8 +99,8 @@ fn find_programs(memory: &Memory, kept: &Mutex<Kept>, newest: u32) -> u32 {
         last = last.max(owned.process);
         let pid = memory.read(owned.page as usize, std::mem::offset_of!(Process, pid), 4);
         let Ok(pid) = pid.map(|pid| u32_at(&pid, 0)) else { continue };
-        let program = program_file(pid);
         let mut kept = lock(kept);
+        let program = ProgramFile::of(pid, &mut kept.held);
         kept.stops.begin(owned.process, owned.page, pid);
         if let Some(program) = program
             && kept.programs.len() < MOST_PROGRAMS

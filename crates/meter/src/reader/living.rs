@@ -1,9 +1,13 @@
 //! Which process a segment is from, and whether it lives. A process knows its id in its own namespace, which may not be ours.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lockmeter_symbols::TargetFile;
 
 /// More processes than this are not looked through for one of another namespace.
 const MOST_PROCESSES: usize = 1 << 16;
@@ -20,8 +24,35 @@ pub(super) fn is_alive(pid: u32) -> bool {
 }
 
 /// The file of the program that a process runs.
-pub(super) fn program_file(pid: u32) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{pid}/exe")).ok()
+#[derive(Debug, Clone)]
+pub(super) struct ProgramFile {
+    /// As the kernel calls it.
+    pub(super) path: PathBuf,
+    /// Open, so that it can be read when the process has ended and no path leads to it any more.
+    pub(super) held: Option<Arc<TargetFile>>,
+}
+
+/// The files of programs that are held open, by device and inode.
+pub(super) type HeldFiles = HashMap<(u64, u64), Arc<TargetFile>>;
+
+/// So many are: more would take descriptors that others need.
+const MOST_HELD: usize = 64;
+
+impl ProgramFile {
+    /// That of a process that lives.
+    pub(super) fn of(pid: u32, all_held: &mut HeldFiles) -> Option<Self> {
+        let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let open = || TargetFile::open(Path::new(&format!("/proc/{pid}/exe"))).ok();
+        let held = open().and_then(|file| {
+            let key = (file.metadata().dev(), file.metadata().ino());
+            let has_room = all_held.len() < MOST_HELD;
+            all_held
+                .get(&key)
+                .cloned()
+                .or_else(|| has_room.then(|| Arc::clone(all_held.entry(key).or_insert(Arc::new(file)))))
+        });
+        Some(Self { path, held })
+    }
 }
 
 /// Processes in namespaces below ours: their ids here and in their own.

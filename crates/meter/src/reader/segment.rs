@@ -9,6 +9,7 @@ use std::path::Path;
 
 use lockmeter_symbols::{BuildId, MappedFile, UserNames};
 
+use super::living::ProgramFile;
 use super::memory::{Memory, u32_at, u64_at};
 use super::plausible::{Bounds, ThreadSums};
 use super::ticks::BetweenReadings;
@@ -340,7 +341,7 @@ impl SegmentReader {
         &self,
         memory: &Memory,
         pid: u32,
-        program: Option<&Path>,
+        program: Option<&ProgramFile>,
         names: &mut UserNames,
     ) -> Vec<MappedFile> {
         let begun = (u32_at(&self.head, offset_of!(Process, module_count)) as usize).min(MODULES);
@@ -350,17 +351,19 @@ impl SegmentReader {
     }
 }
 
-fn mapped_file(pid: u32, module: &[u8], program: Option<&Path>, names: &mut UserNames) -> Option<MappedFile> {
+fn mapped_file(pid: u32, module: &[u8], program: Option<&ProgramFile>, names: &mut UserNames) -> Option<MappedFile> {
     let path = module.get(offset_of!(Module, path)..offset_of!(Module, path) + PATH_BYTES)?;
     let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
     let path = Path::new(OsStr::from_bytes(&path[..length]));
     let is_program = module.get(offset_of!(Module, is_program)) == Some(&1);
-    let path = program.filter(|_| is_program).unwrap_or(path);
+    let program = program.filter(|_| is_program);
+    let path = program.map_or(path, |program| &program.path);
+    let held = program.and_then(|program| program.held.as_deref());
     let memory = u64_at(module, offset_of!(Module, start))..u64_at(module, offset_of!(Module, end));
     let bias = u64_at(module, offset_of!(Module, bias));
     let length = usize::from(*module.get(offset_of!(Module, build_id_bytes))?).min(BUILD_ID_BYTES);
     let build_id = module.get(offset_of!(Module, build_id)..)?.get(..length).and_then(BuildId::new);
-    (memory.start != 0).then(|| names.file_of_process(pid, memory, bias, path, build_id))
+    (memory.start != 0).then(|| names.file_of_process(pid, memory, bias, (path, held), build_id))
 }
 
 /// The slot is not one that a writer writes.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::mem::offset_of;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use lockmeter_symbols::{
 
 use super::directory::OwnDirectory;
 use super::keeper::{self, Kept};
-use super::living::{Nested, is_alive, program_file};
+use super::living::{HeldFiles, Nested, ProgramFile, is_alive};
 use super::memory::{Memory, Owned, u32_at, u64_at};
 use super::plausible::Bounds;
 use super::remaining_writers::RemainingWriters;
@@ -109,7 +109,7 @@ struct Process {
     /// As we know it, and as it knows itself, which differ in containers.
     pid: u32,
     own_pid: u32,
-    program: Option<PathBuf>,
+    program: Option<ProgramFile>,
     segment: SegmentReader,
     /// All its pages, and those with tables of threads.
     pages: Vec<u32>,
@@ -330,7 +330,7 @@ impl UserSource {
         let process = Process {
             pid: pid.unwrap_or(own_pid),
             own_pid,
-            program: known.or_else(|| program_file(pid?)),
+            program: known.or_else(|| ProgramFile::of(pid?, &mut HeldFiles::new())),
             segment: SegmentReader::new(owned.page),
             pages: Vec::new(),
             threads: Vec::new(),
@@ -430,7 +430,7 @@ fn drain_process(
     if reading.deltas.is_empty() {
         return reading.active_threads;
     }
-    let modules = process.segment.modules(memory, process.pid, process.program.as_deref(), names);
+    let modules = process.segment.modules(memory, process.pid, process.program.as_ref(), names);
     let counted = process.holds.share_out(&mut reading.deltas, process.segment.reading_ns(between_readings));
     let mut filling = Filling {
         process,
