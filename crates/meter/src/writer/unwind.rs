@@ -11,7 +11,7 @@ use core::sync::atomic::{
 };
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EhHdrTable, EndianSlice, LittleEndian, Register, RegisterRule,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, ParsedEhFrameHdr, Register, RegisterRule,
     UnwindContext, UnwindContextStorage, UnwindSection, UnwindTableRow, X86_64,
 };
 
@@ -278,25 +278,29 @@ impl UnwindContextStorage<usize> for OnStack {
 #[cold]
 #[inline(never)]
 fn compute(address: usize) -> Option<Rule> {
-    in_tables_of(address, |table, frames, bases| {
-        let mut context = UnwindContext::<usize, OnStack>::new_in();
-        let row = table
-            .unwind_info_for_address(frames, bases, &mut context, address as u64, EhFrame::cie_from_offset)
-            .ok()?;
-        rule_in(row)
-    })
+    let Tables { header, frames, bases } = Tables::of(address)?;
+    let mut context = UnwindContext::<usize, OnStack>::new_in();
+    let row = header
+        .table()?
+        .unwind_info_for_address(&frames, &bases, &mut context, address as u64, EhFrame::cie_from_offset)
+        .ok()?;
+    rule_in(row)
 }
 
 /// Where the function begins that holds this address.
+// Not in its caller's frame: of stacks that are nearly used up each byte counts.
+#[cold]
+#[inline(never)]
 fn function_of(address: usize) -> Option<usize> {
-    in_tables_of(address, |table, frames, bases| {
-        let entry = table.fde_for_address(frames, bases, address as u64, EhFrame::cie_from_offset).ok()?;
-        usize::try_from(entry.initial_address()).ok()
-    })
+    let Tables { header, frames, bases } = Tables::of(address)?;
+    let entry = header.table()?.fde_for_address(&frames, &bases, address as u64, EhFrame::cie_from_offset).ok()?;
+    usize::try_from(entry.initial_address()).ok()
 }
 
 /// Whether the call that returns to one address is a direct one of the function that holds the other: what that function jumped to at its
 /// end returns there.
+#[cold]
+#[inline(never)]
 pub(super) fn calls_function_of(return_address: usize, address: usize) -> bool {
     const CALL: u8 = 0xe8;
     const CALL_BYTES: usize = 5;
@@ -312,23 +316,29 @@ pub(super) fn calls_function_of(return_address: usize, address: usize) -> bool {
 
 type Bytes = EndianSlice<'static, LittleEndian>;
 
-/// Looks something up in the unwinding tables of the module that holds this address.
-fn in_tables_of<T>(
-    address: usize,
-    look_up: impl FnOnce(&EhHdrTable<'_, Bytes>, &EhFrame<Bytes>, &BaseAddresses) -> Option<T>,
-) -> Option<T> {
-    let object = names::find_object(address)?;
-    let header_bytes = bytes(object.eh_frame_header, object.map_end)?;
-    let bases = BaseAddresses::default().set_eh_frame_hdr(object.eh_frame_header as u64);
-    let header = EhFrameHdr::new(header_bytes, LittleEndian).parse(&bases, size_of::<usize>() as u8).ok()?;
-    let gimli::Pointer::Direct(frames_at) = header.eh_frame_ptr() else { return None };
-    let frames_at = usize::try_from(frames_at).ok()?;
-    if !(object.map_start..object.map_end).contains(&frames_at) {
-        return None;
+/// The unwinding tables of a module.
+struct Tables {
+    header: ParsedEhFrameHdr<Bytes>,
+    frames: EhFrame<Bytes>,
+    bases: BaseAddresses,
+}
+
+impl Tables {
+    /// Those of the module that holds this address.
+    #[inline(always)]
+    fn of(address: usize) -> Option<Self> {
+        let object = names::find_object(address)?;
+        let header_bytes = bytes(object.eh_frame_header, object.map_end)?;
+        let bases = BaseAddresses::default().set_eh_frame_hdr(object.eh_frame_header as u64);
+        let header = EhFrameHdr::new(header_bytes, LittleEndian).parse(&bases, size_of::<usize>() as u8).ok()?;
+        let gimli::Pointer::Direct(frames_at) = header.eh_frame_ptr() else { return None };
+        let frames_at = usize::try_from(frames_at).ok()?;
+        if !(object.map_start..object.map_end).contains(&frames_at) {
+            return None;
+        }
+        let frames = EhFrame::new(bytes(frames_at, object.map_end)?, LittleEndian);
+        Some(Self { header, frames, bases: bases.set_eh_frame(frames_at as u64) })
     }
-    let bases = bases.set_eh_frame(frames_at as u64);
-    let frames = EhFrame::new(bytes(frames_at, object.map_end)?, LittleEndian);
-    look_up(&header.table()?, &frames, &bases)
 }
 
 /// The bytes from an address to the end of its module.
