@@ -31,9 +31,52 @@ pub struct GridColumn {
 #[derive(Debug, Clone, Default)]
 pub struct GridRow {
     /// In the order of the columns.
-    pub cells: Vec<String>,
+    pub cells: Cells,
     /// Printed below the row, indented.
     pub below: Vec<String>,
+}
+
+/// The cells of a row, in one text: a report may have hundreds of thousands of rows.
+#[derive(Debug, Clone, Default)]
+pub struct Cells {
+    text: String,
+    /// Where each ends.
+    ends: Vec<u32>,
+}
+
+impl Cells {
+    fn get(&self, at: usize) -> &str {
+        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[begin as usize..self.ends[at] as usize]
+    }
+
+    /// In their order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.ends.len()).map(|at| self.get(at))
+    }
+
+    fn remove(&mut self, removed: usize) {
+        *self = self.iter().enumerate().filter(|(at, _)| *at != removed).map(|(_, cell)| cell.to_owned()).collect();
+    }
+
+    fn set(&mut self, changed: usize, text: &str) {
+        let cells = self.iter().enumerate().map(|(at, cell)| if at == changed { text } else { cell }.to_owned());
+        *self = cells.collect();
+    }
+}
+
+impl FromIterator<String> for Cells {
+    fn from_iter<I: IntoIterator<Item = String>>(cells: I) -> Self {
+        let mut all = Self::default();
+        for cell in cells {
+            all.text.push_str(&cell);
+            // A cell is far shorter: names are cut where they are read.
+            all.ends.push(u32::try_from(all.text.len()).unwrap_or(u32::MAX));
+        }
+        all.text.shrink_to_fit();
+        all.ends.shrink_to_fit();
+        all
+    }
 }
 
 /// Rows and columns of text.
@@ -90,14 +133,14 @@ impl Grid {
             }
             excess -= cut;
             for row in &mut self.rows {
-                row.cells[at] = cut_name(&row.cells[at], widths[at] - cut);
+                row.cells.set(at, &cut_name(row.cells.get(at), widths[at] - cut));
             }
         }
     }
 
     fn widths(&self) -> Vec<usize> {
         let widest = |(at, column): (usize, &GridColumn)| {
-            let cells = self.rows.iter().map(|row| row.cells[at].width());
+            let cells = self.rows.iter().map(|row| row.cells.get(at).width());
             cells.max().unwrap_or(0).max(column.heading.width())
         };
         self.columns.iter().enumerate().map(widest).collect()
@@ -110,20 +153,19 @@ impl Grid {
     }
 
     /// The lines, without blanks at their ends.
-    pub fn lines(&self) -> Vec<Line> {
+    pub fn lines(&self) -> impl Iterator<Item = Line> {
         let widths = self.widths();
-        let headings: Vec<String> = self.columns.iter().map(|column| column.heading.clone()).collect();
-        let mut lines = vec![Line::Heading(self.line(&headings, &widths))];
-        for row in &self.rows {
-            lines.push(Line::Cells(self.line(&row.cells, &widths)));
-            lines.extend(row.below.iter().cloned().map(Line::Below));
-        }
-        lines
+        let heading = self.line(self.columns.iter().map(|column| column.heading.as_str()), &widths);
+        let of_row = move |row: &GridRow| {
+            let cells = Line::Cells(self.line(row.cells.iter(), &widths));
+            std::iter::once(cells).chain(row.below.iter().cloned().map(Line::Below).collect::<Vec<_>>())
+        };
+        std::iter::once(Line::Heading(heading)).chain(self.rows.iter().flat_map(of_row))
     }
 
-    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+    fn line<'a>(&self, cells: impl Iterator<Item = &'a str>, widths: &[usize]) -> String {
         let mut line = String::new();
-        for ((cell, column), width) in cells.iter().zip(&self.columns).zip(widths) {
+        for ((cell, column), width) in cells.zip(&self.columns).zip(widths) {
             let blanks = " ".repeat(width - cell.width());
             let (before, after) = if column.right { (blanks.as_str(), "") } else { ("", blanks.as_str()) };
             for part in [before, cell, after, &" ".repeat(GAP)] {
@@ -203,9 +245,10 @@ mod tests {
         assert_eq!(cut_end("a < b < c", 5), "a <…");
         let column =
             |heading: &str| GridColumn { heading: heading.into(), right: false, expendable: None, may_be_cut: true };
-        let row = |task: &str| GridRow { cells: vec![task.into(), "x".into()], below: Vec::new() };
+        let row =
+            |task: &str| GridRow { cells: [task.to_owned(), "x".to_owned()].into_iter().collect(), below: Vec::new() };
         let grid = Grid { columns: vec![column("TASK"), column("LOCK")], rows: vec![row("検査"), row("ab")] };
-        let lines: Vec<_> = grid.lines();
+        let lines: Vec<_> = grid.lines().collect();
         assert_eq!(lines[1], Line::Cells("検査  x".into()));
         assert_eq!(lines[2], Line::Cells("ab    x".into()));
     }

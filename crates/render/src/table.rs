@@ -80,7 +80,10 @@ impl Table {
     /// Writes a grid, made to fit where there is a width. Names in it are escaped here, line breaks included.
     pub(crate) fn grid(&self, mut grid: Grid, out: &mut dyn io::Write) -> io::Result<()> {
         for row in &mut grid.rows {
-            for text in row.cells.iter_mut().chain(&mut row.below) {
+            if row.cells.iter().any(|text| matches!(escaped(text), Cow::Owned(_))) {
+                row.cells = row.cells.iter().map(|text| escaped(text).into_owned()).collect();
+            }
+            for text in &mut row.below {
                 if let Cow::Owned(escaped) = escaped(text) {
                     *text = escaped;
                 }

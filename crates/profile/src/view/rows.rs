@@ -368,7 +368,14 @@ fn shared_out<'a>(
             releaser: releaser(estimate),
         })
         .collect();
-    let mut without_stacks = Vec::new();
+    let mut without_stacks = Part {
+        site: site_without_stacks(builder, measured),
+        buckets: Buckets::default(),
+        basis: is_told_apart.then(HoldBasis::default),
+        max_ns: 0,
+        stacks: 0,
+        releaser: Uniform::Unseen,
+    };
     for (bucket, value) in measured.exact.iter() {
         let exact = Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
         // Only what was sampled in it has a share of the bucket: most of many sites were not.
@@ -377,11 +384,9 @@ fn shared_out<'a>(
             sampled.filter(|(_, estimate)| estimate.portion.count > 0 || estimate.stacks > 0).unzip();
         if of.is_empty() {
             // Of none of these there is a stack: none of the others is theirs.
-            let mut others = Part::whole(measured, site_without_stacks(builder, measured));
-            others.buckets = [(bucket, exact)].into_iter().collect();
-            others.basis = is_told_apart.then(HoldBasis::default);
-            others.max_ns = value.max_ns;
-            without_stacks.push(others);
+            memory.add_buckets(1)?;
+            *without_stacks.buckets.entry(bucket) = exact;
+            without_stacks.max_ns = without_stacks.max_ns.max(value.max_ns);
             continue;
         }
         memory.add_buckets(of.len())?;
@@ -390,8 +395,8 @@ fn shared_out<'a>(
             parts[at].take(bucket, share, longest_ns);
         }
     }
+    parts.push(without_stacks);
     parts.retain(|part| !part.buckets.is_empty());
-    parts.extend(without_stacks);
     Ok(parts)
 }
 
