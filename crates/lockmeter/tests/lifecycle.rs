@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -54,6 +55,31 @@ fn the_status_of_the_command_is_passed_on() {
         assert_eq!(ended.status.code(), Some(status), "record -- {command:?} said:\n{}", text(&ended.stderr));
         report(&file, &[]);
     }
+}
+
+/// Regression: below `nohup`, and in the background of a script, a metered command could be interrupted that else could not.
+#[test]
+fn signals_that_are_ignored_from_the_start_are_ignored_by_the_command() {
+    let folder = Folder::new();
+    let status = ["grep", "SigIgn", "/proc/self/status"];
+    let ignoring = |mut command: Command| {
+        let ignore = || {
+            for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM] {
+                // SAFETY: may be called between fork and exec.
+                unsafe { libc::signal(signal, libc::SIG_IGN) };
+            }
+            Ok(())
+        };
+        // SAFETY: makes system calls only.
+        unsafe { command.pre_exec(ignore) };
+        text(&run(command).stdout)
+    };
+    let mut bare = Command::new(status[0]);
+    bare.args(&status[1..]);
+    preload_library();
+    let mut metered = lockmeter(["record", "--user", "-q", "-o", &folder.file("recording"), "--"]);
+    metered.args(status);
+    assert_eq!(ignoring(metered), ignoring(bare));
 }
 
 /// Makes sure that the standard streams of the command are its own.

@@ -3,6 +3,8 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -40,6 +42,9 @@ impl StopSignals {
     pub fn catch() -> io::Result<Self> {
         let mut streams = Vec::new();
         for signal in SIGNALS {
+            if is_ignored(signal) {
+                IGNORED_FROM_THE_START.fetch_or(1 << signal, Ordering::Relaxed);
+            }
             let (stream, write) = UnixStream::pair()?;
             stream.set_nonblocking(true)?;
             signal_hook::low_level::pipe::register(signal, write)?;
@@ -123,6 +128,33 @@ impl StopSignals {
             }
         }
     }
+}
+
+/// The signals, a bit each, that this process was begun with ignored, as `nohup` and shells have it, and that it catches.
+static IGNORED_FROM_THE_START: AtomicU32 = AtomicU32::new(0);
+
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: all zero is a valid sigaction, which is only written to.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: asks how a signal is handled, and changes nothing.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN }
+}
+
+/// Has the command begin with the signals ignored that lockmeter was begun with ignored: a signal that is caught is not inherited.
+pub fn inherit_ignored(command: &mut Command) {
+    let ignored = IGNORED_FROM_THE_START.load(Ordering::Relaxed);
+    if ignored == 0 {
+        return;
+    }
+    let ignore = move || {
+        for signal in SIGNALS.into_iter().filter(|signal| ignored & 1 << signal != 0) {
+            // SAFETY: may be called between fork and exec.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+        Ok(())
+    };
+    // SAFETY: makes system calls only.
+    unsafe { command.pre_exec(ignore) };
 }
 
 /// Signals since one was last seen by [`StopSignals::wait`].
