@@ -416,8 +416,6 @@ fn who_releases_a_lock_in_a_tail_call_is_the_blocker() {
         assert!(first == "quick" || first == "seldom", "{row}");
         assert_eq!(second, "work", "{row}");
     }
-    let longest = rows.iter().filter(|row| row["blocker"][0] == "seldom").map(|row| number(row, "max_ns")).max();
-    assert!(longest.is_some_and(|ns| ns > 1_000_000), "{rows:#?}");
 }
 
 /// Makes sure that a long hold of each kind of lock is seen, whatever else the thread holds meanwhile, with the time that the program
