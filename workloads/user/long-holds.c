@@ -13,7 +13,8 @@
 #define LONG_NS 7000000
 
 static pthread_mutex_t normal = PTHREAD_MUTEX_INITIALIZER, adaptive = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
-static pthread_mutex_t recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, checking = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
+		       checking = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static pthread_mutex_t inheriting, outer = PTHREAD_MUTEX_INITIALIZER, inner = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t given_back = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
@@ -38,18 +39,18 @@ static uint64_t spend(void)
 	return now - begin;
 }
 
-#define KIND(NAME, ACQUIRE, RELEASE)                                                                                         \
-	static uint64_t NAME##_ns;                                                                                           \
-	static __attribute__((noinline)) void NAME##_quick(void)                                                             \
-	{                                                                                                                    \
-		ACQUIRE;                                                                                                     \
-		RELEASE;                                                                                                     \
-	}                                                                                                                    \
-	static __attribute__((noinline)) void NAME##_long(void)                                                              \
-	{                                                                                                                    \
-		ACQUIRE;                                                                                                     \
-		NAME##_ns += spend();                                                                                        \
-		RELEASE;                                                                                                     \
+#define KIND(NAME, ACQUIRE, RELEASE)                                                                                   \
+	static uint64_t NAME##_ns;                                                                                     \
+	static __attribute__((noinline)) void NAME##_quick(void)                                                       \
+	{                                                                                                              \
+		ACQUIRE;                                                                                               \
+		RELEASE;                                                                                               \
+	}                                                                                                              \
+	static __attribute__((noinline)) void NAME##_long(void)                                                        \
+	{                                                                                                              \
+		ACQUIRE;                                                                                               \
+		NAME##_ns += spend();                                                                                  \
+		RELEASE;                                                                                               \
 	}
 
 KIND(normal, pthread_mutex_lock(&normal), pthread_mutex_unlock(&normal))
@@ -120,15 +121,15 @@ static __attribute__((noinline)) void given_back_long(void)
 	pthread_mutex_unlock(&given_back);
 }
 
-#define RUN(NAME)                                                                                                            \
-	do {                                                                                                                 \
-		for (int round = 0; round < 3; round++) {                                                                    \
-			for (int i = 0; i < OFTEN; i++)                                                                      \
-				NAME##_quick();                                                                              \
-			NAME##_long();                                                                                       \
-		}                                                                                                            \
-		printf("%s\"" #NAME "\": %llu", separator, (unsigned long long)NAME##_ns);                                   \
-		separator = ", ";                                                                                            \
+#define RUN(NAME)                                                                                                      \
+	do {                                                                                                           \
+		for (int round = 0; round < 3; round++) {                                                              \
+			for (int i = 0; i < OFTEN; i++)                                                                \
+				NAME##_quick();                                                                        \
+			NAME##_long();                                                                                 \
+		}                                                                                                      \
+		printf("%s\"" #NAME "\": %llu", separator, (unsigned long long)NAME##_ns);                             \
+		separator = ", ";                                                                                      \
 	} while (0)
 
 int main(void)

@@ -105,7 +105,8 @@ int main(int argc, char **argv)
 	work(NULL);
 	pthread_join(first, NULL);
 	ns = (double)(now_ns() - began_ns) / (double)(__rdtsc() - began);
-	printf("{\"quick_count\": %llu, \"quick_ns\": %.0f, ", (unsigned long long)quick_count, (double)quick_ticks * ns);
+	printf("{\"quick_count\": %llu, \"quick_ns\": %.0f, ", (unsigned long long)quick_count,
+	       (double)quick_ticks * ns);
 	printf("\"seldom_count\": %llu, \"seldom_ns\": %.0f, \"longest_ns\": %.0f}\n", (unsigned long long)seldom_count,
 	       (double)seldom_ticks * ns, (double)longest_ticks * ns);
 	return 0;
