@@ -3,8 +3,6 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -140,21 +138,26 @@ fn is_ignored(signal: i32) -> bool {
     unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN }
 }
 
-/// Has the command begin with the signals ignored that lockmeter was begun with ignored: a signal that is caught is not inherited.
-pub fn inherit_ignored(command: &mut Command) {
+/// Starts a command so that the signals are ignored there that lockmeter was begun with ignored: a signal that is caught is not
+/// inherited. For that moment they are ignored here.
+pub fn with_ignored_inherited<T>(start: impl FnOnce() -> T) -> T {
     let ignored = IGNORED_FROM_THE_START.load(Ordering::Relaxed);
-    if ignored == 0 {
-        return;
+    // SAFETY: all zero is a valid sigaction: no flags, nothing blocked.
+    let mut ignore: libc::sigaction = unsafe { std::mem::zeroed() };
+    ignore.sa_sigaction = libc::SIG_IGN;
+    let caught = SIGNALS.map(|signal| {
+        let mut caught = ignore;
+        let is_to_be = ignored & 1 << signal != 0;
+        // SAFETY: a signal that is ignored calls nothing; what was there is kept.
+        let is_set = is_to_be && unsafe { libc::sigaction(signal, &raw const ignore, &raw mut caught) } == 0;
+        is_set.then_some((signal, caught))
+    });
+    let started = start();
+    for (signal, caught) in caught.into_iter().flatten() {
+        // SAFETY: what was there before.
+        unsafe { libc::sigaction(signal, &raw const caught, std::ptr::null_mut()) };
     }
-    let ignore = move || {
-        for signal in SIGNALS.into_iter().filter(|signal| ignored & 1 << signal != 0) {
-            // SAFETY: may be called between fork and exec.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
-        }
-        Ok(())
-    };
-    // SAFETY: makes system calls only.
-    unsafe { command.pre_exec(ignore) };
+    started
 }
 
 /// Signals since one was last seen by [`StopSignals::wait`].

@@ -12,7 +12,7 @@ use lockmeter_kernel::contention::{Scope, open_process};
 
 use crate::error::{RecorderError, RecorderErrorKind};
 use crate::preload;
-use crate::signals::{StopSignals, Woken, inherit_ignored};
+use crate::signals::{StopSignals, Woken, with_ignored_inherited};
 
 /// Waits for a command's end are cut into pieces of this, for no reason but that they must have a length.
 const A_LONG_TIME: Duration = Duration::from_secs(3600);
@@ -108,8 +108,7 @@ pub fn start(
 
 /// Starts a program; what is wrong with it is said as a shell would.
 pub fn spawn(command: &mut Command) -> Result<Child, RecorderError> {
-    inherit_ignored(command);
-    command.spawn().map_err(|error| {
+    with_ignored_inherited(|| command.spawn()).map_err(|error| {
         let program = command.get_program();
         let name = program.to_string_lossy();
         match error.kind() {
