@@ -121,6 +121,8 @@ fn a_deleted_program_is_named_as_if_it_were_there() {
     let recording = folder.file("recording");
     let mut recorder = record_hold(&recording, "1h", &[builds.running(), "wait"]);
     let mut recorder = recorder.stdin(Stdio::piped()).spawn().unwrap();
+    // Before that it looks into the file to see how the command is metered.
+    until("the program runs", || child_of(recorder.id()).is_some_and(|pid| is_program(pid, &builds.running)));
     until("the recorder holds the program's file", || holds_open(recorder.id(), &builds.running));
     fs::remove_file(&builds.running).unwrap();
     drop(recorder.stdin.take());
