@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
-use lockmeter_meter::writer::{self, OFF, Registers, Releasing, WAIT, Wanted, kind, mode};
+use lockmeter_meter::writer::{self, OFF, Registers, Wanted, kind, mode};
 
 use crate::entry::interpose;
 use crate::{mutex, real};
@@ -28,11 +28,9 @@ unsafe fn metered(
     }
     // SAFETY: our own entry, which has not returned.
     let registers = unsafe { Registers::at_entry(sp, fp) };
-    let ended = (level != WAIT).then(|| writer::end_hold(mutex::wanted(mutex), &registers));
     // SAFETY: the caller's mutex, which it holds.
-    writer::releasing(mutex::wanted(mutex), ended.as_ref().map_or(0, Releasing::acquired), &registers, || unsafe {
-        mutex::is_contended(mutex)
-    });
+    let is_contended = || unsafe { mutex::is_contended(mutex) };
+    let ended = writer::begin_release(level, mutex::wanted(mutex), &registers, is_contended);
     let waiting = writer::begin_condition(condition as usize, mutex as usize, &registers);
     let status = wait();
     writer::end_condition(waiting);

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use libc::{EBUSY, EOWNERDEAD, pthread_mutex_t, timespec};
 use lockmeter_meter::layout::Thread;
-use lockmeter_meter::writer::{self, OFF, Registers, Releasing, WAIT, Wanted, kind, mode};
+use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
 use crate::entry::{interpose, interpose_mutex_lock, interpose_mutex_unlock};
 use crate::{glibc_mutex, real, swap};
@@ -236,11 +236,9 @@ pub(crate) unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *
     }
     // SAFETY: our own entry, which has not returned.
     let registers = unsafe { Registers::at_entry(sp, fp) };
-    let ended = (level != WAIT).then(|| writer::end_hold(wanted(mutex), &registers));
     // SAFETY: the caller's mutex, which it holds.
-    writer::releasing(wanted(mutex), ended.as_ref().map_or(0, Releasing::acquired), &registers, || unsafe {
-        is_contended(mutex)
-    });
+    let is_contended = || unsafe { is_contended(mutex) };
+    let ended = writer::begin_release(level, wanted(mutex), &registers, is_contended);
     let Some(ended) = ended else {
         // SAFETY: the caller's mutex.
         return unsafe { real::pthread_mutex_unlock(mutex) };

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use libc::{EBUSY, pthread_rwlock_t, timespec};
-use lockmeter_meter::writer::{self, OFF, Registers, Releasing, WAIT, Wanted, kind, mode};
+use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
 use crate::entry::{interpose, interpose_acquire, interpose_release};
 use crate::{real, swap};
@@ -198,8 +198,7 @@ pub(crate) unsafe extern "C-unwind" fn unlock(lock: *mut pthread_rwlock_t, sp: *
     let registers = unsafe { Registers::at_entry(sp, fp) };
     // SAFETY: the caller's lock, which it holds.
     let mode = if unsafe { is_written(lock) } { mode::WRITE } else { mode::READ };
-    let ended = (level != WAIT).then(|| writer::end_hold(wanted(lock, mode), &registers));
-    writer::releasing(wanted(lock, mode), ended.as_ref().map_or(0, Releasing::acquired), &registers, || false);
+    let ended = writer::begin_release(level, wanted(lock, mode), &registers, || false);
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_rwlock_unlock(lock) };
     if let Some(ended) = ended {

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use libc::{EBUSY, pthread_spinlock_t};
-use lockmeter_meter::writer::{self, OFF, Registers, Releasing, WAIT, Wanted, kind, mode};
+use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
 use crate::entry::{interpose, interpose_acquire, interpose_release};
 use crate::real;
@@ -80,8 +80,7 @@ unsafe extern "C-unwind" fn unlock(lock: *mut pthread_spinlock_t, sp: *const usi
     }
     // SAFETY: our own entry, which has not returned.
     let registers = unsafe { Registers::at_entry(sp, fp) };
-    let ended = (level != WAIT).then(|| writer::end_hold(wanted(lock), &registers));
-    writer::releasing(wanted(lock), ended.as_ref().map_or(0, Releasing::acquired), &registers, || false);
+    let ended = writer::begin_release(level, wanted(lock), &registers, || false);
     // SAFETY: the caller's lock.
     let status = unsafe { real::pthread_spin_unlock(lock) };
     if let Some(ended) = ended {

@@ -2,11 +2,10 @@
 //! each program's file while the process lives, and sees when processes are stopped.
 
 use std::collections::HashMap;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::background::{Background, Ending};
 use super::living::{HeldFiles, ProgramFile};
 use super::memory::{Memory, Reserve, u32_at};
 use super::stops::Stops;
@@ -25,7 +24,6 @@ pub(super) struct Kept {
     pub(super) reserve: Reserve,
     /// By a process's number.
     pub(super) programs: HashMap<u32, ProgramFile>,
-    pub(super) held: HeldFiles,
     pub(super) stops: Stops,
 }
 
@@ -33,8 +31,7 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Keeper {
     kept: Arc<Mutex<Kept>>,
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 pub(super) fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
@@ -47,39 +44,27 @@ impl Keeper {
         let kept = Kept {
             reserve: Reserve::new(memory.try_clone()?),
             programs: HashMap::new(),
-            held: HeldFiles::new(),
             stops: Stops::new(memory.inode()?),
         };
         let kept = Arc::new(Mutex::new(kept));
-        let (stop, stopped) = channel();
         let (shared, memory) = (Arc::clone(&kept), memory.try_clone()?);
-        let run = move || {
+        let run = move |ending: Ending| {
             before_others();
-            let (mut wait, mut newest) = (BUSY, 0);
-            while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            let (mut wait, mut newest, mut held) = (BUSY, 0, HeldFiles::new());
+            while ending.goes_on_after(wait) {
                 let was_taken = lock(&shared).reserve.refill().unwrap_or(false);
                 if was_taken {
-                    newest = find_programs(&memory, &shared, newest);
+                    newest = find_programs(&memory, &shared, &mut held, newest);
                 }
                 let is_any_stopped = lock(&shared).stops.look(&memory);
                 wait = if was_taken || is_any_stopped { BUSY } else { (wait * 2).min(IDLE) };
             }
         };
-        let thread = std::thread::Builder::new().name("lockmeter-pages".to_owned()).spawn(run)?;
-        Ok(Self { kept, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { kept, _thread: Background::start("lockmeter-pages", run)? })
     }
 
     pub(super) fn kept(&self) -> Arc<Mutex<Kept>> {
         Arc::clone(&self.kept)
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -91,7 +76,7 @@ fn before_others() {
 }
 
 /// Asks for the files of processes with numbers above this one; returns the highest number.
-fn find_programs(memory: &Memory, kept: &Mutex<Kept>, newest: u32) -> u32 {
+fn find_programs(memory: &Memory, kept: &Mutex<Kept>, held: &mut HeldFiles, newest: u32) -> u32 {
     let owned = memory.owned().unwrap_or_default();
     let begun = owned.iter().filter(|owned| owned.kind == PageKind::Process && owned.process > newest);
     let mut last = newest;
@@ -99,8 +84,9 @@ fn find_programs(memory: &Memory, kept: &Mutex<Kept>, newest: u32) -> u32 {
         last = last.max(owned.process);
         let pid = memory.read(owned.page as usize, std::mem::offset_of!(Process, pid), 4);
         let Ok(pid) = pid.map(|pid| u32_at(&pid, 0)) else { continue };
+        // Files are opened while nobody waits for what is kept.
+        let program = ProgramFile::of(pid, held);
         let mut kept = lock(kept);
-        let program = ProgramFile::of(pid, &mut kept.held);
         kept.stops.begin(owned.process, owned.page, pid);
         if let Some(program) = program
             && kept.programs.len() < MOST_PROGRAMS

@@ -41,15 +41,15 @@ const MOST_HELD: usize = 64;
 impl ProgramFile {
     /// That of a process that lives.
     pub(super) fn of(pid: u32, all_held: &mut HeldFiles) -> Option<Self> {
-        let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-        let open = || TargetFile::open(Path::new(&format!("/proc/{pid}/exe"))).ok();
-        let held = open().and_then(|file| {
-            let key = (file.metadata().dev(), file.metadata().ino());
-            let has_room = all_held.len() < MOST_HELD;
-            all_held
-                .get(&key)
-                .cloned()
-                .or_else(|| has_room.then(|| Arc::clone(all_held.entry(key).or_insert(Arc::new(file)))))
+        let exe = format!("/proc/{pid}/exe");
+        let path = fs::read_link(&exe).ok()?;
+        // Most processes run one that is held already.
+        let key = fs::metadata(&exe).ok().map(|data| (data.dev(), data.ino()));
+        let held = key.and_then(|key| {
+            if !all_held.contains_key(&key) && all_held.len() < MOST_HELD {
+                all_held.insert(key, Arc::new(TargetFile::open(Path::new(&exe)).ok()?));
+            }
+            all_held.get(&key).cloned()
         });
         Some(Self { path, held })
     }

@@ -4,10 +4,10 @@
 use std::io;
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::background::{Background, Ending};
 use super::memory::{Memory, u32_at};
 use crate::layout::{SESSION_PAGE, SessionHead, TICK_NS, TICK_TIMES, tick_code};
 use crate::writer::monotonic_ns;
@@ -23,46 +23,39 @@ const LATE_NS: u64 = 2 * TICK_NS;
 pub(super) struct Ticker {
     /// How often a tick came late.
     late: Arc<AtomicU64>,
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl Ticker {
     /// For a session in which times are ticks of the time stamp counter, unless `tick_ns_shifted` is 0.
     pub(super) fn start(memory: Memory, tick_ns_shifted: u64) -> io::Result<Self> {
-        let (late, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (late_here, is_over_here) = (Arc::clone(&late), Arc::clone(&is_over));
-        let run = move || {
-            while !is_over_here.load(Relaxed) && !is_wanted(&memory) {
-                std::thread::sleep(LOOK);
+        let late = Arc::new(AtomicU64::new(0));
+        let late_here = Arc::clone(&late);
+        let run = move |ending: Ending| {
+            while !is_wanted(&memory) {
+                if !ending.goes_on_after(LOOK) {
+                    return;
+                }
             }
             before_all_others();
             let (mut number, mut last_ns) = (0_u32, monotonic_ns());
-            while !is_over_here.load(Relaxed) {
+            loop {
                 number = number.wrapping_add(1).max(1);
                 // Fails only if a program cut its own memory short.
                 let _ = tick(&memory, number, tick_ns_shifted);
-                std::thread::sleep(Duration::from_nanos(TICK_NS));
+                if !ending.goes_on_after(Duration::from_nanos(TICK_NS)) {
+                    return;
+                }
                 let now_ns = monotonic_ns();
                 late_here.fetch_add((now_ns - last_ns > LATE_NS && number > 1).into(), Relaxed);
                 last_ns = now_ns;
             }
         };
-        let thread = std::thread::Builder::new().name("lockmeter-ticks".to_owned()).spawn(run)?;
-        Ok(Self { late, is_over, thread: Some(thread) })
+        Ok(Self { late, _thread: Background::start("lockmeter-ticks", run)? })
     }
 
     pub(super) fn late(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.late)
-    }
-}
-
-impl Drop for Ticker {
-    fn drop(&mut self) {
-        self.is_over.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

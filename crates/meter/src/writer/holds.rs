@@ -130,7 +130,7 @@ pub struct Releasing {
 
 impl Releasing {
     /// Where the lock was acquired, as the return address of the call; 0: that was not seen.
-    pub const fn acquired(&self) -> u64 {
+    const fn acquired(&self) -> u64 {
         if self.site & SITE_IS_RELEASE == 0 { self.site } else { 0 }
     }
 }
@@ -149,10 +149,24 @@ enum Hold {
     NotTimed,
 }
 
-/// The hold ends; to be called before [`releasing`](super::releasing), which takes its time, and before the release. The mode is that of
-/// the release where the lock tells.
+/// A lock is about to be released: at level [`HOLD`](super::HOLD) the hold ends, and if somebody waits it is said who releases it. The
+/// level is not [`OFF`](super::OFF), and the mode that of the release where the lock tells; `is_contended` as in
+/// [`releasing`](super::releasing).
 #[inline]
-pub fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
+pub fn begin_release(
+    level: u32,
+    held: Wanted,
+    registers: &Registers,
+    is_contended: impl FnOnce() -> bool,
+) -> Option<Releasing> {
+    // First, for to say who it is takes its time.
+    let ended = (level == super::HOLD).then(|| end_hold(held, registers));
+    super::releasing(held, ended.as_ref().map_or(0, Releasing::acquired), registers, is_contended);
+    ended
+}
+
+#[inline]
+fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     let site = stacks::address_site(registers) | SITE_IS_RELEASE;
     let mut releasing = Releasing { wanted, site, hold: Hold::NotTimed };
     let Some(thread) = thread::table() else {

@@ -45,7 +45,7 @@ pub(crate) use clock::monotonic_ns;
 pub use executed::{Environment, Program, execute};
 pub use hash::CELL_MULTIPLIER;
 use holder::Holder;
-pub use holds::{Releasing, acquired, count_untimed, end_hold, released};
+pub use holds::{Releasing, acquired, begin_release, count_untimed, released};
 pub use newest_hold::{acquired_timed, end_newest_hold};
 pub use release_cache::RELEASE_CACHE_SHIFT;
 pub use rows::CHANGES;
