@@ -21,23 +21,9 @@ use lockmeter_recorder::{HoldOptions, LockOptions, LockSources, Recorder, Sink, 
 use lockmeter_render::{Exporter, Json};
 use serde_json::Value;
 use support::{
-    Folder, PATIENCE, copy_program, lockmeter_lab, machine, preload_library, run, say, signal, skip, text, until, wait,
-    workload_path,
+    Folder, PATIENCE, copy_program, json, lockmeter_lab, machine, preload_library, refused, run, say, signal, skip,
+    text, until, wait, workload_path,
 };
-
-fn json(command: Command) -> Value {
-    let shown = format!("{command:?}");
-    let output = run(command);
-    assert!(output.status.success(), "{shown}: {}\n{}", output.status, text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{shown}: {error}: {}", text(&output.stdout)))
-}
-
-/// The status that it ends with, and what it says.
-fn refused<const N: usize>(arguments: [&str; N]) -> (i32, String) {
-    let output = run(lockmeter_lab(arguments));
-    assert!(output.stdout.is_empty(), "{arguments:?} printed a result: {}", text(&output.stdout));
-    (output.status.code().unwrap(), text(&output.stderr))
-}
 
 /// A folder of temporary files that must be empty in the end.
 struct Temporary(Folder);
@@ -76,7 +62,8 @@ fn cost<'a>(costs: &'a Value, level: &str) -> &'a Value {
 
 #[test]
 fn a_command_that_fails_is_shown_with_its_own_status_and_gives_no_ratio() {
-    let (status, said) = refused(["overhead", "--levels", "wait", "--", "sh", "-c", "echo the reason; exit 7"]);
+    let (status, said) =
+        refused(lockmeter_lab(["overhead", "--levels", "wait", "--", "sh", "-c", "echo the reason; exit 7"]));
     assert_eq!(status, 7);
     assert!(said.contains("the reason") && said.contains("nothing to compare"), "{said}");
 }
@@ -105,7 +92,7 @@ fn overhead_says_what_is_wrong_with_what_it_was_told() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
         assert!(said.contains(words), "{arguments:?} said: {said}");
     }
-    let (status, said) = refused(["overhead", "--clean", "exit 3", "--levels", "wait", "--", "true"]);
+    let (status, said) = refused(lockmeter_lab(["overhead", "--clean", "exit 3", "--levels", "wait", "--", "true"]));
     assert!(status == 1 && said.contains("every run must begin alike"), "{status}: {said}");
 }
 
@@ -253,7 +240,7 @@ fn a_target_that_does_nothing_is_given_up_with_one_sentence() {
     let Some(_machine) = machine("a_target_that_does_nothing_is_given_up_with_one_sentence") else { return };
     let mut asleep = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = asleep.id().to_string();
-    let (status, said) = refused(["overhead", "--levels", "wait", "--slice", "20ms", "--attach", &pid]);
+    let (status, said) = refused(lockmeter_lab(["overhead", "--levels", "wait", "--slice", "20ms", "--attach", &pid]));
     asleep.kill().unwrap();
     asleep.wait().unwrap();
     assert_eq!(status, 1, "{said}");
@@ -287,7 +274,7 @@ fn the_kernels_breakpoints_are_timed_in_the_fields_that_perf_prints() {
 
 #[test]
 fn more_breakpoints_than_there_are_is_said_and_the_designs_race_all_the_same() {
-    let (status, said) = refused(["bench", "breakpoint", "-b", "60", "--only", "kernel"]);
+    let (status, said) = refused(lockmeter_lab(["bench", "breakpoint", "-b", "60", "--only", "kernel"]));
     assert!(status == 3 && (said.contains("breakpoints")), "{status}: {said}");
     let mut command =
         lockmeter_lab(["bench", "breakpoint", "-b", "60", "--rounds", "1", "--slice", "20ms", "--cpus", "4"]);
@@ -386,7 +373,7 @@ fn mail_is_delivered_by_a_process_each_and_nothing_is_left() {
     assert!(names("locks_of_processes").contains(&"3 RwSem, all writers".to_owned()));
     assert_eq!(names("locks_of_processes"), names("locks"));
     temporary.check_empty();
-    let (status, said) = refused(["bench", "fork-mail", "--spool", "/proc/no/such"]);
+    let (status, said) = refused(lockmeter_lab(["bench", "fork-mail", "--spool", "/proc/no/such"]));
     assert!(status == 6 && said.contains("--spool"), "{status}: {said}");
 }
 
@@ -396,7 +383,7 @@ fn users_do_their_jobs_and_what_they_waited_for_is_told() {
     let steps = results["steps"].as_array().unwrap();
     assert_eq!(steps.iter().map(|step| step["jobs"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 4]);
     assert!(steps.iter().all(|step| step["jobs_per_minute"].as_f64().unwrap() > 0.0), "{results}");
-    let (status, said) = refused(["bench", "mixed", "--mix", "disk=1"]);
+    let (status, said) = refused(lockmeter_lab(["bench", "mixed", "--mix", "disk=1"]));
     assert!(status == 2 && said.contains("compute, fork"), "{status}: {said}");
 }
 
@@ -429,7 +416,8 @@ fn the_grid_of_locks_is_raced_drawn_and_says_which_peers_are_absent() {
     let rows = std::fs::read_to_string(&csv).unwrap();
     assert!(rows.lines().any(|row| row.contains(",parking_lot Mutex,")), "{rows}");
 
-    let (status, said) = refused(["bench", "locks", "--no-grid", "--no-pairs", "--no-duels", "--locks", "nosuch"]);
+    let (status, said) =
+        refused(lockmeter_lab(["bench", "locks", "--no-grid", "--no-pairs", "--no-duels", "--locks", "nosuch"]));
     assert!(status == 1 && said.contains("no lock has a name"), "{status}: {said}");
 }
 

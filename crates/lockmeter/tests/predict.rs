@@ -5,22 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
-use support::{Folder, lockmeter, preload_library, run, say, text};
-
-fn json(command: Command) -> Value {
-    let shown = format!("{command:?}");
-    let output = run(command);
-    assert!(output.status.success(), "{shown}: {}\n{}", output.status, text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{shown}: {error}: {}", text(&output.stdout)))
-}
-
-/// The status that it ends with, and what it says.
-fn refused<const N: usize>(arguments: [&str; N]) -> (i32, String) {
-    let output = run(lockmeter(arguments));
-    assert!(output.stdout.is_empty(), "{arguments:?} printed a result: {}", text(&output.stdout));
-    (output.status.code().unwrap(), text(&output.stderr))
-}
+use support::{Folder, json, lockmeter, preload_library, refused, run, say, text};
 
 /// Programs with known holds, recorded by the real meter.
 fn record(folder: &Folder, threads: usize) -> String {
@@ -102,19 +87,19 @@ fn predict_says_what_is_missing() {
     let folder = Folder::new();
     // Eight threads at one lock wait and hold for longer than one thread can, on a busy machine, too: they hold it asleep.
     let recording = record_with(&folder, &["--threads", "8", "--rounds", "100", "--hold-ns", "1000000", "--sleep"]);
-    let (status, said) = refused(["predict", &recording, "--lock", "no_such_lock"]);
+    let (status, said) = refused(lockmeter(["predict", &recording, "--lock", "no_such_lock"]));
     assert!(status == 1 && said.contains("hot_lock"), "{status}: {said}");
-    let (status, said) = refused(["predict", &folder.file("absent")]);
+    let (status, said) = refused(lockmeter(["predict", &folder.file("absent")]));
     assert!(status == 4 && said.contains("absent"), "{status}: {said}");
-    let (status, said) = refused(["predict", &recording, "--cpus", "256", "--threads-per-cpu", "8"]);
+    let (status, said) = refused(lockmeter(["predict", &recording, "--cpus", "256", "--threads-per-cpu", "8"]));
     assert!(status == 2 && said.contains("2048 threads are more than can be forecast"), "{status}: {said}");
-    let (status, said) = refused(["predict", &recording, "--cpus", "0"]);
+    let (status, said) = refused(lockmeter(["predict", &recording, "--cpus", "0"]));
     assert!(status == 2 && said.contains("between 1 and"), "{status}: {said}");
     let waits_only = folder.file("waits.lockmeter");
     let mut command = lockmeter(["record", "--user", "--quiet", "-o", &waits_only, "--"]);
     command.arg(folder.path().join("two-locks")).args(["--threads", "2", "--rounds", "100"]);
     assert!(run(command).status.success());
-    let (status, said) = refused(["predict", &waits_only]);
+    let (status, said) = refused(lockmeter(["predict", &waits_only]));
     assert!(status == 4 && said.contains("record --hold"), "{status}: {said}");
     let output = run(lockmeter(["predict", &recording, "--threads", "1"]));
     assert!(text(&output.stderr).contains("cannot have held and waited"), "{}", text(&output.stderr));

@@ -210,6 +210,22 @@ pub fn signal(pid: u32, signal: libc::c_int) {
     unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
+/// What a command prints as JSON; it must succeed.
+pub fn json(command: Command) -> serde_json::Value {
+    let shown = format!("{command:?}");
+    let output = run(command);
+    assert!(output.status.success(), "{shown}: {}\n{}", output.status, text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{shown}: {error}: {}", text(&output.stdout)))
+}
+
+/// The status that a command ends with which prints no result, and what it says.
+pub fn refused(command: Command) -> (i32, String) {
+    let shown = format!("{command:?}");
+    let output = run(command);
+    assert!(output.stdout.is_empty(), "{shown} printed a result: {}", text(&output.stdout));
+    (output.status.code().unwrap(), text(&output.stderr))
+}
+
 /// Copies a program, or a library, to be executed. Another process does it: while a test has such a file open to write it, whatever
 /// another one starts has it open, too, and it cannot be executed ("Text file busy").
 pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
