@@ -14,6 +14,7 @@
 mod btf;
 mod build_id;
 mod condition_locks;
+mod debug_file;
 mod elf_image;
 mod error;
 mod evidence;
@@ -48,7 +49,7 @@ pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};
 pub use program_names::as_written;
 pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
-pub use target_file::{FilePlace, TargetFile};
+pub use target_file::{FilePlace, TargetFile, sees_other_files};
 pub use types::KernelTypes;
 pub use user_names::{MappedFile, StaticPlace, UserNames};
 pub use user_waits::{FutexCall, UserWait};

@@ -43,6 +43,8 @@ pub struct MappedFile {
     pub name: String,
     /// Where lockmeter finds it.
     pub place: FilePlace,
+    /// Where the process finds it by its path: its separate debug file is looked for from there.
+    pub known_as: FilePlace,
     /// What the mapped file is signed with; `None` if it is not signed, or if nobody could look.
     pub build_id: Option<BuildId>,
 }
@@ -147,7 +149,8 @@ impl UserNames {
             let mut is_it = |place: &FilePlace| self.build_ids.open_if(place, wanted).is_some();
             place = others.into_iter().flatten().find(|place| is_it(place)).unwrap_or(place);
         }
-        MappedFile { start: memory.start, end: memory.end, bias, name, place, build_id }
+        let known_as = FilePlace::of_process(pid, path);
+        MappedFile { start: memory.start, end: memory.end, bias, name, place, known_as, build_id }
     }
 
     /// How many files, since the last call, turned out to be other builds than what processes map: nothing is named by
@@ -183,7 +186,7 @@ impl UserNames {
             self.newly_replaced += u64::from(is_first(&mut self.replaced, key));
             return None;
         };
-        let names = Rc::new(ProgramNames::of_file(&opened));
+        let names = Rc::new(ProgramNames::of_file(&opened, &file.known_as));
         if names.is_cut {
             self.newly_cut += u64::from(is_first(&mut self.cut, key.clone()));
         }
@@ -265,16 +268,10 @@ fn file_of(files: &[MappedFile], address: u64) -> Option<&MappedFile> {
     files.iter().rev().find(|file| file.holds(address))
 }
 
-/// The path as this process sees it, also where the other one has another root. A file that it mapped before it changed its
-/// root is outside of that.
+/// The path as this process sees it, also where the other one sees other files. A file that it mapped before it changed its root is
+/// outside of that.
 fn visible_place(pid: u32, path: &Path) -> FilePlace {
-    let here = FilePlace::Here(path.to_owned());
-    let root = std::fs::read_link(format!("/proc/{pid}/root"));
-    let has_own_root = root.is_ok_and(|root| root != Path::new("/"));
-    if !has_own_root || !path.is_absolute() {
-        return here;
-    }
-    let there = FilePlace::InRootOf { pid, path: path.to_owned() };
+    let (here, there) = (FilePlace::Here(path.to_owned()), FilePlace::of_process(pid, path));
     if there.open().is_ok() || here.open().is_err() { there } else { here }
 }
 
