@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use support::recorder::Recorder;
 use support::report::report_as;
-use support::{BINARY, Folder, machine, preload_library, run, skip, text, user_workload};
+use support::{BINARY, Folder, lockmeter, machine, preload_library, run, skip, text, user_workload};
 
 /// What the program ends with.
 const RAN: i32 = 7;
@@ -120,6 +120,31 @@ fn lock_and_function_are_named_by_the_small_symbol_table_that_a_program_carries(
     );
     let reported = stripped.reported_after("true");
     assert!(is_named(&reported), "{reported}");
+}
+
+/// Makes sure that who meets a stripped program is told what helps: another kernel does not.
+#[test]
+fn the_hint_for_a_stripped_program_is_to_install_its_debug_symbols() {
+    if !is_root() {
+        return skip("stripped programs", "needs root for a mount namespace");
+    }
+    let warned = |stripped: &Stripped| {
+        let recording = stripped.folder.file("recording");
+        text(&run(lockmeter(["report", "--by", "lock", &recording])).stderr)
+    };
+    let stripped = Stripped::build();
+    stripped.reported_after("rm server.debug");
+    let said = warned(&stripped);
+    assert!(said.contains("stripped; install its debug symbols (Debian: PACKAGE-dbgsym)"), "{said}");
+    assert!(!said.contains("lockmeter doctor"), "{said}");
+    if !Path::new("/var/lib/dpkg/info").exists() {
+        return skip("the package of a stripped program", "this is no Debian");
+    }
+    // As if a package had installed it.
+    let list = "mount -t tmpfs none /var/lib/dpkg/info; echo $PWD/separate-debug > /var/lib/dpkg/info/bank:amd64.list";
+    stripped.reported_after(list);
+    let said = warned(&stripped);
+    assert!(said.contains("(package bank-dbgsym)"), "{said}");
 }
 
 /// Makes sure that the checksum counts: the file beside the program was changed since.

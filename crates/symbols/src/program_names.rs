@@ -37,6 +37,8 @@ pub(crate) struct ProgramNames {
     pub bytes: u64,
     /// Whether some are missing, since the tables are larger than is read.
     pub is_cut: bool,
+    /// Whether there is a table with all symbols, not only with those for other files.
+    pub is_whole: bool,
 }
 
 impl ProgramNames {
@@ -46,7 +48,8 @@ impl ProgramNames {
         let own = file.elf(ElfPart::Symbols).ok();
         let separate = debug_file(file, known_as).and_then(|file| ElfImage::copy_of_symbols(&file).ok());
         let small = small_symbol_table(file);
-        let mut names = Self::default();
+        let is_whole = |elf: &Option<ElfImage>| elf.as_ref().is_some_and(has_all_symbols);
+        let mut names = Self { is_whole: is_whole(&own) || is_whole(&separate), ..Self::default() };
         for elf in [separate, own, small].into_iter().flatten() {
             names.add(&elf);
         }
@@ -82,6 +85,10 @@ impl ProgramNames {
         let offset = address - variable.address;
         (offset < variable.size.max(1)).then(|| (as_written(&variable.name), offset))
     }
+}
+
+fn has_all_symbols(elf: &ElfImage) -> bool {
+    ElfFile64::<LE, _>::parse(elf.bytes()).is_ok_and(|elf| elf.symbols().next().is_some())
 }
 
 /// The variables of a file, and whether they are all.

@@ -1,6 +1,7 @@
 //! From addresses of a process to the names of functions and static locks.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::build_id::{BuildId, BuildIds};
+use crate::debug_package::debug_package;
 use crate::program_names::ProgramNames;
 use crate::target_file::{FilePlace, TargetFile, Version};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
@@ -26,6 +28,9 @@ const FRAME_BYTES: usize = 256;
 
 /// Files that are remembered so that they are counted once.
 const MOST_COUNTED: usize = 1 << 14;
+
+/// Stripped files whose packages are looked for.
+const MOST_ASKED_PACKAGES: usize = 64;
 
 /// Longer lists of mappings are cut.
 const LONGEST_MAPS: u64 = 16 << 20;
@@ -78,6 +83,8 @@ pub struct UserNames {
     newly_replaced: u64,
     cut: HashSet<FileKey>,
     newly_cut: u64,
+    /// By the path of a stripped file: the package with its debug symbols.
+    debug_packages: HashMap<PathBuf, Option<String>>,
 }
 
 /// The names of a file, kept.
@@ -88,14 +95,47 @@ struct Kept {
 }
 
 /// A static variable that holds an address.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaticPlace {
     /// File name of the program or library.
     pub file: String,
     /// The variable and the offset in it; `None` if the file has no symbol there.
     pub variable: Option<(String, u64)>,
+    /// Why there is none, if there is none.
+    pub no_variable: NoVariable,
     /// The address in the file.
     pub address: u64,
+}
+
+/// Why an address in a file has no name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum NoVariable {
+    /// The file has symbols, but none there.
+    #[default]
+    NoSymbol,
+    /// Another build lies in the file's place, or none.
+    Replaced,
+    /// The file is stripped, and its debug file is not there.
+    Stripped {
+        /// The package that has it, where the package manager knows the file.
+        debug_package: Option<String>,
+    },
+}
+
+impl fmt::Display for NoVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSymbol => f.write_str("the file has no symbol there"),
+            Self::Replaced => f.write_str("another build took the file's place"),
+            Self::Stripped { debug_package } => {
+                f.write_str("the file is stripped; install its debug symbols ")?;
+                match debug_package {
+                    Some(package) => write!(f, "(package {package})"),
+                    None => f.write_str("(Debian: PACKAGE-dbgsym)"),
+                }
+            }
+        }
+    }
 }
 
 impl StaticPlace {
@@ -103,24 +143,20 @@ impl StaticPlace {
     pub fn lock(&self) -> Lock {
         let file = &self.file;
         let (name, naming, detail) = match &self.variable {
-            Some((variable, 0)) => (format!("{file}:{variable}"), Naming::UserSymbol, ""),
-            Some((variable, offset)) => (format!("{file}:{variable}+{offset:#x}"), Naming::UserSymbol, ""),
+            Some((variable, 0)) => (format!("{file}:{variable}"), Naming::UserSymbol, String::new()),
+            Some((variable, offset)) => (format!("{file}:{variable}+{offset:#x}"), Naming::UserSymbol, String::new()),
             None => {
                 let why = Naming::Unnamed(Unnamed::NoUserSite);
-                (
-                    format!("{file}+{:#x}", self.address),
-                    why,
-                    "the file has no symbol there, or another build took its place",
-                )
+                (format!("{file}+{:#x}", self.address), why, self.no_variable.to_string())
             }
         };
-        Lock { name, object: None, naming, detail: detail.to_owned() }
+        Lock { name, object: None, naming, detail }
     }
 
     /// That of several locks, of which one lies there: an array of them, most likely.
     pub fn lock_of_many(&self) -> Lock {
         let variable = self.variable.as_ref().map(|(variable, _)| (variable.clone(), 0));
-        Self { file: self.file.clone(), variable, ..*self }.lock()
+        Self { variable, ..self.clone() }.lock()
     }
 }
 
@@ -249,9 +285,28 @@ impl UserNames {
         let file = file_of(files, address)?;
         let in_file = address.wrapping_sub(file.bias);
         let Some(names) = self.names_of(file) else {
-            return Some(StaticPlace { file: replaced(&file.name), variable: None, address: in_file });
+            let no_variable = NoVariable::Replaced;
+            return Some(StaticPlace { file: replaced(&file.name), variable: None, no_variable, address: in_file });
         };
-        Some(StaticPlace { file: file.name.clone(), variable: names.variable(in_file), address: in_file })
+        let variable = names.variable(in_file);
+        let is_stripped = variable.is_none() && !names.is_whole && !names.is_cut;
+        let no_variable = if is_stripped { self.stripped(file) } else { NoVariable::NoSymbol };
+        Some(StaticPlace { file: file.name.clone(), variable, no_variable, address: in_file })
+    }
+
+    fn stripped(&mut self, file: &MappedFile) -> NoVariable {
+        // Only the package manager of this machine is asked, and seldom: it keeps megabytes of lists.
+        let FilePlace::Here(path) = &file.known_as else { return NoVariable::Stripped { debug_package: None } };
+        let known = self.debug_packages.get(path).cloned();
+        let debug_package = known.unwrap_or_else(|| {
+            if self.debug_packages.len() >= MOST_ASKED_PACKAGES {
+                return None;
+            }
+            let package = debug_package(path);
+            self.debug_packages.insert(path.clone(), package.clone());
+            package
+        });
+        NoVariable::Stripped { debug_package }
     }
 }
 
