@@ -52,7 +52,7 @@ pub use program_names::as_written;
 pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
 pub use target_file::{FilePlace, TargetFile, sees_other_files};
 pub use types::KernelTypes;
-pub use user_names::{MappedFile, NoVariable, StaticPlace, UserNames};
+pub use user_names::{MappedFile, NoVariable, ProcessPath, StaticPlace, UserNames};
 pub use user_waits::{FutexCall, UserWait};
 pub use work_semaphores::is_wait_for_work;
 

@@ -7,11 +7,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::build_id::{BuildId, BuildIds};
 use crate::debug_package::debug_package;
 use crate::program_names::ProgramNames;
-use crate::target_file::{FilePlace, TargetFile, Version};
+use crate::target_file::{FilePlace, TargetFile, Version, sees_other_files};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
 
 /// Files whose names are kept; the least recently used go first.
@@ -166,27 +167,37 @@ impl UserNames {
         Self::default()
     }
 
-    /// A file under the path that process `pid` knows it by. If another build lies there by now, or none, the mapped one is looked
-    /// for where the kernel shows it while the process lives; else it is the one that was held open, if that is of this build.
+    /// A file under the path that a process knows it by. If another build lies there by now, or none, the mapped one is looked for
+    /// where the kernel shows it while the process lives; else it is one of those that were held open, if that is of this build.
     pub fn file_of_process(
         &mut self,
-        pid: u32,
+        path: ProcessPath<'_>,
         memory: Range<u64>,
         bias: u64,
-        (path, held): (&Path, Option<&TargetFile>),
+        held: &[Arc<TargetFile>],
         build_id: Option<BuildId>,
     ) -> MappedFile {
-        // So the kernel calls a program that was replaced before it could ask for its own path.
-        let path = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map_or(path, Path::new);
-        let name = file_name(path);
-        let mut place = visible_place(pid, path);
-        if let Some(wanted) = build_id.as_ref().filter(|wanted| self.build_ids.open_if(&place, wanted).is_none()) {
-            let others = [mapped_file(pid, &memory), held.map(|held| FilePlace::Here(held.path()))];
-            let mut is_it = |place: &FilePlace| self.build_ids.open_if(place, wanted).is_some();
-            place = others.into_iter().flatten().find(|place| is_it(place)).unwrap_or(place);
+        let path = ProcessPath { path: without_mark_of_deleted(path.path), ..path };
+        let name = file_name(path.path);
+        let mut place = path.visible_place();
+        let held = || held.iter().map(|held| FilePlace::Here(held.path()));
+        match &build_id {
+            Some(wanted) => {
+                let mut is_it = |place: &FilePlace| self.build_ids.open_if(place, wanted).is_some();
+                if !is_it(&place) {
+                    let others = mapped_file(path.pid, &memory).into_iter().chain(held());
+                    place = others.into_iter().find(is_it).unwrap_or(place);
+                }
+            }
+            None if place.open().is_err() => place = held().next().unwrap_or(place),
+            None => {}
         }
-        let known_as = FilePlace::of_process(pid, path);
-        MappedFile { start: memory.start, end: memory.end, bias, name, place, known_as, build_id }
+        MappedFile { start: memory.start, end: memory.end, bias, name, place, known_as: path.place(), build_id }
+    }
+
+    /// Reads the names of a file now: it may be gone when the first of them is asked for.
+    pub fn load(&mut self, file: &MappedFile) {
+        self.names_of(file);
     }
 
     /// How many files, since the last call, turned out to be other builds than what processes map: nothing is named by
@@ -206,8 +217,9 @@ impl UserNames {
         let key = file.key();
         self.uses += 1;
         if let Some(kept) = self.files.get_mut(&key)
-            && (file.build_id.is_some() || file.place.open().is_ok_and(|now| Version::of(&now) == kept.version))
+            && (file.build_id.is_some() || file.place.open().map_or(true, |now| Version::of(&now) == kept.version))
         {
+            // Also when the file is gone, with the process that mapped it.
             kept.last_use = self.uses;
             return Some(Rc::clone(&kept.names));
         }
@@ -323,11 +335,36 @@ fn file_of(files: &[MappedFile], address: u64) -> Option<&MappedFile> {
     files.iter().rev().find(|file| file.holds(address))
 }
 
-/// The path as this process sees it, also where the other one sees other files. A file that it mapped before it changed its root is
-/// outside of that.
-fn visible_place(pid: u32, path: &Path) -> FilePlace {
-    let (here, there) = (FilePlace::Here(path.to_owned()), FilePlace::of_process(pid, path));
-    if there.open().is_ok() || here.open().is_err() { there } else { here }
+/// A path as a process knows it.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessPath<'a> {
+    /// The process.
+    pub pid: u32,
+    /// The path.
+    pub path: &'a Path,
+    /// Whether the process was seen to see other files than this one: when it has ended, nobody can look.
+    pub sees_other_files: bool,
+}
+
+impl ProcessPath<'_> {
+    fn place(&self) -> FilePlace {
+        if self.sees_other_files && self.path.is_absolute() {
+            return FilePlace::InRootOf { pid: self.pid, path: self.path.to_owned() };
+        }
+        FilePlace::of_process(self.pid, self.path)
+    }
+
+    /// The path as this process sees it. A file that the other one mapped before it changed its root is outside of that.
+    fn visible_place(&self) -> FilePlace {
+        let (here, there) = (FilePlace::Here(self.path.to_owned()), self.place());
+        let has_ended = self.sees_other_files && !sees_other_files(self.pid);
+        if has_ended || there.open().is_ok() || here.open().is_err() { there } else { here }
+    }
+}
+
+/// So the kernel calls a program that was replaced before it could ask for its own path.
+fn without_mark_of_deleted(path: &Path) -> &Path {
+    path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map_or(path, Path::new)
 }
 
 /// Where the kernel shows the file of which a living process maps this memory, by whatever name it goes now.
