@@ -1,6 +1,6 @@
 /*
  * A library with a static lock of its own, which three threads take in turn, 20 times each. Built with -DLOCK=… -DWORK=…, so that
- * several differ by nothing but these names.
+ * several differ by nothing but these names; with -DOF_PROGRAM the lock is one of the program's.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -8,7 +8,11 @@
 #define THREADS 3
 #define ROUNDS 20
 
+#ifdef OF_PROGRAM
+extern pthread_mutex_t LOCK;
+#else
 static pthread_mutex_t LOCK = PTHREAD_MUTEX_INITIALIZER;
+#endif
 
 static __attribute__((noinline)) void WORK(void)
 {

@@ -6,9 +6,13 @@
  * Prints where each lay. Exit status: 7 ran, 9 could not open one.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+/* For libraries that have no lock of their own. */
+pthread_mutex_t program_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int main(int argc, char **argv)
 {

@@ -349,11 +349,23 @@ impl SegmentReader {
     ) -> Vec<MappedFile> {
         let begun = (u32_at(&self.head, offset_of!(Process, module_count)) as usize).min(MODULES);
         for place in 0..begun {
-            if self.modules.contains_key(&place) {
+            let module = self.entry(memory, offset_of!(Process, modules), place, size_of::<Module>());
+            let Some(module) = module else { continue };
+            let start = u64_at(&module, offset_of!(Module, start));
+            let known = self.modules.get(&place);
+            if known.is_some_and(|known| known.start == start) {
                 continue;
             }
-            let module = self.entry(memory, offset_of!(Process, modules), place, size_of::<Module>());
-            if let Some(file) = module.and_then(|module| files.mapped_file(&module, names)) {
+            // A library that was unloaded has moved, with all its addresses: it is still the same file.
+            if let Some(known) = known {
+                self.stacks.clear();
+                let by = start.wrapping_sub(known.start);
+                let (end, bias) = (known.end.wrapping_add(by), known.bias.wrapping_add(by));
+                let moved = MappedFile { start, end, bias, ..known.clone() };
+                self.modules.insert(place, moved);
+                continue;
+            }
+            if let Some(file) = files.mapped_file(&module, names) {
                 // Its names are needed anyway, and the process may soon have ended, and the file be gone with it.
                 names.load(&file);
                 self.modules.insert(place, file);

@@ -28,8 +28,8 @@ use super::switches::{Switch, Switches};
 use super::ticks::BetweenReadings;
 use super::untimed::TimedHolds;
 use crate::layout::{
-    self, ENTRY_INIT, LOSSES, OFF, PageKind, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS, SessionHead, UNMETERED, blocked,
-    happened,
+    self, ENTRY_INIT, LOSSES, MOVE_BITS, OFF, PageKind, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS, SessionHead, UNMETERED,
+    blocked, happened,
 };
 use crate::writer::monotonic_ns;
 
@@ -620,7 +620,8 @@ impl Filling<'_> {
     /// The frames above the pthread function.
     fn frames(&mut self, site: u64) -> Vec<Frame> {
         let addresses = self.process.segment.site(self.memory, site);
-        addresses.iter().flat_map(|address| self.names.frames(&self.modules, *address).as_ref().clone()).collect()
+        let frames = addresses.iter().flat_map(|address| self.names.frames(&self.modules, *address).as_ref().clone());
+        frames.map(|frame| Frame { address: where_it_was(frame.address), ..frame }).collect()
     }
 
     fn lock(&mut self, place: u32, kind: Kind) -> (LockId, Option<u64>) {
@@ -632,7 +633,7 @@ impl Filling<'_> {
             None => unnamed("other locks".to_owned(), "not told apart: the table of locks was full"),
             Some(facts) => self.name(place, &facts, kind),
         };
-        let instance = facts.filter(|facts| !facts.is_class).map(|facts| facts.address);
+        let instance = facts.filter(|facts| !facts.is_class).map(|facts| where_it_was(facts.address));
         let known = (self.interval.tables.intern_lock(lock), instance);
         self.locks.insert(place, known);
         known
@@ -653,6 +654,11 @@ impl Filling<'_> {
 
 fn unnamed(name: String, why: &str) -> Lock {
     Lock { name, object: None, naming: Naming::Unnamed(Unnamed::NoUserSite), detail: why.to_owned() }
+}
+
+/// An address before its library was unloaded.
+const fn where_it_was(address: u64) -> u64 {
+    address & ((1 << MOVE_BITS) - 1)
 }
 
 /// The function that a site called.
