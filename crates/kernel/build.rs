@@ -8,7 +8,7 @@ use libbpf_cargo::SkeletonBuilder;
 use libbpf_rs::Linker;
 
 /// The collectors, by their folders below `src`, with the files of their programs.
-const COLLECTORS: [(&str, &[&str]); 5] = [
+const COLLECTORS: [(&str, &[&str]); 6] = [
     (
         "contention",
         &[
@@ -30,6 +30,7 @@ const COLLECTORS: [(&str, &[&str]); 5] = [
     ("hooks", &["try.bpf.c"]),
     ("latency", &["latency.bpf.c"]),
     ("peek", &["peek.bpf.c"]),
+    ("threads", &["threads.bpf.c"]),
 ];
 
 /// Headers that all collectors include.

@@ -1,12 +1,13 @@
 //! The numbers that the programs and the loader both know, compared by their names: the programs' headers are C, the model is Rust.
 
-use lockmeter_profile::{Happened, Kind, Loss, Mode};
+use lockmeter_profile::{Happened, Kind, Loss, Mode, ThreadState};
 
 use crate::{contention, futex, latency};
 
 const LOCK_KIND: &str = include_str!("bpf/lock_kind.bpf.h");
 const CONTENTION: &str = include_str!("contention/tables.h");
 const FUTEX: &str = include_str!("futex/tables.h");
+const THREADS: &str = include_str!("threads/tables.h");
 const LATENCY: &str = include_str!("latency/tables.h");
 
 /// The names in an enum of a header, without what all begin with, and their numbers.
@@ -60,6 +61,16 @@ fn what_happened_is_what_the_model_calls_so() {
             "stood_for" => assert_eq!(code, stood_for),
             name => assert_eq!(Happened::from_code(code).map(Happened::name), Some(name.replace('_', "-").as_str())),
         }
+    }
+}
+
+#[test]
+fn states_of_threads_are_those_of_the_model() {
+    let states = codes(THREADS, "state", "STATE_");
+    // The first asks for a file; the prefix leaves the number of all out.
+    assert_eq!(states.len(), ThreadState::ALL.len() + 1, "{states:?}");
+    for (name, code) in states.iter().skip(1) {
+        assert_eq!(ThreadState::from_code(*code).map(ThreadState::name), Some(name.replace('_', "-").as_str()));
     }
 }
 

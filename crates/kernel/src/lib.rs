@@ -10,6 +10,7 @@ pub mod contention;
 pub mod futex;
 pub mod latency;
 pub mod probe;
+pub mod threads;
 
 mod cgroups;
 mod clock;
@@ -34,4 +35,5 @@ pub use cgroups::{CgroupScope, CgroupTree};
 pub use cost::online_cpus;
 pub use error::{ErrorKind, KernelError};
 pub use hooks::{HookWay, HooksRefused, best_hooks, try_hooks};
+pub use kernel_names::{SharedNames, prepare as prepare_kernel_names};
 pub use peek::KernelReader;

@@ -28,9 +28,9 @@ const SUMMARY_ROWS: usize = 10;
 const EXPLANATION: &str = "\
 lockmeter record meters contention of locks and writes a recording. Say whose waits to meter:
 
-  lockmeter record -a -d 10s          the whole machine, for ten seconds
+  lockmeter record -a -d 10s          the whole machine and its programs' own locks, for ten seconds
   lockmeter record -a                 the whole machine, until Ctrl-C
-  lockmeter record -p PID             a process, its threads and its new children: its own locks, too
+  lockmeter record -p PID             a process, its threads and its children: their own locks, too
   lockmeter record --cgroup PATH      a control group
   lockmeter record -- COMMAND ARGS    a command and its children, until it ends: its own locks, too
 

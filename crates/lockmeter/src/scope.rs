@@ -16,7 +16,7 @@ pub fn from_flags(arguments: &ScopeArguments, command: &[OsString]) -> Result<Op
         return Err(Failure::error(Status::Usage, "choose one of -a, -p PID, --cgroup PATH and `-- COMMAND`"));
     }
     if let Some(pid) = arguments.pid {
-        return Ok(Some((Scope::Process(pid), format!("process {pid}, its threads and its new children"))));
+        return Ok(Some((Scope::Process(pid), format!("process {pid}, its threads and its children"))));
     }
     if let Some(path) = &arguments.cgroup {
         let cgroup = CgroupTree::find().resolve(path)?;

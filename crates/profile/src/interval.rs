@@ -16,6 +16,7 @@ use crate::sample::{HoldBasis, Key, Kind, Mode, Value, named_enum};
 use crate::slow_hold::SlowHold;
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
+use crate::thread_time::ThreadActivity;
 
 /// Declares a newtype handle into one of an interval's tables.
 macro_rules! handle {
@@ -378,6 +379,8 @@ pub struct Interval {
     pub slow_holds: Vec<SlowHold>,
     /// Single runs that lasted longer than asked for.
     pub long_runs: Vec<LongRun>,
+    /// Where the time of the threads went meanwhile.
+    pub threads: ThreadActivity,
     /// What was lost meanwhile.
     pub losses: Losses,
     /// What became meanwhile of the locks of programs that were to be swapped.

@@ -23,6 +23,7 @@ mod slow_hold;
 mod source;
 mod swap;
 mod switched_off;
+mod thread_time;
 pub mod view;
 
 pub use interval::{
@@ -34,12 +35,16 @@ pub use lengths::Lengths;
 pub use limits::{Limits, TooLarge};
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
-pub use report::{About, ChainLink, Dimension, RecordingKind, Report, Row, RowBlocker, RowTask, SlowHoldRow, Worst};
+pub use report::{
+    About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowTask, SleepRow,
+    SlowHoldRow, StateTime, ThreadsReport, Worst,
+};
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use source::Source;
 pub use swap::{Swap, Swaps};
 pub use switched_off::{OffTime, SwitchedOff};
+pub use thread_time::{LockHolder, OpenWait, Sleep, ThreadActivity, ThreadState, ThreadTime};
 
 /// The README's example, which tests run.
 #[cfg(doctest)]

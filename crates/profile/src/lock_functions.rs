@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use kernel::{GROUPS, Role, has_role};
 
-use crate::Kind;
+use crate::{Kind, Mode};
 
 pub use pattern::{matches_pattern, plain_name};
 pub use user::{is_called_like_a_lock, is_user_lock_function, is_user_machinery, own_name};
@@ -113,6 +113,26 @@ pub fn beyond_locks<'s>(stack: &'s [&'s str]) -> impl Iterator<Item = &'s str> +
 pub fn outer_lock(stack: &[&str]) -> Option<(Kind, &'static str)> {
     let without_metering = stack.iter().skip_while(|name| has_role(name, &[Role::Metering]));
     without_metering.take_while(|name| has_role(name, LOCK_ROLES)).find_map(|name| kernel::part_of_lock(name))
+}
+
+/// Of the kernel stack (innermost first) of a task that sleeps: the kind and mode of the lock that it sleeps for; `None` if for none.
+pub fn slept_for(stack: &[&str]) -> Option<(Kind, Mode)> {
+    let without_metering = stack.iter().skip_while(|name| has_role(name, &[Role::Metering]));
+    let mut awake = without_metering.skip_while(|name| has_role(name, &[Role::Sleeps])).peekable();
+    awake.peek().filter(|name| has_role(name, &[Role::TakesSleeping]))?;
+    let taking: Vec<&str> =
+        awake.take_while(|name| has_role(name, &[Role::TakesSleeping])).map(|name| plain_name(name)).collect();
+    let is_any = |part: &str| taking.iter().any(|name| name.contains(part));
+    let kind = taking.iter().find_map(|name| kernel::part_of_lock(name)).map(|(kind, _)| kind);
+    let kind = kind.unwrap_or(if is_any("rt_") { Kind::RtMutex } else { Kind::Semaphore });
+    let mode = match kind {
+        Kind::Rwsem | Kind::PercpuRwsem if is_any("write") => Mode::Write,
+        // Its readers' function is inlined into the caller.
+        Kind::PercpuRwsem => Mode::Read,
+        Kind::Rwsem if is_any("read") => Mode::Read,
+        _ => Mode::Exclusive,
+    };
+    Some((kind, mode))
 }
 
 /// Whether a function works on the locks of objects of any type, so that it does not tell of which type an object is.
@@ -260,6 +280,20 @@ mod tests {
         let interrupt =
             ["try_to_wake_up", "hrtimer_wakeup", "__hrtimer_run_queues", "asm_sysvec_apic_timer_interrupt", "up_read"];
         assert!(!is_releaser_stack(&interrupt), "a timer that interrupts a release");
+    }
+
+    #[test]
+    fn a_sleepers_stack_tells_for_what_lock_it_sleeps() {
+        let mutex = ["__schedule", "schedule", "schedule_preempt_disabled", "__mutex_lock.isra.0", "do_epoll_ctl"];
+        assert_eq!(slept_for(&mutex), Some((Kind::Mutex, Mode::Exclusive)));
+        let frozen = ["__schedule", "schedule", "percpu_rwsem_wait", "mnt_want_write", "path_openat"];
+        assert_eq!(slept_for(&frozen), Some((Kind::PercpuRwsem, Mode::Read)));
+        let writer = ["schedule", "rwsem_down_write_slowpath", "down_write_killable", "do_mmap"];
+        assert_eq!(slept_for(&writer), Some((Kind::Rwsem, Mode::Write)));
+        assert_eq!(slept_for(&["schedule", "__down_common", "down", "x"]), Some((Kind::Semaphore, Mode::Exclusive)));
+        assert_eq!(slept_for(&["schedule", "rt_mutex_slowlock", "x"]), Some((Kind::RtMutex, Mode::Exclusive)));
+        assert_eq!(slept_for(&["schedule", "do_nanosleep", "mutex_lock"]), None, "it sleeps for a time, under a lock");
+        assert_eq!(slept_for(&[]), None);
     }
 
     #[test]

@@ -118,6 +118,10 @@ named_enum! {
         UserOwnEnvironment = 55, "user_own_environment";
         /// Ticks of the recorder's that came late: long holds in a program that begin and end between two ticks are not seen as such.
         UserTickLate = 56, "user_tick_late";
+        /// Threads whose time was not kept.
+        ThreadsUntracked = 57, "threads_untracked";
+        /// Threads whose last time is missing: too many ended at once.
+        ThreadExitsLost = 58, "thread_exits_lost";
     }
 }
 
@@ -261,6 +265,14 @@ impl Loss {
                 "ticks of the recorder",
                 " late by a millisecond or more: a long hold in a program that was neither timed nor went on at the next tick has a mean length here",
             ),
+            Self::ThreadsUntracked => {
+                ("thread", "threads", " whose time was not kept: the kernel gave no memory for it")
+            }
+            Self::ThreadExitsLost => (
+                "thread",
+                "threads",
+                " that ended in a burst: what they did after they were last looked at is not in the threads' time",
+            ),
             Self::RunsFull => ("run", "runs", " not counted (table of what ran full)"),
             Self::RunUnpaired => {
                 ("run", "runs", " of which only one end was seen (the other came before the recording): not counted")
@@ -284,6 +296,16 @@ impl Losses {
         if count > 0 {
             let sum = self.0.entry(loss).or_default();
             *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// Takes back losses of this cause that were no losses after all.
+    pub fn settle(&mut self, loss: Loss, count: u64) {
+        if let Some(sum) = self.0.get_mut(&loss) {
+            *sum = sum.saturating_sub(count);
+            if *sum == 0 {
+                self.0.remove(&loss);
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod query;
 mod rows;
 mod scaling;
 mod slow_holds;
+mod threads;
 mod worst;
 
 use std::collections::HashMap;
@@ -29,6 +30,7 @@ use names::{LockName, NamedStack, Names, Places, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
 use scaling::{Estimate, Portion};
 use slow_holds::SlowHolds;
+use threads::ThreadSums;
 use worst::Blame;
 
 /// Groups these intervals.
@@ -52,6 +54,7 @@ pub struct ReportBuilder {
     locks: HashMap<LockGroup, Value>,
     blame: HashMap<LockGroup, Blame>,
     slow_holds: SlowHolds,
+    threads: ThreadSums,
     waits: Value,
     user_waits: Value,
     own_waits: Value,
@@ -213,6 +216,7 @@ impl ReportBuilder {
             locks: HashMap::new(),
             blame: HashMap::new(),
             slow_holds: SlowHolds::default(),
+            threads: ThreadSums::default(),
             waits: Value::default(),
             user_waits: Value::default(),
             own_waits: Value::default(),
@@ -267,14 +271,16 @@ impl ReportBuilder {
             self.slow_holds.add(&mut self.names, &mut places, interval, hold, &self.query);
             limits.check(self.memory_bytes())?;
         }
+        self.threads.add(&mut self.names, &mut places, interval, &self.query);
+        limits.check(self.memory_bytes())?;
         let dangling = places.dangling();
         self.losses.add(Loss::DanglingReference, dangling);
         limits.check(self.memory_bytes())
     }
 
     /// What the report takes so far, about.
-    const fn memory_bytes(&self) -> usize {
-        self.names.memory_bytes() + self.groups_bytes + self.slow_holds.memory_bytes()
+    fn memory_bytes(&self) -> usize {
+        self.names.memory_bytes() + self.groups_bytes + self.slow_holds.memory_bytes() + self.threads.memory_bytes()
     }
 
     /// Adds losses that no interval knows of: those of the [reader](crate::recording::RecordingReader::losses).
@@ -331,6 +337,7 @@ impl ReportBuilder {
             untimed_holds: holds.1,
             rows,
             slow_holds: self.slow_holds.rows(&self.names),
+            threads: self.threads.report(&self.names),
             losses: self.losses.clone(),
             swaps: self.swaps.clone(),
             off: self.off.clone(),

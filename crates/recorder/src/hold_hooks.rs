@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockmeter_kernel::contention::{
     ContentionSource, Hooks, Metered, Options, OverBudget, SLEEPING_KINDS, SPINNING_KINDS,
 };
-use lockmeter_kernel::{HookWay, HooksRefused, KernelError, best_hooks, try_hooks};
+use lockmeter_kernel::{HookWay, HooksRefused, KernelError, SharedNames, best_hooks, try_hooks};
 use lockmeter_profile::Kind;
 
 use crate::error::RecorderError;
@@ -95,9 +95,15 @@ impl HoldOptions {
 
     /// Starts a source that times holds. A kernel may allow function hooks and yet refuse ours: then there are kprobes, or all that
     /// is known without hooks, unless the user chose how to hook.
-    pub(crate) fn start(&self, options: &Options, notices: &mut Vec<String>) -> Result<ContentionSource, KernelError> {
-        let Metered::Holds { hooks: Some(hooks) } = &options.metered else { return ContentionSource::start(options) };
-        let refused = match ContentionSource::start(options) {
+    pub(crate) fn start(
+        &self,
+        options: &Options,
+        names: &SharedNames,
+        notices: &mut Vec<String>,
+    ) -> Result<ContentionSource, KernelError> {
+        let start = |options: &Options| ContentionSource::start_with(options, names);
+        let Metered::Holds { hooks: Some(hooks) } = &options.metered else { return start(options) };
+        let refused = match start(options) {
             Err(error) if self.hooks == HookChoice::Auto => error,
             started => return started,
         };
@@ -105,13 +111,13 @@ impl HoldOptions {
         if hooks.way == HookWay::Fentry && sleeping && try_hooks(HookWay::Kprobe).is_ok() {
             let hooks = Some(Hooks { way: HookWay::Kprobe, ..hooks.clone() });
             let by_kprobes = Options { metered: Metered::Holds { hooks }, ..options.clone() };
-            if let Ok(source) = ContentionSource::start(&by_kprobes) {
+            if let Ok(source) = start(&by_kprobes) {
                 notices.push(format!("{refused}; holds are timed by kprobes"));
                 return Ok(source);
             }
         }
         let without = Options { metered: Metered::Holds { hooks: None }, ..options.clone() };
-        let source = ContentionSource::start(&without)?;
+        let source = start(&without)?;
         notices.push(format!(
             "{refused}; no whole holds of kernel locks but mmap_lock's, of locks that sleep the part while others slept for them"
         ));

@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_kernel::futex::{FutexSource, Processes};
-use lockmeter_kernel::{ErrorKind, KernelError};
+use lockmeter_kernel::threads::ThreadSource;
+use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, prepare_kernel_names};
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
@@ -56,6 +57,7 @@ pub struct LockOptions {
 pub struct LockSources {
     kernel: Option<ContentionSource>,
     user: Option<User>,
+    threads: Option<ThreadSource>,
     /// Not yet handed over.
     notices: Vec<String>,
 }
@@ -96,10 +98,12 @@ impl LockSources {
             ));
         }
         let mut notices = Vec::new();
-        // The kernel's symbols take a while to read, and nobody would empty the other's ring buffer meanwhile.
+        // The kernel's symbols take a while to read, and nobody would empty a ring buffer meanwhile.
+        let names = prepare_kernel_names();
+        let threads = names.as_ref().ok().and_then(|names| start_threads(options, names, &mut notices));
         let kernel = match options.which {
             Which::User => None,
-            Which::All | Which::Kernel => Some(start_kernel(options, &mut notices)?),
+            Which::All | Which::Kernel => Some(start_kernel(options, names, &mut notices)?),
         };
         let can_do_without =
             |error| options.scope == Scope::Children && options.which != Which::Kernel && is_refusal(error);
@@ -113,34 +117,55 @@ impl LockSources {
             Scope::Process(pid) => {
                 start_outside(options.which == Which::User, Processes::Of(pid), options, &mut notices)?
             }
-            Scope::Machine | Scope::Cgroup(_) => None,
+            Scope::Machine => start_outside(options.which == Which::User, Processes::All, options, &mut notices)?,
+            Scope::Cgroup(ref cgroup) => {
+                start_outside(options.which == Which::User, Processes::Cgroup(cgroup.clone()), options, &mut notices)?
+            }
         };
+        let mut sources = Self { kernel: None, user, threads, notices };
         match kernel {
-            Some(Ok(kernel)) => {
-                let mut sources = Self { kernel: Some(kernel), user, notices };
-                sources.begin_together()?;
-                Ok(sources)
-            }
+            Some(Ok(kernel)) => sources.kernel = Some(kernel),
             // That is said already.
-            Some(Err(_)) if matches!(user, Some(User::NotAtAll(_))) => Ok(Self { kernel: None, user, notices }),
-            Some(Err(error)) if user.is_some() => {
+            Some(Err(_)) if matches!(sources.user, Some(User::NotAtAll(_))) => return Ok(sources),
+            Some(Err(error)) if sources.user.is_some() => {
                 let notice = format!("only the command's own locks are metered, for kernel locks need more: {error}");
-                notices.insert(0, notice);
-                Ok(Self { kernel: None, user, notices })
+                sources.notices.insert(0, notice);
             }
-            Some(Err(error)) => Err(error.into()),
-            None if user.is_some() => Ok(Self { kernel: None, user, notices }),
-            None => Err(RecorderError::usage(
-                "--user meters a command's or a process's own locks; give `-- COMMAND` or -p PID",
-            )),
+            Some(Err(error)) => return Err(error.into()),
+            None if sources.user.is_some() => {}
+            None => {
+                return Err(RecorderError::usage(
+                    "no locks of programs can be metered here; `lockmeter doctor` says why",
+                ));
+            }
+        }
+        sources.follow_existing_children(options);
+        sources.begin_together()?;
+        Ok(sources)
+    }
+
+    /// The others follow only what a process forks from now on.
+    fn follow_existing_children(&mut self, options: &LockOptions) {
+        let (Scope::Process(pid), Some(threads)) = (&options.scope, &self.threads) else { return };
+        for child in threads.processes().into_iter().filter(|child| child != pid) {
+            // One that has ended meanwhile needs no following.
+            if let Some(kernel) = &self.kernel {
+                let _ = kernel.follow(child);
+            }
+            if let Some(User::Outside(futexes)) = &self.user {
+                let _ = futexes.follow(child);
+            }
         }
     }
 
     /// Has the first interval begin now, when everything is attached: a program's symbols take seconds to read, and its waits of that
     /// time are not seen, while the kernel's are.
     fn begin_together(&mut self) -> Result<(), RecorderError> {
-        if matches!(self.user, Some(User::Outside(_))) {
+        if matches!(self.user, Some(User::Outside(_))) || self.threads.is_some() {
             self.drain()?;
+        }
+        if let Some(threads) = &mut self.threads {
+            threads.begin();
         }
         Ok(())
     }
@@ -169,6 +194,9 @@ impl Source for LockSources {
     type Error = RecorderError;
 
     fn command_started(&mut self) -> Result<(), RecorderError> {
+        if let Some(threads) = &mut self.threads {
+            threads.command_started();
+        }
         if let Some(User::Outside(futexes)) = &mut self.user {
             futexes.command_started()?;
         }
@@ -192,6 +220,10 @@ impl Source for LockSources {
     }
 
     fn tick(&mut self) -> bool {
+        if let Some(Err(error)) = self.threads.as_mut().map(ThreadSource::look) {
+            self.threads = None;
+            self.notices.push(format!("the threads' time is not kept any more: {error}"));
+        }
         let user_fills = match &mut self.user {
             Some(User::Outside(futexes)) => futexes.tick(),
             _ => false,
@@ -206,31 +238,39 @@ impl Source for LockSources {
     }
 
     fn drain(&mut self) -> Result<Interval, RecorderError> {
-        match (&mut self.kernel, &mut self.user) {
+        let mut interval = match (&mut self.kernel, &mut self.user) {
             (Some(kernel), user) => {
                 let mut interval = kernel.drain()?;
                 if let Some(user) = user {
                     user.drain_into(&mut interval);
                 }
-                Ok(interval)
+                interval
             }
-            (None, Some(user)) => user.drain(),
-            (None, None) => Ok(Interval::default()),
+            (None, Some(user)) => user.drain()?,
+            (None, None) => Interval::default(),
+        };
+        if let Some(threads) = &mut self.threads {
+            threads.drain_into(&mut interval)?;
         }
+        Ok(interval)
     }
 
-    fn stop(self) -> Result<Interval, RecorderError> {
-        match (self.kernel, self.user) {
+    fn stop(mut self) -> Result<Interval, RecorderError> {
+        let mut interval = match (self.kernel.take(), self.user.take()) {
             (Some(kernel), user) => {
                 let mut interval = kernel.stop()?;
                 if let Some(user) = user {
                     user.stop_into(&mut interval);
                 }
-                Ok(interval)
+                interval
             }
-            (None, Some(user)) => user.stop(),
-            (None, None) => Ok(Interval::default()),
+            (None, Some(user)) => user.stop()?,
+            (None, None) => Interval::default(),
+        };
+        if let Some(threads) = self.threads.take() {
+            threads.stop_into(&mut interval)?;
         }
+        Ok(interval)
     }
 }
 
@@ -278,16 +318,37 @@ impl User {
     }
 }
 
+/// Without the privileges for it there is none, as there are no kernel locks then.
+fn start_threads(options: &LockOptions, names: &SharedNames, notices: &mut Vec<String>) -> Option<ThreadSource> {
+    match ThreadSource::start(&options.scope, names.clone()) {
+        Ok(threads) => Some(threads),
+        Err(error) if error.kind() == ErrorKind::NotPermitted => None,
+        Err(error) => {
+            notices.push(format!("where the threads' time goes is not kept: {error}"));
+            None
+        }
+    }
+}
+
 /// The outer error is one of the options; the inner one says why this machine does not meter kernel locks.
 fn start_kernel(
     options: &LockOptions,
+    names: Result<SharedNames, KernelError>,
     notices: &mut Vec<String>,
 ) -> Result<Result<ContentionSource, KernelError>, RecorderError> {
-    let Some(holds) = &options.holds else {
-        return Ok(ContentionSource::start(&kernel_options(options, Metered::Waits)));
+    let metered = match &options.holds {
+        Some(holds) => holds.metered(notices)?,
+        None => Metered::Waits,
     };
-    let metered = holds.metered(notices)?;
-    Ok(holds.start(&kernel_options(options, metered), notices))
+    let names = match names {
+        Ok(names) => names,
+        Err(error) => return Ok(Err(error)),
+    };
+    let kernel = kernel_options(options, metered);
+    Ok(match &options.holds {
+        Some(holds) => holds.start(&kernel, &names, notices),
+        None => ContentionSource::start_with(&kernel, &names),
+    })
 }
 
 fn kernel_options(options: &LockOptions, metered: Metered) -> Options {

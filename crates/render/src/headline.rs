@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use lockmeter_profile::{Report, Worst};
+use lockmeter_profile::{Report, ThreadState, Worst};
 
 use crate::escape::escaped;
 use crate::units::{MILLION, count, duration, ratio, share, thousandths};
+
+/// Less is what any program spends on the locks of its start.
+const NOTICEABLE_NS: u64 = 1_000_000;
 
 /// The sentence at the head of a report, and its numbers.
 ///
@@ -48,7 +51,18 @@ impl<'a> Headline<'a> {
 
     fn nothing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (place, over) = (self.place(), duration(self.report.duration_ns));
-        if self.report.losses.is_empty() {
+        let of_locks = |state| matches!(state, ThreadState::KernelLock | ThreadState::UserLock);
+        let blocked_ns = self.report.threads.as_ref().map_or(0, |threads| threads.spent_ns(of_locks));
+        if blocked_ns >= NOTICEABLE_NS {
+            let blocked = duration(blocked_ns);
+            write!(
+                f,
+                "no wait for a lock{place} was seen to end with it in {over}, yet threads were blocked for locks for {blocked}: their \
+                 waits timed out or were interrupted, or nobody saw them end"
+            )
+        } else if self.report.losses.is_empty() && self.report.threads.is_none() {
+            write!(f, "no wait for a lock{place} ended in {over}; whether one goes on was not looked at")
+        } else if self.report.losses.is_empty() {
             write!(f, "nothing waited for a lock{place} in {over}")
         } else {
             write!(f, "no wait for a lock{place} was counted in {over}, but some measurements were lost (see below)")

@@ -11,6 +11,7 @@ use crate::columns::{Cell, Column, Whole, columns};
 use crate::escape::{Escaping, Form};
 use crate::headline::Headline;
 use crate::slow_holds::SlowHoldsJson;
+use crate::threads::{self, ThreadsJson};
 use crate::{Exporter, foot};
 
 /// Version of the JSON contract. It grows when a field is removed, renamed or changes its meaning; not when one is added.
@@ -78,6 +79,7 @@ impl Serialize for Top<'_> {
             "overhead": Cost(&report.overhead, report.duration_ns),
             "sampling": Sampling(&report.about, &report.overhead),
             "head": Head(report),
+            "threads": report.threads.as_ref().map(|threads| ThreadsJson(report, threads)),
             "slow_holds": SlowHoldsJson(&report.slow_holds),
             "rows": Rows { columns: columns(&report.by).collect(), rows: &report.rows, whole: Whole::from(*report) },
         })
@@ -149,6 +151,7 @@ impl Serialize for Head<'_> {
         let Self(report) = self;
         let head = Headline::of(report);
         object!(serializer, {
+            "alarm": report.threads.as_ref().and_then(threads::alarm),
             "sentence": head.to_string(),
             "waits": Totals(&report.waits),
             "named_ns": report.named_ns,

@@ -17,6 +17,7 @@ mod slow_holds;
 mod stacks;
 mod table;
 mod terminal;
+mod threads;
 pub mod units;
 
 pub mod columns;

@@ -12,7 +12,7 @@ use crate::headline::Headline;
 use crate::stacks::chain;
 use crate::terminal::{Colour, Weight};
 use crate::units::{MILLION, change, count, counted, duration, moment, percent, ratio, share, thousandths};
-use crate::{Exporter, foot, slow_holds};
+use crate::{Exporter, foot, slow_holds, threads};
 
 /// Single holds that a table shows; JSON has more.
 const SLOW_HOLDS: usize = 5;
@@ -45,9 +45,16 @@ impl Exporter for Table {
     }
 
     fn export(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+        if let Some(alarm) = report.threads.as_ref().and_then(threads::alarm) {
+            self.paragraph(&sentence(&alarm), Weight::Bold, out)?;
+        }
         self.paragraph(&sentence(&Headline::of(report).to_string()), Weight::Bold, out)?;
+        if let Some(budget) = report.threads.as_ref().and_then(|activity| threads::budget(report, activity)) {
+            self.paragraph(&sentence(&budget), Weight::Bold, out)?;
+        }
         self.paragraph(&about(report), Weight::Dim, out)?;
         writeln!(out)?;
+        self.threads(report, out)?;
         let of = |wanted: fn(Happened) -> bool| {
             report.rows.iter().filter(move |row| wanted(row.happened)).collect::<Vec<_>>()
         };
@@ -102,6 +109,25 @@ impl Table {
         if !left_out.is_empty() {
             let left_out = format!("left out at this width: {}", left_out.join(", "));
             self.paragraph(&left_out, Weight::Dim, out)?;
+        }
+        Ok(())
+    }
+
+    /// Where the threads' time went, and who waits still.
+    fn threads(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+        let Some(activity) = &report.threads else { return Ok(()) };
+        let waits = threads::open_waits(activity, self.frames);
+        if !waits.is_empty() {
+            self.paragraph("waiting at the end:", Weight::Bold, out)?;
+            for line in waits {
+                self.paragraph(&line, Weight::Plain, out)?;
+            }
+            writeln!(out)?;
+        }
+        if let Some(places) = threads::places(activity, self.frames) {
+            self.paragraph("where threads were blocked, those at rest apart:", Weight::Dim, out)?;
+            self.grid(places, out)?;
+            writeln!(out)?;
         }
         Ok(())
     }

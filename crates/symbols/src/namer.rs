@@ -139,6 +139,11 @@ impl<M: KernelMemory> LockNamer<M> {
         })
     }
 
+    /// The kernel's memory.
+    pub const fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// How many CPUs' per-CPU variables can be told.
     pub fn cpus_found(&self) -> usize {
         self.percpu.cpus()

@@ -95,6 +95,11 @@ impl UserWait {
         Self { happened: Happened::Wait, kind: Kind::Mutex, mode: Mode::Exclusive, ..self }
     }
 
+    /// The same as a wait for a lock of this kind, which the program has built of what was waited for.
+    pub const fn for_lock_of(self, kind: Kind, mode: Mode) -> Self {
+        Self { happened: Happened::Wait, kind, mode, ..self }
+    }
+
     /// This, unless it is the wait for a condition that a lock is made of, or for a semaphore that is none.
     fn as_used_in(self, frames: &[Frame]) -> Self {
         if self.kind == Kind::Semaphore && is_wait_for_work(frames) {

@@ -29,6 +29,7 @@ enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10 };
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_RINGBUF = 27,
@@ -46,6 +47,8 @@ struct cgroup_root;
 struct cgroup {
 	struct kernfs_node *kn;
 	struct cgroup_root *root;
+	int level;
+	struct cgroup *ancestors[1];
 };
 
 struct cgroup_subsys_state {
@@ -72,7 +75,52 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 };
 
+struct sched_info {
+	unsigned long long last_arrival;
+};
+
+struct thread_info {
+	unsigned int status;
+};
+
+struct sock_common {
+	unsigned short skc_family;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+struct inode {
+	unsigned short i_mode;
+};
+
+struct file {
+	struct inode *f_inode;
+	void *private_data;
+};
+
+struct fdtable {
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct thread_struct {
+	unsigned long sp;
+};
+
 struct task_struct {
+	struct thread_struct thread;
+	struct thread_info thread_info;
+	struct sched_info sched_info;
+	struct files_struct *files;
 	struct css_set *cgroups;
 	unsigned int flags;
 	int pid;
@@ -91,6 +139,7 @@ struct task_struct {
 /* x86-64. */
 struct pt_regs {
 	unsigned long bp;
+	unsigned long r10;
 	unsigned long r8;
 	unsigned long ax;
 	unsigned long dx;
@@ -165,6 +214,17 @@ struct timespec64 {
 
 struct slab {
 	struct kmem_cache *slab_cache;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 };
 
 /* Since 6.10 the page type says whether a page belongs to a slab. */

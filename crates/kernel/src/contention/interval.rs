@@ -12,13 +12,13 @@ use super::tables::{Counted, Drained, SampleKey, TotalKey};
 use crate::cgroups::CgroupTree;
 use crate::clock::boot_unix_ns;
 use crate::comm::{Comm, text};
-use crate::kernel_names::{Functions, KernelNames};
+use crate::kernel_names::{Functions, KernelNames, SharedNames};
 use crate::lock_codes::{kind_code, kind_mode_of};
 use crate::lock_shares::split;
 
 /// Makes intervals, one after another.
 pub struct Intervals {
-    names: KernelNames,
+    names: SharedNames,
     cgroups: CgroupTree,
     own_tgid: u32,
     /// What to add to the programs' clock.
@@ -44,7 +44,7 @@ pub(super) struct Builder<'a> {
 }
 
 impl Intervals {
-    pub fn new(names: KernelNames) -> Self {
+    pub fn new(names: SharedNames) -> Self {
         Self {
             names,
             cgroups: CgroupTree::find(),
@@ -60,8 +60,9 @@ impl Intervals {
         let fresh = std::mem::take(&mut drained.stacks);
         let mut stacks = std::mem::replace(&mut self.previous_stacks, fresh.clone());
         stacks.extend(fresh);
+        let mut names = self.names.borrow_mut();
         let mut builder = Builder {
-            names: &mut self.names,
+            names: &mut names,
             cgroups: &self.cgroups,
             own_tgid: self.own_tgid,
             boot_unix_ns: self.boot_unix_ns,

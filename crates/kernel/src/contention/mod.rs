@@ -9,6 +9,8 @@ mod scope;
 mod tables;
 mod waits;
 
+use std::rc::Rc;
+
 use libbpf_rs::Link;
 use lockmeter_profile::{Interval, IntervalClock, Loss, Overhead, Source};
 
@@ -32,7 +34,7 @@ use crate::cost::{self, ProgramCost};
 use crate::double_buffer::DoubleBuffers;
 use crate::error::KernelError;
 use crate::followed_processes::leave_own_process_out;
-use crate::kernel_names::KernelNames;
+use crate::kernel_names::{self, SharedNames};
 use crate::libbpf_log::quiet_libbpf;
 use crate::switches;
 use holds::{HoldLengths, hooked};
@@ -96,11 +98,16 @@ impl ContentionSource {
     /// Loads and attaches the programs; when this returns, waits are counted.
     pub fn start(options: &Options) -> Result<Self, KernelError> {
         KernelError::unless_privileged("cannot meter kernel locks")?;
+        Self::start_with(options, &kernel_names::prepare()?)
+    }
+
+    /// The same with names that other collectors use, too.
+    pub fn start_with(options: &Options, names: &SharedNames) -> Result<Self, KernelError> {
+        KernelError::unless_privileged("cannot meter kernel locks")?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
         quiet_libbpf();
-        let mut names = KernelNames::prepare()?;
-        let (mut skeleton, mmap_tracepoints) = load(options, &names, cpus)?;
+        let (mut skeleton, mmap_tracepoints) = load(options, &names.borrow(), cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
         let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
         let hold_halves = match options.metered.holds() {
@@ -122,7 +129,7 @@ impl ContentionSource {
         waking.attach(&mut skeleton)?;
         let links = attach(&mut skeleton, &options.scope, mmap_tracepoints)?;
         if hooks.len() > 0 {
-            names.learn_programs();
+            names.borrow_mut().learn_programs();
         }
         let cost = ProgramCost::new(&skeleton);
         let misses = misses(&skeleton);
@@ -134,7 +141,7 @@ impl ContentionSource {
             hold_halves,
             hold_lengths: HoldLengths::default(),
             skeleton,
-            intervals: Intervals::new(names),
+            intervals: Intervals::new(Rc::clone(names)),
             cost,
             scope: options.scope.clone(),
             mmap_tracepoints,
@@ -155,6 +162,11 @@ impl ContentionSource {
     /// for it. Tells what they took when that begins. To be called as often as [`Self::tick`].
     pub fn keep_hooks_within_budget(&mut self) -> Option<OverBudget> {
         self.hooks.keep_within_budget(&mut self.skeleton)
+    }
+
+    /// Meters a process that runs already, its threads and the children that it has from now on; under a scope that follows children.
+    pub fn follow(&self, pid: u32) -> Result<(), KernelError> {
+        follow(&self.skeleton.maps.sleepers, pid)
     }
 
     /// How many functions are hooked.

@@ -28,7 +28,7 @@ impl Scope {
     }
 }
 
-/// Marks a process as followed. Nothing is attached yet that could be using its entry.
+/// Marks a process as followed, if it is not.
 pub(super) fn follow(sleepers: &impl MapCore, pid: u32) -> Result<(), KernelError> {
     let process = open_process(pid)?;
     let sleeper = skeleton::types::sleeper { followed: 1, ..Default::default() };
@@ -36,6 +36,6 @@ pub(super) fn follow(sleepers: &impl MapCore, pid: u32) -> Result<(), KernelErro
     let value =
         unsafe { std::slice::from_raw_parts((&raw const sleeper).cast::<u8>(), size_of::<skeleton::types::sleeper>()) };
     sleepers
-        .update(&process.as_raw_fd().to_ne_bytes(), value, MapFlags::ANY)
+        .update(&process.as_raw_fd().to_ne_bytes(), value, MapFlags::NO_EXIST)
         .map_err(|error| KernelError::from_libbpf(&format!("cannot follow process {pid}"), &error))
 }

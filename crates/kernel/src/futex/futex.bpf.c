@@ -4,7 +4,7 @@
  *
  *   sched_switch   a task of the process that goes to sleep in a futex call begins a wait; the switch back to it ends the
  *                  wait and counts it, exactly
- *   sched_waking   whoever wakes a sampled sleeper shares its memory: it copies the sleeper's user stack and its own
+ *   sched_waking   whoever wakes a sampled sleeper mostly shares its memory: it copies the sleeper's user stack and its own
  *
  * A task that switches is known to be in a futex call by the registers that it saved when it entered the kernel, so no
  * system call becomes slower. A call that returns at once (EAGAIN) never gets here: it waited for nobody.
@@ -19,6 +19,7 @@
  */
 #include "core.h"
 #include "budget.bpf.h"
+#include "cgroup_scope.bpf.h"
 #include "halves.bpf.h"
 #include "table_slot.bpf.h"
 #include "tables.h"
@@ -46,6 +47,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define FUTEX_WAIT_REQUEUE_PI 11
 #define FUTEX_LOCK_PI2 13
 #define FUTEX_COMMAND 0x7f
+#define FUTEX_PRIVATE 0x80
 
 /* Words remembered as introduced since the last drain. A power of two. */
 #define INTRODUCED 4096
@@ -55,8 +57,10 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* The process to meter; 0: followed ones only. */
 const volatile __u32 target = 0;
-/* Whether processes other than the target can be followed. */
-const volatile __u8 follows = 0;
+/* Whose waits. */
+const volatile __u32 scope = FUTEXES_OF_FOLLOWED;
+/* lockmeter's own process, which is in no scope but that of a process. */
+const volatile __u32 own_tgid = 0;
 
 /* Written by the loader while the programs run. */
 __u32 generation = 1; /* grows at each drain: words are introduced again */
@@ -142,9 +146,13 @@ static __always_inline enum waker waker_of(const struct pt_regs *regs)
 
 static __always_inline int in_scope(struct task_struct *task)
 {
+	if (scope == FUTEXES_OF_ALL)
+		return task->tgid != (int)own_tgid;
+	if (scope == FUTEXES_OF_CGROUP)
+		return task->tgid != (int)own_tgid && lies_in_cgroup(task);
 	if (target && task->tgid == (int)target)
 		return 1;
-	return follows && bpf_task_storage_get(&processes, task->group_leader, 0, 0);
+	return bpf_task_storage_get(&processes, task->group_leader, 0, 0) != 0;
 }
 
 static __always_inline __u32 place_of(__u32 tid)
@@ -393,16 +401,20 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 	struct woken_record *record;
 	struct pt_regs *regs;
 	struct sleep *sleep;
+	int is_stranger;
 	__u32 tid, at;
 	__u64 now;
 
 	if (!half)
 		return 0;
 	half->runs[PROGRAM_WAKING]++;
-	if (waker->tgid != wakee->tgid)
-		return 0;
 	regs = registers_of(wakee);
 	if (!waits_for_futex(regs))
+		return 0;
+	/* Of another process only who wakes by a futex call can be meant, and only for a word that both map. */
+	is_stranger = waker->tgid != wakee->tgid;
+	if (is_stranger &&
+	    (waker_of(registers_of(waker)) != WAKER_FUTEX || (regs->orig_ax == CALL_FUTEX && regs->si & FUTEX_PRIVATE)))
 		return 0;
 	tid = wakee->pid;
 	at = find_sleeper(tid);
@@ -423,12 +435,18 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 	}
 	sleep->sampled = 1;
 	describe(&record->sleep, RECORD_WOKEN, tid, sleep, regs);
-	copy_stack(&record->sleeper, regs);
+	/* The memory that can be read here is the waker's. */
+	if (is_stranger)
+		record->sleeper.bytes = 0;
+	else
+		copy_stack(&record->sleeper, regs);
 	record->waited_ns = now - sleep->begin_ns;
 	record->period_ns = sleep->period_ns;
 	regs = registers_of(waker);
 	record->waker = waker_of(regs);
 	record->waker_tid = waker->pid;
+	record->waker_tgid = waker->tgid;
+	record->unused = 0;
 	for (int i = 0; i < COMM_LENGTH; i++)
 		record->waker_comm[i] = waker->comm[i];
 	if (record->waker == WAKER_FUTEX)

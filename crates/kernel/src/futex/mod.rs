@@ -5,7 +5,8 @@
 //! them, and names the lock.
 
 mod call_frames;
-mod processes;
+pub(crate) mod processes;
+mod semaphores;
 mod tables;
 mod waits;
 
@@ -18,6 +19,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut, RingBuffer, RingBufferBuilder};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
+use crate::cgroups::CgroupScope;
 use crate::clock::OwnCpu;
 use crate::cost::{self, ProgramCost, Programs};
 use crate::double_buffer::DoubleBuffers;
@@ -49,9 +51,17 @@ const MOST_CPUS_OF_STACKS: u32 = 4;
 /// Bit of `task_struct.flags`, as `/proc/PID/stat` shows them: a thread of the kernel.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
+/// The numbers of `enum futex_scope` in `tables.h`.
+const FUTEXES_OF_ALL: u32 = 1;
+const FUTEXES_OF_CGROUP: u32 = 2;
+
 /// Which processes are metered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Processes {
+    /// All of the machine.
+    All,
+    /// Those of a control group and of those below it.
+    Cgroup(CgroupScope),
     /// This one, its threads, and the children it has from now on.
     Of(u32),
     /// The children that this process starts until [`Source::command_started`] of the source.
@@ -80,6 +90,8 @@ pub struct FutexSource {
     clock: IntervalClock,
     own_cpu: OwnCpu,
     misses: u64,
+    /// Children of this process are metered.
+    follows_own: bool,
 }
 
 impl FutexSource {
@@ -92,6 +104,7 @@ impl FutexSource {
         if let Processes::Of(pid) = processes {
             has_locks(pid)?;
         }
+        let processes = &processes;
         sees_the_kernels_process_ids()?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
@@ -101,8 +114,9 @@ impl FutexSource {
         let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
         let waits = Rc::new(RefCell::new(Waits::new()));
         match processes {
-            Processes::Of(pid) => waits.borrow_mut().look_at(pid),
-            Processes::Children => follow_own(&skeleton.maps.processes)?,
+            Processes::Of(pid) => waits.borrow_mut().look_at(*pid),
+            Processes::All | Processes::Cgroup(_) => {}
+            Processes::Children => follow(&skeleton.maps.processes, std::process::id())?,
         }
         let ring = read_records(&skeleton.maps.records, &waits)?;
         let links = attach(&mut skeleton)?;
@@ -118,7 +132,14 @@ impl FutexSource {
             clock: IntervalClock::start(),
             own_cpu: OwnCpu::start(),
             misses,
+            follows_own: *processes == Processes::Children,
         })
+    }
+
+    /// Meters a process that runs already, and the children that it has from now on.
+    pub fn follow(&self, pid: u32) -> Result<(), KernelError> {
+        self.waits.borrow_mut().look_at(pid);
+        follow(&self.skeleton.maps.processes, pid)
     }
 
     /// Adds everything measured since the last call to an interval, which keeps its own time.
@@ -193,7 +214,11 @@ impl Source for FutexSource {
 
     /// Under [`Processes::Children`]: from here on this process has no more children that are metered.
     fn command_started(&mut self) -> Result<(), KernelError> {
-        leave_own_process_out(&self.skeleton.maps.processes)
+        if self.follows_own {
+            self.follows_own = false;
+            leave_own_process_out(&self.skeleton.maps.processes)?;
+        }
+        Ok(())
     }
 
     /// Becomes readable when a process was seen for the first time, which may not live for long.
@@ -227,7 +252,7 @@ impl Source for FutexSource {
     }
 }
 
-fn load(processes: Processes, stacks: StackBudget, cpus: usize) -> Result<FutexSkel<'static>, KernelError> {
+fn load(processes: &Processes, stacks: StackBudget, cpus: usize) -> Result<FutexSkel<'static>, KernelError> {
     let refused = |error| KernelError::from_libbpf("cannot load the futex programs", &error);
     // The skeleton borrows its storage for as long as it lives, which is as long as the process.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -236,9 +261,16 @@ fn load(processes: Processes, stacks: StackBudget, cpus: usize) -> Result<FutexS
     open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.cpus = cpus.min(MOST_CPUS_OF_STACKS);
-        rodata.follows = 1;
-        if let Processes::Of(pid) = processes {
-            rodata.target = pid;
+        rodata.own_tgid = std::process::id();
+        match processes {
+            Processes::All => rodata.scope = FUTEXES_OF_ALL,
+            Processes::Cgroup(cgroup) => {
+                rodata.scope = FUTEXES_OF_CGROUP;
+                rodata.scope_cgroup = cgroup.id;
+                rodata.scope_cgroup_level = cgroup.level;
+            }
+            Processes::Of(pid) => rodata.target = *pid,
+            Processes::Children => {}
         }
         match stacks {
             StackBudget::Share { ppm } => rodata.stack_budget_ppm = ppm,
@@ -274,13 +306,13 @@ fn read_records(records: &impl MapCore, waits: &Rc<RefCell<Waits>>) -> Result<Ri
     builder.build().map_err(refused)
 }
 
-/// Marks this process as followed, so that the next child is.
-fn follow_own(processes: &impl MapCore) -> Result<(), KernelError> {
-    let own = open_process(std::process::id())?;
+/// Marks a process as followed: its children are from now on, too.
+fn follow(processes: &impl MapCore, pid: u32) -> Result<(), KernelError> {
+    let process = open_process(pid)?;
     let yes = 1_u32.to_ne_bytes();
     processes
-        .update(&own.as_raw_fd().to_ne_bytes(), &yes, MapFlags::ANY)
-        .map_err(|error| KernelError::from_libbpf("cannot follow the children of lockmeter", &error))
+        .update(&process.as_raw_fd().to_ne_bytes(), &yes, MapFlags::ANY)
+        .map_err(|error| KernelError::from_libbpf(&format!("cannot follow process {pid}"), &error))
 }
 
 /// The programs say process ids as the kernel counts them, which mean other processes in a container.

@@ -20,7 +20,6 @@ use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
 
 use super::call_frames;
-use super::skeleton::types::copied_stack;
 
 /// Drains that an ended process is remembered for.
 const REMEMBERED_DRAINS: u32 = 10;
@@ -52,6 +51,31 @@ const PAGE: u64 = 4096;
 const DELETED: &str = " (deleted)";
 
 type Section = Arc<[u8]>;
+
+/// A copy of the inner end of a user stack, as `copied_stack.h` has it.
+#[derive(Debug, Clone, Copy)]
+pub struct CopiedStack<'a> {
+    pub ip: u64,
+    pub sp: u64,
+    pub bp: u64,
+    /// From the begin of the chunk that the stack pointer lies in.
+    pub copy: &'a [u8],
+}
+
+/// Makes one of a record's, whose type each collector has for itself.
+macro_rules! copied_stack {
+    ($stack:expr) => {{
+        let stack = $stack;
+        let bytes = (stack.bytes as usize).min(stack.copy.len());
+        $crate::futex::processes::CopiedStack {
+            ip: stack.ip,
+            sp: stack.sp,
+            bp: stack.bp,
+            copy: stack.copy.get(..bytes).unwrap_or_default(),
+        }
+    }};
+}
+pub(crate) use copied_stack;
 
 /// All processes of which a stack was seen.
 #[derive(Default)]
@@ -199,8 +223,8 @@ impl Processes {
     }
 
     /// Return addresses of a copied stack, innermost first; the first is where the thread is itself.
-    pub fn unwind(&mut self, tgid: u32, stack: &copied_stack, losses: &mut Losses) -> Vec<u64> {
-        if stack.bytes == 0 {
+    pub fn unwind(&mut self, tgid: u32, stack: CopiedStack<'_>, losses: &mut Losses) -> Vec<u64> {
+        if stack.copy.is_empty() {
             losses.add(Loss::UserStackFailed, 1);
             return Vec::new();
         }
@@ -234,11 +258,11 @@ impl Processes {
         self.names.static_place(files, address)
     }
 
-    fn follow(&mut self, tgid: u32, stack: &copied_stack) -> Unwound {
+    fn follow(&mut self, tgid: u32, stack: CopiedStack<'_>) -> Unwound {
         let process = self.known.entry(tgid).or_default();
         process.age = 0;
         let begin = stack.sp - stack.sp % CHUNK_BYTES;
-        let end = begin.saturating_add(stack.bytes.into());
+        let end = begin.saturating_add(stack.copy.len() as u64);
         let mut beyond = false;
         let mut read = |address: u64| {
             beyond = address >= end || address.saturating_add(8) > end;
@@ -533,12 +557,12 @@ pub fn unwind_by_hostile_elf(bytes: &[u8]) {
         let step = (addresses.end.saturating_sub(addresses.start) / TRIED).max(1);
         for address in (0..TRIED).map(|index| addresses.start.wrapping_add(index.wrapping_mul(step))) {
             let address = address.wrapping_add(file.bias);
-            let mut stack =
-                copied_stack { ip: address, sp: 0x1000, bp: 0x1100, bytes: 5120, ..copied_stack::default() };
-            for word in stack.copy.chunks_exact_mut(8) {
+            let mut copy = [0; 5120];
+            for word in copy.chunks_exact_mut(8) {
                 word.copy_from_slice(&address.to_ne_bytes());
             }
-            processes.follow(1, &stack);
+            let stack = CopiedStack { ip: address, sp: 0x1000, bp: 0x1100, copy: &copy };
+            processes.follow(1, stack);
         }
     }
 }

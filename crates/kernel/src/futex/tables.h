@@ -10,6 +10,8 @@
 #ifndef LOCKMETER_FUTEX_TABLES_H
 #define LOCKMETER_FUTEX_TABLES_H
 
+#include "copied_stack.h"
+
 #define COMM_LENGTH 16
 
 /* Room in one half of one CPU, some 220 KB. */
@@ -21,13 +23,6 @@
 
 /* Slots looked at before a table counts as full. Every table has so many more, so that no search wraps around. */
 #define PROBES 12
-
-/*
- * How stacks are copied: in aligned chunks, so that no read crosses into a page that may be missing, and the first of them
- * holds the stack pointer. At least 4 KB in all: some thirty frames of an ordinary program.
- */
-#define CHUNK_BYTES 1024
-#define CHUNKS 5
 
 /* Losses, counted per half. */
 enum loss {
@@ -68,6 +63,9 @@ struct futex_half {
 	__u64 random;
 };
 
+/* Whose waits. */
+enum futex_scope { FUTEXES_OF_FOLLOWED, FUTEXES_OF_ALL, FUTEXES_OF_CGROUP };
+
 enum record_kind {
 	/* A word's first sleep since the last drain: tells what kind of lock it is. */
 	RECORD_BEGIN = 1,
@@ -81,20 +79,10 @@ enum record_kind {
 enum waker {
 	/* A timer, a signal: nobody who released anything. */
 	WAKER_OTHER = 0,
-	/* A futex call of the same process. */
+	/* A futex call of the same process, or of one that maps the same word. */
 	WAKER_FUTEX = 1,
 	/* The exit of a thread of the same process. */
 	WAKER_EXIT = 2,
-};
-
-/* A copied stack, from the begin of the chunk that the stack pointer lies in. */
-struct copied_stack {
-	__u64 ip;
-	__u64 sp;
-	__u64 bp;
-	__u32 bytes; /* copied */
-	__u32 unused;
-	__u8 copy[CHUNKS * CHUNK_BYTES];
 };
 
 struct sleep_record {
@@ -122,6 +110,8 @@ struct woken_record {
 	__u64 period_ns;
 	__u32 waker;
 	__u32 waker_tid;
+	__u32 waker_tgid;
+	__u32 unused;
 	char waker_comm[COMM_LENGTH];
 	struct copied_stack sleeper;
 	struct copied_stack releaser;

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Interval, Key, Kind, Lock, LockId, Loss, Losses, Sampled,
-    StackId, Task, TaskId, Total, Value, lock_functions,
+    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
+    Sampled, StackId, Task, TaskId, Total, Value, lock_functions,
 };
-use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock, interpreter_lock};
+use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock, interpreter_lock, program_lock};
 
-use super::processes::Processes;
+use super::processes::{Processes, copied_stack as as_copied};
+use super::semaphores::SemaphoreUses;
 use super::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
 use super::tables::{Drained, Record, TotalKey, Word};
 use crate::cgroups::CgroupTree;
@@ -40,6 +41,7 @@ pub struct Waits {
     /// Sampled waits that were woken but run not yet, by thread and begin.
     woken: HashMap<(u32, u64), Woken>,
     ended: Vec<Ended>,
+    semaphores: SemaphoreUses,
     losses: Losses,
     cgroups: CgroupTree,
 }
@@ -61,12 +63,12 @@ struct FutexCallKey {
 
 /// A stack with its names.
 #[derive(Debug)]
-struct Site {
+pub(super) struct Site {
     frames: Vec<Frame>,
     /// `None`: neither the functions nor the call told it.
-    wait: Option<UserWait>,
+    pub(super) wait: Option<UserWait>,
     /// The function that uses the lock.
-    user: Option<String>,
+    pub(super) user: Option<String>,
 }
 
 /// A futex word, and what was waited for on it: one lock nearly always, several where it is a thread's own.
@@ -78,13 +80,13 @@ struct KnownWord {
 }
 
 /// A lock behind a word.
-struct Told {
-    wait: UserWait,
+pub(super) struct Told {
+    pub(super) wait: UserWait,
     is_told: bool,
     lock: Lock,
     instance: u64,
     /// A stack that waits for it.
-    site: Rc<Site>,
+    pub(super) site: Rc<Site>,
     /// What its stacks stand for, in this interval and in the last one that had any.
     now: f64,
     before: f64,
@@ -97,6 +99,7 @@ struct Woken {
     site: Rc<Site>,
     source: BlockerSource,
     waker_comm: Comm,
+    waker_tgid: u32,
     releaser: Option<Rc<Site>>,
     age: u32,
 }
@@ -117,6 +120,7 @@ impl Waits {
             words: HashMap::new(),
             woken: HashMap::new(),
             ended: Vec::new(),
+            semaphores: SemaphoreUses::default(),
             losses: Losses::default(),
             cgroups: CgroupTree::find(),
         }
@@ -140,17 +144,26 @@ impl Waits {
     fn introduce(&mut self, record: &begin_record) {
         self.processes.inherit(record.sleep.tgid, record.parent);
         let word = word_of(&record.sleep);
-        let site = self.site(&record.sleep, &record.sleeper);
+        let site = self.site(&record.sleep, record.sleep.tgid, &record.sleeper);
+        self.semaphores.waits(&site, record.sleep.tid);
         self.learn(word, &site, INTRODUCTION_WEIGHT);
     }
 
     fn wake(&mut self, record: &woken_record) {
         let word = word_of(&record.sleep);
-        let site = self.site(&record.sleep, &record.sleeper);
+        // A waker of another process cannot copy the sleeper's stack: one that slept on the same word before stands for it.
+        let is_stranger = record.waker_tgid != record.sleep.tgid;
+        let known = self.words.get(&word).filter(|_| is_stranger).and_then(KnownWord::heaviest);
+        let site = known.unwrap_or_else(|| self.site(&record.sleep, record.sleep.tgid, &record.sleeper));
         let waited_ns = record.waited_ns.max(1);
         let weight = if waited_ns >= record.period_ns { 1.0 } else { record.period_ns as f64 / waited_ns as f64 };
         let told = self.learn(word, &site, weight * waited_ns as f64);
-        let releaser = (record.waker == WAKER_FUTEX).then(|| self.site(&record.sleep, &record.releaser));
+        self.semaphores.waits(&site, record.sleep.tid);
+        if record.waker == WAKER_FUTEX {
+            self.semaphores.wakes(&site, record.waker_tid, weight);
+        }
+        let releaser =
+            (record.waker == WAKER_FUTEX).then(|| self.site(&record.sleep, record.waker_tgid, &record.releaser));
         let source = match (record.waker, &releaser) {
             (WAKER_FUTEX, Some(releaser)) if releaser.frames.is_empty() => BlockerSource::StackLost,
             (WAKER_FUTEX, _) => BlockerSource::Releaser,
@@ -158,7 +171,8 @@ impl Waits {
             _ => BlockerSource::WakeupNotSeen,
         };
         let waker_comm = record.waker_comm.map(i8::cast_unsigned);
-        let woken = Woken { word, told, weight, site, source, waker_comm, releaser, age: 0 };
+        let woken =
+            Woken { word, told, weight, site, source, waker_comm, waker_tgid: record.waker_tgid, releaser, age: 0 };
         self.woken.insert((record.sleep.tid, record.sleep.begin_ns), woken);
     }
 
@@ -168,21 +182,21 @@ impl Waits {
         self.ended.push(Ended { woken, total_ns: record.total_ns, cgroup: record.cgroup, comm });
     }
 
-    fn site(&mut self, sleep: &sleep_record, stack: &copied_stack) -> Rc<Site> {
-        let addresses = self.processes.unwind(sleep.tgid, stack, &mut self.losses);
+    fn site(&mut self, sleep: &sleep_record, tgid: u32, stack: &copied_stack) -> Rc<Site> {
+        let addresses = self.processes.unwind(tgid, as_copied!(stack), &mut self.losses);
         // Locks are told by small numbers and by what is no thread's id: other values make no difference.
         let expected = sleep.expected & 0xffff_ffff;
         let told_by =
             if expected.trailing_zeros() == 31 || expected == 0xffff_ffff { expected } else { expected.min(3) };
         let call = FutexCallKey { operation: sleep.operation, expected: told_by };
-        let key = SiteKey { tgid: sleep.tgid, changes: self.processes.changes(sleep.tgid), call, addresses };
+        let key = SiteKey { tgid: tgid, changes: self.processes.changes(tgid), call, addresses };
         if let Some(known) = self.sites.get(&key) {
             return Rc::clone(known);
         }
         if self.sites.len() >= MOST_SITES {
             self.sites.clear();
         }
-        let frames = self.processes.frames(sleep.tgid, &key.addresses);
+        let frames = self.processes.frames(tgid, &key.addresses);
         let call = FutexCall { operation: sleep.operation, expected };
         let site = Rc::new(Site::new(frames, call));
         self.sites.insert(key, Rc::clone(&site));
@@ -195,7 +209,12 @@ impl Waits {
         let address = told.lock_address(word.address);
         let place = address.and_then(|address| self.processes.static_place(word.tgid, address));
         let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
-        let wait = if interpreter.is_some() { told.for_a_lock() } else { told };
+        let own = program_lock(&site.frames);
+        let wait = match own {
+            Some(own) => told.for_lock_of(own.kind, own.mode()),
+            None if interpreter.is_some() => told.for_a_lock(),
+            None => told,
+        };
         let known = self.words.entry(word).or_default();
         known.age = 0;
         let user = site.user.as_deref();
@@ -204,7 +223,8 @@ impl Waits {
             told.wait == wait && (address.is_some() || told.site.user.as_deref() == user)
         };
         let at = known.told.iter().position(same).unwrap_or_else(|| {
-            let lock = interpreter.or_else(|| place.map(|place| place.lock()));
+            let own = own.map(|own| own.lock(&site.frames));
+            let lock = own.or(interpreter).or_else(|| place.map(|place| place.lock()));
             known.told.push(Told {
                 wait,
                 is_told: site.wait.is_some(),
@@ -230,7 +250,8 @@ impl Waits {
         interval.losses.merge(&std::mem::take(&mut self.losses));
         self.learn_of_strangers(drained);
         let ended = std::mem::take(&mut self.ended);
-        let mut filling = Filling { words: &self.words, cgroups: &self.cgroups, interval, stacks: HashMap::new() };
+        let (words, semaphores, cgroups) = (&self.words, &self.semaphores, &self.cgroups);
+        let mut filling = Filling { words, semaphores, cgroups, interval, stacks: HashMap::new() };
         filling.add_samples(&ended);
         filling.add_totals(drained, &ended);
         self.grow_old();
@@ -274,12 +295,12 @@ impl Waits {
         let heaviest = self.words.get(&word).and_then(|known| {
             known.told.iter().max_by(|one, other| (one.now + one.before).total_cmp(&(other.now + other.before)))
         });
-        heaviest.is_some_and(|told| told.wait.happened == lockmeter_profile::Happened::Idle)
+        heaviest.is_some_and(|told| self.semaphores.happened(told) == Happened::Idle)
     }
 }
 
 impl Site {
-    fn new(mut frames: Vec<Frame>, call: FutexCall) -> Self {
+    pub(super) fn new(mut frames: Vec<Frame>, call: FutexCall) -> Self {
         let wait = if frames.is_empty() { None } else { UserWait::tell(&frames, call) };
         // What lies inside the first function with a name says nothing to anybody.
         let nameless = frames.iter().take_while(|frame| frame.function.is_none()).count();
@@ -306,6 +327,13 @@ fn word_of(sleep: &sleep_record) -> Word {
 }
 
 impl KnownWord {
+    /// The stack of most of its waits.
+    fn heaviest(&self) -> Option<Rc<Site>> {
+        let weight = |told: &&Told| told.now + told.before;
+        let told = self.told.iter().max_by(|one, other| weight(one).total_cmp(&weight(other)))?;
+        Some(Rc::clone(&told.site))
+    }
+
     /// The locks behind the word with the share of each in what was counted, in millionths.
     fn shares(&self) -> Vec<(usize, u64)> {
         let sum_now: f64 = self.told.iter().map(|told| told.now).sum();
@@ -324,6 +352,7 @@ impl KnownWord {
 /// An interval in the making.
 struct Filling<'a> {
     words: &'a HashMap<Word, KnownWord>,
+    semaphores: &'a SemaphoreUses,
     cgroups: &'a CgroupTree,
     interval: &'a mut Interval,
     stacks: HashMap<*const Site, StackId>,
@@ -391,7 +420,7 @@ impl Filling<'_> {
 
     fn key(&mut self, told: &Told, key: &TotalKey) -> Key {
         Key {
-            happened: told.wait.happened,
+            happened: self.semaphores.happened(told),
             lock: self.lock(told),
             kind: told.wait.kind,
             mode: told.wait.mode,
@@ -422,7 +451,7 @@ impl Filling<'_> {
     fn blocker(&mut self, woken: &Woken) -> Blocker {
         let stack = woken.releaser.as_ref().and_then(|site| self.stack(site));
         let is_known = woken.source != BlockerSource::WakeupNotSeen;
-        let task = is_known.then(|| self.task(woken.word.tgid, &woken.waker_comm));
+        let task = is_known.then(|| self.task(woken.waker_tgid, &woken.waker_comm));
         Blocker { source: woken.source, stack, task, owner_hint: None }
     }
 

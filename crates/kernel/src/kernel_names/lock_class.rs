@@ -24,6 +24,11 @@ pub fn identity(class: u64, caches: &[u64]) -> Identity {
     }
 }
 
+/// Whether a class is that of a lock in a slab object.
+pub const fn is_of_slab(class: u64) -> bool {
+    class >> CLASS_TAG_SHIFT == CLASS_SLAB
+}
+
 /// The lock of a class whose tracepoints say which it is: that of an address space.
 pub fn told_by_tracepoint(class: u64) -> Option<Lock> {
     (class >> CLASS_TAG_SHIFT == CLASS_MMAP_LOCK).then(|| Lock {

@@ -4,22 +4,31 @@ mod frames;
 mod kernel_layout;
 mod lock_class;
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lockmeter_profile::{Kind, Lock, StackId, Tables, lock_functions};
-use lockmeter_symbols::{KernelSymbols, KernelTypes, LockNamer, WHOLE_PPM};
+use lockmeter_symbols::{KernelMemory, KernelSymbols, KernelTypes, LockNamer, WHOLE_PPM};
 
 use frames::Frames;
 pub use frames::Functions;
 pub use kernel_layout::KernelLayout;
 pub(crate) use kernel_layout::tell_programs;
-pub use lock_class::MMAP_LOCK;
+pub use lock_class::{MMAP_LOCK, is_of_slab};
 
 use crate::error::KernelError;
 use crate::peek::KernelReader;
+use crate::threads::Lists;
 
 /// The kernel's own way from an address to its slab cache, since Linux 6.13.
 const SLAB_CACHE_FUNCTION: &str = "bpf_get_kmem_cache";
+
+/// From here up x86-64 keeps the kernel's image and its modules, `IMAGE_BEGIN_X86` in `lock_class.bpf.h`.
+const IMAGE_BEGIN: u64 = 0xffff_ffff_8000_0000;
+
+/// The names of all collectors that run at a time: reading them takes a while.
+pub type SharedNames = Rc<RefCell<KernelNames>>;
 
 /// Everything that turns addresses into names.
 pub struct KernelNames {
@@ -27,7 +36,13 @@ pub struct KernelNames {
     frames: Frames,
     namer: LockNamer<KernelReader>,
     memory: KernelLayout,
+    waiter_lists: Lists,
     has_get_kmem_cache: bool,
+}
+
+/// Reads the kernel's symbols and types.
+pub fn prepare() -> Result<SharedNames, KernelError> {
+    Ok(Rc::new(RefCell::new(KernelNames::prepare()?)))
 }
 
 impl KernelNames {
@@ -39,9 +54,10 @@ impl KernelNames {
         let reader = KernelReader::load(has_get_kmem_cache)?;
         let own = reader.own_task()?;
         let memory = KernelLayout::find(&types, &symbols, &reader, own.cache.unwrap_or(0));
+        let waiter_lists = Lists::find(|of, field| types.offset_of(of, field).ok());
         let namer = LockNamer::new(Arc::clone(&symbols), types, reader, own.task)
             .map_err(|error| KernelError::from_symbols(&error))?;
-        Ok(Self { frames: Frames::new(Arc::clone(&symbols)), symbols, namer, memory, has_get_kmem_cache })
+        Ok(Self { frames: Frames::new(Arc::clone(&symbols)), symbols, namer, memory, waiter_lists, has_get_kmem_cache })
     }
 
     /// To be called once functions are hooked: their stacks lead through trampolines that were made for it.
@@ -57,6 +73,21 @@ impl KernelNames {
     /// Where slab objects and struct pages lie in this kernel, for the programs: see [`tell_programs`].
     pub const fn memory(&self) -> (bool, &KernelLayout) {
         (self.has_get_kmem_cache, &self.memory)
+    }
+
+    /// Where locks keep their lists of waiters.
+    pub(crate) const fn waiter_lists(&self) -> &Lists {
+        &self.waiter_lists
+    }
+
+    /// A word of the kernel's memory.
+    pub fn read_word(&self, address: u64) -> Option<u64> {
+        self.namer.memory().read_u64(address).ok()
+    }
+
+    /// Whether an address lies in the kernel's or a module's image.
+    pub fn is_in_image(&self, address: u64) -> bool {
+        address >= IMAGE_BEGIN
     }
 
     /// The name of a lock that was waited for at one place; innermost frame first, none where the stack is not known.

@@ -84,6 +84,7 @@ impl Costs {
 const STACKS: u32 = 7;
 const LONG_RUNS: u32 = 12;
 const SLOW_HOLDS: u32 = 13;
+const THREAD_TIMES: u32 = 19;
 
 /// What a message would decode to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -101,7 +102,7 @@ pub(super) fn weigh(message: &[u8]) -> Option<Weight> {
     let mut weight = Weight::default();
     for_each_field(message, |tag, content| {
         weight.fields += 1;
-        if let (STACKS | LONG_RUNS | SLOW_HOLDS, Some(content)) = (tag, content) {
+        if let (STACKS | LONG_RUNS | SLOW_HOLDS | THREAD_TIMES, Some(content)) = (tag, content) {
             let listed = listed_in(content)?;
             weight.listed += listed;
             weight.deepest = if tag == STACKS { weight.deepest.max(listed) } else { weight.deepest };
@@ -161,6 +162,17 @@ pub(super) fn text_bytes(interval: &Interval) -> u64 {
     sum += interval.totals.iter().map(|total| key(&total.key)).sum::<u64>();
     sum += interval.bases.iter().map(|basis| key(&basis.key) + stack(basis.site)).sum::<u64>();
     sum += interval.sampled.iter().map(|sampled| key(&sampled.key) + task(sampled.blocker.task)).sum::<u64>();
+    let threads = &interval.threads;
+    sum += threads.times.iter().map(|time| task(Some(time.task))).sum::<u64>();
+    sum += threads
+        .sleeps
+        .iter()
+        .map(|sleep| task(Some(sleep.task)) + stack(sleep.site) + sleep.lock.map_or(0, lock))
+        .sum::<u64>();
+    for wait in &threads.open_waits {
+        sum += lock(wait.lock) + task(Some(wait.task)) + stack(wait.site);
+        sum += wait.holder.map_or(0, |holder| task(Some(holder.task)) + stack(holder.site));
+    }
     for hold in &interval.slow_holds {
         sum += lock(hold.lock) + task(Some(hold.task));
         sum += hold.next.map_or(0, |next| lock(next.lock) + task(next.task));

@@ -42,7 +42,9 @@ impl KernelAddresses {
             tables.stacks().to_vec(),
         );
         let of_bases = hidden.bases.iter_mut().map(|basis| &mut basis.instance);
-        for instance in hidden.sampled.iter_mut().map(|sampled| &mut sampled.instance).chain(of_bases) {
+        let of_waits = hidden.threads.open_waits.iter_mut().map(|wait| &mut wait.instance);
+        let of_samples = hidden.sampled.iter_mut().map(|sampled| &mut sampled.instance);
+        for instance in of_samples.chain(of_bases).chain(of_waits) {
             *instance = instance.map(|address| self.number(address));
         }
         Cow::Owned(hidden)
@@ -81,7 +83,8 @@ impl KernelAddresses {
 /// The addresses of single locks.
 fn instances(interval: &Interval) -> impl Iterator<Item = u64> {
     let of_samples = interval.sampled.iter().map(|sampled| sampled.instance);
-    of_samples.chain(interval.bases.iter().map(|basis| basis.instance)).flatten()
+    let of_waits = interval.threads.open_waits.iter().map(|wait| wait.instance);
+    of_samples.chain(interval.bases.iter().map(|basis| basis.instance)).chain(of_waits).flatten()
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::slow_hold::{HolderTime, NextLock, SlowHold};
 use crate::swap::{Swap, Swaps};
 use crate::switched_off::SwitchedOff;
+use crate::thread_time::ThreadActivity;
+
+mod threads;
 
 #[allow(clippy::all, clippy::pedantic, missing_docs)]
 pub(super) mod proto {
@@ -80,6 +83,9 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         totals: interval.totals.iter().map(total_to_proto).collect(),
         sampled: interval.sampled.iter().map(sampled_to_proto).collect(),
         slow_holds: interval.slow_holds.iter().map(slow_hold_to_proto).collect(),
+        thread_times: interval.threads.times.iter().map(threads::time_to_proto).collect(),
+        sleeps: interval.threads.sleeps.iter().map(threads::sleep_to_proto).collect(),
+        open_waits: interval.threads.open_waits.iter().map(threads::open_wait_to_proto).collect(),
         losses: interval.losses.iter().map(|(l, count)| proto::Lost { loss: l.code().into(), count }).collect(),
         overhead: Some(overhead_to_proto(&interval.overhead)),
         long_runs: interval.long_runs.iter().map(long_run_to_proto).collect(),
@@ -99,6 +105,9 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         + message.slow_holds.len()
         + message.long_runs.len()
         + message.bases.len()
+        + message.thread_times.iter().map(|time| 1 + time.spent.len()).sum::<usize>()
+        + message.sleeps.len()
+        + 2 * message.open_waits.len()
         + message.off.len();
     let frames: usize = message.stacks.iter().map(|stack| stack.frames.len()).sum();
     let deepest = message.stacks.iter().map(|stack| stack.frames.len()).max().unwrap_or(0);
@@ -127,6 +136,15 @@ pub(super) fn decode_interval(message: &[u8], weight: &Weight) -> Option<Interva
     let slow_holds = message.slow_holds.iter().filter_map(|hold| unknown.count(slow_hold_from_proto(hold))).collect();
     let processes = message.off.iter().map(|off| (off.tgid, off.off_ns)).collect();
     let holds = message.holds_off.iter().filter_map(|off| unknown.count(holds_off_from_proto(off))).collect();
+    let threads = ThreadActivity {
+        times: message.thread_times.iter().filter_map(|time| unknown.count(threads::time_from_proto(time))).collect(),
+        sleeps: message.sleeps.iter().filter_map(|sleep| unknown.count(threads::sleep_from_proto(sleep))).collect(),
+        open_waits: message
+            .open_waits
+            .iter()
+            .filter_map(|wait| unknown.count(threads::open_wait_from_proto(wait)))
+            .collect(),
+    };
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);
     Some(Interval {
@@ -138,6 +156,7 @@ pub(super) fn decode_interval(message: &[u8], weight: &Weight) -> Option<Interva
         sampled,
         slow_holds,
         long_runs,
+        threads,
         losses,
         swaps,
         off: SwitchedOff { all_ns: message.all_off_ns, processes, holds },

@@ -237,6 +237,11 @@ impl<'a> Places<'a> {
         Some(LockGroup { lock, kind: key.kind, mode: key.mode })
     }
 
+    /// The lock's name in the report.
+    pub(super) fn lock_name(&self, id: LockId) -> Option<LockName> {
+        self.or_dangling(self.locks.get(id.0 as usize)).copied()
+    }
+
     /// Whose lock it is; the kernel's, if nothing is known of it.
     pub(super) fn space(&self, id: LockId) -> Space {
         self.tables.lock(id).map_or(Space::Kernel, Lock::space)

@@ -90,6 +90,20 @@ impl Query {
             && self.task.as_ref().is_none_or(|pattern| pattern.matches(task))
     }
 
+    /// Whether what a thread does is asked for.
+    pub(super) fn wants_task(&self, task: &Task) -> bool {
+        (self.include_own || !task.own) && self.task.as_ref().is_none_or(|pattern| pattern.matches(task))
+    }
+
+    /// Whether a single wait is one of those asked for.
+    pub(super) fn wants_wait(&self, lock: &Lock, kind: Kind, mode: Mode, task: &Task) -> bool {
+        self.wants_space(lock.space())
+            && self.kind.is_none_or(|wanted| wanted == kind)
+            && self.mode.is_none_or(|wanted| wanted == mode)
+            && self.lock.as_ref().is_none_or(|pattern| pattern.matches(&lock.name))
+            && self.wants_task(task)
+    }
+
     /// Waits for conditions and barriers get rows only when their kind is asked for: idle threads would hide the locks.
     pub(super) fn wants(&self, lock_name: &str, key: &Key, task: Option<&Task>) -> bool {
         (key.happened != Happened::Idle || self.kind.is_some())

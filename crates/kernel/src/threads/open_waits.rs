@@ -1,0 +1,229 @@
+//! Threads that wait for a lock right now: for which, since when, for whom, and whether for ever.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use lockmeter_profile::{
+    Blocker, BlockerSource, Bucket, Happened, Interval, Key, Kind, Lock, LockHolder, Loss, Mode, Naming, OpenWait,
+    Sampled, ThreadState, Total, Unnamed, Value,
+};
+
+use super::sleep_sites::{SleepSite, SleepSites};
+use super::table::{Thread, Threads};
+use crate::cgroups::CgroupTree;
+use crate::kernel_names::{KernelNames, is_of_slab};
+use crate::lock_codes::kind_mode_of_flags;
+
+/// A wait shorter than this is one of many that come and go.
+const SHORTEST_NS: u64 = 100_000_000;
+
+/// Waits told one by one in an interval, the oldest first.
+const MOST: usize = 1000;
+
+/// A wait that goes on.
+pub(super) struct Wait<'a> {
+    thread: &'a Thread,
+    site: Rc<SleepSite>,
+    age_ns: u64,
+    /// The part of it that lies in the recording.
+    seen_ns: u64,
+    is_older: bool,
+    is_timed: bool,
+    for_what: For,
+    holder: Option<&'a Thread>,
+    deadlock: Option<u32>,
+}
+
+enum For {
+    Kernel { address: u64, kind: Kind, mode: Mode },
+    User { lock: Lock, address: u64, kind: Kind, mode: Mode },
+}
+
+/// Finds those that have gone on for a while.
+pub(super) fn find<'a>(threads: &'a Threads, begin_ns: u64, sites: &mut SleepSites) -> Vec<Wait<'a>> {
+    let now_ns = super::now_ns();
+    let by_tid: HashMap<u32, &Thread> = threads.iter().map(|thread| (thread.time.tid, thread)).collect();
+    let mut found: Vec<Wait<'a>> = threads
+        .iter()
+        .filter_map(|thread| {
+            let (site, word) = thread.site()?;
+            let seen_ns = now_ns.saturating_sub(thread.time.since_ns.max(begin_ns));
+            let age_ns = now_ns.saturating_sub(thread.time.since_ns).saturating_add(thread.before_ns);
+            let reason = site.reason().or(thread.state())?;
+            if age_ns < SHORTEST_NS || !matches!(reason, ThreadState::KernelLock | ThreadState::UserLock) {
+                return None;
+            }
+            let word = word.filter(|_| reason == ThreadState::UserLock);
+            let (for_what, holder, is_timed) = match (site.program_lock(), word) {
+                (Some((lock, kind, mode)), word) => {
+                    (For::User { lock, address: 0, kind, mode }, None, word.is_some_and(|word| word.is_timed))
+                }
+                (None, Some(word)) => {
+                    let mut word = word.clone();
+                    word.read_again();
+                    let (wait, lock, address) = sites.lock(site, &word)?;
+                    if wait.happened != Happened::Wait {
+                        return None;
+                    }
+                    let holder = word.holder(&wait).and_then(|tid| by_tid.get(&tid).copied());
+                    let holder = holder.filter(|holder| holder.time.tgid == thread.time.tgid);
+                    (For::User { lock, address, kind: wait.kind, mode: wait.mode }, holder, word.is_timed)
+                }
+                (None, None) => {
+                    let by_stack = || site.kernel_lock().unwrap_or((Kind::Unknown, Mode::Exclusive));
+                    let by_flags = (thread.lock != 0).then(|| kind_mode_of_flags(thread.lock_flags));
+                    let (kind, mode) = by_flags.unwrap_or_else(by_stack);
+                    (For::Kernel { address: thread.lock, kind, mode }, by_tid.get(&thread.owner_tid).copied(), false)
+                }
+            };
+            Some(Wait {
+                thread,
+                site: Rc::clone(site),
+                age_ns,
+                seen_ns,
+                is_older: thread.before_ns > 0 || thread.time.since_ns < begin_ns,
+                is_timed,
+                for_what,
+                holder,
+                deadlock: None,
+            })
+        })
+        .collect();
+    find_deadlocks(&mut found);
+    found.sort_by_key(|wait| (wait.deadlock.is_none(), std::cmp::Reverse(wait.age_ns), wait.thread.time.tid));
+    found
+}
+
+/// Follows each wait from holder to holder. Threads that come back to where they began wait for ever, unless one of them gives up by
+/// itself: all of them sleep since before the last look, so what their locks say now they have said all the while.
+fn find_deadlocks(waits: &mut [Wait<'_>]) {
+    let at_of: HashMap<u64, usize> = waits.iter().enumerate().map(|(at, wait)| (wait.thread.time.id, at)).collect();
+    let next = |at: usize, waits: &[Wait<'_>]| {
+        let wait = &waits[at];
+        let holder = wait.holder.filter(|_| !wait.is_timed && matches!(wait.for_what, For::User { .. }))?;
+        at_of.get(&holder.time.id).copied()
+    };
+    let mut circles = 0;
+    for begin in 0..waits.len() {
+        if waits[begin].deadlock.is_some() {
+            continue;
+        }
+        let mut path = vec![begin];
+        while let Some(at) = path.last().and_then(|at| next(*at, waits)) {
+            if at == begin {
+                for at in &path {
+                    waits[*at].deadlock = Some(circles);
+                }
+                circles += 1;
+                break;
+            }
+            if path.contains(&at) || waits[at].deadlock.is_some() {
+                break;
+            }
+            path.push(at);
+        }
+    }
+}
+
+/// Counts those that the last interval of a recording ends with, for nobody sees their end: the part of each that lies in the recording.
+pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interval, cgroups: &CgroupTree) {
+    for (wait, open) in waits.iter().zip(open) {
+        let key = Key {
+            happened: Happened::Wait,
+            lock: open.lock,
+            kind: open.kind,
+            mode: open.mode,
+            task: Some(open.task),
+            cgroup: wait.thread.cgroup(cgroups, &mut interval.tables),
+            bucket: Bucket::of(wait.seen_ns),
+        };
+        let value = Value { count: 1, total_ns: wait.seen_ns, max_ns: wait.seen_ns, spin_ns: 0 };
+        let blocker = match open.holder {
+            Some(holder) => Blocker { task: Some(holder.task), ..Blocker::unknown(BlockerSource::Holder) },
+            None => Blocker::unknown(BlockerSource::WakeupNotSeen),
+        };
+        interval.totals.push(Total { key, value });
+        let (instance, site) = (open.instance, open.site);
+        interval.sampled.push(Sampled { key, instance, site, blocker, stacks: 1, estimate: value });
+    }
+    interval.losses.settle(Loss::Unfinished, waits.len().min(open.len()) as u64);
+}
+
+/// Adds them to an interval. `classify` tells the class of a kernel lock and the slab caches that the programs met.
+pub(super) fn add(
+    waits: &[Wait<'_>],
+    interval: &mut Interval,
+    names: &mut KernelNames,
+    classify: &dyn Fn(u64) -> (u64, Vec<u64>),
+) {
+    for wait in waits.iter().take(MOST) {
+        let (lock, instance, kind, mode, reason) = match &wait.for_what {
+            For::User { lock, address, kind, mode } => {
+                (lock.clone(), (*address != 0).then_some(*address), *kind, *mode, ThreadState::UserLock)
+            }
+            For::Kernel { address, kind, mode } => {
+                let (kind, mode) = (*kind, *mode);
+                let address = match *address {
+                    0 => lock_on_stack(wait.thread, kind, names, classify).unwrap_or(0),
+                    address => address,
+                };
+                let lock = (address != 0).then(|| {
+                    let (class, caches) = classify(address);
+                    names.name_by_stack(class, kind, &wait.site.kernel, &caches)
+                });
+                let lock = lock.flatten().unwrap_or_else(of_no_name);
+                (lock, (address != 0).then_some(address), kind, mode, ThreadState::KernelLock)
+            }
+        };
+        let task = wait.thread.task(&mut interval.tables);
+        let site = wait.site.stack(reason, &mut interval.tables, names);
+        let holder = wait.holder.map(|holder| {
+            let task = holder.task(&mut interval.tables);
+            let state = holder.state();
+            let sleeps = holder.site().map(|(site, _)| Rc::clone(site));
+            let site = sleeps.and_then(|site| {
+                let reason = site.reason().or(state).unwrap_or(ThreadState::Other);
+                site.stack(reason, &mut interval.tables, names)
+            });
+            LockHolder { task, tid: holder.time.tid, state, site }
+        });
+        let lock = interval.tables.intern_lock(lock);
+        interval.threads.open_waits.push(OpenWait {
+            task,
+            tid: wait.thread.time.tid,
+            reason,
+            lock,
+            kind,
+            mode,
+            instance,
+            site,
+            age_ns: wait.age_ns,
+            is_older: wait.is_older,
+            is_timed: wait.is_timed,
+            holder,
+            deadlock: wait.deadlock,
+        });
+    }
+}
+
+/// The lock of a wait that nobody saw begin.
+fn lock_on_stack(
+    thread: &Thread,
+    kind: Kind,
+    names: &KernelNames,
+    classify: &dyn Fn(u64) -> (u64, Vec<u64>),
+) -> Option<u64> {
+    let is_lock = |address: u64| names.is_in_image(address) || is_of_slab(classify(address).0);
+    let read = |address: u64| names.read_word(address);
+    names.waiter_lists().lock_of(kind, thread.task, thread.stack_pointer, &read, &is_lock)
+}
+
+/// A wait that began before the recording does not tell its lock's address, and its stack names none.
+fn of_no_name() -> Lock {
+    Lock {
+        name: "kernel lock".to_owned(),
+        object: None,
+        naming: Naming::Unnamed(Unnamed::UnknownMemory),
+        detail: "its waiters came before the recording, so that its address is not known".to_owned(),
+    }
+}

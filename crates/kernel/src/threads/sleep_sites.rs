@@ -1,0 +1,226 @@
+//! Where threads sleep: their stacks, named, and what these say of the reason.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+
+use lockmeter_profile::{
+    Frame, Happened, Interval, Kind, Lock, Loss, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
+};
+use lockmeter_symbols::{FutexCall, Origin, ProgramLock, UserWait, heap_lock, interpreter_lock, program_lock};
+
+use super::skeleton::types::thread_look;
+use crate::futex::processes::{Processes, copied_stack};
+use crate::kernel_names::KernelNames;
+
+/// Sites remembered; beyond, all are forgotten.
+const MOST_SITES: usize = 1 << 14;
+
+/// `AROUND_BEFORE` and `AROUND_BYTES` in `tables.h`.
+const AROUND_BEFORE: u64 = 16;
+const AROUND_BYTES: usize = 64;
+
+/// What a lock of glibc's or the kernel's holds beside the id of its owner.
+const OWNER: u32 = 0x3fff_ffff;
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct SleepSites {
+    processes: Processes,
+    known: HashMap<SiteKey, Rc<SleepSite>>,
+    losses: Losses,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct SiteKey {
+    tgid: u32,
+    changes: u32,
+    /// Of a futex call.
+    call: Option<(u32, u64)>,
+    kernel: Vec<u64>,
+    user: Vec<u64>,
+}
+
+/// A place where threads sleep.
+pub(super) struct SleepSite {
+    pub(super) kernel: Vec<u64>,
+    user: Vec<Frame>,
+    /// What a futex call waits for; outer `None`: it is another call.
+    futex: Option<Option<UserWait>>,
+    /// A lock that the program has built for itself.
+    program_lock: Option<ProgramLock>,
+    /// The kernel lock that it sleeps for, once the stack has names.
+    kernel_lock: OnceCell<Option<(Kind, Mode)>>,
+}
+
+/// The word that a futex call waits on.
+#[derive(Debug, Clone)]
+pub(super) struct FutexWord {
+    pub(super) tgid: u32,
+    pub(super) address: u64,
+    /// Whether the call ends by itself.
+    pub(super) is_timed: bool,
+    /// What stood about it.
+    around: [u8; AROUND_BYTES],
+}
+
+impl SleepSites {
+    /// The place of a sleep, by the stacks in a record.
+    pub(super) fn describe(&mut self, look: &thread_look) -> (Rc<SleepSite>, Option<FutexWord>) {
+        let tgid = look.time.tgid;
+        self.processes.inherit(tgid, look.parent);
+        let kernel_frames = (look.kernel_bytes as usize / 8).min(look.kernel.len());
+        let kernel = look.kernel.iter().take(kernel_frames).copied().filter(|address| *address != 0).collect();
+        let user = if look.user.bytes == 0 {
+            Vec::new()
+        } else {
+            self.processes.unwind(tgid, copied_stack!(&look.user), &mut self.losses)
+        };
+        let is_futex = look.word != 0;
+        let expected = look.expected & 0xffff_ffff;
+        let operation = look.operation as u32;
+        // As for the waits: other values make no difference.
+        let told_by =
+            if expected.trailing_zeros() == 31 || expected == 0xffff_ffff { expected } else { expected.min(3) };
+        let call = is_futex.then_some((operation, told_by));
+        let key = SiteKey { tgid, changes: self.processes.changes(tgid), call, kernel, user };
+        let word = is_futex.then(|| FutexWord {
+            tgid,
+            address: look.word,
+            is_timed: look.timeout != 0,
+            around: if look.around_bytes == 0 { [0; AROUND_BYTES] } else { look.around },
+        });
+        if let Some(known) = self.known.get(&key) {
+            return (Rc::clone(known), word);
+        }
+        if self.known.len() >= MOST_SITES {
+            self.known.clear();
+        }
+        let user = self.processes.frames(tgid, &key.user);
+        let wait = || if user.is_empty() { None } else { UserWait::tell(&user, FutexCall { operation, expected }) };
+        let futex = is_futex.then(|| wait().or_else(|| UserWait::by_call(FutexCall { operation, expected })));
+        let user = named(user);
+        let program_lock = program_lock(&user);
+        let kernel = key.kernel.clone();
+        let site = Rc::new(SleepSite { kernel, user, futex, program_lock, kernel_lock: OnceCell::new() });
+        self.known.insert(key, Rc::clone(&site));
+        (site, word)
+    }
+
+    /// The lock behind a word at which threads sleep, and its address.
+    pub(super) fn lock(&mut self, site: &SleepSite, word: &FutexWord) -> Option<(UserWait, Lock, u64)> {
+        let told = site.futex??;
+        let address = told.lock_address(word.address);
+        let place = address.and_then(|address| self.processes.static_place(word.tgid, address));
+        let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
+        let wait = if interpreter.is_some() { told.for_a_lock() } else { told };
+        let lock = interpreter.or_else(|| place.map(|place| place.lock()));
+        let lock = lock.unwrap_or_else(|| heap_lock(&site.user, Origin::FirstSeen));
+        Some((wait, lock, address.unwrap_or(word.address)))
+    }
+
+    pub(super) fn add_losses(&mut self, interval: &mut Interval) {
+        self.losses.add(Loss::FileReadInPart, self.processes.take_read_in_part());
+        // The source of the waits counts those that it meets.
+        self.processes.take_replaced();
+        interval.losses.merge(&std::mem::take(&mut self.losses));
+    }
+
+    pub(super) fn grow_old(&mut self) {
+        self.processes.grow_old();
+        self.known.retain(|_, site| Rc::strong_count(site) > 1);
+    }
+}
+
+/// The library through which a program is metered from inside, which is no part of it.
+const PRELOADED: &str = "liblockmeter_preload";
+
+/// What lies inside the first function with a name says nothing to anybody.
+fn named(mut frames: Vec<Frame>) -> Vec<Frame> {
+    let is_own = |frame: &Frame| frame.module.as_deref().is_some_and(|module| module.starts_with(PRELOADED));
+    frames.retain(|frame| !is_own(frame));
+    let nameless = frames.iter().take_while(|frame| frame.function.is_none()).count();
+    if nameless < frames.len() {
+        frames.drain(..nameless);
+    }
+    frames
+}
+
+impl SleepSite {
+    /// Asks the names of the kernel's functions what it sleeps for.
+    pub(super) fn learn_reason(&self, names: &mut KernelNames) {
+        self.kernel_lock.get_or_init(|| {
+            let functions = names.functions(&self.kernel);
+            lock_functions::slept_for(&functions.iter().map(|name| &**name).collect::<Vec<_>>())
+        });
+    }
+
+    /// The kernel lock that it sleeps for, by its stack.
+    pub(super) fn kernel_lock(&self) -> Option<(Kind, Mode)> {
+        self.kernel_lock.get().copied().flatten()
+    }
+
+    /// The lock that the program has built for itself, if it sleeps for such a one.
+    pub(super) fn program_lock(&self) -> Option<(Lock, Kind, Mode)> {
+        self.program_lock.map(|lock| (lock.lock(&self.user), lock.kind, lock.mode()))
+    }
+
+    /// What the stacks say; `None` if no more than the call.
+    pub(super) fn reason(&self) -> Option<ThreadState> {
+        if self.kernel_lock().is_some() {
+            return Some(ThreadState::KernelLock);
+        }
+        if self.program_lock.is_some() {
+            return Some(ThreadState::UserLock);
+        }
+        match self.futex? {
+            // One that nobody was seen to use as a lock is no more than a condition.
+            Some(wait) if wait.kind == Kind::Semaphore => Some(ThreadState::Condition),
+            Some(wait) if wait.happened == Happened::Wait => Some(ThreadState::UserLock),
+            Some(_) => Some(ThreadState::Condition),
+            None => None,
+        }
+    }
+
+    /// The stack that says most: of a kernel lock the kernel's, else the program's.
+    pub(super) fn stack(&self, reason: ThreadState, tables: &mut Tables, names: &mut KernelNames) -> Option<StackId> {
+        if reason == ThreadState::KernelLock || self.user.is_empty() {
+            return names.site(&self.kernel, tables);
+        }
+        let frames = self.user.iter().map(|frame| tables.intern_frame(frame.clone())).collect();
+        Some(tables.intern_stack(frames))
+    }
+}
+
+impl FutexWord {
+    /// The words of the program may have changed since the sleep began.
+    pub(super) fn read_again(&mut self) {
+        let memory = File::open(format!("/proc/{}/mem", self.tgid));
+        let mut around = [0; AROUND_BYTES];
+        let begin = self.address.wrapping_sub(AROUND_BEFORE);
+        if memory.is_ok_and(|memory| memory.read_exact_at(&mut around, begin).is_ok()) {
+            self.around = around;
+        }
+    }
+
+    fn u32_at(&self, address: u64) -> Option<u32> {
+        let at = usize::try_from(address.checked_sub(self.address.wrapping_sub(AROUND_BEFORE))?).ok()?;
+        Some(u32::from_ne_bytes(self.around.get(at..at.checked_add(4)?)?.try_into().ok()?))
+    }
+
+    /// The thread that the lock names as its holder, as the process knows it; `None` if this kind of lock does not tell.
+    pub(super) fn holder(&self, wait: &UserWait) -> Option<u32> {
+        /// `FUTEX_LOCK_PI` and its kin keep the owner in the word.
+        const OWNER_OF_MUTEX: u64 = 8;
+        const OWNER_OF_RWLOCK: u64 = 24;
+        let lock = wait.lock_address(self.address)?;
+        let tid = match (wait.function, wait.kind) {
+            (Some("pthread_mutex_lock"), Kind::Mutex) => self.u32_at(lock + OWNER_OF_MUTEX)?,
+            (Some(_), Kind::Rwlock) => self.u32_at(lock + OWNER_OF_RWLOCK)?,
+            _ => return None,
+        };
+        Some(tid & OWNER).filter(|tid| *tid != 0)
+    }
+}

@@ -1,0 +1,352 @@
+//! The threads in scope, from look to look.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::rc::Rc;
+
+use lockmeter_profile::{Cgroup, CgroupId, Interval, Sleep, Tables, Task, TaskId, ThreadState, ThreadTime};
+
+use super::skeleton::types::{thread_look, thread_time};
+use super::sleep_sites::{FutexWord, SleepSite, SleepSites};
+use crate::cgroups::CgroupTree;
+use crate::comm::{Comm, text};
+use crate::kernel_names::KernelNames;
+
+/// As many states as the programs know, with the one that none has.
+const STATES: usize = 16;
+
+/// Time by state, in the order of their codes.
+type Spent = [u64; STATES];
+
+/// The thread's name and process: what times are told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Who {
+    tgid: u32,
+    comm: Comm,
+}
+
+/// What is known of a thread.
+pub(super) struct Thread {
+    pub(super) time: thread_time,
+    /// How long it had slept already when it was first seen, at least; 0 if it has run since.
+    pub(super) before_ns: u64,
+    /// The kernel lock that it waits for, and who has that.
+    pub(super) lock: u64,
+    pub(super) lock_flags: u32,
+    pub(super) owner_tid: u32,
+    /// The kernel's record of it, and where its stack ends while it sleeps.
+    pub(super) task: u64,
+    pub(super) stack_pointer: u64,
+    /// Where the present sleep is, if its stacks were taken.
+    sleep: Option<(u64, Rc<SleepSite>, Option<FutexWord>)>,
+    /// The part of its time that was handed over.
+    charged: Spent,
+    /// Since the last drain.
+    looks: Vec<Look>,
+    looked: u32,
+}
+
+/// What the looks since the last drain found a thread asleep in.
+struct Look {
+    state: u8,
+    site: Option<Rc<SleepSite>>,
+    times: u32,
+    total_ns: u64,
+    variance_ns2: f64,
+}
+
+/// Threads whose end was not seen.
+pub(super) struct LostThreads {
+    pub(super) exits: u64,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Threads {
+    known: HashMap<u64, Thread>,
+    /// Of those that have ended since the last drain.
+    ended: HashMap<(Who, u64), (Spent, u64)>,
+    sleeps: HashMap<(Who, u8, bool, Option<*const SleepSite>), SleepSum>,
+    looked_ns: u64,
+}
+
+/// What the looks say of one place where threads of a task sleep.
+struct SleepSum {
+    site: Option<Rc<SleepSite>>,
+    looks: u64,
+    total_ns: u64,
+    variance_ns2: f64,
+}
+
+impl Thread {
+    pub(super) fn state(&self) -> Option<ThreadState> {
+        // It runs soon, whatever it slept for.
+        if self.is_woken() { Some(ThreadState::Woken) } else { state_of(self.time.state) }
+    }
+
+    fn is_woken(&self) -> bool {
+        self.time.woken_ns > self.time.since_ns && state_of(self.time.state).is_some_and(ThreadState::is_blocked)
+    }
+
+    /// Where it sleeps, if it does and its stacks were taken.
+    pub(super) fn site(&self) -> Option<(&Rc<SleepSite>, Option<&FutexWord>)> {
+        let (since_ns, site, word) = self.sleep.as_ref()?;
+        (*since_ns == self.time.since_ns && !self.is_woken()).then_some((site, word.as_ref()))
+    }
+
+    fn who(&self) -> Who {
+        Who { tgid: self.time.tgid, comm: self.time.comm.map(i8::cast_unsigned) }
+    }
+
+    pub(super) fn cgroup(&self, cgroups: &CgroupTree, tables: &mut Tables) -> Option<CgroupId> {
+        named_cgroup(self.time.cgroup, cgroups, tables)
+    }
+
+    pub(super) fn task(&self, tables: &mut Tables) -> TaskId {
+        self.who().task(tables)
+    }
+
+    /// All its time until then.
+    fn spent_until(&self, now_ns: u64) -> Spent {
+        let mut spent: Spent = self.time.spent_ns;
+        let (since_ns, woken_ns) = (self.time.since_ns, self.time.woken_ns);
+        let mut spend = |state: u32, from_ns: u64, to_ns: u64| {
+            if let Some(sum) = spent.get_mut(state as usize) {
+                *sum += to_ns.saturating_sub(from_ns);
+            }
+        };
+        if self.is_woken() {
+            spend(self.time.state, since_ns, woken_ns);
+            spend(ThreadState::Woken.code().into(), woken_ns, now_ns);
+        } else {
+            spend(self.time.state, since_ns, now_ns);
+        }
+        spent
+    }
+
+    /// The part that was not handed over yet. A thread may have changed its state since it was looked at: what was handed over too much
+    /// then is missing later.
+    fn uncharged(&mut self, spent: &Spent) -> Spent {
+        let mut new = [0; STATES];
+        for ((new, charged), spent) in new.iter_mut().zip(&mut self.charged).zip(spent) {
+            *new = spent.saturating_sub(*charged);
+            *charged += *new;
+        }
+        new
+    }
+}
+
+impl Who {
+    fn task(&self, tables: &mut Tables) -> TaskId {
+        tables.intern_task(Task { tgid: self.tgid, comm: text(&self.comm), own: false })
+    }
+}
+
+impl Threads {
+    /// Takes in a record of the iterator.
+    pub(super) fn see(&mut self, look: &thread_look, sites: &mut SleepSites) {
+        let described = (look.has_stacks != 0).then(|| sites.describe(look));
+        let thread = self.known.entry(look.time.id).or_insert_with(|| Thread {
+            time: thread_time::default(),
+            before_ns: 0,
+            lock: 0,
+            lock_flags: 0,
+            owner_tid: 0,
+            task: 0,
+            stack_pointer: 0,
+            sleep: None,
+            charged: [0; STATES],
+            looks: Vec::new(),
+            looked: 0,
+        });
+        thread.time = look.time;
+        thread.before_ns = look.before_ns;
+        (thread.lock, thread.lock_flags, thread.owner_tid) = (look.lock, look.lock_flags, look.owner_tid);
+        (thread.task, thread.stack_pointer) = (look.task, look.stack_pointer);
+        if let Some((site, word)) = described {
+            thread.sleep = Some((look.time.since_ns, site, word));
+        }
+    }
+
+    /// Takes in the last of a thread that has ended.
+    pub(super) fn end(&mut self, time: thread_time) {
+        let who = Who { tgid: time.tgid, comm: time.comm.map(i8::cast_unsigned) };
+        let mut thread = self.known.remove(&time.id);
+        let spent = match &mut thread {
+            Some(thread) => {
+                let spent = thread.uncharged(&time.spent_ns);
+                add_looks(&mut self.sleeps, who, thread, &spent);
+                spent
+            }
+            None => time.spent_ns,
+        };
+        let (sum, threads) = self.ended.entry((who, time.cgroup)).or_default();
+        add(sum, &spent);
+        *threads += 1;
+    }
+
+    /// To be called when a look that began then has been read.
+    pub(super) fn look_ends(&mut self, begin_ns: u64, names: &mut KernelNames) {
+        let since_last_ns = if self.looked_ns == 0 { 0 } else { begin_ns.saturating_sub(self.looked_ns) };
+        let last_ns = std::mem::replace(&mut self.looked_ns, begin_ns);
+        if since_last_ns == 0 {
+            return;
+        }
+        for thread in self.known.values_mut() {
+            thread.looked += 1;
+            let state = state_of(thread.time.state);
+            if thread.is_woken() || !state.is_some_and(ThreadState::is_blocked) {
+                continue;
+            }
+            let site = thread.site().map(|(site, _)| Rc::clone(site));
+            if let Some(site) = &site {
+                site.learn_reason(names);
+            }
+            let is_new = thread.time.since_ns > last_ns;
+            // One that went on since the last look is known; another stands for those that no look has met.
+            let variance_ns2 = if is_new { (since_last_ns as f64).powi(2) } else { 0.0 };
+            let state = thread.time.state as u8;
+            let same = |look: &&mut Look| {
+                look.state == state && look.site.as_ref().map(Rc::as_ptr) == site.as_ref().map(Rc::as_ptr)
+            };
+            if let Some(look) = thread.looks.iter_mut().find(same) {
+                look.times += 1;
+                look.total_ns += since_last_ns;
+                look.variance_ns2 += variance_ns2;
+            } else {
+                thread.looks.push(Look { state, site, times: 1, total_ns: since_last_ns, variance_ns2 });
+            }
+        }
+    }
+
+    /// What was until now is no part of the first interval.
+    pub(super) fn begin(&mut self) {
+        let now_ns = super::now_ns();
+        for thread in self.known.values_mut() {
+            let spent = thread.spent_until(now_ns);
+            thread.uncharged(&spent);
+        }
+        self.ended.clear();
+        self.sleeps.clear();
+        for thread in self.known.values_mut() {
+            thread.looks.clear();
+            thread.looked = 0;
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Thread> {
+        self.known.values()
+    }
+
+    pub(super) fn processes(&self) -> Vec<u32> {
+        let processes: HashSet<u32> = self.known.values().map(|thread| thread.time.tgid).collect();
+        processes.into_iter().collect()
+    }
+
+    pub(super) fn cgroups(&self) -> impl Iterator<Item = u64> {
+        let alive = self.known.values().map(|thread| thread.time.cgroup);
+        alive.chain(self.ended.keys().map(|(_, cgroup)| *cgroup)).filter(|id| *id != 0)
+    }
+
+    /// Threads that are gone without a word would sleep for ever.
+    pub(super) fn forget_lost(&mut self, lost: &LostThreads) {
+        if lost.exits > 0 {
+            self.known.retain(|_, thread| {
+                Path::new(&format!("/proc/{}/task/{}", thread.time.tgid, thread.time.tid)).exists()
+            });
+        }
+    }
+
+    /// Adds what was not handed over yet.
+    pub(super) fn drain_into(&mut self, interval: &mut Interval, cgroups: &CgroupTree, names: &mut KernelNames) {
+        let mut times = std::mem::take(&mut self.ended);
+        let now_ns = self.looked_ns;
+        for thread in self.known.values_mut() {
+            let spent = thread.spent_until(now_ns);
+            let new = thread.uncharged(&spent);
+            add_looks(&mut self.sleeps, thread.who(), thread, &new);
+            let (sum, threads) = times.entry((thread.who(), thread.time.cgroup)).or_default();
+            add(sum, &new);
+            *threads += 1;
+        }
+        for ((who, cgroup), (spent, threads)) in times {
+            let task = who.task(&mut interval.tables);
+            let cgroup = named_cgroup(cgroup, cgroups, &mut interval.tables);
+            let spent = ThreadState::ALL.iter().map(|state| (*state, spent[usize::from(state.code())]));
+            let spent = spent.filter(|(_, ns)| *ns > 0).collect();
+            interval.threads.times.push(ThreadTime { task, cgroup, threads, spent });
+        }
+        for ((who, state, at_rest, _), sum) in std::mem::take(&mut self.sleeps) {
+            let Some(counted_as) = ThreadState::from_code(state) else { continue };
+            let task = who.task(&mut interval.tables);
+            let reason = sum.site.as_ref().and_then(|site| site.reason()).unwrap_or(counted_as);
+            let lock = sum.site.as_ref().and_then(|site| site.program_lock());
+            let lock = lock.map(|(lock, _, _)| interval.tables.intern_lock(lock));
+            let site = sum.site.as_ref().and_then(|site| site.stack(reason, &mut interval.tables, names));
+            interval.threads.sleeps.push(Sleep {
+                task,
+                counted_as,
+                reason,
+                lock,
+                at_rest,
+                site,
+                looks: sum.looks,
+                estimate_ns: sum.total_ns,
+                variance_ns2: sum.variance_ns2,
+            });
+        }
+    }
+}
+
+/// Adds what the looks since the last drain found of a thread, which spent its time so meanwhile.
+fn add_looks(
+    sleeps: &mut HashMap<(Who, u8, bool, Option<*const SleepSite>), SleepSum>,
+    who: Who,
+    thread: &mut Thread,
+    spent: &Spent,
+) {
+    let looked = std::mem::take(&mut thread.looked);
+    for look in thread.looks.drain(..) {
+        let reason = look.site.as_ref().and_then(|site| site.reason()).or(ThreadState::from_code(look.state));
+        let at_rest = reason.is_some_and(|reason| is_rest(reason, look.times, looked, spent));
+        let key = (who, look.state, at_rest, look.site.as_ref().map(Rc::as_ptr));
+        let sum = sleeps.entry(key).or_insert(SleepSum { site: look.site, looks: 0, total_ns: 0, variance_ns2: 0.0 });
+        sum.looks += u64::from(look.times);
+        sum.total_ns += look.total_ns;
+        sum.variance_ns2 += look.variance_ns2;
+    }
+}
+
+/// Whether a thread is at rest that so many of all looks found asleep in one place: it waits where it always waits, ran for less than a
+/// hundredth of its time, and waits for no lock, disk or page.
+fn is_rest(reason: ThreadState, times: u32, looked: u32, spent: &Spent) -> bool {
+    let may_rest = matches!(
+        reason,
+        ThreadState::Condition
+            | ThreadState::NetworkOrPoll
+            | ThreadState::PipeOrSocket
+            | ThreadState::Sleep
+            | ThreadState::Child
+            | ThreadState::Other
+            | ThreadState::Futex
+    );
+    let all_ns: u64 = spent.iter().sum();
+    let ran_ns = spent[usize::from(ThreadState::Running.code())];
+    // Nineteen looks of twenty, of as many as one interval has at least.
+    may_rest && u64::from(times) * 20 >= u64::from(looked) * 19 && ran_ns * 100 <= all_ns
+}
+
+fn add(sum: &mut Spent, more: &Spent) {
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum = sum.saturating_add(*more);
+    }
+}
+
+fn state_of(code: u32) -> Option<ThreadState> {
+    u8::try_from(code).ok().and_then(ThreadState::from_code)
+}
+
+fn named_cgroup(id: u64, cgroups: &CgroupTree, tables: &mut Tables) -> Option<CgroupId> {
+    let path = cgroups.path(id).map(str::to_owned);
+    (id != 0).then(|| tables.intern_cgroup(Cgroup { id, path }))
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the programs that keep the threads' time and their loader share.
+ *
+ * The layout of the structures is generated from this file; `codes.rs` compares the numbers with the model's.
+ */
+#ifndef LOCKMETER_THREADS_TABLES_H
+#define LOCKMETER_THREADS_TABLES_H
+
+#include "copied_stack.h"
+
+#define COMM_LENGTH 16
+
+/* System calls told apart; one with a higher number counts as `other`. */
+#define CALLS 512
+
+/* Frames kept of a kernel stack. */
+#define KERNEL_FRAMES 24
+
+/* Bytes read about the word that a futex call waits on, and how far before it they begin. */
+#define AROUND_BYTES 64
+#define AROUND_BEFORE 16
+
+/* Generations of parents that are followed up to a metered process. */
+#define GENERATIONS 64
+
+/* What a thread does, the numbers of the model. */
+enum state {
+	/* Asks for the file behind the first argument: no state of a thread. */
+	STATE_BY_FILE = 0,
+	STATE_RUNNING = 1,
+	STATE_RUNNABLE = 2,
+	STATE_WOKEN = 3,
+	STATE_KERNEL_LOCK = 4,
+	STATE_USER_LOCK = 5,
+	STATE_CONDITION = 6,
+	STATE_FILE_LOCK = 7,
+	STATE_DISK_IO = 8,
+	STATE_PAGE_FAULT = 9,
+	STATE_NETWORK_OR_POLL = 10,
+	STATE_PIPE_OR_SOCKET = 11,
+	STATE_SLEEP = 12,
+	STATE_CHILD = 13,
+	STATE_OTHER = 14,
+	STATE_FUTEX = 15,
+	STATES = 16,
+};
+
+/* Whose threads. */
+enum thread_scope { THREADS_OF_ALL, THREADS_OF_TARGETS, THREADS_OF_CGROUP };
+
+/* The programs, as indices of `runs`. */
+enum thread_program { PROGRAM_SWITCH, PROGRAM_WAKING, PROGRAM_CONTENTION, PROGRAMS };
+
+/* Of one CPU; they only grow. */
+struct thread_counts {
+	__u64 runs[PROGRAMS];
+	/* Threads that no room was found for. */
+	__u64 untracked;
+	/* Threads whose end found the ring buffer full. */
+	__u64 exits_lost;
+};
+
+/* What one thread did so far. */
+struct thread_time {
+	/* Told apart from all threads before and after it. */
+	__u64 id;
+	__u32 tid;
+	__u32 tgid;
+	__u64 cgroup;
+	char comm[COMM_LENGTH];
+	/* Up to `since_ns`. */
+	__u64 spent_ns[STATES];
+	/* When its present state began. */
+	__u64 since_ns;
+	/* When it was last woken: later than `since_ns` if it is about to run. */
+	__u64 woken_ns;
+	/* How often its state has changed. */
+	__u64 changes;
+	__u32 state;
+	__u32 unused;
+};
+
+/* A thread as the iterator finds it: what has changed since the last time. */
+struct thread_look {
+	/* Of this record. */
+	__u32 bytes;
+	/* Whether the stacks follow. */
+	__u32 has_stacks;
+	struct thread_time time;
+	/* How long it had slept, at least, when it was first seen, if it sleeps still; 0 otherwise. */
+	__u64 before_ns;
+	/* The system call that it sleeps in; CALLS if in none. */
+	__u32 call;
+	/* The process that forked this one, if it maps the same files still; 0 if it has run a program since. */
+	__u32 parent;
+	/* The kernel lock that it waits for, when that wait began, and the thread that the lock names as its owner. */
+	__u64 lock;
+	__u64 lock_since_ns;
+	__u32 lock_flags;
+	__u32 owner_tid;
+	__u32 owner_tgid;
+	__u32 unused;
+	/* Of the kernel: the task, and where its stack ends while it sleeps. */
+	__u64 task;
+	__u64 stack_pointer;
+	/* From here on only with stacks. */
+	__u32 kernel_bytes;
+	__u32 around_bytes;
+	__u64 kernel[KERNEL_FRAMES];
+	/* Of a futex call. */
+	__u64 word;
+	__u64 expected;
+	__u64 operation;
+	/* Whether the call ends by itself. */
+	__u64 timeout;
+	__u8 around[AROUND_BYTES];
+	struct copied_stack user;
+};
+
+#endif

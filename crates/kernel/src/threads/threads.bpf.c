@@ -1,0 +1,579 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Keeps the time of every thread in scope: running, runnable, or blocked for a reason.
+ *
+ *   sched_switch           ends what the previous thread and the next one did, to the nanosecond
+ *   sched_waking           tells blocked from runnable
+ *   contention_begin/end   tell a sleep for a kernel lock from others
+ *   look                   an iterator over all threads: adopts those that began before, and hands over what has changed since it ran
+ *                          last, with the stacks of sleeps that it has not met yet
+ *
+ * The reason of a sleep is that of its system call, a table that the loader fills; what needs a stack is told from those of the
+ * iterator. Each thread's account is written by the switches that it takes part in, one at a time, and by its wake-ups a single word:
+ * nothing needs a lock. The iterator reads it as it stands, and again if it was being written.
+ */
+#include "core.h"
+#include "cgroup_scope.bpf.h"
+#include "lock_class.bpf.h"
+#include "lock_kind.bpf.h"
+#include "lock_owner.bpf.h"
+#include "tables.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define TASK_STOPPED 4
+#define TASK_TRACED 8
+
+/* Of `flags`. */
+#define PF_FORKNOEXEC 0x40
+#define PF_KTHREAD 0x00200000
+
+/* Of `thread_info.status`: in a system call of 32 bits, whose numbers are others. */
+#define TS_COMPAT 2
+
+#define CALL_FUTEX 202
+#define CALL_FUTEX_WAITV 449
+#define CALL_FUTEX_WAIT 455
+
+/* The kind of file in `i_mode`. */
+#define FILE_KIND 0170000
+#define FILE_PIPE 0010000
+#define FILE_REGULAR 0100000
+#define FILE_DIRECTORY 0040000
+#define FILE_BLOCK 0060000
+#define FILE_SOCKET 0140000
+
+#define FAMILY_UNIX 1
+
+/* A copy is tried again so often if it was written meanwhile. */
+#define TRIES 4
+
+const volatile __u32 scope = THREADS_OF_ALL;
+/* Whether children of a target's processes are in scope, too. */
+const volatile __u8 with_children = 1;
+/* lockmeter's own process, whose threads are in no scope. */
+const volatile __u32 own_tgid = 0;
+const volatile __u8 state_of_call[CALLS];
+
+/* Written by the loader while the programs run: whether children of lockmeter itself are in scope. */
+__u32 own_children = 0;
+/* How many stacks the iterator may still take, and the chance of each sleep that it meets, in parts of 2^32 - 1. */
+__u32 stacks_left = 0;
+__u32 stack_chance = 0;
+/* How many sleeps it met without taking their stacks or with. */
+__u32 sleeps_met = 0;
+__u64 next_id = 1;
+
+/* Classifies the lock at this address. */
+__u64 asked_address = 0;
+__u64 told_class = 0;
+__u64 class_scratch = 0;
+__u64 caches_full = 0;
+
+struct thread {
+	struct thread_time time;
+	__u64 lock;
+	__u64 lock_since_ns;
+	__u32 lock_flags;
+	__u32 call;
+	__u64 before_ns;
+	/* `changes` and `woken_ns` when the iterator was here last. */
+	__u64 looked;
+	__u64 looked_woken_ns;
+	/* The begin of the sleep whose stacks were handed over. */
+	__u64 described_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/* Process ids. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} targets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct thread_counts);
+} counts SEC(".maps");
+
+/* Threads that have ended. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 2 << 20);
+} exits SEC(".maps");
+
+/* The record in the making: there is one reader. */
+struct thread_look current_look;
+
+/* So that the loader's types include it. */
+struct thread_counts *type_of_thread_counts;
+
+static __always_inline struct thread_counts *counts_here(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&counts, &key);
+}
+
+static __always_inline void count_run(enum thread_program program)
+{
+	struct thread_counts *here = counts_here();
+
+	if (here)
+		here->runs[program]++;
+}
+
+static __always_inline struct thread *thread_of(struct task_struct *task)
+{
+	return bpf_task_storage_get(&threads, task, 0, 0);
+}
+
+static __always_inline __u32 state_of_file(struct task_struct *task, __u32 descriptor)
+{
+	struct file *file = 0, **open = BPF_CORE_READ(task, files, fdt, fd);
+	struct inode *inode;
+	struct socket *socket;
+	__u32 kind;
+
+	if (descriptor >= 1 << 20 || bpf_probe_read_kernel(&file, sizeof(file), open + descriptor) || !file)
+		return STATE_OTHER;
+	inode = BPF_CORE_READ(file, f_inode);
+	kind = BPF_CORE_READ(inode, i_mode) & FILE_KIND;
+	if (kind == FILE_PIPE)
+		return STATE_PIPE_OR_SOCKET;
+	if (kind == FILE_REGULAR || kind == FILE_DIRECTORY || kind == FILE_BLOCK)
+		return STATE_DISK_IO;
+	if (kind != FILE_SOCKET)
+		return STATE_OTHER;
+	socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk, __sk_common.skc_family) == FAMILY_UNIX ? STATE_PIPE_OR_SOCKET
+										: STATE_NETWORK_OR_POLL;
+}
+
+/* Why a thread that goes to sleep does so. */
+static __always_inline __u32 reason_of(struct task_struct *task, struct thread *thread, __u32 task_state)
+{
+	const struct pt_regs *regs;
+	__u64 call;
+	__u32 state;
+
+	if (task_state & (TASK_STOPPED | TASK_TRACED)) {
+		thread->call = CALLS;
+		return STATE_OTHER;
+	}
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	call = regs->orig_ax;
+	if (BPF_CORE_READ(task, thread_info.status) & TS_COMPAT) {
+		thread->call = CALLS;
+		return thread->lock ? STATE_KERNEL_LOCK : STATE_OTHER;
+	}
+	thread->call = call < CALLS ? call : CALLS;
+	if (thread->lock)
+		return STATE_KERNEL_LOCK;
+	if ((__s64)call < 0)
+		return STATE_PAGE_FAULT;
+	if (BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
+		return STATE_DISK_IO;
+	if (call >= CALLS)
+		return STATE_OTHER;
+	state = state_of_call[call];
+	return state == STATE_BY_FILE ? state_of_file(task, regs->di) : state;
+}
+
+static __always_inline void begin_change(struct thread *thread)
+{
+	*(volatile __u64 *)&thread->time.changes += 1;
+	barrier();
+}
+
+static __always_inline void end_change(struct thread *thread)
+{
+	barrier();
+	*(volatile __u64 *)&thread->time.changes += 1;
+}
+
+static __always_inline void spend(struct thread *thread, __u32 state, __u64 from_ns, __u64 to_ns)
+{
+	if (state < STATES && to_ns > from_ns)
+		thread->time.spent_ns[state] += to_ns - from_ns;
+}
+
+static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state, _Bool preempt, __u64 now_ns)
+{
+	struct thread *thread = thread_of(task);
+
+	if (!thread || thread->time.state >= STATES)
+		return;
+	begin_change(thread);
+	spend(thread, STATE_RUNNING, thread->time.since_ns, now_ns);
+	thread->time.state = preempt || !task_state ? STATE_RUNNABLE : reason_of(task, thread, task_state);
+	thread->time.since_ns = now_ns;
+	thread->before_ns = 0;
+	end_change(thread);
+}
+
+static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
+{
+	struct thread *thread = thread_of(task);
+	__u64 woken_ns;
+
+	if (!thread || thread->time.state >= STATES)
+		return;
+	woken_ns = *(volatile __u64 *)&thread->time.woken_ns;
+	begin_change(thread);
+	if (thread->time.state > STATE_WOKEN && woken_ns > thread->time.since_ns && woken_ns <= now_ns) {
+		spend(thread, thread->time.state, thread->time.since_ns, woken_ns);
+		spend(thread, STATE_WOKEN, woken_ns, now_ns);
+	} else {
+		spend(thread, thread->time.state, thread->time.since_ns, now_ns);
+	}
+	thread->time.state = STATE_RUNNING;
+	thread->time.since_ns = now_ns;
+	thread->before_ns = 0;
+	end_change(thread);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(thread_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	__u64 now_ns = bpf_ktime_get_ns();
+
+	count_run(PROGRAM_SWITCH);
+	if (prev->pid)
+		leave_cpu(prev, prev_state, preempt, now_ns);
+	if (next->pid)
+		come_to_cpu(next, now_ns);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(thread_waking, struct task_struct *wakee)
+{
+	struct thread *thread = thread_of(wakee);
+
+	count_run(PROGRAM_WAKING);
+	if (thread)
+		*(volatile __u64 *)&thread->time.woken_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(thread_contention_begin, void *lock, unsigned int flags)
+{
+	struct thread *thread;
+
+	/* A thread that spins runs. */
+	if (flags & LCB_F_SPIN)
+		return 0;
+	count_run(PROGRAM_CONTENTION);
+	thread = thread_of(bpf_get_current_task_btf());
+	if (!thread)
+		return 0;
+	thread->lock_flags = flags;
+	thread->lock_since_ns = bpf_ktime_get_ns();
+	thread->lock = (__u64)lock;
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(thread_contention_end, void *lock, int ret)
+{
+	struct thread *thread = thread_of(bpf_get_current_task_btf());
+
+	if (thread && thread->lock == (__u64)lock)
+		thread->lock = 0;
+	return 0;
+}
+
+static __always_inline int descends_from_target(struct task_struct *task)
+{
+	struct task_struct *at = BPF_CORE_READ(task, group_leader);
+
+	for (int i = 0; i < GENERATIONS; i++) {
+		__u32 tgid = BPF_CORE_READ(at, tgid);
+
+		if (bpf_map_lookup_elem(&targets, &tgid))
+			return 1;
+		if (tgid <= 1 || !with_children)
+			return 0;
+		at = BPF_CORE_READ(at, real_parent, group_leader);
+	}
+	return 0;
+}
+
+static __always_inline int is_in_scope(struct task_struct *task)
+{
+	if (task->flags & PF_KTHREAD || task->tgid == (int)own_tgid)
+		return 0;
+	if (scope == THREADS_OF_TARGETS)
+		return descends_from_target(task);
+	return scope == THREADS_OF_ALL || lies_in_cgroup(task);
+}
+
+static __always_inline struct thread *begin_thread(struct task_struct *task, __u32 state, __u64 now_ns)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct thread_counts *here;
+
+	if (!thread) {
+		here = counts_here();
+		if (here)
+			here->untracked++;
+		return 0;
+	}
+	begin_change(thread);
+	thread->time.id = __sync_fetch_and_add(&next_id, 1);
+	thread->time.tid = task->pid;
+	thread->time.tgid = task->tgid;
+	thread->time.since_ns = now_ns;
+	thread->time.state = state;
+	thread->call = CALLS;
+	end_change(thread);
+	return thread;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(thread_begins, struct task_struct *parent, struct task_struct *child)
+{
+	int is_process = child->pid == child->tgid;
+
+	if (child->flags & PF_KTHREAD)
+		return 0;
+	if (parent->tgid == (int)own_tgid) {
+		if (!is_process || !*(volatile __u32 *)&own_children)
+			return 0;
+	} else if (scope != THREADS_OF_ALL && (!thread_of(parent) || (is_process && !with_children))) {
+		return 0;
+	}
+	begin_thread(child, STATE_WOKEN, bpf_ktime_get_ns());
+	return 0;
+}
+
+static __always_inline void describe(struct task_struct *task, struct thread_time *time)
+{
+	time->tid = task->pid;
+	time->cgroup = task->cgroups->dfl_cgrp->kn->id;
+	for (int i = 0; i < COMM_LENGTH; i++)
+		time->comm[i] = task->comm[i];
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(thread_ends, struct task_struct *task)
+{
+	struct thread *thread = thread_of(task);
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct thread_counts *here;
+	struct thread_time *record;
+
+	if (!thread || thread->time.state >= STATES)
+		return 0;
+	begin_change(thread);
+	spend(thread, thread->time.state, thread->time.since_ns, now_ns);
+	thread->time.state = STATES;
+	thread->time.since_ns = now_ns;
+	end_change(thread);
+	record = bpf_ringbuf_reserve(&exits, sizeof(*record), 0);
+	if (record) {
+		__builtin_memcpy(record, &thread->time, sizeof(*record));
+		describe(task, record);
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	here = counts_here();
+	if (here)
+		here->exits_lost++;
+	return 0;
+}
+
+/*
+ * How long a sleeping thread has slept already, at least: by the clock of its run queue when it was last charged for running, and when it
+ * last came to a CPU. The clocks of two CPUs differ by what interrupts have taken, so the smaller of both counts.
+ */
+static __always_inline __u64 slept_ns(struct task_struct *task)
+{
+	struct task_struct *here = bpf_get_current_task_btf();
+	__u64 charged = task->se.exec_start, charged_here = here->se.exec_start;
+	__u64 slept = charged_here > charged ? charged_here - charged : 0;
+	__u64 arrived, arrived_here;
+
+	if (bpf_core_field_exists(struct task_struct, sched_info.last_arrival)) {
+		arrived = BPF_CORE_READ(task, sched_info.last_arrival);
+		arrived_here = BPF_CORE_READ(here, sched_info.last_arrival);
+		if (arrived && arrived_here > arrived && arrived_here - arrived < slept)
+			slept = arrived_here - arrived;
+	}
+	return slept;
+}
+
+/* A thread that began before the programs were attached, or that has come into the control group. */
+static __always_inline struct thread *adopt(struct task_struct *task, __u64 now_ns)
+{
+	__u32 task_state = task->__state;
+	struct thread *thread;
+
+	thread = begin_thread(task, task->on_cpu ? STATE_RUNNING : STATE_RUNNABLE, now_ns);
+	if (thread && !task->on_cpu && task_state) {
+		begin_change(thread);
+		thread->time.state = reason_of(task, thread, task_state);
+		thread->before_ns = slept_ns(task);
+		end_change(thread);
+	}
+	return thread;
+}
+
+static __always_inline int copy_time(struct thread_look *to, struct thread *thread)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u64 changes = *(volatile __u64 *)&thread->time.changes;
+
+		barrier();
+		__builtin_memcpy(&to->time, &thread->time, sizeof(to->time));
+		to->before_ns = thread->before_ns;
+		to->call = thread->call;
+		to->lock = thread->lock;
+		to->lock_since_ns = thread->lock_since_ns;
+		to->lock_flags = thread->lock_flags;
+		barrier();
+		if (!(changes & 1) && *(volatile __u64 *)&thread->time.changes == changes) {
+			to->time.changes = changes;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+static __always_inline void find_owner(struct thread_look *look)
+{
+	__u32 kind = kind_mode_of(look->lock_flags) & 0xff;
+	__u64 owner = look->lock ? read_owner(look->lock, kind) : 0;
+	struct task_struct *task = task_of_owner(owner);
+
+	look->owner_tid = 0;
+	look->owner_tgid = 0;
+	if (!task || (kind == KIND_RWSEM && owner & READER_OWNED))
+		return;
+	look->owner_tid = BPF_CORE_READ(task, pid);
+	look->owner_tgid = BPF_CORE_READ(task, tgid);
+}
+
+static __always_inline void copy_user_stack(struct thread_look *look, struct task_struct *task)
+{
+	const struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	__u64 begin = regs->sp & ~(CHUNK_BYTES - 1ULL);
+	__u32 bytes = 0;
+
+	look->user.ip = regs->ip;
+	look->user.sp = regs->sp;
+	look->user.bp = regs->bp;
+	for (int i = 0; i < CHUNKS; i++) {
+		if (bpf_copy_from_user_task(&look->user.copy[i * CHUNK_BYTES], CHUNK_BYTES,
+					    (void *)(begin + i * CHUNK_BYTES), task, 0))
+			break;
+		bytes += CHUNK_BYTES;
+	}
+	look->user.bytes = bytes;
+	look->word = 0;
+	look->timeout = 0;
+	look->around_bytes = 0;
+	if (look->call != CALL_FUTEX && look->call != CALL_FUTEX_WAITV && look->call != CALL_FUTEX_WAIT)
+		return;
+	look->word = regs->di;
+	look->expected = regs->dx;
+	look->operation = look->call == CALL_FUTEX ? regs->si & 0xffff : 0;
+	look->timeout = look->call == CALL_FUTEX ? regs->r10 != 0 : 0;
+	if (look->call == CALL_FUTEX_WAITV) {
+		/* The first of several words. */
+		__u64 first[2] = {};
+
+		if (!bpf_copy_from_user_task(first, sizeof(first), (void *)look->word, task, 0))
+			look->word = first[1];
+		return;
+	}
+	if (!bpf_copy_from_user_task(look->around, AROUND_BYTES, (void *)(look->word - AROUND_BEFORE), task, 0))
+		look->around_bytes = AROUND_BYTES;
+}
+
+/* Whether the stacks of the sleep are to be taken now. */
+static __always_inline int is_due(const struct thread *thread, const struct thread_look *look)
+{
+	if (look->time.state <= STATE_WOKEN || thread->described_ns == look->time.since_ns)
+		return 0;
+	sleeps_met++;
+	return stacks_left && bpf_get_prandom_u32() <= stack_chance;
+}
+
+SEC("iter.s/task")
+int look(struct bpf_iter__task *ctx)
+{
+	struct thread_look *look = &current_look;
+	struct task_struct *task = ctx->task;
+	struct thread *thread;
+	__u64 now_ns, woken_ns;
+	long frames_bytes;
+
+	if (!task || !task->pid)
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	thread = thread_of(task);
+	if (!thread) {
+		if (!is_in_scope(task))
+			return 0;
+		thread = adopt(task, now_ns);
+		if (!thread)
+			return 0;
+	}
+	woken_ns = *(volatile __u64 *)&thread->time.woken_ns;
+	if (*(volatile __u64 *)&thread->time.changes == thread->looked && woken_ns == thread->looked_woken_ns &&
+	    (thread->time.state <= STATE_WOKEN || thread->described_ns == thread->time.since_ns))
+		return 0;
+	if (!copy_time(look, thread) || look->time.state >= STATES)
+		return 0;
+	describe(task, &look->time);
+	look->parent = task->flags & PF_FORKNOEXEC ? BPF_CORE_READ(task, group_leader, real_parent, tgid) : 0;
+	find_owner(look);
+	look->task = (__u64)task;
+	look->stack_pointer = BPF_CORE_READ(task, thread.sp);
+	look->has_stacks = 0;
+	look->bytes = __builtin_offsetof(struct thread_look, kernel_bytes);
+	if (is_due(thread, look)) {
+		frames_bytes = bpf_get_task_stack(task, look->kernel, sizeof(look->kernel), 0);
+		look->kernel_bytes = frames_bytes > 0 ? frames_bytes : 0;
+		copy_user_stack(look, task);
+		/* Of another sleep by now, they would be taken for this one's. */
+		if (*(volatile __u64 *)&thread->time.changes == look->time.changes) {
+			look->has_stacks = 1;
+			look->bytes = sizeof(*look);
+		}
+	}
+	if (look->has_stacks) {
+		if (bpf_seq_write(ctx->meta->seq, look, sizeof(*look)))
+			return 0;
+		stacks_left--;
+		thread->described_ns = look->time.since_ns;
+	} else if (bpf_seq_write(ctx->meta->seq, look, __builtin_offsetof(struct thread_look, kernel_bytes))) {
+		return 0;
+	}
+	thread->looked = look->time.changes;
+	thread->looked_woken_ns = woken_ns;
+	return 0;
+}
+
+SEC("syscall")
+int classify(void *ctx)
+{
+	told_class = look_up_class(asked_address, &class_scratch, &caches_full);
+	return 0;
+}

@@ -1,0 +1,143 @@
+//! Where the time of threads went, and who still waits.
+
+use crate::interval::{CgroupId, LockId, StackId, TaskId};
+use crate::sample::{Kind, Mode, named_enum};
+
+named_enum! {
+    /// What a thread does: it runs, could run, or is blocked for a reason.
+    ThreadState {
+        /// On a CPU.
+        Running = 1, "running";
+        /// Could run, but another thread has the CPU.
+        Runnable = 2, "runnable";
+        /// Was woken, and has not come to a CPU yet.
+        Woken = 3, "woken";
+        /// Asleep for a lock of the kernel.
+        KernelLock = 4, "kernel-lock";
+        /// Asleep for a lock of the program.
+        UserLock = 5, "user-lock";
+        /// Asleep for a condition, a semaphore, a barrier, another thread's end, or work: what is no lock by itself.
+        Condition = 6, "condition";
+        /// Asleep for a lock on a file.
+        FileLock = 7, "file-lock";
+        /// Asleep for a disk or a file system.
+        DiskIo = 8, "disk-io";
+        /// Asleep in a page fault.
+        PageFault = 9, "page-fault";
+        /// Asleep for the network, or for any of several files.
+        NetworkOrPoll = 10, "network-or-poll";
+        /// Asleep for a pipe, or for a socket on this machine.
+        PipeOrSocket = 11, "pipe-or-socket";
+        /// Asleep for a time, or for a signal.
+        Sleep = 12, "sleep";
+        /// Asleep for the end of a child.
+        Child = 13, "child";
+        /// Asleep for anything else, or stopped.
+        Other = 14, "other";
+        /// Asleep in a futex call, of which no stack tells what it is for.
+        Futex = 15, "futex";
+    }
+}
+
+impl ThreadState {
+    /// Whether the thread could do nothing, had it a CPU.
+    pub const fn is_blocked(self) -> bool {
+        !matches!(self, Self::Running | Self::Runnable | Self::Woken)
+    }
+
+    /// Whether the thread waits for a lock.
+    pub const fn is_lock(self) -> bool {
+        matches!(self, Self::KernelLock | Self::UserLock | Self::FileLock)
+    }
+}
+
+/// The time of the threads of one task: exact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// Whose.
+    pub task: TaskId,
+    /// Where they are.
+    pub cgroup: Option<CgroupId>,
+    /// How many they are.
+    pub threads: u64,
+    /// What they did, each state once.
+    pub spent: Vec<(ThreadState, u64)>,
+}
+
+/// What threads slept for, told from their stacks at regular looks: an estimate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sleep {
+    /// Whose.
+    pub task: TaskId,
+    /// As what the exact time counts it: by the system call.
+    pub counted_as: ThreadState,
+    /// What it is, by its stack.
+    pub reason: ThreadState,
+    /// For which lock, if it is one that the program has built for itself.
+    pub lock: Option<LockId>,
+    /// Whether the threads are at rest: they did nearly nothing else, and it is no lock.
+    pub at_rest: bool,
+    /// Where, innermost frame first; `None` if no stack was taken.
+    pub site: Option<StackId>,
+    /// How many looks found it.
+    pub looks: u64,
+    /// The time that they stand for.
+    pub estimate_ns: u64,
+    /// The variance of that, in square nanoseconds; sleeps that were seen from look to look add nothing to it.
+    pub variance_ns2: f64,
+}
+
+/// A thread that waits for a lock when an interval ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenWait {
+    /// Who.
+    pub task: TaskId,
+    /// Its thread.
+    pub tid: u32,
+    /// For a lock of the kernel, of the program, or on a file.
+    pub reason: ThreadState,
+    /// For which.
+    pub lock: LockId,
+    /// Its kind.
+    pub kind: Kind,
+    /// In which mode it was asked for.
+    pub mode: Mode,
+    /// The lock's address.
+    pub instance: Option<u64>,
+    /// Where, innermost frame first.
+    pub site: Option<StackId>,
+    /// For how long already.
+    pub age_ns: u64,
+    /// Whether it began before the recording: then the age is the least that it can be.
+    pub is_older: bool,
+    /// Whether it ends by itself after some time.
+    pub is_timed: bool,
+    /// Who has the lock, if the lock tells.
+    pub holder: Option<LockHolder>,
+    /// Waits with the same number wait for each other in a circle, and never end.
+    pub deadlock: Option<u32>,
+}
+
+/// Who has a lock for which others wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Who.
+    pub task: TaskId,
+    /// Its thread.
+    pub tid: u32,
+    /// What it does.
+    pub state: Option<ThreadState>,
+    /// Where it sleeps, if it does.
+    pub site: Option<StackId>,
+}
+
+/// What is known of the threads in scope in an interval; nothing if they were not watched.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ThreadActivity {
+    /// Exact times.
+    pub times: Vec<ThreadTime>,
+    /// What the sleeps among them were for.
+    pub sleeps: Vec<Sleep>,
+    /// Who still waits at the end.
+    pub open_waits: Vec<OpenWait>,
+}

@@ -1,0 +1,286 @@
+//! Where the time of the threads of a window went, and who waits at its end.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::names::{LockName, Names, Places, StackName, TaskName, TextName};
+use super::query::Query;
+use crate::interval::{Interval, StackId, TaskId};
+use crate::report::{OpenWaitRow, RowHolder, RowTask, SleepRow, StateTime, ThreadsReport};
+use crate::thread_time::{OpenWait, ThreadState};
+
+/// What a sum takes, its names apart.
+const SUM_BYTES: usize = 160;
+
+/// Standard deviations about the mean of a normal distribution that hold 95 % of it.
+const OF_95_PERCENT: f64 = 1.96;
+
+/// Sums of what the intervals say of threads.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ThreadSums {
+    /// Exact, as the system calls tell the reasons.
+    exact: HashMap<(TaskName, ThreadState), u64>,
+    /// What stacks say of these reasons.
+    sleeps: HashMap<SleepKey, SleepSum>,
+    /// Of the last interval of the window.
+    open_waits: Vec<OpenWaitRow>,
+    last_unix_ns: u64,
+    text_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct SleepKey {
+    task: TaskName,
+    counted_as: ThreadState,
+    reason: ThreadState,
+    lock: Option<LockName>,
+    at_rest: bool,
+    site: Option<StackName>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct SleepSum {
+    looks: u64,
+    estimate_ns: u64,
+    variance_ns2: f64,
+}
+
+/// Time, and how sure it is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    ns: f64,
+    variance_ns2: f64,
+    looks: u64,
+}
+
+impl Part {
+    fn add(&mut self, other: Part) {
+        self.ns += other.ns;
+        self.variance_ns2 += other.variance_ns2;
+        self.looks = self.looks.saturating_add(other.looks);
+    }
+
+    fn error_ns(&self) -> u64 {
+        // No part is less than nothing or more than all.
+        (OF_95_PERCENT * self.variance_ns2.max(0.0).sqrt()).min(self.ns) as u64
+    }
+}
+
+impl ThreadSums {
+    pub(super) fn add(&mut self, names: &mut Names, places: &mut Places<'_>, interval: &Interval, query: &Query) {
+        let tables = &interval.tables;
+        let wanted = |names: &mut Names, places: &mut Places<'_>, id: TaskId| {
+            tables.task(id).filter(|task| query.wants_task(task))?;
+            places.task_name(names, Some(id))
+        };
+        for time in &interval.threads.times {
+            let Some(task) = wanted(names, places, time.task) else { continue };
+            for (state, ns) in &time.spent {
+                let sum = self.exact.entry((task, *state)).or_default();
+                *sum = sum.saturating_add(*ns);
+            }
+        }
+        for sleep in &interval.threads.sleeps {
+            let Some(task) = wanted(names, places, sleep.task) else { continue };
+            let site = sleep.site.and_then(|site| places.stack(names, site, true)).map(|stack| stack.all);
+            let lock = sleep.lock.and_then(|lock| places.lock_name(lock));
+            let (counted_as, reason, at_rest) = (sleep.counted_as, sleep.reason, sleep.at_rest);
+            let key = SleepKey { task, counted_as, reason, lock, at_rest, site };
+            let sum = self.sleeps.entry(key).or_default();
+            let (looks, estimate_ns, variance_ns2) = (sleep.looks, sleep.estimate_ns, sleep.variance_ns2);
+            sum.add(&SleepSum { looks, estimate_ns, variance_ns2 });
+        }
+        // Intervals come in any order.
+        if interval.start_unix_ns >= self.last_unix_ns {
+            self.last_unix_ns = interval.start_unix_ns;
+            let waits = interval.threads.open_waits.iter();
+            self.open_waits = waits.filter_map(|wait| open_wait(names, places, interval, wait, query)).collect();
+            self.text_bytes = self.open_waits.iter().map(row_bytes).sum();
+        }
+    }
+
+    /// What the sums take, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        (self.exact.len() + self.sleeps.len()) * SUM_BYTES + self.text_bytes
+    }
+
+    pub(super) fn report(&self, names: &Names) -> Option<ThreadsReport> {
+        if self.exact.is_empty() && self.open_waits.is_empty() {
+            return None;
+        }
+        let mut states = BTreeMap::<ThreadState, Part>::new();
+        let mut rest = Part::default();
+        for ((_, (reason, at_rest)), part) in self.parts(names, |place| (place.reason, place.at_rest)) {
+            let sum = if at_rest { &mut rest } else { states.entry(reason).or_default() };
+            sum.add(part);
+        }
+        let mut sleeps = BTreeMap::<(TextName, Place), Part>::new();
+        for ((task, place), part) in self.parts(names, |place| place) {
+            if place.reason.is_blocked() {
+                sleeps.entry((names.comm_of(task), place)).or_default().add(part);
+            }
+        }
+        let states = states.into_iter().map(|(state, part)| StateTime {
+            state,
+            total_ns: part.ns.round() as u64,
+            error_ns: part.error_ns(),
+        });
+        let mut states: Vec<StateTime> = states.filter(|time| time.total_ns > 0).collect();
+        states.sort_by_key(|time| (std::cmp::Reverse(time.total_ns), time.state));
+        let sleeps = sleeps.into_iter().map(|((comm, place), part)| SleepRow {
+            state: place.reason,
+            lock: place.lock.map(|lock| names.lock(lock).name.clone()),
+            at_rest: place.at_rest,
+            comm: names.text_of(comm).as_ref().to_owned(),
+            stack: place.site.map(|site| names.functions(site)).unwrap_or_default(),
+            total_ns: part.ns.round() as u64,
+            error_ns: part.error_ns(),
+            looks: part.looks,
+        });
+        let mut sleeps: Vec<SleepRow> = sleeps.filter(|row| row.total_ns > 0).collect();
+        sleeps.sort_by(|one, other| {
+            let key = |row: &SleepRow| (std::cmp::Reverse(row.total_ns), row.state);
+            key(one).cmp(&key(other)).then_with(|| (&one.comm, &one.stack).cmp(&(&other.comm, &other.stack)))
+        });
+        let total_ns = self.exact.values().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
+        let rest_ns = rest.ns.round() as u64;
+        Some(ThreadsReport { total_ns, rest_ns, states, sleeps, open_waits: self.open_waits.clone() })
+    }
+
+    /// Shares each exact time out among what the looks found in it, told apart as asked: the parts add up to it again.
+    fn parts<Key: std::hash::Hash + Eq + Copy>(
+        &self,
+        names: &Names,
+        told_apart: impl Fn(Place) -> Key,
+    ) -> HashMap<(TaskName, Key), Part> {
+        // Threads of a name do alike: where no look has met one of a process, those of others stand for it.
+        let mut of_tasks = HashMap::<(TaskName, ThreadState), Found<Key>>::new();
+        let mut of_names = HashMap::<(TextName, ThreadState), Found<Key>>::new();
+        for (key, sum) in &self.sleeps {
+            let place = key.place();
+            let found = of_tasks.entry((key.task, key.counted_as)).or_default();
+            found.add(told_apart(place), place.site.is_some(), sum);
+            let found = of_names.entry((names.comm_of(key.task), key.counted_as)).or_default();
+            found.add(told_apart(place), place.site.is_some(), sum);
+        }
+        let mut parts = HashMap::<_, Part>::new();
+        for ((task, state), exact_ns) in &self.exact {
+            let exact_ns = *exact_ns as f64;
+            let of_name = || of_names.get(&(names.comm_of(*task), *state));
+            let found = of_tasks.get(&(*task, *state)).filter(|found| found.has_stacks()).or_else(of_name);
+            let Some(found) = found.filter(|found| found.seen_ns() > 0.0) else {
+                let place = Place { reason: *state, lock: None, at_rest: false, site: None };
+                let part = Part { ns: exact_ns, ..Part::default() };
+                parts.entry((*task, told_apart(place))).or_default().add(part);
+                continue;
+            };
+            let seen_ns = found.seen_ns();
+            let scale = exact_ns / seen_ns;
+            for (key, sum) in found.counted() {
+                let share = sum.estimate_ns as f64 / seen_ns;
+                // The whole is known: what is the whole has no error.
+                let variance_ns2 = sum.variance_ns2 * scale * scale * (1.0 - share);
+                let part = Part { ns: exact_ns * share, variance_ns2, looks: sum.looks };
+                parts.entry((*task, *key)).or_default().add(part);
+            }
+        }
+        parts
+    }
+}
+
+/// Where and for what a thread sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Place {
+    reason: ThreadState,
+    lock: Option<LockName>,
+    at_rest: bool,
+    site: Option<StackName>,
+}
+
+impl SleepKey {
+    const fn place(&self) -> Place {
+        Place { reason: self.reason, lock: self.lock, at_rest: self.at_rest, site: self.site }
+    }
+}
+
+/// What looks found of threads in one state.
+struct Found<Key> {
+    with_stacks: HashMap<Key, SleepSum>,
+    without: HashMap<Key, SleepSum>,
+}
+
+impl<Key> Default for Found<Key> {
+    fn default() -> Self {
+        Self { with_stacks: HashMap::new(), without: HashMap::new() }
+    }
+}
+
+impl<Key: std::hash::Hash + Eq + Copy> Found<Key> {
+    fn add(&mut self, key: Key, has_stack: bool, sum: &SleepSum) {
+        let sums = if has_stack { &mut self.with_stacks } else { &mut self.without };
+        sums.entry(key).or_default().add(sum);
+    }
+
+    fn has_stacks(&self) -> bool {
+        !self.with_stacks.is_empty()
+    }
+
+    /// Those of which no stack was taken were like those of which one was.
+    fn counted(&self) -> &HashMap<Key, SleepSum> {
+        if self.has_stacks() { &self.with_stacks } else { &self.without }
+    }
+
+    fn seen_ns(&self) -> f64 {
+        self.counted().values().map(|sum| sum.estimate_ns as f64).sum()
+    }
+}
+
+impl SleepSum {
+    fn add(&mut self, other: &SleepSum) {
+        self.looks = self.looks.saturating_add(other.looks);
+        self.estimate_ns = self.estimate_ns.saturating_add(other.estimate_ns);
+        self.variance_ns2 += other.variance_ns2;
+    }
+}
+
+fn open_wait(
+    names: &mut Names,
+    places: &mut Places<'_>,
+    interval: &Interval,
+    wait: &OpenWait,
+    query: &Query,
+) -> Option<OpenWaitRow> {
+    let tables = &interval.tables;
+    let (lock, task) = (tables.lock(wait.lock)?, tables.task(wait.task)?);
+    if !query.wants_wait(lock, wait.kind, wait.mode, task) {
+        return None;
+    }
+    let who = |id: TaskId| tables.task(id).map(|task| RowTask { tgid: Some(task.tgid), comm: task.comm.clone() });
+    let mut functions = |site: Option<StackId>| {
+        let stack = site.and_then(|site| places.stack(names, site, true));
+        stack.map_or_else(Arc::default, |stack| names.functions(stack.all))
+    };
+    Some(OpenWaitRow {
+        task: who(wait.task)?,
+        tid: wait.tid,
+        is_kernel: wait.reason == ThreadState::KernelLock,
+        lock: lock.name.clone(),
+        kind: wait.kind,
+        mode: wait.mode,
+        instance: wait.instance,
+        stack: functions(wait.site),
+        age_ns: wait.age_ns,
+        is_older: wait.is_older,
+        is_timed: wait.is_timed,
+        holder: wait.holder.and_then(|holder| {
+            let stack = functions(holder.site);
+            Some(RowHolder { task: who(holder.task)?, tid: holder.tid, state: holder.state, stack })
+        }),
+        deadlock: wait.deadlock,
+    })
+}
+
+fn row_bytes(row: &OpenWaitRow) -> usize {
+    let holder = row.holder.as_ref().map_or(0, |holder| holder.task.comm.len() + 16 * holder.stack.len());
+    size_of::<OpenWaitRow>() + row.task.comm.len() + row.lock.len() + 16 * row.stack.len() + holder
+}

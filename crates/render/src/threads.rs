@@ -1,0 +1,336 @@
+//! Where the threads' time went and who waits still, as text and as JSON.
+
+use std::collections::BTreeMap;
+
+use lockmeter_profile::{OpenWaitRow, Report, RowHolder, SleepRow, StateTime, ThreadState, ThreadsReport};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::grid::{Grid, GridColumn, GridRow};
+use crate::json::object;
+use crate::stacks::chain;
+use crate::units::{MILLION, counted, duration, ratio, share, thousandths};
+
+/// Places below this share of the threads' time have no row of their own, in millionths.
+const SMALLEST_PPM: u64 = 10_000;
+
+/// Rows of places where threads were blocked.
+const MOST_PLACES: usize = 8;
+
+/// Groups of waits that go on.
+const MOST_WAITS: usize = 10;
+
+/// What a thread does, in words that follow "for" or stand alone.
+pub(crate) const fn words(state: ThreadState) -> &'static str {
+    match state {
+        ThreadState::Running => "running",
+        ThreadState::Runnable => "runnable",
+        ThreadState::Woken => "woken, not running yet",
+        ThreadState::KernelLock => "kernel lock",
+        ThreadState::UserLock => "user lock",
+        ThreadState::Condition => "condition or semaphore",
+        ThreadState::FileLock => "file lock",
+        ThreadState::DiskIo => "disk or file system",
+        ThreadState::PageFault => "page fault",
+        ThreadState::NetworkOrPoll => "network or poll",
+        ThreadState::PipeOrSocket => "pipe or local socket",
+        ThreadState::Sleep => "sleep",
+        ThreadState::Child => "child process",
+        ThreadState::Other => "other",
+        ThreadState::Futex => "futex of unknown use",
+    }
+}
+
+/// One sentence: how many threads, and what they did.
+pub(crate) fn budget(report: &Report, threads: &ThreadsReport) -> Option<String> {
+    let mean = ratio(threads.total_ns, 1_000, report.duration_ns.max(1));
+    let part = |ns: u64| share(ratio(ns, MILLION, threads.total_ns));
+    (threads.total_ns > 0).then(|| {
+        let waiting_ns = threads.spent_ns(|state| matches!(state, ThreadState::Runnable | ThreadState::Woken));
+        let blocked_ns = threads.spent_ns(ThreadState::is_blocked).saturating_add(threads.rest_ns);
+        let reasons = threads.states.iter().filter(|time| time.state.is_blocked());
+        let reasons = reasons.filter(|time| ratio(time.total_ns, MILLION, threads.total_ns) >= SMALLEST_PPM / 10);
+        let mut reasons: Vec<String> =
+            reasons.map(|time| format!("{} {}", part(time.total_ns), with_error(time, threads))).collect();
+        if threads.rest_ns > 0 {
+            reasons.push(format!("{} at rest", part(threads.rest_ns)));
+        }
+        let colon = if reasons.is_empty() { "" } else { ": " };
+        format!(
+            "the time of {} threads: {} running, {} waiting for a CPU, {} blocked{colon}{}{}",
+            thousandths(mean),
+            part(threads.spent_ns(|state| state == ThreadState::Running)),
+            part(waiting_ns),
+            part(blocked_ns),
+            reasons.join(", "),
+            own_locks(threads)
+        )
+    })
+}
+
+/// The lock that a program has built for itself for which threads were blocked most.
+fn own_locks(threads: &ThreadsReport) -> String {
+    let mut locks = BTreeMap::<&str, u64>::new();
+    for row in &threads.sleeps {
+        if let Some(lock) = &row.lock {
+            let sum = locks.entry(lock).or_default();
+            *sum = sum.saturating_add(row.total_ns);
+        }
+    }
+    let worst = locks.into_iter().max_by_key(|(_, total_ns)| *total_ns);
+    let worst = worst.map(|(lock, total_ns)| (lock, ratio(total_ns, MILLION, threads.total_ns)));
+    match worst.filter(|(_, ppm)| *ppm >= SMALLEST_PPM) {
+        Some((lock, ppm)) => format!("; {} for a {lock}", share(ppm)),
+        None => String::new(),
+    }
+}
+
+/// The reason, with the error of its share where stacks tell it.
+fn with_error(time: &StateTime, threads: &ThreadsReport) -> String {
+    let error_ppm = ratio(time.error_ns, MILLION, threads.total_ns);
+    match error_ppm {
+        // Below what is printed of the share.
+        0..1_000 => words(time.state).to_owned(),
+        _ => format!("(± {}) {}", share(error_ppm), words(time.state)),
+    }
+}
+
+/// Waits of one lock that go on, with the same holder.
+struct Group<'a> {
+    waits: Vec<&'a OpenWaitRow>,
+}
+
+impl<'a> Group<'a> {
+    fn of(waits: &'a [OpenWaitRow]) -> Vec<Self> {
+        let mut groups = Vec::<Self>::new();
+        let key = |wait: &OpenWaitRow| {
+            let holder = wait.holder.as_ref().map(|holder| holder.tid);
+            // A lock of the kernel is one for all processes.
+            let process = wait.task.tgid.filter(|_| !wait.is_kernel);
+            (wait.lock.clone(), wait.mode, process, wait.instance, holder, wait.deadlock)
+        };
+        for wait in waits {
+            match groups.iter_mut().find(|group| key(group.waits[0]) == key(wait)) {
+                Some(group) => group.waits.push(wait),
+                None => groups.push(Self { waits: vec![wait] }),
+            }
+        }
+        groups
+    }
+
+    fn sentence(&self) -> String {
+        let first = self.waits[0];
+        let oldest_ns = self.waits.iter().map(|wait| wait.age_ns).max().unwrap_or(0);
+        let least = if self.waits.iter().any(|wait| wait.is_older) { "at least " } else { "" };
+        let who = match self.waits.as_slice() {
+            [one] => format!("{} waits", name(&one.task.comm, one.task.tgid, one.tid)),
+            many if first.is_kernel => {
+                format!("{} ({}) wait", counted(many.len() as u64, "thread", "threads"), first.task.comm)
+            }
+            many => format!("{} of {} wait", counted(many.len() as u64, "thread", "threads"), process(first)),
+        };
+        let longest = if self.waits.len() > 1 { ", the longest" } else { "" };
+        let timed = if self.waits.iter().all(|wait| wait.is_timed) { ", with a time limit" } else { "" };
+        format!(
+            "{who} for {} ({}, {}){longest} for {least}{}{timed}{}",
+            first.lock,
+            first.kind,
+            first.mode,
+            duration(oldest_ns),
+            first.holder.as_ref().map_or(String::new(), |holder| format!("; {}", holder_words(holder)))
+        )
+    }
+}
+
+fn name(comm: &str, tgid: Option<u32>, tid: u32) -> String {
+    match tgid {
+        Some(tgid) if tgid != tid => format!("{comm} (thread {tid} of process {tgid})"),
+        _ => format!("{comm} (process {tid})"),
+    }
+}
+
+fn process(wait: &OpenWaitRow) -> String {
+    wait.task.tgid.map_or_else(|| wait.task.comm.clone(), |tgid| format!("process {tgid}"))
+}
+
+fn holder_words(holder: &RowHolder) -> String {
+    let who = name(&holder.task.comm, holder.task.tgid, holder.tid);
+    let what = match holder.state {
+        None => String::new(),
+        Some(state) if !state.is_blocked() => format!(", which is {}", words(state)),
+        Some(state) if holder.stack.is_empty() => format!(", which is blocked ({})", words(state)),
+        Some(_) => format!(", which sleeps in {}", chain(&holder.stack, 3)),
+    };
+    format!("{who} has it{what}")
+}
+
+/// What a reader must know first: threads that wait for ever, or have waited for longer than anything else here; `None` if nobody does.
+pub(crate) fn alarm(threads: &ThreadsReport) -> Option<String> {
+    let waits = &threads.open_waits;
+    let in_circle: Vec<&OpenWaitRow> = waits.iter().filter(|wait| wait.deadlock == Some(0)).collect();
+    if !in_circle.is_empty() {
+        let circles = waits.iter().filter_map(|wait| wait.deadlock).max().map_or(0, u64::from) + 1;
+        let links = in_circle.iter().map(|wait| {
+            let short = |comm: &str, tid: u32| format!("{comm} (thread {tid})");
+            let holder = wait.holder.as_ref();
+            let holder = holder.map_or_else(|| "another".to_owned(), |holder| short(&holder.task.comm, holder.tid));
+            format!("{} waits for {}, which {holder} has", short(&wait.task.comm, wait.tid), wait.lock)
+        });
+        let links: Vec<String> = links.collect();
+        let behind = waits.iter().filter(|wait| wait.deadlock.is_none()).count() as u64;
+        let which = if circles > 1 { format!("{circles} deadlocks; in one ") } else { "deadlock: ".to_owned() };
+        let age_ns = in_circle.iter().map(|wait| wait.age_ns).min().unwrap_or(0);
+        let least = if in_circle.iter().any(|wait| wait.is_older) { "at least " } else { "" };
+        let others = match behind {
+            0 => String::new(),
+            many => format!("; {} for a lock besides", counted(many, "thread waits", "threads wait")),
+        };
+        return Some(format!("{which}{}, for {least}{}{others}", links.join(", and "), duration(age_ns)));
+    }
+    let groups = Group::of(waits);
+    let worst = groups.iter().max_by_key(|group| group.waits.iter().map(|wait| wait.age_ns).sum::<u64>())?;
+    let oldest_ns = worst.waits.iter().map(|wait| wait.age_ns).max().unwrap_or(0);
+    // What has gone on for a second does not come and go.
+    (oldest_ns >= 1_000_000_000).then(|| format!("still waiting: {}", worst.sentence()))
+}
+
+/// The waits that go on, one line a group.
+pub(crate) fn open_waits(threads: &ThreadsReport, frames: usize) -> Vec<String> {
+    let groups = Group::of(&threads.open_waits);
+    let mut lines = Vec::new();
+    for group in groups.iter().take(MOST_WAITS) {
+        let first = group.waits[0];
+        let mark = if first.deadlock.is_some() { "deadlock: " } else { "" };
+        lines.push(format!("  {mark}{}", group.sentence()));
+        if !first.stack.is_empty() && frames > 0 {
+            lines.push(format!("      in {}", chain(&first.stack, frames)));
+        }
+    }
+    if groups.len() > MOST_WAITS {
+        lines.push(format!("  and {} more", groups.len() - MOST_WAITS));
+    }
+    lines
+}
+
+/// The places where threads were blocked and not at rest; `None` if there are none worth a row.
+pub(crate) fn places(threads: &ThreadsReport, frames: usize) -> Option<Grid> {
+    let part = |ns: u64| ratio(ns, MILLION, threads.total_ns);
+    let shown = threads.sleeps.iter().filter(|row| !row.at_rest);
+    let shown: Vec<&SleepRow> = shown.filter(|row| part(row.total_ns) >= SMALLEST_PPM).take(MOST_PLACES).collect();
+    if shown.is_empty() {
+        return None;
+    }
+    let column = |heading: &str, right: bool| GridColumn {
+        heading: heading.to_owned(),
+        right,
+        expendable: None,
+        may_be_cut: false,
+    };
+    let columns = vec![
+        column("BLOCKED", true),
+        column("% OF TIME", true),
+        column("±", true),
+        column("FOR", false),
+        column("THREAD", false),
+    ];
+    let rows = shown.into_iter().map(|row| GridRow {
+        cells: [
+            duration(row.total_ns),
+            share(part(row.total_ns)),
+            share(part(row.error_ns)),
+            row.lock.clone().unwrap_or_else(|| words(row.state).to_owned()),
+            row.comm.clone(),
+        ]
+        .into_iter()
+        .collect(),
+        below: vec![chain(&row.stack, frames.max(1))],
+    });
+    Some(Grid { columns, rows: rows.collect() })
+}
+
+/// All of it, for JSON.
+pub(crate) struct ThreadsJson<'a>(pub &'a Report, pub &'a ThreadsReport);
+
+impl Serialize for ThreadsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(report, threads) = self;
+        let states: Vec<StateJson<'_>> = threads.states.iter().map(StateJson).collect();
+        let sleeps: Vec<SleepJson<'_>> = threads.sleeps.iter().map(SleepJson).collect();
+        let waits: Vec<WaitJson<'_>> = threads.open_waits.iter().map(WaitJson).collect();
+        object!(serializer, {
+            "threads": ratio(threads.total_ns, 1_000, report.duration_ns.max(1)) as f64 / 1_000.0,
+            "total_ns": threads.total_ns,
+            "rest_ns": threads.rest_ns,
+            "states": states,
+            "sleeps": sleeps,
+            "open_waits": waits,
+        })
+    }
+}
+
+struct StateJson<'a>(&'a StateTime);
+
+impl Serialize for StateJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let time = self.0;
+        object!(serializer, {
+            "state": time.state.name(),
+            "total_ns": time.total_ns,
+            "error_ns": time.error_ns,
+        })
+    }
+}
+
+struct SleepJson<'a>(&'a SleepRow);
+
+impl Serialize for SleepJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let row = self.0;
+        object!(serializer, {
+            "state": row.state.name(),
+            "lock": row.lock,
+            "at_rest": row.at_rest,
+            "thread": row.comm,
+            "stack": row.stack,
+            "total_ns": row.total_ns,
+            "error_ns": row.error_ns,
+            "looks": row.looks,
+        })
+    }
+}
+
+struct WaitJson<'a>(&'a OpenWaitRow);
+
+impl Serialize for WaitJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let wait = self.0;
+        object!(serializer, {
+            "task": wait.task.comm,
+            "tgid": wait.task.tgid,
+            "tid": wait.tid,
+            "lock": wait.lock,
+            "kind": wait.kind.name(),
+            "mode": wait.mode.name(),
+            "stack": wait.stack,
+            "age_ns": wait.age_ns,
+            "older": wait.is_older,
+            "timed": wait.is_timed,
+            "deadlock": wait.deadlock,
+            "holder": wait.holder.as_ref().map(HolderJson),
+        })
+    }
+}
+
+struct HolderJson<'a>(&'a RowHolder);
+
+impl Serialize for HolderJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let holder = self.0;
+        object!(serializer, {
+            "task": holder.task.comm,
+            "tgid": holder.task.tgid,
+            "tid": holder.tid,
+            "state": holder.state.map(ThreadState::name),
+            "stack": holder.stack,
+        })
+    }
+}
