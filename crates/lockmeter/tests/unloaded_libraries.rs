@@ -3,10 +3,15 @@
 mod support;
 
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use support::recorder::Recorder;
 use support::report::report_as;
-use support::{Folder, lockmeter, preload_library, run, text, user_workload};
+use support::{Folder, lockmeter, machine, preload_library, run, text, user_workload};
+
+/// What the program ends with.
+const RAN: i32 = 7;
 
 /// Three threads, twenty times each.
 const ACQUISITIONS: u64 = 60;
@@ -28,7 +33,7 @@ fn reported(folder: &Folder, libraries: &[&PathBuf], how: &[&str]) -> Value {
     record.args(how).args(["-o", &recording, "--"]).arg(program).args(libraries);
     record.env("LOCKMETER_PRELOAD", preload_library());
     let output = run(record);
-    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(RAN), "{}", text(&output.stderr));
     let places = text(&output.stdout);
     let first = places.lines().next().unwrap();
     assert!(places.lines().all(|place| place == first), "the libraries lie at different addresses: {places}");
@@ -68,6 +73,29 @@ fn a_library_that_is_mapped_where_another_one_was_has_its_own_locks_and_callers(
         let locks: std::collections::BTreeSet<_> =
             report["rows"].as_array().unwrap().iter().map(|row| row["lock"].as_str().unwrap()).collect();
         assert_eq!(locks.len(), 2, "{report:#}");
+    }
+}
+
+/// Regression: seen from outside, a lock kept the name that it had in the first library. What is mapped is looked at once an interval.
+#[test]
+fn from_outside_such_a_library_has_its_own_locks_too() {
+    let Some(_machine) = machine("unloaded libraries, from outside") else { return };
+    let folder = Folder::new();
+    let (one, two) =
+        (library(&folder, "one", &["-DLOCK=lock_of_one"]), library(&folder, "two", &["-DLOCK=lock_of_two"]));
+    let program = user_workload(folder.path(), "opens-libraries", &["-rdynamic"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read line; exec \"$@\"", "sh"]).arg(program).args([&one, &two, &one]);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let recorder =
+        Recorder::start_all(&folder, "recording", &["--user", "--interval", "50ms", "-p", &shell.id().to_string()]);
+    drop(shell.stdin.take());
+    let recording = recorder.wait().recording();
+    assert_eq!(shell.wait().unwrap().code(), Some(RAN));
+    let report: Value = serde_json::from_str(&report_as(&recording, "json", &["--by", "lock,caller"])).unwrap();
+    for which in ["one", "two"] {
+        let waits = count(&report, "wait", &format!("{which}.so:lock_of_{which}"), &format!("work_{which}"));
+        assert!(waits > ACQUISITIONS / 3, "{which}: {waits}\n{report:#}");
     }
 }
 
