@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use support::recorder::Recorder;
 use support::report::report_as;
-use support::{Folder, lockmeter, machine, preload_library, run, text, user_workload};
+use support::{Folder, lockmeter, machine, preload_library, run, skip, text, user_workload};
 
 /// What the program ends with.
 const RAN: i32 = 7;
@@ -17,7 +17,7 @@ const RAN: i32 = 7;
 const ACQUISITIONS: u64 = 60;
 
 fn library(folder: &Folder, which: &str, flags: &[&str]) -> PathBuf {
-    let work = format!("-DWORK=work_{which}");
+    let work = format!("-DWORK=work_{}", which.trim_start_matches("deleted-"));
     let all = [&["-shared", "-fPIC", "-Wl,--build-id", &work], flags].concat();
     let built = user_workload(folder.path(), "library-lock", &all);
     let library = folder.path().join(format!("{which}.so"));
@@ -74,6 +74,26 @@ fn a_library_that_is_mapped_where_another_one_was_has_its_own_locks_and_callers(
             report["rows"].as_array().unwrap().iter().map(|row| row["lock"].as_str().unwrap()).collect();
         assert_eq!(locks.len(), 2, "{report:#}");
     }
+}
+
+/// Makes sure that a library has its names, too, that is deleted once it was unloaded: plugins and compilers' output are.
+#[test]
+fn a_library_that_is_deleted_after_its_use_keeps_its_names() {
+    if !is_root() {
+        return skip("deleted libraries", "only root may open the files that others map");
+    }
+    let folder = Folder::new();
+    let (one, two) =
+        (library(&folder, "deleted-1", &["-DLOCK=lock_of_one"]), library(&folder, "2", &["-DLOCK=lock_of_two"]));
+    let report = reported(&folder, &[&one, &two], &["--hold", "--interval", "1h"]);
+    assert!(!one.exists());
+    assert_eq!(count(&report, "hold", "deleted-1.so:lock_of_one", "work_1"), ACQUISITIONS, "{report:#}");
+    assert_eq!(count(&report, "hold", "2.so:lock_of_two", "work_2"), ACQUISITIONS, "{report:#}");
+}
+
+fn is_root() -> bool {
+    // SAFETY: takes nothing.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// Regression: seen from outside, a lock kept the name that it had in the first library. What is mapped is looked at once an interval.

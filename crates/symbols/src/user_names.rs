@@ -180,17 +180,12 @@ impl UserNames {
         let path = ProcessPath { path: without_mark_of_deleted(path.path), ..path };
         let name = file_name(path.path);
         let mut place = path.visible_place();
-        let held = || held.iter().map(|held| FilePlace::Here(held.path()));
-        match &build_id {
-            Some(wanted) => {
-                let mut is_it = |place: &FilePlace| self.build_ids.open_if(place, wanted).is_some();
-                if !is_it(&place) {
-                    let others = mapped_file(path.pid, &memory).into_iter().chain(held());
-                    place = others.into_iter().find(is_it).unwrap_or(place);
-                }
+        if let Some(wanted) = &build_id {
+            let mut is_it = |place: &FilePlace| self.build_ids.open_if(place, wanted).is_some();
+            if !is_it(&place) {
+                let held = held.iter().map(|held| FilePlace::Here(held.path()));
+                place = mapped_file(path.pid, &memory).into_iter().chain(held).find(is_it).unwrap_or(place);
             }
-            None if place.open().is_err() => place = held().next().unwrap_or(place),
-            None => {}
         }
         MappedFile { start: memory.start, end: memory.end, bias, name, place, known_as: path.place(), build_id }
     }

@@ -60,6 +60,10 @@ impl Keeper {
                     newest = find_programs(&memory, &shared, &held, newest);
                 }
                 let is_any_stopped = lock(&shared).stops.look(&memory);
+                let loaded = lock(&shared).stops.take_loaded();
+                if let Some(pid) = loaded {
+                    lock(&held).hold_libraries(pid);
+                }
                 wait = if was_taken || is_any_stopped { BUSY } else { (wait * 2).min(IDLE) };
             }
         };

@@ -70,8 +70,8 @@ impl ProgramFile {
 }
 
 impl HeldFiles {
-    /// Those that this process maps now, as the kernel shows them. Others may be loaded later.
-    fn hold_libraries(&mut self, pid: u32) {
+    /// Those that this process maps now, as the kernel shows them.
+    pub(super) fn hold_libraries(&mut self, pid: u32) {
         let mut maps = Vec::new();
         let read = fs::File::open(format!("/proc/{pid}/maps"));
         if read.and_then(|file| file.take(LONGEST_MAPS).read_to_end(&mut maps)).is_err() {
