@@ -85,7 +85,7 @@ fn a_library_that_is_deleted_after_its_use_keeps_its_names() {
     let folder = Folder::new();
     let (one, two) =
         (library(&folder, "deleted-1", &["-DLOCK=lock_of_one"]), library(&folder, "2", &["-DLOCK=lock_of_two"]));
-    let report = reported(&folder, &[&one, &two], &["--hold", "--interval", "1h"]);
+    let report = reported(&folder, &[&two, &one], &["--hold", "--interval", "1h"]);
     assert!(!one.exists());
     assert_eq!(count(&report, "hold", "deleted-1.so:lock_of_one", "work_1"), ACQUISITIONS, "{report:#}");
     assert_eq!(count(&report, "hold", "2.so:lock_of_two", "work_2"), ACQUISITIONS, "{report:#}");
