@@ -3,7 +3,7 @@
 use std::fmt;
 
 use lockmeter_profile::latency::LatencyReport;
-use lockmeter_profile::{Frame, Loss, Report};
+use lockmeter_profile::{Frame, Happened, Loss, Naming, Report, Unnamed};
 use lockmeter_render::units;
 
 /// Callers and blockers of a lock that rest on fewer stacks than this are hints.
@@ -29,6 +29,13 @@ pub enum Warning {
     FewStacks(u64),
     /// Much of the waited time has no name.
     Unnamed(u64),
+    /// The same, and most of it is of programs.
+    UnnamedInPrograms {
+        /// Of the waited time.
+        percent: u64,
+        /// Of the longest of them.
+        why: String,
+    },
     /// Much is not in the totals.
     Lost {
         /// So many waits, or waits and acquisitions.
@@ -90,7 +97,11 @@ impl Warning {
         }
         let named = percent(report.named_ns, report.waits.total_ns);
         if report.waits.total_ns > 0 && named < MIN_NAMED_PERCENT {
-            warnings.push(Self::Unnamed(100_u64.saturating_sub(named)));
+            let percent = 100_u64.saturating_sub(named);
+            warnings.push(match why_unnamed_in_program(report) {
+                Some(why) => Self::UnnamedInPrograms { percent, why: why.to_owned() },
+                None => Self::Unnamed(percent),
+            });
         }
         let sum = |losses: &[Loss]| losses.iter().map(|loss| report.losses.get(*loss)).fold(0, u64::saturating_add);
         let (unemptied, others) = (sum(&UNEMPTIED_TABLES), sum(&OTHERS_NOT_IN_TOTALS));
@@ -174,6 +185,14 @@ const fn percent(part: u64, whole: u64) -> u64 {
     }
 }
 
+/// Why the lock without a name that was waited for longest has none, if it is a program's.
+fn why_unnamed_in_program(report: &Report) -> Option<&str> {
+    let is_unnamed = |naming: Naming| matches!(naming, Naming::Unnamed(_));
+    let mut waits = report.rows.iter().filter(|row| row.happened == Happened::Wait);
+    let longest = waits.find(|row| row.naming.is_some_and(is_unnamed))?;
+    longest.naming_detail.as_deref().filter(|_| longest.naming == Some(Naming::Unnamed(Unnamed::NoUserSite)))
+}
+
 fn counted_threads(threads: usize) -> String {
     units::counted(threads as u64, "thread", "threads")
 }
@@ -197,6 +216,9 @@ impl fmt::Display for Warning {
                 f,
                 "{percent} % of the waited time has no name; `lockmeter doctor` says what this kernel lacks for naming"
             ),
+            Self::UnnamedInPrograms { percent, why } => {
+                write!(f, "{percent} % of the waited time has no name, most of it in programs: {why}")
+            }
             Self::Lost { events, for_want_of_room } => {
                 let are = units::counted(*events, "event is", "events are");
                 write!(f, "{are} not in the totals (causes above)")?;

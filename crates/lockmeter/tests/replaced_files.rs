@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::json;
 use support::recorder::Recorder;
 use support::report::report_as;
-use support::{Folder, lockmeter, machine, preload_library, run, skip, text, until, workload_sources};
+use support::{Folder, lockmeter, machine, preload_library, run, skip, text, until, user_workload, workload_sources};
 
 /// What the workload ends with when all went well.
 const RAN: i32 = 3;
@@ -131,6 +132,80 @@ fn a_deleted_program_is_named_as_if_it_were_there() {
     let shown = report.to_string();
     assert!(shown.contains("server:lock") && shown.contains("\"take"), "{shown}");
     assert_eq!(report["lost"]["file_replaced"], serde_json::Value::Null, "{}", report["lost"]);
+}
+
+/// What the program ends with that calls a library.
+const CALLED: i32 = 7;
+
+/// A program, and the library that it calls.
+fn library_and_caller(folder: &Folder) -> (PathBuf, PathBuf) {
+    let flags =
+        ["-shared", "-fPIC", "-Wl,--build-id,-soname,library-lock", "-DLOCK=library_lock", "-DWORK=work_in_library"];
+    let library = user_workload(folder.path(), "library-lock", &flags);
+    let link = [library.to_str().unwrap(), "-Wl,--build-id"];
+    let caller = user_workload(folder.path(), "calls-library", &link);
+    (library, caller)
+}
+
+fn is_named_as_in_the_library(recording: &str) {
+    let report = whole_report(recording);
+    let rows = report["rows"].as_array().unwrap();
+    let waits: Vec<_> = rows.iter().filter(|row| row["happened"] == "wait").collect();
+    for row in &waits {
+        assert_eq!(
+            (&row["lock"], &row["caller"][0]),
+            (&json!("library-lock:library_lock"), &json!("work_in_library")),
+            "{report:#}"
+        );
+    }
+    assert_eq!(waits.len(), 1, "{report:#}");
+    assert_eq!(report["lost"]["file_replaced"], serde_json::Value::Null, "{report:#}");
+}
+
+/// Regression: only programs were held open, so a library that was deleted while its program ran had no names when that had ended.
+#[test]
+fn a_deleted_library_is_named_as_if_it_were_there() {
+    if !may_open_mapped_files() {
+        return skip("a deleted library", "not root");
+    }
+    let folder = Folder::new();
+    let (library, caller) = library_and_caller(&folder);
+    let recording = folder.file("recording");
+    let mut recorder = record_hold(&recording, "1h", &[caller.to_str().unwrap(), "wait"]);
+    let mut recorder = recorder.env("LD_LIBRARY_PATH", folder.path()).stdin(Stdio::piped()).spawn().unwrap();
+    until("the recorder holds the library", || holds_open(recorder.id(), &library));
+    fs::remove_file(&library).unwrap();
+    drop(recorder.stdin.take());
+    assert_eq!(recorder.wait().unwrap().code(), Some(CALLED));
+    is_named_as_in_the_library(&recording);
+}
+
+/// Regression: what only a process in another mount namespace sees was said to be replaced, and had two names if it was also metered
+/// while the process lived.
+#[test]
+fn files_of_another_mount_namespace_are_named_also_when_it_is_gone() {
+    if !may_open_mapped_files() {
+        return skip("another mount namespace", "not root");
+    }
+    for interval in ["50ms", "1h"] {
+        let folder = Folder::new();
+        library_and_caller(&folder);
+        let recording = folder.file("recording");
+        // Outside, another library lies at its path, and no program.
+        let within = folder.path().join("within");
+        fs::create_dir(&within).unwrap();
+        let other = ["-shared", "-fPIC", "-Wl,--build-id", "-DLOCK=wrong_lock", "-DWORK=wrong_function"];
+        user_workload(&within, "library-lock", &other);
+        let script = "mkdir hidden; mount -t tmpfs none hidden; mv calls-library library-lock hidden
+             mount --bind hidden within; LD_LIBRARY_PATH=$PWD/within within/calls-library; exit $?";
+        let command = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script];
+        let mut record = record_hold(&recording, interval, &command);
+        record.current_dir(folder.path());
+        let output = run(record);
+        assert_eq!(output.status.code(), Some(CALLED), "{}", text(&output.stderr));
+        assert!(!within.join("calls-library").exists());
+        is_named_as_in_the_library(&recording);
+    }
 }
 
 fn holds_open(pid: u32, file: &Path) -> bool {

@@ -76,6 +76,7 @@ macro_rules! workloads {
 
 workloads! {
     the_writers_of_cgroup_threadgroup_rwsem_are_blamed_when_processes_move_between_cgroups: "cgroup-move",
+    the_rename_mutex_of_the_file_system_is_found_when_threads_move_files: "cross-rename",
     the_directory_is_found_when_threads_create_and_remove_files_in_it: "dir-churn",
     the_epoll_instance_is_found_when_threads_change_and_collect_its_events: "epoll-crowd",
     the_file_offset_is_found_when_threads_read_through_one_description: "file-pos",

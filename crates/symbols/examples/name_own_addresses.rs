@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-use lockmeter_symbols::{MappedFile, UserNames};
+use lockmeter_symbols::{MappedFile, ProcessPath, UserNames};
 
 static JOB_QUEUE: Mutex<u32> = Mutex::new(0);
 
@@ -47,5 +47,6 @@ fn own_file(names: &mut UserNames) -> Result<MappedFile, Box<dyn Error>> {
     // A position-independent program begins at address 0 of its file. Its zeroed data may follow what is mapped.
     let room_for_zeroed_data = 1 << 20;
     let memory = *start..*end + room_for_zeroed_data;
-    Ok(names.file_of_process(std::process::id(), memory, *start, (Path::new(&program), None), None))
+    let path = ProcessPath { pid: std::process::id(), path: Path::new(&program), sees_other_files: false };
+    Ok(names.file_of_process(path, memory, *start, &[], None))
 }

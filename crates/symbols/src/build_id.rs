@@ -18,6 +18,11 @@ impl BuildId {
         (!bytes.is_empty()).then(|| Self(bytes.into()))
     }
 
+    /// The bytes of the note.
+    pub(crate) const fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// That of a file, if it is a binary and has one.
     pub fn of_file(file: &TargetFile) -> Option<Self> {
         Self::of_elf(&file.elf(ElfPart::BuildId).ok()?)

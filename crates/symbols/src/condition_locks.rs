@@ -55,6 +55,7 @@ pub fn interpreter_lock(place: &StaticPlace, kind: Kind) -> Option<Lock> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NoVariable;
 
     fn told(functions: &[&str]) -> Option<(Kind, Mode)> {
         let frame = |name: &&str| Frame { address: 0, function: Some((*name).to_owned()), offset: 0, module: None };
@@ -85,6 +86,7 @@ mod tests {
         let place = |variable: &str| StaticPlace {
             file: "python3.11".to_owned(),
             variable: Some((variable.to_owned(), 0x188)),
+            no_variable: NoVariable::NoSymbol,
             address: 0x1000,
         };
         let name = |variable: &str, kind| interpreter_lock(&place(variable), kind).map(|lock| lock.name);

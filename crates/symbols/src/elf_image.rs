@@ -3,7 +3,8 @@
 //! A file that only root and this process's user can change is mapped. Of every other one, and of one whose symbol tables are
 //! larger than lockmeter reads, the needed sections are copied into sealed memory, as a small ELF file of their own: other
 //! offsets, so that sections that overlap in the file do not in the copy. Sizes, names and symbols in it are bounded, whatever
-//! the file says. Debugging information and debug links are not copied: no bound on their size bounds what reading them costs.
+//! the file says. Debugging information and debug links are not copied: no bound on their size bounds what reading them costs. A file
+//! with a debug link is copied as well, whoever owns it: the library that reads symbols would follow the link by itself.
 
 use std::fs::File;
 use std::io;
@@ -60,6 +61,12 @@ const SYMBOL_BYTES: u64 = 24;
 /// Bytes copied at a time: whole symbols.
 const CHUNK: usize = SYMBOL_BYTES as usize * (32 << 10);
 
+/// Sections that lead to other files.
+const LINKS: [&str; 3] = [DEBUG_LINK, ".gnu_debugaltlink", ".debug_sup"];
+
+/// The section that names a program's separate debug file.
+pub(crate) const DEBUG_LINK: &str = ".gnu_debuglink";
+
 const SYMBOL_TABLES: [&str; 4] = [".dynsym", ".dynstr", ".symtab", ".strtab"];
 
 impl ElfPart {
@@ -88,7 +95,20 @@ impl ElfImage {
         let headers = Headers::read(file)?;
         let sections = headers.sections_of(part);
         let is_cut = sections.iter().any(|section| section.kept < section.whole);
-        let is_copy = is_cut || !file.is_only_ours();
+        let leads_elsewhere = part == ElfPart::Symbols && LINKS.iter().any(|link| headers.section(link).is_some());
+        let is_copy = is_cut || leads_elsewhere || !file.is_only_ours();
+        Self::of(file, (headers, sections), is_copy)
+    }
+
+    /// A copy of the symbols of a file, whoever owns it.
+    pub(crate) fn copy_of_symbols(file: &TargetFile) -> io::Result<Self> {
+        let headers = Headers::read(file)?;
+        let sections = headers.sections_of(ElfPart::Symbols);
+        Self::of(file, (headers, sections), true)
+    }
+
+    fn of(file: &TargetFile, (headers, sections): (Headers, Vec<Wanted>), is_copy: bool) -> io::Result<Self> {
+        let is_cut = sections.iter().any(|section| section.kept < section.whole);
         let source = if is_copy { copy(file, &headers, &sections)? } else { file.file().try_clone()? };
         // SAFETY: nobody changes what is mapped: a copy is sealed, and any other file only root and this process's user can
         // change, whose tools replace files rather than overwrite them.
@@ -121,6 +141,19 @@ impl ElfImage {
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
+}
+
+/// The bytes of a section as they lie in the file; `None` if it has none of that name, or a larger one.
+pub(crate) fn section_bytes(file: &TargetFile, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let headers = Headers::read(file)?;
+    let Some(section) = headers.section(name) else { return Ok(None) };
+    let size = headers.bytes_of(section);
+    if size == 0 || size > most {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; size as usize];
+    file.read_at(&mut bytes, section.sh_offset.get(LE))?;
+    Ok(Some(bytes))
 }
 
 /// The headers of a file, cut to what is plausible.
@@ -207,10 +240,14 @@ impl Headers {
         found.and_then(|found| found.strip_prefix(name.as_bytes())).is_some_and(|rest| rest.first() == Some(&0))
     }
 
+    fn section(&self, name: &str) -> Option<&SectionHeader64<LE>> {
+        self.sections.iter().find(|section| self.is_called(section, name))
+    }
+
     /// What is read of the file for a purpose.
     fn sections_of(&self, part: ElfPart) -> Vec<Wanted> {
         let bound = |name: &'static str, most: u64| {
-            let found = self.sections.iter().find(|section| self.is_called(section, name))?;
+            let found = self.section(name)?;
             let is_compressed = found.sh_flags.get(LE).0 & SHF_COMPRESSED.0 != 0;
             let whole = self.bytes_of(found);
             let is_of_type = is_plausible(name, found.sh_type.get(LE));
@@ -375,7 +412,7 @@ fn names_of(section: &str) -> Option<&'static str> {
     }
 }
 
-fn sealable_memory() -> io::Result<File> {
+pub(crate) fn sealable_memory() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Linux before 6.3 does not know that flag; later ones may demand it.
     let memory = rustix::fs::memfd_create(c"lockmeter-elf", flags | MemfdFlags::NOEXEC_SEAL)

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use crate::build_id::BuildId;
 use crate::elf_image::ElfPart;
 use crate::program_names::{LONGEST_NAME, ProgramNames};
-use crate::target_file::TargetFile;
+use crate::target_file::{FilePlace, TargetFile};
 
 /// Reads these bytes as a file that another user may change: build id, variables, functions, and the parts that other crates
 /// parse.
@@ -22,7 +22,7 @@ pub fn elf(bytes: &[u8]) {
             assert!(image.is_copy(), "anybody may write to this file");
         }
     }
-    let names = ProgramNames::of_file(&file);
+    let names = ProgramNames::of_file(&file, &FilePlace::Nowhere);
     let entries = bytes.chunks_exact(8).take(64).filter_map(|chunk| Some(u64::from_le_bytes(chunk.try_into().ok()?)));
     for address in entries.chain((0..64).map(|step| step * 0x401)).chain([u64::MAX]) {
         let found = [names.function(address), names.variable(address)];

@@ -14,6 +14,8 @@
 mod btf;
 mod build_id;
 mod condition_locks;
+mod debug_file;
+mod debug_package;
 mod elf_image;
 mod error;
 mod evidence;
@@ -50,9 +52,9 @@ pub use namer::{Identity, LockNamer, WHOLE_PPM};
 pub use program_locks::{ProgramLock, c_library_lock, program_lock};
 pub use program_names::as_written;
 pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
-pub use target_file::{FilePlace, TargetFile};
+pub use target_file::{FilePlace, TargetFile, sees_other_files};
 pub use types::KernelTypes;
-pub use user_names::{MappedFile, StaticPlace, UserNames};
+pub use user_names::{MappedFile, NoVariable, ProcessPath, StaticPlace, UserNames};
 pub use user_waits::{FutexCall, UserWait};
 pub use work_semaphores::is_wait_for_work;
 

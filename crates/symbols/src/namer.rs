@@ -99,11 +99,15 @@ struct OpenClass {
     offset: u64,
     scopes: Vec<Arc<Btf>>,
     place: Place,
-    /// What to say until the stacks tell more.
-    unnamed: Lock,
+    /// The slab cache and the offset in its objects.
+    in_cache: String,
+    /// What to say where the stacks do not tell more: the one type that fits, or that there is no name.
+    otherwise: Lock,
     verdicts: HashMap<u64, Option<Lock>>,
     /// The names that the last stacks led to.
     last: Vec<(Lock, u64)>,
+    /// Some stack has led to a name.
+    is_told: bool,
 }
 
 impl<M: KernelMemory> LockNamer<M> {
@@ -317,17 +321,19 @@ impl<M: KernelMemory> LockNamer<M> {
             }
         }
         let place_name = format!("{name}+{offset:#x}");
-        let unnamed = match (class.is_some() || !candidates.is_empty(), has_type) {
-            (true, _) => ambiguous(place_name, &candidates),
-            (false, true) => unnamed(place_name, None, Unnamed::NoFieldAtOffset, &format!("slab cache {name}")),
-            (false, false) => unnamed(place_name, None, Unnamed::NoTypeInformation, &format!("slab cache {name}")),
+        let no_type = |why| unnamed(place_name.clone(), None, why, &format!("slab cache {name}"));
+        let otherwise = match (class.is_some() || !candidates.is_empty(), has_type) {
+            (true, _) => only_or_ambiguous(&place_name, &candidates),
+            (false, true) => no_type(Unnamed::NoFieldAtOffset),
+            (false, false) => no_type(Unnamed::NoTypeInformation),
         };
         let open = OpenClass {
             candidates,
             size_class: class,
             offset,
             scopes,
-            ..OpenClass::by_site(Place::Elsewhere, unnamed)
+            in_cache: place_name,
+            ..OpenClass::by_site(Place::Elsewhere, otherwise)
         };
         Class::Open(open)
     }
@@ -380,9 +386,10 @@ impl<M: KernelMemory> LockNamer<M> {
         }
         weights.sort_by(|(a, a_weight), (b, b_weight)| b_weight.cmp(a_weight).then_with(|| a.name.cmp(&b.name)));
         if weights.is_empty() {
-            // Stacks that say nothing do not take away what earlier ones said.
-            return open.last.clone();
+            // Stacks that say nothing do not take away what earlier ones said, but their modules may have more types.
+            return if open.is_told { open.last.clone() } else { vec![(open.otherwise.clone(), WHOLE_PPM)] };
         }
+        open.is_told = true;
         // One address is one lock, and where all that tell agree the silent ones go with them.
         if matches!(identity, Identity::Address(_)) || weights.len() == 1 {
             weights.truncate(1);
@@ -390,7 +397,10 @@ impl<M: KernelMemory> LockNamer<M> {
             return weights;
         }
         if undecided > 0 {
-            weights.push((open.unnamed.clone(), undecided));
+            match weights.iter_mut().find(|(known, _)| known.name == open.otherwise.name) {
+                Some((_, sum)) => *sum = sum.saturating_add(undecided),
+                None => weights.push((open.otherwise.clone(), undecided)),
+            }
         }
         in_parts_per_million(weights)
     }
@@ -440,7 +450,7 @@ impl<M: KernelMemory> LockNamer<M> {
             }
             open.candidates.extend(evidence::candidates(&scope, self.locks, class, open.offset, kind));
             open.scopes.push(scope);
-            open.unnamed = ambiguous(open.unnamed.name.clone(), &open.candidates);
+            open.otherwise = only_or_ambiguous(&open.in_cache, &open.candidates);
         }
     }
 
@@ -478,15 +488,17 @@ impl PerCpu {
 }
 
 impl OpenClass {
-    fn by_site(place: Place, unnamed: Lock) -> Self {
+    fn by_site(place: Place, otherwise: Lock) -> Self {
         Self {
             candidates: Vec::new(),
             size_class: None,
             offset: 0,
             scopes: Vec::new(),
             place,
-            last: vec![(unnamed.clone(), WHOLE_PPM)],
-            unnamed,
+            last: vec![(otherwise.clone(), WHOLE_PPM)],
+            is_told: false,
+            in_cache: String::new(),
+            otherwise,
             verdicts: HashMap::new(),
         }
     }
@@ -513,8 +525,15 @@ fn slab_lock(path: LockPath, object: String, naming: Naming, mut detail: String)
 
 fn inferred(open: &OpenClass, verdict: &Verdict) -> Lock {
     let candidate = &open.candidates[verdict.candidate];
-    let detail = format!("{} in {}", verdict.because, open.unnamed.name);
+    let detail = format!("{} in {}", verdict.because, open.in_cache);
     slab_lock(candidate.path.clone(), candidate.type_name.clone(), Naming::InferredType, detail)
+}
+
+/// The lock in the only type that fits; else none has a name, and these are the types.
+fn only_or_ambiguous(in_cache: &str, candidates: &[Candidate]) -> Lock {
+    let [only] = candidates else { return ambiguous(in_cache.to_owned(), candidates) };
+    let detail = format!("the only type that fits {in_cache}");
+    slab_lock(only.path.clone(), only.type_name.clone(), Naming::InferredType, detail)
 }
 
 fn ambiguous(name: String, candidates: &[Candidate]) -> Lock {

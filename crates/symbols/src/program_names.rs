@@ -8,8 +8,9 @@ use cpp_demangle::DemangleOptions;
 use object::read::elf::ElfFile64;
 use object::{LittleEndian as LE, Object, ObjectSymbol};
 
+use crate::debug_file::{debug_file, small_symbol_table};
 use crate::elf_image::{ElfImage, ElfPart};
-use crate::target_file::TargetFile;
+use crate::target_file::{FilePlace, TargetFile};
 
 /// Longer names are cut: a few bytes of a mangled name can stand for megabytes.
 pub(crate) const LONGEST_NAME: usize = 4 << 10;
@@ -28,35 +29,53 @@ pub(crate) struct Variable {
 /// The names of a file. It holds no descriptor.
 #[derive(Default)]
 pub(crate) struct ProgramNames {
-    functions: Option<ElfResolver>,
+    /// Of the file itself, its separate debug file, and the small symbol table that it carries.
+    functions: Vec<ElfResolver>,
     /// By address.
     variables: Vec<Variable>,
     /// Memory that it takes beyond what every reader of the file shares.
     pub bytes: u64,
     /// Whether some are missing, since the tables are larger than is read.
     pub is_cut: bool,
+    /// Whether there is a table with all symbols, not only with those for other files.
+    pub is_whole: bool,
 }
 
 impl ProgramNames {
-    /// A file that cannot be read has no symbols: what lies in it is then named by file and offset.
-    pub fn of_file(file: &TargetFile) -> Self {
-        let Ok(elf) = file.elf(ElfPart::Symbols) else { return Self::default() };
-        let (variables, are_all) = variables(&elf);
-        let names: usize = variables.iter().map(|variable| variable.name.len() + size_of::<Variable>()).sum();
-        Self {
-            functions: ElfResolver::open(elf.path()).ok(),
-            variables,
-            bytes: elf.copied_bytes() + names as u64,
-            is_cut: elf.is_cut() || !are_all,
+    /// A file that cannot be read has no symbols: what lies in it is then named by file and offset. `known_as` is where its process
+    /// finds it: separate debug files are looked for from there.
+    pub fn of_file(file: &TargetFile, known_as: &FilePlace) -> Self {
+        let own = file.elf(ElfPart::Symbols).ok();
+        let separate = debug_file(file, known_as).and_then(|file| ElfImage::copy_of_symbols(&file).ok());
+        let small = small_symbol_table(file);
+        let is_whole = |elf: &Option<ElfImage>| elf.as_ref().is_some_and(has_all_symbols);
+        let mut names = Self { is_whole: is_whole(&own) || is_whole(&separate), ..Self::default() };
+        for elf in [separate, own, small].into_iter().flatten() {
+            names.add(&elf);
         }
+        names.variables = sorted(names.variables);
+        names
+    }
+
+    fn add(&mut self, elf: &ElfImage) {
+        let (variables, are_all) = variables(elf);
+        let names: usize = variables.iter().map(|variable| variable.name.len() + size_of::<Variable>()).sum();
+        self.functions.extend(ElfResolver::open(elf.path()).ok());
+        self.variables.extend(variables);
+        self.bytes += elf.copied_bytes() + names as u64;
+        self.is_cut |= elf.is_cut() || !are_all;
     }
 
     /// The function that holds an address of the file, and the offset in it.
     pub fn function(&self, address: u64) -> Option<(String, u64)> {
         // Nothing lies at the last address, and blazesym counts one beyond.
         address.checked_add(1)?;
-        let found = self.functions.as_ref()?.find_sym(address, &FindSymOpts::Basic).ok()?.ok()?;
-        Some((as_written(found.name), address.wrapping_sub(found.addr)))
+        let found = |resolver: &ElfResolver| {
+            let found = resolver.find_sym(address, &FindSymOpts::Basic).ok()?.ok()?;
+            Some((as_written(found.name), address.wrapping_sub(found.addr)))
+        };
+        // A symbol without a size seems to hold all that lies behind it: the nearest one is meant.
+        self.functions.iter().filter_map(found).min_by_key(|(_, offset)| *offset)
     }
 
     /// The variable that holds an address of the file, and the offset in it.
@@ -68,7 +87,11 @@ impl ProgramNames {
     }
 }
 
-/// The variables of a file by address, and whether they are all.
+fn has_all_symbols(elf: &ElfImage) -> bool {
+    ElfFile64::<LE, _>::parse(elf.bytes()).is_ok_and(|elf| elf.symbols().next().is_some())
+}
+
+/// The variables of a file, and whether they are all.
 fn variables(elf: &ElfImage) -> (Vec<Variable>, bool) {
     let Ok(elf) = ElfFile64::<LE, _>::parse(elf.bytes()) else { return (Vec::new(), true) };
     let (mut variables, mut name_bytes) = (Vec::new(), 0);
@@ -79,11 +102,11 @@ fn variables(elf: &ElfImage) -> (Vec<Variable>, bool) {
         let Ok(name) = symbol.name() else { continue };
         name_bytes += name.len();
         if name_bytes > MOST_VARIABLE_NAME_BYTES {
-            return (sorted(variables), false);
+            return (variables, false);
         }
         variables.push(Variable { address: symbol.address(), size: symbol.size(), name: name.to_owned() });
     }
-    (sorted(variables), true)
+    (variables, true)
 }
 
 /// Of several at one address the largest comes last: linkers put markers of no size there.

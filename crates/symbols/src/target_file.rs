@@ -40,6 +40,37 @@ impl FilePlace {
             Self::InRootOf { pid, path } => TargetFile::open_in_root_of(*pid, path),
         }
     }
+
+    /// Where a process finds the file with this path: below its root directory, if it sees other files than this process does.
+    pub fn of_process(pid: u32, path: &Path) -> Self {
+        let path = path.to_owned();
+        if path.is_absolute() && sees_other_files(pid) { Self::InRootOf { pid, path } } else { Self::Here(path) }
+    }
+
+    /// The path as the process knows it.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Nowhere => None,
+            Self::Here(path) | Self::InRootOf { path, .. } => Some(path),
+        }
+    }
+
+    /// Another path in the same tree of files.
+    pub(crate) fn beside(&self, path: PathBuf) -> Self {
+        match self {
+            Self::Nowhere => Self::Nowhere,
+            Self::Here(_) => Self::Here(path),
+            Self::InRootOf { pid, .. } => Self::InRootOf { pid: *pid, path },
+        }
+    }
+}
+
+/// Whether a process sees another tree of files than this one: it is in another mount namespace, or has another root directory.
+pub fn sees_other_files(pid: u32) -> bool {
+    let link = |path: String| fs::read_link(path).ok();
+    let namespace = link(format!("/proc/{pid}/ns/mnt"));
+    (namespace.is_some() && namespace != link("/proc/self/ns/mnt".into()))
+        || link(format!("/proc/{pid}/root")).is_some_and(|root| root != Path::new("/"))
 }
 
 /// A regular file of a program, open for reading.
@@ -77,6 +108,11 @@ impl TargetFile {
         // Non-blocking: a lease of the file's owner would delay the opening.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(descriptor_path(found.as_fd()), flags, Mode::empty())?);
+        Self::of_open(file)
+    }
+
+    /// A file that is open already.
+    pub(crate) fn of_open(file: File) -> io::Result<Self> {
         let data = file.metadata()?;
         Ok(Self { file, data })
     }

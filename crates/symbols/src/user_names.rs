@@ -1,15 +1,18 @@
 //! From addresses of a process to the names of functions and static locks.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::build_id::{BuildId, BuildIds};
+use crate::debug_package::debug_package;
 use crate::program_names::ProgramNames;
-use crate::target_file::{FilePlace, TargetFile, Version};
+use crate::target_file::{FilePlace, TargetFile, Version, sees_other_files};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
 
 /// Files whose names are kept; the least recently used go first.
@@ -27,6 +30,9 @@ const FRAME_BYTES: usize = 256;
 /// Files that are remembered so that they are counted once.
 const MOST_COUNTED: usize = 1 << 14;
 
+/// Stripped files whose packages are looked for.
+const MOST_ASKED_PACKAGES: usize = 64;
+
 /// Longer lists of mappings are cut.
 const LONGEST_MAPS: u64 = 16 << 20;
 
@@ -43,6 +49,8 @@ pub struct MappedFile {
     pub name: String,
     /// Where lockmeter finds it.
     pub place: FilePlace,
+    /// Where the process finds it by its path: its separate debug file is looked for from there.
+    pub known_as: FilePlace,
     /// What the mapped file is signed with; `None` if it is not signed, or if nobody could look.
     pub build_id: Option<BuildId>,
 }
@@ -76,6 +84,8 @@ pub struct UserNames {
     newly_replaced: u64,
     cut: HashSet<FileKey>,
     newly_cut: u64,
+    /// By the path of a stripped file: the package with its debug symbols.
+    debug_packages: HashMap<PathBuf, Option<String>>,
 }
 
 /// The names of a file, kept.
@@ -86,14 +96,47 @@ struct Kept {
 }
 
 /// A static variable that holds an address.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaticPlace {
     /// File name of the program or library.
     pub file: String,
     /// The variable and the offset in it; `None` if the file has no symbol there.
     pub variable: Option<(String, u64)>,
+    /// Why there is none, if there is none.
+    pub no_variable: NoVariable,
     /// The address in the file.
     pub address: u64,
+}
+
+/// Why an address in a file has no name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum NoVariable {
+    /// The file has symbols, but none there.
+    #[default]
+    NoSymbol,
+    /// Another build lies in the file's place, or none.
+    Replaced,
+    /// The file is stripped, and its debug file is not there.
+    Stripped {
+        /// The package that has it, where the package manager knows the file.
+        debug_package: Option<String>,
+    },
+}
+
+impl fmt::Display for NoVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSymbol => f.write_str("the file has no symbol there"),
+            Self::Replaced => f.write_str("another build took the file's place"),
+            Self::Stripped { debug_package } => {
+                f.write_str("the file is stripped; install its debug symbols ")?;
+                match debug_package {
+                    Some(package) => write!(f, "(package {package})"),
+                    None => f.write_str("(Debian: PACKAGE-dbgsym)"),
+                }
+            }
+        }
+    }
 }
 
 impl StaticPlace {
@@ -101,24 +144,20 @@ impl StaticPlace {
     pub fn lock(&self) -> Lock {
         let file = &self.file;
         let (name, naming, detail) = match &self.variable {
-            Some((variable, 0)) => (format!("{file}:{variable}"), Naming::UserSymbol, ""),
-            Some((variable, offset)) => (format!("{file}:{variable}+{offset:#x}"), Naming::UserSymbol, ""),
+            Some((variable, 0)) => (format!("{file}:{variable}"), Naming::UserSymbol, String::new()),
+            Some((variable, offset)) => (format!("{file}:{variable}+{offset:#x}"), Naming::UserSymbol, String::new()),
             None => {
                 let why = Naming::Unnamed(Unnamed::NoUserSite);
-                (
-                    format!("{file}+{:#x}", self.address),
-                    why,
-                    "the file has no symbol there, or another build took its place",
-                )
+                (format!("{file}+{:#x}", self.address), why, self.no_variable.to_string())
             }
         };
-        Lock { name, object: None, naming, detail: detail.to_owned() }
+        Lock { name, object: None, naming, detail }
     }
 
     /// That of several locks, of which one lies there: an array of them, most likely.
     pub fn lock_of_many(&self) -> Lock {
         let variable = self.variable.as_ref().map(|(variable, _)| (variable.clone(), 0));
-        Self { file: self.file.clone(), variable, ..*self }.lock()
+        Self { variable, ..self.clone() }.lock()
     }
 }
 
@@ -128,26 +167,32 @@ impl UserNames {
         Self::default()
     }
 
-    /// A file under the path that process `pid` knows it by. If another build lies there by now, or none, the mapped one is looked
-    /// for where the kernel shows it while the process lives; else it is the one that was held open, if that is of this build.
+    /// A file under the path that a process knows it by. If another build lies there by now, or none, the mapped one is looked for
+    /// where the kernel shows it while the process lives; else it is one of those that were held open, if that is of this build.
     pub fn file_of_process(
         &mut self,
-        pid: u32,
+        path: ProcessPath<'_>,
         memory: Range<u64>,
         bias: u64,
-        (path, held): (&Path, Option<&TargetFile>),
+        held: &[Arc<TargetFile>],
         build_id: Option<BuildId>,
     ) -> MappedFile {
-        // So the kernel calls a program that was replaced before it could ask for its own path.
-        let path = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map_or(path, Path::new);
-        let name = file_name(path);
-        let mut place = visible_place(pid, path);
-        if let Some(wanted) = build_id.as_ref().filter(|wanted| self.build_ids.open_if(&place, wanted).is_none()) {
-            let others = [mapped_file(pid, &memory), held.map(|held| FilePlace::Here(held.path()))];
+        let path = ProcessPath { path: without_mark_of_deleted(path.path), ..path };
+        let name = file_name(path.path);
+        let mut place = path.visible_place();
+        if let Some(wanted) = &build_id {
             let mut is_it = |place: &FilePlace| self.build_ids.open_if(place, wanted).is_some();
-            place = others.into_iter().flatten().find(|place| is_it(place)).unwrap_or(place);
+            if !is_it(&place) {
+                let held = held.iter().map(|held| FilePlace::Here(held.path()));
+                place = mapped_file(path.pid, &memory).into_iter().chain(held).find(is_it).unwrap_or(place);
+            }
         }
-        MappedFile { start: memory.start, end: memory.end, bias, name, place, build_id }
+        MappedFile { start: memory.start, end: memory.end, bias, name, place, known_as: path.place(), build_id }
+    }
+
+    /// Reads the names of a file now: it may be gone when the first of them is asked for.
+    pub fn load(&mut self, file: &MappedFile) {
+        self.names_of(file);
     }
 
     /// How many files, since the last call, turned out to be other builds than what processes map: nothing is named by
@@ -167,8 +212,9 @@ impl UserNames {
         let key = file.key();
         self.uses += 1;
         if let Some(kept) = self.files.get_mut(&key)
-            && (file.build_id.is_some() || file.place.open().is_ok_and(|now| Version::of(&now) == kept.version))
+            && (file.build_id.is_some() || file.place.open().map_or(true, |now| Version::of(&now) == kept.version))
         {
+            // Also when the file is gone, with the process that mapped it.
             kept.last_use = self.uses;
             return Some(Rc::clone(&kept.names));
         }
@@ -183,7 +229,7 @@ impl UserNames {
             self.newly_replaced += u64::from(is_first(&mut self.replaced, key));
             return None;
         };
-        let names = Rc::new(ProgramNames::of_file(&opened));
+        let names = Rc::new(ProgramNames::of_file(&opened, &file.known_as));
         if names.is_cut {
             self.newly_cut += u64::from(is_first(&mut self.cut, key.clone()));
         }
@@ -246,9 +292,28 @@ impl UserNames {
         let file = file_of(files, address)?;
         let in_file = address.wrapping_sub(file.bias);
         let Some(names) = self.names_of(file) else {
-            return Some(StaticPlace { file: replaced(&file.name), variable: None, address: in_file });
+            let no_variable = NoVariable::Replaced;
+            return Some(StaticPlace { file: replaced(&file.name), variable: None, no_variable, address: in_file });
         };
-        Some(StaticPlace { file: file.name.clone(), variable: names.variable(in_file), address: in_file })
+        let variable = names.variable(in_file);
+        let is_stripped = variable.is_none() && !names.is_whole && !names.is_cut;
+        let no_variable = if is_stripped { self.stripped(file) } else { NoVariable::NoSymbol };
+        Some(StaticPlace { file: file.name.clone(), variable, no_variable, address: in_file })
+    }
+
+    fn stripped(&mut self, file: &MappedFile) -> NoVariable {
+        // Only the package manager of this machine is asked, and seldom: it keeps megabytes of lists.
+        let FilePlace::Here(path) = &file.known_as else { return NoVariable::Stripped { debug_package: None } };
+        let known = self.debug_packages.get(path).cloned();
+        let debug_package = known.unwrap_or_else(|| {
+            if self.debug_packages.len() >= MOST_ASKED_PACKAGES {
+                return None;
+            }
+            let package = debug_package(path);
+            self.debug_packages.insert(path.clone(), package.clone());
+            package
+        });
+        NoVariable::Stripped { debug_package }
     }
 }
 
@@ -265,17 +330,36 @@ fn file_of(files: &[MappedFile], address: u64) -> Option<&MappedFile> {
     files.iter().rev().find(|file| file.holds(address))
 }
 
-/// The path as this process sees it, also where the other one has another root. A file that it mapped before it changed its
-/// root is outside of that.
-fn visible_place(pid: u32, path: &Path) -> FilePlace {
-    let here = FilePlace::Here(path.to_owned());
-    let root = std::fs::read_link(format!("/proc/{pid}/root"));
-    let has_own_root = root.is_ok_and(|root| root != Path::new("/"));
-    if !has_own_root || !path.is_absolute() {
-        return here;
+/// A path as a process knows it.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessPath<'a> {
+    /// The process.
+    pub pid: u32,
+    /// The path.
+    pub path: &'a Path,
+    /// Whether the process was seen to see other files than this one: when it has ended, nobody can look.
+    pub sees_other_files: bool,
+}
+
+impl ProcessPath<'_> {
+    fn place(&self) -> FilePlace {
+        if self.sees_other_files && self.path.is_absolute() {
+            return FilePlace::InRootOf { pid: self.pid, path: self.path.to_owned() };
+        }
+        FilePlace::of_process(self.pid, self.path)
     }
-    let there = FilePlace::InRootOf { pid, path: path.to_owned() };
-    if there.open().is_ok() || here.open().is_err() { there } else { here }
+
+    /// The path as this process sees it. A file that the other one mapped before it changed its root is outside of that.
+    fn visible_place(&self) -> FilePlace {
+        let (here, there) = (FilePlace::Here(self.path.to_owned()), self.place());
+        let has_ended = self.sees_other_files && !sees_other_files(self.pid);
+        if has_ended || there.open().is_ok() || here.open().is_err() { there } else { here }
+    }
+}
+
+/// So the kernel calls a program that was replaced before it could ask for its own path.
+fn without_mark_of_deleted(path: &Path) -> &Path {
+    path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map_or(path, Path::new)
 }
 
 /// Where the kernel shows the file of which a living process maps this memory, by whatever name it goes now.

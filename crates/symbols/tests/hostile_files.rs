@@ -69,7 +69,8 @@ fn mapped(program: &Path) -> MappedFile {
     let build_id = BuildId::of_file(&TargetFile::open(program).unwrap());
     assert!(build_id.is_some());
     let place = FilePlace::Here(program.to_owned());
-    MappedFile { start: 0, end: u64::MAX, bias: 0, name: "program".to_owned(), place, build_id }
+    let known_as = place.clone();
+    MappedFile { start: 0, end: u64::MAX, bias: 0, name: "program".to_owned(), place, known_as, build_id }
 }
 
 /// Where a symbol lies, by another reader.
@@ -185,7 +186,7 @@ fn link_debug_file(program: &Path, debug: &Path) {
 }
 
 #[test]
-fn a_debug_link_of_another_users_file_is_not_followed() {
+fn a_debug_link_of_another_users_file_to_a_fifo_hangs_nobody() {
     let folder = folder();
     let program = hostile_program(folder.path());
     link_debug_file(&program, &folder.path().join("program.debug"));
@@ -197,7 +198,7 @@ fn a_debug_link_of_another_users_file_is_not_followed() {
 
 /// What a file of ours links to may still be another user's: that user can write into the folder.
 #[test]
-fn a_debug_link_into_a_folder_of_others_is_not_followed() {
+fn a_debug_link_to_a_fifo_in_a_folder_of_others_hangs_nobody() {
     let folder = folder();
     let program = hostile_program(folder.path());
     link_debug_file(&program, &folder.path().join("program.debug"));
@@ -209,6 +210,30 @@ fn a_debug_link_into_a_folder_of_others_is_not_followed() {
     let (file, take) = (mapped(&program), address_of(&program, "take"));
     let found = ends(move || function_at(&mut UserNames::new(), &file, take));
     assert_eq!(found.as_deref(), Some("take"));
+}
+
+/// Makes sure that another user's debug file is not read to its end if it was made long, though its checksum is right: ours is.
+#[test]
+fn a_long_debug_file_is_used_only_if_it_is_ours() {
+    if !is_root() {
+        println!("SKIPPED debug files of others: not root");
+        return;
+    }
+    let folder = folder();
+    let program = hostile_program(folder.path());
+    let (debug, take) = (folder.path().join("program.debug"), address_of(&program, "take"));
+    run(Command::new("objcopy").arg("--only-keep-debug").arg(&program).arg(&debug));
+    let found = || function_at(&mut UserNames::new(), &mapped(&program), take);
+    for (bytes, owner, expected) in [(0, NOBODY, Some("take")), (300 << 20, 0, Some("take")), (300 << 20, NOBODY, None)]
+    {
+        let length = fs::metadata(&debug).unwrap().len();
+        OpenOptions::new().write(true).open(&debug).unwrap().set_len(length.max(bytes)).unwrap();
+        run(Command::new("objcopy").args(["--strip-all", "--remove-section=.gnu_debuglink"]).arg(&program));
+        run(Command::new("objcopy").arg(format!("--add-gnu-debuglink={}", debug.display())).arg(&program));
+        fs::set_permissions(&debug, fs::Permissions::from_mode(0o644)).unwrap();
+        chown(&debug, Some(owner), None).unwrap();
+        assert_eq!(found().as_deref(), expected, "{bytes} bytes of user {owner}");
+    }
 }
 
 /// A file that only we can change is read as it lies there, with all of its parts.

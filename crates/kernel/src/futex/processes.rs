@@ -1,7 +1,7 @@
 //! The metered processes as seen from outside: what they map, and their stacks unwound and named.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,9 @@ use std::sync::Arc;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use lockmeter_profile::{Frame, Loss, Losses};
-use lockmeter_symbols::{BuildId, ElfPart, FilePlace, MappedFile, StaticPlace, TargetFile, UserNames};
+use lockmeter_symbols::{
+    BuildId, ElfPart, FilePlace, MappedFile, StaticPlace, TargetFile, UserNames, sees_other_files,
+};
 use object::elf::PF_X;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
@@ -138,6 +140,8 @@ struct ElfFile {
     /// `None` if everybody can open it by its path.
     held: Option<Rc<TargetFile>>,
     place: FilePlace,
+    /// Where the process finds it by its path.
+    known_as: FilePlace,
     build_id: Option<BuildId>,
 }
 
@@ -304,7 +308,7 @@ impl Processes {
             return false;
         }
         let mut next = Process { maps, fresh: true, changes, age, parent, ..Process::default() };
-        let is_elsewhere = has_other_files(living);
+        let is_elsewhere = sees_other_files(living);
         for mapping in next.maps.lines().filter_map(Mapping::parse) {
             let elf = self
                 .files
@@ -380,8 +384,13 @@ impl Mapping {
 
     /// The file's name without its folder.
     fn name(&self) -> String {
-        let path = Path::new(self.id.path.trim_end_matches(DELETED));
+        let path = self.path();
         path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// The path that it has, or had before it was deleted.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(self.id.path.strip_suffix(DELETED).unwrap_or(&self.id.path))
     }
 
     /// Whether the path leads to it no more, though it is still mapped.
@@ -397,16 +406,10 @@ impl Mapping {
             bias: self.memory.start.wrapping_sub(self.offset),
             name: format!("{} (replaced)", self.name()),
             place: FilePlace::Nowhere,
+            known_as: FilePlace::Nowhere,
             build_id: None,
         }
     }
-}
-
-/// Whether the process sees another tree of files than this one.
-fn has_other_files(tgid: u32) -> bool {
-    let link = |path: String| fs::read_link(path).ok();
-    link(format!("/proc/{tgid}/ns/mnt")) != link("/proc/self/ns/mnt".into())
-        || link(format!("/proc/{tgid}/root")).is_some_and(|root| root != Path::new("/"))
 }
 
 /// What became of a mapped file.
@@ -425,11 +428,13 @@ impl Opened {
         let is_mapped = |file: &TargetFile| file.metadata().ino().to_string() == mapping.id.inode;
         let in_place = if is_elsewhere { None } else { here.open().ok().filter(is_mapped) };
         if let Some(file) = in_place {
-            return ElfFile::read(&file, None, here, bounds).map_or(Self::Other, |elf| Self::Elf(Rc::new(elf)));
+            let places = (here.clone(), here);
+            return ElfFile::read(&file, None, places, bounds).map_or(Self::Other, |elf| Self::Elf(Rc::new(elf)));
         }
         let mapped = FilePlace::Here(PathBuf::from(format!("/proc/{tgid}/map_files/{}", mapping.range)));
         // Some file systems tell other numbers than the list of mappings, but a deleted file's path is another file's.
         let by_path = FilePlace::InRootOf { pid: tgid, path: PathBuf::from(&mapping.id.path) };
+        let known_as = FilePlace::of_process(tgid, &mapping.path());
         let places = [Some(mapped), (!mapping.is_deleted()).then_some(by_path)];
         let opened = places.into_iter().flatten().find_map(|place| Some((place.open().ok()?, place)));
         let Some((file, place)) = opened else {
@@ -441,14 +446,19 @@ impl Opened {
         let is_held = bounds.held < MOST_HELD;
         let (held, place) =
             if is_held { (Some(Rc::clone(&file)), FilePlace::Here(file.path())) } else { (None, place) };
-        let Some(elf) = ElfFile::read(&file, held, place, bounds) else { return Self::Other };
+        let Some(elf) = ElfFile::read(&file, held, (place, known_as), bounds) else { return Self::Other };
         bounds.held += usize::from(is_held);
         Self::Elf(Rc::new(elf))
     }
 }
 
 impl ElfFile {
-    fn read(file: &TargetFile, held: Option<Rc<TargetFile>>, place: FilePlace, bounds: &mut Bounds) -> Option<Self> {
+    fn read(
+        file: &TargetFile,
+        held: Option<Rc<TargetFile>>,
+        (place, known_as): (FilePlace, FilePlace),
+        bounds: &mut Bounds,
+    ) -> Option<Self> {
         let image = file.elf(ElfPart::Unwinding).ok()?;
         let elf = ElfFile64::<object::LittleEndian, _>::parse(image.bytes()).ok()?;
         let segments = elf.segments().map(|segment| {
@@ -483,7 +493,7 @@ impl ElfFile {
         }
         let kept = |section: Option<(Range<u64>, &[u8])>| section.map(|(range, bytes)| (range, Section::from(bytes)));
         let (eh_frame, eh_frame_hdr) = (kept(eh_frame), kept(eh_frame_hdr));
-        Some(Self { segments, eh_frame, eh_frame_hdr, held, place, build_id })
+        Some(Self { segments, eh_frame, eh_frame_hdr, held, place, known_as, build_id })
     }
 
     /// Whether the module of a process that is remembered is made of it, or names are kept by the number of its descriptor.
@@ -523,6 +533,7 @@ impl ElfFile {
             bias,
             name,
             place: self.place.clone(),
+            known_as: self.known_as.clone(),
             build_id: self.build_id.clone(),
         };
         Some((file, module))
@@ -536,7 +547,8 @@ const TRIED: u64 = 64;
 pub fn unwind_by_hostile_elf(bytes: &[u8]) {
     let mut bounds = Bounds::default();
     let file = lockmeter_symbols::hostile_elf::file_of(bytes);
-    let elf = file.ok().and_then(|file| ElfFile::read(&file, None, FilePlace::Nowhere, &mut bounds));
+    let elf =
+        file.ok().and_then(|file| ElfFile::read(&file, None, (FilePlace::Nowhere, FilePlace::Nowhere), &mut bounds));
     let Some(elf) = elf else { return };
     for segment in elf.segments.iter().take(8) {
         let memory = 0x7f00_0000_0000..0x7f00_0100_0000;
@@ -563,6 +575,7 @@ pub fn unwind_by_hostile_elf(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_line_of_maps_may_hold_blanks_in_its_path() {

@@ -249,19 +249,21 @@ impl Waits {
         let known = self.words.entry(word).or_default();
         known.age = 0;
         let user = site.user.as_deref();
+        let lock = own.map(|own| own.lock(&site.frames)).or(interpreter).or_else(|| place.map(|place| place.lock()));
         let same = |told: &Told| {
+            // A library may be mapped where another one was.
+            let is_same_lock = own.is_some() || lock.as_ref().is_none_or(|lock| lock.name == told.lock.name);
             // A thread's own word says nothing of the lock: then the lock is as good as its user.
             told.wait == wait
+                && is_same_lock
                 && told.site.is_seen_inside == site.is_seen_inside
                 && (address.is_some() || told.site.user.as_deref() == user)
         };
         let at = known.told.iter().position(same).unwrap_or_else(|| {
-            let own = own.map(|own| own.lock(&site.frames));
-            let lock = own.or(interpreter).or_else(|| place.map(|place| place.lock()));
             known.told.push(Told {
                 wait,
                 is_told: site.wait.is_some(),
-                lock: lock.unwrap_or_else(|| heap_lock(&site.frames, Origin::FirstSeen)),
+                lock: lock.clone().unwrap_or_else(|| heap_lock(&site.frames, Origin::FirstSeen)),
                 instance: address.unwrap_or(word.address),
                 site: Rc::clone(site),
                 now: 0.0,

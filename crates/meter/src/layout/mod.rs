@@ -28,7 +28,7 @@ pub use pages::{
 pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_place};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
 pub use session::{DIRECTORY_VARIABLE, HOLD, MEMORY_FILE, OFF, SESSION_FILE, SESSION_VARIABLE, Session, WAIT};
-pub use stacks::{CACHED_WORDS, CachedStack, FRAMES, SITE_IS_RELEASE, SITE_IS_STACK, STACKS, Stack};
+pub use stacks::{CACHED_WORDS, CachedStack, FRAMES, MOVE_BITS, SITE_IS_RELEASE, SITE_IS_STACK, STACKS, Stack};
 pub use swaps::{
     SWAP_FILTER_FILE, SWAP_FILTER_VARIABLE, SWAP_MODULES, SWAP_PATH_BYTES, SWAP_RANGES, SWAP_VARIABLE, SWAPS, Swap,
     SwapFilter, SwapRange,

@@ -24,6 +24,7 @@ pub(super) struct Kept {
     pub(super) reserve: Reserve,
     /// By a process's number.
     pub(super) programs: HashMap<u32, ProgramFile>,
+    pub(super) held: Arc<Mutex<HeldFiles>>,
     pub(super) stops: Stops,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct Keeper {
     _thread: Background,
 }
 
-pub(super) fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+pub(super) fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -44,19 +45,25 @@ impl Keeper {
         let kept = Kept {
             reserve: Reserve::new(memory.try_clone()?),
             programs: HashMap::new(),
+            held: Arc::default(),
             stops: Stops::new(memory.inode()?),
         };
+        let held = Arc::clone(&kept.held);
         let kept = Arc::new(Mutex::new(kept));
         let (shared, memory) = (Arc::clone(&kept), memory.try_clone()?);
         let run = move |ending: Ending| {
             before_others();
-            let (mut wait, mut newest, mut held) = (BUSY, 0, HeldFiles::new());
+            let (mut wait, mut newest) = (BUSY, 0);
             while ending.goes_on_after(wait) {
                 let was_taken = lock(&shared).reserve.refill().unwrap_or(false);
                 if was_taken {
-                    newest = find_programs(&memory, &shared, &mut held, newest);
+                    newest = find_programs(&memory, &shared, &held, newest);
                 }
                 let is_any_stopped = lock(&shared).stops.look(&memory);
+                let loaded = lock(&shared).stops.take_loaded();
+                if let Some(pid) = loaded {
+                    lock(&held).hold_libraries(pid);
+                }
                 wait = if was_taken || is_any_stopped { BUSY } else { (wait * 2).min(IDLE) };
             }
         };
@@ -76,7 +83,7 @@ fn before_others() {
 }
 
 /// Asks for the files of processes with numbers above this one; returns the highest number.
-fn find_programs(memory: &Memory, kept: &Mutex<Kept>, held: &mut HeldFiles, newest: u32) -> u32 {
+fn find_programs(memory: &Memory, kept: &Mutex<Kept>, held: &Mutex<HeldFiles>, newest: u32) -> u32 {
     let owned = memory.owned().unwrap_or_default();
     let begun = owned.iter().filter(|owned| owned.kind == PageKind::Process && owned.process > newest);
     let mut last = newest;
@@ -85,7 +92,7 @@ fn find_programs(memory: &Memory, kept: &Mutex<Kept>, held: &mut HeldFiles, newe
         let pid = memory.read(owned.page as usize, std::mem::offset_of!(Process, pid), 4);
         let Ok(pid) = pid.map(|pid| u32_at(&pid, 0)) else { continue };
         // Files are opened while nobody waits for what is kept.
-        let program = ProgramFile::of(pid, held);
+        let program = ProgramFile::of(pid, &mut lock(held));
         let mut kept = lock(kept);
         kept.stops.begin(owned.process, owned.page, pid);
         if let Some(program) = program

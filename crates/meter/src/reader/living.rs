@@ -1,13 +1,15 @@
 //! Which process a segment is from, and whether it lives. A process knows its id in its own namespace, which may not be ours.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lockmeter_symbols::TargetFile;
+use lockmeter_symbols::{TargetFile, sees_other_files};
 
 /// More processes than this are not looked through for one of another namespace.
 const MOST_PROCESSES: usize = 1 << 16;
@@ -30,29 +32,82 @@ pub(super) struct ProgramFile {
     pub(super) path: PathBuf,
     /// Open, so that it can be read when the process has ended and no path leads to it any more.
     pub(super) held: Option<Arc<TargetFile>>,
+    /// The process sees other files than this one: paths mean others here.
+    pub(super) sees_other_files: bool,
 }
 
-/// The files of programs that are held open, by device and inode.
-pub(super) type HeldFiles = HashMap<(u64, u64), Arc<TargetFile>>;
+/// Files of programs and of their libraries that are held open.
+#[derive(Debug, Default)]
+pub(super) struct HeldFiles {
+    /// By device and inode.
+    programs: HashMap<(u64, u64), Arc<TargetFile>>,
+    /// By file name: of each name those of which a build id tells which one is meant.
+    libraries: HashMap<OsString, Vec<Arc<TargetFile>>>,
+    /// How many libraries there are.
+    count: usize,
+}
 
 /// So many are: more would take descriptors that others need.
-const MOST_HELD: usize = 64;
+const MOST_HELD_PROGRAMS: usize = 64;
+const MOST_HELD_LIBRARIES: usize = 192;
 
 impl ProgramFile {
-    /// That of a process that lives.
-    pub(super) fn of(pid: u32, all_held: &mut HeldFiles) -> Option<Self> {
+    /// That of a process that lives. Where a program is seen for the first time, it and its libraries are held.
+    pub(super) fn of(pid: u32, held: &mut HeldFiles) -> Option<Self> {
         let exe = format!("/proc/{pid}/exe");
         let path = fs::read_link(&exe).ok()?;
         // Most processes run one that is held already.
         let key = fs::metadata(&exe).ok().map(|data| (data.dev(), data.ino()));
-        let held = key.and_then(|key| {
-            if !all_held.contains_key(&key) && all_held.len() < MOST_HELD {
-                all_held.insert(key, Arc::new(TargetFile::open(Path::new(&exe)).ok()?));
+        let file = key.and_then(|key| {
+            if !held.programs.contains_key(&key) && held.programs.len() < MOST_HELD_PROGRAMS {
+                held.programs.insert(key, Arc::new(TargetFile::open(Path::new(&exe)).ok()?));
+                held.hold_libraries(pid);
             }
-            all_held.get(&key).cloned()
+            held.programs.get(&key).cloned()
         });
-        Some(Self { path, held })
+        Some(Self { path, held: file, sees_other_files: sees_other_files(pid) })
     }
+}
+
+impl HeldFiles {
+    /// Those that this process maps now, as the kernel shows them.
+    pub(super) fn hold_libraries(&mut self, pid: u32) {
+        let mut maps = Vec::new();
+        let read = fs::File::open(format!("/proc/{pid}/maps"));
+        if read.and_then(|file| file.take(LONGEST_MAPS).read_to_end(&mut maps)).is_err() {
+            return;
+        }
+        for line in maps.split(|byte| *byte == b'\n') {
+            let Some((range, name)) = mapped_code(line) else { continue };
+            let place = format!("/proc/{pid}/map_files/{range}");
+            let Ok(file) = TargetFile::open(Path::new(&place)) else { continue };
+            let of_name = self.libraries.entry(name.to_owned()).or_default();
+            let is_same = |other: &Arc<TargetFile>| identity(other) == identity(&file);
+            if self.count < MOST_HELD_LIBRARIES && !of_name.iter().any(is_same) {
+                of_name.push(Arc::new(file));
+                self.count += 1;
+            }
+        }
+    }
+
+    /// Libraries of this name.
+    pub(super) fn called(&self, name: &OsStr) -> Vec<Arc<TargetFile>> {
+        self.libraries.get(name).cloned().unwrap_or_default()
+    }
+}
+
+fn identity(file: &TargetFile) -> (u64, u64) {
+    (file.metadata().dev(), file.metadata().ino())
+}
+
+/// The range and the file name of a line of `maps`, if it is code of a file.
+fn mapped_code(line: &[u8]) -> Option<(&str, &OsStr)> {
+    let path = line.get(line.iter().position(|byte| *byte == b'/')?..)?;
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let mut fields = line.split(|byte| *byte == b' ');
+    let (range, rights) = (fields.next()?, fields.next()?);
+    let name = Path::new(OsStr::from_bytes(path)).file_name()?;
+    rights.contains(&b'x').then_some((std::str::from_utf8(range).ok()?, name))
 }
 
 /// Processes in namespaces below ours: their ids here and in their own.
@@ -121,6 +176,14 @@ fn names_inode(maps: &[u8], inode: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_of_files_is_found_in_lists_of_mappings() {
+        let code = b"7f0000001000-7f0000002000 r-xp 00001000 fe:00 1234                       /opt/my server/lib x.so (deleted)";
+        assert_eq!(mapped_code(code), Some(("7f0000001000-7f0000002000", OsStr::new("lib x.so"))));
+        assert_eq!(mapped_code(b"7f0000001000-7f0000002000 rw-p 00001000 fe:00 1234        /opt/lib.so"), None);
+        assert_eq!(mapped_code(b"7ffd2000-7ffd4000 r-xp 00000000 00:00 0                          [vdso]"), None);
+    }
 
     #[test]
     fn a_process_that_maps_the_file_is_found_and_another_is_not() {

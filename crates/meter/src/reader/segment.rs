@@ -1,15 +1,17 @@
 //! One segment, read again and again: what was counted since the last time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
 
-use lockmeter_symbols::{BuildId, MappedFile, UserNames};
+use lockmeter_symbols::{BuildId, MappedFile, ProcessPath, UserNames};
 
-use super::living::ProgramFile;
+use super::keeper;
+use super::living::{HeldFiles, ProgramFile};
 use super::memory::{Memory, u32_at, u64_at};
 use super::plausible::{Bounds, ThreadSums};
 use super::ticks::BetweenReadings;
@@ -78,6 +80,8 @@ pub(super) struct SegmentReader {
     changes: HashMap<u32, Vec<u8>>,
     seen: HashMap<(u32, usize), Seen>,
     stacks: HashMap<u64, Vec<u64>>,
+    /// Modules by their place: what was found once is not looked for again.
+    modules: BTreeMap<usize, MappedFile>,
 }
 
 /// What a reading found.
@@ -119,6 +123,7 @@ impl SegmentReader {
             changes: HashMap::new(),
             seen: HashMap::new(),
             stacks: HashMap::new(),
+            modules: BTreeMap::new(),
         }
     }
 
@@ -335,35 +340,67 @@ impl SegmentReader {
         (length > 0).then(|| String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
-    /// Everything that process `pid`, whose segment this is, maps and that an address it recorded lies in. `program` is its own file,
-    /// where the kernel was asked.
+    /// Everything that the process whose segment this is maps and that an address it recorded lies in.
     pub(super) fn modules(
-        &self,
+        &mut self,
         memory: &Memory,
-        pid: u32,
-        program: Option<&ProgramFile>,
+        files: &FilesOfProcess<'_>,
         names: &mut UserNames,
     ) -> Vec<MappedFile> {
         let begun = (u32_at(&self.head, offset_of!(Process, module_count)) as usize).min(MODULES);
-        let modules =
-            (0..begun).filter_map(|place| self.entry(memory, offset_of!(Process, modules), place, size_of::<Module>()));
-        modules.filter_map(|module| mapped_file(pid, &module, program, names)).collect()
+        for place in 0..begun {
+            let module = self.entry(memory, offset_of!(Process, modules), place, size_of::<Module>());
+            let Some(module) = module else { continue };
+            let start = u64_at(&module, offset_of!(Module, start));
+            let known = self.modules.get(&place);
+            if known.is_some_and(|known| known.start == start) {
+                continue;
+            }
+            // A library that was unloaded has moved, with all its addresses: it is still the same file.
+            if let Some(known) = known {
+                self.stacks.clear();
+                let by = start.wrapping_sub(known.start);
+                let (end, bias) = (known.end.wrapping_add(by), known.bias.wrapping_add(by));
+                let moved = MappedFile { start, end, bias, ..known.clone() };
+                self.modules.insert(place, moved);
+                continue;
+            }
+            if let Some(file) = files.mapped_file(&module, names) {
+                // Its names are needed anyway, and the process may soon have ended, and the file be gone with it.
+                names.load(&file);
+                self.modules.insert(place, file);
+            }
+        }
+        self.modules.values().cloned().collect()
     }
 }
 
-fn mapped_file(pid: u32, module: &[u8], program: Option<&ProgramFile>, names: &mut UserNames) -> Option<MappedFile> {
-    let path = module.get(offset_of!(Module, path)..offset_of!(Module, path) + PATH_BYTES)?;
-    let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
-    let path = Path::new(OsStr::from_bytes(&path[..length]));
-    let is_program = module.get(offset_of!(Module, is_program)) == Some(&1);
-    let program = program.filter(|_| is_program);
-    let path = program.map_or(path, |program| &program.path);
-    let held = program.and_then(|program| program.held.as_deref());
-    let memory = u64_at(module, offset_of!(Module, start))..u64_at(module, offset_of!(Module, end));
-    let bias = u64_at(module, offset_of!(Module, bias));
-    let length = usize::from(*module.get(offset_of!(Module, build_id_bytes))?).min(BUILD_ID_BYTES);
-    let build_id = module.get(offset_of!(Module, build_id)..)?.get(..length).and_then(BuildId::new);
-    (memory.start != 0).then(|| names.file_of_process(pid, memory, bias, (path, held), build_id))
+/// Where the files that a process maps are looked for.
+pub(super) struct FilesOfProcess<'a> {
+    pub(super) pid: u32,
+    /// Its own, where the kernel was asked.
+    pub(super) program: Option<&'a ProgramFile>,
+    pub(super) held: &'a Mutex<HeldFiles>,
+}
+
+impl FilesOfProcess<'_> {
+    fn mapped_file(&self, module: &[u8], names: &mut UserNames) -> Option<MappedFile> {
+        let path = module.get(offset_of!(Module, path)..offset_of!(Module, path) + PATH_BYTES)?;
+        let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+        let path = Path::new(OsStr::from_bytes(&path[..length]));
+        let is_program = module.get(offset_of!(Module, is_program)) == Some(&1);
+        let (path, held) = match self.program.filter(|_| is_program) {
+            Some(program) => (program.path.as_path(), program.held.iter().cloned().collect()),
+            None => (path, path.file_name().map(|name| keeper::lock(self.held).called(name)).unwrap_or_default()),
+        };
+        let sees_other_files = self.program.is_some_and(|program| program.sees_other_files);
+        let memory = u64_at(module, offset_of!(Module, start))..u64_at(module, offset_of!(Module, end));
+        let bias = u64_at(module, offset_of!(Module, bias));
+        let length = usize::from(*module.get(offset_of!(Module, build_id_bytes))?).min(BUILD_ID_BYTES);
+        let build_id = module.get(offset_of!(Module, build_id)..)?.get(..length).and_then(BuildId::new);
+        let path = ProcessPath { pid: self.pid, path, sees_other_files };
+        (memory.start != 0).then(|| names.file_of_process(path, memory, bias, &held, build_id))
+    }
 }
 
 /// The slot is not one that a writer writes.

@@ -22,14 +22,14 @@ use super::living::{HeldFiles, Nested, ProgramFile, is_alive};
 use super::memory::{Memory, Owned, u32_at, u64_at};
 use super::plausible::Bounds;
 use super::remaining_writers::RemainingWriters;
-use super::segment::{Delta, LockFacts, Reading, SegmentReader};
+use super::segment::{Delta, FilesOfProcess, LockFacts, Reading, SegmentReader};
 use super::session::SessionError;
 use super::switches::{Switch, Switches};
 use super::ticks::BetweenReadings;
 use super::untimed::TimedHolds;
 use crate::layout::{
-    self, ENTRY_INIT, LOSSES, OFF, PageKind, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS, SessionHead, UNMETERED, blocked,
-    happened,
+    self, ENTRY_INIT, LOSSES, MOVE_BITS, OFF, PageKind, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS, SessionHead, UNMETERED,
+    blocked, happened,
 };
 use crate::writer::monotonic_ns;
 
@@ -83,6 +83,7 @@ pub struct UserSource {
     inode: u64,
     /// Where pages of ended processes go; `None` where nobody keeps pages ready.
     kept: Option<Arc<Mutex<Kept>>>,
+    held: Arc<Mutex<HeldFiles>>,
     /// By their number in the session.
     processes: HashMap<u32, Process>,
     /// What has ended and was read to its end, and what is not believed: numbers that are of no further interest.
@@ -162,8 +163,10 @@ impl UserSource {
     pub(super) fn of(directory: OwnDirectory, memory: Memory, kept: Option<Arc<Mutex<Kept>>>) -> std::io::Result<Self> {
         let now_ns = monotonic_ns();
         let inode = memory.inode()?;
+        let held = kept.as_ref().map(|kept| Arc::clone(&keeper::lock(kept).held)).unwrap_or_default();
         Ok(Self {
             directory,
+            held,
             inode,
             memory,
             kept,
@@ -222,8 +225,13 @@ impl UserSource {
         self.late_ticks_told = late;
         let (mut kept, mut ended) = (0, Vec::new());
         for (number, process) in &mut self.processes {
-            let active =
-                drain_process(process, &self.memory, (bounds, self.between_readings), &mut self.names, interval);
+            let active = drain_process(
+                process,
+                &self.memory,
+                (bounds, self.between_readings),
+                (&mut self.names, &self.held),
+                interval,
+            );
             process.note_running(&self.memory, active, elapsed_ns);
             kept += process.segment.kept();
             if kept > MOST_KEPT {
@@ -330,7 +338,7 @@ impl UserSource {
         let process = Process {
             pid: pid.unwrap_or(own_pid),
             own_pid,
-            program: known.or_else(|| ProgramFile::of(pid?, &mut HeldFiles::new())),
+            program: known.or_else(|| ProgramFile::of(pid?, &mut keeper::lock(&self.held))),
             segment: SegmentReader::new(owned.page),
             pages: Vec::new(),
             threads: Vec::new(),
@@ -410,7 +418,7 @@ fn drain_process(
     process: &mut Process,
     memory: &Memory,
     (bounds, between_readings): (Bounds, BetweenReadings),
-    names: &mut UserNames,
+    (names, held): (&mut UserNames, &Mutex<HeldFiles>),
     interval: &mut Interval,
 ) -> u64 {
     let mut reading = match process.segment.drain(memory, &process.threads, process.ended, bounds) {
@@ -430,7 +438,8 @@ fn drain_process(
     if reading.deltas.is_empty() {
         return reading.active_threads;
     }
-    let modules = process.segment.modules(memory, process.pid, process.program.as_ref(), names);
+    let files = FilesOfProcess { pid: process.pid, program: process.program.as_ref(), held };
+    let modules = process.segment.modules(memory, &files, names);
     let counted = process.holds.share_out(&mut reading.deltas, process.segment.reading_ns(between_readings));
     let mut filling = Filling {
         process,
@@ -611,7 +620,8 @@ impl Filling<'_> {
     /// The frames above the pthread function.
     fn frames(&mut self, site: u64) -> Vec<Frame> {
         let addresses = self.process.segment.site(self.memory, site);
-        addresses.iter().flat_map(|address| self.names.frames(&self.modules, *address).as_ref().clone()).collect()
+        let frames = addresses.iter().flat_map(|address| self.names.frames(&self.modules, *address).as_ref().clone());
+        frames.map(|frame| Frame { address: where_it_was(frame.address), ..frame }).collect()
     }
 
     fn lock(&mut self, place: u32, kind: Kind) -> (LockId, Option<u64>) {
@@ -623,7 +633,7 @@ impl Filling<'_> {
             None => unnamed("other locks".to_owned(), "not told apart: the table of locks was full"),
             Some(facts) => self.name(place, &facts, kind),
         };
-        let instance = facts.filter(|facts| !facts.is_class).map(|facts| facts.address);
+        let instance = facts.filter(|facts| !facts.is_class).map(|facts| where_it_was(facts.address));
         let known = (self.interval.tables.intern_lock(lock), instance);
         self.locks.insert(place, known);
         known
@@ -644,6 +654,11 @@ impl Filling<'_> {
 
 fn unnamed(name: String, why: &str) -> Lock {
     Lock { name, object: None, naming: Naming::Unnamed(Unnamed::NoUserSite), detail: why.to_owned() }
+}
+
+/// An address before its library was unloaded.
+const fn where_it_was(address: u64) -> u64 {
+    address & ((1 << MOVE_BITS) - 1)
 }
 
 /// The function that a site called.

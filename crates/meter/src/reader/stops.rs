@@ -3,13 +3,15 @@
 //!
 //! The kernel tells nobody but a parent of stops, so the states of processes are looked at. Only time between two looks that both
 //! found the process stopped counts as a stop: what is left out of a wait was never a wait.
+//!
+//! Whoever looks also sees when a process has recorded something in a library for the first time.
 
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use std::time::{Duration, Instant};
 
 use super::living::{maps, stat_behind_name};
-use super::memory::Memory;
+use super::memory::{Memory, u32_at};
 use crate::layout::{Process, STOPS, Stop};
 use crate::writer::monotonic_ns;
 
@@ -32,6 +34,8 @@ pub(super) struct Stops {
     /// The number to go on with.
     next: u32,
     looked: Option<Instant>,
+    /// A process that has used a library that it did not use when it was last looked at.
+    loaded: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -39,6 +43,8 @@ struct Watched {
     page: usize,
     pid: u32,
     stops: u32,
+    /// Programs and libraries that it had used when it was last looked at.
+    modules: u32,
     /// The stop that goes on.
     stopped: Option<Seen>,
 }
@@ -51,12 +57,12 @@ struct Seen {
 
 impl Stops {
     pub(super) fn new(inode: u64) -> Self {
-        Self { inode, processes: BTreeMap::new(), next: 0, looked: None }
+        Self { inode, processes: BTreeMap::new(), next: 0, looked: None, loaded: None }
     }
 
     /// This process has begun; it may be known already, by an id that is none here.
     pub(super) fn begin(&mut self, number: u32, page: u32, pid: u32) {
-        let watched = Watched { page: page as usize, pid, stops: 0, stopped: None };
+        let watched = Watched { page: page as usize, pid, stops: 0, modules: 0, stopped: None };
         if self.processes.get(&number).is_none_or(|known| known.pid != pid) {
             self.processes.insert(number, watched);
         }
@@ -85,6 +91,10 @@ impl Stops {
         let mut is_any_stopped = false;
         for number in numbers {
             let Some(process) = self.processes.get_mut(&number) else { continue };
+            // One at a time: to see what a process has loaded takes a tenth of a millisecond.
+            if is_time && self.loaded.is_none() && process.has_new_modules(memory) {
+                self.loaded = Some(process.pid);
+            }
             match process.look(memory, self.inode) {
                 Some(is_stopped) => is_any_stopped |= is_stopped,
                 None => drop(self.processes.remove(&number)),
@@ -94,7 +104,22 @@ impl Stops {
     }
 }
 
+impl Stops {
+    /// A process that has used a library for the first time, once.
+    pub(super) fn take_loaded(&mut self) -> Option<u32> {
+        self.loaded.take()
+    }
+}
+
 impl Watched {
+    fn has_new_modules(&mut self, memory: &Memory) -> bool {
+        let at = offset_of!(Process, module_count);
+        let Ok(modules) = memory.read(self.page, at, size_of::<u32>()).map(|bytes| u32_at(&bytes, 0)) else {
+            return false;
+        };
+        std::mem::replace(&mut self.modules, modules) != modules
+    }
+
     /// Whether it is stopped; `None` if it has ended or is none of ours.
     fn look(&mut self, memory: &Memory, inode: u64) -> Option<bool> {
         let before_ns = monotonic_ns();

@@ -9,6 +9,7 @@ use core::sync::atomic::{
 };
 
 use super::rows;
+use super::unloaded::Moved;
 use super::unwind::{self, Registers, Seen};
 use crate::layout::LOCKS_OF_A_CLASS;
 
@@ -215,6 +216,20 @@ impl Maker {
         let is_whole = run == self.call.run.load(Relaxed) && stride != 0 && first <= address && address <= last;
         let is_in = is_whole && (address - first).is_multiple_of(stride) && (last - first).is_multiple_of(stride);
         is_in.then(|| (first, stride, u32::try_from((last - first) / stride).unwrap_or(u32::MAX - 1) + 1))
+    }
+}
+
+/// What a library made stays its own, at the addresses where it was moved. Of the locks that lay in it nothing is known any more.
+pub(super) fn move_code(moved: Moved) {
+    CALL.iter().flat_map(|call| &call.frames).for_each(|frame| {
+        moved.move_site(frame);
+    });
+    for entry in &TABLE {
+        let made = entry.load(Relaxed);
+        if moved.has(made & ADDRESS) {
+            // Fails if another took the place.
+            let _ = entry.compare_exchange(made, 0, Relaxed, Relaxed);
+        }
     }
 }
 

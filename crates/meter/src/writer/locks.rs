@@ -146,6 +146,20 @@ pub(super) fn made_again(segment: &'static Process, address: usize, kind: u8, ma
     }
 }
 
+/// The lock at this place of the table lay in a library that was unloaded.
+#[cold]
+#[inline(never)]
+pub(super) fn unloaded(segment: &'static Process, place: usize) {
+    let Some(tags) = pages::entry::<Tags>(&segment.tags, place / WAYS) else { return };
+    let tag = &tags.tag[place % WAYS];
+    let held = tag.load(Acquire);
+    let address = (held & TAG_ADDRESS) as usize;
+    waiters::watch_no_more(address);
+    rows::gone(address);
+    let after = if held & TAG_USED == 0 { 0 } else { held | GONE };
+    replace(tag, held, after);
+}
+
 /// A lock was destroyed. One that has samples stays until its place in memory becomes another lock.
 pub(super) fn destroyed(segment: &'static Process, address: usize) {
     rows::gone(address);

@@ -30,6 +30,7 @@ mod thread;
 mod ticks;
 mod timing;
 mod tls;
+mod unloaded;
 mod unwind;
 mod waiters;
 
@@ -110,6 +111,9 @@ pub unsafe fn other_thread_renamed(descriptor: usize, name: &[u8]) {
 pub fn library_unloaded() {
     unwind::forget();
     creation::library_unloaded();
+    if let Some(segment) = segment::current() {
+        unloaded::move_away(segment);
+    }
 }
 
 /// What is metered now: [`OFF`], [`WAIT`] or [`HOLD`].

@@ -166,6 +166,23 @@ pub(super) fn see_module(segment: &'static Process, address: usize) -> bool {
     true
 }
 
+/// Whether what is loaded at the addresses of this module is still the same file.
+pub(super) fn is_loaded(module: &Module) -> bool {
+    let (start, end) = (module.start.load(Relaxed) as usize, module.end.load(Relaxed) as usize);
+    let Some(found) = find_object(start) else { return false };
+    if (found.map_start, found.map_end) != (start, end) {
+        return false;
+    }
+    // SAFETY: the loader keeps the link map of an object while it is loaded. One that another thread unloads at this moment is as
+    // good as gone, and its memory is the loader's own.
+    let link_map = unsafe { &*found.link_map };
+    // SAFETY: as above.
+    let name = unsafe { CStr::from_ptr(link_map.name) }.to_bytes();
+    // The program itself is never unloaded.
+    name.is_empty()
+        || module.path.iter().take(PATH_BYTES - 1).zip(name).all(|(there, byte)| there.load(Relaxed) == *byte)
+}
+
 /// The program itself has no name: it is called what it was started as. The recorder asks the kernel, as long as the process lives.
 fn write_path(module: &Module, name: &[u8]) {
     let is_program = name.is_empty();

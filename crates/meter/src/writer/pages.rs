@@ -144,6 +144,19 @@ pub(super) fn take(process: u32, kind: PageKind) -> Option<u32> {
 /// lock without a place is not told from others.
 const LEFT_FOR_TABLES: u32 = 128;
 
+/// Calls this for each page that this process has for such a purpose: what fills one.
+pub(super) fn each_of<T: InPages + 'static>(process: u32, kind: PageKind, mut what: impl FnMut(&'static T)) {
+    let Some(head) = session() else { return };
+    let wanted = pack_owner(process, kind);
+    for page in FIRST_PAGE..(head.taken.load(Acquire) as usize).min(MAPPED.load(Relaxed)) {
+        let group: Option<&Owners> = special(page / GROUP * GROUP);
+        let owner = group.and_then(|group| group.owner.get(page % GROUP)).map_or(0, |owner| owner.load(Acquire));
+        if let Some(entry) = entry_of_page(page as u32, 0).filter(|_| owner == wanted) {
+            what(entry);
+        }
+    }
+}
+
 fn take_new(head: &SessionHead, left: u32) -> Option<u32> {
     let mut next = head.taken.load(Relaxed);
     loop {
