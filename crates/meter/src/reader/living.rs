@@ -13,7 +13,7 @@ use lockmeter_symbols::TargetFile;
 const MOST_PROCESSES: usize = 1 << 16;
 
 /// Longer lists of mappings are cut.
-const LONGEST_MAPS: u64 = 4 << 20;
+pub(super) const LONGEST_MAPS: u64 = 4 << 20;
 
 /// Whether a process has this id.
 pub(super) fn is_alive(pid: u32) -> bool {

@@ -20,6 +20,7 @@ mod release_cache;
 mod rows;
 mod samples;
 mod segment;
+mod shared_locks;
 mod shared_samples;
 mod stack_cache;
 mod stacks;
@@ -51,6 +52,7 @@ pub use release_cache::RELEASE_CACHE_SHIFT;
 pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
+pub use shared_locks::may_be_shared;
 pub use ticks::TICK;
 pub use timing::{CELL_SHIFT, time_next};
 pub use tls::{QUIET, TABLE};
@@ -153,6 +155,8 @@ pub struct Waiting {
     begun: u64,
     site: u64,
     holder: Holder,
+    /// As one that processes share the lock has this number, and counts those who wait; 0: it does not.
+    shared: u16,
     /// Not counted, but the counter of waiters was raised, if false.
     counted: bool,
 }
@@ -169,7 +173,7 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     let has_clock = !tls::has_no_clock();
     let begun = if has_clock { clock::ticks() } else { 0 };
     waiters::came(wanted.lock);
-    let mut waiting = Waiting { wanted, begun, site: 0, holder: Holder::default(), counted: false };
+    let mut waiting = Waiting { wanted, begun, site: 0, holder: Holder::default(), shared: 0, counted: false };
     if !has_clock {
         return waiting;
     }
@@ -180,7 +184,9 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     if let Some(segment) = segment::current() {
         // The stack is taken while there is nothing to do but wait.
         waiting.site = stack_cache::site(segment, mine.thread, registers, 0);
-        waiting.holder = holder::look(segment, wanted.lock, holder);
+        waiting.shared = shared_locks::number(segment, wanted.lock);
+        waiting.holder =
+            shared_locks::came(waiting.shared, holder).unwrap_or_else(|| holder::look(segment, wanted.lock, holder));
         waiting.counted = true;
     }
     mine.thread.waiting[1].store(begun, Relaxed);
@@ -195,6 +201,7 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
 pub fn end_wait(waiting: Waiting, acquired: bool) {
     let ended = if tls::has_no_clock() { waiting.begun } else { clock::ticks() };
     waiters::gone(waiting.wanted.lock);
+    shared_locks::gone(waiting.shared);
     record_wait(&waiting, ended, acquired);
 }
 
@@ -253,11 +260,22 @@ fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Wait
             mode::READ => (&entry.writer_at, &entry.writer, 16),
             _ => (&entry.released_at, &entry.releaser, 0),
         };
-        if at.load(Acquire) >= waiting.begun {
+        let own_at = at.load(Acquire);
+        if own_at >= waiting.begun {
             (blocker, known) = (by.load(Relaxed), blocked::RELEASER);
             comm = u64::from(entry.releaser_comm.load(Relaxed) >> shift & 0xffff);
         }
+        if let Some(shared) = shared_locks::of_entry(entry) {
+            let (at, by) = match mode {
+                mode::READ => (&shared.writer_at, &shared.writer),
+                _ => (&shared.released_at, &shared.releaser),
+            };
+            if at.load(Acquire) >= waiting.begun.max(own_at) {
+                (blocker, known) = (by.load(Relaxed), blocked::RELEASER);
+            }
+        }
     }
+    (blocker, comm) = shared_locks::if_own(segment, blocker, comm);
     let meta = meta(happened_by(kind), waiting.wanted, ns, known);
     samples::count(segment, thread, Key { meta, lock: place | comm << 32, site: waiting.site, blocker }, ns);
 }
@@ -278,7 +296,7 @@ const fn bucket(ns: u64) -> u8 {
 #[inline]
 pub fn releasing(held: Wanted, acquired: u64, registers: &Registers, is_contended: impl FnOnce() -> bool) {
     let somebody = match waiters::waiters(held.lock) {
-        Waiters::Nobody => false,
+        Waiters::Nobody => shared_locks::any() && shared_locks::is_waited_for(held.lock, is_contended),
         Waiters::InCondition => is_contended(),
         Waiters::Somebody => true,
     };
@@ -302,6 +320,9 @@ fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
             let comm = mine.thread.comm.load(Relaxed) & 0xffff;
             let writer_comm = entry.releaser_comm.load(Relaxed) & !0xffff;
             let now = clock::ticks();
+            if let Some(shared) = shared_locks::of_entry(entry) {
+                shared_locks::note_releaser(shared, segment, mine.thread, (site, held.mode, now));
+            }
             entry.releaser.store(site, Relaxed);
             if held.mode == mode::WRITE {
                 entry.writer.store(site, Relaxed);
@@ -340,8 +361,12 @@ pub fn end_condition(condition: InCondition) {
     let ended = if tls::has_no_clock() { waiting.begun } else { clock::ticks() };
     waiters::condition_gone(mutex);
     waiters::gone(waiting.wanted.lock);
+    shared_locks::gone(waiting.shared);
     let Some(segment) = segment::current() else { return };
-    let released_at = |lock| locks::entry(segment, lock).map_or(0, |entry| entry.released_at.load(Acquire));
+    let released_at = |lock| {
+        let own = locks::entry(segment, lock).map_or(0, |entry| entry.released_at.load(Acquire));
+        shared_locks::of(segment, lock).map_or(own, |shared| own.max(shared.released_at.load(Acquire)))
+    };
     let signalled = released_at(waiting.wanted.lock);
     let woken = if (waiting.begun..=ended).contains(&signalled) { signalled } else { ended };
     let given_back = released_at(mutex);

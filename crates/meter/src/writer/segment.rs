@@ -30,6 +30,8 @@ macro_rules! stand_in {
             comm_count: AtomicU32::new(0),
             number: AtomicU32::new(0),
             stop_count: AtomicU32::new(0),
+            shared_locks: AtomicU32::new(0),
+            parent: AtomicU32::new(0),
             spare: AtomicU32::new(0),
             stops: [const { Stop { since_ns: AtomicU64::new(0), until_ns: AtomicU64::new(0) } }; STOPS],
             free_threads: AtomicU64::new(0),
@@ -133,6 +135,9 @@ pub(super) fn after_fork_in_child() {
     if parent.is_none() && IS_UNMETERED.load(Relaxed) {
         count_unmetered();
     }
+    if let Some(parent) = parent {
+        STAND_IN.parent.store(parent.number.load(Relaxed), Relaxed);
+    }
     let level = header().level.load(Relaxed);
     STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);
     STAND_IN.level.store(level, Relaxed);
@@ -183,6 +188,7 @@ fn make(session: Session) -> Option<&'static Process> {
     let page = pages::take(number, PageKind::NewProcess)?;
     let made = pages::entry_of_page::<Process>(page, 0)?;
     made.number.store(number, Relaxed);
+    made.parent.store(STAND_IN.parent.load(Relaxed), Relaxed);
     made.pid.store(PROCESS_ID.load(Relaxed), Relaxed);
     made.start_ns.store(clock::monotonic_ns(), Relaxed);
     made.tick_ns_shifted.store(session.tick_ns_shifted, Relaxed);

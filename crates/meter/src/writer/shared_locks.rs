@@ -1,0 +1,148 @@
+//! Locks that processes share: who waits, who has them, and who had them last stand where all processes of the session see it, once the
+//! recorder has told which locks of which processes are one.
+
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use super::holder::Holder;
+use super::{Wanted, locks, pages, segment, stacks, tls};
+use crate::layout::{
+    ENTRY_NUMBER_SHIFT, LockEntry, Process, SITE_IS_STACK, SharedLock, Thread, mode, pack_elsewhere, unpack_elsewhere,
+};
+
+/// This process, or one that forked it, has used a lock that processes may share. Else nothing here costs more than to read this.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process may use any such lock.
+#[inline(always)]
+pub(super) fn any() -> bool {
+    ANY.load(Relaxed)
+}
+
+/// This lock says that processes may share it: the recorder is to find out. To be called before it is acquired, waited for or posted, by a
+/// call that returns to `site`, while metering is on.
+#[cold]
+#[inline(never)]
+pub fn may_be_shared(wanted: Wanted, site: u64) {
+    if !any() {
+        ANY.store(true, Relaxed);
+    }
+    if let Some(segment) = segment::current_or_new() {
+        locks::note_shared(segment, wanted.lock, wanted.kind, site);
+    }
+}
+
+/// The number of a lock among those of the session, from 1; 0: the recorder knows it for none.
+pub(super) fn number(segment: &'static Process, lock: usize) -> u16 {
+    if any() { locks::entry(segment, lock).map_or(0, number_of_entry) } else { 0 }
+}
+
+fn number_of_entry(entry: &LockEntry) -> u16 {
+    (entry.flags.load(Acquire) >> ENTRY_NUMBER_SHIFT) as u16
+}
+
+/// What the session knows of the lock with this entry.
+pub(super) fn of_entry(entry: &LockEntry) -> Option<&'static SharedLock> {
+    pages::shared_lock(number_of_entry(entry))
+}
+
+/// What the session knows of a lock.
+pub(super) fn of(segment: &'static Process, lock: usize) -> Option<&'static SharedLock> {
+    pages::shared_lock(number(segment, lock))
+}
+
+/// A thread begins to wait for the lock with this number. Who has it, if that is the thread with this id.
+pub(super) fn came(number: u16, thread: u32) -> Option<Holder> {
+    let lock = pages::shared_lock(number)?;
+    lock.waiting.fetch_add(1, Relaxed);
+    // A holder that was killed, or is not metered, has left what another wrote.
+    let is_it = thread != 0 && lock.holder_thread.load(Acquire) == thread;
+    let site = if is_it { lock.holder.load(Relaxed) } else { 0 };
+    (site != 0).then_some(Holder { site, comm: 0 })
+}
+
+/// It waits no more.
+pub(super) fn gone(number: u16) {
+    if let Some(lock) = pages::shared_lock(number) {
+        lock.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether anybody waits for the lock, in this process or another; `is_contended` as in [`releasing`](super::releasing).
+pub(super) fn is_waited_for(lock: usize, is_contended: impl FnOnce() -> bool) -> bool {
+    let lock = segment::current().and_then(|segment| of(segment, lock));
+    lock.is_some_and(|lock| lock.waiting.load(Relaxed) > 0 || is_contended())
+}
+
+/// This thread has acquired a lock, by a call that returns to `site`, as no reader.
+pub(super) fn acquired(segment: &'static Process, thread: &'static Thread, wanted: Wanted, site: u64) {
+    if wanted.mode == mode::READ {
+        return;
+    }
+    if let Some(lock) = of(segment, wanted.lock) {
+        lock.holder.store(elsewhere(segment, thread, site), Relaxed);
+        lock.holder_thread.store(tls::thread_id(), Release);
+    }
+}
+
+/// This thread is about to release a lock, as no reader.
+pub(super) fn releases(wanted: Wanted) {
+    if wanted.mode == mode::READ {
+        return;
+    }
+    if let Some(lock) = segment::current().and_then(|segment| of(segment, wanted.lock)) {
+        lock.holder_thread.store(0, Relaxed);
+    }
+}
+
+/// Leaves word for all processes of who releases a lock.
+pub(super) fn note_releaser(
+    lock: &SharedLock,
+    segment: &'static Process,
+    thread: &'static Thread,
+    (site, mode, now): (u64, u8, u64),
+) {
+    let site = elsewhere(segment, thread, site);
+    lock.releaser.store(site, Relaxed);
+    if mode == mode::WRITE {
+        lock.writer.store(site, Relaxed);
+        lock.writer_at.store(now, Release);
+    }
+    lock.released_at.store(now, Release);
+}
+
+/// As [`Sampled::watch`](locks::Sampled::watch), whatever process the thread before was of.
+pub(super) fn watch(lock: &SharedLock, thread: &'static Thread, watches: bool) -> Option<bool> {
+    let me = u64::from(pages::number_of(thread)) << u32::BITS | u64::from(thread.owner.load(Relaxed));
+    let after = if watches { me } else { 0 };
+    let before = lock.watched.load(Relaxed);
+    if before != after {
+        lock.watched.store(after, Relaxed);
+    }
+    (before != 0).then_some(before != me)
+}
+
+/// Whether it is to be seen who has this lock next.
+pub(super) fn is_watched(lock: usize) -> bool {
+    let lock = segment::current().and_then(|segment| of(segment, lock));
+    lock.is_some_and(|lock| lock.watched.load(Relaxed) != 0)
+}
+
+/// A site of this process as others understand it; 0 if there is no room for it.
+fn elsewhere(segment: &'static Process, thread: &'static Thread, site: u64) -> u64 {
+    let comm = thread.comm.load(Relaxed);
+    stacks::place_of(segment, site).map_or(0, |place| pack_elsewhere(segment.number.load(Relaxed), place, comm))
+}
+
+/// A site, and the place of a thread's name: if they are this process's own, as it alone understands them.
+pub(super) fn if_own(segment: &'static Process, site: u64, comm: u64) -> (u64, u64) {
+    match unpack_elsewhere(site) {
+        Some((process, stack, comm)) if process == segment.number.load(Relaxed) => {
+            (SITE_IS_STACK | u64::from(stack), comm.into())
+        }
+        Some(_) => (site, 0),
+        None => (site, comm),
+    }
+}
