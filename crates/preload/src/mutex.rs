@@ -287,7 +287,13 @@ pub(crate) unsafe extern "C-unwind" fn init(
     let status = unsafe { real::pthread_mutex_init(mutex, attributes) };
     if status == 0 && writer::level() != OFF {
         // SAFETY: our own entry, which has not returned.
-        writer::lock_created(mutex as usize, kind::MUTEX, &unsafe { Registers::at_entry(sp, fp) });
+        let registers = unsafe { Registers::at_entry(sp, fp) };
+        // SAFETY: the caller's mutex.
+        if unsafe { is_shared(mutex) } {
+            writer::shared_lock_created(wanted(mutex), &registers);
+        } else {
+            writer::lock_created(mutex as usize, kind::MUTEX, &registers);
+        }
     }
     status
 }

@@ -238,7 +238,13 @@ pub(crate) unsafe extern "C-unwind" fn init(
     let status = unsafe { real::pthread_rwlock_init(lock, attributes) };
     if status == 0 && writer::level() != OFF {
         // SAFETY: our own entry, which has not returned.
-        writer::lock_created(lock as usize, kind::RWLOCK, &unsafe { Registers::at_entry(sp, fp) });
+        let registers = unsafe { Registers::at_entry(sp, fp) };
+        // SAFETY: the caller's lock.
+        if unsafe { is_shared(lock) } {
+            writer::shared_lock_created(wanted(lock, mode::WRITE), &registers);
+        } else {
+            writer::lock_created(lock as usize, kind::RWLOCK, &registers);
+        }
     }
     status
 }

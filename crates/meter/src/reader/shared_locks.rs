@@ -145,6 +145,9 @@ impl SharedLocks {
 
     /// Writes to the entries of a process's locks which locks of the session they are.
     fn number_locks_of(&mut self, memory: &Memory, process: u32, head: &[u8]) {
+        if self.mappings(process).is_none() {
+            return;
+        }
         let tables = offset_of!(Process, locks)..offset_of!(Process, classes);
         let pages = head[tables].chunks_exact(size_of::<u32>()).map(|page| u32_at(page, 0) as usize);
         for page in pages.filter(|page| *page >= FIRST_PAGE) {
@@ -179,21 +182,25 @@ impl SharedLocks {
 
     /// Whether it is known what this process maps.
     pub(super) fn knows(&self, process: u32) -> bool {
-        self.processes.get(&process).is_some_and(|known| known.mappings.is_some())
+        self.mappings(process).is_some()
     }
 
     /// What lies at this address of a process, and the path of what is mapped there: as the process itself said, or its parents, of whom
     /// it has inherited what they mapped.
     fn place(&self, process: u32, address: u64) -> Option<(Place, &str)> {
+        place_in(self.mappings(process)?, address)
+    }
+
+    fn mappings(&self, process: u32) -> Option<&[Mapping]> {
         let mut next = process;
-        // Parents have lower numbers, unless somebody makes them up.
-        while let Some(known) = self.processes.get(&next) {
+        loop {
+            let known = self.processes.get(&next)?;
             if let Some(mappings) = &known.mappings {
-                return place_in(mappings, address);
+                return Some(mappings);
             }
+            // Parents have lower numbers, unless somebody makes them up.
             next = Some(known.parent).filter(|parent| *parent < next)?;
         }
-        None
     }
 
     /// What reports call the lock at this address of a process, and the address that it was first seen at; `None` if no other process can

@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::creation::Maker;
-use super::{creation, names, pages, rows, segment, shared_locks, stacks, waiters};
+use super::{Wanted, creation, names, pages, rows, segment, shared_locks, stacks, waiters};
 use crate::layout::{
     CLASSES, Class, ENTRY_INIT, ENTRY_NUMBER_SHIFT, ENTRY_SHARED, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry,
     Lost, Process, TAG_ADDRESS, TAG_CLASS_SHIFT, TAG_USED, Tags, Thread, WAYS,
@@ -135,11 +135,15 @@ pub(super) fn entry(segment: &'static Process, address: usize) -> Option<&'stati
     find(segment, address).map(|found| found.entry)
 }
 
-/// The lock says that processes may share it: it gets an entry that stays, for the recorder to find.
-pub(super) fn note_shared(segment: &'static Process, address: usize, kind: u8, site: u64) {
-    let Some(lock) = find_or_make(segment, address, kind, || site) else { return };
+/// The lock says that processes may share it: it gets an entry that stays, for the recorder to find, and until then this number.
+pub(super) fn note_shared(segment: &'static Process, wanted: Wanted, site: u64, number: impl FnOnce(usize) -> u16) {
+    let Some(lock) = find_or_make(segment, wanted.lock, wanted.kind, || site) else { return };
     let flags = &lock.entry().flags;
-    if flags.load(Relaxed) & ENTRY_SHARED == 0 && flags.fetch_or(ENTRY_SHARED, AcqRel) & ENTRY_SHARED == 0 {
+    if flags.load(Relaxed) & ENTRY_SHARED != 0 {
+        return;
+    }
+    let noted = ENTRY_SHARED | u32::from(number(wanted.lock)) << ENTRY_NUMBER_SHIFT;
+    if flags.fetch_or(noted, AcqRel) & ENTRY_SHARED == 0 {
         names::see_module(segment, site as usize);
         segment.shared_locks.fetch_add(1, Release);
         if let Some(session) = pages::session() {

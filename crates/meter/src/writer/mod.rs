@@ -40,7 +40,7 @@ use core::sync::atomic::{
 };
 
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
-use crate::layout::{Lost, Meta, Process, Session, Swap, Thread, blocked, happened};
+use crate::layout::{LockEntry, Lost, Meta, Process, Session, Swap, Thread, blocked, happened};
 #[cfg(feature = "reader")]
 pub(crate) use clock::monotonic_ns;
 pub use executed::{Environment, Program, execute};
@@ -155,6 +155,8 @@ pub struct Waiting {
     begun: u64,
     site: u64,
     holder: Holder,
+    /// The thread that the lock named; 0: none.
+    named: u32,
     /// As one that processes share the lock has this number, and counts those who wait; 0: it does not.
     shared: u16,
     /// Not counted, but the counter of waiters was raised, if false.
@@ -173,7 +175,8 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     let has_clock = !tls::has_no_clock();
     let begun = if has_clock { clock::ticks() } else { 0 };
     waiters::came(wanted.lock);
-    let mut waiting = Waiting { wanted, begun, site: 0, holder: Holder::default(), shared: 0, counted: false };
+    let mut waiting =
+        Waiting { wanted, begun, site: 0, holder: Holder::default(), named: holder, shared: 0, counted: false };
     if !has_clock {
         return waiting;
     }
@@ -248,36 +251,30 @@ const fn happened_by(kind: u8) -> u8 {
 }
 
 fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Waiting, ns: u64) {
-    let Wanted { lock, kind, mode } = waiting.wanted;
-    let (mut place, mut blocker, mut known, mut comm) = (0, 0, blocked::UNKNOWN, 0);
-    if waiting.holder != Holder::default() {
-        (blocker, known, comm) = (waiting.holder.site, blocked::HOLDER, waiting.holder.comm.into());
-    }
-    if let Some(found) = locks::find_or_make(segment, lock, kind, || waiting.site) {
-        let entry = found.entry();
-        place = u64::from(found.place);
-        let (at, by, shift) = match mode {
-            mode::READ => (&entry.writer_at, &entry.writer, 16),
-            _ => (&entry.released_at, &entry.releaser, 0),
-        };
-        let own_at = at.load(Acquire);
-        if own_at >= waiting.begun {
-            (blocker, known) = (by.load(Relaxed), blocked::RELEASER);
-            comm = u64::from(entry.releaser_comm.load(Relaxed) >> shift & 0xffff);
-        }
-        if let Some(shared) = shared_locks::of_entry(entry) {
-            let (at, by) = match mode {
-                mode::READ => (&shared.writer_at, &shared.writer),
-                _ => (&shared.released_at, &shared.releaser),
-            };
-            if at.load(Acquire) >= waiting.begun.max(own_at) {
-                (blocker, known) = (by.load(Relaxed), blocked::RELEASER);
-            }
-        }
-    }
-    (blocker, comm) = shared_locks::if_own(segment, blocker, comm);
+    let Wanted { lock, kind, .. } = waiting.wanted;
+    let found = locks::find_or_make(segment, lock, kind, || waiting.site);
+    let (known, site, comm) = blame(waiting, found.map(|found| found.entry()));
+    let (blocker, comm) = shared_locks::if_own(segment, site, comm);
+    let place = found.map_or(0, |found| u64::from(found.place));
     let meta = meta(happened_by(kind), waiting.wanted, ns, known);
     samples::count(segment, thread, Key { meta, lock: place | comm << 32, site: waiting.site, blocker }, ns);
+}
+
+/// Who made a thread wait that has the lock with this entry now: how that is known, the site, and the place of the thread's name.
+fn blame(waiting: &Waiting, entry: Option<&LockEntry>) -> (u8, u64, u64) {
+    let Holder { site, comm } = waiting.holder;
+    let known = if waiting.holder == Holder::default() { blocked::UNKNOWN } else { blocked::HOLDER };
+    let holder = (known, site, u64::from(comm));
+    let Some(entry) = entry else { return holder };
+    let (at, by, shift) = match waiting.wanted.mode {
+        mode::READ => (&entry.writer_at, &entry.writer, 16),
+        _ => (&entry.released_at, &entry.releaser, 0),
+    };
+    let at = at.load(Acquire);
+    let comm = u64::from(entry.releaser_comm.load(Relaxed) >> shift & 0xffff);
+    let own = if at < waiting.begun { holder } else { (blocked::RELEASER, by.load(Relaxed), comm) };
+    let shared = shared_locks::of_entry(entry);
+    shared.and_then(|shared| shared_locks::blame(shared, waiting, own.0, at)).unwrap_or(own)
 }
 
 #[inline]
@@ -387,6 +384,13 @@ pub fn lock_created(lock: usize, kind: u8, registers: &Registers) {
     {
         locks::made_again(segment, lock, kind, maker);
     }
+}
+
+/// As [`lock_created`], of a lock that says that processes may share it.
+#[cold]
+pub fn shared_lock_created(wanted: Wanted, registers: &Registers) {
+    lock_created(wanted.lock, wanted.kind, registers);
+    shared_locks::was_made(wanted, stacks::address_site(registers));
 }
 
 /// A lock was destroyed.

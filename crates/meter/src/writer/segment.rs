@@ -57,6 +57,17 @@ static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 /// No page was left when this process began.
 static IS_UNMETERED: AtomicBool = AtomicBool::new(false);
 
+/// The segment of the process that forked this one; null: none.
+#[unsafe(link_section = ".data.lockmeter_start")]
+static PARENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+
+/// The segment of the process that forked this one, while it has not become another's.
+pub(super) fn parent() -> Option<&'static Process> {
+    // SAFETY: null, or in a mapping that is never unmapped.
+    let parent = unsafe { PARENT.load(Relaxed).as_ref() }?;
+    (parent.number.load(Acquire) == STAND_IN.parent.load(Relaxed)).then_some(parent)
+}
+
 /// Head of the segment or its stand-in.
 #[inline]
 pub(super) fn header() -> &'static Process {
@@ -137,6 +148,7 @@ pub(super) fn after_fork_in_child() {
     }
     if let Some(parent) = parent {
         STAND_IN.parent.store(parent.number.load(Relaxed), Relaxed);
+        PARENT.store(ptr::from_ref(parent).cast_mut(), Relaxed);
     }
     let level = header().level.load(Relaxed);
     STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);

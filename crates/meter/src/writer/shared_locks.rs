@@ -7,9 +7,10 @@ use core::sync::atomic::{
 };
 
 use super::holder::Holder;
-use super::{Wanted, locks, pages, segment, stacks, tls};
+use super::{Waiting, Wanted, locks, pages, segment, stacks, tls};
 use crate::layout::{
-    ENTRY_NUMBER_SHIFT, LockEntry, Process, SITE_IS_STACK, SharedLock, Thread, mode, pack_elsewhere, unpack_elsewhere,
+    ENTRY_NUMBER_SHIFT, LockEntry, Process, SITE_IS_STACK, SharedLock, Thread, blocked, mode, pack_elsewhere,
+    unpack_elsewhere,
 };
 
 /// This process, or one that forked it, has used a lock that processes may share. Else nothing here costs more than to read this.
@@ -26,12 +27,36 @@ pub(super) fn any() -> bool {
 #[cold]
 #[inline(never)]
 pub fn may_be_shared(wanted: Wanted, site: u64) {
+    note(wanted, site, inherited);
+}
+
+/// As [`may_be_shared`], of a lock that was just initialised. The recorder knows it then before children are forked that use it.
+pub(super) fn was_made(wanted: Wanted, site: u64) {
+    let made = segment::current().map_or(0, |segment| segment.shared_locks.load(Relaxed));
+    if made < MOST_MADE {
+        note(wanted, site, |_| 0);
+    }
+}
+
+/// Programs may make more locks than they use: no more than this many get an entry before they are used.
+const MOST_MADE: u32 = 256;
+
+fn note(wanted: Wanted, site: u64, number: impl FnOnce(usize) -> u16) {
     if !any() {
         ANY.store(true, Relaxed);
     }
     if let Some(segment) = segment::current_or_new() {
-        locks::note_shared(segment, wanted.lock, wanted.kind, site);
+        locks::note_shared(segment, wanted, site, number);
     }
+}
+
+/// The number that this lock has in the process that forked this one: until the recorder has looked, it is believed to be the same here.
+/// 0: it has none, or that process is no more.
+fn inherited(lock: usize) -> u16 {
+    let number = |parent| locks::entry(parent, lock).map_or(0, number_of_entry);
+    let found = segment::parent().map_or(0, number);
+    // Others may have its pages since.
+    if segment::parent().is_some() { found } else { 0 }
 }
 
 /// The number of a lock among those of the session, from 1; 0: the recorder knows it for none.
@@ -57,7 +82,26 @@ pub(super) fn of(segment: &'static Process, lock: usize) -> Option<&'static Shar
 pub(super) fn came(number: u16, thread: u32) -> Option<Holder> {
     let lock = pages::shared_lock(number)?;
     lock.waiting.fetch_add(1, Relaxed);
-    // A holder that was killed, or is not metered, has left what another wrote.
+    holder(lock, thread)
+}
+
+/// As [`blame`](super::blame), by what all processes know; `None` if that is no more than this one knows: in this manner, from a release
+/// at `own_at` if from one.
+pub(super) fn blame(lock: &SharedLock, waiting: &Waiting, own: u8, own_at: u64) -> Option<(u8, u64, u64)> {
+    let (at, by) = match waiting.wanted.mode {
+        mode::READ => (&lock.writer_at, &lock.writer),
+        _ => (&lock.released_at, &lock.releaser),
+    };
+    if at.load(Acquire) >= waiting.begun.max(own_at) {
+        return Some((blocked::RELEASER, by.load(Relaxed), 0));
+    }
+    // It was killed, or its number was not known when the wait began.
+    let holder = if own == blocked::RELEASER { None } else { holder(lock, waiting.named) };
+    holder.map(|holder| (blocked::HOLDER, holder.site, 0))
+}
+
+/// Who has the lock, if that is the thread with this id: a holder that was killed, or is not metered, has left what another wrote.
+fn holder(lock: &SharedLock, thread: u32) -> Option<Holder> {
     let is_it = thread != 0 && lock.holder_thread.load(Acquire) == thread;
     let site = if is_it { lock.holder.load(Relaxed) } else { 0 };
     (site != 0).then_some(Holder { site, comm: 0 })
