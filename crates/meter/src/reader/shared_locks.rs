@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lockmeter_profile::{Frame, Lock, Naming};
 use lockmeter_symbols::{Origin, heap_lock};
 
-use super::living::{LONGEST_MAPS, Nested};
-use super::memory::{Memory, Owned, u32_at, u64_at};
+use super::living::{LONGEST_MAPS, Nested, living_here};
+use super::memory::{Memory, u32_at, u64_at};
 use crate::layout::{
     ENTRY_NUMBER_SHIFT, ENTRY_SHARED, FIRST_PAGE, LockEntry, PAGE, PageKind, Process, SESSION_PAGE, SHARED_LOCKS,
     SessionHead,
@@ -20,6 +20,8 @@ use crate::layout::{
 const MOST_MAPPINGS: usize = 1 << 12;
 /// Processes whose mappings are kept.
 const MOST_PROCESSES: usize = 1 << 14;
+/// How many processes are looked at again at a time, in turn: each takes some 100 µs.
+const MOST_AGAIN: u64 = 16;
 /// Places whose names are kept.
 const MOST_PLACES: usize = 1 << 16;
 
@@ -91,17 +93,22 @@ impl SharedLocks {
         let is_new = counter != self.counter;
         if is_new {
             self.counter = counter;
-            self.number_locks(memory, &memory.owned().unwrap_or_default(), false);
+            // To look for processes in other namespaces takes too long to do it so often.
+            self.number_locks(memory, |_, is_new| is_new, living_here);
         }
         is_new
     }
 
-    /// As [`look`](Self::look), and sees whether processes map something else now where such locks lie.
+    /// As [`look`](Self::look), and sees whether processes map something else now where such locks lie. To be called once an interval.
     pub(super) fn look_again(&mut self, memory: &Memory) {
         self.look(memory);
         self.looks += 1;
         if self.is_any() {
-            self.number_locks(memory, &memory.owned().unwrap_or_default(), true);
+            let sharing = self.processes.values().filter(|known| known.locks > 0).count() as u64;
+            let (turns, turn) = (sharing.div_ceil(MOST_AGAIN).max(1), self.looks);
+            let mut nested = Nested::default();
+            let is_wanted = |process, is_new| is_new || u64::from(process) % turns == turn % turns;
+            self.number_locks(memory, is_wanted, |pid, inode| nested.living(pid, inode));
         }
     }
 
@@ -110,19 +117,25 @@ impl SharedLocks {
         self.processes.remove(&process);
     }
 
-    fn number_locks(&mut self, memory: &Memory, owned: &[Owned], again: bool) {
-        let mut nested = Nested::default();
-        for owned in owned.iter().filter(|owned| owned.kind == PageKind::Process) {
+    /// Numbers the locks of processes with such numbers, given whether they have new ones. `living` as [`Nested::living`].
+    fn number_locks(
+        &mut self,
+        memory: &Memory,
+        is_wanted: impl Fn(u32, bool) -> bool,
+        mut living: impl FnMut(u32, u64) -> Option<u32>,
+    ) {
+        let owned = memory.owned().unwrap_or_default().into_iter();
+        for owned in owned.filter(|owned| owned.kind == PageKind::Process) {
             let Ok(head) = memory.read(owned.page as usize, 0, size_of::<Process>()) else { continue };
             let locks = u32_at(&head, offset_of!(Process, shared_locks));
             let known = self.known(owned.process, &head);
-            if locks == 0 || known.locks == locks && !again {
+            if locks == 0 || !is_wanted(owned.process, known.locks != locks) {
                 continue;
             }
             known.locks = locks;
-            let pid = nested.living(u32_at(&head, offset_of!(Process, pid)), self.inode);
+            let pid = living(u32_at(&head, offset_of!(Process, pid)), self.inode);
             self.ask_for_mappings(owned.process, pid);
-            self.number_locks_of(memory, owned.process, &head);
+            self.number_locks_of(memory, (owned.page, owned.process), &head);
         }
     }
 
@@ -144,14 +157,15 @@ impl SharedLocks {
     }
 
     /// Writes to the entries of a process's locks which locks of the session they are.
-    fn number_locks_of(&mut self, memory: &Memory, process: u32, head: &[u8]) {
+    fn number_locks_of(&mut self, memory: &Memory, (page, process): (u32, u32), head: &[u8]) {
         if self.mappings(process).is_none() {
             return;
         }
+        let mut is_changed = false;
         let tables = offset_of!(Process, locks)..offset_of!(Process, classes);
         let pages = head[tables].chunks_exact(size_of::<u32>()).map(|page| u32_at(page, 0) as usize);
-        for page in pages.filter(|page| *page >= FIRST_PAGE) {
-            let Ok(entries) = memory.read(page, 0, PAGE) else { continue };
+        for table in pages.filter(|page| *page >= FIRST_PAGE) {
+            let Ok(entries) = memory.read(table, 0, PAGE) else { continue };
             for (number, entry) in entries.chunks_exact(size_of::<LockEntry>()).enumerate() {
                 let flags = u32_at(entry, offset_of!(LockEntry, flags));
                 let address = u64_at(entry, offset_of!(LockEntry, address));
@@ -161,12 +175,18 @@ impl SharedLocks {
                 let place = self.place(process, address).map(|(place, _)| place);
                 let now = place.map_or(0, |place| self.number(place));
                 if now != (flags >> ENTRY_NUMBER_SHIFT) as u16 {
+                    is_changed = true;
                     let at = number * size_of::<LockEntry>()
                         + offset_of!(LockEntry, flags)
                         + ENTRY_NUMBER_SHIFT as usize / 8;
-                    let _ = memory.write(page, at, &now.to_ne_bytes());
+                    let _ = memory.write(table, at, &now.to_ne_bytes());
                 }
             }
+        }
+        if is_changed {
+            // Behind the numbers, which the process forgets then.
+            let changes = u32_at(head, offset_of!(Process, shared_changes)).wrapping_add(1);
+            let _ = memory.put_u32(page as usize, offset_of!(Process, shared_changes), changes);
         }
     }
 

@@ -258,14 +258,16 @@ fn end_untimed(thread: &'static Thread, tick: u32) -> Hold {
 fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'static CountedSlot>) {
     let Some(segment) = segment::current() else { return (0, None) };
     let watches = wanted.mode != mode::READ && timing::watches(thread, wanted.lock, thread.until_look.load(Relaxed));
-    let is_shared = shared_locks::any() && shared_locks::number(segment, wanted.lock) != 0;
-    if let Some(counted) = release_cache::find(thread, wanted.lock, wanted.mode, site).filter(|_| !is_shared) {
+    let shared = shared_locks::of(segment, wanted.lock);
+    if let Some(counted) = release_cache::find(thread, wanted.lock, wanted.mode, site) {
         let place = counted.lock.load(Relaxed) as u32;
         let is_done = if watches {
             // The most common case writes to nothing shared.
             counted.addresses() == 1
-                && waiters::is_watched(wanted.lock)
-                && is_mine(segment, thread, place)
+                && match shared {
+                    Some(shared) => shared_locks::is_mine(shared, thread),
+                    None => waiters::is_watched(wanted.lock) && is_mine(segment, thread, place),
+                }
                 && samples::count_bare_again(thread, counted.watched.load(Relaxed))
         } else {
             !is_watched(wanted)

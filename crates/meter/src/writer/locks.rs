@@ -157,6 +157,7 @@ pub(super) fn note_shared(segment: &'static Process, wanted: Wanted, site: u64, 
 #[inline(never)]
 pub(super) fn made_again(segment: &'static Process, address: usize, kind: u8, maker: u32) {
     waiters::watch_no_more(address);
+    shared_locks::forget(address);
     rows::made_by(address, maker);
     let Some(found) = find(segment, address) else { return };
     let is_same = maker != 0 && found.entry.maker.load(Relaxed) == maker;
@@ -175,6 +176,7 @@ pub(super) fn made_again(segment: &'static Process, address: usize, kind: u8, ma
 /// A lock was destroyed. One that has samples stays until its place in memory becomes another lock.
 pub(super) fn destroyed(segment: &'static Process, address: usize) {
     rows::gone(address);
+    shared_locks::forget(address);
     if let Some(found) = find(segment, address)
         && found.held & TAG_USED == 0
     {

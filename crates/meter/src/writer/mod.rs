@@ -76,6 +76,7 @@ pub fn after_fork_in_child() {
     segment::after_fork_in_child();
     thread::forget();
     waiters::forget();
+    shared_locks::forget_all();
     rows::forget();
 }
 

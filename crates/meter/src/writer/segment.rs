@@ -32,7 +32,7 @@ macro_rules! stand_in {
             stop_count: AtomicU32::new(0),
             shared_locks: AtomicU32::new(0),
             parent: AtomicU32::new(0),
-            spare: AtomicU32::new(0),
+            shared_changes: AtomicU32::new(0),
             stops: [const { Stop { since_ns: AtomicU64::new(0), until_ns: AtomicU64::new(0) } }; STOPS],
             free_threads: AtomicU64::new(0),
             losses: [const { AtomicU64::new(0) }; LOSSES],

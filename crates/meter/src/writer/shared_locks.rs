@@ -2,15 +2,16 @@
 //! recorder has told which locks of which processes are one.
 
 use core::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Relaxed, Release},
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
+use super::hash::CELL_MULTIPLIER;
 use super::holder::Holder;
 use super::{Waiting, Wanted, locks, pages, segment, stacks, tls};
 use crate::layout::{
-    ENTRY_NUMBER_SHIFT, LockEntry, Process, SITE_IS_STACK, SharedLock, Thread, blocked, mode, pack_elsewhere,
-    unpack_elsewhere,
+    ENTRY_NUMBER_SHIFT, ENTRY_SHARED, LockEntry, Process, SHARED_LOCKS, SITE_IS_STACK, SharedLock, Thread, blocked,
+    mode, pack_elsewhere, unpack_elsewhere,
 };
 
 /// This process, or one that forked it, has used a lock that processes may share. Else nothing here costs more than to read this.
@@ -22,12 +23,76 @@ pub(super) fn any() -> bool {
     ANY.load(Relaxed)
 }
 
-/// This lock says that processes may share it: the recorder is to find out. To be called before it is acquired, waited for or posted, by a
-/// call that returns to `site`, while metering is on.
+/// Locks by a hash of the address: the address, and from bit [`ADDRESS_BITS`] the number. Saves the search in the table of locks at each
+/// use.
+static KNOWN: [AtomicU64; KNOWN_LOCKS] = [const { AtomicU64::new(0) }; KNOWN_LOCKS];
+/// A power of two.
+const KNOWN_LOCKS: usize = 64;
+const ADDRESS_BITS: u32 = 48;
+
+/// In place of a number: the lock does not say that processes may share it. No lock has this number.
+const PRIVATE: u16 = u16::MAX;
+const _: () = assert!(SHARED_LOCKS < PRIVATE as usize);
+
+/// What `shared_changes` of the process was when [`KNOWN`] was empty.
+static KNOWN_SINCE: AtomicU32 = AtomicU32::new(0);
+
+fn known_at(lock: usize) -> &'static AtomicU64 {
+    &KNOWN[((lock as u32).wrapping_mul(CELL_MULTIPLIER) >> (u32::BITS - KNOWN_LOCKS.ilog2())) as usize % KNOWN_LOCKS]
+}
+
+/// The number of a lock that was looked up before.
+#[inline]
+fn known(lock: usize) -> Option<u16> {
+    let changes = segment::header().shared_changes.load(Acquire);
+    if KNOWN_SINCE.load(Relaxed) != changes {
+        KNOWN_SINCE.store(changes, Relaxed);
+        forget_all();
+        return None;
+    }
+    let word = known_at(lock).load(Relaxed);
+    ((word ^ lock as u64) << (u64::BITS - ADDRESS_BITS) == 0).then_some((word >> ADDRESS_BITS) as u16)
+}
+
+/// Looks the number of a lock up.
 #[cold]
 #[inline(never)]
+fn look_up(segment: &'static Process, lock: usize) -> u16 {
+    let changes = segment.shared_changes.load(Acquire);
+    let Some(entry) = locks::entry(segment, lock) else { return 0 };
+    let flags = entry.flags.load(Acquire);
+    let number = if flags & ENTRY_SHARED == 0 { PRIVATE } else { (flags >> ENTRY_NUMBER_SHIFT) as u16 };
+    if (lock as u64) < 1 << ADDRESS_BITS {
+        known_at(lock).store(lock as u64 | u64::from(number) << ADDRESS_BITS, SeqCst);
+        if segment.shared_changes.load(SeqCst) != changes {
+            // Too late: others have forgotten all before.
+            known_at(lock).store(0, Relaxed);
+        }
+    }
+    number
+}
+
+/// The lock at this address is no more.
+pub(super) fn forget(lock: usize) {
+    if any() {
+        known_at(lock).store(0, Relaxed);
+    }
+}
+
+/// All numbers are to be looked up again: in a forked child they are others.
+pub(super) fn forget_all() {
+    for known in KNOWN.iter().filter(|known| known.load(Relaxed) != 0) {
+        known.store(0, Relaxed);
+    }
+}
+
+/// This lock says that processes may share it: the recorder is to find out. To be called before it is acquired, waited for or posted, by a
+/// call that returns to `site`, while metering is on.
+#[inline]
 pub fn may_be_shared(wanted: Wanted, site: u64) {
-    note(wanted, site, inherited);
+    if known(wanted.lock).is_none_or(|number| number == PRIVATE) {
+        note(wanted, site, inherited);
+    }
 }
 
 /// As [`may_be_shared`], of a lock that was just initialised. The recorder knows it then before children are forked that use it.
@@ -41,12 +106,15 @@ pub(super) fn was_made(wanted: Wanted, site: u64) {
 /// Programs may make more locks than they use: no more than this many get an entry before they are used.
 const MOST_MADE: u32 = 256;
 
+#[cold]
+#[inline(never)]
 fn note(wanted: Wanted, site: u64, number: impl FnOnce(usize) -> u16) {
     if !any() {
         ANY.store(true, Relaxed);
     }
     if let Some(segment) = segment::current_or_new() {
         locks::note_shared(segment, wanted, site, number);
+        look_up(segment, wanted.lock);
     }
 }
 
@@ -59,9 +127,10 @@ fn inherited(lock: usize) -> u16 {
     if segment::parent().is_some() { found } else { 0 }
 }
 
-/// The number of a lock among those of the session, from 1; 0: the recorder knows it for none.
+/// The number of a lock among those of the session; 0 or [`PRIVATE`]: the recorder knows it for none.
+#[inline]
 pub(super) fn number(segment: &'static Process, lock: usize) -> u16 {
-    if any() { locks::entry(segment, lock).map_or(0, number_of_entry) } else { 0 }
+    if any() { known(lock).unwrap_or_else(|| look_up(segment, lock)) } else { 0 }
 }
 
 fn number_of_entry(entry: &LockEntry) -> u16 {
@@ -157,9 +226,19 @@ pub(super) fn note_releaser(
     lock.released_at.store(now, Release);
 }
 
+/// The thread that has this table, among all of the session.
+fn thread_of(thread: &'static Thread) -> u64 {
+    u64::from(pages::number_of(thread)) << u32::BITS | u64::from(thread.owner.load(Relaxed))
+}
+
+/// Whether the lock is watched, and was this thread's.
+pub(super) fn is_mine(lock: &SharedLock, thread: &'static Thread) -> bool {
+    lock.watched.load(Relaxed) == thread_of(thread)
+}
+
 /// As [`Sampled::watch`](locks::Sampled::watch), whatever process the thread before was of.
 pub(super) fn watch(lock: &SharedLock, thread: &'static Thread, watches: bool) -> Option<bool> {
-    let me = u64::from(pages::number_of(thread)) << u32::BITS | u64::from(thread.owner.load(Relaxed));
+    let me = thread_of(thread);
     let after = if watches { me } else { 0 };
     let before = lock.watched.load(Relaxed);
     if before != after {
