@@ -342,7 +342,8 @@ macro_rules! interpose_release {
                 "mov rcx, r8",
                 "mov r8, rax",
                 "jmp {timed}",
-                // Not at level `hold`.
+                // Not at level `hold`. On a line of its own: a pair takes 0.6 ns more where this lies across two.
+                ".p2align 6",
                 "32:",
                 "test edx, edx", // OFF
                 "jz 34f",

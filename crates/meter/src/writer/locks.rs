@@ -161,7 +161,7 @@ pub(super) fn made_again(segment: &'static Process, address: usize, kind: u8, ma
     rows::made_by(address, maker);
     let Some(found) = find(segment, address) else { return };
     let is_same = maker != 0 && found.entry.maker.load(Relaxed) == maker;
-    const OF_ITS_MAKER: u32 = (1 << ENTRY_NUMBER_SHIFT) - 1 & !ENTRY_SHARED;
+    const OF_ITS_MAKER: u32 = ((1 << ENTRY_NUMBER_SHIFT) - 1) & !ENTRY_SHARED;
     if is_same && found.entry.flags.load(Relaxed) & OF_ITS_MAKER == u32::from(kind) << 8 | ENTRY_INIT {
         return;
     }
