@@ -143,6 +143,28 @@ impl StackArguments {
     }
 }
 
+/// How whole holds of kernel locks are timed.
+#[derive(Debug, Args)]
+pub struct HookArguments {
+    /// With --hold: how whole holds of kernel locks are timed: by fentry where this kernel allows it, else by kprobes (auto), by one of
+    /// these, or not at all (none)
+    #[arg(long, requires = "hold", value_name = "WAY", default_value = "auto", value_parser = hook_choices())]
+    pub hooks: HookChoice,
+    /// With --hold, where function hooks are allowed: most CPU time, of all CPUs, that the hooks of sleeping locks may take; beyond it holds
+    /// are counted in windows (100%: never)
+    #[arg(long, requires = "hold", value_name = "PERCENT", default_value = "1%", value_parser = parse_share_ppm)]
+    pub hold_budget: u32,
+}
+
+impl HookArguments {
+    /// Holds of locks that sleep, by such hooks.
+    fn hold_options(&self, stacks: &StackArguments) -> HoldOptions {
+        const ALL_PPM: u32 = 1_000_000;
+        let budget_ppm = (!stacks.every && self.hold_budget < ALL_PPM).then_some(self.hold_budget);
+        HoldOptions { hooks: self.hooks, budget_ppm, ..HoldOptions::default() }
+    }
+}
+
 /// How a recording is written.
 #[derive(Debug, Args)]
 pub struct FileArguments {
@@ -199,20 +221,14 @@ pub struct RecordArguments {
     /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
     #[arg(long, value_name = "KIND=VARIANT,…", conflicts_with = "kernel", value_parser = parse_swaps)]
     pub swap: Option<Swaps>,
-    /// With --hold: how whole holds of kernel locks are timed: by fentry where this kernel allows it, else by kprobes (auto), by one of
-    /// these, or not at all (none)
-    #[arg(long, requires = "hold", value_name = "WAY", default_value = "auto", value_parser = hook_choices())]
-    pub hooks: HookChoice,
+    #[command(flatten)]
+    pub hooks: HookArguments,
     /// With --hold, where function hooks are allowed: only locks of this kind (mutex, rwsem, percpu-rwsem; spin, rwlock)
     #[arg(long, requires = "hold", value_parser = parse_kind)]
     pub kind: Option<Kind>,
     /// With --hold, where function hooks are allowed: leave out holds shorter than this (100us, 1ms)
     #[arg(long, requires = "hold", value_name = "TIME", value_parser = parse_duration)]
     pub min: Option<Duration>,
-    /// With --hold, where function hooks are allowed: most CPU time, of all CPUs, that the hooks of sleeping locks may take; beyond it holds
-    /// are counted in windows (100%: never)
-    #[arg(long, requires = "hold", value_name = "PERCENT", default_value = "1%", value_parser = parse_share_ppm)]
-    pub hold_budget: u32,
     /// Also time how long spinning locks are held: hooks every spinlock function of the kernel, and switches itself off when
     /// that takes more than --spin-budget
     #[arg(long, requires = "hold")]
@@ -241,14 +257,12 @@ pub struct RecordArguments {
 impl RecordArguments {
     /// What these flags ask for, of this scope.
     pub fn lock_options(&self, scope: Scope) -> LockOptions {
-        const ALL_PPM: u32 = 1_000_000;
         let holds = HoldOptions {
-            hooks: self.hooks,
             kind: self.kind,
             spinning: self.spin_holds,
             min: self.min,
-            budget_ppm: (!self.stacks.every && self.hold_budget < ALL_PPM).then_some(self.hold_budget),
             spin_budget_ppm: self.spin_budget,
+            ..self.hooks.hold_options(&self.stacks)
         };
         let swap = self.swap.as_ref().map(|swaps| SwapOptions {
             swaps: swaps.to_string(),
@@ -373,18 +387,21 @@ pub struct DiffArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  lockmeter top\n  lockmeter top --by lock,caller -n 10\n  \
-    lockmeter top -p 4242 --interval 5s\n  lockmeter top --latency")]
+    lockmeter top -p 4242 --interval 5s\n  lockmeter top --hold\n  lockmeter top --latency")]
 pub struct TopArguments {
     /// Show what keeps CPUs from their tasks (as `lockmeter latency`) instead of locks
-    #[arg(long, conflicts_with_all = ["all", "pid", "cgroup", "by", "mode", "user", "kernel", "task", "own", "frames", "stack_budget", "every"])]
+    #[arg(long, conflicts_with_all = ["all", "pid", "cgroup", "by", "mode", "user", "kernel", "task", "own", "frames", "stack_budget", "every", "hold"])]
     pub latency: bool,
     #[command(flatten)]
     pub scope: ScopeArguments,
     #[command(flatten)]
     pub query: QueryArguments,
-    /// Also show how long kernel locks are held, as far as that is known without function hooks
+    /// Also show how long kernel locks are held: mmap_lock, and other locks that sleep, by function hooks where this kernel allows
+    /// them, else the part while others slept for them
     #[arg(long)]
     pub hold: bool,
+    #[command(flatten)]
+    pub hooks: HookArguments,
     /// Order by this column
     #[arg(long, value_name = "COLUMN", default_value = "total_ns")]
     pub sort: String,
@@ -401,13 +418,12 @@ pub struct TopArguments {
 impl TopArguments {
     /// What these flags ask for, of this scope.
     pub fn lock_options(&self, scope: Scope) -> LockOptions {
-        let holds = HoldOptions { hooks: HookChoice::None, ..HoldOptions::default() };
         LockOptions {
             scope,
             command: Vec::new(),
             which: Which::All,
             stacks: self.stacks.budget(),
-            holds: self.hold.then_some(holds),
+            holds: self.hold.then(|| self.hooks.hold_options(&self.stacks)),
             swap: None,
         }
     }

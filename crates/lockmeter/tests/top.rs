@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::{Folder, machine, signal, text, until};
+use support::{Folder, lockmeter, machine, refused, run, signal, text, until};
 
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
@@ -83,6 +83,31 @@ fn top_ends_by_q_alone_and_leaves_the_terminal_as_it_was() {
     let mut top = OnTerminal::start("--latency");
     top.press("q");
     top.ended("0");
+}
+
+/// Makes sure that holds are seen live as `record --hold` sees them: by hooks of functions where this kernel allows them, and else with
+/// the same reason why not and what is seen instead.
+#[test]
+fn top_shows_holds_as_record_does_or_says_why_it_cannot() {
+    let Some(_machine) = machine("top_shows_holds_as_record_does_or_says_why_it_cannot") else { return };
+    let folder = Folder::new();
+    let recorded = run(lockmeter(["record", "--hold", "-a", "-d", "500ms", "-o", &folder.file("recording")]));
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    let shown = run(lockmeter(["top", "--hold", "-a", "-d", "1500ms", "-n", "3"]));
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    let why_not =
+        |said: &str| said.lines().find(|line| line.contains("no whole holds of kernel locks")).map(str::to_owned);
+    let recorded = why_not(&text(&recorded.stderr));
+    let shown = why_not(&text(&shown.stdout));
+    assert_eq!(recorded.is_none(), shown.is_none(), "{recorded:?}, {shown:?}");
+    if let (Some(recorded), Some(shown)) = (recorded, shown) {
+        assert!(recorded.ends_with(&shown), "record: {recorded}\ntop: {shown}");
+    }
+    // What was not asked for is nothing to say.
+    let shown = run(lockmeter(["top", "--hold", "--hooks", "none", "-a", "-d", "500ms", "-n", "3"]));
+    assert!(shown.status.success() && why_not(&text(&shown.stdout)).is_none(), "{}", text(&shown.stdout));
+    let (status, said) = refused(lockmeter(["top", "--hooks", "fentry", "-a", "-d", "500ms"]));
+    assert!(status == 2 && said.contains("--hold"), "{status}: {said}");
 }
 
 #[test]

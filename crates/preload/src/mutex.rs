@@ -50,6 +50,17 @@ const RECURSIVE: u32 = 1;
 /// Bits of [`Layout::kind`]: robust, priority-inheriting, priority-protecting.
 const SPECIAL: u32 = 0x70;
 const PROTECTING: u32 = 0x40;
+/// Bit of [`Layout::kind`]: processes may share it. All robust ones have it. [`interpose_mutex_lock`] leaves such mutexes to [`lock`].
+pub(crate) const SHARED: u32 = 0x80;
+
+/// Whether processes may share this mutex.
+///
+/// # Safety
+/// The mutex is valid.
+unsafe fn is_shared(mutex: *const pthread_mutex_t) -> bool {
+    // SAFETY: a valid mutex begins like this.
+    unsafe { &(*mutex.cast::<Layout>()).kind }.load(Relaxed) & SHARED != 0
+}
 
 /// Whether a special mutex is held by another thread. Such mutexes are never tried first: glibc's `pthread_mutex_trylock`
 /// leaves an unrecoverable robust mutex locked, and fails once on a protecting one where a second try succeeds.
@@ -108,6 +119,11 @@ unsafe fn acquire(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize, wait
     let level = writer::level();
     if level == OFF {
         return wait();
+    }
+    // SAFETY: the caller's mutex.
+    if unsafe { is_shared(mutex) } {
+        // SAFETY: the entry's return address.
+        writer::may_be_shared(wanted(mutex), unsafe { *sp } as u64);
     }
     // SAFETY: a valid mutex begins like this.
     let is_special = unsafe { &(*mutex.cast::<Layout>()).kind }.load(Relaxed) & SPECIAL != 0;
@@ -222,6 +238,11 @@ pub(crate) unsafe extern "C-unwind" fn trylock(mutex: *mut pthread_mutex_t, sp: 
     // SAFETY: the caller's mutex.
     let status = unsafe { real::pthread_mutex_trylock(mutex) };
     if writer::level() > WAIT && has_it(status) {
+        // SAFETY: the caller's mutex.
+        if unsafe { is_shared(mutex) } {
+            // SAFETY: the entry's return address.
+            writer::may_be_shared(wanted(mutex), unsafe { *sp } as u64);
+        }
         // SAFETY: the caller's mutex, which it holds, and the entry's return address.
         unsafe { writer::acquired(wanted(mutex), nests(mutex), *sp as u64) };
     }
@@ -266,7 +287,13 @@ pub(crate) unsafe extern "C-unwind" fn init(
     let status = unsafe { real::pthread_mutex_init(mutex, attributes) };
     if status == 0 && writer::level() != OFF {
         // SAFETY: our own entry, which has not returned.
-        writer::lock_created(mutex as usize, kind::MUTEX, &unsafe { Registers::at_entry(sp, fp) });
+        let registers = unsafe { Registers::at_entry(sp, fp) };
+        // SAFETY: the caller's mutex.
+        if unsafe { is_shared(mutex) } {
+            writer::shared_lock_created(wanted(mutex), &registers);
+        } else {
+            writer::lock_created(mutex as usize, kind::MUTEX, &registers);
+        }
     }
     status
 }

@@ -22,8 +22,8 @@ interpose_acquire!(
     slots::pthread_rwlock_tryrdlock,
     slots::pthread_rwlock_rdlock,
     rwlock::read_timed,
-    0,
-    0
+    28,
+    0xff
 );
 interpose!(__pthread_rwlock_tryrdlock, 1, rwlock::tryrdlock);
 interpose_acquire!(
@@ -34,8 +34,8 @@ interpose_acquire!(
     slots::pthread_rwlock_trywrlock,
     slots::pthread_rwlock_wrlock,
     rwlock::write_timed,
-    0,
-    0
+    28,
+    0xff
 );
 interpose!(__pthread_rwlock_trywrlock, 1, rwlock::trywrlock);
-interpose_release!(__pthread_rwlock_unlock, kind::RWLOCK, rwlock::unlock, slots::pthread_rwlock_unlock);
+interpose_release!(__pthread_rwlock_unlock, kind::RWLOCK, rwlock::unlock, slots::pthread_rwlock_unlock, @ 28, 0xff);

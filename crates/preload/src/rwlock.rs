@@ -19,8 +19,8 @@ interpose_acquire!(
     real::slots::pthread_rwlock_tryrdlock,
     real::slots::pthread_rwlock_rdlock,
     read_timed,
-    0,
-    0
+    28,
+    0xff
 );
 interpose_acquire!(
     pthread_rwlock_wrlock,
@@ -30,8 +30,8 @@ interpose_acquire!(
     real::slots::pthread_rwlock_trywrlock,
     real::slots::pthread_rwlock_wrlock,
     write_timed,
-    0,
-    0
+    28,
+    0xff
 );
 interpose!(pthread_rwlock_tryrdlock, 1, tryrdlock);
 interpose!(pthread_rwlock_trywrlock, 1, trywrlock);
@@ -39,7 +39,7 @@ interpose!(pthread_rwlock_timedrdlock, 2, timedrdlock);
 interpose!(pthread_rwlock_timedwrlock, 2, timedwrlock);
 interpose!(pthread_rwlock_clockrdlock, 3, clockrdlock);
 interpose!(pthread_rwlock_clockwrlock, 3, clockwrlock);
-interpose_release!(pthread_rwlock_unlock, kind::RWLOCK, unlock, real::slots::pthread_rwlock_unlock);
+interpose_release!(pthread_rwlock_unlock, kind::RWLOCK, unlock, real::slots::pthread_rwlock_unlock, @ 28, 0xff);
 
 fn wanted(lock: *const pthread_rwlock_t, mode: u8) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::RWLOCK, mode }
@@ -57,6 +57,17 @@ unsafe fn writer_of(lock: *const pthread_rwlock_t) -> u32 {
     }
     // SAFETY: lies in the lock, and is aligned as that is.
     unsafe { &*lock.byte_add(WRITER).cast::<AtomicU32>() }.load(Relaxed)
+}
+
+/// Whether processes may share the lock: [`interpose_acquire`] and [`interpose_release`] leave such locks to the functions here.
+///
+/// # Safety
+/// The lock is valid.
+unsafe fn is_shared(lock: *const pthread_rwlock_t) -> bool {
+    /// Offset of what says so in glibc's lock, part of its ABI.
+    const SHARED: usize = 28;
+    // SAFETY: lies in the lock, and is aligned as that is.
+    unsafe { &*lock.byte_add(SHARED).cast::<AtomicU32>() }.load(Relaxed) != 0
 }
 
 /// Whether a thread holds the lock for writing.
@@ -93,6 +104,11 @@ unsafe fn acquire(
     let level = writer::level();
     if level == OFF || !is_valid {
         return wait();
+    }
+    // SAFETY: the caller's lock.
+    if unsafe { is_shared(lock) } {
+        // SAFETY: the entry's return address.
+        writer::may_be_shared(wanted(lock, mode), unsafe { *sp } as u64);
     }
     let tried = match mode {
         // SAFETY: the caller's lock.
@@ -182,6 +198,11 @@ pub(crate) unsafe extern "C-unwind" fn trywrlock(lock: *mut pthread_rwlock_t, sp
 
 fn tried(lock: *mut pthread_rwlock_t, mode: u8, sp: *const usize, status: c_int) -> c_int {
     if writer::level() > WAIT && status == 0 {
+        // SAFETY: the caller's lock.
+        if unsafe { is_shared(lock) } {
+            // SAFETY: the entry's return address.
+            writer::may_be_shared(wanted(lock, mode), unsafe { *sp } as u64);
+        }
         // SAFETY: the entry's return address.
         writer::acquired(wanted(lock, mode), false, unsafe { *sp } as u64);
     }
@@ -217,7 +238,13 @@ pub(crate) unsafe extern "C-unwind" fn init(
     let status = unsafe { real::pthread_rwlock_init(lock, attributes) };
     if status == 0 && writer::level() != OFF {
         // SAFETY: our own entry, which has not returned.
-        writer::lock_created(lock as usize, kind::RWLOCK, &unsafe { Registers::at_entry(sp, fp) });
+        let registers = unsafe { Registers::at_entry(sp, fp) };
+        // SAFETY: the caller's lock.
+        if unsafe { is_shared(lock) } {
+            writer::shared_lock_created(wanted(lock, mode::WRITE), &registers);
+        } else {
+            writer::lock_created(lock as usize, kind::RWLOCK, &registers);
+        }
     }
     status
 }

@@ -4,6 +4,7 @@
 //! point. Its value tells whether the caller will have to wait.
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use libc::{sem_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, Wanted, kind, mode};
@@ -21,6 +22,17 @@ fn wanted(semaphore: *const sem_t) -> Wanted {
     Wanted { lock: semaphore as usize, kind: kind::SEMAPHORE, mode: mode::EXCLUSIVE }
 }
 
+/// Whether processes may share the semaphore.
+///
+/// # Safety
+/// The semaphore is valid.
+unsafe fn is_shared(semaphore: *const sem_t) -> bool {
+    /// Offset of what says so in glibc's semaphore, which has been there since 2.1.
+    const SHARED: usize = 8;
+    // SAFETY: lies in the semaphore, and is aligned as that is.
+    unsafe { &*semaphore.byte_add(SHARED).cast::<AtomicU32>() }.load(Relaxed) != 0
+}
+
 #[inline(always)]
 unsafe fn acquire(semaphore: *mut sem_t, sp: *const usize, fp: usize, wait: impl FnOnce() -> c_int) -> c_int {
     if writer::level() == OFF {
@@ -31,6 +43,11 @@ unsafe fn acquire(semaphore: *mut sem_t, sp: *const usize, fp: usize, wait: impl
     unsafe { libc::sem_getvalue(semaphore, &raw mut value) };
     if value > 0 {
         return wait();
+    }
+    // SAFETY: the caller's semaphore.
+    if unsafe { is_shared(semaphore) } {
+        // SAFETY: the entry's return address.
+        writer::may_be_shared(wanted(semaphore), unsafe { *sp } as u64);
     }
     // SAFETY: our own entry, which has not returned.
     let waiting = writer::begin_wait(wanted(semaphore), &unsafe { Registers::at_entry(sp, fp) });
@@ -74,6 +91,11 @@ unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, sp: *const usize, fp: us
     if writer::level() != OFF {
         // SAFETY: our own entry, which has not returned.
         let registers = unsafe { Registers::at_entry(sp, fp) };
+        // SAFETY: the caller's semaphore.
+        if unsafe { is_shared(semaphore) } {
+            // SAFETY: the entry's return address.
+            writer::may_be_shared(wanted(semaphore), unsafe { *sp } as u64);
+        }
         writer::releasing(wanted(semaphore), 0, &registers, || false);
     }
     // SAFETY: the caller's semaphore.

@@ -23,9 +23,11 @@ impl Lock {
     /// Whether this is a lock of the kernel or of a program.
     pub const fn space(&self) -> Space {
         match self.naming {
-            Naming::UserSymbol | Naming::UserCreated | Naming::UserFirstSite | Naming::Unnamed(Unnamed::NoUserSite) => {
-                Space::User
-            }
+            Naming::UserSymbol
+            | Naming::UserCreated
+            | Naming::UserFirstSite
+            | Naming::UserShared
+            | Naming::Unnamed(Unnamed::NoUserSite) => Space::User,
             _ => Space::Kernel,
         }
     }
@@ -66,6 +68,8 @@ pub enum Naming {
     UserCreated,
     /// A lock of a program, named by the function that was first seen to use it while it was contended.
     UserFirstSite,
+    /// A lock that processes share, named by the file or memory that it lies in.
+    UserShared,
     /// No name, and why.
     Unnamed(Unnamed),
 }
@@ -106,6 +110,7 @@ impl Naming {
             Self::UserSymbol => "user-symbol",
             Self::UserCreated => "user-created",
             Self::UserFirstSite => "user-first-site",
+            Self::UserShared => "user-shared",
             Self::Unnamed(reason) => reason.name(),
         }
     }
@@ -121,6 +126,7 @@ impl Naming {
             Self::UserSymbol => 6,
             Self::UserCreated => 7,
             Self::UserFirstSite => 8,
+            Self::UserShared => 9,
             Self::Unnamed(reason) => 16 + reason.code(),
         }
     }
@@ -136,6 +142,7 @@ impl Naming {
             6 => Some(Self::UserSymbol),
             7 => Some(Self::UserCreated),
             8 => Some(Self::UserFirstSite),
+            9 => Some(Self::UserShared),
             16.. => match Unnamed::from_code(code - 16) {
                 Some(reason) => Some(Self::Unnamed(reason)),
                 None => None,

@@ -42,7 +42,8 @@ pub struct LockEntry {
     pub released_at: AtomicU64,
     /// The name of the thread that did it; from bit 16 that of the writer below.
     pub releaser_comm: AtomicU32,
-    /// [`ENTRY_INIT`], and its kind from bit 8.
+    /// [`ENTRY_INIT`] and [`ENTRY_SHARED`], its kind from bit 8, and above [`ENTRY_NUMBER_SHIFT`] a number, from 1, if the recorder
+    /// knows the lock as one of the session's [`SharedLock`](super::SharedLock)s.
     pub flags: AtomicU32,
     /// As `releaser`, of the last writer: nobody else makes a reader wait.
     pub writer: AtomicU64,
@@ -56,6 +57,10 @@ pub struct LockEntry {
 
 /// Its maker called an init function.
 pub const ENTRY_INIT: u32 = 2;
+/// It says itself that processes may share it.
+pub const ENTRY_SHARED: u32 = 1;
+/// Where the number of a shared lock is in the flags: the recorder writes these two bytes.
+pub const ENTRY_NUMBER_SHIFT: u32 = 16;
 
 /// Locks that were made at one site.
 #[repr(C)]

@@ -11,13 +11,14 @@ mod pages;
 mod process;
 mod samples;
 mod session;
+mod shared_locks;
 mod stacks;
 mod swaps;
 mod thread;
 
 pub use locks::{
-    CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, TAG_ADDRESS, TAG_CLASS_SHIFT,
-    TAG_USED, Tags, WAYS,
+    CLASSES, Class, ENTRY_INIT, ENTRY_NUMBER_SHIFT, ENTRY_SHARED, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry,
+    TAG_ADDRESS, TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
 };
 pub use losses::{LOSSES, Lost};
 pub use names::{BUILD_ID_BYTES, COMMS, Comm, MODULES, Module, PATH_BYTES};
@@ -28,6 +29,10 @@ pub use pages::{
 pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_place};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
 pub use session::{DIRECTORY_VARIABLE, HOLD, MEMORY_FILE, OFF, SESSION_FILE, SESSION_VARIABLE, Session, WAIT};
+pub use shared_locks::{
+    SHARED_LOCKS, SHARED_LOCKS_PAGE, SHARED_LOCKS_PAGES, SITE_IS_ELSEWHERE, SharedLock, pack_elsewhere,
+    unpack_elsewhere,
+};
 pub use stacks::{CACHED_WORDS, CachedStack, FRAMES, MOVE_BITS, SITE_IS_RELEASE, SITE_IS_STACK, STACKS, Stack};
 pub use swaps::{
     SWAP_FILTER_FILE, SWAP_FILTER_VARIABLE, SWAP_MODULES, SWAP_PATH_BYTES, SWAP_RANGES, SWAP_VARIABLE, SWAPS, Swap,
@@ -41,7 +46,7 @@ pub use thread::{
 /// First eight bytes of a session's head.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 #[cfg(test)]
 mod tests {
@@ -52,6 +57,7 @@ mod tests {
         assert_eq!(size_of::<Slot>(), 64);
         assert_eq!(size_of::<Tags>(), 64);
         assert_eq!(size_of::<LockEntry>(), 64);
+        assert_eq!(size_of::<SharedLock>(), 64);
         assert_eq!(size_of::<CountedSlot>(), 64);
         assert_eq!(core::mem::offset_of!(CountedSlot, count), core::mem::offset_of!(Slot, count));
         assert_eq!(core::mem::offset_of!(CountedSlot, site), core::mem::offset_of!(Slot, site));

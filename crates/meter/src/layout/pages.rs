@@ -5,6 +5,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::{SHARED_LOCKS_PAGE, SHARED_LOCKS_PAGES};
+
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 /// Pages that a page of [`Owners`] describes: its own group, itself first. The file grows by groups.
@@ -17,7 +19,7 @@ pub const SESSION_PAGE: usize = 1;
 /// The page with the [`Recycled`] ones.
 pub const RECYCLED_PAGE: usize = 2;
 /// The first page that programs take.
-pub const FIRST_PAGE: usize = 3;
+pub const FIRST_PAGE: usize = SHARED_LOCKS_PAGE + SHARED_LOCKS_PAGES;
 
 /// What all programs of a session share.
 #[repr(C, align(4096))]
@@ -40,8 +42,10 @@ pub struct SessionHead {
     pub unmetered: [AtomicU64; UNMETERED],
     /// Not 0 once a program does not time every hold: from then on the recorder ticks.
     pub ticks_wanted: AtomicU32,
+    /// Raised when a process begins to use a lock that processes may share.
+    pub shared_locks: AtomicU32,
     /// What every release reads lies in a cache line of its own.
-    pub spare_before_tick: [u32; 5],
+    pub spare_before_tick: [u32; 4],
     /// The number of the recorder's last tick, as [`tick_code`] puts it; 0: there was none.
     pub tick: AtomicU32,
     /// Zero.

@@ -64,8 +64,12 @@ pub struct Process {
     pub number: AtomicU32,
     /// Stops seen so far; that with this number, from 0, is in its place of `stops`. The recorder writes both.
     pub stop_count: AtomicU32,
-    /// Zero.
-    pub spare: AtomicU32,
+    /// Locks in use that processes may share.
+    pub shared_locks: AtomicU32,
+    /// The number of the process that forked this one; 0: none that is metered.
+    pub parent: AtomicU32,
+    /// Raised by the collector when it has changed numbers of such locks.
+    pub shared_changes: AtomicU32,
     /// When the process was stopped.
     pub stops: [Stop; STOPS],
     /// Tables of threads that ended: the page of the first, and above bit 32 a number that changes each time.

@@ -1,5 +1,5 @@
 //! A thread of the recorder's that looks after the session's memory while programs begin: it keeps pages ready, asks the kernel for
-//! each program's file while the process lives, and sees when processes are stopped.
+//! each program's file while the process lives, sees when processes are stopped, and tells them which of their locks are one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::background::{Background, Ending};
 use super::living::{HeldFiles, ProgramFile};
 use super::memory::{Memory, Reserve, u32_at};
+use super::shared_locks::{self, SharedLocks};
 use super::stops::Stops;
 use crate::layout::{PageKind, Process};
 
@@ -32,6 +33,7 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Keeper {
     kept: Arc<Mutex<Kept>>,
+    shared_locks: Arc<Mutex<SharedLocks>>,
     _thread: Background,
 }
 
@@ -50,7 +52,9 @@ impl Keeper {
         };
         let held = Arc::clone(&kept.held);
         let kept = Arc::new(Mutex::new(kept));
+        let shared_locks = SharedLocks::new(memory.inode()?);
         let (shared, memory) = (Arc::clone(&kept), memory.try_clone()?);
+        let of_all = Arc::clone(&shared_locks);
         let run = move |ending: Ending| {
             before_others();
             let (mut wait, mut newest) = (BUSY, 0);
@@ -59,15 +63,20 @@ impl Keeper {
                 if was_taken {
                     newest = find_programs(&memory, &shared, &held, newest);
                 }
+                let is_any_shared = shared_locks::lock(&of_all).look(&memory);
                 let is_any_stopped = lock(&shared).stops.look(&memory);
                 let loaded = lock(&shared).stops.take_loaded();
                 if let Some(pid) = loaded {
                     lock(&held).hold_libraries(pid);
                 }
-                wait = if was_taken || is_any_stopped { BUSY } else { (wait * 2).min(IDLE) };
+                wait = if was_taken || is_any_shared || is_any_stopped { BUSY } else { (wait * 2).min(IDLE) };
             }
         };
-        Ok(Self { kept, _thread: Background::start("lockmeter-pages", run)? })
+        Ok(Self { kept, shared_locks, _thread: Background::start("lockmeter-pages", run)? })
+    }
+
+    pub(super) fn shared_locks(&self) -> Arc<Mutex<SharedLocks>> {
+        Arc::clone(&self.shared_locks)
     }
 
     pub(super) fn kept(&self) -> Arc<Mutex<Kept>> {

@@ -15,7 +15,7 @@ use lockmeter_symbols::{TargetFile, sees_other_files};
 const MOST_PROCESSES: usize = 1 << 16;
 
 /// Longer lists of mappings are cut.
-const LONGEST_MAPS: u64 = 4 << 20;
+pub(super) const LONGEST_MAPS: u64 = 4 << 20;
 
 /// Whether a process has this id.
 pub(super) fn is_alive(pid: u32) -> bool {
@@ -119,12 +119,17 @@ pub(super) struct Nested {
 impl Nested {
     /// The id here of the process that knows itself by this one and maps the file with this number; `None` if it has ended.
     pub(super) fn living(&mut self, pid: u32, inode: u64) -> Option<u32> {
-        if is_alive(pid) && maps(pid, inode) {
+        if let Some(pid) = living_here(pid, inode) {
             return Some(pid);
         }
         let nested = self.found.get_or_insert_with(nested_processes);
         nested.iter().find(|(here, own)| *own == pid && maps(*here, inode)).map(|(here, _)| *here)
     }
+}
+
+/// As [`Nested::living`], of processes alone that are in no namespace below ours.
+pub(super) fn living_here(pid: u32, inode: u64) -> Option<u32> {
+    (is_alive(pid) && maps(pid, inode)).then_some(pid)
 }
 
 /// Looks for processes of other namespaces than ours.

@@ -14,6 +14,7 @@ mod plausible;
 mod remaining_writers;
 mod segment;
 mod session;
+mod shared_locks;
 mod source;
 mod stops;
 mod switches;

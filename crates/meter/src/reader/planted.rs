@@ -9,7 +9,9 @@ use std::path::Path;
 
 use super::directory::OwnDirectory;
 use super::memory::{Memory, u32_at};
-use crate::layout::{GROUP, MEMORY_FILE, PAGE, PageKind, Process, SESSION_PAGE, SessionHead, Thread, pack_owner};
+use crate::layout::{
+    FIRST_PAGE, GROUP, MEMORY_FILE, PAGE, PageKind, Process, SESSION_PAGE, SessionHead, Thread, pack_owner,
+};
 
 /// The memory of a session with one process, whose tables have a page each.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub enum Page {
     /// The session's head.
     Session = SESSION_PAGE,
     /// The head of the process.
-    Process = 3,
+    Process = FIRST_PAGE,
     /// The table of a thread, and its samples.
     Thread,
     /// As above.

@@ -151,6 +151,18 @@ impl SegmentReader {
         Ok(Some(reading))
     }
 
+    /// The head as it was last read.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Reads the head again: its tables may have got more pages.
+    pub(super) fn refresh(&mut self, memory: &Memory) {
+        if let Ok(head) = memory.read(self.page(), 0, size_of::<Process>()) {
+            self.head = head;
+        }
+    }
+
     /// How much of each hold that its process timed is the reading of the clock.
     pub(super) fn reading_ns(&self, between: BetweenReadings) -> u64 {
         between.ns(u64_at(&self.head, offset_of!(Process, tick_ns_shifted)))

@@ -142,7 +142,7 @@ impl Session {
         let source = self
             .directory
             .try_clone()
-            .and_then(|directory| UserSource::of(directory, self.memory.try_clone()?, Some(self.keeper.kept())))
+            .and_then(|directory| UserSource::of(directory, self.memory.try_clone()?, Some(&self.keeper)))
             .map(|source| source.with_late_ticks(self.ticker.late()));
         source.map_err(|error| SessionError::cannot_read(self.directory.path(), &error))
     }

@@ -17,19 +17,20 @@ use lockmeter_symbols::{
 };
 
 use super::directory::OwnDirectory;
-use super::keeper::{self, Kept};
+use super::keeper::{self, Keeper, Kept};
 use super::living::{HeldFiles, Nested, ProgramFile, is_alive};
 use super::memory::{Memory, Owned, u32_at, u64_at};
 use super::plausible::Bounds;
 use super::remaining_writers::RemainingWriters;
 use super::segment::{Delta, FilesOfProcess, LockFacts, Reading, SegmentReader};
 use super::session::SessionError;
+use super::shared_locks::{self, SharedLocks, unplaced};
 use super::switches::{Switch, Switches};
 use super::ticks::BetweenReadings;
 use super::untimed::TimedHolds;
 use crate::layout::{
-    self, ENTRY_INIT, LOSSES, MOVE_BITS, OFF, PageKind, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS, SessionHead, UNMETERED,
-    blocked, happened,
+    self, ENTRY_INIT, ENTRY_SHARED, LOSSES, MOVE_BITS, OFF, PageKind, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS,
+    SessionHead, UNMETERED, blocked, happened, unpack_elsewhere,
 };
 use crate::writer::monotonic_ns;
 
@@ -84,6 +85,7 @@ pub struct UserSource {
     /// Where pages of ended processes go; `None` where nobody keeps pages ready.
     kept: Option<Arc<Mutex<Kept>>>,
     held: Arc<Mutex<HeldFiles>>,
+    shared_locks: Arc<Mutex<SharedLocks>>,
     /// By their number in the session.
     processes: HashMap<u32, Process>,
     /// What has ended and was read to its end, and what is not believed: numbers that are of no further interest.
@@ -107,6 +109,8 @@ pub struct UserSource {
 }
 
 struct Process {
+    /// In the session.
+    number: u32,
     /// As we know it, and as it knows itself, which differ in containers.
     pid: u32,
     own_pid: u32,
@@ -124,6 +128,10 @@ struct Process {
     gone: bool,
     /// And nobody else writes to its pages: it had ended before it was read, and nothing will come after.
     ended: bool,
+    /// That was so at the last reading already. It stays for those who waited for it and say so only now.
+    lingers: bool,
+    /// Places of locks that no other process can see.
+    private_locks: HashSet<u32>,
 }
 
 impl Process {
@@ -160,16 +168,17 @@ impl UserSource {
     }
 
     /// As [`open`](Self::open).
-    pub(super) fn of(directory: OwnDirectory, memory: Memory, kept: Option<Arc<Mutex<Kept>>>) -> std::io::Result<Self> {
+    pub(super) fn of(directory: OwnDirectory, memory: Memory, keeper: Option<&Keeper>) -> std::io::Result<Self> {
         let now_ns = monotonic_ns();
         let inode = memory.inode()?;
-        let held = kept.as_ref().map(|kept| Arc::clone(&keeper::lock(kept).held)).unwrap_or_default();
+        let held = keeper.map(|keeper| Arc::clone(&keeper::lock(&keeper.kept()).held)).unwrap_or_default();
         Ok(Self {
             directory,
             held,
             inode,
             memory,
-            kept,
+            kept: keeper.map(Keeper::kept),
+            shared_locks: keeper.map_or_else(|| SharedLocks::new(inode), Keeper::shared_locks),
             processes: HashMap::new(),
             passed_over: HashSet::new(),
             names: UserNames::new(),
@@ -223,24 +232,25 @@ impl UserSource {
         let late = self.late_ticks.load(Relaxed);
         interval.losses.add(Loss::UserTickLate, late.saturating_sub(self.late_ticks_told));
         self.late_ticks_told = late;
+        shared_locks::lock(&self.shared_locks).look_again(&self.memory);
+        let is_any_shared = shared_locks::lock(&self.shared_locks).is_any();
         let (mut kept, mut ended) = (0, Vec::new());
-        for (number, process) in &mut self.processes {
-            let active = drain_process(
-                process,
-                &self.memory,
-                (bounds, self.between_readings),
-                (&mut self.names, &self.held),
-                interval,
-            );
+        let numbers: Vec<u32> = self.processes.keys().copied().collect();
+        for number in numbers {
+            // Apart from the others, in which its blockers may be.
+            let Some(mut process) = self.processes.remove(&number) else { continue };
+            let active = self.drain_process(&mut process, bounds, interval);
             process.note_running(&self.memory, active, elapsed_ns);
             kept += process.segment.kept();
             if kept > MOST_KEPT {
                 interval.losses.add(Loss::UserSegmentImplausible, 1);
                 process.segment.refuse();
             }
-            if process.ended {
-                ended.push(*number);
+            if process.ended && (process.lingers || !is_any_shared) {
+                ended.push(number);
             }
+            process.lingers = process.ended;
+            self.processes.insert(number, process);
         }
         for number in &ended {
             if let Some(process) = self.processes.remove(number) {
@@ -250,8 +260,21 @@ impl UserSource {
         self.passed_over.extend(ended);
     }
 
+    /// Returns how many threads of a process counted anything.
+    fn drain_process(&mut self, process: &mut Process, bounds: Bounds, interval: &mut Interval) -> u64 {
+        let around = Around {
+            memory: &self.memory,
+            names: &mut self.names,
+            others: &mut self.processes,
+            shared_locks: &self.shared_locks,
+            held: &self.held,
+        };
+        drain_process(process, around, (bounds, self.between_readings), interval)
+    }
+
     /// The pages of a process that has ended serve others, if somebody keeps them ready.
     fn recycle(&self, number: u32, process: Process) {
+        shared_locks::lock(&self.shared_locks).forget(number);
         let Some(kept) = &self.kept else { return };
         keeper::lock(kept).stops.end(number);
         if self.memory.clear(&process.pages).is_ok() {
@@ -269,7 +292,7 @@ impl UserSource {
         let now_ns = monotonic_ns();
         let from_ns = std::mem::replace(&mut self.drained_ns, now_ns);
         let (mut longest_there_ns, mut longest_on_ns) = (0, 0);
-        for process in self.processes.values_mut() {
+        for process in self.processes.values_mut().filter(|process| !process.lingers) {
             let off_ns = process.off.cut(now_ns);
             if !process.came_and_went_off(from_ns) {
                 interval.off.add(process.pid, off_ns);
@@ -336,6 +359,7 @@ impl UserSource {
         off.switch(began_off, made_ns);
         self.processes_seen += 1;
         let process = Process {
+            number: owned.process,
             pid: pid.unwrap_or(own_pid),
             own_pid,
             program: known.or_else(|| ProgramFile::of(pid?, &mut keeper::lock(&self.held))),
@@ -349,6 +373,8 @@ impl UserSource {
             cpu_ns: 0,
             gone: pid.is_none(),
             ended: false,
+            lingers: false,
+            private_locks: HashSet::new(),
         };
         self.processes.insert(owned.process, process);
     }
@@ -413,14 +439,24 @@ fn process_cpu_ns(pid: u32) -> Option<u64> {
     if is_known { ns() } else { None }
 }
 
+/// What a process's events are filled in with.
+struct Around<'a> {
+    memory: &'a Memory,
+    names: &'a mut UserNames,
+    /// By their number: the other processes of the session.
+    others: &'a mut HashMap<u32, Process>,
+    shared_locks: &'a Mutex<SharedLocks>,
+    held: &'a Mutex<HeldFiles>,
+}
+
 /// Returns how many of its threads counted anything.
 fn drain_process(
     process: &mut Process,
-    memory: &Memory,
+    around: Around<'_>,
     (bounds, between_readings): (Bounds, BetweenReadings),
-    (names, held): (&mut UserNames, &Mutex<HeldFiles>),
     interval: &mut Interval,
 ) -> u64 {
+    let Around { memory, names, others, shared_locks, held } = around;
     let mut reading = match process.segment.drain(memory, &process.threads, process.ended, bounds) {
         Ok(Some(reading)) => reading,
         Ok(None) => return 0,
@@ -445,7 +481,11 @@ fn drain_process(
         process,
         memory,
         names,
+        others,
+        shared_locks,
+        held,
         modules,
+        modules_of_others: HashMap::new(),
         interval,
         locks: HashMap::new(),
         sites: HashMap::new(),
@@ -469,7 +509,12 @@ struct Filling<'a> {
     process: &'a mut Process,
     memory: &'a Memory,
     names: &'a mut UserNames,
+    others: &'a mut HashMap<u32, Process>,
+    shared_locks: &'a Mutex<SharedLocks>,
+    held: &'a Mutex<HeldFiles>,
     modules: Vec<MappedFile>,
+    /// By the number of another process.
+    modules_of_others: HashMap<u32, Vec<MappedFile>>,
     interval: &'a mut Interval,
     locks: HashMap<u32, (LockId, Option<u64>)>,
     sites: HashMap<(u64, &'static str), Option<StackId>>,
@@ -560,7 +605,7 @@ impl Filling<'_> {
 
     fn blocker(&mut self, delta: &Delta, kind: Kind) -> Blocker {
         if delta.meta.blocked == blocked::HOLDER {
-            let task = if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm, 0) };
+            let task = self.blocking_task(delta);
             let codes = (Happened::from_code(delta.meta.happened), Mode::from_code(delta.meta.mode));
             let (happened, mode) = (codes.0.unwrap_or(Happened::Wait), codes.1.unwrap_or(Mode::Exclusive));
             // Only an exclusive holder is known: a reader's wait is for a writer.
@@ -572,11 +617,22 @@ impl Filling<'_> {
             let why = if kind == Kind::Spin { BlockerSource::NeverSlept } else { BlockerSource::WakeupNotSeen };
             return Blocker::unknown(why);
         }
-        let task = if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm, 0) };
+        let task = self.blocking_task(delta);
         match self.site(delta.blocker, release_function(kind)) {
             Some(stack) => Blocker { source: BlockerSource::Releaser, stack: Some(stack), task, owner_hint: None },
             None => Blocker { task, ..Blocker::unknown(BlockerSource::StackLost) },
         }
+    }
+
+    /// The task that this was a wait for, if it is known, in this process or another.
+    fn blocking_task(&mut self, delta: &Delta) -> Option<TaskId> {
+        if let Some((number, _, comm)) = unpack_elsewhere(delta.blocker) {
+            let other = self.others.get_mut(&number)?;
+            other.segment.refresh(self.memory);
+            let comm = other.segment.comm(self.memory, comm.max(1)).unwrap_or_else(|| "[unknown]".to_owned());
+            return Some(self.interval.tables.intern_task(Task { tgid: other.pid, comm, own: false }));
+        }
+        if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm, 0) }
     }
 
     fn task(&mut self, comm: u32, thread: u32) -> Option<TaskId> {
@@ -619,9 +675,25 @@ impl Filling<'_> {
 
     /// The frames above the pthread function.
     fn frames(&mut self, site: u64) -> Vec<Frame> {
+        if let Some((number, stack, _)) = unpack_elsewhere(site) {
+            return self.frames_elsewhere(number, SITE_IS_STACK | u64::from(stack)).unwrap_or_default();
+        }
         let addresses = self.process.segment.site(self.memory, site);
         let frames = addresses.iter().flat_map(|address| self.names.frames(&self.modules, *address).as_ref().clone());
         frames.map(|frame| Frame { address: where_it_was(frame.address), ..frame }).collect()
+    }
+
+    /// The frames of a site of another process, by its number; `None` if that is none of the session's, or gone too long.
+    fn frames_elsewhere(&mut self, number: u32, site: u64) -> Option<Vec<Frame>> {
+        let other = self.others.get_mut(&number)?;
+        other.segment.refresh(self.memory);
+        let addresses = other.segment.site(self.memory, site);
+        let modules = self.modules_of_others.entry(number).or_insert_with(|| {
+            let files = FilesOfProcess { pid: other.pid, program: other.program.as_ref(), held: self.held };
+            other.segment.modules(self.memory, &files, self.names)
+        });
+        let frames = addresses.iter().flat_map(|address| self.names.frames(modules, *address).as_ref().clone());
+        Some(frames.map(|frame| Frame { address: where_it_was(frame.address), ..frame }).collect())
     }
 
     fn lock(&mut self, place: u32, kind: Kind) -> (LockId, Option<u64>) {
@@ -629,26 +701,43 @@ impl Filling<'_> {
             return *known;
         }
         let facts = self.process.segment.lock(self.memory, place);
-        let lock = match facts {
-            None => unnamed("other locks".to_owned(), "not told apart: the table of locks was full"),
+        let (lock, address) = match facts {
+            None => (unnamed("other locks".to_owned(), "not told apart: the table of locks was full"), 0),
             Some(facts) => self.name(place, &facts, kind),
         };
-        let instance = facts.filter(|facts| !facts.is_class).map(|facts| where_it_was(facts.address));
+        let instance = facts.filter(|facts| !facts.is_class).map(|_| where_it_was(address));
         let known = (self.interval.tables.intern_lock(lock), instance);
         self.locks.insert(place, known);
         known
     }
 
-    fn name(&mut self, place: u32, facts: &LockFacts, kind: Kind) -> Lock {
+    /// What reports call a lock, and the address that they give for it.
+    fn name(&mut self, place: u32, facts: &LockFacts, kind: Kind) -> (Lock, u64) {
         if let Some(variable) = self.names.static_place(&self.modules, facts.address) {
             if let Some(lock) = interpreter_lock(&variable, kind) {
                 self.interpreter_locks.insert(place);
-                return lock;
+                return (lock, facts.address);
             }
-            return if facts.is_class { variable.lock_of_many() } else { variable.lock() };
+            let lock = if facts.is_class { variable.lock_of_many() } else { variable.lock() };
+            return (lock, facts.address);
         }
         let origin = if facts.flags & ENTRY_INIT == 0 { Origin::FirstSeen } else { Origin::Created };
-        heap_lock(&self.frames(facts.made_at), origin)
+        let frames = self.frames(facts.made_at);
+        let may_be_shared = facts.flags & ENTRY_SHARED != 0;
+        if self.process.private_locks.contains(&place) && !may_be_shared {
+            return (heap_lock(&frames, origin), facts.address);
+        }
+        let mut shared_locks = shared_locks::lock(self.shared_locks);
+        let pid = (!self.process.gone).then_some(self.process.pid);
+        let process = (self.process.number, self.process.segment.head(), pid);
+        if let Some(shared) = shared_locks.name(process, facts.address, (&frames, origin)) {
+            return shared;
+        }
+        if may_be_shared && !shared_locks.knows(self.process.number) {
+            return (unplaced(&frames, origin), facts.address);
+        }
+        self.process.private_locks.insert(place);
+        (heap_lock(&frames, origin), facts.address)
     }
 }
 

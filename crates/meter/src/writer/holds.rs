@@ -8,8 +8,8 @@ use core::sync::atomic::{
 use super::locks::Sampled;
 use super::samples::Key;
 use super::{
-    Registers, Wanted, clock, locks, pages, release_cache, rows, samples, segment, shared_samples, stacks, stops,
-    thread, ticks, timing, tls, waiters,
+    Registers, Wanted, clock, locks, pages, release_cache, rows, samples, segment, shared_locks, shared_samples,
+    stacks, stops, thread, ticks, timing, tls, waiters,
 };
 use crate::layout::{
     CountedSlot, HELD, HELD_UNTIMED, HeldLock, LockEntry, Lost, Meta, Process, SITE_IS_RELEASE, Thread, blocked,
@@ -24,12 +24,24 @@ pub fn acquired(wanted: Wanted, nests: bool, site: u64) {
         if let Some(thread) = thread::table() {
             let how = pack_untimed(wanted.kind, wanted.mode, ticks::now());
             push(thread, wanted, how, site);
+            tell_sharers(thread, wanted, site);
         }
     } else if !tls::has_no_clock() {
         // Where there is none, the hold is not timed, and counted when it ends.
         let Some(mine) = thread::mine() else { return };
         begin(mine.thread, wanted, nests, site);
+        tell_sharers(mine.thread, wanted, site);
         mine.done();
+    }
+}
+
+/// If processes share the lock, the others are to know who has it.
+#[inline(always)]
+fn tell_sharers(thread: &'static Thread, wanted: Wanted, site: u64) {
+    if shared_locks::any()
+        && let Some(segment) = segment::current()
+    {
+        shared_locks::acquired(segment, thread, wanted, site);
     }
 }
 
@@ -162,6 +174,9 @@ pub fn begin_release(
     // First, for to say who it is takes its time.
     let ended = (level == super::HOLD).then(|| end_hold(held, registers));
     super::releasing(held, ended.as_ref().map_or(0, Releasing::acquired), registers, is_contended);
+    if shared_locks::any() && !ended.as_ref().is_some_and(|ended| matches!(ended.hold, Hold::GoesOn)) {
+        shared_locks::releases(held);
+    }
     ended
 }
 
@@ -243,13 +258,16 @@ fn end_untimed(thread: &'static Thread, tick: u32) -> Hold {
 fn sign(thread: &'static Thread, wanted: Wanted, site: u64) -> (u32, Option<&'static CountedSlot>) {
     let Some(segment) = segment::current() else { return (0, None) };
     let watches = wanted.mode != mode::READ && timing::watches(thread, wanted.lock, thread.until_look.load(Relaxed));
+    let shared = shared_locks::of(segment, wanted.lock);
     if let Some(counted) = release_cache::find(thread, wanted.lock, wanted.mode, site) {
         let place = counted.lock.load(Relaxed) as u32;
         let is_done = if watches {
             // The most common case writes to nothing shared.
             counted.addresses() == 1
-                && waiters::is_watched(wanted.lock)
-                && is_mine(segment, thread, place)
+                && match shared {
+                    Some(shared) => shared_locks::is_mine(shared, thread),
+                    None => waiters::is_watched(wanted.lock) && is_mine(segment, thread, place),
+                }
                 && samples::count_bare_again(thread, counted.watched.load(Relaxed))
         } else {
             !is_watched(wanted)
@@ -278,7 +296,7 @@ fn sign_searching(
 ) -> (u32, Option<&'static CountedSlot>) {
     let (lock, counted) = search(segment, thread, wanted, site);
     let Some(lock) = lock else { return (0, counted) };
-    if wanted.mode != mode::READ && (watches || waiters::is_watched(wanted.lock)) {
+    if watches || is_watched(wanted) {
         look_who_had_it(segment, thread, lock, wanted, counted, watches);
     }
     (lock.place, counted)
@@ -419,7 +437,8 @@ fn count_with_others(meta: Meta, place: u32, ns: u64) {
 /// Whether this release has to say who has the lock. A reader's is not what is watched for.
 #[inline(always)]
 fn is_watched(wanted: Wanted) -> bool {
-    wanted.mode != mode::READ && waiters::is_watched(wanted.lock)
+    wanted.mode != mode::READ
+        && (waiters::is_watched(wanted.lock) || shared_locks::any() && shared_locks::is_watched(wanted.lock))
 }
 
 /// A lock that is watched was held by this thread, which does not watch it any further.
@@ -452,11 +471,7 @@ fn look_who_had_it(
     counted: Option<&'static CountedSlot>,
     watches: bool,
 ) {
-    let me = thread.owner.load(Relaxed);
-    let before = lock.watch(if watches { me } else { 0 });
-    if before == 0 {
-        return;
-    }
+    let Some(has_moved) = lock.watch(thread, watches) else { return };
     if !samples::count_bare_again(thread, counted.map_or(0, |counted| counted.watched.load(Relaxed))) {
         let meta = super::meta(happened::WATCHED, wanted, 0, blocked::UNKNOWN);
         let counted_to = count_at(segment, thread, lock.place, 0, meta, 0);
@@ -464,7 +479,7 @@ fn look_who_had_it(
             counted.watched.store(counted_to, Relaxed);
         }
     }
-    if before != me {
+    if has_moved {
         let meta = super::meta(happened::MOVED, wanted, 0, blocked::UNKNOWN);
         count_at(segment, thread, lock.place, 0, meta, 0);
     }

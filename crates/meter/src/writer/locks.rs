@@ -4,13 +4,13 @@
 //! of a lock that is one of many made at its site point to the class.
 
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::creation::Maker;
-use super::{creation, names, pages, rows, segment, stacks, waiters};
+use super::{Wanted, creation, names, pages, rows, segment, shared_locks, stacks, waiters};
 use crate::layout::{
-    CLASSES, Class, ENTRY_INIT, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry, Lost, Process, TAG_ADDRESS,
-    TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
+    CLASSES, Class, ENTRY_INIT, ENTRY_NUMBER_SHIFT, ENTRY_SHARED, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry,
+    Lost, Process, TAG_ADDRESS, TAG_CLASS_SHIFT, TAG_USED, Tags, Thread, WAYS,
 };
 
 /// A lock that is gone but has samples keeps its way: locks are aligned, so an odd address matches none.
@@ -75,21 +75,29 @@ pub(super) struct Sampled {
 }
 
 impl Sampled {
-    /// Which thread had the lock last, if that hold was watched, else 0; from now on this thread's is (0: none is). Called by
-    /// one that has the lock.
-    pub(super) fn watch(&self, thread: u32) -> u32 {
+    /// Whether the lock has moved since the hold before, if that was watched; from now on the hold of this thread is, if it `watches`.
+    /// Called by one that has the lock.
+    pub(super) fn watch(&self, thread: &'static Thread, watches: bool) -> Option<bool> {
         let (entry, address) = (self.found.entry, (self.found.held & TAG_ADDRESS) as usize);
+        if let Some(shared) = shared_locks::of_entry(entry) {
+            if waiters::is_watched(address) {
+                // From before its number was known.
+                waiters::watch_no_more(address);
+            }
+            return shared_locks::watch(shared, thread, watches);
+        }
+        let me = thread.owner.load(Relaxed);
+        let after = if watches { me } else { 0 };
         let before = if waiters::is_watched(address) { entry.watched.load(Relaxed) } else { 0 };
-        if before == thread {
-            return before;
+        if before != after {
+            entry.watched.store(after, Relaxed);
+            if after == 0 {
+                waiters::watch_no_more(address);
+            } else if before == 0 {
+                waiters::watch(address);
+            }
         }
-        entry.watched.store(thread, Relaxed);
-        if thread == 0 {
-            waiters::watch_no_more(address);
-        } else if before == 0 {
-            waiters::watch(address);
-        }
-        before
+        (before != 0).then_some(before != me)
     }
 
     /// What is known of it.
@@ -127,15 +135,34 @@ pub(super) fn entry(segment: &'static Process, address: usize) -> Option<&'stati
     find(segment, address).map(|found| found.entry)
 }
 
+/// The lock says that processes may share it: it gets an entry that stays, for the recorder to find, and until then this number.
+pub(super) fn note_shared(segment: &'static Process, wanted: Wanted, site: u64, number: impl FnOnce(usize) -> u16) {
+    let Some(lock) = find_or_make(segment, wanted.lock, wanted.kind, || site) else { return };
+    let flags = &lock.entry().flags;
+    if flags.load(Relaxed) & ENTRY_SHARED != 0 {
+        return;
+    }
+    let noted = ENTRY_SHARED | u32::from(number(wanted.lock)) << ENTRY_NUMBER_SHIFT;
+    if flags.fetch_or(noted, AcqRel) & ENTRY_SHARED == 0 {
+        names::see_module(segment, site as usize);
+        segment.shared_locks.fetch_add(1, Release);
+        if let Some(session) = pages::session() {
+            session.shared_locks.fetch_add(1, Release);
+        }
+    }
+}
+
 /// A lock was initialised here, by this call (0: not kept), where one may have been used before.
 #[cold]
 #[inline(never)]
 pub(super) fn made_again(segment: &'static Process, address: usize, kind: u8, maker: u32) {
     waiters::watch_no_more(address);
+    shared_locks::forget(address);
     rows::made_by(address, maker);
     let Some(found) = find(segment, address) else { return };
     let is_same = maker != 0 && found.entry.maker.load(Relaxed) == maker;
-    if is_same && found.entry.flags.load(Relaxed) == u32::from(kind) << 8 | ENTRY_INIT {
+    const OF_ITS_MAKER: u32 = ((1 << ENTRY_NUMBER_SHIFT) - 1) & !ENTRY_SHARED;
+    if is_same && found.entry.flags.load(Relaxed) & OF_ITS_MAKER == u32::from(kind) << 8 | ENTRY_INIT {
         return;
     }
     // Another lock, or one that was used before it was initialised.
@@ -163,6 +190,7 @@ pub(super) fn unloaded(segment: &'static Process, place: usize) {
 /// A lock was destroyed. One that has samples stays until its place in memory becomes another lock.
 pub(super) fn destroyed(segment: &'static Process, address: usize) {
     rows::gone(address);
+    shared_locks::forget(address);
     if let Some(found) = find(segment, address)
         && found.held & TAG_USED == 0
     {

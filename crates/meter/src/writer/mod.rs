@@ -20,6 +20,7 @@ mod release_cache;
 mod rows;
 mod samples;
 mod segment;
+mod shared_locks;
 mod shared_samples;
 mod stack_cache;
 mod stacks;
@@ -40,7 +41,7 @@ use core::sync::atomic::{
 };
 
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
-use crate::layout::{Lost, Meta, Process, Session, Swap, Thread, blocked, happened};
+use crate::layout::{LockEntry, Lost, Meta, Process, Session, Swap, Thread, blocked, happened};
 #[cfg(feature = "reader")]
 pub(crate) use clock::monotonic_ns;
 pub use executed::{Environment, Program, execute};
@@ -52,6 +53,7 @@ pub use release_cache::RELEASE_CACHE_SHIFT;
 pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
+pub use shared_locks::may_be_shared;
 pub use ticks::TICK;
 pub use timing::{CELL_SHIFT, time_next};
 pub use tls::{QUIET, TABLE};
@@ -75,6 +77,7 @@ pub fn after_fork_in_child() {
     segment::after_fork_in_child();
     thread::forget();
     waiters::forget();
+    shared_locks::forget_all();
     rows::forget();
 }
 
@@ -157,6 +160,10 @@ pub struct Waiting {
     begun: u64,
     site: u64,
     holder: Holder,
+    /// The thread that the lock named; 0: none.
+    named: u32,
+    /// As one that processes share the lock has this number, and counts those who wait; 0: it does not.
+    shared: u16,
     /// Not counted, but the counter of waiters was raised, if false.
     counted: bool,
 }
@@ -173,7 +180,8 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     let has_clock = !tls::has_no_clock();
     let begun = if has_clock { clock::ticks() } else { 0 };
     waiters::came(wanted.lock);
-    let mut waiting = Waiting { wanted, begun, site: 0, holder: Holder::default(), counted: false };
+    let mut waiting =
+        Waiting { wanted, begun, site: 0, holder: Holder::default(), named: holder, shared: 0, counted: false };
     if !has_clock {
         return waiting;
     }
@@ -184,7 +192,9 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     if let Some(segment) = segment::current() {
         // The stack is taken while there is nothing to do but wait.
         waiting.site = stack_cache::site(segment, mine.thread, registers, 0);
-        waiting.holder = holder::look(segment, wanted.lock, holder);
+        waiting.shared = shared_locks::number(segment, wanted.lock);
+        waiting.holder =
+            shared_locks::came(waiting.shared, holder).unwrap_or_else(|| holder::look(segment, wanted.lock, holder));
         waiting.counted = true;
     }
     mine.thread.waiting[1].store(begun, Relaxed);
@@ -199,6 +209,7 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
 pub fn end_wait(waiting: Waiting, acquired: bool) {
     let ended = if tls::has_no_clock() { waiting.begun } else { clock::ticks() };
     waiters::gone(waiting.wanted.lock);
+    shared_locks::gone(waiting.shared);
     record_wait(&waiting, ended, acquired);
 }
 
@@ -245,25 +256,30 @@ const fn happened_by(kind: u8) -> u8 {
 }
 
 fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Waiting, ns: u64) {
-    let Wanted { lock, kind, mode } = waiting.wanted;
-    let (mut place, mut blocker, mut known, mut comm) = (0, 0, blocked::UNKNOWN, 0);
-    if waiting.holder != Holder::default() {
-        (blocker, known, comm) = (waiting.holder.site, blocked::HOLDER, waiting.holder.comm.into());
-    }
-    if let Some(found) = locks::find_or_make(segment, lock, kind, || waiting.site) {
-        let entry = found.entry();
-        place = u64::from(found.place);
-        let (at, by, shift) = match mode {
-            mode::READ => (&entry.writer_at, &entry.writer, 16),
-            _ => (&entry.released_at, &entry.releaser, 0),
-        };
-        if at.load(Acquire) >= waiting.begun {
-            (blocker, known) = (by.load(Relaxed), blocked::RELEASER);
-            comm = u64::from(entry.releaser_comm.load(Relaxed) >> shift & 0xffff);
-        }
-    }
+    let Wanted { lock, kind, .. } = waiting.wanted;
+    let found = locks::find_or_make(segment, lock, kind, || waiting.site);
+    let (known, site, comm) = blame(waiting, found.map(|found| found.entry()));
+    let (blocker, comm) = shared_locks::if_own(segment, site, comm);
+    let place = found.map_or(0, |found| u64::from(found.place));
     let meta = meta(happened_by(kind), waiting.wanted, ns, known);
     samples::count(segment, thread, Key { meta, lock: place | comm << 32, site: waiting.site, blocker }, ns);
+}
+
+/// Who made a thread wait that has the lock with this entry now: how that is known, the site, and the place of the thread's name.
+fn blame(waiting: &Waiting, entry: Option<&LockEntry>) -> (u8, u64, u64) {
+    let Holder { site, comm } = waiting.holder;
+    let known = if waiting.holder == Holder::default() { blocked::UNKNOWN } else { blocked::HOLDER };
+    let holder = (known, site, u64::from(comm));
+    let Some(entry) = entry else { return holder };
+    let (at, by, shift) = match waiting.wanted.mode {
+        mode::READ => (&entry.writer_at, &entry.writer, 16),
+        _ => (&entry.released_at, &entry.releaser, 0),
+    };
+    let at = at.load(Acquire);
+    let comm = u64::from(entry.releaser_comm.load(Relaxed) >> shift & 0xffff);
+    let own = if at < waiting.begun { holder } else { (blocked::RELEASER, by.load(Relaxed), comm) };
+    let shared = shared_locks::of_entry(entry);
+    shared.and_then(|shared| shared_locks::blame(shared, waiting, own.0, at)).unwrap_or(own)
 }
 
 #[inline]
@@ -282,7 +298,7 @@ const fn bucket(ns: u64) -> u8 {
 #[inline]
 pub fn releasing(held: Wanted, acquired: u64, registers: &Registers, is_contended: impl FnOnce() -> bool) {
     let somebody = match waiters::waiters(held.lock) {
-        Waiters::Nobody => false,
+        Waiters::Nobody => shared_locks::any() && shared_locks::is_waited_for(held.lock, is_contended),
         Waiters::InCondition => is_contended(),
         Waiters::Somebody => true,
     };
@@ -306,6 +322,9 @@ fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
             let comm = mine.thread.comm.load(Relaxed) & 0xffff;
             let writer_comm = entry.releaser_comm.load(Relaxed) & !0xffff;
             let now = clock::ticks();
+            if let Some(shared) = shared_locks::of_entry(entry) {
+                shared_locks::note_releaser(shared, segment, mine.thread, (site, held.mode, now));
+            }
             entry.releaser.store(site, Relaxed);
             if held.mode == mode::WRITE {
                 entry.writer.store(site, Relaxed);
@@ -344,8 +363,12 @@ pub fn end_condition(condition: InCondition) {
     let ended = if tls::has_no_clock() { waiting.begun } else { clock::ticks() };
     waiters::condition_gone(mutex);
     waiters::gone(waiting.wanted.lock);
+    shared_locks::gone(waiting.shared);
     let Some(segment) = segment::current() else { return };
-    let released_at = |lock| locks::entry(segment, lock).map_or(0, |entry| entry.released_at.load(Acquire));
+    let released_at = |lock| {
+        let own = locks::entry(segment, lock).map_or(0, |entry| entry.released_at.load(Acquire));
+        shared_locks::of(segment, lock).map_or(own, |shared| own.max(shared.released_at.load(Acquire)))
+    };
     let signalled = released_at(waiting.wanted.lock);
     let woken = if (waiting.begun..=ended).contains(&signalled) { signalled } else { ended };
     let given_back = released_at(mutex);
@@ -366,6 +389,13 @@ pub fn lock_created(lock: usize, kind: u8, registers: &Registers) {
     {
         locks::made_again(segment, lock, kind, maker);
     }
+}
+
+/// As [`lock_created`], of a lock that says that processes may share it.
+#[cold]
+pub fn shared_lock_created(wanted: Wanted, registers: &Registers) {
+    lock_created(wanted.lock, wanted.kind, registers);
+    shared_locks::was_made(wanted, stacks::address_site(registers));
 }
 
 /// A lock was destroyed.

@@ -8,7 +8,8 @@ use core::sync::atomic::{
 use super::syscalls;
 use crate::layout::{
     CachedStack, Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES, PageKind, Process,
-    RECYCLED_PAGE, Recycled, SESSION_PAGE, SessionHead, Slot, Stack, Tags, Thread, VERSION, pack_owner,
+    RECYCLED_PAGE, Recycled, SESSION_PAGE, SHARED_LOCKS, SHARED_LOCKS_PAGE, SessionHead, SharedLock, Slot, Stack, Tags,
+    Thread, VERSION, pack_owner,
 };
 
 // With what else is written when the library is loaded.
@@ -77,6 +78,15 @@ pub(super) fn map(path: &[u8]) -> bool {
 /// The session's head; `None` where there is no session.
 pub(super) fn session() -> Option<&'static SessionHead> {
     special(SESSION_PAGE)
+}
+
+/// The lock that processes share with this number; `None` of 0 and of what is no such number.
+#[inline]
+pub(super) fn shared_lock(number: u16) -> Option<&'static SharedLock> {
+    const OF_A_PAGE: usize = PAGE / size_of::<SharedLock>();
+    let place = usize::from(number).checked_sub(1).filter(|place| *place < SHARED_LOCKS)?;
+    let page: &[SharedLock; OF_A_PAGE] = special(SHARED_LOCKS_PAGE + place / OF_A_PAGE)?;
+    page.get(place % OF_A_PAGE)
 }
 
 fn special<T>(page: usize) -> Option<&'static T> {

@@ -30,7 +30,9 @@ macro_rules! stand_in {
             comm_count: AtomicU32::new(0),
             number: AtomicU32::new(0),
             stop_count: AtomicU32::new(0),
-            spare: AtomicU32::new(0),
+            shared_locks: AtomicU32::new(0),
+            parent: AtomicU32::new(0),
+            shared_changes: AtomicU32::new(0),
             stops: [const { Stop { since_ns: AtomicU64::new(0), until_ns: AtomicU64::new(0) } }; STOPS],
             free_threads: AtomicU64::new(0),
             losses: [const { AtomicU64::new(0) }; LOSSES],
@@ -54,6 +56,17 @@ static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 
 /// No page was left when this process began.
 static IS_UNMETERED: AtomicBool = AtomicBool::new(false);
+
+/// The segment of the process that forked this one; null: none.
+#[unsafe(link_section = ".data.lockmeter_start")]
+static PARENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+
+/// The segment of the process that forked this one, while it has not become another's.
+pub(super) fn parent() -> Option<&'static Process> {
+    // SAFETY: null, or in a mapping that is never unmapped.
+    let parent = unsafe { PARENT.load(Relaxed).as_ref() }?;
+    (parent.number.load(Acquire) == STAND_IN.parent.load(Relaxed)).then_some(parent)
+}
 
 /// Head of the segment or its stand-in.
 #[inline]
@@ -133,6 +146,10 @@ pub(super) fn after_fork_in_child() {
     if parent.is_none() && IS_UNMETERED.load(Relaxed) {
         count_unmetered();
     }
+    if let Some(parent) = parent {
+        STAND_IN.parent.store(parent.number.load(Relaxed), Relaxed);
+        PARENT.store(ptr::from_ref(parent).cast_mut(), Relaxed);
+    }
     let level = header().level.load(Relaxed);
     STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);
     STAND_IN.level.store(level, Relaxed);
@@ -183,6 +200,7 @@ fn make(session: Session) -> Option<&'static Process> {
     let page = pages::take(number, PageKind::NewProcess)?;
     let made = pages::entry_of_page::<Process>(page, 0)?;
     made.number.store(number, Relaxed);
+    made.parent.store(STAND_IN.parent.load(Relaxed), Relaxed);
     made.pid.store(PROCESS_ID.load(Relaxed), Relaxed);
     made.start_ns.store(clock::monotonic_ns(), Relaxed);
     made.tick_ns_shifted.store(session.tick_ns_shifted, Relaxed);

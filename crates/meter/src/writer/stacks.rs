@@ -58,6 +58,21 @@ fn site(segment: &'static Process, frames: &[u64]) -> Option<u64> {
     Some(place? as u64 | SITE_IS_STACK)
 }
 
+/// The place of a site in the table of stacks, where a return address alone gets one as well; `None` if there is no room.
+pub(super) fn place_of(segment: &'static Process, site: u64) -> Option<u32> {
+    match site {
+        0 => None,
+        site if site & SITE_IS_STACK != 0 => Some(site as u32 & (STACKS as u32 - 1)),
+        site => {
+            let place = keep(segment, &[site]);
+            if place.is_none() {
+                segment::lose(Lost::Stack);
+            }
+            place.map(|place| place as u32)
+        }
+    }
+}
+
 fn hash(frames: &[u64]) -> u64 {
     let mix = |hash: u64, frame: &u64| (hash ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29);
     frames.iter().fold(0x9e37_79b9_7f4a_7c15, mix) | 1

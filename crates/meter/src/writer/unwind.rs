@@ -275,11 +275,18 @@ impl UnwindContextStorage<usize> for OnStack {
     type Stack = [UnwindTableRow<usize, Self>; 2];
 }
 
+/// Makes it in a frame of its own, which is gone before it is used: of stacks that are nearly used up each byte counts.
+#[cold]
+#[inline(never)]
+fn new_context() -> UnwindContext<usize, OnStack> {
+    UnwindContext::new_in()
+}
+
 #[cold]
 #[inline(never)]
 fn compute(address: usize) -> Option<Rule> {
     let Tables { header, frames, bases } = Tables::of(address)?;
-    let mut context = UnwindContext::<usize, OnStack>::new_in();
+    let mut context = new_context();
     let row = header
         .table()?
         .unwind_info_for_address(&frames, &bases, &mut context, address as u64, EhFrame::cie_from_offset)
