@@ -3,6 +3,7 @@
 use std::fmt;
 
 use lockmeter_profile::latency::LatencyReport;
+use lockmeter_profile::merge::Difference;
 use lockmeter_profile::{Frame, Loss, Report};
 use lockmeter_render::units;
 
@@ -71,6 +72,8 @@ pub enum Warning {
         /// By how much.
         percent: i64,
     },
+    /// Recordings that are added up are not alike.
+    AddedUp(Difference),
 }
 
 impl Warning {
@@ -242,6 +245,7 @@ impl fmt::Display for Warning {
                 f,
                 "for {lock} the model is off by {percent} % already where it was recorded; try the right --threads, and trust it little"
             ),
+            Self::AddedUp(difference) => write!(f, "{difference}"),
             Self::Expensive(percent) => write!(
                 f,
                 "lockmeter's programs took {percent} % of the machine's CPU time; a smaller `record --stack-budget`, or metering one \
