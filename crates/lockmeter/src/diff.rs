@@ -32,7 +32,11 @@ pub fn run(arguments: &DiffArguments) -> Result<()> {
             loaded.push(report::load_with_spread(open_locks(path)?, &query, reports, &mut spread)?);
         }
         let differences = merge::differences(&loaded);
-        Ok::<_, anyhow::Error>((merge::merge(loaded).unwrap_or_else(|| unreachable!("clap asks for one")), spread, differences))
+        Ok::<_, anyhow::Error>((
+            merge::merge(loaded).unwrap_or_else(|| unreachable!("clap asks for one")),
+            spread,
+            differences,
+        ))
     };
     let ((before, old_spread, of_before), (after, new_spread, of_after)) = (load(before)?, load(after)?);
     let old = Recorded { report: &before, spread: &old_spread };

@@ -89,6 +89,9 @@ pub struct DiffRow {
     pub delta_ns_per_s: i64,
     /// What the intervals say of it.
     pub evidence: Evidence,
+    /// What they say of the mean duration of a wait or hold: a lock that is always held may be held longer each time. Of the ratio
+    /// only.
+    pub of_mean: Evidence,
 }
 
 named_enum! {
@@ -109,7 +112,7 @@ named_enum! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evidence {
     /// Whether there is one. Where there are several groups, each of them has a chance to look different: of all verdicts of a diff
-    /// together, one in twenty diffs has a wrong one (S. Holm, "A simple sequentially rejective multiple test procedure", 1979).
+    /// together, one in a hundred diffs has a wrong one by chance (S. Holm, "A simple sequentially rejective multiple test procedure", 1979).
     pub verdict: Verdict,
     /// After ÷ before, in thousandths; `None` if one of them is nothing or they were not tested.
     pub ratio: Option<(u64, u64)>,
@@ -318,18 +321,24 @@ pub fn diff_tested(old: Recorded<'_>, new: Recorded<'_>) -> Result<Diff, DiffErr
     for row in &after.rows {
         pairs.entry(key(row, &after.by)).or_default().after.get_or_insert_default().add(row);
     }
-    let test = |key: &DiffKey, keys_before: &mut Vec<DiffKey>| {
+    let test = |key: &DiffKey, mut keys_before: Vec<DiffKey>| {
         keys_before.dedup();
         let keys: Vec<&DiffKey> = if keys_before.is_empty() { vec![key] } else { keys_before.iter().collect() };
-        significance::test(&old.spread.of_group(&keys), &new.spread.of_group(&[key]))
+        let (old, new) = (old.spread.of_group(&keys), new.spread.of_group(&[key]));
+        // What is on one side only has no mean to compare.
+        let of_mean = significance::test(&old.mean, &new.mean).filter(|tested| tested.ratio.is_some());
+        [significance::test(&old.rate, &new.rate), of_mean]
     };
-    let (mut rows, mut tested) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(pairs.len()));
-    for (key, mut pair) in pairs {
-        tested.push(test(&key, &mut pair.keys_before).filter(|_| !key.own));
+    let (mut rows, mut tested) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(2 * pairs.len()));
+    for (key, pair) in pairs {
+        // lockmeter's own waits are shown, not judged.
+        let tests = if key.own { [None, None] } else { test(&key, pair.keys_before) };
+        tested.extend(tests);
         rows.push(diff_row(key, pair.before, before.duration_ns, pair.after, after.duration_ns));
     }
-    for (row, evidence) in rows.iter_mut().zip(evidence(&tested)) {
-        row.evidence = evidence;
+    for (row, evidence) in rows.iter_mut().zip(evidence(&tested).chunks(2)) {
+        row.evidence = evidence[0];
+        row.of_mean = Evidence { delta_ns_per_s: None, ..evidence[1] };
     }
     // A stable sort: of equal changes the first by name stays first.
     rows.sort_by_key(|row| std::cmp::Reverse(row.delta_ns_per_s.unsigned_abs()));
@@ -351,14 +360,14 @@ fn evidence(tested: &[Option<Tested>]) -> Vec<Evidence> {
     tested.iter().zip(differ).map(|(tested, differs)| Evidence::of(tested.as_ref(), differs)).collect()
 }
 
-/// Which of them differ, by Holm's procedure: the least likely one must be less likely than a part of one in twenty, and so on.
+/// Which of them differ, by Holm's procedure: the least likely one must be less likely than a part of one in a hundred, and so on.
 fn differing(tested: &[Option<Tested>]) -> Vec<bool> {
     let mut order: Vec<(f64, usize)> =
         tested.iter().enumerate().filter_map(|(at, tested)| Some((tested.as_ref()?.p, at))).collect();
     order.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut differ = vec![false; tested.len()];
     for (rank, (p, at)) in order.iter().enumerate() {
-        if p * (order.len() - rank) as f64 > significance::ERROR_CHANCE {
+        if p * (order.len() - rank) as f64 > significance::VERDICT_ERROR {
             break;
         }
         differ[*at] = true;
@@ -373,9 +382,8 @@ impl Evidence {
     fn of(tested: Option<&Tested>, differs: bool) -> Self {
         let Some(tested) = tested else { return Self::NONE };
         let is_more = tested.ratio.map_or(tested.difference.0 > 0.0, |(low, _)| low > 1.0);
-        let is_alike = |(low, high): (f64, f64)| {
-            low <= 1.0 && high >= 1.0 && low >= 1.0 / ALIKE_WITHIN && high <= ALIKE_WITHIN
-        };
+        let is_alike =
+            |(low, high): (f64, f64)| low <= 1.0 && high >= 1.0 && low >= 1.0 / ALIKE_WITHIN && high <= ALIKE_WITHIN;
         let verdict = match (differs, tested.ratio) {
             (true, _) if is_more => Verdict::Worse,
             (true, _) => Verdict::Better,
@@ -446,7 +454,7 @@ fn diff_row(key: DiffKey, old: Option<Sum>, old_ns: u64, new: Option<Sum>, new_n
     let after = new.map(|sum| sum.rate(new_ns)).unwrap_or_default();
     let delta = i128::from(after.total_ns_per_s) - i128::from(before.total_ns_per_s);
     let delta_ns_per_s = delta.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-    DiffRow { key, change, before, after, delta_ns_per_s, evidence: Evidence::NONE }
+    DiffRow { key, change, before, after, delta_ns_per_s, evidence: Evidence::NONE, of_mean: Evidence::NONE }
 }
 
 fn side(report: &Report) -> Side {

@@ -47,7 +47,9 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
         whole.overhead.merge(&report.overhead);
         whole.slow_holds.extend(report.slow_holds);
         whole.worst = match (whole.worst, report.worst) {
-            (Some(mut one), Some(other)) if (&one.lock, one.kind, one.mode) == (&other.lock, other.kind, other.mode) => {
+            (Some(mut one), Some(other))
+                if (&one.lock, one.kind, one.mode) == (&other.lock, other.kind, other.mode) =>
+            {
                 one.value.merge(&other.value);
                 Some(one)
             }
@@ -218,9 +220,8 @@ impl fmt::Display for Difference {
 pub fn differences(reports: &[Report]) -> Vec<Difference> {
     let mut found = Vec::new();
     let Some(first) = reports.first() else { return found };
-    let other_than_first = |is_other: &dyn Fn(&About) -> bool| {
-        reports.iter().map(|report| &report.about).find(|about| is_other(about))
-    };
+    let other_than_first =
+        |is_other: &dyn Fn(&About) -> bool| reports.iter().map(|report| &report.about).find(|about| is_other(about));
     let about = &first.about;
     if let Some(other) = other_than_first(&|other| other.cpus != about.cpus) {
         found.push(Difference::Cpus(about.cpus, other.cpus));

@@ -46,6 +46,14 @@ pub const COLUMNS: &[DiffColumn] = &[
     DiffColumn::new("delta_high_ns_per_s", Unit::SignedNanoseconds, |row, ()| bound(&row.evidence, |(_, high)| high)),
     DiffColumn::new("verdict", Unit::Name, |row, ()| Cell::Name(row.evidence.verdict.name()))
         .headed("VERDICT").in_table_if_any(|row| is_tested(&row.evidence)),
+    DiffColumn::new("mean_ratio", Unit::Decimal, |row, ()| {
+        mean_times(&row.before, &row.after).map_or(Cell::Missing, Cell::Thousandths)
+    }).headed("EACH TIMES").in_table_if_any(|row| row.of_mean.ratio.is_some()).expendable(7),
+    DiffColumn::new("mean_ratio_low", Unit::Decimal, |row, ()| Cell::thousandths(row.of_mean.ratio.map(|(low, _)| low)))
+        .headed("95 % EACH").in_words(|row, _| interval(&row.of_mean).unwrap_or_default()).expendable(6),
+    DiffColumn::new("mean_ratio_high", Unit::Decimal, |row, ()| Cell::thousandths(row.of_mean.ratio.map(|(_, high)| high))),
+    DiffColumn::new("mean_verdict", Unit::Name, |row, ()| Cell::Name(row.of_mean.verdict.name()))
+        .headed("EACH").in_table_if_any(|row| row.of_mean.ratio.is_some()).expendable(8),
     DiffColumn::new("before_total_ns_per_s", Unit::Nanoseconds, |row, ()| Cell::Nanoseconds(row.before.total_ns_per_s))
         .headed("BEFORE/S"),
     DiffColumn::new("after_total_ns_per_s", Unit::Nanoseconds, |row, ()| Cell::Nanoseconds(row.after.total_ns_per_s))
@@ -113,6 +121,11 @@ fn hundredths(ratio: u64) -> String {
 /// After ÷ before in thousandths; `None` where there was nothing before.
 fn times(before: &Rate, after: &Rate) -> Option<u64> {
     (before.total_ns_per_s > 0).then(|| ratio(after.total_ns_per_s, 1_000, before.total_ns_per_s))
+}
+
+/// The same of the mean duration.
+fn mean_times(before: &Rate, after: &Rate) -> Option<u64> {
+    (before.mean_ns > 0 && after.count_per_1000_s > 0).then(|| ratio(after.mean_ns, 1_000, before.mean_ns))
 }
 
 /// A duration of waits, of which there may be none.
@@ -210,8 +223,8 @@ fn name(key: &DiffKey) -> String {
     escaped(name.as_deref().unwrap_or("a group without a name")).into_owned()
 }
 
-const TESTED: &str = "95 %: of TIMES, or of CHANGE/S where a lock is on one side only, by how the intervals vary; cannot tell: they \
-    vary too much or are too few";
+const TESTED: &str = "95 %: of TIMES, or of CHANGE/S where a lock is on one side only, by how the intervals vary; EACH: of the mean \
+    duration; cannot tell: the intervals vary too much or are too few";
 
 const NOT_TESTED: &str =
     "too few intervals to tell a difference from chance: record each side for 5 s or longer, or more often";

@@ -26,12 +26,27 @@ struct Series {
     in_last: usize,
     /// Of everything but lockmeter's own.
     waits_ns: Vec<u64>,
-    /// What is missing at the end of a list is 0.
-    groups: BTreeMap<DiffKey, Vec<u64>>,
+    groups: BTreeMap<DiffKey, Sums>,
 }
 
-/// What was measured in an interval, and for how long was metered.
+/// What a group adds up to in each interval. What is missing at the end of a list is 0.
+#[derive(Debug, Clone, Default)]
+struct Sums {
+    total_ns: Vec<u64>,
+    counts: Vec<u64>,
+}
+
+/// What was measured in an interval, and in what: in how much metered time, or in how many waits.
 pub(super) type Part = (f64, f64);
+
+/// What the intervals of a group say, for each recording.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Parts {
+    /// Time in metered time.
+    pub(super) rate: Vec<Vec<Part>>,
+    /// Time in how many waits or holds: their mean duration.
+    pub(super) mean: Vec<Vec<Part>>,
+}
 
 impl Spread {
     /// The intervals that follow are of another recording.
@@ -57,34 +72,40 @@ impl Spread {
             let sums = series.groups.entry(key).or_insert_with(|| {
                 self.keys_bytes += bytes;
                 self.keys += 1;
-                Vec::new()
+                Sums::default()
             });
-            add_at(sums, at, row.value.total_ns);
+            add_at(&mut sums.total_ns, at, row.value.total_ns);
+            add_at(&mut sums.counts, at, row.value.count);
         }
     }
 
     /// What all of it takes, about.
     pub const fn memory_bytes(&self) -> usize {
-        self.keys_bytes + self.keys * (size_of::<(DiffKey, Vec<u64>)>() + 2 * MOST_INTERVALS * size_of::<u64>())
+        self.keys_bytes + self.keys * (size_of::<(DiffKey, Sums)>() + 4 * MOST_INTERVALS * size_of::<u64>())
     }
 
     /// All waits, interval by interval, for each recording.
     pub(super) fn of_waits(&self) -> Vec<Vec<Part>> {
-        self.recordings.iter().map(|series| parts(series, &series.waits_ns)).collect()
+        self.recordings.iter().map(|series| parts(&series.waits_ns, &series.durations_ns)).collect()
     }
 
     /// Those of the groups whose keys fit: of a group that changed its name, several may.
-    pub(super) fn of_group(&self, keys: &[&DiffKey]) -> Vec<Vec<Part>> {
-        let of_series = |series: &Series| {
-            let mut sums_ns = vec![0_u64; series.durations_ns.len()];
+    pub(super) fn of_group(&self, keys: &[&DiffKey]) -> Parts {
+        let mut all = Parts::default();
+        for series in &self.recordings {
+            let length = series.durations_ns.len();
+            let (mut total_ns, mut counts) = (vec![0_u64; length], vec![0_u64; length]);
             for group in keys.iter().filter_map(|key| series.groups.get(key)) {
-                for (sum, more) in sums_ns.iter_mut().zip(group) {
-                    *sum = sum.saturating_add(*more);
+                for (sums, more) in [(&mut total_ns, &group.total_ns), (&mut counts, &group.counts)] {
+                    sums.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
                 }
             }
-            parts(series, &sums_ns)
-        };
-        self.recordings.iter().map(of_series).collect()
+            all.rate.push(parts(&total_ns, &series.durations_ns));
+            // An interval in which nothing happened says nothing of how long it takes.
+            let mean = parts(&total_ns, &counts).into_iter().filter(|(_, count)| *count > 0.0).collect();
+            all.mean.push(mean);
+        }
+        all
     }
 }
 
@@ -100,7 +121,10 @@ impl Series {
         if self.durations_ns.len() == 2 * MOST_INTERVALS {
             put_together(&mut self.durations_ns);
             put_together(&mut self.waits_ns);
-            self.groups.values_mut().for_each(put_together);
+            for sums in self.groups.values_mut() {
+                put_together(&mut sums.total_ns);
+                put_together(&mut sums.counts);
+            }
             self.together *= 2;
         }
         self.durations_ns.push(duration_ns);
@@ -120,9 +144,9 @@ fn add_at(sums: &mut Vec<u64>, at: usize, more: u64) {
     sums[at] = sums[at].saturating_add(more);
 }
 
-fn parts(series: &Series, sums_ns: &[u64]) -> Vec<Part> {
-    let sums = sums_ns.iter().copied().chain(std::iter::repeat(0));
-    series.durations_ns.iter().zip(sums).map(|(duration_ns, sum)| (sum as f64, *duration_ns as f64)).collect()
+fn parts(amounts: &[u64], of: &[u64]) -> Vec<Part> {
+    let amounts = amounts.iter().copied().chain(std::iter::repeat(0));
+    of.iter().zip(amounts).map(|(of, amount)| (amount as f64, *of as f64)).collect()
 }
 
 /// The text that a key holds.
