@@ -132,9 +132,10 @@ impl Loaded {
     }
 }
 
-/// A recording as the query sees it, and whether the recorder ended it cleanly.
-pub fn load(path: &Path, query: &Query) -> Result<(Report, bool)> {
-    load_whole(open_locks(path)?, query).map(|loaded| (loaded.report, loaded.ended_cleanly))
+/// A recording as two queries see it, and whether the recorder ended it cleanly.
+pub fn load_two(path: &Path, queries: &[Query; 2]) -> Result<([Report; 2], bool)> {
+    let [one, other] = load_each(open_locks(path)?, queries, 2, None)?;
+    Ok(([one.report, other.report], one.ended_cleanly))
 }
 
 /// A recording as the query sees it.
