@@ -88,8 +88,8 @@ impl Scene {
 pub struct Group {
     /// How many.
     pub threads: usize,
-    /// What each computes in one cycle.
-    pub think_ns: f64,
+    /// What each computes before it takes a lock.
+    pub think: Duration,
     /// How they take locks.
     pub visits: Vec<Visit>,
 }
@@ -123,7 +123,8 @@ pub fn run(scene: &Scene, threads: usize, cpus: usize, steps: u64, random: &mut 
         let per_second = if scene.think_ns > 0.0 { number(threads) / scene.think_ns * SECOND_NS } else { 0.0 };
         return Observed { per_second, mean_wait_ns: 0.0 };
     }
-    let group = Group { threads, think_ns: scene.think_ns, visits: scene.visits.clone() };
+    let think = Duration::Exponential(scene.think_ns / per_cycle);
+    let group = Group { threads, think, visits: scene.visits.clone() };
     let mut world = World::new(&scene.locks, std::slice::from_ref(&group), Passing::InOrder, cpus.max(1), random);
     world.advance(steps / 10);
     let (begin_ns, waited_ns, done) = (world.now_ns, world.waited_ns, world.done());
@@ -335,7 +336,7 @@ impl<'a> World<'a> {
     fn think(&mut self, thread: usize) {
         let group = &self.groups[self.group_of[thread]];
         self.visit_of[thread] = self.draw_visit(group);
-        let think_ns = Duration::Exponential(group.think_ns / group.per_cycle()).draw_ns(self.random);
+        let think_ns = group.think.draw_ns(self.random);
         self.schedule(think_ns, thread, Event::Ask);
     }
 

@@ -413,6 +413,20 @@ mod tests {
         );
     }
 
+    /// Makes sure that a model that does not even give what was recorded gives nothing else either.
+    #[test]
+    fn a_model_that_is_far_off_forecasts_nothing_and_says_why() {
+        let near = forecast(&one_thread(), 0, &plan()).unwrap();
+        assert!(near.clone().refuse_if_far_off().refused.is_none());
+        let check = Check { with_handoff: 0.2, simulated: -0.3, ..near.check };
+        let far = Forecast { check, ..near.clone() }.refuse_if_far_off();
+        assert!(far.points.is_empty() && far.to_string().contains("no forecast for other CPUs"), "{far}");
+        let reason = far.refused.unwrap();
+        assert!(reason.contains("+20 %") && reason.contains("-30 %"), "{reason}");
+        let one_is_near = Forecast { check: Check { simulated: 0.1, ..check }, ..near };
+        assert!(one_is_near.refuse_if_far_off().refused.is_none());
+    }
+
     #[test]
     fn readers_do_not_queue_for_each_other() {
         let mut measured = one_thread();

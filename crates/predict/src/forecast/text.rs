@@ -68,6 +68,7 @@ impl fmt::Display for Forecast {
 impl fmt::Display for ByCaller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = match &self.threads {
+            _ if self.is_ambiguous => "whose threads call from where is not known: from .. to",
             Threads::OfTheirOwn(_) => "each caller with threads of its own",
             Threads::ForAll(_) => "all threads calling from everywhere",
         };
@@ -88,7 +89,7 @@ impl fmt::Display for ByCaller {
         let line = |cells: [String; 8], caller: &str| {
             let [threads, held, waited, here, model, others, without, times] = cells;
             format!(
-                "{threads:>7} {held:>8} {waited:>8} {here:>10} {model:>10} {others:>12} {without:>12} {times:>6}  {caller}"
+                "{threads:>7} {held:>8} {waited:>8} {here:>10} {model:>10} {others:>12} {without:>22} {times:>12}  {caller}"
             )
         };
         writeln!(f, "{}", line(head.map(str::to_owned), "CALLER"))?;
@@ -106,12 +107,21 @@ impl fmt::Display for ByCaller {
                 format!("{}/s", rate(caller.recorded_per_second)),
                 format!("{}/s", rate(caller.modelled_per_second)),
                 format!("{}/s", rate(others)),
-                without.map_or_else(|| "-".to_owned(), |without| format!("{}/s", rate(without))),
-                without.map_or_else(|| "-".to_owned(), |without| three_digits(without / others, "")),
+                range(without, |without| format!("{}/s", rate(without))),
+                range(without, |without| three_digits(without / others, "")),
             ];
             writeln!(f, "{}", line(cells, &escaped(&caller.caller)))?;
         }
         Ok(())
+    }
+}
+
+/// What lies between two numbers that may be the same.
+fn range(of: Option<(f64, f64)>, show: impl Fn(f64) -> String) -> String {
+    match of.map(|(low, high)| (show(low), show(high))) {
+        None => "-".to_owned(),
+        Some((low, high)) if low == high => low,
+        Some((low, high)) => format!("{low} .. {high}"),
     }
 }
 
