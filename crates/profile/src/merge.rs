@@ -28,7 +28,7 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
     let mut whole = reports.next()?;
     let mut rows = BTreeMap::<RowKey, Row>::new();
     let mut is_merged = false;
-    add_rows(&mut rows, std::mem::take(&mut whole.rows));
+    add_rows(&mut rows, std::mem::take(&mut whole.rows), &whole.by);
     for report in reports {
         is_merged = true;
         add_about(&mut whole.about, &report.about);
@@ -55,7 +55,7 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
             }
             (one, other) => [one, other].into_iter().flatten().max_by_key(|worst| worst.value.total_ns),
         };
-        add_rows(&mut rows, report.rows);
+        add_rows(&mut rows, report.rows, &whole.by);
     }
     whole.rows = rows.into_values().collect();
     if is_merged {
@@ -85,14 +85,15 @@ struct RowKey {
 }
 
 impl RowKey {
-    fn of(row: &Row) -> Self {
-        // A row without a lock has a kind only while all of it is of that kind.
-        let of_lock = row.lock.is_some();
+    fn of(row: &Row, by: &[Dimension]) -> Self {
+        // A row by caller may happen to hold one kind only: that is not what makes it the same row.
+        let of_lock = by.contains(&Dimension::Lock);
+        let of_kind = of_lock || by.contains(&Dimension::Kind);
         Self {
             happened: row.happened,
             own: row.own,
             lock: row.lock.clone(),
-            kind: row.kind.filter(|_| of_lock),
+            kind: row.kind.filter(|_| of_kind),
             mode: row.mode.filter(|_| of_lock),
             instance: row.instance,
             object: row.object.clone(),
@@ -104,9 +105,9 @@ impl RowKey {
     }
 }
 
-fn add_rows(rows: &mut BTreeMap<RowKey, Row>, more: Vec<Row>) {
+fn add_rows(rows: &mut BTreeMap<RowKey, Row>, more: Vec<Row>, by: &[Dimension]) {
     for row in more {
-        match rows.entry(RowKey::of(&row)) {
+        match rows.entry(RowKey::of(&row, by)) {
             Entry::Vacant(vacant) => drop(vacant.insert(row)),
             Entry::Occupied(same) => add_row(same.into_mut(), row),
         }
