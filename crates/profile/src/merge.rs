@@ -126,8 +126,7 @@ fn add_row(sum: &mut Row, row: Row) {
         sum.naming = sum.naming.max(row.naming);
         sum.naming_detail = None;
     }
-    let both = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
-    sum.contended = both(sum.contended, row.contended);
+    sum.contended = sum.contended.zip(row.contended).map(|(one, other)| one.saturating_add(other));
     sum.holder = match (sum.holder, row.holder) {
         (Some(one), Some(other)) => {
             let (mut parts, others) = (one.parts(), other.parts());

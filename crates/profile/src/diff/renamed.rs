@@ -30,7 +30,7 @@ pub(super) fn renamed_files(before: &Report, after: &Report) -> Vec<Renamed> {
         }
     }
     // Most locks in common first, then the names most alike.
-    candidates.sort_by(|one, other| (other.0, other.1).cmp(&(one.0, one.1)));
+    candidates.sort_by_key(|(common, alike, ..)| std::cmp::Reverse((*common, *alike)));
     let (mut taken, mut pairs) = (BTreeSet::new(), Vec::new());
     for (common, _, one, other) in candidates {
         if !taken.contains(&(true, one)) && !taken.contains(&(false, other)) {

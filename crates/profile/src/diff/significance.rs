@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(test(&nothing, &once), None, "one wait is no rate");
         let tested = test(&nothing, &always).unwrap();
         assert!(tested.p < 0.001 && tested.ratio.is_none() && tested.difference.0 > 3.0, "{tested:?}");
-        assert_eq!(test(&nothing, &vec![vec![(5.0, 1.0); 4]]), None, "too few intervals");
+        assert_eq!(test(&nothing, &[vec![(5.0, 1.0); 4]]), None, "too few intervals");
     }
 
     /// Makes sure that intervals which agree do not hide that runs differ.
