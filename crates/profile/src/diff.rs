@@ -105,6 +105,8 @@ named_enum! {
         NoDifference = 3, "no difference";
         /// The intervals vary too much, or are too few.
         CannotTell = 4, "cannot tell";
+        /// Both before and after it is less than a thousandth of the time: too little to matter.
+        TooLittle = 5, "too little";
     }
 }
 
@@ -130,6 +132,10 @@ pub struct Renamed {
     /// How many locks of one name both have.
     pub locks: u64,
 }
+
+/// Less than this in a second is too little to matter, and how fast the machine happens to be decides over it: nanoseconds of an uncontended
+/// lock, for one.
+const LEAST_NS_PER_S: u64 = 1_000_000;
 
 /// A ratio is no difference if its interval lies between 1 ÷ this and this: the limits within which medicines count as alike
 /// (D. Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", 1987).
@@ -331,14 +337,19 @@ pub fn diff_tested(old: Recorded<'_>, new: Recorded<'_>) -> Result<Diff, DiffErr
     };
     let (mut rows, mut tested) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(2 * pairs.len()));
     for (key, pair) in pairs {
+        let row = diff_row(key, pair.before, before.duration_ns, pair.after, after.duration_ns);
         // lockmeter's own waits are shown, not judged.
-        let tests = if key.own { [None, None] } else { test(&key, pair.keys_before) };
-        tested.extend(tests);
-        rows.push(diff_row(key, pair.before, before.duration_ns, pair.after, after.duration_ns));
+        let is_judged = !row.key.own && !row.is_too_little();
+        tested.extend(if is_judged { test(&row.key, pair.keys_before) } else { [None, None] });
+        rows.push(row);
     }
     for (row, evidence) in rows.iter_mut().zip(evidence(&tested).chunks(2)) {
         row.evidence = evidence[0];
         row.of_mean = Evidence { delta_ns_per_s: None, ..evidence[1] };
+        if !row.key.own && row.is_too_little() {
+            row.evidence.verdict = Verdict::TooLittle;
+            row.of_mean.verdict = Verdict::TooLittle;
+        }
     }
     // A stable sort: of equal changes the first by name stays first.
     rows.sort_by_key(|row| std::cmp::Reverse(row.delta_ns_per_s.unsigned_abs()));
@@ -352,6 +363,12 @@ pub fn diff_tested(old: Recorded<'_>, new: Recorded<'_>) -> Result<Diff, DiffErr
         renamed: files,
         warnings: warnings(before, after),
     })
+}
+
+impl DiffRow {
+    fn is_too_little(&self) -> bool {
+        self.before.total_ns_per_s.max(self.after.total_ns_per_s) < LEAST_NS_PER_S
+    }
 }
 
 /// What the tests say together.

@@ -197,6 +197,7 @@ const fn verdict_words(verdict: Verdict) -> &'static str {
         Verdict::Better => "better",
         Verdict::NoDifference => "no difference",
         Verdict::CannotTell => "which may be chance",
+        Verdict::TooLittle => "too little to matter",
     }
 }
 
