@@ -341,6 +341,7 @@ Examples:
   lockmeter report --by lock,caller              who waits for them
   lockmeter report --by lock,blocker -n 5        who makes them wait
   lockmeter report --by object                   contended objects by type (inodes by file system)
+  lockmeter report monday.lockmeter tuesday.lockmeter     both added up
   lockmeter report --format json | jq '.rows[0]'
   lockmeter report --format folded | flamegraph.pl > waits.svg
   lockmeter report --format pprof -o locks.pb.gz && go tool pprof -top locks.pb.gz";
@@ -348,15 +349,15 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = REPORT_EXAMPLES)]
 pub struct ReportArguments {
-    /// The recording; `-` is standard input
-    #[arg(default_value = DEFAULT_RECORDING)]
-    pub recording: PathBuf,
+    /// The recordings, which are added up if there are several; `-` is standard input
+    #[arg(default_value = DEFAULT_RECORDING, value_name = "RECORDING")]
+    pub recordings: Vec<PathBuf>,
     #[command(flatten)]
     pub query: QueryArguments,
     /// Order by this column
     #[arg(long, value_name = "COLUMN", default_value = "total_ns")]
     pub sort: String,
-    /// Only this part of the recording, as offsets from its start: 2s..5s, 10s.., ..1m
+    /// Only this part of each recording, as offsets from its start: 2s..5s, 10s.., ..1m
     #[arg(long, value_name = "FROM..TO", value_parser = parse_window)]
     pub window: Option<Window>,
     /// Of a recording of `lockmeter latency`: draw each row's histograms
@@ -370,14 +371,28 @@ pub struct ReportArguments {
     pub output: Option<PathBuf>,
 }
 
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  lockmeter diff before.lockmeter after.lockmeter
+  lockmeter diff before.lockmeter after.lockmeter --by lock,caller --format json
+  lockmeter diff --before old-1 old-2 old-3 --after new-1 new-2 new-3";
+
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  lockmeter diff before.lockmeter after.lockmeter\n  \
-    lockmeter diff before.lockmeter after.lockmeter --by lock,caller --format json")]
+#[command(
+    after_help = DIFF_EXAMPLES,
+    override_usage = "lockmeter diff [OPTIONS] BEFORE AFTER\n       \
+        lockmeter diff [OPTIONS] --before RECORDING… --after RECORDING…"
+)]
 pub struct DiffArguments {
-    /// The recording to compare with; one of the two may be `-`, standard input
-    pub before: PathBuf,
-    /// The recording to judge
-    pub after: PathBuf,
+    /// The recording to compare with, and the one to judge; one of the two may be `-`, standard input
+    #[arg(value_names = ["BEFORE", "AFTER"], num_args = 2, required_unless_present_any = ["before", "after"])]
+    pub recordings: Vec<PathBuf>,
+    /// Several recordings to compare with; three and more on each side tell how much runs differ among themselves
+    #[arg(long, value_name = "RECORDING", num_args = 1.., requires = "after", conflicts_with = "recordings")]
+    pub before: Vec<PathBuf>,
+    /// Several recordings to judge
+    #[arg(long, value_name = "RECORDING", num_args = 1.., requires = "before", conflicts_with = "recordings")]
+    pub after: Vec<PathBuf>,
     #[command(flatten)]
     pub query: QueryArguments,
     /// How to write the comparison

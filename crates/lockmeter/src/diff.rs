@@ -1,28 +1,47 @@
 //! `lockmeter diff`: what got better or worse between two recordings.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use lockmeter_cli::ResultFormat;
-use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::messages::say;
 use lockmeter_cli::output;
+use lockmeter_profile::diff::{Recorded, Spread, diff_tested};
+use lockmeter_profile::merge;
 use lockmeter_render::Exporter;
 
 use crate::arguments::DiffArguments;
-use crate::input::{is_standard_input, open_locks};
+use crate::input::{open_locks, refuse_standard_input_twice};
+use crate::warnings::Warning;
 use crate::{query, report};
 
-/// Two, and what is made of them.
-const REPORTS: usize = 3;
-
 pub fn run(arguments: &DiffArguments) -> Result<()> {
-    if is_standard_input(&arguments.before) && is_standard_input(&arguments.after) {
-        return Err(Failure::error(Status::Usage, "only one of the two recordings can be standard input; name a file"));
-    }
+    let (before, after): (&[PathBuf], &[PathBuf]) = match arguments.recordings.as_slice() {
+        [before, after] => (std::slice::from_ref(before), std::slice::from_ref(after)),
+        _ => (&arguments.before, &arguments.after),
+    };
+    refuse_standard_input_twice(before.iter().chain(after))?;
     let query = query::from_flags(&arguments.query, None);
-    let load = |path| report::load_beside(open_locks(path)?, &query, REPORTS).map(|loaded| loaded.report);
-    let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
-    let diff = lockmeter_profile::diff::diff(&before, &after)?;
+    // All of them, what is made of them, and what their intervals say.
+    let reports = before.len() + after.len() + 3;
+    let load = |paths: &[PathBuf]| {
+        let (mut spread, mut loaded) = (Spread::default(), Vec::with_capacity(paths.len()));
+        for path in paths {
+            spread.begin_recording();
+            loaded.push(report::load_with_spread(open_locks(path)?, &query, reports, &mut spread)?);
+        }
+        let differences = merge::differences(&loaded);
+        Ok::<_, anyhow::Error>((
+            merge::merge(loaded).unwrap_or_else(|| unreachable!("clap asks for one")),
+            spread,
+            differences,
+        ))
+    };
+    let ((before, old_spread, of_before), (after, new_spread, of_after)) = (load(before)?, load(after)?);
+    let old = Recorded { report: &before, spread: &old_spread };
+    let new = Recorded { report: &after, spread: &new_spread };
+    let diff = diff_tested(old, new)?;
     let mut out = output::open(None)?;
     match arguments.format {
         ResultFormat::Table => {
@@ -31,5 +50,8 @@ pub fn run(arguments: &DiffArguments) -> Result<()> {
         ResultFormat::Json => lockmeter_render::Json.write(&diff, &mut out)?,
     }
     out.flush()?;
+    for difference in of_before.into_iter().chain(of_after) {
+        say(Warning::AddedUp(difference));
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Recordings as input: files, pipes and standard input, each read once.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use lockmeter_cli::exit::{Failure, Status};
@@ -11,6 +11,14 @@ use lockmeter_profile::recording::{RecordingError, RecordingReader};
 /// Whether this names standard input.
 pub fn is_standard_input(path: &Path) -> bool {
     path == Path::new("-")
+}
+
+/// Standard input can be read only once.
+pub fn refuse_standard_input_twice<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
+    match paths.filter(|path| is_standard_input(path)).count() {
+        0 | 1 => Ok(()),
+        _ => Err(Failure::error(Status::Usage, "only one of the recordings can be standard input; name a file")),
+    }
 }
 
 /// Opens a recording; `-` is standard input.

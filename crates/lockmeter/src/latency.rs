@@ -1,6 +1,7 @@
 //! `lockmeter latency`: what keeps CPUs from their tasks, until the time is up or Ctrl-C; and the same from a recording.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -198,8 +199,8 @@ fn write(report: &LatencyReport, format: LatencyFormat, table: LatencyTable, out
 }
 
 /// `lockmeter report` of such a recording.
-pub fn report(arguments: &ReportArguments, mut reader: RecordingReader) -> Result<()> {
-    let format = applicable(arguments)?;
+pub fn report(arguments: &ReportArguments, path: &Path, mut reader: RecordingReader) -> Result<()> {
+    let format = applicable(arguments, path)?;
     let column = if arguments.sort == "total_ns" { DEFAULT_SORT } else { &arguments.sort };
     let sort = sort_key(column)?;
     let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -228,7 +229,7 @@ pub fn report(arguments: &ReportArguments, mut reader: RecordingReader) -> Resul
 }
 
 /// The format asked for, if all that is asked for can be said of what ran.
-fn applicable(arguments: &ReportArguments) -> Result<LatencyFormat> {
+fn applicable(arguments: &ReportArguments, path: &Path) -> Result<LatencyFormat> {
     let query = &arguments.query;
     let flags = [
         (query.by.0 != [Dimension::Lock], "--by"),
@@ -253,7 +254,7 @@ fn applicable(arguments: &ReportArguments) -> Result<LatencyFormat> {
             format!(
                 "{} tells of interrupts, timers and work items, not of waits: {} does not apply to it; --kind, --lock (a name), \
                  --window, --sort and the formats table, json and csv do",
-                arguments.recording.display(),
+                path.display(),
                 flag.unwrap_or("that")
             ),
         )),

@@ -1,7 +1,6 @@
 //! `lockmeter mmap`: how long `mmap_lock` is waited for and held.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -40,9 +39,9 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
         explain(EXPLANATION);
         return Ok(Status::Usage.into());
     };
-    if arguments.file.is_given() && arguments.record.is_none() {
+    if arguments.file.is_given() && arguments.output.is_none() {
         let sentence =
-            "--mode and --kernel-addresses are about the recording; name one with --record FILE, or leave them out";
+            "--mode and --kernel-addresses are about the recording; name one with -o FILE, or leave them out";
         return Err(Failure::error(Status::Usage, sentence));
     }
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
@@ -52,7 +51,7 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
         Options { scope, stacks: arguments.stacks.budget(), metered: Metered::MmapLock { holds: !arguments.no_hold } };
     let about = lockmeter_recorder::describe(RecordingKind::Mmap, &words, options.stacks);
     let mut source = ContentionSource::start(&options)?;
-    let writer = arguments.record.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
+    let writer = arguments.output.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
     let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);
     let stdout = if stdout_is_taken { CommandOutput::ToStderr } else { CommandOutput::Inherited };
     let target = if starts_command { target::start(&arguments.command, &[], stdout)? } else { watched };
@@ -67,11 +66,8 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
     let metered: Result<Ended> = recorder.run(source, &mut sink);
     metered?;
     let report = sink.finish()?;
-    let place = match arguments.output.as_deref() {
-        None if stdout_is_taken => Place::Stderr,
-        path => Place::File(path, signals.pipe_wait()?),
-    };
-    let printed = print(&report, arguments, place);
+    let wait = if stdout_is_taken { None } else { Some(signals.pipe_wait()?) };
+    let printed = print(&report, arguments, wait);
     say_that_command_goes_on(&target);
     // The command is waited for also if nobody reads the report.
     let status = target.wait(&mut signals)?;
@@ -144,19 +140,12 @@ fn announce(arguments: &MmapArguments, words: &str) {
     say(format_args!("lockmeter: metering {what} of {words}{length}"));
 }
 
-/// Where the report goes.
-enum Place<'a> {
-    /// Standard output is taken by the recording.
-    Stderr,
-    /// A file, or standard output.
-    File(Option<&'a Path>, Box<dyn PipeWait>),
-}
-
-fn print(report: &Report, arguments: &MmapArguments, place: Place<'_>) -> Result<()> {
+/// Prints to standard output, waiting for its reader; to standard error where the recording has taken that.
+fn print(report: &Report, arguments: &MmapArguments, wait: Option<Box<dyn PipeWait>>) -> Result<()> {
     let (limit, frames) = (arguments.limit, arguments.frames);
-    let (mut out, table): (Box<dyn Write>, Table) = match place {
-        Place::Stderr => (Box::new(io::stderr()), output::table_for(&io::stderr(), limit, frames)),
-        Place::File(path, wait) => (output::open_until(path, wait)?, output::table_into(path, limit, frames)),
+    let (mut out, table): (Box<dyn Write>, Table) = match wait {
+        None => (Box::new(io::stderr()), output::table_for(&io::stderr(), limit, frames)),
+        Some(wait) => (output::open_until(None, wait)?, output::table_into(None, limit, frames)),
     };
     let written = match arguments.format {
         MmapFormat::Histogram => Histograms { table }.write(report, &mut out),
@@ -164,7 +153,7 @@ fn print(report: &Report, arguments: &MmapArguments, place: Place<'_>) -> Result
         MmapFormat::Json => Json.write(report, &mut out),
         MmapFormat::Csv => Csv.write(report, &mut out),
     };
-    written.and_then(|()| out.flush()).map_err(|error| output::failed(arguments.output.as_deref(), error))?;
+    written.and_then(|()| out.flush()).map_err(|error| output::failed(None, error))?;
     let held = report.rows.iter().any(|row| row.happened == Happened::Hold);
     for warning in Warning::about(report, true) {
         // Holds are worth showing when nobody waited.

@@ -7,6 +7,7 @@ use lockmeter_cli::ResultFormat;
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::say;
 use lockmeter_cli::output;
+use lockmeter_predict::callers::MOST_OFF;
 use lockmeter_predict::forecast::{Forecast, Plan, Prices, TooMuch, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::view::Query;
@@ -19,7 +20,8 @@ use crate::report;
 use crate::warnings::Warning;
 
 pub fn run(arguments: &PredictArguments) -> Result<()> {
-    let (report, ended_cleanly) = report::load(&arguments.recording, &Query::by([Dimension::Lock]))?;
+    let queries = [Query::by([Dimension::Lock]), Query::by([Dimension::Lock, Dimension::Caller])];
+    let ([report, callers], ended_cleanly) = report::load_two(&arguments.recording, &queries)?;
     let measured = Measured::from_report(&report);
     let chosen = choose(&measured, arguments)?;
     let plan = Plan {
@@ -32,7 +34,11 @@ pub fn run(arguments: &PredictArguments) -> Result<()> {
             sleep_ns: arguments.sleep_handoff.as_secs_f64() * 1e9,
         },
     };
-    let forecasts = chosen.into_iter().map(|lock| forecast(&measured, lock, &plan)).collect::<Result<Vec<_>, _>>();
+    let of_lock = |lock| {
+        let forecast = forecast(&measured, lock, &plan)?;
+        Ok(forecast.refuse_if_far_off().with_callers(&measured, lock, &callers))
+    };
+    let forecasts = chosen.into_iter().map(of_lock).collect::<Result<Vec<_>, _>>();
     let forecasts = forecasts.map_err(|error| refusal(error, arguments))?;
     let mut out = output::open(None)?;
     write(&forecasts, arguments, &mut out).map_err(|error| output::failed(None, error))?;
@@ -97,9 +103,6 @@ fn write(forecasts: &[Forecast], arguments: &PredictArguments, out: &mut dyn Wri
 
 /// The share of the threads' time above which waits that the model does not know change its answer.
 const MUCH_UNTIMED: f64 = 0.05;
-/// A model further off than this from the recording that it was made from is not to be trusted elsewhere.
-const FAR_OFF: f64 = 0.15;
-
 fn doubts(
     report: &Report,
     measured: &Measured,
@@ -122,7 +125,8 @@ fn doubts(
     if untimed > MUCH_UNTIMED {
         doubts.push(Warning::UntimedWaits((untimed * 100.0) as u64));
     }
-    for far in forecasts.iter().filter(|forecast| forecast.check.with_handoff.abs() > FAR_OFF) {
+    let is_shown = |forecast: &&Forecast| forecast.refused.is_none();
+    for far in forecasts.iter().filter(is_shown).filter(|forecast| forecast.check.with_handoff.abs() > MOST_OFF) {
         doubts.push(Warning::ModelFarOff { lock: far.lock.clone(), percent: (far.check.with_handoff * 100.0) as i64 });
     }
     doubts

@@ -10,13 +10,15 @@ use anyhow::{Result, anyhow};
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::say;
 use lockmeter_cli::output;
+use lockmeter_profile::diff::Spread;
+use lockmeter_profile::merge::{self, Difference};
 use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, RecordingKind, Report};
 use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Pprof, Table};
 
 use crate::arguments::{Format, ReportArguments};
-use crate::input::{is_standard_input, kind, open, open_locks};
+use crate::input::{is_standard_input, kind, open, open_locks, refuse_standard_input_twice};
 use crate::warnings::{Language, Warning};
 use crate::{latency, query};
 
@@ -24,23 +26,31 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
     if let Some(output) = arguments
         .output
         .as_deref()
-        .filter(|output| !output::is_standard_output(output) && is_same_file(output, &arguments.recording))
+        .filter(|output| !output::is_standard_output(output))
+        .filter(|output| arguments.recordings.iter().any(|recording| is_same_file(output, recording)))
     {
         let sentence =
-            format!("{} is the recording itself; choose another place for the report with -o", output.display());
+            format!("{} is a recording that is read; choose another place for the report with -o", output.display());
         return Err(Failure::error(Status::NoOutput, sentence));
     }
-    let recording = open(&arguments.recording)?;
-    if kind(&arguments.recording, &recording)? == RecordingKind::Latency {
-        return latency::report(arguments, recording);
-    }
+    refuse_standard_input_twice(arguments.recordings.iter())?;
+    let recordings = match arguments.recordings.as_slice() {
+        [path] => {
+            let recording = open(path)?;
+            if kind(path, &recording)? == RecordingKind::Latency {
+                return latency::report(arguments, path, recording);
+            }
+            vec![recording]
+        }
+        paths => paths.iter().map(|path| open_locks(path)).collect::<Result<_>>()?,
+    };
     if arguments.histogram {
         let sentence =
             "--histogram draws what `lockmeter latency` recorded; --format json holds the histograms of waits";
         return Err(Failure::error(Status::Usage, sentence));
     }
     if arguments.format == Format::Pprof {
-        return write_pprof(arguments, recording);
+        return write_pprof(arguments, recordings);
     }
     let mut query = query::from_flags(&arguments.query, arguments.window);
     let folded = folded_stacks(&query.by);
@@ -48,7 +58,11 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
         query.by = folded.needs().to_vec();
     }
     let sort = query::sort_key(&arguments.sort, &query.by)?;
-    let mut loaded = load_whole(recording, &query)?;
+    if recordings.len() > 1 && !merge::can_merge(&query.by) {
+        let sentence = "single locks (addresses) are not the same in two recordings; group by lock instead";
+        return Err(Failure::error(Status::Usage, sentence));
+    }
+    let [mut loaded] = load_all(recordings, std::array::from_ref(&query), 1)?;
     sort.apply(&mut loaded.report);
     let mut out = output::open(arguments.output.as_deref())?;
     write(&loaded.report, arguments, folded, &mut out)
@@ -93,12 +107,15 @@ pub struct Loaded {
     intervals: u64,
     /// Whose locks are not told apart here.
     languages: BTreeSet<Language>,
+    /// Between the recordings that are added up.
+    differences: Vec<Difference>,
 }
 
 impl Loaded {
     /// What makes this report less certain than it looks.
     pub fn warnings(&self, query: &Query) -> Vec<Warning> {
         let mut warnings = Warning::about(&self.report, self.ended_cleanly);
+        warnings.extend(self.differences.iter().cloned().map(Warning::AddedUp));
         warnings.extend(self.languages.iter().map(|language| Warning::OwnLocks(*language)));
         let is_outside = query.window.is_some() && self.report.intervals == 0 && self.intervals > 0;
         if is_outside {
@@ -115,30 +132,81 @@ impl Loaded {
     }
 }
 
-/// A recording as the query sees it, and whether the recorder ended it cleanly.
-pub fn load(path: &Path, query: &Query) -> Result<(Report, bool)> {
-    load_whole(open_locks(path)?, query).map(|loaded| (loaded.report, loaded.ended_cleanly))
+/// A recording as two queries see it, and whether the recorder ended it cleanly.
+pub fn load_two(path: &Path, queries: &[Query; 2]) -> Result<([Report; 2], bool)> {
+    let [one, other] = load_each(open_locks(path)?, queries, 2, None)?;
+    Ok(([one.report, other.report], one.ended_cleanly))
 }
 
 /// A recording as the query sees it.
 pub fn load_whole(reader: RecordingReader, query: &Query) -> Result<Loaded> {
-    load_beside(reader, query, 1)
-}
-
-/// The same of one of several reports that are held together.
-pub fn load_beside(reader: RecordingReader, query: &Query, reports: usize) -> Result<Loaded> {
-    let [loaded] = load_each(reader, std::array::from_ref(query), reports)?;
+    let [loaded] = load_each(reader, std::array::from_ref(query), 1, None)?;
     Ok(loaded)
 }
 
-/// A recording as each of these queries sees it, from one reading. `reports` is how many are held together.
-fn load_each<const N: usize>(mut reader: RecordingReader, queries: &[Query; N], reports: usize) -> Result<[Loaded; N]> {
+/// The same of one of several reports that are held together, and what each interval says.
+pub fn load_with_spread(reader: RecordingReader, query: &Query, reports: usize, spread: &mut Spread) -> Result<Report> {
+    let [loaded] = load_each(reader, std::array::from_ref(query), reports, Some(spread))?;
+    Ok(loaded.report)
+}
+
+/// Recordings added up, as each of these queries sees them. `reports` is how many are held together of each.
+fn load_all<const N: usize>(
+    recordings: Vec<RecordingReader>,
+    queries: &[Query; N],
+    reports: usize,
+) -> Result<[Loaded; N]> {
+    // Those that are added up, and their sum.
+    let reports = if recordings.len() > 1 { reports * (recordings.len() + 1) } else { reports };
+    let mut of_queries: [Vec<Loaded>; N] = std::array::from_fn(|_| Vec::with_capacity(recordings.len()));
+    for recording in recordings {
+        for (all, loaded) in of_queries.iter_mut().zip(load_each(recording, queries, reports, None)?) {
+            all.push(loaded);
+        }
+    }
+    let added_up = of_queries.into_iter().filter_map(Loaded::added_up).collect::<Vec<_>>();
+    added_up.try_into().map_err(|_| anyhow!("one report for each query"))
+}
+
+impl Loaded {
+    /// Several recordings as one; `None` of none.
+    fn added_up(all: Vec<Self>) -> Option<Self> {
+        let (length_ns, intervals) = all.iter().fold((0, 0), |(length_ns, intervals), loaded| {
+            (u64::saturating_add(length_ns, loaded.length_ns), intervals + loaded.intervals)
+        });
+        let ended_cleanly = all.iter().all(|loaded| loaded.ended_cleanly);
+        let languages = all.iter().flat_map(|loaded| loaded.languages.iter().copied()).collect();
+        let count = all.len();
+        let reports: Vec<Report> = all.into_iter().map(|loaded| loaded.report).collect();
+        let differences = merge::differences(&reports);
+        let mut report = merge::merge(reports)?;
+        if count > 1 {
+            report.about.scope = format!("{} ({count} recordings)", report.about.scope);
+        }
+        Some(Self { report, ended_cleanly, length_ns, intervals, languages, differences })
+    }
+}
+
+/// A recording as each of these queries sees it, from one reading. `reports` is how many are held together. The spread is that of the
+/// first query.
+fn load_each<const N: usize>(
+    mut reader: RecordingReader,
+    queries: &[Query; N],
+    reports: usize,
+    mut spread: Option<&mut Spread>,
+) -> Result<[Loaded; N]> {
     let mut builders = queries.each_ref().map(|query| ReportBuilder::new(reader.about(), query));
     let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
     while let Some(interval) = reader.next_interval()? {
         let limits = reader.limits().shared_by(reports);
         for builder in &mut builders {
             builder.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
+        }
+        if let (Some(spread), [query, ..]) = (&mut spread, queries.as_slice()) {
+            let mut alone = ReportBuilder::new(reader.about(), query);
+            alone.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
+            spread.add(&alone.finish_within(&limits).map_err(|error| reader.too_large(error))?);
+            limits.check(spread.memory_bytes()).map_err(|error| reader.too_large(error))?;
         }
         length_ns = u64::saturating_add(length_ns, interval.duration_ns);
         intervals += 1;
@@ -150,7 +218,7 @@ fn load_each<const N: usize>(mut reader: RecordingReader, queries: &[Query; N], 
         builder.add_losses(reader.losses());
         let report = builder.finish_within(&limits).map_err(|error| reader.too_large(error))?;
         let (ended_cleanly, languages) = (reader.ended_cleanly(), languages.clone());
-        loaded.push(Loaded { report, ended_cleanly, length_ns, intervals, languages });
+        loaded.push(Loaded { report, ended_cleanly, length_ns, intervals, languages, differences: Vec::new() });
     }
     loaded.try_into().map_err(|_| anyhow!("one report for each query"))
 }
@@ -165,7 +233,7 @@ fn folded_stacks(by: &[Dimension]) -> FoldedStacks {
 }
 
 /// Who waits and who makes them wait, from one reading of the file.
-fn write_pprof(arguments: &ReportArguments, reader: RecordingReader) -> Result<()> {
+fn write_pprof(arguments: &ReportArguments, recordings: Vec<RecordingReader>) -> Result<()> {
     if arguments.output.as_deref().is_none_or(output::is_standard_output) && io::stdout().is_terminal() {
         return Err(Failure::error(
             Status::Usage,
@@ -176,7 +244,7 @@ fn write_pprof(arguments: &ReportArguments, reader: RecordingReader) -> Result<(
     let by_task = asked.by.contains(&Dimension::Task).then_some(Dimension::Task);
     let by =
         |dimensions: [Dimension; 2]| Query { by: dimensions.into_iter().chain(by_task).collect(), ..asked.clone() };
-    let [waits, blame] = load_each(reader, &[by(Pprof::WAITS), by(Pprof::BLAME)], 2)?;
+    let [waits, blame] = load_all(recordings, &[by(Pprof::WAITS), by(Pprof::BLAME)], 2)?;
     let mut out = output::open(arguments.output.as_deref())?;
     Pprof { waits: &waits.report, blame: &blame.report }
         .write(&mut out)

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use lockmeter_profile::latency::LatencyReport;
+use lockmeter_profile::merge::Difference;
 use lockmeter_profile::{Frame, Happened, Loss, Naming, Report, Unnamed};
 use lockmeter_render::units;
 
@@ -78,6 +79,8 @@ pub enum Warning {
         /// By how much.
         percent: i64,
     },
+    /// Recordings that are added up are not alike.
+    AddedUp(Difference),
 }
 
 impl Warning {
@@ -264,6 +267,7 @@ impl fmt::Display for Warning {
                 f,
                 "for {lock} the model is off by {percent} % already where it was recorded; try the right --threads, and trust it little"
             ),
+            Self::AddedUp(difference) => write!(f, "{difference}"),
             Self::Expensive(percent) => write!(
                 f,
                 "lockmeter's programs took {percent} % of the machine's CPU time; a smaller `record --stack-budget`, or metering one \

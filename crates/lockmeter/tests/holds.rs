@@ -106,7 +106,7 @@ fn mmap_looks_at_wake_ups_while_somebody_waits_for_the_lock() {
     let folder = Folder::new();
     let recording = folder.file("recording");
     let quiet_then_busy = format!("sleep 3; exec {} --seconds 3", workload_path("mmap-fault").display());
-    let mut command = lockmeter(["mmap", "--record", &recording, "--", "sh", "-c", &quiet_then_busy]);
+    let mut command = lockmeter(["mmap", "-o", &recording, "--", "sh", "-c", &quiet_then_busy]);
     let mut child = command.stdout(Stdio::null()).spawn().expect("it starts");
     let mut most = 0;
     until("one of its programs is detached", || {
@@ -153,7 +153,7 @@ impl Held {
 fn own_maps(options: &[&str], arguments: &[&str]) -> OwnMaps {
     let folder = Folder::new();
     let recording = folder.file("recording");
-    let mut command = lockmeter(["mmap", "--record", &recording, "--format", "csv"]);
+    let mut command = lockmeter(["mmap", "-o", &recording, "--format", "csv"]);
     command.args(options).arg("--").arg(workload_path("own-maps")).args(["--threads", "2"]).args(arguments);
     let output = run(command);
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Folder, json, lockmeter, preload_library, refused, run, say, text};
+use support::{Folder, json, lockmeter, preload_library, refused, run, say, text, too_busy, user_workload};
 
 /// Programs with known holds, recorded by the real meter.
 fn record(folder: &Folder, threads: usize) -> String {
@@ -80,6 +80,62 @@ fn a_forecast_knows_threads_beyond_the_cpus() {
     let all_ns = threads.parse::<f64>().unwrap() * 1e9 / recorded;
     let elsewhere_ns = all_ns - four["hold_ns"].as_f64().unwrap() - four["wait_ns"].as_f64().unwrap();
     assert!(four["think_ns"].as_f64().unwrap() < elsewhere_ns, "{four}");
+}
+
+/// What `two-kinds` prints of itself.
+fn two_kinds(program: &Path, recording: Option<&str>, long: &str, short: &str) -> serde_json::Value {
+    preload_library();
+    let arguments = ["--long", long, "--short", short, "--seconds", "2"];
+    let mut command = match recording {
+        Some(recording) => lockmeter(["record", "--user", "--hold", "--quiet", "-o", recording, "--"]),
+        None => Command::new("env"),
+    };
+    command.arg(program).args(arguments);
+    json(command)
+}
+
+/// A caller that holds the lock rarely and long, and one that holds it often and briefly. By one mean hold for both, removing the lock gains
+/// next to nothing; really without the first, the second does many times as much.
+#[test]
+fn without_a_caller_that_holds_long_the_others_are_forecast_to_do_what_they_then_do() {
+    let folder = Folder::new();
+    let program = user_workload(folder.path(), "two-kinds", &[]);
+    let (long, short) = ("1", "2");
+    for _ in 0..3 {
+        let recording = folder.file("two-kinds.lockmeter");
+        let here = two_kinds(&program, Some(&recording), long, short);
+        let alone = two_kinds(&program, None, "0", short);
+        let ask = lockmeter(["predict", &recording, "--lock", "shared_lock", "--threads", "3", "--format", "json"]);
+        let forecasts = json(ask);
+        let by_caller = &forecasts[0]["by_caller"];
+        assert_eq!(by_caller["callers"].as_array().unwrap().len(), 2, "{by_caller}");
+        if !by_caller["refused"].is_null() {
+            say(&format!("refused, so once more: {}", by_caller["refused"]));
+            continue;
+        }
+        let per_second =
+            |run: &serde_json::Value| run["held_briefly"].as_f64().unwrap() / run["elapsed_ns"].as_f64().unwrap() * 1e9;
+        let caller = |name: &str| {
+            let callers = by_caller["callers"].as_array().unwrap();
+            callers.iter().find(|caller| caller["caller"] == name).unwrap_or_else(|| panic!("no {name}: {by_caller}"))
+        };
+        let long_caller = caller("hold_long");
+        let recorded = long_caller["others_recorded_per_second"].as_f64().unwrap();
+        assert!((recorded / per_second(&here) - 1.0).abs() < 0.2, "as the program counts: {here} {long_caller}");
+        let forecast = long_caller["others_without_it_per_second"][0].as_f64().unwrap();
+        let really = per_second(&alone);
+        assert!(really > 2.0 * recorded, "the caller is in the way: {here} {alone}");
+        // A busy machine changes what either run does, but not by so much.
+        assert!(
+            forecast > 0.3 * really && forecast < 3.0 * really,
+            "{forecast} forecast, {really} really: {by_caller}"
+        );
+        let kept = caller("hold_briefly")["others_without_it_per_second"][0].as_f64().unwrap();
+        let recorded = caller("hold_briefly")["others_recorded_per_second"].as_f64().unwrap();
+        assert!((0.7..1.4).contains(&(kept / recorded)), "the long one hardly waits: {by_caller}");
+        return;
+    }
+    too_busy("without_a_caller_that_holds_long", "what was recorded fits no model");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! Sources: M. Reiser and S. Lavenberg, "Mean-value analysis of closed multichain queuing networks", JACM 1980; J. Buzen,
 //! "Computational algorithms for closed queueing networks with exponential servers", CACM 1973.
 
+pub mod callers;
 pub mod convolution;
 pub mod forecast;
 mod halving;

@@ -211,12 +211,12 @@ fn timed(row: &Row, key: Key<'_>, scale: impl Fn(u64) -> u64) -> MeasuredLock {
 }
 
 /// What was counted in one time, in another.
-fn scaled(amount: u64, to_ns: u64, from_ns: u64) -> u64 {
+pub(crate) fn scaled(amount: u64, to_ns: u64, from_ns: u64) -> u64 {
     let scaled = u128::from(amount) * u128::from(to_ns) / u128::from(from_ns.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { as_f64(part) / as_f64(whole) }
 }
 

@@ -83,6 +83,29 @@ impl Scene {
     }
 }
 
+/// Threads that do the same.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// How many.
+    pub threads: usize,
+    /// What each computes before it takes a lock.
+    pub think: Duration,
+    /// How they take locks.
+    pub visits: Vec<Visit>,
+}
+
+/// Who gets a lock that is released while others wait.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Passing {
+    /// The first waiter, after what handing over costs.
+    InOrder,
+    /// The first thread to come: the first waiter is woken and tries again after this long, as with glibc's mutex.
+    FirstToCome {
+        /// From the release until the woken thread tries.
+        wake_ns: f64,
+    },
+}
+
 /// What a simulation saw.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observed {
@@ -100,15 +123,58 @@ pub fn run(scene: &Scene, threads: usize, cpus: usize, steps: u64, random: &mut 
         let per_second = if scene.think_ns > 0.0 { number(threads) / scene.think_ns * SECOND_NS } else { 0.0 };
         return Observed { per_second, mean_wait_ns: 0.0 };
     }
-    let mut world = World::new(scene, per_cycle, threads, cpus.max(1), random);
+    let think = Duration::Exponential(scene.think_ns / per_cycle);
+    let group = Group { threads, think, visits: scene.visits.clone() };
+    let mut world = World::new(&scene.locks, std::slice::from_ref(&group), Passing::InOrder, cpus.max(1), random);
     world.advance(steps / 10);
-    let (begin_ns, waited_ns, done) = (world.now_ns, world.waited_ns, world.done);
+    let (begin_ns, waited_ns, done) = (world.now_ns, world.waited_ns, world.done());
     world.advance(steps);
-    let taken = (world.done - done) as f64;
+    let taken = (world.done() - done) as f64;
     Observed {
         // Where nothing takes any time, no time has passed.
         per_second: taken / per_cycle / (world.now_ns - begin_ns).max(SHORTEST_NS) * SECOND_NS,
         mean_wait_ns: (world.waited_ns - waited_ns) / taken.max(1.0),
+    }
+}
+
+/// What each visit of each group does.
+pub fn run_groups(
+    locks: &[Handoff],
+    groups: &[Group],
+    passing: Passing,
+    cpus: usize,
+    steps: u64,
+    random: &mut Random,
+) -> Vec<Vec<Observed>> {
+    let has_work = groups.iter().any(|group| group.threads > 0 && group.per_cycle() > 0.0);
+    if !has_work {
+        let nothing = Observed { per_second: 0.0, mean_wait_ns: 0.0 };
+        return groups.iter().map(|group| vec![nothing; group.visits.len()]).collect();
+    }
+    let mut world = World::new(locks, groups, passing, cpus.max(1), random);
+    world.advance(steps / 10);
+    let (begin_ns, before) = (world.now_ns, world.done_of.clone());
+    world.advance(steps);
+    let passed_ns = (world.now_ns - begin_ns).max(SHORTEST_NS);
+    let observed = |(done, before): (&Done, &Done)| {
+        let count = (done.count - before.count) as f64;
+        let mean_wait_ns = (done.waited_ns - before.waited_ns) / count.max(1.0);
+        Observed { per_second: count / passed_ns * SECOND_NS, mean_wait_ns }
+    };
+    let of_group = |(done, before): (&Vec<Done>, &Vec<Done>)| done.iter().zip(before).map(observed).collect();
+    world.done_of.iter().zip(&before).map(of_group).collect()
+}
+
+/// What was done of a visit.
+#[derive(Debug, Clone, Copy, Default)]
+struct Done {
+    count: u64,
+    waited_ns: f64,
+}
+
+impl Group {
+    fn per_cycle(&self) -> f64 {
+        self.visits.iter().map(|visit| visit.per_cycle).sum()
     }
 }
 
@@ -119,6 +185,8 @@ enum Event {
     Ask,
     /// It has held the lock long enough.
     Release,
+    /// It slept for a lock that was released, and needs a CPU to try again.
+    Wake,
 }
 
 struct Lock {
@@ -129,13 +197,16 @@ struct Lock {
 }
 
 struct World<'a> {
-    scene: &'a Scene,
-    think: Duration,
-    per_cycle: f64,
+    groups: &'a [Group],
+    passing: Passing,
     random: &'a mut Random,
     locks: Vec<Lock>,
-    /// Which visit each thread makes.
+    /// Which group each thread belongs to.
+    group_of: Vec<usize>,
+    /// Which visit of its group each thread makes.
     visit_of: Vec<usize>,
+    /// Since when it waits.
+    waits_since: Vec<Option<f64>>,
     /// By time in picoseconds (whole numbers have a total order), then by thread. The last number tells an event that still is to
     /// happen from one of a thread that has lost its CPU since.
     events: BinaryHeap<Reverse<(u128, usize, Event, u32)>>,
@@ -149,20 +220,28 @@ struct World<'a> {
     preempted: Vec<u32>,
     now_ns: f64,
     waited_ns: f64,
-    done: u64,
+    /// Acquisitions of each visit of each group.
+    done_of: Vec<Vec<Done>>,
 }
 
 impl<'a> World<'a> {
-    fn new(scene: &'a Scene, per_cycle: f64, threads: usize, cpus: usize, random: &'a mut Random) -> Self {
+    fn new(locks: &[Handoff], groups: &'a [Group], passing: Passing, cpus: usize, random: &'a mut Random) -> Self {
         let lock =
             |handoff: &Handoff| Lock { handoff: *handoff, holders: 0, exclusive: false, waiting: VecDeque::new() };
+        let of_group = |(at, group): (usize, &Group)| {
+            // Threads that take no lock do nothing that counts.
+            std::iter::repeat_n(at, if group.per_cycle() > 0.0 { group.threads } else { 0 })
+        };
+        let group_of: Vec<usize> = groups.iter().enumerate().flat_map(of_group).collect();
+        let threads = group_of.len();
         let mut world = Self {
-            scene,
-            think: Duration::Exponential(scene.think_ns / per_cycle),
-            per_cycle,
+            groups,
+            passing,
             random,
-            locks: scene.locks.iter().map(lock).collect(),
+            locks: locks.iter().map(lock).collect(),
+            group_of,
             visit_of: vec![0; threads],
+            waits_since: vec![None; threads],
             events: BinaryHeap::new(),
             idle: cpus,
             computing: Vec::new(),
@@ -170,30 +249,54 @@ impl<'a> World<'a> {
             preempted: vec![0; threads],
             now_ns: 0.0,
             waited_ns: 0.0,
-            done: 0,
+            done_of: groups.iter().map(|group| vec![Done::default(); group.visits.len()]).collect(),
         };
         (0..threads).for_each(|thread| world.think(thread));
         world
     }
 
+    fn done(&self) -> u64 {
+        self.done_of.iter().flatten().map(|done| done.count).sum()
+    }
+
+    fn visit(&self, thread: usize) -> &'a Visit {
+        &self.groups[self.group_of[thread]].visits[self.visit_of[thread]]
+    }
+
     fn advance(&mut self, steps: u64) {
-        let until = self.done + steps;
-        while self.done < until {
-            let Some(Reverse((when, thread, event, preempted))) = self.events.pop() else { return };
+        for _ in 0..steps {
+            if !self.advance_to_release() {
+                return;
+            }
+        }
+    }
+
+    /// Until a lock is released. Whether one was: nothing more happens where all wait.
+    fn advance_to_release(&mut self) -> bool {
+        loop {
+            let Some(Reverse((when, thread, event, preempted))) = self.events.pop() else { return false };
             if preempted != self.preempted[thread] {
                 continue;
             }
             self.now_ns = when as f64 / PICOSECONDS;
+            if event == Event::Wake {
+                self.schedule(0.0, thread, event);
+                continue;
+            }
             self.idle += 1;
             self.computing.retain(|(other, _)| *other != thread);
             match event {
                 Event::Ask => self.ask(thread),
                 Event::Release => self.release(thread),
+                Event::Wake => {}
             }
             while self.idle > 0
                 && let Some((next, left_ns, event)) = self.runnable.pop_front()
             {
                 self.start(next, left_ns, event);
+            }
+            if event == Event::Release {
+                return true;
             }
         }
     }
@@ -210,18 +313,20 @@ impl<'a> World<'a> {
     }
 
     fn schedule(&mut self, after_ns: f64, thread: usize, event: Event) {
+        // A thread that is woken takes the CPU of one that computes, and asks.
+        let (is_woken, event) = (event == Event::Wake, if event == Event::Wake { Event::Ask } else { event });
         if self.idle > 0 {
             return self.start(thread, after_ns, event);
         }
-        match (event, self.computing.pop()) {
-            (Event::Release, Some((loser, until_ns))) => {
+        match (is_woken || event == Event::Release, self.computing.pop()) {
+            (true, Some((loser, until_ns))) => {
                 self.preempted[loser] += 1;
                 self.runnable.push_front((loser, until_ns - self.now_ns, Event::Ask));
                 self.idle += 1;
                 self.start(thread, after_ns, event);
             }
-            (Event::Release, None) => self.runnable.push_front((thread, after_ns, event)),
-            (Event::Ask, computing) => {
+            (true, None) => self.runnable.push_front((thread, after_ns, event)),
+            (false, computing) => {
                 self.computing.extend(computing);
                 self.runnable.push_back((thread, after_ns, event));
             }
@@ -229,62 +334,85 @@ impl<'a> World<'a> {
     }
 
     fn think(&mut self, thread: usize) {
-        self.visit_of[thread] = self.draw_visit();
-        let think_ns = self.think.draw_ns(self.random);
+        let group = &self.groups[self.group_of[thread]];
+        self.visit_of[thread] = self.draw_visit(group);
+        let think_ns = group.think.draw_ns(self.random);
         self.schedule(think_ns, thread, Event::Ask);
     }
 
-    fn draw_visit(&mut self) -> usize {
-        let mut left = self.random.unit() * self.per_cycle;
-        for (at, visit) in self.scene.visits.iter().enumerate() {
+    fn draw_visit(&mut self, group: &Group) -> usize {
+        let mut left = self.random.unit() * group.per_cycle();
+        for (at, visit) in group.visits.iter().enumerate() {
             left -= visit.per_cycle;
             if left <= 0.0 {
                 return at;
             }
         }
-        self.scene.visits.len() - 1
+        group.visits.len() - 1
     }
 
     fn ask(&mut self, thread: usize) {
-        let visit = &self.scene.visits[self.visit_of[thread]];
+        let visit = self.visit(thread);
         let lock = &mut self.locks[visit.lock];
-        let free = lock.holders == 0 || visit.shared && !lock.exclusive && lock.waiting.is_empty();
+        // A thread that was woken does not queue behind those that still sleep.
+        let comes_first = self.passing != Passing::InOrder || lock.waiting.is_empty();
+        let free = lock.holders == 0 || visit.shared && !lock.exclusive && comes_first;
+        let since_ns = *self.waits_since[thread].get_or_insert(self.now_ns);
         if free {
             self.grant(thread, 0.0);
         } else {
-            lock.waiting.push_back((thread, self.now_ns));
+            lock.waiting.push_back((thread, since_ns));
         }
     }
 
     fn grant(&mut self, thread: usize, handoff_ns: f64) {
-        let visit = &self.scene.visits[self.visit_of[thread]];
+        let visit = self.visit(thread);
         let lock = &mut self.locks[visit.lock];
         lock.holders += 1;
         lock.exclusive = !visit.shared;
+        if let Some(since_ns) = self.waits_since[thread].take() {
+            let waited_ns = self.now_ns + handoff_ns - since_ns;
+            self.waited_ns += waited_ns;
+            self.done_of[self.group_of[thread]][self.visit_of[thread]].waited_ns += waited_ns;
+        }
         let hold_ns = visit.hold.draw_ns(self.random);
         self.schedule(handoff_ns + hold_ns, thread, Event::Release);
     }
 
     fn release(&mut self, thread: usize) {
-        let visits = &self.scene.visits;
-        let at = visits[self.visit_of[thread]].lock;
+        let at = self.visit(thread).lock;
         self.locks[at].holders -= 1;
-        self.done += 1;
+        self.done_of[self.group_of[thread]][self.visit_of[thread]].count += 1;
         if self.locks[at].holders == 0 {
-            let handoff_ns = self.locks[at].handoff.cost_ns(1 + self.locks[at].waiting.len());
-            let mut first_shared = None;
-            while let Some((next, since_ns)) = self.locks[at].waiting.front().copied() {
-                let shared = visits[self.visit_of[next]].shared;
-                if first_shared.is_some_and(|first: bool| !first || !shared) {
-                    break;
-                }
-                first_shared = Some(shared);
-                self.locks[at].waiting.pop_front();
-                self.waited_ns += self.now_ns + handoff_ns - since_ns;
-                self.grant(next, handoff_ns);
+            match self.passing {
+                Passing::InOrder => self.pass_on(at),
+                Passing::FirstToCome { wake_ns } => self.wake_first(at, wake_ns),
             }
         }
         self.think(thread);
+    }
+
+    /// Gives the lock to the first waiter, or to all readers that are first.
+    fn pass_on(&mut self, at: usize) {
+        let handoff_ns = self.locks[at].handoff.cost_ns(1 + self.locks[at].waiting.len());
+        let mut first_shared = None;
+        while let Some((next, _)) = self.locks[at].waiting.front().copied() {
+            let shared = self.visit(next).shared;
+            if first_shared.is_some_and(|first: bool| !first || !shared) {
+                break;
+            }
+            first_shared = Some(shared);
+            self.locks[at].waiting.pop_front();
+            self.grant(next, handoff_ns);
+        }
+    }
+
+    /// Wakes the first waiter, which then tries again.
+    fn wake_first(&mut self, at: usize, wake_ns: f64) {
+        if let Some((next, _)) = self.locks[at].waiting.pop_front() {
+            let when = (self.now_ns + wake_ns) * PICOSECONDS;
+            self.events.push(Reverse((when as u128, next, Event::Wake, self.preempted[next])));
+        }
     }
 }
 

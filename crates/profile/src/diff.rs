@@ -2,6 +2,13 @@
 //!
 //! Two recordings are rarely of the same length, so everything is normalised per second of metered time, in whole numbers:
 //! nanoseconds waited per second, and waits per 1,000 seconds.
+//!
+//! Whether a difference is more than chance is tested by how much the rates vary from interval to interval ([`Spread`]).
+
+mod renamed;
+mod significance;
+mod spread;
+mod student;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +17,9 @@ use std::sync::Arc;
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
 use crate::report::{Dimension, Report, Row};
-use crate::sample::{Bucket, Happened, Kind, Mode, Value};
+use crate::sample::{Bucket, Happened, Kind, Mode, Value, named_enum};
+use significance::Tested;
+pub use spread::Spread;
 
 /// Two reports compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,8 +30,12 @@ pub struct Diff {
     pub before: Side,
     /// The later report as a whole.
     pub after: Side,
+    /// Of all waits, what the intervals say of the difference.
+    pub evidence: Evidence,
     /// The groups, largest change of waited time per second first.
     pub rows: Vec<DiffRow>,
+    /// Files that were taken for one another.
+    pub renamed: Vec<Renamed>,
     /// Why the two may not be comparable.
     pub warnings: Vec<DiffWarning>,
 }
@@ -74,7 +87,59 @@ pub struct DiffRow {
     pub after: Rate,
     /// Change of waited time per second: positive is worse.
     pub delta_ns_per_s: i64,
+    /// What the intervals say of it.
+    pub evidence: Evidence,
+    /// What they say of the mean duration of a wait or hold: a lock that is always held may be held longer each time. Of the ratio
+    /// only.
+    pub of_mean: Evidence,
 }
+
+named_enum! {
+    /// Whether there is a difference.
+    Verdict {
+        /// More, and not by chance.
+        Worse = 1, "worse";
+        /// Less, and not by chance.
+        Better = 2, "better";
+        /// The 95 % interval of the ratio holds 1 and is narrow.
+        NoDifference = 3, "no difference";
+        /// The intervals vary too much, or are too few.
+        CannotTell = 4, "cannot tell";
+        /// Both before and after it is less than a thousandth of the time: too little to matter.
+        TooLittle = 5, "too little";
+    }
+}
+
+/// What the intervals of two recordings say of a difference. The bounds hold the true one with 95 % confidence, each for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evidence {
+    /// Whether there is one. Where there are several groups, each of them has a chance to look different: of all verdicts of a diff
+    /// together, one in a hundred diffs has a wrong one by chance (S. Holm, "A simple sequentially rejective multiple test procedure", 1979).
+    pub verdict: Verdict,
+    /// After ÷ before, in thousandths; `None` if one of them is nothing or they were not tested.
+    pub ratio: Option<(u64, u64)>,
+    /// Waited nanoseconds a second, after less before; `None` if they were not tested.
+    pub delta_ns_per_s: Option<(i64, i64)>,
+}
+
+/// A file that has another name after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renamed {
+    /// Before.
+    pub before: String,
+    /// After.
+    pub after: String,
+    /// How many locks of one name both have.
+    pub locks: u64,
+}
+
+/// Less than this in a second is too little to matter, and how fast the machine happens to be decides over it: nanoseconds of an uncontended
+/// lock, for one.
+const LEAST_NS_PER_S: u64 = 1_000_000;
+
+/// A ratio is no difference if its interval lies between 1 ÷ this and this: the limits within which medicines count as alike
+/// (D. Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", 1987).
+const ALIKE_WITHIN: f64 = 1.25;
 
 /// By what groups of two recordings are matched: their labels, without process ids, which differ between any two runs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -213,8 +278,33 @@ impl fmt::Display for DiffError {
 
 impl std::error::Error for DiffError {}
 
-/// Compares two reports, which must be grouped by the same dimensions in the same order.
+/// A report and what its intervals say.
+#[derive(Debug, Clone, Copy)]
+pub struct Recorded<'a> {
+    /// Of the whole.
+    pub report: &'a Report,
+    /// Of each interval.
+    pub spread: &'a Spread,
+}
+
+/// Compares two reports without their intervals, so that nothing says what is chance.
 pub fn diff(before: &Report, after: &Report) -> Result<Diff, DiffError> {
+    let spread = Spread::default();
+    diff_tested(Recorded { report: before, spread: &spread }, Recorded { report: after, spread: &spread })
+}
+
+/// One group in both.
+#[derive(Default)]
+struct Pair {
+    before: Option<Sum>,
+    after: Option<Sum>,
+    /// Its keys before: more than one if files were renamed.
+    keys_before: Vec<DiffKey>,
+}
+
+/// Compares two reports, which must be grouped by the same dimensions in the same order, and tests the differences.
+pub fn diff_tested(old: Recorded<'_>, new: Recorded<'_>) -> Result<Diff, DiffError> {
+    let (before, after) = (old.report, new.report);
     if before.by != after.by {
         return Err(DiffError::GroupingDiffers { before: before.by.clone(), after: after.by.clone() });
     }
@@ -226,26 +316,106 @@ pub fn diff(before: &Report, after: &Report) -> Result<Diff, DiffError> {
             return Err(DiffError::NothingMetered { is_before });
         }
     }
-    let mut pairs = BTreeMap::<DiffKey, (Option<Sum>, Option<Sum>)>::new();
+    let files = renamed::renamed_files(before, after);
+    let mut pairs = BTreeMap::<DiffKey, Pair>::new();
     for row in &before.rows {
-        pairs.entry(key(row, &before.by)).or_default().0.get_or_insert_default().add(row);
+        let key = key(row, &before.by);
+        let pair = pairs.entry(renamed::renamed(key.clone(), &files)).or_default();
+        pair.before.get_or_insert_default().add(row);
+        pair.keys_before.push(key);
     }
     for row in &after.rows {
-        pairs.entry(key(row, &after.by)).or_default().1.get_or_insert_default().add(row);
+        pairs.entry(key(row, &after.by)).or_default().after.get_or_insert_default().add(row);
     }
-    let mut rows: Vec<DiffRow> = pairs
-        .into_iter()
-        .map(|(key, (old, new))| diff_row(key, old, before.duration_ns, new, after.duration_ns))
-        .collect();
+    let test = |key: &DiffKey, mut keys_before: Vec<DiffKey>| {
+        keys_before.dedup();
+        let keys: Vec<&DiffKey> = if keys_before.is_empty() { vec![key] } else { keys_before.iter().collect() };
+        let (old, new) = (old.spread.of_group(&keys), new.spread.of_group(&[key]));
+        // What is on one side only has no mean to compare.
+        let of_mean = significance::test(&old.mean, &new.mean).filter(|tested| tested.ratio.is_some());
+        [significance::test(&old.rate, &new.rate), of_mean]
+    };
+    let (mut rows, mut tested) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(2 * pairs.len()));
+    for (key, pair) in pairs {
+        let row = diff_row(key, pair.before, before.duration_ns, pair.after, after.duration_ns);
+        // lockmeter's own waits are shown, not judged.
+        let is_judged = !row.key.own && !row.is_too_little();
+        tested.extend(if is_judged { test(&row.key, pair.keys_before) } else { [None, None] });
+        rows.push(row);
+    }
+    for (row, evidence) in rows.iter_mut().zip(evidence(&tested).chunks(2)) {
+        row.evidence = evidence[0];
+        row.of_mean = Evidence { delta_ns_per_s: None, ..evidence[1] };
+        if !row.key.own && row.is_too_little() {
+            row.evidence.verdict = Verdict::TooLittle;
+            row.of_mean.verdict = Verdict::TooLittle;
+        }
+    }
     // A stable sort: of equal changes the first by name stays first.
     rows.sort_by_key(|row| std::cmp::Reverse(row.delta_ns_per_s.unsigned_abs()));
+    let of_waits = significance::test(&old.spread.of_waits(), &new.spread.of_waits());
     Ok(Diff {
         by: before.by.clone(),
         before: side(before),
         after: side(after),
+        evidence: evidence(&[of_waits])[0],
         rows,
+        renamed: files,
         warnings: warnings(before, after),
     })
+}
+
+impl DiffRow {
+    fn is_too_little(&self) -> bool {
+        self.before.total_ns_per_s.max(self.after.total_ns_per_s) < LEAST_NS_PER_S
+    }
+}
+
+/// What the tests say together.
+fn evidence(tested: &[Option<Tested>]) -> Vec<Evidence> {
+    let differ = differing(tested);
+    tested.iter().zip(differ).map(|(tested, differs)| Evidence::of(tested.as_ref(), differs)).collect()
+}
+
+/// Which of them differ, by Holm's procedure: the least likely one must be less likely than a part of one in a hundred, and so on.
+fn differing(tested: &[Option<Tested>]) -> Vec<bool> {
+    let mut order: Vec<(f64, usize)> =
+        tested.iter().enumerate().filter_map(|(at, tested)| Some((tested.as_ref()?.p, at))).collect();
+    order.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut differ = vec![false; tested.len()];
+    for (rank, (p, at)) in order.iter().enumerate() {
+        if p * (order.len() - rank) as f64 > significance::VERDICT_ERROR {
+            break;
+        }
+        differ[*at] = true;
+    }
+    differ
+}
+
+impl Evidence {
+    /// Nothing was tested.
+    const NONE: Self = Self { verdict: Verdict::CannotTell, ratio: None, delta_ns_per_s: None };
+
+    fn of(tested: Option<&Tested>, differs: bool) -> Self {
+        let Some(tested) = tested else { return Self::NONE };
+        let is_more = tested.ratio.map_or(tested.difference.0 > 0.0, |(low, _)| low > 1.0);
+        let is_alike =
+            |(low, high): (f64, f64)| low <= 1.0 && high >= 1.0 && low >= 1.0 / ALIKE_WITHIN && high <= ALIKE_WITHIN;
+        let verdict = match (differs, tested.ratio) {
+            (true, _) if is_more => Verdict::Worse,
+            (true, _) => Verdict::Better,
+            (false, Some(ratio)) if is_alike(ratio) => Verdict::NoDifference,
+            (false, None) if tested.difference == (0.0, 0.0) => Verdict::NoDifference,
+            (false, _) => Verdict::CannotTell,
+        };
+        let thousandths = |ratio: f64| (ratio * 1_000.0).round() as u64;
+        Self {
+            verdict,
+            ratio: tested.ratio.map(|(low, high)| (thousandths(low), thousandths(high))),
+            delta_ns_per_s: Some(tested.difference)
+                .map(|(low, high)| ((low * NS_PER_S as f64) as i64, (high * NS_PER_S as f64) as i64)),
+        }
+    }
 }
 
 /// Rows that differ only in what a [`DiffKey`] leaves out.
@@ -301,7 +471,7 @@ fn diff_row(key: DiffKey, old: Option<Sum>, old_ns: u64, new: Option<Sum>, new_n
     let after = new.map(|sum| sum.rate(new_ns)).unwrap_or_default();
     let delta = i128::from(after.total_ns_per_s) - i128::from(before.total_ns_per_s);
     let delta_ns_per_s = delta.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-    DiffRow { key, change, before, after, delta_ns_per_s }
+    DiffRow { key, change, before, after, delta_ns_per_s, evidence: Evidence::NONE, of_mean: Evidence::NONE }
 }
 
 fn side(report: &Report) -> Side {

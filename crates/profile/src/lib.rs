@@ -15,6 +15,7 @@ mod limits;
 mod lock;
 pub mod lock_functions;
 mod loss;
+pub mod merge;
 mod quantile;
 pub mod recording;
 mod report;

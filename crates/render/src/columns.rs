@@ -80,6 +80,11 @@ pub enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
+    /// A number with a point, in thousandths, that may be missing.
+    pub(crate) fn thousandths(number: Option<u64>) -> Self {
+        number.map_or(Cell::Missing, Cell::Thousandths)
+    }
+
     /// A name, where there is one.
     pub fn name(name: Option<&'a str>) -> Self {
         name.map_or(Self::Missing, Self::Name)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use lockmeter_profile::diff::{Change, Diff, DiffKey, DiffRow, Rate, Side};
+use lockmeter_profile::diff::{Change, Diff, DiffKey, DiffRow, Evidence, Rate, Renamed, Side, Verdict};
 use lockmeter_profile::{Dimension, Happened, Kind, Mode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -39,6 +39,21 @@ pub const COLUMNS: &[DiffColumn] = &[
         .headed("CHANGE/S"),
     DiffColumn::new("ratio", Unit::Decimal, |row, ()| times(&row.before, &row.after).map_or(Cell::Missing, Cell::Thousandths))
         .headed("TIMES"),
+    DiffColumn::new("ratio_low", Unit::Decimal, |row, ()| Cell::thousandths(row.evidence.ratio.map(|(low, _)| low))),
+    DiffColumn::new("ratio_high", Unit::Decimal, |row, ()| Cell::thousandths(row.evidence.ratio.map(|(_, high)| high))),
+    DiffColumn::new("delta_low_ns_per_s", Unit::SignedNanoseconds, |row, ()| bound(&row.evidence, |(low, _)| low))
+        .headed("95 %").in_words(|row, _| interval(&row.evidence).unwrap_or_default()),
+    DiffColumn::new("delta_high_ns_per_s", Unit::SignedNanoseconds, |row, ()| bound(&row.evidence, |(_, high)| high)),
+    DiffColumn::new("verdict", Unit::Name, |row, ()| Cell::Name(row.evidence.verdict.name()))
+        .headed("VERDICT").in_table_if_any(|row| is_tested(&row.evidence)),
+    DiffColumn::new("mean_ratio", Unit::Decimal, |row, ()| {
+        mean_times(&row.before, &row.after).map_or(Cell::Missing, Cell::Thousandths)
+    }).headed("EACH TIMES").in_table_if_any(|row| row.of_mean.ratio.is_some()).expendable(7),
+    DiffColumn::new("mean_ratio_low", Unit::Decimal, |row, ()| Cell::thousandths(row.of_mean.ratio.map(|(low, _)| low)))
+        .headed("95 % EACH").in_words(|row, _| interval(&row.of_mean).unwrap_or_default()).expendable(6),
+    DiffColumn::new("mean_ratio_high", Unit::Decimal, |row, ()| Cell::thousandths(row.of_mean.ratio.map(|(_, high)| high))),
+    DiffColumn::new("mean_verdict", Unit::Name, |row, ()| Cell::Name(row.of_mean.verdict.name()))
+        .headed("EACH").in_table_if_any(|row| row.of_mean.ratio.is_some()).expendable(8),
     DiffColumn::new("before_total_ns_per_s", Unit::Nanoseconds, |row, ()| Cell::Nanoseconds(row.before.total_ns_per_s))
         .headed("BEFORE/S"),
     DiffColumn::new("after_total_ns_per_s", Unit::Nanoseconds, |row, ()| Cell::Nanoseconds(row.after.total_ns_per_s))
@@ -75,9 +90,42 @@ pub const COLUMNS: &[DiffColumn] = &[
     }).by(Dimension::Blocker),
 ];
 
+/// Whether the intervals say anything at all.
+const fn is_tested(evidence: &Evidence) -> bool {
+    evidence.delta_ns_per_s.is_some()
+}
+
+fn bound(evidence: &Evidence, which: fn((i64, i64)) -> i64) -> Cell<'static> {
+    evidence.delta_ns_per_s.map_or(Cell::Missing, |bounds| Cell::SignedNanoseconds(which(bounds)))
+}
+
+/// What holds the ratio with 95 % confidence; the change, where one of the two is nothing.
+fn interval(evidence: &Evidence) -> Option<String> {
+    match evidence.ratio {
+        Some((low, high)) => Some(format!("[{}, {}]", hundredths(low), hundredths(high))),
+        None => evidence.delta_ns_per_s.map(|(low, high)| format!("[{}, {}]", change(low), change(high))),
+    }
+}
+
+/// A ratio near 1 with two digits behind the point.
+fn hundredths(ratio: u64) -> String {
+    /// Larger ratios are none of which the last digits matter.
+    const LARGE: u64 = 10_000;
+    if ratio >= LARGE {
+        return thousandths(ratio);
+    }
+    let rounded = (ratio + 5) / 10;
+    format!("{}.{:02}", rounded / 100, rounded % 100)
+}
+
 /// After ÷ before in thousandths; `None` where there was nothing before.
 fn times(before: &Rate, after: &Rate) -> Option<u64> {
     (before.total_ns_per_s > 0).then(|| ratio(after.total_ns_per_s, 1_000, before.total_ns_per_s))
+}
+
+/// The same of the mean duration.
+fn mean_times(before: &Rate, after: &Rate) -> Option<u64> {
+    (before.mean_ns > 0 && after.count_per_1000_s > 0).then(|| ratio(after.mean_ns, 1_000, before.mean_ns))
 }
 
 /// A duration of waits, of which there may be none.
@@ -105,9 +153,14 @@ impl<'a> DiffHeadline<'a> {
 
     /// The group that changed most for the better or for the worse; lockmeter's own do not count.
     fn most(&self, how: &str, is_wanted: fn(i64) -> bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let candidates = self.diff.rows.iter().filter(|row| !row.key.own && is_wanted(row.delta_ns_per_s));
+        let differs = |row: &&DiffRow| {
+            !is_tested(&self.diff.evidence) || matches!(row.evidence.verdict, Verdict::Better | Verdict::Worse)
+        };
+        let rows = self.diff.rows.iter().filter(|row| !row.key.own && is_wanted(row.delta_ns_per_s));
+        let candidates = rows.filter(differs);
         match candidates.max_by_key(|row| row.delta_ns_per_s.unsigned_abs()) {
             Some(row) => write!(f, "; most {how}: {}, {} a second", name(&row.key), change(row.delta_ns_per_s)),
+            None if is_tested(&self.diff.evidence) => write!(f, "; nothing {how} beyond chance"),
             None => write!(f, "; nothing {how}"),
         }
     }
@@ -122,7 +175,11 @@ impl fmt::Display for DiffHeadline<'_> {
         }
         write!(f, "waiting for locks went from {} to {} a second", duration(old_ns), duration(new_ns))?;
         if let Some(times) = times(&before.waits, &after.waits) {
-            write!(f, " ({} times)", thousandths(times))?;
+            write!(f, " ({} times", thousandths(times))?;
+            if let Some(interval) = interval(&self.diff.evidence) {
+                write!(f, " {interval}, {}", verdict_words(self.diff.evidence.verdict))?;
+            }
+            write!(f, ")")?;
         }
         let (old_cpu, new_cpu) = (share(cpu_ppm(before)), share(cpu_ppm(after)));
         let (old_asleep, new_asleep) = (asleep(before), asleep(after));
@@ -130,6 +187,17 @@ impl fmt::Display for DiffHeadline<'_> {
         write!(f, "from {old_asleep} to {new_asleep} tasks asleep on average")?;
         self.most("improved", |delta| delta < 0, f)?;
         self.most("worsened", |delta| delta > 0, f)
+    }
+}
+
+/// What a sentence says of a verdict.
+const fn verdict_words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Worse => "worse",
+        Verdict::Better => "better",
+        Verdict::NoDifference => "no difference",
+        Verdict::CannotTell => "which may be chance",
+        Verdict::TooLittle => "too little to matter",
     }
 }
 
@@ -156,6 +224,12 @@ fn name(key: &DiffKey) -> String {
     escaped(name.as_deref().unwrap_or("a group without a name")).into_owned()
 }
 
+const TESTED: &str = "95 %: of TIMES, or of CHANGE/S where a lock is on one side only, by how the intervals vary; EACH: of the mean \
+    duration; cannot tell: the intervals vary too much or are too few";
+
+const NOT_TESTED: &str =
+    "too few intervals to tell a difference from chance: record each side for 5 s or longer, or more often";
+
 impl Exporter<Diff> for Table {
     fn form(&self) -> Form {
         self.colour.form()
@@ -170,6 +244,11 @@ impl Exporter<Diff> for Table {
         for warning in &diff.warnings {
             self.paragraph(&format!("not alike: {warning}"), Weight::Warning, out)?;
         }
+        for file in &diff.renamed {
+            let locks = counted(file.locks, "lock has the same name", "locks have the same names");
+            let taken = format!("{} before is taken for {} after: {locks}", file.before, file.after);
+            self.paragraph(&escaped(&taken), Weight::Dim, out)?;
+        }
         let shown: Vec<&DiffRow> = diff.rows.iter().take(self.limit.unwrap_or(usize::MAX)).collect();
         if shown.is_empty() {
             return Ok(());
@@ -182,7 +261,9 @@ impl Exporter<Diff> for Table {
                 let rest = format!("… and {} that changed less", counted(rest as u64, "more row", "more rows"));
                 self.paragraph(&rest, Weight::Plain, out)
             }
-        }
+        }?;
+        let what = if is_tested(&diff.evidence) { TESTED } else { NOT_TESTED };
+        self.paragraph(what, Weight::Dim, out)
     }
 }
 
@@ -221,8 +302,23 @@ impl Serialize for Top<'_> {
             "warnings": warnings,
             "sentence": DiffHeadline::of(diff).to_string(),
             "ratio": times(&diff.before.waits, &diff.after.waits).map(decimal),
+            "ratio_low": diff.evidence.ratio.map(|(low, _)| decimal(low)),
+            "ratio_high": diff.evidence.ratio.map(|(_, high)| decimal(high)),
+            "delta_low_ns_per_s": diff.evidence.delta_ns_per_s.map(|(low, _)| low),
+            "delta_high_ns_per_s": diff.evidence.delta_ns_per_s.map(|(_, high)| high),
+            "verdict": diff.evidence.verdict.name(),
+            "renamed": diff.renamed.iter().map(RenamedFile).collect::<Vec<_>>(),
             "rows": Rows { columns: columns(diff), rows: &diff.rows, whole: () },
         })
+    }
+}
+
+struct RenamedFile<'a>(&'a Renamed);
+
+impl Serialize for RenamedFile<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(file) = self;
+        object!(serializer, { "before": file.before, "after": file.after, "locks": file.locks, })
     }
 }
 

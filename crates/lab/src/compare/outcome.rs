@@ -7,7 +7,7 @@ use lockmeter_profile::Swaps;
 use lockmeter_statistics::{Estimate, Machine, Random};
 use regex_lite::Regex;
 
-/// A ratio whose interval is wider than this tells little, whatever it holds.
+/// A ratio whose interval holds 1 and is wider than this does not tell whether there is a difference.
 const MOST_SPREAD: f64 = 0.10;
 
 /// Fewer pairs can all lie on one side by chance more than once in twenty times.
@@ -35,9 +35,9 @@ pub enum Verdict {
     Better,
     Worse,
     /// The interval holds 1, and is narrow.
-    Same,
-    /// The interval is too wide to say, or rests on too few runs.
-    Noise,
+    NoDifference,
+    /// The interval holds 1 and is wide, or rests on too few runs.
+    CannotTell,
     /// No lock was swapped, so there is nothing to compare.
     NotSwapped,
     /// A run did not end in time.
@@ -50,8 +50,8 @@ impl Verdict {
             Self::Baseline => "baseline",
             Self::Better => "better",
             Self::Worse => "worse",
-            Self::Same => "same",
-            Self::Noise => "noise",
+            Self::NoDifference => "no difference",
+            Self::CannotTell => "cannot tell",
             Self::NotSwapped => "not swapped",
             Self::Hung => "hung",
         }
@@ -142,7 +142,7 @@ impl Comparison {
 
 fn verdict(ratio: Option<Estimate>, better: Better) -> Verdict {
     match ratio {
-        Some(ratio) if ratio.samples < FEWEST_PAIRS => Verdict::Noise,
+        Some(ratio) if ratio.samples < FEWEST_PAIRS => Verdict::CannotTell,
         Some(ratio) if ratio.low > 1.0 || ratio.high < 1.0 => {
             if (ratio.low > 1.0) == (better == Better::Higher) {
                 Verdict::Better
@@ -150,8 +150,8 @@ fn verdict(ratio: Option<Estimate>, better: Better) -> Verdict {
                 Verdict::Worse
             }
         }
-        Some(ratio) if ratio.high - ratio.low <= MOST_SPREAD => Verdict::Same,
-        _ => Verdict::Noise,
+        Some(ratio) if ratio.high - ratio.low <= MOST_SPREAD => Verdict::NoDifference,
+        _ => Verdict::CannotTell,
     }
 }
 
@@ -178,20 +178,21 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_on_one_side_of_one_is_a_difference_and_a_wide_one_is_noise() {
+    fn an_interval_on_one_side_of_one_is_a_difference_and_a_wide_one_tells_nothing() {
         let ratio = |low, high| Some(Estimate { median: f64::midpoint(low, high), low, high, samples: 9 });
         assert_eq!(verdict(ratio(1.1, 1.2), Better::Higher), Verdict::Better);
         assert_eq!(verdict(ratio(1.1, 1.2), Better::Lower), Verdict::Worse);
         assert_eq!(verdict(ratio(0.8, 0.9), Better::Lower), Verdict::Better);
-        assert_eq!(verdict(ratio(0.98, 1.03), Better::Lower), Verdict::Same);
-        assert_eq!(verdict(ratio(0.8, 1.3), Better::Lower), Verdict::Noise);
-        assert_eq!(verdict(None, Better::Lower), Verdict::Noise);
+        assert_eq!(verdict(ratio(0.98, 1.03), Better::Lower), Verdict::NoDifference);
+        assert_eq!(verdict(ratio(0.992, 1.004), Better::Lower).name(), "no difference");
+        assert_eq!(verdict(ratio(0.8, 1.3), Better::Lower), Verdict::CannotTell);
+        assert_eq!(verdict(None, Better::Lower), Verdict::CannotTell);
     }
 
     #[test]
     fn few_runs_show_no_difference() {
         let ratio = Estimate { median: 0.5, low: 0.49, high: 0.51, samples: 3 };
-        assert_eq!(verdict(Some(ratio), Better::Lower), Verdict::Noise);
+        assert_eq!(verdict(Some(ratio), Better::Lower), Verdict::CannotTell);
     }
 
     #[test]

@@ -98,12 +98,12 @@ fn conclusion(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
             )?;
         }
     }
-    let noisy = comparison.variants.iter().any(|variant| variant.verdict == Verdict::Noise);
+    let cannot_tell = comparison.variants.iter().any(|variant| variant.verdict == Verdict::CannotTell);
     writeln!(out, "ratios are medians of the ratios to the first within each round, with 95 % intervals (bootstrap)")?;
-    if noisy {
+    if cannot_tell {
         writeln!(
             out,
-            "noise: the runs are too few, or differ too much among themselves; give more --runs, or a quieter machine"
+            "cannot tell: the runs are too few, or differ too much among themselves; give more --runs, or a quieter machine"
         )?;
     }
     Ok(())

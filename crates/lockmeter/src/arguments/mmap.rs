@@ -15,6 +15,7 @@ Examples:
   lockmeter mmap -a --by cgroup -d 1m        which service's address spaces
   lockmeter mmap -p $(pidof mariadbd) --by caller
   lockmeter mmap -a --no-hold -d 1h          waits only: nothing is done for an acquisition that need not wait
+  lockmeter mmap -a -d 10s -o mmap.lockmeter && lockmeter report mmap.lockmeter --by lock,caller
   lockmeter mmap -a -d 10s --format json | jq '.rows[] | {happened, mode, histogram}'";
 
 #[derive(Debug, Args)]
@@ -42,12 +43,9 @@ pub struct MmapArguments {
     /// How to print it
     #[arg(long, value_enum, default_value_t = MmapFormat::Histogram)]
     pub format: MmapFormat,
-    /// Where to print it instead of standard output
-    #[arg(short, long, value_name = "FILE")]
+    /// Also write a recording, for `lockmeter report`; `-` is standard output (the report then goes to standard error)
+    #[arg(short, long, alias = "record", value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write a recording, too, for `lockmeter report`; `-` is standard output (the report then goes to standard error)
-    #[arg(long, value_name = "FILE")]
-    pub record: Option<PathBuf>,
     #[command(flatten)]
     pub file: FileArguments,
     /// The command to run and meter

@@ -5,9 +5,10 @@ use std::fmt;
 use lockmeter_statistics::Random;
 use serde::Serialize;
 
-use lockmeter_profile::Kind;
+use lockmeter_profile::{Kind, Report};
 
 use self::fit::{Recorded, fit};
+use crate::callers::{ByCaller, MOST_OFF, MeasuredCaller, by_caller};
 use crate::measured::{Measured, MeasuredLock, as_f64};
 use crate::network::{Handoff, Network, SECOND_NS};
 use crate::processors::{self, Waiters};
@@ -134,6 +135,41 @@ pub struct Forecast {
     pub points: Vec<Point>,
     /// Whether writers and readers share this lock, whose interplay only the simulation knows.
     pub has_readers: bool,
+    /// Why there are no points: see [`Self::refuse_if_far_off`].
+    pub refused: Option<String>,
+    /// What each of its callers does to the others; `None` if it has one only, or none is known.
+    pub by_caller: Option<ByCaller>,
+}
+
+impl Forecast {
+    /// Leaves out the points if neither the exact solution nor the simulation gives what was recorded.
+    #[must_use]
+    pub fn refuse_if_far_off(mut self) -> Self {
+        let Check { with_handoff, simulated, .. } = self.check;
+        if with_handoff.abs() > MOST_OFF && simulated.abs() > MOST_OFF {
+            let reason = format!(
+                "the model is off by {:+.0} % where it was recorded, the simulation by {:+.0} %, and more than {:.0} % is not to be trusted; say how \
+                 many threads were at work (--threads)",
+                with_handoff * 100.0,
+                simulated * 100.0,
+                MOST_OFF * 100.0
+            );
+            self.refused = Some(reason);
+            self.points.clear();
+        }
+        self
+    }
+
+    /// With what its callers do, which a report by lock and caller knows.
+    #[must_use]
+    pub fn with_callers(mut self, measured: &Measured, lock: usize, report: &Report) -> Self {
+        // Callers that hold together do not wait for each other.
+        if !self.has_readers {
+            let callers = MeasuredCaller::of(&measured.locks[lock], report);
+            self.by_caller = by_caller(&callers, measured.duration_ns, self.threads, self.cpus);
+        }
+        self
+    }
 }
 
 /// The model against the recording it was made from: throughput, as a ratio less 1.
@@ -231,6 +267,8 @@ pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Result<Forecas
         },
         points: plan.cpus.iter().map(|cpus| point(*cpus)).collect(),
         has_readers: measured.locks.iter().any(|other| other.is_shared() && other.name == figures.name),
+        refused: None,
+        by_caller: None,
     })
 }
 
@@ -373,6 +411,20 @@ mod tests {
             "{:?}",
             forecast.check
         );
+    }
+
+    /// Makes sure that a model that does not even give what was recorded gives nothing else either.
+    #[test]
+    fn a_model_that_is_far_off_forecasts_nothing_and_says_why() {
+        let near = forecast(&one_thread(), 0, &plan()).unwrap();
+        assert!(near.clone().refuse_if_far_off().refused.is_none());
+        let check = Check { with_handoff: 0.2, simulated: -0.3, ..near.check };
+        let far = Forecast { check, ..near.clone() }.refuse_if_far_off();
+        assert!(far.points.is_empty() && far.to_string().contains("no forecast for other CPUs"), "{far}");
+        let reason = far.refused.unwrap();
+        assert!(reason.contains("+20 %") && reason.contains("-30 %"), "{reason}");
+        let one_is_near = Forecast { check: Check { simulated: 0.1, ..check }, ..near };
+        assert!(one_is_near.refuse_if_far_off().refused.is_none());
     }
 
     #[test]

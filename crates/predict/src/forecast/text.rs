@@ -6,6 +6,7 @@ use lockmeter_render::escape::escaped;
 use lockmeter_statistics::counted;
 
 use super::{Forecast, Waiting};
+use crate::callers::{ByCaller, Threads};
 
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,6 +38,10 @@ impl fmt::Display for Forecast {
             self.check.free_handoff * 100.0,
             self.check.simulated * 100.0
         )?;
+        if let Some(reason) = &self.refused {
+            writeln!(f, "no forecast for other CPUs: {reason}")?;
+            return self.by_caller.iter().try_for_each(|callers| write!(f, "\n{callers}"));
+        }
         writeln!(
             f,
             "{:>6} {:>12} {:>12} {:>12} {:>12} {:>12}",
@@ -56,7 +61,67 @@ impl fmt::Display for Forecast {
                 "readers and writers of this lock keep each other out only in the simulation: trust that column"
             )?;
         }
+        self.by_caller.iter().try_for_each(|callers| write!(f, "\n{callers}"))
+    }
+}
+
+impl fmt::Display for ByCaller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = match &self.threads {
+            _ if self.is_ambiguous => "whose threads call from where is not known: from .. to",
+            Threads::OfTheirOwn(_) => "each caller with threads of its own",
+            Threads::ForAll(_) => "all threads calling from everywhere",
+        };
+        let who = match self.wake_ns {
+            None => "the lock passed on in order".to_owned(),
+            Some(wake_ns) => {
+                format!("the first to come taking the lock, a woken waiter {} after its release", time(wake_ns))
+            }
+        };
+        match &self.refused {
+            Some(reason) => writeln!(f, "its callers; no forecast without one of them: {reason}")?,
+            None => {
+                let off = self.off * 100.0;
+                writeln!(f, "its callers, here and without one of them ({whose}, {who}; off by {off:+.1} % at most):")?;
+            }
+        }
+        let head = ["THREADS", "HELD", "WAITED", "HERE", "MODEL", "OTHERS HERE", "WITHOUT IT", "TIMES"];
+        let line = |cells: [String; 8], caller: &str| {
+            let [threads, held, waited, here, model, others, without, times] = cells;
+            format!(
+                "{threads:>7} {held:>8} {waited:>8} {here:>10} {model:>10} {others:>12} {without:>22} {times:>12}  {caller}"
+            )
+        };
+        writeln!(f, "{}", line(head.map(str::to_owned), "CALLER"))?;
+        for (at, caller) in self.callers.iter().enumerate() {
+            let threads = match &self.threads {
+                Threads::OfTheirOwn(threads) => threads.get(at).map_or_else(String::new, ToString::to_string),
+                Threads::ForAll(_) => "all".to_owned(),
+            };
+            let others = caller.others_recorded_per_second;
+            let without = caller.others_without_it_per_second;
+            let cells = [
+                threads,
+                time(caller.hold_ns),
+                time(caller.wait_ns),
+                format!("{}/s", rate(caller.recorded_per_second)),
+                format!("{}/s", rate(caller.modelled_per_second)),
+                format!("{}/s", rate(others)),
+                range(without, |without| format!("{}/s", rate(without))),
+                range(without, |without| three_digits(without / others, "")),
+            ];
+            writeln!(f, "{}", line(cells, &escaped(&caller.caller)))?;
+        }
         Ok(())
+    }
+}
+
+/// What lies between two numbers that may be the same.
+fn range(of: Option<(f64, f64)>, show: impl Fn(f64) -> String) -> String {
+    match of.map(|(low, high)| (show(low), show(high))) {
+        None => "-".to_owned(),
+        Some((low, high)) if low == high => low,
+        Some((low, high)) => format!("{low} .. {high}"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockmeter_profile::{
     About, BlockerSource, Bucket, Dimension, Happened, Kind, Loss, Losses, Mode, Naming, Overhead, RecordingKind,
-    Report, Row, RowBlocker, RowTask, Swaps, SwitchedOff, Unnamed, Value, Worst,
+    Report, Row, RowBlocker, RowTask, StateTime, Swaps, SwitchedOff, ThreadState, ThreadsReport, Unnamed, Value, Worst,
 };
 use lockmeter_render::Exporter;
 
@@ -35,6 +35,18 @@ pub fn about() -> About {
     }
 }
 
+/// Three threads at rest that run now and then.
+pub fn idle_threads() -> ThreadsReport {
+    let time = |state, total_ns| StateTime { state, total_ns, error_ns: 0 };
+    ThreadsReport {
+        total_ns: 30_000_000_000,
+        rest_ns: 29_700_000_000,
+        states: vec![time(ThreadState::Running, 200_000_000), time(ThreadState::Woken, 100_000_000)],
+        sleeps: Vec::new(),
+        open_waits: Vec::new(),
+    }
+}
+
 /// Ten seconds in which nothing happened.
 pub fn empty() -> Report {
     Report {
@@ -52,6 +64,7 @@ pub fn empty() -> Report {
         untimed_holds: 0,
         rows: Vec::new(),
         slow_holds: Vec::new(),
+        threads: Some(idle_threads()),
         losses: Losses::default(),
         swaps: Swaps::default(),
         off: SwitchedOff::default(),

@@ -1,0 +1,127 @@
+//! Where threads' time went and who waits still, for people and as JSON.
+
+mod reports;
+
+use std::sync::Arc;
+
+use lockmeter_profile::{
+    Kind, Mode, OpenWaitRow, Report, RowHolder, RowTask, SleepRow, StateTime, ThreadState, ThreadsReport,
+};
+use lockmeter_render::{Json, Table};
+use reports::{empty, idle_threads, written};
+
+fn stack(functions: &[&str]) -> Arc<[Arc<str>]> {
+    functions.iter().map(|function| Arc::from(*function)).collect()
+}
+
+fn task(comm: &str) -> RowTask {
+    RowTask { tgid: Some(40), comm: comm.to_owned() }
+}
+
+/// A thread that waits for a lock which another one has.
+fn wait(comm: &str, tid: u32, lock: &str, holder: (&str, u32)) -> OpenWaitRow {
+    OpenWaitRow {
+        task: task(comm),
+        tid,
+        is_kernel: false,
+        lock: lock.to_owned(),
+        kind: Kind::Mutex,
+        mode: Mode::Exclusive,
+        instance: Some(0x4040),
+        stack: stack(&["transfer", "main"]),
+        age_ns: 4_000_000_000,
+        is_older: true,
+        is_timed: false,
+        holder: Some(RowHolder {
+            task: task(holder.0),
+            tid: holder.1,
+            state: Some(ThreadState::UserLock),
+            stack: stack(&["transfer", "main"]),
+        }),
+        deadlock: None,
+    }
+}
+
+fn report(threads: ThreadsReport) -> Report {
+    Report { threads: Some(threads), ..empty() }
+}
+
+fn deadlock() -> Report {
+    let in_circle = |wait| OpenWaitRow { deadlock: Some(0), ..wait };
+    let open_waits = vec![
+        in_circle(wait("payer", 41, "bank:credit_lock", ("payee", 42))),
+        in_circle(wait("payee", 42, "bank:debit_lock", ("payer", 41))),
+        wait("audit", 43, "bank:debit_lock", ("payer", 41)),
+    ];
+    let states = vec![StateTime { state: ThreadState::UserLock, total_ns: 30_000_000_000, error_ns: 0 }];
+    let total_ns = 30_000_000_000;
+    report(ThreadsReport { total_ns, rest_ns: 0, states, sleeps: Vec::new(), open_waits })
+}
+
+#[test]
+fn a_deadlock_comes_first() {
+    insta::assert_snapshot!(written(&Table::default(), &deadlock()));
+    insta::assert_snapshot!(written(&Json, &deadlock()));
+}
+
+#[test]
+fn waits_of_a_kernel_lock_are_told_together_whatever_the_process() {
+    let writer = |tid: u32| OpenWaitRow {
+        task: RowTask { tgid: Some(tid), comm: "dd".to_owned() },
+        is_kernel: true,
+        kind: Kind::PercpuRwsem,
+        mode: Mode::Read,
+        holder: None,
+        is_timed: tid > 60,
+        ..wait("dd", tid, "super_block.s_writers", ("", 0))
+    };
+    let open_waits = vec![writer(60), writer(61)];
+    insta::assert_snapshot!(written(&Table::default(), &report(ThreadsReport { open_waits, ..idle_threads() })));
+}
+
+#[test]
+fn places_are_shown_with_their_share_and_its_error() {
+    let sleep = |state, lock: Option<&str>, functions: &[&str], total_ns, at_rest| SleepRow {
+        state,
+        lock: lock.map(str::to_owned),
+        at_rest,
+        comm: "postgres".to_owned(),
+        stack: stack(functions),
+        total_ns,
+        error_ns: total_ns / 20,
+        looks: 90,
+    };
+    let sleeps = vec![
+        sleep(
+            ThreadState::UserLock,
+            Some("PostgreSQL heavyweight lock"),
+            &["epoll_wait", "ProcSleep"],
+            12_000_000_000,
+            false,
+        ),
+        sleep(ThreadState::NetworkOrPoll, None, &["epoll_wait", "main"], 9_000_000_000, true),
+        sleep(ThreadState::DiskIo, None, &[], 3_000_000_000, false),
+        sleep(ThreadState::PageFault, None, &["memcpy"], 200_000_000, false),
+    ];
+    let time = |state, total_ns| StateTime { state, total_ns, error_ns: total_ns / 20 };
+    let states = vec![
+        time(ThreadState::UserLock, 12_000_000_000),
+        time(ThreadState::Running, 5_800_000_000),
+        time(ThreadState::DiskIo, 3_000_000_000),
+        time(ThreadState::PageFault, 200_000_000),
+    ];
+    let threads =
+        ThreadsReport { total_ns: 30_000_000_000, rest_ns: 9_000_000_000, states, sleeps, open_waits: Vec::new() };
+    insta::assert_snapshot!(written(&Table::default(), &report(threads.clone())));
+    insta::assert_snapshot!(written(&Table { width: Some(80), ..Table::default() }, &report(threads)));
+}
+
+#[test]
+fn without_a_look_at_threads_nothing_is_said_to_be_all_clear() {
+    let unseen = Report { threads: None, ..empty() };
+    assert!(
+        written(&Table::default(), &unseen)
+            .starts_with("No wait for a lock ended in 10.0 s; whether one goes on was not looked at.")
+    );
+    assert!(written(&Table::default(), &empty()).starts_with("Nothing waited for a lock in 10.0 s."));
+}
