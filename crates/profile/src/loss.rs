@@ -211,8 +211,8 @@ impl Loss {
             Self::UserIncompatible => (
                 "program",
                 "programs",
-                " not metered: linked with a sanitizer's shared runtime, valgrind, or of another architecture or C library, which the \
-                 preloaded library would disturb; put it behind `record --` itself, to meter it from outside",
+                " not metered from inside: linked with a sanitizer's shared runtime, valgrind, or of another architecture or C library, which \
+                 the preloaded library would disturb; no holds of it, and waits only where lockmeter may look from outside",
             ),
             Self::FileReadInPart => (
                 "file",
@@ -251,14 +251,14 @@ impl Loss {
             Self::UserNotPreloaded => (
                 "program",
                 "programs",
-                " not metered: linked statically, or with privileges of its own (setuid or setgid), so that no library \
-                 can be preloaded; put it behind `record --` itself, to meter it from outside",
+                " not metered from inside: linked statically, or with privileges of its own (setuid or setgid), so that no library can be \
+                 preloaded; no holds of it, and waits only where lockmeter may look from outside (as root)",
             ),
             Self::UserOwnEnvironment => (
                 "program",
                 "programs",
-                " not metered: executed with an environment of its own (`env -i`, sudo, su), without lockmeter's library; put `lockmeter \
-                 record` behind what sets it, or meter a running one by `-p PID`",
+                " not metered from inside: executed with an environment of its own (`env -i`, sudo, su), without lockmeter's library; no holds \
+                 of it, and waits only where lockmeter may look from outside; put `lockmeter record` behind what sets it",
             ),
             Self::UserTickLate => (
                 "tick of the recorder",

@@ -61,6 +61,8 @@ named_enum! {
         /// The part of a hold during which somebody waited: from the moment a waiter went to sleep, or the lock was seen to change
         /// hands if that is later, to the release.
         ContendedHold = 5, "contended-hold";
+        /// Waited for a lock and did not get it: the time limit came first.
+        TimedOut = 6, "timed-out";
         /// A try to get the lock that failed: a trylock, or one that was killed or interrupted.
         Failed = 16, "failed";
         /// The part of a contended hold during which the holder ran on a CPU.

@@ -62,7 +62,7 @@ pub struct LockSources {
     notices: Vec<String>,
 }
 
-/// How the locks of programs are metered: never both ways, for both see the same waits.
+/// How the locks of programs are metered. From both sides each wait is counted once.
 enum User {
     Inside(Box<Inside>),
     Outside(Box<FutexSource>),
@@ -85,6 +85,8 @@ impl Unmetered {
 struct Inside {
     source: UserSource,
     environment: Vec<(&'static str, OsString)>,
+    /// What the preloaded library does not see: locks inside other libraries, programs without it. Where that may be looked at.
+    outside: Option<Box<FutexSource>>,
     // Last: its end removes what the source reads.
     _session: Session,
 }
@@ -197,7 +199,7 @@ impl Source for LockSources {
         if let Some(threads) = &mut self.threads {
             threads.command_started();
         }
-        if let Some(User::Outside(futexes)) = &mut self.user {
+        if let Some(futexes) = self.user.as_mut().and_then(User::futexes) {
             futexes.command_started()?;
         }
         match &mut self.kernel {
@@ -209,12 +211,13 @@ impl Source for LockSources {
     fn news(&self) -> Option<BorrowedFd<'_>> {
         match &self.user {
             Some(User::Outside(futexes)) => futexes.news(),
+            Some(User::Inside(inside)) => inside.outside.as_ref()?.news(),
             _ => None,
         }
     }
 
     fn take_news(&mut self) {
-        if let Some(User::Outside(futexes)) = &mut self.user {
+        if let Some(futexes) = self.user.as_mut().and_then(User::futexes) {
             futexes.take_news();
         }
     }
@@ -224,10 +227,7 @@ impl Source for LockSources {
             self.threads = None;
             self.notices.push(format!("the threads' time is not kept any more: {error}"));
         }
-        let user_fills = match &mut self.user {
-            Some(User::Outside(futexes)) => futexes.tick(),
-            _ => false,
-        };
+        let user_fills = self.user.as_mut().and_then(User::futexes).is_some_and(Source::tick);
         let Some(kernel) = &mut self.kernel else { return user_fills };
         self.notices.extend(kernel.keep_hooks_within_budget().map(hold_hooks::over_budget));
         kernel.tick() || user_fills
@@ -275,9 +275,18 @@ impl Source for LockSources {
 }
 
 impl User {
+    /// What looks from outside.
+    fn futexes(&mut self) -> Option<&mut FutexSource> {
+        match self {
+            Self::Outside(futexes) => Some(futexes),
+            Self::Inside(inside) => inside.outside.as_deref_mut(),
+            Self::NotAtAll(_) => None,
+        }
+    }
+
     fn drain_into(&mut self, interval: &mut Interval) {
         match self {
-            Self::Inside(inside) => inside.source.drain_into(interval),
+            Self::Inside(inside) => inside.drain_into(interval),
             Self::Outside(futexes) => futexes.drain_into(interval),
             Self::NotAtAll(unmetered) => unmetered.drain_into(interval),
         }
@@ -286,7 +295,10 @@ impl User {
     fn drain(&mut self) -> Result<Interval, RecorderError> {
         match self {
             Self::Inside(inside) => {
-                let Ok(interval) = inside.source.drain();
+                let Ok(mut interval) = inside.source.drain();
+                if let Some(outside) = &mut inside.outside {
+                    outside.drain_into(&mut interval);
+                }
                 Ok(interval)
             }
             Self::Outside(futexes) => Ok(futexes.drain()?),
@@ -300,7 +312,7 @@ impl User {
 
     fn stop_into(self, interval: &mut Interval) {
         match self {
-            Self::Inside(inside) => inside.source.stop_into(interval),
+            Self::Inside(inside) => inside.stop_into(interval),
             Self::Outside(futexes) => futexes.stop_into(interval),
             Self::NotAtAll(mut unmetered) => unmetered.drain_into(interval),
         }
@@ -310,10 +322,30 @@ impl User {
         match self {
             Self::NotAtAll(_) => self.drain(),
             Self::Inside(inside) => {
-                let Ok(interval) = inside.source.stop();
+                let Inside { source, outside, .. } = *inside;
+                let Ok(mut interval) = source.stop();
+                if let Some(outside) = outside {
+                    outside.stop_into(&mut interval);
+                }
                 Ok(interval)
             }
             Self::Outside(futexes) => Ok(futexes.stop()?),
+        }
+    }
+}
+
+impl Inside {
+    fn drain_into(&mut self, interval: &mut Interval) {
+        self.source.drain_into(interval);
+        if let Some(outside) = &mut self.outside {
+            outside.drain_into(interval);
+        }
+    }
+
+    fn stop_into(self, interval: &mut Interval) {
+        self.source.stop_into(interval);
+        if let Some(outside) = self.outside {
+            outside.stop_into(interval);
         }
     }
 }
@@ -430,7 +462,9 @@ fn start_user(
         environment.extend(wanted);
     }
     let source = session.source()?;
-    Ok(Some(User::Inside(Box::new(Inside { source, environment, _session: session }))))
+    // Without the privileges for it kernel locks are not metered either, which is said.
+    let outside = FutexSource::start_beside_preloaded(Processes::Children, options.stacks).ok().map(Box::new);
+    Ok(Some(User::Inside(Box::new(Inside { source, environment, outside, _session: session }))))
 }
 
 /// Meters futex waits. `None` if that cannot be, which is said, and kernel locks can be metered all the same: if these are

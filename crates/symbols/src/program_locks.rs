@@ -3,6 +3,8 @@
 use lockmeter_profile::lock_functions::own_name;
 use lockmeter_profile::{Frame, Kind, Lock, Mode, Naming};
 
+use crate::work_semaphores::is_of_libc;
+
 /// How far from its inner end a stack is looked at: beyond it are callers.
 const DEEPEST: usize = 16;
 
@@ -36,10 +38,83 @@ const LOCKS: &[ProgramLock] = &[
     lock("rocksdb::WriteThread::BlockingAwaitState", "RocksDB write group", Kind::Mutex),
 ];
 
+/// Locks inside the C library, by those of its functions that take them.
+const OF_C_LIBRARY: &[(&str, &[&str])] = &[
+    (
+        "malloc arena",
+        &[
+            "malloc",
+            "free",
+            "calloc",
+            "realloc",
+            "memalign",
+            "aligned_alloc",
+            "posix_memalign",
+            "valloc",
+            "_int_malloc",
+            "_int_free",
+            "malloc_consolidate",
+            "arena_get2",
+            "malloc_trim",
+        ],
+    ),
+    (
+        "stdio stream",
+        &[
+            "printf",
+            "fprintf",
+            "__fprintf",
+            "vfprintf",
+            "__vfprintf_internal",
+            "puts",
+            "_IO_puts",
+            "fputs",
+            "_IO_fputs",
+            "putc",
+            "_IO_putc",
+            "fputc",
+            "putchar",
+            "fwrite",
+            "_IO_fwrite",
+            "fflush",
+            "_IO_fflush",
+            "getc",
+            "_IO_getc",
+            "fgetc",
+            "fgets",
+            "_IO_fgets",
+            "getline",
+            "_IO_getdelim",
+            "fread",
+            "_IO_fread",
+            "fseek",
+            "ftell",
+            "fclose",
+            "_IO_new_fclose",
+            "flockfile",
+        ],
+    ),
+    ("time zone", &["__tz_convert", "tzset", "__tzset", "localtime", "localtime_r", "mktime", "timelocal", "strftime"]),
+    ("dynamic loader", &["dlopen", "dlsym", "dlclose", "dlerror", "dl_iterate_phdr", "_dl_open", "_dl_addr"]),
+];
+
 /// The lock that a thread waits for whose stack this is, innermost frame first; `None` if it is none of these.
 pub fn program_lock(stack: &[Frame]) -> Option<ProgramLock> {
     let functions = stack.iter().take(DEEPEST).filter_map(|frame| frame.function.as_deref());
     functions.flat_map(|function| LOCKS.iter().find(|lock| is_called(function, lock.function))).next().copied()
+}
+
+/// Of a stack that waits for a lock: which one, if the C library takes it for itself. No frame of anything else stands between the wait
+/// and the function.
+pub fn c_library_lock(stack: &[Frame]) -> Option<ProgramLock> {
+    let inside = stack.iter().take_while(|frame| is_of_libc(frame)).filter_map(|frame| frame.function.as_deref());
+    let functions: Vec<&'static str> = inside
+        .flat_map(|function| OF_C_LIBRARY.iter().flat_map(|(_, all)| *all).find(|known| is_called(function, known)))
+        .copied()
+        .collect();
+    let function = *functions.first()?;
+    let (name, _) = OF_C_LIBRARY.iter().find(|(_, all)| all.contains(&function))?;
+    Some(lock(function, name, Kind::Mutex))
 }
 
 fn is_called(function: &str, name: &str) -> bool {
@@ -85,6 +160,27 @@ mod tests {
         assert_eq!(told(&["pthread_cond_timedwait", "lock_wait(que_thr_t*)", "x"]), Some("InnoDB row lock"));
         let group = "rocksdb::WriteThread::AwaitState(rocksdb::WriteThread::Writer*, unsigned char)";
         assert_eq!(told(&["pthread_cond_wait", group]), Some("RocksDB write group"));
+    }
+
+    #[test]
+    fn locks_inside_the_c_library_have_the_names_of_what_they_guard() {
+        let stack = |functions: &[(&str, &str)]| {
+            let frame = |(name, module): &(&str, &str)| Frame {
+                address: 0,
+                function: Some((*name).to_owned()),
+                offset: 0,
+                module: Some((*module).to_owned()),
+            };
+            c_library_lock(&functions.iter().map(frame).collect::<Vec<_>>()).map(|lock| lock.name)
+        };
+        let arena = [("__lll_lock_wait_private", "libc.so.6"), ("malloc", "libc.so.6"), ("churn", "server")];
+        assert_eq!(stack(&arena), Some("malloc arena"));
+        assert_eq!(stack(&[("__vfprintf_internal", "libc.so.6"), ("log_line", "server")]), Some("stdio stream"));
+        let own =
+            [("__lll_lock_wait", "libc.so.6"), ("pthread_mutex_lock", "libc.so.6"), ("malloc", "libjemalloc.so.2")];
+        assert_eq!(stack(&own), None, "another library's malloc");
+        let callback = [("pthread_mutex_lock", "libc.so.6"), ("visit", "server"), ("dl_iterate_phdr", "libc.so.6")];
+        assert_eq!(stack(&callback), None, "the program's own lock, in a callback");
     }
 
     #[test]

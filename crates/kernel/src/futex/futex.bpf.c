@@ -73,7 +73,8 @@ struct sleep {
 	__u64 threshold_ns;
 	__u64 period_ns;
 	__u32 sampled;
-	__u32 unused;
+	/* Somebody woke it by a futex call, or by exiting. */
+	__u32 released;
 };
 
 /* Who sleeps, 0 for nobody, apart from what is known of the sleep: most look-ups find nothing and touch only these. */
@@ -130,6 +131,12 @@ static __always_inline int waits_for_futex(const struct pt_regs *regs)
 	command = regs->si & FUTEX_COMMAND;
 	return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET || command == FUTEX_LOCK_PI ||
 	       command == FUTEX_LOCK_PI2 || command == FUTEX_WAIT_REQUEUE_PI;
+}
+
+/* Whether a futex call ends by itself. */
+static __always_inline int has_time_limit(const struct pt_regs *regs)
+{
+	return regs->orig_ax == CALL_FUTEX && regs->r10;
 }
 
 static __always_inline enum waker waker_of(const struct pt_regs *regs)
@@ -289,6 +296,7 @@ static __always_inline void begin_sleep(struct task_struct *task, struct futex_h
 	sleep->operation = regs->orig_ax == CALL_FUTEX ? regs->si & 0xffff : FUTEX_WAIT;
 	sleep->word = word_of(regs);
 	sleep->sampled = 0;
+	sleep->released = 0;
 	draw(&half->random, &sleep->threshold_ns, &sleep->period_ns);
 	sleep->begin_ns = bpf_ktime_get_ns();
 	adapt_period(sleep->begin_ns);
@@ -357,6 +365,8 @@ static __always_inline void end_sleep(struct task_struct *task, struct futex_hal
 	if (at >= SLEEPERS + PROBES)
 		return;
 	sleep = &sleeps[at];
+	if (!sleep->released && has_time_limit(regs))
+		sleep->operation |= OPERATION_TIMED_OUT;
 	total_ns = bpf_ktime_get_ns() - sleep->begin_ns;
 	cgroup = task->cgroups->dfl_cgrp->kn->id;
 	for (int i = 0; i < COMM_LENGTH; i++)
@@ -421,6 +431,8 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 	if (at >= SLEEPERS + PROBES)
 		return 0;
 	sleep = &sleeps[at];
+	if (waker_of(registers_of(waker)) != WAKER_OTHER)
+		sleep->released = 1;
 	now = bpf_ktime_get_ns();
 	if (sleep->sampled || now - sleep->begin_ns < sleep->threshold_ns)
 		return 0;

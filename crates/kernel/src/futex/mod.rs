@@ -97,6 +97,19 @@ pub struct FutexSource {
 impl FutexSource {
     /// Loads and attaches the programs; when this returns, waits are counted.
     pub fn start(processes: Processes, stacks: StackBudget) -> Result<Self, KernelError> {
+        Self::start_metering(processes, stacks, false)
+    }
+
+    /// The same beside the preloaded library: what that meters is left out.
+    pub fn start_beside_preloaded(processes: Processes, stacks: StackBudget) -> Result<Self, KernelError> {
+        Self::start_metering(processes, stacks, true)
+    }
+
+    fn start_metering(
+        processes: Processes,
+        stacks: StackBudget,
+        is_beside_preloaded: bool,
+    ) -> Result<Self, KernelError> {
         if !cfg!(target_arch = "x86_64") {
             let why = "locks of running programs can be metered on x86-64 only";
             return Err(KernelError::new(ErrorKind::Refused, why));
@@ -112,7 +125,7 @@ impl FutexSource {
         let mut skeleton = load(processes, stacks, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
         let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
-        let waits = Rc::new(RefCell::new(Waits::new()));
+        let waits = Rc::new(RefCell::new(Waits::new(is_beside_preloaded)));
         match processes {
             Processes::Of(pid) => waits.borrow_mut().look_at(*pid),
             Processes::All | Processes::Cgroup(_) => {}

@@ -217,6 +217,11 @@ impl Processes {
         }
     }
 
+    /// Whether a process maps code of a file whose name begins so.
+    pub fn maps(&self, tgid: u32, name: &str) -> bool {
+        self.known.get(&tgid).is_some_and(|process| process.files.iter().any(|file| file.name.starts_with(name)))
+    }
+
     /// How often the mappings of a process have changed: what was known of its addresses then is not known any more.
     pub fn changes(&self, tgid: u32) -> u32 {
         self.known.get(&tgid).map_or(0, |process| process.changes)

@@ -63,6 +63,9 @@ struct futex_half {
 	__u64 random;
 };
 
+/* In `operation`, beside what the call asked for: nobody woke the sleeper, and the call had a time limit. */
+#define OPERATION_TIMED_OUT 0x4000
+
 /* Whose waits. */
 enum futex_scope { FUTEXES_OF_FOLLOWED, FUTEXES_OF_ALL, FUTEXES_OF_CGROUP };
 

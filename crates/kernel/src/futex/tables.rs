@@ -17,6 +17,9 @@ const RECORD_BEGIN: u32 = 1;
 const RECORD_WOKEN: u32 = 2;
 const RECORD_END: u32 = 3;
 
+/// Set in the operation of a wait that timed out, `OPERATION_TIMED_OUT` in `tables.h`.
+pub const TIMED_OUT: u32 = 0x4000;
+
 /// A futex word of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Word {

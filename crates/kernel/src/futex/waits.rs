@@ -7,12 +7,14 @@ use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
     Sampled, StackId, Task, TaskId, Total, Value, lock_functions,
 };
-use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock, interpreter_lock, program_lock};
+use lockmeter_symbols::{
+    FutexCall, Origin, UserWait, WHOLE_PPM, c_library_lock, heap_lock, interpreter_lock, program_lock,
+};
 
 use super::processes::{Processes, copied_stack as as_copied};
 use super::semaphores::SemaphoreUses;
 use super::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
-use super::tables::{Drained, Record, TotalKey, Word};
+use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
 use crate::cgroups::CgroupTree;
 use crate::comm::{Comm, text};
 use crate::lock_shares::split;
@@ -20,6 +22,25 @@ use crate::lock_shares::split;
 /// The numbers of `enum waker` in `tables.h`.
 const WAKER_FUTEX: u32 = 1;
 const WAKER_EXIT: u32 = 2;
+
+/// The library that meters a program from inside.
+const PRELOADED: &str = "liblockmeter_preload";
+
+/// Its functions stand within so many frames of a wait's inner end: behind those of the C library that it calls.
+const NEAREST_FRAMES: usize = 6;
+
+fn is_of_preloaded(frame: &Frame) -> bool {
+    frame.module.as_deref().is_some_and(|module| module.starts_with(PRELOADED))
+}
+
+/// Whether the preloaded library meters the wait whose stack this is, or too little of the stack is known to say that it does not.
+fn may_be_seen_inside(frames: &[Frame]) -> bool {
+    let is_outermost = |frame: &Frame| {
+        let outermost = ["clone", "__clone", "clone3", "__clone3", "start_thread", "_start"];
+        frame.function.as_deref().is_some_and(|function| outermost.contains(&function))
+    };
+    frames.iter().any(is_of_preloaded) || (frames.len() < NEAREST_FRAMES && !frames.last().is_some_and(is_outermost))
+}
 
 /// Drains that a word is remembered for after its last wait.
 const REMEMBERED_DRAINS: u32 = 120;
@@ -42,6 +63,8 @@ pub struct Waits {
     woken: HashMap<(u32, u64), Woken>,
     ended: Vec<Ended>,
     semaphores: SemaphoreUses,
+    /// Waits that the preloaded library meters are left out.
+    is_beside_preloaded: bool,
     losses: Losses,
     cgroups: CgroupTree,
 }
@@ -69,6 +92,8 @@ pub(super) struct Site {
     pub(super) wait: Option<UserWait>,
     /// The function that uses the lock.
     pub(super) user: Option<String>,
+    /// The preloaded library meters it, or may do so.
+    is_seen_inside: bool,
 }
 
 /// A futex word, and what was waited for on it: one lock nearly always, several where it is a thread's own.
@@ -113,8 +138,9 @@ struct Ended {
 }
 
 impl Waits {
-    pub fn new() -> Self {
+    pub fn new(is_beside_preloaded: bool) -> Self {
         Self {
+            is_beside_preloaded,
             processes: Processes::default(),
             sites: HashMap::new(),
             words: HashMap::new(),
@@ -198,7 +224,10 @@ impl Waits {
         }
         let frames = self.processes.frames(tgid, &key.addresses);
         let call = FutexCall { operation: sleep.operation, expected };
-        let site = Rc::new(Site::new(frames, call));
+        let is_preloaded = self.is_beside_preloaded && self.processes.maps(tgid, PRELOADED);
+        let is_seen_inside = is_preloaded && may_be_seen_inside(&frames);
+        let frames = frames.into_iter().filter(|frame| !is_of_preloaded(frame)).collect();
+        let site = Rc::new(Site { is_seen_inside, ..Site::new(frames, call) });
         self.sites.insert(key, Rc::clone(&site));
         site
     }
@@ -209,7 +238,9 @@ impl Waits {
         let address = told.lock_address(word.address);
         let place = address.and_then(|address| self.processes.static_place(word.tgid, address));
         let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
-        let own = program_lock(&site.frames);
+        let is_lock = told.happened == Happened::Wait;
+        let of_c_library = || is_lock.then(|| c_library_lock(&site.frames)).flatten();
+        let own = program_lock(&site.frames).or_else(of_c_library);
         let wait = match own {
             Some(own) => told.for_lock_of(own.kind, own.mode()),
             None if interpreter.is_some() => told.for_a_lock(),
@@ -223,7 +254,10 @@ impl Waits {
             // A library may be mapped where another one was.
             let is_same_lock = own.is_some() || lock.as_ref().is_none_or(|lock| lock.name == told.lock.name);
             // A thread's own word says nothing of the lock: then the lock is as good as its user.
-            told.wait == wait && is_same_lock && (address.is_some() || told.site.user.as_deref() == user)
+            told.wait == wait
+                && is_same_lock
+                && told.site.is_seen_inside == site.is_seen_inside
+                && (address.is_some() || told.site.user.as_deref() == user)
         };
         let at = known.told.iter().position(same).unwrap_or_else(|| {
             known.told.push(Told {
@@ -265,8 +299,13 @@ impl Waits {
                 known.age = 0;
             }
             if self.words.get(&key.word).is_none_or(|known| known.told.is_empty()) {
-                let call = FutexCall { operation: key.operation, expected: 0 };
-                let site = Rc::new(Site { frames: Vec::new(), wait: UserWait::by_call(call), user: None });
+                let call = FutexCall { operation: key.operation & !TIMED_OUT, expected: 0 };
+                let site = Rc::new(Site {
+                    frames: Vec::new(),
+                    wait: UserWait::by_call(call),
+                    user: None,
+                    is_seen_inside: self.is_beside_preloaded && self.processes.maps(key.word.tgid, PRELOADED),
+                });
                 self.learn(key.word, &site, INTRODUCTION_WEIGHT);
             }
         }
@@ -296,7 +335,7 @@ impl Waits {
         let heaviest = self.words.get(&word).and_then(|known| {
             known.told.iter().max_by(|one, other| (one.now + one.before).total_cmp(&(other.now + other.before)))
         });
-        heaviest.is_some_and(|told| self.semaphores.happened(told) == Happened::Idle)
+        heaviest.is_some_and(|told| told.site.is_seen_inside || self.semaphores.happened(told) == Happened::Idle)
     }
 }
 
@@ -319,7 +358,7 @@ impl Site {
         }
         let names: Vec<&str> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
         let user = lock_functions::main_function(&names).map(str::to_owned);
-        Self { frames, wait, user }
+        Self { frames, wait, user, is_seen_inside: false }
     }
 }
 
@@ -375,7 +414,9 @@ impl Filling<'_> {
         for (key, whole) in &drained.totals {
             let Some(known) = self.words.get(&key.word) else { continue };
             for (at, value) in split(whole, &known.shares()) {
-                let Some(told) = known.told.get(at) else { continue };
+                // The preloaded library counts no wait that times out.
+                let is_for_us = |told: &&Told| !told.site.is_seen_inside || key.operation & TIMED_OUT != 0;
+                let Some(told) = known.told.get(at).filter(is_for_us) else { continue };
                 let total_key = self.key(told, key);
                 totals.entry(total_key).or_default().merge(&value);
                 if !told.is_told {
@@ -401,6 +442,9 @@ impl Filling<'_> {
         let mut sums = HashMap::<SampledKey, (u64, f64, f64, u64)>::new();
         for Ended { woken, total_ns, cgroup, comm } in ended {
             let Some(told) = self.words.get(&woken.word).and_then(|known| known.told.get(woken.told)) else { continue };
+            if told.site.is_seen_inside {
+                continue;
+            }
             let bucket = Bucket::of(*total_ns).0;
             let total_key = TotalKey { word: woken.word, operation: 0, bucket, cgroup: *cgroup, comm: *comm };
             let key = self.key(told, &total_key);
@@ -420,8 +464,12 @@ impl Filling<'_> {
     }
 
     fn key(&mut self, told: &Told, key: &TotalKey) -> Key {
+        let happened = match self.semaphores.happened(told) {
+            Happened::Wait if key.operation & TIMED_OUT != 0 => Happened::TimedOut,
+            happened => happened,
+        };
         Key {
-            happened: self.semaphores.happened(told),
+            happened,
             lock: self.lock(told),
             kind: told.wait.kind,
             mode: told.wait.mode,

@@ -9,7 +9,9 @@ use std::rc::Rc;
 use lockmeter_profile::{
     Frame, Happened, Interval, Kind, Lock, Loss, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
 };
-use lockmeter_symbols::{FutexCall, Origin, ProgramLock, UserWait, heap_lock, interpreter_lock, program_lock};
+use lockmeter_symbols::{
+    FutexCall, Origin, ProgramLock, UserWait, c_library_lock, heap_lock, interpreter_lock, program_lock,
+};
 
 use super::skeleton::types::thread_look;
 use crate::futex::processes::{Processes, copied_stack};
@@ -102,7 +104,9 @@ impl SleepSites {
         let wait = || if user.is_empty() { None } else { UserWait::tell(&user, FutexCall { operation, expected }) };
         let futex = is_futex.then(|| wait().or_else(|| UserWait::by_call(FutexCall { operation, expected })));
         let user = named(user);
-        let program_lock = program_lock(&user);
+        let is_lock = futex.flatten().is_some_and(|wait| wait.happened == Happened::Wait);
+        let of_c_library = || is_lock.then(|| c_library_lock(&user)).flatten();
+        let program_lock = program_lock(&user).or_else(of_c_library);
         let kernel = key.kernel.clone();
         let site = Rc::new(SleepSite { kernel, user, futex, program_lock, kernel_lock: OnceCell::new() });
         self.known.insert(key, Rc::clone(&site));

@@ -1,0 +1,320 @@
+//! Where the time of threads goes, and waits that do not end.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use support::recorder::Recorder;
+use support::{Folder, json, lockmeter, machine, run, skip, text, until, user_workload, wait};
+
+/// A program that says "ready" when its threads are where they stay.
+struct Waiting(Child);
+
+impl Waiting {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n");
+        Self(child)
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        wait(&mut self.0, "the program");
+    }
+}
+
+fn program(folder: &Folder, name: &str, argument: &str) -> Command {
+    let mut command = Command::new(user_workload(folder.path(), name, &[]));
+    command.arg(argument);
+    command
+}
+
+/// What a recording made with these arguments says.
+fn recorded(folder: &Folder, arguments: &[&str]) -> Value {
+    let recorder = Recorder::start_all(folder, "recording", arguments);
+    let recording = recorder.wait().recording();
+    json(lockmeter(["report", "--format", "json", &recording]))
+}
+
+fn open_waits(report: &Value) -> Vec<&Value> {
+    report["threads"]["open_waits"].as_array().unwrap().iter().collect()
+}
+
+fn alarm(report: &Value) -> &str {
+    report["head"]["alarm"].as_str().unwrap_or_default()
+}
+
+/// Makes sure of what is true of two threads in a deadlock and one behind them.
+fn is_deadlock(report: &Value) {
+    let waits = open_waits(report);
+    let alarm = alarm(report);
+    assert!(alarm.starts_with("deadlock: "), "{alarm}\n{report:#}");
+    assert!(alarm.contains("debit_lock") && alarm.contains("credit_lock"), "{alarm}");
+    assert!(alarm.contains("1 thread waits for a lock besides"), "{alarm}");
+    assert_eq!(waits.len(), 3, "{report:#}");
+    let (circle, behind): (Vec<&Value>, Vec<&Value>) = waits.into_iter().partition(|wait| wait["deadlock"] == 0);
+    assert_eq!((circle.len(), behind.len()), (2, 1));
+    for (wait, other) in [(circle[0], circle[1]), (circle[1], circle[0]), (behind[0], &behind[0]["holder"])] {
+        assert_eq!(wait["holder"]["tid"], other["tid"]);
+    }
+    let function = |wait: &Value| wait["stack"][0].as_str().unwrap_or_default().to_owned();
+    let mut functions: Vec<String> = circle.iter().map(|wait| function(wait)).collect();
+    functions.sort();
+    // What takes the lock for both is compiled into them.
+    assert_eq!(functions, ["credit_first", "debit_first"], "{report:#}");
+    assert_eq!(function(behind[0]), "audit");
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["lock"].as_str().unwrap().contains("credit_lock")), "it is in the table, too");
+    assert_eq!(report["lost"].get("unfinished"), None, "{}", report["lost"]);
+}
+
+#[test]
+fn a_deadlock_is_called_one_in_the_first_sentence() {
+    let Some(_machine) = machine("a deadlock") else { return };
+    let folder = Folder::new();
+    let waiting = Waiting::start(program(&folder, "waits-for-ever", "deadlock"));
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]);
+    is_deadlock(&report);
+    assert!(open_waits(&report).iter().all(|wait| wait["older"] == true));
+    let all = recorded(&folder, &["-a", "-d", "1s"]);
+    assert!(alarm(&all).contains("debit_lock"), "{}", alarm(&all));
+}
+
+#[test]
+fn a_command_that_deadlocks_is_seen_to() {
+    let Some(_machine) = machine("a command's deadlock") else { return };
+    let folder = Folder::new();
+    let file = folder.file("recording");
+    let program = user_workload(folder.path(), "waits-for-ever", &[]);
+    let mut command = lockmeter(["record", "-d", "3s", "-o", &file, "--"]);
+    command.arg(program).arg("deadlock").current_dir(folder.path()).stdin(Stdio::piped());
+    let mut recorder = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // The recording is whole when metering has ended; the command goes on.
+    let is_whole = || {
+        let output = run(lockmeter(["report", "--format", "json", &file]));
+        output.status.success() && !text(&output.stderr).contains("the recording has no end")
+    };
+    until("the recording has ended", is_whole);
+    let report = json(lockmeter(["report", "--format", "json", &file]));
+    drop(recorder.stdin.take());
+    wait(&mut recorder, "the recorder");
+    is_deadlock(&report);
+    assert!(open_waits(&report).iter().all(|wait| wait["older"] == false));
+}
+
+#[test]
+fn a_lock_that_is_held_throughout_is_no_deadlock() {
+    let Some(_machine) = machine("a lock held throughout") else { return };
+    let folder = Folder::new();
+    let waiting = Waiting::start(program(&folder, "waits-for-ever", "held"));
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]);
+    let waits = open_waits(&report);
+    let of = |lock: &str| waits.iter().filter(|wait| wait["lock"].as_str().unwrap().contains(lock)).count();
+    assert_eq!((of("big_lock"), of("table_lock"), waits.len()), (4, 1, 5), "{report:#}");
+    for wait in &waits {
+        let holder = &wait["holder"];
+        assert_eq!((&wait["deadlock"], &holder["state"]), (&Value::Null, &Value::from("sleep")));
+        let stack = holder["stack"].as_array().unwrap();
+        assert!(stack.iter().any(|function| function == "keeper"), "{holder}");
+    }
+    assert!(alarm(&report).starts_with("still waiting: 4 threads"), "{}", alarm(&report));
+    assert!(alarm(&report).contains("big_lock"), "{}", alarm(&report));
+    let asleep = report["head"]["asleep"].as_f64().unwrap();
+    assert!((4.5..=5.01).contains(&asleep), "five threads were asleep all the time, not {asleep}");
+}
+
+#[test]
+fn who_gives_up_is_in_no_deadlock() {
+    let Some(_machine) = machine("waits that give up") else { return };
+    let folder = Folder::new();
+    let waiting = Waiting::start(program(&folder, "waits-for-ever", "timed"));
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]);
+    assert!(!alarm(&report).contains("deadlock"), "{}", alarm(&report));
+    let timed = open_waits(&report).iter().filter(|wait| wait["timed"] == true).count();
+    assert_eq!(timed, 2, "{report:#}");
+}
+
+/// Makes sure that waits which end at their time limit are counted, and are told from those that got the lock.
+#[test]
+fn waits_that_time_out_are_counted_as_such_from_inside_and_outside() {
+    let Some(_machine) = machine("waits that time out") else { return };
+    let folder = Folder::new();
+    let timed_out = |recording: &str| {
+        let report = json(lockmeter(["report", "--format", "json", "--by", "lock,caller", recording]));
+        let rows = report["rows"].as_array().unwrap().clone();
+        let mut rows = rows.into_iter().filter(|row| row["lock"].as_str().unwrap().contains("kept_lock"));
+        let row = rows.next().unwrap_or_else(|| panic!("{report:#}"));
+        assert!(rows.next().is_none(), "{report:#}");
+        assert_eq!((row["happened"].as_str(), row["count"].as_u64()), (Some("timed-out"), Some(4)), "{row}");
+        let waited_ns = row["total_ns"].as_u64().unwrap();
+        assert!((400_000_000..600_000_000).contains(&waited_ns), "{row}");
+        assert!(row["caller"][0].as_str().unwrap().contains("tries"), "{row}");
+    };
+    let program = user_workload(folder.path(), "timed-waits", &[]);
+    let file = folder.file("inside");
+    let mut command = lockmeter(["record", "--user", "-o", &file, "--"]);
+    command.arg(&program).stdin(Stdio::null());
+    assert!(run(command).status.success());
+    timed_out(&file);
+    let mut waiting = Command::new(&program).stdin(Stdio::piped()).spawn().unwrap();
+    let recorder = Recorder::start_all(&folder, "outside", &["--user", "-p", &waiting.id().to_string()]);
+    drop(waiting.stdin.take());
+    let recording = recorder.wait().recording();
+    wait(&mut waiting, "the program");
+    timed_out(&recording);
+}
+
+/// The share of the time of threads of one name that was spent so, and their time.
+fn exact_times(recording: &str, name: &str) -> (BTreeMap<String, u64>, u64) {
+    let report = json(lockmeter(["report", "--format", "json", "--task", name, recording]));
+    let threads = &report["threads"];
+    let mut times = BTreeMap::new();
+    for state in threads["states"].as_array().unwrap() {
+        times.insert(state["state"].as_str().unwrap().to_owned(), state["total_ns"].as_u64().unwrap());
+    }
+    for sleep in threads["sleeps"].as_array().unwrap().iter().filter(|sleep| sleep["at_rest"] == true) {
+        *times.entry(sleep["state"].as_str().unwrap().to_owned()).or_default() += sleep["total_ns"].as_u64().unwrap();
+    }
+    (times, threads["total_ns"].as_u64().unwrap())
+}
+
+#[test]
+fn every_threads_time_is_told_by_what_it_waits_for() {
+    let Some(_machine) = machine("the threads' time") else { return };
+    let folder = Folder::new();
+    let waiting = Waiting::start(program(&folder, "thread-states", &folder.file("locked")));
+    let recorder = Recorder::start_all(&folder, "recording", &["-p", &waiting.pid(), "-d", "2s"]);
+    let recording = recorder.wait().recording();
+    let report = json(lockmeter(["report", "--format", "json", &recording]));
+    let wall_ns = report["duration_ns"].as_u64().unwrap();
+    // Ten threads and a child.
+    let total_ns = report["threads"]["total_ns"].as_u64().unwrap();
+    assert!(total_ns.abs_diff(11 * wall_ns) * 100 <= 11 * wall_ns * 3, "{total_ns} is not 11 × {wall_ns}");
+    for (name, threads) in [
+        ("user-lock", 1),
+        ("condition", 1),
+        ("file-lock", 1),
+        ("network-or-poll", 1),
+        ("pipe-or-socket", 3),
+        ("sleep", 1),
+        ("child", 1),
+    ] {
+        let (times, all_ns) = exact_times(&recording, name);
+        let here_ns = times.get(name).copied().unwrap_or(0);
+        assert!(here_ns * 100 >= all_ns * 98, "{name}: {times:?}");
+        assert!(all_ns.abs_diff(threads * wall_ns) * 100 <= threads * wall_ns * 3, "{name}: {all_ns}, {wall_ns}");
+    }
+    let (times, all_ns) = exact_times(&recording, "running");
+    let on_or_for_cpu: u64 = ["running", "runnable", "woken"].iter().filter_map(|state| times.get(*state)).sum();
+    assert!(on_or_for_cpu * 100 >= all_ns * 98 && times["running"] > 0, "{times:?}");
+}
+
+#[test]
+fn a_semaphore_that_hands_out_work_is_no_lock_and_one_that_guards_is() {
+    let Some(_machine) = machine("semaphores") else { return };
+    let folder = Folder::new();
+    let asleep = |argument: &str| {
+        let waiting = Waiting::start(program(&folder, "semaphore-uses", argument));
+        let report = recorded(&folder, &["--user", "-p", &waiting.pid(), "-d", "2s"]);
+        report["head"]["asleep"].as_f64().unwrap_or(0.0)
+    };
+    let work = asleep("work");
+    assert!(work < 0.05, "four threads wait for work, and {work} for locks");
+    let lock = asleep("lock");
+    assert!((2.5..=3.01).contains(&lock), "three of four threads wait for a lock, not {lock}");
+}
+
+/// Makes sure that what runs already is metered with its children, and named.
+#[test]
+fn children_that_run_already_are_metered() {
+    let Some(_machine) = machine("children that run already") else { return };
+    let folder = Folder::new();
+    let program = user_workload(folder.path(), "waits-for-ever", &[]);
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("'{}' held; true", program.display()));
+    let waiting = Waiting::start(shell);
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]);
+    assert_eq!(open_waits(&report).len(), 5, "{report:#}");
+}
+
+/// A file system that is frozen: four writers wait for it since before the recording.
+#[test]
+fn who_waits_for_a_frozen_file_system_is_seen() {
+    let Some(_machine) = machine("a frozen file system") else { return };
+    let folder = Folder::new();
+    let Some(frozen) = Frozen::new(folder.path()) else { return };
+    let mut writers: Vec<Child> = (0..4).map(|at| writer(&frozen.mount.join(format!("file{at}")))).collect();
+    let is_asleep = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
+    };
+    until("four writers wait", || writers.iter().all(|writer| is_asleep(writer.id())));
+    let report = recorded(&folder, &["-a", "-d", "1s"]);
+    drop(frozen);
+    for writer in &mut writers {
+        wait(writer, "a writer");
+    }
+    let ids: Vec<u64> = writers.iter().map(|writer| writer.id().into()).collect();
+    let waits = open_waits(&report);
+    let of_writers: Vec<_> =
+        waits.iter().filter(|wait| wait["tid"].as_u64().is_some_and(|tid| ids.contains(&tid))).collect();
+    assert_eq!(of_writers.len(), 4, "{report:#}");
+    for wait in of_writers {
+        assert_eq!((wait["kind"].as_str(), wait["mode"].as_str()), (Some("percpu-rwsem"), Some("read")), "{wait}");
+        assert!(wait["lock"].as_str().unwrap().contains("s_writers"), "{wait}");
+        assert_eq!(wait["older"], true);
+    }
+}
+
+fn writer(file: &Path) -> Child {
+    let mut command = Command::new("dd");
+    command.arg("if=/dev/zero").arg(format!("of={}", file.display())).args(["bs=4k", "count=1"]);
+    command.stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// A small file system of its own, frozen; thawed and unmounted when dropped.
+struct Frozen {
+    mount: std::path::PathBuf,
+}
+
+impl Frozen {
+    fn new(folder: &Path) -> Option<Self> {
+        let (image, mount) = (folder.join("image"), folder.join("mount"));
+        std::fs::create_dir(&mount).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        let sh = |command: String| {
+            let output = run({
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(command);
+                shell
+            });
+            (output.status.success(), text(&output.stderr))
+        };
+        let (image, at) = (image.display(), mount.display());
+        let (made, why) = sh(format!("mkfs.ext4 -q '{image}' && mount -o loop '{image}' '{at}' && fsfreeze -f '{at}'"));
+        if !made {
+            skip("a frozen file system", &format!("no file system can be mounted here: {why}"));
+            return None;
+        }
+        Some(Self { mount })
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let at = self.mount.display();
+        let _ = Command::new("sh").arg("-c").arg(format!("fsfreeze -u '{at}'; umount -l '{at}'")).status();
+    }
+}
