@@ -409,7 +409,12 @@ fn names_of_many_files_need_few_descriptors() {
 /// The headers of a file, where a changed byte does most.
 fn small_program() -> Vec<u8> {
     let folder = folder();
-    fs::read(hostile_program(folder.path())).unwrap()
+    let program = hostile_program(folder.path());
+    let (symbols, packed) = (folder.path().join("symbols"), folder.path().join("symbols.xz"));
+    run(Command::new("objcopy").arg("--strip-debug").arg(&program).arg(&symbols));
+    run(Command::new("xz").arg(&symbols));
+    run(Command::new("objcopy").arg(format!("--add-section=.gnu_debugdata={}", packed.display())).arg(&program));
+    fs::read(program).unwrap()
 }
 
 proptest! {
@@ -417,15 +422,16 @@ proptest! {
 
     /// Any file is read without a panic, whatever its bytes say.
     #[test]
-    fn damaged_files_are_read_without_a_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..4), 1..24)) {
+    fn damaged_files_are_read_without_a_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..5), 1..24)) {
         use std::sync::OnceLock;
         static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
         let mut bytes = PROGRAM.get_or_init(small_program).clone();
         let table = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap()) as usize;
-        let symbols = section_header(&bytes, ".symtab");
-        let symbols = u64::from_le_bytes(bytes[symbols + 24..symbols + 32].try_into().unwrap()) as usize;
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        let [symbols, packed] = [".symtab", ".gnu_debugdata"].map(|name| section_header(&bytes, name));
+        let (symbols, packed) = (number(symbols + 24), number(packed + 24)..number(packed + 24) + number(packed + 32));
         for (index, byte, area) in &changes {
-            let range = [0..64, table..bytes.len(), symbols..symbols + 512, 0..bytes.len()][usize::from(*area)].clone();
+            let range = [0..64, table..bytes.len(), symbols..symbols + 512, 0..bytes.len(), packed.clone()][usize::from(*area)].clone();
             let at = range.start + index.index(range.len());
             bytes[at] = *byte;
         }
