@@ -238,6 +238,8 @@ static int run_apart(void)
 
 	map_anonymous();
 	place = shared;
+	/* So long that its lock is known when it is left behind. */
+	sleep_ns(200 * 1000000);
 	if (pipe(answers))
 		return 1;
 	for (int index = 0; index < USERS; index++)
