@@ -215,7 +215,7 @@ impl Waits {
         let told_by =
             if expected.trailing_zeros() == 31 || expected == 0xffff_ffff { expected } else { expected.min(3) };
         let call = FutexCallKey { operation: sleep.operation, expected: told_by };
-        let key = SiteKey { tgid: tgid, changes: self.processes.changes(tgid), call, addresses };
+        let key = SiteKey { tgid, changes: self.processes.changes(tgid), call, addresses };
         if let Some(known) = self.sites.get(&key) {
             return Rc::clone(known);
         }

@@ -88,7 +88,7 @@ impl SleepSites {
             if expected.trailing_zeros() == 31 || expected == 0xffff_ffff { expected } else { expected.min(3) };
         let call = is_futex.then_some((operation, told_by));
         let key = SiteKey { tgid, changes: self.processes.changes(tgid), call, kernel, user };
-        let word = is_futex.then(|| FutexWord {
+        let word = is_futex.then_some(FutexWord {
             tgid,
             address: look.word,
             is_timed: look.timeout != 0,
