@@ -30,7 +30,7 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
         .filter(|output| arguments.recordings.iter().any(|recording| is_same_file(output, recording)))
     {
         let sentence =
-            format!("{} is a recording that is read; choose another place for the report with -o", output.display());
+            format!("{} is the recording itself; choose another place for the report with -o", output.display());
         return Err(Failure::error(Status::NoOutput, sentence));
     }
     refuse_standard_input_twice(arguments.recordings.iter())?;

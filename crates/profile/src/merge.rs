@@ -24,13 +24,15 @@ const PERCENTILE_99: u32 = 990_000;
 ///
 /// A rate of the whole is the mean of the rates, each for as long as it was metered.
 pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
-    let mut reports = reports.into_iter();
+    let mut reports = reports.into_iter().peekable();
     let mut whole = reports.next()?;
+    // Most reports are of one recording, and a large one is in memory once.
+    if reports.peek().is_none() {
+        return Some(whole);
+    }
     let mut rows = BTreeMap::<RowKey, Row>::new();
-    let mut is_merged = false;
     add_rows(&mut rows, std::mem::take(&mut whole.rows), &whole.by);
     for report in reports {
-        is_merged = true;
         add_about(&mut whole.about, &report.about);
         whole.start_unix_ns = whole.start_unix_ns.min(report.start_unix_ns);
         whole.duration_ns = whole.duration_ns.saturating_add(report.duration_ns);
@@ -58,9 +60,7 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
         add_rows(&mut rows, report.rows, &whole.by);
     }
     whole.rows = rows.into_values().collect();
-    if is_merged {
-        whole.rows.iter_mut().for_each(set_quantiles);
-    }
+    whole.rows.iter_mut().for_each(set_quantiles);
     // Stable sorts: of equal totals the first by name stays first.
     whole.rows.sort_by_key(|row| Reverse(row.value.total_ns));
     whole.slow_holds.sort_by_key(|hold| Reverse(hold.span_ns));
