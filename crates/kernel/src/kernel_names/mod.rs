@@ -42,6 +42,7 @@ pub struct KernelNames {
 
 /// Reads the kernel's symbols and types.
 pub fn prepare() -> Result<SharedNames, KernelError> {
+    KernelError::unless_privileged("cannot meter kernel locks")?;
     Ok(Rc::new(RefCell::new(KernelNames::prepare()?)))
 }
 

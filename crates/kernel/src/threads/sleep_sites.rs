@@ -46,6 +46,7 @@ struct SiteKey {
 }
 
 /// A place where threads sleep.
+#[derive(Default)]
 pub(super) struct SleepSite {
     pub(super) kernel: Vec<u64>,
     user: Vec<Frame>,

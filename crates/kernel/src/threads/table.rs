@@ -12,6 +12,9 @@ use crate::cgroups::CgroupTree;
 use crate::comm::{Comm, text};
 use crate::kernel_names::KernelNames;
 
+/// A sleep as long as this is longer than ten looks.
+const LONG_NS: u64 = 1_000_000_000;
+
 /// As many states as the programs know, with the one that none has.
 const STATES: usize = 16;
 
@@ -43,7 +46,37 @@ pub(super) struct Thread {
     charged: Spent,
     /// Since the last drain.
     looks: Vec<Look>,
-    looked: u32,
+    rest: Rest,
+}
+
+/// The place where a thread was asleep when it was last seen asleep, and at which of the last looks it was there: the lowest bit is the
+/// last look.
+#[derive(Default)]
+struct Rest {
+    site: Option<Rc<SleepSite>>,
+    looks: u32,
+}
+
+impl Rest {
+    /// A look found the thread asleep there, or (`None`) not asleep or nobody knows where. One that has slept for a second was there all
+    /// the while.
+    fn look(&mut self, site: Option<&Rc<SleepSite>>, has_slept_long: bool) {
+        if let Some(site) = site.filter(|site| self.site.as_ref().is_none_or(|rest| !Rc::ptr_eq(rest, site))) {
+            self.site = Some(Rc::clone(site));
+            self.looks = 0;
+        }
+        self.looks = self.looks << 1 | u32::from(site.is_some());
+        if has_slept_long && site.is_some() {
+            self.looks = u32::MAX;
+        }
+    }
+
+    /// Whether nine of the last ten looks found it at this place.
+    fn is_at(&self, site: Option<&Rc<SleepSite>>) -> bool {
+        const LAST_TEN: u32 = (1 << 10) - 1;
+        let is_here = site.zip(self.site.as_ref()).is_some_and(|(site, rest)| Rc::ptr_eq(rest, site));
+        is_here && (self.looks & LAST_TEN).count_ones() >= 9
+    }
 }
 
 /// What the looks since the last drain found a thread asleep in.
@@ -157,7 +190,7 @@ impl Threads {
             sleep: None,
             charged: [0; STATES],
             looks: Vec::new(),
-            looked: 0,
+            rest: Rest::default(),
         });
         thread.time = look.time;
         thread.before_ns = look.before_ns;
@@ -193,12 +226,14 @@ impl Threads {
             return;
         }
         for thread in self.known.values_mut() {
-            thread.looked += 1;
             let state = state_of(thread.time.state);
             if thread.is_woken() || !state.is_some_and(ThreadState::is_blocked) {
+                thread.rest.look(None, false);
                 continue;
             }
             let site = thread.site().map(|(site, _)| Rc::clone(site));
+            let slept_ns = begin_ns.saturating_sub(thread.time.since_ns).saturating_add(thread.before_ns);
+            thread.rest.look(site.as_ref(), slept_ns >= LONG_NS);
             if let Some(site) = &site {
                 site.learn_reason(names);
             }
@@ -230,7 +265,6 @@ impl Threads {
         self.sleeps.clear();
         for thread in self.known.values_mut() {
             thread.looks.clear();
-            thread.looked = 0;
         }
     }
 
@@ -305,10 +339,9 @@ fn add_looks(
     thread: &mut Thread,
     spent: &Spent,
 ) {
-    let looked = std::mem::take(&mut thread.looked);
-    for look in thread.looks.drain(..) {
+    for look in std::mem::take(&mut thread.looks) {
         let reason = look.site.as_ref().and_then(|site| site.reason()).or(ThreadState::from_code(look.state));
-        let at_rest = reason.is_some_and(|reason| is_rest(reason, look.times, looked, spent));
+        let at_rest = reason.is_some_and(|reason| may_rest(reason, spent)) && thread.rest.is_at(look.site.as_ref());
         let key = (who, look.state, at_rest, look.site.as_ref().map(Rc::as_ptr));
         let sum = sleeps.entry(key).or_insert(SleepSum { site: look.site, looks: 0, total_ns: 0, variance_ns2: 0.0 });
         sum.looks += u64::from(look.times);
@@ -317,10 +350,9 @@ fn add_looks(
     }
 }
 
-/// Whether a thread is at rest that so many of all looks found asleep in one place: it waits where it always waits, ran for less than a
-/// hundredth of its time, and waits for no lock, disk or page.
-fn is_rest(reason: ThreadState, times: u32, looked: u32, spent: &Spent) -> bool {
-    let may_rest = matches!(
+/// Whether a thread may be at rest that waits so: it ran for less than a hundredth of its time, and waits for no lock, disk or page.
+fn may_rest(reason: ThreadState, spent: &Spent) -> bool {
+    let is_idle = matches!(
         reason,
         ThreadState::Condition
             | ThreadState::NetworkOrPoll
@@ -332,8 +364,7 @@ fn is_rest(reason: ThreadState, times: u32, looked: u32, spent: &Spent) -> bool 
     );
     let all_ns: u64 = spent.iter().sum();
     let ran_ns = spent[usize::from(ThreadState::Running.code())];
-    // Nineteen looks of twenty, of as many as one interval has at least.
-    may_rest && u64::from(times) * 20 >= u64::from(looked) * 19 && ran_ns * 100 <= all_ns
+    is_idle && ran_ns * 100 <= all_ns
 }
 
 fn add(sum: &mut Spent, more: &Spent) {
@@ -349,4 +380,39 @@ fn state_of(code: u32) -> Option<ThreadState> {
 fn named_cgroup(id: u64, cgroups: &CgroupTree, tables: &mut Tables) -> Option<CgroupId> {
     let path = cgroups.path(id).map(str::to_owned);
     (id != 0).then(|| tables.intern_cgroup(Cgroup { id, path }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that wakes now and then stays at rest; one that has come from elsewhere is not until ten looks later.
+    #[test]
+    fn a_thread_is_at_rest_where_nine_of_ten_looks_find_it() {
+        let (queue, other) = (Rc::new(SleepSite::default()), Rc::new(SleepSite::default()));
+        let mut rest = Rest::default();
+        for look in 1..=12 {
+            rest.look(Some(&queue), false);
+            assert_eq!(rest.is_at(Some(&queue)), look >= 9, "look {look}");
+        }
+        rest.look(None, false);
+        assert!(rest.is_at(Some(&queue)) && !rest.is_at(Some(&other)) && !rest.is_at(None));
+        rest.look(None, false);
+        assert!(!rest.is_at(Some(&queue)), "awake at two of ten looks");
+        rest.look(Some(&other), false);
+        assert!(!rest.is_at(Some(&other)));
+        rest.look(Some(&queue), true);
+        assert!(rest.is_at(Some(&queue)), "it has slept there for longer than ten looks");
+    }
+
+    #[test]
+    fn who_works_or_waits_for_a_lock_is_not_at_rest() {
+        let mut spent = [0; STATES];
+        spent[usize::from(ThreadState::Condition.code())] = 990;
+        spent[usize::from(ThreadState::Running.code())] = 10;
+        assert!(may_rest(ThreadState::Condition, &spent));
+        assert!(!may_rest(ThreadState::UserLock, &spent) && !may_rest(ThreadState::DiskIo, &spent));
+        spent[usize::from(ThreadState::Running.code())] = 20;
+        assert!(!may_rest(ThreadState::Condition, &spent));
+    }
 }
