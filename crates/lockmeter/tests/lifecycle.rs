@@ -21,8 +21,8 @@ use support::{
     text, until, wait, workload_path,
 };
 
-/// The limit for the recorder's resident memory.
-const MOST_RESIDENT_KB: u64 = 64 * 1024;
+/// What the recorder may need in memory for processes that come and go, beyond what it needs for those that are there.
+const MOST_RESIDENT_KB: u64 = 32 * 1024;
 
 fn path_of(workload: &str) -> String {
     workload_path(workload).to_str().unwrap().to_owned()
@@ -441,18 +441,20 @@ fn a_storm_of_processes_fills_no_table_and_little_memory() {
     let Some(_machine) = machine("fork storm") else { return };
     let folder = Folder::new();
     let recorder = Recorder::start(&folder, "recording", &["-a"]);
+    // What the names of the programs take that run already is their affair.
+    let at_start_kb = most_resident_kb(recorder.pid());
     let said = run_workload("fork-storm", &["--count", "30000"]).unwrap();
-    let resident_kb = most_resident_kb(recorder.pid());
+    let resident_kb = most_resident_kb(recorder.pid()) - at_start_kb;
     let recording = recorder.stop().recording();
     let report = report(&recording, &["--by", "lock", "-n", "8"]);
     let file_kb = fs::metadata(&recording).unwrap().len() / 1024;
     say(&format!(
-        "fork-storm of {} processes: recorder {resident_kb} KiB resident, file {file_kb} KiB, {} waits, lost {:?}",
+        "fork-storm of {} processes: recorder {at_start_kb} KiB resident and {resident_kb} more, file {file_kb} KiB, {} waits, lost {:?}",
         said["ops"], report.head.waits.count, report.lost
     ));
     assert!(said["ops"].as_u64().unwrap() >= 20_000, "too small a storm: {said}");
     assert!(!report.lost.contains_key("totals_full"), "waits were not counted\n{}", report.shown);
-    assert!(resident_kb <= MOST_RESIDENT_KB, "the recorder took {resident_kb} KiB\n{}", report.shown);
+    assert!(resident_kb <= MOST_RESIDENT_KB, "the recorder took {resident_kb} KiB more\n{}", report.shown);
 }
 
 /// Makes sure that `top` prints a whole table for each refresh when nobody sits at a terminal.

@@ -567,7 +567,7 @@ fn at_the_limit_on_file_sizes_what_was_recorded_stays_readable() {
     let Some(_machine) = machine("ulimit -f") else { return };
     let folder = tempfile::tempdir().unwrap();
     // 512 or 1024 bytes a block, by the shell.
-    let script = "ulimit -f 4; exec $lockmeter record --kernel -q -a -d 1h --interval 50ms -o out";
+    let script = "ulimit -f 64; exec $lockmeter record --kernel -q -a -d 1h --interval 50ms -o out";
     refuses(shell(folder.path(), script), NO_OUTPUT, &["File too large", "ulimit -f"]);
     let kept = intervals(&folder.path().join("out"));
     assert!(!kept.is_empty());

@@ -132,7 +132,7 @@ fn a_lock_that_is_held_throughout_is_no_deadlock() {
     assert!(alarm(&report).starts_with("still waiting: 4 threads"), "{}", alarm(&report));
     assert!(alarm(&report).contains("big_lock"), "{}", alarm(&report));
     let asleep = report["head"]["asleep"].as_f64().unwrap();
-    assert!((4.5..=5.01).contains(&asleep), "five threads were asleep all the time, not {asleep}");
+    assert!((4.5..=5.1).contains(&asleep), "five threads were asleep all the time, not {asleep}");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn waits_that_time_out_are_counted_as_such_from_inside_and_outside() {
         assert!(rows.next().is_none(), "{report:#}");
         assert_eq!((row["happened"].as_str(), row["count"].as_u64()), (Some("timed-out"), Some(4)), "{row}");
         let waited_ns = row["total_ns"].as_u64().unwrap();
-        assert!((400_000_000..600_000_000).contains(&waited_ns), "{row}");
+        assert!((380_000_000..600_000_000).contains(&waited_ns), "{row}");
         assert!(row["caller"][0].as_str().unwrap().contains("tries"), "{row}");
     };
     let program = user_workload(folder.path(), "timed-waits", &[]);

@@ -33,7 +33,9 @@ fn record(folder: &Folder, command: &[&OsStr]) -> (Output, Value) {
     let output = run(recorder);
     let report = run(lockmeter(["report", "--format", "json", &recording]));
     let report: Value = serde_json::from_slice(&report.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    (output, report["lost"].clone())
+    // From outside, stacks of programs that end at once may be lost: not what these tests are about.
+    let lost = report["lost"].as_object().unwrap().iter().filter(|(cause, _)| cause.starts_with("user_"));
+    (output, lost.map(|(cause, count)| (cause.clone(), count.clone())).collect::<serde_json::Map<_, _>>().into())
 }
 
 fn below_shell(folder: &Folder, script: &str) -> (Output, Value) {

@@ -98,6 +98,14 @@ const OF_C_LIBRARY: &[(&str, &[&str])] = &[
     ("dynamic loader", &["dlopen", "dlsym", "dlclose", "dlerror", "dl_iterate_phdr", "_dl_open", "_dl_addr"]),
 ];
 
+/// Files of programs whose threads sleep for locks in other calls than futexes.
+const PROGRAMS_WITHOUT_FUTEXES: &[&str] = &["postgres"];
+
+/// Whether threads that run code of a file of this name may sleep for its own locks in any call.
+pub fn has_own_locks(file: &str) -> bool {
+    PROGRAMS_WITHOUT_FUTEXES.contains(&file)
+}
+
 /// The lock that a thread waits for whose stack this is, innermost frame first; `None` if it is none of these.
 pub fn program_lock(stack: &[Frame]) -> Option<ProgramLock> {
     let functions = stack.iter().take(DEEPEST).filter_map(|frame| frame.function.as_deref());

@@ -11,7 +11,7 @@ use lockmeter_symbols::{
     FutexCall, Origin, UserWait, WHOLE_PPM, c_library_lock, heap_lock, interpreter_lock, program_lock,
 };
 
-use super::processes::{Processes, copied_stack as as_copied};
+use super::processes::{self, SharedProcesses, copied_stack as as_copied};
 use super::semaphores::SemaphoreUses;
 use super::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
 use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
@@ -56,7 +56,7 @@ const INTRODUCTION_WEIGHT: f64 = 1.0;
 
 /// Everything that is known of the waits of the metered processes.
 pub struct Waits {
-    processes: Processes,
+    processes: SharedProcesses,
     sites: HashMap<SiteKey, Rc<Site>>,
     words: HashMap<Word, KnownWord>,
     /// Sampled waits that were woken but run not yet, by thread and begin.
@@ -141,7 +141,7 @@ impl Waits {
     pub fn new(is_beside_preloaded: bool) -> Self {
         Self {
             is_beside_preloaded,
-            processes: Processes::default(),
+            processes: processes::shared(),
             sites: HashMap::new(),
             words: HashMap::new(),
             woken: HashMap::new(),
@@ -154,7 +154,7 @@ impl Waits {
 
     /// Reads what a process maps, before anything of it is seen.
     pub fn look_at(&mut self, tgid: u32) {
-        self.processes.look_at(tgid);
+        self.processes.borrow_mut().look_at(tgid);
     }
 
     /// Takes in a record of the ring buffer.
@@ -168,7 +168,7 @@ impl Waits {
     }
 
     fn introduce(&mut self, record: &begin_record) {
-        self.processes.inherit(record.sleep.tgid, record.parent);
+        self.processes.borrow_mut().inherit(record.sleep.tgid, record.parent);
         let word = word_of(&record.sleep);
         let site = self.site(&record.sleep, record.sleep.tgid, &record.sleeper);
         self.semaphores.waits(&site, record.sleep.tid);
@@ -209,22 +209,22 @@ impl Waits {
     }
 
     fn site(&mut self, sleep: &sleep_record, tgid: u32, stack: &copied_stack) -> Rc<Site> {
-        let addresses = self.processes.unwind(tgid, as_copied!(stack), &mut self.losses);
+        let addresses = self.processes.borrow_mut().unwind(tgid, as_copied!(stack), &mut self.losses);
         // Locks are told by small numbers and by what is no thread's id: other values make no difference.
         let expected = sleep.expected & 0xffff_ffff;
         let told_by =
             if expected.trailing_zeros() == 31 || expected == 0xffff_ffff { expected } else { expected.min(3) };
         let call = FutexCallKey { operation: sleep.operation, expected: told_by };
-        let key = SiteKey { tgid, changes: self.processes.changes(tgid), call, addresses };
+        let key = SiteKey { tgid, changes: self.processes.borrow_mut().changes(tgid), call, addresses };
         if let Some(known) = self.sites.get(&key) {
             return Rc::clone(known);
         }
         if self.sites.len() >= MOST_SITES {
             self.sites.clear();
         }
-        let frames = self.processes.frames(tgid, &key.addresses);
+        let frames = self.processes.borrow_mut().frames(tgid, &key.addresses);
         let call = FutexCall { operation: sleep.operation, expected };
-        let is_preloaded = self.is_beside_preloaded && self.processes.maps(tgid, PRELOADED);
+        let is_preloaded = self.is_beside_preloaded && self.processes.borrow_mut().maps(tgid, PRELOADED);
         let is_seen_inside = is_preloaded && may_be_seen_inside(&frames);
         let frames = frames.into_iter().filter(|frame| !is_of_preloaded(frame)).collect();
         let site = Rc::new(Site { is_seen_inside, ..Site::new(frames, call) });
@@ -236,7 +236,7 @@ impl Waits {
     fn learn(&mut self, word: Word, site: &Rc<Site>, weight: f64) -> usize {
         let told = site.wait.unwrap_or(UserWait::UNTOLD);
         let address = told.lock_address(word.address);
-        let place = address.and_then(|address| self.processes.static_place(word.tgid, address));
+        let place = address.and_then(|address| self.processes.borrow_mut().static_place(word.tgid, address));
         let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
         let is_lock = told.happened == Happened::Wait;
         let of_c_library = || is_lock.then(|| c_library_lock(&site.frames)).flatten();
@@ -280,8 +280,15 @@ impl Waits {
     /// Names everything that was drained and adds it to an interval.
     pub fn drain_into(&mut self, interval: &mut Interval, drained: &Drained) {
         self.cgroups.learn(drained.totals.keys().map(|key| key.cgroup).filter(|id| *id != 0));
-        self.losses.add(Loss::FileReplaced, self.processes.take_replaced());
-        self.losses.add(Loss::FileReadInPart, self.processes.take_read_in_part());
+        let (replaced, read_in_part) = {
+            let mut processes = self.processes.borrow_mut();
+            (processes.take_replaced(), processes.take_read_in_part())
+        };
+        // From inside the same files are met.
+        if !self.is_beside_preloaded {
+            self.losses.add(Loss::FileReplaced, replaced);
+            self.losses.add(Loss::FileReadInPart, read_in_part);
+        }
         interval.losses.merge(&std::mem::take(&mut self.losses));
         self.learn_of_strangers(drained);
         let ended = std::mem::take(&mut self.ended);
@@ -304,7 +311,8 @@ impl Waits {
                     frames: Vec::new(),
                     wait: UserWait::by_call(call),
                     user: None,
-                    is_seen_inside: self.is_beside_preloaded && self.processes.maps(key.word.tgid, PRELOADED),
+                    is_seen_inside: self.is_beside_preloaded
+                        && self.processes.borrow_mut().maps(key.word.tgid, PRELOADED),
                 });
                 self.learn(key.word, &site, INTRODUCTION_WEIGHT);
             }
@@ -312,7 +320,7 @@ impl Waits {
     }
 
     fn grow_old(&mut self) {
-        self.processes.grow_old();
+        self.processes.borrow_mut().grow_old();
         let remembered = if self.words.len() > MOST_WORDS { 1 } else { REMEMBERED_DRAINS };
         self.words.retain(|_, known| {
             known.age += 1;

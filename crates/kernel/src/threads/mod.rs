@@ -108,7 +108,7 @@ impl ThreadSource {
             skeleton,
             names,
             threads: Threads::default(),
-            sites: SleepSites::default(),
+            sites: SleepSites::new(),
             cgroups: CgroupTree::find(),
             cost,
             counted: thread_counts::default(),
@@ -162,7 +162,7 @@ impl ThreadSource {
         let mut names = names.borrow_mut();
         self.cgroups.learn(self.threads.cgroups());
         self.sites.add_losses(interval);
-        self.threads.drain_into(interval, &self.cgroups, &mut names);
+        self.threads.drain_into(interval, &self.cgroups, &mut names, &mut self.sites);
         let waits = open_waits::find(&self.threads, self.begin_ns, &mut self.sites);
         open_waits::add(&waits, interval, &mut names, &|address| classify(&self.skeleton, address));
         if is_last {

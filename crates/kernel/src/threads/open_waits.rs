@@ -76,6 +76,10 @@ pub(super) fn find<'a>(threads: &'a Threads, begin_ns: u64, sites: &mut SleepSit
                     (For::Kernel { address: thread.lock, kind, mode }, by_tid.get(&thread.owner_tid).copied(), false)
                 }
             };
+            if let Some((place, _)) = holder.and_then(Thread::site) {
+                place.name(sites);
+            }
+            site.name(sites);
             Some(Wait {
                 thread,
                 site: Rc::clone(site),

@@ -7,14 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use lockmeter_profile::{
-    Frame, Happened, Interval, Kind, Lock, Loss, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
+    Frame, Happened, Interval, Kind, Lock, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
 };
 use lockmeter_symbols::{
-    FutexCall, Origin, ProgramLock, UserWait, c_library_lock, heap_lock, interpreter_lock, program_lock,
+    FutexCall, Origin, ProgramLock, UserWait, c_library_lock, has_own_locks, heap_lock, interpreter_lock, program_lock,
 };
 
 use super::skeleton::types::thread_look;
-use crate::futex::processes::{Processes, copied_stack};
+use crate::futex::processes::{self, SharedProcesses, copied_stack};
 use crate::kernel_names::KernelNames;
 
 /// Sites remembered; beyond, all are forgotten.
@@ -28,9 +28,8 @@ const AROUND_BYTES: usize = 64;
 const OWNER: u32 = 0x3fff_ffff;
 
 /// All of them.
-#[derive(Default)]
 pub(super) struct SleepSites {
-    processes: Processes,
+    processes: SharedProcesses,
     known: HashMap<SiteKey, Rc<SleepSite>>,
     losses: Losses,
 }
@@ -49,7 +48,10 @@ struct SiteKey {
 #[derive(Default)]
 pub(super) struct SleepSite {
     pub(super) kernel: Vec<u64>,
-    user: Vec<Frame>,
+    /// The program's, named when somebody asks.
+    user: OnceCell<Vec<Frame>>,
+    tgid: u32,
+    addresses: Vec<u64>,
     /// What a futex call waits for; outer `None`: it is another call.
     futex: Option<Option<UserWait>>,
     /// A lock that the program has built for itself.
@@ -70,16 +72,20 @@ pub(super) struct FutexWord {
 }
 
 impl SleepSites {
+    pub(super) fn new() -> Self {
+        Self { processes: processes::shared(), known: HashMap::new(), losses: Losses::default() }
+    }
+
     /// The place of a sleep, by the stacks in a record.
     pub(super) fn describe(&mut self, look: &thread_look) -> (Rc<SleepSite>, Option<FutexWord>) {
         let tgid = look.time.tgid;
-        self.processes.inherit(tgid, look.parent);
+        self.processes.borrow_mut().inherit(tgid, look.parent);
         let kernel_frames = (look.kernel_bytes as usize / 8).min(look.kernel.len());
         let kernel = look.kernel.iter().take(kernel_frames).copied().filter(|address| *address != 0).collect();
         let user = if look.user.bytes == 0 {
             Vec::new()
         } else {
-            self.processes.unwind(tgid, copied_stack!(&look.user), &mut self.losses)
+            self.processes.borrow_mut().unwind(tgid, copied_stack!(&look.user), &mut self.losses)
         };
         let is_futex = look.word != 0;
         let expected = look.expected & 0xffff_ffff;
@@ -88,7 +94,7 @@ impl SleepSites {
         let told_by =
             if expected.trailing_zeros() == 31 || expected == 0xffff_ffff { expected } else { expected.min(3) };
         let call = is_futex.then_some((operation, told_by));
-        let key = SiteKey { tgid, changes: self.processes.changes(tgid), call, kernel, user };
+        let key = SiteKey { tgid, changes: self.processes.borrow_mut().changes(tgid), call, kernel, user };
         let word = is_futex.then_some(FutexWord {
             tgid,
             address: look.word,
@@ -101,15 +107,26 @@ impl SleepSites {
         if self.known.len() >= MOST_SITES {
             self.known.clear();
         }
-        let user = self.processes.frames(tgid, &key.user);
-        let wait = || if user.is_empty() { None } else { UserWait::tell(&user, FutexCall { operation, expected }) };
-        let futex = is_futex.then(|| wait().or_else(|| UserWait::by_call(FutexCall { operation, expected })));
-        let user = named(user);
-        let is_lock = futex.flatten().is_some_and(|wait| wait.happened == Happened::Wait);
-        let of_c_library = || is_lock.then(|| c_library_lock(&user)).flatten();
-        let program_lock = program_lock(&user).or_else(of_c_library);
-        let kernel = key.kernel.clone();
-        let site = Rc::new(SleepSite { kernel, user, futex, program_lock, kernel_lock: OnceCell::new() });
+        // Most threads sleep for no futex, and are at rest: their names would fill the memory for nothing.
+        let is_named = is_futex || self.processes.borrow_mut().maps_any(tgid, has_own_locks);
+        let user = OnceCell::new();
+        let (mut futex, mut own) = (is_futex.then_some(None), None);
+        if is_named {
+            let frames = self.processes.borrow_mut().frames(tgid, &key.user);
+            if is_futex {
+                let call = FutexCall { operation, expected };
+                let wait = if frames.is_empty() { None } else { UserWait::tell(&frames, call) };
+                futex = Some(wait.or_else(|| UserWait::by_call(call)));
+            }
+            let frames = named(frames);
+            let is_lock = futex.flatten().is_some_and(|wait| wait.happened == Happened::Wait);
+            let of_c_library = || is_lock.then(|| c_library_lock(&frames)).flatten();
+            own = program_lock(&frames).or_else(of_c_library);
+            let _ = user.set(frames);
+        }
+        let (kernel, addresses) = (key.kernel.clone(), key.user.clone());
+        let site = SleepSite { kernel, user, tgid, addresses, futex, program_lock: own, kernel_lock: OnceCell::new() };
+        let site = Rc::new(site);
         self.known.insert(key, Rc::clone(&site));
         (site, word)
     }
@@ -118,23 +135,23 @@ impl SleepSites {
     pub(super) fn lock(&mut self, site: &SleepSite, word: &FutexWord) -> Option<(UserWait, Lock, u64)> {
         let told = site.futex??;
         let address = told.lock_address(word.address);
-        let place = address.and_then(|address| self.processes.static_place(word.tgid, address));
+        let place = address.and_then(|address| self.processes.borrow_mut().static_place(word.tgid, address));
         let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
         let wait = if interpreter.is_some() { told.for_a_lock() } else { told };
         let lock = interpreter.or_else(|| place.map(|place| place.lock()));
-        let lock = lock.unwrap_or_else(|| heap_lock(&site.user, Origin::FirstSeen));
+        let lock = lock.unwrap_or_else(|| heap_lock(site.user(), Origin::FirstSeen));
         Some((wait, lock, address.unwrap_or(word.address)))
     }
 
     pub(super) fn add_losses(&mut self, interval: &mut Interval) {
-        self.losses.add(Loss::FileReadInPart, self.processes.take_read_in_part());
-        // The source of the waits counts those that it meets.
-        self.processes.take_replaced();
         interval.losses.merge(&std::mem::take(&mut self.losses));
     }
 
     pub(super) fn grow_old(&mut self) {
-        self.processes.grow_old();
+        // The source of the waits does it for both.
+        if Rc::strong_count(&self.processes) == 1 {
+            self.processes.borrow_mut().grow_old();
+        }
         self.known.retain(|_, site| Rc::strong_count(site) > 1);
     }
 }
@@ -154,6 +171,15 @@ fn named(mut frames: Vec<Frame>) -> Vec<Frame> {
 }
 
 impl SleepSite {
+    /// Has the program's functions named, for a report.
+    pub(super) fn name(&self, sites: &mut SleepSites) {
+        self.user.get_or_init(|| named(sites.processes.borrow_mut().frames(self.tgid, &self.addresses)));
+    }
+
+    fn user(&self) -> &[Frame] {
+        self.user.get().map_or(&[], Vec::as_slice)
+    }
+
     /// Asks the names of the kernel's functions what it sleeps for.
     pub(super) fn learn_reason(&self, names: &mut KernelNames) {
         self.kernel_lock.get_or_init(|| {
@@ -169,7 +195,7 @@ impl SleepSite {
 
     /// The lock that the program has built for itself, if it sleeps for such a one.
     pub(super) fn program_lock(&self) -> Option<(Lock, Kind, Mode)> {
-        self.program_lock.map(|lock| (lock.lock(&self.user), lock.kind, lock.mode()))
+        self.program_lock.map(|lock| (lock.lock(self.user()), lock.kind, lock.mode()))
     }
 
     /// What the stacks say; `None` if no more than the call.
@@ -191,10 +217,10 @@ impl SleepSite {
 
     /// The stack that says most: of a kernel lock the kernel's, else the program's.
     pub(super) fn stack(&self, reason: ThreadState, tables: &mut Tables, names: &mut KernelNames) -> Option<StackId> {
-        if reason == ThreadState::KernelLock || self.user.is_empty() {
+        if reason == ThreadState::KernelLock || self.user().is_empty() {
             return names.site(&self.kernel, tables);
         }
-        let frames = self.user.iter().map(|frame| tables.intern_frame(frame.clone())).collect();
+        let frames = self.user().iter().map(|frame| tables.intern_frame(frame.clone())).collect();
         Some(tables.intern_stack(frames))
     }
 }

@@ -292,7 +292,13 @@ impl Threads {
     }
 
     /// Adds what was not handed over yet.
-    pub(super) fn drain_into(&mut self, interval: &mut Interval, cgroups: &CgroupTree, names: &mut KernelNames) {
+    pub(super) fn drain_into(
+        &mut self,
+        interval: &mut Interval,
+        cgroups: &CgroupTree,
+        names: &mut KernelNames,
+        sites: &mut SleepSites,
+    ) {
         let mut times = std::mem::take(&mut self.ended);
         let now_ns = self.looked_ns;
         for thread in self.known.values_mut() {
@@ -316,7 +322,12 @@ impl Threads {
             let reason = sum.site.as_ref().and_then(|site| site.reason()).unwrap_or(counted_as);
             let lock = sum.site.as_ref().and_then(|site| site.program_lock());
             let lock = lock.map(|(lock, _, _)| interval.tables.intern_lock(lock));
-            let site = sum.site.as_ref().and_then(|site| site.stack(reason, &mut interval.tables, names));
+            let site = sum.site.as_ref().and_then(|site| {
+                if !at_rest {
+                    site.name(sites);
+                }
+                site.stack(reason, &mut interval.tables, names)
+            });
             interval.threads.sleeps.push(Sleep {
                 task,
                 counted_as,
