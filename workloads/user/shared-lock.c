@@ -43,7 +43,7 @@ static struct shared {
 	pid_t last;
 	long acquisitions, moved, contended;
 	long long wait_ns, hold_ns;
-} *shared;
+} * shared;
 static enum kind kind;
 
 static long long now_ns(void)
@@ -127,7 +127,9 @@ static inline __attribute__((always_inline)) void use(pid_t self)
 	{                                                                                                              \
 		use(self);                                                                                             \
 	}
-USER(accept_one) USER(write_log) USER(reload)
+USER(accept_one)
+USER(write_log)
+USER(reload)
 
 static void (*const users[USERS])(pid_t) = {accept_one, write_log, reload};
 
