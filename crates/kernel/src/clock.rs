@@ -21,6 +21,11 @@ impl OwnCpu {
     }
 }
 
+/// The kernel's monotonic clock, which the programs read, now.
+pub fn monotonic_ns() -> u64 {
+    nanoseconds(read(libc::CLOCK_MONOTONIC))
+}
+
 /// When the kernel's monotonic clock, which the programs read, was 0, by the wall clock now.
 pub fn boot_unix_ns() -> u64 {
     /// Of so many readings some are not interrupted between the clocks.

@@ -12,6 +12,7 @@ pub mod latency;
 pub mod probe;
 pub mod threads;
 
+mod attaching;
 mod cgroups;
 mod clock;
 #[cfg(test)]

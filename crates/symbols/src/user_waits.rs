@@ -92,7 +92,7 @@ impl UserWait {
 
     /// The same as a wait for a mutex: of a lock that is made of what was waited for.
     pub const fn for_a_lock(self) -> Self {
-        Self { happened: Happened::Wait, kind: Kind::Mutex, mode: Mode::Exclusive, ..self }
+        self.for_lock_of(Kind::Mutex, Mode::Exclusive)
     }
 
     /// The same as a wait for a lock of this kind, which the program has built of what was waited for.

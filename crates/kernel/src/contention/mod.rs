@@ -97,13 +97,11 @@ pub struct ContentionSource {
 impl ContentionSource {
     /// Loads and attaches the programs; when this returns, waits are counted.
     pub fn start(options: &Options) -> Result<Self, KernelError> {
-        KernelError::unless_privileged("cannot meter kernel locks")?;
         Self::start_with(options, &kernel_names::prepare()?)
     }
 
     /// The same with names that other collectors use, too.
     pub fn start_with(options: &Options, names: &SharedNames) -> Result<Self, KernelError> {
-        KernelError::unless_privileged("cannot meter kernel locks")?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
         quiet_libbpf();

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject, ProgramMut};
+use libbpf_rs::{Link, OpenObject};
 
 use super::holds::hooked;
 use super::mmap::{self, MmapTracepoints};
@@ -12,6 +12,7 @@ use super::scope::Scope;
 use super::skeleton::{ContentionSkel, ContentionSkelBuilder};
 use super::tables::PROGRAMS;
 use super::{Options, metered};
+use crate::attaching::attach_one;
 use crate::cost::Programs;
 use crate::error::KernelError;
 use crate::kernel_names::{self, KernelNames};
@@ -88,12 +89,6 @@ pub(super) fn load(
         kernel_names::tell_programs!(names, rodata);
     }
     Ok((open.load().map_err(refused)?, mmap_tracepoints))
-}
-
-pub(super) fn attach_one(program: &mut ProgramMut<'_>) -> Result<Link, KernelError> {
-    program.attach().map_err(|error| {
-        KernelError::from_libbpf(&format!("cannot attach {}", program.name().to_string_lossy()), &error)
-    })
 }
 
 /// Attaches end before begin: a begin without its end would leave a wait open.

@@ -4,7 +4,7 @@
  *
  *   sched_switch   a task of the process that goes to sleep in a futex call begins a wait; the switch back to it ends the
  *                  wait and counts it, exactly
- *   sched_waking   whoever wakes a sampled sleeper mostly shares its memory: it copies the sleeper's user stack and its own
+ *   sched_waking   copies the user stacks of a sampled sleeper and of the task that wakes it; the sleeper's only if both share memory
  *
  * A task that switches is known to be in a futex call by the registers that it saved when it entered the kernel, so no
  * system call becomes slower. A call that returns at once (EAGAIN) never gets here: it waited for nobody.

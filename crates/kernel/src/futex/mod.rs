@@ -8,6 +8,7 @@ mod call_frames;
 pub(crate) mod processes;
 mod semaphores;
 mod tables;
+pub(crate) mod user_stacks;
 mod waits;
 
 use std::cell::RefCell;
@@ -16,9 +17,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::rc::Rc;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
+use crate::attaching::attach_one;
 use crate::cgroups::CgroupScope;
 use crate::clock::OwnCpu;
 use crate::cost::{self, ProgramCost, Programs};
@@ -295,15 +297,10 @@ fn load(processes: &Processes, stacks: StackBudget, cpus: usize) -> Result<Futex
 
 /// Attaches what begins waits last: a sleep whose waking is not seen would have no blocker.
 fn attach(skeleton: &mut FutexSkel<'_>) -> Result<Vec<Link>, KernelError> {
-    let attach = |program: &mut ProgramMut<'_>| {
-        program.attach().map_err(|error| {
-            KernelError::from_libbpf(&format!("cannot attach {}", program.name().to_string_lossy()), &error)
-        })
-    };
     Ok(vec![
-        attach(&mut skeleton.progs.follow_children)?,
-        attach(&mut skeleton.progs.sched_waking)?,
-        attach(&mut skeleton.progs.sched_switch)?,
+        attach_one(&mut skeleton.progs.follow_children)?,
+        attach_one(&mut skeleton.progs.sched_waking)?,
+        attach_one(&mut skeleton.progs.sched_switch)?,
     ])
 }
 

@@ -235,11 +235,6 @@ impl Processes {
         }
     }
 
-    /// Whether a process maps code of a file whose name begins so.
-    pub fn maps(&self, tgid: u32, name: &str) -> bool {
-        self.known.get(&tgid).is_some_and(|process| process.files.iter().any(|file| file.name.starts_with(name)))
-    }
-
     /// Whether a process maps code of a file of such a name.
     pub fn maps_any(&self, tgid: u32, is_such: impl Fn(&str) -> bool) -> bool {
         self.known.get(&tgid).is_some_and(|process| process.files.iter().any(|file| is_such(&file.name)))

@@ -7,14 +7,13 @@ use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
     Sampled, StackId, Task, TaskId, Total, Value, lock_functions,
 };
-use lockmeter_symbols::{
-    FutexCall, Origin, UserWait, WHOLE_PPM, c_library_lock, heap_lock, interpreter_lock, program_lock,
-};
+use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 
 use super::processes::{self, SharedProcesses, copied_stack as as_copied};
 use super::semaphores::SemaphoreUses;
 use super::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
 use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
+use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
 use crate::cgroups::CgroupTree;
 use crate::comm::{Comm, text};
 use crate::lock_shares::split;
@@ -23,15 +22,8 @@ use crate::lock_shares::split;
 const WAKER_FUTEX: u32 = 1;
 const WAKER_EXIT: u32 = 2;
 
-/// The library that meters a program from inside.
-const PRELOADED: &str = "liblockmeter_preload";
-
 /// Its functions stand within so many frames of a wait's inner end: behind those of the C library that it calls.
 const NEAREST_FRAMES: usize = 6;
-
-fn is_of_preloaded(frame: &Frame) -> bool {
-    frame.module.as_deref().is_some_and(|module| module.starts_with(PRELOADED))
-}
 
 /// Whether the preloaded library meters the wait whose stack this is, or too little of the stack is known to say that it does not.
 fn may_be_seen_inside(frames: &[Frame]) -> bool {
@@ -75,13 +67,6 @@ struct SiteKey {
     changes: u32,
     call: FutexCallKey,
     addresses: Vec<u64>,
-}
-
-/// Of a call only what can tell kinds of waits apart: the value of a counter would make every stack another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct FutexCallKey {
-    operation: u32,
-    expected: u64,
 }
 
 /// A stack with its names.
@@ -179,7 +164,12 @@ impl Waits {
         let word = word_of(&record.sleep);
         // A waker of another process cannot copy the sleeper's stack: one that slept on the same word before stands for it.
         let is_stranger = record.waker_tgid != record.sleep.tgid;
-        let known = self.words.get(&word).filter(|_| is_stranger).and_then(KnownWord::heaviest);
+        let known = self
+            .words
+            .get(&word)
+            .filter(|_| is_stranger)
+            .and_then(KnownWord::heaviest)
+            .map(|told| Rc::clone(&told.site));
         let site = known.unwrap_or_else(|| self.site(&record.sleep, record.sleep.tgid, &record.sleeper));
         let waited_ns = record.waited_ns.max(1);
         let weight = if waited_ns >= record.period_ns { 1.0 } else { record.period_ns as f64 / waited_ns as f64 };
@@ -210,11 +200,8 @@ impl Waits {
 
     fn site(&mut self, sleep: &sleep_record, tgid: u32, stack: &copied_stack) -> Rc<Site> {
         let addresses = self.processes.borrow_mut().unwind(tgid, as_copied!(stack), &mut self.losses);
-        // Locks are told by small numbers and by what is no thread's id: other values make no difference.
         let expected = sleep.expected & 0xffff_ffff;
-        let told_by =
-            if expected.trailing_zeros() == 31 || expected == 0xffff_ffff { expected } else { expected.min(3) };
-        let call = FutexCallKey { operation: sleep.operation, expected: told_by };
+        let call = FutexCallKey::of(sleep.operation, expected);
         let key = SiteKey { tgid, changes: self.processes.borrow_mut().changes(tgid), call, addresses };
         if let Some(known) = self.sites.get(&key) {
             return Rc::clone(known);
@@ -224,7 +211,7 @@ impl Waits {
         }
         let frames = self.processes.borrow_mut().frames(tgid, &key.addresses);
         let call = FutexCall { operation: sleep.operation, expected };
-        let is_preloaded = self.is_beside_preloaded && self.processes.borrow_mut().maps(tgid, PRELOADED);
+        let is_preloaded = self.is_beside_preloaded && self.processes.borrow_mut().maps_any(tgid, is_preloaded_file);
         let is_seen_inside = is_preloaded && may_be_seen_inside(&frames);
         let frames = frames.into_iter().filter(|frame| !is_of_preloaded(frame)).collect();
         let site = Rc::new(Site { is_seen_inside, ..Site::new(frames, call) });
@@ -235,24 +222,14 @@ impl Waits {
     /// Remembers that this stack waits on this word. Returns the place of the lock among those behind the word.
     fn learn(&mut self, word: Word, site: &Rc<Site>, weight: f64) -> usize {
         let told = site.wait.unwrap_or(UserWait::UNTOLD);
-        let address = told.lock_address(word.address);
-        let place = address.and_then(|address| self.processes.borrow_mut().static_place(word.tgid, address));
-        let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
-        let is_lock = told.happened == Happened::Wait;
-        let of_c_library = || is_lock.then(|| c_library_lock(&site.frames)).flatten();
-        let own = program_lock(&site.frames).or_else(of_c_library);
-        let wait = match own {
-            Some(own) => told.for_lock_of(own.kind, own.mode()),
-            None if interpreter.is_some() => told.for_a_lock(),
-            None => told,
-        };
+        let LockBehind { wait, lock, address, is_own } =
+            LockBehind::find(&mut self.processes.borrow_mut(), word.tgid, word.address, told, &site.frames);
         let known = self.words.entry(word).or_default();
         known.age = 0;
         let user = site.user.as_deref();
-        let lock = own.map(|own| own.lock(&site.frames)).or(interpreter).or_else(|| place.map(|place| place.lock()));
         let same = |told: &Told| {
             // A library may be mapped where another one was.
-            let is_same_lock = own.is_some() || lock.as_ref().is_none_or(|lock| lock.name == told.lock.name);
+            let is_same_lock = is_own || lock.as_ref().is_none_or(|lock| lock.name == told.lock.name);
             // A thread's own word says nothing of the lock: then the lock is as good as its user.
             told.wait == wait
                 && is_same_lock
@@ -312,7 +289,7 @@ impl Waits {
                     wait: UserWait::by_call(call),
                     user: None,
                     is_seen_inside: self.is_beside_preloaded
-                        && self.processes.borrow_mut().maps(key.word.tgid, PRELOADED),
+                        && self.processes.borrow_mut().maps_any(key.word.tgid, is_preloaded_file),
                 });
                 self.learn(key.word, &site, INTRODUCTION_WEIGHT);
             }
@@ -340,9 +317,7 @@ impl Waits {
 
     /// Whether the last stacks on a word say that its waits are idle.
     pub fn is_idle(&self, word: Word) -> bool {
-        let heaviest = self.words.get(&word).and_then(|known| {
-            known.told.iter().max_by(|one, other| (one.now + one.before).total_cmp(&(other.now + other.before)))
-        });
+        let heaviest = self.words.get(&word).and_then(KnownWord::heaviest);
         heaviest.is_some_and(|told| told.site.is_seen_inside || self.semaphores.happened(told) == Happened::Idle)
     }
 }
@@ -350,11 +325,7 @@ impl Waits {
 impl Site {
     pub(super) fn new(mut frames: Vec<Frame>, call: FutexCall) -> Self {
         let wait = if frames.is_empty() { None } else { UserWait::tell(&frames, call) };
-        // What lies inside the first function with a name says nothing to anybody.
-        let nameless = frames.iter().take_while(|frame| frame.function.is_none()).count();
-        if nameless < frames.len() {
-            frames.drain(..nameless);
-        }
+        let nameless = leave_nameless_out(&mut frames);
         let begins_with_lock = frames
             .first()
             .and_then(|frame| frame.function.as_deref())
@@ -375,11 +346,10 @@ fn word_of(sleep: &sleep_record) -> Word {
 }
 
 impl KnownWord {
-    /// The stack of most of its waits.
-    fn heaviest(&self) -> Option<Rc<Site>> {
+    /// The lock of most of its waits.
+    fn heaviest(&self) -> Option<&Told> {
         let weight = |told: &&Told| told.now + told.before;
-        let told = self.told.iter().max_by(|one, other| weight(one).total_cmp(&weight(other)))?;
-        Some(Rc::clone(&told.site))
+        self.told.iter().max_by(|one, other| weight(one).total_cmp(&weight(other)))
     }
 
     /// The locks behind the word with the share of each in what was counted, in millionths.

@@ -1,6 +1,6 @@
 //! What a thread that sleeps in a system call waits for, by the call: the one list of reasons.
 //!
-//! Calls on any file are told by the file. What is not listed counts as `other`.
+//! For a call that reads or writes, the kind of file decides. A call that is not listed counts as `other`.
 
 use lockmeter_profile::ThreadState;
 

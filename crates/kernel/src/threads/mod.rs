@@ -17,17 +17,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBuffer, RingBufferBuilder};
 use lockmeter_profile::{Interval, Loss};
 
+use crate::attaching::attach_one;
 use crate::cgroups::CgroupTree;
+use crate::clock::monotonic_ns;
 use crate::contention::Scope;
 use crate::cost::{ProgramCost, Programs};
 use crate::error::KernelError;
 use crate::kernel_names::{self, SharedNames};
 use crate::libbpf_log::quiet_libbpf;
+use open_waits::Classes;
 use sleep_sites::SleepSites;
-use table::{LostThreads, Threads};
+use table::Threads;
 pub(crate) use waiter_on_stack::Lists;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
@@ -84,7 +87,6 @@ pub struct ThreadSource {
 impl ThreadSource {
     /// Loads and attaches the programs, and looks at all threads that there are.
     pub fn start(scope: &Scope, names: SharedNames) -> Result<Self, KernelError> {
-        KernelError::unless_privileged("cannot watch threads")?;
         quiet_libbpf();
         let mut skeleton = load(scope, &names)?;
         if let Scope::Process(pid) = scope {
@@ -113,7 +115,7 @@ impl ThreadSource {
             cost,
             counted: thread_counts::default(),
             sleeps_met: 0,
-            begin_ns: now_ns(),
+            begin_ns: monotonic_ns(),
         };
         source.look_at(FIRST_STACKS, 1)?;
         source.begin();
@@ -123,7 +125,7 @@ impl ThreadSource {
     /// The first interval begins now: what was before is no part of it.
     pub fn begin(&mut self) {
         self.threads.begin();
-        self.begin_ns = now_ns();
+        self.begin_ns = monotonic_ns();
     }
 
     /// The processes of the threads in scope.
@@ -156,15 +158,18 @@ impl ThreadSource {
 
     fn drain(&mut self, interval: &mut Interval, is_last: bool) -> Result<(), KernelError> {
         self.look_at(STACKS_A_LOOK, self.sleeps_met)?;
-        let lost = self.take_counts(interval);
-        self.threads.forget_lost(&lost);
+        if self.take_counts(interval) > 0 {
+            self.threads.forget_lost();
+        }
         let names = Rc::clone(&self.names);
         let mut names = names.borrow_mut();
         self.cgroups.learn(self.threads.cgroups());
         self.sites.add_losses(interval);
         self.threads.drain_into(interval, &self.cgroups, &mut names, &mut self.sites);
         let waits = open_waits::find(&self.threads, self.begin_ns, &mut self.sites);
-        open_waits::add(&waits, interval, &mut names, &|address| classify(&self.skeleton, address));
+        let caches = || self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |data| &data.caches);
+        let classes = Classes { of: &|address| classify(&self.skeleton, address), caches: &caches };
+        open_waits::add(&waits, interval, &mut names, &classes);
         if is_last {
             let open = interval.threads.open_waits.clone();
             open_waits::count(&waits, &open, interval, &self.cgroups);
@@ -183,7 +188,7 @@ impl ThreadSource {
             };
             data.sleeps_met = 0;
         }
-        let begin_ns = now_ns();
+        let begin_ns = monotonic_ns();
         let mut records = Vec::new();
         let read = Iter::new(&self.iterator).map_err(|error| error.to_string());
         read.and_then(|mut iterator| iterator.read_to_end(&mut records).map_err(|error| error.to_string()))
@@ -201,8 +206,8 @@ impl ThreadSource {
         Ok(())
     }
 
-    /// What the programs counted since the last call.
-    fn take_counts(&mut self, interval: &mut Interval) -> LostThreads {
+    /// Adds what the programs counted since the last call. Returns how many threads have ended without a word.
+    fn take_counts(&mut self, interval: &mut Interval) -> u64 {
         let now = counts(&self.skeleton);
         let before = std::mem::replace(&mut self.counted, now);
         let mut runs = [0; PROGRAMS];
@@ -214,19 +219,28 @@ impl ThreadSource {
         interval.losses.add(Loss::ThreadsUntracked, now.untracked.saturating_sub(before.untracked));
         let exits = now.exits_lost.saturating_sub(before.exits_lost);
         interval.losses.add(Loss::ThreadExitsLost, exits);
-        LostThreads { exits }
+        exits
     }
 }
 
-/// The class of the lock at an address, as the programs code it, and the caches that they met.
-fn classify(skeleton: &ThreadsSkel<'_>, address: u64) -> (u64, Vec<u64>) {
-    let Some(data) = skeleton.maps.bss_data.as_deref() else { return (address, Vec::new()) };
+/// The class of the lock at an address, as the programs code it.
+fn classify(skeleton: &ThreadsSkel<'_>, address: u64) -> u64 {
+    let Some(data) = skeleton.maps.bss_data.as_deref() else { return address };
     // SAFETY: one integer of the mapped memory of a program that only `test_run` below runs.
     unsafe { (&raw const data.asked_address).cast_mut().write_volatile(address) };
-    match skeleton.progs.classify.test_run(ProgramInput::default()) {
-        Ok(_) => (data.told_class, data.caches.to_vec()),
-        Err(_) => (address, Vec::new()),
-    }
+    let ran = skeleton.progs.classify.test_run(ProgramInput::default());
+    if ran.is_ok() { data.told_class } else { address }
+}
+
+/// Fills a structure of the programs' with what they wrote of it: a record may end early.
+///
+/// # Safety
+///
+/// Any bytes must be values of the type.
+unsafe fn fill<T>(into: &mut T, bytes: &[u8]) {
+    let length = bytes.len().min(size_of::<T>());
+    // SAFETY: no more than both have; the caller vouches for the values.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut *into).cast::<u8>(), length) };
 }
 
 fn counts(skeleton: &ThreadsSkel<'_>) -> thread_counts {
@@ -234,9 +248,8 @@ fn counts(skeleton: &ThreadsSkel<'_>) -> thread_counts {
     let found = skeleton.maps.counts.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY);
     for bytes in found.ok().flatten().unwrap_or_default() {
         let mut one = thread_counts::default();
-        let length = bytes.len().min(size_of::<thread_counts>());
-        // SAFETY: plain integers, of which any bytes are values; no more than both have.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut one).cast::<u8>(), length) };
+        // SAFETY: plain integers.
+        unsafe { fill(&mut one, &bytes) };
         for (sum, one) in sum.runs.iter_mut().zip(one.runs) {
             *sum += one;
         }
@@ -257,19 +270,10 @@ impl Iterator for Records<'_> {
         let (record, rest) = self.0.split_at_checked(bytes.max(4))?;
         self.0 = rest;
         let mut look = Box::<thread_look>::default();
-        let length = record.len().min(size_of::<thread_look>());
-        // SAFETY: plain integers, of which any bytes are values; no more than both have.
-        unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), (&raw mut *look).cast::<u8>(), length) };
+        // SAFETY: plain integers.
+        unsafe { fill(&mut *look, record) };
         Some(look)
     }
-}
-
-/// The clock of the programs.
-fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
 fn load(scope: &Scope, names: &SharedNames) -> Result<ThreadsSkel<'static>, KernelError> {
@@ -295,12 +299,6 @@ fn load(scope: &Scope, names: &SharedNames) -> Result<ThreadsSkel<'static>, Kern
     open.load().map_err(refused)
 }
 
-fn attach_one(program: &mut ProgramMut<'_>) -> Result<Link, KernelError> {
-    program.attach().map_err(|error| {
-        KernelError::from_libbpf(&format!("cannot attach {}", program.name().to_string_lossy()), &error)
-    })
-}
-
 /// Ends before begins, as everywhere.
 fn attach(skeleton: &mut ThreadsSkel<'_>) -> Result<Vec<Link>, KernelError> {
     let programs = &mut skeleton.progs;
@@ -313,7 +311,7 @@ fn attach(skeleton: &mut ThreadsSkel<'_>) -> Result<Vec<Link>, KernelError> {
         &mut programs.thread_begins,
     ]
     .into_iter()
-    .map(|program| attach_one(program))
+    .map(attach_one)
     .collect()
 }
 
@@ -323,9 +321,8 @@ fn read_exits(exits: &impl MapCore, ended: &Rc<RefCell<Vec<thread_time>>>) -> Re
     let mut builder = RingBufferBuilder::new();
     let take = move |bytes: &[u8]| {
         let mut time = thread_time::default();
-        let length = bytes.len().min(size_of::<thread_time>());
-        // SAFETY: plain integers, of which any bytes are values; no more than both have.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut time).cast::<u8>(), length) };
+        // SAFETY: plain integers.
+        unsafe { fill(&mut time, bytes) };
         ended.borrow_mut().push(time);
         0
     };

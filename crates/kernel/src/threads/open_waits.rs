@@ -11,6 +11,7 @@ use lockmeter_profile::{
 use super::sleep_sites::{SleepSite, SleepSites};
 use super::table::{Thread, Threads};
 use crate::cgroups::CgroupTree;
+use crate::clock::monotonic_ns;
 use crate::kernel_names::{KernelNames, is_of_slab};
 use crate::lock_codes::kind_mode_of_flags;
 
@@ -41,7 +42,7 @@ enum For {
 
 /// Finds those that have gone on for a while.
 pub(super) fn find<'a>(threads: &'a Threads, begin_ns: u64, sites: &mut SleepSites) -> Vec<Wait<'a>> {
-    let now_ns = super::now_ns();
+    let now_ns = monotonic_ns();
     let by_tid: HashMap<u32, &Thread> = threads.iter().map(|thread| (thread.time.tid, thread)).collect();
     let mut found: Vec<Wait<'a>> = threads
         .iter()
@@ -153,13 +154,16 @@ pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interv
     interval.losses.settle(Loss::Unfinished, waits.len().min(open.len()) as u64);
 }
 
-/// Adds them to an interval. `classify` tells the class of a kernel lock and the slab caches that the programs met.
-pub(super) fn add(
-    waits: &[Wait<'_>],
-    interval: &mut Interval,
-    names: &mut KernelNames,
-    classify: &dyn Fn(u64) -> (u64, Vec<u64>),
-) {
+/// How the programs tell kernel locks apart.
+pub(super) struct Classes<'a> {
+    /// The class of the lock at an address.
+    pub(super) of: &'a dyn Fn(u64) -> u64,
+    /// The slab caches that they have met, which classes name by their numbers.
+    pub(super) caches: &'a dyn Fn() -> &'a [u64],
+}
+
+/// Adds them to an interval.
+pub(super) fn add(waits: &[Wait<'_>], interval: &mut Interval, names: &mut KernelNames, classes: &Classes<'_>) {
     for wait in waits.iter().take(MOST) {
         let (lock, instance, kind, mode, reason) = match &wait.for_what {
             For::User { lock, address, kind, mode } => {
@@ -168,12 +172,12 @@ pub(super) fn add(
             For::Kernel { address, kind, mode } => {
                 let (kind, mode) = (*kind, *mode);
                 let address = match *address {
-                    0 => lock_on_stack(wait.thread, kind, names, classify).unwrap_or(0),
+                    0 => lock_on_stack(wait.thread, kind, names, classes).unwrap_or(0),
                     address => address,
                 };
                 let lock = (address != 0).then(|| {
-                    let (class, caches) = classify(address);
-                    names.name_by_stack(class, kind, &wait.site.kernel, &caches)
+                    let class = (classes.of)(address);
+                    names.name_by_stack(class, kind, &wait.site.kernel, (classes.caches)())
                 });
                 let lock = lock.flatten().unwrap_or_else(of_no_name);
                 (lock, (address != 0).then_some(address), kind, mode, ThreadState::KernelLock)
@@ -211,13 +215,8 @@ pub(super) fn add(
 }
 
 /// The lock of a wait that nobody saw begin.
-fn lock_on_stack(
-    thread: &Thread,
-    kind: Kind,
-    names: &KernelNames,
-    classify: &dyn Fn(u64) -> (u64, Vec<u64>),
-) -> Option<u64> {
-    let is_lock = |address: u64| names.is_in_image(address) || is_of_slab(classify(address).0);
+fn lock_on_stack(thread: &Thread, kind: Kind, names: &KernelNames, classes: &Classes<'_>) -> Option<u64> {
+    let is_lock = |address: u64| names.is_in_image(address) || is_of_slab((classes.of)(address));
     let read = |address: u64| names.read_word(address);
     names.waiter_lists().lock_of(kind, thread.task, thread.stack_pointer, &read, &is_lock)
 }

@@ -9,12 +9,11 @@ use std::rc::Rc;
 use lockmeter_profile::{
     Frame, Happened, Interval, Kind, Lock, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
 };
-use lockmeter_symbols::{
-    FutexCall, Origin, ProgramLock, UserWait, c_library_lock, has_own_locks, heap_lock, interpreter_lock, program_lock,
-};
+use lockmeter_symbols::{FutexCall, Origin, ProgramLock, UserWait, has_own_locks, heap_lock};
 
 use super::skeleton::types::thread_look;
 use crate::futex::processes::{self, SharedProcesses, copied_stack};
+use crate::futex::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, leave_nameless_out, own_lock};
 use crate::kernel_names::KernelNames;
 
 /// Sites remembered; beyond, all are forgotten.
@@ -39,7 +38,7 @@ struct SiteKey {
     tgid: u32,
     changes: u32,
     /// Of a futex call.
-    call: Option<(u32, u64)>,
+    call: Option<FutexCallKey>,
     kernel: Vec<u64>,
     user: Vec<u64>,
 }
@@ -90,10 +89,7 @@ impl SleepSites {
         let is_futex = look.word != 0;
         let expected = look.expected & 0xffff_ffff;
         let operation = look.operation as u32;
-        // As for the waits: other values make no difference.
-        let told_by =
-            if expected.trailing_zeros() == 31 || expected == 0xffff_ffff { expected } else { expected.min(3) };
-        let call = is_futex.then_some((operation, told_by));
+        let call = is_futex.then(|| FutexCallKey::of(operation, expected));
         let key = SiteKey { tgid, changes: self.processes.borrow_mut().changes(tgid), call, kernel, user };
         let word = is_futex.then_some(FutexWord {
             tgid,
@@ -119,9 +115,7 @@ impl SleepSites {
                 futex = Some(wait.or_else(|| UserWait::by_call(call)));
             }
             let frames = named(frames);
-            let is_lock = futex.flatten().is_some_and(|wait| wait.happened == Happened::Wait);
-            let of_c_library = || is_lock.then(|| c_library_lock(&frames)).flatten();
-            own = program_lock(&frames).or_else(of_c_library);
+            own = own_lock(&frames, futex.flatten());
             let _ = user.set(frames);
         }
         let (kernel, addresses) = (key.kernel.clone(), key.user.clone());
@@ -134,13 +128,9 @@ impl SleepSites {
     /// The lock behind a word at which threads sleep, and its address.
     pub(super) fn lock(&mut self, site: &SleepSite, word: &FutexWord) -> Option<(UserWait, Lock, u64)> {
         let told = site.futex??;
-        let address = told.lock_address(word.address);
-        let place = address.and_then(|address| self.processes.borrow_mut().static_place(word.tgid, address));
-        let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
-        let wait = if interpreter.is_some() { told.for_a_lock() } else { told };
-        let lock = interpreter.or_else(|| place.map(|place| place.lock()));
-        let lock = lock.unwrap_or_else(|| heap_lock(site.user(), Origin::FirstSeen));
-        Some((wait, lock, address.unwrap_or(word.address)))
+        let found = LockBehind::find(&mut self.processes.borrow_mut(), word.tgid, word.address, told, site.user());
+        let lock = found.lock.unwrap_or_else(|| heap_lock(site.user(), Origin::FirstSeen));
+        Some((found.wait, lock, found.address.unwrap_or(word.address)))
     }
 
     pub(super) fn add_losses(&mut self, interval: &mut Interval) {
@@ -156,17 +146,10 @@ impl SleepSites {
     }
 }
 
-/// The library through which a program is metered from inside, which is no part of it.
-const PRELOADED: &str = "liblockmeter_preload";
-
-/// What lies inside the first function with a name says nothing to anybody.
+/// The program's own frames, from the first function with a name on.
 fn named(mut frames: Vec<Frame>) -> Vec<Frame> {
-    let is_own = |frame: &Frame| frame.module.as_deref().is_some_and(|module| module.starts_with(PRELOADED));
-    frames.retain(|frame| !is_own(frame));
-    let nameless = frames.iter().take_while(|frame| frame.function.is_none()).count();
-    if nameless < frames.len() {
-        frames.drain(..nameless);
-    }
+    frames.retain(|frame| !is_of_preloaded(frame));
+    leave_nameless_out(&mut frames);
     frames
 }
 

@@ -9,6 +9,7 @@ use lockmeter_profile::{Cgroup, CgroupId, Interval, Sleep, Tables, Task, TaskId,
 use super::skeleton::types::{thread_look, thread_time};
 use super::sleep_sites::{FutexWord, SleepSite, SleepSites};
 use crate::cgroups::CgroupTree;
+use crate::clock::monotonic_ns;
 use crate::comm::{Comm, text};
 use crate::kernel_names::KernelNames;
 
@@ -86,11 +87,6 @@ struct Look {
     times: u32,
     total_ns: u64,
     variance_ns2: f64,
-}
-
-/// Threads whose end was not seen.
-pub(super) struct LostThreads {
-    pub(super) exits: u64,
 }
 
 /// All of them.
@@ -256,7 +252,7 @@ impl Threads {
 
     /// What was until now is no part of the first interval.
     pub(super) fn begin(&mut self) {
-        let now_ns = super::now_ns();
+        let now_ns = monotonic_ns();
         for thread in self.known.values_mut() {
             let spent = thread.spent_until(now_ns);
             thread.uncharged(&spent);
@@ -283,12 +279,9 @@ impl Threads {
     }
 
     /// Threads that are gone without a word would sleep for ever.
-    pub(super) fn forget_lost(&mut self, lost: &LostThreads) {
-        if lost.exits > 0 {
-            self.known.retain(|_, thread| {
-                Path::new(&format!("/proc/{}/task/{}", thread.time.tgid, thread.time.tid)).exists()
-            });
-        }
+    pub(super) fn forget_lost(&mut self) {
+        self.known
+            .retain(|_, thread| Path::new(&format!("/proc/{}/task/{}", thread.time.tgid, thread.time.tid)).exists());
     }
 
     /// Adds what was not handed over yet.

@@ -8,8 +8,7 @@
  *   look                   an iterator over all threads: adopts those that began before, and hands over what has changed since it ran
  *                          last, with the stacks of sleeps that it has not met yet
  *
- * The reason of a sleep is that of its system call, a table that the loader fills; what needs a stack is told from those of the
- * iterator. Each thread's account is written by the switches that it takes part in, one at a time, and by its wake-ups a single word:
+ * The system call of a sleep gives its reason, by a table that the loader fills. Where only a stack can tell, the iterator's does. Each thread's account is written by the switches that it takes part in, one at a time, and by its wake-ups a single word:
  * nothing needs a lock. The iterator reads it as it stands, and again if it was being written.
  */
 #include "core.h"

@@ -5,7 +5,7 @@
 
 use libbpf_rs::Link;
 
-use crate::contention::programs::attach_one;
+use crate::attaching::attach_one;
 use crate::contention::skeleton::ContentionSkel;
 use crate::error::KernelError;
 

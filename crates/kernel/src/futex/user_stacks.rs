@@ -1,0 +1,73 @@
+//! What the stack of a program's thread tells of its sleep, whoever took it: the source of waits, or a look at all threads.
+
+use lockmeter_profile::{Frame, Happened, Lock};
+use lockmeter_symbols::{ProgramLock, UserWait, c_library_lock, interpreter_lock, program_lock};
+
+use super::processes::Processes;
+
+/// Whether a file is the library through which a program is metered from inside, which is no part of it.
+pub fn is_preloaded_file(name: &str) -> bool {
+    name.starts_with("liblockmeter_preload")
+}
+
+pub fn is_of_preloaded(frame: &Frame) -> bool {
+    frame.module.as_deref().is_some_and(is_preloaded_file)
+}
+
+/// Leaves out what lies inside the first function with a name: it says nothing to anybody. Returns how many frames those were.
+pub fn leave_nameless_out(frames: &mut Vec<Frame>) -> usize {
+    let nameless = frames.iter().take_while(|frame| frame.function.is_none()).count();
+    if nameless < frames.len() {
+        frames.drain(..nameless);
+    }
+    nameless
+}
+
+/// Of a futex call only what can tell kinds of waits apart: the value of a counter would make every stack another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FutexCallKey {
+    operation: u32,
+    expected: u64,
+}
+
+impl FutexCallKey {
+    /// Locks are told by small numbers and by what is no thread's id: other values make no difference.
+    pub fn of(operation: u32, expected: u64) -> Self {
+        let told_by = expected.trailing_zeros() == 31 || expected == 0xffff_ffff;
+        Self { operation, expected: if told_by { expected } else { expected.min(3) } }
+    }
+}
+
+/// The lock that the program, or its C library, has built for itself; `wait` is what the stack tells otherwise.
+pub fn own_lock(frames: &[Frame], wait: Option<UserWait>) -> Option<ProgramLock> {
+    let is_lock = wait.is_some_and(|wait| wait.happened == Happened::Wait);
+    program_lock(frames).or_else(|| is_lock.then(|| c_library_lock(frames)).flatten())
+}
+
+/// The lock behind a futex word.
+pub struct LockBehind {
+    /// What is waited for, by the lock and by the stack.
+    pub wait: UserWait,
+    /// `None`: it lies on the heap.
+    pub lock: Option<Lock>,
+    /// `None`: the word is not part of it.
+    pub address: Option<u64>,
+    /// Whether it is the program's own, of which any may lie there.
+    pub is_own: bool,
+}
+
+impl LockBehind {
+    pub fn find(processes: &mut Processes, tgid: u32, word: u64, told: UserWait, frames: &[Frame]) -> Self {
+        let address = told.lock_address(word);
+        let place = address.and_then(|address| processes.static_place(tgid, address));
+        let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
+        let own = own_lock(frames, Some(told));
+        let wait = match own {
+            Some(own) => told.for_lock_of(own.kind, own.mode()),
+            None if interpreter.is_some() => told.for_a_lock(),
+            None => told,
+        };
+        let lock = own.map(|own| own.lock(frames)).or(interpreter).or_else(|| place.map(|place| place.lock()));
+        Self { wait, lock, address, is_own: own.is_some() }
+    }
+}
