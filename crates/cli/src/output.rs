@@ -51,19 +51,19 @@ pub fn failed(path: Option<&Path>, error: io::Error) -> anyhow::Error {
     }
 }
 
+/// Columns of what is no terminal, unless `COLUMNS` says how many.
+const COLUMNS_OF_PIPES: u16 = 160;
+
 /// A table that depends on nothing but what it shows.
 pub fn plain_table(limit: usize, frames: usize) -> Table {
     Table { limit: (limit > 0).then_some(limit), frames, ..Table::default() }
 }
 
-/// A table as fits where it goes: as wide as a terminal, or plain and of any width.
+/// A table as fits where it goes: as wide as a terminal, or as `COLUMNS` says.
 pub fn table_for(terminal: &(impl IsTerminal + AsFd), limit: usize, frames: usize) -> Table {
     let is_terminal = terminal.is_terminal();
-    Table {
-        width: is_terminal.then(|| size(terminal).0).flatten(),
-        colour: Colour::detect(is_terminal),
-        ..plain_table(limit, frames)
-    }
+    let width = if is_terminal { size(terminal).0 } else { Some(columns_of_pipes()) };
+    Table { width, colour: Colour::detect(is_terminal), ..plain_table(limit, frames) }
 }
 
 /// A table as fits a file, or standard output where none is named.
@@ -78,7 +78,13 @@ pub fn table_into(path: Option<&Path>, limit: usize, frames: usize) -> Table {
 pub fn print_summary(report: &Report, limit: usize, frames: usize) {
     let stderr = io::stderr();
     // Nobody may be reading: the recording is written, and that is what counts.
-    let _ = table_for(&stderr, limit, frames).write(report, &mut stderr.lock());
+    let table = Table { folds_small: true, ..table_for(&stderr, limit, frames) };
+    let _ = table.write(report, &mut stderr.lock());
+}
+
+fn columns_of_pipes() -> u16 {
+    let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    wanted.filter(|columns| *columns > 0).unwrap_or(COLUMNS_OF_PIPES)
 }
 
 /// Columns and rows of a terminal, where it says.

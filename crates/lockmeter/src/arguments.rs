@@ -311,12 +311,24 @@ pub struct QueryArguments {
     /// Also show what lockmeter itself waited for
     #[arg(long)]
     pub own: bool,
-    /// How many rows to print in a table; 0 prints all
-    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
-    pub limit: usize,
+    /// How many rows to print in a table; 0 prints all. Without it, at most 20, and none below 1 % of the waited time
+    #[arg(short = 'n', long, value_name = "ROWS")]
+    limit: Option<usize>,
     /// How many frames of a stack to print in a table
     #[arg(long, value_name = "FRAMES", default_value_t = lockmeter_render::DEFAULT_FRAMES)]
     pub frames: usize,
+}
+
+impl QueryArguments {
+    /// How many rows to print at most; 0 for all.
+    pub fn rows(&self) -> usize {
+        self.limit.unwrap_or(20)
+    }
+
+    /// Whether small rows are left to the last line.
+    pub const fn folds_small(&self) -> bool {
+        self.limit.is_none()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

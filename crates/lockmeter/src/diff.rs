@@ -45,7 +45,7 @@ pub fn run(arguments: &DiffArguments) -> Result<()> {
     let mut out = output::open(None)?;
     match arguments.format {
         ResultFormat::Table => {
-            output::table_for(&io::stdout(), arguments.query.limit, arguments.query.frames).write(&diff, &mut out)?
+            output::table_for(&io::stdout(), arguments.query.rows(), arguments.query.frames).write(&diff, &mut out)?
         }
         ResultFormat::Json => lockmeter_render::Json.write(&diff, &mut out)?,
     }

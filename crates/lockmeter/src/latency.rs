@@ -212,7 +212,7 @@ pub fn report(arguments: &ReportArguments, path: &Path, mut reader: RecordingRea
     builder.add_losses(reader.losses());
     let mut report = builder.report();
     sort.apply(&mut report);
-    let limit = arguments.query.limit;
+    let limit = arguments.query.rows();
     let table = output::table_into(arguments.output.as_deref(), limit, 0);
     let mut out = output::open(arguments.output.as_deref())?;
     write(&report, format, LatencyTable { table, histograms: arguments.histogram }, &mut out)

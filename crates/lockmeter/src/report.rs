@@ -94,8 +94,9 @@ fn write(report: &Report, arguments: &ReportArguments, folded: FoldedStacks, out
 
 /// As wide as the terminal it goes to, or plain and of any width.
 fn table(arguments: &ReportArguments) -> Table {
-    let (limit, frames) = (arguments.query.limit, arguments.query.frames);
-    output::table_into(arguments.output.as_deref(), limit, frames)
+    let query = &arguments.query;
+    let table = output::table_into(arguments.output.as_deref(), query.rows(), query.frames);
+    Table { folds_small: query.folds_small(), ..table }
 }
 
 /// A recording as a query sees it, and what it takes to judge that.

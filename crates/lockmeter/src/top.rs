@@ -166,7 +166,9 @@ impl Screen {
     ) -> io::Result<()> {
         let stdout = io::stdout();
         let mut text = Vec::new();
-        write(output::table_for(&stdout, arguments.query.limit, arguments.query.frames), &mut text)?;
+        let query = &arguments.query;
+        let table = output::table_for(&stdout, query.rows(), query.frames);
+        write(Table { folds_small: query.folds_small(), ..table }, &mut text)?;
         let mut out = stdout.lock();
         if !self.terminal {
             out.write_all(&text)?;

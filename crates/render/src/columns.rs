@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lockmeter_profile::{Bucket, Dimension, Happened, HolderTime, Kind, Mode, Naming, Report, Row, Value};
 
-use crate::stacks::{NO_STACK, blocker, chain};
+use crate::stacks::{NO_STACK, blocker, chain, without_long_arguments};
 use crate::units::{MILLION, ratio};
 
 /// What a column holds, and so how it is aligned and printed.
@@ -317,7 +317,7 @@ pub const COLUMNS: &[ReportColumn] = &[
 
 /// A lock's name and what stands behind it: nothing, a mark that it is inferred, or why there is none.
 fn marked_lock(row: &Row) -> String {
-    let name = row.lock.as_deref().unwrap_or("-");
+    let name = &*without_long_arguments(row.lock.as_deref().unwrap_or("-"));
     match row.naming {
         Some(naming) if is_inferred(naming) => format!("{name} {INFERRED_MARK}"),
         Some(Naming::Unnamed(why)) => format!("{name} (no name: {})", why.name()),

@@ -8,8 +8,9 @@ const GAP: usize = 2;
 /// Names are cut to these widths, the second only where the first does not suffice.
 const SHORTEST_NAMES: [usize; 2] = [16, 8];
 
-/// Columns are left out only for names up to this wide; the rest of a longer name is worth less than a number.
-const COMFORTABLE_NAME: usize = 22;
+/// Columns are left out only for names up to a third of the width, within these bounds; the rest of a longer name is worth less than a
+/// number.
+const COMFORTABLE_NAMES: std::ops::RangeInclusive<usize> = 22..=48;
 
 /// Stay on the line of the number before them.
 const UNITS: [&str; 7] = ["%", "ns", "µs", "ms", "s", "min", "h"];
@@ -103,7 +104,8 @@ impl Grid {
     /// Makes the grid fit `width`: leaves columns out by rank, then cuts names. Returns the headings of what was left out.
     pub fn fit(&mut self, width: usize) -> Vec<String> {
         let mut left_out = Vec::new();
-        while self.width_with_names_up_to(COMFORTABLE_NAME) > width {
+        let comfortable = (width / 3).clamp(*COMFORTABLE_NAMES.start(), *COMFORTABLE_NAMES.end());
+        while self.width_with_names_up_to(comfortable) > width {
             let ranked = self.columns.iter().enumerate();
             let Some((_, at)) = ranked.filter_map(|(at, column)| Some((column.expendable?, at))).min() else { break };
             left_out.push(self.columns.remove(at).heading);

@@ -5,6 +5,7 @@ use std::fmt;
 use lockmeter_profile::{Report, ThreadState, Worst};
 
 use crate::escape::escaped;
+use crate::stacks::without_long_arguments;
 use crate::units::{MILLION, count, duration, ratio, share, thousandths};
 
 /// Less is what any program spends on the locks of its start.
@@ -94,12 +95,15 @@ impl<'a> Headline<'a> {
 
     fn worst(&self, worst: &Worst, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = share(self.worst_share_ppm(worst));
-        write!(f, "; worst: {} ({}), {share} of it, ", escaped(&worst.lock), worst.mode)?;
+        write!(f, "; worst: {} ({}), {share} of it, ", escaped(&without_long_arguments(&worst.lock)), worst.mode)?;
         match (&worst.blocker_function, &worst.blocker_task) {
             (Some(function), Some(task)) => {
-                return write!(f, "blocked mostly by {} in {}", escaped(function), escaped(task));
+                let function = without_long_arguments(function);
+                return write!(f, "blocked mostly by {} in {}", escaped(&function), escaped(task));
             }
-            (Some(name), None) | (None, Some(name)) => return write!(f, "blocked mostly by {}", escaped(name)),
+            (Some(name), None) | (None, Some(name)) => {
+                return write!(f, "blocked mostly by {}", escaped(&without_long_arguments(name)));
+            }
             (None, None) if worst.value.sleep_ns() == 0 => write!(f, "all of it spinning")?,
             (None, None) => write!(f, "blocked by nobody known")?,
         }

@@ -17,6 +17,12 @@ use crate::{Exporter, foot, slow_holds, threads};
 /// Single holds that a table shows; JSON has more.
 const SLOW_HOLDS: usize = 5;
 
+/// Rows of waits that are shown however small they are.
+const LEAST_ROWS: usize = 3;
+
+/// Rows below this share of the waited time may be folded, in millionths.
+const SMALL_PPM: u64 = 10_000;
+
 /// Frames of a stack that a table shows unless told otherwise: past the fourth, most are the way into the kernel.
 pub const DEFAULT_FRAMES: usize = 4;
 
@@ -29,13 +35,15 @@ pub struct Table {
     pub colour: Colour,
     /// Show this many rows, and the rest as one line.
     pub limit: Option<usize>,
+    /// Count rows of waits that are less than a hundredth of all with the rest, past the first few.
+    pub folds_small: bool,
     /// Show this many frames of a stack; with 0, no stacks.
     pub frames: usize,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self { width: None, colour: Colour::Never, limit: None, frames: DEFAULT_FRAMES }
+        Self { width: None, colour: Colour::Never, limit: None, folds_small: false, frames: DEFAULT_FRAMES }
     }
 }
 
@@ -191,7 +199,8 @@ impl Table {
         if rows.is_empty() {
             return Ok(());
         }
-        let (shown, rest) = rows.split_at(rows.len().min(self.limit.unwrap_or(usize::MAX)));
+        let wanted = self.limit.unwrap_or(usize::MAX).min(self.large(report, rows));
+        let (shown, rest) = rows.split_at(rows.len().min(wanted));
         let columns: Vec<&Column> = columns(&report.by).collect();
         self.grid(self.layout(&columns, shown, &Whole::from(report), heading), out)?;
         self.rest(report, rest, out)?;
@@ -200,6 +209,18 @@ impl Table {
             self.paragraph(&format!("{INFERRED_MARK} {legend}"), Weight::Dim, out)?;
         }
         writeln!(out)
+    }
+
+    /// How many of the rows, in their order, are worth showing.
+    fn large(&self, report: &Report, rows: &[&Row]) -> usize {
+        let is_large = |row: &&Row| {
+            let is_wait = matches!(row.happened, Happened::Wait);
+            !is_wait || ratio(row.value.total_ns, MILLION, report.waits.total_ns) >= SMALL_PPM
+        };
+        match rows.iter().rposition(is_large) {
+            _ if !self.folds_small => rows.len(),
+            last => last.map_or(0, |last| last + 1).max(LEAST_ROWS),
+        }
     }
 
     /// Puts rows into columns, measures first; stacks go below their rows.

@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::grid::{Grid, GridColumn, GridRow};
 use crate::json::object;
-use crate::stacks::chain;
+use crate::stacks::{chain, without_long_arguments};
 use crate::units::{MILLION, counted, duration, ratio, share, thousandths};
 
 /// Places below this share of the threads' time have no row of their own, in millionths.
@@ -132,7 +132,7 @@ impl<'a> Group<'a> {
         let timed = if self.waits.iter().all(|wait| wait.is_timed) { ", with a time limit" } else { "" };
         format!(
             "{who} for {} ({}, {}){longest} for {least}{}{timed}{}",
-            first.lock,
+            without_long_arguments(&first.lock),
             first.kind,
             first.mode,
             duration(oldest_ns),
@@ -173,7 +173,11 @@ pub(crate) fn alarm(threads: &ThreadsReport) -> Option<String> {
             let short = |comm: &str, tid: u32| format!("{comm} (thread {tid})");
             let holder = wait.holder.as_ref();
             let holder = holder.map_or_else(|| "another".to_owned(), |holder| short(&holder.task.comm, holder.tid));
-            format!("{} waits for {}, which {holder} has", short(&wait.task.comm, wait.tid), wait.lock)
+            format!(
+                "{} waits for {}, which {holder} has",
+                short(&wait.task.comm, wait.tid),
+                without_long_arguments(&wait.lock)
+            )
         });
         let links: Vec<String> = links.collect();
         let behind = waits.iter().filter(|wait| wait.deadlock.is_none()).count() as u64;

@@ -100,6 +100,22 @@ fn a_limit_sums_up_the_rows_it_hides() {
     assert_snapshot!(written(&Table { limit: Some(1), ..Table::default() }, &by_lock()));
 }
 
+/// A small row stays where it is among the first, or among those that were asked for by number.
+#[test]
+fn small_rows_are_counted_with_the_rest() {
+    let mut report = by_lock();
+    let mut small = report.rows[0].clone();
+    small.value.total_ns = report.waits.total_ns / 200;
+    report.rows.retain(|row| row.happened == small.happened);
+    let large = report.rows.len();
+    report.rows.extend((0..5).map(|_| small.clone()));
+    let shown = |table: &Table| written(table, &report);
+    let folding = Table { folds_small: true, ..Table::default() };
+    let (folded, all) = (shown(&folding), shown(&Table::default()));
+    assert!(folded.contains("… and ") && folded.contains("more rows, "), "{large} rows\n{folded}");
+    assert!(!all.contains("more rows"), "{all}");
+}
+
 #[test]
 fn colour_only_adds_escapes_and_no_color_takes_them_away() {
     let coloured = written(&Table { colour: Colour::Always, ..table(Some(80)) }, &by_lock());

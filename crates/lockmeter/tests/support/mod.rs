@@ -103,6 +103,8 @@ pub const BINARY: &str = match (option_env!("CARGO_BIN_EXE_lockmeter"), option_e
 pub fn lockmeter<const N: usize>(arguments: [&str; N]) -> Command {
     let mut command = Command::new(BINARY);
     command.args(arguments).stdin(Stdio::null()).env_remove("LOCKMETER_DEBUG");
+    // So that no line is cut or broken that a test looks for.
+    command.env("COLUMNS", "10000");
     command
 }
 
