@@ -8,7 +8,7 @@ use libbpf_cargo::SkeletonBuilder;
 use libbpf_rs::Linker;
 
 /// The collectors, by their folders below `src`, with the files of their programs.
-const COLLECTORS: [(&str, &[&str]); 6] = [
+const COLLECTORS: [(&str, &[&str]); 5] = [
     (
         "contention",
         &[
@@ -26,22 +26,23 @@ const COLLECTORS: [(&str, &[&str]); 6] = [
             "mmap/untimed_holds.bpf.c",
         ],
     ),
-    ("futex", &["futex.bpf.c"]),
     ("hooks", &["try.bpf.c"]),
     ("latency", &["latency.bpf.c"]),
     ("peek", &["peek.bpf.c"]),
     ("threads", &["threads.bpf.c"]),
 ];
 
-/// Headers that all collectors include.
-const SHARED_HEADERS: &str = "src/bpf";
+/// Headers that several collectors include, or one from another's folder.
+const SHARED_HEADERS: [&str; 2] = ["src/bpf", "src/futex"];
 
 /// `-mcpu=v3`: atomics with a return value, in every kernel since 5.12 and so in all that have the tracepoints.
 const CLANG_ARGS: [&str; 6] = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-mcpu=v3", "-Isrc/bpf"];
 
 fn main() -> ExitCode {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    println!("cargo::rerun-if-changed={SHARED_HEADERS}");
+    for folder in SHARED_HEADERS {
+        println!("cargo::rerun-if-changed={folder}");
+    }
     for (collector, sources) in COLLECTORS {
         let folder = Path::new("src").join(collector);
         println!("cargo::rerun-if-changed={}", folder.display());

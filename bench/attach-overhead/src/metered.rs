@@ -9,8 +9,10 @@ use anyhow::{Context, Result};
 use bench_harness::as_f64;
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use lockmeter_kernel::contention::StackBudget;
-use lockmeter_kernel::futex::{FutexSource, Processes};
+use lockmeter_kernel::contention::{Scope, StackBudget};
+use lockmeter_kernel::futex::FutexOptions;
+use lockmeter_kernel::prepare_kernel_names;
+use lockmeter_kernel::threads::ThreadSource;
 use lockmeter_profile::{Interval, Overhead, Source};
 
 use crate::loads::Load;
@@ -44,13 +46,14 @@ impl Drop for Idler {
 }
 
 /// lockmeter, attached to the load or to somebody idle.
-pub fn attach(load: Load, idler: &Idler, stacks: StackBudget) -> Result<FutexSource> {
+pub fn attach(load: Load, idler: &Idler, stacks: StackBudget) -> Result<ThreadSource> {
     let pid = if load.is_metered() { std::process::id() } else { idler.0.id() };
-    Ok(FutexSource::start(Processes::Of(pid), stacks)?)
+    let futexes = FutexOptions { stacks, is_beside_preloaded: false };
+    Ok(ThreadSource::start(&Scope::process(pid), prepare_kernel_names()?, Some(futexes))?)
 }
 
 /// Does for a while what `lockmeter record` does, and returns what it drained.
-pub fn record_for(source: &mut FutexSource, time: Duration) -> Interval {
+pub fn record_for(source: &mut ThreadSource, time: Duration) -> Interval {
     let begin = Instant::now();
     while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
         thread::sleep(left.min(TICK));

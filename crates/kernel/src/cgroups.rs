@@ -63,8 +63,11 @@ impl CgroupTree {
         let root = self.root.as_deref().ok_or_else(|| {
             missing("no unified (version 2) control group hierarchy is mounted; mount one: mount -t cgroup2 none /sys/fs/cgroup".into())
         })?;
-        let full =
-            if path.starts_with(root) { path.to_path_buf() } else { root.join(path.strip_prefix("/").unwrap_or(path)) };
+        let full = match self.named(path)? {
+            Some(named) => named,
+            None if path.starts_with(root) => path.to_path_buf(),
+            None => root.join(path.strip_prefix("/").unwrap_or(path)),
+        };
         let full = full.canonicalize().map_err(|error| {
             missing(format!("no control group {}: {error}; they live below {}", path.display(), root.display()))
         })?;
@@ -83,6 +86,29 @@ impl CgroupTree {
             id: about.ino(),
             level: u32::try_from(below.components().count()).unwrap_or(u32::MAX),
         })
+    }
+
+    /// The only control group of this name, wherever it is, if it is a name and no path: systemd's units are such groups.
+    fn named(&self, name: &Path) -> Result<Option<PathBuf>, KernelError> {
+        let Some(root) =
+            self.root.as_deref().filter(|root| name.components().count() == 1 && !root.join(name).exists())
+        else {
+            return Ok(None);
+        };
+        let mut paths = HashMap::new();
+        Walk { root, mark: 0, prefix: "", paths: &mut paths }.visit(root, 0);
+        let mut found: Vec<String> =
+            paths.into_values().filter(|path| Path::new(path).file_name() == Some(name.as_os_str())).collect();
+        found.sort();
+        match found.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(root.join(one.trim_start_matches('/')))),
+            several => {
+                let why =
+                    format!("several control groups are named {}: {}; give a path", name.display(), several.join(", "));
+                Err(KernelError::new(ErrorKind::NoSuchCgroup, why))
+            }
+        }
     }
 
     /// Looks up the paths of ids not seen before, with one walk over each hierarchy for all of them.

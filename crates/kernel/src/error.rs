@@ -29,7 +29,7 @@ pub enum ErrorKind {
 }
 
 /// Why the kernel could not be metered: one sentence that says what, where and what to do.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct KernelError {
     kind: ErrorKind,
     message: String,

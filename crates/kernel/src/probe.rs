@@ -11,10 +11,12 @@ use crate::contention::{
     table_bytes_per_cpu,
 };
 use crate::error::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ErrorKind, has_capability};
-use crate::futex::{FutexSource, Processes};
+use crate::futex::{self, FutexOptions};
 use crate::hooks::{HookWay, HooksRefused, refused_all, try_hooks};
+use crate::kernel_names;
 use crate::latency::{self, LatencySource};
 use crate::lockdown::{self, Level};
+use crate::threads::ThreadSource;
 
 /// Since when the kernel has `lock:contention_begin` and `lock:contention_end`.
 const TRACEPOINTS_SINCE: (u32, u32) = (5, 19);
@@ -200,7 +202,10 @@ fn metering() -> Finding {
 
 fn metering_programs() -> Finding {
     const WHAT: &str = "locks of running programs";
-    match FutexSource::start(Processes::Of(std::process::id()), StackBudget::DEFAULT) {
+    let own = std::process::id();
+    let futexes = FutexOptions { stacks: StackBudget::DEFAULT, is_beside_preloaded: false };
+    let names = futex::can_meter(&[own]).and_then(|()| kernel_names::prepare());
+    match names.and_then(|names| ThreadSource::start(&Scope::process(own), names, Some(futexes))) {
         Ok(_) => Finding::yes(WHAT, "programs load and attach"),
         Err(error) => Finding::less(
             WHAT,

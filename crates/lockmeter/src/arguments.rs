@@ -96,14 +96,16 @@ pub struct MovedArguments {
 
 const RECORD_EXAMPLES: &str = "\
 Examples:
-  lockmeter record -a -d 10s                      the whole machine, ten seconds
-  lockmeter record -a                             until Ctrl-C, which ends it cleanly and reports
+  lockmeter record -a -d 10s                       the whole machine, ten seconds
+  lockmeter record -a                              until Ctrl-C, which ends it cleanly and reports
+  lockmeter record -a -- make                      the whole machine, while a command runs
   lockmeter record -p $(pidof mariadbd) -d 1m      a running program: its own locks and the kernel's
-  lockmeter record --cgroup /system.slice/nginx.service -d 30s
-  lockmeter record -- ./server --flags            a command and its children: its own locks and the kernel's
-  lockmeter record --hold -- ./server             also how often and how long its own locks are held
-  lockmeter record --hold -a -d 10s               who holds kernel locks while others wait, and for how long
-  lockmeter record --swap mutex=mutex -- ./server its pthread mutexes become lockmeter's (see `lockmeter-lab compare`)";
+  lockmeter record -p 4242,4250 -d 1m              several programs
+  lockmeter record --cgroup nginx.service -d 30s   a systemd unit, or another control group by its path
+  lockmeter record -- ./server --flags             a command and its children: its own locks and the kernel's
+  lockmeter record --hold -- ./server              also how often and how long its own locks are held
+  lockmeter record --hold -a -d 10s                who holds kernel locks while others wait, and for how long
+  lockmeter record --swap mutex=mutex -- ./server  its pthread mutexes become lockmeter's (see `lockmeter-lab compare`)";
 
 /// Whose metering to switch.
 #[derive(Debug, Args)]
@@ -118,10 +120,13 @@ pub struct ScopeArguments {
     /// Meter the whole machine
     #[arg(short, long)]
     pub all: bool,
-    /// Meter this process, its threads and its future children
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<u32>,
-    /// Meter this control group (version 2) and those below it
+    /// Meter these processes, their threads and their children; several as 1,2 or by several options
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// With --pid, leave the processes' children out
+    #[arg(long, requires = "pid")]
+    pub no_children: bool,
+    /// Meter this control group (version 2) and those below it: its path, or its name, such as a systemd unit's (nginx.service)
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
 }

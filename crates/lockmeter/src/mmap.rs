@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::{explain, notice_once, say};
 use lockmeter_cli::output::{self, cannot_write};
-use lockmeter_kernel::contention::{ContentionSource, MMAP_LOCK, Metered, Options, Scope};
+use lockmeter_kernel::contention::{ContentionSource, MMAP_LOCK, Metered, Options};
 use lockmeter_profile::recording::{PipeWait, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Happened, Interval, RecordingKind, Report, Source};
@@ -46,7 +46,7 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
     }
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
-    let starts_command = scope == Scope::Children;
+    let starts_command = !arguments.command.is_empty();
     let options =
         Options { scope, stacks: arguments.stacks.budget(), metered: Metered::MmapLock { holds: !arguments.no_hold } };
     let about = lockmeter_recorder::describe(RecordingKind::Mmap, &words, options.stacks);

@@ -11,7 +11,6 @@ use anyhow::{Context, Result};
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::{be_quiet, explain, inform, notice_once, say};
 use lockmeter_cli::output::{self, cannot_write};
-use lockmeter_kernel::contention::Scope;
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Interval, RecordingKind, Source};
@@ -30,14 +29,15 @@ lockmeter record meters contention of locks and writes a recording. Say whose wa
 
   lockmeter record -a -d 10s          the whole machine and its programs' own locks, for ten seconds
   lockmeter record -a                 the whole machine, until Ctrl-C
-  lockmeter record -p PID             a process, its threads and its children: their own locks, too
+  lockmeter record -a -- COMMAND      the whole machine, while a command runs
+  lockmeter record -p PID,PID         processes, their threads and their children: their own locks, too
   lockmeter record --cgroup PATH      a control group
   lockmeter record -- COMMAND ARGS    a command and its children, until it ends: its own locks, too
 
 Then: lockmeter report --by lock,caller. `lockmeter record --help` lists all options.";
 
 pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
-    if arguments.swap.is_some() && arguments.command.is_empty() {
+    if arguments.swap.is_some() && (arguments.command.is_empty() || arguments.scope.all) {
         let sentence = "--swap replaces a program's locks from its start on, for those of a running one are in use; give `-- COMMAND`";
         return Err(Failure::error(Status::Usage, sentence));
     }
@@ -54,17 +54,17 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let about = lockmeter_recorder::describe(RecordingKind::Locks, &words, options.stacks);
     let mut sources = LockSources::start(&options)?;
     let mut writer = arguments.file.create(&arguments.output, &about, &signals)?;
-    let target = match options.scope {
-        Scope::Children => {
-            let stdout = if writer.is_standard_output() { CommandOutput::ToStderr } else { CommandOutput::Inherited };
-            let target = target::start(&arguments.command, &sources.environment(), stdout)?;
-            sources.command_started()?;
-            target
-        }
-        _ => watched,
+    let target = if arguments.command.is_empty() {
+        watched
+    } else {
+        let stdout = if writer.is_standard_output() { CommandOutput::ToStderr } else { CommandOutput::Inherited };
+        let target = target::start(&arguments.command, &sources.environment(), stdout)?;
+        sources.command_started()?;
+        target
     };
     sources.take_notices().into_iter().for_each(notice_once);
-    announce(arguments, sources.words(), &words);
+    let running = if options.scope.pids().is_empty() { None } else { sources.processes() };
+    announce(arguments, sources.words(), &words, running);
     let environment = sources.environment();
     let mut file = RecordingSink::new(arguments, &mut writer);
     let recorder = Recorder { signals: &mut signals, target: &target, duration: arguments.duration };
@@ -176,9 +176,14 @@ fn shown(output: &Path) -> String {
     if output == Path::new("-") { "standard output".to_owned() } else { output.display().to_string() }
 }
 
-fn announce(arguments: &RecordArguments, locks: &str, words: &str) {
+fn announce(arguments: &RecordArguments, locks: &str, words: &str, running: Option<usize>) {
     let length = length_in_words(arguments.duration, &arguments.command);
-    inform(format_args!("lockmeter: metering {locks} of {words}{length}, into {}", shown(&arguments.output)));
+    let running = match running {
+        Some(1) => " (1 process now)".to_owned(),
+        Some(count) => format!(" ({count} processes now)"),
+        None => String::new(),
+    };
+    inform(format_args!("lockmeter: metering {locks} of {words}{running}{length}, into {}", shown(&arguments.output)));
 }
 
 /// How long metering goes on: nothing is said of a command's end.

@@ -156,7 +156,7 @@ const OTHERS_NOT_IN_TOTALS: [Loss; 7] = [
     Loss::ProgramRecursion,
     Loss::UserThreadsFull,
     Loss::UserSamplesFull,
-    Loss::SleepersFull,
+    Loss::ThreadsUntracked,
 ];
 
 /// A language whose locks the system sees as something else, and that has tools of its own for them.
@@ -306,7 +306,7 @@ mod tests {
     /// Regression: of a program with more threads than a segment holds, most waits were missing without a warning.
     #[test]
     fn what_a_program_had_no_room_for_is_warned_of_without_advice_that_does_not_help() {
-        for loss in [Loss::UserThreadsFull, Loss::SleepersFull, Loss::BeginWithoutEnd] {
+        for loss in [Loss::UserThreadsFull, Loss::ThreadsUntracked, Loss::BeginWithoutEnd] {
             assert_eq!(warnings_about(loss), [Warning::Lost { events: 1_000, for_want_of_room: false }]);
         }
         assert_eq!(warnings_about(Loss::TotalsFull), [Warning::Lost { events: 1_000, for_want_of_room: true }]);

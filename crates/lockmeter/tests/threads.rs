@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use support::control_group::ControlGroup;
 use support::recorder::Recorder;
-use support::{Folder, json, lockmeter, machine, run, skip, text, until, user_workload, wait};
+use support::{Folder, json, lockmeter, machine, refused, run, skip, text, until, user_workload, wait};
 
 /// A program that says "ready" when its threads are where they stay.
 struct Waiting(Child);
@@ -237,6 +238,94 @@ fn a_semaphore_that_hands_out_work_is_no_lock_and_one_that_guards_is() {
 }
 
 /// Makes sure that what runs already is metered with its children, and named.
+/// Threads that wait in `waits-for-ever held`.
+const HELD: usize = 5;
+
+#[test]
+fn several_processes_are_metered_at_once_and_their_number_is_said() {
+    let Some(_machine) = machine("several processes") else { return };
+    let folder = Folder::new();
+    let held = || Waiting::start(program(&folder, "waits-for-ever", "held"));
+    let [first, second, other] = [held(), held(), held()];
+    let pids = format!("{},{}", first.pid(), second.pid());
+    let recorder = Recorder::start_all(&folder, "recording", &["-p", &pids, "-p", &first.pid(), "-d", "1s"]);
+    let ended = recorder.wait();
+    assert!(ended.stderr.contains("(2 processes now)"), "{}", ended.stderr);
+    let report = json(lockmeter(["report", "--format", "json", &ended.recording()]));
+    assert_eq!(open_waits(&report).len(), 2 * HELD, "{report:#}");
+    let by_two_flags = recorded(&folder, &["-p", &first.pid(), "-p", &other.pid(), "-d", "1s"]);
+    assert_eq!(open_waits(&by_two_flags).len(), 2 * HELD, "{by_two_flags:#}");
+}
+
+/// The recording ends when the last of them has.
+#[test]
+fn several_processes_are_metered_until_all_have_ended() {
+    let Some(_machine) = machine("several processes' end") else { return };
+    let folder = Folder::new();
+    let held = || Waiting::start(program(&folder, "waits-for-ever", "held"));
+    let [first, second] = [held(), held()];
+    let pids = format!("{},{}", first.pid(), second.pid());
+    let mut recorder = Recorder::start_all(&folder, "recording", &["-p", &pids]);
+    drop(first);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(recorder.runs(), "the second process goes on");
+    drop(second);
+    recorder.wait();
+}
+
+#[test]
+fn children_are_left_out_where_that_is_asked_for() {
+    let Some(_machine) = machine("no children") else { return };
+    let folder = Folder::new();
+    let shell = |flag: &str| {
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg("\"$@\"; exit")
+            .arg("sh")
+            .arg(user_workload(folder.path(), "waits-for-ever", &[]))
+            .arg("held");
+        let waiting = Waiting::start(command);
+        let flags = ["-p", &waiting.pid(), "-d", "1s", flag];
+        let flags: Vec<&str> = flags.into_iter().filter(|flag| !flag.is_empty()).collect();
+        open_waits(&recorded(&folder, &flags)).len()
+    };
+    assert_eq!((shell(""), shell("--no-children")), (HELD, 0));
+}
+
+#[test]
+fn the_machine_is_metered_while_a_command_runs() {
+    let Some(_machine) = machine("the machine while a command runs") else { return };
+    let folder = Folder::new();
+    let _held = Waiting::start(program(&folder, "waits-for-ever", "held"));
+    let file = folder.file("recording");
+    let output = run(lockmeter(["record", "-a", "-o", &file, "--", "sh", "-c", "sleep 1; exit 7"]));
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    let report = json(lockmeter(["report", "--format", "json", &file]));
+    let of_program = open_waits(&report).into_iter().filter(|wait| wait["task"].as_str() == Some("waits-for-ever"));
+    assert_eq!(of_program.count(), HELD, "{report:#}");
+}
+
+#[test]
+fn a_control_group_is_found_by_its_name() {
+    let Some(_machine) = machine("a control group's name") else { return };
+    let group = match ControlGroup::of_test() {
+        Ok(group) => group,
+        Err(why) => return skip("a control group's name", &why),
+    };
+    let name = format!("lockmeter-test-unit-{}.service", std::process::id());
+    let unit = ControlGroup::make(group.path().join(&name)).unwrap();
+    let folder = Folder::new();
+    let held = Waiting::start(program(&folder, "waits-for-ever", "held"));
+    std::fs::write(unit.path().join("cgroup.procs"), held.pid()).unwrap();
+    let report = recorded(&folder, &["--cgroup", &name, "-d", "1s"]);
+    assert_eq!(open_waits(&report).len(), HELD, "{report:#}");
+    let twin = ControlGroup::make(unit.path().join(&name)).unwrap();
+    let (status, why) = refused(lockmeter(["record", "--cgroup", &name, "-d", "1s"]));
+    assert!(status == 5 && why.contains("several control groups"), "{status}: {why}");
+    drop((held, twin, unit));
+}
+
 #[test]
 fn children_that_run_already_are_metered() {
     let Some(_machine) = machine("children that run already") else { return };

@@ -67,8 +67,6 @@ named_enum! {
         UserModulesFull = 29, "user_modules_full";
         /// Segments, or parts of them, that made no sense.
         UserSegmentDamaged = 30, "user_segment_damaged";
-        /// Waits of a running program not counted: the table of sleeping threads was full.
-        SleepersFull = 31, "sleepers_full";
         /// Stacks of a running program dropped: the ring buffer was full.
         RingFull = 32, "ring_full";
         /// Waits of a running program on futexes of which no stack told what they are.
@@ -191,7 +189,6 @@ impl Loss {
                 "intervals",
                 " too large for a recording (too many locks, tasks and stacks): not counted; record a shorter --interval",
             ),
-            Self::SleepersFull => ("wait", "waits", " in a running program not counted (too many threads asleep)"),
             Self::RingFull => ("stack", "stacks", " of a running program dropped (ring buffer full); totals are exact"),
             Self::FutexUntold => (
                 "wait on a futex of unknown purpose, an idle one perhaps",

@@ -82,6 +82,8 @@ impl Recorder<'_> {
             }
             let until = [Some(next_tick), Some(sink.next_due()), end].into_iter().flatten().min().unwrap_or(now);
             match self.signals.wait(until.saturating_duration_since(now), self.target.end(), source.news())? {
+                // One of several processes.
+                Woken::Exited if self.target.goes_on() => continue,
                 Woken::Exited => {
                     if asked_to_stop > 0 {
                         self.signals.write_no_longer_than_needed();

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
-use lockmeter_kernel::futex::{FutexSource, Processes};
+use lockmeter_kernel::futex::{self, FutexOptions};
 use lockmeter_kernel::threads::ThreadSource;
 use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, prepare_kernel_names};
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
@@ -62,10 +62,13 @@ pub struct LockSources {
     notices: Vec<String>,
 }
 
-/// How the locks of programs are metered. From both sides each wait is counted once.
+/// How the locks of programs are metered.
 enum User {
+    /// What the preloaded library does not see is metered from outside as well, where that may be looked at: locks inside other
+    /// libraries, programs without it. Each wait is counted once.
     Inside(Box<Inside>),
-    Outside(Box<FutexSource>),
+    /// By the source of threads.
+    Outside,
     /// Neither is possible, and the command runs all the same.
     NotAtAll(Unmetered),
 }
@@ -85,10 +88,41 @@ impl Unmetered {
 struct Inside {
     source: UserSource,
     environment: Vec<(&'static str, OsString)>,
-    /// What the preloaded library does not see: locks inside other libraries, programs without it. Where that may be looked at.
-    outside: Option<Box<FutexSource>>,
     // Last: its end removes what the source reads.
     _session: Session,
+}
+
+/// The source of threads, to be started once it is known whether it is to meter their waits for futexes.
+struct Threads<'a> {
+    options: &'a LockOptions,
+    names: Result<SharedNames, KernelError>,
+    started: Option<ThreadSource>,
+}
+
+impl Threads<'_> {
+    /// Has it meter locks of programs from outside.
+    fn start_with_futexes(&mut self, is_beside_preloaded: bool) -> Result<(), KernelError> {
+        futex::can_meter(self.options.scope.pids())?;
+        self.start(Some(FutexOptions { stacks: self.options.stacks, is_beside_preloaded }))
+    }
+
+    fn start(&mut self, futexes: Option<FutexOptions>) -> Result<(), KernelError> {
+        self.started = Some(ThreadSource::start(&self.options.scope, self.names.clone()?, futexes)?);
+        Ok(())
+    }
+
+    /// Without the privileges for it there is none, as there are no kernel locks then.
+    fn started_anyhow(mut self, notices: &mut Vec<String>) -> Option<ThreadSource> {
+        if self.started.is_none() && self.names.is_ok() {
+            match self.start(None) {
+                Err(error) if error.kind() != ErrorKind::NotPermitted => {
+                    notices.push(format!("where the threads' time goes is not kept: {error}"));
+                }
+                _ => {}
+            }
+        }
+        self.started
+    }
 }
 
 impl LockSources {
@@ -100,12 +134,10 @@ impl LockSources {
             ));
         }
         let mut notices = Vec::new();
-        // The kernel's symbols take a while to read, and nobody would empty a ring buffer meanwhile.
-        let names = prepare_kernel_names();
-        let threads = names.as_ref().ok().and_then(|names| start_threads(options, names, &mut notices));
+        let mut threads = Threads { options, names: prepare_kernel_names(), started: None };
         let kernel = match options.which {
             Which::User => None,
-            Which::All | Which::Kernel => Some(start_kernel(options, names, &mut notices)?),
+            Which::All | Which::Kernel => Some(start_kernel(options, threads.names.clone(), &mut notices)?),
         };
         let can_do_without =
             |error| options.scope == Scope::Children && options.which != Which::Kernel && is_refusal(error);
@@ -113,17 +145,13 @@ impl LockSources {
             Some(Err(error)) if !can_do_without(&error) => return Err(error.into()),
             other => other,
         };
+        let has_kernel = matches!(kernel, Some(Ok(_)));
         let user = match options.scope {
             _ if options.which == Which::Kernel => None,
-            Scope::Children => start_user(options, matches!(kernel, Some(Ok(_))), &mut notices)?,
-            Scope::Process(pid) => {
-                start_outside(options.which == Which::User, Processes::Of(pid), options, &mut notices)?
-            }
-            Scope::Machine => start_outside(options.which == Which::User, Processes::All, options, &mut notices)?,
-            Scope::Cgroup(ref cgroup) => {
-                start_outside(options.which == Which::User, Processes::Cgroup(cgroup.clone()), options, &mut notices)?
-            }
+            Scope::Children => start_user(options, has_kernel, &mut threads, &mut notices)?,
+            _ => start_outside(options.which == Which::User, &mut threads, &mut notices)?,
         };
+        let threads = threads.started_anyhow(&mut notices);
         let mut sources = Self { kernel: None, user, threads, notices };
         match kernel {
             Some(Ok(kernel)) => sources.kernel = Some(kernel),
@@ -146,30 +174,34 @@ impl LockSources {
         Ok(sources)
     }
 
-    /// The others follow only what a process forks from now on.
+    /// The kernel's source follows only what a process forks from now on.
     fn follow_existing_children(&mut self, options: &LockOptions) {
-        let (Scope::Process(pid), Some(threads)) = (&options.scope, &self.threads) else { return };
-        for child in threads.processes().into_iter().filter(|child| child != pid) {
+        let (Some(threads), Some(kernel)) = (&self.threads, &self.kernel) else { return };
+        let named = options.scope.pids();
+        if named.is_empty() {
+            return;
+        }
+        for child in threads.processes().into_iter().filter(|child| !named.contains(child)) {
             // One that has ended meanwhile needs no following.
-            if let Some(kernel) = &self.kernel {
-                let _ = kernel.follow(child);
-            }
-            if let Some(User::Outside(futexes)) = &self.user {
-                let _ = futexes.follow(child);
-            }
+            let _ = kernel.follow(child);
         }
     }
 
     /// Has the first interval begin now, when everything is attached: a program's symbols take seconds to read, and its waits of that
     /// time are not seen, while the kernel's are.
     fn begin_together(&mut self) -> Result<(), RecorderError> {
-        if matches!(self.user, Some(User::Outside(_))) || self.threads.is_some() {
+        if self.threads.is_some() {
             self.drain()?;
         }
         if let Some(threads) = &mut self.threads {
             threads.begin();
         }
         Ok(())
+    }
+
+    /// How many processes are metered now; `None` if that is not known.
+    pub fn processes(&self) -> Option<usize> {
+        self.threads.as_ref().map(|threads| threads.processes().len())
     }
 
     /// What is metered, in words.
@@ -181,6 +213,10 @@ impl LockSources {
             (None, _) => "user locks",
             _ => "kernel locks",
         }
+    }
+
+    const fn meters_outside(&self) -> bool {
+        matches!(self.user, Some(User::Outside))
     }
 
     /// What the command needs in its environment.
@@ -197,10 +233,7 @@ impl Source for LockSources {
 
     fn command_started(&mut self) -> Result<(), RecorderError> {
         if let Some(threads) = &mut self.threads {
-            threads.command_started();
-        }
-        if let Some(futexes) = self.user.as_mut().and_then(User::futexes) {
-            futexes.command_started()?;
+            threads.command_started()?;
         }
         match &mut self.kernel {
             Some(kernel) => Ok(kernel.command_started()?),
@@ -209,28 +242,29 @@ impl Source for LockSources {
     }
 
     fn news(&self) -> Option<BorrowedFd<'_>> {
-        match &self.user {
-            Some(User::Outside(futexes)) => futexes.news(),
-            Some(User::Inside(inside)) => inside.outside.as_ref()?.news(),
-            _ => None,
-        }
+        self.threads.as_ref().and_then(Source::news)
     }
 
     fn take_news(&mut self) {
-        if let Some(futexes) = self.user.as_mut().and_then(User::futexes) {
-            futexes.take_news();
+        if let Some(threads) = &mut self.threads {
+            threads.take_news();
         }
     }
 
     fn tick(&mut self) -> bool {
-        if let Some(Err(error)) = self.threads.as_mut().map(ThreadSource::look) {
-            self.threads = None;
-            self.notices.push(format!("the threads' time is not kept any more: {error}"));
-        }
-        let user_fills = self.user.as_mut().and_then(User::futexes).is_some_and(Source::tick);
-        let Some(kernel) = &mut self.kernel else { return user_fills };
+        let is_due = match self.threads.as_mut().map(ThreadSource::look) {
+            // With the locks of programs it is the recording's end, which the drain says.
+            Some(Err(error)) if !self.meters_outside() => {
+                self.threads = None;
+                self.notices.push(format!("the threads' time is not kept any more: {error}"));
+                false
+            }
+            Some(looked) => looked.unwrap_or(true),
+            None => false,
+        };
+        let Some(kernel) = &mut self.kernel else { return is_due };
         self.notices.extend(kernel.keep_hooks_within_budget().map(hold_hooks::over_budget));
-        kernel.tick() || user_fills
+        kernel.tick() || is_due
     }
 
     fn take_notices(&mut self) -> Vec<String> {
@@ -238,17 +272,25 @@ impl Source for LockSources {
     }
 
     fn drain(&mut self) -> Result<Interval, RecorderError> {
-        let mut interval = match (&mut self.kernel, &mut self.user) {
-            (Some(kernel), user) => {
+        let mut interval = match (&mut self.kernel, &mut self.user, &mut self.threads) {
+            (Some(kernel), user, _) => {
                 let mut interval = kernel.drain()?;
-                if let Some(user) = user {
-                    user.drain_into(&mut interval);
+                if let Some(User::Inside(inside)) = user {
+                    inside.source.drain_into(&mut interval);
                 }
                 interval
             }
-            (None, Some(user)) => user.drain()?,
-            (None, None) => Interval::default(),
+            (None, Some(User::Inside(inside)), _) => {
+                let Ok(interval) = inside.source.drain();
+                interval
+            }
+            (None, Some(User::NotAtAll(unmetered)), _) => unmetered.clock.cut(),
+            (None, _, Some(threads)) => return Ok(threads.drain()?),
+            (None, _, None) => Interval::default(),
         };
+        if let Some(User::NotAtAll(unmetered)) = &mut self.user {
+            unmetered.drain_into(&mut interval);
+        }
         if let Some(threads) = &mut self.threads {
             threads.drain_into(&mut interval)?;
         }
@@ -256,109 +298,34 @@ impl Source for LockSources {
     }
 
     fn stop(mut self) -> Result<Interval, RecorderError> {
-        let mut interval = match (self.kernel.take(), self.user.take()) {
-            (Some(kernel), user) => {
+        let mut interval = match (self.kernel.take(), self.user.take(), &mut self.threads) {
+            (Some(kernel), user, _) => {
                 let mut interval = kernel.stop()?;
-                if let Some(user) = user {
-                    user.stop_into(&mut interval);
+                match user {
+                    Some(User::Inside(inside)) => inside.source.stop_into(&mut interval),
+                    Some(User::NotAtAll(mut unmetered)) => unmetered.drain_into(&mut interval),
+                    Some(User::Outside) | None => {}
                 }
                 interval
             }
-            (None, Some(user)) => user.stop()?,
-            (None, None) => Interval::default(),
+            (None, Some(User::Inside(inside)), _) => {
+                let Ok(interval) = inside.source.stop();
+                interval
+            }
+            (None, Some(User::NotAtAll(mut unmetered)), _) => {
+                let mut interval = unmetered.clock.cut();
+                unmetered.drain_into(&mut interval);
+                interval
+            }
+            (None, _, Some(_)) => {
+                return Ok(self.threads.take().map_or_else(|| Ok(Interval::default()), Source::stop)?);
+            }
+            (None, _, None) => Interval::default(),
         };
         if let Some(threads) = self.threads.take() {
             threads.stop_into(&mut interval)?;
         }
         Ok(interval)
-    }
-}
-
-impl User {
-    /// What looks from outside.
-    fn futexes(&mut self) -> Option<&mut FutexSource> {
-        match self {
-            Self::Outside(futexes) => Some(futexes),
-            Self::Inside(inside) => inside.outside.as_deref_mut(),
-            Self::NotAtAll(_) => None,
-        }
-    }
-
-    fn drain_into(&mut self, interval: &mut Interval) {
-        match self {
-            Self::Inside(inside) => inside.drain_into(interval),
-            Self::Outside(futexes) => futexes.drain_into(interval),
-            Self::NotAtAll(unmetered) => unmetered.drain_into(interval),
-        }
-    }
-
-    fn drain(&mut self) -> Result<Interval, RecorderError> {
-        match self {
-            Self::Inside(inside) => {
-                let Ok(mut interval) = inside.source.drain();
-                if let Some(outside) = &mut inside.outside {
-                    outside.drain_into(&mut interval);
-                }
-                Ok(interval)
-            }
-            Self::Outside(futexes) => Ok(futexes.drain()?),
-            Self::NotAtAll(unmetered) => {
-                let mut interval = unmetered.clock.cut();
-                unmetered.drain_into(&mut interval);
-                Ok(interval)
-            }
-        }
-    }
-
-    fn stop_into(self, interval: &mut Interval) {
-        match self {
-            Self::Inside(inside) => inside.stop_into(interval),
-            Self::Outside(futexes) => futexes.stop_into(interval),
-            Self::NotAtAll(mut unmetered) => unmetered.drain_into(interval),
-        }
-    }
-
-    fn stop(mut self) -> Result<Interval, RecorderError> {
-        match self {
-            Self::NotAtAll(_) => self.drain(),
-            Self::Inside(inside) => {
-                let Inside { source, outside, .. } = *inside;
-                let Ok(mut interval) = source.stop();
-                if let Some(outside) = outside {
-                    outside.stop_into(&mut interval);
-                }
-                Ok(interval)
-            }
-            Self::Outside(futexes) => Ok(futexes.stop()?),
-        }
-    }
-}
-
-impl Inside {
-    fn drain_into(&mut self, interval: &mut Interval) {
-        self.source.drain_into(interval);
-        if let Some(outside) = &mut self.outside {
-            outside.drain_into(interval);
-        }
-    }
-
-    fn stop_into(self, interval: &mut Interval) {
-        self.source.stop_into(interval);
-        if let Some(outside) = self.outside {
-            outside.stop_into(interval);
-        }
-    }
-}
-
-/// Without the privileges for it there is none, as there are no kernel locks then.
-fn start_threads(options: &LockOptions, names: &SharedNames, notices: &mut Vec<String>) -> Option<ThreadSource> {
-    match ThreadSource::start(&options.scope, names.clone()) {
-        Ok(threads) => Some(threads),
-        Err(error) if error.kind() == ErrorKind::NotPermitted => None,
-        Err(error) => {
-            notices.push(format!("where the threads' time goes is not kept: {error}"));
-            None
-        }
     }
 }
 
@@ -395,6 +362,7 @@ fn is_refusal(error: &KernelError) -> bool {
 fn start_user(
     options: &LockOptions,
     has_kernel: bool,
+    threads: &mut Threads<'_>,
     notices: &mut Vec<String>,
 ) -> Result<Option<User>, RecorderError> {
     let (only_user, hold) = (options.which == Which::User || !has_kernel, options.holds.is_some());
@@ -416,7 +384,7 @@ fn start_user(
             let instead = instead.map(|command| format!(" (run `{command}` for that)")).unwrap_or_default();
             format!("{why}{instead}, and not from outside either")
         };
-        let user = match FutexSource::start(Processes::Children, options.stacks) {
+        let user = match threads.start_with_futexes(false) {
             // Its user has a reason to run it: it does so as below a shell.
             Err(error) if disturbs && is_refusal(&error) => {
                 notices.push(format!("{why}, and not from outside either ({error}); it runs unmetered"));
@@ -436,10 +404,10 @@ fn start_user(
                  out to meter waits for {language}'s)"
             ));
         } else {
-            match FutexSource::start(Processes::Children, options.stacks) {
-                Ok(futexes) => {
+            match threads.start_with_futexes(false) {
+                Ok(()) => {
                     notices.push(format!("{unseen}; metering them from there"));
-                    return Ok(Some(User::Outside(Box::new(futexes))));
+                    return Ok(Some(User::Outside));
                 }
                 Err(error) => notices.push(format!("{unseen} ({error}); metering those of its C libraries")),
             }
@@ -450,7 +418,7 @@ fn start_user(
         Err(error) if hold || options.swap.is_some() => return Err(error),
         Err(error) => {
             notices.push(format!("{error}; metering the command's locks from outside"));
-            return start_outside(only_user, Processes::Children, options, notices);
+            return start_outside(only_user, threads, notices);
         }
     };
     let level = if hold { Level::Hold } else { Level::Wait };
@@ -463,28 +431,27 @@ fn start_user(
     }
     let source = session.source()?;
     // Without the privileges for it kernel locks are not metered either, which is said.
-    let outside = FutexSource::start_beside_preloaded(Processes::Children, options.stacks).ok().map(Box::new);
-    Ok(Some(User::Inside(Box::new(Inside { source, environment, outside, _session: session }))))
+    let _ = threads.start_with_futexes(true);
+    Ok(Some(User::Inside(Box::new(Inside { source, environment, _session: session }))))
 }
 
 /// Meters futex waits. `None` if that cannot be, which is said, and kernel locks can be metered all the same: if these are
 /// not asked for, it is an error.
 fn start_outside(
     only_user: bool,
-    processes: Processes,
-    options: &LockOptions,
+    threads: &mut Threads<'_>,
     notices: &mut Vec<String>,
 ) -> Result<Option<User>, RecorderError> {
-    may_do_without(FutexSource::start(processes, options.stacks), only_user, notices)
+    may_do_without(threads.start_with_futexes(false), only_user, notices)
 }
 
 fn may_do_without(
-    started: Result<FutexSource, KernelError>,
+    started: Result<(), KernelError>,
     only_user: bool,
     notices: &mut Vec<String>,
 ) -> Result<Option<User>, RecorderError> {
     match started {
-        Ok(futexes) => Ok(Some(User::Outside(Box::new(futexes)))),
+        Ok(()) => Ok(Some(User::Outside)),
         Err(error) if only_user || !is_refusal(&error) => Err(error.into()),
         Err(error) => {
             notices.push(format!("{error}; metering kernel locks only"));

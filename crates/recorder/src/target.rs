@@ -21,8 +21,8 @@ const A_LONG_TIME: Duration = Duration::from_secs(3600);
 pub enum Target {
     /// None: the time or a signal ends it.
     None,
-    /// Somebody else's process.
-    Process(OwnedFd),
+    /// Somebody else's processes.
+    Processes(Vec<OwnedFd>),
     /// The command that we started.
     Command(Child, OwnedFd),
 }
@@ -30,10 +30,16 @@ pub enum Target {
 impl Target {
     /// Whether this is a command that still runs.
     pub fn command_goes_on(&self) -> bool {
-        let Self::Command(_, process) = self else { return false };
-        let mut entry = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one initialised entry that lives across the call, which does not wait.
-        unsafe { libc::poll(&raw mut entry, 1, 0) == 0 }
+        matches!(self, Self::Command(_, process) if goes_on(process))
+    }
+
+    /// Whether it has not ended: of several processes, whether one goes on.
+    pub fn goes_on(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Command(_, process) => goes_on(process),
+            Self::Processes(processes) => processes.iter().any(goes_on),
+        }
     }
 
     /// Has the command end as a signal asks lockmeter to; a terminal has sent Ctrl-C to it already. `false` if there is no command.
@@ -58,25 +64,34 @@ impl Target {
                 let status = shell_status(command);
                 status.map(Some).map_err(|error| RecorderError::from(error).after("cannot wait for the command"))
             }
-            Self::None | Self::Process(_) => Ok(None),
+            Self::None | Self::Processes(_) => Ok(None),
         }
     }
 
-    /// Becomes readable when the process ends.
+    /// Becomes readable when the process ends, or one of several.
     pub fn end(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::None => None,
-            Self::Process(process) | Self::Command(_, process) => Some(process.as_fd()),
+            Self::Command(_, process) => Some(process.as_fd()),
+            Self::Processes(processes) => {
+                let running = processes.iter().find(|process| goes_on(process));
+                running.or(processes.first()).map(AsFd::as_fd)
+            }
         }
     }
 }
 
-/// Watches the process of a scope.
+fn goes_on(process: &OwnedFd) -> bool {
+    let mut entry = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one initialised entry that lives across the call, which does not wait.
+    unsafe { libc::poll(&raw mut entry, 1, 0) == 0 }
+}
+
+/// Watches the processes of a scope.
 pub fn watch(scope: &Scope) -> Result<Target, RecorderError> {
-    match scope {
-        Scope::Process(pid) => Ok(Target::Process(open_process(*pid)?)),
-        _ => Ok(Target::None),
-    }
+    let processes: Result<Vec<_>, _> = scope.pids().iter().map(|pid| open_process(*pid)).collect();
+    let processes = processes?;
+    Ok(if processes.is_empty() { Target::None } else { Target::Processes(processes) })
 }
 
 /// Where the command's standard output goes.

@@ -19,7 +19,7 @@ pub(crate) use holds::NOT_IN_THE_MODEL;
 pub use holds::{Hooks, OverBudget, SLEEPING_KINDS, SPINNING_KINDS, spin_functions_inlined};
 pub use metered::Metered;
 pub use mmap::MmapTracepoints;
-pub use scope::Scope;
+pub use scope::{ProcessScope, Scope};
 #[cfg(test)]
 pub(crate) use tables::LOSS_CAUSES;
 #[cfg(test)]
@@ -113,8 +113,12 @@ impl ContentionSource {
             true => Some(unsafe { DoubleBuffers::map(&skeleton.maps.hold_halves, cpus) }?),
             false => None,
         };
-        match options.scope {
-            Scope::Process(pid) => follow(&skeleton.maps.sleepers, pid)?,
+        match &options.scope {
+            Scope::Processes(processes) => {
+                for pid in &processes.pids {
+                    follow(&skeleton.maps.sleepers, *pid)?;
+                }
+            }
             Scope::Children => follow(&skeleton.maps.sleepers, std::process::id())?,
             Scope::Machine | Scope::Cgroup(_) => {}
         }
@@ -231,7 +235,7 @@ impl Source for ContentionSource {
 
     /// Under [`Scope::Children`]: those that it has started stay metered.
     fn command_started(&mut self) -> Result<(), KernelError> {
-        leave_own_process_out(&self.skeleton.maps.sleepers)
+        if self.scope == Scope::Children { leave_own_process_out(&self.skeleton.maps.sleepers) } else { Ok(()) }
     }
 
     /// Keeps the account of what metering costs, and has wake-ups looked at where somebody waits.

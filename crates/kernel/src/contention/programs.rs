@@ -75,7 +75,7 @@ pub(super) fn load(
         rodata.cpus = cpus;
         match &options.scope {
             Scope::Machine => {}
-            Scope::Process(_) | Scope::Children => rodata.scope = 1,
+            Scope::Processes(_) | Scope::Children => rodata.scope = 1,
             Scope::Cgroup(cgroup) => {
                 rodata.scope = 2;
                 rodata.scope_cgroup = cgroup.id;

@@ -14,17 +14,43 @@ use crate::followed_processes::open_process;
 pub enum Scope {
     /// Everybody's.
     Machine,
-    /// A process, its threads, and the children it has from now on.
-    Process(u32),
+    /// Processes with their threads.
+    Processes(ProcessScope),
     /// The children that this process starts until [`lockmeter_profile::Source::command_started`] of the source.
     Children,
     /// The tasks of a control group and of those below it.
     Cgroup(CgroupScope),
 }
 
+/// Running processes that are metered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessScope {
+    /// Their ids.
+    pub pids: Vec<u32>,
+    /// Their children, too, and the children of these.
+    pub with_children: bool,
+}
+
 impl Scope {
-    pub(super) const fn follows_children(&self) -> bool {
-        matches!(self, Self::Process(_) | Self::Children)
+    /// One process, with its children.
+    pub fn process(pid: u32) -> Self {
+        Self::Processes(ProcessScope { pids: vec![pid], with_children: true })
+    }
+
+    /// The processes that it names.
+    pub fn pids(&self) -> &[u32] {
+        match self {
+            Self::Processes(processes) => &processes.pids,
+            _ => &[],
+        }
+    }
+
+    pub(crate) const fn follows_children(&self) -> bool {
+        match self {
+            Self::Processes(processes) => processes.with_children,
+            Self::Children => true,
+            Self::Machine | Self::Cgroup(_) => false,
+        }
     }
 }
 

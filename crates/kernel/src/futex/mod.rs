@@ -1,4 +1,4 @@
-//! Meters the futex waits of running programs: the loader of `futex.bpf.c`.
+//! Waits of running programs for futexes: what becomes of what [`crate::threads`] counts of them.
 //!
 //! Nothing is put into the program and nothing stops it. The kernel side counts who slept in a futex call on which word, and
 //! copies stacks; this side unwinds them by the files that the process maps, tells locks from conditions by the functions on
@@ -12,36 +12,23 @@ pub(crate) mod user_stacks;
 mod waits;
 
 use std::cell::RefCell;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
-use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
+use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
+use lockmeter_profile::{Interval, Loss};
 
-use crate::attaching::attach_one;
-use crate::cgroups::CgroupScope;
-use crate::clock::OwnCpu;
-use crate::cost::{self, ProgramCost, Programs};
-use crate::double_buffer::DoubleBuffers;
+use crate::double_buffer::{DoubleBuffers, InactiveHalf};
 use crate::error::{ErrorKind, KernelError};
-use crate::followed_processes::{leave_own_process_out, open_process};
-use crate::libbpf_log::quiet_libbpf;
+use crate::followed_processes::open_process;
 use crate::stack_budget::StackBudget;
-use crate::switches::{self, TwoHalves};
+use crate::threads::skeleton::types;
 #[doc(hidden)]
 pub use processes::unwind_by_hostile_elf;
 #[cfg(test)]
 pub(crate) use tables::LOSS_CAUSES;
 use tables::Word;
 use waits::Waits;
-
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/futex.skel.rs"));
-}
-use skeleton::{FutexSkel, FutexSkelBuilder};
 
 /// Half full tables are drained early.
 const DRAIN_AT_FILL: f64 = 0.5;
@@ -53,255 +40,84 @@ const MOST_CPUS_OF_STACKS: u32 = 4;
 /// Bit of `task_struct.flags`, as `/proc/PID/stat` shows them: a thread of the kernel.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// The numbers of `enum futex_scope` in `tables.h`.
-const FUTEXES_OF_ALL: u32 = 1;
-const FUTEXES_OF_CGROUP: u32 = 2;
-
-/// Which processes are metered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Processes {
-    /// All of the machine.
-    All,
-    /// Those of a control group and of those below it.
-    Cgroup(CgroupScope),
-    /// This one, its threads, and the children it has from now on.
-    Of(u32),
-    /// The children that this process starts until [`Source::command_started`] of the source.
-    Children,
+/// How waits for futexes are metered.
+#[derive(Debug, Clone, Copy)]
+pub struct FutexOptions {
+    /// What stacks may cost.
+    pub stacks: StackBudget,
+    /// The preloaded library meters the same processes: what it meters is left out.
+    pub is_beside_preloaded: bool,
 }
 
-impl Programs<2> for FutexSkel<'_> {
-    fn programs(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        [Some(self.progs.sched_switch.as_fd()), Some(self.progs.sched_waking.as_fd())]
-    }
-
-    fn stack_ns(&self) -> u64 {
-        self.maps.bss_data.as_deref().map_or(0, |bss| bss.stack_spent_ns)
-    }
-}
-
-/// A running recording of futex waits. Dropping it detaches everything.
-pub struct FutexSource {
-    // Links go first: nothing may write to the tables when they are unmapped.
-    links: Vec<Link>,
+/// What is known of the waits that the programs count.
+pub(crate) struct FutexWaits {
     ring: RingBuffer<'static>,
-    halves: DoubleBuffers<skeleton::types::futex_half>,
-    skeleton: FutexSkel<'static>,
+    halves: DoubleBuffers<types::futex_half>,
     waits: Rc<RefCell<Waits>>,
-    cost: ProgramCost<2>,
-    clock: IntervalClock,
-    own_cpu: OwnCpu,
-    misses: u64,
-    /// Children of this process are metered.
-    follows_own: bool,
 }
 
-impl FutexSource {
-    /// Loads and attaches the programs; when this returns, waits are counted.
-    pub fn start(processes: Processes, stacks: StackBudget) -> Result<Self, KernelError> {
-        Self::start_metering(processes, stacks, false)
-    }
-
-    /// The same beside the preloaded library: what that meters is left out.
-    pub fn start_beside_preloaded(processes: Processes, stacks: StackBudget) -> Result<Self, KernelError> {
-        Self::start_metering(processes, stacks, true)
-    }
-
-    fn start_metering(
-        processes: Processes,
-        stacks: StackBudget,
-        is_beside_preloaded: bool,
+impl FutexWaits {
+    /// Waits whose records come through the maps `records` and `halves`, of so many CPUs.
+    pub(crate) fn new(
+        options: FutexOptions,
+        records: &impl MapCore,
+        halves: &impl MapCore,
+        cpus: usize,
     ) -> Result<Self, KernelError> {
-        if !cfg!(target_arch = "x86_64") {
-            let why = "locks of running programs can be metered on x86-64 only";
-            return Err(KernelError::new(ErrorKind::Refused, why));
-        }
-        if let Processes::Of(pid) = processes {
-            has_locks(pid)?;
-        }
-        let processes = &processes;
-        sees_the_kernels_process_ids()?;
-        let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
-        quiet_libbpf();
-        let mut skeleton = load(processes, stacks, cpus)?;
-        // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
-        let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
-        let waits = Rc::new(RefCell::new(Waits::new(is_beside_preloaded)));
-        match processes {
-            Processes::Of(pid) => waits.borrow_mut().look_at(*pid),
-            Processes::All | Processes::Cgroup(_) => {}
-            Processes::Children => follow(&skeleton.maps.processes, std::process::id())?,
-        }
-        let ring = read_records(&skeleton.maps.records, &waits)?;
-        let links = attach(&mut skeleton)?;
-        let cost = ProgramCost::new(&skeleton);
-        let misses = cost::recursion_misses(&skeleton);
-        Ok(Self {
-            links,
-            ring,
-            halves,
-            skeleton,
-            waits,
-            cost,
-            clock: IntervalClock::start(),
-            own_cpu: OwnCpu::start(),
-            misses,
-            follows_own: *processes == Processes::Children,
-        })
+        // SAFETY: the generated type of the map's values, plain integers; the loader made two for each CPU.
+        let halves = unsafe { DoubleBuffers::map(halves, cpus) }?;
+        let waits = Rc::new(RefCell::new(Waits::new(options.is_beside_preloaded)));
+        let ring = read_records(records, &waits)?;
+        Ok(Self { ring, halves, waits })
     }
 
-    /// Meters a process that runs already, and the children that it has from now on.
-    pub fn follow(&self, pid: u32) -> Result<(), KernelError> {
+    /// Reads what a process maps, before anything of it is seen.
+    pub(crate) fn look_at(&self, pid: u32) {
         self.waits.borrow_mut().look_at(pid);
-        follow(&self.skeleton.maps.processes, pid)
     }
 
-    /// Adds everything measured since the last call to an interval, which keeps its own time.
-    pub fn drain_into(&mut self, interval: &mut Interval) {
-        let half = switches::flip(&mut self.skeleton);
+    /// Becomes readable when a process was seen for the first time, which may not live for long.
+    pub(crate) fn news(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring buffer's own descriptor, which is open for as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
+    }
+
+    /// Reads the stacks that were copied meanwhile.
+    pub(crate) fn read_ring(&self) {
+        // An error is that of a callback, and ours has none.
+        let _ = self.ring.consume();
+    }
+
+    /// Whether the tables are so full that they are to be drained.
+    pub(crate) fn are_tables_full(&self, active_half: u32) -> bool {
+        self.halves.fill(active_half) >= DRAIN_AT_FILL
+    }
+
+    /// Adds what the programs have counted in a half to an interval. Returns the time that they spent on stacks.
+    pub(crate) fn drain_into(&mut self, half: InactiveHalf, interval: &mut Interval) -> u64 {
         let drained = self.halves.drain(half);
         // After the flip: then the stacks of all that was counted are in the ring buffer.
         self.read_ring();
         for (loss, count) in &drained.losses {
             interval.losses.add(*loss, *count);
         }
-        let misses = cost::recursion_misses(&self.skeleton);
-        interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
-        self.misses = misses;
-        let overhead = &mut interval.overhead;
-        overhead.program_run_ns += self.cost.estimate_ns(&self.skeleton, &drained.runs, drained.stack_ns);
-        overhead.program_runs += drained.runs.iter().sum::<u64>();
-        overhead.stack_ns += drained.stack_ns;
-        overhead.stacks += drained.stacks_taken;
-        overhead.sampling_period_ns = overhead.sampling_period_ns.max(self.sampling_period_ns());
+        interval.overhead.stack_ns += drained.stack_ns;
+        interval.overhead.stacks += drained.stacks_taken;
         self.waits.borrow_mut().drain_into(interval, &drained);
+        drained.stack_ns
     }
 
-    /// Stops metering and adds the last of it to an interval. Waits for locks that are still going on are counted as
-    /// unfinished.
-    pub fn stop_into(mut self, interval: &mut Interval) {
-        self.links.clear();
-        self.drain_into(interval);
-        let unfinished = self.unfinished();
-        interval.losses.add(Loss::Unfinished, unfinished);
-    }
-
-    fn unfinished(&self) -> u64 {
-        let Some(bss) = self.skeleton.maps.bss_data.as_deref() else { return 0 };
+    /// Adds to an interval, the last one, how many waits for locks go on; `asleep` are the words that threads wait for.
+    pub(crate) fn count_unfinished(&self, asleep: impl Iterator<Item = (u32, u64)>, interval: &mut Interval) {
         let waits = self.waits.borrow();
-        let asleep = bss.sleeper_tids.iter().zip(&bss.sleeps).filter(|(tid, _)| **tid != 0);
-        let words = asleep.map(|(_, sleep)| Word { tgid: sleep.tgid, address: sleep.word });
-        words.filter(|word| !waits.is_idle(*word)).count() as u64
-    }
-
-    fn next_interval(&mut self) -> Interval {
-        let mut interval = self.clock.cut();
-        interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
-        interval
-    }
-
-    fn read_ring(&self) {
-        // An error is that of a callback, and ours has none.
-        let _ = self.ring.consume();
-    }
-
-    /// The longest period since the last call.
-    fn sampling_period_ns(&mut self) -> u64 {
-        let every = self.skeleton.maps.rodata_data.is_some_and(|rodata| rodata.every_stack != 0);
-        let Some(data) = self.skeleton.maps.data_data.as_deref_mut().filter(|_| !every) else { return 0 };
-        std::mem::replace(&mut data.longest_period_ns, data.period_ns)
+        let unfinished = asleep.filter(|(tgid, address)| !waits.is_idle(Word { tgid: *tgid, address: *address }));
+        interval.losses.add(Loss::Unfinished, unfinished.count() as u64);
     }
 }
 
-impl TwoHalves for FutexSkel<'_> {
-    fn active_half(&mut self) -> Option<&mut u32> {
-        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
-    }
-
-    fn generation(&mut self) -> Option<&mut u32> {
-        Some(&mut self.maps.data_data.as_deref_mut()?.generation)
-    }
-}
-
-impl Source for FutexSource {
-    type Error = KernelError;
-
-    /// Under [`Processes::Children`]: from here on this process has no more children that are metered.
-    fn command_started(&mut self) -> Result<(), KernelError> {
-        if self.follows_own {
-            self.follows_own = false;
-            leave_own_process_out(&self.skeleton.maps.processes)?;
-        }
-        Ok(())
-    }
-
-    /// Becomes readable when a process was seen for the first time, which may not live for long.
-    fn news(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the ring buffer's own descriptor, which is open for as long as it lives.
-        Some(unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) })
-    }
-
-    fn take_news(&mut self) {
-        self.read_ring();
-    }
-
-    /// Reads the stacks that were copied meanwhile.
-    fn tick(&mut self) -> bool {
-        self.cost.tick(&self.skeleton);
-        self.read_ring();
-        let half = switches::active_half(&mut self.skeleton);
-        self.halves.fill(half) >= DRAIN_AT_FILL
-    }
-
-    fn drain(&mut self) -> Result<Interval, KernelError> {
-        let mut interval = self.next_interval();
-        self.drain_into(&mut interval);
-        Ok(interval)
-    }
-
-    fn stop(mut self) -> Result<Interval, KernelError> {
-        let mut interval = self.next_interval();
-        self.stop_into(&mut interval);
-        Ok(interval)
-    }
-}
-
-fn load(processes: &Processes, stacks: StackBudget, cpus: usize) -> Result<FutexSkel<'static>, KernelError> {
-    let refused = |error| KernelError::from_libbpf("cannot load the futex programs", &error);
-    // The skeleton borrows its storage for as long as it lives, which is as long as the process.
-    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-    let mut open = FutexSkelBuilder::default().open(storage).map_err(refused)?;
-    let cpus = u32::try_from(cpus).unwrap_or(1);
-    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
-    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.cpus = cpus.min(MOST_CPUS_OF_STACKS);
-        rodata.own_tgid = std::process::id();
-        match processes {
-            Processes::All => rodata.scope = FUTEXES_OF_ALL,
-            Processes::Cgroup(cgroup) => {
-                rodata.scope = FUTEXES_OF_CGROUP;
-                rodata.scope_cgroup = cgroup.id;
-                rodata.scope_cgroup_level = cgroup.level;
-            }
-            Processes::Of(pid) => rodata.target = *pid,
-            Processes::Children => {}
-        }
-        match stacks {
-            StackBudget::Share { ppm } => rodata.stack_budget_ppm = ppm,
-            StackBudget::Every => rodata.every_stack = 1,
-        }
-    }
-    open.load().map_err(refused)
-}
-
-/// Attaches what begins waits last: a sleep whose waking is not seen would have no blocker.
-fn attach(skeleton: &mut FutexSkel<'_>) -> Result<Vec<Link>, KernelError> {
-    Ok(vec![
-        attach_one(&mut skeleton.progs.follow_children)?,
-        attach_one(&mut skeleton.progs.sched_waking)?,
-        attach_one(&mut skeleton.progs.sched_switch)?,
-    ])
+/// CPUs by which the budget of stacks is counted.
+pub(crate) fn cpus_of_stacks(cpus: u32) -> u32 {
+    cpus.min(MOST_CPUS_OF_STACKS)
 }
 
 fn read_records(records: &impl MapCore, waits: &Rc<RefCell<Waits>>) -> Result<RingBuffer<'static>, KernelError> {
@@ -316,13 +132,17 @@ fn read_records(records: &impl MapCore, waits: &Rc<RefCell<Waits>>) -> Result<Ri
     builder.build().map_err(refused)
 }
 
-/// Marks a process as followed: its children are from now on, too.
-fn follow(processes: &impl MapCore, pid: u32) -> Result<(), KernelError> {
-    let process = open_process(pid)?;
-    let yes = 1_u32.to_ne_bytes();
-    processes
-        .update(&process.as_raw_fd().to_ne_bytes(), &yes, MapFlags::ANY)
-        .map_err(|error| KernelError::from_libbpf(&format!("cannot follow process {pid}"), &error))
+/// Whether the locks of these processes, or of any, can be metered from outside here.
+pub fn can_meter(pids: &[u32]) -> Result<(), KernelError> {
+    if !cfg!(target_arch = "x86_64") {
+        let why = "locks of running programs can be metered on x86-64 only";
+        return Err(KernelError::new(ErrorKind::Refused, why));
+    }
+    for pid in pids {
+        has_locks(*pid)?;
+    }
+    KernelError::unless_privileged("cannot meter locks of running programs")?;
+    sees_the_kernels_process_ids()
 }
 
 /// The programs say process ids as the kernel counts them, which mean other processes in a container.

@@ -18,9 +18,6 @@
 #define TOTALS 2048
 #define FOLDED 512
 
-/* Threads asleep at a time. A power of two. */
-#define SLEEPERS 16384
-
 /* Slots looked at before a table counts as full. Every table has so many more, so that no search wraps around. */
 #define PROBES 12
 
@@ -30,13 +27,8 @@ enum loss {
 	LOSS_TOTALS_FULL,
 	LOSS_OVER_BUDGET,
 	LOSS_RING_FULL,
-	LOSS_SLEEPERS_FULL,
-	LOSS_BEGIN_WITHOUT_END,
 	LOSS_CAUSES,
 };
-
-/* The programs, as indices of `runs`. */
-enum program { PROGRAM_SWITCH, PROGRAM_WAKING, PROGRAMS };
 
 /* Exact totals of one futex word. `tag` is a hash of the key; 0 marks a free slot. */
 struct futex_total {
@@ -56,7 +48,6 @@ struct futex_half {
 	struct futex_total totals[TOTALS + PROBES];
 	struct futex_total folded[FOLDED + PROBES];
 	__u64 losses[LOSS_CAUSES];
-	__u64 runs[PROGRAMS];
 	__u64 stack_ns;
 	__u64 stacks_taken;
 	__u64 totals_used;
@@ -65,9 +56,6 @@ struct futex_half {
 
 /* In `operation`, beside what the call asked for: nobody woke the sleeper, and the call had a time limit. */
 #define OPERATION_TIMED_OUT 0x4000
-
-/* Whose waits. */
-enum futex_scope { FUTEXES_OF_FOLLOWED, FUTEXES_OF_ALL, FUTEXES_OF_CGROUP };
 
 enum record_kind {
 	/* A word's first sleep since the last drain: tells what kind of lock it is. */

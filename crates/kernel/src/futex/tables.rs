@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use lockmeter_profile::{Loss, Value};
 
-use super::skeleton::types;
 use crate::comm::Comm;
 use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
+use crate::threads::skeleton::types;
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
-pub(crate) const LOSS_CAUSES: [Loss; 6] =
-    [Loss::TaskFolded, Loss::TotalsFull, Loss::OverBudget, Loss::RingFull, Loss::SleepersFull, Loss::BeginWithoutEnd];
+pub(crate) const LOSS_CAUSES: [Loss; 4] = [Loss::TaskFolded, Loss::TotalsFull, Loss::OverBudget, Loss::RingFull];
 
 /// The numbers of `enum record_kind` in `tables.h`.
 const RECORD_BEGIN: u32 = 1;
@@ -43,8 +42,6 @@ pub struct TotalKey {
 pub struct Drained {
     pub totals: HashMap<TotalKey, Value>,
     pub losses: Vec<(Loss, u64)>,
-    /// Runs of each program since the last drain, in the order of `enum program`.
-    pub runs: [u64; 2],
     pub stack_ns: u64,
     pub stacks_taken: u64,
 }
@@ -89,9 +86,6 @@ fn drain_half(half: &mut types::futex_half, drained: &mut Drained) {
             max_ns: slot.max_ns,
             spin_ns: 0,
         });
-    }
-    for (sum, runs) in drained.runs.iter_mut().zip(&mut half.runs) {
-        *sum += std::mem::take(runs);
     }
     drained.stack_ns += std::mem::take(&mut half.stack_ns);
     drained.stacks_taken += std::mem::take(&mut half.stacks_taken);

@@ -11,12 +11,12 @@ use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 
 use super::processes::{self, SharedProcesses, copied_stack as as_copied};
 use super::semaphores::SemaphoreUses;
-use super::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
 use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
 use crate::cgroups::CgroupTree;
 use crate::comm::{Comm, text};
 use crate::lock_shares::split;
+use crate::threads::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
 
 /// The numbers of `enum waker` in `tables.h`.
 const WAKER_FUTEX: u32 = 1;

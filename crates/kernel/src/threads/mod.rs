@@ -1,6 +1,7 @@
-//! Where the time of every thread in scope goes, and who waits right now: the loader of `threads.bpf.c`.
+//! Where the time of every thread in scope goes, who waits right now, and the waits of programs for futexes: the loader of
+//! `threads.bpf.c`.
 //!
-//! The programs keep each thread's account, exactly. An iterator, read ten times a second, hands over what has changed and the stacks
+//! The programs keep each thread's account, exactly, and count its waits for futexes, of which [`crate::futex`] makes waits for locks. An iterator, read ten times a second, hands over what has changed and the stacks
 //! of those that sleep: by these the loader tells what a sleep is for. A sleep that goes on is met by each look, so one that never ends
 //! is as visible as one that has.
 
@@ -18,23 +19,26 @@ use std::rc::Rc;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBuffer, RingBufferBuilder};
-use lockmeter_profile::{Interval, Loss};
+use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
 use crate::attaching::attach_one;
 use crate::cgroups::CgroupTree;
-use crate::clock::monotonic_ns;
+use crate::clock::{OwnCpu, monotonic_ns};
 use crate::contention::Scope;
-use crate::cost::{ProgramCost, Programs};
+use crate::cost::{self, ProgramCost, Programs};
 use crate::error::KernelError;
+use crate::futex::{self, FutexOptions, FutexWaits};
 use crate::kernel_names::{self, SharedNames};
 use crate::libbpf_log::quiet_libbpf;
-use open_waits::Classes;
+use crate::stack_budget::StackBudget;
+use crate::switches::{self, TwoHalves};
+use open_waits::{Classes, Recorded};
 use sleep_sites::SleepSites;
 use table::Threads;
 pub(crate) use waiter_on_stack::Lists;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
-mod skeleton {
+pub(crate) mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/threads.skel.rs"));
 }
 use skeleton::types::{thread_counts, thread_look, thread_time};
@@ -62,17 +66,28 @@ impl Programs<PROGRAMS> for ThreadsSkel<'_> {
     }
 
     fn stack_ns(&self) -> u64 {
-        0
+        self.maps.bss_data.as_deref().map_or(0, |bss| bss.stack_spent_ns)
+    }
+}
+
+impl TwoHalves for ThreadsSkel<'_> {
+    fn active_half(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
+    }
+
+    fn generation(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.data_data.as_deref_mut()?.generation)
     }
 }
 
 /// Watches threads. Dropping it detaches everything.
 pub struct ThreadSource {
     // Links go first: nothing may write to the tables when they are unmapped.
-    _links: Vec<Link>,
+    links: Vec<Link>,
     iterator: Link,
     exits: RingBuffer<'static>,
     ended: Rc<RefCell<Vec<thread_time>>>,
+    futexes: Option<FutexWaits>,
     skeleton: ThreadsSkel<'static>,
     names: SharedNames,
     threads: Threads,
@@ -80,16 +95,23 @@ pub struct ThreadSource {
     cgroups: CgroupTree,
     cost: ProgramCost<PROGRAMS>,
     counted: thread_counts,
+    misses: u64,
+    clock: IntervalClock,
+    own_cpu: OwnCpu,
     sleeps_met: u32,
     begin_ns: u64,
+    /// The length of all intervals since then.
+    recorded_ns: u64,
 }
 
 impl ThreadSource {
-    /// Loads and attaches the programs, and looks at all threads that there are.
-    pub fn start(scope: &Scope, names: SharedNames) -> Result<Self, KernelError> {
+    /// Loads and attaches the programs, and looks at all threads that there are. Waits for futexes are metered if it is said how.
+    pub fn start(scope: &Scope, names: SharedNames, futexes: Option<FutexOptions>) -> Result<Self, KernelError> {
+        let cpus = libbpf_rs::num_possible_cpus()
+            .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
         quiet_libbpf();
-        let mut skeleton = load(scope, &names)?;
-        if let Scope::Process(pid) = scope {
+        let mut skeleton = load(scope, &names, futexes, cpus)?;
+        for pid in scope.pids() {
             let refused = |error| KernelError::from_libbpf("cannot tell the programs what to watch", &error);
             let one = 1_u32.to_ne_bytes();
             skeleton.maps.targets.update(&pid.to_ne_bytes(), &one, MapFlags::ANY).map_err(refused)?;
@@ -99,14 +121,23 @@ impl ThreadSource {
         }
         let ended = Rc::default();
         let exits = read_exits(&skeleton.maps.exits, &ended)?;
+        let maps = &skeleton.maps;
+        let futexes = futexes.map(|options| FutexWaits::new(options, &maps.records, &maps.halves, cpus)).transpose()?;
+        if let Some(futexes) = &futexes {
+            scope.pids().iter().for_each(|pid| futexes.look_at(*pid));
+        }
         let links = attach(&mut skeleton)?;
         let iterator = attach_one(&mut skeleton.progs.look)?;
         let cost = ProgramCost::new(&skeleton);
         let mut source = Self {
-            _links: links,
+            links,
             iterator,
             exits,
             ended,
+            futexes,
+            misses: cost::recursion_misses(&skeleton),
+            clock: IntervalClock::start(),
+            own_cpu: OwnCpu::start(),
             skeleton,
             names,
             threads: Threads::default(),
@@ -116,6 +147,7 @@ impl ThreadSource {
             counted: thread_counts::default(),
             sleeps_met: 0,
             begin_ns: monotonic_ns(),
+            recorded_ns: 0,
         };
         source.look_at(FIRST_STACKS, 1)?;
         source.begin();
@@ -126,6 +158,15 @@ impl ThreadSource {
     pub fn begin(&mut self) {
         self.threads.begin();
         self.begin_ns = monotonic_ns();
+        self.recorded_ns = 0;
+        if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
+            data.counted_from_ns = self.begin_ns;
+        }
+    }
+
+    /// Whether waits for futexes are metered.
+    pub const fn meters_futexes(&self) -> bool {
+        self.futexes.is_some()
     }
 
     /// The processes of the threads in scope.
@@ -133,32 +174,33 @@ impl ThreadSource {
         self.threads.processes()
     }
 
-    /// Under [`Scope::Children`]: what this process starts from here on is not watched.
-    pub fn command_started(&mut self) {
-        if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
-            data.own_children = 0;
-        }
-    }
-
-    /// Looks at all threads; to be called ten times a second.
-    pub fn look(&mut self) -> Result<(), KernelError> {
+    /// Looks at all threads; to be called ten times a second. Returns whether a drain is due.
+    pub fn look(&mut self) -> Result<bool, KernelError> {
         self.cost.tick(&self.skeleton);
-        self.look_at(STACKS_A_LOOK, self.sleeps_met)
+        self.look_at(STACKS_A_LOOK, self.sleeps_met)?;
+        let Some(futexes) = &self.futexes else { return Ok(false) };
+        futexes.read_ring();
+        let half = switches::active_half(&mut self.skeleton);
+        Ok(futexes.are_tables_full(half))
     }
 
     /// Adds what threads did since the last call to an interval, and who waits at its end.
     pub fn drain_into(&mut self, interval: &mut Interval) -> Result<(), KernelError> {
-        self.drain(interval, false)
+        self.drain_all(interval, false)
     }
 
     /// The same for the last interval, in which the waits that still go on are counted: nobody else will.
     pub fn stop_into(mut self, interval: &mut Interval) -> Result<(), KernelError> {
-        self.drain(interval, true)
+        self.drain_all(interval, true)
     }
 
-    fn drain(&mut self, interval: &mut Interval, is_last: bool) -> Result<(), KernelError> {
+    fn drain_all(&mut self, interval: &mut Interval, is_last: bool) -> Result<(), KernelError> {
         self.look_at(STACKS_A_LOOK, self.sleeps_met)?;
-        if self.take_counts(interval) > 0 {
+        if is_last {
+            self.links.clear();
+        }
+        self.drain_futexes(interval, is_last);
+        if self.take_exits_lost(interval) > 0 {
             self.threads.forget_lost();
         }
         let names = Rc::clone(&self.names);
@@ -166,7 +208,9 @@ impl ThreadSource {
         self.cgroups.learn(self.threads.cgroups());
         self.sites.add_losses(interval);
         self.threads.drain_into(interval, &self.cgroups, &mut names, &mut self.sites);
-        let waits = open_waits::find(&self.threads, self.begin_ns, &mut self.sites);
+        self.recorded_ns += interval.duration_ns;
+        let recorded = Recorded { begin_ns: self.begin_ns, length_ns: self.recorded_ns };
+        let waits = open_waits::find(&self.threads, recorded, &mut self.sites);
         let caches = || self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |data| &data.caches);
         let classes = Classes { of: &|address| classify(&self.skeleton, address), caches: &caches };
         open_waits::add(&waits, interval, &mut names, &classes);
@@ -176,6 +220,26 @@ impl ThreadSource {
         }
         self.sites.grow_old();
         Ok(())
+    }
+
+    /// Adds the waits for futexes, and what all programs cost.
+    fn drain_futexes(&mut self, interval: &mut Interval, is_last: bool) {
+        let runs = self.take_runs();
+        let mut stack_ns = 0;
+        if let Some(futexes) = &mut self.futexes {
+            let half = switches::flip(&mut self.skeleton);
+            stack_ns = futexes.drain_into(half, interval);
+            if is_last {
+                futexes.count_unfinished(self.threads.futexes(), interval);
+            }
+            let period_ns = longest_period_ns(&mut self.skeleton);
+            interval.overhead.sampling_period_ns = interval.overhead.sampling_period_ns.max(period_ns);
+        }
+        interval.overhead.program_run_ns += self.cost.estimate_ns(&self.skeleton, &runs, stack_ns);
+        interval.overhead.program_runs += runs.iter().sum::<u64>();
+        let misses = cost::recursion_misses(&self.skeleton);
+        let before = std::mem::replace(&mut self.misses, misses);
+        interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(before));
     }
 
     fn look_at(&mut self, stacks: u32, sleeps: u32) -> Result<(), KernelError> {
@@ -206,21 +270,79 @@ impl ThreadSource {
         Ok(())
     }
 
-    /// Adds what the programs counted since the last call. Returns how many threads have ended without a word.
-    fn take_counts(&mut self, interval: &mut Interval) -> u64 {
-        let now = counts(&self.skeleton);
-        let before = std::mem::replace(&mut self.counted, now);
-        let mut runs = [0; PROGRAMS];
-        for (runs, (now, before)) in runs.iter_mut().zip(now.runs.iter().zip(before.runs)) {
-            *runs = now.saturating_sub(before);
+    /// Runs of the programs since the last call.
+    fn take_runs(&mut self) -> [u64; PROGRAMS] {
+        let mut runs = counts(&self.skeleton).runs;
+        for (now, counted) in runs.iter_mut().zip(&mut self.counted.runs) {
+            let before = std::mem::replace(counted, *now);
+            *now = now.saturating_sub(before);
         }
-        interval.overhead.program_run_ns += self.cost.estimate_ns(&self.skeleton, &runs, 0);
-        interval.overhead.program_runs += runs.iter().sum::<u64>();
-        interval.losses.add(Loss::ThreadsUntracked, now.untracked.saturating_sub(before.untracked));
-        let exits = now.exits_lost.saturating_sub(before.exits_lost);
+        runs
+    }
+
+    /// Adds threads that could not be told of since the last call. Returns how many have ended without a word.
+    fn take_exits_lost(&mut self, interval: &mut Interval) -> u64 {
+        let now = counts(&self.skeleton);
+        let untracked = std::mem::replace(&mut self.counted.untracked, now.untracked);
+        interval.losses.add(Loss::ThreadsUntracked, now.untracked.saturating_sub(untracked));
+        let exits = std::mem::replace(&mut self.counted.exits_lost, now.exits_lost);
+        let exits = now.exits_lost.saturating_sub(exits);
         interval.losses.add(Loss::ThreadExitsLost, exits);
         exits
     }
+
+    fn next_interval(&mut self) -> Interval {
+        let mut interval = self.clock.cut();
+        interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
+        interval
+    }
+}
+
+impl Source for ThreadSource {
+    type Error = KernelError;
+
+    /// Under [`Scope::Children`]: what this process starts from here on is not watched.
+    fn command_started(&mut self) -> Result<(), KernelError> {
+        if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
+            data.own_children = 0;
+        }
+        Ok(())
+    }
+
+    /// Becomes readable when a process waits for a futex for the first time, which may not live for long.
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.futexes.as_ref().map(FutexWaits::news)
+    }
+
+    fn take_news(&mut self) {
+        if let Some(futexes) = &self.futexes {
+            futexes.read_ring();
+        }
+    }
+
+    /// A look that fails now fails at the drain, too, which can say so.
+    fn tick(&mut self) -> bool {
+        self.look().unwrap_or(true)
+    }
+
+    fn drain(&mut self) -> Result<Interval, KernelError> {
+        let mut interval = self.next_interval();
+        self.drain_into(&mut interval)?;
+        Ok(interval)
+    }
+
+    fn stop(mut self) -> Result<Interval, KernelError> {
+        let mut interval = self.next_interval();
+        self.stop_into(&mut interval)?;
+        Ok(interval)
+    }
+}
+
+/// The longest since the last call.
+fn longest_period_ns(skeleton: &mut ThreadsSkel<'_>) -> u64 {
+    let every = skeleton.maps.rodata_data.is_some_and(|rodata| rodata.every_stack != 0);
+    let Some(data) = skeleton.maps.data_data.as_deref_mut().filter(|_| !every) else { return 0 };
+    std::mem::replace(&mut data.longest_period_ns, data.period_ns)
 }
 
 /// The class of the lock at an address, as the programs code it.
@@ -276,17 +398,34 @@ impl Iterator for Records<'_> {
     }
 }
 
-fn load(scope: &Scope, names: &SharedNames) -> Result<ThreadsSkel<'static>, KernelError> {
+fn load(
+    scope: &Scope,
+    names: &SharedNames,
+    futexes: Option<FutexOptions>,
+    cpus: usize,
+) -> Result<ThreadsSkel<'static>, KernelError> {
     let refused = |error| KernelError::from_libbpf("cannot load the programs that watch threads", &error);
     // The skeleton borrows its storage for as long as it lives, which is as long as the process.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = ThreadsSkelBuilder::default().open(storage).map_err(refused)?;
+    let cpus = u32::try_from(cpus).unwrap_or(1);
+    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
+    open.maps.halves.set_autocreate(futexes.is_some()).map_err(refused)?;
+    open.maps.records.set_autocreate(futexes.is_some()).map_err(refused)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.with_futexes = u8::from(futexes.is_some());
+        rodata.cpus = futex::cpus_of_stacks(cpus);
+        match futexes.map(|options| options.stacks) {
+            Some(StackBudget::Share { ppm }) => rodata.stack_budget_ppm = ppm,
+            Some(StackBudget::Every) => rodata.every_stack = 1,
+            None => {}
+        }
         rodata.own_tgid = std::process::id();
         rodata.state_of_call = calls::states();
+        rodata.with_children = u8::from(scope.follows_children());
         rodata.scope = match scope {
             Scope::Machine => THREADS_OF_ALL,
-            Scope::Process(_) | Scope::Children => THREADS_OF_TARGETS,
+            Scope::Processes(_) | Scope::Children => THREADS_OF_TARGETS,
             Scope::Cgroup(cgroup) => {
                 rodata.scope_cgroup = cgroup.id;
                 rodata.scope_cgroup_level = cgroup.level;

@@ -40,15 +40,23 @@ enum For {
     User { lock: Lock, address: u64, kind: Kind, mode: Mode },
 }
 
+/// When a recording began, and the length of its intervals, the last of which has ended a moment ago.
+#[derive(Clone, Copy)]
+pub(super) struct Recorded {
+    pub(super) begin_ns: u64,
+    pub(super) length_ns: u64,
+}
+
 /// Finds those that have gone on for a while.
-pub(super) fn find<'a>(threads: &'a Threads, begin_ns: u64, sites: &mut SleepSites) -> Vec<Wait<'a>> {
+pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut SleepSites) -> Vec<Wait<'a>> {
+    let Recorded { begin_ns, length_ns } = recorded;
     let now_ns = monotonic_ns();
     let by_tid: HashMap<u32, &Thread> = threads.iter().map(|thread| (thread.time.tid, thread)).collect();
     let mut found: Vec<Wait<'a>> = threads
         .iter()
         .filter_map(|thread| {
             let (site, word) = thread.site()?;
-            let seen_ns = now_ns.saturating_sub(thread.time.since_ns.max(begin_ns));
+            let seen_ns = now_ns.saturating_sub(thread.time.since_ns.max(begin_ns)).min(length_ns);
             let age_ns = now_ns.saturating_sub(thread.time.since_ns).saturating_add(thread.before_ns);
             let reason = site.reason().or(thread.state())?;
             if age_ns < SHORTEST_NS || !matches!(reason, ThreadState::KernelLock | ThreadState::UserLock) {

@@ -38,6 +38,8 @@ pub(super) struct Thread {
     pub(super) lock: u64,
     pub(super) lock_flags: u32,
     pub(super) owner_tid: u32,
+    /// The futex word that it waits for; 0 if it waits for none.
+    futex: u64,
     /// The kernel's record of it, and where its stack ends while it sleeps.
     pub(super) task: u64,
     pub(super) stack_pointer: u64,
@@ -181,6 +183,7 @@ impl Threads {
             lock: 0,
             lock_flags: 0,
             owner_tid: 0,
+            futex: 0,
             task: 0,
             stack_pointer: 0,
             sleep: None,
@@ -191,6 +194,7 @@ impl Threads {
         thread.time = look.time;
         thread.before_ns = look.before_ns;
         (thread.lock, thread.lock_flags, thread.owner_tid) = (look.lock, look.lock_flags, look.owner_tid);
+        thread.futex = look.futex;
         (thread.task, thread.stack_pointer) = (look.task, look.stack_pointer);
         if let Some((site, word)) = described {
             thread.sleep = Some((look.time.since_ns, site, word));
@@ -266,6 +270,12 @@ impl Threads {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Thread> {
         self.known.values()
+    }
+
+    /// The futex words that threads wait for, with their processes.
+    pub(super) fn futexes(&self) -> impl Iterator<Item = (u32, u64)> {
+        let asleep = self.known.values().filter(|thread| thread.futex != 0 && !thread.is_woken());
+        asleep.map(|thread| (thread.time.tgid, thread.futex))
     }
 
     pub(super) fn processes(&self) -> Vec<u32> {

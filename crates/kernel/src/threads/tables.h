@@ -7,9 +7,8 @@
 #ifndef LOCKMETER_THREADS_TABLES_H
 #define LOCKMETER_THREADS_TABLES_H
 
+#include "../futex/tables.h"
 #include "copied_stack.h"
-
-#define COMM_LENGTH 16
 
 /* System calls told apart; one with a higher number counts as `other`. */
 #define CALLS 512
@@ -104,6 +103,8 @@ struct thread_look {
 	/* Of the kernel: the task, and where its stack ends while it sleeps. */
 	__u64 task;
 	__u64 stack_pointer;
+	/* The futex word that it waits for; 0 if it waits for none. */
+	__u64 futex;
 	/* From here on only with stacks. */
 	__u32 kernel_bytes;
 	__u32 around_bytes;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Keeps the time of every thread in scope: running, runnable, or blocked for a reason.
+ * Keeps the time of every thread in scope, running, runnable, or blocked for a reason, and counts their waits for futexes.
  *
  *   sched_switch           ends what the previous thread and the next one did, to the nanosecond
- *   sched_waking           tells blocked from runnable
+ *   sched_waking           tells blocked from runnable, and who wakes whom
  *   contention_begin/end   tell a sleep for a kernel lock from others
  *   look                   an iterator over all threads: adopts those that began before, and hands over what has changed since it ran
  *                          last, with the stacks of sleeps that it has not met yet
@@ -12,6 +12,7 @@
  * nothing needs a lock. The iterator reads it as it stands, and again if it was being written.
  */
 #include "core.h"
+#include "../futex/futex_waits.bpf.h"
 #include "cgroup_scope.bpf.h"
 #include "lock_class.bpf.h"
 #include "lock_kind.bpf.h"
@@ -27,15 +28,10 @@ char LICENSE[] SEC("license") = "GPL";
 #define TASK_TRACED 8
 
 /* Of `flags`. */
-#define PF_FORKNOEXEC 0x40
 #define PF_KTHREAD 0x00200000
 
 /* Of `thread_info.status`: in a system call of 32 bits, whose numbers are others. */
 #define TS_COMPAT 2
-
-#define CALL_FUTEX 202
-#define CALL_FUTEX_WAITV 449
-#define CALL_FUTEX_WAIT 455
 
 /* The kind of file in `i_mode`. */
 #define FILE_KIND 0170000
@@ -84,6 +80,7 @@ struct thread {
 	__u64 looked_woken_ns;
 	/* The begin of the sleep whose stacks were handed over. */
 	__u64 described_ns;
+	struct futex_sleep futex;
 };
 
 struct {
@@ -140,32 +137,39 @@ static __always_inline struct thread *thread_of(struct task_struct *task)
 	return bpf_task_storage_get(&threads, task, 0, 0);
 }
 
+/* What lies at an address, by plain loads where the kernel can be told of a type (since 6.2): reads by helper take ten times as long. */
+#define AT(type, address) bpf_core_cast((const void *)(address), type)
+
 static __always_inline __u32 state_of_file(struct task_struct *task, __u32 descriptor)
 {
-	struct file *file = 0, **open = BPF_CORE_READ(task, files, fdt, fd);
-	struct inode *inode;
+	struct file *file = 0, **open;
 	struct socket *socket;
+	unsigned short family;
 	__u32 kind;
 
-	if (descriptor >= 1 << 20 || bpf_probe_read_kernel(&file, sizeof(file), open + descriptor) || !file)
+	if (descriptor >= 1 << 20)
 		return STATE_OTHER;
-	inode = BPF_CORE_READ(file, f_inode);
-	kind = BPF_CORE_READ(inode, i_mode) & FILE_KIND;
+	open = task->files->fdt->fd + descriptor;
+	if (bpf_probe_read_kernel(&file, sizeof(file), open) || !file)
+		return STATE_OTHER;
+	kind = (bpf_rdonly_cast ? AT(struct file, file)->f_inode->i_mode : BPF_CORE_READ(file, f_inode, i_mode)) &
+	       FILE_KIND;
 	if (kind == FILE_PIPE)
 		return STATE_PIPE_OR_SOCKET;
 	if (kind == FILE_REGULAR || kind == FILE_DIRECTORY || kind == FILE_BLOCK)
 		return STATE_DISK_IO;
 	if (kind != FILE_SOCKET)
 		return STATE_OTHER;
-	socket = BPF_CORE_READ(file, private_data);
-	return BPF_CORE_READ(socket, sk, __sk_common.skc_family) == FAMILY_UNIX ? STATE_PIPE_OR_SOCKET
-										: STATE_NETWORK_OR_POLL;
+	socket = bpf_rdonly_cast ? AT(struct file, file)->private_data : BPF_CORE_READ(file, private_data);
+	family = bpf_rdonly_cast ? AT(struct socket, socket)->sk->__sk_common.skc_family
+				 : BPF_CORE_READ(socket, sk, __sk_common.skc_family);
+	return family == FAMILY_UNIX ? STATE_PIPE_OR_SOCKET : STATE_NETWORK_OR_POLL;
 }
 
 /* Why a thread that goes to sleep does so. */
-static __always_inline __u32 reason_of(struct task_struct *task, struct thread *thread, __u32 task_state)
+static __always_inline __u32 reason_of(struct task_struct *task, struct thread *thread, __u32 task_state,
+				       const struct pt_regs *regs)
 {
-	const struct pt_regs *regs;
 	__u64 call;
 	__u32 state;
 
@@ -173,9 +177,8 @@ static __always_inline __u32 reason_of(struct task_struct *task, struct thread *
 		thread->call = CALLS;
 		return STATE_OTHER;
 	}
-	regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	call = regs->orig_ax;
-	if (BPF_CORE_READ(task, thread_info.status) & TS_COMPAT) {
+	if (task->thread_info.status & TS_COMPAT) {
 		thread->call = CALLS;
 		return thread->lock ? STATE_KERNEL_LOCK : STATE_OTHER;
 	}
@@ -184,7 +187,7 @@ static __always_inline __u32 reason_of(struct task_struct *task, struct thread *
 		return STATE_KERNEL_LOCK;
 	if ((__s64)call < 0)
 		return STATE_PAGE_FAULT;
-	if (BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
+	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
 		return STATE_DISK_IO;
 	if (call >= CALLS)
 		return STATE_OTHER;
@@ -213,24 +216,40 @@ static __always_inline void spend(struct thread *thread, __u32 state, __u64 from
 static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state, _Bool preempt, __u64 now_ns)
 {
 	struct thread *thread = thread_of(task);
+	const struct pt_regs *regs = 0;
 
 	if (!thread || thread->time.state >= STATES)
 		return;
 	begin_change(thread);
 	spend(thread, STATE_RUNNING, thread->time.since_ns, now_ns);
-	thread->time.state = preempt || !task_state ? STATE_RUNNABLE : reason_of(task, thread, task_state);
+	if (preempt || !task_state) {
+		thread->time.state = STATE_RUNNABLE;
+	} else {
+		regs = registers_of(task);
+		thread->time.state = reason_of(task, thread, task_state, regs);
+	}
 	thread->time.since_ns = now_ns;
 	thread->before_ns = 0;
 	end_change(thread);
+	/* What sleeps uninterruptibly in a futex call waits for a page, not for the word. */
+	if (with_futexes && regs && task_state & TASK_INTERRUPTIBLE && waits_for_futex(regs))
+		begin_futex_wait(task, &thread->futex, regs, now_ns);
+}
+
+static __always_inline int is_in_futex_wait(const struct thread *thread)
+{
+	return with_futexes && thread->futex.begin_ns == thread->time.since_ns;
 }
 
 static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 {
 	struct thread *thread = thread_of(task);
+	int waited_for_futex;
 	__u64 woken_ns;
 
 	if (!thread || thread->time.state >= STATES)
 		return;
+	waited_for_futex = is_in_futex_wait(thread);
 	woken_ns = *(volatile __u64 *)&thread->time.woken_ns;
 	begin_change(thread);
 	if (thread->time.state > STATE_WOKEN && woken_ns > thread->time.since_ns && woken_ns <= now_ns) {
@@ -243,6 +262,8 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 	thread->time.since_ns = now_ns;
 	thread->before_ns = 0;
 	end_change(thread);
+	if (waited_for_futex)
+		end_futex_wait(task, &thread->futex, now_ns);
 }
 
 SEC("tp_btf/sched_switch")
@@ -262,10 +283,15 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(thread_waking, struct task_struct *wakee)
 {
 	struct thread *thread = thread_of(wakee);
+	__u64 now_ns;
 
 	count_run(PROGRAM_WAKING);
-	if (thread)
-		*(volatile __u64 *)&thread->time.woken_ns = bpf_ktime_get_ns();
+	if (!thread)
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	*(volatile __u64 *)&thread->time.woken_ns = now_ns;
+	if (is_in_futex_wait(thread))
+		wake_futex_waiter(wakee, &thread->futex, now_ns);
 	return 0;
 }
 
@@ -352,7 +378,7 @@ int BPF_PROG(thread_begins, struct task_struct *parent, struct task_struct *chil
 	if (child->flags & PF_KTHREAD)
 		return 0;
 	if (parent->tgid == (int)own_tgid) {
-		if (!is_process || !*(volatile __u32 *)&own_children)
+		if (!is_process || (scope != THREADS_OF_ALL && !*(volatile __u32 *)&own_children))
 			return 0;
 	} else if (scope != THREADS_OF_ALL && (!thread_of(parent) || (is_process && !with_children))) {
 		return 0;
@@ -420,16 +446,22 @@ static __always_inline __u64 slept_ns(struct task_struct *task)
 /* A thread that began before the programs were attached, or that has come into the control group. */
 static __always_inline struct thread *adopt(struct task_struct *task, __u64 now_ns)
 {
+	struct futex_half *half = with_futexes ? this_half(&halves) : 0;
 	__u32 task_state = task->__state;
+	const struct pt_regs *regs;
 	struct thread *thread;
 
 	thread = begin_thread(task, task->on_cpu ? STATE_RUNNING : STATE_RUNNABLE, now_ns);
-	if (thread && !task->on_cpu && task_state) {
-		begin_change(thread);
-		thread->time.state = reason_of(task, thread, task_state);
-		thread->before_ns = slept_ns(task);
-		end_change(thread);
-	}
+	if (!thread || task->on_cpu || !task_state)
+		return thread;
+	regs = registers_of(task);
+	begin_change(thread);
+	thread->time.state = reason_of(task, thread, task_state, regs);
+	thread->before_ns = slept_ns(task);
+	end_change(thread);
+	/* The part of its wait that is seen counts. */
+	if (half && task_state & TASK_INTERRUPTIBLE && waits_for_futex(regs))
+		begin_sleep(&thread->futex, regs, regs->di, now_ns, half);
 	return thread;
 }
 
@@ -445,6 +477,7 @@ static __always_inline int copy_time(struct thread_look *to, struct thread *thre
 		to->lock = thread->lock;
 		to->lock_since_ns = thread->lock_since_ns;
 		to->lock_flags = thread->lock_flags;
+		to->futex = is_in_futex_wait(thread) ? thread->futex.word : 0;
 		barrier();
 		if (!(changes & 1) && *(volatile __u64 *)&thread->time.changes == changes) {
 			to->time.changes = changes;

@@ -1,32 +1,26 @@
-// SPDX-License-Identifier: GPL-2.0
+/* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Meters the futex waits of running processes from two tracepoints of the scheduler, without touching the processes.
+ * Waits for futexes: what the programs that keep the threads' time do about those of them that sleep in a futex call, without
+ * touching the processes.
  *
- *   sched_switch   a task of the process that goes to sleep in a futex call begins a wait; the switch back to it ends the
- *                  wait and counts it, exactly
- *   sched_waking   copies the user stacks of a sampled sleeper and of the task that wakes it; the sleeper's only if both share memory
+ * A thread that goes to sleep in a futex call begins a wait; the switch back to it ends the wait and counts it, exactly. A
+ * task that switches is known to be in a futex call by the registers that it saved when it entered the kernel, so no system
+ * call becomes slower. A call that returns at once (EAGAIN) never gets here: it waited for nobody.
  *
- * A task that switches is known to be in a futex call by the registers that it saved when it entered the kernel, so no
- * system call becomes slower. A call that returns at once (EAGAIN) never gets here: it waited for nobody.
- *
- * Sampling is in proportion to the waited time, as in the contention programs. The stacks are copied at the wake-up, when
- * it is known how long the wait was; those that nobody of the process wakes (timeouts, signals) leave no stack behind. So
- * the first sleep on every word since the last drain is copied, too: by these stacks the loader tells mutexes from
+ * A wake-up copies the user stacks of a sampled sleeper and of the task that wakes it; the sleeper's only if both share
+ * memory. Sampling is in proportion to the waited time, as in the contention programs. The stacks are copied at the wake-up,
+ * when it is known how long the wait was; those that nobody of the process wakes (timeouts, signals) leave no stack behind.
+ * So the first sleep on every word since the last drain is copied, too: by these stacks the loader tells mutexes from
  * condition variables.
- *
- * sched_switch runs with a run queue locked, where allocating could deadlock, so sleepers live in a table without locks
- * instead of task storage.
  */
-#include "core.h"
+#ifndef LOCKMETER_FUTEX_WAITS_BPF_H
+#define LOCKMETER_FUTEX_WAITS_BPF_H
+
 #include "budget.bpf.h"
-#include "cgroup_scope.bpf.h"
 #include "halves.bpf.h"
 #include "table_slot.bpf.h"
 #include "tables.h"
 #include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
-
-char LICENSE[] SEC("license") = "GPL";
 
 #define TASK_INTERRUPTIBLE 1
 /* Of `flags`: forked, and no program run since. */
@@ -55,31 +49,24 @@ char LICENSE[] SEC("license") = "GPL";
 /* Processes told apart by their ids' hashes. A power of two. */
 #define ANNOUNCED 4096
 
-/* The process to meter; 0: followed ones only. */
-const volatile __u32 target = 0;
-/* Whose waits. */
-const volatile __u32 scope = FUTEXES_OF_FOLLOWED;
-/* lockmeter's own process, which is in no scope but that of a process. */
-const volatile __u32 own_tgid = 0;
+/* Set by the loader before the programs are loaded: whether waits for futexes are counted. */
+const volatile __u8 with_futexes = 1;
 
 /* Written by the loader while the programs run. */
-__u32 generation = 1; /* grows at each drain: words are introduced again */
+__u32 generation = 1;	   /* grows at each drain: words are introduced again */
+__u64 counted_from_ns = 0; /* waits are no part of the recording until then */
 
-struct sleep {
-	__u32 tgid;
-	__u32 operation;
+/* A thread's last sleep in a futex call. It goes on if it began when the thread's present state did. */
+struct futex_sleep {
 	__u64 begin_ns;
 	__u64 word;
 	__u64 threshold_ns;
 	__u64 period_ns;
-	__u32 sampled;
+	__u32 operation;
+	__u16 sampled;
 	/* Somebody woke it by a futex call, or by exiting. */
-	__u32 released;
+	__u16 released;
 };
-
-/* Who sleeps, 0 for nobody, apart from what is known of the sleep: most look-ups find nothing and touch only these. */
-__u32 sleeper_tids[SLEEPERS + PROBES];
-struct sleep sleeps[SLEEPERS + PROBES];
 
 __u64 introduced[INTRODUCED];
 
@@ -97,18 +84,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 << 20);
 } records SEC(".maps");
-
-struct followed {
-	__u32 yes;
-};
-
-/* Processes that are metered, by their thread group leaders. */
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct followed);
-} processes SEC(".maps");
 
 static __always_inline void lose(struct futex_half *half, enum loss cause)
 {
@@ -151,48 +126,14 @@ static __always_inline enum waker waker_of(const struct pt_regs *regs)
 	return call == CALL_FUTEX && !waits_for_futex(regs) ? WAKER_FUTEX : WAKER_OTHER;
 }
 
-static __always_inline int in_scope(struct task_struct *task)
+/* How long the part of it has been that lies in the recording. */
+static __always_inline __u64 slept_until(const struct futex_sleep *sleep, __u64 now_ns)
 {
-	if (scope == FUTEXES_OF_ALL)
-		return task->tgid != (int)own_tgid;
-	if (scope == FUTEXES_OF_CGROUP)
-		return task->tgid != (int)own_tgid && lies_in_cgroup(task);
-	if (target && task->tgid == (int)target)
-		return 1;
-	return bpf_task_storage_get(&processes, task->group_leader, 0, 0) != 0;
-}
+	__u64 from_ns = *(volatile __u64 *)&counted_from_ns;
 
-static __always_inline __u32 place_of(__u32 tid)
-{
-	return mix(tid) % SLEEPERS;
-}
-
-/* The place of a sleeper; SLEEPERS + PROBES if it has none. */
-static __always_inline __u32 find_sleeper(__u32 tid)
-{
-	__u32 begin = place_of(tid);
-
-	for (__u32 i = 0; i < PROBES; i++)
-		if (*(volatile __u32 *)&sleeper_tids[begin + i] == tid)
-			return begin + i;
-	return SLEEPERS + PROBES;
-}
-
-/* As find_sleeper, but takes a free place if there is none yet. */
-static __always_inline __u32 claim_sleeper(__u32 tid, struct futex_half *half)
-{
-	__u32 begin = place_of(tid);
-	__u32 at = find_sleeper(tid);
-
-	if (at < SLEEPERS + PROBES) {
-		lose(half, LOSS_BEGIN_WITHOUT_END);
-		return at;
-	}
-	for (__u32 i = 0; i < PROBES; i++)
-		if (!*(volatile __u32 *)&sleeper_tids[begin + i] &&
-		    !__sync_val_compare_and_swap(&sleeper_tids[begin + i], 0, tid))
-			return begin + i;
-	return SLEEPERS + PROBES;
+	if (from_ns < sleep->begin_ns)
+		from_ns = sleep->begin_ns;
+	return now_ns > from_ns ? now_ns - from_ns : 0;
 }
 
 /* Copies from a stack of the process whose memory is mapped right now. */
@@ -221,12 +162,12 @@ static __always_inline void spent_on_stacks(struct futex_half *half, __u64 begin
 	__sync_fetch_and_add(&half->stacks_taken, stacks);
 }
 
-static __always_inline void describe(struct sleep_record *record, enum record_kind kind, __u32 tid,
-				     const struct sleep *sleep, const struct pt_regs *regs)
+static __always_inline void describe_sleep(struct sleep_record *record, enum record_kind kind, struct task_struct *task,
+					   const struct futex_sleep *sleep, const struct pt_regs *regs)
 {
 	record->kind = kind;
-	record->tid = tid;
-	record->tgid = sleep->tgid;
+	record->tid = task->pid;
+	record->tgid = task->tgid;
 	record->operation = sleep->operation;
 	record->begin_ns = sleep->begin_ns;
 	record->word = sleep->word;
@@ -234,13 +175,14 @@ static __always_inline void describe(struct sleep_record *record, enum record_ki
 }
 
 /* Sends the stack of a word's first sleep since the last drain. */
-static __always_inline void introduce(struct task_struct *task, const struct sleep *sleep, const struct pt_regs *regs,
-				      struct futex_half *half)
+static __always_inline void introduce(struct task_struct *task, const struct futex_sleep *sleep,
+				      const struct pt_regs *regs, struct futex_half *half)
 {
-	__u64 tag = mix(sleep->word ^ (__u64)sleep->tgid << 44) ^ *(volatile __u32 *)&generation;
+	__u32 tgid = task->tgid;
+	__u64 tag = mix(sleep->word ^ (__u64)tgid << 44) ^ *(volatile __u32 *)&generation;
 	__u64 *known = &introduced[mix(tag) % INTRODUCED];
-	__u32 *process = &announced[mix(sleep->tgid) % ANNOUNCED];
-	int is_stranger = *process != sleep->tgid;
+	__u32 *process = &announced[mix(tgid) % ANNOUNCED];
+	int is_stranger = *process != tgid;
 	struct begin_record *record;
 
 	if (*known == tag || (!is_stranger && over_budget()))
@@ -249,13 +191,13 @@ static __always_inline void introduce(struct task_struct *task, const struct sle
 	if (!record)
 		return;
 	*known = tag;
-	describe(&record->sleep, RECORD_BEGIN, task->pid, sleep, regs);
+	describe_sleep(&record->sleep, RECORD_BEGIN, task, sleep, regs);
 	record->parent = task->flags & PF_FORKNOEXEC ? task->group_leader->real_parent->tgid : 0;
 	record->unused = 0;
 	copy_stack(&record->sleeper, regs);
 	/* A process that lives shortly could be gone before the loader looks by itself. */
 	bpf_ringbuf_submit(record, is_stranger ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
-	*process = sleep->tgid;
+	*process = tgid;
 	spent_on_stacks(half, sleep->begin_ns, 1);
 }
 
@@ -277,29 +219,30 @@ static __always_inline __u64 word_of(const struct pt_regs *regs)
 	return word;
 }
 
-static __always_inline void begin_sleep(struct task_struct *task, struct futex_half *half)
+/* What is known of a sleep that begins now, or that is met now. */
+static __always_inline void begin_sleep(struct futex_sleep *sleep, const struct pt_regs *regs, __u64 word, __u64 now_ns,
+					struct futex_half *half)
 {
-	struct pt_regs *regs = registers_of(task);
-	__u32 tid = task->pid, at;
-	struct sleep *sleep;
-
-	if (!waits_for_futex(regs) || !in_scope(task))
-		return;
-	at = claim_sleeper(tid, half);
-	if (at >= SLEEPERS + PROBES) {
-		lose(half, LOSS_SLEEPERS_FULL);
-		return;
-	}
-	sleep = &sleeps[at];
-	sleep->tgid = task->tgid;
 	/* With its flags: a word shared between processes is another thing than a private one. */
 	sleep->operation = regs->orig_ax == CALL_FUTEX ? regs->si & 0xffff : FUTEX_WAIT;
-	sleep->word = word_of(regs);
+	sleep->word = word;
 	sleep->sampled = 0;
 	sleep->released = 0;
 	draw(&half->random, &sleep->threshold_ns, &sleep->period_ns);
-	sleep->begin_ns = bpf_ktime_get_ns();
-	adapt_period(sleep->begin_ns);
+	barrier();
+	sleep->begin_ns = now_ns;
+}
+
+/* The running thread goes to sleep. */
+static __always_inline void begin_futex_wait(struct task_struct *task, struct futex_sleep *sleep,
+					     const struct pt_regs *regs, __u64 now_ns)
+{
+	struct futex_half *half = this_half(&halves);
+
+	if (!half)
+		return;
+	begin_sleep(sleep, regs, word_of(regs), now_ns, half);
+	adapt_period(now_ns);
 	introduce(task, sleep, regs, half);
 }
 
@@ -319,11 +262,11 @@ union comm {
 };
 
 /* Totals are written by sched_switch alone, each CPU's by that CPU, which it cannot interrupt: nothing needs an atomic. */
-static __always_inline void count_total(struct futex_half *half, const struct sleep *sleep, __u64 total_ns,
-					__u64 cgroup, const union comm *comm)
+static __always_inline void count_total(struct futex_half *half, const struct futex_sleep *sleep, __u32 tgid,
+					__u64 total_ns, __u64 cgroup, const union comm *comm)
 {
 	__u32 bucket = log2_of(total_ns);
-	__u64 word_hash = mix(sleep->word ^ mix((__u64)sleep->tgid << 32 | sleep->operation << 8 | bucket));
+	__u64 word_hash = mix(sleep->word ^ mix((__u64)tgid << 32 | sleep->operation << 8 | bucket));
 	__u64 tag = mix(word_hash ^ cgroup) ^ mix(comm->words[0] + 2) ^ mix(comm->words[1] + 3);
 	struct futex_total *slot;
 	int is_new = 0;
@@ -343,138 +286,95 @@ static __always_inline void count_total(struct futex_half *half, const struct sl
 		return;
 	if (is_new) {
 		slot->word = sleep->word;
-		slot->tgid = sleep->tgid;
+		slot->tgid = tgid;
 		slot->operation = sleep->operation;
 		slot->bucket = bucket;
 	}
 	add_total(slot, total_ns);
 }
 
-static __always_inline void end_sleep(struct task_struct *task, struct futex_half *half)
+/* The thread runs again. */
+static __always_inline void end_futex_wait(struct task_struct *task, struct futex_sleep *sleep, __u64 now_ns)
 {
+	struct futex_half *half = this_half(&halves);
 	struct pt_regs *regs = registers_of(task);
-	__u32 tid = task->pid, at;
+	__u64 total_ns = slept_until(sleep, now_ns);
 	struct end_record *record;
-	__u64 total_ns, cgroup;
-	struct sleep *sleep;
 	union comm comm;
+	__u64 cgroup;
 
-	if (!waits_for_futex(regs))
+	if (!half)
 		return;
-	at = find_sleeper(tid);
-	if (at >= SLEEPERS + PROBES)
-		return;
-	sleep = &sleeps[at];
 	if (!sleep->released && has_time_limit(regs))
 		sleep->operation |= OPERATION_TIMED_OUT;
-	total_ns = bpf_ktime_get_ns() - sleep->begin_ns;
 	cgroup = task->cgroups->dfl_cgrp->kn->id;
 	for (int i = 0; i < COMM_LENGTH; i++)
 		comm.text[i] = task->comm[i];
-	count_total(half, sleep, total_ns, cgroup, &comm);
-	if (sleep->sampled) {
-		record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
-		if (record) {
-			describe(&record->sleep, RECORD_END, tid, sleep, regs);
-			record->total_ns = total_ns;
-			record->cgroup = cgroup;
-			__builtin_memcpy(record->comm, comm.text, COMM_LENGTH);
-			bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
-		} else {
-			lose(half, LOSS_RING_FULL);
-		}
+	count_total(half, sleep, task->tgid, total_ns, cgroup, &comm);
+	if (!sleep->sampled)
+		return;
+	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+	if (!record) {
+		lose(half, LOSS_RING_FULL);
+		return;
 	}
-	barrier();
-	*(volatile __u32 *)&sleeper_tids[at] = 0;
+	describe_sleep(&record->sleep, RECORD_END, task, sleep, regs);
+	record->total_ns = total_ns;
+	record->cgroup = cgroup;
+	__builtin_memcpy(record->comm, comm.text, COMM_LENGTH);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-SEC("tp_btf/sched_switch")
-int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
-{
-	struct futex_half *half = this_half(&halves);
-
-	if (!half)
-		return 0;
-	half->runs[PROGRAM_SWITCH]++;
-	/* What sleeps uninterruptibly in a futex call waits for a page, not for the word. */
-	if (!preempt && prev_state & TASK_INTERRUPTIBLE)
-		begin_sleep(prev, half);
-	end_sleep(next, half);
-	return 0;
-}
-
-SEC("tp_btf/sched_waking")
-int BPF_PROG(sched_waking, struct task_struct *wakee)
+/* Somebody wakes the sleeper. */
+static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct futex_sleep *sleep, __u64 now_ns)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
+	struct pt_regs *regs = registers_of(wakee), *waker_regs = registers_of(waker);
 	struct futex_half *half = this_half(&halves);
+	enum waker by = waker_of(waker_regs);
 	struct woken_record *record;
-	struct pt_regs *regs;
-	struct sleep *sleep;
 	int is_stranger;
-	__u32 tid, at;
-	__u64 now;
 
 	if (!half)
-		return 0;
-	half->runs[PROGRAM_WAKING]++;
-	regs = registers_of(wakee);
-	if (!waits_for_futex(regs))
-		return 0;
+		return;
 	/* Of another process only who wakes by a futex call can be meant, and only for a word that both map. */
 	is_stranger = waker->tgid != wakee->tgid;
-	if (is_stranger &&
-	    (waker_of(registers_of(waker)) != WAKER_FUTEX || (regs->orig_ax == CALL_FUTEX && regs->si & FUTEX_PRIVATE)))
-		return 0;
-	tid = wakee->pid;
-	at = find_sleeper(tid);
-	if (at >= SLEEPERS + PROBES)
-		return 0;
-	sleep = &sleeps[at];
-	if (waker_of(registers_of(waker)) != WAKER_OTHER)
+	if (is_stranger && (by != WAKER_FUTEX || (regs->orig_ax == CALL_FUTEX && regs->si & FUTEX_PRIVATE)))
+		return;
+	if (by != WAKER_OTHER)
 		sleep->released = 1;
-	now = bpf_ktime_get_ns();
-	if (sleep->sampled || now - sleep->begin_ns < sleep->threshold_ns)
-		return 0;
+	if (sleep->sampled || slept_until(sleep, now_ns) < sleep->threshold_ns)
+		return;
 	if (over_budget()) {
 		lose(half, LOSS_OVER_BUDGET);
-		return 0;
+		return;
 	}
 	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	if (!record) {
 		lose(half, LOSS_RING_FULL);
-		return 0;
+		return;
 	}
 	sleep->sampled = 1;
-	describe(&record->sleep, RECORD_WOKEN, tid, sleep, regs);
+	describe_sleep(&record->sleep, RECORD_WOKEN, wakee, sleep, regs);
 	/* The memory that can be read here is the waker's. */
 	if (is_stranger)
 		record->sleeper.bytes = 0;
 	else
 		copy_stack(&record->sleeper, regs);
-	record->waited_ns = now - sleep->begin_ns;
+	record->waited_ns = slept_until(sleep, now_ns);
 	record->period_ns = sleep->period_ns;
-	regs = registers_of(waker);
-	record->waker = waker_of(regs);
+	record->waker = by;
 	record->waker_tid = waker->pid;
 	record->waker_tgid = waker->tgid;
 	record->unused = 0;
 	for (int i = 0; i < COMM_LENGTH; i++)
 		record->waker_comm[i] = waker->comm[i];
-	if (record->waker == WAKER_FUTEX)
-		copy_stack(&record->releaser, regs);
+	if (by == WAKER_FUTEX)
+		copy_stack(&record->releaser, waker_regs);
 	else
 		record->releaser.bytes = 0;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
-	spent_on_stacks(half, now, 2);
-	return 0;
+	spent_on_stacks(half, now_ns, 2);
 }
 
-/* Children of a followed process are followed. */
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(follow_children, struct task_struct *parent, struct task_struct *child)
-{
-	if (child->pid == child->tgid && in_scope(parent))
-		bpf_task_storage_get(&processes, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	return 0;
-}
+#endif
