@@ -178,10 +178,11 @@ fn shown(output: &Path) -> String {
 
 fn announce(arguments: &RecordArguments, locks: &str, words: &str, running: Option<usize>) {
     let length = length_in_words(arguments.duration, &arguments.command);
-    let running = match running {
-        Some(1) => " (1 process now)".to_owned(),
-        Some(count) => format!(" ({count} processes now)"),
-        None => String::new(),
+    let running = match (running, arguments.command.first()) {
+        (None, Some(program)) if arguments.scope.all => format!(" while {} runs", program.to_string_lossy()),
+        (Some(1), _) => " (1 process now)".to_owned(),
+        (Some(count), _) => format!(" ({count} processes now)"),
+        (None, _) => String::new(),
     };
     inform(format_args!("lockmeter: metering {locks} of {words}{running}{length}, into {}", shown(&arguments.output)));
 }

@@ -27,11 +27,7 @@ pub fn from_flags(arguments: &ScopeArguments, command: &[OsString]) -> Result<Op
         let words = format!("control group {}", cgroup.path);
         return Ok(Some((Scope::Cgroup(cgroup), words)));
     }
-    if let Some(program) = command.first() {
-        if arguments.all {
-            let words = format!("whole machine while {} runs", program.to_string_lossy());
-            return Ok(Some((Scope::Machine, words)));
-        }
+    if let Some(program) = command.first().filter(|_| !arguments.all) {
         return Ok(Some((Scope::Children, format!("{} and its children", program.to_string_lossy()))));
     }
     Ok(arguments.all.then(|| (Scope::Machine, "whole machine".to_owned())))

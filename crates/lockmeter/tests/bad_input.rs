@@ -250,7 +250,7 @@ fn several_scopes_at_once_are_refused() {
         &["record", "-a", "-p", "1"][..],
         &["record", "-a", "--cgroup", "/"],
         &["record", "-p", "1", "--cgroup", "/"],
-        &["record", "-a", "--", "touch", &marker],
+        &["record", "--cgroup", "/", "--", "touch", &marker],
         &["record", "-p", "1", "--", "touch", &marker],
         &["top", "-a", "-p", "1"],
     ] {

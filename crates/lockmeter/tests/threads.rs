@@ -223,6 +223,32 @@ fn every_threads_time_is_told_by_what_it_waits_for() {
 }
 
 #[test]
+fn who_waits_for_a_condition_is_told_with_who_wakes_it() {
+    let Some(_machine) = machine("waits for a condition") else { return };
+    let folder = Folder::new();
+    let program = user_workload(folder.path(), "pipeline", &[]);
+    let mut command = Command::new(program);
+    // Nearly all of the time is waited; the consumers run for more than a hundredth of theirs.
+    let mut child = command.args(["--threads", "3", "--wait", "--pause-ns", "300000", "--rounds", "12000"]);
+    child = child.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = child.spawn().unwrap();
+    let recorder = Recorder::start_all(&folder, "recording", &["-p", &child.id().to_string()]);
+    drop(child.stdin.take());
+    wait(&mut child, "the program");
+    let report = json(lockmeter(["report", "--format", "json", &recorder.wait().recording()]));
+    let places = report["threads"]["sleeps"].as_array().unwrap();
+    let functions =
+        |stack: &Value| stack.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect();
+    let of_consumers = places.iter().find(|place| {
+        let stack: Vec<String> = functions(&place["stack"]);
+        place["state"] == "condition" && stack.iter().any(|name| name == "consume")
+    });
+    let place = of_consumers.unwrap_or_else(|| panic!("no place of consumers\n{places:#?}"));
+    let wakers: Vec<String> = functions(&place["woken_by"]["stack"]);
+    assert!(wakers.iter().any(|name| name == "produce"), "{place:#}");
+}
+
+#[test]
 fn a_semaphore_that_hands_out_work_is_no_lock_and_one_that_guards_is() {
     let Some(_machine) = machine("semaphores") else { return };
     let folder = Folder::new();

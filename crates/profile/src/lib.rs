@@ -37,8 +37,8 @@ pub use limits::{Limits, TooLarge};
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
 pub use report::{
-    About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowTask, SleepRow,
-    SlowHoldRow, StateTime, ThreadsReport, Worst,
+    About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowTask, RowWaker,
+    SleepRow, SlowHoldRow, StateTime, ThreadsReport, Worst,
 };
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};

@@ -153,6 +153,19 @@ pub struct SleepRow {
     pub error_ns: u64,
     /// How many looks found threads there.
     pub looks: u64,
+    /// Who wakes threads there most, where they sleep in futexes.
+    pub woken_by: Option<RowWaker>,
+}
+
+/// Who wakes threads that sleep at a place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowWaker {
+    /// The thread's name.
+    pub comm: String,
+    /// Where it does so, innermost first.
+    pub stack: Arc<[Arc<str>]>,
+    /// The part of the sampled sleeps there that it ended, by their time, in millionths.
+    pub ppm: u64,
 }
 
 /// A thread that waits for a lock when the window ends.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lockmeter_profile::{OpenWaitRow, Report, RowHolder, SleepRow, StateTime, ThreadState, ThreadsReport};
+use lockmeter_profile::{OpenWaitRow, Report, RowHolder, RowWaker, SleepRow, StateTime, ThreadState, ThreadsReport};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::grid::{Grid, GridColumn, GridRow};
@@ -246,9 +246,15 @@ pub(crate) fn places(threads: &ThreadsReport, frames: usize) -> Option<Grid> {
         ]
         .into_iter()
         .collect(),
-        below: vec![chain(&row.stack, frames.max(1))],
+        below: std::iter::once(chain(&row.stack, frames.max(1)))
+            .chain(row.woken_by.as_ref().map(|by| waker(by, frames)))
+            .collect(),
     });
     Some(Grid { columns, rows: rows.collect() })
+}
+
+fn waker(by: &RowWaker, frames: usize) -> String {
+    format!("    woken by {} ({}): {}", by.comm, share(by.ppm), chain(&by.stack, frames.max(1)))
 }
 
 /// All of it, for JSON.
@@ -284,6 +290,19 @@ impl Serialize for StateJson<'_> {
     }
 }
 
+struct WakerJson<'a>(&'a RowWaker);
+
+impl Serialize for WakerJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let by = self.0;
+        object!(serializer, {
+            "thread": by.comm,
+            "stack": by.stack,
+            "ppm": by.ppm,
+        })
+    }
+}
+
 struct SleepJson<'a>(&'a SleepRow);
 
 impl Serialize for SleepJson<'_> {
@@ -298,6 +317,7 @@ impl Serialize for SleepJson<'_> {
             "total_ns": row.total_ns,
             "error_ns": row.error_ns,
             "looks": row.looks,
+            "woken_by": row.woken_by.as_ref().map(WakerJson),
         })
     }
 }

@@ -5,7 +5,7 @@ mod reports;
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    Kind, Mode, OpenWaitRow, Report, RowHolder, RowTask, SleepRow, StateTime, ThreadState, ThreadsReport,
+    Kind, Mode, OpenWaitRow, Report, RowHolder, RowTask, RowWaker, SleepRow, StateTime, ThreadState, ThreadsReport,
 };
 use lockmeter_render::{Json, Table};
 use reports::{empty, idle_threads, written};
@@ -90,8 +90,9 @@ fn places_are_shown_with_their_share_and_its_error() {
         total_ns,
         error_ns: total_ns / 20,
         looks: 90,
+        woken_by: None,
     };
-    let sleeps = vec![
+    let mut sleeps = vec![
         sleep(
             ThreadState::UserLock,
             Some("PostgreSQL heavyweight lock"),
@@ -103,6 +104,8 @@ fn places_are_shown_with_their_share_and_its_error() {
         sleep(ThreadState::DiskIo, None, &[], 3_000_000_000, false),
         sleep(ThreadState::PageFault, None, &["memcpy"], 200_000_000, false),
     ];
+    let waker = RowWaker { comm: "walwriter".to_owned(), stack: stack(&["SetLatch", "main"]), ppm: 870_000 };
+    sleeps[0].woken_by = Some(waker);
     let time = |state, total_ns| StateTime { state, total_ns, error_ns: total_ns / 20 };
     let states = vec![
         time(ThreadState::UserLock, 12_000_000_000),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::names::{LockName, Names, Places, StackName, TaskName, TextName};
 use super::query::Query;
+use crate::Happened;
 use crate::interval::{Interval, StackId, TaskId};
-use crate::report::{OpenWaitRow, RowHolder, RowTask, SleepRow, StateTime, ThreadsReport};
+use crate::report::{OpenWaitRow, RowHolder, RowTask, RowWaker, SleepRow, StateTime, ThreadsReport};
 use crate::thread_time::{OpenWait, ThreadState};
 
 /// What a sum takes, its names apart.
@@ -22,6 +23,8 @@ pub(super) struct ThreadSums {
     exact: HashMap<(TaskName, ThreadState), u64>,
     /// What stacks say of these reasons.
     sleeps: HashMap<SleepKey, SleepSum>,
+    /// Who ended sleeps at a place that are no waits for locks, and how long these were.
+    wakers: HashMap<StackName, HashMap<Waker, u64>>,
     /// Of the last interval of the window.
     open_waits: Vec<OpenWaitRow>,
     last_unix_ns: u64,
@@ -37,6 +40,9 @@ struct SleepKey {
     at_rest: bool,
     site: Option<StackName>,
 }
+
+/// The thread's name, and where it wakes others.
+type Waker = (TextName, StackName);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct SleepSum {
@@ -90,6 +96,7 @@ impl ThreadSums {
             let (looks, estimate_ns, variance_ns2) = (sleep.looks, sleep.estimate_ns, sleep.variance_ns2);
             sum.add(&SleepSum { looks, estimate_ns, variance_ns2 });
         }
+        self.add_wakers(names, places, interval);
         // Intervals come in any order.
         if interval.start_unix_ns >= self.last_unix_ns {
             self.last_unix_ns = interval.start_unix_ns;
@@ -99,9 +106,31 @@ impl ThreadSums {
         }
     }
 
+    fn add_wakers(&mut self, names: &mut Names, places: &mut Places<'_>, interval: &Interval) {
+        for sampled in interval.sampled.iter().filter(|sampled| sampled.key.happened == Happened::Idle) {
+            let blocker = &sampled.blocker;
+            let (Some(site), Some(by)) = (sampled.site, blocker.stack) else { continue };
+            let Some(task) = places.task_name(names, blocker.task) else { continue };
+            let mut all = |id| places.stack(names, id, true).map(|stack| stack.all);
+            let (Some(site), Some(by)) = (all(site), all(by)) else { continue };
+            let sum = self.wakers.entry(site).or_default().entry((names.comm_of(task), by)).or_default();
+            *sum = sum.saturating_add(sampled.estimate.total_ns);
+        }
+    }
+
+    /// Who has ended most of the sleeps at a place.
+    fn waker(&self, names: &Names, site: StackName) -> Option<RowWaker> {
+        let wakers = self.wakers.get(&site)?;
+        let total_ns = wakers.values().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
+        let ((comm, stack), ns) = wakers.iter().max_by_key(|(waker, ns)| (**ns, std::cmp::Reverse(**waker)))?;
+        let ppm = u64::try_from(u128::from(*ns) * 1_000_000 / u128::from(total_ns.max(1))).unwrap_or(0);
+        Some(RowWaker { comm: names.text_of(*comm).as_ref().to_owned(), stack: names.functions(*stack), ppm })
+    }
+
     /// What the sums take, about.
     pub(super) fn memory_bytes(&self) -> usize {
-        (self.exact.len() + self.sleeps.len()) * SUM_BYTES + self.text_bytes
+        let wakers: usize = self.wakers.values().map(HashMap::len).sum();
+        (self.exact.len() + self.sleeps.len() + wakers) * SUM_BYTES + self.text_bytes
     }
 
     pub(super) fn report(&self, names: &Names) -> Option<ThreadsReport> {
@@ -136,6 +165,7 @@ impl ThreadSums {
             total_ns: part.ns.round() as u64,
             error_ns: part.error_ns(),
             looks: part.looks,
+            woken_by: place.site.and_then(|site| self.waker(names, site)),
         });
         let mut sleeps: Vec<SleepRow> = sleeps.filter(|row| row.total_ns > 0).collect();
         sleeps.sort_by(|one, other| {
