@@ -35,10 +35,10 @@ impl LockFilter {
         near.sort_unstable();
         let near: Vec<&str> = near.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect();
         let seen = match near[..] {
-            [] => "no lock was seen at all".to_owned(),
-            _ => format!("nearest of {} that were: {}", self.seen.len(), near.join(", ")),
+            [] => "no lock was seen".to_owned(),
+            _ => format!("the nearest of {} names: {}", self.seen.len(), near.join(", ")),
         };
-        Some(format!("lockmeter: no lock whose name fits `{pattern}` was seen; {seen}"))
+        Some(format!("lockmeter: no lock with a name that matches `{pattern}` was seen; {seen}"))
     }
 }
 

@@ -388,14 +388,13 @@ impl<'a> Scene<'a> {
         let off = |at: &usize| (best.modelled[*at] / self.recorded[*at] - 1.0).abs();
         let worst = (0..self.callers.len()).max_by(|one, other| off(one).total_cmp(&off(other))).unwrap_or(0);
         if best.off.abs() <= MOST_OFF {
-            return "no model gives the waits that were recorded; say how many threads were at work (--threads)"
-                .to_owned();
+            return "no model gives the recorded waits; give the number of working threads with --threads".to_owned();
         }
         format!(
-            "the nearest model gives {} {:+.0} % of the acquisitions that were recorded, and more than {:.0} % is not to be trusted; say how many \
-             threads were at work (--threads), or record for longer",
-            self.callers[worst].name,
+            "the nearest model is off by {:+.0} % for {}, more than the {:.0} % that a forecast needs; give the number of \
+            working threads with --threads, or record for longer",
             best.off * 100.0,
+            self.callers[worst].name,
             MOST_OFF * 100.0
         )
     }

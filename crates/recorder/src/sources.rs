@@ -96,7 +96,7 @@ impl LockSources {
     pub fn start(options: &LockOptions) -> Result<Self, RecorderError> {
         if options.holds.is_some() && options.which == Which::User && options.scope != Scope::Children {
             return Err(RecorderError::usage(
-                "how long a program holds its own locks can be metered from inside only: start it under `-- COMMAND`",
+                "hold times of a program's own locks can be metered from inside only: start it under `-- COMMAND`",
             ));
         }
         let mut notices = Vec::new();
@@ -130,7 +130,7 @@ impl LockSources {
             // That is said already.
             Some(Err(_)) if matches!(sources.user, Some(User::NotAtAll(_))) => return Ok(sources),
             Some(Err(error)) if sources.user.is_some() => {
-                let notice = format!("only the command's own locks are metered, for kernel locks need more: {error}");
+                let notice = format!("only the command's own locks are metered, not kernel locks: {error}");
                 sources.notices.insert(0, notice);
             }
             Some(Err(error)) => return Err(error.into()),
@@ -225,7 +225,7 @@ impl Source for LockSources {
     fn tick(&mut self) -> bool {
         if let Some(Err(error)) = self.threads.as_mut().map(ThreadSource::look) {
             self.threads = None;
-            self.notices.push(format!("the threads' time is not kept any more: {error}"));
+            self.notices.push(format!("the threads' time is no longer metered: {error}"));
         }
         let user_fills = self.user.as_mut().and_then(User::futexes).is_some_and(Source::tick);
         let Some(kernel) = &mut self.kernel else { return user_fills };
@@ -356,7 +356,7 @@ fn start_threads(options: &LockOptions, names: &SharedNames, notices: &mut Vec<S
         Ok(threads) => Some(threads),
         Err(error) if error.kind() == ErrorKind::NotPermitted => None,
         Err(error) => {
-            notices.push(format!("where the threads' time goes is not kept: {error}"));
+            notices.push(format!("the threads' time is not metered: {error}"));
             None
         }
     }
@@ -432,8 +432,8 @@ fn start_user(
         let unseen = format!("the locks of {language} can be seen from outside only");
         if hold || options.swap.is_some() {
             notices.push(format!(
-                "{unseen}, which shows no holds and swaps nothing; metering those of its C libraries alone (leave --hold and --swap \
-                 out to meter waits for {language}'s)"
+                "{unseen}, where holds are not seen and nothing can be swapped; only locks of its C libraries are metered \
+                (leave --hold and --swap out to meter waits for {language}'s locks)"
             ));
         } else {
             match FutexSource::start(Processes::Children, options.stacks) {

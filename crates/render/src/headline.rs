@@ -57,11 +57,11 @@ impl<'a> Headline<'a> {
             let blocked = duration(blocked_ns);
             write!(
                 f,
-                "no wait for a lock{place} was seen to end with it in {over}, yet threads were blocked for locks for {blocked}: their \
-                 waits timed out or were interrupted, or nobody saw them end"
+                "no thread was seen to get a lock{place} after a wait in {over}, yet threads were blocked for locks for {blocked}: \
+                their waits timed out, were interrupted, or their end was not seen"
             )
         } else if self.report.losses.is_empty() && self.report.threads.is_none() {
-            write!(f, "no wait for a lock{place} ended in {over}; whether one goes on was not looked at")
+            write!(f, "no wait for a lock{place} ended in {over}; waits that still go on were not looked for")
         } else if self.report.losses.is_empty() {
             write!(f, "nothing waited for a lock{place} in {over}")
         } else {
@@ -101,7 +101,7 @@ impl<'a> Headline<'a> {
             }
             (Some(name), None) | (None, Some(name)) => return write!(f, "blocked mostly by {}", escaped(name)),
             (None, None) if worst.value.sleep_ns() == 0 => write!(f, "all of it spinning")?,
-            (None, None) => write!(f, "blocked by nobody known")?,
+            (None, None) => write!(f, "blocker unknown")?,
         }
         match &worst.caller_function {
             Some(caller) => write!(f, ", waited for mostly in {}", escaped(caller)),

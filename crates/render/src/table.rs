@@ -127,7 +127,7 @@ impl Table {
             writeln!(out)?;
         }
         if let Some(places) = threads::places(activity, self.frames) {
-            self.paragraph("where threads were blocked, those at rest apart:", Weight::Dim, out)?;
+            self.paragraph("where threads were blocked, without threads at rest:", Weight::Dim, out)?;
             self.grid(places, out)?;
             writeln!(out)?;
         }
@@ -137,7 +137,7 @@ impl Table {
     /// Not holds: what of them came before the first waiter is not known.
     fn contended_holds(&self, report: &Report, rows: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
         if !rows.is_empty() {
-            let what = "while others slept for the lock: since one did, or since the lock changed hands, to the release that woke one";
+            let what = "the contended part of holds: from when a thread slept for the lock, or from the handoff, to the release that woke a thread:";
             self.paragraph(what, Weight::Dim, out)?;
         }
         self.section(report, rows, Column::heading_of_contended_holds, out)?;
@@ -149,7 +149,7 @@ impl Table {
         if report.slow_holds.is_empty() {
             return Ok(());
         }
-        self.paragraph("the longest of these, and what the holder did meanwhile:", Weight::Dim, out)?;
+        self.paragraph("the longest of these, and what the holder did during them:", Weight::Dim, out)?;
         for hold in report.slow_holds.iter().take(SLOW_HOLDS) {
             for line in slow_holds::lines(hold, self.frames) {
                 self.paragraph(&line, Weight::Plain, out)?;
@@ -161,7 +161,7 @@ impl Table {
     /// Tries have no duration, so one line says it all.
     fn timed_out(&self, report: &Report, rows: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
         if !rows.is_empty() {
-            self.paragraph("waits that timed out, without the lock:", Weight::Dim, out)?;
+            self.paragraph("waits that timed out without getting the lock:", Weight::Dim, out)?;
         }
         self.section(report, rows, Column::heading, out)
     }

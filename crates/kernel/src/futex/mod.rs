@@ -122,7 +122,7 @@ impl FutexSource {
         let processes = &processes;
         sees_the_kernels_process_ids()?;
         let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
+            .map_err(|error| KernelError::from_libbpf("cannot find out how many CPUs there are", &error))?;
         quiet_libbpf();
         let mut skeleton = load(processes, stacks, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.

@@ -191,8 +191,9 @@ impl ThreadSource {
         let begin_ns = monotonic_ns();
         let mut records = Vec::new();
         let read = Iter::new(&self.iterator).map_err(|error| error.to_string());
-        read.and_then(|mut iterator| iterator.read_to_end(&mut records).map_err(|error| error.to_string()))
-            .map_err(|why| KernelError::new(crate::ErrorKind::Refused, format!("cannot look at the threads: {why}")))?;
+        read.and_then(|mut iterator| iterator.read_to_end(&mut records).map_err(|error| error.to_string())).map_err(
+            |why| KernelError::new(crate::ErrorKind::Refused, format!("cannot read the threads' states: {why}")),
+        )?;
         self.sleeps_met = self.skeleton.maps.bss_data.as_deref().map_or(0, |data| data.sleeps_met);
         for record in Records(&records) {
             self.threads.see(&record, &mut self.sites);

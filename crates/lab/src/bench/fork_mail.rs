@@ -77,7 +77,7 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
             seen_messages = office.deliver(&plan, most, || stop.go_on()).context("cannot deliver")?.messages;
             kernel_waits::so_far(&mut meter)
         }
-        Ok(_) => Err("broken off before".to_owned()),
+        Ok(_) => Err("interrupted before".to_owned()),
         Err(why) => Err(why),
     };
     let points = clients.iter().filter_map(|clients| summarise(*clients, &steps, &mut random)).collect();

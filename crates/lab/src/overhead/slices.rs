@@ -135,7 +135,7 @@ fn finish(
     }
     if costs.costs.is_empty() && costs.missing.is_empty() {
         say(format_args!(
-            "lockmeter-lab: {what} ended, or was broken off, before every level had its turn; there is nothing to compare"
+            "lockmeter-lab: {what} ended, or was interrupted, before every level had run; there is nothing to compare"
         ));
         return Ok(Status::Failed.into());
     }
@@ -192,8 +192,8 @@ impl Group {
     fn create() -> Result<Self> {
         let tree = CgroupTree::find();
         let Some(root) = tree.root() else {
-            let sentence =
-                "no control groups of version 2 are mounted, which tell the CPU time of a command; leave --slices out";
+            let sentence = "no control groups of version 2 are mounted, which --slices needs to measure the command's CPU time; mount \
+                them, or leave --slices out";
             return Err(Failure::error(Status::NotAllowed, sentence));
         };
         let path = root.join(format!("lockmeter-overhead-{}", std::process::id()));

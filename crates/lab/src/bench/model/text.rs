@@ -84,7 +84,7 @@ fn summary(text: &mut String, results: &Results) {
     let Disturbances { runs, repeated, kept, .. } = results.disturbances;
     let _ = writeln!(
         text,
-        "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} kept although;\n\
+        "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} were kept all the same;\n\
          {} because one thread's time, or a line's way, changed meanwhile, and {} kept although",
         results.drifts.repeated, results.drifts.kept
     );
