@@ -218,7 +218,7 @@ pub fn by_caller(callers: &[MeasuredCaller], duration_ns: u64, threads: usize, c
         candidates.min_by(|one, other| one.distance().total_cmp(&other.distance()))
     };
     let of_their_own = nearest(&|manner| scene.dealt_out(fewest.clone(), all, manner));
-    let for_all = if begin_apart(callers) { None } else { nearest(&|_| Threads::ForAll(threads)) };
+    let for_all = if begin_with_different_functions(callers) { None } else { nearest(&|_| Threads::ForAll(threads)) };
     let mut models: Vec<Candidate> = [of_their_own, for_all].into_iter().flatten().collect();
     models.sort_by(|one, other| one.distance().total_cmp(&other.distance()));
     let is_near = |model: &Candidate| model.off.abs() <= MOST_OFF && model.wrong_waits <= MOST_WRONG_WAITS;
@@ -253,7 +253,7 @@ pub fn by_caller(callers: &[MeasuredCaller], duration_ns: u64, threads: usize, c
 }
 
 /// Whether the threads of no two callers begin with the same function: then they are others. Not known of callers that did not wait.
-fn begin_apart(callers: &[MeasuredCaller]) -> bool {
+fn begin_with_different_functions(callers: &[MeasuredCaller]) -> bool {
     let mut seen = BTreeSet::new();
     callers.iter().all(|caller| !caller.begins.is_empty())
         && callers.iter().flat_map(|caller| &caller.begins).all(|begin| seen.insert(begin))

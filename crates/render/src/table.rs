@@ -194,7 +194,7 @@ impl Table {
         let (shown, rest) = rows.split_at(rows.len().min(self.limit.unwrap_or(usize::MAX)));
         let columns: Vec<&Column> = columns(&report.by).collect();
         self.grid(self.layout(&columns, shown, &Whole::from(report), heading), out)?;
-        self.rest(report, rest, out)?;
+        self.hidden_rows(report, rest, out)?;
         if shown.iter().any(|row| row.naming.is_some_and(is_inferred)) {
             let legend = "the name is inferred, from the allocation's size or the functions on the stacks";
             self.paragraph(&format!("{INFERRED_MARK} {legend}"), Weight::Dim, out)?;
@@ -239,7 +239,7 @@ impl Table {
     }
 
     /// One line for the rows that are not shown.
-    fn rest(&self, report: &Report, rest: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
+    fn hidden_rows(&self, report: &Report, rest: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
         let Some(first) = rest.first() else { return Ok(()) };
         if matches!(first.happened, Happened::Hold | Happened::ContendedHold) {
             let rows = counted(rest.len() as u64, "more row", "more rows");

@@ -56,7 +56,7 @@ pub fn command(arguments: &OverheadArguments, command: &[OsString]) -> Result<Ex
     if !interrupted && !status.success() {
         return Ok(running_command::failed(command, status, &scratch).into());
     }
-    finish(arguments, machine, &command[0].to_string_lossy(), &costs?, Some(switch.seen()))
+    finish(arguments, machine, &command[0].to_string_lossy(), &costs?, Some(switch.counts()))
 }
 
 /// A process that runs.
@@ -78,7 +78,7 @@ pub fn attached(arguments: &OverheadArguments, pid: u32) -> Result<ExitCode> {
     }
     let mut switch = KernelSwitch::load(StackBudget::DEFAULT)?;
     let costs = measure(arguments, DEFAULT_ROUNDS, &mut switch, &mut progress, wait);
-    finish(arguments, machine, &what, &costs?, Some(switch.seen()))
+    finish(arguments, machine, &what, &costs?, Some(switch.counts()))
 }
 
 fn measure<S: Switch>(

@@ -56,12 +56,12 @@ impl LatencyTable {
             }
         }
         self.table.grid(grid, out)?;
-        self.rest(report, rest, out)?;
+        self.hidden_rows(report, rest, out)?;
         writeln!(out)
     }
 
     /// One line for the rows that are not shown.
-    fn rest(&self, report: &LatencyReport, rest: &[&LatencyRow], out: &mut dyn io::Write) -> io::Result<()> {
+    fn hidden_rows(&self, report: &LatencyReport, rest: &[&LatencyRow], out: &mut dyn io::Write) -> io::Result<()> {
         if rest.is_empty() {
             return Ok(());
         }
