@@ -34,12 +34,11 @@ pub const DEFAULT_RECORDING: &str = "out.lockmeter";
 
 const EXAMPLES: &str = "\
 Examples:
-  lockmeter record -a -d 10s        meter the whole machine for ten seconds
-  lockmeter record -- make -j4      meter a command and its children
-  lockmeter report --by lock,caller who waits, and where
-  lockmeter report --by lock,blocker
-                                    who makes them wait
-  lockmeter top                     the same, live
+  lockmeter record -a -d 10s           meter the whole machine for ten seconds
+  lockmeter record -- make -j4         meter a command and its children
+  lockmeter report --by lock,caller    who waits, and where
+  lockmeter report --by lock,blocker   who makes them wait
+  lockmeter top                        the same, live
 
 Exit status:
   0 success, 1 failure, 2 bad command line, 3 not allowed on this kernel or with these privileges,
@@ -96,14 +95,15 @@ pub struct MovedArguments {
 
 const RECORD_EXAMPLES: &str = "\
 Examples:
-  lockmeter record -a -d 10s                      the whole machine, ten seconds
-  lockmeter record -a                             until Ctrl-C, which ends it cleanly and reports
-  lockmeter record -p $(pidof mariadbd) -d 1m      a running program: its own locks and the kernel's
+  lockmeter record -a -d 10s                    the whole machine, ten seconds
+  lockmeter record -a                           until Ctrl-C, which ends it cleanly and reports
+  lockmeter record -p $(pidof mariadbd) -d 1m   a running program: its own locks and the kernel's
   lockmeter record --cgroup /system.slice/nginx.service -d 30s
-  lockmeter record -- ./server --flags            a command and its children: its own locks and the kernel's
-  lockmeter record --hold -- ./server             also how often and how long its own locks are held
-  lockmeter record --hold -a -d 10s               who holds kernel locks while others wait, and for how long
-  lockmeter record --swap mutex=mutex -- ./server its pthread mutexes become lockmeter's (see `lockmeter-lab compare`)";
+  lockmeter record -- ./server --flags          a command and its children: their own locks, too
+  lockmeter record --hold -- ./server           also how often and how long its own locks are held
+  lockmeter record --hold -a -d 10s             who holds kernel locks while others wait, how long
+  lockmeter record --swap mutex=mutex -- ./server
+                                                with lockmeter's mutexes in place of pthread's";
 
 /// Whose metering to switch.
 #[derive(Debug, Args)]

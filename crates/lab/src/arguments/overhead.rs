@@ -11,11 +11,11 @@ use lockmeter_experiments::overhead::Level;
 
 const OVERHEAD_EXAMPLES: &str = "\
 Examples:
-  lockmeter-lab overhead -- ./benchmark                          ten whole runs of each level, in random order
+  lockmeter-lab overhead -- ./benchmark                   whole runs of each level, in random order
   lockmeter-lab overhead --clean 'make clean' --drop-caches -- make -j8
-  lockmeter-lab overhead --slices -- make -j8                    one run, in which metering of kernel locks is switched
-  lockmeter-lab overhead --attach $(pidof redis-server)          the same in a running program
-  lockmeter-lab overhead --preset kernel-build --kernel --runs 300   a part of Linux, from Debian's linux-source";
+  lockmeter-lab overhead --slices -- make -j8             one run, with metering switched on and off
+  lockmeter-lab overhead --attach $(pidof redis-server)   the same in a running program
+  lockmeter-lab overhead --preset kernel-build --kernel --runs 300";
 
 #[derive(Debug, Args)]
 #[command(after_help = OVERHEAD_EXAMPLES)]

@@ -14,7 +14,7 @@ Examples:
   lockmeter mmap -a -d 10s                   the whole machine
   lockmeter mmap -a --by cgroup -d 1m        which service's address spaces
   lockmeter mmap -p $(pidof mariadbd) --by caller
-  lockmeter mmap -a --no-hold -d 1h          only waits: an uncontended acquisition costs nothing
+  lockmeter mmap -a --no-hold -d 1h          only waits, which costs least
   lockmeter mmap -a -d 10s -o mmap.lockmeter && lockmeter report mmap.lockmeter --by lock,caller
   lockmeter mmap -a -d 10s --format json | jq '.rows[] | {happened, mode, histogram}'";
 

@@ -14,8 +14,8 @@ const PREDICT_EXAMPLES: &str = "\
 Examples:
   lockmeter record --user --hold -- ./server && lockmeter predict
   lockmeter predict out.lockmeter --lock queue_lock --cpus 8,32,128
-  lockmeter predict --threads 6       the program had six working threads, not one for each CPU
-  lockmeter predict --threads 32 --threads-per-cpu 4 --cpus 8,16      more threads than CPUs, in the recording and in the forecast";
+  lockmeter predict --threads 6     the program had six working threads, not one for each CPU
+  lockmeter predict --threads 32 --threads-per-cpu 4 --cpus 8,16   more threads than CPUs";
 
 #[derive(Debug, Args)]
 #[command(after_help = PREDICT_EXAMPLES)]
