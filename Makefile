@@ -33,7 +33,7 @@ help:
 	@echo "make test-hold-estimates  100 programs that measure their holds themselves: how often the truth lies within the printed interval"
 	@echo "make test-under-load  each test that depends on when threads run, $(LOADED_RUNS) times beside busy loops"
 	@echo "make test-all  all of these but fuzz, and the lints; hours. $$(scripts/test-all --last)"
-	@echo "make bench     the experiments in short, with a report, in five minutes; goes on where it was broken off"
+	@echo "make bench     the experiments in short, with a report, in five minutes; goes on where it was interrupted"
 	@echo "make bench-all the same in full, and what metering costs in detail: an hour and a half"
 	@echo "make bench-vm-holds  what holds of kernel locks cost the machine, in a guest that counts instructions; half an hour or more"
 	@echo "make lint      formatting and lints, as errors"

@@ -111,7 +111,7 @@ pub struct Load {
 struct Shared {
     stop: AtomicBool,
     /// 1 while the workers are to rest.
-    resting: AtomicU32,
+    paused: AtomicU32,
     /// How much a paced load computes between two meetings.
     steps: AtomicU64,
     counters: Vec<Counter>,
@@ -127,9 +127,9 @@ impl Shared {
     }
 
     /// To be called between two operations: rests as long as the load is to rest.
-    fn rest(&self) {
-        while self.resting.load(Ordering::Relaxed) == 1 && self.running() {
-            futex(&self.resting, libc::FUTEX_WAIT_BITSET, 1, u32::MAX);
+    fn wait_while_paused(&self) {
+        while self.paused.load(Ordering::Relaxed) == 1 && self.running() {
+            futex(&self.paused, libc::FUTEX_WAIT_BITSET, 1, u32::MAX);
         }
     }
 
@@ -157,7 +157,7 @@ impl Load {
         };
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
-            resting: AtomicU32::new(0),
+            paused: AtomicU32::new(0),
             steps: AtomicU64::new(0),
             counters: (0..workers).map(|_| Counter::default()).collect(),
             arrivals: Counter::default(),
@@ -210,22 +210,22 @@ impl Load {
         if let Some(pace) = name.pace() {
             load.calibrate(pace);
         }
-        load.rest();
+        load.pause();
         Ok(load)
     }
 
     /// Lets the load work while something is measured. It rests otherwise, so that switching meters is quick and others on
     /// the machine have their share.
     pub fn at_work<T>(&self, measure: impl FnOnce() -> T) -> T {
-        self.shared.resting.store(0, Ordering::SeqCst);
-        futex(&self.shared.resting, libc::FUTEX_WAKE_BITSET, i32::MAX.cast_unsigned(), u32::MAX);
+        self.shared.paused.store(0, Ordering::SeqCst);
+        futex(&self.shared.paused, libc::FUTEX_WAKE_BITSET, i32::MAX.cast_unsigned(), u32::MAX);
         let measured = measure();
-        self.rest();
+        self.pause();
         measured
     }
 
-    fn rest(&self) {
-        self.shared.resting.store(1, Ordering::SeqCst);
+    fn pause(&self) {
+        self.shared.paused.store(1, Ordering::SeqCst);
     }
 
     /// Finds out how much computing makes the rate of meetings the one that is wanted.
@@ -278,8 +278,8 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.resting.store(0, Ordering::SeqCst);
-        futex(&self.shared.resting, libc::FUTEX_WAKE_BITSET, i32::MAX.cast_unsigned(), u32::MAX);
+        self.shared.paused.store(0, Ordering::SeqCst);
+        futex(&self.shared.paused, libc::FUTEX_WAKE_BITSET, i32::MAX.cast_unsigned(), u32::MAX);
         self.shared.word.store(1, Ordering::SeqCst);
         futex(&self.shared.word, libc::FUTEX_WAKE_BITSET, i32::MAX.cast_unsigned(), u32::MAX);
         for thread in self.threads.drain(..) {
@@ -299,7 +299,7 @@ fn meet_and_read(shared: &Shared, worker: usize, file: &File) {
         all += workers;
         shared.arrivals.0.fetch_add(1, Ordering::AcqRel);
         while shared.arrivals.0.load(Ordering::Acquire) < all && shared.running() {
-            shared.rest();
+            shared.wait_while_paused();
             std::hint::spin_loop();
         }
         read_round(file, &mut buffer);
@@ -310,7 +310,7 @@ fn meet_and_read(shared: &Shared, worker: usize, file: &File) {
 fn read_at_once(shared: &Shared, worker: usize, file: &File) {
     let mut buffer = vec![0_u8; FULL_READ_BYTES];
     while shared.running() {
-        shared.rest();
+        shared.wait_while_paused();
         read_round(file, &mut buffer);
         shared.count(worker);
     }
@@ -354,7 +354,7 @@ fn sleep_in_bucket(shared: &Shared) {
 /// Asks for one sleeper of a bit that no sleeper has: the kernel walks all of them under the bucket's lock.
 fn search_bucket(shared: &Shared, worker: usize) {
     while shared.running() {
-        shared.rest();
+        shared.wait_while_paused();
         futex(&shared.word, libc::FUTEX_WAKE_BITSET, 1, WORKER_BIT);
         shared.count(worker);
     }
@@ -379,7 +379,7 @@ fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, bitset: u32) {
 fn map_and_unmap(shared: &Shared, worker: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
     while shared.running() {
-        shared.rest();
+        shared.wait_while_paused();
         // SAFETY: a new mapping anywhere touches no memory that is in use.
         let area =
             unsafe { libc::mmap(std::ptr::null_mut(), MAPPED_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
@@ -394,7 +394,7 @@ fn map_and_unmap(shared: &Shared, worker: usize) {
 fn map_touch_and_unmap(shared: &Shared, worker: usize) {
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     while shared.running() {
-        shared.rest();
+        shared.wait_while_paused();
         // SAFETY: a new mapping anywhere touches no memory that is in use.
         let area = unsafe { libc::mmap(std::ptr::null_mut(), TOUCHED_BYTES, access, flags, -1, 0) };
         if area != libc::MAP_FAILED {
@@ -415,7 +415,7 @@ fn map_touch_and_unmap(shared: &Shared, worker: usize) {
 /// Without a compiler nothing is counted, which the start of the load finds.
 fn compile(shared: &Shared, worker: usize) {
     while shared.running() {
-        shared.rest();
+        shared.wait_while_paused();
         let compiler =
             Command::new("cc").args(["-O1", "-x", "c", "-S", "-o", "/dev/null", "-"]).stdin(Stdio::piped()).spawn();
         let Ok(mut compiler) = compiler else { return };

@@ -25,7 +25,7 @@ pub struct Memory {
 /// The formula, checked against the kernel's account.
 pub fn measure() -> Result<Memory> {
     let bytes_per_cpu = table_bytes_per_cpu();
-    let possible_cpus = libbpf_rs::num_possible_cpus().context("cannot tell how many CPUs there are")?;
+    let possible_cpus = libbpf_rs::num_possible_cpus().context("cannot find out how many CPUs there are")?;
     let before = programs::own_map_bytes();
     let source = meters::attach_lockmeter(MeterName::Default)?;
     let accounted_bytes_here = programs::own_map_bytes() - before;

@@ -229,7 +229,7 @@ impl Tool {
         }
         let telling = |line: &&str| line.to_lowercase().contains("error") || line.contains("fail");
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        lines.clone().find(telling).or_else(|| lines.next()).unwrap_or("it said nothing").to_owned()
+        lines.clone().find(telling).or_else(|| lines.next()).unwrap_or("it printed nothing").to_owned()
     }
 }
 

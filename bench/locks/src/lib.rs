@@ -1,4 +1,4 @@
-//! Our locks and their peers over a grid of threads, read shares and lengths of the section; and pairs without contention.
+//! lockmeter's locks and their peers over a grid of threads, read shares and lengths of the critical section; and uncontended pairs.
 //!
 //! Every ratio is taken within a round, in which all locks run once, in random order, for a slice of some 70 ms in this one
 //! process. Each slice also checks that the lock was one: no write lost, no reader beside a writer.
@@ -40,22 +40,22 @@ pub struct Arguments {
     /// Only locks whose name contains one of these
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     locks: Vec<String>,
-    /// Leave the pairs without contention out
+    /// Leave the uncontended pairs out
     #[arg(long)]
     no_pairs: bool,
     /// Leave the grid out
     #[arg(long)]
     no_grid: bool,
-    /// Leave out the semaphore against the mutex, and against itself without spinning
+    /// Leave out the comparisons of the semaphore with the mutex, and with itself without spinning
     #[arg(long)]
     no_duels: bool,
-    /// Only points of the grid with so many threads
+    /// Only points of the grid with this many threads
     #[arg(long, value_name = "NUMBER", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Only points of the grid with so many reads in a hundred acquisitions
+    /// Only points of the grid with this percentage of read acquisitions
     #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
     reads: Vec<u32>,
-    /// Only points of the grid with sections of so many nanoseconds
+    /// Only points of the grid with critical sections of this length
     #[arg(long, value_name = "NS", value_delimiter = ',')]
     sections: Vec<u32>,
     /// Slices of each lock at each point

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lockmeter_statistics::Together;
+use lockmeter_statistics::ThreadsInStep;
 
 use crate::lock_under_test::{Load, Measured, Tally};
 use crate::waits::Waits;
@@ -58,7 +58,7 @@ impl Slice {
 
 /// Lets `threads` work under `load` for about `length`, and checks that the lock was one.
 pub fn contend(lock: &dyn Measured, threads: usize, load: Load, length: Duration, seed: u64) -> Result<Slice> {
-    let done = together(threads, length)
+    let done = in_step(threads, length)
         .run(|thread| thread, |thread, stop| lock.contend(load, seed.wrapping_add(thread as u64 + 1), stop));
     let (tallies, elapsed) = (done.results, done.until_stopped);
     let writes: u64 = tallies.iter().map(|tally| tally.writes).sum();
@@ -73,11 +73,11 @@ pub fn contend(lock: &dyn Measured, threads: usize, load: Load, length: Duration
 /// Nanoseconds that a pair takes each of `threads` threads, in picoseconds.
 pub fn pair_ps(lock: &dyn Measured, threads: usize, reads: bool, length: Duration) -> u64 {
     let pairs = |(), stop: &AtomicBool| if reads { lock.read_pairs(stop) } else { lock.write_pairs(stop) };
-    let done = together(threads, length).run(|_| (), pairs);
+    let done = in_step(threads, length).run(|_| (), pairs);
     let each = u128::from(done.results.iter().sum::<u64>().max(1));
     u64::try_from(done.until_stopped.as_nanos() * 1000 * threads as u128 / each).unwrap_or(u64::MAX)
 }
 
-fn together(threads: usize, length: Duration) -> Together {
-    Together { threads, length, settling: Duration::ZERO }
+fn in_step(threads: usize, length: Duration) -> ThreadsInStep {
+    ThreadsInStep { threads, length, settling: Duration::ZERO }
 }

@@ -19,7 +19,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration = parse_time(text)?;
     if duration.is_zero() {
-        return Err("nothing can be metered in no time; give at least 1ms".into());
+        return Err("a duration of zero meters nothing; give at least 1ms".into());
     }
     if duration > LONGEST {
         return Err("longer than a year; leave -d out to record until Ctrl-C".into());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_api::{Mutex, RawMutex};
-use lockmeter_statistics::Together;
+use lockmeter_statistics::ThreadsInStep;
 
 use crate::breakpoint::race::Work;
 
@@ -43,11 +43,11 @@ pub struct Load {
     pub slice: Duration,
 }
 
-/// Nanoseconds from one acquisition to the next, all threads together.
+/// Nanoseconds from one acquisition to the next, all threads in_step.
 pub fn acquisition_ns<M: RawMutex + Send + Sync>(load: Load) -> f64 {
     let apart = load.data.apart.div_ceil(WORD).max(1);
     let lock: Mutex<M, Vec<u64>> = Mutex::new(vec![0; load.data.words * apart]);
-    let together = Together { threads: load.threads, length: load.slice, settling: Duration::ZERO };
+    let in_step = ThreadsInStep { threads: load.threads, length: load.slice, settling: Duration::ZERO };
     let work = |(), stop: &AtomicBool| {
         let mut acquisitions = 0_u64;
         while !stop.load(Ordering::Relaxed) {
@@ -60,7 +60,7 @@ pub fn acquisition_ns<M: RawMutex + Send + Sync>(load: Load) -> f64 {
         }
         acquisitions
     };
-    let done = together.run(|_| (), work);
+    let done = in_step.run(|_| (), work);
     done.until_ended.as_secs_f64() * 1e9 / done.results.iter().sum::<u64>().max(1) as f64
 }
 

@@ -1,4 +1,4 @@
-//! Mail delivery with a process for each message, after exim in MOSBENCH: the load on which an rwsem fell behind a mutex (2013).
+//! Mail delivery that forks a process for each message, after exim in MOSBENCH: the load on which an rwsem fell behind a mutex (2013).
 //!
 //! A master accepts connections and forks for each; the child writes the message to the spool, appends it to a mailbox and exits.
 //! Forks meet at `anon_vma`'s rwsem and at page tables, deliveries at the spool's directory.

@@ -73,8 +73,8 @@ impl FromStr for Mix {
             let (name, times) = part.split_once('=').unwrap_or((part, "1"));
             let work = Work::ALL.iter().find(|work| work.name() == name.trim());
             let names = Work::ALL.map(Work::name).join(", ");
-            let work = work.ok_or_else(|| format!("`{}` is no kind of work; there are {names}", name.trim()))?;
-            let times = times.trim().parse().map_err(|_| format!("`{times}` is no number of times for {name}"))?;
+            let work = work.ok_or_else(|| format!("`{}` is not a kind of work; choose from {names}", name.trim()))?;
+            let times = times.trim().parse().map_err(|_| format!("`{times}` is not a number of times for {name}"))?;
             mix.push((*work, times));
         }
         if mix.iter().all(|(_, times)| *times == 0) {
@@ -148,8 +148,9 @@ impl Workshop {
             if failure.is_some() {
                 processes::end(child);
             } else if !processes::wait(child)? {
-                failure =
-                    Some(io::Error::other("a user could not do its jobs: too little memory, or too many processes?"));
+                failure = Some(io::Error::other(
+                    "a user could not do its jobs: check free memory and the limit on processes (ulimit -u)",
+                ));
             }
         }
         if let Some(error) = failure {

@@ -138,8 +138,8 @@ struct Pair {
     /// When the sleeper calls, and when it was back; 0 for not yet.
     called_ns: AtomicU64,
     back_ns: AtomicU64,
-    /// Where the waker meets a thread that is to compute on the sleeper's CPU.
-    company: Barrier,
+    /// Starts the thread that computes on the sleeper's CPU.
+    busy_thread: Barrier,
 }
 
 const OVER: u64 = u64::MAX;
@@ -156,21 +156,21 @@ impl Pair {
             round: AtomicU64::new(0),
             called_ns: AtomicU64::new(0),
             back_ns: AtomicU64::new(0),
-            company: Barrier::new(2),
+            busy_thread: Barrier::new(2),
         }
     }
 
     /// Has the thread beside the sleeper compute from now on, and waits until it does.
-    fn call_company(&self) {
-        self.company.wait();
-        self.company.wait();
+    fn start_busy_thread(&self) {
+        self.busy_thread.wait();
+        self.busy_thread.wait();
     }
 
     /// Computes until the rounds are over. Takes no CPU before it is called.
-    fn keep_company(&self) {
-        self.company.wait();
+    fn compute_until_over(&self) {
+        self.busy_thread.wait();
         // Here, on the sleeper's CPU.
-        self.company.wait();
+        self.busy_thread.wait();
         while self.round.load(Ordering::Relaxed) != OVER {
             spin_loop();
         }
@@ -290,7 +290,7 @@ fn wakes_of_pairs(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
         for (waker, pair) in pairs.iter().enumerate() {
             if waker == own {
                 if beside {
-                    pair.call_company();
+                    pair.start_busy_thread();
                 }
                 wakes = wakes_of(pair, count / 2, asleep_ns);
                 pair.end();
@@ -305,7 +305,7 @@ fn wakes_of_pairs(count: usize, asleep_ns: &[u64], beside: bool) -> Vec<Wake> {
             for (waker, pair) in pairs.iter().enumerate() {
                 scope.spawn(move || {
                     cpus::stay_on(1 - waker);
-                    pair.keep_company();
+                    pair.compute_until_over();
                 });
             }
         }

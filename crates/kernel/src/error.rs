@@ -91,7 +91,8 @@ impl KernelError {
             _ => Self::new(
                 ErrorKind::Refused,
                 format!(
-                    "{doing}: {error:#}; `lockmeter doctor` shows what this kernel allows, LOCKMETER_DEBUG=1 what it says"
+                    "{doing}: {error:#}; `lockmeter doctor` shows what this kernel allows, LOCKMETER_DEBUG=1 the kernel's own \
+                    message"
                 ),
             ),
         }

@@ -26,7 +26,10 @@ pub fn open_process(pid: u32) -> Result<OwnedFd, KernelError> {
     }
     let error = std::io::Error::last_os_error();
     if pid == 0 || i32::try_from(pid).is_err() {
-        return Err(KernelError::new(ErrorKind::NoSuchProcess, format!("{pid} is no process id; `ps -e` lists them")));
+        return Err(KernelError::new(
+            ErrorKind::NoSuchProcess,
+            format!("{pid} is not a process id; `ps -e` lists them"),
+        ));
     }
     Err(match error.raw_os_error() {
         Some(libc::ESRCH) => KernelError::new(
@@ -36,7 +39,7 @@ pub fn open_process(pid: u32) -> Result<OwnedFd, KernelError> {
         // EINVAL on older kernels, ENOENT on newer.
         Some(libc::EINVAL | libc::ENOENT) => KernelError::new(
             ErrorKind::NotAProcess,
-            format!("{pid} is a thread, not a process; give the process id (`ps -o tgid= -q {pid}` tells it)"),
+            format!("{pid} is a thread, not a process; give the process id (`ps -o tgid= -q {pid}` prints it)"),
         ),
         _ => KernelError::new(ErrorKind::Refused, format!("cannot open process {pid}: {error}")),
     })

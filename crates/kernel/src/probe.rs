@@ -37,7 +37,7 @@ impl Verdict {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Yes => "yes",
-            Self::Less => "less",
+            Self::Less => "partly",
             Self::No => "no",
         }
     }
@@ -139,7 +139,7 @@ fn lockdown(level: Level) -> Finding {
         Level::Integrity => Finding::yes(WHAT, "integrity: BPF programs may read the kernel's memory"),
         Level::Confidentiality => Finding::no(
             WHAT,
-            "confidentiality: forbids BPF programs to read the kernel's memory, and kprobes, tracefs and perf",
+            "confidentiality: BPF programs may not read the kernel's memory; no kprobes, tracefs and perf",
             format!("{}; `record --user -- COMMAND` meters the locks of COMMAND all the same", lockdown::HOW_TO_ALLOW),
         ),
     }
@@ -264,7 +264,7 @@ fn slab_lock_names(symbols: &KernelSymbols) -> Finding {
     if symbols.address_of("bpf_get_kmem_cache").is_some() {
         Finding::yes(WHAT, "by bpf_get_kmem_cache()")
     } else if symbols.has_data_symbols() {
-        Finding::yes(WHAT, "by reading the slab's page (this kernel has no bpf_get_kmem_cache(): Linux 6.13)")
+        Finding::yes(WHAT, "by reading the slab's page (bpf_get_kmem_cache() came with Linux 6.13)")
     } else {
         Finding::less(
             WHAT,
@@ -283,14 +283,14 @@ fn function_hooks(refused: &[(HookWay, Option<HooksRefused>); 2]) -> Finding {
             Finding::yes(WHAT, format!("whole holds, by function hooks (fentry; no kprobes: {})", kprobe.why))
         }
         [(_, Some(fentry)), (_, None)] => {
-            Finding::yes(WHAT, format!("whole holds of locks that sleep, by kprobes (no fentry: {})", fentry.why))
+            Finding::yes(WHAT, format!("whole holds of sleeping locks, by kprobes (no fentry: {})", fentry.why))
         }
         [(_, Some(fentry)), (_, Some(kprobe))] => {
             let both = refused_all(fentry, kprobe);
             Finding::less(
                 WHAT,
                 format!(
-                    "mmap_lock's by its tracepoints; of other locks that sleep only the part while others sleep for them: {}",
+                    "whole holds of mmap_lock, by its tracepoints; of other sleeping locks only the contended part: {}",
                     both.why
                 ),
                 both.mend,
@@ -304,7 +304,7 @@ fn spin_function_hooks(refused: &[(HookWay, Option<HooksRefused>)]) -> Option<Fi
     const WHAT: &str = "hold times of spinlocks";
     if let Some((_, Some(fentry))) = refused.iter().find(|(way, _)| *way == HookWay::Fentry) {
         let only_kprobes = refused.iter().any(|(_, refused)| refused.is_none());
-        let sentence = format!("they need fentry, for kprobes are too dear: {}", fentry.why);
+        let sentence = format!("not timed: they need fentry, because kprobes cost too much: {}", fentry.why);
         return only_kprobes.then(|| Finding::less(WHAT, sentence, fentry.mend));
     }
     Some(match spin_functions_inlined() {
@@ -313,7 +313,7 @@ fn spin_function_hooks(refused: &[(HookWay, Option<HooksRefused>)]) -> Option<Fi
         }
         Ok((inlined, _)) => Finding::less(
             WHAT,
-            format!("inlined in this kernel, so holds that begin or end by them are not seen: {}", inlined.join(", ")),
+            format!("not all are seen, because these functions are inlined in this kernel: {}", inlined.join(", ")),
             "use a kernel built with CONFIG_PREEMPT_DYNAMIC (Debian's are), which inlines none",
         ),
         Err(error) => Finding::less(WHAT, error.to_string(), "report it with the output of `lockmeter doctor`"),
@@ -326,7 +326,8 @@ fn mmap_tracepoints() -> Finding {
         Some(MmapTracepoints::Plain) => Finding::yes(WHAT, "acquire_returned, released"),
         Some(MmapTracepoints::WithPath) => Finding::yes(
             WHAT,
-            "acquire_returned, released; up to Linux 6.13 the kernel puts together a control group's path for each event",
+            "acquire_returned, released; up to Linux 6.13 the kernel builds a control group's path for each event, which costs \
+            time",
         ),
         None => Finding::less(
             WHAT,

@@ -27,9 +27,9 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a command with its pthread locks swapped for lockmeter's, and tell what is faster
+    /// Run a command with its pthread locks swapped for lockmeter's, and show which are faster
     Compare(compare::CompareArguments),
-    /// Tell what metering costs a command or a running program
+    /// Measure what metering costs a command or a running program
     Overhead(overhead::OverheadArguments),
     /// Repeat the published experiments here
     #[command(subcommand)]

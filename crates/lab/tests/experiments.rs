@@ -108,7 +108,7 @@ fn whole_runs_compare_every_level_and_say_when_they_are_too_few() {
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
     let costs: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(said.matches("no whole holds").count() <= 1, "said for each run: {said}");
+    assert!(said.matches("the contended part of each hold").count() <= 1, "said for each run: {said}");
     assert_eq!(costs["rounds"], 2);
     for level in ["off", "wait", "hold", "naive"] {
         let cost = cost(&costs, level);
@@ -223,7 +223,7 @@ fn a_running_process_is_compared_by_its_calls_and_ctrl_c_shows_what_there_is() {
     };
     // On a machine that has other work not even the first round may be over when it is broken off.
     let too_early = |output: &Output| {
-        output.status.signal().is_some() || text(&output.stderr).contains("before every level had its turn")
+        output.status.signal().is_some() || text(&output.stderr).contains("before every level had run")
     };
     let output = [2, 8, 60].into_iter().map(compare_for).find(|output| !too_early(output));
     let output = output.expect("no round in a minute");

@@ -34,12 +34,11 @@ pub const DEFAULT_RECORDING: &str = "out.lockmeter";
 
 const EXAMPLES: &str = "\
 Examples:
-  lockmeter record -a -d 10s        meter the whole machine for ten seconds
-  lockmeter record -- make -j4      meter a command and its children
-  lockmeter report --by lock,caller who waits, and where
-  lockmeter report --by lock,blocker
-                                    who makes them wait
-  lockmeter top                     the same, live
+  lockmeter record -a -d 10s           meter the whole machine for ten seconds
+  lockmeter record -- make -j4         meter a command and its children
+  lockmeter report --by lock,caller    who waits, and where
+  lockmeter report --by lock,blocker   who makes them wait
+  lockmeter top                        the same, live
 
 Exit status:
   0 success, 1 failure, 2 bad command line, 3 not allowed on this kernel or with these privileges,
@@ -68,13 +67,13 @@ pub enum Command {
     Mmap(mmap::MmapArguments),
     /// Show what keeps CPUs from their tasks: interrupts, softirqs, timers, work items
     Latency(latency::LatencyArguments),
-    /// Predict what a lock will cost on more CPUs, and what removing or splitting it would buy
+    /// Predict what a lock will cost on more CPUs, and what removing or splitting it would gain
     Predict(predict::PredictArguments),
     /// Turn metering on in a program that runs under `lockmeter record -- COMMAND`
     On(SwitchArguments),
-    /// Turn metering off in such a program
+    /// Turn metering off in a program that runs under `lockmeter record -- COMMAND`
     Off(SwitchArguments),
-    /// Tell what this kernel and these privileges allow, and the mend for each "no"
+    /// Show what this kernel and these privileges allow, and how to fix each "no"
     Doctor(DoctorArguments),
     /// Now a command of lockmeter-lab
     #[command(hide = true, disable_help_flag = true)]
@@ -96,16 +95,18 @@ pub struct MovedArguments {
 
 const RECORD_EXAMPLES: &str = "\
 Examples:
-  lockmeter record -a -d 10s                       the whole machine, ten seconds
-  lockmeter record -a                              until Ctrl-C, which ends it cleanly and reports
-  lockmeter record -a -- make                      the whole machine, while a command runs
-  lockmeter record -p $(pidof mariadbd) -d 1m      a running program: its own locks and the kernel's
-  lockmeter record -p 4242,4250 -d 1m              several programs
-  lockmeter record --cgroup nginx.service -d 30s   a systemd unit, or another control group by its path
-  lockmeter record -- ./server --flags             a command and its children: its own locks and the kernel's
-  lockmeter record --hold -- ./server              also how often and how long its own locks are held
-  lockmeter record --hold -a -d 10s                who holds kernel locks while others wait, and for how long
-  lockmeter record --swap mutex=mutex -- ./server  its pthread mutexes become lockmeter's (see `lockmeter-lab compare`)";
+  lockmeter record -a -d 10s                     the whole machine, ten seconds
+  lockmeter record -a                            until Ctrl-C, which ends it cleanly and reports
+  lockmeter record -a -- make                    the whole machine, while a command runs
+  lockmeter record -p $(pidof mariadbd) -d 1m    a running program: its own locks and the kernel's
+  lockmeter record -p 4242,4250 -d 1m            several programs
+  lockmeter record --cgroup nginx.service -d 30s
+                                                 a systemd unit, or another control group by its path
+  lockmeter record -- ./server --flags           a command and its children: their own locks, too
+  lockmeter record --hold -- ./server            also how often and how long its own locks are held
+  lockmeter record --hold -a -d 10s              who holds kernel locks while others wait, how long
+  lockmeter record --swap mutex=mutex -- ./server
+                                                 with lockmeter's mutexes in place of pthread's";
 
 /// Whose metering to switch.
 #[derive(Debug, Args)]
@@ -151,12 +152,12 @@ impl StackArguments {
 /// How whole holds of kernel locks are timed.
 #[derive(Debug, Args)]
 pub struct HookArguments {
-    /// With --hold: how whole holds of kernel locks are timed: by fentry where this kernel allows it, else by kprobes (auto), by one of
-    /// these, or not at all (none)
+    /// With --hold: which function hooks time the holds of kernel locks: fentry where this kernel allows it, else kprobes
+    /// (auto), only one of these, or no hooks (none)
     #[arg(long, requires = "hold", value_name = "WAY", default_value = "auto", value_parser = hook_choices())]
     pub hooks: HookChoice,
-    /// With --hold, where function hooks are allowed: most CPU time, of all CPUs, that the hooks of sleeping locks may take; beyond it holds
-    /// are counted in windows (100%: never)
+    /// With --hold, where function hooks are allowed: largest share of the machine's CPU time for the hooks of sleeping locks;
+    /// beyond it, holds are timed only part of the time (100%: always timed)
     #[arg(long, requires = "hold", value_name = "PERCENT", default_value = "1%", value_parser = parse_share_ppm)]
     pub hold_budget: u32,
 }
@@ -173,10 +174,10 @@ impl HookArguments {
 /// How a recording is written.
 #[derive(Debug, Args)]
 pub struct FileArguments {
-    /// Who may read the recording: permissions in octal, such as 0644, whatever the umask; without it, its owner alone (0600)
+    /// Permissions of the recording in octal, such as 0644, whatever the umask; without it, only its owner may read it (0600)
     #[arg(long, value_name = "MODE", value_parser = parse_permissions)]
     pub mode: Option<u32>,
-    /// Keep addresses of the kernel in the recording; without it, numbers stand for them that differ from one recording to the next
+    /// Keep kernel addresses in the recording; without it, they are replaced by numbers that differ in every recording
     #[arg(long)]
     pub kernel_addresses: bool,
 }
@@ -206,7 +207,7 @@ impl FileArguments {
 pub struct RecordArguments {
     #[command(flatten)]
     pub scope: ScopeArguments,
-    /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C or the command's end
+    /// How long to meter, with a unit (10s, 500ms, 2m); without it, until Ctrl-C or the end of the command
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
     /// Where to write the recording; `-` is standard output (the command then writes to standard error)
@@ -214,13 +215,13 @@ pub struct RecordArguments {
     pub output: PathBuf,
     #[command(flatten)]
     pub file: FileArguments,
-    /// How often to write what was metered; a recorder that is killed loses at most this much
+    /// How often to write to the recording; a recorder that is killed loses at most this much
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub interval: Duration,
     #[command(flatten)]
     pub stacks: StackArguments,
     /// Also time how long locks are held: every acquisition of the command's own locks and of mmap_lock, and the contended part
-    /// of the holds of other kernel locks that sleep
+    /// of the holds of other sleeping kernel locks
     #[arg(long)]
     pub hold: bool,
     /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
@@ -238,11 +239,11 @@ pub struct RecordArguments {
     /// that takes more than --spin-budget
     #[arg(long, requires = "hold")]
     pub spin_holds: bool,
-    /// With --spin-holds: most CPU time, of all CPUs, that those hooks may take
+    /// With --spin-holds: largest share of the machine's CPU time for these hooks
     #[arg(long, requires = "spin_holds", value_name = "PERCENT", default_value = "5%", value_parser = parse_share_ppm)]
     pub spin_budget: u32,
-    /// With --swap, swap only locks whose name, or the name of the function that makes or first takes them, contains this, or
-    /// matches it where it holds `*` or `?`; else, meter only holds of locks whose name does
+    /// Time only holds of locks whose name contains this, or matches it if it has `*` or `?`. With --swap instead: swap only
+    /// locks whose name matches so, or the name of the function that creates or first takes them
     #[arg(long, value_name = "PATTERN")]
     pub lock: Option<NamePattern>,
     /// Only the own locks of the command (which needs no privileges) or of the process
@@ -307,7 +308,7 @@ pub struct QueryArguments {
     /// Only locks of the kernel
     #[arg(long)]
     pub kernel: bool,
-    /// Only locks whose name contains this, or matches it where it holds `*` or `?`
+    /// Only locks whose name contains this, or matches it if it has `*` or `?`
     #[arg(long, value_name = "PATTERN")]
     pub lock: Option<NamePattern>,
     /// Only waits of this process id, or of tasks whose name contains or matches this
@@ -340,7 +341,7 @@ impl QueryArguments {
 pub enum Format {
     /// For people
     Table,
-    /// For people: a picture of each row's histogram
+    /// For people: each row's histogram, drawn
     Histogram,
     /// For programs (documented in docs/reference/json.md)
     Json,
@@ -377,13 +378,13 @@ pub struct ReportArguments {
     /// Only this part of each recording, as offsets from its start: 2s..5s, 10s.., ..1m
     #[arg(long, value_name = "FROM..TO", value_parser = parse_window)]
     pub window: Option<Window>,
-    /// Of a recording of `lockmeter latency`: draw each row's histograms
+    /// For a recording of `lockmeter latency`: draw each row's histograms
     #[arg(long)]
     pub histogram: bool,
     /// How to write the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Where to write it instead of standard output
+    /// File to write to; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -404,7 +405,7 @@ pub struct DiffArguments {
     /// The recording to compare with, and the one to judge; one of the two may be `-`, standard input
     #[arg(value_names = ["BEFORE", "AFTER"], num_args = 2, required_unless_present_any = ["before", "after"])]
     pub recordings: Vec<PathBuf>,
-    /// Several recordings to compare with; three and more on each side tell how much runs differ among themselves
+    /// Several recordings to compare with; three or more on each side show how much runs differ by themselves
     #[arg(long, value_name = "RECORDING", num_args = 1.., requires = "after", conflicts_with = "recordings")]
     pub before: Vec<PathBuf>,
     /// Several recordings to judge
@@ -428,8 +429,8 @@ pub struct TopArguments {
     pub scope: ScopeArguments,
     #[command(flatten)]
     pub query: QueryArguments,
-    /// Also show how long kernel locks are held: mmap_lock, and other locks that sleep, by function hooks where this kernel allows
-    /// them, else the part while others slept for them
+    /// Also show how long kernel locks are held: mmap_lock, and other sleeping locks by function hooks where this kernel allows
+    /// them, else only the contended part of each hold
     #[arg(long)]
     pub hold: bool,
     #[command(flatten)]

@@ -32,9 +32,9 @@ fn print_table(findings: &[Finding], able: bool, out: &mut impl Write) -> io::Re
         if able { "Kernel locks can be metered here." } else { "Kernel locks cannot be metered here." }
     )?;
     for finding in findings {
-        writeln!(out, "{:<4}  {:<width$}  {}", finding.verdict.name(), finding.what, escaped(&finding.found))?;
+        writeln!(out, "{:<6}  {:<width$}  {}", finding.verdict.name(), finding.what, escaped(&finding.found))?;
         if let Some(mend) = &finding.mend {
-            writeln!(out, "{:<4}  {:<width$}  -> {}", "", "", escaped(mend))?;
+            writeln!(out, "{:<6}  {:<width$}  -> {}", "", "", escaped(mend))?;
         }
     }
     Ok(())
@@ -48,7 +48,7 @@ fn print_json(findings: &[Finding], able: bool, out: &mut impl Write) -> io::Res
                 "what": finding.what,
                 "verdict": finding.verdict.name(),
                 "found": finding.found,
-                "mend": finding.mend,
+                "fix": finding.mend,
             })
         })
         .collect();

@@ -135,9 +135,7 @@ fn possible(arguments: &LatencyArguments) -> Result<()> {
         );
     }
     if arguments.file.is_given() && arguments.output.is_none() {
-        return usage(
-            "--mode and --kernel-addresses are about the recording; name one with -o FILE, or leave them out",
-        );
+        return usage("--mode and --kernel-addresses apply to a recording; name one with -o FILE, or leave them out");
     }
     if arguments.histogram && arguments.format != LatencyFormat::Table {
         return usage("--histogram draws in tables; JSON and CSV hold the histograms anyway");
@@ -252,8 +250,8 @@ fn applicable(arguments: &ReportArguments, path: &Path) -> Result<LatencyFormat>
         (flag, _) => Err(Failure::error(
             Status::Usage,
             format!(
-                "{} tells of interrupts, timers and work items, not of waits: {} does not apply to it; --kind, --lock (a name), \
-                 --window, --sort and the formats table, json and csv do",
+                "{} holds interrupts, timers and work items, not waits, so {} does not apply to it; use --kind, --lock (a \
+                name), --window, --sort, or the formats table, json and csv",
                 path.display(),
                 flag.unwrap_or("that")
             ),

@@ -30,15 +30,15 @@ impl LockFilter {
     /// A sentence for a pattern that nothing fitted.
     pub fn complaint(&self, arguments: &RecordArguments) -> Option<String> {
         let pattern = pattern(arguments).filter(|_| !self.fitted)?;
-        let mut near: Vec<(usize, &str)> =
+        let mut nearest: Vec<(usize, &str)> =
             self.seen.iter().map(|name| (distance(&pattern.to_string(), name), name.as_str())).collect();
-        near.sort_unstable();
-        let near: Vec<&str> = near.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect();
-        let seen = match near[..] {
-            [] => "no lock was seen at all".to_owned(),
-            _ => format!("nearest of {} that were: {}", self.seen.len(), near.join(", ")),
+        nearest.sort_unstable();
+        let nearest: Vec<&str> = nearest.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect();
+        let seen = match nearest[..] {
+            [] => "no lock was seen".to_owned(),
+            _ => format!("the nearest of {} names: {}", self.seen.len(), nearest.join(", ")),
         };
-        Some(format!("lockmeter: no lock whose name fits `{pattern}` was seen; {seen}"))
+        Some(format!("lockmeter: no lock with a name that matches `{pattern}` was seen; {seen}"))
     }
 }
 

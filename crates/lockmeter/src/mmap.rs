@@ -40,8 +40,7 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
         return Ok(Status::Usage.into());
     };
     if arguments.file.is_given() && arguments.output.is_none() {
-        let sentence =
-            "--mode and --kernel-addresses are about the recording; name one with -o FILE, or leave them out";
+        let sentence = "--mode and --kernel-addresses apply to a recording; name one with -o FILE, or leave them out";
         return Err(Failure::error(Status::Usage, sentence));
     }
     let mut signals = StopSignals::catch().context("cannot catch signals")?;

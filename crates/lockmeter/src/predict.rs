@@ -60,16 +60,14 @@ fn refusal(error: TooMuch, arguments: &PredictArguments) -> anyhow::Error {
 fn choose(measured: &Measured, arguments: &PredictArguments) -> Result<Vec<usize>> {
     let file = arguments.recording.display();
     if measured.locks.is_empty() {
-        let sentence = format!(
-            "{file} says nothing about how long locks were held; record it with `lockmeter record --hold -- COMMAND`"
-        );
+        let sentence = format!("{file} has no hold times; record it with `lockmeter record --hold -- COMMAND`");
         return Err(Failure::error(Status::BadInput, sentence));
     }
     let wanted = |at: &usize| arguments.lock.as_ref().is_none_or(|pattern| pattern.matches(&measured.locks[*at].name));
     let mut chosen: Vec<usize> = (0..measured.locks.len()).filter(wanted).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = measured.locks.iter().take(5).map(|lock| lock.name.as_str()).collect();
-        let sentence = format!("no lock in {file} has such a name and known holds; there are: {}", names.join(", "));
+        let sentence = format!("no lock in {file} has such a name and hold times; choose from {}", names.join(", "));
         return Err(Failure::error(Status::Failed, sentence));
     }
     chosen.truncate(arguments.limit.max(1));
@@ -91,7 +89,7 @@ fn write(forecasts: &[Forecast], arguments: &PredictArguments, out: &mut dyn Wri
             }
             writeln!(
                 out,
-                "\nACQUISITIONS A SECOND with {} on each CPU. SPINNING, SLEEPING: the lock as it is, by how waiters wait.\n\
+                "\nACQUISITIONS A SECOND with {} on each CPU. SPINNING, SLEEPING: the lock as it is, if waiters spin or sleep.\n\
                  SIMULATED: as recorded, with the holds that were measured. SHARDED: split into {}. REMOVED: the lock costs nothing.",
                 lockmeter_render::units::counted(arguments.threads_per_cpu as u64, "thread", "threads"),
                 arguments.shards

@@ -205,22 +205,23 @@ impl fmt::Display for Warning {
         f.write_str("warning: ")?;
         match self {
             Self::RecorderDied => f.write_str(
-                "the recording has no end, so the recorder was killed or is still running; what it wrote up to then is here",
+                "the recording has no end: the recorder was killed or is still running; the report shows what it has written",
             ),
             Self::NothingContended => f.write_str(
                 "no lock was contended; if the machine was busy, record longer (-d), or the whole machine (-a)",
             ),
             Self::FewStacks(stacks) => write!(
                 f,
-                "callers and blockers rest on {} only; record longer, or take them all with `record --every`",
+                "callers and blockers are estimated from {} only; record longer, or take every stack with `record --every`",
                 units::counted(*stacks, "stack", "stacks")
             ),
             Self::Unnamed(percent) => write!(
                 f,
-                "{percent} % of the waited time has no name; `lockmeter doctor` says what this kernel lacks for naming"
+                "the locks of {percent} % of the waited time have no name; `lockmeter doctor` shows what this kernel lacks for \
+                naming them"
             ),
             Self::UnnamedInPrograms { percent, why } => {
-                write!(f, "{percent} % of the waited time has no name, most of it in programs: {why}")
+                write!(f, "the locks of {percent} % of the waited time have no name, most of them in programs: {why}")
             }
             Self::Lost { events, for_want_of_room } => {
                 let are = units::counted(*events, "event is", "events are");
@@ -232,54 +233,56 @@ impl fmt::Display for Warning {
             }
             Self::NoIntervalInWindow { length_ns, intervals } => write!(
                 f,
-                "the middle of no interval lies in the window: the recording is {} long, in {}; a shorter \
-                 `record --interval` makes finer windows",
+                "the window contains no recorded interval: the recording is {} long, in {}; give a wider --window, or record \
+                with a shorter --interval",
                 units::duration(*length_ns),
                 units::counted(*intervals, "interval", "intervals")
             ),
             Self::NothingFits => f.write_str(
-                "nothing in the recording fits these filters; without them `report` shows all that is there",
+                "nothing in the recording matches these filters; leave them out to see everything",
             ),
             Self::OwnLocks(Language::Go) => f.write_str(
-                "Go's mutexes, channels and wait groups park goroutines, which is not seen here: only locks of its runtime and of C \
-                 libraries are; use Go's mutex profile for the others (`go tool pprof http://…/debug/pprof/mutex`)",
+                "waits for Go's mutexes, channels and wait groups are not in this report, because they park goroutines, not \
+                threads; use Go's mutex profile for them (`go tool pprof http://…/debug/pprof/mutex`)",
             ),
             Self::OwnLocks(Language::Java) => f.write_str(
-                "Java's own locks (synchronized, java.util.concurrent) look like idle threads here; record them with JFR \
+                "waits for Java's own locks (synchronized, java.util.concurrent) look like idle threads in this report; record \
+                them with JFR \
                  (`jcmd PID JFR.start`, events JavaMonitorEnter and ThreadPark)",
             ),
             Self::ThreadsAssumed(threads) => write!(
                 f,
-                "the forecast takes {} to have been at work in the recording; if there were others, say --threads",
+                "the forecast assumes that {} did the work in the recording; give the right number with --threads",
                 counted_threads(*threads)
             ),
             Self::MoreThreads { told, needed } => write!(
                 f,
-                "{} cannot have held and waited for locks as long as was recorded; the forecast takes {needed}",
+                "{} cannot have held and waited for locks for as long as was recorded; the forecast assumes {needed}",
                 counted_threads(*told)
             ),
             Self::UntimedWaits(percent) => write!(
                 f,
-                "{percent} % of the threads' time are waits for locks whose holds were not timed (the kernel's, for one); the \
-                 forecast takes that for computing, so more CPUs may give less"
+                "{percent} % of the threads' time is waits for locks without hold times, such as kernel locks; the forecast \
+                counts it as computing, so more CPUs may gain less than it says"
             ),
             Self::ModelFarOff { lock, percent } => write!(
                 f,
-                "for {lock} the model is off by {percent} % already where it was recorded; try the right --threads, and trust it little"
+                "for {lock} the model misses the recorded rate by {percent} %; give the right number of --threads, or do not \
+                rely on this forecast"
             ),
             Self::AddedUp(difference) => write!(f, "{difference}"),
             Self::Expensive(percent) => write!(
                 f,
-                "lockmeter's programs took {percent} % of the machine's CPU time; a smaller `record --stack-budget`, or metering one \
-                 process (-p), makes them cheaper"
+                "lockmeter's programs in the kernel took {percent} % of the machine's CPU time; a smaller `record \
+                --stack-budget`, or metering one process (-p), lowers that"
             ),
             Self::LostRuns(lost) => {
                 write!(f, "{} not in the totals (causes above)", units::counted(*lost, "run is", "runs are"))
             }
             Self::ExpensiveRuns(percent) => write!(
                 f,
-                "lockmeter's programs took {percent} % of the machine's CPU time; fewer kinds (--irq, --softirq, --timer, --work) make \
-                 them cheaper"
+                "lockmeter's programs in the kernel took {percent} % of the machine's CPU time; fewer kinds (--irq, --softirq, \
+                --timer, --work) lower that"
             ),
         }
     }

@@ -89,7 +89,7 @@ fn without_root_the_missing_privilege_is_named() {
     let output = run(doctor);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(NOT_ALLOWED), "{said}");
-    assert!(said.contains("CAP_BPF") && said.contains("-> "), "the doctor names no mend:\n{said}");
+    assert!(said.contains("CAP_BPF") && said.contains("-> "), "the doctor names no fix:\n{said}");
 }
 
 /// Regression: who could meter a program from outside only, and may not, was not told why that was tried.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use support::recorder::Recorder;
-use support::report::report_as;
+use support::report::json_report;
 use support::{Folder, lockmeter, machine, preload_library, run, skip, text, until, wait, workload_sources};
 
 /// What the workload ends with when all went well.
@@ -51,7 +51,7 @@ fn record(recording: &str, program: &Path) -> Command {
 }
 
 fn report(recording: &str) -> serde_json::Value {
-    serde_json::from_str(&report_as(recording, "json", &["--by", "lock,caller"])).unwrap()
+    json_report(recording, &["--by", "lock,caller"])
 }
 
 #[test]

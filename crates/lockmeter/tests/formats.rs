@@ -382,7 +382,7 @@ fn a_table_in_a_pipe_is_plain_and_whole() {
 fn a_table_says_what_it_rests_on_and_what_it_cost() {
     let Some(recording) = recording("foot of a table") else { return };
     let table = report_as(recording, "table", &["--by", "lock,caller"]);
-    for part in ["lost:", "lockmeter used", "stacks", "of the waited time has the name of its lock"] {
+    for part in ["lost:", "lockmeter used", "stacks", "of the waited time have a name"] {
         assert!(table.contains(part), "no `{part}` in\n{table}");
     }
 }

@@ -273,9 +273,12 @@ fn filters_that_leave_nothing_are_said_to() {
         text(&output.stderr)
     };
     assert_eq!(said_about(["--by", "lock"]), "");
-    assert!(said_about(["--lock", "no such lock"]).contains("nothing in the recording fits these filters"));
+    assert!(said_about(["--lock", "no such lock"]).contains("nothing in the recording matches these filters"));
     let beyond = said_about(["--window", "1h..2h"]);
-    assert!(beyond.contains("no interval lies in the window") && !beyond.contains("record longer"), "{beyond}");
+    assert!(
+        beyond.contains("the window contains no recorded interval") && !beyond.contains("record longer"),
+        "{beyond}"
+    );
 }
 
 /// A library without functions.

@@ -402,7 +402,7 @@ fn a_signal_ends_the_wait_for_the_reader_of_a_pipe() {
     named_pipe_of(fs::metadata(folder.path()).unwrap().uid(), &pipe);
     for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let said = ended_by(number, record(&pipe, &[]).stderr(Stdio::piped()).spawn().unwrap());
-        assert!(said.contains("stopped before anything read from the pipe"), "{said}");
+        assert!(said.contains("stopped before any program read from the pipe"), "{said}");
     }
 }
 
@@ -431,10 +431,10 @@ fn a_signal_ends_the_wait_for_room_in_a_pipe() {
     let recorder = record(&pipe, &[]).stderr(Stdio::piped()).spawn().unwrap();
     until("the head is in the pipe", has_come);
     let said = ended_by(libc::SIGINT, recorder);
-    assert!(said.contains("stopped while nothing read from the pipe"), "{said}");
+    assert!(said.contains("stopped while no program read from the pipe"), "{said}");
     // Full from the start.
     let said = ended_by(libc::SIGTERM, record(&pipe, &[]).stderr(Stdio::piped()).spawn().unwrap());
-    assert!(said.contains("stopped while nothing read from the pipe"), "{said}");
+    assert!(said.contains("stopped while no program read from the pipe"), "{said}");
 }
 
 /// Makes sure that this is so, too, when the signal came before the pipe was full: Ctrl-C ends the command first.
@@ -529,7 +529,7 @@ fn every_reader_of_recordings_takes_standard_input() {
         succeeds(shell(folder.path(), &format!("cat file | $lockmeter diff {input} file")));
         // Nothing was held: the sentence shows that it was read.
         let predicted = run(shell(folder.path(), &format!("cat file | $lockmeter predict {input}")));
-        assert!(text(&predicted.stderr).contains("says nothing about how long locks were held"));
+        assert!(text(&predicted.stderr).contains("has no hold times"));
     }
     refuses(shell(folder.path(), "cat file | $lockmeter diff - -"), USAGE, &["standard input"]);
     refuses(shell(folder.path(), "$lockmeter report - -o file < file"), NO_OUTPUT, &["the recording itself"]);

@@ -8,8 +8,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 use support::recorder::Recorder;
-use support::report::report_as;
-use support::{Folder, lockmeter, machine, preload_library, run, skip, text, until, user_workload, workload_sources};
+use support::report::json_report;
+use support::{
+    Folder, child_of, lockmeter, machine, preload_library, run, skip, text, until, user_workload, workload_sources,
+};
 
 /// What the workload ends with when all went well.
 const RAN: i32 = 3;
@@ -47,7 +49,7 @@ impl Builds {
 
 /// Everything that a report says.
 fn whole_report(recording: &str) -> serde_json::Value {
-    serde_json::from_str(&report_as(recording, "json", &["--by", "lock,caller"])).unwrap()
+    json_report(recording, &["--by", "lock,caller"])
 }
 
 fn is_named_by_the_right_file(recording: &str) {
@@ -107,11 +109,6 @@ fn a_metered_program_is_named_by_the_file_it_began_with() {
     assert!(!shown.contains("wrong_"), "named by the file that took its place:\n{shown}");
     // Read while the program lived, or after: then its file is gone for good.
     assert!(shown.contains("server:lock") || shown.contains("server (replaced)+0x"), "{shown}");
-}
-
-fn child_of(pid: u32) -> Option<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
 }
 
 /// Regression: a program that was deleted while it ran, and had ended when its names were asked for, was said to be replaced by another.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use support::report::json_report;
 use support::{preload_library, skip};
 
 /// A build: compiler and flags, and whether its runtime is a library that must come first.
@@ -83,9 +84,7 @@ fn record(recording: &Path, flags: &[&str], command: &[&OsStr]) -> Output {
 }
 
 fn report(recording: &Path) -> Value {
-    let output = support::lockmeter(["report", "--format", "json"]).arg(recording).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    json_report(recording.to_str().unwrap(), &[])
 }
 
 /// How often the mutex was waited for, metered from inside or outside.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use support::recorder::Recorder;
 use support::report::report_as;
-use support::{BINARY, Folder, lockmeter, machine, preload_library, run, skip, text, user_workload};
+use support::{BINARY, Folder, child_of, lockmeter, machine, preload_library, run, skip, text, user_workload};
 
 /// What the program ends with.
 const RAN: i32 = 7;
@@ -173,11 +173,6 @@ fn a_debug_file_of_another_build_is_not_used() {
     let installed = stripped.by_build_id("/usr/lib/debug");
     let install = format!("{OWN_DEBUG_FILES}; install -D server.debug {installed}; rm server.debug");
     assert!(!is_named(&stripped.reported_after(&install)));
-}
-
-fn child_of(pid: u32) -> Option<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
 }
 
 /// Makes sure of a program that is metered from outside: in another mount namespace, where only it finds its debug file.

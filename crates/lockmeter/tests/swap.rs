@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use support::report::json_report;
 use support::{copy_program, preload_library, user_workload};
 
 const VARIANTS: [&str; 4] =
@@ -35,9 +36,7 @@ fn record(folder: &Path, flags: &[&str], command: &[&OsStr]) -> Swapped {
 
 impl Swapped {
     fn report(&self) -> Value {
-        let output = lockmeter(&["report", "--format", "json"]).arg(&self.recording).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
+        json_report(self.recording.to_str().unwrap(), &[])
     }
 
     fn holds(&self, lock: &str) -> u64 {

@@ -95,8 +95,9 @@ fn top_shows_holds_as_record_does_or_says_why_it_cannot() {
     assert!(recorded.status.success(), "{}", text(&recorded.stderr));
     let shown = run(lockmeter(["top", "--hold", "-a", "-d", "1500ms", "-n", "3"]));
     assert!(shown.status.success(), "{}", text(&shown.stderr));
-    let why_not =
-        |said: &str| said.lines().find(|line| line.contains("no whole holds of kernel locks")).map(str::to_owned);
+    let why_not = |said: &str| {
+        said.lines().find(|line| line.contains("only mmap_lock's holds are timed whole")).map(str::to_owned)
+    };
     let recorded = why_not(&text(&recorded.stderr));
     let shown = why_not(&text(&shown.stdout));
     assert_eq!(recorded.is_none(), shown.is_none(), "{recorded:?}, {shown:?}");

@@ -1,60 +1,31 @@
 //! Programs with known answers under `lockmeter record --user`, which needs no privileges.
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSymbol};
 use serde_json::Value;
+use support::report::json_report;
+use support::{preload_library, user_workload, workload_sources};
 
 /// What a workload measures itself and what lockmeter says may differ by this much: both read clocks at slightly different
 /// places.
 const TOLERANCE_PERCENT: u64 = 5;
 
+fn user_workload_sources() -> PathBuf {
+    workload_sources().join("user")
+}
+
+/// The binary, beside the library that it preloads.
 fn lockmeter() -> Command {
-    let program = Path::new(env!("CARGO_BIN_EXE_lockmeter"));
-    static LIBRARY: OnceLock<()> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        // Cargo builds no library that only the program's user loads.
-        let folder = program.parent().unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build
-            .args(["build", "--quiet", "--package", "lockmeter-preload", "--target-dir"])
-            .arg(folder.parent().unwrap());
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success());
-    });
-    Command::new(program)
-}
-
-fn lockmeter_library() -> PathBuf {
-    let program = PathBuf::from(lockmeter().get_program());
-    program.with_file_name("liblockmeter_preload.so")
-}
-
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/user")
-}
-
-/// A workload, built.
-fn workload(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    let source = sources().join(name).with_extension("c");
-    let program = folder.join(name);
-    let status = Command::new("cc")
-        .args(["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source)
-        .args(flags)
-        .status()
-        .unwrap();
-    assert!(status.success());
-    program
+    preload_library();
+    support::lockmeter([])
 }
 
 struct Metered {
@@ -87,14 +58,7 @@ impl Metered {
     }
 
     fn report(&self, by: &str, more: &[&str]) -> Value {
-        let output = lockmeter()
-            .args(["report", "--format", "json", "--by", by])
-            .args(more)
-            .arg(&self.recording)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
+        json_report(self.recording.to_str().unwrap(), &[&["--by", by], more].concat())
     }
 }
 
@@ -134,7 +98,7 @@ fn c11_mutexes_are_metered_as_pthreads() {
 
 fn two_locks_are_metered(flags: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "two-locks", flags);
+    let program = user_workload(folder.path(), "two-locks", flags);
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str(), "--rounds".as_ref(), "400".as_ref()]);
     let said = metered.said();
     let locks = metered.rows("lock", &[]);
@@ -173,7 +137,7 @@ const NO_LOCK_FUNCTIONS: &[&str] = &[
 
 #[test]
 fn every_lock_function_of_this_c_library_is_taken_the_place_of() {
-    let ours = exported(&lockmeter_library());
+    let ours = exported(preload_library());
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps.lines().find_map(|line| line.split_whitespace().last().filter(|path| path.ends_with("/libc.so.6")));
     let theirs = exported(Path::new(libc.expect("this test runs with a C library")));
@@ -195,13 +159,13 @@ fn every_lock_function_of_this_c_library_is_taken_the_place_of() {
 /// cancelled thread unwound by that.
 #[test]
 fn the_library_brings_no_other_library_into_a_program() {
-    let listed = Command::new("readelf").arg("-dW").arg(lockmeter_library()).output().unwrap();
+    let listed = Command::new("readelf").arg("-dW").arg(preload_library()).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     let needed: Vec<_> = listed.lines().filter(|line| line.contains("(NEEDED)")).collect();
     let is_libc = |line: &&str| line.contains("[libc.so.") || line.contains("[ld-linux-");
     assert!(!needed.is_empty() && needed.iter().all(is_libc), "{needed:?}");
     let unwinders: Vec<_> =
-        exported(&lockmeter_library()).into_iter().filter(|name| name.starts_with("_Unwind_")).collect();
+        exported(preload_library()).into_iter().filter(|name| name.starts_with("_Unwind_")).collect();
     assert!(unwinders.is_empty(), "in the place of the program's own: {unwinders:?}");
 }
 
@@ -216,7 +180,7 @@ fn exported(library: &Path) -> BTreeSet<String> {
 #[test]
 fn locks_made_by_the_thousand_at_one_site_are_counted_together_and_none_is_lost() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "many-locks", &[]);
+    let program = user_workload(folder.path(), "many-locks", &[]);
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
     let report = metered.report("lock", &[]);
     let rows = report["rows"].as_array().unwrap();
@@ -227,7 +191,7 @@ fn locks_made_by_the_thousand_at_one_site_are_counted_together_and_none_is_lost(
 #[test]
 fn a_lock_of_a_row_that_becomes_another_is_counted_as_that_from_then_on() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "lock-row", &["-fno-optimize-sibling-calls"]);
+    let program = user_workload(folder.path(), "lock-row", &["-fno-optimize-sibling-calls"]);
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
     let rows = metered.rows("lock", &[]);
     let holds = rows.iter().filter(|row| row["happened"] == "hold");
@@ -241,7 +205,7 @@ fn a_lock_of_a_row_that_becomes_another_is_counted_as_that_from_then_on() {
 #[test]
 fn a_wait_whose_end_nobody_was_seen_to_make_is_blamed_on_the_holder() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "unseen-release", &[]);
+    let program = user_workload(folder.path(), "unseen-release", &[]);
     for flags in [&[][..], &["--hold"]] {
         let metered = meter(folder.path(), flags, &[program.as_os_str()]);
         let rows = metered.rows("lock,blocker", &["--lock", "kept_lock"]);
@@ -269,7 +233,7 @@ fn a_wait_whose_end_nobody_was_seen_to_make_is_blamed_on_the_holder() {
 #[test]
 fn stacks_that_differ_only_further_out_are_told_apart_and_mutexes_are_as_glibc_leaves_them() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "two-ways", &[]);
+    let program = user_workload(folder.path(), "two-ways", &[]);
     for flags in [&[][..], &["--hold"]] {
         let metered = meter(folder.path(), flags, &[program.as_os_str()]);
         let said = metered.said();
@@ -287,7 +251,7 @@ fn stacks_that_differ_only_further_out_are_told_apart_and_mutexes_are_as_glibc_l
 fn locks_of_cpp_are_named_by_who_made_them_not_by_what_wraps_them() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("wrapped-locks");
-    let source = sources().join("wrapped-locks.cpp");
+    let source = user_workload_sources().join("wrapped-locks.cpp");
     // A function that ends with a jump to another one is not on the stack.
     let flags = ["-O2", "-g", "-pthread", "-fno-optimize-sibling-calls", "-o"];
     let built = Command::new("g++").args(flags).arg(&program).arg(source).status();
@@ -318,7 +282,7 @@ fn a_c11_mutex_that_is_taken_millions_of_times_is_counted_to_the_last() {
 
 fn a_lock_taken_millions_of_times_is_counted_to_the_last(defines: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "often-and-in-turn", defines);
+    let program = user_workload(folder.path(), "often-and-in-turn", defines);
     for (flags, every) in [(&["--hold"][..], false), (&["--hold", "--every"][..], true)] {
         let metered = meter(folder.path(), flags, &[program.as_os_str()]);
         let rows = metered.rows("lock", &[]);
@@ -331,7 +295,7 @@ fn a_lock_taken_millions_of_times_is_counted_to_the_last(defines: &[&str]) {
         assert_eq!(number(often, "moved"), 0, "nobody else takes it: {often}");
         let table = lockmeter().arg("report").arg(&metered.recording).output().unwrap();
         let table = String::from_utf8(table.stdout).unwrap();
-        assert_eq!(table.contains("the times of holds rest on"), !every, "{table}");
+        assert_eq!(table.contains("hold times are estimated from"), !every, "{table}");
     }
 }
 
@@ -362,7 +326,7 @@ fn rare_holds(folder: &Path, program: &Path, seed: u64) -> (Value, [Value; 2], u
 fn rare_long_holds_of_a_lock_taken_very_often_are_all_there_and_the_others_as_long_as_the_report_says() {
     let seeds: u64 = std::env::var("LOCKMETER_SEEDS").map_or(1, |seeds| seeds.parse().expect("a number"));
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "rare-holds", &[]);
+    let program = user_workload(folder.path(), "rare-holds", &[]);
     let (mut within, mut drawn, mut widest_percent) = (0, 0, 0.0_f64);
     // Beside busy loops it may take the lock so seldom that all holds are timed.
     for seed in 1..=seeds + 10 {
@@ -406,7 +370,7 @@ fn rare_long_holds_of_a_lock_taken_very_often_are_all_there_and_the_others_as_lo
 #[test]
 fn who_releases_a_lock_in_a_tail_call_is_the_blocker() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "rare-holds", &[]);
+    let program = user_workload(folder.path(), "rare-holds", &[]);
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
     let rows = metered.rows("lock,blocker", &["-n", "0"]);
     let released: Vec<_> = rows.iter().filter(|row| row["blocker_source"] == "releaser").collect();
@@ -423,7 +387,7 @@ fn who_releases_a_lock_in_a_tail_call_is_the_blocker() {
 #[test]
 fn long_holds_of_every_kind_of_lock_are_seen_beside_hundreds_of_thousands_of_short_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "long-holds", &[]);
+    let program = user_workload(folder.path(), "long-holds", &[]);
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
     let rows = metered.rows("lock,caller", &["-n", "0"]);
     let held = |function: &str| {
@@ -452,7 +416,7 @@ fn pythons_locks_and_its_interpreter_lock_are_called_so() {
     let folder = tempfile::tempdir().unwrap();
     // The one of the distribution, which comes without names of inner functions.
     let python = OsStr::new("/usr/bin/python3");
-    let metered = meter(folder.path(), &["--hold"], &[python, sources().join("threads.py").as_os_str()]);
+    let metered = meter(folder.path(), &["--hold"], &[python, user_workload_sources().join("threads.py").as_os_str()]);
     let rows = metered.rows("lock", &[]);
     let lock = row(&rows, "wait", "heap, created by Python code");
     assert_eq!(lock["kind"], "semaphore");
@@ -468,7 +432,7 @@ fn pythons_locks_and_its_interpreter_lock_are_called_so() {
 #[test]
 fn a_lock_that_goes_from_thread_to_thread_is_seen_to_move_each_time() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "often-and-in-turn", &[]);
+    let program = user_workload(folder.path(), "often-and-in-turn", &[]);
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
     let rows = metered.rows("lock", &[]);
     let turn = row(&rows, "hold", "often-and-in-turn:turn_lock");
@@ -481,7 +445,7 @@ fn a_lock_that_goes_from_thread_to_thread_is_seen_to_move_each_time() {
 #[test]
 fn a_lock_held_across_a_sleep_is_waited_for_as_long() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "two-locks", &[]);
+    let program = user_workload(folder.path(), "two-locks", &[]);
     let arguments = ["--sleep", "--rounds", "20", "--hold-ns", "3000000"].map(OsStr::new);
     let command: Vec<&OsStr> = [program.as_os_str()].into_iter().chain(arguments).collect();
     let metered = meter(folder.path(), &[], &command);
@@ -493,7 +457,7 @@ fn a_lock_held_across_a_sleep_is_waited_for_as_long() {
 #[test]
 fn readers_do_not_wait_for_readers() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "rwlock-readers", &[]);
+    let program = user_workload(folder.path(), "rwlock-readers", &[]);
     let command = [program.as_os_str(), "--rounds".as_ref(), "100".as_ref()];
     let metered = meter(folder.path(), &["--hold"], &command);
     let said = metered.said();
@@ -513,7 +477,7 @@ fn readers_do_not_wait_for_readers() {
 #[test]
 fn a_wait_for_a_condition_is_no_wait_for_a_lock_and_no_hold() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "pipeline", &[]);
+    let program = user_workload(folder.path(), "pipeline", &[]);
     let arguments = ["--rounds", "100", "--pause-ns", "2000000"].map(OsStr::new);
     let command: Vec<&OsStr> = [program.as_os_str()].into_iter().chain(arguments).collect();
     let metered = meter(folder.path(), &["--hold"], &command);
@@ -528,7 +492,7 @@ fn a_wait_for_a_condition_is_no_wait_for_a_lock_and_no_hold() {
 #[test]
 fn a_program_cannot_tell_that_it_is_metered() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "semantics", &[]);
+    let program = user_workload(folder.path(), "semantics", &[]);
     let bare = Command::new(&program).output().unwrap();
     for flags in [&[][..], &["--hold"], &["--hold", "--every"]] {
         let metered = meter(folder.path(), flags, &[program.as_os_str()]);
@@ -543,7 +507,7 @@ fn storms_of_threads_forks_and_programs_are_counted_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     // As such directories are. Of a file on a disk the kernel maps 2 MiB where a program touches one page.
     let runtime = tempfile::tempdir_in("/dev/shm").unwrap();
-    let program = workload(folder.path(), "storm", &[]);
+    let program = user_workload(folder.path(), "storm", &[]);
     let recording = folder.path().join("test.lockmeter");
     let output = lockmeter()
         .args(["record", "--quiet", "--user", "--hold", "-o"])
@@ -576,7 +540,7 @@ fn storms_of_threads_forks_and_programs_are_counted_and_leave_nothing() {
 #[test]
 fn what_a_killed_program_recorded_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "two-locks", &[]);
+    let program = user_workload(folder.path(), "two-locks", &[]);
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str(), "--die".as_ref()]);
     assert_eq!(metered.output.status.code(), Some(128 + 9));
     let holds = number(row(&metered.rows("lock", &[]), "hold", "two-locks:hot_lock"), "count");
@@ -612,7 +576,7 @@ fn a_recorder_that_is_killed_leaves_a_directory_that_the_next_one_removes() {
 #[test]
 fn a_static_program_is_said_to_be_out_of_reach() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "two-locks", &["-static"]);
+    let program = user_workload(folder.path(), "two-locks", &["-static"]);
     // From outside nobody sees how long a lock is held.
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str()]);
     let said = String::from_utf8_lossy(&metered.output.stderr).into_owned();
@@ -624,11 +588,11 @@ fn a_static_program_is_said_to_be_out_of_reach() {
 #[test]
 fn threads_of_javas_machine_that_wait_for_work_are_idle() {
     let folder = tempfile::tempdir().unwrap();
-    let machine = workload(folder.path(), "work-semaphore", &["-DMACHINE", "-shared", "-fPIC"]);
+    let machine = user_workload(folder.path(), "work-semaphore", &["-DMACHINE", "-shared", "-fPIC"]);
     let library = folder.path().join("libjvm.so");
     std::fs::rename(machine, &library).unwrap();
     let here = format!("-Wl,-rpath,{}", folder.path().display());
-    let program = workload(folder.path(), "work-semaphore", &[library.to_str().unwrap(), &here]);
+    let program = user_workload(folder.path(), "work-semaphore", &[library.to_str().unwrap(), &here]);
     let metered = meter(folder.path(), &[], &[program.as_os_str()]);
     let waits = metered.rows("lock", &[]);
     let semaphores: Vec<_> = waits.iter().filter(|row| row["kind"] == "semaphore").map(|row| &row["lock"]).collect();
@@ -667,7 +631,7 @@ fn a_program_that_has_used_no_lock_can_be_switched() {
 fn a_program_can_be_switched_off_and_on_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("test.lockmeter");
-    let program = workload(folder.path(), "in-phases", &[]);
+    let program = user_workload(folder.path(), "in-phases", &[]);
     let (running, mut told, mut said) = spoken_to(&recording, &[program.as_os_str()]);
     let pid = said.next().unwrap();
     let switch = |how: &str| assert!(lockmeter().args([how, pid.as_str()]).status().unwrap().success(), "{how} {pid}");
@@ -712,7 +676,7 @@ fn a_program_can_be_switched_off_and_on_while_it_runs() {
 fn a_child_forked_while_its_parent_is_off_can_be_switched_on() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("test.lockmeter");
-    let program = workload(folder.path(), "in-phases", &[]);
+    let program = user_workload(folder.path(), "in-phases", &[]);
     let (running, mut told, mut said) = spoken_to(&recording, &[program.as_os_str()]);
     let parent = said.next().unwrap();
     let switch =
@@ -753,7 +717,7 @@ fn a_child_forked_while_its_parent_is_off_can_be_switched_on() {
 #[test]
 fn the_time_that_a_program_was_stopped_is_no_part_of_its_waits_and_holds() {
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "stopped", &[]);
+    let program = user_workload(folder.path(), "stopped", &[]);
     for flags in [&[][..], &["--hold"]] {
         let metered = meter(folder.path(), flags, &[program.as_os_str()]);
         let said = metered.said();
@@ -780,7 +744,7 @@ fn a_child_without_fork_handlers_that_outlives_its_parent_is_counted_by_itself()
     const ROUNDS: u64 = 1000;
     const PROCESSES: u64 = 300;
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "outlives-parent", &[]);
+    let program = user_workload(folder.path(), "outlives-parent", &[]);
     let (rounds, processes) = (ROUNDS.to_string(), PROCESSES.to_string());
     let command = [program.as_os_str(), rounds.as_ref(), processes.as_ref()];
     let metered = meter(folder.path(), &["--hold", "--interval", "100ms"], &command);

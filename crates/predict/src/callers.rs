@@ -218,7 +218,7 @@ pub fn by_caller(callers: &[MeasuredCaller], duration_ns: u64, threads: usize, c
         candidates.min_by(|one, other| one.distance().total_cmp(&other.distance()))
     };
     let of_their_own = nearest(&|manner| scene.dealt_out(fewest.clone(), all, manner));
-    let for_all = if begin_apart(callers) { None } else { nearest(&|_| Threads::ForAll(threads)) };
+    let for_all = if begin_with_different_functions(callers) { None } else { nearest(&|_| Threads::ForAll(threads)) };
     let mut models: Vec<Candidate> = [of_their_own, for_all].into_iter().flatten().collect();
     models.sort_by(|one, other| one.distance().total_cmp(&other.distance()));
     let is_near = |model: &Candidate| model.off.abs() <= MOST_OFF && model.wrong_waits <= MOST_WRONG_WAITS;
@@ -253,7 +253,7 @@ pub fn by_caller(callers: &[MeasuredCaller], duration_ns: u64, threads: usize, c
 }
 
 /// Whether the threads of no two callers begin with the same function: then they are others. Not known of callers that did not wait.
-fn begin_apart(callers: &[MeasuredCaller]) -> bool {
+fn begin_with_different_functions(callers: &[MeasuredCaller]) -> bool {
     let mut seen = BTreeSet::new();
     callers.iter().all(|caller| !caller.begins.is_empty())
         && callers.iter().flat_map(|caller| &caller.begins).all(|begin| seen.insert(begin))
@@ -388,14 +388,13 @@ impl<'a> Scene<'a> {
         let off = |at: &usize| (best.modelled[*at] / self.recorded[*at] - 1.0).abs();
         let worst = (0..self.callers.len()).max_by(|one, other| off(one).total_cmp(&off(other))).unwrap_or(0);
         if best.off.abs() <= MOST_OFF {
-            return "no model gives the waits that were recorded; say how many threads were at work (--threads)"
-                .to_owned();
+            return "no model gives the recorded waits; give the number of working threads with --threads".to_owned();
         }
         format!(
-            "the nearest model gives {} {:+.0} % of the acquisitions that were recorded, and more than {:.0} % is not to be trusted; say how many \
-             threads were at work (--threads), or record for longer",
-            self.callers[worst].name,
+            "the nearest model is off by {:+.0} % for {}, more than the {:.0} % that a forecast needs; give the number of \
+            working threads with --threads, or record for longer",
             best.off * 100.0,
+            self.callers[worst].name,
             MOST_OFF * 100.0
         )
     }

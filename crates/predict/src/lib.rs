@@ -1,4 +1,4 @@
-//! What a lock will cost on more CPUs, and what removing or splitting it would buy.
+//! What a lock will cost on more CPUs, and what removing or splitting it would gain.
 //!
 //! Threads that compute and take locks are a closed queueing network: computing is a delay that each thread has for itself,
 //! a lock is a server that all queue for. Its [`network`] is fed by what a recording with holds measured ([`measured`]),

@@ -15,10 +15,10 @@ use crate::{condition, creation, mutex, real};
 
 interpose!(mtx_init, 2, init);
 interpose!(mtx_destroy, 1, destroy);
-interpose_mutex_lock!(mtx_lock, lock, LOCK);
+interpose_mutex_lock!(mtx_lock, slow: lock, real: LOCK);
 interpose!(mtx_trylock, 1, trylock);
 interpose!(mtx_timedlock, 2, timedlock);
-interpose_mutex_unlock!(mtx_unlock, unlock, UNLOCK, unlock_timed);
+interpose_mutex_unlock!(mtx_unlock, slow: unlock, real: UNLOCK, timed: unlock_timed);
 interpose!(cnd_init, 1, init_condition);
 interpose!(cnd_destroy, 1, destroy_condition);
 interpose!(cnd_wait, 2, wait);

@@ -1,6 +1,7 @@
 //! `pthread_mutex_*`.
 
 use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use libc::{EBUSY, EOWNERDEAD, pthread_mutex_t, timespec};
@@ -12,11 +13,16 @@ use crate::{glibc_mutex, real, swap};
 
 interpose!(pthread_mutex_init, 2, init);
 interpose!(pthread_mutex_destroy, 1, destroy);
-interpose_mutex_lock!(pthread_mutex_lock, lock, real::slots::pthread_mutex_lock);
-interpose_mutex_lock!(pthread_mutex_trylock, trylock, real::slots::pthread_mutex_trylock);
+interpose_mutex_lock!(pthread_mutex_lock, slow: lock, real: real::slots::pthread_mutex_lock);
+interpose_mutex_lock!(pthread_mutex_trylock, slow: trylock, real: real::slots::pthread_mutex_trylock);
 interpose!(pthread_mutex_timedlock, 2, timedlock);
 interpose!(pthread_mutex_clocklock, 3, clocklock);
-interpose_mutex_unlock!(pthread_mutex_unlock, unlock, real::slots::pthread_mutex_unlock, unlock_timed);
+interpose_mutex_unlock!(
+    pthread_mutex_unlock,
+    slow: unlock,
+    real: real::slots::pthread_mutex_unlock,
+    timed: unlock_timed,
+);
 
 pub(crate) fn wanted(mutex: *const pthread_mutex_t) -> Wanted {
     Wanted { lock: mutex as usize, kind: kind::MUTEX, mode: mode::EXCLUSIVE }
@@ -44,14 +50,20 @@ impl Layout {
     }
 }
 
-/// The lower bits of [`Layout::kind`]; [`interpose_acquire`] leaves this and the adaptive kind to [`lock`].
+pub(crate) const OWNER_AT: usize = offset_of!(Layout, owner);
+pub(crate) const USERS_AT: usize = offset_of!(Layout, users);
+pub(crate) const KIND_AT: usize = offset_of!(Layout, kind);
+
+/// The lower bits of [`Layout::kind`].
 const KIND: u32 = 3;
 const RECURSIVE: u32 = 1;
 /// Bits of [`Layout::kind`]: robust, priority-inheriting, priority-protecting.
 const SPECIAL: u32 = 0x70;
 const PROTECTING: u32 = 0x40;
-/// Bit of [`Layout::kind`]: processes may share it. All robust ones have it. [`interpose_mutex_lock`] leaves such mutexes to [`lock`].
+/// Bit of [`Layout::kind`]: processes may share it. All robust ones have it.
 pub(crate) const SHARED: u32 = 0x80;
+/// The entries leave a mutex with one of these bits to [`lock`]: the adaptive kind, where they do not take it themselves, too.
+pub(crate) const LEFT_TO_SLOW_PATH: u32 = RECURSIVE | SPECIAL | SHARED;
 
 /// Whether processes may share this mutex.
 ///
@@ -62,8 +74,18 @@ unsafe fn is_shared(mutex: *const pthread_mutex_t) -> bool {
     unsafe { &(*mutex.cast::<Layout>()).kind }.load(Relaxed) & SHARED != 0
 }
 
-/// Whether a special mutex is held by another thread. Such mutexes are never tried first: glibc's `pthread_mutex_trylock`
-/// leaves an unrecoverable robust mutex locked, and fails once on a protecting one where a second try succeeds.
+/// Whether the mutex is robust, priority-inheriting or priority-protecting. Such mutexes are never tried first: glibc's
+/// `pthread_mutex_trylock` leaves an unrecoverable robust mutex locked, and fails once on a protecting one where a second try
+/// succeeds.
+///
+/// # Safety
+/// The mutex is valid.
+unsafe fn is_special(mutex: *const pthread_mutex_t) -> bool {
+    // SAFETY: a valid mutex begins like this.
+    unsafe { &(*mutex.cast::<Layout>()).kind }.load(Relaxed) & SPECIAL != 0
+}
+
+/// Whether another thread holds this mutex, which [`is_special`].
 ///
 /// # Safety
 /// The mutex is valid.
@@ -73,22 +95,27 @@ unsafe fn is_held_by_another(mutex: *const pthread_mutex_t) -> bool {
     const PROTECTED: u32 = 0x0007_ffff;
     // SAFETY: a valid mutex begins like this.
     let layout = unsafe { &*mutex.cast::<Layout>() };
-    let mask = if layout.kind.load(Relaxed) & PROTECTING != 0 { PROTECTED } else { OWNER };
-    layout.word.load(Relaxed) & mask != 0 && layout.owner.load(Relaxed) != writer::thread_id()
+    let is_protecting = layout.kind.load(Relaxed) & PROTECTING != 0;
+    let held_bits = if is_protecting { PROTECTED } else { OWNER };
+    let is_held = layout.word.load(Relaxed) & held_bits != 0;
+    is_held && layout.owner.load(Relaxed) != writer::thread_id()
 }
 
-/// Whether glibc's lock word says that somebody sleeps: 2, or the bit of robust and priority-inheriting ones.
+/// Whether glibc's state word says that a thread sleeps for the mutex.
 ///
 /// # Safety
 /// The mutex is valid.
 pub(crate) unsafe fn is_contended(mutex: *const pthread_mutex_t) -> bool {
+    const HELD_WITH_WAITERS: u32 = 2;
+    /// A bit of robust and priority-inheriting ones.
     const WAITERS: u32 = 0x8000_0000;
     if let Some(is_contended) = swap::is_mutex_contended(mutex) {
         return is_contended;
     }
     // SAFETY: a valid mutex begins like this.
     let word = unsafe { &(*mutex.cast::<Layout>()).word }.load(Relaxed);
-    word == 2 || word & WAITERS != 0
+    let has_waiters_bit = word & WAITERS != 0;
+    word == HELD_WITH_WAITERS || has_waiters_bit
 }
 
 /// The thread that holds the mutex; 0: none, or a swapped one, which does not tell.
@@ -125,25 +152,27 @@ unsafe fn acquire(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize, wait
         // SAFETY: the entry's return address.
         writer::may_be_shared(wanted(mutex), unsafe { *sp } as u64);
     }
-    // SAFETY: a valid mutex begins like this.
-    let is_special = unsafe { &(*mutex.cast::<Layout>()).kind }.load(Relaxed) & SPECIAL != 0;
-    let mut status = if is_special {
+    // SAFETY: the caller's mutex.
+    let tried = match unsafe { is_special(mutex) } {
         // SAFETY: the caller's mutex.
-        if unsafe { is_held_by_another(mutex) } { EBUSY } else { return acquired(level, mutex, sp, wait()) }
-    } else {
+        false => unsafe { real::pthread_mutex_trylock(mutex) },
         // SAFETY: the caller's mutex.
-        unsafe { real::pthread_mutex_trylock(mutex) }
+        true if unsafe { is_held_by_another(mutex) } => EBUSY,
+        // It is free, or the thread's own.
+        true => return acquired(level, mutex, sp, wait()),
     };
-    if status != 0 {
+    let status = match tried {
+        0 => 0,
         // SAFETY: the entry's registers, whose function has not returned.
-        status = contended(mutex, status, unsafe { Registers::at_entry(sp, fp) }, wait);
-    }
+        _ => contended(mutex, tried, unsafe { Registers::at_entry(sp, fp) }, wait),
+    };
     acquired(level, mutex, sp, status)
 }
 
 #[inline(always)]
 fn acquired(level: u32, mutex: *mut pthread_mutex_t, sp: *const usize, status: c_int) -> c_int {
-    if level != WAIT && has_it(status) {
+    let counts_holds = level > WAIT;
+    if counts_holds && has_it(status) {
         // SAFETY: the caller's mutex, which it holds, and the entry's return address.
         unsafe { writer::acquired(wanted(mutex), nests(mutex), *sp as u64) };
     }
@@ -237,7 +266,8 @@ unsafe extern "C-unwind" fn clocklock(
 pub(crate) unsafe extern "C-unwind" fn trylock(mutex: *mut pthread_mutex_t, sp: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let status = unsafe { real::pthread_mutex_trylock(mutex) };
-    if writer::level() > WAIT && has_it(status) {
+    let counts_holds = writer::level() > WAIT;
+    if counts_holds && has_it(status) {
         // SAFETY: the caller's mutex.
         if unsafe { is_shared(mutex) } {
             // SAFETY: the entry's return address.
@@ -285,7 +315,8 @@ pub(crate) unsafe extern "C-unwind" fn init(
 ) -> c_int {
     // SAFETY: the caller's mutex and attributes.
     let status = unsafe { real::pthread_mutex_init(mutex, attributes) };
-    if status == 0 && writer::level() != OFF {
+    let is_new = status == 0;
+    if is_new && writer::level() != OFF {
         // SAFETY: our own entry, which has not returned.
         let registers = unsafe { Registers::at_entry(sp, fp) };
         // SAFETY: the caller's mutex.
@@ -301,7 +332,8 @@ pub(crate) unsafe extern "C-unwind" fn init(
 pub(crate) unsafe extern "C-unwind" fn destroy(mutex: *mut pthread_mutex_t, _: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let status = unsafe { real::pthread_mutex_destroy(mutex) };
-    if status == 0 && writer::level() != OFF {
+    let is_gone = status == 0;
+    if is_gone && writer::level() != OFF {
         writer::lock_destroyed(mutex as usize);
     }
     status

@@ -6,32 +6,32 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use libc::{EBUSY, pthread_rwlock_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
-use crate::entry::{interpose, interpose_acquire, interpose_release};
+use crate::entry::{interpose, interpose_acquire, interpose_release_with_mode};
 use crate::{real, swap};
 
 interpose!(pthread_rwlock_init, 2, init);
 interpose!(pthread_rwlock_destroy, 1, destroy);
 interpose_acquire!(
     pthread_rwlock_rdlock,
-    kind::RWLOCK,
-    mode::READ,
-    rdlock,
-    real::slots::pthread_rwlock_tryrdlock,
-    real::slots::pthread_rwlock_rdlock,
-    read_timed,
-    28,
-    0xff
+    kind: kind::RWLOCK,
+    mode: mode::READ,
+    slow: rdlock,
+    try_it: real::slots::pthread_rwlock_tryrdlock,
+    real: real::slots::pthread_rwlock_rdlock,
+    timed: read_timed,
+    special_byte: SHARED_AT,
+    special_bits: u8::MAX,
 );
 interpose_acquire!(
     pthread_rwlock_wrlock,
-    kind::RWLOCK,
-    mode::WRITE,
-    wrlock,
-    real::slots::pthread_rwlock_trywrlock,
-    real::slots::pthread_rwlock_wrlock,
-    write_timed,
-    28,
-    0xff
+    kind: kind::RWLOCK,
+    mode: mode::WRITE,
+    slow: wrlock,
+    try_it: real::slots::pthread_rwlock_trywrlock,
+    real: real::slots::pthread_rwlock_wrlock,
+    timed: write_timed,
+    special_byte: SHARED_AT,
+    special_bits: u8::MAX,
 );
 interpose!(pthread_rwlock_tryrdlock, 1, tryrdlock);
 interpose!(pthread_rwlock_trywrlock, 1, trywrlock);
@@ -39,7 +39,16 @@ interpose!(pthread_rwlock_timedrdlock, 2, timedrdlock);
 interpose!(pthread_rwlock_timedwrlock, 2, timedwrlock);
 interpose!(pthread_rwlock_clockrdlock, 3, clockrdlock);
 interpose!(pthread_rwlock_clockwrlock, 3, clockwrlock);
-interpose_release!(pthread_rwlock_unlock, kind::RWLOCK, unlock, real::slots::pthread_rwlock_unlock, @ 28, 0xff);
+interpose_release_with_mode!(
+    pthread_rwlock_unlock,
+    slow: unlock,
+    real: real::slots::pthread_rwlock_unlock,
+    special_byte: SHARED_AT,
+    special_bits: u8::MAX,
+);
+
+/// Offset in glibc's lock, part of its ABI: not zero where processes may share the lock.
+pub(crate) const SHARED_AT: usize = 28;
 
 fn wanted(lock: *const pthread_rwlock_t, mode: u8) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::RWLOCK, mode }
@@ -59,15 +68,13 @@ unsafe fn writer_of(lock: *const pthread_rwlock_t) -> u32 {
     unsafe { &*lock.byte_add(WRITER).cast::<AtomicU32>() }.load(Relaxed)
 }
 
-/// Whether processes may share the lock: [`interpose_acquire`] and [`interpose_release`] leave such locks to the functions here.
+/// Whether processes may share the lock: [`interpose_acquire`] and [`interpose_release_with_mode`] leave such locks to the functions here.
 ///
 /// # Safety
 /// The lock is valid.
 unsafe fn is_shared(lock: *const pthread_rwlock_t) -> bool {
-    /// Offset of what says so in glibc's lock, part of its ABI.
-    const SHARED: usize = 28;
     // SAFETY: lies in the lock, and is aligned as that is.
-    unsafe { &*lock.byte_add(SHARED).cast::<AtomicU32>() }.load(Relaxed) != 0
+    unsafe { &*lock.byte_add(SHARED_AT).cast::<AtomicU32>() }.load(Relaxed) != 0
 }
 
 /// Whether a thread holds the lock for writing.

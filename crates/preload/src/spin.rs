@@ -12,17 +12,25 @@ interpose!(pthread_spin_init, 2, init);
 interpose!(pthread_spin_destroy, 1, destroy);
 interpose_acquire!(
     pthread_spin_lock,
-    kind::SPIN,
-    mode::EXCLUSIVE,
-    lock,
-    real::slots::pthread_spin_trylock,
-    real::slots::pthread_spin_lock,
-    acquired_timed,
-    0,
-    0
+    kind: kind::SPIN,
+    mode: mode::EXCLUSIVE,
+    slow: lock,
+    try_it: real::slots::pthread_spin_trylock,
+    real: real::slots::pthread_spin_lock,
+    timed: acquired_timed,
+    // No spin lock is special.
+    special_byte: 0,
+    special_bits: 0,
 );
 interpose!(pthread_spin_trylock, 1, trylock);
-interpose_release!(pthread_spin_unlock, kind::SPIN, unlock, real::slots::pthread_spin_unlock, count_untimed);
+interpose_release!(
+    pthread_spin_unlock,
+    kind: kind::SPIN,
+    slow: unlock,
+    real: real::slots::pthread_spin_unlock,
+    count: count_untimed,
+    timed: unlock,
+);
 
 fn wanted(lock: *mut pthread_spinlock_t) -> Wanted {
     Wanted { lock: lock as usize, kind: kind::SPIN, mode: mode::EXCLUSIVE }

@@ -139,15 +139,17 @@ impl Loss {
             Self::TotalsFull => ("wait", "waits", " not counted (lock table full)"),
             Self::SamplesFull => ("stack", "stacks", " dropped (sample table full); totals are exact"),
             Self::StacksFull => ("stack", "stacks", " dropped (stack table full); totals are exact"),
-            Self::StackTooDeep => ("stack", "stacks", " cut at the outer end"),
+            Self::StackTooDeep => ("stack", "stacks", " too deep: their outermost callers are missing"),
             Self::StackFailed => ("stack", "stacks", " the kernel could not unwind"),
-            Self::OverBudget => ("stack", "stacks", " not taken in bursts (budget); totals are exact"),
+            Self::OverBudget => ("stack", "stacks", " not taken in bursts (stack budget used up); totals are exact"),
             Self::EndWithoutBegin => ("wait", "waits", " that began before the recording: not counted"),
             Self::BeginWithoutEnd => ("wait", "waits", " whose end was not seen: not counted"),
             Self::NestedTooDeep => ("wait", "waits", " nested too deep in interrupts: not counted"),
-            Self::NoTaskStorage => ("wait", "waits", " not counted (no task storage)"),
+            Self::NoTaskStorage => ("wait", "waits", " not counted (the kernel gave no memory for the task)"),
             Self::CachesFull => ("lock", "locks", " left unnamed (slab cache table full)"),
-            Self::ProgramRecursion => ("event", "events", " that hit a running lockmeter program: not counted"),
+            Self::ProgramRecursion => {
+                ("event", "events", " during another of lockmeter's programs in the kernel: not counted")
+            }
             Self::Unfinished => ("wait", "waits", " still going on at the end: not counted"),
             Self::DamagedInterval => ("damaged interval", "damaged intervals", " skipped"),
             Self::CutBytes => ("byte", "bytes", " of an unfinished interval at the end skipped"),
@@ -162,7 +164,7 @@ impl Loss {
             ),
             Self::UserSamplesFull => ("event", "events", " in a program not counted (a thread's table full)"),
             Self::UserStacksFull => ("stack", "stacks", " of a program cut to the return address (stack table full)"),
-            Self::UserStackFailed => ("stack", "stacks", " of a program that could not be followed to the end"),
+            Self::UserStackFailed => ("stack", "stacks", " of a program that could not be unwound to the end"),
             Self::UserLocksFull => ("event", "events", " in a program counted under \"other locks\" (lock table full)"),
             Self::UserInterrupted => (
                 "event in a signal handler",
@@ -177,12 +179,12 @@ impl Loss {
             Self::UserSegmentDamaged => (
                 "segment of a program, or part of one,",
                 "segments of programs, or parts of them,",
-                " that made no sense: not counted",
+                " with damaged contents: not counted",
             ),
             Self::UserSegmentImplausible => (
                 "process",
                 "processes",
-                " refused: implausible: what they say of their locks cannot have happened in that time",
+                " with implausible records, which cannot have happened in that time: not counted",
             ),
             Self::IntervalTooLarge => (
                 "interval",
@@ -191,13 +193,13 @@ impl Loss {
             ),
             Self::RingFull => ("stack", "stacks", " of a running program dropped (ring buffer full); totals are exact"),
             Self::FutexUntold => (
-                "wait on a futex of unknown purpose, an idle one perhaps",
-                "waits on futexes of unknown purpose, idle ones perhaps",
-                ": shown by --kind futex only",
+                "wait on a futex of unknown use, perhaps idle",
+                "waits on futexes of unknown use, perhaps idle",
+                ": shown only with --kind futex",
             ),
             Self::ProcessGone => ("stack", "stacks", " of a process that ended before its mappings could be read"),
             Self::FileReplaced => {
-                ("file", "files", " of a program replaced by another build meanwhile: nothing there is named")
+                ("file", "files", " of a program replaced by another build during the recording: no names from there")
             }
             Self::UserChildUnmetered => (
                 "process",
@@ -238,7 +240,7 @@ impl Loss {
             Self::ProbeMissed => (
                 "kprobe",
                 "kprobes",
-                " that the kernel did not run: acquisitions or releases of kernel locks that were not seen",
+                " that the kernel skipped: these acquisitions and releases of kernel locks were not seen",
             ),
             Self::UserStopped => (
                 "wait or hold",
@@ -255,27 +257,29 @@ impl Loss {
                 "program",
                 "programs",
                 " not metered from inside: executed with an environment of its own (`env -i`, sudo, su), without lockmeter's library; no holds \
-                 of it, and waits only where lockmeter may look from outside; put `lockmeter record` behind what sets it",
+                 of it, and waits only where lockmeter may look from outside; put `lockmeter record --` after that command",
             ),
             Self::UserTickLate => (
                 "tick of the recorder",
                 "ticks of the recorder",
-                " late by a millisecond or more: a long hold in a program that was neither timed nor went on at the next tick has a mean length here",
+                " late by a millisecond or more: a long hold in a program may be counted with the mean length of that lock's holds",
             ),
             Self::ThreadsUntracked => {
-                ("thread", "threads", " whose time was not kept: the kernel gave no memory for it")
+                ("thread", "threads", " not in the threads' time: the kernel gave no memory for them")
             }
             Self::ThreadExitsLost => (
                 "thread",
                 "threads",
-                " that ended in a burst: what they did after they were last looked at is not in the threads' time",
+                " that ended in a burst: their time since the last reading is not in the threads' time",
             ),
-            Self::RunsFull => ("run", "runs", " not counted (table of what ran full)"),
+            Self::RunsFull => ("run", "runs", " not counted (table of interrupts, timers and work items full)"),
             Self::RunUnpaired => {
                 ("run", "runs", " of which only one end was seen (the other came before the recording): not counted")
             }
             Self::RunUnfinished => ("run", "runs", " still going on at the end: not counted"),
-            Self::QueueingNotSeen => ("work item", "work items", " that nobody saw queued: counted, without a delay"),
+            Self::QueueingNotSeen => {
+                ("work item", "work items", " whose queueing was not seen: counted without a delay")
+            }
             Self::LongRunsFull => {
                 ("long run", "long runs", " not listed one by one (too many at a time); totals are exact")
             }

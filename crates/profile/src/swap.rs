@@ -54,8 +54,8 @@ impl Swap {
             Self::LeftInheriting => "priority-inheriting",
             Self::LeftProtecting => "with a priority ceiling",
             Self::LeftNotChosen => "not asked for",
-            Self::LeftInUse => "in use past the preloaded library",
-            Self::LeftNoRoom => "for want of room in the table of swapped locks",
+            Self::LeftInUse => "used by code that the preloaded library does not see",
+            Self::LeftNoRoom => "because the table of swapped locks is full",
         }
     }
 }

@@ -119,7 +119,8 @@ impl HoldOptions {
         let without = Options { metered: Metered::Holds { hooks: None }, ..options.clone() };
         let source = start(&without)?;
         notices.push(format!(
-            "{refused}; no whole holds of kernel locks but mmap_lock's, of locks that sleep the part while others slept for them"
+            "{refused}; of kernel locks only mmap_lock's holds are timed whole, of other sleeping locks the contended part of \
+            each hold"
         ));
         Ok(source)
     }
@@ -158,7 +159,7 @@ fn without_hooks(
             return Err(RecorderError::not_allowed(sentence));
         }
         HookChoice::Auto => notices.push(format!(
-            "no whole holds of kernel locks but mmap_lock's, for {why}; of locks that sleep, the part while others slept for them"
+            "of kernel locks only mmap_lock's holds are timed whole, of other sleeping locks the contended part of each hold: {why}"
         )),
         HookChoice::None => {}
     }
@@ -168,7 +169,7 @@ fn without_hooks(
 /// A probe and a return probe on every spinlock would take many times what fentry hooks take, and these are expensive already.
 fn no_spinning_by_kprobes(choice: HookChoice) -> String {
     const WHY: &str =
-        "holds of spinlocks need fentry hooks, for kprobes on every spinlock would slow the machine too much";
+        "holds of spinlocks need fentry hooks, because kprobes on every spinlock would slow the machine too much";
     match try_hooks(HookWay::Fentry) {
         Err(refused) if choice == HookChoice::Auto => {
             format!("{WHY}, and {}; {}, or leave --spin-holds out", refused.why, refused.mend)
@@ -191,7 +192,8 @@ fn kinds(options: &HoldOptions) -> Result<Vec<Kind>, RecorderError> {
     };
     if kinds.iter().any(|kind| SPINNING_KINDS.contains(kind)) && !options.spinning {
         return Err(RecorderError::usage(
-            "hooking every spinlock slows the whole machine; add --spin-holds to say that it may (it switches itself off beyond --spin-budget)",
+            "hooking every spinlock slows the whole machine; add --spin-holds to allow it (it switches itself off beyond \
+            --spin-budget)",
         ));
     }
     Ok(kinds)
@@ -203,13 +205,13 @@ pub fn over_budget(over: OverBudget) -> String {
     let budget = f64::from(over.budget_ppm) / 10_000.0;
     if over.spinning {
         format!(
-            "the hooks of spinning locks took {used:.1} % of CPU time and were switched off, their holds end here; --spin-budget \
-             allows more than {budget} %"
+            "the hooks of spinning locks took {used:.1} % of CPU time, more than --spin-budget ({budget} %), and were switched \
+            off; their later holds are not in the recording"
         )
     } else {
         format!(
-            "the hooks of sleeping locks take {used:.1} % of CPU time; from here on their holds are counted in windows, so that it is \
-             {budget} %; --hold-budget allows more"
+            "the hooks of sleeping locks take {used:.1} % of CPU time, more than --hold-budget ({budget} %); from now on their \
+            holds are timed only part of the time"
         )
     }
 }

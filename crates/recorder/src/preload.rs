@@ -38,8 +38,8 @@ pub fn library() -> Result<PathBuf, RecorderError> {
             RecorderError::from(error).after(&tried)
         });
     }
-    let program = env::current_exe()
-        .map_err(|error| RecorderError::from(error).after("cannot tell where lockmeter itself is"))?;
+    let program =
+        env::current_exe().map_err(|error| RecorderError::from(error).after("cannot find lockmeter's own file"))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
     [folder.join(LIBRARY), folder.join("../lib/lockmeter").join(LIBRARY)]
         .into_iter()

@@ -116,7 +116,7 @@ impl Threads<'_> {
         if self.started.is_none() && self.names.is_ok() {
             match self.start(None) {
                 Err(error) if error.kind() != ErrorKind::NotPermitted => {
-                    notices.push(format!("where the threads' time goes is not kept: {error}"));
+                    notices.push(format!("the threads' time is not metered: {error}"));
                 }
                 _ => {}
             }
@@ -130,7 +130,7 @@ impl LockSources {
     pub fn start(options: &LockOptions) -> Result<Self, RecorderError> {
         if options.holds.is_some() && options.which == Which::User && options.scope != Scope::Children {
             return Err(RecorderError::usage(
-                "how long a program holds its own locks can be metered from inside only: start it under `-- COMMAND`",
+                "hold times of a program's own locks can be metered from inside only: start it under `-- COMMAND`",
             ));
         }
         let mut notices = Vec::new();
@@ -158,7 +158,7 @@ impl LockSources {
             // That is said already.
             Some(Err(_)) if matches!(sources.user, Some(User::NotAtAll(_))) => return Ok(sources),
             Some(Err(error)) if sources.user.is_some() => {
-                let notice = format!("only the command's own locks are metered, for kernel locks need more: {error}");
+                let notice = format!("only the command's own locks are metered, not kernel locks: {error}");
                 sources.notices.insert(0, notice);
             }
             Some(Err(error)) => return Err(error.into()),
@@ -256,7 +256,7 @@ impl Source for LockSources {
             // With the locks of programs it is the recording's end, which the drain says.
             Some(Err(error)) if !self.meters_outside() => {
                 self.threads = None;
-                self.notices.push(format!("the threads' time is not kept any more: {error}"));
+                self.notices.push(format!("the threads' time is no longer metered: {error}"));
                 false
             }
             Some(looked) => looked.unwrap_or(true),
@@ -400,8 +400,8 @@ fn start_user(
         let unseen = format!("the locks of {language} can be seen from outside only");
         if hold || options.swap.is_some() {
             notices.push(format!(
-                "{unseen}, which shows no holds and swaps nothing; metering those of its C libraries alone (leave --hold and --swap \
-                 out to meter waits for {language}'s)"
+                "{unseen}, where holds are not seen and nothing can be swapped; only locks of its C libraries are metered \
+                (leave --hold and --swap out to meter waits for {language}'s locks)"
             ));
         } else {
             match threads.start_with_futexes(false) {

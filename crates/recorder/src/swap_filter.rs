@@ -84,7 +84,7 @@ fn resolve(pattern: &str, program: &OsStr) -> Result<Vec<u8>, RecorderError> {
         let sentence = format!(
             "no lock, and no function that might make one, in {} or its libraries matches `{pattern}`{}",
             file.display(),
-            near(bare, &known)
+            similar_names(bare, &known)
         );
         return Err(RecorderError::usage(sentence));
     }
@@ -147,7 +147,7 @@ fn names(module: &Module, place: u32) -> Vec<Named> {
     named.collect()
 }
 
-fn near(pattern: &str, known: &[String]) -> String {
+fn similar_names(pattern: &str, known: &[String]) -> String {
     let worst = pattern.chars().count().div_ceil(3);
     let last = |name: &str| name.rsplit(':').next().unwrap_or(name).to_owned();
     let wanted = last(pattern);

@@ -383,16 +383,7 @@ pub struct SortKey(&'static Column);
 impl SortKey {
     /// The column with this key, or with this heading in any case (`p99`), in a report grouped by `by`.
     pub fn parse(key: &str, by: &[Dimension]) -> Result<Self, UnknownSortKey> {
-        let sortable = || columns(by).filter(|column| column.is_sortable());
-        let headed = |column: &&Column| {
-            let mut headings = [column.heading, column.heading_of_holds].into_iter().flatten();
-            headings.any(|heading| heading.eq_ignore_ascii_case(key))
-        };
-        sortable()
-            .find(|column| column.key == key)
-            .or_else(|| sortable().find(headed))
-            .map(Self)
-            .ok_or_else(|| UnknownSortKey::new(key, sortable().map(|column| column.key).collect()))
+        sort_column(columns(by), key).map(Self)
     }
 
     /// Sorts the rows: measures from the largest, names from A to Z, rows that say nothing last. Equal rows stay in order.
@@ -400,6 +391,20 @@ impl SortKey {
         let whole = Whole::from(&*report);
         report.rows.sort_by(|a, b| order(self.0.cell(a, &whole), self.0.cell(b, &whole)));
     }
+}
+
+/// Of these columns the one with this key, or with this heading in any case.
+pub(crate) fn sort_column<R, W>(
+    columns: impl Iterator<Item = &'static Column<R, W>>,
+    key: &str,
+) -> Result<&'static Column<R, W>, UnknownSortKey> {
+    let sortable: Vec<&Column<R, W>> = columns.filter(|column| column.is_sortable()).collect();
+    let headed = |column: &&&Column<R, W>| {
+        let mut headings = [column.heading, column.heading_of_holds].into_iter().flatten();
+        headings.any(|heading| heading.eq_ignore_ascii_case(key))
+    };
+    let found = sortable.iter().find(|column| column.key == key).or_else(|| sortable.iter().find(headed));
+    found.copied().ok_or_else(|| UnknownSortKey::new(key, sortable.iter().map(|column| column.key).collect()))
 }
 
 pub(crate) fn order(a: Cell<'_>, b: Cell<'_>) -> Ordering {

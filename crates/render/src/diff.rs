@@ -224,8 +224,8 @@ fn name(key: &DiffKey) -> String {
     escaped(name.as_deref().unwrap_or("a group without a name")).into_owned()
 }
 
-const TESTED: &str = "95 %: of TIMES, or of CHANGE/S where a lock is on one side only, by how the intervals vary; EACH: of the mean \
-    duration; cannot tell: the intervals vary too much or are too few";
+const TESTED: &str = "95 %: the confidence interval of TIMES, or of CHANGE/S where a lock is on one side only, from how the \
+intervals vary; EACH: of the mean duration; cannot tell: the intervals vary too much or are too few";
 
 const NOT_TESTED: &str =
     "too few intervals to tell a difference from chance: record each side for 5 s or longer, or more often";
@@ -242,7 +242,7 @@ impl Exporter<Diff> for Table {
         let about = format!("{} before, {} after, all numbers a second; by {}", over[0], over[1], by.join(", "));
         self.paragraph(&about, Weight::Dim, out)?;
         for warning in &diff.warnings {
-            self.paragraph(&format!("not alike: {warning}"), Weight::Warning, out)?;
+            self.paragraph(&format!("the recordings differ: {warning}"), Weight::Warning, out)?;
         }
         for file in &diff.renamed {
             let locks = counted(file.locks, "lock has the same name", "locks have the same names");

@@ -40,8 +40,8 @@ fn untimed(report: &Report) -> Option<String> {
     let timed = report.holds.saturating_sub(report.untimed_holds);
     (report.untimed_holds > 0).then(|| {
         format!(
-            "the times of holds rest on {} timed of {} counted: of locks taken very often some are timed, drawn at random; ± holds the \
-             truth in 95 of 100 cases (`--every` times all)",
+            "hold times are estimated from {} timed holds of {}: of locks taken very often a random sample is timed; the true \
+            value is within ± in 95 of 100 cases (`--every` times all)",
             count(timed),
             count(report.holds)
         )
@@ -60,10 +60,10 @@ fn switched_off(report: &Report) -> Option<String> {
         each.push(counted((off.len() - PROCESSES_LISTED) as u64, "other process", "other processes"));
     }
     let rates = match report.off.all_ns {
-        0 => "rates of locks that several processes have are too low by what these had of them".to_owned(),
+        0 => "rates of locks that several processes use are too low by the share of these processes".to_owned(),
         all_ns => {
             let metered = duration(report.duration_ns.saturating_sub(all_ns));
-            format!("rates of programs' locks rest on the {metered} that programs were metered for")
+            format!("rates of programs' locks are of the {metered} for which programs were metered")
         }
     };
     (!off.is_empty()).then(|| format!("switched off: {}; {rates}", each.join(", ")))
@@ -76,8 +76,8 @@ fn holds_switched_off(report: &Report) -> Option<String> {
     let kinds: Vec<&str> = off.keys().map(|kind| kind.name()).collect();
     let counted_ns = report.duration_ns.saturating_sub(off_ns);
     Some(format!(
-        "whole holds of kernel locks ({}) were counted for {} of the {}, in windows: their hooks take too much to stay (`--hold-budget`); their \
-         totals are of the windows, their rates and shares of that time",
+        "holds of kernel locks ({}) were timed for {} of the {}, because their hooks would take more than `--hold-budget`; \
+        totals, rates and shares of holds are of that time",
         kinds.join(", "),
         duration(counted_ns),
         duration(report.duration_ns)
@@ -118,7 +118,10 @@ fn sampling(report: &Report) -> Option<String> {
         format!("{numbers}; for callers and blockers there are {stacks}{how}")
     } else {
         let resting = counted(report.rows.iter().map(|row| row.stacks).fold(0, u64::saturating_add), "stack", "stacks");
-        format!("{} rest on {resting}, scaled to the exact totals of each lock{how}", estimates.join(" and "))
+        format!(
+            "{} are estimated from {resting}, scaled to the exact totals of each lock{how}",
+            estimates.join(" and ")
+        )
     })
 }
 
@@ -141,8 +144,10 @@ fn how_sampled(report: &Report) -> String {
     };
     match report.overhead.sampling_period_ns {
         _ if report.overhead.stacks == 0 => budget,
-        0 if STACKS_LOST.iter().any(|loss| report.losses.get(*loss) > 0) => "; every wait's stack was due".to_owned(),
-        0 => "; every wait had its stack taken".to_owned(),
+        0 if STACKS_LOST.iter().any(|loss| report.losses.get(*loss) > 0) => {
+            "; the stack of every wait was to be taken".to_owned()
+        }
+        0 => "; the stack of every wait was taken".to_owned(),
         period_ns => {
             format!("; waits of {} and longer always, shorter ones in proportion{budget}", duration(period_ns))
         }
@@ -160,7 +165,7 @@ const fn plural(dimension: Dimension) -> &'static str {
 
 fn named(report: &Report) -> Option<String> {
     let named_ppm = ratio(report.named_ns, MILLION, report.waits.total_ns);
-    (report.waits.total_ns > 0).then(|| format!("{} of the waited time has the name of its lock", share(named_ppm)))
+    (report.waits.total_ns > 0).then(|| format!("the locks of {} of the waited time have a name", share(named_ppm)))
 }
 
 /// What metering used of one CPU, in millionths: lockmeter's process and its programs in the kernel. `None` when no time
@@ -196,7 +201,7 @@ fn own(report: &Report) -> Option<String> {
     Some(match own.count {
         0 => "lockmeter itself waited for no lock".to_owned(),
         _ => format!(
-            "lockmeter itself waited {}, {} in all, {} at most (in no total above)",
+            "lockmeter itself waited {}, {} in all, {} at most (not in the totals above)",
             counted(own.count, "time", "times"),
             duration(own.total_ns),
             duration(own.max_ns)

@@ -43,7 +43,7 @@ impl<'a> Headline<'a> {
     }
 
     /// `in process 42` where less than the machine was metered.
-    fn place(&self) -> String {
+    fn scope_phrase(&self) -> String {
         match self.report.about.scope.as_str() {
             "" | "whole machine" => String::new(),
             scope => format!(" in {}", escaped(scope)),
@@ -51,28 +51,31 @@ impl<'a> Headline<'a> {
     }
 
     fn nothing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (place, over) = (self.place(), duration(self.report.duration_ns));
+        let (scope_phrase, over) = (self.scope_phrase(), duration(self.report.duration_ns));
         let of_locks = |state| matches!(state, ThreadState::KernelLock | ThreadState::UserLock);
         let blocked_ns = self.report.threads.as_ref().map_or(0, |threads| threads.spent_ns(of_locks));
         if blocked_ns >= NOTICEABLE_NS {
             let blocked = duration(blocked_ns);
             write!(
                 f,
-                "no wait for a lock{place} was seen to end with it in {over}, yet threads were blocked for locks for {blocked}: their \
-                 waits timed out or were interrupted, or nobody saw them end"
+                "no thread was seen to get a lock{scope_phrase} after a wait in {over}, yet threads were blocked for locks for {blocked}: \
+                their waits timed out, were interrupted, or their end was not seen"
             )
         } else if self.report.losses.is_empty() && self.report.threads.is_none() {
-            write!(f, "no wait for a lock{place} ended in {over}; whether one goes on was not looked at")
+            write!(f, "no wait for a lock{scope_phrase} ended in {over}; waits that still go on were not looked for")
         } else if self.report.losses.is_empty() {
-            write!(f, "nothing waited for a lock{place} in {over}")
+            write!(f, "nothing waited for a lock{scope_phrase} in {over}")
         } else {
-            write!(f, "no wait for a lock{place} was counted in {over}, but some measurements were lost (see below)")
+            write!(
+                f,
+                "no wait for a lock{scope_phrase} was counted in {over}, but some measurements were lost (see below)"
+            )
         }
     }
 
     fn cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waits = &self.report.waits;
-        write!(f, "waiting for locks{} ", self.place())?;
+        write!(f, "waiting for locks{} ", self.scope_phrase())?;
         let (Some(cpu_ppm), Some(asleep)) = (self.cpu_share_ppm(), self.mean_asleep_thousandths()) else {
             let (spin, sleep) = (duration(waits.spin_ns), duration(waits.sleep_ns()));
             return write!(f, "took {spin} of CPU time and {sleep} of sleep");
@@ -105,7 +108,7 @@ impl<'a> Headline<'a> {
                 return write!(f, "blocked mostly by {}", escaped(&without_long_arguments(name)));
             }
             (None, None) if worst.value.sleep_ns() == 0 => write!(f, "all of it spinning")?,
-            (None, None) => write!(f, "blocked by nobody known")?,
+            (None, None) => write!(f, "blocker unknown")?,
         }
         match &worst.caller_function {
             Some(caller) => write!(f, ", waited for mostly in {}", escaped(caller)),

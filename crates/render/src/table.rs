@@ -135,7 +135,7 @@ impl Table {
             writeln!(out)?;
         }
         if let Some(places) = threads::places(activity, self.frames) {
-            self.paragraph("where threads were blocked, those at rest apart:", Weight::Dim, out)?;
+            self.paragraph("where threads were blocked, without threads at rest:", Weight::Dim, out)?;
             self.grid(places, out)?;
             writeln!(out)?;
         }
@@ -145,7 +145,7 @@ impl Table {
     /// Not holds: what of them came before the first waiter is not known.
     fn contended_holds(&self, report: &Report, rows: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
         if !rows.is_empty() {
-            let what = "while others slept for the lock: since one did, or since the lock changed hands, to the release that woke one";
+            let what = "the contended part of holds: from when a thread slept for the lock, or from the handoff, to the release that woke a thread:";
             self.paragraph(what, Weight::Dim, out)?;
         }
         self.section(report, rows, Column::heading_of_contended_holds, out)?;
@@ -157,7 +157,7 @@ impl Table {
         if report.slow_holds.is_empty() {
             return Ok(());
         }
-        self.paragraph("the longest of these, and what the holder did meanwhile:", Weight::Dim, out)?;
+        self.paragraph("the longest of these, and what the holder did during them:", Weight::Dim, out)?;
         for hold in report.slow_holds.iter().take(SLOW_HOLDS) {
             for line in slow_holds::lines(hold, self.frames) {
                 self.paragraph(&line, Weight::Plain, out)?;
@@ -169,7 +169,7 @@ impl Table {
     /// Tries have no duration, so one line says it all.
     fn timed_out(&self, report: &Report, rows: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
         if !rows.is_empty() {
-            self.paragraph("waits that timed out, without the lock:", Weight::Dim, out)?;
+            self.paragraph("waits that timed out without getting the lock:", Weight::Dim, out)?;
         }
         self.section(report, rows, Column::heading, out)
     }
@@ -203,7 +203,7 @@ impl Table {
         let (shown, rest) = rows.split_at(rows.len().min(wanted));
         let columns: Vec<&Column> = columns(&report.by).collect();
         self.grid(self.layout(&columns, shown, &Whole::from(report), heading), out)?;
-        self.rest(report, rest, out)?;
+        self.hidden_rows(report, rest, out)?;
         if shown.iter().any(|row| row.naming.is_some_and(is_inferred)) {
             let legend = "the name is inferred, from the allocation's size or the functions on the stacks";
             self.paragraph(&format!("{INFERRED_MARK} {legend}"), Weight::Dim, out)?;
@@ -260,7 +260,7 @@ impl Table {
     }
 
     /// One line for the rows that are not shown.
-    fn rest(&self, report: &Report, rest: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
+    fn hidden_rows(&self, report: &Report, rest: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
         let Some(first) = rest.first() else { return Ok(()) };
         if matches!(first.happened, Happened::Hold | Happened::ContendedHold) {
             let rows = counted(rest.len() as u64, "more row", "more rows");

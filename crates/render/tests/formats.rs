@@ -40,7 +40,7 @@ fn holds_that_were_counted_in_windows_have_the_rates_of_the_windows() {
     (hold.happened, hold.contended, hold.off_ns) = (Happened::Hold, Some(100), 15_000_000_000);
     report.rows = vec![hold];
     let table = written(&Table::default(), &report);
-    assert!(table.contains("were counted for 5.00 s of the 20.0 s"), "{table}");
+    assert!(table.contains("were timed for 5.00 s of the 20.0 s"), "{table}");
     let row = table.lines().find(|line| line.contains("i_rwsem")).expect("a row");
     // Half of five seconds, and 10,000 in five seconds.
     let [_, _, utilization, _, _, per_second, ..] = row.split_whitespace().collect::<Vec<_>>()[..] else {

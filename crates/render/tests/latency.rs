@@ -104,13 +104,13 @@ fn a_softirq_without_a_long_callee_blames_none() {
         (Happened::Run, Kind::Timer, "tcp_write_timer", "", 1, 100_000),
     ]));
     let head = LatencyHeadline::of(&report).to_string();
-    assert!(head.starts_with("softirq TIMER kept a CPU longest, 2.10 ms at once;"), "{head}");
+    assert!(head.starts_with("softirq TIMER kept a CPU longest: 2.10 ms in one run;"), "{head}");
     assert!(!head.contains("tcp_write_timer"), "{head}");
 }
 
 #[test]
 fn an_empty_report_says_that_nothing_ran() {
-    assert_eq!(LatencyHeadline::of(&report(&interval(&[]))).to_string(), "nothing of what was metered ran in 1.00 s");
+    assert_eq!(LatencyHeadline::of(&report(&interval(&[]))).to_string(), "nothing that is metered ran in 1.00 s");
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn without_a_look_at_threads_nothing_is_said_to_be_all_clear() {
     let unseen = Report { threads: None, ..empty() };
     assert!(
         written(&Table::default(), &unseen)
-            .starts_with("No wait for a lock ended in 10.0 s; whether one goes on was not looked at.")
+            .starts_with("No wait for a lock ended in 10.0 s; waits that still go on were not looked for.")
     );
     assert!(written(&Table::default(), &empty()).starts_with("Nothing waited for a lock in 10.0 s."));
 }

@@ -14,7 +14,7 @@ pub use estimate::{Estimate, median};
 pub use machine::Machine;
 pub use random::Random;
 pub use resource_usage::ResourceUsage;
-pub use threads_in_step::{Done, Together};
+pub use threads_in_step::{ThreadResults, ThreadsInStep};
 
 /// `1 CPU`, `2 CPUs`.
 pub fn counted(number: usize, one: &str, many: &str) -> String {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How many threads work, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Together {
+pub struct ThreadsInStep {
     /// All at once.
     pub threads: usize,
     /// From their start until they are told to stop.
@@ -17,9 +17,9 @@ pub struct Together {
     pub settling: Duration,
 }
 
-/// What threads did together.
+/// What the threads returned, and how long they worked.
 #[derive(Debug)]
-pub struct Done<T> {
+pub struct ThreadResults<T> {
     /// Thread by thread.
     pub results: Vec<T>,
     /// From when the first began until they were told to stop. Where threads outnumber CPUs, the one that starts them may run last, by
@@ -29,13 +29,13 @@ pub struct Done<T> {
     pub until_ended: Duration,
 }
 
-impl Together {
+impl ThreadsInStep {
     /// Each thread gets ready, which does not count, waits for the others, and works until it sees the flag.
     pub fn run<R, T: Send>(
         self,
         get_ready: impl Fn(usize) -> R + Sync,
         work: impl Fn(R, &AtomicBool) -> T + Sync,
-    ) -> Done<T> {
+    ) -> ThreadResults<T> {
         let (start, stop) = (Barrier::new(self.threads + 1), AtomicBool::new(false));
         let worker = |number: usize| {
             let ready = get_ready(number);
@@ -58,7 +58,7 @@ impl Together {
                 first_begin = first_begin.min(begin);
                 last_end = last_end.max(end);
             }
-            Done { results, until_stopped: stopped - first_begin, until_ended: last_end - first_begin }
+            ThreadResults { results, until_stopped: stopped - first_begin, until_ended: last_end - first_begin }
         })
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     fn threads_work_until_they_are_stopped_and_getting_ready_does_not_count() {
         let (length, settling) = (Duration::from_millis(20), Duration::from_millis(30));
         let begin = Instant::now();
-        let done = Together { threads: 3, length, settling }.run(
+        let done = ThreadsInStep { threads: 3, length, settling }.run(
             |number| number * 10,
             |ready, stop| {
                 while !stop.load(Ordering::Relaxed) {
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a worker's own words")]
     fn a_thread_that_fails_fails_them_all() {
-        let once = Together { threads: 2, length: Duration::from_millis(1), settling: Duration::ZERO };
+        let once = ThreadsInStep { threads: 2, length: Duration::from_millis(1), settling: Duration::ZERO };
         once.run(|number| number, |number, _| assert!(number == 0, "a worker's own words"));
     }
 }

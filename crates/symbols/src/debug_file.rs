@@ -51,7 +51,7 @@ pub(crate) fn debug_file(program: &TargetFile, known_as: &FilePlace) -> Option<T
         return Some(file);
     }
     let link = DebugLink::of(program)?;
-    let files = link.places(path.parent()?).into_iter().filter_map(open);
+    let files = link.candidates(path.parent()?).into_iter().filter_map(open);
     files.into_iter().find(|file| has_build_id(file) && checksum(file).is_ok_and(|checksum| checksum == link.checksum))
 }
 
@@ -78,7 +78,7 @@ impl DebugLink {
     }
 
     /// Where the file may lie, in the order in which gdb looks.
-    fn places(&self, folder: &Path) -> [PathBuf; 3] {
+    fn candidates(&self, folder: &Path) -> [PathBuf; 3] {
         let installed = Path::new(INSTALLED).join(folder.strip_prefix("/").unwrap_or(folder));
         [folder.to_owned(), folder.join(".debug"), installed].map(|folder| folder.join(&*self.name))
     }
@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn places_are_looked_at_in_the_order_of_gdb() {
         let link = DebugLink { name: OsStr::new("server.debug").into(), checksum: 0 };
-        let places = link.places(Path::new("/opt/bin")).map(|place| place.display().to_string());
+        let candidates = link.candidates(Path::new("/opt/bin")).map(|path| path.display().to_string());
         let expected = ["/opt/bin/server.debug", "/opt/bin/.debug/server.debug", "/usr/lib/debug/opt/bin/server.debug"];
-        assert_eq!(places, expected);
+        assert_eq!(candidates, expected);
         let build_id = BuildId::new(&[0xab, 0x0c, 0xde]).unwrap();
         assert_eq!(place_of_build_id(&build_id), Some("/usr/lib/debug/.build-id/ab/0cde.debug".into()));
         assert_eq!(place_of_build_id(&BuildId::new(&[0xab]).unwrap()), None);

@@ -50,7 +50,7 @@ pub fn heap_lock(stack: &[Frame], origin: Origin) -> Lock {
             name: "heap".to_owned(),
             object: None,
             naming: Naming::Unnamed(Unnamed::NoUserSite),
-            detail: "no stack of its users was had".to_owned(),
+            detail: "no stack of its users was taken".to_owned(),
         },
         Some(users) => Lock { name: format!("heap, {verb} {users}"), object: None, naming, detail: whole.join(" < ") },
     }

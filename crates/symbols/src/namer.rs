@@ -16,7 +16,7 @@ use crate::kernel_symbols::{KernelSymbols, Symbol};
 use crate::landmarks::{Landmarks, type_of_symbol};
 use crate::memory::KernelMemory;
 use crate::percpu::PerCpu;
-use crate::sites::{self, Place, Site};
+use crate::sites::{self, Memory, Site};
 use crate::slab_cache::{Aliases, size_class, types_in};
 use crate::types::{KernelTypes, Types};
 
@@ -98,7 +98,7 @@ struct OpenClass {
     size_class: Option<crate::slab_cache::SizeClass>,
     offset: u64,
     scopes: Vec<Arc<Btf>>,
-    place: Place,
+    memory: Memory,
     /// The slab cache and the offset in its objects.
     in_cache: String,
     /// What to say where the stacks do not tell more: the one type that fits, or that there is no name.
@@ -231,8 +231,8 @@ impl<M: KernelMemory> LockNamer<M> {
         } else {
             unnamed(format!("{address:#x}"), None, Unnamed::UnknownMemory, "boot-time, vmalloc or stack memory")
         };
-        let place = if is_static { Place::Static } else { Place::Elsewhere };
-        Class::Open(OpenClass::by_site(place, unnamed))
+        let memory = if is_static { Memory::Static } else { Memory::Elsewhere };
+        Class::Open(OpenClass::by_site(memory, unnamed))
     }
 
     fn static_lock(&self, symbol: &Symbol<'_>, kind: Kind) -> Lock {
@@ -286,7 +286,7 @@ impl<M: KernelMemory> LockNamer<M> {
         let Some((name, object_size)) = self.read_cache(cache) else {
             let lock =
                 unnamed(format!("slab+{offset:#x}"), None, Unnamed::NoSlabIdentity, "its slab cache is unreadable");
-            return Class::Open(OpenClass::by_site(Place::Elsewhere, lock));
+            return Class::Open(OpenClass::by_site(Memory::Elsewhere, lock));
         };
         if name == "page->ptl" {
             let detail = "slab cache page->ptl".to_owned();
@@ -320,10 +320,10 @@ impl<M: KernelMemory> LockNamer<M> {
                 }
             }
         }
-        let place_name = format!("{name}+{offset:#x}");
-        let no_type = |why| unnamed(place_name.clone(), None, why, &format!("slab cache {name}"));
+        let cache_and_offset = format!("{name}+{offset:#x}");
+        let no_type = |why| unnamed(cache_and_offset.clone(), None, why, &format!("slab cache {name}"));
         let otherwise = match (class.is_some() || !candidates.is_empty(), has_type) {
-            (true, _) => only_or_ambiguous(&place_name, &candidates),
+            (true, _) => only_or_ambiguous(&cache_and_offset, &candidates),
             (false, true) => no_type(Unnamed::NoFieldAtOffset),
             (false, false) => no_type(Unnamed::NoTypeInformation),
         };
@@ -332,8 +332,8 @@ impl<M: KernelMemory> LockNamer<M> {
             size_class: class,
             offset,
             scopes,
-            in_cache: place_name,
-            ..OpenClass::by_site(Place::Elsewhere, otherwise)
+            in_cache: cache_and_offset,
+            ..OpenClass::by_site(Memory::Elsewhere, otherwise)
         };
         Class::Open(open)
     }
@@ -458,7 +458,7 @@ impl<M: KernelMemory> LockNamer<M> {
         // The spinlock inside a mutex has no entry of its own, but the mutex may.
         let outer = outer_lock(stack).filter(|_| kind == Kind::Spin);
         let (kind, field) = outer.unwrap_or((kind, ""));
-        let (site, function) = sites::find(open.place, kind, beyond_locks(stack), |site| self.is_possible(site))?;
+        let (site, function) = sites::find(open.memory, kind, beyond_locks(stack), |site| self.is_possible(site))?;
         let object = site.name.split('.').next().filter(|first| self.types.vmlinux.struct_named(first).is_some());
         Some(Lock {
             name: format!("{}{field}", site.name),
@@ -475,7 +475,7 @@ impl<M: KernelMemory> LockNamer<M> {
         let (Some(first), Some(field)) = (parts.next(), parts.next()) else { return true };
         match btf.struct_named(first) {
             Some(id) => btf.field(id, field.trim_end_matches("[]")).is_some(),
-            None => site.place == Place::Static,
+            None => site.memory == Memory::Static,
         }
     }
 }
@@ -488,13 +488,13 @@ impl PerCpu {
 }
 
 impl OpenClass {
-    fn by_site(place: Place, otherwise: Lock) -> Self {
+    fn by_site(memory: Memory, otherwise: Lock) -> Self {
         Self {
             candidates: Vec::new(),
             size_class: None,
             offset: 0,
             scopes: Vec::new(),
-            place,
+            memory,
             last: vec![(otherwise.clone(), WHOLE_PPM)],
             is_told: false,
             in_cache: String::new(),

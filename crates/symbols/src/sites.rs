@@ -10,7 +10,7 @@ use lockmeter_profile::lock_functions::matches_pattern;
 
 /// In which memory an entry's lock lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Memory {
     /// The kernel's image.
     Static,
     /// Anything but the image: boot-time tables, vmalloc, kernel stacks, per-CPU chunks, arrays in generic slab caches.
@@ -22,17 +22,17 @@ pub(crate) struct Site {
     /// A symbol, or `struct.field`.
     pub name: &'static str,
     pub kinds: &'static [Kind],
-    pub place: Place,
+    pub memory: Memory,
     /// Whole names, or beginnings that end in `*`.
     pub functions: &'static [&'static str],
 }
 
 const fn fixed(name: &'static str, kinds: &'static [Kind], functions: &'static [&'static str]) -> Site {
-    Site { name, kinds, place: Place::Static, functions }
+    Site { name, kinds, memory: Memory::Static, functions }
 }
 
 const fn elsewhere(name: &'static str, kinds: &'static [Kind], functions: &'static [&'static str]) -> Site {
-    Site { name, kinds, place: Place::Elsewhere, functions }
+    Site { name, kinds, memory: Memory::Elsewhere, functions }
 }
 
 const SPIN: &[Kind] = &[Kind::Spin];
@@ -380,7 +380,7 @@ const LOOKED_AT: usize = 5;
 /// The entry for a lock of this kind in such memory that was taken from these functions (innermost first), and the
 /// function that matched. The innermost match wins.
 pub(crate) fn find<'s>(
-    place: Place,
+    memory: Memory,
     kind: Kind,
     functions: impl Iterator<Item = &'s str>,
     is_possible: impl Fn(&Site) -> bool,
@@ -389,7 +389,7 @@ pub(crate) fn find<'s>(
     let first_among = |sites: &'static [Site]| {
         functions.iter().find_map(|function| {
             let matches = |site: &&Site| {
-                site.place == place
+                site.memory == memory
                     && site.kinds.contains(&kind)
                     && site.functions.iter().any(|pattern| matches_pattern(pattern, function))
                     && is_possible(site)
@@ -404,24 +404,24 @@ pub(crate) fn find<'s>(
 mod tests {
     use super::*;
 
-    fn name_of(place: Place, kind: Kind, functions: &[&str]) -> Option<&'static str> {
-        find(place, kind, functions.iter().copied(), |_| true).map(|(site, _)| site.name)
+    fn name_of(memory: Memory, kind: Kind, functions: &[&str]) -> Option<&'static str> {
+        find(memory, kind, functions.iter().copied(), |_| true).map(|(site, _)| site.name)
     }
 
     #[test]
     fn a_lock_is_told_by_the_innermost_function_that_takes_one_of_its_kind() {
         let stack = ["cgroup_can_fork", "copy_process"];
-        assert_eq!(name_of(Place::Static, Kind::PercpuRwsem, &stack), Some("cgroup_threadgroup_rwsem"));
-        assert_eq!(name_of(Place::Static, Kind::Rwlock, &stack), Some("tasklist_lock"));
-        assert_eq!(name_of(Place::Elsewhere, Kind::Rwlock, &stack), None);
-        assert_eq!(name_of(Place::Static, Kind::Spin, &["a", "b", "c", "d", "e", "inode_insert5"]), None, "too far");
+        assert_eq!(name_of(Memory::Static, Kind::PercpuRwsem, &stack), Some("cgroup_threadgroup_rwsem"));
+        assert_eq!(name_of(Memory::Static, Kind::Rwlock, &stack), Some("tasklist_lock"));
+        assert_eq!(name_of(Memory::Elsewhere, Kind::Rwlock, &stack), None);
+        assert_eq!(name_of(Memory::Static, Kind::Spin, &["a", "b", "c", "d", "e", "inode_insert5"]), None, "too far");
     }
 
     #[test]
     fn functions_that_work_for_all_are_asked_last() {
         let stack = ["finish_wait", "kswapd_try_to_sleep"];
-        assert_eq!(name_of(Place::Elsewhere, Kind::Spin, &stack), Some("pglist_data.kswapd_wait.lock"));
-        assert_eq!(name_of(Place::Elsewhere, Kind::Spin, &["finish_wait"]), Some("wait_queue_head.lock"));
+        assert_eq!(name_of(Memory::Elsewhere, Kind::Spin, &stack), Some("pglist_data.kswapd_wait.lock"));
+        assert_eq!(name_of(Memory::Elsewhere, Kind::Spin, &["finish_wait"]), Some("wait_queue_head.lock"));
     }
 
     #[test]

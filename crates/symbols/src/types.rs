@@ -34,7 +34,7 @@ impl KernelTypes {
         let path = Path::new(DIRECTORY).join("vmlinux");
         let data = std::fs::read(&path).map_err(|error| {
             let sentence = format!(
-                "this kernel tells no type information (BTF); use one built with CONFIG_DEBUG_INFO_BTF, as Debian's are: {}",
+                "this kernel has no type information (BTF); use one built with CONFIG_DEBUG_INFO_BTF, as Debian's are: {}",
                 path.display()
             );
             SymbolsError::io(SymbolsErrorKind::NoTypeInformation, sentence, error)

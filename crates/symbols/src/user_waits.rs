@@ -40,7 +40,7 @@ impl FutexCall {
 
 /// Where the lock begins, as seen from the futex word in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Place {
+enum LockStart {
     /// At the word.
     Word,
     /// glibc's reader-writer lock: two words behind the first eight bytes.
@@ -66,29 +66,34 @@ pub struct UserWait {
     pub mode: Mode,
     /// The function of the C library that was called; `None` if the lock is another library's.
     pub function: Option<&'static str>,
-    place: Place,
+    start: LockStart,
 }
 
 impl UserWait {
-    const fn lock(kind: Kind, mode: Mode, function: &'static str, place: Place) -> Self {
-        Self { happened: Happened::Wait, kind, mode, function: Some(function), place }
+    const fn lock(kind: Kind, mode: Mode, function: &'static str, start: LockStart) -> Self {
+        Self { happened: Happened::Wait, kind, mode, function: Some(function), start }
     }
 
-    const fn idle(kind: Kind, function: &'static str, place: Place) -> Self {
-        Self { happened: Happened::Idle, kind, mode: Mode::Exclusive, function: Some(function), place }
+    const fn idle(kind: Kind, function: &'static str, start: LockStart) -> Self {
+        Self { happened: Happened::Idle, kind, mode: Mode::Exclusive, function: Some(function), start }
     }
 
-    const fn at(self, place: Place) -> Self {
-        Self { place, ..self }
+    const fn at(self, start: LockStart) -> Self {
+        Self { start, ..self }
     }
 
-    const fn of_others(self, place: Place) -> Self {
-        Self { function: None, place, ..self }
+    const fn of_others(self, start: LockStart) -> Self {
+        Self { function: None, start, ..self }
     }
 
     /// A wait of which nothing is known. It may be an idle one, so it counts as such.
-    pub const UNTOLD: Self =
-        Self { happened: Happened::Idle, kind: Kind::Futex, mode: Mode::Exclusive, function: None, place: Place::Word };
+    pub const UNTOLD: Self = Self {
+        happened: Happened::Idle,
+        kind: Kind::Futex,
+        mode: Mode::Exclusive,
+        function: None,
+        start: LockStart::Word,
+    };
 
     /// The same as a wait for a mutex: of a lock that is made of what was waited for.
     pub const fn for_a_lock(self) -> Self {
@@ -113,13 +118,13 @@ impl UserWait {
 
     /// The address of the lock in which this futex word lies; `None` if the word is not part of it.
     pub const fn lock_address(&self, word: u64) -> Option<u64> {
-        match self.place {
-            Place::Word => Some(word),
-            Place::Rwlock => Some((word & !7).wrapping_sub(8)),
-            Place::Condvar => Some((word & !7).wrapping_sub(40)),
-            Place::Barrier => Some(word & !7),
-            Place::MuslMutex => Some(word.wrapping_sub(4)),
-            Place::Elsewhere => None,
+        match self.start {
+            LockStart::Word => Some(word),
+            LockStart::Rwlock => Some((word & !7).wrapping_sub(8)),
+            LockStart::Condvar => Some((word & !7).wrapping_sub(40)),
+            LockStart::Barrier => Some(word & !7),
+            LockStart::MuslMutex => Some(word.wrapping_sub(4)),
+            LockStart::Elsewhere => None,
         }
     }
 
@@ -162,7 +167,7 @@ impl UserWait {
         });
         let expected = call.expected & 0xffff_ffff;
         let is_held = expected & WAITERS != 0 && expected & !WAITERS != 0 && expected != NOBODY;
-        (is_musl && call.command() == FUTEX_WAIT && is_held).then_some(MUTEX.at(Place::MuslMutex))
+        (is_musl && call.command() == FUTEX_WAIT && is_held).then_some(MUTEX.at(LockStart::MuslMutex))
     }
 
     /// The C library is rarely installed with the names of its inner functions, and jumps from its outer ones to them.
@@ -182,18 +187,19 @@ impl UserWait {
     }
 }
 
-const MUTEX: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "pthread_mutex_lock", Place::Word);
+const MUTEX: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "pthread_mutex_lock", LockStart::Word);
 /// A lock that the C library uses inside, such as that of a heap.
-const LIBC_INTERNAL: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "__lll_lock_wait_private", Place::Word);
-const READ: UserWait = UserWait::lock(Kind::Rwlock, Mode::Read, "pthread_rwlock_rdlock", Place::Rwlock);
-const WRITE: UserWait = UserWait::lock(Kind::Rwlock, Mode::Write, "pthread_rwlock_wrlock", Place::Rwlock);
-const SEMAPHORE: UserWait = UserWait::lock(Kind::Semaphore, Mode::Exclusive, "sem_wait", Place::Word);
-const ONCE: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "pthread_once", Place::Word);
-const CONDVAR: UserWait = UserWait::idle(Kind::Condvar, "pthread_cond_wait", Place::Condvar);
-const BARRIER: UserWait = UserWait::idle(Kind::Barrier, "pthread_barrier_wait", Place::Barrier);
-const JOIN: UserWait = UserWait::idle(Kind::Join, "pthread_join", Place::Word);
-const PARKED: UserWait = UserWait::idle(Kind::Park, "", Place::Elsewhere).of_others(Place::Elsewhere);
-const ATOMIC: UserWait = UserWait::idle(Kind::Futex, "", Place::Word).of_others(Place::Word);
+const LIBC_INTERNAL: UserWait =
+    UserWait::lock(Kind::Mutex, Mode::Exclusive, "__lll_lock_wait_private", LockStart::Word);
+const READ: UserWait = UserWait::lock(Kind::Rwlock, Mode::Read, "pthread_rwlock_rdlock", LockStart::Rwlock);
+const WRITE: UserWait = UserWait::lock(Kind::Rwlock, Mode::Write, "pthread_rwlock_wrlock", LockStart::Rwlock);
+const SEMAPHORE: UserWait = UserWait::lock(Kind::Semaphore, Mode::Exclusive, "sem_wait", LockStart::Word);
+const ONCE: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "pthread_once", LockStart::Word);
+const CONDVAR: UserWait = UserWait::idle(Kind::Condvar, "pthread_cond_wait", LockStart::Condvar);
+const BARRIER: UserWait = UserWait::idle(Kind::Barrier, "pthread_barrier_wait", LockStart::Barrier);
+const JOIN: UserWait = UserWait::idle(Kind::Join, "pthread_join", LockStart::Word);
+const PARKED: UserWait = UserWait::idle(Kind::Park, "", LockStart::Elsewhere).of_others(LockStart::Elsewhere);
+const ATOMIC: UserWait = UserWait::idle(Kind::Futex, "", LockStart::Word).of_others(LockStart::Word);
 
 /// Beginnings of the C library's function names, without their leading underscores.
 const C_LIBRARY: &[(&str, UserWait)] = &[
@@ -205,9 +211,9 @@ const C_LIBRARY: &[(&str, UserWait)] = &[
     ("pthread_rwlock_clockrd", READ),
     ("pthread_rwlock_", WRITE),
     // These wait for the last waiters of a generation to leave, on another word of the condition.
-    ("pthread_cond_signal", CONDVAR.at(Place::Word)),
-    ("pthread_cond_broadcast", CONDVAR.at(Place::Word)),
-    ("pthread_cond_destroy", CONDVAR.at(Place::Word)),
+    ("pthread_cond_signal", CONDVAR.at(LockStart::Word)),
+    ("pthread_cond_broadcast", CONDVAR.at(LockStart::Word)),
+    ("pthread_cond_destroy", CONDVAR.at(LockStart::Word)),
     ("pthread_cond_", CONDVAR),
     ("new_sem_", SEMAPHORE),
     ("sem_wait", SEMAPHORE),
@@ -226,44 +232,44 @@ const C_LIBRARY: &[(&str, UserWait)] = &[
 /// Parts that a function's name has, all of them, and what it waits for. The first that fits decides.
 const OTHER_LIBRARIES: &[(&[&str], UserWait)] = &[
     // Rust's standard library, today's and older names of its modules.
-    (&["sync::mutex::futex::Mutex"], MUTEX.of_others(Place::Word)),
-    (&["futex_mutex::Mutex"], MUTEX.of_others(Place::Word)),
-    (&["rwlock::futex::RwLock", "read"], READ.of_others(Place::Word)),
-    (&["rwlock::futex::RwLock"], WRITE.of_others(Place::Word)),
-    (&["futex_rwlock::RwLock", "read"], READ.of_others(Place::Word)),
-    (&["futex_rwlock::RwLock"], WRITE.of_others(Place::Word)),
-    (&["condvar::futex::Condvar"], CONDVAR.of_others(Place::Word)),
-    (&["futex_condvar::Condvar"], CONDVAR.of_others(Place::Word)),
-    (&["once::futex::Once"], ONCE.of_others(Place::Word)),
+    (&["sync::mutex::futex::Mutex"], MUTEX.of_others(LockStart::Word)),
+    (&["futex_mutex::Mutex"], MUTEX.of_others(LockStart::Word)),
+    (&["rwlock::futex::RwLock", "read"], READ.of_others(LockStart::Word)),
+    (&["rwlock::futex::RwLock"], WRITE.of_others(LockStart::Word)),
+    (&["futex_rwlock::RwLock", "read"], READ.of_others(LockStart::Word)),
+    (&["futex_rwlock::RwLock"], WRITE.of_others(LockStart::Word)),
+    (&["condvar::futex::Condvar"], CONDVAR.of_others(LockStart::Word)),
+    (&["futex_condvar::Condvar"], CONDVAR.of_others(LockStart::Word)),
+    (&["once::futex::Once"], ONCE.of_others(LockStart::Word)),
     (&["thread_parking::futex::Parker"], PARKED),
     (&["thread_parker::futex::Parker"], PARKED),
     (&["std::thread::", "park"], PARKED),
     // parking_lot: a thread waits on a word of its own.
-    (&["parking_lot::raw_mutex::RawMutex"], MUTEX.of_others(Place::Elsewhere)),
-    (&["parking_lot::raw_fair_mutex::RawFairMutex"], MUTEX.of_others(Place::Elsewhere)),
-    (&["parking_lot::raw_rwlock::RawRwLock", "shared"], READ.of_others(Place::Elsewhere)),
-    (&["parking_lot::raw_rwlock::RawRwLock"], WRITE.of_others(Place::Elsewhere)),
-    (&["parking_lot::condvar::Condvar"], CONDVAR.of_others(Place::Elsewhere)),
-    (&["parking_lot::once::Once"], ONCE.of_others(Place::Elsewhere)),
+    (&["parking_lot::raw_mutex::RawMutex"], MUTEX.of_others(LockStart::Elsewhere)),
+    (&["parking_lot::raw_fair_mutex::RawFairMutex"], MUTEX.of_others(LockStart::Elsewhere)),
+    (&["parking_lot::raw_rwlock::RawRwLock", "shared"], READ.of_others(LockStart::Elsewhere)),
+    (&["parking_lot::raw_rwlock::RawRwLock"], WRITE.of_others(LockStart::Elsewhere)),
+    (&["parking_lot::condvar::Condvar"], CONDVAR.of_others(LockStart::Elsewhere)),
+    (&["parking_lot::once::Once"], ONCE.of_others(LockStart::Elsewhere)),
     // C++.
-    (&["std::counting_semaphore"], SEMAPHORE.of_others(Place::Word)),
-    (&["std::__atomic_semaphore"], SEMAPHORE.of_others(Place::Word)),
-    (&["std::__semaphore_impl"], SEMAPHORE.of_others(Place::Word)),
+    (&["std::counting_semaphore"], SEMAPHORE.of_others(LockStart::Word)),
+    (&["std::__atomic_semaphore"], SEMAPHORE.of_others(LockStart::Word)),
+    (&["std::__semaphore_impl"], SEMAPHORE.of_others(LockStart::Word)),
     (&["std::__atomic_wait"], ATOMIC),
     (&["std::__atomic_base", "wait"], ATOMIC),
-    (&["std::latch"], BARRIER.of_others(Place::Word)),
+    (&["std::latch"], BARRIER.of_others(LockStart::Word)),
     // GLib.
-    (&["g_mutex_lock"], MUTEX.of_others(Place::Word)),
-    (&["g_cond_wait"], CONDVAR.of_others(Place::Word)),
+    (&["g_mutex_lock"], MUTEX.of_others(LockStart::Word)),
+    (&["g_cond_wait"], CONDVAR.of_others(LockStart::Word)),
     // Abseil: as parking_lot.
-    (&["absl::", "CondVar::"], CONDVAR.of_others(Place::Elsewhere)),
-    (&["absl::", "Mutex::Lock"], MUTEX.of_others(Place::Elsewhere)),
-    (&["absl::", "Mutex::ReaderLock"], READ.of_others(Place::Elsewhere)),
-    (&["absl::", "Mutex::Await"], CONDVAR.of_others(Place::Elsewhere)),
+    (&["absl::", "CondVar::"], CONDVAR.of_others(LockStart::Elsewhere)),
+    (&["absl::", "Mutex::Lock"], MUTEX.of_others(LockStart::Elsewhere)),
+    (&["absl::", "Mutex::ReaderLock"], READ.of_others(LockStart::Elsewhere)),
+    (&["absl::", "Mutex::Await"], CONDVAR.of_others(LockStart::Elsewhere)),
     // Go's runtime: its own mutexes; everything else is a thread without work.
     // Since Go 1.24 a thread waits for every lock of the runtime on a word of its own.
-    (&["runtime.semasleep"], MUTEX.of_others(Place::Elsewhere)),
-    (&["runtime.lock2"], MUTEX.of_others(Place::Word)),
+    (&["runtime.semasleep"], MUTEX.of_others(LockStart::Elsewhere)),
+    (&["runtime.lock2"], MUTEX.of_others(LockStart::Word)),
     (&["runtime.notesleep"], PARKED),
     (&["runtime.notetsleep"], PARKED),
     (&["runtime.mPark"], PARKED),

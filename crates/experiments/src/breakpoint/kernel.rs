@@ -154,7 +154,7 @@ extern "C" fn work(argument: *mut c_void) -> *mut c_void {
         let done = AtomicU32::new(0);
         let mut failure = None;
         for _ in 0..batches.threads {
-            match create(rest, ptr::from_ref(&done).cast_mut().cast()) {
+            match create(sleep_until_done, ptr::from_ref(&done).cast_mut().cast()) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     failure = Some(error);
@@ -176,7 +176,7 @@ extern "C" fn work(argument: *mut c_void) -> *mut c_void {
 }
 
 /// Sleeps until its batch is complete.
-extern "C" fn rest(argument: *mut c_void) -> *mut c_void {
+extern "C" fn sleep_until_done(argument: *mut c_void) -> *mut c_void {
     // SAFETY: `work` passes a word that lives until it has joined this thread.
     let done = unsafe { &*argument.cast::<AtomicU32>() };
     while done.load(Ordering::Relaxed) == 0 {

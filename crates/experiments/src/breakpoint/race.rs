@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_api::{RawMutex, RawRwLock};
-use lockmeter_statistics::{Disturbances, Estimate, Random, Together, cpus, median};
+use lockmeter_statistics::{Disturbances, Estimate, Random, ThreadsInStep, cpus, median};
 use serde::Serialize;
 
 use super::designs::{Accounting, GlobalMutex, SLOTS, Task, TaskMutexes, Unaccounted};
@@ -167,7 +167,7 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
         }
         tasks
     };
-    let done = Together { threads, length: plan.slice, settling: plan.settling }.run(get_ready, work);
+    let done = ThreadsInStep { threads, length: plan.slice, settling: plan.settling }.run(get_ready, work);
     let (violations, left) = (accounting.violations(), accounting.taken());
     if violations > 0 || left > 0 {
         return Err(Broken { design, violations, left });

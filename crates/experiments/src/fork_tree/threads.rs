@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_api::{Mutex, RawMutex};
-use lockmeter_statistics::Together;
+use lockmeter_statistics::ThreadsInStep;
 
 use super::{Run, WORK, count};
 use crate::arithmetic;
@@ -32,7 +32,7 @@ pub(super) fn run<M: RawMutex + Send + Sync>(threads: usize, slice: Duration) ->
         }
         messages
     };
-    let done = Together { threads, length: slice, settling: Duration::ZERO }.run(|child| child, work);
+    let done = ThreadsInStep { threads, length: slice, settling: Duration::ZERO }.run(|child| child, work);
     if !tree.lock().is_empty() {
         return Err(io::Error::other(
             "the lock does not exclude: a thread unlinked all that it had linked, and the tree is not empty",

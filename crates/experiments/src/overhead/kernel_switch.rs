@@ -26,7 +26,7 @@ impl KernelSwitch {
     }
 
     /// Contended acquisitions that were metered so far, and uncontended or not that the naive meter timed.
-    pub const fn seen(&self) -> (u64, u64) {
+    pub const fn counts(&self) -> (u64, u64) {
         (self.waits, self.acquisitions_timed)
     }
 

@@ -64,7 +64,7 @@ impl FromStr for Level {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::METERED.iter().copied().find(|level| level.name() == text);
-        known.ok_or_else(|| format!("`{text}` is no level; levels are off, wait, hold and naive"))
+        known.ok_or_else(|| format!("`{text}` is not a level; choose from off, wait, hold and naive"))
     }
 }
 

@@ -82,11 +82,11 @@ impl fmt::Display for Verdict {
             Self::Beyond { limit } => write!(f, "more than {} %", percent(limit)),
             Self::Undecided { limit, more_rounds } => {
                 let more = counted(*more_rounds, "more round", "more rounds");
-                write!(f, "too noisy to tell whether {} %; about {more} would tell", percent(limit))
+                write!(f, "too noisy to decide about {} %; about {more} would be enough", percent(limit))
             }
             Self::TooFew { more_rounds } => {
                 let more = counted(*more_rounds, "more round", "more rounds");
-                write!(f, "too few to tell; an interval takes {more}")
+                write!(f, "too few for an interval; {more} would be enough")
             }
         }
     }

@@ -60,7 +60,7 @@ impl World<'_> {
     /// Whether whoever runs here has run long enough, and is not about to leave anyway.
     fn had_its_slice(&self, cpu: usize) -> bool {
         let leaves = self.cpus[cpu].current.is_some_and(|current| self.threads[current].step == Step::Sleep);
-        !leaves && self.now_ns - self.cpus[cpu].picked_at_ns >= self.play.costs.slice_ns * SHORTEST_SHARE
+        !leaves && self.now_ns - self.cpus[cpu].picked_at_ns >= self.simulation.costs.slice_ns * SHORTEST_SHARE
     }
 
     /// Another thread may have what this one ran on. Only for a thread that is not to run.
@@ -75,12 +75,12 @@ impl World<'_> {
         self.cpus[cpu].current = Some(next);
         self.cpus[cpu].picked_at_ns = self.now_ns;
         let (left_ns, step) = (self.threads[next].until_ns, self.threads[next].step);
-        self.occupy(next, self.play.costs.switch_ns / 2.0 + left_ns, step);
+        self.occupy(next, self.simulation.costs.switch_ns / 2.0 + left_ns, step);
     }
 
     /// The kernel looks whether whoever runs here has run long enough.
     pub(super) fn tick(&mut self, cpu: usize) {
-        self.push(self.play.costs.slice_ns, Event::Tick { cpu });
+        self.push(self.simulation.costs.slice_ns, Event::Tick { cpu });
         if let Some(current) = self.cpus[cpu].current
             && self.had_its_slice(cpu)
             && !self.cpus[cpu].queue.is_empty()

@@ -99,9 +99,9 @@ pub struct SpinTimes {
     pub longest_backoff_ns: f64,
 }
 
-/// What a simulation saw.
+/// What came of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Seen {
+pub struct Outcome {
     /// Acquisitions a second.
     pub per_second: f64,
     /// Share of the acquisitions that came after one of another CPU.
@@ -110,9 +110,9 @@ pub struct Seen {
     pub slept: f64,
 }
 
-/// What is played.
+/// What is simulated.
 #[derive(Debug, Clone, Copy)]
-pub struct Play<'a> {
+pub struct Simulation<'a> {
     /// The lock.
     pub lock: Lock,
     /// What every thread does.
@@ -126,16 +126,16 @@ pub struct Play<'a> {
 }
 
 /// Plays so many acquisitions, after a tenth as many that do not count.
-pub fn run(play: Play<'_>, acquisitions: u64, random: &mut Random) -> Seen {
-    if play.threads == 0 || play.cycle.acquisitions.is_empty() {
-        return Seen { per_second: 0.0, moved: 0.0, slept: 0.0 };
+pub fn run(simulation: Simulation<'_>, acquisitions: u64, random: &mut Random) -> Outcome {
+    if simulation.threads == 0 || simulation.cycle.acquisitions.is_empty() {
+        return Outcome { per_second: 0.0, moved: 0.0, slept: 0.0 };
     }
-    let mut world = World::new(play, random);
+    let mut world = World::new(simulation, random);
     world.advance(acquisitions / 10);
     let (begin_ns, before) = (world.now_ns, world.counts);
     world.advance(acquisitions);
     let done = (world.counts.done - before.done).max(1) as f64;
-    Seen {
+    Outcome {
         per_second: done / (world.now_ns - begin_ns).max(1.0) * SECOND_NS,
         moved: (world.counts.moved - before.moved) as f64 / done,
         slept: (world.counts.slept - before.slept) as f64 / done,
@@ -240,7 +240,7 @@ struct Word {
 }
 
 struct World<'a> {
-    play: Play<'a>,
+    simulation: Simulation<'a>,
     random: &'a mut Random,
     now_ns: f64,
     /// By time in picoseconds (whole numbers have a total order), then in the order in which they were made.
@@ -255,8 +255,8 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(play: Play<'a>, random: &'a mut Random) -> Self {
-        let cpus = play.cpus.max(1);
+    fn new(simulation: Simulation<'a>, random: &'a mut Random) -> Self {
+        let cpus = simulation.cpus.max(1);
         let thread = |number: usize| Thread {
             cpu: number % cpus,
             at: 0,
@@ -268,23 +268,23 @@ impl<'a> World<'a> {
             on_duty: false,
         };
         let mut world = Self {
-            play,
+            simulation,
             random,
             now_ns: 0.0,
             events: BinaryHeap::new(),
             made: 0,
-            threads: (0..play.threads).map(thread).collect(),
+            threads: (0..simulation.threads).map(thread).collect(),
             cpus: (0..cpus).map(|_| Cpu::default()).collect(),
             word: Word::default(),
             acting: None,
             counts: Counts::default(),
         };
-        for number in 0..play.threads {
-            world.threads[number].at = world.random.below(play.cycle.acquisitions.len());
+        for number in 0..simulation.threads {
+            world.threads[number].at = world.random.below(simulation.cycle.acquisitions.len());
             world.make_ready(number, 0.0, Step::Ask);
         }
         for cpu in 0..cpus {
-            let offset_ns = world.random.unit() * play.costs.slice_ns;
+            let offset_ns = world.random.unit() * simulation.costs.slice_ns;
             world.push(offset_ns, Event::Tick { cpu });
         }
         world
@@ -315,7 +315,7 @@ impl<'a> World<'a> {
             Step::Sleep => return self.leave_cpu(thread),
             _ => {}
         }
-        match self.play.lock {
+        match self.simulation.lock {
             Lock::SleepsAtOnce => self.step_of_sleeping(thread),
             Lock::SpinsFirst(times) => self.step_of_spinning(thread, times),
         }
@@ -324,8 +324,8 @@ impl<'a> World<'a> {
     /// Computes, and then asks for the lock.
     fn think(&mut self, thread: usize) {
         let state = &mut self.threads[thread];
-        state.at = (state.at + 1) % self.play.cycle.acquisitions.len();
-        let think_ns = self.play.cycle.acquisitions[state.at].think_ns;
+        state.at = (state.at + 1) % self.simulation.cycle.acquisitions.len();
+        let think_ns = self.simulation.cycle.acquisitions[state.at].think_ns;
         let think_ns = self.about(think_ns);
         self.occupy(thread, think_ns, Step::Ask);
     }
@@ -334,11 +334,11 @@ impl<'a> World<'a> {
     fn hold(&mut self, thread: usize, after_ns: f64) {
         let Thread { cpu, at, .. } = self.threads[thread];
         self.word.holder = Some(thread);
-        let mut hold_ns = self.about(self.play.cycle.acquisitions[at].hold_ns);
+        let mut hold_ns = self.about(self.simulation.cycle.acquisitions[at].hold_ns);
         if self.word.data_at != cpu {
             self.word.data_at = cpu;
             self.counts.moved += 1;
-            hold_ns += self.play.costs.moved_ns;
+            hold_ns += self.simulation.costs.moved_ns;
         }
         self.occupy(thread, after_ns + hold_ns, Step::Release);
     }
@@ -347,7 +347,7 @@ impl<'a> World<'a> {
     fn write_word(&mut self, thread: usize) -> f64 {
         let cpu = self.threads[thread].cpu;
         let own = std::mem::replace(&mut self.word.written_by, cpu) == cpu;
-        if own { 0.0 } else { self.play.costs.line_ns }
+        if own { 0.0 } else { self.simulation.costs.line_ns }
     }
 
     /// A tenth more or less: threads that take exactly as long each time fall into step with each other.
@@ -359,7 +359,7 @@ impl<'a> World<'a> {
     /// Asks the kernel to sleep. A wait that is refused spends half of its time before the kernel compares.
     fn call_to_sleep(&mut self, thread: usize, after_ns: f64) {
         self.threads[thread].asleep_at_ns = self.now_ns + after_ns;
-        self.occupy(thread, after_ns + self.play.costs.refused_ns / 2.0, Step::Compare);
+        self.occupy(thread, after_ns + self.simulation.costs.refused_ns / 2.0, Step::Compare);
     }
 
     /// The kernel has compared the word, and the thread may sleep or not.
@@ -368,15 +368,15 @@ impl<'a> World<'a> {
             self.counts.slept += 1;
             self.word.asleep.push_back(thread);
             // Until then its CPU is not free for others.
-            self.occupy(thread, self.play.costs.switch_ns / 2.0, Step::Sleep);
+            self.occupy(thread, self.simulation.costs.switch_ns / 2.0, Step::Sleep);
         } else {
-            self.occupy(thread, self.play.costs.refused_ns / 2.0, Step::Refused);
+            self.occupy(thread, self.simulation.costs.refused_ns / 2.0, Step::Refused);
         }
     }
 
     /// Wakes the one who has slept longest: what the call takes.
     fn wake_one(&mut self) -> f64 {
-        let Some(sleeper) = self.word.asleep.pop_front() else { return self.play.costs.nobody_ns };
+        let Some(sleeper) = self.word.asleep.pop_front() else { return self.simulation.costs.nobody_ns };
         let home = self.threads[sleeper].cpu;
         if let Some(current) = self.cpus[home].current.filter(|current| *current != sleeper) {
             return self.wake_beside(sleeper, current);
@@ -391,15 +391,15 @@ impl<'a> World<'a> {
 
     /// Its CPU has another thread.
     fn wake_beside(&mut self, sleeper: usize, current: usize) -> f64 {
-        let alike = &self.play.costs.busy_wakes;
+        let alike = &self.simulation.costs.busy_wakes;
         if self.acting == Some(current) || alike.is_empty() {
             self.make_ready(sleeper, 0.0, Step::Woken);
             // Of a switch between two threads that wake each other most is the waking.
-            return self.play.costs.switch_ns;
+            return self.simulation.costs.switch_ns;
         }
         let Wake { waker_ns, sleeper_ns, .. } = alike[self.random.below(alike.len())];
         // One that is on its way to sleep makes room by itself.
-        if sleeper_ns < self.play.costs.slice_ns * AT_ONCE && self.threads[current].step != Step::Sleep {
+        if sleeper_ns < self.simulation.costs.slice_ns * AT_ONCE && self.threads[current].step != Step::Sleep {
             self.run_instead(sleeper, current);
         } else {
             self.make_ready(sleeper, 0.0, Step::Woken);
@@ -410,12 +410,16 @@ impl<'a> World<'a> {
     /// One of those that had slept about as long.
     fn draw_wake(&mut self, asleep_ns: f64) -> Wake {
         const ALIKE: usize = 50;
-        let wakes = &self.play.costs.wakes;
+        let wakes = &self.simulation.costs.wakes;
         let after = wakes.partition_point(|wake| wake.asleep_ns < asleep_ns);
         let first = after.saturating_sub(ALIKE / 2).min(wakes.len().saturating_sub(ALIKE));
         let alike = wakes.len().min(ALIKE);
         if alike == 0 {
-            return Wake { asleep_ns, waker_ns: self.play.costs.nobody_ns, sleeper_ns: self.play.costs.switch_ns };
+            return Wake {
+                asleep_ns,
+                waker_ns: self.simulation.costs.nobody_ns,
+                sleeper_ns: self.simulation.costs.switch_ns,
+            };
         }
         wakes[first + self.random.below(alike)]
     }
@@ -458,8 +462,8 @@ mod tests {
         }
     }
 
-    fn per_second(lock: Lock, cycle: &Cycle, costs: &Costs, (threads, cpus): (usize, usize)) -> Seen {
-        run(Play { lock, cycle, costs, threads, cpus }, 50_000, &mut Random::new(3))
+    fn per_second(lock: Lock, cycle: &Cycle, costs: &Costs, (threads, cpus): (usize, usize)) -> Outcome {
+        run(Simulation { lock, cycle, costs, threads, cpus }, 50_000, &mut Random::new(3))
     }
 
     fn is_near(found: f64, expected: f64, share: f64) {

@@ -39,7 +39,7 @@ impl World<'_> {
     }
 
     fn begin_to_spin(&mut self, thread: usize, times: SpinTimes) {
-        let pause_ns = self.play.costs.pause_ns;
+        let pause_ns = self.simulation.costs.pause_ns;
         let backoff = pauses(times.first_backoff_ns, pause_ns);
         self.threads[thread].patience = Patience { backoff, paused_ns: pause_ns, ..Patience::default() };
         // The try that failed, or the wake-up's.
@@ -53,7 +53,7 @@ impl World<'_> {
             return self.take(thread);
         }
         let read_ns = self.write_word(thread);
-        let pause_ns = self.play.costs.pause_ns;
+        let pause_ns = self.simulation.costs.pause_ns;
         let patience = &mut self.threads[thread].patience;
         patience.line_stayed = read_ns == 0.0;
         if patience.paused_ns < times.watching_ns {
@@ -84,7 +84,7 @@ impl World<'_> {
         let read_ns = self.write_word(thread);
         let holder_is_here =
             self.word.holder.is_some_and(|holder| self.threads[holder].cpu == self.threads[thread].cpu);
-        let pause_ns = self.play.costs.pause_ns;
+        let pause_ns = self.simulation.costs.pause_ns;
         let now_ns = self.now_ns;
         let patience = &mut self.threads[thread].patience;
         let looks_at_clock = patience.paused_ns >= times.before_looking_ns;
@@ -119,7 +119,7 @@ impl World<'_> {
         let was_first = self.word.spinners.front() == Some(&thread);
         self.word.spinners.retain(|other| *other != thread);
         let Some(next) = self.word.spinners.front().copied().filter(|_| was_first) else { return };
-        let pause_ns = self.play.costs.pause_ns;
+        let pause_ns = self.simulation.costs.pause_ns;
         let patience = &mut self.threads[next].patience;
         patience.paused_ns = times.before_looking_ns;
         patience.backoff = pauses(times.longest_backoff_ns, pause_ns);
@@ -127,7 +127,7 @@ impl World<'_> {
         let gap_ns = if patience.line_stayed { pause_ns } else { patience.backoff * pause_ns };
         let seen_ns = self.random.unit() * gap_ns;
         if self.runs(next) {
-            self.occupy(next, self.play.costs.line_ns + seen_ns, Step::Look);
+            self.occupy(next, self.simulation.costs.line_ns + seen_ns, Step::Look);
         } else {
             self.threads[next].step = Step::Look;
             self.threads[next].until_ns = 0.0;

@@ -103,7 +103,7 @@ impl ContentionSource {
     /// The same with names that other collectors use, too.
     pub fn start_with(options: &Options, names: &SharedNames) -> Result<Self, KernelError> {
         let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
+            .map_err(|error| KernelError::from_libbpf("cannot find out how many CPUs there are", &error))?;
         quiet_libbpf();
         let (mut skeleton, mmap_tracepoints) = load(options, &names.borrow(), cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.

@@ -115,7 +115,7 @@ fn policy(way: HookWay, answer: &str) -> HooksRefused {
     }
     if answer.contains("Operation not permitted") {
         return HooksRefused::new(
-            "a security policy (an LSM, or a sandbox's filter) forbids to attach to functions, whatever the privileges",
+            "a security policy (an LSM or a sandbox's filter) forbids attaching to functions, whatever the privileges",
             "ask whoever runs this machine or container to allow fentry hooks or kprobes",
         );
     }

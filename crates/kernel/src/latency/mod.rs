@@ -83,7 +83,7 @@ impl LatencySource {
     pub fn start(options: &Options) -> Result<Self, KernelError> {
         KernelError::unless_privileged("cannot meter interrupts")?;
         let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
+            .map_err(|error| KernelError::from_libbpf("cannot find out how many CPUs there are", &error))?;
         quiet_libbpf();
         let (chosen, missing) = programs::choose(&options.runners, options.threshold.is_some())?;
         let names = Names::prepare(options.threshold.is_some())?;
@@ -236,7 +236,7 @@ fn ticks_and_ns(skeleton: &LatencySkel<'_>) -> Result<(u64, u64), KernelError> {
         .progs
         .sample_tick
         .test_run(ProgramInput::default())
-        .map_err(|error| KernelError::from_libbpf("cannot tell how long a tick of this kernel is", &error))?;
+        .map_err(|error| KernelError::from_libbpf("cannot find out how long a tick of this kernel is", &error))?;
     Ok(skeleton.maps.bss_data.as_deref().map_or((0, 0), |bss| (bss.sampled_ticks, bss.sampled_ns)))
 }
 

@@ -176,7 +176,7 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "this kernel does not tell of {}: the tracepoint {} came with Linux {} and needs CONFIG_TRACEPOINTS",
+            "this kernel does not report {}: the tracepoint {} came with Linux {} and needs CONFIG_TRACEPOINTS",
             self.what, self.tracepoint, self.since
         )
     }

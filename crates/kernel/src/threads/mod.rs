@@ -108,7 +108,7 @@ impl ThreadSource {
     /// Loads and attaches the programs, and looks at all threads that there are. Waits for futexes are metered if it is said how.
     pub fn start(scope: &Scope, names: SharedNames, futexes: Option<FutexOptions>) -> Result<Self, KernelError> {
         let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|error| KernelError::from_libbpf("cannot tell how many CPUs there are", &error))?;
+            .map_err(|error| KernelError::from_libbpf("cannot find out how many CPUs there are", &error))?;
         quiet_libbpf();
         let mut skeleton = load(scope, &names, futexes, cpus)?;
         for pid in scope.pids() {
@@ -255,8 +255,9 @@ impl ThreadSource {
         let begin_ns = monotonic_ns();
         let mut records = Vec::new();
         let read = Iter::new(&self.iterator).map_err(|error| error.to_string());
-        read.and_then(|mut iterator| iterator.read_to_end(&mut records).map_err(|error| error.to_string()))
-            .map_err(|why| KernelError::new(crate::ErrorKind::Refused, format!("cannot look at the threads: {why}")))?;
+        read.and_then(|mut iterator| iterator.read_to_end(&mut records).map_err(|error| error.to_string())).map_err(
+            |why| KernelError::new(crate::ErrorKind::Refused, format!("cannot read the threads' states: {why}")),
+        )?;
         self.sleeps_met = self.skeleton.maps.bss_data.as_deref().map_or(0, |data| data.sleeps_met);
         for record in Records(&records) {
             self.threads.see(&record, &mut self.sites);

@@ -235,6 +235,6 @@ fn of_no_name() -> Lock {
         name: "kernel lock".to_owned(),
         object: None,
         naming: Naming::Unnamed(Unnamed::UnknownMemory),
-        detail: "its waiters came before the recording, so that its address is not known".to_owned(),
+        detail: "its waiters began to wait before the recording, so its address is not known".to_owned(),
     }
 }

@@ -10,15 +10,16 @@ use lockmeter_experiments::mixed::Mix;
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Our locks and their peers over a grid of threads, read shares and lengths of the section; and pairs without contention
+    /// lockmeter's locks and their peers over a grid of threads, read shares and lengths of the critical section; and
+    /// uncontended pairs
     Locks(LocksArguments),
-    /// Breakpoint accounting: the kernel's own, as `perf bench breakpoint thread`, and its designs in user space
+    /// Breakpoint accounting: the kernel's own, as `perf bench breakpoint thread` measures it, and its designs in user space
     Breakpoint(BreakpointArguments),
-    /// Mail delivery with a process for each message
+    /// Mail delivery that forks a process for each message
     ForkMail(ForkMailArguments),
-    /// A mix of work after AIM7, without its disk: jobs a minute as users are added
+    /// A mix of work modelled on AIM7, without its disk part: jobs a minute as users are added
     Mixed(MixedArguments),
-    /// The queueing model of `lockmeter predict` against what can be measured here, and against published figures
+    /// The queueing model of `lockmeter predict`, compared with measurements here and with published figures
     Model(ModelArguments),
     /// All of them, and one report with pictures
     All(AllArguments),
@@ -50,7 +51,7 @@ pub struct BreakpointArguments {
     /// How often, all parallel threads together
     #[arg(short, long, default_value_t = 10, value_parser = parse_count)]
     pub repeat: usize,
-    /// Rounds, in each of which everything that is compared runs once
+    /// Rounds; everything that is compared runs once in each
     #[arg(long, default_value_t = 10, value_parser = parse_count)]
     pub rounds: usize,
     /// Only the kernel's, or only one design in user space
@@ -62,7 +63,7 @@ pub struct BreakpointArguments {
     /// In user space: threads at once; without it, 1, 2 for each core, and 32 for each core
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = parse_count)]
     pub user_threads: Vec<usize>,
-    /// In user space: CPUs of the machine that is accounted for
+    /// In user space: CPUs of the machine that is modelled
     #[arg(long, default_value_t = 256, value_parser = parse_count)]
     pub cpus: usize,
     /// In user space: how long one run lasts
@@ -106,7 +107,7 @@ pub struct ForkMailArguments {
     /// How often each step is repeated, in random order
     #[arg(long, default_value_t = 3, value_parser = parse_count)]
     pub rounds: usize,
-    /// Rounds of the races of locks, between processes and between threads; 0 leaves them out
+    /// Rounds of the comparison of locks between processes and between threads; 0 leaves it out
     #[arg(long, value_name = "ROUNDS", default_value_t = 60)]
     pub races: usize,
     /// Mailboxes that messages go to in turn
@@ -115,7 +116,7 @@ pub struct ForkMailArguments {
     /// Bytes of a message
     #[arg(long, default_value_t = 2048, value_parser = parse_count)]
     pub bytes: usize,
-    /// Have spool and mailbox reach the disk before a message is acknowledged
+    /// Write spool and mailbox to the disk (fsync) before a message is acknowledged
     #[arg(long)]
     pub fsync: bool,
     /// Where spool and mailboxes are made; without it, among the temporary files
@@ -166,7 +167,7 @@ pub struct ModelArguments {
 
 #[derive(Debug, Args)]
 pub struct AllArguments {
-    /// Where the report, its pictures and what was measured go; what is there already is not measured again
+    /// Folder for the report, its pictures and the measurements; what is there already is not measured again
     #[arg(long, value_name = "FOLDER")]
     pub report: PathBuf,
     /// The short form: at most five minutes

@@ -22,22 +22,22 @@ called through the same preloaded library as the others, so that the ratio is th
 #[derive(Debug, Args)]
 #[command(after_help = COMPARE_EXAMPLES)]
 pub struct CompareArguments {
-    /// What to compare: a kind of pthread lock, and what it becomes; the first is compared with
+    /// A kind of pthread lock, and the variants to compare; each is compared with the first
     #[arg(long, value_name = "KIND=VARIANT,VARIANT…", value_parser = parse_variants)]
     pub swap: Variants,
-    /// Only locks whose name, or the name of the function that makes or first takes them, contains or matches this
+    /// Swap only locks whose name, or the name of the function that creates or first takes them, contains or matches this
     #[arg(long, value_name = "PATTERN")]
     pub lock: Option<String>,
     /// How often each variant runs
     #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub runs: u32,
-    /// How often each variant runs before that, not measured
+    /// How often each variant runs first, without being measured
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub warmup: u32,
     /// End a run that takes longer than this, and leave its variant out [default: ten times the longest run so far, at least 1m]
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub timeout: Option<Duration>,
-    /// Compare a number that the command prints instead of the time it takes: what the first group of this matches last
+    /// Compare a number that the command prints, not the time it takes: the last match of this expression's first group
     #[arg(long, value_name = "REGEX", value_parser = parse_metric)]
     pub metric: Option<Regex>,
     /// A higher number is better (the default with --metric)
@@ -52,7 +52,7 @@ pub struct CompareArguments {
     /// How to write the result
     #[arg(long, value_enum, default_value_t = CompareFormat::Table)]
     pub format: CompareFormat,
-    /// Where to write it instead of standard output
+    /// File to write to; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// The command to run
@@ -77,7 +77,7 @@ fn parse_metric(text: &str) -> Result<Regex, String> {
 fn parse_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_time(text)?;
     if timeout.is_zero() {
-        return Err("no command ends in no time; give at least 1ms".into());
+        return Err("a time limit of zero ends every run; give at least 1ms".into());
     }
     Ok(timeout)
 }

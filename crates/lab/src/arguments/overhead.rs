@@ -11,11 +11,11 @@ use lockmeter_experiments::overhead::Level;
 
 const OVERHEAD_EXAMPLES: &str = "\
 Examples:
-  lockmeter-lab overhead -- ./benchmark                          ten whole runs of each level, in random order
+  lockmeter-lab overhead -- ./benchmark                   whole runs of each level, in random order
   lockmeter-lab overhead --clean 'make clean' --drop-caches -- make -j8
-  lockmeter-lab overhead --slices -- make -j8                    one run, in which metering of kernel locks is switched
-  lockmeter-lab overhead --attach $(pidof redis-server)          the same in a running program
-  lockmeter-lab overhead --preset kernel-build --kernel --runs 300   a part of Linux, from Debian's linux-source";
+  lockmeter-lab overhead --slices -- make -j8             one run, with metering switched on and off
+  lockmeter-lab overhead --attach $(pidof redis-server)   the same in a running program
+  lockmeter-lab overhead --preset kernel-build --kernel --runs 300";
 
 #[derive(Debug, Args)]
 #[command(after_help = OVERHEAD_EXAMPLES)]
@@ -23,10 +23,11 @@ pub struct OverheadArguments {
     /// How often each level runs; with --slices or --attach, how often each is switched on
     #[arg(long, alias = "rounds", value_name = "COUNT", value_parser = parse_runs)]
     pub runs: Option<usize>,
-    /// Levels to compare with nothing: off (in place, switched off), wait, hold, naive (every acquisition timed, for comparison)
+    /// Levels to compare with no metering: off (loaded, but switched off), wait, hold, naive (every acquisition timed, for
+    /// comparison)
     #[arg(long, value_name = "LEVEL,…", value_delimiter = ',', default_value = "off,wait,hold,naive")]
     pub levels: Vec<Level>,
-    /// The cost to judge by
+    /// The cost that the verdict is about
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_limit)]
     pub limit: f64,
     /// Shell command to run before each run, not measured
@@ -35,11 +36,11 @@ pub struct OverheadArguments {
     /// Also empty the kernel's caches before each run
     #[arg(long, conflicts_with_all = ["attach", "slices"])]
     pub drop_caches: bool,
-    /// A workload that is there: a part of the Linux kernel, its files translated one batch a round
+    /// A ready-made workload: files of the Linux kernel, compiled one batch a round
     #[arg(long, value_enum, conflicts_with_all = ["attach", "clean", "command", "slices"])]
     pub preset: Option<Preset>,
-    /// Shell commands, one a line: each round takes the next and runs it with every level. Short equal pieces of work tell more
-    /// than long runs
+    /// Shell commands, one a line: each round runs the next command with every level. Many short, equal commands give a narrower
+    /// interval than a few long ones
     #[arg(long, value_name = "FILE", conflicts_with_all = ["attach", "command", "preset", "slices"])]
     pub each_of: Option<PathBuf>,
     /// Only metering of kernel locks, as `record --kernel -a`
@@ -57,7 +58,7 @@ pub struct OverheadArguments {
     /// How long each level is on at a time, with --slices or --attach
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_slice)]
     pub slice: Duration,
-    /// By what progress is told, with --attach; without it, by calls if it makes many
+    /// With --attach: how the program's progress is measured; without it, by calls if it makes many
     #[arg(long, value_enum, requires = "attach")]
     pub progress: Option<ProgressBy>,
     /// Seed of the random order
@@ -98,7 +99,7 @@ fn parse_slice(text: &str) -> Result<Duration, String> {
 
 fn parse_runs(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
-        Ok(0) => Err("nothing can be told from no runs; give at least 6".into()),
+        Ok(0) => Err("zero runs show nothing; give at least 6".into()),
         Ok(runs) => Ok(runs),
         Err(_) => Err("give a whole number, at least 6 to get an interval".into()),
     }

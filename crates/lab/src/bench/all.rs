@@ -68,7 +68,7 @@ pub fn run(arguments: &AllArguments) -> Result<ExitCode> {
         let measured = measure(piece)?;
         // What Ctrl-C cut short is not kept: it would pass for the whole.
         if !stop.go_on() {
-            say(format_args!("lockmeter-lab: broken off; the same command goes on from here"));
+            say(format_args!("lockmeter-lab: interrupted; the same command continues from here"));
             break;
         }
         match measured {
@@ -97,7 +97,7 @@ fn load(file: &Path) -> Option<Value> {
 
 /// Runs one experiment and gives its JSON. The inner error says why it gave nothing.
 fn measure(piece: &Piece) -> Result<Result<Vec<u8>, String>> {
-    let own = std::env::current_exe().context("cannot tell where lockmeter-lab itself is")?;
+    let own = std::env::current_exe().context("cannot find lockmeter-lab's own file")?;
     // As it was before the experiment loaded it.
     let machine = Machine::here(DEFAULT_SEED);
     let output = Command::new(own)
@@ -112,7 +112,7 @@ fn measure(piece: &Piece) -> Result<Result<Vec<u8>, String>> {
         }));
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Ok(Err(said.lines().last().unwrap_or("it ended without a word").to_owned()))
+    Ok(Err(said.lines().last().unwrap_or("it printed no reason").to_owned()))
 }
 
 /// What a piece that knows no JSON printed, under the same names as the others' results.
@@ -164,7 +164,7 @@ const DEFAULT_SEED: u64 = 1;
 
 /// What runs, short or whole.
 fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
-    let own = std::env::current_exe().context("cannot tell where lockmeter-lab itself is")?.into_os_string();
+    let own = std::env::current_exe().context("cannot find lockmeter-lab's own file")?.into_os_string();
     let piece = |name, title, seconds, words: &str| Piece {
         name,
         title,
@@ -206,7 +206,7 @@ fn pieces(arguments: &AllArguments) -> Result<Vec<Piece>> {
         locks,
         piece(
             "fork-mail",
-            "Mail delivery with a process for each message",
+            "Mail delivery that forks a process for each message",
             seconds(30, 150),
             either(
                 "bench fork-mail --format json -d 2s --rounds 2 --races 8",

@@ -127,7 +127,7 @@ fn user(arguments: &BreakpointArguments, random: &mut Random, stop: &mut Stop) -
     points.map_err(broken)
 }
 
-/// Ours and perf's alternately, whichever first. `None` if it was broken off before the first.
+/// Ours and perf's alternately, whichever first. `None` if it was interrupted before the first.
 fn kernel(arguments: &BreakpointArguments, random: &mut Random, stop: &mut Stop) -> Result<Option<Kernel>, NotHere> {
     let shape = Shape {
         breakpoints: arguments.breakpoints,

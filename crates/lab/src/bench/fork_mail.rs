@@ -27,7 +27,7 @@ struct Results {
     /// Messages of that step.
     seen_messages: u64,
     fsync: bool,
-    /// The lock that forks meet at, over locks of user space: in a mapping that processes share.
+    /// The lock that forks contend for, with locks of user space in its place: in a mapping that processes share.
     locks_of_processes: Vec<fork_tree::Row>,
     /// The same among threads, without forks between.
     locks: Vec<fork_tree::Row>,
@@ -77,7 +77,7 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
             seen_messages = office.deliver(&plan, most, || stop.go_on()).context("cannot deliver")?.messages;
             kernel_waits::so_far(&mut meter)
         }
-        Ok(_) => Err("broken off before".to_owned()),
+        Ok(_) => Err("interrupted before".to_owned()),
         Err(why) => Err(why),
     };
     let points = clients.iter().filter_map(|clients| summarise(*clients, &steps, &mut random)).collect();
@@ -89,12 +89,12 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
             time_left.step(what, left);
             stop.go_on()
         })
-        .context("cannot race the lock that forks meet at")
+        .context("cannot compare the lock that forks contend for")
     };
     let locks_of_processes =
-        race(Variant::Processes, PROCESS_RACE_SLICE, "the lock that forks meet at, between processes")?;
+        race(Variant::Processes, PROCESS_RACE_SLICE, "the lock that forks contend for, between processes")?;
     // Last: it starts threads, and a process with threads must not fork.
-    let locks = race(Variant::Threads, RACE_SLICE, "the lock that forks meet at, between threads")?;
+    let locks = race(Variant::Threads, RACE_SLICE, "the lock that forks contend for, between threads")?;
     time_left.clear();
     let results =
         Results { points, seen, seen_messages, fsync: arguments.fsync, locks_of_processes, locks, disturbances };
@@ -170,8 +170,8 @@ fn text(results: &Results, most: usize) -> String {
     if !results.locks.is_empty() {
         let _ = write!(
             text,
-            "\nThe lock that forks and exits meet at, over locks of user space, all of them taken for writing, in a mapping\n\
-             shared by so many processes that fork for each message:\n\n{}\nAnd between threads, without the forks between:\n\n{}",
+            "\nThe lock that forks and exits contend for, with user-space locks in its place, always taken for writing.\n\
+             Between processes, which fork for each message and share the lock in a mapping:\n\n{}\nBetween threads, without forks:\n\n{}",
             fork_tree::Table { variant: Variant::Processes, rows: &results.locks_of_processes },
             fork_tree::Table { variant: Variant::Threads, rows: &results.locks }
         );

@@ -118,7 +118,7 @@ fn race_of_locks(results: &Value, field: &str, who: &str) -> Option<String> {
         Some((format!("{} {who}: {}", row["at_once"].as_u64()?, row["lock"].as_str()?), estimate(&row["ratio"])?))
     };
     let rows: Vec<_> = list(results, field).filter_map(row).collect();
-    let title = format!("The lock that forks meet at, between {who}");
+    let title = format!("The lock that forks contend for, between {who}");
     (!rows.is_empty()).then(|| charts::intervals(&title, "messages a second over Mutex", &rows, Some(1.0)))
 }
 

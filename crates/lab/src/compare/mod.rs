@@ -196,7 +196,7 @@ impl Runner<'_> {
         }
         if !status.success() {
             let code = running_command::failed(&arguments.command, status, scratch);
-            say(format_args!("lockmeter-lab: that was with {}", variant.swap));
+            say(format_args!("lockmeter-lab: the failed run was with {}", variant.swap));
             return Ok(Once::Failed(code));
         }
         let Some(metric) = &arguments.metric else {

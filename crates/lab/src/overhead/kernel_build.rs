@@ -157,7 +157,7 @@ fn step(program: &str, arguments: &[OsString]) -> Result<()> {
         output.with_context(|| format!("cannot run {program}; `scripts/setup bench` installs what the build needs"))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        let last = text.lines().last().unwrap_or("it said nothing");
+        let last = text.lines().last().unwrap_or("it printed nothing");
         let sentence = format!(
             "{program} could not prepare the kernel source: {last}; `scripts/setup bench` installs what it needs"
         );

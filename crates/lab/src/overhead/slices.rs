@@ -56,7 +56,7 @@ pub fn command(arguments: &OverheadArguments, command: &[OsString]) -> Result<Ex
     if !interrupted && !status.success() {
         return Ok(running_command::failed(command, status, &scratch).into());
     }
-    finish(arguments, machine, &command[0].to_string_lossy(), &costs?, Some(switch.seen()))
+    finish(arguments, machine, &command[0].to_string_lossy(), &costs?, Some(switch.counts()))
 }
 
 /// A process that runs.
@@ -78,7 +78,7 @@ pub fn attached(arguments: &OverheadArguments, pid: u32) -> Result<ExitCode> {
     }
     let mut switch = KernelSwitch::load(StackBudget::DEFAULT)?;
     let costs = measure(arguments, DEFAULT_ROUNDS, &mut switch, &mut progress, wait);
-    finish(arguments, machine, &what, &costs?, Some(switch.seen()))
+    finish(arguments, machine, &what, &costs?, Some(switch.counts()))
 }
 
 fn measure<S: Switch>(
@@ -135,7 +135,7 @@ fn finish(
     }
     if costs.costs.is_empty() && costs.missing.is_empty() {
         say(format_args!(
-            "lockmeter-lab: {what} ended, or was broken off, before every level had its turn; there is nothing to compare"
+            "lockmeter-lab: {what} ended, or was interrupted, before every level had run; there is nothing to compare"
         ));
         return Ok(Status::Failed.into());
     }
@@ -192,8 +192,8 @@ impl Group {
     fn create() -> Result<Self> {
         let tree = CgroupTree::find();
         let Some(root) = tree.root() else {
-            let sentence =
-                "no control groups of version 2 are mounted, which tell the CPU time of a command; leave --slices out";
+            let sentence = "no control groups of version 2 are mounted, which --slices needs to measure the command's CPU time; mount \
+                them, or leave --slices out";
             return Err(Failure::error(Status::NotAllowed, sentence));
         };
         let path = root.join(format!("lockmeter-overhead-{}", std::process::id()));

@@ -14,7 +14,7 @@ const LATENCY_EXAMPLES: &str = "\
 Examples:
   lockmeter latency -d 10s                   what ran in ten seconds, the longest single run first
   lockmeter latency --interval 1s            each second, until Ctrl-C; then a summary
-  lockmeter latency --threshold 1ms          also every run of a millisecond and more, and the locks it waited for
+  lockmeter latency --threshold 1ms          also each run of 1 ms and more, with its waits for locks
   lockmeter latency --irq --softirq --histogram -d 5s
   lockmeter latency --sort cpu_ppm -d 10s    what takes most of the CPUs
   lockmeter latency -d 1m -o lat.lockmeter && lockmeter report lat.lockmeter --format json";
@@ -27,14 +27,14 @@ pub struct LatencyArguments {
     /// List each run that lasts this long (with a unit: 1ms, 200us), with the locks it waited for
     #[arg(long, value_name = "TIME", value_parser = parse_threshold)]
     pub threshold: Option<Duration>,
-    /// Time every interrupt and softirq, whatever it costs; without it, those that come very often are timed in windows only.
-    /// --threshold times all, too
+    /// Time every interrupt and softirq, whatever it costs; without it, very frequent ones are timed only part of the time.
+    /// --threshold times all as well
     #[arg(long)]
     pub every: bool,
     /// Print a table this often, and a summary at the end
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     pub interval: Option<Duration>,
-    /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C
+    /// How long to meter, with a unit (10s, 500ms, 2m); without it, until Ctrl-C
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
     /// Also write a recording, for `lockmeter report`; `-` is standard output (tables then go to standard error)

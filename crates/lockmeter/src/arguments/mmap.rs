@@ -14,7 +14,7 @@ Examples:
   lockmeter mmap -a -d 10s                   the whole machine
   lockmeter mmap -a --by cgroup -d 1m        which service's address spaces
   lockmeter mmap -p $(pidof mariadbd) --by caller
-  lockmeter mmap -a --no-hold -d 1h          waits only: nothing is done for an acquisition that need not wait
+  lockmeter mmap -a --no-hold -d 1h          only waits, which costs least
   lockmeter mmap -a -d 10s -o mmap.lockmeter && lockmeter report mmap.lockmeter --by lock,caller
   lockmeter mmap -a -d 10s --format json | jq '.rows[] | {happened, mode, histogram}'";
 
@@ -26,7 +26,7 @@ pub struct MmapArguments {
     /// One histogram for all, or one for each of these; with `cgroup`, the memory control group of the address space
     #[arg(long, value_enum)]
     pub by: Option<MmapBy>,
-    /// How long, with a unit (10s, 500ms, 2m); without it, until Ctrl-C or the command's end
+    /// How long to meter, with a unit (10s, 500ms, 2m); without it, until Ctrl-C or the end of the command
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
     /// Meter only waits, not how long it is held
@@ -53,7 +53,7 @@ pub struct MmapArguments {
     pub command: Vec<OsString>,
 }
 
-/// What to tell apart.
+/// What to group by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MmapBy {
     /// The memory control group of the address space

@@ -14,8 +14,8 @@ const PREDICT_EXAMPLES: &str = "\
 Examples:
   lockmeter record --user --hold -- ./server && lockmeter predict
   lockmeter predict out.lockmeter --lock queue_lock --cpus 8,32,128
-  lockmeter predict --threads 6       when the program had six threads at work, not one for each CPU
-  lockmeter predict --threads 32 --threads-per-cpu 4 --cpus 8,16      more threads than CPUs, then and now";
+  lockmeter predict --threads 6     the program had six working threads, not one for each CPU
+  lockmeter predict --threads 32 --threads-per-cpu 4 --cpus 8,16   more threads than CPUs";
 
 #[derive(Debug, Args)]
 #[command(after_help = PREDICT_EXAMPLES)]
@@ -23,29 +23,28 @@ pub struct PredictArguments {
     /// A recording with holds (`record --hold`); `-` is standard input
     #[arg(default_value = DEFAULT_RECORDING)]
     pub recording: PathBuf,
-    /// The locks to predict for: those whose name contains this, or matches it where it holds `*` or `?`; without it, those
-    /// held longest
+    /// The locks to predict for: those whose name contains this, or matches it if it has `*` or `?`; without it, those held longest
     #[arg(long, value_name = "PATTERN")]
     pub lock: Option<NamePattern>,
-    /// On how many CPUs
+    /// Numbers of CPUs to forecast for
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', default_value = "4,16,64,256", value_parser = parse_count)]
     pub cpus: Vec<usize>,
-    /// How many threads each of these has
+    /// How many threads run on each of these CPUs
     #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = parse_count)]
     pub threads_per_cpu: usize,
-    /// How many threads were at work in the recording; without it, one for each CPU
+    /// How many threads did the work in the recording; without it, one for each CPU
     #[arg(long, value_parser = parse_count)]
     pub threads: Option<usize>,
-    /// Into how many locks SHARDED splits it
+    /// How many locks the column SHARDED splits it into
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=64))]
     pub shards: u32,
-    /// What handing the lock to a spinning waiter costs, where the recording does not tell
+    /// What handing the lock to a spinning waiter costs, if the recording does not show it
     #[arg(long, value_name = "TIME", default_value = "200ns", value_parser = parse_time)]
     pub spin_handoff: Duration,
-    /// What handing it to a sleeping waiter costs, where the recording does not tell
+    /// What handing the lock to a sleeping waiter costs, if the recording does not show it
     #[arg(long, value_name = "TIME", default_value = "5us", value_parser = parse_time)]
     pub sleep_handoff: Duration,
-    /// How many locks
+    /// How many locks to show
     #[arg(short = 'n', long, value_name = "LOCKS", default_value_t = 3)]
     pub limit: usize,
     /// How to write the forecasts

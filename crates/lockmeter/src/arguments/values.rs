@@ -25,7 +25,7 @@ pub struct Window {
 pub(super) fn parse_threshold(text: &str) -> Result<Duration, String> {
     let threshold = parse_time(text)?;
     if threshold < SHORTEST_THRESHOLD {
-        return Err("every run is as long as that; give at least 1us".into());
+        return Err("every run takes at least that long; give at least 1us".into());
     }
     Ok(threshold)
 }

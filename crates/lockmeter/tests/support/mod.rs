@@ -212,6 +212,12 @@ pub fn signal(pid: u32, signal: libc::c_int) {
     unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
+/// The first child of a process, as long as it has one.
+pub fn child_of(pid: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
 /// What a command prints as JSON; it must succeed.
 pub fn json(command: Command) -> serde_json::Value {
     let shown = format!("{command:?}");
@@ -249,7 +255,7 @@ pub fn run(mut command: Command) -> Output {
 }
 
 /// Reads a pipe to its end beside the test, so that the writer never waits.
-fn drain(pipe: Option<impl io::Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+pub fn drain(pipe: Option<impl io::Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {

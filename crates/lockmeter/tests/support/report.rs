@@ -114,6 +114,11 @@ pub fn report(recording: &str, flags: &[&str]) -> Report {
     report
 }
 
+/// The JSON of a report, as a value of any shape.
+pub fn json_report(recording: &str, flags: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&report_as(recording, "json", flags)).unwrap()
+}
+
 /// A report in any format of text; it must be had without an error.
 pub fn report_as(recording: &str, format: &str, flags: &[&str]) -> String {
     text(&report_bytes(recording, format, flags))

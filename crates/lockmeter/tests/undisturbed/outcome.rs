@@ -1,12 +1,11 @@
 //! How a program ended and what it said, bare or metered, and where two of these differ.
 
-use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::support::text;
+use super::support::{drain, text};
 
 /// How often it is asked whether a program has ended.
 const POLL: Duration = Duration::from_millis(2);
@@ -41,11 +40,11 @@ impl Outcome {
             }
             thread::sleep(POLL);
         };
-        let stderr = stderr.join().unwrap();
+        let stderr = text(&stderr.join().unwrap());
         let of_program = |line: &&str| !line.starts_with("lockmeter: ");
         Self {
             status,
-            stdout: stdout.join().unwrap(),
+            stdout: text(&stdout.join().unwrap()),
             stderr: stderr.split_inclusive('\n').filter(of_program).collect(),
         }
     }
@@ -61,16 +60,6 @@ impl Outcome {
         differences.extend(first_difference("standard error", &bare.stderr, &self.stderr));
         (!differences.is_empty()).then(|| differences.join("\n"))
     }
-}
-
-fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        text(&bytes)
-    })
 }
 
 /// The first line that differs, with the one before it.

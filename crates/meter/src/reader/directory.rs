@@ -162,7 +162,7 @@ impl OwnDirectory {
             return Err(refused(&path, &format!("belongs to user {}", data.st_uid)));
         }
         if data.st_mode & ANY_ACCESS_OF_OTHERS != 0 {
-            return Err(refused(&path, "can be looked into by other users"));
+            return Err(refused(&path, "can be read by other users"));
         }
         Ok(Self { descriptor, path })
     }
@@ -199,7 +199,7 @@ impl OwnDirectory {
             return Err(refused(&path(), &format!("belongs to user {}", data.st_uid)));
         }
         if data.st_nlink > 1 {
-            return Err(refused(&path(), "has other names as well"));
+            return Err(refused(&path(), "has other hard links"));
         }
         Ok(File::from(descriptor))
     }
@@ -243,7 +243,7 @@ fn check_parent(descriptor: &OwnedFd, path: &Path) -> io::Result<()> {
     let data = rustix::fs::fstat(descriptor)?;
     let is_shared = data.st_mode & OTHERS_WRITE != 0;
     if ![0, geteuid().as_raw()].contains(&data.st_uid) && !is_unknown_owner(data.st_uid) {
-        return Err(refused(path, &format!("belongs, or a directory on the way to it does, to user {}", data.st_uid)));
+        return Err(refused(path, &format!("or a directory above it belongs to user {}", data.st_uid)));
     }
     if is_shared && data.st_mode & STICKY == 0 {
         return Err(refused(path, "can be changed by other users"));

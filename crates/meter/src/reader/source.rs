@@ -702,7 +702,7 @@ impl Filling<'_> {
         }
         let facts = self.process.segment.lock(self.memory, place);
         let (lock, address) = match facts {
-            None => (unnamed("other locks".to_owned(), "not told apart: the table of locks was full"), 0),
+            None => (unnamed("other locks".to_owned(), "locks that did not fit into the lock table"), 0),
             Some(facts) => self.name(place, &facts, kind),
         };
         let instance = facts.filter(|facts| !facts.is_class).map(|_| where_it_was(address));

@@ -315,7 +315,8 @@ impl fmt::Display for TooMuch {
         match self {
             Self::Cpus(cpus) => write!(
                 f,
-                "was recorded on {cpus} CPUs, and at most {MOST_THREADS} threads can be forecast; say with --threads how many were at work"
+                "was recorded on {cpus} CPUs, and at most {MOST_THREADS} threads can be forecast; give the number of working \
+                threads with --threads"
             ),
             Self::ThreadsNeeded(threads) => write!(
                 f,
@@ -328,7 +329,7 @@ impl fmt::Display for TooMuch {
             Self::Shards(shards) => {
                 write!(f, "{shards} shards are more than can be forecast; at most {MOST_SHARDS}: give fewer --shards")
             }
-            Self::Price => write!(f, "a handoff cannot cost less than nothing, or more than can be calculated with"),
+            Self::Price => write!(f, "the cost of a handoff is negative or too large; give a time such as 200ns"),
         }
     }
 }

@@ -23,10 +23,8 @@ impl fmt::Display for Forecast {
         )?;
         let how = if self.waiting == Waiting::Sleeping { "slept" } else { "spun" };
         match self.fitted_handoff_ns {
-            Some(price) => {
-                writeln!(f, "its waiters {how}; as long as they waited, handing it over costs {}", time(price))?
-            }
-            None => writeln!(f, "too few waited for it to tell what handing it over costs: typical prices stand in")?,
+            Some(price) => writeln!(f, "its waiters {how}; judging by their waits, a handoff costs {}", time(price))?,
+            None => writeln!(f, "too few waits to measure what a handoff costs; the forecast uses typical costs")?,
         }
         writeln!(
             f,
@@ -56,10 +54,7 @@ impl fmt::Display for Forecast {
             writeln!(f)?;
         }
         if self.has_readers {
-            writeln!(
-                f,
-                "readers and writers of this lock keep each other out only in the simulation: trust that column"
-            )?;
+            writeln!(f, "only the simulation knows that readers share the lock: rely on the column SIMULATED")?;
         }
         self.by_caller.iter().try_for_each(|callers| write!(f, "\n{callers}"))
     }
@@ -68,14 +63,14 @@ impl fmt::Display for Forecast {
 impl fmt::Display for ByCaller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = match &self.threads {
-            _ if self.is_ambiguous => "whose threads call from where is not known: from .. to",
+            _ if self.is_ambiguous => "it is not known which threads call from where: from .. to",
             Threads::OfTheirOwn(_) => "each caller with threads of its own",
-            Threads::ForAll(_) => "all threads calling from everywhere",
+            Threads::ForAll(_) => "each thread calling from all of them",
         };
         let who = match self.wake_ns {
-            None => "the lock passed on in order".to_owned(),
+            None => "the lock handed to waiters in order".to_owned(),
             Some(wake_ns) => {
-                format!("the first to come taking the lock, a woken waiter {} after its release", time(wake_ns))
+                format!("the lock free for the first to come, a woken waiter {} after its release", time(wake_ns))
             }
         };
         match &self.refused {

@@ -22,7 +22,7 @@ pub struct Spread {
 struct Series {
     durations_ns: Vec<u64>,
     /// How many intervals are put together in each, and in the last.
-    together: usize,
+    intervals_each: usize,
     in_last: usize,
     /// Of everything but lockmeter's own.
     waits_ns: Vec<u64>,
@@ -51,7 +51,7 @@ pub(super) struct Parts {
 impl Spread {
     /// The intervals that follow are of another recording.
     pub fn begin_recording(&mut self) {
-        self.recordings.push(Series { together: 1, ..Series::default() });
+        self.recordings.push(Series { intervals_each: 1, ..Series::default() });
     }
 
     /// Takes in the next interval of the recording, as a report of that interval alone.
@@ -111,7 +111,7 @@ impl Spread {
 
 impl Series {
     fn begin_interval(&mut self, duration_ns: u64) {
-        if self.in_last < self.together
+        if self.in_last < self.intervals_each
             && let Some(last) = self.durations_ns.last_mut()
         {
             *last = last.saturating_add(duration_ns);
@@ -119,13 +119,13 @@ impl Series {
             return;
         }
         if self.durations_ns.len() == 2 * MOST_INTERVALS {
-            put_together(&mut self.durations_ns);
-            put_together(&mut self.waits_ns);
+            merge_pairs(&mut self.durations_ns);
+            merge_pairs(&mut self.waits_ns);
             for sums in self.groups.values_mut() {
-                put_together(&mut sums.total_ns);
-                put_together(&mut sums.counts);
+                merge_pairs(&mut sums.total_ns);
+                merge_pairs(&mut sums.counts);
             }
-            self.together *= 2;
+            self.intervals_each *= 2;
         }
         self.durations_ns.push(duration_ns);
         self.in_last = 1;
@@ -133,7 +133,7 @@ impl Series {
 }
 
 /// Each two neighbours become one.
-fn put_together(sums: &mut Vec<u64>) {
+fn merge_pairs(sums: &mut Vec<u64>) {
     *sums = sums.chunks(2).map(|two| two.iter().fold(0, |sum: u64, next| sum.saturating_add(*next))).collect();
 }
 
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_long_recording_is_kept_in_longer_intervals_and_loses_nothing() {
-        let mut series = Series { together: 1, ..Series::default() };
+        let mut series = Series { intervals_each: 1, ..Series::default() };
         for nth in 0..10_000_u64 {
             series.begin_interval(10);
             let at = series.durations_ns.len() - 1;

@@ -43,7 +43,7 @@ pub(super) struct Excess {
 impl Excess {
     pub(super) fn sentence(&self, name: &str) -> String {
         format!(
-            "{name} is no recording that lockmeter made: {} bytes of it hold more than {} {}; fetch a good copy or record again",
+            "{name} is not a recording made by lockmeter: {} bytes of it hold more than {} {}; fetch a good copy or record again",
             self.read_bytes, self.most, self.what
         )
     }
@@ -203,7 +203,7 @@ mod tests {
         let excess = costs.decode(1).unwrap_err();
         assert_eq!(
             excess.sentence("x"),
-            "x is no recording that lockmeter made: 10 bytes of it hold more than 2097162 entries and frames; fetch a good copy \
+            "x is not a recording made by lockmeter: 10 bytes of it hold more than 2097162 entries and frames; fetch a good copy \
              or record again"
         );
         costs.read_bytes += 1;

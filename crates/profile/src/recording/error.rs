@@ -65,7 +65,7 @@ impl RecordingError {
             io::ErrorKind::FileTooLarge => {
                 "; raise the limit on the size of files (ulimit -f) or record less (what was recorded before is still readable)"
             }
-            io::ErrorKind::BrokenPipe => "; what read from it has ended",
+            io::ErrorKind::BrokenPipe => "; the program that read from it has ended",
             io::ErrorKind::IsADirectory => "; name a file",
             _ => "",
         };

@@ -258,7 +258,7 @@ fn is_shared(directory: &Stat) -> bool {
 }
 
 pub(super) fn exchanged() -> Obstacle {
-    Obstacle::would_overwrite("was exchanged for another file meanwhile: choose another place with -o")
+    Obstacle::would_overwrite("was replaced by another file meanwhile: choose another place with -o")
 }
 
 #[cfg(test)]

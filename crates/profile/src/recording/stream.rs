@@ -59,7 +59,7 @@ impl Stream {
                 opened => return Ok(Self::new(opened?.into(), wait)),
             }
             if !wait.wait(None)? {
-                return Err(Obstacle::Io(io::Error::other("stopped before anything read from the pipe")));
+                return Err(Obstacle::Io(io::Error::other("stopped before any program read from the pipe")));
             }
         }
     }
@@ -70,7 +70,7 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             if !self.wait.wait(Some(self.file.as_fd()))? {
-                return Err(io::Error::other("stopped while nothing read from the pipe"));
+                return Err(io::Error::other("stopped while no program read from the pipe"));
             }
             match self.file.write(&bytes[..bytes.len().min(PIPE_TAKES_BYTES)]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -3,7 +3,7 @@
 use lockmeter_profile::latency::{LatencyReport, LatencyRow};
 use lockmeter_profile::{Kind, Naming, Value};
 
-use crate::columns::{Cell, Column, Unit, UnknownSortKey, order};
+use crate::columns::{Cell, Column, Unit, UnknownSortKey, order, sort_column};
 use crate::units::{MILLION, ratio};
 
 /// What shares and rates are taken of.
@@ -98,13 +98,7 @@ pub struct LatencySortKey(&'static RunColumn);
 impl LatencySortKey {
     /// The column with this key, or with this heading in any case (`p99`).
     pub fn parse(key: &str) -> Result<Self, UnknownSortKey> {
-        let sortable = || COLUMNS.iter().filter(|column| column.unit != Unit::Histogram);
-        let headed = |column: &&RunColumn| column.heading.is_some_and(|heading| heading.eq_ignore_ascii_case(key));
-        sortable()
-            .find(|column| column.key == key)
-            .or_else(|| sortable().find(headed))
-            .map(Self)
-            .ok_or_else(|| UnknownSortKey::new(key, sortable().map(|column| column.key).collect()))
+        sort_column(COLUMNS.iter(), key).map(Self)
     }
 
     /// Sorts the rows: measures from the largest, names from A to Z, rows that say nothing last.

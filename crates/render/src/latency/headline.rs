@@ -86,11 +86,11 @@ impl fmt::Display for LatencyHeadline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let over = duration(self.report.duration_ns);
         if self.report.rows.is_empty() {
-            return write!(f, "nothing of what was metered ran in {over}");
+            return write!(f, "nothing that is metered ran in {over}");
         }
         match self.worst() {
             Some(worst) => {
-                write!(f, "{} kept a CPU longest, {} at once", of_row(worst), duration(worst.runs.max_ns))?;
+                write!(f, "{} kept a CPU longest: {} in one run", of_row(worst), duration(worst.runs.max_ns))?;
                 if let Some(called) = self.called_by(worst) {
                     write!(f, ", most of it perhaps in {} ({})", of_row(called), duration(called.runs.max_ns))?;
                 }

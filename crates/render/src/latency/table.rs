@@ -56,12 +56,12 @@ impl LatencyTable {
             }
         }
         self.table.grid(grid, out)?;
-        self.rest(report, rest, out)?;
+        self.hidden_rows(report, rest, out)?;
         writeln!(out)
     }
 
     /// One line for the rows that are not shown.
-    fn rest(&self, report: &LatencyReport, rest: &[&LatencyRow], out: &mut dyn io::Write) -> io::Result<()> {
+    fn hidden_rows(&self, report: &LatencyReport, rest: &[&LatencyRow], out: &mut dyn io::Write) -> io::Result<()> {
         if rest.is_empty() {
             return Ok(());
         }
@@ -114,8 +114,8 @@ fn timed_in_windows(report: &LatencyReport) -> Option<String> {
         others => format!(", and of {}", counted(others as u64, "more row", "more rows")),
     };
     Some(format!(
-        "the times of {} {} rest on {} timed of {} counted{others}: what comes so often is timed in windows only, and a longer run \
-         outside them is not seen (`latency --every` times all)",
+        "the times of {} {} are estimated from {} timed runs of {}{others}: very frequent ones are timed only part of the time, \
+        and a longer run outside it is not seen (`latency --every` times all)",
         most.kind.name(),
         most.name,
         count(most.timed),
@@ -127,7 +127,7 @@ fn timed_in_windows(report: &LatencyReport) -> Option<String> {
 fn about(report: &LatencyReport) -> String {
     let about = &report.about;
     format!(
-        "{} of the whole machine from {}, {}, Linux {}, lockmeter {}; runs without the interrupts that came in between",
+        "{} of the whole machine from {}, {}, Linux {}, lockmeter {}; the time of a run is without interrupts during it",
         duration(report.duration_ns),
         moment(report.start_unix_ns),
         counted(u64::from(about.cpus), "CPU", "CPUs"),

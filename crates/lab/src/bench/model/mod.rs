@@ -18,7 +18,7 @@ use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan as Race, Work
 use lockmeter_experiments::contention::{Data, Load, acquisition_ns};
 use lockmeter_experiments::locks_under_test::{MeteredMutex, ReaderLock, SPIN_TIMES, TaskMutex};
 use lockmeter_experiments::published::{self, Compared, OneThread};
-use lockmeter_experiments::step_by_step::{self, Costs, Lock, Play};
+use lockmeter_experiments::step_by_step::{self, Costs, Lock, Simulation};
 use lockmeter_experiments::step_costs;
 use lockmeter_predict::network::{Handoff, Network, Station};
 use lockmeter_predict::processors::{self, Waiters};
@@ -225,14 +225,14 @@ impl Bench {
                 let price_ns = if threads > cores() { prices.overcommitted_ns } else { prices.own_cpu_ns };
                 let network = network(alone.think_ns, alone.mean_hold_ns(), price_ns);
                 let cycle = alone.cycle();
-                let play = Play { lock, cycle: &cycle, costs: &costs, threads, cpus: cores() };
-                let seen = step_by_step::run(play, SIMULATED, &mut self.random);
+                let simulation = Simulation { lock, cycle: &cycle, costs: &costs, threads, cpus: cores() };
+                let outcome = step_by_step::run(simulation, SIMULATED, &mut self.random);
                 samples.push(Sample {
                     threads,
                     hold_ns: alone.mean_hold_ns(),
                     think_ns: alone.think_ns,
                     measured: 1e9 / measured_ns,
-                    predicted: seen.per_second,
+                    predicted: outcome.per_second,
                     queued: processors::per_second(&network, 0, threads, cores(), Waiters::Yield),
                 });
             }

@@ -128,7 +128,7 @@ fn summarise(work: &'static str, crowd: Crowd, samples: &[Sample], random: &mut 
 
 /// What a run with so many threads measured.
 fn record(scratch: &Scratch, stop: &mut Stop, (work, cpus): (&str, &str), threads: usize) -> Result<Measured> {
-    let own = std::env::current_exe().context("cannot tell where lockmeter-lab itself is")?;
+    let own = std::env::current_exe().context("cannot find lockmeter-lab's own file")?;
     let mut command: Vec<OsString> = vec![own.into()];
     command.extend(["bench", "breakpoint", "--only", "before", "-b", "4"].map(OsString::from));
     let threads_word = threads.to_string();
@@ -144,7 +144,7 @@ fn record(scratch: &Scratch, stop: &mut Stop, (work, cpus): (&str, &str), thread
     stop.asked |= ended.interrupted;
     if !ended.status.success() {
         let said = scratch.output_text();
-        let last = said.lines().last().unwrap_or("it said nothing");
+        let last = said.lines().last().unwrap_or("it printed nothing");
         return Err(anyhow!("recording a run of {} failed: {last}", counted(threads as u64, "thread", "threads")));
     }
     let measured = Measured::from_report(&sink.builder.finish());

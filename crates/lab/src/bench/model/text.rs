@@ -11,7 +11,7 @@ use super::{AIM, PUBLISHED_CPUS, Point, Results, Verdict};
 
 pub fn of(results: &Results) -> String {
     let mut text = "Acquisitions of the global mutex a second. PREDICTED: simulated step by step, from one thread's times and the costs of \
-                    single steps.\nQUEUE: by the queueing model, from one thread's times and a price of handing over from another load\n"
+                    single steps.\nQUEUE: by the queueing model, from one thread's times and the cost of a handoff in another load\n"
         .to_owned();
     points(&mut text, &results.points);
     summary(&mut text, results);
@@ -84,8 +84,8 @@ fn summary(text: &mut String, results: &Results) {
     let Disturbances { runs, repeated, kept, .. } = results.disturbances;
     let _ = writeln!(
         text,
-        "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} kept although;\n\
-         {} because one thread's time, or a line's way, changed meanwhile, and {} kept although",
+        "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} were kept all the same;\n\
+         {} were repeated because one thread's time or the cost of a cache line changed meanwhile, and {} were kept all the same",
         results.drifts.repeated, results.drifts.kept
     );
 }
@@ -99,9 +99,10 @@ fn steps(text: &mut String, costs: &Costs) {
     };
     let _ = writeln!(
         text,
-        "\nSteps, as measured: a line from another CPU {:.0} ns, a pause {:.0}, a futex wait refused {:.0}, a wake of nobody {:.0}, a switch {:.0}.\n\
-         Waking a sleeper whose CPU went idle, median [10 %, 90 %]: the waker {}, the sleeper {};\n\
-         whose CPU has another thread: {}, {}",
+        "\nSteps, as measured: a cache line from another CPU {:.0} ns, a pause {:.0} ns, a refused futex wait {:.0} ns, a \
+        wake-up without a sleeper {:.0} ns, a context switch {:.0} ns.\n\
+         To wake a sleeper whose CPU is idle takes, median [10 %, 90 %]: the waker {}, the sleeper {};\n\
+         if its CPU runs another thread: the waker {}, the sleeper {}",
         costs.line_ns,
         costs.pause_ns,
         costs.refused_ns,
@@ -123,8 +124,8 @@ fn recorded(text: &mut String, results: &Results) {
     }
     let _ = writeln!(
         text,
-        "\nFrom recordings (`record --hold`, then `predict`): threads over a pthread_mutex, predicted from one's recording with the price\n\
-         that a sleeper typically has, and from their own\n{:>8} {:>8} {:>8} {:>12}  {:<26} FROM THEIR OWN",
+        "\nFrom recordings (`record --hold`, then `predict`): threads that contend for a pthread_mutex, predicted from a recording of\n\
+         one thread with the typical handoff cost, and from a recording of these threads\n{:>8} {:>8} {:>8} {:>12}  {:<26} FROM THEIR OWN",
         "WORK", "HOLD", "THREADS", "MEASURED", "FROM ONE THREAD"
     );
     for Recorded { work, threads, hold_ns, measured, from_one, from_own } in &results.recorded {
@@ -139,9 +140,9 @@ fn published(text: &mut String, results: &Results) {
     let OneThread { before_ns, after_ns, handoff_ns } = results.one_thread;
     let _ = writeln!(
         text,
-        "\nThe published figures of {PUBLISHED_CPUS} CPUs, {} workers, from here: {before_ns:.0} ns of one thread for a slot under the global mutex, \
-         {after_ns:.0} ns\nunder its own; {handoff_ns:.0} ns to hand over a mutex with a cache line of each of {PUBLISHED_CPUS} CPUs; and 35.3 µs of \
-         everything else, which is published\n",
+        "\nThe published figures of {PUBLISHED_CPUS} CPUs with {} workers, predicted from this machine: {before_ns:.0} ns of \
+        one thread for a slot under the global\nmutex, {after_ns:.0} ns under a mutex of its own; {handoff_ns:.0} ns to hand over a mutex \
+         with a cache line of each of {PUBLISHED_CPUS} CPUs; and the published\n35.3 µs of everything else\n",
         published::WORKERS
     );
     let _ = writeln!(text, "{:<32} {:>12} {:>12} {:>8}", "DESIGN", "PUBLISHED", "PREDICTED", "ERROR");
@@ -157,7 +158,8 @@ fn published(text: &mut String, results: &Results) {
     }
     let _ = writeln!(
         text,
-        "The first asks for {:.0} ns of a slot, handed over, and has {:.0} from here: what it took on the published machine was not published.",
+        "The first published figure needs {:.0} ns for a slot and its handoff; here they take {:.0} ns. The published machine's \
+        time was not published.",
         published::implied_slot_ns(),
         before_ns + handoff_ns
     );
