@@ -278,7 +278,7 @@ impl UserSource {
         let Some(kept) = &self.kept else { return };
         keeper::lock(kept).stops.end(number);
         if self.memory.clear(&process.pages).is_ok() {
-            keeper::lock(kept).reserve.recycle(process.pages);
+            keeper::lock(kept).reserve.recycle(&process.pages);
         }
     }
 

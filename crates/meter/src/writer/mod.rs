@@ -114,6 +114,7 @@ pub unsafe fn other_thread_renamed(descriptor: usize, name: &[u8]) {
 pub fn library_unloaded() {
     unwind::forget();
     creation::library_unloaded();
+    names::forget_inherited();
     if let Some(segment) = segment::current() {
         unloaded::move_away(segment);
     }

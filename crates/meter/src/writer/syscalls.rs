@@ -149,12 +149,14 @@ pub(super) fn read_link(path: &[u8], bytes: &mut [u8]) -> usize {
     usize::try_from(result).unwrap_or(0)
 }
 
-/// Maps this many bytes of a file, shared, from its begin; `None` if that fails. The file may be shorter.
-pub(super) fn map(descriptor: i32, bytes: usize) -> Option<usize> {
+/// Maps this many bytes of a file, shared, from its begin: at an address if nothing is there, else at another. `None` if that fails. The
+/// file may be shorter.
+pub(super) fn map(descriptor: i32, bytes: usize, wanted: usize) -> Option<usize> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let address =
-        unsafe { syscall(libc::SYS_mmap, [0, bytes, protection, libc::MAP_SHARED as usize, descriptor as usize, 0]) };
+    // SAFETY: a new mapping where none is.
+    let address = unsafe {
+        syscall(libc::SYS_mmap, [wanted, bytes, protection, libc::MAP_SHARED as usize, descriptor as usize, 0])
+    };
     // Error numbers are the last page of addresses.
     (!(-4095..0).contains(&address)).then_some(address as usize)
 }

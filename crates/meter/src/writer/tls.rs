@@ -25,9 +25,12 @@ global_asm!(
 pub const TABLE: usize = 0;
 /// The word with one bit for each group of locks: set while the next hold of that group is not to be timed.
 pub const QUIET: usize = 8;
-/// The word with the place of the thread's name, from 1; 0: that of its process. Above it, whether the thread must not read the clock.
+/// The word with the place of the thread's name, from 1; 0: that of its process. Above it, whether the thread must not read the clock, and
+/// whether somebody is called when it ends.
 const COMM: usize = 16;
 const HAS_NO_CLOCK: u64 = 1 << 32;
+const IS_WATCHED: u64 = 1 << 33;
+const FLAGS: u64 = HAS_NO_CLOCK | IS_WATCHED;
 
 #[inline(always)]
 fn word<const AT: usize>() -> u64 {
@@ -93,13 +96,23 @@ pub(super) fn comm() -> u32 {
 
 /// `place` 0: that of its process.
 pub(super) fn set_comm(place: u32) {
-    set_word::<COMM>(word::<COMM>() & HAS_NO_CLOCK | u64::from(place));
+    set_word::<COMM>(word::<COMM>() & FLAGS | u64::from(place));
 }
 
 /// Whether reading the clock would end this thread.
 #[inline(always)]
 pub(super) fn has_no_clock() -> bool {
     word::<COMM>() & HAS_NO_CLOCK != 0
+}
+
+/// Whether the end of this thread is watched.
+pub(super) fn is_watched() -> bool {
+    word::<COMM>() & IS_WATCHED != 0
+}
+
+pub(super) fn set_watched(so: bool) {
+    let word = word::<COMM>() & !IS_WATCHED;
+    set_word::<COMM>(if so { word | IS_WATCHED } else { word });
 }
 
 /// Reading the clock ends this thread from now on, or, if not `so`, no longer: no hold of any group is timed.
@@ -122,7 +135,8 @@ pub(super) unsafe fn set_comm_of(descriptor: usize, place: u32) -> Option<&'stat
     let word = |at: usize| (descriptor.wrapping_add(offset) + at) as *const AtomicU64;
     // SAFETY: words of a thread that lives; it may read and write them at the same time.
     unsafe {
-        (*word(COMM)).store(place.into(), Relaxed);
+        let comm = &*word(COMM);
+        comm.store(comm.load(Relaxed) & FLAGS | u64::from(place), Relaxed);
         ((*word(TABLE)).load(Relaxed) as *const Thread).as_ref()
     }
 }
