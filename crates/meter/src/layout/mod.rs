@@ -23,8 +23,9 @@ pub use locks::{
 pub use losses::{LOSSES, Lost};
 pub use names::{BUILD_ID_BYTES, COMMS, Comm, MODULES, Module, PATH_BYTES};
 pub use pages::{
-    FIRST_PAGE, GROUP, Owners, PAGE, PAGES, PageKind, RECYCLED, RECYCLED_PAGE, RUN, Recycled, SESSION_PAGE,
-    SessionHead, TICK_NS, TICK_TIMES, UNMETERED, Unmetered, pack_owner, tick_code, tick_number, unpack_owner,
+    AWAITED, AWAITED_PAGE, Awaited, FIRST_PAGE, GROUP, Owners, PAGE, PAGES, PageKind, RECYCLED, RECYCLED_PAGE, RUN,
+    Recycled, SESSION_PAGE, SessionHead, TICK_NS, TICK_TIMES, UNMETERED, Unmetered, pack_owner, tick_code, tick_number,
+    unpack_owner,
 };
 pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_place};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};

@@ -22,6 +22,8 @@ pub const RUN: usize = 16;
 pub const SESSION_PAGE: usize = 1;
 /// The page with the [`Recycled`] ones.
 pub const RECYCLED_PAGE: usize = 2;
+/// The page with the [`Awaited`] programs.
+pub const AWAITED_PAGE: usize = 3;
 /// The first page that programs take.
 pub const FIRST_PAGE: usize = (SHARED_LOCKS_PAGE + SHARED_LOCKS_PAGES).next_multiple_of(RUN);
 
@@ -87,7 +89,8 @@ pub enum Unmetered {
     OutOfReach = 0,
     /// It was executed and must not have the library: see [`incompatible`](crate::incompatible).
     Incompatible,
-    /// It was executed, and its loader will not load the library: see [`incompatible`](crate::incompatible).
+    /// It was executed, and is linked statically: see [`incompatible`](crate::incompatible). Others into which the library is not loaded
+    /// stay [`Awaited`].
     NotPreloaded,
     /// It was executed with an environment that does not name the library.
     OwnEnvironment,
@@ -106,6 +109,17 @@ pub struct Recycled {
 
 /// Recycled runs that are offered at a time.
 pub const RECYCLED: usize = PAGE / size_of::<AtomicU32>();
+
+/// Programs that were executed and are to load the library, and have not begun with it so far, by a hash of the path that they were executed
+/// by. Whatever keeps the library from one (its loader, the system's policy, its own end), it stays counted here.
+#[repr(C, align(4096))]
+pub struct Awaited {
+    /// How many.
+    pub programs: [AtomicU32; AWAITED],
+}
+
+/// Hashes that are told apart.
+pub const AWAITED: usize = PAGE / size_of::<AtomicU32>();
 
 /// Who has the pages of a group: [`pack_owner`], or 0 for nobody.
 #[repr(C, align(4096))]

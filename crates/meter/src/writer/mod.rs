@@ -5,6 +5,7 @@
 //!
 //! No value here has a destructor: a thread that is cancelled in its wait unwinds through the callers.
 
+mod awaited;
 mod build_id;
 mod clock;
 mod creation;

@@ -9,6 +9,7 @@ use core::sync::atomic::{
 };
 
 use super::{build_id, pages, segment, syscalls, tls};
+use crate::incompatible::is_loader;
 use crate::layout::{COMMS, Comm, Lost, MEMORY_FILE, MODULES, Module, PATH_BYTES, Process};
 
 /// `struct dl_find_object` of glibc.
@@ -54,8 +55,9 @@ pub(super) fn prepare() {
     // SAFETY: the name ends with a NUL; looking a symbol up when the library is loaded is allowed.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(found as usize, Relaxed);
-    // Such names mean another file to everybody else.
-    if started_as().starts_with(b"/proc/") || started_as().starts_with(b"/dev/fd/") {
+    // Such names mean another file to everybody else, or not the program.
+    let name = started_as();
+    if name.starts_with(b"/proc/") || name.starts_with(b"/dev/fd/") || is_loader(name) {
         look_up_program();
     }
 }
@@ -105,6 +107,11 @@ pub(super) fn memory_path() -> Option<&'static [u8]> {
     // SAFETY: written once, when the library is loaded, and the last byte is never.
     let path = unsafe { CStr::from_ptr(MEMORY_PATH.as_ptr().cast()) };
     (!path.is_empty()).then(|| path.to_bytes_with_nul())
+}
+
+/// The session's directory; `None` where there is no session.
+pub(super) fn directory() -> Option<&'static [u8]> {
+    memory_path()?.strip_suffix(b"\0")?.strip_suffix(MEMORY_FILE.as_bytes())?.strip_suffix(b"/")
 }
 
 /// The loaded object that an address lies in.

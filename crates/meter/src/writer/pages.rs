@@ -7,9 +7,9 @@ use core::sync::atomic::{
 
 use super::syscalls;
 use crate::layout::{
-    CachedStack, Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES, PageKind, Process,
-    RECYCLED_PAGE, RUN, Recycled, SESSION_PAGE, SHARED_LOCKS, SHARED_LOCKS_PAGE, SessionHead, SharedLock, Slot, Stack,
-    Tags, Thread, VERSION, pack_owner,
+    AWAITED_PAGE, Awaited, CachedStack, Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES,
+    PageKind, Process, RECYCLED_PAGE, RUN, Recycled, SESSION_PAGE, SHARED_LOCKS, SHARED_LOCKS_PAGE, SessionHead,
+    SharedLock, Slot, Stack, Tags, Thread, VERSION, pack_owner,
 };
 
 // With what else is written when the library is loaded.
@@ -95,6 +95,11 @@ fn wanted_base(bytes: usize) -> usize {
 /// The session's head; `None` where there is no session.
 pub(super) fn session() -> Option<&'static SessionHead> {
     special(SESSION_PAGE)
+}
+
+/// Programs that were executed and have not begun so far; `None` where there is no session.
+pub(super) fn awaited() -> Option<&'static Awaited> {
+    special(AWAITED_PAGE)
 }
 
 /// The lock that processes share with this number; `None` of 0 and of what is no such number.

@@ -7,7 +7,7 @@ use core::sync::atomic::{
     fence,
 };
 
-use super::{clock, names, pages, syscalls, ticks, tls};
+use super::{awaited, clock, names, pages, syscalls, ticks, tls};
 use crate::layout::{
     LOSSES, Lost, OFF, PageKind, Process, SHARED_SLOTS, SLOTS_OF_A_PAGE, STOPS, SWAPS, Session, Slot, Stop, Swap,
     Unmetered,
@@ -129,6 +129,7 @@ pub(super) fn start(memory: &[u8], session: Session) {
     if !is_mapped {
         return;
     }
+    awaited::begun();
     match make(session) {
         // For forked children, which inherit what is known: they would look it up by many page faults.
         Some(segment) => names::see_program(segment),
