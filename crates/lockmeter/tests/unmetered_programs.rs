@@ -166,6 +166,21 @@ fn programs_with_file_capabilities_are_counted_as_not_metered() {
     assert_eq!(lost_by(support::users::ROOT, ""), serde_json::json!({}), "root has them anyhow");
 }
 
+/// By Landlock, for few machines have SELinux and AppArmor both; what counts is that the library's memory is out of the program's reach.
+#[test]
+fn a_program_that_a_policy_keeps_from_the_sessions_memory_is_counted() {
+    const NOT_POSSIBLE_HERE: i32 = 77;
+    let folder = Folder::new();
+    let confined = compile(&folder, "confined.c", "confined", &[]);
+    let program = compile(&folder, "sanitized.c", "sanitized", &[]);
+    let (output, lost) = below_shell(&folder, &format!("{} {} 7; exit $?", confined.display(), program.display()));
+    if output.status.code() == Some(NOT_POSSIBLE_HERE) {
+        return skip("a confined program", "this kernel has no Landlock");
+    }
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(lost, serde_json::json!({ "user_not_preloaded": 1 }));
+}
+
 fn run_after(command: &mut Command, script: &str) -> Output {
     command.arg(script);
     command.output().unwrap()
