@@ -73,6 +73,16 @@ pub fn start(directory: &[u8], session: &[u8]) {
     segment::start(memory, session);
 }
 
+/// To be called in a process that is about to fork, after all else that runs there.
+pub fn before_fork() {
+    holds::note_inherited();
+}
+
+/// To be called in it when it has forked.
+pub fn after_fork_in_parent() {
+    holds::forget_inherited();
+}
+
 /// To be called in a forked child, before anything else runs there.
 pub fn after_fork_in_child() {
     segment::after_fork_in_child();
