@@ -9,12 +9,16 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=symbol-versions");
+    println!("cargo::rerun-if-changed=layout.ld");
     // What is relocated stays writable, as the tables of real functions must be anyhow: one mapping and one system call less for
     // each process that is started, 15 µs.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,norelro");
     if env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux")
         && env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("x86_64")
     {
+        // Code and what it reads in one mapping: one system call less, again.
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-z,noseparate-code");
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-T,{}", package().join("layout.ld").display());
         give_symbols_versions();
     }
 }
@@ -23,7 +27,6 @@ fn main() {
 /// linker takes names without versions only alone. So the compiler is told to find another program where it looks for the linker: one
 /// that changes this argument.
 fn give_symbols_versions() {
-    let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("linker");
     fs::create_dir_all(&folder).expect("OUT_DIR can be written");
     let script = format!(
@@ -36,7 +39,7 @@ fn give_symbols_versions() {
         set -- \"$@\" \"$argument\"\n\
         done\n\
         exec {} \"$@\"\n",
-        quoted(&package.join("symbol-versions")),
+        quoted(&package().join("symbol-versions")),
         quoted(&linker())
     );
     let program = folder.join("ld.bfd");
@@ -44,6 +47,10 @@ fn give_symbols_versions() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("OUT_DIR can be written");
     println!("cargo::rustc-cdylib-link-arg=-B{}", folder.display());
     println!("cargo::rustc-cdylib-link-arg=-fuse-ld=bfd");
+}
+
+fn package() -> PathBuf {
+    PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"))
 }
 
 /// GNU's linker, where the compiler finds it.

@@ -18,6 +18,7 @@ mod clock;
 #[cfg(test)]
 mod codes;
 mod comm;
+mod confinement;
 mod cost;
 mod double_buffer;
 mod error;
@@ -33,6 +34,7 @@ mod stack_budget;
 mod switches;
 
 pub use cgroups::{CgroupScope, CgroupTree};
+pub use confinement::{Confinement, confinement_of};
 pub use cost::online_cpus;
 pub use error::{ErrorKind, KernelError};
 pub use hooks::{HookWay, HooksRefused, best_hooks, try_hooks};

@@ -6,6 +6,7 @@ use libbpf_rs::btf::{Btf, types};
 use lockmeter_symbols::KernelSymbols;
 
 use crate::cgroups::CgroupTree;
+use crate::confinement::{self, Policies};
 use crate::contention::{
     ContentionSource, Metered, MmapTracepoints, Options, Scope, StackBudget, spin_functions_inlined,
     table_bytes_per_cpu,
@@ -79,6 +80,7 @@ pub fn examine() -> Vec<Finding> {
     findings.extend(tracepoints());
     findings.push(metering());
     findings.push(metering_programs());
+    findings.push(confinement(&confinement::policies()));
     findings.push(metering_what_runs());
     findings.push(function_names(&symbols));
     if let Ok(symbols) = &symbols {
@@ -211,6 +213,31 @@ fn metering_programs() -> Finding {
             WHAT,
             error.to_string(),
             "`record -p` meters kernel locks only; start the program under `record -- COMMAND` to meter its own",
+        ),
+    }
+}
+
+/// Whether the library may be kept from the programs that are started from here.
+fn confinement(policies: &Policies) -> Finding {
+    const WHAT: &str = "confinement";
+    let selinux = match policies.is_selinux_enforced {
+        None => "no SELinux".to_owned(),
+        Some(false) => "SELinux does not enforce".to_owned(),
+        Some(true) => "SELinux enforces, and leaves this process unconfined".to_owned(),
+    };
+    let apparmor = match policies.enforced_profiles {
+        None => "no AppArmor profiles to be seen".to_owned(),
+        Some(profiles) => format!("AppArmor enforces {profiles} profiles, none for this process"),
+    };
+    match &policies.own {
+        None => Finding::yes(WHAT, format!("{selinux}; {apparmor}")),
+        Some(own) => Finding::less(
+            WHAT,
+            format!("{own} confines what is started from here"),
+            format!(
+                "if a report counts programs as not metered, lift it for the recording (`{}`), or start lockmeter elsewhere",
+                own.how_to_lift()
+            ),
         ),
     }
 }

@@ -150,7 +150,7 @@ fn a_forked_childs_first_lock_takes_few_page_faults() {
     metered.arg(&program).args(&arguments).env("LOCKMETER_PRELOAD", preload_library());
     let metered = faults(run(metered));
     assert_eq!(holds_and_waits(&report(&recording)).0, CHILDREN);
-    assert!(metered - bare < 32.0, "{bare} and {metered} page faults for each child");
+    assert!(metered - bare < 16.0, "{bare} and {metered} page faults for each child");
 }
 
 /// Regression: pages of ended processes were left aside as long as there were new ones, so a session grew with each process; and what a

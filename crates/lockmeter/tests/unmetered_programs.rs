@@ -4,7 +4,7 @@ mod support;
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -24,15 +24,21 @@ fn compile(folder: &Folder, source: &str, name: &str, flags: &[&str]) -> PathBuf
     program
 }
 
-/// Standard output, exit status, and what the report counts as lost.
-fn record(folder: &Folder, command: &[&OsStr]) -> (Output, Value) {
+/// What the command printed, its exit status, and the report.
+fn report(folder: &Folder, command: &[&OsStr]) -> (Output, Value) {
     preload_library();
     let recording = folder.file("recording");
     let mut recorder = lockmeter(["record", "--quiet", "--user", "-o", &recording, "--"]);
     recorder.args(command);
     let output = run(recorder);
     let report = run(lockmeter(["report", "--format", "json", &recording]));
-    let report: Value = serde_json::from_slice(&report.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let report = serde_json::from_slice(&report.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output, report)
+}
+
+/// As [`report`], but of that only what it counts as lost.
+fn record(folder: &Folder, command: &[&OsStr]) -> (Output, Value) {
+    let (output, report) = report(folder, command);
     // From outside, stacks of programs that end at once may be lost: not what these tests are about.
     let lost = report["lost"].as_object().unwrap().iter().filter(|(cause, _)| cause.starts_with("user_"));
     (output, lost.map(|(cause, count)| (cause.clone(), count.clone())).collect::<serde_json::Map<_, _>>().into())
@@ -108,11 +114,89 @@ fn a_static_program_is_counted_as_not_metered_and_the_loader_is_not() {
     let (output, lost) = below_shell(&folder, &format!("{} 7; exit $?", program.display()));
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     assert_eq!(lost, serde_json::json!({ "user_not_preloaded": 1 }));
-    // Glibc's loader is linked statically, too, but loads another program and the library.
-    let dynamic = compile(&folder, "sanitized.c", "dynamic", &[]);
-    let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
-    let (output, lost) = below_shell(&folder, &format!("{} {} 7; exit $?", loader.display(), dynamic.display()));
-    assert_eq!((output.status.code(), &lost["user_not_preloaded"]), (Some(7), &Value::Null), "{lost}");
+}
+
+/// Glibc's loader is linked statically, too, but loads another program and the library. Regression: that program counted as replaced by
+/// another build, for the kernel calls it the loader, and nothing in it was named.
+#[test]
+fn a_program_that_the_loader_is_told_to_run_is_metered_by_its_own_name() {
+    let folder = Folder::new();
+    let program = compile(&folder, "sanitized.c", "dynamic", &[]);
+    let loader = "/lib64/ld-linux-x86-64.so.2";
+    for way in
+        [format!("cd {}; {loader} ./dynamic 7", folder.path().display()), format!("{loader} {} 7", program.display())]
+    {
+        let (output, report) = report(&folder, &["sh".as_ref(), "-c".as_ref(), format!("{way}; exit $?").as_ref()]);
+        assert_eq!(output.status.code(), Some(7), "{way}: {output:?}");
+        assert_eq!(report["lost"], serde_json::json!({}), "{way}");
+        let rows = report["rows"].as_array().unwrap();
+        assert!(rows.iter().any(|row| row["lock"].as_str().unwrap().starts_with("dynamic:")), "{way}: {rows:#?}");
+    }
+}
+
+/// They get no library if another user than root executes them. Regression: they were neither metered nor counted.
+#[test]
+fn programs_with_file_capabilities_are_counted_as_not_metered() {
+    let name = "a program with file capabilities";
+    let folder = Folder::new();
+    let Some(arena) = Arena::open(name) else { return };
+    let program = arena.path("capable");
+    copy_program(compile(&folder, "sanitized.c", "sanitized", &[]), &program);
+    let own = arena.folder_of(A, "own");
+    let recording = own.join("recording");
+    let recording = recording.to_str().unwrap();
+    let lost_by = |user: u32, run_by: &str| {
+        let mut recorder = arena.lockmeter(user, &["record", "--quiet", "--user", "-o", recording, "--", "sh", "-c"]);
+        let output = run_after(&mut recorder, &format!("{run_by} {} 7; exit $?", program.display()));
+        assert_eq!(output.status.code(), Some(7), "{user} {run_by}: {output:?}");
+        let report = run(arena.lockmeter(user, &["report", "--format", "json", recording]));
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+        std::fs::remove_file(recording).unwrap();
+        report["lost"].clone()
+    };
+    assert_eq!(lost_by(A, ""), serde_json::json!({}), "without capabilities");
+    let set = Command::new("setcap").arg("cap_net_raw+ep").arg(&program).status();
+    if !set.is_ok_and(|status| status.success()) {
+        return skip(name, "setcap is missing (libcap2-bin), or cannot set any here");
+    }
+    let counted = serde_json::json!({ "user_not_preloaded": 1 });
+    assert_eq!(lost_by(A, ""), counted);
+    // Such a program begins as one with rights of its own, though it gets none.
+    assert_eq!(lost_by(A, "setpriv --no-new-privs"), counted);
+    assert_eq!(lost_by(support::users::ROOT, ""), serde_json::json!({}), "root has them anyhow");
+}
+
+/// By Landlock, for few machines have SELinux and AppArmor both; what counts is that the library's memory is out of the program's reach.
+#[test]
+fn a_program_that_a_policy_keeps_from_the_sessions_memory_is_counted() {
+    const NOT_POSSIBLE_HERE: i32 = 77;
+    let folder = Folder::new();
+    let confined = compile(&folder, "confined.c", "confined", &[]);
+    let program = compile(&folder, "sanitized.c", "sanitized", &[]);
+    let (output, lost) = below_shell(&folder, &format!("{} {} 7; exit $?", confined.display(), program.display()));
+    if output.status.code() == Some(NOT_POSSIBLE_HERE) {
+        return skip("a confined program", "this kernel has no Landlock");
+    }
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(lost, serde_json::json!({ "user_not_preloaded": 1 }));
+}
+
+fn run_after(command: &mut Command, script: &str) -> Output {
+    command.arg(script);
+    command.output().unwrap()
+}
+
+/// Where nobody may gain rights, the bit says nothing. Regression: such programs were metered, and counted as not metered.
+#[test]
+fn a_setuid_program_that_gains_no_rights_is_metered() {
+    let folder = Folder::new();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let Some(program) = setuid_program(&folder, 0o4755) else { return };
+    let script = format!("setpriv --no-new-privs {} 7; exit $?", program.display());
+    let (output, report) = report(&folder, &["sh".as_ref(), "-c".as_ref(), script.as_ref()]);
+    assert_eq!((output.status.code(), &report["lost"]), (Some(7), &serde_json::json!({})), "{output:?}");
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["lock"].as_str().unwrap().starts_with("privileged:")), "{rows:#?}");
 }
 
 /// As sudo and its like do.

@@ -718,7 +718,7 @@ fn a_child_forked_while_its_parent_is_off_can_be_switched_on() {
 fn the_time_that_a_program_was_stopped_is_no_part_of_its_waits_and_holds() {
     let folder = tempfile::tempdir().unwrap();
     let program = user_workload(folder.path(), "stopped", &[]);
-    for flags in [&[][..], &["--hold"]] {
+    for flags in [&[][..], &["--hold"], &["--swap", "mutex=mutex"], &["--hold", "--swap", "mutex=std"]] {
         let metered = meter(folder.path(), flags, &[program.as_os_str()]);
         let said = metered.said();
         let (waited, stopped) = (number(&said, "waited_ns"), number(&said, "stopped_ns"));
@@ -726,7 +726,7 @@ fn the_time_that_a_program_was_stopped_is_no_part_of_its_waits_and_holds() {
         let rows = report["rows"].as_array().unwrap();
         let mut shortened = 0;
         for happened in ["wait", "hold"] {
-            if happened == "hold" && flags.is_empty() {
+            if happened == "hold" && !flags.contains(&"--hold") {
                 continue;
             }
             let measured = number(row(rows, happened, "stopped:held_lock"), "total_ns");
@@ -736,6 +736,22 @@ fn the_time_that_a_program_was_stopped_is_no_part_of_its_waits_and_holds() {
         }
         assert_eq!(report["lost"]["user_stopped"], shortened, "{}", report["lost"]);
     }
+}
+
+/// Regression: a forked child that released what its parent's fork handlers had acquired counted as one that released a lock which nobody
+/// had acquired, or as one that acquired it once more.
+#[test]
+fn what_a_forked_child_releases_was_acquired_by_its_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = user_workload(folder.path(), "fork-handlers", &[]);
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str(), "mutex".as_ref()]);
+    assert!(metered.output.status.success(), "{:?}", metered.output);
+    let report = metered.report("lock", &[]);
+    assert_eq!(report["lost"]["user_release_unmatched"], Value::Null, "{}", report["lost"]);
+    let recording = metered.report("lock,caller", &["--kind", "mutex"]);
+    let callers = recording["rows"].as_array().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(callers.iter().any(|row| row.contains("before_fork")), "{callers:#?}");
+    assert!(!callers.iter().any(|row| row.contains("after_fork")), "a release counts as an acquisition: {callers:#?}");
 }
 
 /// Regression: a child made by a bare `clone` went on writing to its parent's pages when these served other processes.

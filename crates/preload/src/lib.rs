@@ -46,14 +46,22 @@ extern "C" fn start() {
     old_versions::resolve_all();
     glibc_mutex::look();
     swap::prepare();
-    // SAFETY: a function that runs in the child before anything else of it.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: functions that run in the child before anything else of it, and in the parent next to the fork.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(forked)) };
     const DIRECTORY_BYTES: usize = DIRECTORY_VARIABLE.len() + 1;
     const SESSION_BYTES: usize = SESSION_VARIABLE.len() + 1;
     let directory = variable::<DIRECTORY_BYTES>(DIRECTORY_VARIABLE);
     if let (Some(directory), Some(session)) = (directory, variable::<SESSION_BYTES>(SESSION_VARIABLE)) {
         writer::start(directory.to_bytes(), session.to_bytes());
     }
+}
+
+unsafe extern "C" fn before_fork() {
+    writer::before_fork();
+}
+
+unsafe extern "C" fn after_fork() {
+    writer::after_fork_in_parent();
 }
 
 unsafe extern "C" fn forked() {

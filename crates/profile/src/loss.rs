@@ -110,7 +110,8 @@ named_enum! {
         LongRunsFull = 52, "long_runs_full";
         /// Waits and holds of a program during which it was stopped by a signal: the time of the stop is not part of them.
         UserStopped = 53, "user_stopped";
-        /// Programs executed by a metered one into which nothing can be preloaded: linked statically, or with privileges of their own.
+        /// Programs executed by a metered one that did not begin with the library: linked statically, with privileges of their own, or
+        /// confined.
         UserNotPreloaded = 54, "user_not_preloaded";
         /// Programs executed by a metered one with an environment that does not name lockmeter's library.
         UserOwnEnvironment = 55, "user_own_environment";
@@ -250,8 +251,8 @@ impl Loss {
             Self::UserNotPreloaded => (
                 "program",
                 "programs",
-                " not metered from inside: linked statically, or with privileges of its own (setuid or setgid), so that no library can be \
-                 preloaded; no holds of it, and waits only where lockmeter may look from outside (as root)",
+                " not metered from inside: linked statically, with privileges of its own (setuid, setgid or file capabilities), or kept \
+                 from lockmeter's library by the system's policy (SELinux, AppArmor); no holds of it, and waits only where lockmeter may look from outside (as root)",
             ),
             Self::UserOwnEnvironment => (
                 "program",

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_kernel::futex::{self, FutexOptions};
 use lockmeter_kernel::threads::ThreadSource;
-use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, prepare_kernel_names};
+use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, confinement_of, prepare_kernel_names};
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
 
@@ -413,6 +413,7 @@ fn start_user(
             }
         }
     }
+    notices.extend(confined(&options.command));
     let library = match preload::library() {
         Ok(library) => library,
         Err(error) if hold || options.swap.is_some() => return Err(error),
@@ -433,6 +434,19 @@ fn start_user(
     // Without the privileges for it kernel locks are not metered either, which is said.
     let _ = threads.start_with_futexes(true);
     Ok(Some(User::Inside(Box::new(Inside { source, environment, _session: session }))))
+}
+
+/// What to say of a command that the system's policy confines: whether that keeps the library from it is seen only when it has begun.
+fn confined(command: &[OsString]) -> Option<String> {
+    let program = preload::program_file(command.first()?)?;
+    let program = program.canonicalize().unwrap_or(program);
+    let confinement = confinement_of(&program)?;
+    let name = program.display();
+    Some(format!(
+        "{confinement} confines {name}: if that keeps lockmeter's library from it, the report counts it as not metered; \
+         `{}` lifts it",
+        confinement.how_to_lift()
+    ))
 }
 
 /// Meters futex waits. `None` if that cannot be, which is said, and kernel locks can be metered all the same: if these are

@@ -23,8 +23,9 @@ pub use locks::{
 pub use losses::{LOSSES, Lost};
 pub use names::{BUILD_ID_BYTES, COMMS, Comm, MODULES, Module, PATH_BYTES};
 pub use pages::{
-    FIRST_PAGE, GROUP, Owners, PAGE, PAGES, PageKind, RECYCLED, RECYCLED_PAGE, Recycled, SESSION_PAGE, SessionHead,
-    TICK_NS, TICK_TIMES, UNMETERED, Unmetered, pack_owner, tick_code, tick_number, unpack_owner,
+    AWAITED, AWAITED_PAGE, Awaited, FIRST_PAGE, GROUP, Owners, PAGE, PAGES, PageKind, RECYCLED, RECYCLED_PAGE, RUN,
+    Recycled, SESSION_PAGE, SessionHead, TICK_NS, TICK_TIMES, UNMETERED, Unmetered, pack_owner, tick_code, tick_number,
+    unpack_owner,
 };
 pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_place};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
@@ -46,7 +47,7 @@ pub use thread::{
 /// First eight bytes of a session's head.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 #[cfg(test)]
 mod tests {

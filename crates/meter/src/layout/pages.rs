@@ -14,12 +14,18 @@ pub const GROUP: usize = PAGE / size_of::<AtomicU64>();
 /// Pages that a session has at most: 4 GB.
 pub const PAGES: usize = 1 << 20;
 
+/// Pages that a program takes at once, the first of them with a number that this divides: as many as the kernel maps together when one of
+/// them is read. What the first event of a process touches fits.
+pub const RUN: usize = 16;
+
 /// The page with the [`SessionHead`].
 pub const SESSION_PAGE: usize = 1;
 /// The page with the [`Recycled`] ones.
 pub const RECYCLED_PAGE: usize = 2;
+/// The page with the [`Awaited`] programs.
+pub const AWAITED_PAGE: usize = 3;
 /// The first page that programs take.
-pub const FIRST_PAGE: usize = SHARED_LOCKS_PAGE + SHARED_LOCKS_PAGES;
+pub const FIRST_PAGE: usize = (SHARED_LOCKS_PAGE + SHARED_LOCKS_PAGES).next_multiple_of(RUN);
 
 /// What all programs of a session share.
 #[repr(C, align(4096))]
@@ -34,7 +40,7 @@ pub struct SessionHead {
     pub refills: AtomicU32,
     /// What programs write lies in another cache line.
     pub spare: [u32; 11],
-    /// The page to take next; beyond `reserved` there is none.
+    /// The first page of the run to take next; beyond `reserved` there is none.
     pub taken: AtomicU32,
     /// Numbers given to processes so far, from 1.
     pub processes: AtomicU32,
@@ -83,7 +89,8 @@ pub enum Unmetered {
     OutOfReach = 0,
     /// It was executed and must not have the library: see [`incompatible`](crate::incompatible).
     Incompatible,
-    /// It was executed, and its loader will not load the library: see [`incompatible`](crate::incompatible).
+    /// It was executed, and is linked statically: see [`incompatible`](crate::incompatible). Others into which the library is not loaded
+    /// stay [`Awaited`].
     NotPreloaded,
     /// It was executed with an environment that does not name the library.
     OwnEnvironment,
@@ -92,16 +99,27 @@ pub enum Unmetered {
 /// Number of [`Unmetered`] causes.
 pub const UNMETERED: usize = 4;
 
-/// Pages that ended processes had, for others to take; 0 where there is none. The recorder writes where there is none, and programs
-/// take by writing 0.
+/// Runs that ended processes had, for others to take; 0 where there is none. The recorder writes where there is none, and programs take by
+/// writing 0.
 #[repr(C, align(4096))]
 pub struct Recycled {
-    /// Numbers of pages.
-    pub pages: [AtomicU32; RECYCLED],
+    /// Numbers of their first pages.
+    pub runs: [AtomicU32; RECYCLED],
 }
 
-/// Recycled pages that are offered at a time.
+/// Recycled runs that are offered at a time.
 pub const RECYCLED: usize = PAGE / size_of::<AtomicU32>();
+
+/// Programs that were executed and are to load the library, and have not begun with it so far, by a hash of the path that they were executed
+/// by. Whatever keeps the library from one (its loader, the system's policy, its own end), it stays counted here.
+#[repr(C, align(4096))]
+pub struct Awaited {
+    /// How many.
+    pub programs: [AtomicU32; AWAITED],
+}
+
+/// Hashes that are told apart.
+pub const AWAITED: usize = PAGE / size_of::<AtomicU32>();
 
 /// Who has the pages of a group: [`pack_owner`], or 0 for nobody.
 #[repr(C, align(4096))]
@@ -114,7 +132,7 @@ pub struct Owners {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
-    /// Nothing: it was taken and not used.
+    /// Nothing so far, or it was not needed.
     Unused = 1,
     /// A [`Process`](super::Process), complete.
     Process,

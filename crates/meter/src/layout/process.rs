@@ -34,8 +34,8 @@ pub struct Stop {
     pub until_ns: AtomicU64,
 }
 
-/// Head of a process's tables. Tables are given by the numbers of their pages, 0 for those that were not needed so far.
-#[repr(C, align(4096))]
+/// Head of a process's tables: a page. Tables are given by the numbers of their pages, 0 for those that were not needed so far.
+#[repr(C, align(64))]
 pub struct Process {
     /// The process, as it knows itself.
     pub pid: AtomicU32,
@@ -94,7 +94,12 @@ pub struct Process {
     pub thread_ids: [AtomicU32; THREAD_ID_PAGES],
     /// [`Slot`]: what threads without a table of their own counted together.
     pub shared: [AtomicU32; SHARED_PAGES],
+    /// Zero.
+    pub spare: [u32; SPARE],
 }
+
+/// What is left of the page.
+const SPARE: usize = 1;
 
 /// Where a thread is in the index by id: the page, and the first place in it.
 pub const fn thread_id_place(id: u32) -> (usize, usize) {

@@ -1,6 +1,7 @@
 //! The memory of a session, from the outside: a file of pages that is made, made longer and read, and never mapped, so that one that
 //! a program cut short cannot fault here.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::mem::{offset_of, size_of};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 
 use super::directory::{Access, OwnDirectory};
 use crate::layout::{
-    FIRST_PAGE, GROUP, MAGIC, MEMORY_FILE, PAGE, PAGES, PageKind, Process, RECYCLED, RECYCLED_PAGE, SESSION_PAGE,
+    FIRST_PAGE, GROUP, MAGIC, MEMORY_FILE, PAGE, PAGES, PageKind, Process, RECYCLED, RECYCLED_PAGE, RUN, SESSION_PAGE,
     SessionHead, VERSION, unpack_owner,
 };
 
@@ -177,7 +178,7 @@ pub(super) struct Reserve {
     refills: u32,
     /// What `taken` was at the last look.
     taken: usize,
-    /// Pages that ended processes had, which nobody was offered so far.
+    /// First pages of runs that ended processes had, which nobody was offered so far.
     recycled: Vec<u32>,
     /// How many of them were on offer after the last look.
     offered: usize,
@@ -196,9 +197,15 @@ impl Reserve {
         Self { memory, reserved, refills: 0, taken: FIRST_PAGE, recycled: Vec::new(), offered: 0 }
     }
 
-    /// Pages that were taken from ended processes, and cleared.
-    pub(super) fn recycle(&mut self, pages: Vec<u32>) {
-        self.recycled.extend(pages);
+    /// Pages that were taken from ended processes, and cleared: those that make up a run are used again.
+    pub(super) fn recycle(&mut self, pages: &[u32]) {
+        let mut of_run = BTreeMap::<u32, usize>::new();
+        for page in pages {
+            *of_run.entry(page / RUN as u32 * RUN as u32).or_default() += 1;
+        }
+        let of_whole = |first: u32| if (first as usize).is_multiple_of(GROUP) { RUN - 1 } else { RUN };
+        self.recycled
+            .extend(of_run.into_iter().filter(|(first, count)| *count == of_whole(*first)).map(|(first, _)| first));
     }
 
     /// Looks how many pages are ready, and adds some if they are few. Says whether any were taken since the last time.
@@ -207,10 +214,10 @@ impl Reserve {
         let taken = (u32_at(&head, offset_of!(SessionHead, taken)) as usize).clamp(self.taken, self.reserved);
         let before = self.offered;
         let (left, offered) = self.offer()?;
-        let newly = taken - self.taken + before.saturating_sub(left);
+        let newly = taken - self.taken + before.saturating_sub(left) * RUN;
         self.taken = taken;
         self.offered = left + offered;
-        let ready = self.reserved - taken + self.offered;
+        let ready = self.reserved - taken + self.offered * RUN;
         // Where programs had to do without, there are soon twice as many.
         let wanted = READY.max(newly * READY_OF_TAKEN).max(if ready == 0 { taken } else { 0 });
         let groups = wanted.saturating_sub(ready).div_ceil(GROUP).min((PAGES - self.reserved) / GROUP);
@@ -236,7 +243,7 @@ impl Reserve {
         Ok(self.reserved - before)
     }
 
-    /// Offers the recycled pages, as many as there are places for. Returns how many were still on offer, and how many are offered anew:
+    /// Offers the recycled runs, as many as there are places for. Returns how many were still on offer, and how many are offered anew:
     /// only where none is, for programs take the others at the same time.
     fn offer(&mut self) -> io::Result<(usize, usize)> {
         if self.offered == 0 && self.recycled.is_empty() {
@@ -247,8 +254,8 @@ impl Reserve {
         for place in (0..RECYCLED).map(|place| place * size_of::<u32>()) {
             if u32_at(&offers, place) != 0 {
                 left += 1;
-            } else if let Some(page) = self.recycled.pop() {
-                self.memory.put_u32(RECYCLED_PAGE, place, page)?;
+            } else if let Some(run) = self.recycled.pop() {
+                self.memory.put_u32(RECYCLED_PAGE, place, run)?;
                 offered += 1;
             }
         }
@@ -277,7 +284,7 @@ mod tests {
         let mut reserve = Reserve::new(memory.try_clone().unwrap());
         assert!(!reserve.refill().unwrap());
         assert_eq!(memory.pages().unwrap(), FIRST_GROUPS * GROUP);
-        take(&memory, FIRST_GROUPS * GROUP - 1);
+        take(&memory, FIRST_GROUPS * GROUP - RUN);
         assert!(reserve.refill().unwrap());
         let head = memory.head().unwrap().unwrap();
         assert_eq!(u32_at(&head, offset_of!(SessionHead, reserved)) as usize, memory.pages().unwrap());
@@ -295,14 +302,19 @@ mod tests {
     fn pages_of_ended_processes_serve_others_first() {
         let (_folder, memory) = memory();
         let mut reserve = Reserve::new(memory.try_clone().unwrap());
-        memory.write(7, 0, &[1; PAGE]).unwrap();
-        memory.clear(&[7, 9]).unwrap();
-        assert_eq!(memory.read(7, 0, PAGE).unwrap(), [0; PAGE]);
-        reserve.recycle(vec![7, 9]);
-        take(&memory, FIRST_GROUPS * GROUP - 1);
+        let (first, whole) = (FIRST_PAGE as u32, FIRST_PAGE as u32 + RUN as u32);
+        let of_group = GROUP as u32;
+        // A run of which another process has a page, one that is whole, and one that begins with the page of its group's owners.
+        let mut pages: Vec<u32> = (first + 1..whole).chain(whole..whole + RUN as u32).collect();
+        pages.extend(of_group + 1..of_group + RUN as u32);
+        memory.write(whole as usize, 0, &[1; PAGE]).unwrap();
+        memory.clear(&pages).unwrap();
+        assert_eq!(memory.read(whole as usize, 0, PAGE).unwrap(), [0; PAGE]);
+        reserve.recycle(&pages);
+        take(&memory, FIRST_GROUPS * GROUP - RUN);
         reserve.refill().unwrap();
         let offers = memory.read(RECYCLED_PAGE, 0, 12).unwrap();
-        assert_eq!([u32_at(&offers, 0), u32_at(&offers, 4), u32_at(&offers, 8)], [9, 7, 0]);
+        assert_eq!([u32_at(&offers, 0), u32_at(&offers, 4), u32_at(&offers, 8)], [of_group, whole, 0]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A segment is written by a program that may be broken or hostile: nothing in it is trusted, it is read by offsets into
 //! bytes that were read (never mapped, so that a file that is cut cannot fault), and what makes no sense is counted as a loss.
 
+mod awaited;
 mod background;
 mod directory;
 mod keeper;

@@ -15,6 +15,7 @@ use super::living::{HeldFiles, ProgramFile};
 use super::memory::{Memory, u32_at, u64_at};
 use super::plausible::{Bounds, ThreadSums};
 use super::ticks::BetweenReadings;
+use crate::incompatible::is_loader;
 use crate::layout::{
     BUILD_ID_BYTES, CLASSES, COMMS, Class, Comm, FIRST_PAGE, FRAMES, LOCK_PLACES, LOSSES, LockEntry, Lost, MODULES,
     Meta, Module, PAGE, PATH_BYTES, Process, SHARED_SLOTS, SITE_IS_RELEASE, SITE_IS_STACK, SLOTS_OF_A_PAGE, STACKS,
@@ -401,7 +402,9 @@ impl FilesOfProcess<'_> {
         let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
         let path = Path::new(OsStr::from_bytes(&path[..length]));
         let is_program = module.get(offset_of!(Module, is_program)) == Some(&1);
-        let (path, held) = match self.program.filter(|_| is_program) {
+        // A loader that is run as a program is called that by the kernel; the program itself knows better.
+        let asked = self.program.filter(|program| is_program && !is_loader(program.path.as_os_str().as_bytes()));
+        let (path, held) = match asked {
             Some(program) => (program.path.as_path(), program.held.iter().cloned().collect()),
             None => (path, path.file_name().map(|name| keeper::lock(self.held).called(name)).unwrap_or_default()),
         };

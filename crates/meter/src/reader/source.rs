@@ -16,6 +16,7 @@ use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, interpreter_lock, is_wait_for_work, lock_made_of_condition,
 };
 
+use super::awaited::AwaitedPrograms;
 use super::directory::OwnDirectory;
 use super::keeper::{self, Keeper, Kept};
 use super::living::{HeldFiles, Nested, ProgramFile, is_alive};
@@ -97,6 +98,7 @@ pub struct UserSource {
     /// The session's memory makes no sense: counted once.
     is_damaged: bool,
     unmetered: [u64; UNMETERED],
+    awaited: AwaitedPrograms,
     /// How often the recorder's tick came late so far, and how often that was told.
     late_ticks: Arc<AtomicU64>,
     late_ticks_told: u64,
@@ -187,6 +189,7 @@ impl UserSource {
             remaining: RemainingWriters::new(inode, now_ns),
             is_damaged: false,
             unmetered: [0; UNMETERED],
+            awaited: AwaitedPrograms::new(),
             late_ticks: Arc::default(),
             late_ticks_told: 0,
             between_readings: BetweenReadings::measure(),
@@ -206,7 +209,14 @@ impl UserSource {
     pub fn stop_into(mut self, interval: &mut Interval) {
         std::thread::sleep(GRACE);
         self.drain_into(interval);
+        self.count_awaited(interval);
         self.count_nobody(interval);
+    }
+
+    /// Those that have not begun by now were not metered.
+    fn count_awaited(&mut self, interval: &mut Interval) {
+        let bounds = Bounds::since(self.begun_ns, monotonic_ns());
+        interval.losses.add(Loss::UserNotPreloaded, self.awaited.last_look(&self.memory, bounds));
     }
 
     /// A session in which no program said anything has a command that is not metered, whatever the reason: a library of another version,
@@ -278,7 +288,7 @@ impl UserSource {
         let Some(kept) = &self.kept else { return };
         keeper::lock(kept).stops.end(number);
         if self.memory.clear(&process.pages).is_ok() {
-            keeper::lock(kept).reserve.recycle(process.pages);
+            keeper::lock(kept).reserve.recycle(&process.pages);
         }
     }
 
@@ -319,6 +329,7 @@ impl UserSource {
                 self.unmetered[why] = self.unmetered[why].max(count);
             }
         }
+        interval.losses.add(Loss::UserNotPreloaded, self.awaited.look(&self.memory, bounds));
         let owned = self.memory.owned().unwrap_or_default();
         let mut nested = Nested::default();
         for begun in owned.iter().filter(|owned| owned.kind == PageKind::Process) {
@@ -414,6 +425,7 @@ impl Source for UserSource {
     fn stop(mut self) -> Result<Interval, Infallible> {
         std::thread::sleep(GRACE);
         let mut interval = self.drain()?;
+        self.count_awaited(&mut interval);
         self.count_nobody(&mut interval);
         Ok(interval)
     }

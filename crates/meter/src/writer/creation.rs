@@ -4,7 +4,7 @@
 //! is looked up when the lock is first waited for or released. Locks that one call makes at equal distances are a run: an array.
 
 use core::sync::atomic::{
-    AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -69,6 +69,13 @@ static CALL: [Call; CALLS] = [const {
 static TABLE: [AtomicU64; MADE] = [const { AtomicU64::new(0) }; MADE];
 static USED_BITS: [AtomicU64; USED / 64] = [const { AtomicU64::new(0) }; USED / 64];
 
+/// Some call has made a lock, and some lock was used, here or in a process that forked this one. Where not, nothing is in the tables above,
+/// and to read them would be a page fault of a forked child's.
+#[unsafe(link_section = ".data.lockmeter_inherited")]
+static ANY_MADE: AtomicBool = AtomicBool::new(false);
+#[unsafe(link_section = ".data.lockmeter_child")]
+static ANY_USED: AtomicBool = AtomicBool::new(false);
+
 #[inline(always)]
 const fn mixed(address: usize) -> usize {
     // Locks that lie side by side have places side by side: 2 MB of them, if they are no smaller than 32 bytes.
@@ -89,8 +96,11 @@ fn used_bit(address: usize) -> (&'static AtomicU64, u64) {
 /// The lock at this address is in the table of locks from now on.
 pub(super) fn used(address: usize) {
     let (word, bit) = used_bit(address);
-    // Without a look before: in a forked child that would be a page fault of its own.
-    word.fetch_or(bit, Relaxed);
+    // A forked child mostly uses what its parent has used: what it does not write to need not be copied.
+    if !ANY_USED.load(Relaxed) || word.load(Relaxed) & bit == 0 {
+        word.fetch_or(bit, Relaxed);
+        ANY_USED.store(true, Relaxed);
+    }
 }
 
 /// Whether the lock at this address may be in the table of locks, or in a row.
@@ -159,6 +169,7 @@ fn find_or_take(returns_to: u64, first: usize, registers: &Registers) -> Option<
         // The depth is what one thread takes the place by.
         let is_ours = call.depth.compare_exchange(0, usize::MAX, AcqRel, Relaxed).is_ok();
         if is_ours {
+            ANY_MADE.store(true, Relaxed);
             let mut frames = [0_u64; FRAMES];
             let (taken, _) = unwind::stack(registers, &mut frames, &mut Seen::nothing());
             for (to, from) in call.frames.iter().zip(frames) {
@@ -174,6 +185,9 @@ fn find_or_take(returns_to: u64, first: usize, registers: &Registers) -> Option<
 /// The lock at this address is no more.
 #[inline]
 pub(super) fn forget(address: usize) {
+    if !ANY_MADE.load(Relaxed) {
+        return;
+    }
     let entry = entry(address);
     let made = entry.load(Relaxed);
     if made & ADDRESS == address as u64 {
@@ -194,6 +208,9 @@ pub(super) struct Maker {
 
 /// What made the lock at this address; `None` if no call did, as far as is known.
 pub(super) fn maker(address: usize) -> Option<Maker> {
+    if !ANY_MADE.load(Relaxed) {
+        return None;
+    }
     let made = entry(address).load(Relaxed);
     (made & ADDRESS == address as u64).then_some(())?;
     let number = ((made & !IS_TOLD_APART) >> ADDRESS_BITS) as u32;

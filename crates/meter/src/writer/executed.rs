@@ -9,7 +9,7 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 
-use super::{names, segment, syscalls};
+use super::{awaited, names, segment, syscalls};
 use crate::incompatible::{self, Loader, ReadAt};
 use crate::layout::{DIRECTORY_VARIABLE, SESSION_VARIABLE, SWAP_FILTER_VARIABLE, SWAP_VARIABLE, Unmetered};
 
@@ -39,7 +39,7 @@ pub enum Program {
 
 /// Executes a program by `execute`, which is given its environment and returns 0 if it did (or never). Where the library that
 /// this is part of will not be found, it and lockmeter's variables are left out: the loader would complain. A program that is
-/// to be metered and cannot report is counted.
+/// to be metered and cannot report is counted, and one that can is awaited.
 ///
 /// # Safety
 /// The environment must be null or one that `execve` takes, and the program's texts must end with a NUL.
@@ -48,15 +48,19 @@ pub unsafe fn execute(program: Program, environment: Environment, execute: impl 
     // SAFETY: the caller's environment.
     let preloaded = unsafe { variables(environment) }.find_map(|variable| variable.strip_prefix(PRELOADED));
     let is_named = |preloaded: &[u8]| preloaded.split(is_separator).any(|entry| entry == library.to_bytes());
-    if !preloaded.is_some_and(is_named) {
+    // SAFETY: the caller's environment.
+    let directory = unsafe { variables(environment) }
+        .find_map(|variable| variable.strip_prefix(DIRECTORY_VARIABLE.as_bytes())?.strip_prefix(b"="));
+    if !preloaded.is_some_and(is_named) || directory != names::directory() {
         return counted(Unmetered::OwnEnvironment, || execute(environment));
     }
     let is_found = syscalls::may_access(library.to_bytes_with_nul(), libc::R_OK);
     // SAFETY: the caller's program.
-    let why = match unsafe { why_not(program) } {
-        None if is_found && segment::is_memory_in_reach() => return execute(environment),
-        None => Unmetered::OutOfReach,
-        Some(why) => why,
+    let why = match unsafe { look_at(program) } {
+        Seen::Unmetered(why) => why,
+        _ if !is_found || !segment::is_memory_in_reach() => Unmetered::OutOfReach,
+        Seen::Unknown => return execute(environment),
+        Seen::Metered(path) => return awaited(path, || execute(environment)),
     };
     // What is linked statically passes the library on to those that are not.
     let is_harmless = is_found && why != Unmetered::Incompatible;
@@ -78,6 +82,28 @@ fn counted(why: Unmetered, execute: impl FnOnce() -> c_int) -> c_int {
     status
 }
 
+/// Executes by `execute` a program that is to begin with the library.
+fn awaited(path: awaited::Path, execute: impl FnOnce() -> c_int) -> c_int {
+    awaited::expect(path);
+    let status = execute();
+    if status != 0 {
+        awaited::came(path);
+    }
+    status
+}
+
+/// What will become of a program.
+#[derive(Debug, Clone, Copy)]
+enum Seen {
+    /// It will begin with the library, unless something keeps that from it which cannot be seen here: rights of its own, or the system's
+    /// policy. With the path that it knows itself by.
+    Metered(awaited::Path),
+    /// It must not have the library, or its loader does not load it.
+    Unmetered(Unmetered),
+    /// It may begin by another path than this, or not at all.
+    Unknown,
+}
+
 /// A file that is open for reading.
 struct Opened(c_int);
 
@@ -93,62 +119,85 @@ const MOST_INTERPRETERS: usize = 5;
 const SCRIPT_BYTES: usize = 256;
 const PATH_BYTES: usize = libc::PATH_MAX as usize;
 
-/// Why a program will not be metered that finds the library: it must not have it, or its loader does not load it. What cannot be read is
-/// not known to be such a program.
+/// What will become of this program, where the library is found. What cannot be read is believed to load it.
 ///
 /// # Safety
 /// As [`execute`].
-unsafe fn why_not(program: Program) -> Option<Unmetered> {
+unsafe fn look_at(program: Program) -> Seen {
     let mut place = [0; PATH_BYTES];
     let (from, path, flags) = match program {
         Program::Path(path) => (libc::AT_FDCWD, path, 0),
         Program::At(from, path, flags) => (from, path, flags),
         Program::Open(file) => (file, c"".as_ptr(), libc::AT_EMPTY_PATH),
         // SAFETY: the caller's name and environment.
-        Program::Name(name, environment) => (libc::AT_FDCWD, unsafe { find(name, environment, &mut place) }?, 0),
+        Program::Name(name, environment) => match unsafe { find(name, environment, &mut place) } {
+            Some(path) => (libc::AT_FDCWD, path, 0),
+            None => return Seen::Unknown,
+        },
     };
     if path.is_null() {
-        return None;
+        return Seen::Unknown;
     }
     // SAFETY: the caller's text.
-    if incompatible::is_valgrind(unsafe { CStr::from_ptr(path) }.to_bytes()) {
-        return Some(Unmetered::Incompatible);
+    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if incompatible::is_valgrind(name) {
+        return Seen::Unmetered(Unmetered::Incompatible);
     }
     // SAFETY: the same text.
-    unsafe { why_not_file(from, path, flags) }
+    match unsafe { look_at_file(from, path, flags) } {
+        Some(Some(why)) => Seen::Unmetered(why),
+        Some(None) => Seen::Metered(known_as(from, name)),
+        None => Seen::Unknown,
+    }
 }
 
+/// The path that the kernel tells a program that is executed from there.
+fn known_as(from: c_int, path: &[u8]) -> awaited::Path {
+    if from == libc::AT_FDCWD || path.starts_with(b"/") {
+        return awaited::Path::of(&[path]);
+    }
+    let descriptor = path_of_descriptor(b"/dev/fd/", from);
+    let descriptor = descriptor.split(|byte| *byte == 0).next().unwrap_or_default();
+    let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
+    awaited::Path::of(&[descriptor, separator, path])
+}
+
+/// Why the program with this file will not be metered, if that can be seen; `None` of what is no program, or one that runs another.
+///
 /// # Safety
 /// The path ends with a NUL.
-unsafe fn why_not_file(from: c_int, path: *const c_char, flags: c_int) -> Option<Unmetered> {
+unsafe fn look_at_file(from: c_int, path: *const c_char, flags: c_int) -> Option<Option<Unmetered>> {
     let mut script = [0; SCRIPT_BYTES];
     let (mut from, mut path, mut flags) = (from, path, flags);
     for _ in 0..MOST_INTERPRETERS {
         let is_open = flags & libc::AT_EMPTY_PATH != 0 && is_empty(path);
         let opened = if is_open {
             // It may be open for nothing but to be executed.
-            let mut again = path_of_descriptor(from);
+            let mut again = path_of_descriptor(b"/proc/self/fd/", from);
             // SAFETY: a text that ends with a NUL.
-            unsafe { syscalls::open_regular(libc::AT_FDCWD, again.as_mut_ptr().cast(), 0) }
+            unsafe { syscalls::open_regular(libc::AT_FDCWD, again.as_mut_ptr().cast(), 0) }.flatten()
         } else {
             // SAFETY: the caller's path, or the interpreter's below.
-            Some(unsafe { syscalls::open_regular(from, path, flags) }?)
+            unsafe { syscalls::open_regular(from, path, flags) }?
         };
-        let is_privileged = opened.is_some_and(|(_, status)| gives_privileges(&status));
-        let privileged = is_privileged.then_some(Unmetered::NotPreloaded);
-        let Some(descriptor) = opened.and_then(|(descriptor, _)| descriptor).or(is_open.then_some(from)) else {
-            return privileged;
-        };
+        let Some(descriptor) = opened.or(is_open.then_some(from)) else { return Some(None) };
         let length = syscalls::read_at(descriptor, &mut script, 0);
-        let range = incompatible::interpreter(script.get(..length).unwrap_or_default())
+        let begin = script.get(..length).unwrap_or_default();
+        if begin.is_empty() && is_open {
+            // Not open to be read.
+            return Some(None);
+        }
+        let is_binary = begin.starts_with(b"\x7fELF");
+        let range = incompatible::interpreter(begin)
             .map(|interpreter| (interpreter.as_ptr().addr() - script.as_ptr().addr(), interpreter.len()));
         // SAFETY: the caller's path, or the interpreter's.
         let name = unsafe { CStr::from_ptr(path) }.to_bytes();
-        let why = if range.is_none() { why_not_binary(&Opened(descriptor), name) } else { None };
+        let seen = if is_binary { look_at_binary(&Opened(descriptor), name) } else { None };
         if descriptor != from {
             syscalls::close(descriptor);
         }
-        let Some((begin, length)) = range else { return why.or(privileged) };
+        // What is neither is run by a shell, if by anything.
+        let Some((begin, length)) = range else { return seen };
         // One that fills all of what was read may go on behind it.
         *script.get_mut(begin + length)? = 0;
         (from, path, flags) = (libc::AT_FDCWD, script[begin..].as_ptr().cast(), 0);
@@ -156,39 +205,30 @@ unsafe fn why_not_file(from: c_int, path: *const c_char, flags: c_int) -> Option
     None
 }
 
-fn why_not_binary(file: &Opened, name: &[u8]) -> Option<Unmetered> {
+/// As [`look_at_file`].
+fn look_at_binary(file: &Opened, name: &[u8]) -> Option<Option<Unmetered>> {
     if incompatible::needs_runtime_first(file) {
-        return Some(Unmetered::Incompatible);
+        return Some(Some(Unmetered::Incompatible));
     }
     match incompatible::loader(file) {
-        Loader::Foreign => Some(Unmetered::Incompatible),
-        Loader::None if !incompatible::is_loader(name) => Some(Unmetered::NotPreloaded),
-        Loader::Own | Loader::None => None,
+        Loader::Foreign => Some(Some(Unmetered::Incompatible)),
+        // It tells the program that it runs that program's own path.
+        Loader::None if incompatible::is_loader(name) => None,
+        Loader::None => Some(Some(Unmetered::NotPreloaded)),
+        Loader::Own => Some(None),
     }
 }
 
-/// Whether a program with this file runs with rights that this process does not have: then its loader ignores what is to be preloaded. By
-/// the user that this program was started by, for to ask for that of now takes a call.
-fn gives_privileges(status: &libc::stat) -> bool {
-    const GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
-    // SAFETY: reads what the kernel left on the stack when the program began.
-    let at_start = |what| unsafe { libc::getauxval(what) };
-    let other_user = status.st_mode & libc::S_ISUID != 0 && u64::from(status.st_uid) != at_start(libc::AT_UID);
-    let other_group = status.st_mode & GROUP == GROUP && u64::from(status.st_gid) != at_start(libc::AT_GID);
-    other_user || other_group
-}
-
-/// By which an open file is opened once more; ends with a NUL.
-fn path_of_descriptor(descriptor: c_int) -> [u8; 32] {
-    const FOLDER: &[u8] = b"/proc/self/fd/";
+/// The path of an open file in a folder of those; ends with a NUL.
+fn path_of_descriptor(folder: &[u8], descriptor: c_int) -> [u8; 32] {
     /// Those of the largest number.
     const DIGITS: usize = 10;
     let mut path = [0; 32];
-    path[..FOLDER.len()].copy_from_slice(FOLDER);
+    path[..folder.len()].copy_from_slice(folder);
     let mut rest = descriptor.unsigned_abs();
     // Leading zeroes are no name there.
     let digits = (1..=DIGITS).find(|digits| u64::from(rest) < 10_u64.pow(*digits as u32)).unwrap_or(DIGITS);
-    for place in (FOLDER.len()..FOLDER.len() + digits).rev() {
+    for place in (folder.len()..folder.len() + digits).rev() {
         path[place] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
@@ -390,7 +430,7 @@ mod tests {
     #[test]
     fn a_descriptor_has_a_path() {
         for (descriptor, path) in [(0, "0"), (9, "9"), (10, "10"), (1023, "1023"), (i32::MAX, "2147483647")] {
-            let text = path_of_descriptor(descriptor);
+            let text = path_of_descriptor(b"/proc/self/fd/", descriptor);
             let text = CStr::from_bytes_until_nul(&text).unwrap().to_str().unwrap();
             assert_eq!(text, format!("/proc/self/fd/{path}"));
         }

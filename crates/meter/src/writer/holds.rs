@@ -185,7 +185,9 @@ fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     let site = stacks::address_site(registers) | SITE_IS_RELEASE;
     let mut releasing = Releasing { wanted, site, hold: Hold::NotTimed };
     let Some(thread) = thread::table() else {
-        if !thread::is_without_room() {
+        if is_inherited() {
+            releasing.hold = Hold::GoesOn;
+        } else if !thread::is_without_room() {
             // It has acquired nothing since it has been metered.
             segment::lose(Lost::Unmatched);
             releasing.hold = Hold::GoesOn;
@@ -195,7 +197,12 @@ fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     let held = held_count(thread);
     // Locks are mostly released in the opposite order.
     let place = thread.held[..held].iter().rposition(|held| held.lock.load(Relaxed) == wanted.lock as u64);
-    let Some(place) = place else { return releasing };
+    let Some(place) = place else {
+        if is_inherited() {
+            releasing.hold = Hold::GoesOn;
+        }
+        return releasing;
+    };
     let this = &thread.held[place];
     let (how, since) = (this.how.load(Relaxed), this.since.load(Relaxed));
     releasing.site = this.site.load(Relaxed);
@@ -232,6 +239,34 @@ fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     }
     mine.done();
     releasing
+}
+
+/// To be called before a fork: a child may release what the thread holds now. Its own acquisitions are the parent's to count.
+pub(super) fn note_inherited() {
+    let held = match thread::table() {
+        Some(thread) => {
+            let was_switched = thread.held_switches.load(Relaxed) != segment::header().switches.load(Relaxed);
+            if was_switched { 0 } else { u64::from(thread.held_count.load(Relaxed)).min(HELD as u64) }
+        }
+        // A forked child that has acquired nothing itself.
+        None => tls::inherited_holds(),
+    };
+    tls::set_inherited_holds(held);
+}
+
+/// After a fork, in the parent: it has acquired itself what it holds.
+pub(super) fn forget_inherited() {
+    if thread::table().is_some() {
+        tls::set_inherited_holds(0);
+    }
+}
+
+/// Whether what is released, of which the acquisition was not seen, is a lock that was held before the fork.
+#[cold]
+fn is_inherited() -> bool {
+    let holds = tls::inherited_holds();
+    tls::set_inherited_holds(holds.saturating_sub(1));
+    holds > 0
 }
 
 /// One of the locks that the thread holds is held no more.

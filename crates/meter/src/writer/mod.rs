@@ -5,6 +5,7 @@
 //!
 //! No value here has a destructor: a thread that is cancelled in its wait unwinds through the callers.
 
+mod awaited;
 mod build_id;
 mod clock;
 mod creation;
@@ -72,6 +73,16 @@ pub fn start(directory: &[u8], session: &[u8]) {
     segment::start(memory, session);
 }
 
+/// To be called in a process that is about to fork, after all else that runs there.
+pub fn before_fork() {
+    holds::note_inherited();
+}
+
+/// To be called in it when it has forked.
+pub fn after_fork_in_parent() {
+    holds::forget_inherited();
+}
+
 /// To be called in a forked child, before anything else runs there.
 pub fn after_fork_in_child() {
     segment::after_fork_in_child();
@@ -114,6 +125,7 @@ pub unsafe fn other_thread_renamed(descriptor: usize, name: &[u8]) {
 pub fn library_unloaded() {
     unwind::forget();
     creation::library_unloaded();
+    names::forget_inherited();
     if let Some(segment) = segment::current() {
         unloaded::move_away(segment);
     }

@@ -3,11 +3,13 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{
-    AtomicU8, AtomicU64, AtomicUsize,
+    AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
+    fence,
 };
 
-use super::{build_id, pages, syscalls, tls};
+use super::{build_id, pages, segment, syscalls, tls};
+use crate::incompatible::is_loader;
 use crate::layout::{COMMS, Comm, Lost, MEMORY_FILE, MODULES, Module, PATH_BYTES, Process};
 
 /// `struct dl_find_object` of glibc.
@@ -42,16 +44,20 @@ static MEMORY_PATH: [AtomicU8; DIRECTORY_BYTES + MEMORY_FILE.len() + 2] =
     [const { AtomicU8::new(0) }; DIRECTORY_BYTES + MEMORY_FILE.len() + 2];
 
 /// What the process is called, once it is another name than its program's.
-// With what else is written in a forked child: each page that a child writes to costs a page fault.
-#[unsafe(link_section = ".data.lockmeter_start")]
+#[unsafe(link_section = ".data.lockmeter_child")]
 static PROCESS_NAME: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// As many programs and libraries stand in the table of the process that forked this one and lie at the same addresses here.
+#[unsafe(link_section = ".data.lockmeter_child")]
+static MODULES_OF_PARENT: AtomicU32 = AtomicU32::new(0);
 
 pub(super) fn prepare() {
     // SAFETY: the name ends with a NUL; looking a symbol up when the library is loaded is allowed.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(found as usize, Relaxed);
-    // Such names mean another file to everybody else.
-    if started_as().starts_with(b"/proc/") || started_as().starts_with(b"/dev/fd/") {
+    // Such names mean another file to everybody else, or not the program.
+    let name = started_as();
+    if name.starts_with(b"/proc/") || name.starts_with(b"/dev/fd/") || is_loader(name) {
         look_up_program();
     }
 }
@@ -67,8 +73,7 @@ fn look_up_program() {
     let Some(descriptor) = syscalls::open(b"/proc/self/maps\0", libc::O_RDONLY | libc::O_CLOEXEC, 0) else { return };
     let length = syscalls::read(descriptor, &mut maps);
     syscalls::close(descriptor);
-    // SAFETY: reads what the kernel gave the process.
-    let own = unsafe { libc::getauxval(libc::AT_PHDR) };
+    let own = own_headers() as u64;
     let path =
         maps.get(..length).unwrap_or_default().split(|byte| *byte == b'\n').find_map(|line| mapped_at(line, own));
     if let Some(path) = path {
@@ -104,6 +109,11 @@ pub(super) fn memory_path() -> Option<&'static [u8]> {
     (!path.is_empty()).then(|| path.to_bytes_with_nul())
 }
 
+/// The session's directory; `None` where there is no session.
+pub(super) fn directory() -> Option<&'static [u8]> {
+    memory_path()?.strip_suffix(b"\0")?.strip_suffix(MEMORY_FILE.as_bytes())?.strip_suffix(b"/")
+}
+
 /// The loaded object that an address lies in.
 pub(super) fn find_object(address: usize) -> Option<Found> {
     let function = FIND_OBJECT.load(Relaxed);
@@ -131,16 +141,15 @@ pub(super) fn module_of(address: usize) -> Option<(&'static CStr, usize)> {
 
 /// Makes sure that the module of this address is in the table, where it lies in one. Says whether it does.
 pub(super) fn see_module(segment: &'static Process, address: usize) -> bool {
-    let known = |place: usize| pages::entry::<Module>(&segment.modules, place);
     let begun = (segment.module_count.load(Acquire) as usize).min(MODULES);
-    let holds = |module: &Module| {
-        let start = module.start.load(Acquire) as usize;
-        start != 0 && (start..module.end.load(Relaxed) as usize).contains(&address)
-    };
-    if (0..begun).filter_map(known).any(holds) {
+    if module_with(segment, begun, address).is_some() {
         return true;
     }
-    let Some(found) = find_object(address) else { return false };
+    let inherited = inherited_module(address);
+    let found = if inherited.is_none() { find_object(address) } else { None };
+    if inherited.is_none() && found.is_none() {
+        return false;
+    }
     let place = segment.module_count.fetch_add(1, Relaxed) as usize;
     let module = pages::entry_or_take::<Module>(segment.number.load(Relaxed), &segment.modules, place);
     let Some(module) = module.filter(|_| place < MODULES) else {
@@ -148,12 +157,79 @@ pub(super) fn see_module(segment: &'static Process, address: usize) -> bool {
         segment.losses[Lost::Module as usize].fetch_add(1, Relaxed);
         return true;
     };
-    // SAFETY: the loader keeps the link map of an object while it is loaded, and this address is in use in it.
+    if inherited.is_some_and(|inherited| copy_module(inherited, module)) {
+        return true;
+    }
+    if let Some(found) = found.or_else(|| find_object(address)) {
+        write_module(&found, module);
+    }
+    true
+}
+
+/// Puts the program itself into the table.
+pub(super) fn see_program(segment: &'static Process) {
+    see_module(segment, own_headers());
+}
+
+/// Where the program's headers lie.
+fn own_headers() -> usize {
+    // SAFETY: reads what the kernel gave the process.
+    (unsafe { libc::getauxval(libc::AT_PHDR) }) as usize
+}
+
+/// The module that this address lies in, among the first of those of a process.
+fn module_with(process: &'static Process, count: usize, address: usize) -> Option<&'static Module> {
+    let holds = |module: &&Module| {
+        let start = module.start.load(Acquire) as usize;
+        start != 0 && (start..module.end.load(Relaxed) as usize).contains(&address)
+    };
+    (0..count).filter_map(|place| pages::entry::<Module>(&process.modules, place)).find(holds)
+}
+
+/// What the process that forked this one knew of the module of this address: to ask the loader again takes a forked child many page faults.
+fn inherited_module(address: usize) -> Option<&'static Module> {
+    module_with(segment::parent()?, MODULES_OF_PARENT.load(Relaxed) as usize, address)
+}
+
+/// No library is known any more to be where it was when this process was forked.
+pub(super) fn forget_inherited() {
+    if MODULES_OF_PARENT.load(Relaxed) != 0 {
+        MODULES_OF_PARENT.store(0, Relaxed);
+    }
+}
+
+/// Says whether it was there to the end: pages of a process that has ended are another's some time.
+fn copy_module(from: &Module, to: &Module) -> bool {
+    let start = from.start.load(Acquire);
+    for (to, from) in to.path.iter().zip(&from.path) {
+        let byte = from.load(Relaxed);
+        to.store(byte, Relaxed);
+        if byte == 0 {
+            break;
+        }
+    }
+    for (to, from) in to.build_id.iter().zip(&from.build_id) {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    to.build_id_bytes.store(from.build_id_bytes.load(Relaxed), Relaxed);
+    to.is_program.store(from.is_program.load(Relaxed), Relaxed);
+    to.bias.store(from.bias.load(Relaxed), Relaxed);
+    to.end.store(from.end.load(Relaxed), Relaxed);
+    fence(Acquire);
+    let is_there = start != 0 && from.start.load(Relaxed) == start && segment::parent().is_some();
+    if is_there {
+        to.start.store(start, Release);
+    }
+    is_there
+}
+
+fn write_module(found: &Found, module: &Module) {
+    // SAFETY: the loader keeps the link map of an object while it is loaded, and the address that was asked for is in use in it.
     let link_map = unsafe { &*found.link_map };
     // SAFETY: a NUL-terminated name that lives as long as the link map.
     let name = unsafe { CStr::from_ptr(link_map.name) }.to_bytes();
     write_path(module, name);
-    // SAFETY: the loader keeps the object mapped there, and this address is in use in it.
+    // SAFETY: the loader keeps the object mapped there, and an address in it is in use.
     let build_id = unsafe { build_id::in_memory(found.map_start, found.map_end, link_map.bias) };
     let build_id = build_id.filter(|build_id| build_id.len() <= module.build_id.len()).unwrap_or_default();
     for (to, from) in module.build_id.iter().zip(build_id) {
@@ -163,7 +239,6 @@ pub(super) fn see_module(segment: &'static Process, address: usize) -> bool {
     module.bias.store(link_map.bias as u64, Relaxed);
     module.end.store(found.map_end as u64, Relaxed);
     module.start.store(found.map_start as u64, Release);
-    true
 }
 
 /// Whether what is loaded at the addresses of this module is still the same file.
@@ -256,6 +331,10 @@ pub(super) fn inherit(parent: Option<&'static Process>) {
         for (to, from) in PROCESS_NAME.iter().zip(&name.text) {
             to.store(from.load(Relaxed), Relaxed);
         }
+    }
+    // Of one that has recorded nothing itself, what it inherited holds.
+    if let Some(parent) = parent {
+        MODULES_OF_PARENT.store(parent.module_count.load(Acquire).min(MODULES as u32), Relaxed);
     }
     tls::set_comm(0);
 }

@@ -1,15 +1,15 @@
 //! The session's memory in this process, and how it takes pages of it. No page is touched that the recorder has not reserved.
 
 use core::sync::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use super::syscalls;
 use crate::layout::{
-    CachedStack, Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES, PageKind, Process,
-    RECYCLED_PAGE, Recycled, SESSION_PAGE, SHARED_LOCKS, SHARED_LOCKS_PAGE, SessionHead, SharedLock, Slot, Stack, Tags,
-    Thread, VERSION, pack_owner,
+    AWAITED_PAGE, Awaited, CachedStack, Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES,
+    PageKind, Process, RECYCLED_PAGE, RUN, Recycled, SESSION_PAGE, SHARED_LOCKS, SHARED_LOCKS_PAGE, SessionHead,
+    SharedLock, Slot, Stack, Tags, Thread, VERSION, pack_owner,
 };
 
 // With what else is written when the library is loaded.
@@ -20,9 +20,15 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// What the recorder's `refills` was, and one more, when there was no page to take.
-// With what else is written in a forked child.
-#[unsafe(link_section = ".data.lockmeter_start")]
+#[unsafe(link_section = ".data.lockmeter_child")]
 static NONE_SINCE: AtomicU32 = AtomicU32::new(0);
+
+/// What is left of the run that this process took last: the next page, and above bit 32 the first page beyond it.
+#[unsafe(link_section = ".data.lockmeter_child")]
+static LEFT: AtomicU64 = AtomicU64::new(0);
+
+/// Addresses that are left to the libraries of a program, which are mapped below this one.
+const BELOW_LIBRARIES: usize = 1 << 30;
 
 /// A process may have no more than a part of its addresses used up by this.
 const PART_OF_ADDRESSES: u64 = 16;
@@ -62,7 +68,7 @@ pub(super) fn map(path: &[u8]) -> bool {
     };
     let limit = syscalls::largest_address_space() / PART_OF_ADDRESSES / PAGE as u64;
     let pages = usize::try_from(limit).unwrap_or(PAGES).clamp(GROUP, PAGES);
-    let base = syscalls::map(descriptor, pages * PAGE);
+    let base = syscalls::map(descriptor, pages * PAGE, wanted_base(pages * PAGE));
     syscalls::close(descriptor);
     let Some(base) = base else { return false };
     // SAFETY: the recorder has reserved the first group before it tells anybody of the file.
@@ -75,9 +81,25 @@ pub(super) fn map(path: &[u8]) -> bool {
     true
 }
 
+/// After a fork: the parent's run is not ours.
+pub(super) fn forget() {
+    LEFT.store(0, Relaxed);
+}
+
+/// Where so many bytes are best mapped, if nothing else is there: a group has one page table then, and a run of pages is mapped together.
+fn wanted_base(bytes: usize) -> usize {
+    let own = (&raw const BASE).addr();
+    own.saturating_sub(BELOW_LIBRARIES + bytes) / (GROUP * PAGE) * (GROUP * PAGE)
+}
+
 /// The session's head; `None` where there is no session.
 pub(super) fn session() -> Option<&'static SessionHead> {
     special(SESSION_PAGE)
+}
+
+/// Programs that were executed and have not begun so far; `None` where there is no session.
+pub(super) fn awaited() -> Option<&'static Awaited> {
+    special(AWAITED_PAGE)
 }
 
 /// The lock that processes share with this number; `None` of 0 and of what is no such number.
@@ -140,14 +162,49 @@ fn take_for(process: u32, page: &AtomicU32) -> Option<()> {
 /// Takes a page of zeros for this process; `None` if there is none now.
 pub(super) fn take(process: u32, kind: PageKind) -> Option<u32> {
     let head = session()?;
-    // First what ended processes had: else a session would grow with each process that it has seen.
-    let left = if kind == PageKind::Thread { LEFT_FOR_TABLES } else { 0 };
-    let page = take_recycled(head).or_else(|| take_new(head, left))?;
-    // A read has the kernel map those beside it as well, which are often the next; a write would not.
-    // SAFETY: a page that was just taken.
-    unsafe { core::ptr::read_volatile((BASE.load(Relaxed) + page as usize * PAGE) as *const u64) };
+    if kind == PageKind::Thread && is_nearly_used_up(head) {
+        return None;
+    }
+    let page = next_of_run().or_else(|| take_run(head, process))?;
     set_owner(page, process, kind);
     Some(page)
+}
+
+/// The next page of the run that was taken last, if one is left.
+fn next_of_run() -> Option<u32> {
+    let mut left = LEFT.load(Relaxed);
+    loop {
+        let (page, end) = (left as u32, (left >> 32) as u32);
+        if page >= end {
+            return None;
+        }
+        match LEFT.compare_exchange_weak(left, left + 1, AcqRel, Relaxed) {
+            Ok(_) => return Some(page),
+            Err(now) => left = now,
+        }
+    }
+}
+
+/// Takes a run, and its first page.
+#[cold]
+fn take_run(head: &SessionHead, process: u32) -> Option<u32> {
+    // First what ended processes had: else a session would grow with each process that it has seen.
+    let first = take_recycled(head).or_else(|| take_new(head))?;
+    // A read has the kernel map those beside it as well; a write would not.
+    // SAFETY: a page that was just taken.
+    unsafe { core::ptr::read_volatile((BASE.load(Relaxed) + first as usize * PAGE) as *const u64) };
+    let end = first + RUN as u32;
+    let first = if (first as usize).is_multiple_of(GROUP) { first + 1 } else { first };
+    for page in first..end {
+        set_owner(page, process, PageKind::Unused);
+    }
+    // If another thread has taken one meanwhile, the rest of that stays unused.
+    LEFT.store(u64::from(first + 1) | u64::from(end) << 32, Release);
+    Some(first)
+}
+
+fn is_nearly_used_up(head: &SessionHead) -> bool {
+    head.taken.load(Relaxed).saturating_add(LEFT_FOR_TABLES) >= head.reserved.load(Acquire)
 }
 
 /// Threads that begin by the thousand leave this many pages to the tables of processes: a thread without a table counts with others, but a
@@ -167,21 +224,24 @@ pub(super) fn each_of<T: InPages + 'static>(process: u32, kind: PageKind, mut wh
     }
 }
 
-fn take_new(head: &SessionHead, left: u32) -> Option<u32> {
+fn take_new(head: &SessionHead) -> Option<u32> {
     let mut next = head.taken.load(Relaxed);
     loop {
-        let page = match next as usize {
-            page if page.is_multiple_of(GROUP) => next + 1,
-            _ => next,
-        };
-        if page.saturating_add(left) >= head.reserved.load(Acquire) || page as usize >= MAPPED.load(Relaxed) {
+        let end = next.checked_add(RUN as u32)?;
+        if end > head.reserved.load(Acquire) || !is_run(next) {
             return None;
         }
-        match head.taken.compare_exchange_weak(next, page + 1, AcqRel, Relaxed) {
-            Ok(_) => return Some(page),
+        match head.taken.compare_exchange_weak(next, end, AcqRel, Relaxed) {
+            Ok(_) => return Some(next),
             Err(now) => next = now,
         }
     }
+}
+
+/// Whether a run that this process can use begins at this page.
+fn is_run(page: u32) -> bool {
+    let page = page as usize;
+    page.is_multiple_of(RUN) && page >= FIRST_PAGE && page + RUN <= MAPPED.load(Relaxed)
 }
 
 fn take_recycled(head: &SessionHead) -> Option<u32> {
@@ -190,10 +250,9 @@ fn take_recycled(head: &SessionHead) -> Option<u32> {
         return None;
     }
     let recycled: &Recycled = special(RECYCLED_PAGE)?;
-    let is_mapped = |page: u32| (FIRST_PAGE..MAPPED.load(Relaxed)).contains(&(page as usize));
-    let taken = recycled.pages.iter().find_map(|place| {
+    let taken = recycled.runs.iter().find_map(|place| {
         let page = place.load(Acquire);
-        (is_mapped(page) && place.compare_exchange(page, 0, AcqRel, Relaxed).is_ok()).then_some(page)
+        (is_run(page) && place.compare_exchange(page, 0, AcqRel, Relaxed).is_ok()).then_some(page)
     });
     if taken.is_none() {
         NONE_SINCE.store(refills, Relaxed);

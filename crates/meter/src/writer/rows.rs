@@ -28,6 +28,7 @@ struct Row {
     stride: AtomicUsize,
 }
 
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 static TABLE: [Row; ROWS] = [const {
     Row {
         class: AtomicU32::new(0),
@@ -39,10 +40,13 @@ static TABLE: [Row; ROWS] = [const {
 }; ROWS];
 
 /// Held by the thread that lets a row grow. Others do without: then the row has a gap, and begins anew or ends there.
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 static GROWING: AtomicU32 = AtomicU32::new(0);
 
 /// Addresses below and above which no row ever had any.
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the lock at this address may be in a row.
@@ -62,6 +66,7 @@ fn widen(first: usize, last: usize) {
 pub struct Changes(AtomicU32);
 
 /// Public for entries written in assembly.
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 pub static CHANGES: Changes = Changes(AtomicU32::new(0));
 
 /// Another number when an address may have come to mean another lock.

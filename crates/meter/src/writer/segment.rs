@@ -7,7 +7,7 @@ use core::sync::atomic::{
     fence,
 };
 
-use super::{clock, names, pages, syscalls, ticks, tls};
+use super::{awaited, clock, names, pages, syscalls, ticks, tls};
 use crate::layout::{
     LOSSES, Lost, OFF, PageKind, Process, SHARED_SLOTS, SLOTS_OF_A_PAGE, STOPS, SWAPS, Session, Slot, Stop, Swap,
     Unmetered,
@@ -38,27 +38,31 @@ macro_rules! stand_in {
             losses: [const { AtomicU64::new(0) }; LOSSES],
             swaps: [const { AtomicU64::new(0) }; SWAPS],
             $($table: [const { AtomicU32::new(0) }; _],)*
+            spare: [0; _],
         }
     };
 }
 
 /// Stands in while there is no segment. A process that has one from its start writes nothing here, which would take a page. Its
 /// level is [`OFF`] before the library is loaded, and that of the parent in a forked child that has recorded nothing yet.
+// What a forked child writes lies on one page: each costs a page fault.
+#[unsafe(link_section = ".data.lockmeter_child_stand_in")]
 static STAND_IN: Process = stand_in!(comms, modules, tags, locks, classes, stacks, thread_ids, shared);
 
 /// The head of the segment, or what stands in for it. Public for entries written in assembly.
+#[unsafe(link_section = ".data.lockmeter_child")]
 pub static HEADER: AtomicPtr<Process> = AtomicPtr::new((&raw const STAND_IN).cast_mut());
 
 /// This process's id, as it knows itself.
-// With what else is written when the library is loaded.
-#[unsafe(link_section = ".data.lockmeter_start")]
+#[unsafe(link_section = ".data.lockmeter_child")]
 static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 
 /// No page was left when this process began.
+#[unsafe(link_section = ".data.lockmeter_child")]
 static IS_UNMETERED: AtomicBool = AtomicBool::new(false);
 
 /// The segment of the process that forked this one; null: none.
-#[unsafe(link_section = ".data.lockmeter_start")]
+#[unsafe(link_section = ".data.lockmeter_child")]
 static PARENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
 /// The segment of the process that forked this one, while it has not become another's.
@@ -122,9 +126,17 @@ pub(super) fn start(memory: &[u8], session: Session) {
     if let Some(session) = pages::session() {
         ticks::begin(session);
     }
-    if is_mapped && make(session).is_none() {
-        STAND_IN.timed_holds.store(session.timed_holds, Relaxed);
-        count_unmetered();
+    if !is_mapped {
+        return;
+    }
+    awaited::begun();
+    match make(session) {
+        // For forked children, which inherit what is known: they would look it up by many page faults.
+        Some(segment) => names::see_program(segment),
+        None => {
+            STAND_IN.timed_holds.store(session.timed_holds, Relaxed);
+            count_unmetered();
+        }
     }
 }
 
@@ -141,6 +153,7 @@ fn stand_in() -> Session {
 /// run another program; at once if the parent is switched off, for then no event comes until the child's own is switched on.
 pub(super) fn after_fork_in_child() {
     PROCESS_ID.store(tls::thread_id(), Relaxed);
+    pages::forget();
     let parent = current();
     names::inherit(parent);
     if parent.is_none() && IS_UNMETERED.load(Relaxed) {
@@ -196,7 +209,10 @@ pub(super) fn uncount_program(why: Unmetered) {
 
 /// Makes a segment. Two threads of a child may both do so: one of them is used, and the other's page serves others.
 fn make(session: Session) -> Option<&'static Process> {
-    let number = pages::session()?.processes.fetch_add(1, Relaxed).wrapping_add(1);
+    let processes = &pages::session()?.processes;
+    // A read has the kernel map the pages beside it as well.
+    processes.load(Relaxed);
+    let number = processes.fetch_add(1, Relaxed).wrapping_add(1);
     let page = pages::take(number, PageKind::NewProcess)?;
     let made = pages::entry_of_page::<Process>(page, 0)?;
     made.number.store(number, Relaxed);

@@ -15,6 +15,7 @@ use crate::layout::{
 };
 
 /// This process, or one that forked it, has used a lock that processes may share. Else nothing here costs more than to read this.
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process may use any such lock.
@@ -25,6 +26,7 @@ pub(super) fn any() -> bool {
 
 /// Locks by a hash of the address: the address, and from bit [`ADDRESS_BITS`] the number. Saves the search in the table of locks at each
 /// use.
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 static KNOWN: [AtomicU64; KNOWN_LOCKS] = [const { AtomicU64::new(0) }; KNOWN_LOCKS];
 /// A power of two.
 const KNOWN_LOCKS: usize = 64;
@@ -35,6 +37,7 @@ const PRIVATE: u16 = u16::MAX;
 const _: () = assert!(SHARED_LOCKS < PRIVATE as usize);
 
 /// What `shared_changes` of the process was when [`KNOWN`] was empty.
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 static KNOWN_SINCE: AtomicU32 = AtomicU32::new(0);
 
 fn known_at(lock: usize) -> &'static AtomicU64 {

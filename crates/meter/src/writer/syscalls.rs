@@ -102,15 +102,11 @@ pub(super) fn read_at(descriptor: i32, bytes: &mut [u8], at: u64) -> usize {
 }
 
 /// Opens a regular file to read from it, with `AT_` flags; the path is from the folder `from`. Nothing but a regular file is opened: a FIFO
-/// would wait. Gives its status, too, also of one that must not be read.
+/// would wait. `None` if there is none; one that must not be read gives no descriptor.
 ///
 /// # Safety
 /// The path ends with a NUL.
-pub(super) unsafe fn open_regular(
-    from: i32,
-    path: *const libc::c_char,
-    flags: i32,
-) -> Option<(Option<i32>, libc::stat)> {
+pub(super) unsafe fn open_regular(from: i32, path: *const libc::c_char, flags: i32) -> Option<Option<i32>> {
     // SAFETY: all-zero is a valid status.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
     let flags = flags & (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW);
@@ -125,7 +121,7 @@ pub(super) unsafe fn open_regular(
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: the caller's path.
     let result = unsafe { syscall(libc::SYS_openat, [from as usize, path as usize, flags as usize, 0, 0, 0]) };
-    Some((i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0), status))
+    Some(i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0))
 }
 
 /// Closes a descriptor.
@@ -149,12 +145,14 @@ pub(super) fn read_link(path: &[u8], bytes: &mut [u8]) -> usize {
     usize::try_from(result).unwrap_or(0)
 }
 
-/// Maps this many bytes of a file, shared, from its begin; `None` if that fails. The file may be shorter.
-pub(super) fn map(descriptor: i32, bytes: usize) -> Option<usize> {
+/// Maps this many bytes of a file, shared, from its begin: at an address if nothing is there, else at another. `None` if that fails. The
+/// file may be shorter.
+pub(super) fn map(descriptor: i32, bytes: usize, wanted: usize) -> Option<usize> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let address =
-        unsafe { syscall(libc::SYS_mmap, [0, bytes, protection, libc::MAP_SHARED as usize, descriptor as usize, 0]) };
+    // SAFETY: a new mapping where none is.
+    let address = unsafe {
+        syscall(libc::SYS_mmap, [wanted, bytes, protection, libc::MAP_SHARED as usize, descriptor as usize, 0])
+    };
     // Error numbers are the last page of addresses.
     (!(-4095..0).contains(&address)).then_some(address as usize)
 }

@@ -101,6 +101,7 @@ pub(super) fn stop_clock(so: bool) {
 }
 
 /// Some thread of this process found no page for a table.
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 static IS_WITHOUT_ROOM: AtomicBool = AtomicBool::new(false);
 
 /// Whether the current thread has no table because there was no page for one, as far as is known.
@@ -109,6 +110,7 @@ pub(super) fn is_without_room() -> bool {
 }
 
 /// The thread-specific key whose destructor gives the table back; `u32::MAX` while there is none.
+#[unsafe(link_section = ".data.lockmeter_inherited")]
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// glibc keeps the values of the first keys inside the thread; later ones it would allocate.
@@ -121,12 +123,24 @@ pub(super) fn watch_ends() {
     let created = unsafe { libc::pthread_key_create(&raw mut key, Some(give_back)) };
     if created == 0 && key < KEYS_WITHOUT_ALLOCATION {
         KEY.store(key, Relaxed);
+        // Also in the children that this thread forks, for which it would cost a page fault.
+        watch_own_end();
     }
 }
 
-extern "C" fn give_back(table: *mut libc::c_void) {
-    // SAFETY: the value is the table that `claim` set.
-    let thread = unsafe { &*table.cast_const().cast::<Thread>() };
+/// Asks for a call at the end of the current thread, once.
+fn watch_own_end() {
+    let key = KEY.load(Relaxed);
+    if key != u32::MAX && !tls::is_watched() {
+        // SAFETY: the key was created, and is one whose value needs no allocation; the value is only to be another than null.
+        unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
+        tls::set_watched(true);
+    }
+}
+
+extern "C" fn give_back(_: *mut libc::c_void) {
+    tls::set_watched(false);
+    let Some(thread) = table() else { return };
     // A child of a fork that called no handlers ends a table that is its parent's.
     if thread.owner.load(Relaxed) != tls::thread_id() {
         return;
@@ -165,11 +179,7 @@ fn claim() -> Option<&'static Thread> {
     add_id(segment, thread, id);
     tls::set_table(thread);
     timing::begin(thread, id);
-    let key = KEY.load(Relaxed);
-    if key != u32::MAX {
-        // SAFETY: the key was created, and is one whose value needs no allocation.
-        unsafe { libc::pthread_setspecific(key, ptr::from_ref(thread).cast()) };
-    }
+    watch_own_end();
     Some(thread)
 }
 

@@ -5,7 +5,7 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::syscalls;
-use crate::layout::Thread;
+use crate::layout::{HELD, Thread};
 
 // Initial-exec storage of three words, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
 // allocate, and a large block would make `pthread_create` fail for small stacks.
@@ -25,9 +25,15 @@ global_asm!(
 pub const TABLE: usize = 0;
 /// The word with one bit for each group of locks: set while the next hold of that group is not to be timed.
 pub const QUIET: usize = 8;
-/// The word with the place of the thread's name, from 1; 0: that of its process. Above it, whether the thread must not read the clock.
+/// The word with the place of the thread's name, from 1; 0: that of its process. Above it, whether the thread must not read the clock,
+/// whether somebody is called when it ends, and how many locks it holds as a forked child that its parent's thread acquired.
 const COMM: usize = 16;
 const HAS_NO_CLOCK: u64 = 1 << 32;
+const IS_WATCHED: u64 = 1 << 33;
+const INHERITED_SHIFT: u32 = 34;
+const INHERITED: u64 = 0x3f << INHERITED_SHIFT;
+const FLAGS: u64 = HAS_NO_CLOCK | IS_WATCHED | INHERITED;
+const _: () = assert!(HELD as u64 <= INHERITED >> INHERITED_SHIFT);
 
 #[inline(always)]
 fn word<const AT: usize>() -> u64 {
@@ -93,13 +99,37 @@ pub(super) fn comm() -> u32 {
 
 /// `place` 0: that of its process.
 pub(super) fn set_comm(place: u32) {
-    set_word::<COMM>(word::<COMM>() & HAS_NO_CLOCK | u64::from(place));
+    set_word::<COMM>(word::<COMM>() & FLAGS | u64::from(place));
 }
 
 /// Whether reading the clock would end this thread.
 #[inline(always)]
 pub(super) fn has_no_clock() -> bool {
     word::<COMM>() & HAS_NO_CLOCK != 0
+}
+
+/// Whether the end of this thread is watched.
+pub(super) fn is_watched() -> bool {
+    word::<COMM>() & IS_WATCHED != 0
+}
+
+pub(super) fn set_watched(so: bool) {
+    let word = word::<COMM>() & !IS_WATCHED;
+    set_word::<COMM>(if so { word | IS_WATCHED } else { word });
+}
+
+/// How many locks this thread holds that it did not acquire in this process.
+pub(super) fn inherited_holds() -> u64 {
+    (word::<COMM>() & INHERITED) >> INHERITED_SHIFT
+}
+
+pub(super) fn set_inherited_holds(holds: u64) {
+    let word = word::<COMM>();
+    let changed = word & !INHERITED | (holds << INHERITED_SHIFT).min(INHERITED);
+    // What a forked child does not write to need not be copied.
+    if changed != word {
+        set_word::<COMM>(changed);
+    }
 }
 
 /// Reading the clock ends this thread from now on, or, if not `so`, no longer: no hold of any group is timed.
@@ -122,7 +152,8 @@ pub(super) unsafe fn set_comm_of(descriptor: usize, place: u32) -> Option<&'stat
     let word = |at: usize| (descriptor.wrapping_add(offset) + at) as *const AtomicU64;
     // SAFETY: words of a thread that lives; it may read and write them at the same time.
     unsafe {
-        (*word(COMM)).store(place.into(), Relaxed);
+        let comm = &*word(COMM);
+        comm.store(comm.load(Relaxed) & FLAGS | u64::from(place), Relaxed);
         ((*word(TABLE)).load(Relaxed) as *const Thread).as_ref()
     }
 }

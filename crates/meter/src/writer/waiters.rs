@@ -26,6 +26,8 @@ const PLACES: usize = 256;
 pub const WAITERS_SHIFT: u32 = u32::BITS - PLACES.ilog2();
 
 /// Public for entries written in assembly, which read a place as one word.
+// A forked child forgets which locks are watched.
+#[unsafe(link_section = ".data.lockmeter_child_waiters")]
 pub static WAITERS: [Place; PLACES] =
     [const { Place { waiting: AtomicU32::new(0), watched: AtomicU32::new(0) } }; PLACES];
 
