@@ -5,6 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
+use support::report::json_report;
 use support::{Folder, json, lockmeter, preload_library, refused, run, say, text, too_busy, user_workload};
 
 /// Programs with known holds, recorded by the real meter.
@@ -121,7 +122,10 @@ fn without_a_caller_that_holds_long_the_others_are_forecast_to_do_what_they_then
         };
         let long_caller = caller("hold_long");
         let recorded = long_caller["others_recorded_per_second"].as_f64().unwrap();
-        assert!((recorded / per_second(&here) - 1.0).abs() < 0.2, "as the program counts: {here} {long_caller}");
+        // The recording begins and ends with the process, which takes long on a busy machine; the program times its loop alone.
+        let counted = recorded * json_report(&recording, &[])["duration_ns"].as_f64().unwrap() / 1e9;
+        let known = here["held_briefly"].as_f64().unwrap();
+        assert!((counted / known - 1.0).abs() < 0.2, "{counted} counted: {here} {long_caller}");
         let forecast = long_caller["others_without_it_per_second"][0].as_f64().unwrap();
         let really = per_second(&alone);
         assert!(really > 2.0 * recorded, "the caller is in the way: {here} {alone}");
