@@ -480,7 +480,7 @@ fn a_program_that_scribbles_over_its_segment_is_refused_and_counted() {
     metered.ends_well();
     let report = run(arena.lockmeter(ROOT, &["report", recording.to_str().unwrap()]));
     let shown = text(&report.stdout);
-    assert!(shown.contains("1 process refused: implausible"), "{shown}");
+    assert!(shown.contains("1 process with implausible records"), "{shown}");
     assert!(!shown.contains("92233"), "{shown}");
 }
 
