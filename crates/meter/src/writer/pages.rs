@@ -170,14 +170,15 @@ fn take_for(process: &Process, page: &AtomicU32, is_of_threads: bool) -> Option<
 /// Takes a page of zeros for this process; `None` if there is none now.
 pub(super) fn take(process: &Process, kind: PageKind, is_of_threads: bool) -> Option<u32> {
     let head = session()?;
-    if is_of_threads && is_nearly_used_up(head) {
+    let takes_new = !is_of_threads || !is_nearly_used_up(head);
+    if !takes_new && is_none_recycled(head) {
         return None;
     }
     let number = process.number.load(Relaxed);
     // Others write to that memory, too.
     let is_reserved = |page: &u32| *page < head.reserved.load(Acquire);
     let page = next_of_run(&process.left).filter(is_reserved).or_else(|| {
-        let (page, left) = take_run(head, number)?;
+        let (page, left) = take_run(head, number, takes_new)?;
         // If another thread has taken one meanwhile, the rest of that stays unused.
         process.left.store(left, Release);
         Some(page)
@@ -188,7 +189,7 @@ pub(super) fn take(process: &Process, kind: PageKind, is_of_threads: bool) -> Op
 
 /// Takes a page for the head of the process with this number, and what that is to have as [`Process::left`].
 pub(super) fn take_head(number: u32) -> Option<(u32, u64)> {
-    let (page, left) = take_run(session()?, number)?;
+    let (page, left) = take_run(session()?, number, true)?;
     set_owner(page, number, PageKind::NewProcess);
     Some((page, left))
 }
@@ -211,9 +212,9 @@ fn next_of_run(run: &AtomicU64) -> Option<u32> {
 
 /// Takes a run: its first page, and what is left of it, as [`Process::left`].
 #[cold]
-fn take_run(head: &SessionHead, process: u32) -> Option<(u32, u64)> {
+fn take_run(head: &SessionHead, process: u32, takes_new: bool) -> Option<(u32, u64)> {
     // First what ended processes had: else a session would grow with each process that it has seen.
-    let first = take_recycled(head).or_else(|| take_new(head))?;
+    let first = take_recycled(head).or_else(|| if takes_new { take_new(head) } else { None })?;
     // A read has the kernel map those beside it as well; a write would not.
     // SAFETY: a page that was just taken.
     unsafe { core::ptr::read_volatile((BASE.load(Relaxed) + first as usize * PAGE) as *const u64) };
@@ -263,6 +264,11 @@ fn take_new(head: &SessionHead) -> Option<u32> {
 fn is_run(page: u32) -> bool {
     let page = page as usize;
     page.is_multiple_of(RUN) && page >= FIRST_PAGE && page + RUN <= MAPPED.load(Relaxed)
+}
+
+/// Whether it is known that no run of an ended process is left.
+fn is_none_recycled(head: &SessionHead) -> bool {
+    NONE_SINCE.load(Relaxed) == head.refills.load(Acquire).wrapping_add(1)
 }
 
 fn take_recycled(head: &SessionHead) -> Option<u32> {
