@@ -1,10 +1,11 @@
 /*
- * threads-at-once THREADS STACK-BYTES [ROUNDS]: so many threads are alive at once; each takes one mutex ten times, or ROUNDS, and others
- * wait for it.
+ * threads-at-once THREADS STACK-BYTES [ROUNDS [cpu]]: so many threads are alive at once; each takes one mutex ten times, or ROUNDS, and
+ * others wait for it. With `cpu` it prints how much CPU time it took in all.
  * The stacks are carved from one mapping without guard pages, for the kernel allows a process 65,530 mappings.
  */
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "transcript.h"
 
@@ -23,6 +24,14 @@ static void *work(void *argument)
 	}
 	pthread_barrier_wait(&all_alive);
 	return argument;
+}
+
+static long cpu_time_us(void)
+{
+	struct rusage used;
+
+	getrusage(RUSAGE_SELF, &used);
+	return (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000L + used.ru_utime.tv_usec + used.ru_stime.tv_usec;
 }
 
 int main(int count, char **arguments)
@@ -49,5 +58,7 @@ int main(int count, char **arguments)
 	for (int i = 0; i < threads; i++)
 		pthread_join(ids[i], NULL);
 	printf("taken %ld times\n", taken);
+	if (count > 4)
+		printf("CPU time %ld us\n", cpu_time_us());
 	return RAN;
 }

@@ -76,6 +76,8 @@ fn threads_without_memory_for_their_tables_are_counted_under_the_lock() {
     let report = report(&recording);
     assert_eq!(holds_and_waits(&report).0, THREADS * ROUNDS, "{}", report["lost"]);
     assert!(report["lost"]["user_sites_full"].as_u64().is_some_and(|events| events > 0), "{}", report["lost"]);
+    // Regression: samples of threads took the last pages, and the mutex, of which none had been used before, found no place.
+    assert_eq!(report["lost"]["user_locks_full"], Value::Null, "{}", report["lost"]);
 }
 
 /// Instructions of a run of the program, counted by valgrind.
@@ -160,15 +162,17 @@ fn children_by_the_thousand_are_counted_in_the_memory_of_a_few() {
     let folder = Folder::new();
     let program = build(&folder, "user/lock-makers.c");
     let recording = folder.file("recording");
-    let script = r#"
-        "$1" fork 2000 >/dev/null && stat -c %s "$LOCKMETER_DIR/memory"
-        "$1" fork 8000 >/dev/null && stat -c %s "$LOCKMETER_DIR/memory""#;
+    const CHILDREN: u64 = 10_000;
+    /// What each takes at least; see the layout of the session's memory.
+    const EACH_BYTES: u64 = 16 * 4096;
+    let script = r#""$1" fork "$2" >/dev/null && stat -c %s "$LOCKMETER_DIR/memory""#;
     let mut command =
         lockmeter(["record", "--quiet", "--user", "--hold", "--interval", "100ms", "-o", &recording, "--"]);
-    command.args(["sh", "-c", script, "sh"]).arg(program).env("LOCKMETER_PRELOAD", preload_library());
+    command.args(["sh", "-c", script, "sh"]).arg(program).arg(CHILDREN.to_string());
+    command.env("LOCKMETER_PRELOAD", preload_library());
     let ended = run(command);
-    let sizes: Vec<u64> = text(&ended.stdout).lines().map_while(|line| line.parse().ok()).collect();
-    let [few, many] = sizes[..] else { panic!("{ended:?}") };
-    assert!(many < 2 * few, "after 2,000 children {few} bytes, after 10,000 {many}");
-    assert_eq!(holds_and_waits(&report(&recording)).0, 10_000);
+    let bytes: u64 = text(&ended.stdout).trim().parse().unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    // On a busy machine pages of a second's children may not serve others yet.
+    assert!(bytes < CHILDREN * EACH_BYTES / 2, "{bytes} bytes for {CHILDREN} children");
+    assert_eq!(holds_and_waits(&report(&recording)).0, CHILDREN);
 }

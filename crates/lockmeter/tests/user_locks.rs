@@ -738,6 +738,21 @@ fn the_time_that_a_program_was_stopped_is_no_part_of_its_waits_and_holds() {
     }
 }
 
+/// Makes sure that a child which cannot be told from its parent takes no page that its parent takes as well.
+#[test]
+fn a_child_without_fork_handlers_and_its_parent_have_no_page_in_common() {
+    const LOCKS: u64 = 100;
+    const THREADS: u64 = 16;
+    let folder = tempfile::tempdir().unwrap();
+    let program = workload(folder.path(), "bare-clone-locks", &[]);
+    let metered = meter(folder.path(), &["--hold"], &[program.as_os_str(), LOCKS.to_string().as_ref()]);
+    assert!(metered.output.status.success(), "{:?}", metered.output);
+    let report = metered.report("lock", &[]);
+    let rows = report["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == "hold");
+    let holds: u64 = rows.map(|row| number(row, "count")).sum();
+    assert_eq!((holds, &report["lost"]), (1 + LOCKS + THREADS * LOCKS, &serde_json::json!({})), "{report:#}");
+}
+
 /// Regression: a forked child that released what its parent's fork handlers had acquired counted as one that released a lock which nobody
 /// had acquired, or as one that acquired it once more.
 #[test]

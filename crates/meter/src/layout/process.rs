@@ -72,6 +72,8 @@ pub struct Process {
     pub shared_changes: AtomicU32,
     /// When the process was stopped.
     pub stops: [Stop; STOPS],
+    /// What is left of the run that this process took last: the next page, and above bit 32 the first page beyond it.
+    pub left: AtomicU64,
     /// Tables of threads that ended: the page of the first, and above bit 32 a number that changes each time.
     pub free_threads: AtomicU64,
     /// What was lost, by [`Lost`](super::Lost).

@@ -262,10 +262,9 @@ fn take_place(
     set: usize,
     address: u64,
 ) -> Option<(&'static AtomicU64, usize, &'static LockEntry)> {
-    let process = segment.number.load(Relaxed);
-    let tags: &Tags = pages::entry_or_take(process, &segment.tags, set)?;
+    let tags: &Tags = pages::entry_or_take(segment, &segment.tags, set)?;
     // All ways of a set have their entries on one page.
-    pages::entry_or_take::<LockEntry>(process, &segment.locks, set * WAYS)?;
+    pages::entry_or_take::<LockEntry>(segment, &segment.locks, set * WAYS)?;
     let way = if address & !TAG_ADDRESS == 0 { take_way(tags, address) } else { None }?;
     Some((&tags.tag[way], way, pages::entry(&segment.locks, set * WAYS + way)?))
 }
@@ -278,7 +277,7 @@ fn class(segment: &'static Process, address: usize, flags: u32, site: u64) -> Op
     let first = (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
     (0..CLASS_PROBES).find_map(|probe| {
         let place = (first + probe) % CLASSES;
-        let class = pages::entry_or_take::<Class>(segment.number.load(Relaxed), &segment.classes, place)?;
+        let class = pages::entry_or_take::<Class>(segment, &segment.classes, place)?;
         let there = class.site.load(Acquire);
         let is_new = there == 0 && class.site.compare_exchange(0, site, AcqRel, Relaxed).is_ok();
         if is_new {

@@ -151,7 +151,7 @@ pub(super) fn see_module(segment: &'static Process, address: usize) -> bool {
         return false;
     }
     let place = segment.module_count.fetch_add(1, Relaxed) as usize;
-    let module = pages::entry_or_take::<Module>(segment.number.load(Relaxed), &segment.modules, place);
+    let module = pages::entry_or_take::<Module>(segment, &segment.modules, place);
     let Some(module) = module.filter(|_| place < MODULES) else {
         segment.module_count.store(begun as u32, Relaxed);
         segment.losses[Lost::Module as usize].fetch_add(1, Relaxed);
@@ -362,7 +362,7 @@ fn place_of(segment: &'static Process, name: [u64; 2]) -> u32 {
         return 0;
     }
     let place = segment.comm_count.fetch_add(1, Relaxed) as usize;
-    let Some(comm) = pages::entry_or_take::<Comm>(segment.number.load(Relaxed), &segment.comms, place) else {
+    let Some(comm) = pages::entry_or_take::<Comm>(segment, &segment.comms, place) else {
         return 0;
     };
     comm.text[1].store(name[1], Relaxed);

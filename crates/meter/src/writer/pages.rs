@@ -23,10 +23,6 @@ static MAPPED: AtomicUsize = AtomicUsize::new(0);
 #[unsafe(link_section = ".data.lockmeter_child")]
 static NONE_SINCE: AtomicU32 = AtomicU32::new(0);
 
-/// What is left of the run that this process took last: the next page, and above bit 32 the first page beyond it.
-#[unsafe(link_section = ".data.lockmeter_child")]
-static LEFT: AtomicU64 = AtomicU64::new(0);
-
 /// Addresses that are left to the libraries of a program, which are mapped below this one.
 const BELOW_LIBRARIES: usize = 1 << 30;
 
@@ -37,15 +33,25 @@ const PART_OF_ADDRESSES: u64 = 16;
 ///
 /// # Safety
 /// It must be that, and a page must hold a whole number of them.
-pub(super) unsafe trait InPages {}
+pub(super) unsafe trait InPages {
+    /// Threads that begin by the thousand have many of these. They leave the last pages to the others: what a thread finds no page for is
+    /// counted with other threads, but a lock without a place is not told from others.
+    const IS_OF_THREADS: bool = false;
+}
 // SAFETY: made of atomics, and of sizes that divide a page; see the tests of the layout.
 unsafe impl InPages for Process {}
 // SAFETY: as above.
-unsafe impl InPages for Thread {}
+unsafe impl InPages for Thread {
+    const IS_OF_THREADS: bool = true;
+}
 // SAFETY: as above.
-unsafe impl InPages for Slot {}
+unsafe impl InPages for Slot {
+    const IS_OF_THREADS: bool = true;
+}
 // SAFETY: as above.
-unsafe impl InPages for CachedStack {}
+unsafe impl InPages for CachedStack {
+    const IS_OF_THREADS: bool = true;
+}
 // SAFETY: as above.
 unsafe impl InPages for Tags {}
 // SAFETY: as above.
@@ -79,11 +85,6 @@ pub(super) fn map(path: &[u8]) -> bool {
     BASE.store(base, Relaxed);
     MAPPED.store(pages, Release);
     true
-}
-
-/// After a fork: the parent's run is not ours.
-pub(super) fn forget() {
-    LEFT.store(0, Relaxed);
 }
 
 /// Where so many bytes are best mapped, if nothing else is there: a group has one page table then, and a run of pages is mapped together.
@@ -141,55 +142,79 @@ pub(super) fn entry<T: InPages>(table: &[AtomicU32], place: usize) -> Option<&'s
 
 /// As [`entry`]; takes the page if it was not needed so far. `None` if there is none to take.
 #[inline]
-pub(super) fn entry_or_take<T: InPages>(process: u32, table: &[AtomicU32], place: usize) -> Option<&'static T> {
+pub(super) fn entry_or_take<T: InPages>(process: &Process, table: &[AtomicU32], place: usize) -> Option<&'static T> {
     entry(table, place).or_else(|| {
-        take_for(process, table.get(place / (PAGE / size_of::<T>()))?)?;
+        take_for(process, table.get(place / (PAGE / size_of::<T>()))?, T::IS_OF_THREADS)?;
         entry(table, place)
     })
 }
 
+/// Takes all pages of a table, as far as there are any.
+pub(super) fn take_all(process: &Process, table: &[AtomicU32]) {
+    for page in table {
+        take_for(process, page, false);
+    }
+}
+
 #[cold]
 #[inline(never)]
-fn take_for(process: u32, page: &AtomicU32) -> Option<()> {
-    let taken = take(process, PageKind::Table)?;
+fn take_for(process: &Process, page: &AtomicU32, is_of_threads: bool) -> Option<()> {
+    let taken = take(process, PageKind::Table, is_of_threads)?;
     if page.compare_exchange(0, taken, AcqRel, Relaxed).is_err() {
         // Another thread was first, or the signal handler of this one.
-        set_owner(taken, process, PageKind::Unused);
+        set_owner(taken, process.number.load(Relaxed), PageKind::Unused);
     }
     Some(())
 }
 
 /// Takes a page of zeros for this process; `None` if there is none now.
-pub(super) fn take(process: u32, kind: PageKind) -> Option<u32> {
+pub(super) fn take(process: &Process, kind: PageKind, is_of_threads: bool) -> Option<u32> {
     let head = session()?;
-    if kind == PageKind::Thread && is_nearly_used_up(head) {
+    let takes_new = !is_of_threads || !is_nearly_used_up(head);
+    if !takes_new && is_none_recycled(head) {
         return None;
     }
-    let page = next_of_run().or_else(|| take_run(head, process))?;
-    set_owner(page, process, kind);
+    let number = process.number.load(Relaxed);
+    // Others write to that memory, too.
+    let is_reserved = |page: &u32| *page < head.reserved.load(Acquire);
+    let page = next_of_run(&process.left).filter(is_reserved).or_else(|| {
+        let (page, left) = take_run(head, number, takes_new)?;
+        // If another thread has taken one meanwhile, the rest of that stays unused.
+        process.left.store(left, Release);
+        Some(page)
+    })?;
+    set_owner(page, number, kind);
     Some(page)
 }
 
-/// The next page of the run that was taken last, if one is left.
-fn next_of_run() -> Option<u32> {
-    let mut left = LEFT.load(Relaxed);
+/// Takes a page for the head of the process with this number, and what that is to have as [`Process::left`].
+pub(super) fn take_head(number: u32) -> Option<(u32, u64)> {
+    let (page, left) = take_run(session()?, number, true)?;
+    set_owner(page, number, PageKind::NewProcess);
+    Some((page, left))
+}
+
+/// The next page of the run that was taken last, if one is left. In memory that all see: a child of a fork that called no handlers takes
+/// its parent's pages as well.
+fn next_of_run(run: &AtomicU64) -> Option<u32> {
+    let mut left = run.load(Relaxed);
     loop {
         let (page, end) = (left as u32, (left >> 32) as u32);
         if page >= end {
             return None;
         }
-        match LEFT.compare_exchange_weak(left, left + 1, AcqRel, Relaxed) {
+        match run.compare_exchange_weak(left, left + 1, AcqRel, Relaxed) {
             Ok(_) => return Some(page),
             Err(now) => left = now,
         }
     }
 }
 
-/// Takes a run, and its first page.
+/// Takes a run: its first page, and what is left of it, as [`Process::left`].
 #[cold]
-fn take_run(head: &SessionHead, process: u32) -> Option<u32> {
+fn take_run(head: &SessionHead, process: u32, takes_new: bool) -> Option<(u32, u64)> {
     // First what ended processes had: else a session would grow with each process that it has seen.
-    let first = take_recycled(head).or_else(|| take_new(head))?;
+    let first = take_recycled(head).or_else(|| if takes_new { take_new(head) } else { None })?;
     // A read has the kernel map those beside it as well; a write would not.
     // SAFETY: a page that was just taken.
     unsafe { core::ptr::read_volatile((BASE.load(Relaxed) + first as usize * PAGE) as *const u64) };
@@ -198,17 +223,14 @@ fn take_run(head: &SessionHead, process: u32) -> Option<u32> {
     for page in first..end {
         set_owner(page, process, PageKind::Unused);
     }
-    // If another thread has taken one meanwhile, the rest of that stays unused.
-    LEFT.store(u64::from(first + 1) | u64::from(end) << 32, Release);
-    Some(first)
+    Some((first, u64::from(first + 1) | u64::from(end) << 32))
 }
 
 fn is_nearly_used_up(head: &SessionHead) -> bool {
     head.taken.load(Relaxed).saturating_add(LEFT_FOR_TABLES) >= head.reserved.load(Acquire)
 }
 
-/// Threads that begin by the thousand leave this many pages to the tables of processes: a thread without a table counts with others, but a
-/// lock without a place is not told from others.
+/// Pages that are left to the tables of processes by those of threads.
 const LEFT_FOR_TABLES: u32 = 128;
 
 /// Calls this for each page that this process has for such a purpose: what fills one.
@@ -242,6 +264,11 @@ fn take_new(head: &SessionHead) -> Option<u32> {
 fn is_run(page: u32) -> bool {
     let page = page as usize;
     page.is_multiple_of(RUN) && page >= FIRST_PAGE && page + RUN <= MAPPED.load(Relaxed)
+}
+
+/// Whether it is known that no run of an ended process is left.
+fn is_none_recycled(head: &SessionHead) -> bool {
+    NONE_SINCE.load(Relaxed) == head.refills.load(Acquire).wrapping_add(1)
 }
 
 fn take_recycled(head: &SessionHead) -> Option<u32> {

@@ -186,9 +186,8 @@ fn find_or_take(segment: &'static Process, thread: &'static Thread, key: &Key) -
     if let Some(found) = find(thread, key, meta) {
         return Some(found);
     }
-    let process = segment.number.load(Relaxed);
     let (place, slot) = places(key.hash(meta)).find_map(|place| {
-        let slot: &Slot = pages::entry_or_take(process, &thread.slots, place)?;
+        let slot: &Slot = pages::entry_or_take(segment, &thread.slots, place)?;
         (slot.meta.load(Relaxed) == 0).then_some((place, slot))
     })?;
     slot.site.store(key.site, Relaxed);

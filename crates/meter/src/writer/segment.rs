@@ -8,10 +8,7 @@ use core::sync::atomic::{
 };
 
 use super::{awaited, clock, names, pages, syscalls, ticks, tls};
-use crate::layout::{
-    LOSSES, Lost, OFF, PageKind, Process, SHARED_SLOTS, SLOTS_OF_A_PAGE, STOPS, SWAPS, Session, Slot, Stop, Swap,
-    Unmetered,
-};
+use crate::layout::{LOSSES, Lost, OFF, PageKind, Process, STOPS, SWAPS, Session, Stop, Swap, Unmetered};
 
 /// What a [`Process`] begins with, up to where its tables are.
 macro_rules! stand_in {
@@ -34,6 +31,7 @@ macro_rules! stand_in {
             parent: AtomicU32::new(0),
             shared_changes: AtomicU32::new(0),
             stops: [const { Stop { since_ns: AtomicU64::new(0), until_ns: AtomicU64::new(0) } }; STOPS],
+            left: AtomicU64::new(0),
             free_threads: AtomicU64::new(0),
             losses: [const { AtomicU64::new(0) }; LOSSES],
             swaps: [const { AtomicU64::new(0) }; SWAPS],
@@ -153,7 +151,6 @@ fn stand_in() -> Session {
 /// run another program; at once if the parent is switched off, for then no event comes until the child's own is switched on.
 pub(super) fn after_fork_in_child() {
     PROCESS_ID.store(tls::thread_id(), Relaxed);
-    pages::forget();
     let parent = current();
     names::inherit(parent);
     if parent.is_none() && IS_UNMETERED.load(Relaxed) {
@@ -213,9 +210,10 @@ fn make(session: Session) -> Option<&'static Process> {
     // A read has the kernel map the pages beside it as well.
     processes.load(Relaxed);
     let number = processes.fetch_add(1, Relaxed).wrapping_add(1);
-    let page = pages::take(number, PageKind::NewProcess)?;
+    let (page, left) = pages::take_head(number)?;
     let made = pages::entry_of_page::<Process>(page, 0)?;
     made.number.store(number, Relaxed);
+    made.left.store(left, Relaxed);
     made.parent.store(STAND_IN.parent.load(Relaxed), Relaxed);
     made.pid.store(PROCESS_ID.load(Relaxed), Relaxed);
     made.start_ns.store(clock::monotonic_ns(), Relaxed);
@@ -225,9 +223,7 @@ fn make(session: Session) -> Option<&'static Process> {
     made.level_at_start.store(session.level, Relaxed);
     names::name_process(made);
     // For threads that find no page of their own: later there may be none for this either.
-    for place in (0..SHARED_SLOTS).step_by(SLOTS_OF_A_PAGE) {
-        pages::entry_or_take::<Slot>(number, &made.shared, place);
-    }
+    pages::take_all(made, &made.shared);
     let stand_in = (&raw const STAND_IN).cast_mut();
     let others = HEADER.compare_exchange(stand_in, ptr::from_ref(made).cast_mut(), AcqRel, Acquire);
     if let Err(other) = others {

@@ -25,7 +25,7 @@ fn find_or_take(segment: &'static Process, meta: u64, lock: u32) -> Option<&'sta
     let first = (meta ^ u64::from(lock) << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (0..PROBES).find_map(|probe| {
         let place = (first as usize + probe) % SHARED_SLOTS;
-        let slot = pages::entry_or_take::<Slot>(segment.number.load(Relaxed), &segment.shared, place)
+        let slot = pages::entry_or_take::<Slot>(segment, &segment.shared, place)
             // Of the first page there is always one.
             .or_else(|| pages::entry(&segment.shared, place % crate::layout::SLOTS_OF_A_PAGE))?;
         let is_it = |slot: &Slot| slot.meta.load(Acquire) == meta && slot.lock.load(Relaxed) == u64::from(lock);

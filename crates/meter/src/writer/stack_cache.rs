@@ -32,11 +32,7 @@ pub(super) fn site(segment: &'static Process, thread: &'static Thread, registers
 /// `None` if there is no page to remember it.
 fn of(segment: &'static Process, thread: &'static Thread, registers: &Registers) -> Option<&'static CachedStack> {
     let mixed = (registers.return_address() ^ registers.stack_pointer() << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    pages::entry_or_take(
-        segment.number.load(Relaxed),
-        &thread.stack_cache,
-        mixed >> (usize::BITS - STACK_CACHE.ilog2()),
-    )
+    pages::entry_or_take(segment, &thread.stack_cache, mixed >> (usize::BITS - STACK_CACHE.ilog2()))
 }
 
 fn is_same(cached: &CachedStack, registers: &Registers, acquired: u64) -> bool {

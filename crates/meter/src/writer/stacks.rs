@@ -83,7 +83,7 @@ fn keep(segment: &'static Process, frames: &[u64]) -> Option<usize> {
     let first = (hash >> 20) as usize;
     for probe in 0..PROBES {
         let place = (first + probe) % STACKS;
-        let stack: &Stack = pages::entry_or_take(segment.number.load(Relaxed), &segment.stacks, place)?;
+        let stack: &Stack = pages::entry_or_take(segment, &segment.stacks, place)?;
         let there = stack.hash.load(Acquire);
         if there == hash {
             return Some(place);

@@ -184,7 +184,7 @@ fn claim() -> Option<&'static Thread> {
 }
 
 fn new_table(segment: &'static Process) -> Option<&'static Thread> {
-    pages::entry_of_page(pages::take(segment.number.load(Relaxed), PageKind::Thread)?, 0)
+    pages::entry_of_page(pages::take(segment, PageKind::Thread, true)?, 0)
 }
 
 /// The list's number changes with each table that comes or goes: a table that went and came back in between is noticed.
@@ -230,7 +230,7 @@ fn id_places(segment: &'static Process, id: u32) -> impl Iterator<Item = &'stati
 fn add_id(segment: &'static Process, thread: &'static Thread, id: u32) {
     let (table, first) = thread_id_place(id);
     let place = table * crate::layout::THREAD_IDS + first;
-    pages::entry_or_take::<AtomicU32>(segment.number.load(Relaxed), &segment.thread_ids, place);
+    pages::entry_or_take::<AtomicU32>(segment, &segment.thread_ids, place);
     let page = pages::number_of(thread);
     // Some thread may have ended without a call: its place serves again.
     let is_usable = |there: u32| {
