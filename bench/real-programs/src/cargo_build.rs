@@ -44,13 +44,13 @@ impl Load for Builds {
             // The recorder is not metered.
             roots.remove(&self.running.pid());
         }
-        let threads: Vec<_> = roots.into_iter().flat_map(thread_states::of_process).collect();
-        looks.threads(&threads, |_, _| None);
+        let threads = roots.into_iter().flat_map(|pid| thread_states::threads_of(pid).map(move |tid| (pid, tid)));
+        looks.threads(&thread_states::of(&threads.collect::<Vec<_>>()), |_, _| None);
         Ok(())
     }
 
-    fn is_over(&mut self) -> Result<bool> {
-        self.running.has_ended()
+    fn is_over(&mut self) -> Result<Option<bool>> {
+        self.running.has_ended().map(Some)
     }
 
     fn end(self: Box<Self>) -> Result<()> {

@@ -8,6 +8,9 @@ use anyhow::Result;
 
 use crate::truth::Looks;
 
+/// After the threads were listed, which kept a CPU from them.
+pub const AFTER_LIST: Duration = Duration::from_millis(10);
+
 /// A program under its load. All of it ends with this value.
 pub trait Load {
     /// What lockmeter is told to meter, if it does not start the program.
@@ -21,9 +24,9 @@ pub trait Load {
         Ok(None)
     }
 
-    /// Whether it has ended by itself.
-    fn is_over(&mut self) -> Result<bool> {
-        Ok(false)
+    /// Whether it has ended; `None` if it does not end by itself.
+    fn is_over(&mut self) -> Result<Option<bool>> {
+        Ok(None)
     }
 
     /// Lets it end by itself and waits for that.

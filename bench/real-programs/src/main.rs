@@ -188,9 +188,12 @@ fn measure(
 
 /// Asks the program for so long what its threads wait for.
 fn ask(trial: &Trial, load: &mut dyn Load, seconds: Duration) -> Result<Truth> {
+    // The thread that asks.
+    processes::hurry(0)?;
     let begun = Instant::now();
     let mut looks = Looks::default();
-    while begun.elapsed() < seconds && !load.is_over()? {
+    // What ends by itself is asked until then.
+    while load.is_over()?.map_or(begun.elapsed() < seconds, |is_over| !is_over) {
         load.look(&mut looks)?;
         std::thread::sleep(trial.every);
     }
@@ -290,7 +293,10 @@ fn shares(blocked: &std::collections::BTreeMap<reason::Reason, f64>, all: f64) -
 }
 
 fn print_table(measured: &[Measured]) {
-    println!("\n{:<22} {:<18} {:>8} {:>8} {:>7} {:>6} {:>7}  {:<28} goal", "program", "command", "blocked", "lockmtr", "right", "lock", "false", "throughput kept");
+    println!(
+        "\n{:<22} {:<18} {:>8} {:>8} {:>7} {:>6} {:>7}  {:<28} goal",
+        "program", "command", "blocked", "lockmtr", "right", "lock", "false", "throughput kept"
+    );
     for one in measured {
         let all: f64 = one.said.blocked.values().sum();
         let is_idle = TRIALS.iter().any(|trial| trial.name == one.name && trial.is_idle());
@@ -317,7 +323,11 @@ fn print_table(measured: &[Measured]) {
             if met { "met" } else { "MISSED" }
         );
     }
-    println!("blocked, lockmtr: mean number of threads blocked, by the truth and by lockmeter (of all threads in scope)");
+    println!(
+        "blocked, lockmtr: mean number of threads blocked, by the truth and by lockmeter (of all threads in scope)"
+    );
     println!("right: share of the truly blocked time under the right reason; lock: named by the first two sentences");
-    println!("false: time said to be for locks beyond what is true, of all threads' time; goals: right ≥ 95 % and the lock, idle: false ≤ 1 %");
+    println!(
+        "false: time said to be for locks beyond what is true, of all threads' time; goals: right ≥ 95 % and the lock, idle: false ≤ 1 %"
+    );
 }

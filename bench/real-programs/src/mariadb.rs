@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::load::{Load, process};
-use crate::processes::{Conversation, Running, find, run};
+use crate::load::{AFTER_LIST, Load, process};
+use crate::processes::{Conversation, Running, find, hurry, run};
 use crate::reason::Reason;
 use crate::thread_states;
 use crate::truth::Looks;
 
-pub const SOURCE: &str = "innodb_trx and performance_schema, of those threads that /proc shows asleep";
+pub const SOURCE: &str = "innodb_trx and performance_schema (locks), and /proc (the rest)";
 /// InnoDB shows the same answer for a tenth of a second.
 pub const EVERY: Duration = Duration::from_millis(125);
 const STARTS: Duration = Duration::from_secs(60);
 const HOT_ROW: &str = "begin;update test.t set v = v + 1 where id = 1;commit";
 
-/// Its thread in the kernel, what it waits for, and whether its transaction waits for a row.
-const WAITS: &str = "select t.thread_os_id, coalesce(w.event_name, ''), coalesce(x.trx_state, '')
+/// What a thread waits for, and whether its transaction waits for a row. All such waits are futex calls.
+const WAITS: &str = "select coalesce(w.event_name, ''), coalesce(x.trx_state, '')
  from performance_schema.threads t
  left join performance_schema.events_waits_current w on w.thread_id = t.thread_id and w.timer_end is null
  left join information_schema.innodb_trx x on x.trx_mysql_thread_id = t.processlist_id;";
@@ -50,7 +50,10 @@ impl MariaDb {
         run(install.arg(&data))?;
         let mut server = Command::new(server);
         server.args(["--no-defaults", "--user=root", "--skip-networking", "--skip-log-bin", "--performance-schema=on"]);
-        server.args(["--performance-schema-instrument=wait/%=on", "--performance-schema-consumer-events-waits-current=on"]);
+        server.args([
+            "--performance-schema-instrument=wait/%=on",
+            "--performance-schema-consumer-events-waits-current=on",
+        ]);
         server.arg(&data).arg(of_socket(&socket)).arg(format!("--pid-file={}", at.join("pid").display()));
         server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut server = Running::start(&mut server, libc::SIGTERM)?;
@@ -68,12 +71,20 @@ impl MariaDb {
         let mut client = client()?;
         client.args(["--batch", "--unbuffered", "--skip-column-names"]).stderr(Stdio::null());
         let mut client = Conversation::start(&mut client)?;
-        client.rows("create database if not exists test; create table test.t (id int primary key, v bigint) engine=innodb;")?;
+        client.rows(
+            "create database if not exists test; create table test.t (id int primary key, v bigint) engine=innodb;",
+        )?;
         client.rows("insert into test.t values (1, 0);")?;
+        let thread = client.rows("select tid from information_schema.processlist where id = connection_id();")?;
+        hurry(client.pid())?;
+        hurry(
+            thread.first().and_then(|row| row[0].parse().ok()).context("mariadbd does not say which thread it has")?,
+        )?;
         let load = if hot_row {
             let mut load = Command::new(slap);
             load.args(["--no-defaults", "--user=root", "--concurrency=16", "--number-of-queries=2000000000"]);
-            load.args(["--create-schema=test", "--no-drop", "--delimiter=;", "--query", HOT_ROW]).arg(of_socket(&socket));
+            load.args(["--create-schema=test", "--no-drop", "--delimiter=;", "--query", HOT_ROW])
+                .arg(of_socket(&socket));
             load.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             Some(Running::start(&mut load, libc::SIGTERM)?)
         } else {
@@ -94,21 +105,18 @@ impl Load for MariaDb {
     }
 
     fn look(&mut self, looks: &mut Looks) -> Result<()> {
+        let threads = thread_states::list(&[self.server.pid()]);
+        std::thread::sleep(AFTER_LIST);
         let rows = self.client.rows(&WAITS.replace('\n', ""))?;
-        let threads = thread_states::of_tree(&[self.server.pid()]);
-        looks.threads(&threads, |tid, _| {
-            let tid = tid.to_string();
-            let row = rows.iter().find(|row| row[0] == tid)?;
-            let (event, transaction) = (row.get(1)?.as_str(), row.get(2)?.as_str());
-            if transaction == "LOCK WAIT" {
-                return Some((Reason::UserLock, "InnoDB row lock"));
-            }
-            match event.split('/').nth(2).filter(|_| event.starts_with("wait/")) {
-                Some("mutex" | "rwlock" | "sxlock") => Some((Reason::UserLock, "mutex or rwlock of MariaDB")),
-                Some("file") => Some((Reason::DiskIo, "")),
-                _ => None,
-            }
-        });
+        looks.threads(&thread_states::of(&threads), |_, _| None);
+        let column = |row: &[String], at: usize| row.get(at).cloned().unwrap_or_default();
+        let of_rows = rows.iter().filter(|row| column(row, 1) == "LOCK WAIT").count();
+        looks.of_these(Reason::Condition, of_rows, "InnoDB row lock");
+        let is_lock = |event: &str| {
+            ["mutex", "rwlock", "sxlock"].iter().any(|kind| event.starts_with(&format!("wait/synch/{kind}")))
+        };
+        let of_own = rows.iter().filter(|row| column(row, 1) != "LOCK WAIT" && is_lock(&column(row, 0))).count();
+        looks.of_these(Reason::Condition, of_own, "mutex or rwlock of MariaDB");
         Ok(())
     }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::load::{Load, command, process};
+use crate::load::{AFTER_LIST, Load, command, process};
 use crate::processes::{Conversation, build, find};
 use crate::reason::Reason;
-use crate::thread_states;
+use crate::thread_states::{self, Thread};
 use crate::truth::{Looks, Sum};
 
 /// What is known of a program of ours.
@@ -48,6 +48,12 @@ impl Ours {
         Ok(Box::new(Self { program, knows, metered_by_command }))
     }
 
+    fn threads(&self) -> Vec<Thread> {
+        let threads = thread_states::list(&[self.program.pid()]);
+        std::thread::sleep(AFTER_LIST);
+        thread_states::of(&threads)
+    }
+
     fn sum(&mut self) -> Result<Sum> {
         self.program.ask("")?;
         let line = self.program.line()?;
@@ -71,10 +77,10 @@ impl Load for Ours {
                 looks.sum(Reason::UserLock, lock, sum);
             }
             Knows::HeldLock(lock) => {
-                let threads = thread_states::of_tree(&[self.program.pid()]);
+                let threads = self.threads();
                 looks.threads(&threads, |_, reason| (reason == Reason::Condition).then_some((Reason::UserLock, lock)));
             }
-            Knows::NoLock => looks.threads(&thread_states::of_tree(&[self.program.pid()]), |_, _| None),
+            Knows::NoLock => looks.threads(&self.threads(), |_, _| None),
         }
         Ok(())
     }
@@ -121,19 +127,27 @@ pub fn stdio_stream(folder: &Path, under: Option<Command>) -> Result<Box<dyn Loa
     Ours::start(&program, &["stdio"], under, Knows::Lock("stdio stream"))
 }
 
-fn python(folder: &Path, name: &str, source: &str, lock: &'static str) -> Result<Box<dyn Load>> {
+fn python(folder: &Path, name: &str, source: &str, knows: Knows) -> Result<Box<dyn Load>> {
     let script = folder.join(name);
     std::fs::write(&script, source).context("cannot write a program")?;
-    Ours::start(&find("python3")?, &[&script.to_string_lossy()], None, Knows::Lock(lock))
+    // The distribution's, before any other.
+    let packaged = Path::new("/usr/bin/python3");
+    let python = if packaged.exists() { packaged.to_owned() } else { find("python3")? };
+    Ours::start(&python, &[&script.to_string_lossy()], None, knows)
 }
 
 pub fn python_processes(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
     let source = include_str!("../programs/shared_lock.py");
-    python(folder, "shared_lock.py", source, "SemLock")
+    python(folder, "shared_lock.py", source, Knows::Lock("SemLock|_multiprocessing|Python code"))
 }
 
 pub fn python_threads(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
-    python(folder, "interpreter_lock.py", include_str!("../programs/interpreter_lock.py"), "take_gil|GIL")
+    let source = include_str!("../programs/interpreter_lock.py");
+    python(folder, "interpreter_lock.py", source, Knows::Lock("GIL"))
+}
+
+pub fn idle_python_pool(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
+    python(folder, "idle_pool.py", include_str!("../programs/idle_pool.py"), Knows::NoLock)
 }
 
 pub fn go_mutex(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
@@ -153,7 +167,7 @@ fn java(folder: &Path, class: &str, source: &str, arguments: &[&str], knows: Kno
 const HOT_LOCKS: &str = include_str!("../programs/HotLocks.java");
 
 pub fn java_monitor(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
-    java(folder, "HotLocks", HOT_LOCKS, &["synchronized"], Knows::Lock("ObjectMonitor|monitor"))
+    java(folder, "HotLocks", HOT_LOCKS, &["synchronized"], Knows::Lock("Java monitor"))
 }
 
 pub fn java_reentrant_lock(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
@@ -180,7 +194,7 @@ pub fn rocksdb(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
 pub fn node(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
     let script = folder.join("worker-lock.js");
     std::fs::write(&script, include_str!("../programs/worker-lock.js")).context("cannot write a program")?;
-    Ours::start(&find("node")?, &[&script.to_string_lossy()], None, Knows::Lock("Atomics.wait|FutexEmulation"))
+    Ours::start(&find("node")?, &[&script.to_string_lossy()], None, Knows::Lock("Atomics.wait|FutexEmulation::Wait"))
 }
 
 pub fn idle_pool(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {

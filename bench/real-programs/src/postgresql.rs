@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::load::{Load, process};
-use crate::processes::{Conversation, Running, find, run};
+use crate::load::{AFTER_LIST, Load, process};
+use crate::processes::{Conversation, Running, find, hurry, run};
 use crate::reason::Reason;
 use crate::thread_states;
 use crate::truth::Looks;
@@ -70,6 +70,9 @@ impl PostgreSql {
         client.args(["-X", "-q", "-A", "-t", "-F", "\t", "postgres"]).stderr(Stdio::null());
         let mut client = Conversation::start(&mut client)?;
         client.rows("create table t (id int primary key, v bigint); insert into t values (1, 0);")?;
+        let backend = client.rows("select pg_backend_pid();")?;
+        hurry(client.pid())?;
+        hurry(backend.first().and_then(|row| row[0].parse().ok()).context("psql does not say which backend it has")?)?;
         std::fs::write(at.join("script"), script).context("cannot write the script of pgbench")?;
         let mut load = of_client("pgbench");
         load.args(["-n", "-c", "16", "-j", "2", "-T", "100000", "-f"]).arg(at.join("script")).arg("postgres");
@@ -100,9 +103,11 @@ impl Load for PostgreSql {
     }
 
     fn look(&mut self, looks: &mut Looks) -> Result<()> {
-        let rows = self.client.rows("select pid, wait_event_type from pg_stat_activity where wait_event_type <> '';")?;
-        let threads = thread_states::of_tree(&[self.server.pid()]);
-        looks.threads(&threads, |tid, _| {
+        let threads = thread_states::list(&[self.server.pid()]);
+        std::thread::sleep(AFTER_LIST);
+        let rows =
+            self.client.rows("select pid, wait_event_type from pg_stat_activity where wait_event_type <> '';")?;
+        looks.threads(&thread_states::of(&threads), |tid, _| {
             let tid = tid.to_string();
             match rows.iter().find(|row| row[0] == tid)?.get(1)?.as_str() {
                 "Lock" => Some((Reason::UserLock, "PostgreSQL heavyweight lock")),

@@ -131,6 +131,17 @@ impl Conversation {
     }
 }
 
+/// Has a thread run as soon as it can, so that what it is asked or asks is of that moment and not of one when the CPUs had nothing else to
+/// do. What it starts runs as others do.
+pub fn hurry(thread: u32) -> Result<()> {
+    let priority = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: reads what is ours.
+    let done = unsafe { libc::sched_setscheduler(thread.cast_signed(), policy, &raw const priority) };
+    ensure!(done == 0, "cannot set a thread's priority: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
 /// Where a program is.
 pub fn find(program: &str) -> Result<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();

@@ -121,6 +121,8 @@ pub struct Said {
     pub threads: f64,
     /// Mean number of threads that were blocked, by what for; those at rest among them.
     pub blocked: BTreeMap<Reason, f64>,
+    /// The part of it that was not at rest.
+    pub active: BTreeMap<Reason, f64>,
     /// Mean number that had been woken and did not run yet.
     pub woken: f64,
     /// Mean number of tasks asleep for locks, by the table of locks.
@@ -138,15 +140,20 @@ impl Said {
             sentences: [lines.next()?.to_owned(), lines.next()?.to_owned()],
             threads: threads["total_ns"].as_f64()? / wall_ns,
             blocked: BTreeMap::new(),
+            active: BTreeMap::new(),
             woken: 0.0,
             asleep_for_locks: report["head"]["asleep"].as_f64().unwrap_or(0.0),
             own_cpu: report["overhead"]["one_cpu_ppm"].as_f64().unwrap_or(0.0) / 1e6,
         };
         let at_rest = threads["sleeps"].as_array()?.iter().filter(|sleep| sleep["at_rest"] == true);
-        for time in threads["states"].as_array()?.iter().chain(at_rest) {
+        let active = threads["states"].as_array()?.iter().map(|time| (time, true));
+        for (time, is_active) in active.chain(at_rest.map(|time| (time, false))) {
             let (state, mean) = (time["state"].as_str()?, time["total_ns"].as_f64()? / wall_ns);
             match Reason::of_name(state) {
-                Some(reason) => *said.blocked.entry(reason).or_default() += mean,
+                Some(reason) => {
+                    *said.blocked.entry(reason).or_default() += mean;
+                    *said.active.entry(reason).or_default() += if is_active { mean } else { 0.0 };
+                }
                 None if state == "woken" => said.woken += mean,
                 None => {}
             }

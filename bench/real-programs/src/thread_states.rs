@@ -13,9 +13,21 @@ pub struct Thread {
     pub blocked: Option<Reason>,
 }
 
-/// All threads of these processes and of their descendants.
-pub fn of_tree(roots: &[u32]) -> Vec<Thread> {
-    tree(roots).into_iter().flat_map(of_process).collect()
+/// A thread's process and its own number.
+pub type Ids = (u32, u32);
+
+/// All threads of these processes and of their descendants. It takes some milliseconds.
+pub fn list(roots: &[u32]) -> Vec<Ids> {
+    tree(roots).into_iter().flat_map(|pid| threads_of(pid).map(move |tid| (pid, tid))).collect()
+}
+
+/// What they do now: first all of their states, which takes microseconds, then what for.
+pub fn of(threads: &[Ids]) -> Vec<Thread> {
+    let letters: Vec<_> = threads.iter().filter_map(|ids| Some((*ids, letter(ids.0, ids.1)?))).collect();
+    letters
+        .into_iter()
+        .filter_map(|((pid, tid), letter)| Some(Thread { tid, blocked: blocked(pid, tid, letter)? }))
+        .collect()
 }
 
 /// Processes, and their descendants.
@@ -40,9 +52,8 @@ pub fn tree(roots: &[u32]) -> BTreeSet<u32> {
 }
 
 /// Those of one process.
-pub fn of_process(pid: u32) -> Vec<Thread> {
-    let threads = numbers(&format!("/proc/{pid}/task"));
-    threads.into_iter().filter_map(|tid| Some(Thread { tid, blocked: blocked(pid, tid)? })).collect()
+pub fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
+    numbers(&format!("/proc/{pid}/task")).into_iter()
 }
 
 fn numbers(folder: &str) -> Vec<u32> {
@@ -57,8 +68,7 @@ pub fn letter(pid: u32, tid: u32) -> Option<char> {
 }
 
 /// The outer `None`: it is gone.
-fn blocked(pid: u32, tid: u32) -> Option<Option<Reason>> {
-    let letter = letter(pid, tid)?;
+fn blocked(pid: u32, tid: u32, letter: char) -> Option<Option<Reason>> {
     if !matches!(letter, 'S' | 'D' | 'T' | 't') {
         return (letter == 'R').then_some(None);
     }

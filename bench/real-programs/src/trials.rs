@@ -159,17 +159,13 @@ pub const TRIALS: &[Trial] = &[
         ..LIKE_MOST
     },
     Trial {
-        name: "idle-java",
-        what: "Java, a pool with 20 tiny jobs a second",
-        start: ours::idle_java,
+        name: "idle-python-pool",
+        what: "Python, a multiprocessing.Pool with 10 tiny jobs a second",
+        start: ours::idle_python_pool,
         ..LIKE_MOST
     },
-    Trial {
-        name: "idle-postgresql",
-        what: "PostgreSQL, 16 clients connected",
-        start: postgresql::idle,
-        ..LIKE_MOST
-    },
+    Trial { name: "idle-java", what: "Java, a pool with 20 tiny jobs a second", start: ours::idle_java, ..LIKE_MOST },
+    Trial { name: "idle-postgresql", what: "PostgreSQL, 16 clients connected", start: postgresql::idle, ..LIKE_MOST },
     Trial {
         name: "idle-mariadb",
         what: "MariaDB, no client",

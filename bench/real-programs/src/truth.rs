@@ -57,6 +57,14 @@ impl Looks {
         }
     }
 
+    /// So many of those threads that were seen blocked for `seen` wait for a lock, by the program's own word of nearly the same moment. A
+    /// thread may have gone on meanwhile, so that the two are not joined thread by thread: it happens as often the other way round.
+    pub fn of_these(&mut self, seen: Reason, number: usize, lock: &'static str) {
+        let number = count(number);
+        *self.blocked.entry((seen, "")).or_default() -= number;
+        *self.blocked.entry((Reason::UserLock, lock)).or_default() += number;
+    }
+
     /// The program's own sum of waits for this.
     pub fn sum(&mut self, reason: Reason, lock: &'static str, sum: Sum) {
         self.looks += 1;

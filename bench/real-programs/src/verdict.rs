@@ -1,7 +1,10 @@
 //! How much of what lockmeter says is true.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
+use crate::reason::Reason;
 use crate::recorder::Said;
 use crate::truth::Truth;
 
@@ -18,16 +21,16 @@ pub struct Verdict {
 
 impl Verdict {
     pub fn of(truth: &Truth, said: &Said) -> Self {
-        let all_said: f64 = said.blocked.values().sum();
-        // A program's own clock goes on until its thread runs.
-        let until_it_runs = if truth.until_it_runs && all_said > 0.0 { 1.0 + said.woken / all_said } else { 1.0 };
+        // A program's own clock goes on until its thread runs. Who is at rest is seldom woken.
+        let active: f64 = said.active.values().sum();
+        let woken = if truth.until_it_runs && active > 0.0 { said.woken / active } else { 0.0 };
         let right = truth.blocked.iter().map(|(reason, threads)| {
-            let here = said.blocked.get(reason).copied().unwrap_or(0.0) * until_it_runs;
-            here.min(*threads)
+            let of = |said: &BTreeMap<Reason, f64>| said.get(reason).copied().unwrap_or(0.0);
+            (of(&said.blocked) + of(&said.active) * woken).min(*threads)
         });
         let locks: f64 = said.blocked.iter().filter(|(reason, _)| reason.is_lock()).map(|(_, threads)| threads).sum();
-        // The head may count what the account of time does not.
-        let locks = locks.max(said.asleep_for_locks);
+        // The head may count what the account of time does not. Its waits last until the thread runs.
+        let locks = locks.max(said.asleep_for_locks - said.woken);
         let sentences = said.sentences.join(" ");
         Self {
             right_reason: if truth.all() > 0.0 { right.sum::<f64>() / truth.all() } else { 1.0 },
@@ -39,16 +42,14 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::reason::Reason;
 
     fn said(blocked: &[(Reason, f64)], first: &str) -> Said {
         Said {
             sentences: [first.to_owned(), String::new()],
             threads: 10.0,
             blocked: blocked.iter().copied().collect(),
+            active: blocked.iter().copied().collect(),
             woken: 1.0,
             asleep_for_locks: 0.0,
             own_cpu: 0.0,
@@ -63,7 +64,8 @@ mod tests {
     #[test]
     fn what_is_under_another_reason_or_missing_is_wrong() {
         let truth = truth(&[(Reason::UserLock, 6.0), (Reason::DiskIo, 2.0)], "row lock|lock_wait");
-        let verdict = Verdict::of(&truth, &said(&[(Reason::UserLock, 4.0), (Reason::Condition, 4.0)], "worst: lock_wait"));
+        let verdict =
+            Verdict::of(&truth, &said(&[(Reason::UserLock, 4.0), (Reason::Condition, 4.0)], "worst: lock_wait"));
         assert!((verdict.right_reason - 0.5).abs() < 1e-9, "{verdict:?}");
         assert_eq!((verdict.right_lock, verdict.false_contention), (Some(true), 0.0));
     }
@@ -71,7 +73,8 @@ mod tests {
     #[test]
     fn locks_beyond_what_is_true_are_false_contention() {
         let truth = truth(&[(Reason::UserLock, 1.0), (Reason::Condition, 7.0)], "row lock");
-        let verdict = Verdict::of(&truth, &said(&[(Reason::UserLock, 3.0), (Reason::Condition, 5.0)], "worst: another"));
+        let verdict =
+            Verdict::of(&truth, &said(&[(Reason::UserLock, 3.0), (Reason::Condition, 5.0)], "worst: another"));
         assert!((verdict.right_reason - 0.75).abs() < 1e-9, "{verdict:?}");
         assert!((verdict.false_contention - 0.2).abs() < 1e-9, "{verdict:?}");
         assert_eq!(verdict.right_lock, Some(false));
