@@ -24,9 +24,10 @@ impl Verdict {
         // A program's own clock goes on until its thread runs. Who is at rest is seldom woken.
         let active: f64 = said.active.values().sum();
         let woken = if truth.until_it_runs && active > 0.0 { said.woken / active } else { 0.0 };
+        let scale = scale(truth, said);
         let right = truth.blocked.iter().map(|(reason, threads)| {
             let of = |said: &BTreeMap<Reason, f64>| said.get(reason).copied().unwrap_or(0.0);
-            (of(&said.blocked) + of(&said.active) * woken).min(*threads)
+            ((of(&said.blocked) + of(&said.active) * woken) * scale).min(*threads)
         });
         let locks: f64 = said.blocked.iter().filter(|(reason, _)| reason.is_lock()).map(|(_, threads)| threads).sum();
         // The head may count what the account of time does not. Its waits last until the thread runs.
@@ -35,8 +36,18 @@ impl Verdict {
         Self {
             right_reason: if truth.all() > 0.0 { right.sum::<f64>() / truth.all() } else { 1.0 },
             right_lock: truth.worst_lock().map(|lock| lock.split('|').any(|name| sentences.contains(name))),
-            false_contention: (locks - truth.for_locks()).max(0.0) / said.threads.max(1.0),
+            false_contention: (locks * scale - truth.for_locks()).max(0.0) / said.threads.max(1.0),
         }
+    }
+}
+
+/// Where all threads are known to both, shares of the blocked time are compared: asking keeps a thread or two from their CPU. Threads that
+/// lockmeter does not know are missing all the same.
+fn scale(truth: &Truth, said: &Said) -> f64 {
+    let all_said: f64 = said.blocked.values().sum();
+    match truth.threads {
+        Some(threads) if all_said > 0.0 => truth.all() / all_said * (said.threads / threads).min(1.0),
+        _ => 1.0,
     }
 }
 
@@ -78,6 +89,16 @@ mod tests {
         assert!((verdict.right_reason - 0.75).abs() < 1e-9, "{verdict:?}");
         assert!((verdict.false_contention - 0.2).abs() < 1e-9, "{verdict:?}");
         assert_eq!(verdict.right_lock, Some(false));
+    }
+
+    #[test]
+    fn where_all_threads_are_known_shares_are_compared_and_missing_threads_count() {
+        let mut truth = truth(&[(Reason::UserLock, 3.0), (Reason::Condition, 3.0)], "row lock");
+        truth.threads = Some(10.0);
+        let double = said(&[(Reason::UserLock, 6.0), (Reason::Condition, 6.0)], "row lock");
+        assert!((Verdict::of(&truth, &double).right_reason - 1.0).abs() < 1e-9);
+        truth.threads = Some(20.0);
+        assert!((Verdict::of(&truth, &double).right_reason - 0.5).abs() < 1e-9);
     }
 
     #[test]
