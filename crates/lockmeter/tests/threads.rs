@@ -236,6 +236,23 @@ fn a_semaphore_that_hands_out_work_is_no_lock_and_one_that_guards_is() {
     assert!((2.5..=3.01).contains(&lock), "three of four threads wait for a lock, not {lock}");
 }
 
+/// Makes sure that a condition is a lock where its variable says so: the distribution's Python has no names of inner functions.
+#[test]
+fn threads_that_wait_for_pythons_interpreter_lock_wait_for_a_lock() {
+    let Some(_machine) = machine("Python's interpreter lock") else { return };
+    let folder = Folder::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/real-programs/programs/interpreter_lock.py");
+    let mut python = Command::new("/usr/bin/python3");
+    python.arg(script);
+    let waiting = Waiting::start(python);
+    let recorder = Recorder::start_all(&folder, "recording", &["--user", "-p", &waiting.pid(), "-d", "2s"]);
+    let (times, total_ns) = exact_times(&recorder.wait().recording(), "python3");
+    let of = |state: &str| times.get(state).copied().unwrap_or(0);
+    // Of four threads that compute, one has it.
+    assert!(of("user-lock") * 10 >= total_ns, "{times:?}");
+    assert!(of("condition") * 10 <= of("user-lock"), "{times:?}");
+}
+
 /// Makes sure that what runs already is metered with its children, and named.
 #[test]
 fn children_that_run_already_are_metered() {

@@ -112,7 +112,10 @@ impl SleepSites {
             if is_futex {
                 let call = FutexCall { operation, expected };
                 let wait = if frames.is_empty() { None } else { UserWait::tell(&frames, call) };
-                futex = Some(wait.or_else(|| UserWait::by_call(call)));
+                let wait = wait.or_else(|| UserWait::by_call(call));
+                // Where a library is stripped, the variable says that its condition is a lock.
+                let processes = &mut self.processes.borrow_mut();
+                futex = Some(wait.map(|wait| LockBehind::find(processes, tgid, look.word, wait, &frames).wait));
             }
             let frames = named(frames);
             own = own_lock(&frames, futex.flatten());
