@@ -38,6 +38,7 @@ def main():
     print("ready", flush=True)
     for _ in sys.stdin:
         print(time.perf_counter_ns(), sum(work), sum(waited_ns), flush=True)
+    # Daemons end with this process.
 
 
 main()

@@ -53,7 +53,7 @@ impl Load for Builds {
         self.running.has_ended().map(Some)
     }
 
-    fn end(self: Box<Self>) -> Result<()> {
+    fn end(mut self: Box<Self>) -> Result<()> {
         self.running.wait()
     }
 }

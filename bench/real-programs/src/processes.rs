@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// From the signal to the end.
-const ENDS: Duration = Duration::from_secs(20);
+/// Until a program ends that is to end.
+const ENDS: Duration = Duration::from_secs(60);
 
 /// A process that ends with this value.
 pub struct Running {
@@ -40,7 +40,7 @@ impl Running {
     }
 
     /// Waits until it ends by itself.
-    pub fn wait(mut self) -> Result<()> {
+    pub fn wait(&mut self) -> Result<()> {
         let begin = Instant::now();
         while self.child.try_wait()?.is_none() {
             ensure!(begin.elapsed() < ENDS, "a program does not end");
@@ -128,6 +128,14 @@ impl Conversation {
     pub fn end(mut self) -> Result<()> {
         drop(self.asks.take());
         self.running.wait()
+    }
+}
+
+impl Drop for Conversation {
+    /// The end of its input lets it end its own children, a signal may not.
+    fn drop(&mut self) {
+        drop(self.asks.take());
+        let _ = self.running.wait();
     }
 }
 

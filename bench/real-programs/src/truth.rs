@@ -104,9 +104,10 @@ impl Truth {
         self.blocked.iter().filter(|(reason, _)| reason.is_lock()).map(|(_, threads)| threads).sum()
     }
 
-    /// The lock for which most threads were blocked.
+    /// The lock for which most threads were blocked, and for more than a hundredth of the blocked time.
     pub fn worst_lock(&self) -> Option<&'static str> {
-        self.locks.iter().max_by(|one, other| one.1.total_cmp(other.1)).map(|(lock, _)| *lock)
+        let worth_naming = self.locks.iter().filter(|(_, threads)| **threads * 100.0 > self.all());
+        worth_naming.max_by(|one, other| one.1.total_cmp(other.1)).map(|(lock, _)| *lock)
     }
 }
 
