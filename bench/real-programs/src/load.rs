@@ -50,8 +50,11 @@ pub struct Trial {
     /// Between two looks.
     pub every: Duration,
     /// With a folder of its own, and the command that is to start it, if not it itself.
-    pub start: fn(&Path, Option<Command>) -> Result<Box<dyn Load>>,
+    pub start: Start,
 }
+
+/// Starts a program and its load.
+pub type Start = fn(&Path, Option<Command>) -> Result<Box<dyn Load>>;
 
 impl Trial {
     /// Whether there is nothing to wait for.

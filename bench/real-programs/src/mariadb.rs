@@ -1,6 +1,6 @@
 //! MariaDB, which says in `performance_schema` and `innodb_trx` what each of its threads waits for.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,7 @@ impl MariaDb {
     }
 }
 
-fn of_socket(socket: &PathBuf) -> String {
+fn of_socket(socket: &Path) -> String {
     format!("--socket={}", socket.display())
 }
 

@@ -65,7 +65,12 @@ impl Lockmeter {
         let mut arguments = vec!["--format", "json"];
         arguments.extend(task.iter().flat_map(|task| ["--task", task]));
         let report: Value = serde_json::from_str(&self.report(&arguments, recording)?)?;
-        Said::of(&text, &report).context("lockmeter's report has no account of the threads' time")
+        let mut said = Said::of(&text, &report).context("lockmeter's report has no account of the threads' time")?;
+        if task.is_some() {
+            // The head is of everybody.
+            said.asleep_for_locks = 0.0;
+        }
+        Ok(said)
     }
 }
 
