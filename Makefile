@@ -113,6 +113,7 @@ bench-all: build
 	$(CARGO) run --release --locked -p user-overhead
 	$(CARGO) run --release --locked -p process-starts
 	$(CARGO) run --release --locked -p user-programs
+	$(CARGO) run --release --locked -p real-programs
 	$(CARGO) run --release --locked -p bench-locks -- --quick
 
 bench-vm-holds: build

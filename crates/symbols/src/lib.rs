@@ -49,7 +49,7 @@ pub use heap_locks::{Origin, heap_lock};
 pub use kernel_symbols::{KernelSymbols, Symbol};
 pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};
-pub use program_locks::{ProgramLock, c_library_lock, has_own_locks, program_lock};
+pub use program_locks::{ProgramLock, c_library_lock, has_own_locks, program_lock, stripped_row_lock};
 pub use program_names::as_written;
 pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
 pub use target_file::{FilePlace, TargetFile, sees_other_files};

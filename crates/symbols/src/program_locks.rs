@@ -36,7 +36,34 @@ const LOCKS: &[ProgramLock] = &[
     lock("MDL_context::acquire_lock", "metadata lock", Kind::Rwlock),
     lock("rocksdb::WriteThread::AwaitState", "RocksDB write group", Kind::Mutex),
     lock("rocksdb::WriteThread::BlockingAwaitState", "RocksDB write group", Kind::Mutex),
+    // Of OpenJDK: each thread parks on a condition of its own.
+    lock("ObjectMonitor::EnterI", "Java monitor", Kind::Mutex),
+    lock("ObjectMonitor::ReenterI", "Java monitor", Kind::Mutex),
+    lock("ObjectMonitor::enter_internal", "Java monitor", Kind::Mutex),
+    lock("ObjectMonitor::reenter_internal", "Java monitor", Kind::Mutex),
 ];
+
+/// The program in which a stripped `lock_wait` is told by what stands about it.
+const STRIPPED_DATABASE: &str = "mariadbd";
+
+/// Functions that MariaDB exports, through which it asks InnoDB for a row.
+const ROW_FUNCTIONS: &[&str] = &[
+    "handler::ha_index_read_map",
+    "handler::ha_index_read_idx_map",
+    "handler::ha_index_next",
+    "handler::ha_index_next_same",
+    "handler::ha_index_prev",
+    "handler::ha_index_first",
+    "handler::ha_index_last",
+    "handler::ha_rnd_next",
+    "handler::ha_rnd_pos",
+    "handler::ha_write_row",
+    "handler::ha_update_row",
+    "handler::ha_delete_row",
+];
+
+/// `lock_wait` and its callers in InnoDB. Other waits (for a free page, for the log) lie deeper.
+const MOST_STRIPPED_FRAMES: usize = 5;
 
 /// Locks inside the C library, by those of its functions that take them.
 const OF_C_LIBRARY: &[(&str, &[&str])] = &[
@@ -112,6 +139,19 @@ pub fn program_lock(stack: &[Frame]) -> Option<ProgramLock> {
     functions.flat_map(|function| LOCKS.iter().find(|lock| is_called(function, lock.function))).next().copied()
 }
 
+/// Of a stack that waits for a condition: whether it is a row lock in a MariaDB without symbols. Of all that InnoDB waits for, only row
+/// locks have a time limit and are asked for so near to the function that wants the row.
+pub fn stripped_row_lock(stack: &[Frame]) -> Option<ProgramLock> {
+    let (inside, outside) = stack.split_at(stack.iter().take_while(|frame| is_of_libc(frame)).count());
+    let is_timed = |frame: &Frame| frame.function.as_deref().is_some_and(|name| name.contains("cond_timedwait"));
+    let is_stripped = |frame: &Frame| frame.function.is_none() && frame.module.as_deref() == Some(STRIPPED_DATABASE);
+    let stripped = outside.iter().take_while(|frame| is_stripped(frame)).count();
+    let caller = outside.get(stripped)?.function.as_deref()?;
+    let function = ROW_FUNCTIONS.iter().find(|function| is_called(caller, function))?;
+    let is_near = (1..=MOST_STRIPPED_FRAMES).contains(&stripped);
+    (is_near && inside.iter().any(is_timed)).then(|| lock(function, "InnoDB row lock", Kind::Mutex))
+}
+
 /// Of a stack that waits for a lock: which one, if the C library takes it for itself. No frame of anything else stands between the wait
 /// and the function.
 pub fn c_library_lock(stack: &[Frame]) -> Option<ProgramLock> {
@@ -166,8 +206,36 @@ mod tests {
         assert_eq!(told(&heavyweight), Some("PostgreSQL heavyweight lock"));
         assert_eq!(told(&["sem_wait", "PGSemaphoreLock", "LWLockAcquire", "ProcSleep"]), Some("PostgreSQL LWLock"));
         assert_eq!(told(&["pthread_cond_timedwait", "lock_wait(que_thr_t*)", "x"]), Some("InnoDB row lock"));
+        let monitor = "ObjectMonitor::EnterI(JavaThread*)";
+        assert_eq!(told(&["pthread_cond_wait", "os::PlatformEvent::park()", monitor]), Some("Java monitor"));
+        let notified =
+            ["pthread_cond_wait", "os::PlatformEvent::park()", "ObjectMonitor::wait(long, bool, JavaThread*)"];
+        assert_eq!(told(&notified), None, "Object.wait waits for a condition");
         let group = "rocksdb::WriteThread::AwaitState(rocksdb::WriteThread::Writer*, unsigned char)";
         assert_eq!(told(&["pthread_cond_wait", group]), Some("RocksDB write group"));
+    }
+
+    #[test]
+    fn a_row_lock_of_a_stripped_mariadb_is_told_by_its_time_limit_and_its_caller() {
+        let stack = |wait: &str, nameless: usize, caller: &str| {
+            let frame = |name: Option<&str>, module: &str| Frame {
+                address: 0,
+                function: name.map(str::to_owned),
+                offset: 0,
+                module: Some(module.to_owned()),
+            };
+            let mut stack = vec![frame(Some(wait), "libc.so.6")];
+            stack.extend((0..nameless).map(|_| frame(None, "mariadbd")));
+            stack.push(frame(Some(caller), "mariadbd"));
+            stripped_row_lock(&stack).map(|lock| lock.name)
+        };
+        let caller =
+            "handler::ha_index_read_map(unsigned char*, unsigned char const*, unsigned long, ha_rkey_function)";
+        assert_eq!(stack("pthread_cond_timedwait", 4, caller), Some("InnoDB row lock"));
+        assert_eq!(stack("pthread_cond_wait", 4, caller), None, "without a time limit");
+        assert_eq!(stack("pthread_cond_timedwait", 9, caller), None, "deep in InnoDB");
+        assert_eq!(stack("pthread_cond_timedwait", 0, caller), None, "in the function itself");
+        assert_eq!(stack("pthread_cond_timedwait", 2, "handle_manager(void*)"), None, "a thread of the server's own");
     }
 
     #[test]

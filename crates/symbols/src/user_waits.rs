@@ -116,6 +116,11 @@ impl UserWait {
         }
     }
 
+    /// Whether what is waited for is made of a condition: the word lies in one, whatever lock the stack makes of it.
+    pub const fn is_made_of_condition(self) -> bool {
+        matches!(self.place, Place::Condvar)
+    }
+
     /// The address of the lock in which this futex word lies; `None` if the word is not part of it.
     pub const fn lock_address(&self, word: u64) -> Option<u64> {
         match self.start {
@@ -373,6 +378,11 @@ mod tests {
     fn a_condition_whose_mutex_or_lock_is_waited_for_is_a_lock() {
         let gil = told(&["", "pthread_cond_timedwait", "take_gil", "PyEval_RestoreThread"], PRIVATE_BITSET);
         assert_eq!(gil, (Happened::Wait, Kind::Mutex, Mode::Exclusive));
+        let is_condition = |functions: &[&str]| {
+            UserWait::tell(&stack(functions), PRIVATE_BITSET).is_some_and(UserWait::is_made_of_condition)
+        };
+        assert!(is_condition(&["", "pthread_cond_timedwait", "take_gil", "PyEval_RestoreThread"]));
+        assert!(!is_condition(&["", "pthread_mutex_lock", "take_gil", "PyEval_RestoreThread"]));
         let relock = told(&["", "", "pthread_cond_wait", "consume"], PRIVATE_WAIT);
         assert_eq!(relock, (Happened::Wait, Kind::Mutex, Mode::Exclusive));
     }

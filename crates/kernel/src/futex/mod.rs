@@ -6,7 +6,7 @@
 
 mod call_frames;
 pub(crate) mod processes;
-mod semaphores;
+pub(crate) mod semaphores;
 mod tables;
 pub(crate) mod user_stacks;
 mod waits;

@@ -4,7 +4,9 @@
 //! by those who wait for it at other times; work is handed out by somebody else. So a function that waits for semaphores waits for locks
 //! if most of its sleepers are woken by threads that were seen to sleep in it, too.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::rc::{Rc, Weak};
 
 use lockmeter_profile::{Happened, Kind};
 
@@ -16,9 +18,26 @@ const MOST_THREADS: usize = 1024;
 /// Functions that are remembered.
 const MOST_FUNCTIONS: usize = 4096;
 
+/// What all sources of a thread know of them.
+pub type SharedUses = Rc<RefCell<SemaphoreUses>>;
+
+/// The one that the other sources of this thread have, or a new one: only that of the waits sees wake-ups.
+pub fn shared() -> SharedUses {
+    thread_local! {
+        static SHARED: RefCell<Weak<RefCell<SemaphoreUses>>> = const { RefCell::new(Weak::new()) };
+    }
+    SHARED.with_borrow_mut(|shared| {
+        shared.upgrade().unwrap_or_else(|| {
+            let new = SharedUses::default();
+            *shared = Rc::downgrade(&new);
+            new
+        })
+    })
+}
+
 /// By the function that uses the semaphore.
 #[derive(Default)]
-pub(super) struct SemaphoreUses(HashMap<Option<String>, Use>);
+pub struct SemaphoreUses(HashMap<Option<String>, Use>);
 
 #[derive(Default)]
 struct Use {
@@ -57,11 +76,15 @@ impl SemaphoreUses {
         (is_semaphore && has_room).then(|| self.0.entry(site.user.clone()).or_default())
     }
 
+    /// Whether this function waits for locks, as far as is known now.
+    pub fn is_lock(&self, user: &Option<String>) -> bool {
+        self.0.get(user).is_some_and(Use::is_lock)
+    }
+
     /// Whether a wait is for a lock, as far as is known now.
     pub(super) fn happened(&self, told: &Told) -> Happened {
-        let is_lock = || self.0.get(&told.site.user).is_some_and(Use::is_lock);
         match told.wait.happened {
-            Happened::Wait if told.wait.kind == Kind::Semaphore && !is_lock() => Happened::Idle,
+            Happened::Wait if told.wait.kind == Kind::Semaphore && !self.is_lock(&told.site.user) => Happened::Idle,
             happened => happened,
         }
     }
@@ -78,10 +101,6 @@ mod tests {
         Site::new(vec![frame("sem_wait"), frame(user)], FutexCall { operation: 0, expected: 0 })
     }
 
-    fn is_lock(uses: &SemaphoreUses, site: &Site) -> bool {
-        uses.0.get(&site.user).is_some_and(Use::is_lock)
-    }
-
     #[test]
     fn a_lock_is_released_by_those_who_wait_for_it_and_work_by_somebody_else() {
         let (lock, work) = (site("enter"), site("take_work"));
@@ -90,13 +109,13 @@ mod tests {
             uses.waits(&lock, tid);
             uses.waits(&work, tid);
         }
-        assert!(!is_lock(&uses, &lock), "nobody was seen to release it");
+        assert!(!uses.is_lock(&lock.user), "nobody was seen to release it");
         for (waker, weight) in [(1, 1.0), (2, 3.0), (9, 1.0)] {
             uses.wakes(&lock, waker, weight);
         }
         for (waker, weight) in [(9, 5.0), (1, 1.0)] {
             uses.wakes(&work, waker, weight);
         }
-        assert!(is_lock(&uses, &lock) && !is_lock(&uses, &work));
+        assert!(uses.is_lock(&lock.user) && !uses.is_lock(&work.user));
     }
 }

@@ -1,7 +1,7 @@
 //! What the stack of a program's thread tells of its sleep, whoever took it: the source of waits, or a look at all threads.
 
-use lockmeter_profile::{Frame, Happened, Lock};
-use lockmeter_symbols::{ProgramLock, UserWait, c_library_lock, interpreter_lock, program_lock};
+use lockmeter_profile::{Frame, Happened, Kind, Lock};
+use lockmeter_symbols::{ProgramLock, UserWait, c_library_lock, interpreter_lock, program_lock, stripped_row_lock};
 
 use super::processes::Processes;
 
@@ -41,7 +41,10 @@ impl FutexCallKey {
 /// The lock that the program, or its C library, has built for itself; `wait` is what the stack tells otherwise.
 pub fn own_lock(frames: &[Frame], wait: Option<UserWait>) -> Option<ProgramLock> {
     let is_lock = wait.is_some_and(|wait| wait.happened == Happened::Wait);
-    program_lock(frames).or_else(|| is_lock.then(|| c_library_lock(frames)).flatten())
+    let is_condition = wait.is_some_and(UserWait::is_made_of_condition);
+    program_lock(frames)
+        .or_else(|| is_lock.then(|| c_library_lock(frames)).flatten())
+        .or_else(|| is_condition.then(|| stripped_row_lock(frames)).flatten())
 }
 
 /// The lock behind a futex word.
@@ -60,7 +63,8 @@ impl LockBehind {
     pub fn find(processes: &mut Processes, tgid: u32, word: u64, told: UserWait, frames: &[Frame]) -> Self {
         let address = told.lock_address(word);
         let place = address.and_then(|address| processes.static_place(tgid, address));
-        let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, told.kind));
+        let kind = if told.is_made_of_condition() { Kind::Condvar } else { told.kind };
+        let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, kind));
         let own = own_lock(frames, Some(told));
         let wait = match own {
             Some(own) => told.for_lock_of(own.kind, own.mode()),

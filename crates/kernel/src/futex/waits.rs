@@ -10,7 +10,7 @@ use lockmeter_profile::{
 use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 
 use super::processes::{self, SharedProcesses, copied_stack as as_copied};
-use super::semaphores::SemaphoreUses;
+use super::semaphores::{self, SemaphoreUses, SharedUses};
 use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
 use crate::cgroups::CgroupTree;
@@ -54,7 +54,7 @@ pub struct Waits {
     /// Sampled waits that were woken but run not yet, by thread and begin.
     woken: HashMap<(u32, u64), Woken>,
     ended: Vec<Ended>,
-    semaphores: SemaphoreUses,
+    semaphores: SharedUses,
     /// Waits that the preloaded library meters are left out.
     is_beside_preloaded: bool,
     losses: Losses,
@@ -131,7 +131,7 @@ impl Waits {
             words: HashMap::new(),
             woken: HashMap::new(),
             ended: Vec::new(),
-            semaphores: SemaphoreUses::default(),
+            semaphores: semaphores::shared(),
             losses: Losses::default(),
             cgroups: CgroupTree::find(),
         }
@@ -156,7 +156,7 @@ impl Waits {
         self.processes.borrow_mut().inherit(record.sleep.tgid, record.parent);
         let word = word_of(&record.sleep);
         let site = self.site(&record.sleep, record.sleep.tgid, &record.sleeper);
-        self.semaphores.waits(&site, record.sleep.tid);
+        self.semaphores.borrow_mut().waits(&site, record.sleep.tid);
         self.learn(word, &site, INTRODUCTION_WEIGHT);
     }
 
@@ -174,9 +174,9 @@ impl Waits {
         let waited_ns = record.waited_ns.max(1);
         let weight = if waited_ns >= record.period_ns { 1.0 } else { record.period_ns as f64 / waited_ns as f64 };
         let told = self.learn(word, &site, weight * waited_ns as f64);
-        self.semaphores.waits(&site, record.sleep.tid);
+        self.semaphores.borrow_mut().waits(&site, record.sleep.tid);
         if record.waker == WAKER_FUTEX {
-            self.semaphores.wakes(&site, record.waker_tid, weight);
+            self.semaphores.borrow_mut().wakes(&site, record.waker_tid, weight);
         }
         let releaser =
             (record.waker == WAKER_FUTEX).then(|| self.site(&record.sleep, record.waker_tgid, &record.releaser));
@@ -269,7 +269,8 @@ impl Waits {
         interval.losses.merge(&std::mem::take(&mut self.losses));
         self.learn_of_strangers(drained);
         let ended = std::mem::take(&mut self.ended);
-        let (words, semaphores, cgroups) = (&self.words, &self.semaphores, &self.cgroups);
+        let semaphores = Rc::clone(&self.semaphores);
+        let (words, semaphores, cgroups) = (&self.words, &*semaphores.borrow(), &self.cgroups);
         let mut filling = Filling { words, semaphores, cgroups, interval, stacks: HashMap::new() };
         filling.add_samples(&ended);
         filling.add_totals(drained, &ended);
@@ -318,7 +319,8 @@ impl Waits {
     /// Whether the last stacks on a word say that its waits are idle.
     pub fn is_idle(&self, word: Word) -> bool {
         let heaviest = self.words.get(&word).and_then(KnownWord::heaviest);
-        heaviest.is_some_and(|told| told.site.is_seen_inside || self.semaphores.happened(told) == Happened::Idle)
+        heaviest
+            .is_some_and(|told| told.site.is_seen_inside || self.semaphores.borrow().happened(told) == Happened::Idle)
     }
 }
 

@@ -13,6 +13,7 @@ use lockmeter_symbols::{FutexCall, Origin, ProgramLock, UserWait, has_own_locks,
 
 use super::skeleton::types::thread_look;
 use crate::futex::processes::{self, SharedProcesses, copied_stack};
+use crate::futex::semaphores::{self, SharedUses};
 use crate::futex::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, leave_nameless_out, own_lock};
 use crate::kernel_names::KernelNames;
 
@@ -29,6 +30,7 @@ const OWNER: u32 = 0x3fff_ffff;
 /// All of them.
 pub(super) struct SleepSites {
     processes: SharedProcesses,
+    semaphores: SharedUses,
     known: HashMap<SiteKey, Rc<SleepSite>>,
     losses: Losses,
 }
@@ -72,7 +74,8 @@ pub(super) struct FutexWord {
 
 impl SleepSites {
     pub(super) fn new() -> Self {
-        Self { processes: processes::shared(), known: HashMap::new(), losses: Losses::default() }
+        let (processes, semaphores) = (processes::shared(), semaphores::shared());
+        Self { processes, semaphores, known: HashMap::new(), losses: Losses::default() }
     }
 
     /// The place of a sleep, by the stacks in a record.
@@ -112,7 +115,10 @@ impl SleepSites {
             if is_futex {
                 let call = FutexCall { operation, expected };
                 let wait = if frames.is_empty() { None } else { UserWait::tell(&frames, call) };
-                futex = Some(wait.or_else(|| UserWait::by_call(call)));
+                let wait = wait.or_else(|| UserWait::by_call(call));
+                // Where a library is stripped, the variable says that its condition is a lock.
+                let processes = &mut self.processes.borrow_mut();
+                futex = Some(wait.map(|wait| LockBehind::find(processes, tgid, look.word, wait, &frames).wait));
             }
             let frames = named(frames);
             own = own_lock(&frames, futex.flatten());
@@ -123,6 +129,14 @@ impl SleepSites {
         let site = Rc::new(site);
         self.known.insert(key, Rc::clone(&site));
         (site, word)
+    }
+
+    /// Whether threads sleep there for a semaphore that guards something.
+    pub(super) fn is_guard(&self, site: &SleepSite) -> bool {
+        let is_semaphore = site.futex.flatten().is_some_and(|wait| wait.kind == Kind::Semaphore);
+        let names: Vec<&str> = site.user().iter().filter_map(|frame| frame.function.as_deref()).collect();
+        let user = || lock_functions::main_function(&names).map(str::to_owned);
+        is_semaphore && self.semaphores.borrow().is_lock(&user())
     }
 
     /// The lock behind a word at which threads sleep, and its address.

@@ -322,7 +322,11 @@ impl Threads {
         for ((who, state, at_rest, _), sum) in std::mem::take(&mut self.sleeps) {
             let Some(counted_as) = ThreadState::from_code(state) else { continue };
             let task = who.task(&mut interval.tables);
-            let reason = sum.site.as_ref().and_then(|site| site.reason()).unwrap_or(counted_as);
+            // Who has little to do rests, even where it takes turns with others.
+            let is_guard = !at_rest && sum.site.as_ref().is_some_and(|site| sites.is_guard(site));
+            let reason =
+                if is_guard { Some(ThreadState::UserLock) } else { sum.site.as_ref().and_then(|site| site.reason()) };
+            let reason = reason.unwrap_or(counted_as);
             let lock = sum.site.as_ref().and_then(|site| site.program_lock());
             let lock = lock.map(|(lock, _, _)| interval.tables.intern_lock(lock));
             let site = sum.site.as_ref().and_then(|site| {
