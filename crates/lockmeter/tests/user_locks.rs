@@ -744,7 +744,7 @@ fn a_child_without_fork_handlers_and_its_parent_have_no_page_in_common() {
     const LOCKS: u64 = 100;
     const THREADS: u64 = 16;
     let folder = tempfile::tempdir().unwrap();
-    let program = workload(folder.path(), "bare-clone-locks", &[]);
+    let program = user_workload(folder.path(), "bare-clone-locks", &[]);
     let metered = meter(folder.path(), &["--hold"], &[program.as_os_str(), LOCKS.to_string().as_ref()]);
     assert!(metered.output.status.success(), "{:?}", metered.output);
     let report = metered.report("lock", &[]);

@@ -56,6 +56,9 @@ impl Exporter for Table {
         if let Some(alarm) = report.threads.as_ref().and_then(threads::alarm) {
             self.paragraph(&sentence(&alarm), Weight::Bold, out)?;
         }
+        if let Some(own) = report.threads.as_ref().and_then(|activity| threads::worst_own_lock(report, activity)) {
+            self.paragraph(&sentence(&own), Weight::Bold, out)?;
+        }
         self.paragraph(&sentence(&Headline::of(report).to_string()), Weight::Bold, out)?;
         if let Some(budget) = report.threads.as_ref().and_then(|activity| threads::budget(report, activity)) {
             self.paragraph(&sentence(&budget), Weight::Bold, out)?;

@@ -67,17 +67,37 @@ pub(crate) fn budget(report: &Report, threads: &ThreadsReport) -> Option<String>
     })
 }
 
-/// The lock that a program has built for itself for which threads were blocked most.
-fn own_locks(threads: &ThreadsReport) -> String {
+/// What threads waited for most, if that is a lock which a program has built of something else than a futex: the tables of locks do not
+/// have it.
+pub(crate) fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option<String> {
+    let (lock, total_ns) = most_waited_own_lock(threads)?;
+    let worst = report.worst.as_ref();
+    let is_in_table = report.rows.iter().any(|row| row.lock.as_deref() == Some(lock));
+    let is_worst = !is_in_table && worst.is_none_or(|worst| worst.lock != lock && worst.value.total_ns < total_ns);
+    let mean = ratio(total_ns, 1_000, report.duration_ns.max(1));
+    (is_worst && ratio(total_ns, MILLION, threads.total_ns) >= SMALLEST_PPM).then(|| {
+        format!(
+            "threads waited most for a {lock}, {} of them on average; it is not in the table of locks",
+            thousandths(mean)
+        )
+    })
+}
+
+fn most_waited_own_lock(threads: &ThreadsReport) -> Option<(&str, u64)> {
     let mut locks = BTreeMap::<&str, u64>::new();
-    for row in &threads.sleeps {
+    for row in threads.sleeps.iter().filter(|row| !row.at_rest) {
         if let Some(lock) = &row.lock {
             let sum = locks.entry(lock).or_default();
             *sum = sum.saturating_add(row.total_ns);
         }
     }
-    let worst = locks.into_iter().max_by_key(|(_, total_ns)| *total_ns);
-    let worst = worst.map(|(lock, total_ns)| (lock, ratio(total_ns, MILLION, threads.total_ns)));
+    locks.into_iter().max_by_key(|(_, total_ns)| *total_ns)
+}
+
+/// The lock that a program has built for itself for which threads were blocked most.
+fn own_locks(threads: &ThreadsReport) -> String {
+    let worst =
+        most_waited_own_lock(threads).map(|(lock, total_ns)| (lock, ratio(total_ns, MILLION, threads.total_ns)));
     match worst.filter(|(_, ppm)| *ppm >= SMALLEST_PPM) {
         Some((lock, ppm)) => format!("; {} for a {lock}", share(ppm)),
         None => String::new(),

@@ -118,7 +118,7 @@ impl UserWait {
 
     /// Whether what is waited for is made of a condition: the word lies in one, whatever lock the stack makes of it.
     pub const fn is_made_of_condition(self) -> bool {
-        matches!(self.place, Place::Condvar)
+        matches!(self.start, LockStart::Condvar)
     }
 
     /// The address of the lock in which this futex word lies; `None` if the word is not part of it.
