@@ -235,11 +235,46 @@ pub(crate) fn open_waits(threads: &ThreadsReport, frames: usize) -> Vec<String> 
     lines
 }
 
+/// A place as it is shown: stacks that differ in outer frames alone look the same.
+struct Shown<'a> {
+    what_for: &'a str,
+    comm: &'a str,
+    stack: String,
+    woken_by: Option<&'a RowWaker>,
+    total_ns: u64,
+    /// The square of the error, which of several is the sum of theirs.
+    error_ns2: f64,
+}
+
+/// The places, longest first, those apart at which threads were at rest.
+fn places_as_shown(threads: &ThreadsReport, frames: usize) -> Vec<Shown<'_>> {
+    let mut places = Vec::<Shown<'_>>::new();
+    for row in threads.sleeps.iter().filter(|row| !row.at_rest) {
+        let what_for = row.lock.as_deref().unwrap_or_else(|| words(row.state));
+        let stack = chain(&row.stack, frames.max(1));
+        let error_ns2 = (row.error_ns as f64).powi(2);
+        let same =
+            |place: &&mut Shown<'_>| (place.what_for, place.comm) == (what_for, &row.comm) && place.stack == stack;
+        if let Some(place) = places.iter_mut().find(same) {
+            place.total_ns = place.total_ns.saturating_add(row.total_ns);
+            place.error_ns2 += error_ns2;
+            // That of the longest stands for all.
+            place.woken_by = place.woken_by.or(row.woken_by.as_ref());
+        } else {
+            let (comm, woken_by, total_ns) = (row.comm.as_str(), row.woken_by.as_ref(), row.total_ns);
+            places.push(Shown { what_for, comm, stack, woken_by, total_ns, error_ns2 });
+        }
+    }
+    places.sort_by_key(|place| std::cmp::Reverse(place.total_ns));
+    places
+}
+
 /// The places where threads were blocked and not at rest; `None` if there are none worth a row.
 pub(crate) fn places(threads: &ThreadsReport, frames: usize) -> Option<Grid> {
     let part = |ns: u64| ratio(ns, MILLION, threads.total_ns);
-    let shown = threads.sleeps.iter().filter(|row| !row.at_rest);
-    let shown: Vec<&SleepRow> = shown.filter(|row| part(row.total_ns) >= SMALLEST_PPM).take(MOST_PLACES).collect();
+    let mut shown = places_as_shown(threads, frames);
+    shown.retain(|place| part(place.total_ns) >= SMALLEST_PPM);
+    shown.truncate(MOST_PLACES);
     if shown.is_empty() {
         return None;
     }
@@ -256,19 +291,17 @@ pub(crate) fn places(threads: &ThreadsReport, frames: usize) -> Option<Grid> {
         column("FOR", false),
         column("THREAD", false),
     ];
-    let rows = shown.into_iter().map(|row| GridRow {
+    let rows = shown.into_iter().map(|place| GridRow {
         cells: [
-            duration(row.total_ns),
-            share(part(row.total_ns)),
-            share(part(row.error_ns)),
-            row.lock.clone().unwrap_or_else(|| words(row.state).to_owned()),
-            row.comm.clone(),
+            duration(place.total_ns),
+            share(part(place.total_ns)),
+            share(part(place.error_ns2.sqrt() as u64)),
+            place.what_for.to_owned(),
+            place.comm.to_owned(),
         ]
         .into_iter()
         .collect(),
-        below: std::iter::once(chain(&row.stack, frames.max(1)))
-            .chain(row.woken_by.as_ref().map(|by| waker(by, frames)))
-            .collect(),
+        below: std::iter::once(place.stack).chain(place.woken_by.map(|by| waker(by, frames))).collect(),
     });
     Some(Grid { columns, rows: rows.collect() })
 }

@@ -128,3 +128,29 @@ fn without_a_look_at_threads_nothing_is_said_to_be_all_clear() {
     );
     assert!(written(&Table::default(), &empty()).starts_with("Nothing waited for a lock in 10.0 s."));
 }
+
+/// Stacks that differ in frames that are not shown would be rows that look the same.
+#[test]
+fn places_that_look_the_same_are_one_row() {
+    let sleep = |functions: &[&str], total_ns| SleepRow {
+        state: ThreadState::Condition,
+        lock: None,
+        at_rest: false,
+        comm: "writer".to_owned(),
+        stack: stack(functions),
+        total_ns,
+        error_ns: total_ns / 10,
+        looks: 90,
+        woken_by: None,
+    };
+    let sleeps = vec![
+        sleep(&["wait", "join_group", "write", "put", "first"], 3_000_000_000),
+        sleep(&["wait", "other", "write", "put"], 2_500_000_000),
+        sleep(&["wait", "join_group", "write", "put", "second"], 4_000_000_000),
+    ];
+    let shown = written(&Table::default(), &report(ThreadsReport { sleeps, ..idle_threads() }));
+    let rows: Vec<&str> = shown.lines().filter(|line| line.ends_with("writer")).collect();
+    assert_eq!(rows.len(), 2, "{shown}");
+    // 7 s, and the root of 0.3² + 0.4² s as its error.
+    assert!(rows[0].contains("7.00 s") && shown.matches("join_group").count() == 1, "{shown}");
+}
