@@ -165,6 +165,12 @@ fn differences(name: &str, arguments: &[&str], expected: &[Expectation]) -> Opti
     if named < LEAST_NAMED_PERCENT {
         differences.push(format!("only {named:.2} % of the waited time has a name\n{}", by_lock.shown));
     }
+    if !by_lock.shown.contains("The time of ") {
+        differences.push(format!(
+            "the threads' time is missing, whose programs this kernel may have refused\n{}",
+            by_lock.shown
+        ));
+    }
     for expect in expected {
         differences.extend(expect.lock_difference(&by_lock));
         differences.extend(expect.caller_difference(&by_caller));

@@ -125,7 +125,8 @@ struct task_struct {
 	unsigned int flags;
 	int pid;
 	int tgid;
-	int on_cpu;
+	/* A byte in 7.2, an integer in 6.18: libbpf makes the load as wide as the field only if it is unsigned here. */
+	unsigned int on_cpu;
 	unsigned int __state;
 	unsigned int in_iowait : 1;
 	unsigned long nvcsw;
