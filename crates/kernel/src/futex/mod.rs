@@ -23,8 +23,10 @@ use crate::error::{ErrorKind, KernelError};
 use crate::followed_processes::open_process;
 use crate::stack_budget::StackBudget;
 use crate::threads::skeleton::types;
+use processes::Processes;
 #[doc(hidden)]
 pub use processes::unwind_by_hostile_elf;
+use semaphores::SemaphoreUses;
 #[cfg(test)]
 pub(crate) use tables::LOSS_CAUSES;
 use tables::Word;
@@ -49,6 +51,13 @@ pub struct FutexOptions {
     pub is_beside_preloaded: bool,
 }
 
+/// What the waits and the looks at threads learn of programs: each file is read once for both, and only the waits see who wakes whom.
+#[derive(Clone, Default)]
+pub(crate) struct KnownPrograms {
+    pub(crate) processes: Rc<RefCell<Processes>>,
+    pub(crate) semaphores: Rc<RefCell<SemaphoreUses>>,
+}
+
 /// What is known of the waits that the programs count.
 pub(crate) struct FutexWaits {
     ring: RingBuffer<'static>,
@@ -60,20 +69,16 @@ impl FutexWaits {
     /// Waits whose records come through the maps `records` and `halves`, of so many CPUs.
     pub(crate) fn new(
         options: FutexOptions,
+        known: KnownPrograms,
         records: &impl MapCore,
         halves: &impl MapCore,
         cpus: usize,
     ) -> Result<Self, KernelError> {
         // SAFETY: the generated type of the map's values, plain integers; the loader made two for each CPU.
         let halves = unsafe { DoubleBuffers::map(halves, cpus) }?;
-        let waits = Rc::new(RefCell::new(Waits::new(options.is_beside_preloaded)));
+        let waits = Rc::new(RefCell::new(Waits::new(options.is_beside_preloaded, known)));
         let ring = read_records(records, &waits)?;
         Ok(Self { ring, halves, waits })
-    }
-
-    /// Reads what a process maps, before anything of it is seen.
-    pub(crate) fn look_at(&self, pid: u32) {
-        self.waits.borrow_mut().look_at(pid);
     }
 
     /// Becomes readable when a process was seen for the first time, which may not live for long.

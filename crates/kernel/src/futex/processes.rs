@@ -1,13 +1,12 @@
 //! The metered processes as seen from outside: what they map, and their stacks unwound and named.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -77,23 +76,6 @@ macro_rules! copied_stack {
     }};
 }
 pub(crate) use copied_stack;
-
-/// What all sources of a thread know of the processes.
-pub type SharedProcesses = Rc<RefCell<Processes>>;
-
-/// The one that the other sources of this thread have, or a new one: each file is read once for all of them.
-pub fn shared() -> SharedProcesses {
-    thread_local! {
-        static SHARED: RefCell<Weak<RefCell<Processes>>> = const { RefCell::new(Weak::new()) };
-    }
-    SHARED.with_borrow_mut(|shared| {
-        shared.upgrade().unwrap_or_else(|| {
-            let new = SharedProcesses::default();
-            *shared = Rc::downgrade(&new);
-            new
-        })
-    })
-}
 
 /// All processes of which a stack was seen.
 #[derive(Default)]

@@ -4,9 +4,7 @@
 //! by those who wait for it at other times; work is handed out by somebody else. So a function that waits for semaphores waits for locks
 //! if most of its sleepers are woken by threads that were seen to sleep in it, too.
 
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::rc::{Rc, Weak};
 
 use lockmeter_profile::{Happened, Kind};
 
@@ -17,23 +15,6 @@ const MOST_THREADS: usize = 1024;
 
 /// Functions that are remembered.
 const MOST_FUNCTIONS: usize = 4096;
-
-/// What all sources of a thread know of them.
-pub type SharedUses = Rc<RefCell<SemaphoreUses>>;
-
-/// The one that the other sources of this thread have, or a new one: only that of the waits sees wake-ups.
-pub fn shared() -> SharedUses {
-    thread_local! {
-        static SHARED: RefCell<Weak<RefCell<SemaphoreUses>>> = const { RefCell::new(Weak::new()) };
-    }
-    SHARED.with_borrow_mut(|shared| {
-        shared.upgrade().unwrap_or_else(|| {
-            let new = SharedUses::default();
-            *shared = Rc::downgrade(&new);
-            new
-        })
-    })
-}
 
 /// By the function that uses the semaphore.
 #[derive(Default)]

@@ -1,5 +1,6 @@
 //! From futex words to locks: what their stacks tell, applied to what was counted.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -9,8 +10,9 @@ use lockmeter_profile::{
 };
 use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 
-use super::processes::{self, SharedProcesses, copied_stack as as_copied};
-use super::semaphores::{self, SemaphoreUses, SharedUses};
+use super::KnownPrograms;
+use super::processes::{Processes, copied_stack as as_copied};
+use super::semaphores::SemaphoreUses;
 use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
 use crate::cgroups::CgroupTree;
@@ -48,13 +50,13 @@ const INTRODUCTION_WEIGHT: f64 = 1.0;
 
 /// Everything that is known of the waits of the metered processes.
 pub struct Waits {
-    processes: SharedProcesses,
+    processes: Rc<RefCell<Processes>>,
     sites: HashMap<SiteKey, Rc<Site>>,
     words: HashMap<Word, KnownWord>,
     /// Sampled waits that were woken but run not yet, by thread and begin.
     woken: HashMap<(u32, u64), Woken>,
     ended: Vec<Ended>,
-    semaphores: SharedUses,
+    semaphores: Rc<RefCell<SemaphoreUses>>,
     /// Waits that the preloaded library meters are left out.
     is_beside_preloaded: bool,
     losses: Losses,
@@ -123,23 +125,18 @@ struct Ended {
 }
 
 impl Waits {
-    pub fn new(is_beside_preloaded: bool) -> Self {
+    pub fn new(is_beside_preloaded: bool, known: KnownPrograms) -> Self {
         Self {
             is_beside_preloaded,
-            processes: processes::shared(),
+            processes: known.processes,
             sites: HashMap::new(),
             words: HashMap::new(),
             woken: HashMap::new(),
             ended: Vec::new(),
-            semaphores: semaphores::shared(),
+            semaphores: known.semaphores,
             losses: Losses::default(),
             cgroups: CgroupTree::find(),
         }
-    }
-
-    /// Reads what a process maps, before anything of it is seen.
-    pub fn look_at(&mut self, tgid: u32) {
-        self.processes.borrow_mut().look_at(tgid);
     }
 
     /// Takes in a record of the ring buffer.
@@ -298,7 +295,6 @@ impl Waits {
     }
 
     fn grow_old(&mut self) {
-        self.processes.borrow_mut().grow_old();
         let remembered = if self.words.len() > MOST_WORDS { 1 } else { REMEMBERED_DRAINS };
         self.words.retain(|_, known| {
             known.age += 1;

@@ -27,7 +27,7 @@ use crate::clock::{OwnCpu, monotonic_ns};
 use crate::contention::Scope;
 use crate::cost::{self, ProgramCost, Programs};
 use crate::error::KernelError;
-use crate::futex::{self, FutexOptions, FutexWaits};
+use crate::futex::{self, FutexOptions, FutexWaits, KnownPrograms};
 use crate::kernel_names::{self, SharedNames};
 use crate::libbpf_log::quiet_libbpf;
 use crate::stack_budget::StackBudget;
@@ -92,6 +92,7 @@ pub struct ThreadSource {
     names: SharedNames,
     threads: Threads,
     sites: SleepSites,
+    programs: KnownPrograms,
     cgroups: CgroupTree,
     cost: ProgramCost<PROGRAMS>,
     counted: thread_counts,
@@ -122,9 +123,13 @@ impl ThreadSource {
         let ended = Rc::default();
         let exits = read_exits(&skeleton.maps.exits, &ended)?;
         let maps = &skeleton.maps;
-        let futexes = futexes.map(|options| FutexWaits::new(options, &maps.records, &maps.halves, cpus)).transpose()?;
-        if let Some(futexes) = &futexes {
-            scope.pids().iter().for_each(|pid| futexes.look_at(*pid));
+        let programs = KnownPrograms::default();
+        let futexes = futexes
+            .map(|options| FutexWaits::new(options, programs.clone(), &maps.records, &maps.halves, cpus))
+            .transpose()?;
+        if futexes.is_some() {
+            // Before anything of them is seen.
+            scope.pids().iter().for_each(|pid| programs.processes.borrow_mut().look_at(*pid));
         }
         let links = attach(&mut skeleton)?;
         let iterator = attach_one(&mut skeleton.progs.look)?;
@@ -141,7 +146,8 @@ impl ThreadSource {
             skeleton,
             names,
             threads: Threads::default(),
-            sites: SleepSites::new(),
+            sites: SleepSites::new(programs.clone()),
+            programs,
             cgroups: CgroupTree::find(),
             cost,
             counted: thread_counts::default(),
@@ -162,11 +168,6 @@ impl ThreadSource {
         if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
             data.counted_from_ns = self.begin_ns;
         }
-    }
-
-    /// Whether waits for futexes are metered.
-    pub const fn meters_futexes(&self) -> bool {
-        self.futexes.is_some()
     }
 
     /// The processes of the threads in scope.
@@ -199,8 +200,11 @@ impl ThreadSource {
         if is_last {
             self.links.clear();
         }
-        self.drain_futexes(interval, is_last);
-        if self.take_exits_lost(interval) > 0 {
+        let counted = self.take_counts();
+        self.drain_futexes(counted.runs, interval, is_last);
+        interval.losses.add(Loss::ThreadsUntracked, counted.untracked);
+        interval.losses.add(Loss::ThreadExitsLost, counted.exits_lost);
+        if counted.exits_lost > 0 {
             self.threads.forget_lost();
         }
         let names = Rc::clone(&self.names);
@@ -219,12 +223,12 @@ impl ThreadSource {
             open_waits::count(&waits, &open, interval, &self.cgroups);
         }
         self.sites.grow_old();
+        self.programs.processes.borrow_mut().grow_old();
         Ok(())
     }
 
     /// Adds the waits for futexes, and what all programs cost.
-    fn drain_futexes(&mut self, interval: &mut Interval, is_last: bool) {
-        let runs = self.take_runs();
+    fn drain_futexes(&mut self, runs: [u64; PROGRAMS], interval: &mut Interval, is_last: bool) {
         let mut stack_ns = 0;
         if let Some(futexes) = &mut self.futexes {
             let half = switches::flip(&mut self.skeleton);
@@ -271,25 +275,16 @@ impl ThreadSource {
         Ok(())
     }
 
-    /// Runs of the programs since the last call.
-    fn take_runs(&mut self) -> [u64; PROGRAMS] {
-        let mut runs = counts(&self.skeleton).runs;
-        for (now, counted) in runs.iter_mut().zip(&mut self.counted.runs) {
-            let before = std::mem::replace(counted, *now);
-            *now = now.saturating_sub(before);
+    /// What the programs have counted since the last call.
+    fn take_counts(&mut self) -> thread_counts {
+        let mut new = counts(&self.skeleton);
+        let before = std::mem::replace(&mut self.counted, new);
+        for (new, before) in new.runs.iter_mut().zip(before.runs) {
+            *new = new.saturating_sub(before);
         }
-        runs
-    }
-
-    /// Adds threads that could not be told of since the last call. Returns how many have ended without a word.
-    fn take_exits_lost(&mut self, interval: &mut Interval) -> u64 {
-        let now = counts(&self.skeleton);
-        let untracked = std::mem::replace(&mut self.counted.untracked, now.untracked);
-        interval.losses.add(Loss::ThreadsUntracked, now.untracked.saturating_sub(untracked));
-        let exits = std::mem::replace(&mut self.counted.exits_lost, now.exits_lost);
-        let exits = now.exits_lost.saturating_sub(exits);
-        interval.losses.add(Loss::ThreadExitsLost, exits);
-        exits
+        new.untracked = new.untracked.saturating_sub(before.untracked);
+        new.exits_lost = new.exits_lost.saturating_sub(before.exits_lost);
+        new
     }
 
     fn next_interval(&mut self) -> Interval {

@@ -1,6 +1,6 @@
 //! Where threads sleep: their stacks, named, and what these say of the reason.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,8 +12,9 @@ use lockmeter_profile::{
 use lockmeter_symbols::{FutexCall, Origin, ProgramLock, UserWait, has_own_locks, heap_lock};
 
 use super::skeleton::types::thread_look;
-use crate::futex::processes::{self, SharedProcesses, copied_stack};
-use crate::futex::semaphores::{self, SharedUses};
+use crate::futex::KnownPrograms;
+use crate::futex::processes::{Processes, copied_stack};
+use crate::futex::semaphores::SemaphoreUses;
 use crate::futex::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, leave_nameless_out, own_lock};
 use crate::kernel_names::KernelNames;
 
@@ -29,8 +30,8 @@ const OWNER: u32 = 0x3fff_ffff;
 
 /// All of them.
 pub(super) struct SleepSites {
-    processes: SharedProcesses,
-    semaphores: SharedUses,
+    processes: Rc<RefCell<Processes>>,
+    semaphores: Rc<RefCell<SemaphoreUses>>,
     known: HashMap<SiteKey, Rc<SleepSite>>,
     losses: Losses,
 }
@@ -73,8 +74,8 @@ pub(super) struct FutexWord {
 }
 
 impl SleepSites {
-    pub(super) fn new() -> Self {
-        let (processes, semaphores) = (processes::shared(), semaphores::shared());
+    pub(super) fn new(programs: KnownPrograms) -> Self {
+        let KnownPrograms { processes, semaphores } = programs;
         Self { processes, semaphores, known: HashMap::new(), losses: Losses::default() }
     }
 
@@ -152,10 +153,6 @@ impl SleepSites {
     }
 
     pub(super) fn grow_old(&mut self) {
-        // The source of the waits does it for both.
-        if Rc::strong_count(&self.processes) == 1 {
-            self.processes.borrow_mut().grow_old();
-        }
         self.known.retain(|_, site| Rc::strong_count(site) > 1);
     }
 }
