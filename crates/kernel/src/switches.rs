@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::double_buffer::InactiveHalf;
+use crate::double_buffer::InactiveBuffer;
 
-/// Without `membarrier`, how long a program that saw the old half may still be writing to it.
+/// Without `membarrier`, how long a program that saw the old buffer may still be writing to it.
 const GRACE_WITHOUT_MEMBARRIER: Duration = Duration::from_millis(50);
 
 /// Programs that fill one half of their tables while the other is drained. The variables are there once they are loaded.
-pub trait TwoHalves {
-    /// The number of the half that they fill.
-    fn active_half(&mut self) -> Option<&mut u32>;
+pub trait DoubleBuffered {
+    /// The number of the buffer that they fill.
+    fn active_buffer(&mut self) -> Option<&mut u32>;
 
     /// What grows at each drain, if they remember something until then.
     fn generation(&mut self) -> Option<&mut u32> {
@@ -27,22 +27,22 @@ pub trait Pausable {
     fn paused(&mut self) -> Option<&mut u32>;
 }
 
-/// The half that the programs fill.
-pub fn active_half(programs: &mut impl TwoHalves) -> u32 {
-    programs.active_half().map_or(0, |half| *half & 1)
+/// The buffer that the programs fill.
+pub fn active_buffer(programs: &mut impl DoubleBuffered) -> u32 {
+    programs.active_buffer().map_or(0, |buffer| *buffer & 1)
 }
 
-/// Makes the other half active and waits until no program writes to the old one, whose number it returns.
-pub fn flip(programs: &mut impl TwoHalves) -> InactiveHalf {
-    let old = active_half(programs);
-    if let Some(half) = programs.active_half() {
-        *half = old ^ 1;
+/// Makes the other buffer active and waits until no program writes to the old one, whose number it returns.
+pub fn flip(programs: &mut impl DoubleBuffered) -> InactiveBuffer {
+    let old = active_buffer(programs);
+    if let Some(buffer) = programs.active_buffer() {
+        *buffer = old ^ 1;
     }
     if let Some(generation) = programs.generation() {
         *generation = generation.wrapping_add(1);
     }
     wait_for_running_programs();
-    InactiveHalf(old)
+    InactiveBuffer(old)
 }
 
 /// Stops counting without detaching (`true`), or goes on (`false`).

@@ -87,17 +87,17 @@ impl Frame {
 /// Items of one type, each stored once.
 #[derive(Debug, Clone)]
 pub(crate) struct Interner<T> {
-    items: Vec<T>,
-    /// The places of the items, by hash.
+    entries: Vec<T>,
+    /// The places of the entries, by hash.
     index: HashTable<u32>,
-    /// How many of the items are in the index: those of a file are indexed only when something is added to them.
+    /// How many of the entries are in the index: those of a file are indexed only when something is added to them.
     indexed: usize,
     hasher: RandomState,
 }
 
 impl<T> Default for Interner<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), index: HashTable::new(), indexed: 0, hasher: RandomState::new() }
+        Self { entries: Vec::new(), index: HashTable::new(), indexed: 0, hasher: RandomState::new() }
     }
 }
 
@@ -121,39 +121,39 @@ impl<T: Eq + Hash> Interner<T> {
         Q: Eq + Hash + ?Sized,
         T: Borrow<Q>,
     {
-        while self.indexed < self.items.len() {
+        while self.indexed < self.entries.len() {
             self.index_next();
         }
-        let (hash, items) = (self.hasher.hash_one(item), &self.items);
-        self.index.find(hash, |at| items[*at as usize].borrow() == item).copied()
+        let (hash, entries) = (self.hasher.hash_one(item), &self.entries);
+        self.index.find(hash, |at| entries[*at as usize].borrow() == item).copied()
     }
 
     fn add(&mut self, item: T) -> u32 {
-        let at = u32::try_from(self.items.len()).expect("an interval holds fewer than 2^32 names");
-        self.items.push(item);
+        let at = u32::try_from(self.entries.len()).expect("an interval holds fewer than 2^32 names");
+        self.entries.push(item);
         self.index_next();
         at
     }
 
     /// Takes one more item into the index: of equal ones the first.
     fn index_next(&mut self) {
-        let (items, hasher, next) = (&self.items, &self.hasher, self.indexed as u32);
-        let hash_of = |at: &u32| hasher.hash_one(&items[*at as usize]);
-        let is_same = |at: &u32| items[*at as usize] == items[next as usize];
+        let (entries, hasher, next) = (&self.entries, &self.hasher, self.indexed as u32);
+        let hash_of = |at: &u32| hasher.hash_one(&entries[*at as usize]);
+        let is_same = |at: &u32| entries[*at as usize] == entries[next as usize];
         if let Entry::Vacant(vacant) = self.index.entry(hash_of(&next), is_same, hash_of) {
             vacant.insert(next);
         }
         self.indexed += 1;
     }
 
-    /// All items, in the order of their places.
-    pub(crate) fn items(&self) -> &[T] {
-        &self.items
+    /// All entries, in the order of their places.
+    pub(crate) fn entries(&self) -> &[T] {
+        &self.entries
     }
 
     /// Keeps every item at its place, even one that a strange writer stored twice.
-    fn from_items(items: Vec<T>) -> Self {
-        Self { items, ..Self::default() }
+    fn from_entries(entries: Vec<T>) -> Self {
+        Self { entries, ..Self::default() }
     }
 }
 
@@ -166,8 +166,8 @@ macro_rules! tables {
 
         impl Tables {
             /// Tables as a file holds them: the handle of an item is its place.
-            pub(crate) fn from_items($($field: Vec<$item>,)+) -> Self {
-                Self { $($field: Interner::from_items($field),)+ }
+            pub(crate) fn from_entries($($field: Vec<$item>,)+) -> Self {
+                Self { $($field: Interner::from_entries($field),)+ }
             }
 
             $(
@@ -178,12 +178,12 @@ macro_rules! tables {
 
                 /// The item behind a handle; `None` if the handle came from a damaged file.
                 pub fn $get(&self, id: $id) -> Option<&$item> {
-                    self.$field.items.get(id.0 as usize)
+                    self.$field.entries.get(id.0 as usize)
                 }
 
-                /// All items, in the order of their handles.
+                /// All entries, in the order of their handles.
                 pub fn $field(&self) -> &[$item] {
-                    &self.$field.items
+                    &self.$field.entries
                 }
             )+
         }
@@ -200,11 +200,11 @@ tables! {
 
 impl PartialEq for Tables {
     fn eq(&self, other: &Self) -> bool {
-        self.locks.items == other.locks.items
-            && self.tasks.items == other.tasks.items
-            && self.cgroups.items == other.cgroups.items
-            && self.frames.items == other.frames.items
-            && self.stacks.items == other.stacks.items
+        self.locks.entries == other.locks.entries
+            && self.tasks.entries == other.tasks.entries
+            && self.cgroups.entries == other.cgroups.entries
+            && self.frames.entries == other.frames.entries
+            && self.stacks.entries == other.stacks.entries
     }
 }
 

@@ -26,7 +26,7 @@ use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
 use buckets::Buckets;
-use names::{LockName, NamedStack, Names, Places, StackName, TaskName, TextName};
+use names::{IntervalNames, LockName, NamedStack, Names, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
 use scaling::{Estimate, Portion};
 use slow_holds::SlowHolds;
@@ -254,26 +254,26 @@ impl ReportBuilder {
         self.swaps.merge(&interval.swaps);
         self.off.merge(&interval.off);
         self.overhead.merge(&interval.overhead);
-        let mut places = self.names.places(&interval.tables);
+        let mut interval_names = self.names.interval_names(&interval.tables);
         for total in &interval.totals {
-            self.add_total(&mut places, total);
+            self.add_total(&mut interval_names, total);
             limits.check(self.memory_bytes())?;
         }
         for basis in &interval.bases {
-            self.add_basis(&mut places, basis);
+            self.add_basis(&mut interval_names, basis);
             limits.check(self.memory_bytes())?;
         }
         for sampled in &interval.sampled {
-            self.add_sampled(&mut places, sampled);
+            self.add_sampled(&mut interval_names, sampled);
             limits.check(self.memory_bytes())?;
         }
         for hold in &interval.slow_holds {
-            self.slow_holds.add(&mut self.names, &mut places, interval, hold, &self.query);
+            self.slow_holds.add(&mut self.names, &mut interval_names, interval, hold, &self.query);
             limits.check(self.memory_bytes())?;
         }
-        self.threads.add(&mut self.names, &mut places, interval, &self.query);
+        self.threads.add(&mut self.names, &mut interval_names, interval, &self.query);
         limits.check(self.memory_bytes())?;
-        let dangling = places.dangling();
+        let dangling = interval_names.dangling();
         self.losses.add(Loss::DanglingReference, dangling);
         limits.check(self.memory_bytes())
     }
@@ -346,18 +346,18 @@ impl ReportBuilder {
         (report, outcome)
     }
 
-    fn add_total(&mut self, places: &mut Places<'_>, total: &Total) {
+    fn add_total(&mut self, interval_names: &mut IntervalNames<'_>, total: &Total) {
         // What ran is no wait: the latency view shows it.
         if matches!(total.key.happened, Happened::Run | Happened::Delay) {
             return;
         }
-        let Some(lock) = places.lock(&total.key) else {
+        let Some(lock) = interval_names.lock(&total.key) else {
             return;
         };
-        places.check(&total.key);
-        let task = places.task(total.key.task);
+        interval_names.check(&total.key);
+        let task = interval_names.task(total.key.task);
         let own = task.is_some_and(|task| task.own);
-        let is_user = places.space(total.key.lock) == Space::User;
+        let is_user = interval_names.space(total.key.lock) == Space::User;
         if total.key.happened == Happened::Wait {
             if own {
                 self.own_waits.merge(&total.value);
@@ -373,25 +373,25 @@ impl ReportBuilder {
                 sum.merge(&total.value);
             }
         }
-        if let Some(group) = self.group(places, &total.key, lock, own) {
+        if let Some(group) = self.group(interval_names, &total.key, lock, own) {
             let measured = self.measured(group);
             measured.exact.entry(total.key.bucket.0).merge(&total.value);
             measured.owner.see(task.filter(|_| is_user).map(|task| task.tgid));
         }
     }
 
-    fn add_basis(&mut self, places: &mut Places<'_>, basis: &Basis) {
-        let Some(lock) = places.lock(&basis.key) else {
+    fn add_basis(&mut self, interval_names: &mut IntervalNames<'_>, basis: &Basis) {
+        let Some(lock) = interval_names.lock(&basis.key) else {
             return;
         };
-        let own = places.task(basis.key.task).is_some_and(|task| task.own);
-        let Some(group) = self.group(places, &basis.key, lock, own) else {
+        let own = interval_names.task(basis.key.task).is_some_and(|task| task.own);
+        let Some(group) = self.group(interval_names, &basis.key, lock, own) else {
             return;
         };
         self.measured(group).basis.merge(&basis.value);
         // What is not told apart is that of the whole group alone.
         if self.query.is_sampled() && (basis.site.is_some() || basis.instance.is_some()) {
-            let site = basis.site.and_then(|stack| places.stack(&mut self.names, stack, true));
+            let site = basis.site.and_then(|stack| interval_names.stack(&mut self.names, stack, true));
             let key = self.site(site, (BlockerSource::NotSampled, None), basis.instance);
             self.at_site(group, key).basis.merge(&basis.value);
         }
@@ -423,16 +423,16 @@ impl ReportBuilder {
         })
     }
 
-    fn add_sampled(&mut self, places: &mut Places<'_>, sampled: &Sampled) {
-        let Some(lock) = places.lock(&sampled.key) else {
+    fn add_sampled(&mut self, interval_names: &mut IntervalNames<'_>, sampled: &Sampled) {
+        let Some(lock) = interval_names.lock(&sampled.key) else {
             return;
         };
-        let own = places.task(sampled.key.task).is_some_and(|task| task.own);
+        let own = interval_names.task(sampled.key.task).is_some_and(|task| task.own);
         // Whole stacks take more than all else: without rows by stack, the head's functions are enough.
         let whole = self.query.is_sampled();
-        let mut named = |stack: Option<StackId>| places.stack(&mut self.names, stack?, whole);
+        let mut named = |stack: Option<StackId>| interval_names.stack(&mut self.names, stack?, whole);
         let (site, blocker_stack) = (named(sampled.site), named(sampled.blocker.stack));
-        let releaser = places.task_name(&mut self.names, sampled.blocker.task);
+        let releaser = interval_names.task_name(&mut self.names, sampled.blocker.task);
         let releaser = releaser.map(|task| self.names.comm_of(task));
         if sampled.key.happened == Happened::Wait && !own {
             let blame = self.blame.entry(lock).or_default();
@@ -446,7 +446,7 @@ impl ReportBuilder {
         if !self.query.is_sampled() {
             return;
         }
-        let Some(group) = self.group(places, &sampled.key, lock, own) else {
+        let Some(group) = self.group(interval_names, &sampled.key, lock, own) else {
             return;
         };
         let is_shown = site.is_some() || !self.query.groups_by(Dimension::Caller);
@@ -475,10 +475,16 @@ impl ReportBuilder {
     }
 
     /// The group that a key belongs to; `None` if the query leaves it out.
-    fn group(&mut self, places: &mut Places<'_>, key: &Key, lock: LockGroup, own: bool) -> Option<Group> {
-        let task = places.task(key.task);
+    fn group(
+        &mut self,
+        interval_names: &mut IntervalNames<'_>,
+        key: &Key,
+        lock: LockGroup,
+        own: bool,
+    ) -> Option<Group> {
+        let task = interval_names.task(key.task);
         let name = &self.names.lock(lock.lock).name;
-        let space = places.space(key.lock);
+        let space = interval_names.space(key.lock);
         if own && !self.query.include_own || !self.query.wants_space(space) || !self.query.wants(name, key, task) {
             return None;
         }
@@ -486,12 +492,12 @@ impl ReportBuilder {
         if self.query.groups_by(Dimension::Blocker) && !matches!(key.happened, Happened::Wait | Happened::Idle) {
             return None;
         }
-        let cgroup = places.cgroup(key.cgroup);
+        let cgroup = interval_names.cgroup(key.cgroup);
         Some(Group {
             happened: key.happened,
             own,
             lock,
-            task: self.query.groups_by(Dimension::Task).then(|| places.task_name(&mut self.names, key.task)),
+            task: self.query.groups_by(Dimension::Task).then(|| interval_names.task_name(&mut self.names, key.task)),
             cgroup: self
                 .query
                 .groups_by(Dimension::Cgroup)

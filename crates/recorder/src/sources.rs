@@ -170,7 +170,7 @@ impl LockSources {
             }
         }
         sources.follow_existing_children(options);
-        sources.begin_together()?;
+        sources.align_intervals()?;
         Ok(sources)
     }
 
@@ -189,7 +189,7 @@ impl LockSources {
 
     /// Has the first interval begin now, when everything is attached: a program's symbols take seconds to read, and its waits of that
     /// time are not seen, while the kernel's are.
-    fn begin_together(&mut self) -> Result<(), RecorderError> {
+    fn align_intervals(&mut self) -> Result<(), RecorderError> {
         if self.threads.is_some() {
             self.drain()?;
         }

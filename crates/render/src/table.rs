@@ -137,7 +137,7 @@ impl Table {
             }
             writeln!(out)?;
         }
-        if let Some(places) = threads::places(activity, self.frames) {
+        if let Some(places) = threads::sleep_sites(activity, self.frames) {
             self.paragraph("where threads were blocked, without threads at rest:", Weight::Dim, out)?;
             self.grid(places, out)?;
             writeln!(out)?;

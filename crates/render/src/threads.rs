@@ -247,7 +247,7 @@ struct Shown<'a> {
 }
 
 /// The places, longest first, those apart at which threads were at rest.
-fn places_as_shown(threads: &ThreadsReport, frames: usize) -> Vec<Shown<'_>> {
+fn sites_as_shown(threads: &ThreadsReport, frames: usize) -> Vec<Shown<'_>> {
     let mut places = Vec::<Shown<'_>>::new();
     for row in threads.sleeps.iter().filter(|row| !row.at_rest) {
         let what_for = row.lock.as_deref().unwrap_or_else(|| words(row.state));
@@ -270,9 +270,9 @@ fn places_as_shown(threads: &ThreadsReport, frames: usize) -> Vec<Shown<'_>> {
 }
 
 /// The places where threads were blocked and not at rest; `None` if there are none worth a row.
-pub(crate) fn places(threads: &ThreadsReport, frames: usize) -> Option<Grid> {
+pub(crate) fn sleep_sites(threads: &ThreadsReport, frames: usize) -> Option<Grid> {
     let part = |ns: u64| ratio(ns, MILLION, threads.total_ns);
-    let mut shown = places_as_shown(threads, frames);
+    let mut shown = sites_as_shown(threads, frames);
     shown.retain(|place| part(place.total_ns) >= SMALLEST_PPM);
     shown.truncate(MOST_PLACES);
     if shown.is_empty() {

@@ -5,9 +5,9 @@
 #include "class_cache.bpf.h"
 
 __hidden __noinline __u64 learn_class(__u64 address, struct class_entry *entry, struct cpu_state *cpu,
-				      struct half *half)
+				      struct buffer *buffer)
 {
-	__u64 class = look_up_class(address, &cpu->cache_address, &half->losses[LOSS_CACHES_FULL]);
+	__u64 class = look_up_class(address, &cpu->cache_address, &buffer->losses[LOSS_CACHES_FULL]);
 
 	/* An interrupt between these stores must find no half-written entry. */
 	*(volatile __u64 *)&entry->address = 0;

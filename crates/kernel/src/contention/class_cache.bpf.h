@@ -7,15 +7,15 @@
 
 #include "state.bpf.h"
 
-__hidden __u64 learn_class(__u64 address, struct class_entry *entry, struct cpu_state *cpu, struct half *half);
+__hidden __u64 learn_class(__u64 address, struct class_entry *entry, struct cpu_state *cpu, struct buffer *buffer);
 
-static __always_inline __u64 class_of(__u64 address, struct cpu_state *cpu, struct half *half)
+static __always_inline __u64 class_of(__u64 address, struct cpu_state *cpu, struct buffer *buffer)
 {
 	struct class_entry *entry = &cpu->classes[address * 0x9e3779b97f4a7c15ULL >> (64 - CLASS_CACHE_BITS)];
 
 	if (entry->address == address && entry->generation == *(volatile __u32 *)&generation)
 		return entry->class;
-	return learn_class(address, entry, cpu, half);
+	return learn_class(address, entry, cpu, buffer);
 }
 
 #endif

@@ -103,17 +103,17 @@ static __always_inline __u64 tag_of_total(__u64 class, __u32 meta, __u64 who_has
 }
 
 /* The total that a wait belongs to; without the task if there are too many of them, 0 if there is no room at all. */
-static __always_inline struct total_slot *total_of(struct half *half, const struct wait *wait, __u32 meta,
+static __always_inline struct total_slot *total_of(struct buffer *buffer, const struct wait *wait, __u32 meta,
 						   const struct who *who)
 {
 	__u64 tag = tag_of_total(wait->class, meta, who->hash);
 	struct total_slot *slot;
 	int is_new = 0;
 
-	slot = claim_total(half->totals, TOTALS, tag, &is_new);
+	slot = claim_total(buffer->totals, TOTALS, tag, &is_new);
 	if (slot) {
 		if (is_new) {
-			half->totals_used++;
+			buffer->totals_used++;
 			slot->class = wait->class;
 			slot->cgroup = who->cgroup;
 			slot->tgid = who->tgid;
@@ -123,22 +123,23 @@ static __always_inline struct total_slot *total_of(struct half *half, const stru
 		return slot;
 	}
 	/* Too many tasks: count the lock alone. */
-	slot = claim_total(half->folded, FOLDED, tag_of_total(wait->class, meta, 0), &is_new);
+	slot = claim_total(buffer->folded, FOLDED, tag_of_total(wait->class, meta, 0), &is_new);
 	if (!slot) {
-		lose(half, LOSS_TOTALS_FULL);
+		lose(buffer, LOSS_TOTALS_FULL);
 		return 0;
 	}
 	if (is_new) {
 		slot->class = wait->class;
 		slot->meta = meta;
 	}
-	lose(half, LOSS_TASK_FOLDED);
+	lose(buffer, LOSS_TASK_FOLDED);
 	return slot;
 }
 
-static __always_inline void count_total(struct half *half, const struct wait *wait, __u32 meta, const struct who *who)
+static __always_inline void count_total(struct buffer *buffer, const struct wait *wait, __u32 meta,
+					const struct who *who)
 {
-	struct total_slot *slot = total_of(half, wait, meta, who);
+	struct total_slot *slot = total_of(buffer, wait, meta, who);
 
 	if (slot)
 		add_total(slot, wait);
@@ -168,8 +169,8 @@ static __always_inline __u64 weight_of(const struct wait *wait)
 	return duration >= wait->period_ns ? 1024 : (wait->period_ns << 10) / duration;
 }
 
-static __always_inline void count_sample(struct half *half, const struct wait *wait, __u32 meta, const struct who *who,
-					 const struct blame *blame, __u64 site, __u64 weight)
+static __always_inline void count_sample(struct buffer *buffer, const struct wait *wait, __u32 meta,
+					 const struct who *who, const struct blame *blame, __u64 site, __u64 weight)
 {
 	__u64 tag = mix(wait->class ^ mix(meta + 1)) ^ mix(wait->instance);
 
@@ -179,12 +180,12 @@ static __always_inline void count_sample(struct half *half, const struct wait *w
 	      mix(blame->comm_words[1] + 5);
 	tag |= 1;
 	for (__u32 i = 0; i < PROBES; i++) {
-		struct sample_slot *slot = &half->samples[slot_of(tag, SAMPLES) + i];
+		struct sample_slot *slot = &buffer->samples[slot_of(tag, SAMPLES) + i];
 		__u64 seen = slot->tag;
 
 		if (!seen) {
 			slot->tag = tag;
-			half->samples_used++;
+			buffer->samples_used++;
 			slot->class = wait->class;
 			slot->instance = wait->instance;
 			slot->site = site;
@@ -209,20 +210,20 @@ static __always_inline void count_sample(struct half *half, const struct wait *w
 			return;
 		}
 	}
-	lose(half, LOSS_SAMPLES_FULL);
+	lose(buffer, LOSS_SAMPLES_FULL);
 }
 
-static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct half *half, struct wait *wait,
+static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct buffer *buffer, struct wait *wait,
 					struct blame *blame)
 {
 	__u32 meta = wait->kind_mode | log2_of(wait->total_ns) << 16;
 
-	count_total(half, wait, meta, &wait->who);
-	half->closed++;
+	count_total(buffer, wait, meta, &wait->who);
+	buffer->closed++;
 	if (wait->total_ns >= wait->threshold_ns) {
-		__u64 site = take_stack(ctx, cpu, half);
+		__u64 site = take_stack(ctx, cpu, buffer);
 
-		count_sample(half, wait, meta, &wait->who, blame, site, weight_of(wait));
+		count_sample(buffer, wait, meta, &wait->who, blame, site, weight_of(wait));
 	}
 }
 

@@ -79,12 +79,12 @@ pub(super) fn choose(
     open.progs.mmap_acquired_with_path.set_autoload(with_path);
     open.progs.mmap_released_with_path.set_autoload(with_path);
     let holds = metered.holds();
-    open.maps.hold_halves.set_autocreate(holds).map_err(refused)?;
+    open.maps.hold_buffers.set_autocreate(holds).map_err(refused)?;
     open.maps.bss_held_locks.set_autocreate(holds).map_err(refused)?;
     open.progs.sched_switch.set_autoload(metered.contended_holds());
     open.maps.bss_accounts.set_autocreate(metered.contended_holds()).map_err(refused)?;
     open.maps.contended_locks.set_autocreate(metered.contended_holds()).map_err(refused)?;
-    open.maps.hold_halves.set_max_entries(cpus * 2).map_err(refused)?;
+    open.maps.hold_buffers.set_max_entries(cpus * 2).map_err(refused)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.only_mmap_lock = u8::from(metered.only_mmap_lock());
         rodata.every_hold = u8::from(stacks == StackBudget::Every);

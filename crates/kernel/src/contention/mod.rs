@@ -50,7 +50,7 @@ mod skeleton {
 }
 use skeleton::ContentionSkel;
 
-/// Half full tables are drained early: a burst can fill the other half before anybody looks again.
+/// Half full tables are drained early: a burst can fill the other buffer before anybody looks again.
 const DRAIN_AT_FILL: f64 = 0.5;
 
 /// How to meter.
@@ -64,9 +64,9 @@ pub struct Options {
     pub metered: Metered,
 }
 
-/// Kernel memory that metering takes for each possible CPU: two halves of tables and the CPU's own state.
+/// Kernel memory that metering takes for each possible CPU: two buffers of tables and the CPU's own state.
 pub const fn table_bytes_per_cpu() -> usize {
-    2 * size_of::<skeleton::types::half>() + size_of::<skeleton::types::cpu_state>()
+    2 * size_of::<skeleton::types::buffer>() + size_of::<skeleton::types::cpu_state>()
 }
 
 /// A running recording of lock contention. Dropping it detaches everything.
@@ -75,11 +75,11 @@ pub struct ContentionSource {
     links: Vec<Link>,
     waking: Waking,
     hooks: hooked::Attached,
-    halves: DoubleBuffers<skeleton::types::half>,
+    buffers: DoubleBuffers<skeleton::types::buffer>,
     skeleton: ContentionSkel<'static>,
     intervals: Intervals,
     /// The tables of holds, where these are metered.
-    hold_halves: Option<DoubleBuffers<skeleton::types::half>>,
+    hold_buffers: Option<DoubleBuffers<skeleton::types::buffer>>,
     hold_lengths: HoldLengths,
     cost: ProgramCost<PROGRAMS>,
     scope: Scope,
@@ -107,10 +107,10 @@ impl ContentionSource {
         quiet_libbpf();
         let (mut skeleton, mmap_tracepoints) = load(options, &names.borrow(), cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
-        let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
-        let hold_halves = match options.metered.holds() {
+        let buffers = unsafe { DoubleBuffers::map(&skeleton.maps.buffers, cpus) }?;
+        let hold_buffers = match options.metered.holds() {
             // SAFETY: as above.
-            true => Some(unsafe { DoubleBuffers::map(&skeleton.maps.hold_halves, cpus) }?),
+            true => Some(unsafe { DoubleBuffers::map(&skeleton.maps.hold_buffers, cpus) }?),
             false => None,
         };
         match &options.scope {
@@ -139,8 +139,8 @@ impl ContentionSource {
             links,
             waking,
             hooks,
-            halves,
-            hold_halves,
+            buffers,
+            hold_buffers,
             hold_lengths: HoldLengths::default(),
             skeleton,
             intervals: Intervals::new(Rc::clone(names)),
@@ -241,18 +241,18 @@ impl Source for ContentionSource {
     /// Keeps the account of what metering costs, and has wake-ups looked at where somebody waits.
     fn tick(&mut self) -> bool {
         self.cost.tick(&self.skeleton);
-        let half = switches::active_half(&mut self.skeleton);
-        self.waking.look(|| self.open_waits > 0 || self.halves.has_opened(half), &mut self.skeleton);
-        let holds = self.hold_halves.as_mut().map_or(0.0, |halves| halves.fill(half));
-        self.halves.fill(half).max(holds) >= DRAIN_AT_FILL
+        let buffer = switches::active_buffer(&mut self.skeleton);
+        self.waking.look(|| self.open_waits > 0 || self.buffers.has_opened(buffer), &mut self.skeleton);
+        let holds = self.hold_buffers.as_mut().map_or(0.0, |buffers| buffers.fill(buffer));
+        self.buffers.fill(buffer).max(holds) >= DRAIN_AT_FILL
     }
 
     fn drain(&mut self) -> Result<Interval, KernelError> {
-        let half = switches::flip(&mut self.skeleton);
+        let buffer = switches::flip(&mut self.skeleton);
         let mut interval = self.clock.cut();
-        let mut drained = self.halves.drain(half);
-        if let Some(halves) = &mut self.hold_halves {
-            drained.merge(halves.drain(half));
+        let mut drained = self.buffers.drain(buffer);
+        if let Some(buffers) = &mut self.hold_buffers {
+            drained.merge(buffers.drain(buffer));
         }
         for (loss, count) in &drained.losses {
             interval.losses.add(*loss, *count);
@@ -282,7 +282,7 @@ impl Source for ContentionSource {
         self.links.pop();
         let mut interval = self.drain()?;
         interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
-        if self.hold_halves.is_some() && !self.hooks.have_counted_unfinished() {
+        if self.hold_buffers.is_some() && !self.hooks.have_counted_unfinished() {
             interval.losses.add(Loss::HoldUnfinished, hooked::unfinished(&self.skeleton));
         }
         Ok(interval)

@@ -17,7 +17,7 @@ use crate::cost::Programs;
 use crate::error::KernelError;
 use crate::kernel_names::{self, KernelNames};
 use crate::stack_budget::StackBudget;
-use crate::switches::{Pausable, TwoHalves};
+use crate::switches::{DoubleBuffered, Pausable};
 
 impl Programs<PROGRAMS> for ContentionSkel<'_> {
     fn programs(&self) -> [Option<BorrowedFd<'_>>; PROGRAMS] {
@@ -37,9 +37,9 @@ impl Programs<PROGRAMS> for ContentionSkel<'_> {
     }
 }
 
-impl TwoHalves for ContentionSkel<'_> {
-    fn active_half(&mut self) -> Option<&mut u32> {
-        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
+impl DoubleBuffered for ContentionSkel<'_> {
+    fn active_buffer(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.active_buffer)
     }
 
     fn generation(&mut self) -> Option<&mut u32> {
@@ -67,7 +67,7 @@ pub(super) fn load(
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = ContentionSkelBuilder::default().open(storage).map_err(refused)?;
     let cpus = u32::try_from(cpus).unwrap_or(1);
-    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
+    open.maps.buffers.set_max_entries(cpus * 2).map_err(refused)?;
     open.progs.follow_children.set_autoload(options.scope.follows_children());
     let mmap_tracepoints = metered::choose(&mut open, &options.metered, options.stacks, cpus)?;
     hooked::choose(&mut open, options.metered.hooks());

@@ -8,7 +8,7 @@
 #include "state.bpf.h"
 
 /* The kernel clears what is left of `frames` beyond `depth`, so no loop here depends on it. */
-static __always_inline __u64 store_stack(const __u64 *frames, __u32 depth, struct half *half)
+static __always_inline __u64 store_stack(const __u64 *frames, __u32 depth, struct buffer *buffer)
 {
 	__u64 hash = depth;
 
@@ -16,7 +16,7 @@ static __always_inline __u64 store_stack(const __u64 *frames, __u32 depth, struc
 		hash = (hash ^ hash >> 29 ^ frames[i]) * 0xd6e8feb86659fd93ULL;
 	hash = mix(hash) | 1;
 	for (__u32 i = 0; i < PROBES; i++) {
-		struct stack_slot *slot = &half->stacks[slot_of(hash, STACKS) + i];
+		struct stack_slot *slot = &buffer->stacks[slot_of(hash, STACKS) + i];
 		__u64 seen = *(volatile __u64 *)&slot->hash;
 
 		if (!seen)
@@ -24,25 +24,25 @@ static __always_inline __u64 store_stack(const __u64 *frames, __u32 depth, struc
 		if (seen == hash)
 			return hash;
 		if (!seen) {
-			half->stacks_used++;
+			buffer->stacks_used++;
 			__builtin_memcpy(slot->frames, frames, sizeof(slot->frames));
 			slot->depth = depth;
 			return hash;
 		}
 	}
-	lose(half, LOSS_STACKS_FULL);
+	lose(buffer, LOSS_STACKS_FULL);
 	return 0;
 }
 
 /* Takes the kernel stack of whoever runs here; 0 if it was not to be had. */
-static __always_inline __u64 take_stack(void *ctx, struct cpu_state *cpu, struct half *half)
+static __always_inline __u64 take_stack(void *ctx, struct cpu_state *cpu, struct buffer *buffer)
 {
 	__u64 begin, spent, hash = 0;
 	__u32 level;
 	long size;
 
 	if (over_budget()) {
-		lose(half, LOSS_OVER_BUDGET);
+		lose(buffer, LOSS_OVER_BUDGET);
 		return 0;
 	}
 	begin = bpf_ktime_get_ns();
@@ -52,20 +52,20 @@ static __always_inline __u64 take_stack(void *ctx, struct cpu_state *cpu, struct
 
 		size = bpf_get_stack(ctx, frames, sizeof(cpu->scratch[0]), 0);
 		if (size <= 0) {
-			lose(half, LOSS_STACK_FAILED);
+			lose(buffer, LOSS_STACK_FAILED);
 		} else {
 			if (size == sizeof(cpu->scratch[0]))
-				lose(half, LOSS_STACK_TOO_DEEP);
-			hash = store_stack(frames, (__u32)size / 8, half);
+				lose(buffer, LOSS_STACK_TOO_DEEP);
+			hash = store_stack(frames, (__u32)size / 8, buffer);
 		}
 	} else {
-		lose(half, LOSS_STACK_FAILED);
+		lose(buffer, LOSS_STACK_FAILED);
 	}
 	__sync_fetch_and_add(&cpu->scratch_level, -1);
 	spent = bpf_ktime_get_ns() - begin;
 	__sync_fetch_and_add(&stack_spent_ns, spent);
-	__sync_fetch_and_add(&half->stack_ns, spent);
-	__sync_fetch_and_add(&half->stacks_taken, 1);
+	__sync_fetch_and_add(&buffer->stack_ns, spent);
+	__sync_fetch_and_add(&buffer->stacks_taken, 1);
 	return hash;
 }
 

@@ -8,7 +8,7 @@
 #define LOCKMETER_STATE_BPF_H
 
 #include "budget.bpf.h"
-#include "halves.bpf.h"
+#include "double_buffer.bpf.h"
 #include "lock_class.bpf.h"
 #include "numbers.bpf.h"
 #include "tables.h"
@@ -40,7 +40,7 @@ __u32 resumed __weak = 0;    /* grows when counting goes on: waits that were ope
 __u32 watched __weak = 0;    /* the same for holds; grows also when hooks go on that were off to keep their budget */
 __u32 generation __weak = 1; /* grows at each drain: identities cached before it are looked up again */
 
-HALVES(struct half) halves __weak SEC(".maps");
+DOUBLE_BUFFER(struct buffer) buffers __weak SEC(".maps");
 
 /*
  * A waiter, with the hash of it. Taken at the begin, where a waiter waits anyway: at the end it would lengthen the hold.
@@ -194,9 +194,9 @@ static __always_inline struct cpu_state *this_cpu(void)
 	return bpf_map_lookup_elem(&cpu_states, &key);
 }
 
-static __always_inline void lose(struct half *half, enum loss cause)
+static __always_inline void lose(struct buffer *buffer, enum loss cause)
 {
-	__sync_fetch_and_add(&half->losses[cause], 1);
+	__sync_fetch_and_add(&buffer->losses[cause], 1);
 }
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * What the contention programs and their loader share: the tables that the programs fill and the loader drains.
  *
- * Every CPU has two halves. The programs fill the active one; to drain, the loader makes the other one active, waits
- * until no program can still be writing (an RCU grace period), reads the old half and clears it. So a table needs room
+ * Every CPU has two buffers. The programs fill the active one; to drain, the loader makes the other one active, waits
+ * until no program can still be writing (an RCU grace period), reads the old buffer and clears it. So a table needs room
  * for one interval only, nothing is ever deleted while the programs run, and no map lock exists to contend on.
  *
  * The loader's view of these structures is generated from this file's type information; only the order of the enums is
@@ -16,7 +16,7 @@
 
 #define COMM_LENGTH 16
 
-/* Room in one half of one CPU. Together about 0.85 MB; two halves a CPU. */
+/* Room in one buffer of one CPU. Together about 0.85 MB; two buffers a CPU. */
 #define TOTALS 3072
 #define FOLDED 768
 #define SAMPLES 1536
@@ -35,7 +35,7 @@ enum blocker {
 	BLOCKER_STACK_LOST = 4,
 };
 
-/* Losses, counted per half. */
+/* Losses, counted per buffer. */
 enum loss {
 	LOSS_TASK_FOLDED,
 	LOSS_TOTALS_FULL,
@@ -161,7 +161,7 @@ struct slow_hold {
 #define SLOW_HOLDS_OF_BUCKET 4
 #define SLOW_HOLDS (SLOW_HOLD_BUCKETS * SLOW_HOLDS_OF_BUCKET)
 
-struct half {
+struct buffer {
 	struct total_slot totals[TOTALS + PROBES];
 	struct total_slot folded[FOLDED + PROBES];
 	struct sample_slot samples[SAMPLES + PROBES];

@@ -6,7 +6,7 @@ use lockmeter_profile::{Bucket, Loss};
 
 use super::skeleton::types;
 use crate::comm::Comm;
-use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
+use crate::double_buffer::{DoubleBuffers, InactiveBuffer, table_length};
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
 pub(crate) const LOSS_CAUSES: [Loss; 16] = [
@@ -134,18 +134,18 @@ impl Drained {
     }
 }
 
-impl DoubleBuffers<types::half> {
-    /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
-    pub fn fill(&self, half: u32) -> f64 {
+impl DoubleBuffers<types::buffer> {
+    /// How full the fullest table of the given buffer is, 0 to 1. The programs may be writing meanwhile.
+    pub fn fill(&self, buffer: u32) -> f64 {
         let mut fullest: f64 = 0.0;
         for cpu in 0..self.cpus() {
-            let half = self.half(cpu, half);
+            let buffer = self.buffer(cpu, buffer);
             // SAFETY: three integers inside the mapping, read once each; a torn or stale value only misjudges the fill.
             let (totals, samples, stacks) = unsafe {
                 (
-                    (&raw const (*half).totals_used).read_volatile(),
-                    (&raw const (*half).samples_used).read_volatile(),
-                    (&raw const (*half).stacks_used).read_volatile(),
+                    (&raw const (*buffer).totals_used).read_volatile(),
+                    (&raw const (*buffer).samples_used).read_volatile(),
+                    (&raw const (*buffer).stacks_used).read_volatile(),
                 )
             };
             fullest = fullest
@@ -156,32 +156,32 @@ impl DoubleBuffers<types::half> {
         fullest
     }
 
-    /// Whether a wait has begun since the given half was drained. The programs may be writing meanwhile.
-    pub fn has_opened(&self, half: u32) -> bool {
+    /// Whether a wait has begun since the given buffer was drained. The programs may be writing meanwhile.
+    pub fn has_opened(&self, buffer: u32) -> bool {
         (0..self.cpus()).any(|cpu| {
-            let half = self.half(cpu, half);
+            let buffer = self.buffer(cpu, buffer);
             // SAFETY: one integer inside the mapping; a stale value is seen at the next look.
-            unsafe { (&raw const (*half).opened).read_volatile() > 0 }
+            unsafe { (&raw const (*buffer).opened).read_volatile() > 0 }
         })
     }
 
-    /// Reads and clears the given half of every CPU.
-    pub fn drain(&mut self, half: InactiveHalf) -> Drained {
+    /// Reads and clears the given buffer of every CPU.
+    pub fn drain(&mut self, buffer: InactiveBuffer) -> Drained {
         let mut drained = Drained::default();
         for cpu in 0..self.cpus() {
-            drain_half(self.inactive(cpu, half), &mut drained);
+            drain_buffer(self.inactive(cpu, buffer), &mut drained);
         }
-        drained.losses = self.take_losses(half, LOSS_CAUSES, |half| &mut half.losses);
+        drained.losses = self.take_losses(buffer, LOSS_CAUSES, |buffer| &mut buffer.losses);
         drained
     }
 }
 
-const TOTALS: usize = table_length(|half: &types::half| &half.totals);
-const SAMPLES: usize = table_length(|half: &types::half| &half.samples);
-const STACKS: usize = table_length(|half: &types::half| &half.stacks);
+const TOTALS: usize = table_length(|buffer: &types::buffer| &buffer.totals);
+const SAMPLES: usize = table_length(|buffer: &types::buffer| &buffer.samples);
+const STACKS: usize = table_length(|buffer: &types::buffer| &buffer.stacks);
 
-fn drain_half(half: &mut types::half, drained: &mut Drained) {
-    for slot in half.totals.iter_mut().chain(&mut half.folded).filter(|slot| slot.tag != 0) {
+fn drain_buffer(buffer: &mut types::buffer, drained: &mut Drained) {
+    for slot in buffer.totals.iter_mut().chain(&mut buffer.folded).filter(|slot| slot.tag != 0) {
         let slot = std::mem::take(slot);
         let key = TotalKey {
             class: slot.class,
@@ -198,7 +198,7 @@ fn drain_half(half: &mut types::half, drained: &mut Drained) {
             stacks: 0,
         });
     }
-    for slot in half.samples.iter_mut().filter(|slot| slot.tag != 0) {
+    for slot in buffer.samples.iter_mut().filter(|slot| slot.tag != 0) {
         let slot = std::mem::take(slot);
         let key = SampleKey {
             total: TotalKey {
@@ -225,19 +225,19 @@ fn drain_half(half: &mut types::half, drained: &mut Drained) {
             stacks: u64::from(slot.stacks),
         });
     }
-    let slow_holds = half.slow_holds.iter_mut().filter(|hold| hold.total_ns != 0);
+    let slow_holds = buffer.slow_holds.iter_mut().filter(|hold| hold.total_ns != 0);
     drained.slow_holds.extend(slow_holds.map(std::mem::take));
-    for slot in half.stacks.iter_mut().filter(|slot| slot.hash != 0) {
+    for slot in buffer.stacks.iter_mut().filter(|slot| slot.hash != 0) {
         let depth = usize::try_from(slot.depth).unwrap_or(0).min(slot.frames.len());
         drained.stacks.entry(slot.hash).or_insert_with(|| slot.frames[..depth].to_vec());
         slot.hash = 0;
     }
-    for (sum, runs) in drained.runs.iter_mut().zip(&mut half.runs) {
+    for (sum, runs) in drained.runs.iter_mut().zip(&mut buffer.runs) {
         *sum += std::mem::take(runs);
     }
-    drained.opened += std::mem::take(&mut half.opened);
-    drained.closed += std::mem::take(&mut half.closed);
-    drained.stack_ns += std::mem::take(&mut half.stack_ns);
-    drained.stacks_taken += std::mem::take(&mut half.stacks_taken);
-    (half.totals_used, half.samples_used, half.stacks_used) = (0, 0, 0);
+    drained.opened += std::mem::take(&mut buffer.opened);
+    drained.closed += std::mem::take(&mut buffer.closed);
+    drained.stack_ns += std::mem::take(&mut buffer.stack_ns);
+    drained.stacks_taken += std::mem::take(&mut buffer.stacks_taken);
+    (buffer.totals_used, buffer.samples_used, buffer.stacks_used) = (0, 0, 0);
 }

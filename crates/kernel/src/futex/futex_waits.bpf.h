@@ -17,7 +17,7 @@
 #define LOCKMETER_FUTEX_WAITS_BPF_H
 
 #include "budget.bpf.h"
-#include "halves.bpf.h"
+#include "double_buffer.bpf.h"
 #include "table_slot.bpf.h"
 #include "tables.h"
 #include <bpf/bpf_helpers.h>
@@ -78,16 +78,16 @@ struct begin_record *type_of_begin_record;
 struct woken_record *type_of_woken_record;
 struct end_record *type_of_end_record;
 
-HALVES(struct futex_half) halves SEC(".maps");
+DOUBLE_BUFFER(struct futex_buffer) buffers SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 << 20);
 } records SEC(".maps");
 
-static __always_inline void lose(struct futex_half *half, enum loss cause)
+static __always_inline void lose(struct futex_buffer *buffer, enum loss cause)
 {
-	__sync_fetch_and_add(&half->losses[cause], 1);
+	__sync_fetch_and_add(&buffer->losses[cause], 1);
 }
 
 static __always_inline struct pt_regs *registers_of(struct task_struct *task)
@@ -153,13 +153,13 @@ static __always_inline void copy_stack(struct copied_stack *to, const struct pt_
 	to->bytes = bytes;
 }
 
-static __always_inline void spent_on_stacks(struct futex_half *half, __u64 begin_ns, __u32 stacks)
+static __always_inline void spent_on_stacks(struct futex_buffer *buffer, __u64 begin_ns, __u32 stacks)
 {
 	__u64 spent = bpf_ktime_get_ns() - begin_ns;
 
 	__sync_fetch_and_add(&stack_spent_ns, spent);
-	__sync_fetch_and_add(&half->stack_ns, spent);
-	__sync_fetch_and_add(&half->stacks_taken, stacks);
+	__sync_fetch_and_add(&buffer->stack_ns, spent);
+	__sync_fetch_and_add(&buffer->stacks_taken, stacks);
 }
 
 static __always_inline void describe_sleep(struct sleep_record *record, enum record_kind kind, struct task_struct *task,
@@ -176,7 +176,7 @@ static __always_inline void describe_sleep(struct sleep_record *record, enum rec
 
 /* Sends the stack of a word's first sleep since the last drain. */
 static __always_inline void introduce(struct task_struct *task, const struct futex_sleep *sleep,
-				      const struct pt_regs *regs, struct futex_half *half)
+				      const struct pt_regs *regs, struct futex_buffer *buffer)
 {
 	__u32 tgid = task->tgid;
 	__u64 tag = mix(sleep->word ^ (__u64)tgid << 44) ^ *(volatile __u32 *)&generation;
@@ -198,7 +198,7 @@ static __always_inline void introduce(struct task_struct *task, const struct fut
 	/* A process that lives shortly could be gone before the loader looks by itself. */
 	bpf_ringbuf_submit(record, is_stranger ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	*process = tgid;
-	spent_on_stacks(half, sleep->begin_ns, 1);
+	spent_on_stacks(buffer, sleep->begin_ns, 1);
 }
 
 /* A wait for several words counts for the first of them. */
@@ -221,14 +221,14 @@ static __always_inline __u64 word_of(const struct pt_regs *regs)
 
 /* What is known of a sleep that begins now, or that is met now. */
 static __always_inline void begin_sleep(struct futex_sleep *sleep, const struct pt_regs *regs, __u64 word, __u64 now_ns,
-					struct futex_half *half)
+					struct futex_buffer *buffer)
 {
 	/* With its flags: a word shared between processes is another thing than a private one. */
 	sleep->operation = regs->orig_ax == CALL_FUTEX ? regs->si & 0xffff : FUTEX_WAIT;
 	sleep->word = word;
 	sleep->sampled = 0;
 	sleep->released = 0;
-	draw(&half->random, &sleep->threshold_ns, &sleep->period_ns);
+	draw(&buffer->random, &sleep->threshold_ns, &sleep->period_ns);
 	barrier();
 	sleep->begin_ns = now_ns;
 }
@@ -237,13 +237,13 @@ static __always_inline void begin_sleep(struct futex_sleep *sleep, const struct 
 static __always_inline void begin_futex_wait(struct task_struct *task, struct futex_sleep *sleep,
 					     const struct pt_regs *regs, __u64 now_ns)
 {
-	struct futex_half *half = this_half(&halves);
+	struct futex_buffer *buffer = this_buffer(&buffers);
 
-	if (!half)
+	if (!buffer)
 		return;
-	begin_sleep(sleep, regs, word_of(regs), now_ns, half);
+	begin_sleep(sleep, regs, word_of(regs), now_ns, buffer);
 	adapt_period(now_ns);
-	introduce(task, sleep, regs, half);
+	introduce(task, sleep, regs, buffer);
 }
 
 static __always_inline void add_total(struct futex_total *slot, __u64 total_ns)
@@ -262,7 +262,7 @@ union comm {
 };
 
 /* Totals are written by sched_switch alone, each CPU's by that CPU, which it cannot interrupt: nothing needs an atomic. */
-static __always_inline void count_total(struct futex_half *half, const struct futex_sleep *sleep, __u32 tgid,
+static __always_inline void count_total(struct futex_buffer *buffer, const struct futex_sleep *sleep, __u32 tgid,
 					__u64 total_ns, __u64 cgroup, const union comm *comm)
 {
 	__u32 bucket = log2_of(total_ns);
@@ -271,16 +271,16 @@ static __always_inline void count_total(struct futex_half *half, const struct fu
 	struct futex_total *slot;
 	int is_new = 0;
 
-	slot = claim_total(half->totals, TOTALS, tag | 1, &is_new);
+	slot = claim_total(buffer->totals, TOTALS, tag | 1, &is_new);
 	if (slot && is_new) {
-		half->totals_used++;
+		buffer->totals_used++;
 		slot->cgroup = cgroup;
 		__builtin_memcpy(slot->comm, comm->text, COMM_LENGTH);
 	}
 	if (!slot) {
 		/* Too many threads' names: count the word alone. */
-		slot = claim_total(half->folded, FOLDED, word_hash | 1, &is_new);
-		lose(half, slot ? LOSS_TASK_FOLDED : LOSS_TOTALS_FULL);
+		slot = claim_total(buffer->folded, FOLDED, word_hash | 1, &is_new);
+		lose(buffer, slot ? LOSS_TASK_FOLDED : LOSS_TOTALS_FULL);
 	}
 	if (!slot)
 		return;
@@ -296,26 +296,26 @@ static __always_inline void count_total(struct futex_half *half, const struct fu
 /* The thread runs again. */
 static __always_inline void end_futex_wait(struct task_struct *task, struct futex_sleep *sleep, __u64 now_ns)
 {
-	struct futex_half *half = this_half(&halves);
+	struct futex_buffer *buffer = this_buffer(&buffers);
 	struct pt_regs *regs = registers_of(task);
 	__u64 total_ns = slept_until(sleep, now_ns);
 	struct end_record *record;
 	union comm comm;
 	__u64 cgroup;
 
-	if (!half)
+	if (!buffer)
 		return;
 	if (!sleep->released && has_time_limit(regs))
 		sleep->operation |= OPERATION_TIMED_OUT;
 	cgroup = task->cgroups->dfl_cgrp->kn->id;
 	for (int i = 0; i < COMM_LENGTH; i++)
 		comm.text[i] = task->comm[i];
-	count_total(half, sleep, task->tgid, total_ns, cgroup, &comm);
+	count_total(buffer, sleep, task->tgid, total_ns, cgroup, &comm);
 	if (!sleep->sampled)
 		return;
 	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	if (!record) {
-		lose(half, LOSS_RING_FULL);
+		lose(buffer, LOSS_RING_FULL);
 		return;
 	}
 	describe_sleep(&record->sleep, RECORD_END, task, sleep, regs);
@@ -330,12 +330,12 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct pt_regs *regs = registers_of(wakee), *waker_regs = registers_of(waker);
-	struct futex_half *half = this_half(&halves);
+	struct futex_buffer *buffer = this_buffer(&buffers);
 	enum waker by = waker_of(waker_regs);
 	struct woken_record *record;
 	int is_stranger;
 
-	if (!half)
+	if (!buffer)
 		return;
 	/* Of another process only who wakes by a futex call can be meant, and only for a word that both map. */
 	is_stranger = waker->tgid != wakee->tgid;
@@ -346,12 +346,12 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 	if (sleep->sampled || slept_until(sleep, now_ns) < sleep->threshold_ns)
 		return;
 	if (over_budget()) {
-		lose(half, LOSS_OVER_BUDGET);
+		lose(buffer, LOSS_OVER_BUDGET);
 		return;
 	}
 	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	if (!record) {
-		lose(half, LOSS_RING_FULL);
+		lose(buffer, LOSS_RING_FULL);
 		return;
 	}
 	sleep->sampled = 1;
@@ -374,7 +374,7 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 	else
 		record->releaser.bytes = 0;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
-	spent_on_stacks(half, now_ns, 2);
+	spent_on_stacks(buffer, now_ns, 2);
 }
 
 #endif

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 use lockmeter_profile::{Interval, Loss};
 
-use crate::double_buffer::{DoubleBuffers, InactiveHalf};
+use crate::double_buffer::{DoubleBuffers, InactiveBuffer};
 use crate::error::{ErrorKind, KernelError};
 use crate::followed_processes::open_process;
 use crate::stack_budget::StackBudget;
@@ -61,24 +61,24 @@ pub(crate) struct KnownPrograms {
 /// What is known of the waits that the programs count.
 pub(crate) struct FutexWaits {
     ring: RingBuffer<'static>,
-    halves: DoubleBuffers<types::futex_half>,
+    buffers: DoubleBuffers<types::futex_buffer>,
     waits: Rc<RefCell<Waits>>,
 }
 
 impl FutexWaits {
-    /// Waits whose records come through the maps `records` and `halves`, of so many CPUs.
+    /// Waits whose records come through the maps `records` and `buffers`, of so many CPUs.
     pub(crate) fn new(
         options: FutexOptions,
         known: KnownPrograms,
         records: &impl MapCore,
-        halves: &impl MapCore,
+        buffers: &impl MapCore,
         cpus: usize,
     ) -> Result<Self, KernelError> {
         // SAFETY: the generated type of the map's values, plain integers; the loader made two for each CPU.
-        let halves = unsafe { DoubleBuffers::map(halves, cpus) }?;
+        let buffers = unsafe { DoubleBuffers::map(buffers, cpus) }?;
         let waits = Rc::new(RefCell::new(Waits::new(options.is_beside_preloaded, known)));
         let ring = read_records(records, &waits)?;
-        Ok(Self { ring, halves, waits })
+        Ok(Self { ring, buffers, waits })
     }
 
     /// Becomes readable when a process was seen for the first time, which may not live for long.
@@ -94,13 +94,13 @@ impl FutexWaits {
     }
 
     /// Whether the tables are so full that they are to be drained.
-    pub(crate) fn are_tables_full(&self, active_half: u32) -> bool {
-        self.halves.fill(active_half) >= DRAIN_AT_FILL
+    pub(crate) fn are_tables_full(&self, active_buffer: u32) -> bool {
+        self.buffers.fill(active_buffer) >= DRAIN_AT_FILL
     }
 
-    /// Adds what the programs have counted in a half to an interval. Returns the time that they spent on stacks.
-    pub(crate) fn drain_into(&mut self, half: InactiveHalf, interval: &mut Interval) -> u64 {
-        let drained = self.halves.drain(half);
+    /// Adds what the programs have counted in a buffer to an interval. Returns the time that they spent on stacks.
+    pub(crate) fn drain_into(&mut self, buffer: InactiveBuffer, interval: &mut Interval) -> u64 {
+        let drained = self.buffers.drain(buffer);
         // After the flip: then the stacks of all that was counted are in the ring buffer.
         self.read_ring();
         for (loss, count) in &drained.losses {

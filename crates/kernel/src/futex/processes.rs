@@ -100,7 +100,7 @@ struct Bounds {
 
 impl Bounds {
     /// Whether the next files may find no room.
-    const fn are_near(&self) -> bool {
+    const fn are_nearly_reached(&self) -> bool {
         self.held >= MOST_HELD / 2 || self.unwind_bytes >= MOST_UNWIND_BYTES / 2
     }
 }
@@ -196,7 +196,7 @@ impl Processes {
             process.age += 1;
             process.age <= REMEMBERED_DRAINS || Path::new(&format!("/proc/{tgid}")).exists()
         });
-        if self.bounds.are_near() || self.files.len() > MOST_FILES {
+        if self.bounds.are_nearly_reached() || self.files.len() > MOST_FILES {
             self.forget_unused_files();
         }
     }

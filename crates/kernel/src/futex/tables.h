@@ -2,7 +2,7 @@
 /*
  * What the futex programs and their loader share: the tables of exact totals and the records of sampled waits.
  *
- * Every CPU has two halves of tables, drained as those of the contention programs are (`contention/tables.h`). Samples
+ * Every CPU has two buffers of tables, drained as those of the contention programs are (`contention/tables.h`). Samples
  * carry bytes of stacks that must be unwound outside the kernel, so they go through a ring buffer.
  *
  * The order of the enums is repeated in `tables.rs`; the layout of the structures is generated from this file.
@@ -14,14 +14,14 @@
 
 #define COMM_LENGTH 16
 
-/* Room in one half of one CPU, some 220 KB. */
+/* Room in one buffer of one CPU, some 220 KB. */
 #define TOTALS 2048
 #define FOLDED 512
 
 /* Slots looked at before a table counts as full. Every table has so many more, so that no search wraps around. */
 #define PROBES 12
 
-/* Losses, counted per half. */
+/* Losses, counted per buffer. */
 enum loss {
 	LOSS_TASK_FOLDED,
 	LOSS_TOTALS_FULL,
@@ -44,7 +44,7 @@ struct futex_total {
 	__u64 max_ns;
 };
 
-struct futex_half {
+struct futex_buffer {
 	struct futex_total totals[TOTALS + PROBES];
 	struct futex_total folded[FOLDED + PROBES];
 	__u64 losses[LOSS_CAUSES];

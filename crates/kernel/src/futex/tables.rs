@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lockmeter_profile::{Loss, Value};
 
 use crate::comm::Comm;
-use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
+use crate::double_buffer::{DoubleBuffers, InactiveBuffer, table_length};
 use crate::threads::skeleton::types;
 
 /// The causes of loss in the order of `enum loss` in `tables.h`.
@@ -46,32 +46,32 @@ pub struct Drained {
     pub stacks_taken: u64,
 }
 
-const TOTALS: usize = table_length(|half: &types::futex_half| &half.totals);
+const TOTALS: usize = table_length(|buffer: &types::futex_buffer| &buffer.totals);
 
-impl DoubleBuffers<types::futex_half> {
-    /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
-    pub fn fill(&self, half: u32) -> f64 {
+impl DoubleBuffers<types::futex_buffer> {
+    /// How full the fullest table of the given buffer is, 0 to 1. The programs may be writing meanwhile.
+    pub fn fill(&self, buffer: u32) -> f64 {
         let used = (0..self.cpus()).map(|cpu| {
-            let half = self.half(cpu, half);
+            let buffer = self.buffer(cpu, buffer);
             // SAFETY: one integer inside the mapping; a stale value only misjudges the fill.
-            unsafe { (&raw const (*half).totals_used).read_volatile() }
+            unsafe { (&raw const (*buffer).totals_used).read_volatile() }
         });
         used.max().unwrap_or(0) as f64 / TOTALS as f64
     }
 
-    /// Reads and clears the given half of every CPU.
-    pub fn drain(&mut self, half: InactiveHalf) -> Drained {
+    /// Reads and clears the given buffer of every CPU.
+    pub fn drain(&mut self, buffer: InactiveBuffer) -> Drained {
         let mut drained = Drained::default();
         for cpu in 0..self.cpus() {
-            drain_half(self.inactive(cpu, half), &mut drained);
+            drain_buffer(self.inactive(cpu, buffer), &mut drained);
         }
-        drained.losses = self.take_losses(half, LOSS_CAUSES, |half| &mut half.losses);
+        drained.losses = self.take_losses(buffer, LOSS_CAUSES, |buffer| &mut buffer.losses);
         drained
     }
 }
 
-fn drain_half(half: &mut types::futex_half, drained: &mut Drained) {
-    for slot in half.totals.iter_mut().chain(&mut half.folded).filter(|slot| slot.tag != 0) {
+fn drain_buffer(buffer: &mut types::futex_buffer, drained: &mut Drained) {
+    for slot in buffer.totals.iter_mut().chain(&mut buffer.folded).filter(|slot| slot.tag != 0) {
         let slot = std::mem::take(slot);
         let key = TotalKey {
             word: Word { tgid: slot.tgid, address: slot.word },
@@ -87,9 +87,9 @@ fn drain_half(half: &mut types::futex_half, drained: &mut Drained) {
             spin_ns: 0,
         });
     }
-    drained.stack_ns += std::mem::take(&mut half.stack_ns);
-    drained.stacks_taken += std::mem::take(&mut half.stacks_taken);
-    half.totals_used = 0;
+    drained.stack_ns += std::mem::take(&mut buffer.stack_ns);
+    drained.stacks_taken += std::mem::take(&mut buffer.stacks_taken);
+    buffer.totals_used = 0;
 }
 
 /// A record of the ring buffer.

@@ -28,12 +28,12 @@ static __always_inline void add_duration(struct run_bucket *bucket, __u64 durati
 		bucket->max_ns = duration;
 }
 
-static __always_inline struct runner_slot *slot_of_runner(struct run_half *half, __u64 key, const char *name)
+static __always_inline struct runner_slot *slot_of_runner(struct run_buffer *buffer, __u64 key, const char *name)
 {
 	__u32 first = slot_of(mix(key), RUNNERS);
 
 	for (__u32 i = 0; i < PROBES; i++) {
-		struct runner_slot *slot = &half->runners[first + i];
+		struct runner_slot *slot = &buffer->runners[first + i];
 		__u64 seen = slot->key;
 
 		if (seen == key)
@@ -41,7 +41,7 @@ static __always_inline struct runner_slot *slot_of_runner(struct run_half *half,
 		if (!seen) {
 			seen = __sync_val_compare_and_swap(&slot->key, 0, key);
 			if (!seen) {
-				half->runners_used++;
+				buffer->runners_used++;
 				if (name)
 					bpf_probe_read_kernel_str(slot->name, NAME_LENGTH, name);
 				return slot;
@@ -50,15 +50,15 @@ static __always_inline struct runner_slot *slot_of_runner(struct run_half *half,
 				return slot;
 		}
 	}
-	lose_run(half, RUN_LOSS_RUNS_FULL);
+	lose_run(buffer, RUN_LOSS_RUNS_FULL);
 	return 0;
 }
 
 /* `own_ns`: of `run_ns`, without what was called and is counted by itself. `name`: of an interrupt, in kernel memory. */
-static __always_inline void count_run(struct run_half *half, __u64 key, __u64 run_ns, __u64 own_ns, __u64 delay,
+static __always_inline void count_run(struct run_buffer *buffer, __u64 key, __u64 run_ns, __u64 own_ns, __u64 delay,
 				      const char *name)
 {
-	struct runner_slot *slot = slot_of_runner(half, key, name);
+	struct runner_slot *slot = slot_of_runner(buffer, key, name);
 
 	if (!slot)
 		return;
@@ -82,21 +82,21 @@ struct single_run {
 };
 
 /* Rare, and not inlined: it is no part of what an event costs. */
-static __noinline int list_long_run(struct run_half *half, struct single_run *run, struct lock_waits *waits)
+static __noinline int list_long_run(struct run_buffer *buffer, struct single_run *run, struct lock_waits *waits)
 {
 	struct task_struct *task;
 	struct long_run *listed;
 	__u64 at;
 
-	if (!half || !run || !waits)
+	if (!buffer || !run || !waits)
 		return 0;
 	task = bpf_get_current_task_btf();
-	at = __sync_fetch_and_add(&half->long_runs_used, 1);
+	at = __sync_fetch_and_add(&buffer->long_runs_used, 1);
 	if (at >= LONG_RUNS) {
-		lose_run(half, RUN_LOSS_LONG_RUNS_FULL);
+		lose_run(buffer, RUN_LOSS_LONG_RUNS_FULL);
 		return 0;
 	}
-	listed = &half->long_runs[at];
+	listed = &buffer->long_runs[at];
 	listed->begin_ns = run->begin_ns;
 	listed->run_ns = run->run_ns;
 	listed->asleep_ns = run->asleep_ns;

@@ -229,7 +229,7 @@ int BPF_PROG(work_start, struct work_struct *work)
 	__u64 key = RUNNER_KEY(RUNNER_WORK, work->func), address;
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct worker *worker = 0;
-	struct run_half *half;
+	struct run_buffer *buffer;
 	struct run *run;
 
 	if (!cpu)
@@ -248,9 +248,9 @@ int BPF_PROG(work_start, struct work_struct *work)
 		run->delay = take_queued(address, run->begin_ns);
 		return 0;
 	}
-	half = this_half(&halves);
-	if (half)
-		lose_run(half, RUN_LOSS_NO_TASK_STORAGE);
+	buffer = this_buffer(&buffers);
+	if (buffer)
+		lose_run(buffer, RUN_LOSS_NO_TASK_STORAGE);
 	return 0;
 }
 
@@ -259,10 +259,10 @@ int BPF_PROG(work_end)
 {
 	struct run_cpu *cpu = metering(RUN_PROGRAM_WORK_END);
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct run_half *half = this_half(&halves);
+	struct run_buffer *buffer = this_buffer(&buffers);
 	struct worker *worker;
 
-	if (!cpu || !half)
+	if (!cpu || !buffer)
 		return 0;
 	if (is_nested(cpu)) {
 		cpu->items_ended++;
@@ -271,11 +271,11 @@ int BPF_PROG(work_end)
 	}
 	worker = bpf_task_storage_get(&workers, task, 0, 0);
 	if (!worker || !is_working(worker)) {
-		lose_run(half, RUN_LOSS_RUN_UNPAIRED);
+		lose_run(buffer, RUN_LOSS_RUN_UNPAIRED);
 		return 0;
 	}
 	cpu->items_ended++;
-	end_item(worker, cpu, half, task);
+	end_item(worker, cpu, buffer, task);
 	return 0;
 }
 
@@ -304,15 +304,15 @@ SEC("tp_btf/contention_begin")
 int BPF_PROG(lock_begin, void *lock, unsigned int flags)
 {
 	struct run_cpu *cpu = metering(RUN_PROGRAM_LOCK_BEGIN);
-	struct run_half *half = this_half(&halves);
+	struct run_buffer *buffer = this_buffer(&buffers);
 	struct lock_waits *waits;
 
-	if (!cpu || !half)
+	if (!cpu || !buffer)
 		return 0;
 	waits = waits_now(cpu);
 	if (waits)
 		begin_wait(waits, (__u64)lock,
-			   look_up_class((__u64)lock, &cpu->slab_cache, &half->losses[RUN_LOSS_CACHES_FULL]),
+			   look_up_class((__u64)lock, &cpu->slab_cache, &buffer->losses[RUN_LOSS_CACHES_FULL]),
 			   kind_mode_of(flags));
 	return 0;
 }

@@ -19,7 +19,7 @@ use crate::cost::{self, ProgramCost};
 use crate::double_buffer::DoubleBuffers;
 use crate::error::{ErrorKind, KernelError};
 use crate::libbpf_log::quiet_libbpf;
-use crate::switches::{self, Pausable, TwoHalves};
+use crate::switches::{self, DoubleBuffered, Pausable};
 use naming::{Clocks, Names};
 pub use programs::Missing;
 use programs::{Chosen, PROGRAMS};
@@ -38,7 +38,7 @@ use skeleton::{LatencySkel, LatencySkelBuilder};
 /// What can run: hard interrupts, softirqs, tasklets, timers, high-resolution timers, work items.
 pub const RUNNERS: [Kind; 6] = [Kind::Irq, Kind::Softirq, Kind::Tasklet, Kind::Timer, Kind::Hrtimer, Kind::Work];
 
-/// Half full tables are drained early: a burst can fill the other half before anybody looks again.
+/// Half full tables are drained early: a burst can fill the other buffer before anybody looks again.
 const DRAIN_AT_FILL: f64 = 0.5;
 
 /// What to meter.
@@ -52,9 +52,9 @@ pub struct Options {
     pub every: bool,
 }
 
-/// Kernel memory that metering takes for each possible CPU: two halves of tables and the CPU's own state.
+/// Kernel memory that metering takes for each possible CPU: two buffers of tables and the CPU's own state.
 pub const fn table_bytes_per_cpu() -> usize {
-    2 * size_of::<skeleton::types::run_half>() + size_of::<skeleton::types::run_cpu>()
+    2 * size_of::<skeleton::types::run_buffer>() + size_of::<skeleton::types::run_cpu>()
 }
 
 /// A running recording of interrupts, timers and work items. Dropping it detaches everything.
@@ -63,7 +63,7 @@ pub struct LatencySource {
     links: Vec<Link>,
     windows: Option<Windows>,
     untimed: Untimed,
-    halves: DoubleBuffers<skeleton::types::run_half>,
+    buffers: DoubleBuffers<skeleton::types::run_buffer>,
     skeleton: LatencySkel<'static>,
     names: Names,
     missing: Vec<Missing>,
@@ -89,7 +89,7 @@ impl LatencySource {
         let names = Names::prepare(options.threshold.is_some())?;
         let mut skeleton = load(options, &chosen, &names, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
-        let halves = unsafe { DoubleBuffers::map(&skeleton.maps.halves, cpus) }?;
+        let buffers = unsafe { DoubleBuffers::map(&skeleton.maps.buffers, cpus) }?;
         let first_tick = ticks_and_ns(&skeleton)?;
         let links = programs::attach(&mut skeleton)?;
         let windows = open_windows(&skeleton, options.every || options.threshold.is_some())?;
@@ -99,7 +99,7 @@ impl LatencySource {
             links,
             windows: Some(windows),
             untimed: Untimed::start(&[]),
-            halves,
+            buffers,
             skeleton,
             names,
             notices: missing.iter().map(|missing| format!("{missing}; the rest is metered")).collect(),
@@ -144,9 +144,9 @@ impl LatencySource {
     }
 }
 
-impl TwoHalves for LatencySkel<'_> {
-    fn active_half(&mut self) -> Option<&mut u32> {
-        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
+impl DoubleBuffered for LatencySkel<'_> {
+    fn active_buffer(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.active_buffer)
     }
 }
 
@@ -166,8 +166,8 @@ impl Source for LatencySource {
     /// Keeps the account of what metering costs.
     fn tick(&mut self) -> bool {
         self.cost.tick(&self.skeleton);
-        let half = switches::active_half(&mut self.skeleton);
-        self.halves.fill(half) >= DRAIN_AT_FILL
+        let buffer = switches::active_buffer(&mut self.skeleton);
+        self.buffers.fill(buffer) >= DRAIN_AT_FILL
     }
 
     /// What was asked for and this kernel does not show.
@@ -176,9 +176,9 @@ impl Source for LatencySource {
     }
 
     fn drain(&mut self) -> Result<Interval, KernelError> {
-        let half = switches::flip(&mut self.skeleton);
+        let buffer = switches::flip(&mut self.skeleton);
         let mut interval = self.clock.cut();
-        let mut drained = self.halves.drain(half);
+        let mut drained = self.buffers.drain(buffer);
         let interrupted = self.windows.as_ref().map(Windows::interrupted).unwrap_or_default();
         self.untimed.complete(&mut drained, interrupted);
         for (loss, count) in &drained.losses {
@@ -212,7 +212,7 @@ fn load(options: &Options, chosen: &Chosen, names: &Names, cpus: usize) -> Resul
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = LatencySkelBuilder::default().open(storage).map_err(refused)?;
     let cpus = u32::try_from(cpus).unwrap_or(1);
-    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
+    open.maps.buffers.set_max_entries(cpus * 2).map_err(refused)?;
     programs::select(&mut open, chosen);
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.counted_runners = naming::runner_bits(&options.runners);

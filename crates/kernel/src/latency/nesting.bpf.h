@@ -31,7 +31,7 @@ static __always_inline __u32 level_of(__u32 runner, const struct run_cpu *cpu, _
 
 static __always_inline struct run *begin_run(struct run_cpu *cpu, enum window window, __u32 runner, __u64 key)
 {
-	struct run_half *half;
+	struct run_buffer *buffer;
 	struct run *run;
 	__u32 depth;
 
@@ -42,9 +42,9 @@ static __always_inline struct run *begin_run(struct run_cpu *cpu, enum window wi
 	depth = live_depth(cpu);
 	if (depth >= NESTED_RUNS) {
 		/* No kernel nests so deep: ends were not seen. */
-		half = this_half(&halves);
-		if (half)
-			__sync_fetch_and_add(&half->losses[RUN_LOSS_RUN_UNPAIRED], NESTED_RUNS);
+		buffer = this_buffer(&buffers);
+		if (buffer)
+			__sync_fetch_and_add(&buffer->losses[RUN_LOSS_RUN_UNPAIRED], NESTED_RUNS);
 		depth = 0;
 	}
 	/* Takes the place first: an interrupt from here on takes the next. */
@@ -88,7 +88,7 @@ static __always_inline void tell_outer(struct run *outer, const struct run *inne
 }
 
 /* Takes this CPU's innermost run of a kind off the stack; 0 if there is none. */
-static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, enum window window, __u32 runner,
+static __always_inline int end_run(struct run_cpu *cpu, struct run_buffer *buffer, enum window window, __u32 runner,
 				   __u64 now, struct ended *ended)
 {
 	__u64 wall_ns, interrupted_ns;
@@ -106,11 +106,11 @@ static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, e
 	if (!at) {
 		/* Where there are windows, what began before one is left to the kernel's own count. */
 		if (!(state_of_window(window) >> WINDOW_BITS))
-			lose_run(half, RUN_LOSS_RUN_UNPAIRED);
+			lose_run(buffer, RUN_LOSS_RUN_UNPAIRED);
 		return 0;
 	}
 	if (cpu->depth > at && !(state_of_window(window) >> WINDOW_BITS))
-		__sync_fetch_and_add(&half->losses[RUN_LOSS_RUN_UNPAIRED], cpu->depth - at);
+		__sync_fetch_and_add(&buffer->losses[RUN_LOSS_RUN_UNPAIRED], cpu->depth - at);
 	at--;
 	run = &cpu->stack[at % NESTED_RUNS];
 	interrupted_ns = *(volatile __u64 *)&run->interrupted_ns;
@@ -137,14 +137,14 @@ static __always_inline int end_run(struct run_cpu *cpu, struct run_half *half, e
 static __always_inline void finish_run(struct run_cpu *cpu, enum window window, __u32 runner, const char *name)
 {
 	__u64 now = bpf_ktime_get_ns();
-	struct run_half *half = this_half(&halves);
+	struct run_buffer *buffer = this_buffer(&buffers);
 	struct ended ended;
 
-	if (!half)
+	if (!buffer)
 		return;
-	if (!end_run(cpu, half, window, runner, now, &ended) || !is_counted(runner))
+	if (!end_run(cpu, buffer, window, runner, now, &ended) || !is_counted(runner))
 		return;
-	count_run(half, ended.key, ended.run_ns, ended.own_ns, ended.delay, name);
+	count_run(buffer, ended.key, ended.run_ns, ended.own_ns, ended.delay, name);
 	if (is_long(ended.run_ns, ended.waits)) {
 		struct single_run run = {
 			.key = ended.key,
@@ -153,7 +153,7 @@ static __always_inline void finish_run(struct run_cpu *cpu, enum window window, 
 			.delay = ended.delay,
 		};
 
-		list_long_run(half, &run, ended.waits);
+		list_long_run(buffer, &run, ended.waits);
 	}
 }
 

@@ -6,7 +6,7 @@
 #define LOCKMETER_LATENCY_STATE_BPF_H
 
 #include "core.h"
-#include "halves.bpf.h"
+#include "double_buffer.bpf.h"
 #include "lock_class.bpf.h"
 #include "lock_kind.bpf.h"
 #include "numbers.bpf.h"
@@ -34,7 +34,7 @@ __u32 resumed = 0; /* grows when counting goes on: what ran before it is forgott
 /* In a map of its own, for another thread writes it. */
 __u32 windows[WINDOWS] SEC(".data.windows") = {WINDOW_OPEN, WINDOW_OPEN, WINDOW_OPEN, WINDOW_OPEN};
 
-HALVES(struct run_half) halves SEC(".maps");
+DOUBLE_BUFFER(struct run_buffer) buffers SEC(".maps");
 
 /* The waits for locks inside a run, and the one going on. Filled only where there is a threshold. */
 struct lock_waits {
@@ -148,9 +148,9 @@ static __always_inline __u32 live_depth(struct run_cpu *cpu)
 	return depth;
 }
 
-static __always_inline void lose_run(struct run_half *half, enum run_loss cause)
+static __always_inline void lose_run(struct run_buffer *buffer, enum run_loss cause)
 {
-	__sync_fetch_and_add(&half->losses[cause], 1);
+	__sync_fetch_and_add(&buffer->losses[cause], 1);
 }
 
 static __always_inline int is_counted(__u32 runner)

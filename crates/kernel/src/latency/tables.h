@@ -2,13 +2,13 @@
 /*
  * What the latency programs and their loader share: the tables that the programs fill and the loader drains.
  *
- * Every CPU has two halves, as in contention/tables.h. A slot holds the whole histogram of one handler or function, so that an
+ * Every CPU has two buffers, as in contention/tables.h. A slot holds the whole histogram of one handler or function, so that an
  * event touches two lines of one slot and looks nothing else up.
  */
 #ifndef LOCKMETER_LATENCY_TABLES_H
 #define LOCKMETER_LATENCY_TABLES_H
 
-/* Room in one half of one CPU. Together about 0.54 MB; two halves a CPU. */
+/* Room in one buffer of one CPU. Together about 0.54 MB; two buffers a CPU. */
 #define RUNNERS 160
 #define LONG_RUNS 128
 
@@ -159,7 +159,7 @@ struct long_run {
 	struct run_wait waits[RUN_WAITS];
 };
 
-struct run_half {
+struct run_buffer {
 	struct runner_slot runners[RUNNERS + PROBES];
 	struct long_run long_runs[LONG_RUNS];
 	__u64 losses[RUN_LOSSES];

@@ -8,7 +8,7 @@ use lockmeter_profile::Loss;
 
 use super::programs::PROGRAMS;
 use super::skeleton::types;
-use crate::double_buffer::{DoubleBuffers, InactiveHalf, table_length};
+use crate::double_buffer::{DoubleBuffers, InactiveBuffer, table_length};
 use crate::error::KernelError;
 
 /// The causes of loss in the order of `enum run_loss` in `tables.h`.
@@ -52,37 +52,40 @@ pub struct Drained {
 }
 
 const BUCKETS: usize = table_length(|slot: &types::runner_slot| &slot.runs);
-const RUNNERS: usize = table_length(|half: &types::run_half| &half.runners);
-const LONG_RUNS: usize = table_length(|half: &types::run_half| &half.long_runs);
+const RUNNERS: usize = table_length(|buffer: &types::run_buffer| &buffer.runners);
+const LONG_RUNS: usize = table_length(|buffer: &types::run_buffer| &buffer.long_runs);
 
-impl DoubleBuffers<types::run_half> {
-    /// How full the fullest table of the given half is, 0 to 1. The programs may be writing meanwhile.
-    pub fn fill(&self, half: u32) -> f64 {
+impl DoubleBuffers<types::run_buffer> {
+    /// How full the fullest table of the given buffer is, 0 to 1. The programs may be writing meanwhile.
+    pub fn fill(&self, buffer: u32) -> f64 {
         let mut fullest: f64 = 0.0;
         for cpu in 0..self.cpus() {
-            let half = self.half(cpu, half);
+            let buffer = self.buffer(cpu, buffer);
             // SAFETY: two integers inside the mapping, read once each; a stale value only misjudges the fill.
             let (runners, long_runs) = unsafe {
-                ((&raw const (*half).runners_used).read_volatile(), (&raw const (*half).long_runs_used).read_volatile())
+                (
+                    (&raw const (*buffer).runners_used).read_volatile(),
+                    (&raw const (*buffer).long_runs_used).read_volatile(),
+                )
             };
             fullest = fullest.max(runners as f64 / RUNNERS as f64).max(long_runs as f64 / LONG_RUNS as f64);
         }
         fullest
     }
 
-    /// Reads and clears the given half of every CPU.
-    pub fn drain(&mut self, half: InactiveHalf) -> Drained {
+    /// Reads and clears the given buffer of every CPU.
+    pub fn drain(&mut self, buffer: InactiveBuffer) -> Drained {
         let mut drained = Drained::default();
         for cpu in 0..self.cpus() {
-            drain_half(self.inactive(cpu, half), u32::try_from(cpu).unwrap_or(u32::MAX), &mut drained);
+            drain_buffer(self.inactive(cpu, buffer), u32::try_from(cpu).unwrap_or(u32::MAX), &mut drained);
         }
-        drained.losses = self.take_losses(half, LOSS_CAUSES, |half| &mut half.losses);
+        drained.losses = self.take_losses(buffer, LOSS_CAUSES, |buffer| &mut buffer.losses);
         drained
     }
 }
 
-fn drain_half(half: &mut types::run_half, cpu: u32, drained: &mut Drained) {
-    for slot in half.runners.iter_mut().filter(|slot| slot.key != 0) {
+fn drain_buffer(buffer: &mut types::run_buffer, cpu: u32, drained: &mut Drained) {
+    for slot in buffer.runners.iter_mut().filter(|slot| slot.key != 0) {
         match drained.runners.entry(slot.key) {
             Entry::Occupied(mut known) => known.get_mut().merge(slot),
             Entry::Vacant(new) => {
@@ -92,15 +95,15 @@ fn drain_half(half: &mut types::run_half, cpu: u32, drained: &mut Drained) {
         // SAFETY: plain integers and characters, for which all-zero is valid: a free slot.
         *slot = unsafe { std::mem::zeroed() };
     }
-    let used = usize::try_from(half.long_runs_used).unwrap_or(usize::MAX).min(half.long_runs.len());
-    for run in half.long_runs[..used].iter_mut() {
+    let used = usize::try_from(buffer.long_runs_used).unwrap_or(usize::MAX).min(buffer.long_runs.len());
+    for run in buffer.long_runs[..used].iter_mut() {
         // SAFETY: as above.
         let run = std::mem::replace(run, unsafe { std::mem::zeroed() });
         if run.key != 0 {
             drained.long_runs.push((cpu, run));
         }
     }
-    (half.long_runs_used, half.runners_used) = (0, 0);
+    (buffer.long_runs_used, buffer.runners_used) = (0, 0);
 }
 
 impl Runner {

@@ -12,7 +12,7 @@
 
 /*
  * Since when an item is queued: 16 bits of its address's hash, then 48 bits of time, which last three days, in one word, so
- * that no CPU sees half of it. An item has two places, told by other bits of the hash; where both are taken, the
+ * that no CPU sees half of it. An item has two slots, told by other bits of the hash; where both are taken, the
  * older one is lost, and the item that it belonged to has no delay.
  */
 __u64 queued[QUEUED];
@@ -20,22 +20,22 @@ __u64 queued[QUEUED];
 #define TIME_BITS 48
 #define TIME_MASK ((1ULL << TIME_BITS) - 1)
 
-struct places {
+struct slots {
 	__u64 tag;
 	__u64 *one;
 	__u64 *other;
 };
 
-static __always_inline struct places places_of(__u64 work)
+static __always_inline struct slots slots_of(__u64 work)
 {
 	__u64 hash = mix(work);
-	struct places places = {
+	struct slots slots = {
 		.tag = hash & ~TIME_MASK,
 		.one = &queued[hash % QUEUED],
 		.other = &queued[hash / QUEUED % QUEUED],
 	};
 
-	return places;
+	return slots;
 }
 
 static __always_inline int is_of(__u64 word, __u64 tag)
@@ -45,31 +45,31 @@ static __always_inline int is_of(__u64 word, __u64 tag)
 
 static __always_inline void remember_queued(__u64 work)
 {
-	struct places places = places_of(work);
-	__u64 one = *(volatile __u64 *)places.one, other = *(volatile __u64 *)places.other;
-	__u64 word = places.tag | (bpf_ktime_get_ns() & TIME_MASK);
+	struct slots slots = slots_of(work);
+	__u64 one = *(volatile __u64 *)slots.one, other = *(volatile __u64 *)slots.other;
+	__u64 word = slots.tag | (bpf_ktime_get_ns() & TIME_MASK);
 
-	if (is_of(other, places.tag) ||
-	    (one && !is_of(one, places.tag) && (!other || (one & TIME_MASK) > (other & TIME_MASK))))
-		*(volatile __u64 *)places.other = word;
+	if (is_of(other, slots.tag) ||
+	    (one && !is_of(one, slots.tag) && (!other || (one & TIME_MASK) > (other & TIME_MASK))))
+		*(volatile __u64 *)slots.other = word;
 	else
-		*(volatile __u64 *)places.one = word;
+		*(volatile __u64 *)slots.one = word;
 }
 
 /* How long the item was queued, UNKNOWN_NS if nobody saw it. */
 static __always_inline __u64 take_queued(__u64 work, __u64 now)
 {
-	struct places places = places_of(work);
-	__u64 *place = places.one;
-	__u64 word = *(volatile __u64 *)place;
+	struct slots slots = slots_of(work);
+	__u64 *slot = slots.one;
+	__u64 word = *(volatile __u64 *)slot;
 
-	if (!is_of(word, places.tag)) {
-		place = places.other;
-		word = *(volatile __u64 *)place;
-		if (!is_of(word, places.tag))
+	if (!is_of(word, slots.tag)) {
+		slot = slots.other;
+		word = *(volatile __u64 *)slot;
+		if (!is_of(word, slots.tag))
 			return UNKNOWN_NS;
 	}
-	*(volatile __u64 *)place = 0;
+	*(volatile __u64 *)slot = 0;
 	return (now - word) & TIME_MASK;
 }
 
@@ -133,7 +133,7 @@ static __always_inline __u64 run_of_item(const struct worker *worker, const stru
 	return (__u64)ran < wall_ns ? ran : wall_ns;
 }
 
-static __always_inline void end_item(struct worker *worker, struct run_cpu *cpu, struct run_half *half,
+static __always_inline void end_item(struct worker *worker, struct run_cpu *cpu, struct run_buffer *buffer,
 				     const struct task_struct *task)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -141,11 +141,11 @@ static __always_inline void end_item(struct worker *worker, struct run_cpu *cpu,
 	__u64 run_ns = run_of_item(worker, cpu, task, now, wall_ns);
 	__u64 asleep_ns = switches_of(task) == worker->switches ? 0 : wall_ns - run_ns;
 
-	count_run(half, worker->key, run_ns, run_ns, worker->delay_ns, 0);
+	count_run(buffer, worker->key, run_ns, run_ns, worker->delay_ns, 0);
 	if (asleep_ns)
-		count_run(half, RUNNER_KEY(RUNNER_WORK_ASLEEP, worker->key), asleep_ns, asleep_ns, UNKNOWN_NS, 0);
+		count_run(buffer, RUNNER_KEY(RUNNER_WORK_ASLEEP, worker->key), asleep_ns, asleep_ns, UNKNOWN_NS, 0);
 	if (worker->delay_ns == UNKNOWN_NS)
-		lose_run(half, RUN_LOSS_QUEUEING_NOT_SEEN);
+		lose_run(buffer, RUN_LOSS_QUEUEING_NOT_SEEN);
 	if (is_long(run_ns, &worker->waits)) {
 		struct single_run run = {
 			.key = worker->key,
@@ -155,7 +155,7 @@ static __always_inline void end_item(struct worker *worker, struct run_cpu *cpu,
 			.delay = worker->delay_ns,
 		};
 
-		list_long_run(half, &run, &worker->waits);
+		list_long_run(buffer, &run, &worker->waits);
 	}
 	worker->key = 0;
 }

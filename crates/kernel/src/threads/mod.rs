@@ -31,7 +31,7 @@ use crate::futex::{self, FutexOptions, FutexWaits, KnownPrograms};
 use crate::kernel_names::{self, SharedNames};
 use crate::libbpf_log::quiet_libbpf;
 use crate::stack_budget::StackBudget;
-use crate::switches::{self, TwoHalves};
+use crate::switches::{self, DoubleBuffered};
 use open_waits::{Classes, Recorded};
 use sleep_sites::SleepSites;
 use table::Threads;
@@ -70,9 +70,9 @@ impl Programs<PROGRAMS> for ThreadsSkel<'_> {
     }
 }
 
-impl TwoHalves for ThreadsSkel<'_> {
-    fn active_half(&mut self) -> Option<&mut u32> {
-        Some(&mut self.maps.bss_data.as_deref_mut()?.active_half)
+impl DoubleBuffered for ThreadsSkel<'_> {
+    fn active_buffer(&mut self) -> Option<&mut u32> {
+        Some(&mut self.maps.bss_data.as_deref_mut()?.active_buffer)
     }
 
     fn generation(&mut self) -> Option<&mut u32> {
@@ -125,7 +125,7 @@ impl ThreadSource {
         let maps = &skeleton.maps;
         let programs = KnownPrograms::default();
         let futexes = futexes
-            .map(|options| FutexWaits::new(options, programs.clone(), &maps.records, &maps.halves, cpus))
+            .map(|options| FutexWaits::new(options, programs.clone(), &maps.records, &maps.buffers, cpus))
             .transpose()?;
         if futexes.is_some() {
             // Before anything of them is seen.
@@ -181,8 +181,8 @@ impl ThreadSource {
         self.look_at(STACKS_A_LOOK, self.sleeps_met)?;
         let Some(futexes) = &self.futexes else { return Ok(false) };
         futexes.read_ring();
-        let half = switches::active_half(&mut self.skeleton);
-        Ok(futexes.are_tables_full(half))
+        let buffer = switches::active_buffer(&mut self.skeleton);
+        Ok(futexes.are_tables_full(buffer))
     }
 
     /// Adds what threads did since the last call to an interval, and who waits at its end.
@@ -231,8 +231,8 @@ impl ThreadSource {
     fn drain_futexes(&mut self, runs: [u64; PROGRAMS], interval: &mut Interval, is_last: bool) {
         let mut stack_ns = 0;
         if let Some(futexes) = &mut self.futexes {
-            let half = switches::flip(&mut self.skeleton);
-            stack_ns = futexes.drain_into(half, interval);
+            let buffer = switches::flip(&mut self.skeleton);
+            stack_ns = futexes.drain_into(buffer, interval);
             if is_last {
                 futexes.count_unfinished(self.threads.futexes(), interval);
             }
@@ -405,8 +405,8 @@ fn load(
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = ThreadsSkelBuilder::default().open(storage).map_err(refused)?;
     let cpus = u32::try_from(cpus).unwrap_or(1);
-    open.maps.halves.set_max_entries(cpus * 2).map_err(refused)?;
-    open.maps.halves.set_autocreate(futexes.is_some()).map_err(refused)?;
+    open.maps.buffers.set_max_entries(cpus * 2).map_err(refused)?;
+    open.maps.buffers.set_autocreate(futexes.is_some()).map_err(refused)?;
     open.maps.records.set_autocreate(futexes.is_some()).map_err(refused)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.with_futexes = u8::from(futexes.is_some());

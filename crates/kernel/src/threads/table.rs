@@ -49,22 +49,22 @@ pub(super) struct Thread {
     charged: Spent,
     /// Since the last drain.
     looks: Vec<Look>,
-    rest: Rest,
+    last_site: LastSite,
 }
 
 /// The place where a thread was asleep when it was last seen asleep, and at which of the last looks it was there: the lowest bit is the
 /// last look.
 #[derive(Default)]
-struct Rest {
+struct LastSite {
     site: Option<Rc<SleepSite>>,
     looks: u32,
 }
 
-impl Rest {
+impl LastSite {
     /// A look found the thread asleep there, or (`None`) not asleep or nobody knows where. One that has slept for a second was there all
     /// the while.
     fn look(&mut self, site: Option<&Rc<SleepSite>>, has_slept_long: bool) {
-        if let Some(site) = site.filter(|site| self.site.as_ref().is_none_or(|rest| !Rc::ptr_eq(rest, site))) {
+        if let Some(site) = site.filter(|site| self.site.as_ref().is_none_or(|last| !Rc::ptr_eq(last, site))) {
             self.site = Some(Rc::clone(site));
             self.looks = 0;
         }
@@ -77,7 +77,7 @@ impl Rest {
     /// Whether nine of the last ten looks found it at this place.
     fn is_at(&self, site: Option<&Rc<SleepSite>>) -> bool {
         const LAST_TEN: u32 = (1 << 10) - 1;
-        let is_here = site.zip(self.site.as_ref()).is_some_and(|(site, rest)| Rc::ptr_eq(rest, site));
+        let is_here = site.zip(self.site.as_ref()).is_some_and(|(site, last)| Rc::ptr_eq(last, site));
         is_here && (self.looks & LAST_TEN).count_ones() >= 9
     }
 }
@@ -189,7 +189,7 @@ impl Threads {
             sleep: None,
             charged: [0; STATES],
             looks: Vec::new(),
-            rest: Rest::default(),
+            last_site: LastSite::default(),
         });
         thread.time = look.time;
         thread.before_ns = look.before_ns;
@@ -228,12 +228,12 @@ impl Threads {
         for thread in self.known.values_mut() {
             let state = state_of(thread.time.state);
             if thread.is_woken() || !state.is_some_and(ThreadState::is_blocked) {
-                thread.rest.look(None, false);
+                thread.last_site.look(None, false);
                 continue;
             }
             let site = thread.site().map(|(site, _)| Rc::clone(site));
             let slept_ns = begin_ns.saturating_sub(thread.time.since_ns).saturating_add(thread.before_ns);
-            thread.rest.look(site.as_ref(), slept_ns >= LONG_NS);
+            thread.last_site.look(site.as_ref(), slept_ns >= LONG_NS);
             if let Some(site) = &site {
                 site.learn_reason(names);
             }
@@ -359,7 +359,8 @@ fn add_looks(
 ) {
     for look in std::mem::take(&mut thread.looks) {
         let reason = look.site.as_ref().and_then(|site| site.reason()).or(ThreadState::from_code(look.state));
-        let at_rest = reason.is_some_and(|reason| may_rest(reason, spent)) && thread.rest.is_at(look.site.as_ref());
+        let at_rest =
+            reason.is_some_and(|reason| can_be_at_rest(reason, spent)) && thread.last_site.is_at(look.site.as_ref());
         let key = (who, look.state, at_rest, look.site.as_ref().map(Rc::as_ptr));
         let sum = sleeps.entry(key).or_insert(SleepSum { site: look.site, looks: 0, total_ns: 0, variance_ns2: 0.0 });
         sum.looks += u64::from(look.times);
@@ -369,7 +370,7 @@ fn add_looks(
 }
 
 /// Whether a thread may be at rest that waits so: it ran for less than a hundredth of its time, and waits for no lock, disk or page.
-fn may_rest(reason: ThreadState, spent: &Spent) -> bool {
+fn can_be_at_rest(reason: ThreadState, spent: &Spent) -> bool {
     let is_idle = matches!(
         reason,
         ThreadState::Condition
@@ -408,19 +409,19 @@ mod tests {
     #[test]
     fn a_thread_is_at_rest_where_nine_of_ten_looks_find_it() {
         let (queue, other) = (Rc::new(SleepSite::default()), Rc::new(SleepSite::default()));
-        let mut rest = Rest::default();
+        let mut last_site = LastSite::default();
         for look in 1..=12 {
-            rest.look(Some(&queue), false);
-            assert_eq!(rest.is_at(Some(&queue)), look >= 9, "look {look}");
+            last_site.look(Some(&queue), false);
+            assert_eq!(last_site.is_at(Some(&queue)), look >= 9, "look {look}");
         }
-        rest.look(None, false);
-        assert!(rest.is_at(Some(&queue)) && !rest.is_at(Some(&other)) && !rest.is_at(None));
-        rest.look(None, false);
-        assert!(!rest.is_at(Some(&queue)), "awake at two of ten looks");
-        rest.look(Some(&other), false);
-        assert!(!rest.is_at(Some(&other)));
-        rest.look(Some(&queue), true);
-        assert!(rest.is_at(Some(&queue)), "it has slept there for longer than ten looks");
+        last_site.look(None, false);
+        assert!(last_site.is_at(Some(&queue)) && !last_site.is_at(Some(&other)) && !last_site.is_at(None));
+        last_site.look(None, false);
+        assert!(!last_site.is_at(Some(&queue)), "awake at two of ten looks");
+        last_site.look(Some(&other), false);
+        assert!(!last_site.is_at(Some(&other)));
+        last_site.look(Some(&queue), true);
+        assert!(last_site.is_at(Some(&queue)), "it has slept there for longer than ten looks");
     }
 
     #[test]
@@ -428,9 +429,9 @@ mod tests {
         let mut spent = [0; STATES];
         spent[usize::from(ThreadState::Condition.code())] = 990;
         spent[usize::from(ThreadState::Running.code())] = 10;
-        assert!(may_rest(ThreadState::Condition, &spent));
-        assert!(!may_rest(ThreadState::UserLock, &spent) && !may_rest(ThreadState::DiskIo, &spent));
+        assert!(can_be_at_rest(ThreadState::Condition, &spent));
+        assert!(!can_be_at_rest(ThreadState::UserLock, &spent) && !can_be_at_rest(ThreadState::DiskIo, &spent));
         spent[usize::from(ThreadState::Running.code())] = 20;
-        assert!(!may_rest(ThreadState::Condition, &spent));
+        assert!(!can_be_at_rest(ThreadState::Condition, &spent));
     }
 }

@@ -446,7 +446,7 @@ static __always_inline __u64 slept_ns(struct task_struct *task)
 /* A thread that began before the programs were attached, or that has come into the control group. */
 static __always_inline struct thread *adopt(struct task_struct *task, __u64 now_ns)
 {
-	struct futex_half *half = with_futexes ? this_half(&halves) : 0;
+	struct futex_buffer *buffer = with_futexes ? this_buffer(&buffers) : 0;
 	__u32 task_state = task->__state;
 	const struct pt_regs *regs;
 	struct thread *thread;
@@ -460,8 +460,8 @@ static __always_inline struct thread *adopt(struct task_struct *task, __u64 now_
 	thread->before_ns = slept_ns(task);
 	end_change(thread);
 	/* The part of its wait that is seen counts. */
-	if (half && task_state & TASK_INTERRUPTIBLE && waits_for_futex(regs))
-		begin_sleep(&thread->futex, regs, regs->di, now_ns, half);
+	if (buffer && task_state & TASK_INTERRUPTIBLE && waits_for_futex(regs))
+		begin_sleep(&thread->futex, regs, regs->di, now_ns, buffer);
 	return thread;
 }
 

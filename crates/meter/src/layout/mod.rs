@@ -27,7 +27,7 @@ pub use pages::{
     Recycled, SESSION_PAGE, SessionHead, TICK_NS, TICK_TIMES, UNMETERED, Unmetered, pack_owner, tick_code, tick_number,
     unpack_owner,
 };
-pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_place};
+pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_slot};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
 pub use session::{DIRECTORY_VARIABLE, HOLD, MEMORY_FILE, OFF, SESSION_FILE, SESSION_VARIABLE, Session, WAIT};
 pub use shared_locks::{

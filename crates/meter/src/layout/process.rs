@@ -104,7 +104,7 @@ pub struct Process {
 const SPARE: usize = 1;
 
 /// Where a thread is in the index by id: the page, and the first place in it.
-pub const fn thread_id_place(id: u32) -> (usize, usize) {
+pub const fn thread_id_slot(id: u32) -> (usize, usize) {
     let mixed = id.wrapping_mul(0x9e37_79b1);
     ((mixed >> 16) as usize % THREAD_ID_PAGES, (mixed >> 22) as usize % THREAD_IDS)
 }

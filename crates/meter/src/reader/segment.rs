@@ -51,7 +51,7 @@ pub(super) struct Delta {
 
 /// What a slot held when it was last read.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct LastRead {
     count: u64,
     total_ns: u64,
 }
@@ -79,7 +79,7 @@ pub(super) struct SegmentReader {
     losses: [u64; LOSSES],
     swaps: [u64; SWAPS],
     changes: HashMap<u32, Vec<u8>>,
-    seen: HashMap<(u32, usize), Seen>,
+    seen: HashMap<(u32, usize), LastRead>,
     stacks: HashMap<u64, Vec<u64>>,
     /// Modules by their place: what was found once is not looked for again.
     modules: BTreeMap<usize, MappedFile>,
@@ -426,7 +426,7 @@ struct Nonsense;
 ///
 /// A writer may be between its two stores: then the time of one event more is there than events. What goes beyond the
 /// bucket's bound is left for the next time.
-fn delta(slot: &[u8], owner: u32, seen: &mut Seen, epoch: u32) -> Result<Option<Delta>, Nonsense> {
+fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Option<Delta>, Nonsense> {
     let meta = Meta::unpack(u64_at(slot, offset_of!(Slot, meta)));
     if meta.bucket >= 64 {
         return Err(Nonsense);
@@ -491,7 +491,7 @@ mod tests {
         ) {
             let each_ns = 1_u64 << bucket;
             let (mut count, mut drained_count, mut drained_ns) = (0, 0, 0);
-            let mut seen = Seen::default();
+            let mut seen = LastRead::default();
             let meta = Meta { happened: 1, kind: 3, mode: 1, bucket, blocked: 0, comm: 1 }.pack();
             for (step, torn) in steps.iter().chain([&(1, false)]) {
                 count += step;

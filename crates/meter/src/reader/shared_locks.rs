@@ -23,11 +23,11 @@ const MOST_PROCESSES: usize = 1 << 14;
 /// How many processes are looked at again at a time, in turn: each takes some 100 µs.
 const MOST_AGAIN: u64 = 16;
 /// Places whose names are kept.
-const MOST_PLACES: usize = 1 << 16;
+const MOST_NAMES: usize = 1 << 16;
 
 /// A place in what processes map together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct SharedAddress {
     device: u64,
     inode: u64,
     offset: u64,
@@ -39,7 +39,7 @@ struct Mapping {
     start: u64,
     end: u64,
     /// Of the first address.
-    place: Place,
+    place: SharedAddress,
     path: String,
 }
 
@@ -60,9 +60,9 @@ struct Known {
 pub(super) struct SharedLocks {
     /// The session's memory: who maps it is one of its processes, and no locks of programs lie there.
     inode: u64,
-    numbers: HashMap<Place, u16>,
+    numbers: HashMap<SharedAddress, u16>,
     /// What reports call the lock there, and the address that it was first seen at.
-    names: HashMap<Place, (Lock, u64)>,
+    names: HashMap<SharedAddress, (Lock, u64)>,
     processes: HashMap<u32, Known>,
     /// What the session's counter was at the last look.
     counter: u32,
@@ -172,7 +172,7 @@ impl SharedLocks {
                 if flags & ENTRY_SHARED == 0 || address == 0 {
                     continue;
                 }
-                let place = self.place(process, address).map(|(place, _)| place);
+                let place = self.shared_address(process, address).map(|(place, _)| place);
                 let now = place.map_or(0, |place| self.number(place));
                 if now != (flags >> ENTRY_NUMBER_SHIFT) as u16 {
                     is_changed = true;
@@ -191,7 +191,7 @@ impl SharedLocks {
     }
 
     /// The number of the lock at this place, from 1; 0 if there are too many.
-    fn number(&mut self, place: Place) -> u16 {
+    fn number(&mut self, place: SharedAddress) -> u16 {
         let next = self.numbers.len() + 1;
         match self.numbers.get(&place) {
             Some(number) => *number,
@@ -207,8 +207,8 @@ impl SharedLocks {
 
     /// What lies at this address of a process, and the path of what is mapped there: as the process itself said, or its parents, of whom
     /// it has inherited what they mapped.
-    fn place(&self, process: u32, address: u64) -> Option<(Place, &str)> {
-        place_in(self.mappings(process)?, address)
+    fn shared_address(&self, process: u32, address: u64) -> Option<(SharedAddress, &str)> {
+        shared_address_in(self.mappings(process)?, address)
     }
 
     fn mappings(&self, process: u32) -> Option<&[Mapping]> {
@@ -232,15 +232,15 @@ impl SharedLocks {
         (used, origin): (&[Frame], Origin),
     ) -> Option<(Lock, u64)> {
         let asked = self.known(process, head).asked;
-        if asked != self.looks && self.place(process, address).is_none() {
+        if asked != self.looks && self.shared_address(process, address).is_none() {
             self.ask_for_mappings(process, pid);
         }
-        let (place, path) = self.place(process, address)?;
+        let (place, path) = self.shared_address(process, address)?;
         if let Some(known) = self.names.get(&place) {
             return Some(known.clone());
         }
         let named = (named(place, path, used, origin), address);
-        if self.names.len() < MOST_PLACES {
+        if self.names.len() < MOST_NAMES {
             self.names.insert(place, named.clone());
         }
         Some(named)
@@ -248,20 +248,20 @@ impl SharedLocks {
 }
 
 /// As [`heap_lock`] of a lock that says that processes may share it, while nobody can tell any more where it lay.
-pub(super) fn unplaced(used: &[Frame], origin: Origin) -> Lock {
+pub(super) fn unmapped_lock(used: &[Frame], origin: Origin) -> Lock {
     let heap = heap_lock(used, origin);
     let name = format!("shared memory{}", heap.name.strip_prefix("heap").unwrap_or(""));
     Lock { name, ..heap }
 }
 
-fn place_in(mappings: &[Mapping], address: u64) -> Option<(Place, &str)> {
+fn shared_address_in(mappings: &[Mapping], address: u64) -> Option<(SharedAddress, &str)> {
     let mapping = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&address))?;
     let offset = mapping.place.offset.wrapping_add(address - mapping.start);
-    Some((Place { offset, ..mapping.place }, &mapping.path))
+    Some((SharedAddress { offset, ..mapping.place }, &mapping.path))
 }
 
 /// Names the lock at this place of what has this path.
-fn named(place: Place, path: &str, used: &[Frame], origin: Origin) -> Lock {
+fn named(place: SharedAddress, path: &str, used: &[Frame], origin: Origin) -> Lock {
     let offset = place.offset;
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let is_anonymous = path == "/dev/zero" || path.is_empty();
@@ -307,7 +307,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     let device = hex(major)? << 32 | hex(minor)?;
     let inode = fields.next()?.parse().ok()?;
     let path = fields.next().unwrap_or_default().trim_start().to_owned();
-    Some(Mapping { start: hex(start)?, end: hex(end)?, place: Place { device, inode, offset }, path })
+    Some(Mapping { start: hex(start)?, end: hex(end)?, place: SharedAddress { device, inode, offset }, path })
 }
 
 #[cfg(test)]
@@ -316,7 +316,7 @@ mod tests {
 
     fn name_at(line: &str, address: u64) -> Option<String> {
         let mappings: Vec<Mapping> = mapping(line).into_iter().collect();
-        let (place, path) = place_in(&mappings, address)?;
+        let (place, path) = shared_address_in(&mappings, address)?;
         let frame = Frame { address: 0, function: Some("set_up".into()), offset: 0, module: Some("program".into()) };
         Some(named(place, path, &[frame], Origin::Created).name)
     }

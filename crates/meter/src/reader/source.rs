@@ -25,7 +25,7 @@ use super::plausible::Bounds;
 use super::remaining_writers::RemainingWriters;
 use super::segment::{Delta, FilesOfProcess, LockFacts, Reading, SegmentReader};
 use super::session::SessionError;
-use super::shared_locks::{self, SharedLocks, unplaced};
+use super::shared_locks::{self, SharedLocks, unmapped_lock};
 use super::switches::{Switch, Switches};
 use super::ticks::BetweenReadings;
 use super::untimed::TimedHolds;
@@ -746,7 +746,7 @@ impl Filling<'_> {
             return shared;
         }
         if may_be_shared && !shared_locks.knows(self.process.number) {
-            return (unplaced(&frames, origin), facts.address);
+            return (unmapped_lock(&frames, origin), facts.address);
         }
         self.process.private_locks.insert(place);
         (heap_lock(&frames, origin), facts.address)

@@ -46,11 +46,11 @@ struct Watched {
     /// Programs and libraries that it had used when it was last looked at.
     modules: u32,
     /// The stop that goes on.
-    stopped: Option<Seen>,
+    stopped: Option<StoppedTime>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct StoppedTime {
     since_ns: u64,
     until_ns: u64,
 }
@@ -127,10 +127,10 @@ impl Watched {
             self.stopped = None;
             return Some(false);
         }
-        let is_same = |seen: &Seen| before_ns.saturating_sub(seen.until_ns) < LONGEST_UNSEEN_NS;
+        let is_same = |seen: &StoppedTime| before_ns.saturating_sub(seen.until_ns) < LONGEST_UNSEEN_NS;
         let number = match self.stopped.filter(is_same) {
             Some(seen) => {
-                self.stopped = Some(Seen { until_ns: before_ns, ..seen });
+                self.stopped = Some(StoppedTime { until_ns: before_ns, ..seen });
                 self.stops - 1
             }
             None => {
@@ -139,7 +139,7 @@ impl Watched {
                     return None;
                 }
                 let now_ns = monotonic_ns();
-                self.stopped = Some(Seen { since_ns: now_ns, until_ns: now_ns });
+                self.stopped = Some(StoppedTime { since_ns: now_ns, until_ns: now_ns });
                 self.stops = self.stops.wrapping_add(1);
                 self.stops.wrapping_sub(1)
             }

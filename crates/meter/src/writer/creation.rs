@@ -10,7 +10,7 @@ use core::sync::atomic::{
 
 use super::rows;
 use super::unloaded::Moved;
-use super::unwind::{self, Registers, Seen};
+use super::unwind::{self, ReadWords, Registers};
 use crate::layout::LOCKS_OF_A_CLASS;
 
 /// Frames of a lock's maker that are kept: enough to get out of the functions that wrap an initialisation.
@@ -171,7 +171,7 @@ fn find_or_take(returns_to: u64, first: usize, registers: &Registers) -> Option<
         if is_ours {
             ANY_MADE.store(true, Relaxed);
             let mut frames = [0_u64; FRAMES];
-            let (taken, _) = unwind::stack(registers, &mut frames, &mut Seen::nothing());
+            let (taken, _) = unwind::stack(registers, &mut frames, &mut ReadWords::nothing());
             for (to, from) in call.frames.iter().zip(frames) {
                 to.store(from, Relaxed);
             }

@@ -57,10 +57,10 @@ pub unsafe fn execute(program: Program, environment: Environment, execute: impl 
     let is_found = syscalls::may_access(library.to_bytes_with_nul(), libc::R_OK);
     // SAFETY: the caller's program.
     let why = match unsafe { look_at(program) } {
-        Seen::Unmetered(why) => why,
+        Expected::Unmetered(why) => why,
         _ if !is_found || !segment::is_memory_in_reach() => Unmetered::OutOfReach,
-        Seen::Unknown => return execute(environment),
-        Seen::Metered(path) => return awaited(path, || execute(environment)),
+        Expected::Unknown => return execute(environment),
+        Expected::Metered(path) => return awaited(path, || execute(environment)),
     };
     // What is linked statically passes the library on to those that are not.
     let is_harmless = is_found && why != Unmetered::Incompatible;
@@ -94,7 +94,7 @@ fn awaited(path: awaited::Path, execute: impl FnOnce() -> c_int) -> c_int {
 
 /// What will become of a program.
 #[derive(Debug, Clone, Copy)]
-enum Seen {
+enum Expected {
     /// It will begin with the library, unless something keeps that from it which cannot be seen here: rights of its own, or the system's
     /// policy. With the path that it knows itself by.
     Metered(awaited::Path),
@@ -123,7 +123,7 @@ const PATH_BYTES: usize = libc::PATH_MAX as usize;
 ///
 /// # Safety
 /// As [`execute`].
-unsafe fn look_at(program: Program) -> Seen {
+unsafe fn look_at(program: Program) -> Expected {
     let mut place = [0; PATH_BYTES];
     let (from, path, flags) = match program {
         Program::Path(path) => (libc::AT_FDCWD, path, 0),
@@ -132,22 +132,22 @@ unsafe fn look_at(program: Program) -> Seen {
         // SAFETY: the caller's name and environment.
         Program::Name(name, environment) => match unsafe { find(name, environment, &mut place) } {
             Some(path) => (libc::AT_FDCWD, path, 0),
-            None => return Seen::Unknown,
+            None => return Expected::Unknown,
         },
     };
     if path.is_null() {
-        return Seen::Unknown;
+        return Expected::Unknown;
     }
     // SAFETY: the caller's text.
     let name = unsafe { CStr::from_ptr(path) }.to_bytes();
     if incompatible::is_valgrind(name) {
-        return Seen::Unmetered(Unmetered::Incompatible);
+        return Expected::Unmetered(Unmetered::Incompatible);
     }
     // SAFETY: the same text.
     match unsafe { look_at_file(from, path, flags) } {
-        Some(Some(why)) => Seen::Unmetered(why),
-        Some(None) => Seen::Metered(known_as(from, name)),
-        None => Seen::Unknown,
+        Some(Some(why)) => Expected::Unmetered(why),
+        Some(None) => Expected::Metered(known_as(from, name)),
+        None => Expected::Unknown,
     }
 }
 

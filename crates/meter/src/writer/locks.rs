@@ -211,7 +211,7 @@ fn make(segment: &'static Process, address: usize, kind: u8, first_used: impl Fn
         None => (first_used(), 0),
     };
     let flags = u32::from(kind) << 8 | is_made;
-    let Some((tag, way, entry)) = take_place(segment, set, address as u64) else {
+    let Some((tag, way, entry)) = take_slot(segment, set, address as u64) else {
         segment::lose(Lost::Lock);
         return None;
     };
@@ -257,7 +257,7 @@ fn class_of(segment: &'static Process, address: usize, maker: Option<Maker>, fla
 }
 
 /// A way of this set, and the entry that belongs to it.
-fn take_place(
+fn take_slot(
     segment: &'static Process,
     set: usize,
     address: u64,

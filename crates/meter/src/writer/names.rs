@@ -341,15 +341,15 @@ pub(super) fn inherit(parent: Option<&'static Process>) {
 
 /// Writes the name of the process, which is the first in its table.
 pub(super) fn name_process(segment: &'static Process) {
-    place_of(segment, process_name());
+    number_of(segment, process_name());
 }
 
 /// The place of a thread's name, from 1; 0 if the table is full.
 pub(super) fn comm(segment: &'static Process, name: &[u8]) -> u32 {
-    place_of(segment, words_of(name))
+    number_of(segment, words_of(name))
 }
 
-fn place_of(segment: &'static Process, name: [u64; 2]) -> u32 {
+fn number_of(segment: &'static Process, name: [u64; 2]) -> u32 {
     let begun = (segment.comm_count.load(Acquire) as usize).min(COMMS);
     let is_it = |place: &usize| {
         pages::entry::<Comm>(&segment.comms, *place)

@@ -46,7 +46,7 @@ fn at(thread: &'static Thread, place: usize) -> Option<&'static CountedSlot> {
 /// Where the sample of a caller may be, the first place first: the caller's own, and for a function that releases many locks one
 /// for each of them; beside both there is another, for callers that fall on one place.
 #[inline(always)]
-fn places(site: u64, lock: usize) -> [usize; 4] {
+fn slots_of(site: u64, lock: usize) -> [usize; 4] {
     let (of_caller, of_both) = (home(site), home(site ^ lock as u64));
     [of_caller, of_both, of_caller ^ 1, of_both ^ 1]
 }
@@ -65,7 +65,7 @@ pub(super) fn find_first(thread: &'static Thread, lock: usize, mode: u8, site: u
 
 #[inline(never)]
 fn find_elsewhere(thread: &'static Thread, lock: usize, mode: u8, site: u64) -> Option<&'static CountedSlot> {
-    let others = places(site, lock).into_iter().skip(1);
+    let others = slots_of(site, lock).into_iter().skip(1);
     others.filter_map(|place| at(thread, place)).find(|counted| is(counted, mode, site, lock))
 }
 
@@ -91,7 +91,7 @@ pub(super) fn learn(
     counted.row.store(span.count.min(u32::MAX >> ROW_COUNT_SHIFT) << ROW_COUNT_SHIFT | span.shift, Release);
     let is_mutex = Meta::unpack(counted.meta.load(Relaxed)).kind == kind::MUTEX;
     counted.limit.store(span.limit(if is_mutex { MUTEX_ALIGNMENT } else { LEAST_ALIGNMENT }), Release);
-    let [of_caller, of_both, beside_caller, beside_both] = places(site, lock);
+    let [of_caller, of_both, beside_caller, beside_both] = slots_of(site, lock);
     let is_free = |place: &usize| {
         at(thread, *place).is_none_or(|there| {
             core::ptr::eq(there, counted) || there.site.load(Relaxed) == 0 || there.changes.load(Relaxed) != changes

@@ -48,7 +48,7 @@ impl Key {
 /// The places where a sample with this hash may be, the first page of samples first. The very first sample is never used: its number
 /// stands for none.
 #[inline]
-fn places(hash: usize) -> impl Iterator<Item = usize> {
+fn slots_of(hash: usize) -> impl Iterator<Item = usize> {
     const OTHERS: usize = SLOTS - FIRST_SLOTS;
     let on_first_page = (0..FIRST_PROBES).map(move |probe| 1 + (hash + probe) % (FIRST_SLOTS - 1));
     let on_others = (0..PROBES).map(move |probe| FIRST_SLOTS + ((hash >> 6) + probe) % OTHERS);
@@ -176,7 +176,7 @@ fn take(segment: &'static Process, thread: &'static Thread, key: Key) -> Option<
 #[inline]
 fn find(thread: &'static Thread, key: &Key, meta: u64) -> Option<(usize, &'static Slot)> {
     // Nothing is ever taken out, so a free sample, or a page that was not needed so far, ends the search.
-    places(key.hash(meta))
+    slots_of(key.hash(meta))
         .map_while(|place| Some((place, slot(thread, place).filter(|slot| slot.meta.load(Relaxed) != 0)?)))
         .find(|(_, slot)| slot.meta.load(Relaxed) == meta && key.is_in(slot))
 }
@@ -186,7 +186,7 @@ fn find_or_take(segment: &'static Process, thread: &'static Thread, key: &Key) -
     if let Some(found) = find(thread, key, meta) {
         return Some(found);
     }
-    let (place, slot) = places(key.hash(meta)).find_map(|place| {
+    let (place, slot) = slots_of(key.hash(meta)).find_map(|place| {
         let slot: &Slot = pages::entry_or_take(segment, &thread.slots, place)?;
         (slot.meta.load(Relaxed) == 0).then_some((place, slot))
     })?;

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::unwind::{self, Registers, Seen};
+use super::unwind::{self, ReadWords, Registers};
 use super::{pages, segment, stacks};
 use crate::layout::{CACHED_WORDS, CachedStack, LOSSES, Lost, Process, STACK_CACHE, Thread};
 
@@ -14,7 +14,7 @@ use crate::layout::{CACHED_WORDS, CachedStack, LOSSES, Lost, Process, STACK_CACH
 /// that returns to `acquired` (0: that is not known), the function that acquired it is there, too, if it has left its frame already.
 pub(super) fn site(segment: &'static Process, thread: &'static Thread, registers: &Registers, acquired: u64) -> u64 {
     let Some(cached) = of(segment, thread, registers) else {
-        let whole = stacks::whole(segment, registers, acquired, &mut Seen::nothing());
+        let whole = stacks::whole(segment, registers, acquired, &mut ReadWords::nothing());
         return whole.map_or_else(|| stacks::address_site(registers), |(site, _)| site);
     };
     if is_same(cached, registers, acquired) {
@@ -54,7 +54,7 @@ fn is_same(cached: &CachedStack, registers: &Registers, acquired: u64) -> bool {
 
 #[inline(never)]
 fn follow(segment: &'static Process, cached: &'static CachedStack, registers: &Registers, acquired: u64) -> u64 {
-    let mut seen = Seen::nothing();
+    let mut seen = ReadWords::nothing();
     let changes = unwind::changes();
     cached.stack_pointer.store(0, Relaxed);
     let Some((site, lost)) = stacks::whole(segment, registers, acquired, &mut seen) else {

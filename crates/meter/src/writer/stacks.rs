@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::unwind::{self, Ended, Registers, Seen};
+use super::unwind::{self, Ended, ReadWords, Registers};
 use super::{names, pages, segment};
 use crate::layout::{FRAMES, Lost, Process, SITE_IS_STACK, STACKS, Stack};
 
@@ -26,7 +26,7 @@ pub(super) fn whole(
     segment: &'static Process,
     registers: &Registers,
     acquired: u64,
-    seen: &mut Seen,
+    seen: &mut ReadWords,
 ) -> Option<(u64, Option<Lost>)> {
     let mut frames = [0_u64; FRAMES];
     let has_left = acquired != 0 && unwind::calls_function_of(registers.return_address(), acquired as usize);
@@ -59,7 +59,7 @@ fn site(segment: &'static Process, frames: &[u64]) -> Option<u64> {
 }
 
 /// The place of a site in the table of stacks, where a return address alone gets one as well; `None` if there is no room.
-pub(super) fn place_of(segment: &'static Process, site: u64) -> Option<u32> {
+pub(super) fn number_of(segment: &'static Process, site: u64) -> Option<u32> {
     match site {
         0 => None,
         site if site & SITE_IS_STACK != 0 => Some(site as u32 & (STACKS as u32 - 1)),

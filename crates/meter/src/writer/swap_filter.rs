@@ -7,7 +7,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::unwind::{self, Registers, Seen};
+use super::unwind::{self, ReadWords, Registers};
 use super::{names, syscalls};
 use crate::layout::{SWAP_MODULES, SWAP_PATH_BYTES, SWAP_RANGES, SwapFilter, SwapRange};
 
@@ -79,7 +79,7 @@ pub fn is_chosen(lock: usize, registers: &Registers) -> bool {
         return true;
     }
     let mut frames = [0_u64; OWN_FRAMES + FRAMES];
-    let (taken, _) = unwind::stack(registers, &mut frames, &mut Seen::nothing());
+    let (taken, _) = unwind::stack(registers, &mut frames, &mut ReadWords::nothing());
     let own = names::find_object(is_chosen as fn(usize, &Registers) -> bool as usize);
     let is_own = |frame: u64| own.as_ref().is_some_and(|own| (own.map_start..own.map_end).contains(&(frame as usize)));
     let makers = frames[..taken].iter().filter(|frame| !is_own(**frame)).take(FRAMES);

@@ -8,7 +8,7 @@ use core::sync::atomic::{
 };
 
 use super::{pages, release_cache, segment, stack_cache, timing, tls};
-use crate::layout::{PageKind, Process, Thread, thread_id_place};
+use crate::layout::{PageKind, Process, Thread, thread_id_slot};
 
 /// This thread's table, if it has one, to be read, or to be counted to as signal handlers may do in between.
 #[inline(always)]
@@ -38,7 +38,7 @@ impl Mine {
 pub(super) fn mine() -> Option<Mine> {
     let thread = match table() {
         Some(thread) => thread,
-        None => claim()?,
+        None => take_table()?,
     };
     mine_if_idle(thread)
 }
@@ -162,7 +162,7 @@ extern "C" fn give_back(_: *mut libc::c_void) {
 
 #[cold]
 #[inline(never)]
-fn claim() -> Option<&'static Thread> {
+fn take_table() -> Option<&'static Thread> {
     let segment = segment::current_or_new()?;
     let id = tls::thread_id();
     let Some(thread) = pop_free(segment).or_else(|| new_table(segment)) else {
@@ -219,8 +219,8 @@ fn pop_free(segment: &'static Process) -> Option<&'static Thread> {
 /// How far from its own place a thread is looked for in the index.
 const ID_PROBES: usize = 8;
 
-fn id_places(segment: &'static Process, id: u32) -> impl Iterator<Item = &'static AtomicU32> {
-    let (table, first) = thread_id_place(id);
+fn id_slots(segment: &'static Process, id: u32) -> impl Iterator<Item = &'static AtomicU32> {
+    let (table, first) = thread_id_slot(id);
     let page = segment.thread_ids[table].load(Acquire);
     (0..ID_PROBES)
         .filter_map(move |probe| pages::entry_of_page::<AtomicU32>(page, (first + probe) % crate::layout::THREAD_IDS))
@@ -228,7 +228,7 @@ fn id_places(segment: &'static Process, id: u32) -> impl Iterator<Item = &'stati
 
 /// A thread that finds no place is not found by its id: what waits for it does not know who that is.
 fn add_id(segment: &'static Process, thread: &'static Thread, id: u32) {
-    let (table, first) = thread_id_place(id);
+    let (table, first) = thread_id_slot(id);
     let place = table * crate::layout::THREAD_IDS + first;
     pages::entry_or_take::<AtomicU32>(segment, &segment.thread_ids, place);
     let page = pages::number_of(thread);
@@ -237,20 +237,20 @@ fn add_id(segment: &'static Process, thread: &'static Thread, id: u32) {
         let table = pages::entry_of_page::<Thread>(there, 0);
         table.is_none_or(|table| table.owner.load(Relaxed) == 0 || table.owner.load(Relaxed) == id)
     };
-    let mut places = id_places(segment, id).map(|place| (place, place.load(Relaxed)));
-    let _ = places
-        .find(|(place, there)| is_usable(*there) && place.compare_exchange(*there, page, AcqRel, Relaxed).is_ok());
+    let mut slots = id_slots(segment, id).map(|place| (place, place.load(Relaxed)));
+    let _ =
+        slots.find(|(place, there)| is_usable(*there) && place.compare_exchange(*there, page, AcqRel, Relaxed).is_ok());
 }
 
 fn remove_id(segment: &'static Process, thread: &'static Thread) {
     let page = pages::number_of(thread);
-    for place in id_places(segment, thread.owner.load(Relaxed)) {
+    for place in id_slots(segment, thread.owner.load(Relaxed)) {
         let _ = place.compare_exchange(page, 0, AcqRel, Relaxed);
     }
 }
 
 /// The table of the thread with this id.
 pub(super) fn of_id(segment: &'static Process, id: u32) -> Option<&'static Thread> {
-    let tables = id_places(segment, id).filter_map(|place| pages::entry_of_page::<Thread>(place.load(Acquire), 0));
+    let tables = id_slots(segment, id).filter_map(|place| pages::entry_of_page::<Thread>(place.load(Acquire), 0));
     tables.into_iter().find(|table| table.owner.load(Relaxed) == id)
 }

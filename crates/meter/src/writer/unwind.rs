@@ -65,7 +65,7 @@ pub(super) enum Ended {
 }
 
 /// What following a stack depended on, but for the code and for the return address in its first word.
-pub(super) struct Seen {
+pub(super) struct ReadWords {
     /// Words of the stack: where, and what.
     words: [(usize, usize); CACHED_WORDS],
     count: usize,
@@ -73,7 +73,7 @@ pub(super) struct Seen {
     pub(super) needs_frame_pointer: bool,
 }
 
-impl Seen {
+impl ReadWords {
     pub(super) const fn nothing() -> Self {
         Self { words: [(0, 0); CACHED_WORDS], count: 0, needs_frame_pointer: false }
     }
@@ -92,7 +92,7 @@ impl Seen {
 }
 
 /// Writes return addresses, innermost first; how many, and why not more.
-pub(super) fn stack(registers: &Registers, frames: &mut [u64], seen: &mut Seen) -> (usize, Ended) {
+pub(super) fn stack(registers: &Registers, frames: &mut [u64], seen: &mut ReadWords) -> (usize, Ended) {
     let mut address = registers.return_address();
     let mut sp = registers.stack_pointer();
     let mut fp = registers.frame_pointer;

@@ -11,7 +11,7 @@ use super::hash::CELL_MULTIPLIER;
 /// had its own, but all of them fit beside what the program has in the first-level cache.
 #[derive(Debug)]
 #[repr(C, align(8))]
-pub struct Place {
+pub struct WaitersOfHash {
     /// Threads that wait. Those in a condition wait are counted in the upper half: their mutex has a waiter only once they
     /// were woken.
     waiting: AtomicU32,
@@ -28,19 +28,19 @@ pub const WAITERS_SHIFT: u32 = u32::BITS - PLACES.ilog2();
 /// Public for entries written in assembly, which read a place as one word.
 // A forked child forgets which locks are watched.
 #[unsafe(link_section = ".data.lockmeter_child_waiters")]
-pub static WAITERS: [Place; PLACES] =
-    [const { Place { waiting: AtomicU32::new(0), watched: AtomicU32::new(0) } }; PLACES];
+pub static WAITERS: [WaitersOfHash; PLACES] =
+    [const { WaitersOfHash { waiting: AtomicU32::new(0), watched: AtomicU32::new(0) } }; PLACES];
 
 const IN_CONDITION: u32 = 1 << 16;
 
 #[inline(always)]
-fn place_of(lock: usize) -> &'static Place {
+fn of_lock(lock: usize) -> &'static WaitersOfHash {
     &WAITERS[((lock as u32).wrapping_mul(CELL_MULTIPLIER) >> WAITERS_SHIFT) as usize % PLACES]
 }
 
 #[inline]
 fn of(lock: usize) -> &'static AtomicU32 {
-    &place_of(lock).waiting
+    &of_lock(lock).waiting
 }
 
 /// A thread begins to wait.
@@ -90,19 +90,19 @@ const fn mark(lock: usize) -> u32 {
 
 /// The lock is watched from now on.
 pub(super) fn watch(lock: usize) {
-    place_of(lock).watched.store(mark(lock), Relaxed);
+    of_lock(lock).watched.store(mark(lock), Relaxed);
 }
 
 /// It is no longer.
 pub(super) fn watch_no_more(lock: usize) {
     // Fails if it was not.
-    let _ = place_of(lock).watched.compare_exchange(mark(lock), 0, Relaxed, Relaxed);
+    let _ = of_lock(lock).watched.compare_exchange(mark(lock), 0, Relaxed, Relaxed);
 }
 
 /// Whether it is watched.
 #[inline(always)]
 pub(super) fn is_watched(lock: usize) -> bool {
-    place_of(lock).watched.load(Relaxed) == mark(lock)
+    of_lock(lock).watched.load(Relaxed) == mark(lock)
 }
 
 /// Whether it is watched, as this word of its place says, which an entry has read.

@@ -34,7 +34,7 @@ impl KernelAddresses {
             return Cow::Borrowed(interval);
         }
         let mut hidden = interval.clone();
-        hidden.tables = Tables::from_items(
+        hidden.tables = Tables::from_entries(
             tables.locks().iter().map(|lock| self.hidden_lock(lock)).collect(),
             tables.tasks().to_vec(),
             tables.cgroups().to_vec(),

@@ -121,7 +121,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
 pub(super) fn decode_interval(message: &[u8], weight: &Weight) -> Option<Interval> {
     let message = is_bounded(weight).then(|| proto::Interval::decode(message).ok()).flatten()?;
     let mut unknown = Unknown::default();
-    let tables = Tables::from_items(
+    let tables = Tables::from_entries(
         message.locks.into_iter().map(|lock| unknown.lock(lock)).collect(),
         message.tasks.into_iter().map(|t| Task { tgid: t.tgid, comm: t.comm, own: t.own }).collect(),
         message.cgroups.into_iter().map(|c| Cgroup { id: c.id, path: c.path }).collect(),

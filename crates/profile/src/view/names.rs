@@ -82,11 +82,11 @@ const FRAME_BYTES: usize = size_of::<u32>() + size_of::<Arc<str>>();
 
 impl Names {
     pub(super) fn lock(&self, name: LockName) -> &LockIdentity {
-        &self.locks.items()[name.0 as usize]
+        &self.locks.entries()[name.0 as usize]
     }
 
     pub(super) fn locks(&self) -> &[LockIdentity] {
-        self.locks.items()
+        self.locks.entries()
     }
 
     pub(super) fn naming(&self, lock_name: &str) -> Option<BestNaming<'_>> {
@@ -99,35 +99,35 @@ impl Names {
     }
 
     pub(super) fn text(&mut self, text: &str) -> TextName {
-        let known = self.texts.items().len();
+        let known = self.texts.entries().len();
         let at = self.texts.intern_borrowed(text);
-        if self.texts.items().len() > known {
+        if self.texts.entries().len() > known {
             self.memory_bytes += NAME_BYTES + text.len();
         }
         TextName(at)
     }
 
     pub(super) fn text_of(&self, name: TextName) -> &Arc<str> {
-        &self.texts.items()[name.0 as usize]
+        &self.texts.entries()[name.0 as usize]
     }
 
     fn task(&mut self, task: &Task) -> TaskName {
         let comm = self.text(&task.comm);
-        let known = self.tasks.items().len();
+        let known = self.tasks.entries().len();
         let at = self.tasks.intern((task.tgid, comm));
-        if self.tasks.items().len() > known {
+        if self.tasks.entries().len() > known {
             self.memory_bytes += NAME_BYTES;
         }
         TaskName(at)
     }
 
     pub(super) fn comm_of(&self, name: TaskName) -> TextName {
-        self.tasks.items()[name.0 as usize].1
+        self.tasks.entries()[name.0 as usize].1
     }
 
     /// Process id and name.
     pub(super) fn task_of(&self, name: TaskName) -> (u32, &Arc<str>) {
-        let (tgid, comm) = self.tasks.items()[name.0 as usize];
+        let (tgid, comm) = self.tasks.entries()[name.0 as usize];
         (tgid, self.text_of(comm))
     }
 
@@ -138,17 +138,17 @@ impl Names {
 
     /// Every text, in the order of their handles.
     pub(super) fn texts(&self) -> &[Arc<str>] {
-        self.texts.items()
+        self.texts.entries()
     }
 
     /// Every stack's functions as handles of texts, in the order of their own handles.
     pub(super) fn stacks(&self) -> &[Box<[u32]>] {
-        self.stacks.items()
+        self.stacks.entries()
     }
 
     /// The functions of one stack.
     pub(super) fn functions(&self, stack: StackName) -> Arc<[Arc<str>]> {
-        self.stacks.items()[stack.0 as usize].iter().map(|text| Arc::clone(self.text_of(TextName(*text)))).collect()
+        self.stacks.entries()[stack.0 as usize].iter().map(|text| Arc::clone(self.text_of(TextName(*text)))).collect()
     }
 
     /// Remembers a cgroup's path: it may be known in one interval and gone in another.
@@ -171,10 +171,10 @@ impl Names {
     }
 
     /// Takes in the locks of an interval's tables, ready to look up the rest as samples need it.
-    pub(super) fn places<'a>(&mut self, tables: &'a Tables) -> Places<'a> {
+    pub(super) fn interval_names<'a>(&mut self, tables: &'a Tables) -> IntervalNames<'a> {
         let locks = tables.locks().iter().map(|lock| self.see_lock(lock)).collect();
         let frames = vec![None; tables.frames().len()];
-        Places { tables, locks, stacks: HashMap::new(), tasks: HashMap::new(), frames, dangling: Cell::new(0) }
+        IntervalNames { tables, locks, stacks: HashMap::new(), tasks: HashMap::new(), frames, dangling: Cell::new(0) }
     }
 
     fn see_lock(&mut self, lock: &Lock) -> LockName {
@@ -187,10 +187,10 @@ impl Names {
                 self.namings.insert(lock.name.clone(), (lock.naming, lock.detail.clone()));
             }
         }
-        let known = self.locks.items().len();
+        let known = self.locks.entries().len();
         let text_bytes = 2 * lock.name.len() + lock.detail.len() + lock.object.as_ref().map_or(0, String::len);
         let at = self.locks.intern(identity);
-        if self.locks.items().len() > known {
+        if self.locks.entries().len() > known {
             self.memory_bytes += LOCK_BYTES + text_bytes;
         }
         LockName(at)
@@ -198,15 +198,15 @@ impl Names {
 
     /// The name of a stack of functions, innermost first; without its functions if they are not needed.
     fn see_stack(&mut self, functions: &[u32], whole: bool) -> NamedStack {
-        let texts = self.texts.items();
+        let texts = self.texts.entries();
         let names: Vec<&str> = functions.iter().map(|text| &*texts[*text as usize]).collect();
         // What is stripped lies at the inner end.
         let inner = strip_lock_functions(&names);
         let main = main_of_stripped(&names, inner).map(str::to_owned);
         let stripped = if whole { functions.len() - inner.len() } else { functions.len() };
-        let known = self.stacks.items().len();
+        let known = self.stacks.entries().len();
         let all = self.stacks.intern_borrowed(&functions[stripped..]);
-        if self.stacks.items().len() > known {
+        if self.stacks.entries().len() > known {
             self.memory_bytes += STACK_BYTES + FRAME_BYTES * (functions.len() - stripped);
         }
         NamedStack { all: StackName(all), main: main.map(|function| self.text(&function)) }
@@ -214,7 +214,7 @@ impl Names {
 }
 
 /// One interval's tables, seen from the report.
-pub(super) struct Places<'a> {
+pub(super) struct IntervalNames<'a> {
     tables: &'a Tables,
     locks: Vec<LockName>,
     /// With their functions, and without.
@@ -225,7 +225,7 @@ pub(super) struct Places<'a> {
     dangling: Cell<u64>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> IntervalNames<'a> {
     /// How many references led nowhere so far.
     pub(super) fn dangling(&self) -> u64 {
         self.dangling.get()

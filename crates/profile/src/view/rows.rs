@@ -266,10 +266,10 @@ impl<'a> RankedStacks<'a> {
 
 /// The place of each item in their order.
 fn ranks<T>(items: &[T], order: impl Fn(&T, &T) -> Ordering) -> Vec<StackRank> {
-    let mut places: Vec<u32> = (0..).take(items.len()).collect();
-    places.sort_unstable_by(|one, other| order(&items[*one as usize], &items[*other as usize]));
+    let mut interval_names: Vec<u32> = (0..).take(items.len()).collect();
+    interval_names.sort_unstable_by(|one, other| order(&items[*one as usize], &items[*other as usize]));
     let mut ranks = vec![0; items.len()];
-    for (place, rank) in places.into_iter().zip(0..) {
+    for (place, rank) in interval_names.into_iter().zip(0..) {
         ranks[place as usize] = rank;
     }
     ranks

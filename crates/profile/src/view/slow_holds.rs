@@ -1,6 +1,6 @@
 //! The slowest contended holds of a window, and the chains that they make: A waits for B, who waits for C.
 
-use super::names::{Names, Places, StackName};
+use super::names::{IntervalNames, Names, StackName};
 use super::query::Query;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl SlowHolds {
     pub(super) fn add(
         &mut self,
         names: &mut Names,
-        places: &mut Places<'_>,
+        interval_names: &mut IntervalNames<'_>,
         interval: &Interval,
         hold: &SlowHold,
         query: &Query,
@@ -75,7 +75,7 @@ impl SlowHolds {
             },
             tid: hold.tid,
             end_unix_ns: hold.end_unix_ns,
-            site: hold.site.and_then(|site| places.stack(names, site, true)).map(|stack| stack.all),
+            site: hold.site.and_then(|site| interval_names.stack(names, site, true)).map(|stack| stack.all),
             next: hold.next.as_ref().and_then(next),
             wanted: (query.include_own || !task.own) && query.wants_hold(&lock.name, hold.kind, hold.mode, task),
         };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::names::{LockName, Names, Places, StackName, TaskName, TextName};
+use super::names::{IntervalNames, LockName, Names, StackName, TaskName, TextName};
 use super::query::Query;
 use crate::Happened;
 use crate::interval::{Interval, StackId, TaskId};
@@ -73,45 +73,52 @@ impl Part {
 }
 
 impl ThreadSums {
-    pub(super) fn add(&mut self, names: &mut Names, places: &mut Places<'_>, interval: &Interval, query: &Query) {
+    pub(super) fn add(
+        &mut self,
+        names: &mut Names,
+        interval_names: &mut IntervalNames<'_>,
+        interval: &Interval,
+        query: &Query,
+    ) {
         let tables = &interval.tables;
-        let wanted = |names: &mut Names, places: &mut Places<'_>, id: TaskId| {
+        let wanted = |names: &mut Names, interval_names: &mut IntervalNames<'_>, id: TaskId| {
             tables.task(id).filter(|task| query.wants_task(task))?;
-            places.task_name(names, Some(id))
+            interval_names.task_name(names, Some(id))
         };
         for time in &interval.threads.times {
-            let Some(task) = wanted(names, places, time.task) else { continue };
+            let Some(task) = wanted(names, interval_names, time.task) else { continue };
             for (state, ns) in &time.spent {
                 let sum = self.exact.entry((task, *state)).or_default();
                 *sum = sum.saturating_add(*ns);
             }
         }
         for sleep in &interval.threads.sleeps {
-            let Some(task) = wanted(names, places, sleep.task) else { continue };
-            let site = sleep.site.and_then(|site| places.stack(names, site, true)).map(|stack| stack.all);
-            let lock = sleep.lock.and_then(|lock| places.lock_name(lock));
+            let Some(task) = wanted(names, interval_names, sleep.task) else { continue };
+            let site = sleep.site.and_then(|site| interval_names.stack(names, site, true)).map(|stack| stack.all);
+            let lock = sleep.lock.and_then(|lock| interval_names.lock_name(lock));
             let (counted_as, reason, at_rest) = (sleep.counted_as, sleep.reason, sleep.at_rest);
             let key = SleepKey { task, counted_as, reason, lock, at_rest, site };
             let sum = self.sleeps.entry(key).or_default();
             let (looks, estimate_ns, variance_ns2) = (sleep.looks, sleep.estimate_ns, sleep.variance_ns2);
             sum.add(&SleepSum { looks, estimate_ns, variance_ns2 });
         }
-        self.add_wakers(names, places, interval);
+        self.add_wakers(names, interval_names, interval);
         // Intervals come in any order.
         if interval.start_unix_ns >= self.last_unix_ns {
             self.last_unix_ns = interval.start_unix_ns;
             let waits = interval.threads.open_waits.iter();
-            self.open_waits = waits.filter_map(|wait| open_wait(names, places, interval, wait, query)).collect();
+            self.open_waits =
+                waits.filter_map(|wait| open_wait(names, interval_names, interval, wait, query)).collect();
             self.text_bytes = self.open_waits.iter().map(row_bytes).sum();
         }
     }
 
-    fn add_wakers(&mut self, names: &mut Names, places: &mut Places<'_>, interval: &Interval) {
+    fn add_wakers(&mut self, names: &mut Names, interval_names: &mut IntervalNames<'_>, interval: &Interval) {
         for sampled in interval.sampled.iter().filter(|sampled| sampled.key.happened == Happened::Idle) {
             let blocker = &sampled.blocker;
             let (Some(site), Some(by)) = (sampled.site, blocker.stack) else { continue };
-            let Some(task) = places.task_name(names, blocker.task) else { continue };
-            let mut all = |id| places.stack(names, id, true).map(|stack| stack.all);
+            let Some(task) = interval_names.task_name(names, blocker.task) else { continue };
+            let mut all = |id| interval_names.stack(names, id, true).map(|stack| stack.all);
             let (Some(site), Some(by)) = (all(site), all(by)) else { continue };
             let sum = self.wakers.entry(site).or_default().entry((names.comm_of(task), by)).or_default();
             *sum = sum.saturating_add(sampled.estimate.total_ns);
@@ -143,7 +150,7 @@ impl ThreadSums {
             let sum = if at_rest { &mut rest } else { states.entry(reason).or_default() };
             sum.add(part);
         }
-        let mut sleeps = BTreeMap::<(TextName, Place), Part>::new();
+        let mut sleeps = BTreeMap::<(TextName, SleepPlace), Part>::new();
         for ((task, place), part) in self.parts(names, |place| place) {
             if place.reason.is_blocked() {
                 sleeps.entry((names.comm_of(task), place)).or_default().add(part);
@@ -181,7 +188,7 @@ impl ThreadSums {
     fn parts<Key: std::hash::Hash + Eq + Copy>(
         &self,
         names: &Names,
-        told_apart: impl Fn(Place) -> Key,
+        told_apart: impl Fn(SleepPlace) -> Key,
     ) -> HashMap<(TaskName, Key), Part> {
         // Threads of a name do alike: where no look has met one of a process, those of others stand for it.
         let mut of_tasks = HashMap::<(TaskName, ThreadState), Found<Key>>::new();
@@ -198,16 +205,16 @@ impl ThreadSums {
             let exact_ns = *exact_ns as f64;
             let of_name = || of_names.get(&(names.comm_of(*task), *state));
             let found = of_tasks.get(&(*task, *state)).filter(|found| found.has_stacks()).or_else(of_name);
-            let Some(found) = found.filter(|found| found.seen_ns() > 0.0) else {
-                let place = Place { reason: *state, lock: None, at_rest: false, site: None };
+            let Some(found) = found.filter(|found| found.estimated_ns() > 0.0) else {
+                let place = SleepPlace { reason: *state, lock: None, at_rest: false, site: None };
                 let part = Part { ns: exact_ns, ..Part::default() };
                 parts.entry((*task, told_apart(place))).or_default().add(part);
                 continue;
             };
-            let seen_ns = found.seen_ns();
-            let scale = exact_ns / seen_ns;
+            let estimated_ns = found.estimated_ns();
+            let scale = exact_ns / estimated_ns;
             for (key, sum) in found.counted() {
-                let share = sum.estimate_ns as f64 / seen_ns;
+                let share = sum.estimate_ns as f64 / estimated_ns;
                 // The whole is known: what is the whole has no error.
                 let variance_ns2 = sum.variance_ns2 * scale * scale * (1.0 - share);
                 let part = Part { ns: exact_ns * share, variance_ns2, looks: sum.looks };
@@ -220,7 +227,7 @@ impl ThreadSums {
 
 /// Where and for what a thread sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Place {
+struct SleepPlace {
     reason: ThreadState,
     lock: Option<LockName>,
     at_rest: bool,
@@ -228,8 +235,8 @@ struct Place {
 }
 
 impl SleepKey {
-    const fn place(&self) -> Place {
-        Place { reason: self.reason, lock: self.lock, at_rest: self.at_rest, site: self.site }
+    const fn place(&self) -> SleepPlace {
+        SleepPlace { reason: self.reason, lock: self.lock, at_rest: self.at_rest, site: self.site }
     }
 }
 
@@ -260,7 +267,7 @@ impl<Key: std::hash::Hash + Eq + Copy> Found<Key> {
         if self.has_stacks() { &self.with_stacks } else { &self.without }
     }
 
-    fn seen_ns(&self) -> f64 {
+    fn estimated_ns(&self) -> f64 {
         self.counted().values().map(|sum| sum.estimate_ns as f64).sum()
     }
 }
@@ -275,7 +282,7 @@ impl SleepSum {
 
 fn open_wait(
     names: &mut Names,
-    places: &mut Places<'_>,
+    interval_names: &mut IntervalNames<'_>,
     interval: &Interval,
     wait: &OpenWait,
     query: &Query,
@@ -287,7 +294,7 @@ fn open_wait(
     }
     let who = |id: TaskId| tables.task(id).map(|task| RowTask { tgid: Some(task.tgid), comm: task.comm.clone() });
     let mut functions = |site: Option<StackId>| {
-        let stack = site.and_then(|site| places.stack(names, site, true));
+        let stack = site.and_then(|site| interval_names.stack(names, site, true));
         stack.map_or_else(Arc::default, |stack| names.functions(stack.all))
     };
     Some(OpenWaitRow {

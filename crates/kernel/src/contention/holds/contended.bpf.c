@@ -95,13 +95,13 @@ static __always_inline void take_holds_along(const struct task_struct *task)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	struct half *half = this_half(&hold_halves);
+	struct buffer *buffer = this_buffer(&hold_buffers);
 	struct account *account;
 	__u64 now = 0;
 
-	if (paused || !half)
+	if (paused || !buffer)
 		return 0;
-	half->runs[PROGRAM_SWITCH]++;
+	buffer->runs[PROGRAM_SWITCH]++;
 	if (hooked)
 		take_holds_along(prev);
 	task_leaves_cpu(prev, preempt || !prev_state, &now);

@@ -104,7 +104,7 @@ static __always_inline void lock_was_waited_for(struct task_struct *task, struct
  * counted when it woke another waiter, or for it is not known.
  */
 static __always_inline __u64 contended_part(__u64 lock, __u32 wakee, __u64 asleep_since_ns, __u64 now,
-					    struct half *half, struct balance **since)
+					    struct buffer *buffer, struct balance **since)
 {
 	struct contended *contended = place_of_lock(lock);
 	__u64 since_ns = asleep_since_ns;
@@ -113,7 +113,7 @@ static __always_inline __u64 contended_part(__u64 lock, __u32 wakee, __u64 aslee
 	if (!contended)
 		return 0;
 	if (contended->lock != lock) {
-		lose(half, LOSS_HOLD_UNMATCHED);
+		lose(buffer, LOSS_HOLD_UNMATCHED);
 		contended->lock = lock;
 		since_ns = now;
 	}
@@ -170,8 +170,8 @@ static __always_inline void copy_next_lock(struct next_lock *next, const struct 
 	}
 }
 
-static __always_inline void keep_slow_hold(struct half *half, const struct wait *hold, const struct who *who, __u32 tid,
-					   const __u64 *spent_ns, __u64 stack, __u64 now)
+static __always_inline void keep_slow_hold(struct buffer *buffer, const struct wait *hold, const struct who *who,
+					   __u32 tid, const __u64 *spent_ns, __u64 stack, __u64 now)
 {
 	struct account *account = account_of(tid);
 	__u32 bucket = log2_of(hold->total_ns >> SLOW_HOLD_SHIFT);
@@ -182,7 +182,7 @@ static __always_inline void keep_slow_hold(struct half *half, const struct wait 
 	bucket = bucket * SLOW_HOLDS_OF_BUCKET + tid % SLOW_HOLDS_OF_BUCKET;
 	/* Or the compiler, which knows that it is small enough, leaves out what tells the verifier of 6.1. */
 	barrier_var(bucket);
-	slow = &half->slow_holds[bucket & (SLOW_HOLDS - 1)];
+	slow = &buffer->slow_holds[bucket & (SLOW_HOLDS - 1)];
 	if (slow->total_ns >= hold->total_ns)
 		return;
 	slow->total_ns = hold->total_ns;
@@ -209,22 +209,22 @@ static __always_inline void count_contended_hold(void *ctx, struct sleep_wait *w
 	struct wait hold = {.class = wait->class, .instance = wait->lock};
 	struct balance spent = {};
 	struct wait drawn = {};
-	struct half *half = this_half(&hold_halves);
+	struct buffer *buffer = this_buffer(&hold_buffers);
 	struct cpu_state *cpu = this_cpu();
 	struct balance *since = 0;
 	__u64 weight;
 
-	if (!half || !cpu)
+	if (!buffer || !cpu)
 		return;
 	if (!waiter) {
-		lose(half, LOSS_HELD_FULL);
+		lose(buffer, LOSS_HELD_FULL);
 		return;
 	}
 	wait->releaser_tid = releaser->pid;
 	wait->releaser_tgid = releaser->tgid;
 	copy_comm(wait->releaser_comm, releaser);
-	hold.total_ns = contended_part(wait->lock, wakee, waiter->part == PART_LOCK ? waiter->since_ns : now, now, half,
-				       &since);
+	hold.total_ns = contended_part(wait->lock, wakee, waiter->part == PART_LOCK ? waiter->since_ns : now, now,
+				       buffer, &since);
 	if (!hold.total_ns)
 		return;
 	hold.kind_mode = META(wait->kind_mode & 0xff, mode_of_holder(wait), 0);
@@ -233,19 +233,19 @@ static __always_inline void count_contended_hold(void *ctx, struct sleep_wait *w
 	/* It had the lock already when an earlier waiter went to sleep. */
 	if (since && since->at_ns && since->tid == (__u32)releaser->pid && now - since->at_ns > hold.total_ns)
 		hold.total_ns = now - since->at_ns;
-	if (!begin_counting(cpu, half))
+	if (!begin_counting(cpu, buffer))
 		return;
 	/* The releaser's stack was taken if the wait was drawn, so it stands for what the wait stands for. */
 	drawn.total_ns = now - wait->begin_ns;
 	drawn.period_ns = wait->period_ns;
 	weight = wait->blocker ? weight_of(&drawn) : 0;
 	if (hold.total_ns >= slow_hold_ns)
-		keep_slow_hold(half, &hold, &hold.who, releaser->pid, spent.spent_ns, wait->blocker, now);
-	count_part(half, &hold, HAPPENED_CONTENDED_HOLD, wait->blocker, weight);
+		keep_slow_hold(buffer, &hold, &hold.who, releaser->pid, spent.spent_ns, wait->blocker, now);
+	count_part(buffer, &hold, HAPPENED_CONTENDED_HOLD, wait->blocker, weight);
 	for (int i = 0; i < PARTS; i++) {
 		hold.total_ns = spent.spent_ns[i];
 		if (hold.total_ns)
-			count_part(half, &hold, HAPPENED_HOLDER + i, wait->blocker, weight);
+			count_part(buffer, &hold, HAPPENED_HOLDER + i, wait->blocker, weight);
 	}
 	end_counting(cpu);
 }

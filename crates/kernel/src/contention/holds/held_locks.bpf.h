@@ -39,21 +39,21 @@ struct held_table {
 /* This and the next map exist only where holds are metered. A section of its own: programs know its place and need not look it up. */
 struct held_table held_locks __weak SEC(".bss.held_locks");
 
-/* As `halves`, and drained with them. Apart from them, because the end of a wait may interrupt the counting of a hold. */
-HALVES(struct half) hold_halves __weak SEC(".maps");
+/* As `buffers`, and drained with them. Apart from them, because the end of a wait may interrupt the counting of a hold. */
+DOUBLE_BUFFER(struct buffer) hold_buffers __weak SEC(".maps");
 
 static __always_inline __u64 tag_of_hold(__u64 lock, __u32 mode, __u32 tid)
 {
 	return mix(mode == MODE_READ ? lock ^ (__u64)tid << 40 : lock) | 1;
 }
 
-/* Counts a loss of holds where it is not worth looking the half up before. */
+/* Counts a loss of holds where it is not worth looking the buffer up before. */
 static __always_inline void lose_hold(enum loss cause)
 {
-	struct half *half = this_half(&hold_halves);
+	struct buffer *buffer = this_buffer(&hold_buffers);
 
-	if (half)
-		lose(half, cause);
+	if (buffer)
+		lose(buffer, cause);
 }
 
 static __always_inline struct held *first_place(__u64 tag)

@@ -4,27 +4,27 @@
  */
 #include "hold_counting.bpf.h"
 
-__noinline int count_part(struct half *half, struct wait *part, __u32 happened, __u64 stack, __u64 weight)
+__noinline int count_part(struct buffer *buffer, struct wait *part, __u32 happened, __u64 stack, __u64 weight)
 {
 	struct blame nobody = {.source = BLOCKER_NEVER_SLEPT};
 	__u32 meta;
 
-	if (!half || !part)
+	if (!buffer || !part)
 		return 0;
 	meta = part->kind_mode | log2_of(part->total_ns) << 16 | happened << 24;
-	count_total(half, part, meta, &part->who);
+	count_total(buffer, part, meta, &part->who);
 	if (weight)
-		count_sample(half, part, meta, &part->who, &nobody, stack, weight);
+		count_sample(buffer, part, meta, &part->who, &nobody, stack, weight);
 	return 0;
 }
 
-__noinline int count_stood_for(struct half *half, struct wait *hold, __u32 others)
+__noinline int count_stood_for(struct buffer *buffer, struct wait *hold, __u32 others)
 {
 	struct total_slot *slot;
 
-	if (!half || !hold)
+	if (!buffer || !hold)
 		return 0;
-	slot = total_of(half, hold, hold->kind_mode | log2_of(hold->total_ns) << 16 | HAPPENED_STOOD_FOR << 24,
+	slot = total_of(buffer, hold, hold->kind_mode | log2_of(hold->total_ns) << 16 | HAPPENED_STOOD_FOR << 24,
 			&hold->who);
 	if (slot) {
 		slot->count += others;

@@ -10,10 +10,10 @@
 /*
  * An interrupt, or a task that runs in between, may end a hold, too: each CPU counts one at a time. False: somebody is at it.
  */
-static __always_inline int begin_counting(struct cpu_state *cpu, struct half *half)
+static __always_inline int begin_counting(struct cpu_state *cpu, struct buffer *buffer)
 {
 	if (*(volatile __u32 *)&cpu->counting) {
-		lose(half, LOSS_HOLD_INTERRUPTED);
+		lose(buffer, LOSS_HOLD_INTERRUPTED);
 		return 0;
 	}
 	*(volatile __u32 *)&cpu->counting = 1;
@@ -26,59 +26,59 @@ static __always_inline void end_counting(struct cpu_state *cpu)
 }
 
 /* Counts a part of a hold, or all of it. Of a hold that was not drawn the weight is 0. */
-int count_part(struct half *half, struct wait *part, __u32 happened, __u64 stack, __u64 weight);
+int count_part(struct buffer *buffer, struct wait *part, __u32 happened, __u64 stack, __u64 weight);
 
 /* Counts what a timed hold stands for beside itself. */
-int count_stood_for(struct half *half, struct wait *hold, __u32 others);
+int count_stood_for(struct buffer *buffer, struct wait *hold, __u32 others);
 
 /* Counts a hold that has drawn its threshold, with its stack if it lasted longer. Returns whether one was taken. */
-static __always_inline int count_hold(void *ctx, struct cpu_state *cpu, struct half *half, struct wait *hold,
+static __always_inline int count_hold(void *ctx, struct cpu_state *cpu, struct buffer *buffer, struct wait *hold,
 				      __u32 stands_for)
 {
-	struct half *waits = this_half(&halves);
+	struct buffer *waits = this_buffer(&buffers);
 	__u64 stack = 0, weight = 0;
 
 	if (hold->total_ns >= hold->threshold_ns && waits) {
 		stack = take_stack(ctx, cpu, waits);
 		weight = weight_of(hold) * stands_for;
 	}
-	count_part(half, hold, HAPPENED_HOLD, stack, weight);
+	count_part(buffer, hold, HAPPENED_HOLD, stack, weight);
 	if (stands_for > 1)
-		count_stood_for(half, hold, stands_for - 1);
+		count_stood_for(buffer, hold, stands_for - 1);
 	return !!stack;
 }
 
 /* A total, if it is where it is looked for first, else 0. Most are. */
-static __always_inline struct total_slot *likely_total(struct half *half, __u64 class, __u32 meta,
+static __always_inline struct total_slot *likely_total(struct buffer *buffer, __u64 class, __u32 meta,
 						       const struct who *who)
 {
 	__u64 tag = tag_of_total(class, meta, who->hash);
-	struct total_slot *slot = &half->totals[slot_of(tag, TOTALS)];
+	struct total_slot *slot = &buffer->totals[slot_of(tag, TOTALS)];
 
 	return slot->tag == tag ? slot : 0;
 }
 
 /* Counts what has no length: a try that failed, a hold that was not timed. */
-static __always_inline void count_one(struct half *half, __u64 class, __u32 kind_mode, __u32 happened,
+static __always_inline void count_one(struct buffer *buffer, __u64 class, __u32 kind_mode, __u32 happened,
 				      const struct who *who)
 {
-	struct total_slot *slot = likely_total(half, class, kind_mode | happened << 24, who);
+	struct total_slot *slot = likely_total(buffer, class, kind_mode | happened << 24, who);
 
 	if (slot) {
 		slot->count++;
 	} else {
 		struct wait one = {.class = class, .kind_mode = kind_mode, .who = *who};
 
-		count_part(half, &one, happened, 0, 0);
+		count_part(buffer, &one, happened, 0, 0);
 	}
 }
 
 /* Adds a hold to its total; 0 if that is to be looked for. */
-static __always_inline int add_hold(struct half *half, __u64 class, __u32 kind_mode, const struct who *who,
+static __always_inline int add_hold(struct buffer *buffer, __u64 class, __u32 kind_mode, const struct who *who,
 				    __u64 held_ns)
 {
 	struct total_slot *slot =
-		likely_total(half, class, kind_mode | log2_of(held_ns) << 16 | HAPPENED_HOLD << 24, who);
+		likely_total(buffer, class, kind_mode | log2_of(held_ns) << 16 | HAPPENED_HOLD << 24, who);
 
 	if (!slot)
 		return 0;
@@ -91,12 +91,13 @@ static __always_inline int add_hold(struct half *half, __u64 class, __u32 kind_m
 
 /* Returns whether a stack was taken. */
 static __always_inline int count_held(void *ctx, __u64 class, __u64 lock, __u32 kind_mode, __u64 held_ns,
-				      __u32 stands_for, const struct who *who, struct cpu_state *cpu, struct half *half)
+				      __u32 stands_for, const struct who *who, struct cpu_state *cpu,
+				      struct buffer *buffer)
 {
 	__u64 threshold_ns, period_ns;
 
 	draw(&cpu->random_of_holds, &threshold_ns, &period_ns);
-	if (stands_for > 1 || held_ns >= threshold_ns || !add_hold(half, class, kind_mode, who, held_ns)) {
+	if (stands_for > 1 || held_ns >= threshold_ns || !add_hold(buffer, class, kind_mode, who, held_ns)) {
 		struct wait hold = {
 			.class = class,
 			.instance = lock,
@@ -107,7 +108,7 @@ static __always_inline int count_held(void *ctx, __u64 class, __u64 lock, __u32 
 			.who = *who,
 		};
 
-		return count_hold(ctx, cpu, half, &hold, stands_for);
+		return count_hold(ctx, cpu, buffer, &hold, stands_for);
 	}
 	return 0;
 }

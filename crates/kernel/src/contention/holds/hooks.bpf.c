@@ -15,11 +15,11 @@ __hidden __noinline int count_timed(void *ctx, __u64 lock, __u32 kind_mode, __u6
 {
 	__u32 stack = spins(kind_mode & 0xff);
 	struct ended_hold ended = close_hold(&cpu->open_holds[stack], key, stack);
-	struct half *half = this_half(&hold_halves);
+	struct buffer *buffer = this_buffer(&hold_buffers);
 	int took_stack;
 	__u64 now;
 
-	if (!ended.seen || !half)
+	if (!ended.seen || !buffer)
 		return 0;
 	if (!ended.stands_for) {
 		count_untimed(lock, kind_mode, cpu);
@@ -27,10 +27,10 @@ __hidden __noinline int count_timed(void *ctx, __u64 lock, __u32 kind_mode, __u6
 	}
 	now = bpf_ktime_get_ns();
 	adapt_period(now);
-	if (now - ended.begin_ns < min_hold_ns || !begin_counting(cpu, half))
+	if (now - ended.begin_ns < min_hold_ns || !begin_counting(cpu, buffer))
 		return 0;
-	took_stack = count_held(ctx, class_of(lock, cpu, half), lock, kind_mode, now - ended.begin_ns, ended.stands_for,
-				who_releases(bpf_get_current_task_btf(), cpu), cpu, half);
+	took_stack = count_held(ctx, class_of(lock, cpu, buffer), lock, kind_mode, now - ended.begin_ns,
+				ended.stands_for, who_releases(bpf_get_current_task_btf(), cpu), cpu, buffer);
 	end_counting(cpu);
 	return took_stack;
 }

@@ -94,11 +94,11 @@ static __always_inline const struct who *who_releases(struct task_struct *task, 
 /* Nearly all. */
 static __always_inline void count_untimed(__u64 lock, __u32 kind_mode, struct cpu_state *cpu)
 {
-	struct half *half = this_half(&hold_halves);
+	struct buffer *buffer = this_buffer(&hold_buffers);
 
-	if (!half || !begin_counting(cpu, half))
+	if (!buffer || !begin_counting(cpu, buffer))
 		return;
-	count_one(half, class_of(lock, cpu, half), kind_mode, HAPPENED_UNTIMED,
+	count_one(buffer, class_of(lock, cpu, buffer), kind_mode, HAPPENED_UNTIMED,
 		  who_releases(bpf_get_current_task_btf(), cpu));
 	end_counting(cpu);
 }

@@ -29,7 +29,7 @@ static __always_inline __u64 mmap_lock_of(__u64 mm)
 }
 
 static __always_inline void end_mmap_hold(void *ctx, struct task_struct *task, __u64 mm, struct cpu_state *cpu,
-					  struct half *half, __u32 mode)
+					  struct buffer *buffer, __u32 mode)
 {
 	struct ended_hold ended = end_drawn_hold(cpu, tag_of_hold(mm, mode, task->pid));
 	__u32 kind_mode = META(KIND_RWSEM, mode, 0);
@@ -41,22 +41,23 @@ static __always_inline void end_mmap_hold(void *ctx, struct task_struct *task, _
 		now = bpf_ktime_get_ns();
 		adapt_period(now);
 	}
-	if (!begin_counting(cpu, half))
+	if (!begin_counting(cpu, buffer))
 		return;
 	if (ended.stands_for)
 		count_held(ctx, CLASS_MMAP_LOCK, mmap_lock_of(mm), kind_mode, now - ended.begin_ns, ended.stands_for,
-			   who_uses_mm(task, mm, &cpu->mmap_holder), cpu, half);
+			   who_uses_mm(task, mm, &cpu->mmap_holder), cpu, buffer);
 	else
-		count_one(half, CLASS_MMAP_LOCK, kind_mode, HAPPENED_UNTIMED, who_uses_mm(task, mm, &cpu->mmap_holder));
+		count_one(buffer, CLASS_MMAP_LOCK, kind_mode, HAPPENED_UNTIMED,
+			  who_uses_mm(task, mm, &cpu->mmap_holder));
 	end_counting(cpu);
 }
 
 static __always_inline void count_failed_try(struct task_struct *task, __u64 mm, struct cpu_state *cpu,
-					     struct half *half, __u32 mode)
+					     struct buffer *buffer, __u32 mode)
 {
-	if (!begin_counting(cpu, half))
+	if (!begin_counting(cpu, buffer))
 		return;
-	count_one(half, CLASS_MMAP_LOCK, META(KIND_RWSEM, mode, 0), HAPPENED_FAILED,
+	count_one(buffer, CLASS_MMAP_LOCK, META(KIND_RWSEM, mode, 0), HAPPENED_FAILED,
 		  who_uses_mm(task, mm, &cpu->mmap_holder));
 	end_counting(cpu);
 }
@@ -92,21 +93,21 @@ static __always_inline int mmap_acquired_by(void *ctx, int write, int success)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 mode = write ? MODE_WRITE : MODE_READ;
-	struct half *half = this_half(&hold_halves);
+	struct buffer *buffer = this_buffer(&hold_buffers);
 	struct cpu_state *cpu = this_cpu();
 	__u64 mm = first_argument(ctx);
 
-	if (paused || !half || !cpu)
+	if (paused || !buffer || !cpu)
 		return 0;
-	half->runs[PROGRAM_MMAP_ACQUIRED]++;
+	buffer->runs[PROGRAM_MMAP_ACQUIRED]++;
 	if (!in_scope(task))
 		return 0;
 	if (!success) {
-		count_failed_try(task, mm, cpu, half, mode);
+		count_failed_try(task, mm, cpu, buffer, mode);
 		return 0;
 	}
 	if (!write && is_downgrade(cpu, mm, tag_of_hold(mm, MODE_WRITE, task->pid)))
-		end_mmap_hold(ctx, task, mm, cpu, half, MODE_WRITE);
+		end_mmap_hold(ctx, task, mm, cpu, buffer, MODE_WRITE);
 	begin_mmap_hold(cpu, mm, mode, task);
 	return 0;
 }
@@ -115,16 +116,16 @@ static __always_inline int mmap_released_by(void *ctx, int write)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 mode = write ? MODE_WRITE : MODE_READ;
-	struct half *half = this_half(&hold_halves);
+	struct buffer *buffer = this_buffer(&hold_buffers);
 	struct cpu_state *cpu = this_cpu();
 	__u64 mm = first_argument(ctx);
 
-	if (paused || !half || !cpu)
+	if (paused || !buffer || !cpu)
 		return 0;
-	half->runs[PROGRAM_MMAP_RELEASED]++;
+	buffer->runs[PROGRAM_MMAP_RELEASED]++;
 	if (!in_scope(task))
 		return 0;
-	end_mmap_hold(ctx, task, mm, cpu, half, mode);
+	end_mmap_hold(ctx, task, mm, cpu, buffer, mode);
 	return 0;
 }
 

@@ -54,7 +54,7 @@ static __always_inline int may_be_mmap_lock(__u64 class, __u32 flags)
 }
 
 static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock, __u32 flags, struct cpu_state *cpu,
-					   struct half *half)
+					   struct buffer *buffer)
 {
 	__u32 spinning = !!(flags & LCB_F_SPIN);
 	struct sleeper *sleeper;
@@ -62,12 +62,12 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 	__u64 now, class;
 	__u32 depth;
 
-	class = class_of(lock, cpu, half);
+	class = class_of(lock, cpu, buffer);
 	if (only_mmap_lock && !may_be_mmap_lock(class, flags))
 		return;
 	sleeper = bpf_task_storage_get(&sleepers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!sleeper) {
-		lose(half, LOSS_NO_TASK_STORAGE);
+		lose(buffer, LOSS_NO_TASK_STORAGE);
 		return;
 	}
 	now = bpf_ktime_get_ns();
@@ -89,13 +89,13 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 				return;
 			}
 			/* Nothing else begins twice: the end of the wait before was not seen. */
-			lose(half, LOSS_BEGIN_WITHOUT_END);
+			lose(buffer, LOSS_BEGIN_WITHOUT_END);
 			depth--;
 		}
 	}
 	if (depth >= NESTED_SLEEPS) {
-		lose(half, LOSS_NESTED_TOO_DEEP);
-		__sync_fetch_and_add(&half->losses[LOSS_BEGIN_WITHOUT_END], NESTED_SLEEPS);
+		lose(buffer, LOSS_NESTED_TOO_DEEP);
+		__sync_fetch_and_add(&buffer->losses[LOSS_BEGIN_WITHOUT_END], NESTED_SLEEPS);
 		depth = 0;
 	}
 	wait = &sleeper->waits[depth % NESTED_SLEEPS];
@@ -122,14 +122,14 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 		who_waits(task, &wait->who);
 	sleeper->depth = depth + 1;
 	count_in(task, sleeper);
-	half->opened++;
+	buffer->opened++;
 	if (contended_holds)
 		lock_is_waited_for(task, wait);
 	adapt_period(now);
 }
 
 /* Takes this task's innermost sleeping wait for the lock off its stack. */
-static __always_inline enum found end_sleeping(struct task_struct *task, __u64 lock, int failed, struct half *half,
+static __always_inline enum found end_sleeping(struct task_struct *task, __u64 lock, int failed, struct buffer *buffer,
 					       struct wait *wait, struct blame *blame)
 {
 	struct sleeper *sleeper;
@@ -146,7 +146,7 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 	if (sleeper->waits[at].lock != lock) {
 		if (!at || sleeper->waits[0].lock != lock)
 			return FOUND_NOTHING;
-		lose(half, LOSS_BEGIN_WITHOUT_END);
+		lose(buffer, LOSS_BEGIN_WITHOUT_END);
 		at = 0;
 	}
 	sleep = &sleeper->waits[at];
@@ -181,7 +181,7 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 	return FOUND_WAIT;
 }
 
-static __always_inline void blame_waker(void *ctx, struct sleep_wait *sleep, __u64 now, struct half *half)
+static __always_inline void blame_waker(void *ctx, struct sleep_wait *sleep, __u64 now, struct buffer *buffer)
 {
 	struct cpu_state *cpu = this_cpu();
 	__u64 stack;
@@ -194,7 +194,7 @@ static __always_inline void blame_waker(void *ctx, struct sleep_wait *sleep, __u
 	if (!cpu)
 		return;
 	/* A waiter that was awake may get the lock meanwhile: then who woke it before is its blocker. */
-	stack = take_stack(ctx, cpu, half);
+	stack = take_stack(ctx, cpu, buffer);
 	sleep->blocker = stack;
 	sleep->blocker_source = stack ? BLOCKER_WOKEN : BLOCKER_STACK_LOST;
 	sleep->blocker_tgid = bpf_get_current_pid_tgid() >> 32;

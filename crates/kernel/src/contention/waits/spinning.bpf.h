@@ -9,7 +9,7 @@
 #include "../counting.bpf.h"
 
 static __always_inline void begin_spinning(struct task_struct *task, __u64 lock, __u32 flags, struct cpu_state *cpu,
-					   struct half *half)
+					   struct buffer *buffer)
 {
 	struct spin_wait *wait;
 	__u32 depth;
@@ -21,12 +21,12 @@ static __always_inline void begin_spinning(struct task_struct *task, __u64 lock,
 	depth = cpu->depth;
 	/* Spinning forbids preemption: an entry of another task was left by an end that was not seen. */
 	if (depth && depth <= NESTED_SPINS && cpu->spins[depth - 1].tid != (__u32)task->pid) {
-		__sync_fetch_and_add(&half->losses[LOSS_BEGIN_WITHOUT_END], depth);
+		__sync_fetch_and_add(&buffer->losses[LOSS_BEGIN_WITHOUT_END], depth);
 		depth = 0;
 	}
 	if (depth >= NESTED_SPINS) {
-		lose(half, LOSS_NESTED_TOO_DEEP);
-		__sync_fetch_and_add(&half->losses[LOSS_BEGIN_WITHOUT_END], NESTED_SPINS);
+		lose(buffer, LOSS_NESTED_TOO_DEEP);
+		__sync_fetch_and_add(&buffer->losses[LOSS_BEGIN_WITHOUT_END], NESTED_SPINS);
 		depth = 0;
 	}
 	wait = &cpu->spins[depth];
@@ -37,9 +37,9 @@ static __always_inline void begin_spinning(struct task_struct *task, __u64 lock,
 	wait->tid = task->pid;
 	wait->kind_mode = kind_mode_of(flags);
 	if (!wait->inner) {
-		wait->class = class_of(lock, cpu, half);
+		wait->class = class_of(lock, cpu, buffer);
 		draw(&cpu->random, &wait->threshold_ns, &wait->period_ns);
-		half->opened++;
+		buffer->opened++;
 	}
 	who_waits(task, &wait->who);
 	wait->begin_ns = bpf_ktime_get_ns();
@@ -49,7 +49,7 @@ static __always_inline void begin_spinning(struct task_struct *task, __u64 lock,
 
 /* Takes this CPU's innermost spinning wait for the lock off the stack. */
 static __always_inline enum found end_spinning(struct task_struct *task, __u64 lock, struct cpu_state *cpu,
-					       struct half *half, struct wait *wait)
+					       struct buffer *buffer, struct wait *wait)
 {
 	struct spin_wait *spin;
 	__u32 at = cpu->depth;
@@ -63,7 +63,7 @@ static __always_inline enum found end_spinning(struct task_struct *task, __u64 l
 	if (!at)
 		return FOUND_NOTHING;
 	if (cpu->depth > at)
-		__sync_fetch_and_add(&half->losses[LOSS_BEGIN_WITHOUT_END], cpu->depth - at);
+		__sync_fetch_and_add(&buffer->losses[LOSS_BEGIN_WITHOUT_END], cpu->depth - at);
 	at = (at - 1) % NESTED_SPINS;
 	spin = &cpu->spins[at];
 	if (spin->inner) {

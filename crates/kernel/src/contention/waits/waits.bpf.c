@@ -26,22 +26,22 @@ int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct cpu_state *cpu = this_cpu();
-	struct half *half = this_half(&halves);
+	struct buffer *buffer = this_buffer(&buffers);
 
-	if (paused || !cpu || !half)
+	if (paused || !cpu || !buffer)
 		return 0;
-	half->runs[PROGRAM_BEGIN]++;
+	buffer->runs[PROGRAM_BEGIN]++;
 	if (!in_scope(task))
 		return 0;
 	if ((flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN && only_mmap_lock)
 		return 0;
 	if ((flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN) {
-		begin_spinning(task, (__u64)lock, flags, cpu, half);
+		begin_spinning(task, (__u64)lock, flags, cpu, buffer);
 		return 0;
 	}
 	if (by_kprobe)
 		hooked_waits((__u64)lock, task);
-	begin_sleeping(task, (__u64)lock, flags, cpu, half);
+	begin_sleeping(task, (__u64)lock, flags, cpu, buffer);
 	return 0;
 }
 
@@ -52,22 +52,22 @@ int BPF_PROG(contention_end, void *lock, int failed)
 	struct blame blame = {.source = BLOCKER_NEVER_SLEPT};
 	struct wait wait = {.instance = (__u64)lock};
 	struct cpu_state *cpu = this_cpu();
-	struct half *half = this_half(&halves);
+	struct buffer *buffer = this_buffer(&buffers);
 	enum found found = FOUND_NOTHING;
 
-	if (paused || !cpu || !half)
+	if (paused || !cpu || !buffer)
 		return 0;
-	half->runs[PROGRAM_END]++;
+	buffer->runs[PROGRAM_END]++;
 	if (cpu->depth)
-		found = end_spinning(task, (__u64)lock, cpu, half, &wait);
+		found = end_spinning(task, (__u64)lock, cpu, buffer, &wait);
 	if (found == FOUND_NOTHING && by_kprobe)
 		hooked_waited((__u64)lock, task, failed);
 	if (found == FOUND_NOTHING)
-		found = end_sleeping(task, (__u64)lock, failed, half, &wait, &blame);
+		found = end_sleeping(task, (__u64)lock, failed, buffer, &wait, &blame);
 	if (found == FOUND_WAIT)
-		finish_wait(ctx, cpu, half, &wait, &blame);
+		finish_wait(ctx, cpu, buffer, &wait, &blame);
 	else if (found == FOUND_NOTHING && scope == SCOPE_ALL && !only_mmap_lock)
-		lose(half, LOSS_END_WITHOUT_BEGIN);
+		lose(buffer, LOSS_END_WITHOUT_BEGIN);
 	return 0;
 }
 
@@ -75,15 +75,15 @@ int BPF_PROG(contention_end, void *lock, int failed)
 SEC("tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *wakee)
 {
-	struct half *half = this_half(&halves);
+	struct buffer *buffer = this_buffer(&buffers);
 	struct account *waiter = 0;
 	struct sleeper *sleeper = 0;
 	struct sleep_wait *sleep;
 	__u64 now;
 
-	if (paused || !half)
+	if (paused || !buffer)
 		return 0;
-	half->runs[PROGRAM_WAKING]++;
+	buffer->runs[PROGRAM_WAKING]++;
 	if (contended_holds)
 		waiter = account_of(wakee->pid);
 	if (may_wait(wakee))
@@ -97,7 +97,7 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 	if (!sleep->slept)
 		return 0;
 	now = bpf_ktime_get_ns();
-	blame_waker(ctx, sleep, now, half);
+	blame_waker(ctx, sleep, now, buffer);
 	if (contended_holds)
 		count_contended_hold(ctx, sleep, waiter, wakee->pid, now);
 	if (waiter)
