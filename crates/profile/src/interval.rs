@@ -223,8 +223,12 @@ named_enum! {
         WakeupNotSeen = 5, "wakeup-not-seen";
         /// The releaser's stack was taken but lost (see the losses).
         StackLost = 6, "stack-lost";
-    /// Had the lock when the wait began; its release was not seen. The stack is that of its acquisition, if there is one.
-    Holder = 7, "holder";
+        /// Had the lock when the wait began; its release was not seen. The stack is that of its acquisition, if there is one.
+        Holder = 7, "holder";
+        /// Nobody: the lock had been released, and the waiter was not yet running.
+        Handover = 8, "handover";
+        /// Had the lock early in a long wait: more releases came after than are kept.
+        EarlierHolder = 9, "earlier-holder";
     }
 }
 

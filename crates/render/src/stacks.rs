@@ -87,6 +87,8 @@ pub const fn source_words(source: BlockerSource) -> &'static str {
         BlockerSource::WakeupNotSeen => "wake-up not seen",
         BlockerSource::Holder => "holder",
         BlockerSource::StackLost => "stack lost",
+        BlockerSource::Handover => "released, not yet running",
+        BlockerSource::EarlierHolder => "earlier holders",
     }
 }
 

@@ -11,6 +11,7 @@
 struct wait {
 	__u64 class;
 	__u64 instance;
+	__u64 begin_ns; /* of a wait that may sleep */
 	__u64 total_ns;
 	__u64 spin_ns;
 	__u64 threshold_ns;
@@ -169,9 +170,14 @@ static __always_inline __u64 weight_of(const struct wait *wait)
 	return duration >= wait->period_ns ? 1024 : (wait->period_ns << 10) / duration;
 }
 
+/* Of one wait's time `part_ns` are counted here, and of its weight as much. */
 static __always_inline void count_sample(struct buffer *buffer, const struct wait *wait, __u32 meta,
-					 const struct who *who, const struct blame *blame, __u64 site, __u64 weight)
+					 const struct who *who, const struct blame *blame, __u64 site, __u64 weight,
+					 __u64 part_ns)
 {
+	__u64 total_ns = wait->total_ns ? wait->total_ns : 1;
+	__u64 spin_ns = wait->spin_ns;
+
 	__u64 tag = mix(wait->class ^ mix(meta + 1)) ^ mix(wait->instance);
 
 	tag = mix(tag ^ site) ^ mix(blame->stack + blame->source);
@@ -201,30 +207,23 @@ static __always_inline void count_sample(struct buffer *buffer, const struct wai
 			__builtin_memcpy(slot->owner_comm, blame->owner_comm, COMM_LENGTH);
 		}
 		if (!seen || seen == tag) {
-			slot->stacks++;
-			slot->weight += weight;
-			slot->total_ns += wait->total_ns * weight >> 10;
-			slot->spin_ns += wait->spin_ns * weight >> 10;
-			if (wait->total_ns > slot->max_ns)
-				slot->max_ns = wait->total_ns;
+			if (part_ns * 2 >= wait->total_ns)
+				slot->stacks++;
+			if (part_ns < wait->total_ns) {
+				slot->weight += weight * part_ns / total_ns;
+				/* In microseconds, so that the product fits. */
+				spin_ns = spin_ns * (part_ns >> 10) / ((total_ns >> 10) + 1);
+			} else {
+				slot->weight += weight;
+			}
+			slot->total_ns += part_ns * weight >> 10;
+			slot->spin_ns += spin_ns * weight >> 10;
+			if (part_ns > slot->max_ns)
+				slot->max_ns = part_ns;
 			return;
 		}
 	}
 	lose(buffer, LOSS_SAMPLES_FULL);
-}
-
-static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct buffer *buffer, struct wait *wait,
-					struct blame *blame)
-{
-	__u32 meta = wait->kind_mode | log2_of(wait->total_ns) << 16;
-
-	count_total(buffer, wait, meta, &wait->who);
-	buffer->closed++;
-	if (wait->total_ns >= wait->threshold_ns) {
-		__u64 site = take_stack(ctx, cpu, buffer);
-
-		count_sample(buffer, wait, meta, &wait->who, blame, site, weight_of(wait));
-	}
 }
 
 #endif

@@ -33,6 +33,8 @@ enum blocker {
 	BLOCKER_NOT_SAMPLED = 2,
 	BLOCKER_WAKEUP_NOT_SEEN = 3,
 	BLOCKER_STACK_LOST = 4,
+	BLOCKER_HANDOVER = 5,
+	BLOCKER_EARLIER = 6,
 };
 
 /* Losses, counted per buffer. */

@@ -361,6 +361,7 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 		record->sleeper.bytes = 0;
 	else
 		copy_stack(&record->sleeper, regs);
+	record->woken_ns = now_ns;
 	record->waited_ns = slept_until(sleep, now_ns);
 	record->period_ns = sleep->period_ns;
 	record->waker = by;

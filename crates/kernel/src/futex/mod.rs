@@ -6,6 +6,7 @@
 
 mod call_frames;
 pub(crate) mod processes;
+mod releases;
 pub(crate) mod semaphores;
 mod tables;
 pub(crate) mod user_stacks;

@@ -97,6 +97,7 @@ struct begin_record {
 
 struct woken_record {
 	struct sleep_record sleep;
+	__u64 woken_ns;
 	__u64 waited_ns;
 	__u64 period_ns;
 	__u32 waker;

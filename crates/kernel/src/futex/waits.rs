@@ -12,6 +12,7 @@ use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 
 use super::KnownPrograms;
 use super::processes::{Processes, copied_stack as as_copied};
+use super::releases::Releases;
 use super::semaphores::SemaphoreUses;
 use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
@@ -56,6 +57,8 @@ pub struct Waits {
     /// Sampled waits that were woken but run not yet, by thread and begin.
     woken: HashMap<(u32, u64), Woken>,
     ended: Vec<Ended>,
+    releases: Releases<BlamedFor>,
+    blamed: HashMap<BlamedKey, Rc<BlamedFor>>,
     semaphores: Rc<RefCell<SemaphoreUses>>,
     /// Waits that the preloaded library meters are left out.
     is_beside_preloaded: bool,
@@ -109,12 +112,23 @@ struct Woken {
     told: usize,
     weight: f64,
     site: Rc<Site>,
-    source: BlockerSource,
-    waker_comm: Comm,
-    waker_tgid: u32,
-    releaser: Option<Rc<Site>>,
+    /// Who woke it.
+    by: Rc<BlamedFor>,
+    /// What each holder had of the wait, if it was divided.
+    parts: Vec<(Option<Rc<BlamedFor>>, u64)>,
     age: u32,
 }
+
+/// Who is to blame for a wait, or for a part of it.
+struct BlamedFor {
+    source: BlockerSource,
+    comm: Comm,
+    tgid: u32,
+    releaser: Option<Rc<Site>>,
+}
+
+/// What those are told apart by: how they are known, the process, the thread's name and the stack.
+type BlamedKey = (BlockerSource, u32, Comm, Option<*const Site>);
 
 /// A sampled wait.
 struct Ended {
@@ -133,6 +147,8 @@ impl Waits {
             words: HashMap::new(),
             woken: HashMap::new(),
             ended: Vec::new(),
+            releases: Releases::default(),
+            blamed: HashMap::new(),
             semaphores: known.semaphores,
             losses: Losses::default(),
             cgroups: CgroupTree::find(),
@@ -183,10 +199,37 @@ impl Waits {
             (WAKER_EXIT, _) => BlockerSource::Waker,
             _ => BlockerSource::WakeupNotSeen,
         };
-        let waker_comm = record.waker_comm.map(i8::cast_unsigned);
-        let woken =
-            Woken { word, told, weight, site, source, waker_comm, waker_tgid: record.waker_tgid, releaser, age: 0 };
+        let comm = record.waker_comm.map(i8::cast_unsigned);
+        let by = self.blamed(BlamedFor { source, comm, tgid: record.waker_tgid, releaser });
+        let parts = self.divide(word, told, &by, record);
+        let woken = Woken { word, told, weight, site, by, parts, age: 0 };
         self.woken.insert((record.sleep.tid, record.sleep.begin_ns), woken);
+    }
+
+    /// The same for all waits that the same thread is blamed for at the same place.
+    fn blamed(&mut self, by: BlamedFor) -> Rc<BlamedFor> {
+        let key = (by.source, by.tgid, by.comm, by.releaser.as_ref().map(Rc::as_ptr));
+        if self.blamed.len() >= MOST_SITES {
+            self.blamed.clear();
+        }
+        Rc::clone(self.blamed.entry(key).or_insert_with(|| Rc::new(by)))
+    }
+
+    /// What each holder had of a wait that has ended so. A wait for no lock has no holders.
+    fn divide(
+        &mut self,
+        word: Word,
+        told: usize,
+        by: &Rc<BlamedFor>,
+        record: &woken_record,
+    ) -> Vec<(Option<Rc<BlamedFor>>, u64)> {
+        let told = self.words.get(&word).and_then(|known| known.told.get(told));
+        let Some(told) = told.filter(|told| has_holders(told.wait.kind) && record.waker == WAKER_FUTEX) else {
+            return Vec::new();
+        };
+        let lock = (word.tgid, told.instance);
+        self.releases.note(lock, record.woken_ns, Rc::clone(by));
+        self.releases.divide(lock, record.woken_ns.saturating_sub(record.waited_ns), record.woken_ns)
     }
 
     fn end(&mut self, record: &end_record) {
@@ -339,6 +382,11 @@ impl Site {
     }
 }
 
+/// Whether waits for it end when holders release it, and not by an event.
+const fn has_holders(kind: Kind) -> bool {
+    matches!(kind, Kind::Mutex | Kind::Rwsem | Kind::Rwlock | Kind::RtMutex | Kind::Semaphore | Kind::Spin)
+}
+
 fn word_of(sleep: &sleep_record) -> Word {
     Word { tgid: sleep.tgid, address: sleep.word }
 }
@@ -425,13 +473,17 @@ impl Filling<'_> {
             let total_key = TotalKey { word: woken.word, operation: 0, bucket, cgroup: *cgroup, comm: *comm };
             let key = self.key(told, &total_key);
             let site = self.stack(&woken.site);
-            let blocker = self.blocker(woken);
-            let (stacks, count, sum_ns, max_ns) =
-                sums.entry(SampledKey { key, instance: told.instance, site, blocker }).or_default();
-            *stacks += 1;
-            *count += woken.weight;
-            *sum_ns += woken.weight * *total_ns as f64;
-            *max_ns = (*total_ns).max(*max_ns);
+            let blockers = self.blockers(woken, key.happened, *total_ns);
+            let most_ns = blockers.iter().map(|(_, part_ns)| *part_ns).max();
+            for (blocker, part_ns) in blockers {
+                let (stacks, count, sum_ns, max_ns) =
+                    sums.entry(SampledKey { key, instance: told.instance, site, blocker }).or_default();
+                // One stack was taken of the wait.
+                *stacks += u64::from(Some(part_ns) == most_ns);
+                *count += woken.weight * part_ns as f64 / (*total_ns).max(1) as f64;
+                *sum_ns += woken.weight * part_ns as f64;
+                *max_ns = part_ns.max(*max_ns);
+            }
         }
         for (SampledKey { key, instance, site, blocker }, (stacks, count, sum_ns, max_ns)) in sums {
             let estimate = Value { count: count.round() as u64, total_ns: sum_ns as u64, max_ns, spin_ns: 0 };
@@ -473,11 +525,33 @@ impl Filling<'_> {
         (id != 0).then(|| self.interval.tables.intern_cgroup(Cgroup { id, path }))
     }
 
-    fn blocker(&mut self, woken: &Woken) -> Blocker {
-        let stack = woken.releaser.as_ref().and_then(|site| self.stack(site));
-        let is_known = woken.source != BlockerSource::WakeupNotSeen;
-        let task = is_known.then(|| self.task(woken.waker_tgid, &woken.waker_comm));
-        Blocker { source: woken.source, stack, task, owner_hint: None }
+    /// Who is to blame for a wait, and for how much of it.
+    fn blockers(&mut self, woken: &Woken, happened: Happened, total_ns: u64) -> Vec<(Blocker, u64)> {
+        if woken.parts.is_empty() || happened != Happened::Wait {
+            return vec![(self.blocker(&woken.by), total_ns)];
+        }
+        let mut left_ns = total_ns;
+        let mut blockers: Vec<(Blocker, u64)> = woken
+            .parts
+            .iter()
+            .map(|(by, part_ns)| {
+                let part_ns = (*part_ns).min(left_ns);
+                left_ns -= part_ns;
+                let unknown = Blocker::unknown(BlockerSource::EarlierHolder);
+                (by.as_ref().map_or(unknown, |by| self.blocker(by)), part_ns)
+            })
+            .collect();
+        if left_ns > 0 {
+            blockers.push((Blocker::unknown(BlockerSource::Handover), left_ns));
+        }
+        blockers
+    }
+
+    fn blocker(&mut self, by: &BlamedFor) -> Blocker {
+        let stack = by.releaser.as_ref().and_then(|site| self.stack(site));
+        let is_known = by.source != BlockerSource::WakeupNotSeen;
+        let task = is_known.then(|| self.task(by.tgid, &by.comm));
+        Blocker { source: by.source, stack, task, owner_hint: None }
     }
 
     fn stack(&mut self, site: &Rc<Site>) -> Option<StackId> {

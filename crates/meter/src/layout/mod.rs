@@ -9,6 +9,7 @@ mod losses;
 mod names;
 mod pages;
 mod process;
+mod releases;
 mod samples;
 mod session;
 mod shared_locks;
@@ -28,6 +29,9 @@ pub use pages::{
     unpack_owner,
 };
 pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_slot};
+pub use releases::{
+    RELEASES, RELEASES_PAGES, RELEASES_PLACES, Release, Releaser, Releases, pack_release, unpack_release,
+};
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
 pub use session::{DIRECTORY_VARIABLE, HOLD, MEMORY_FILE, OFF, SESSION_FILE, SESSION_VARIABLE, Session, WAIT};
 pub use shared_locks::{
@@ -47,7 +51,7 @@ pub use thread::{
 /// First eight bytes of a session's head.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 #[cfg(test)]
 mod tests {
@@ -59,6 +63,7 @@ mod tests {
         assert_eq!(size_of::<Tags>(), 64);
         assert_eq!(size_of::<LockEntry>(), 64);
         assert_eq!(size_of::<SharedLock>(), 64);
+        assert_eq!(PAGE % size_of::<Releases>(), 0);
         assert_eq!(size_of::<CountedSlot>(), 64);
         assert_eq!(core::mem::offset_of!(CountedSlot, count), core::mem::offset_of!(Slot, count));
         assert_eq!(core::mem::offset_of!(CountedSlot, site), core::mem::offset_of!(Slot, site));

@@ -96,12 +96,9 @@ pub struct Process {
     pub thread_ids: [AtomicU32; THREAD_ID_PAGES],
     /// [`Slot`]: what threads without a table of their own counted together.
     pub shared: [AtomicU32; SHARED_PAGES],
-    /// Zero.
-    pub spare: [u32; SPARE],
+    /// A page with the numbers of the pages of [`Releases`](super::Releases).
+    pub releases: AtomicU32,
 }
-
-/// What is left of the page.
-const SPARE: usize = 1;
 
 /// Where a thread is in the index by id: the page, and the first place in it.
 pub const fn thread_id_slot(id: u32) -> (usize, usize) {

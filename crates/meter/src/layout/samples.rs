@@ -136,6 +136,9 @@ pub mod happened {
     pub const MOVED: u8 = 0x41;
     /// An acquisition after a watched hold, by the same thread or another: a count only. Not in the data model.
     pub const WATCHED: u8 = 0x42;
+    /// The part of waits that one holder had: a time, by the site and the bucket of the waits, which are counted as
+    /// [divided](super::blocked::DIVIDED). Not in the data model.
+    pub const PART: u8 = 0x44;
 }
 
 /// Codes of `Mode` in the data model.
@@ -172,6 +175,10 @@ pub mod blocked {
     pub const RELEASER: u8 = 1;
     /// It had acquired the lock when we came; its release was not seen.
     pub const HOLDER: u8 = 2;
+    /// [Parts](super::happened::PART) of it had holders; what is left, nobody had.
+    pub const DIVIDED: u8 = 3;
+    /// Holders whose releases are no longer kept.
+    pub const EARLIER: u8 = 4;
 }
 
 #[cfg(test)]

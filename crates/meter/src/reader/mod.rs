@@ -6,6 +6,7 @@
 mod awaited;
 mod background;
 mod directory;
+mod divided;
 mod keeper;
 mod living;
 mod memory;

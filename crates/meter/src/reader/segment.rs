@@ -455,9 +455,12 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
             max_ns: 0,
         }));
     }
-    let total_ns = u64_at(slot, offset_of!(Slot, total_ns))
-        .wrapping_sub(seen.total_ns)
-        .clamp(count.saturating_mul(lower_ns), count.saturating_mul(upper_ns));
+    let total_ns = u64_at(slot, offset_of!(Slot, total_ns)).wrapping_sub(seen.total_ns);
+    let total_ns = match meta.happened {
+        // The bucket is that of the whole waits.
+        happened::PART => total_ns.min(count.saturating_mul(upper_ns)),
+        _ => total_ns.clamp(count.saturating_mul(lower_ns), count.saturating_mul(upper_ns)),
+    };
     let longest_ns = u64_at(slot, offset_of!(Slot, max_ns));
     let is_of_interval = u64_at(slot, offset_of!(Slot, epoch)) == u64::from(epoch);
     let mean_ns = total_ns.div_ceil(count);

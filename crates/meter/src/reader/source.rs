@@ -18,6 +18,7 @@ use lockmeter_symbols::{
 
 use super::awaited::AwaitedPrograms;
 use super::directory::OwnDirectory;
+use super::divided::{DividedWaits, is_divided};
 use super::keeper::{self, Keeper, Kept};
 use super::living::{HeldFiles, Nested, ProgramFile, is_alive};
 use super::memory::{Memory, Owned, u32_at, u64_at};
@@ -488,6 +489,7 @@ fn drain_process(
     }
     let files = FilesOfProcess { pid: process.pid, program: process.program.as_ref(), held };
     let modules = process.segment.modules(memory, &files, names);
+    let divided = DividedWaits::take(&mut reading.deltas);
     let counted = process.holds.share_out(&mut reading.deltas, process.segment.reading_ns(between_readings));
     let mut filling = Filling {
         process,
@@ -507,6 +509,9 @@ fn drain_process(
     };
     for delta in &reading.deltas {
         filling.add(delta);
+    }
+    for delta in divided.by_blocker() {
+        filling.add_part(&delta);
     }
     for (delta, variance_ns2) in &counted {
         filling.add_basis(delta, *variance_ns2);
@@ -538,20 +543,52 @@ struct Filling<'a> {
     thread_names: HashMap<u32, Option<String>>,
 }
 
+/// How often and for how long.
+fn value_of(delta: &Delta, key: &Key) -> Value {
+    let is_spinning = key.kind == Kind::Spin && key.happened == Happened::Wait;
+    let spin_ns = if is_spinning { delta.total_ns } else { 0 };
+    Value { count: delta.count, total_ns: delta.total_ns, max_ns: delta.max_ns, spin_ns }
+}
+
 impl Filling<'_> {
     fn add(&mut self, delta: &Delta) {
-        let meta = delta.meta;
-        let codes = (Happened::from_code(meta.happened), Kind::from_code(meta.kind), Mode::from_code(meta.mode));
-        let (Some(happened), Some(kind), Some(mode)) = codes else {
-            self.interval.losses.add(Loss::UserSegmentDamaged, 1);
-            return;
+        let Some((key, instance)) = self.key(delta) else {
+            return self.interval.losses.add(Loss::UserSegmentDamaged, 1);
         };
-        let (lock, instance) = self.lock(delta.lock, kind);
-        let called = match happened {
-            Happened::Hold => called_for_hold(delta.site, kind, mode),
-            _ => user_function(happened, kind, mode),
+        self.interval.totals.push(Total { key, value: value_of(delta, &key) });
+        self.interval.overhead.stacks += delta.count;
+        if !is_divided(delta) {
+            self.add_estimate(delta, key, instance);
+        }
+    }
+
+    /// What one blocker had of waits.
+    fn add_part(&mut self, delta: &Delta) {
+        // What makes no sense was counted with the total.
+        if let Some((key, instance)) = self.key(delta) {
+            self.add_estimate(delta, key, instance);
+        }
+    }
+
+    fn add_estimate(&mut self, delta: &Delta, key: Key, instance: Option<u64>) {
+        // As what the program called, also where that is part of a lock which it builds.
+        let kind = Kind::from_code(delta.meta.kind).unwrap_or(key.kind);
+        let called = match Happened::from_code(delta.meta.happened).unwrap_or(key.happened) {
+            Happened::Hold => called_for_hold(delta.site, kind, key.mode),
+            happened => user_function(happened, kind, Mode::from_code(delta.meta.mode).unwrap_or(key.mode)),
         };
         let blocker = self.blocker(delta, kind);
+        let site = self.site(delta.site, called);
+        let (stacks, estimate) = (delta.count, value_of(delta, &key));
+        self.interval.sampled.push(Sampled { key, instance, site, blocker, stacks, estimate });
+    }
+
+    /// What was counted here, and the address of the lock; `None` of codes that do not exist.
+    fn key(&mut self, delta: &Delta) -> Option<(Key, Option<u64>)> {
+        let meta = delta.meta;
+        let happened = Happened::from_code(meta.happened)?;
+        let (kind, mode) = (Kind::from_code(meta.kind)?, Mode::from_code(meta.mode)?);
+        let (lock, instance) = self.lock(delta.lock, kind);
         let (happened, kind, mode) = match self.lock_made_of_condition(delta, kind) {
             Some((kind, mode)) => (Happened::Wait, kind, mode),
             None if happened == Happened::Wait
@@ -563,17 +600,7 @@ impl Filling<'_> {
             None => (happened, kind, mode),
         };
         let task = self.task(meta.comm.into(), delta.owner);
-        let key = Key { happened, lock, kind, mode, task, cgroup: None, bucket: Bucket(meta.bucket) };
-        let value = Value {
-            count: delta.count,
-            total_ns: delta.total_ns,
-            max_ns: delta.max_ns,
-            spin_ns: if kind == Kind::Spin && happened == Happened::Wait { delta.total_ns } else { 0 },
-        };
-        let site = self.site(delta.site, called);
-        self.interval.totals.push(Total { key, value });
-        self.interval.sampled.push(Sampled { key, instance, site, blocker, stacks: delta.count, estimate: value });
-        self.interval.overhead.stacks += delta.count;
+        Some((Key { happened, lock, kind, mode, task, cgroup: None, bucket: Bucket(meta.bucket) }, instance))
     }
 
     /// The kind and mode of the lock that a wait for a condition is part of.
@@ -625,9 +652,12 @@ impl Filling<'_> {
             let stack = self.site(delta.blocker, user_function(happened, kind, mode));
             return Blocker { source: BlockerSource::Holder, stack, task, owner_hint: task };
         }
-        if delta.meta.blocked != blocked::RELEASER {
-            let why = if kind == Kind::Spin { BlockerSource::NeverSlept } else { BlockerSource::WakeupNotSeen };
-            return Blocker::unknown(why);
+        match delta.meta.blocked {
+            blocked::RELEASER => {}
+            blocked::DIVIDED => return Blocker::unknown(BlockerSource::Handover),
+            blocked::EARLIER => return Blocker::unknown(BlockerSource::EarlierHolder),
+            _ if kind == Kind::Spin => return Blocker::unknown(BlockerSource::NeverSlept),
+            _ => return Blocker::unknown(BlockerSource::WakeupNotSeen),
         }
         let task = self.blocking_task(delta);
         match self.site(delta.blocker, release_function(kind)) {

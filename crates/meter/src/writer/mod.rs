@@ -18,6 +18,7 @@ mod names;
 mod newest_hold;
 mod pages;
 mod release_cache;
+mod releases;
 mod rows;
 mod samples;
 mod segment;
@@ -42,7 +43,9 @@ use core::sync::atomic::{
 };
 
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
-use crate::layout::{LockEntry, Lost, Meta, Process, Session, Swap, Thread, blocked, happened};
+use crate::layout::{
+    LockEntry, Lost, Meta, Process, Releaser, SITE_IS_STACK, Session, Swap, Thread, blocked, happened,
+};
 #[cfg(feature = "reader")]
 pub(crate) use clock::monotonic_ns;
 pub use executed::{Environment, Program, execute};
@@ -51,6 +54,7 @@ use holder::Holder;
 pub use holds::{Releasing, acquired, begin_release, count_untimed, released};
 pub use newest_hold::{acquired_timed, end_newest_hold};
 pub use release_cache::RELEASE_CACHE_SHIFT;
+use releases::Part;
 pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
@@ -245,7 +249,8 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
         mine.thread.clock_read.store(ended, Relaxed);
     }
     if acquired && let Some(segment) = segment::current() {
-        count_wait(segment, mine.thread, waiting, stops::between_ns_running(waiting.begun, ended));
+        let ns = stops::between_ns_running(waiting.begun, ended);
+        count_wait(segment, mine.thread, waiting, (ended, ns));
     }
     mine.done();
 }
@@ -267,14 +272,55 @@ const fn happened_by(kind: u8) -> u8 {
     }
 }
 
-fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Waiting, ns: u64) {
+fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Waiting, (ended, ns): (u64, u64)) {
     let Wanted { lock, kind, .. } = waiting.wanted;
     let found = locks::find_or_make(segment, lock, kind, || waiting.site);
+    if let Some(found) = found.as_ref().filter(|found| is_divided(kind) && !is_shared(found.entry())) {
+        let parts = releases::divide(segment, found.place, waiting.wanted.mode, (waiting.begun, ended));
+        if !parts.as_slice().is_empty() {
+            return count_divided(segment, thread, waiting, (found.place, ns), parts.as_slice());
+        }
+    }
     let (known, site, comm) = blame(waiting, found.map(|found| found.entry()));
     let (blocker, comm) = shared_locks::if_own(segment, site, comm);
     let place = found.map_or(0, |found| u64::from(found.place));
     let meta = meta(happened_by(kind), waiting.wanted, ns, known);
     samples::count(segment, thread, Key { meta, lock: place | comm << 32, site: waiting.site, blocker }, ns);
+}
+
+/// Whether a wait ends when holders have released the lock, and not by one event.
+const fn is_divided(kind: u8) -> bool {
+    !matches!(kind, kind::CONDVAR | kind::BARRIER)
+}
+
+fn is_shared(entry: &LockEntry) -> bool {
+    shared_locks::of_entry(entry).is_some()
+}
+
+/// Counts a wait for the lock at this place, and what each holder had of it.
+fn count_divided(
+    segment: &'static Process,
+    thread: &'static Thread,
+    waiting: &Waiting,
+    (place, ns): (u32, u64),
+    parts: &[Part],
+) {
+    let meta = meta(happened_by(waiting.wanted.kind), waiting.wanted, ns, blocked::DIVIDED);
+    let whole = Key { meta, lock: place.into(), site: waiting.site, blocker: 0 };
+    let mut left_ns = ns;
+    for Part { by, ticks } in parts {
+        let part_ns = clock::between_ns(0, *ticks).min(left_ns);
+        left_ns -= part_ns;
+        let (blocked, blocker, comm) = match by {
+            Some(by) if by.stack > 0 => (blocked::RELEASER, SITE_IS_STACK | u64::from(by.stack - 1), by.comm),
+            Some(by) => (blocked::RELEASER, 0, by.comm),
+            None => (blocked::EARLIER, 0, 0),
+        };
+        let meta = Meta { happened: happened::PART, blocked, ..meta };
+        let lock = u64::from(place) | u64::from(comm) << 32;
+        samples::count_part(segment, thread, Key { meta, lock, blocker, ..whole }, part_ns);
+    }
+    samples::count(segment, thread, whole, ns);
 }
 
 /// Who made a thread wait that has the lock with this entry now: how that is known, the site, and the place of the thread's name.
@@ -330,7 +376,8 @@ fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
     let Some(mine) = thread::mine() else { return };
     if let Some(segment) = segment::current() {
         let site = stack_cache::site(segment, mine.thread, registers, acquired);
-        if let Some(entry) = locks::find_or_make(segment, held.lock, held.kind, || site).map(|found| found.entry()) {
+        if let Some(found) = locks::find_or_make(segment, held.lock, held.kind, || site) {
+            let entry = found.entry();
             let comm = mine.thread.comm.load(Relaxed) & 0xffff;
             let writer_comm = entry.releaser_comm.load(Relaxed) & !0xffff;
             let now = clock::ticks();
@@ -346,6 +393,11 @@ fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
                 entry.releaser_comm.store(writer_comm | comm, Relaxed);
             }
             entry.released_at.store(now, Release);
+            if is_divided(held.kind) && !is_shared(entry) {
+                let stack = stacks::number_of(segment, site).map_or(0, |place| place + 1);
+                let is_writer = held.mode == mode::WRITE;
+                releases::note(segment, Releaser { stack, comm: comm as u16, lock: found.place, is_writer }, now);
+            }
         }
     }
     mine.done();

@@ -8,8 +8,8 @@ use core::sync::atomic::{
 use super::syscalls;
 use crate::layout::{
     AWAITED_PAGE, Awaited, CachedStack, Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES,
-    PageKind, Process, RECYCLED_PAGE, RUN, Recycled, SESSION_PAGE, SHARED_LOCKS, SHARED_LOCKS_PAGE, SessionHead,
-    SharedLock, Slot, Stack, Tags, Thread, VERSION, pack_owner,
+    PageKind, Process, RECYCLED_PAGE, RUN, Recycled, Releases, SESSION_PAGE, SHARED_LOCKS, SHARED_LOCKS_PAGE,
+    SessionHead, SharedLock, Slot, Stack, Tags, Thread, VERSION, pack_owner,
 };
 
 // With what else is written when the library is loaded.
@@ -56,6 +56,8 @@ unsafe impl InPages for CachedStack {
 unsafe impl InPages for Tags {}
 // SAFETY: as above.
 unsafe impl InPages for LockEntry {}
+// SAFETY: as above.
+unsafe impl InPages for Releases {}
 // SAFETY: as above.
 unsafe impl InPages for Class {}
 // SAFETY: as above.

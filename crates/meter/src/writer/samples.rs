@@ -76,6 +76,15 @@ pub(super) fn count(segment: &'static Process, thread: &'static Thread, key: Key
     None
 }
 
+/// Counts a part of an event that is counted itself.
+pub(super) fn count_part(segment: &'static Process, thread: &'static Thread, key: Key, ns: u64) {
+    let meta = Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }.pack();
+    // Without room for it, the part is nobody's.
+    if let Some((_, slot)) = find(thread, &key, meta).or_else(|| take(segment, thread, key)) {
+        add(segment, thread, slot, ns);
+    }
+}
+
 /// As [`count`], if the sample that was counted to before (0: none, and the first sample is never one) is the one: it is known
 /// to be of the same lock and site.
 #[inline(always)]

@@ -36,7 +36,7 @@ macro_rules! stand_in {
             losses: [const { AtomicU64::new(0) }; LOSSES],
             swaps: [const { AtomicU64::new(0) }; SWAPS],
             $($table: [const { AtomicU32::new(0) }; _],)*
-            spare: [0; _],
+            releases: AtomicU32::new(0),
         }
     };
 }

@@ -8,7 +8,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use super::{creation, locks, names, pages, rows};
+use super::{creation, locks, names, pages, releases, rows};
 use crate::layout::{
     CLASSES, Class, LOCK_PLACES, LockEntry, MODULES, MOVE_BITS, Module, PageKind, Process, SHARED_SLOTS, SITE_IS_STACK,
     SLOTS, STACKS, Slot, Stack, Thread,
@@ -79,6 +79,7 @@ fn look(segment: &'static Process) {
         move_locks(segment, moved);
         move_stacks(segment, moved);
         move_samples(segment, moved);
+        releases::forget(segment);
         creation::move_code(moved);
         module.bias.store(module.bias.load(Relaxed).wrapping_add(by), Relaxed);
         module.end.store(end + by, Relaxed);

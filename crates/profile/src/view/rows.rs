@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::buckets::Buckets;
 use super::names::{Names, StackName, TextName};
-use super::scaling::{Estimate, Portion, scale_bucket};
+use super::scaling::{Estimate, Portion, divide_bucket, scale_bucket};
 use super::{Group, Measured, ReportBuilder, Site, SiteEstimate, Uniform};
 use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
@@ -350,6 +350,7 @@ fn shared_out<'a>(
     }
     sites.sort_by_key(|(site, _)| *site);
     let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
+    let is_divided = builder.query.groups_by(Dimension::Blocker);
     let told_apart = sites.iter().map(|(_, estimate)| estimate.basis.untimed).fold(0, u64::saturating_add);
     let is_told_apart = told_apart == measured.basis.untimed;
     let releaser = |estimate: &SiteEstimate| match estimate.releaser {
@@ -380,8 +381,10 @@ fn shared_out<'a>(
         let exact = Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
         // Only what was sampled in it has a share of the bucket: most of many sites were not.
         let sampled = sites.iter().enumerate().filter_map(|(at, (_, site))| Some((at, *site.buckets.get(bucket)?)));
-        let (of, estimates): (Vec<usize>, Vec<Estimate>) =
-            sampled.filter(|(_, estimate)| estimate.portion.count > 0 || estimate.stacks > 0).unzip();
+        let has_part = |estimate: &Estimate| {
+            estimate.portion.count > 0 || estimate.stacks > 0 || is_divided && estimate.portion.total_ns > 0
+        };
+        let (of, estimates): (Vec<usize>, Vec<Estimate>) = sampled.filter(|(_, estimate)| has_part(estimate)).unzip();
         if of.is_empty() {
             // Of none of these there is a stack: none of the others is theirs.
             memory.add_buckets(1)?;
@@ -390,7 +393,10 @@ fn shared_out<'a>(
             continue;
         }
         memory.add_buckets(of.len())?;
-        let shares = scale_bucket(exact, Bucket(bucket).lower_ns(), value.max_ns, &estimates);
+        let shares = match is_divided {
+            true => divide_bucket(exact, &estimates),
+            false => scale_bucket(exact, Bucket(bucket).lower_ns(), value.max_ns, &estimates),
+        };
         for (at, share) in of.into_iter().zip(shares) {
             parts[at].take(bucket, share, longest_ns);
         }

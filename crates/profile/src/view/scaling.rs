@@ -45,6 +45,23 @@ pub(super) fn scale_bucket(exact: Portion, lower_ns: u64, longest_ns: u64, estim
         .collect()
 }
 
+/// As [`scale_bucket`] where sites are told apart by blocker. One wait is the time of several of them, so that time goes by the sites'
+/// estimated times, whatever the shortest duration of the bucket, and a site may have time of waits that count for others.
+pub(super) fn divide_bucket(exact: Portion, estimates: &[Estimate]) -> Vec<Portion> {
+    let of = |weight: fn(&Estimate) -> u64| estimates.iter().map(weight).collect::<Vec<_>>();
+    let counts = of(|e| e.portion.count);
+    let totals = share(exact.total_ns, &first_with_weight([of(|e| e.portion.total_ns), counts.clone()]));
+    let counts = share(exact.count, &first_with_weight([counts, totals.clone()]));
+    let by_spin = estimates.iter().zip(&totals).map(|(e, total)| ratio(*total, e.portion.spin_ns, e.portion.total_ns));
+    let spins = share_capped(exact.spin_ns, &first_with_weight([by_spin.collect(), totals.clone()]), &totals);
+    counts
+        .into_iter()
+        .zip(totals)
+        .zip(spins)
+        .map(|((count, total_ns), spin_ns)| Portion { count, total_ns, spin_ns })
+        .collect()
+}
+
 fn share_time(exact: Portion, lower_ns: u64, longest_ns: u64, estimates: &[Estimate], counts: &[u64]) -> Vec<u64> {
     let least = |count: u64| count.saturating_mul(lower_ns);
     let Some(beyond_ns) = exact.total_ns.checked_sub(least(exact.count)).filter(|_| exact.count > 0) else {
@@ -142,6 +159,18 @@ mod tests {
         let shares = scale_bucket(Portion { count: 50, total_ns: 50_000, spin_ns: 0 }, 512, 1_000, &sites);
         assert_eq!(shares.iter().map(|s| s.count).collect::<Vec<_>>(), [49, 1]);
         assert!(shares[1].total_ns > 0);
+    }
+
+    /// Four waits of a second behind one holder, and the last of them behind another as well.
+    #[test]
+    fn a_blocker_may_have_a_small_part_of_waits_that_count_for_another() {
+        let sites = [estimate(4, 3_990_000_000, 0, 4), estimate(0, 10_000_000, 0, 0)];
+        let exact = Portion { count: 4, total_ns: 4_000_000_000, spin_ns: 0 };
+        let shares = divide_bucket(exact, &sites);
+        assert_eq!(
+            shares.iter().map(|s| (s.count, s.total_ns)).collect::<Vec<_>>(),
+            [(4, 3_990_000_000), (0, 10_000_000)]
+        );
     }
 
     fn arbitrary_estimate() -> impl Strategy<Value = Estimate> {

@@ -14,7 +14,7 @@ __noinline int count_part(struct buffer *buffer, struct wait *part, __u32 happen
 	meta = part->kind_mode | log2_of(part->total_ns) << 16 | happened << 24;
 	count_total(buffer, part, meta, &part->who);
 	if (weight)
-		count_sample(buffer, part, meta, &part->who, &nobody, stack, weight);
+		count_sample(buffer, part, meta, &part->who, &nobody, stack, weight, part->total_ns);
 	return 0;
 }
 

@@ -11,15 +11,19 @@ const BLOCKER_WOKEN: u32 = 1;
 const BLOCKER_NOT_SAMPLED: u32 = 2;
 const BLOCKER_WAKEUP_NOT_SEEN: u32 = 3;
 const BLOCKER_STACK_LOST: u32 = 4;
+const BLOCKER_HANDOVER: u32 = 5;
+const BLOCKER_EARLIER: u32 = 6;
 
 /// The same with the names that they have there.
 #[cfg(test)]
-pub(crate) const BLOCKERS: [(&str, u32); 5] = [
+pub(crate) const BLOCKERS: [(&str, u32); 7] = [
     ("never_slept", BLOCKER_NEVER_SLEPT),
     ("woken", BLOCKER_WOKEN),
     ("not_sampled", BLOCKER_NOT_SAMPLED),
     ("wakeup_not_seen", BLOCKER_WAKEUP_NOT_SEEN),
     ("stack_lost", BLOCKER_STACK_LOST),
+    ("handover", BLOCKER_HANDOVER),
+    ("earlier", BLOCKER_EARLIER),
 ];
 
 impl Builder<'_> {
@@ -33,6 +37,8 @@ impl Builder<'_> {
             (BLOCKER_NOT_SAMPLED, _) => BlockerSource::NotSampled,
             (BLOCKER_WAKEUP_NOT_SEEN, _) => BlockerSource::WakeupNotSeen,
             (BLOCKER_NEVER_SLEPT, _) => BlockerSource::NeverSlept,
+            (BLOCKER_HANDOVER, _) => BlockerSource::Handover,
+            (BLOCKER_EARLIER, _) => BlockerSource::EarlierHolder,
             _ => {
                 self.interval.losses.add(Loss::UnknownCode, 1);
                 BlockerSource::WakeupNotSeen

@@ -10,6 +10,7 @@
 #include "../holds/contended.bpf.h"
 #include "../mmap/memory_cgroup.bpf.h"
 #include "lock_owner.bpf.h"
+#include "releases.bpf.h"
 #include "waiting_tasks.bpf.h"
 
 /* Who owns the lock that is waited for. Readers leave no usable owner. */
@@ -157,6 +158,7 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 	if (contended_holds)
 		lock_was_waited_for(task, sleep, failed, now);
 	wait->class = sleep->class;
+	wait->begin_ns = sleep->begin_ns;
 	wait->total_ns = now - sleep->begin_ns;
 	wait->spin_ns = sleep->spin_ns + (sleep->spinning ? now - sleep->phase_begin_ns : 0);
 	/* It found the lock free before it slept: nobody woke it, and it was on its CPU all the while. */
@@ -199,6 +201,7 @@ static __always_inline void blame_waker(void *ctx, struct sleep_wait *sleep, __u
 	sleep->blocker_source = stack ? BLOCKER_WOKEN : BLOCKER_STACK_LOST;
 	sleep->blocker_tgid = bpf_get_current_pid_tgid() >> 32;
 	bpf_get_current_comm(&sleep->blocker_comm, sizeof(sleep->blocker_comm));
+	note_release(sleep, now);
 }
 
 #endif

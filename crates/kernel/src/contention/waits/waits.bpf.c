@@ -21,6 +21,22 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct buffer *buffer, struct wait *wait,
+					struct blame *blame)
+{
+	__u64 site;
+
+	count_total(buffer, wait, wait->kind_mode | log2_of(wait->total_ns) << 16, &wait->who);
+	buffer->closed++;
+	if (wait->total_ns < wait->threshold_ns)
+		return;
+	site = take_stack(ctx, cpu, buffer);
+	if (blame->source == BLOCKER_WOKEN || blame->source == BLOCKER_STACK_LOST)
+		count_divided_wait(buffer, wait, blame, site);
+	else
+		count_part_of_wait(buffer, wait, blame, site, wait->total_ns);
+}
+
 SEC("tp_btf/contention_begin")
 int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 {

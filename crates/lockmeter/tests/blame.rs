@@ -1,0 +1,130 @@
+//! Each wait is divided among those who had the lock meanwhile, by time: compared with what the program itself knows.
+
+mod support;
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::recorder::Recorder;
+use support::report::{Report, Row, report, sum};
+use support::{Folder, lockmeter, machine, preload_library, run, text, user_workload, wait, workload_path};
+
+/// What each function had of all waits may differ from the truth by so much of them.
+const TOLERANCE_PERCENT: u64 = 5;
+
+/// What the workload calls those who are to blame, and the functions of theirs that release a lock.
+const TO_BLAME: [(&str, &[&str]); 6] = [
+    ("long_holder", &["long_holder", "write_long"]),
+    ("short_holder", &["short_holder", "write_shortly"]),
+    ("reader", &["reader"]),
+    ("reload_config", &["reload_config", "read_database"]),
+    ("get_config", &["get_config"]),
+    ("write_database", &["write_database"]),
+];
+
+/// What the workload said itself, and its recording.
+fn metered_inside(folder: &Folder, how: &str) -> (Value, String) {
+    preload_library();
+    let recording = folder.path().join("inside").to_str().unwrap().to_owned();
+    let program = user_workload(folder.path(), "blame", &[]);
+    let mut command = lockmeter(["record", "--quiet", "--user", "-o", &recording, "--"]);
+    command.arg(program).arg(how).stdin(Stdio::null());
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    (serde_json::from_slice(&output.stdout).unwrap(), recording)
+}
+
+/// The same from outside.
+fn metered_outside(folder: &Folder, how: &str) -> (Value, String) {
+    let program = user_workload(folder.path(), "blame", &[]);
+    let mut command = Command::new(program);
+    let mut program = command.arg(how).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let recorder = Recorder::start_all(folder, "outside", &["--user", "-p", &program.id().to_string()]);
+    drop(program.stdin.take());
+    let mut said = String::new();
+    program.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(wait(&mut program, "the program").success());
+    (serde_json::from_str(&said).unwrap(), recorder.wait().recording())
+}
+
+fn blockers(recording: &str) -> Report {
+    let mut report = report(recording, &["--by", "lock,blocker"]);
+    report.rows.retain(|row| row.happened == "wait");
+    report
+}
+
+fn is_by(row: &&Row, functions: &[&str]) -> bool {
+    let first = row.blocker.iter().flatten().next();
+    first.is_some_and(|first| functions.contains(&first.as_str()))
+}
+
+/// Each function has the part of the waits that it had by the program's own clock.
+fn each_holder_is_blamed_for_its_time(said: &Value, recording: &str) {
+    let shown = blockers(recording);
+    let all_ns = said["waited_ns"].as_u64().unwrap();
+    let near = |measured_ns: u64, known_ns: u64| measured_ns.abs_diff(known_ns) * 100 <= all_ns * TOLERANCE_PERCENT;
+    assert!(all_ns > 100_000_000 && near(sum(&shown.rows).1, all_ns), "{said}\n{}", shown.shown);
+    for (who, functions) in TO_BLAME {
+        let blamed_ns = sum(shown.rows.iter().filter(|row| is_by(row, functions))).1;
+        let known_ns = said[who].as_u64().unwrap();
+        assert!(near(blamed_ns, known_ns), "{who}: {blamed_ns}, but {said}\n{}", shown.shown);
+    }
+    let nobodys_ns = sum(shown.rows.iter().filter(|row| row.blocker_source.as_deref() == Some("handover"))).1;
+    assert!(nobodys_ns > 0, "a waiter ran before it was woken\n{}", shown.shown);
+}
+
+fn head(recording: &str) -> String {
+    report(recording, &[]).head.sentence
+}
+
+#[test]
+fn from_inside_each_holder_is_blamed_for_the_time_that_it_had_the_lock() {
+    let folder = Folder::new();
+    let _machine = machine("waits and who is to blame");
+    for how in ["queue", "alternate", "rwlock", "chain"] {
+        let (said, recording) = metered_inside(&folder, how);
+        each_holder_is_blamed_for_its_time(&said, &recording);
+    }
+}
+
+#[test]
+fn from_outside_each_holder_is_blamed_for_the_time_that_it_had_the_lock() {
+    let Some(_machine) = machine("waits and who is to blame, from outside") else { return };
+    let folder = Folder::new();
+    for how in ["queue", "alternate", "chain"] {
+        let (said, recording) = metered_outside(&folder, how);
+        each_holder_is_blamed_for_its_time(&said, &recording);
+    }
+}
+
+/// A reader keeps a file's position for 20 ms, and four others queue for it.
+#[test]
+fn of_a_kernel_lock_the_long_holder_is_blamed_for_those_who_queue_behind_it() {
+    let Some(_machine) = machine("a kernel lock and who is to blame") else { return };
+    let folder = Folder::new();
+    let recording = folder.path().join("kernel").to_str().unwrap().to_owned();
+    let known_wait = workload_path("known-wait");
+    let mut command = lockmeter(["record", "--quiet", "--kernel", "-o", &recording, "--"]);
+    command.arg(known_wait).args(["--threads", "6", "--seconds", "2"]);
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut shown = blockers(&recording);
+    shown.rows.retain(|row| row.lock() == "file.f_pos_lock");
+    let (count, all_ns) = sum(&shown.rows);
+    let (_, read_ns) = sum(shown.rows.iter().filter(|row| is_by(row, &["ksys_read"])));
+    assert!(count > 100 && read_ns * 100 >= all_ns * 95, "{read_ns} of {all_ns} ns\n{}", shown.shown);
+    let nobodys = shown.rows.iter().any(|row| row.blocker_source.as_deref() == Some("handover"));
+    assert!(nobodys, "a waiter ran before it was woken\n{}", shown.shown);
+}
+
+/// The last of the queue were released by others of the queue, for which all of them had waited in vain.
+#[test]
+fn the_head_names_the_long_holder_and_not_those_who_queued_behind_it() {
+    let Some(_machine) = machine("the head about a long holder") else { return };
+    let folder = Folder::new();
+    for (_, recording) in [metered_inside(&folder, "queue"), metered_outside(&folder, "queue")] {
+        let head = head(&recording);
+        assert!(head.contains("blocked mostly by long_holder"), "{head}");
+    }
+}

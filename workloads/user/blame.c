@@ -1,0 +1,190 @@
+/*
+ * Who is to blame for waits: a program that notes when each thread asked for a lock, had it and released it, and at its end divides each
+ * wait among those who had the lock meanwhile. It reads its input to the end before it begins, and says in JSON how long all waits were,
+ * and how much of them each function had.
+ *
+ *   queue       one holder keeps a mutex for long, then the threads that queued behind it have it for a moment, one after another
+ *   alternate   holders of two lengths in turn, each with waiters behind it
+ *   rwlock      writers that keep the lock for long, writers that keep it shortly, and readers that wait for both
+ *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST_EVENTS 4096
+#define MOST_THREADS 16
+
+enum who { LONG_HOLDER, SHORT_HOLDER, READER, RELOAD_CONFIG, GET_CONFIG, WRITE_DATABASE, WHOS };
+
+static const char *const names[WHOS] = {
+	"long_holder", "short_holder", "reader", "reload_config", "get_config", "write_database",
+};
+
+struct event {
+	int lock;
+	enum who who;
+	long long asked_ns, had_ns, released_ns;
+};
+
+static struct event events[MOST_EVENTS];
+static int event_count;
+static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t database_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_mutex_t *const mutexes[] = {&queue_lock, &database_lock};
+
+static long long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+static void sleep_ms(long ms)
+{
+	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+	nanosleep(&time, NULL);
+}
+
+static struct event *asks(int lock, enum who who)
+{
+	struct event *event = &events[__atomic_fetch_add(&event_count, 1, __ATOMIC_RELAXED) % MOST_EVENTS];
+
+	event->lock = lock;
+	event->who = who;
+	event->asked_ns = now_ns();
+	return event;
+}
+
+/* Each function is one that a report names: none is inlined, and none ends with a call that could become a jump. */
+#define HOLDS(name, who, lock, take, give, work)                                                                       \
+	__attribute__((noinline)) static void name(long ms)                                                            \
+	{                                                                                                              \
+		struct event *event = asks(lock, who);                                                                 \
+                                                                                                                       \
+		take;                                                                                                  \
+		event->had_ns = now_ns();                                                                              \
+		work;                                                                                                  \
+		event->released_ns = now_ns();                                                                         \
+		give;                                                                                                  \
+		__asm__ volatile("");                                                                                  \
+	}
+
+HOLDS(long_holder, LONG_HOLDER, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), sleep_ms(ms))
+HOLDS(short_holder, SHORT_HOLDER, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), sleep_ms(ms))
+HOLDS(write_long, LONG_HOLDER, 2, pthread_rwlock_wrlock(&table_lock), pthread_rwlock_unlock(&table_lock), sleep_ms(ms))
+HOLDS(write_shortly, SHORT_HOLDER, 2, pthread_rwlock_wrlock(&table_lock), pthread_rwlock_unlock(&table_lock),
+      sleep_ms(ms))
+HOLDS(reader, READER, 2, pthread_rwlock_rdlock(&table_lock), pthread_rwlock_unlock(&table_lock), sleep_ms(ms))
+HOLDS(write_database, WRITE_DATABASE, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]), sleep_ms(ms))
+HOLDS(read_database, RELOAD_CONFIG, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]), (void)ms)
+HOLDS(reload_config, RELOAD_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]),
+      read_database(ms))
+HOLDS(get_config, GET_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), (void)ms)
+
+struct job {
+	void (*holds)(long ms);
+	long first_ms, hold_ms, pause_ms;
+	int rounds;
+};
+
+static void *run(void *argument)
+{
+	const struct job *job = argument;
+
+	sleep_ms(job->first_ms);
+	for (int i = 0; i < job->rounds; i++) {
+		job->holds(job->hold_ms);
+		sleep_ms(job->pause_ms);
+	}
+	return NULL;
+}
+
+static const struct job queue[] = {
+	{long_holder, 0, 600, 0, 1}, {short_holder, 20, 5, 0, 1}, {short_holder, 40, 5, 0, 1},
+	{short_holder, 60, 5, 0, 1}, {short_holder, 80, 5, 0, 1}, {0},
+};
+static const struct job alternate[] = {
+	{long_holder, 0, 9, 0, 60},
+	{short_holder, 1, 3, 0, 60},
+	{long_holder, 2, 9, 0, 60},
+	{short_holder, 3, 3, 0, 60},
+	{0},
+};
+static const struct job rwlock[] = {
+	{write_long, 0, 20, 5, 30}, {write_shortly, 1, 4, 5, 30}, {reader, 2, 3, 3, 60}, {reader, 3, 3, 3, 60}, {0},
+};
+static const struct job chain[] = {
+	{write_database, 0, 400, 0, 1},
+	{reload_config, 20, 0, 0, 1},
+	{get_config, 40, 0, 0, 1},
+	{get_config, 60, 0, 0, 1},
+	{0},
+};
+
+static long long overlap_ns(long long from, long long until, const struct event *other)
+{
+	long long begin = from > other->had_ns ? from : other->had_ns;
+	long long end = until < other->released_ns ? until : other->released_ns;
+
+	return end > begin ? end - begin : 0;
+}
+
+/* Of several readers that have a lock at a time, each is to blame from the release before its own: as if they had it in turn. */
+static int by_release(const void *one, const void *other)
+{
+	long long a = ((const struct event *)one)->released_ns, b = ((const struct event *)other)->released_ns;
+
+	return a < b ? -1 : a > b;
+}
+
+static void say(void)
+{
+	long long waited_ns = 0, had_ns[WHOS] = {0};
+
+	qsort(events, event_count, sizeof(*events), by_release);
+	for (const struct event *wait = events; wait < events + event_count; wait++) {
+		long long since_ns = wait->asked_ns;
+
+		if (wait->had_ns - wait->asked_ns < 100000)
+			continue;
+		waited_ns += wait->had_ns - wait->asked_ns;
+		for (const struct event *other = events; other < events + event_count; other++) {
+			if (other == wait || other->lock != wait->lock || (wait->who == READER && other->who == READER))
+				continue;
+			had_ns[other->who] += overlap_ns(since_ns, wait->had_ns, other);
+			if (other->released_ns > since_ns && other->released_ns <= wait->had_ns)
+				since_ns = other->released_ns;
+		}
+	}
+	printf("{\"waited_ns\": %lld", waited_ns);
+	for (int who = 0; who < WHOS; who++)
+		printf(", \"%s\": %lld", names[who], had_ns[who]);
+	printf("}\n");
+}
+
+int main(int argc, char **argv)
+{
+	const char *how = argc > 1 ? argv[1] : "queue";
+	const struct job *jobs = !strcmp(how, "alternate") ? alternate
+				 : !strcmp(how, "rwlock")  ? rwlock
+				 : !strcmp(how, "chain")   ? chain
+							   : queue;
+	pthread_t threads[MOST_THREADS];
+	char input[64];
+	int count = 0;
+
+	while (read(0, input, sizeof(input)) > 0)
+		;
+	for (; jobs[count].holds; count++)
+		pthread_create(&threads[count], NULL, run, (void *)&jobs[count]);
+	for (int i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+	say();
+}
