@@ -292,7 +292,7 @@ fn hook_choices() -> impl TypedValueParser<Value = HookChoice> {
 /// How rows are grouped and chosen.
 #[derive(Debug, Args)]
 pub struct QueryArguments {
-    /// Group by one or two of: lock, instance, caller, blocker, kind, task, cgroup, object
+    /// Group by one or two of: lock, instance, caller, blocker, root, kind, task, cgroup, object
     #[arg(long, value_name = "WHAT[,WHAT]", default_value = "lock", value_parser = parse_dimensions)]
     pub by: Dimensions,
     /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore; idle: condvar,
@@ -358,6 +358,7 @@ Examples:
   lockmeter report                               the locks of out.lockmeter
   lockmeter report --by lock,caller              who waits for them
   lockmeter report --by lock,blocker -n 5        who makes them wait
+  lockmeter report --by lock,root                where chains of waiters end
   lockmeter report --by object                   contended objects by type (inodes by file system)
   lockmeter report monday.lockmeter tuesday.lockmeter     both added up
   lockmeter report --format json | jq '.rows[0]'

@@ -118,6 +118,49 @@ fn of_a_kernel_lock_the_long_holder_is_blamed_for_those_who_queue_behind_it() {
     assert!(nobodys, "a waiter ran before it was woken\n{}", shown.shown);
 }
 
+/// Who waits for a file's position waits in truth for a reader of the directory.
+#[test]
+fn a_chain_of_kernel_locks_is_followed_to_its_root() {
+    let Some(_machine) = machine("a chain of kernel locks") else { return };
+    let folder = Folder::new();
+    let recording = folder.path().join("kernel").to_str().unwrap().to_owned();
+    let mut command = lockmeter(["record", "--quiet", "--kernel", "-o", &recording, "--"]);
+    command.arg(workload_path("known-chain")).args(["--seconds", "2"]);
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut shown = report(&recording, &["--by", "lock,root"]);
+    shown.rows.retain(|row| row.happened == "wait" && row.lock() == "file.f_pos_lock");
+    let of_root = |row: &&Row| {
+        let is_read = row.root.iter().flatten().any(|function| function == "iterate_dir");
+        is_read && row.root_lock.as_ref().is_some_and(|lock| lock.ends_with("i_rwsem"))
+    };
+    let (_, chained_ns) = sum(shown.rows.iter().filter(of_root));
+    let known_ns = said["seek_ns"].as_u64().unwrap();
+    assert!(chained_ns * 100 >= known_ns * 90 && chained_ns <= known_ns, "{said}\n{}", shown.shown);
+}
+
+/// One function waits for a lock while it keeps another, for which others wait.
+#[test]
+fn a_chain_is_followed_to_its_root() {
+    let Some(_machine) = machine("a chain of holders") else { return };
+    let folder = Folder::new();
+    for (said, recording) in [metered_inside(&folder, "chain"), metered_outside(&folder, "chain")] {
+        let mut shown = report(&recording, &["--by", "lock,root"]);
+        shown.rows.retain(|row| row.happened == "wait" && row.lock() == "blame:queue_lock");
+        let of_root = |row: &&Row| {
+            let first = row.root.iter().flatten().next().map(String::as_str);
+            first == Some("write_database") && row.root_lock.as_deref() == Some("blame:database_lock")
+        };
+        let (_, chained_ns) = sum(shown.rows.iter().filter(of_root));
+        let known_ns = said["reload_config"].as_u64().unwrap();
+        assert!(chained_ns.abs_diff(known_ns) * 100 <= known_ns * TOLERANCE_PERCENT, "{said}\n{}", shown.shown);
+        let head = head(&recording);
+        let chain = "which waited for blame:database_lock, held by write_database";
+        assert!(head.contains("blocked mostly by reload_config") && head.contains(chain), "{head}");
+    }
+}
+
 /// The last of the queue were released by others of the queue, for which all of them had waited in vain.
 #[test]
 fn the_head_names_the_long_holder_and_not_those_who_queued_behind_it() {

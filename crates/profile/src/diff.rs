@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
-use crate::report::{Dimension, Report, Row};
+use crate::report::{Dimension, Report, Row, RowRoot};
 use crate::sample::{Bucket, Happened, Kind, Mode, Value, named_enum};
 use significance::Tested;
 pub use spread::Spread;
@@ -164,6 +164,8 @@ pub struct DiffKey {
     pub caller: Option<Arc<[Arc<str>]>>,
     /// How the blocker is known, and its functions, innermost first.
     pub blocker: Option<(BlockerSource, Arc<[Arc<str>]>)>,
+    /// The end of the chain of blockers.
+    pub root: Option<RowRoot>,
 }
 
 /// What became of a group.
@@ -458,6 +460,7 @@ fn key(row: &Row, by: &[Dimension]) -> DiffKey {
         cgroup: row.cgroup.clone(),
         caller: row.caller.clone(),
         blocker: row.blocker.as_ref().map(|blocker| (blocker.source, blocker.stack.clone())),
+        root: row.root.clone(),
     }
 }
 

@@ -243,12 +243,25 @@ pub struct Blocker {
     pub task: Option<TaskId>,
     /// The task that the lock named as its owner when the wait began: a hint, for owners change while one waits.
     pub owner_hint: Option<TaskId>,
+    /// Whom the blocker waited for itself meanwhile, at the end of the chain; `None` if for nobody, as far as is known.
+    pub root: Option<Root>,
+}
+
+/// The end of a chain of blockers: the one that waited for no lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Root {
+    /// The lock that it had, and the last of the others waited for.
+    pub lock: LockId,
+    /// Its stack, innermost frame first.
+    pub stack: Option<StackId>,
+    /// The task.
+    pub task: Option<TaskId>,
 }
 
 impl Blocker {
     /// A blocker of which nothing is known, for the reason given.
     pub const fn unknown(why: BlockerSource) -> Self {
-        Self { source: why, stack: None, task: None, owner_hint: None }
+        Self { source: why, stack: None, task: None, owner_hint: None, root: None }
     }
 }
 

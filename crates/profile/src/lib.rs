@@ -28,8 +28,8 @@ mod thread_time;
 pub mod view;
 
 pub use interval::{
-    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, RunWait,
-    Sampled, StackId, Tables, Task, TaskId, Total,
+    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, Root,
+    RunWait, Sampled, StackId, Tables, Task, TaskId, Total,
 };
 pub use interval_clock::IntervalClock;
 pub use lengths::Lengths;
@@ -37,8 +37,8 @@ pub use limits::{Limits, TooLarge};
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
 pub use report::{
-    About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowTask, RowWaker,
-    SleepRow, SlowHoldRow, StateTime, ThreadsReport, Worst,
+    About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowRoot, RowTask,
+    RowWaker, SleepRow, SlowHoldRow, StateTime, ThreadsReport, Worst,
 };
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};

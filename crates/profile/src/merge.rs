@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
-use crate::report::{About, Dimension, Report, Row, RowBlocker, RowTask};
+use crate::report::{About, Dimension, Report, Row, RowBlocker, RowRoot, RowTask};
 use crate::sample::{Bucket, Happened, HoldBasis, Kind, Mode};
 use crate::slow_hold::HolderTime;
 
@@ -82,6 +82,7 @@ struct RowKey {
     cgroup: Option<String>,
     caller: Option<Arc<[Arc<str>]>>,
     blocker: Option<(BlockerSource, Arc<[Arc<str>]>)>,
+    root: Option<RowRoot>,
 }
 
 impl RowKey {
@@ -101,6 +102,7 @@ impl RowKey {
             cgroup: row.cgroup.clone(),
             caller: row.caller.clone(),
             blocker: row.blocker.as_ref().map(|blocker| (blocker.source, Arc::clone(&blocker.stack))),
+            root: row.root.clone(),
         }
     }
 }

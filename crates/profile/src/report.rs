@@ -30,13 +30,15 @@ named_enum! {
         Cgroup = 7, "cgroup";
         /// The type of the object the lock lies in.
         Object = 8, "object";
+        /// The end of the chain: what the blocker waited for itself, and who had that.
+        Root = 9, "root";
     }
 }
 
 impl Dimension {
     /// Whether rows of this dimension rest on sampled stacks rather than on exact totals.
     pub const fn is_sampled(self) -> bool {
-        matches!(self, Self::Instance | Self::Caller | Self::Blocker)
+        matches!(self, Self::Instance | Self::Caller | Self::Blocker | Self::Root)
     }
 }
 
@@ -264,6 +266,8 @@ pub struct Worst {
     pub blocker_function: Option<String>,
     /// The task most often found releasing it.
     pub blocker_task: Option<String>,
+    /// The lock that the blocker waited for most itself, if that was most of the time that it is blamed for, and who had that.
+    pub root: Option<(String, Option<String>)>,
     /// The function most often found waiting for it.
     pub caller_function: Option<String>,
 }
@@ -295,6 +299,8 @@ pub struct Row {
     pub caller: Option<Arc<[Arc<str>]>>,
     /// Function names of the stack that made it wait, innermost first, and how it is known.
     pub blocker: Option<RowBlocker>,
+    /// The end of the chain of blockers.
+    pub root: Option<RowRoot>,
     /// The numbers. Estimates (scaled to the lock's exact total) when `estimated`.
     pub value: Value,
     /// Of a row of holds, by callers of programs' locks only: how many of these acquisitions had to wait.
@@ -356,6 +362,17 @@ pub struct RowTask {
     pub tgid: Option<u32>,
     /// Name.
     pub comm: String,
+}
+
+/// The root of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowRoot {
+    /// The lock that it had and the blocker waited for; `None` if the blocker waited for none: then it is the root itself.
+    pub lock: Option<String>,
+    /// How it is known.
+    pub source: BlockerSource,
+    /// Function names, innermost first, without the lock functions; empty where unknown.
+    pub stack: Arc<[Arc<str>]>,
 }
 
 /// The blocker of a row.

@@ -108,6 +108,7 @@ struct Group {
 struct Site<Stack> {
     caller: Option<Stack>,
     blocker: Option<(BlockerSource, Stack)>,
+    root: Option<(Option<LockName>, BlockerSource, Stack)>,
     instance: Option<Option<u64>>,
 }
 
@@ -392,7 +393,8 @@ impl ReportBuilder {
         // What is not told apart is that of the whole group alone.
         if self.query.is_sampled() && (basis.site.is_some() || basis.instance.is_some()) {
             let site = basis.site.and_then(|stack| interval_names.stack(&mut self.names, stack, true));
-            let key = self.site(site, (BlockerSource::NotSampled, None), basis.instance);
+            let nobody = (BlockerSource::NotSampled, None);
+            let key = self.site(site, nobody, (None, BlockerSource::NotSampled, None), basis.instance);
             self.at_site(group, key).basis.merge(&basis.value);
         }
     }
@@ -402,6 +404,7 @@ impl ReportBuilder {
         &mut self,
         site: Option<NamedStack>,
         (source, blocker): (BlockerSource, Option<NamedStack>),
+        (root_lock, root_source, root): (Option<LockName>, BlockerSource, Option<NamedStack>),
         instance: Option<u64>,
     ) -> Site<StackName> {
         let by = |dimension| self.query.groups_by(dimension);
@@ -410,6 +413,7 @@ impl ReportBuilder {
         Site {
             caller: by(Dimension::Caller).then(|| all(site)),
             blocker: by(Dimension::Blocker).then(|| (source, all(blocker))),
+            root: by(Dimension::Root).then(|| (root_lock, root_source, all(root))),
             instance: by(Dimension::Instance).then_some(instance),
         }
     }
@@ -432,15 +436,23 @@ impl ReportBuilder {
         let whole = self.query.is_sampled();
         let mut named = |stack: Option<StackId>| interval_names.stack(&mut self.names, stack?, whole);
         let (site, blocker_stack) = (named(sampled.site), named(sampled.blocker.stack));
+        let (source, root) = (sampled.blocker.source, sampled.blocker.root);
+        let root = root.and_then(|root| Some((interval_names.lock_name(root.lock)?, root.stack)));
+        let root = root
+            .map(|(lock, stack)| (lock, stack.and_then(|stack| interval_names.stack(&mut self.names, stack, whole))));
         let releaser = interval_names.task_name(&mut self.names, sampled.blocker.task);
         let releaser = releaser.map(|task| self.names.comm_of(task));
         if sampled.key.happened == Happened::Wait && !own {
             let blame = self.blame.entry(lock).or_default();
-            let was_released = sampled.blocker.source == BlockerSource::Releaser;
+            let was_released = source == BlockerSource::Releaser;
             let blocker = blocker_stack.filter(|_| was_released).and_then(|stack| stack.main);
             let task = releaser.filter(|_| was_released);
             let before = blame.len();
-            blame.add(site.and_then(|stack| stack.main), blocker, task, sampled.estimate.total_ns);
+            let waited_ns = sampled.estimate.total_ns;
+            blame.add(site.and_then(|stack| stack.main), blocker, task, waited_ns);
+            if let (Some(blocker), Some((lock, stack))) = (blocker, root) {
+                blame.add_root(blocker, (lock, stack.and_then(|stack| stack.main)), waited_ns);
+            }
             self.groups_bytes += (blame.len() - before) * BLAME_BYTES;
         }
         if !self.query.is_sampled() {
@@ -450,7 +462,11 @@ impl ReportBuilder {
             return;
         };
         let is_shown = site.is_some() || !self.query.groups_by(Dimension::Caller);
-        let key = self.site(site, (sampled.blocker.source, blocker_stack), sampled.instance);
+        let root = match root {
+            Some((lock, stack)) => (Some(lock), BlockerSource::Releaser, stack),
+            None => (None, source, blocker_stack),
+        };
+        let key = self.site(site, (source, blocker_stack), root, sampled.instance);
         let estimate = self.at_site(group, key);
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
@@ -489,7 +505,9 @@ impl ReportBuilder {
             return None;
         }
         // Only waits have somebody to blame.
-        if self.query.groups_by(Dimension::Blocker) && !matches!(key.happened, Happened::Wait | Happened::Idle) {
+        if (self.query.groups_by(Dimension::Blocker) || self.query.groups_by(Dimension::Root))
+            && !matches!(key.happened, Happened::Wait | Happened::Idle)
+        {
             return None;
         }
         let cgroup = interval_names.cgroup(key.cgroup);

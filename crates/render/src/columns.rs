@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lockmeter_profile::{Bucket, Dimension, Happened, HolderTime, Kind, Mode, Naming, Report, Row, Value};
 
-use crate::stacks::{NO_STACK, blocker, chain, without_long_arguments};
+use crate::stacks::{NO_STACK, blocker, chain, root, without_long_arguments};
 use crate::units::{MILLION, ratio};
 
 /// What a column holds, and so how it is aligned and printed.
@@ -312,6 +312,16 @@ pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("blocker_task", Unit::Name, |row, _| {
         Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.task.as_deref()))
     }).by(Dimension::Blocker),
+    ReportColumn::new("root", Unit::Frames, |row, _| {
+        row.root.as_ref().map_or(Cell::Missing, |root| Cell::Frames(&root.stack))
+    }).headed("ROOT").by(Dimension::Root).in_words(|row, frames| row.root.as_ref().map_or_else(String::new, |known| root(known, frames))),
+    // Tables say which lock the root had behind its stack.
+    ReportColumn::new("root_lock", Unit::Name, |row, _| {
+        Cell::name(row.root.as_ref().and_then(|root| root.lock.as_deref()))
+    }).by(Dimension::Root),
+    ReportColumn::new("root_source", Unit::Name, |row, _| {
+        Cell::name(row.root.as_ref().map(|root| root.source.name()))
+    }).by(Dimension::Root),
     ReportColumn::new("histogram", Unit::Histogram, |row, _| Cell::Histogram(&row.histogram)),
 ];
 

@@ -12,7 +12,7 @@ use crate::columns::{Cell, Column, Unit};
 use crate::csv::write_records;
 use crate::escape::{Form, escaped};
 use crate::json::{JSON_SCHEMA, Rows, decimal, object, write_object};
-use crate::stacks::{blocker, chain};
+use crate::stacks::{blocker, chain, root};
 use crate::table::sentence;
 use crate::terminal::Weight;
 use crate::units::{MILLION, SECOND_NS, change, counted, duration, ratio, share, thousandths};
@@ -88,6 +88,13 @@ pub const COLUMNS: &[DiffColumn] = &[
     DiffColumn::new("blocker_source", Unit::Name, |row, ()| {
         Cell::name(row.key.blocker.as_ref().map(|(source, _)| source.name()))
     }).by(Dimension::Blocker),
+    DiffColumn::new("root", Unit::Frames, |row, ()| {
+        row.key.root.as_ref().map_or(Cell::Missing, |root| Cell::Frames(&root.stack))
+    }).headed("ROOT").by(Dimension::Root)
+        .in_words(|row, frames| row.key.root.as_ref().map_or_else(String::new, |known| root(known, frames))),
+    DiffColumn::new("root_lock", Unit::Name, |row, ()| {
+        Cell::name(row.key.root.as_ref().and_then(|root| root.lock.as_deref()))
+    }).by(Dimension::Root),
 ];
 
 /// Whether the intervals say anything at all.

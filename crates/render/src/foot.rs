@@ -158,6 +158,7 @@ const fn plural(dimension: Dimension) -> &'static str {
     match dimension {
         Dimension::Caller => "callers",
         Dimension::Blocker => "blockers",
+        Dimension::Root => "roots",
         Dimension::Instance => "instances",
         other => other.name(),
     }

@@ -96,16 +96,28 @@ impl<'a> Headline<'a> {
         }
     }
 
+    /// What the blocker waited for itself.
+    fn root(worst: &Worst, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((lock, function)) = &worst.root else { return Ok(()) };
+        write!(f, ", which waited for {}", escaped(&without_long_arguments(lock)))?;
+        match function {
+            Some(function) => write!(f, ", held by {}", escaped(&without_long_arguments(function))),
+            None => Ok(()),
+        }
+    }
+
     fn worst(&self, worst: &Worst, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = share(self.worst_share_ppm(worst));
         write!(f, "; worst: {} ({}), {share} of it, ", escaped(&without_long_arguments(&worst.lock)), worst.mode)?;
         match (&worst.blocker_function, &worst.blocker_task) {
             (Some(function), Some(task)) => {
                 let function = without_long_arguments(function);
-                return write!(f, "blocked mostly by {} in {}", escaped(&function), escaped(task));
+                write!(f, "blocked mostly by {} in {}", escaped(&function), escaped(task))?;
+                return Self::root(worst, f);
             }
             (Some(name), None) | (None, Some(name)) => {
-                return write!(f, "blocked mostly by {}", escaped(&without_long_arguments(name)));
+                write!(f, "blocked mostly by {}", escaped(&without_long_arguments(name)))?;
+                return Self::root(worst, f);
             }
             (None, None) if worst.value.sleep_ns() == 0 => write!(f, "all of it spinning")?,
             (None, None) => write!(f, "blocker unknown")?,

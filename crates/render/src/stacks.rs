@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lockmeter_profile::BlockerSource;
+use lockmeter_profile::{BlockerSource, RowRoot};
 
 /// Stands where a wait has no stack.
 pub const NO_STACK: &str = "[no stack taken]";
@@ -102,6 +102,16 @@ pub fn blocker(source: BlockerSource, task: Option<&str>, stack: &[Arc<str>], li
     if !stack.is_empty() {
         text.push_str(": ");
         text.push_str(&chain(stack, limit));
+    }
+    text
+}
+
+/// `releaser: a < b < c, through LOCK`: the lock is that which the blocker waited for.
+pub fn root(root: &RowRoot, limit: usize) -> String {
+    let mut text = blocker(root.source, None, &root.stack, limit);
+    if let Some(lock) = &root.lock {
+        text.push_str(", through ");
+        text.push_str(lock);
     }
     text
 }

@@ -10,7 +10,7 @@ use lockmeter_profile::diff::{Diff, diff};
 use lockmeter_profile::latency::{LatencyReport, LatencyRow, LongRunRow, RunWaitRow};
 use lockmeter_profile::{
     About, BlockerSource, Bucket, ChainLink, Dimension, Happened, HolderTime, Kind, Loss, Losses, Mode, Naming,
-    Overhead, Report, RowBlocker, RowTask, SlowHoldRow, Worst,
+    Overhead, Report, RowBlocker, RowRoot, RowTask, SlowHoldRow, Worst,
 };
 use lockmeter_render::latency::{LatencyHeadline, LatencyTable};
 use lockmeter_render::{Colour, Csv, DiffHeadline, Exporter, Folded, FoldedStacks, Headline, Histograms, Json, Table};
@@ -68,9 +68,16 @@ fn names() -> Vec<String> {
 fn report(name: &str) -> Report {
     let name = || name.to_owned();
     let mut report = by_lock();
-    report.by =
-        [Dimension::Lock, Dimension::Task, Dimension::Object, Dimension::Cgroup, Dimension::Caller, Dimension::Blocker]
-            .into();
+    report.by = [
+        Dimension::Lock,
+        Dimension::Task,
+        Dimension::Object,
+        Dimension::Cgroup,
+        Dimension::Caller,
+        Dimension::Blocker,
+        Dimension::Root,
+    ]
+    .into();
     report.about.lockmeter_version = name();
     report.about.kernel_release = name();
     report.about.machine = name();
@@ -90,6 +97,8 @@ fn report(name: &str) -> Report {
                 stack: [name().into(), name().into()].into(),
                 task: Some(name()),
             });
+            let stack = [name().into(), name().into()].into();
+            row.root = Some(RowRoot { lock: Some(name()), source: BlockerSource::Releaser, stack });
             row
         })
         .into();
@@ -98,6 +107,7 @@ fn report(name: &str) -> Report {
         kind: Kind::Mutex,
         mode: Mode::Write,
         value: report.rows[0].value,
+        root: Some((name(), Some(name()))),
         blocker_function: Some(name()),
         blocker_task: Some(name()),
         caller_function: Some(name()),

@@ -55,8 +55,13 @@ fn interval() -> Interval {
         Total { key: mmap_lock, value: value(1_000, 1_000_000_000, 9_000_000, 0) },
         Total { key: spinning, value: value(50, 250_000_000, 9_000_000, 250_000_000) },
     ];
-    let released =
-        Blocker { source: BlockerSource::Releaser, stack: Some(releases), task: Some(task), owner_hint: None };
+    let released = Blocker {
+        source: BlockerSource::Releaser,
+        stack: Some(releases),
+        task: Some(task),
+        owner_hint: None,
+        root: None,
+    };
     let unseen = Blocker::unknown(BlockerSource::WakeupNotSeen);
     // Together these stand for 900 ms: a tenth less than the truth.
     interval.sampled = vec![

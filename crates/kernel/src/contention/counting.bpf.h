@@ -160,6 +160,7 @@ struct blame {
 		char owner_comm[COMM_LENGTH];
 		__u64 owner_words[2];
 	};
+	struct root root;
 };
 
 /* How many waits one of this length stands for if it was drawn, in 1/1024ths. */
@@ -181,7 +182,7 @@ static __always_inline void count_sample(struct buffer *buffer, const struct wai
 	__u64 tag = mix(wait->class ^ mix(meta + 1)) ^ mix(wait->instance);
 
 	tag = mix(tag ^ site) ^ mix(blame->stack + blame->source);
-	tag = mix(tag ^ who->hash);
+	tag = mix(tag ^ who->hash) ^ mix(blame->root.class + 6) ^ mix(blame->root.stack + 7);
 	tag = mix(tag ^ blame->tgid ^ (__u64)blame->owner_tgid << 32) ^ mix(blame->comm_words[0] + 4) ^
 	      mix(blame->comm_words[1] + 5);
 	tag |= 1;
@@ -205,6 +206,9 @@ static __always_inline void count_sample(struct buffer *buffer, const struct wai
 			__builtin_memcpy(slot->blocker_comm, blame->comm, COMM_LENGTH);
 			slot->owner_tgid = blame->owner_tgid;
 			__builtin_memcpy(slot->owner_comm, blame->owner_comm, COMM_LENGTH);
+			slot->root_class = blame->root.class;
+			slot->root_stack = blame->root.stack;
+			slot->root_kind_mode = blame->root.kind_mode;
 		}
 		if (!seen || seen == tag) {
 			if (part_ns * 2 >= wait->total_ns)

@@ -56,6 +56,13 @@ struct who {
 	};
 };
 
+/* The end of a chain of blockers: the lock, and the stack of who had it. */
+struct root {
+	__u64 class; /* 0: there is none */
+	__u64 stack;
+	__u64 kind_mode;
+};
+
 /* A wait that spins: interrupts can nest them, so each CPU keeps a short stack. */
 struct spin_wait {
 	__u64 lock;
@@ -169,6 +176,14 @@ struct sleep_wait {
 	char owner_comm[COMM_LENGTH];
 };
 
+/* A wait of a task that has ended, and who had most of it. */
+struct past_wait {
+	__u64 lock;
+	__u64 begin_ns;
+	__u64 end_ns;
+	struct root root;
+};
+
 /* All that is kept of a task: one map, for a kernel frees one such map after another, and other meters see it wait. */
 struct sleeper {
 	__u32 depth;
@@ -178,6 +193,7 @@ struct sleeper {
 	__u16 is_counted; /* as a waiter, */
 	__u16 counted_at; /* in this place */
 	struct sleep_wait waits[NESTED_SLEEPS];
+	struct past_wait past_wait;
 };
 
 struct {

@@ -117,6 +117,10 @@ struct sample_slot {
 	__u32 owner_tgid;
 	__u32 stacks;
 	char owner_comm[COMM_LENGTH];
+	/* Whom the blocker waited for itself: the lock, and the stack of who had it. 0: nobody, as far as is known. */
+	__u64 root_class;
+	__u64 root_stack;
+	__u64 root_kind_mode;
 	__u64 weight;
 	__u64 total_ns;
 	__u64 spin_ns;

@@ -66,6 +66,8 @@ pub struct SampleKey {
     pub site: u64,
     pub blocker: u64,
     pub blocker_source: u32,
+    /// Whom the blocker waited for itself: class, stack, kind and mode.
+    pub root: Option<(u64, u64, u32)>,
     pub blocker_tgid: u32,
     pub blocker_comm: Comm,
     pub owner_tgid: u32,
@@ -212,6 +214,7 @@ fn drain_buffer(buffer: &mut types::buffer, drained: &mut Drained) {
             site: slot.site,
             blocker: slot.blocker,
             blocker_source: slot.blocker_source,
+            root: (slot.root_class != 0).then_some((slot.root_class, slot.root_stack, slot.root_kind_mode as u32)),
             blocker_tgid: slot.blocker_tgid,
             blocker_comm: slot.blocker_comm.map(i8::cast_unsigned),
             owner_tgid: slot.owner_tgid,

@@ -1,4 +1,5 @@
-//! Divides a wait among those who had the lock meanwhile: from one release to the next, the lock was the next releaser's.
+//! Divides a wait among those who had the lock meanwhile: from one release to the next, the lock was the next releaser's. And finds whom
+//! these waited for themselves: the root.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -9,23 +10,64 @@ const RELEASES: usize = 64;
 /// Locks whose releases are kept.
 const MOST_LOCKS: usize = 1 << 14;
 
+/// Waits that are kept of a thread, and threads of which they are.
+const WAITS: usize = 8;
+const MOST_THREADS: usize = 1 << 15;
+
 /// A lock: the process, and the address.
 pub(super) type LockAddress = (u32, u64);
 
-/// The last releases of each lock that woke a sampled waiter, with who did it.
-pub(super) struct Releases<By> {
-    locks: HashMap<LockAddress, VecDeque<(u64, Rc<By>)>>,
+/// A release that woke a sampled waiter.
+struct Release<By> {
+    at_ns: u64,
+    thread: u32,
+    by: Rc<By>,
 }
 
-impl<By> Default for Releases<By> {
+/// A sampled wait of a thread.
+struct PastWait<By, Lock> {
+    address: LockAddress,
+    begin_ns: u64,
+    /// When the lock was released, and when the thread ran.
+    end_ns: u64,
+    ran_ns: u64,
+    /// Who had most of it, with the lock; or whom that one waited for.
+    root: Rc<Root<By, Lock>>,
+}
+
+/// The end of a chain of blockers.
+#[derive(Debug, PartialEq)]
+pub(super) struct Root<By, Lock> {
+    /// What it had, and the last of the others waited for.
+    pub(super) lock: Lock,
+    pub(super) by: Rc<By>,
+}
+
+/// What one holder had of a wait.
+#[derive(Debug)]
+pub(super) struct Part<By, Lock> {
+    /// `None`: those whose releases are no longer kept.
+    pub(super) by: Option<Rc<By>>,
+    /// Whom it waited for itself meanwhile.
+    pub(super) root: Option<Rc<Root<By, Lock>>>,
+    pub(super) ns: u64,
+}
+
+/// The last releases of locks, and the last waits of threads.
+pub(super) struct Releases<By, Lock> {
+    locks: HashMap<LockAddress, VecDeque<Release<By>>>,
+    waits: HashMap<u32, VecDeque<PastWait<By, Lock>>>,
+}
+
+impl<By, Lock> Default for Releases<By, Lock> {
     fn default() -> Self {
-        Self { locks: HashMap::new() }
+        Self { locks: HashMap::new(), waits: HashMap::new() }
     }
 }
 
-impl<By> Releases<By> {
-    /// The lock was released then.
-    pub(super) fn note(&mut self, lock: LockAddress, at_ns: u64, by: Rc<By>) {
+impl<By, Lock: Clone> Releases<By, Lock> {
+    /// A thread released the lock.
+    pub(super) fn note(&mut self, lock: LockAddress, at_ns: u64, thread: u32, by: Rc<By>) {
         if self.locks.len() >= MOST_LOCKS && !self.locks.contains_key(&lock) {
             self.locks.clear();
         }
@@ -34,28 +76,77 @@ impl<By> Releases<By> {
             last.pop_front();
         }
         // What two CPUs send may come in another order.
-        let at = last.partition_point(|(before_ns, _)| *before_ns <= at_ns);
-        last.insert(at, (at_ns, by));
+        let at = last.partition_point(|before| before.at_ns <= at_ns);
+        last.insert(at, Release { at_ns, thread, by });
     }
 
-    /// What each releaser had of a wait for this lock that a release has ended: `None` those whose releases are no longer kept. All
-    /// of it is somebody's.
-    pub(super) fn divide(&self, lock: LockAddress, begin_ns: u64, end_ns: u64) -> Vec<(Option<Rc<By>>, u64)> {
-        let mut parts = Vec::<(Option<Rc<By>>, u64)>::new();
+    /// A thread's wait for this lock was ended by a release; these were its parts.
+    pub(super) fn waited(
+        &mut self,
+        thread: u32,
+        (begin_ns, end_ns): (u64, u64),
+        (address, lock): (LockAddress, &Lock),
+        parts: &[Part<By, Lock>],
+    ) {
+        let Some(Part { by: Some(by), root, .. }) = parts.iter().max_by_key(|part| part.ns) else { return };
+        let own = || Rc::new(Root { lock: lock.clone(), by: Rc::clone(by) });
+        let root = root.as_ref().map_or_else(own, Rc::clone);
+        if self.waits.len() >= MOST_THREADS && !self.waits.contains_key(&thread) {
+            self.waits.clear();
+        }
+        let last = self.waits.entry(thread).or_default();
+        if last.len() == WAITS {
+            last.pop_front();
+        }
+        last.push_back(PastWait { address, begin_ns, end_ns, ran_ns: end_ns, root });
+    }
+
+    /// The thread ran again so long after its last wait was ended.
+    pub(super) fn ran(&mut self, thread: u32, after_ns: u64) {
+        if let Some(last) = self.waits.get_mut(&thread).and_then(VecDeque::back_mut) {
+            last.ran_ns = last.end_ns + after_ns;
+        }
+    }
+
+    /// What each releaser had of a wait for this lock that a release has ended. What is left was nobody's: the releaser did not run yet.
+    pub(super) fn divide(&self, lock: LockAddress, begin_ns: u64, end_ns: u64) -> Vec<Part<By, Lock>> {
+        let mut parts = Vec::new();
         let Some(last) = self.locks.get(&lock) else { return parts };
-        let is_whole = last.len() < RELEASES || last.front().is_some_and(|(first_ns, _)| *first_ns <= begin_ns);
+        let is_whole = last.len() < RELEASES || last.front().is_some_and(|first| first.at_ns <= begin_ns);
         let mut since_ns = begin_ns;
-        for (at_ns, by) in last.iter().filter(|(at_ns, _)| *at_ns > begin_ns && *at_ns <= end_ns) {
-            let by = if since_ns == begin_ns && !is_whole { None } else { Some(by) };
-            let had_ns = at_ns - since_ns;
-            since_ns = *at_ns;
-            let is_same = |known: &Option<Rc<By>>| known.as_ref().map(Rc::as_ptr) == by.map(Rc::as_ptr);
-            match parts.iter_mut().find(|(known, _)| is_same(known)) {
-                Some((_, sum_ns)) => *sum_ns += had_ns,
-                None => parts.push((by.cloned(), had_ns)),
+        for Release { at_ns, thread, by } in
+            last.iter().filter(|release| release.at_ns > begin_ns && release.at_ns <= end_ns)
+        {
+            if since_ns == begin_ns && !is_whole {
+                add(&mut parts, None, None, at_ns - since_ns);
+            } else {
+                let mut own_ns = at_ns - since_ns;
+                for wait in self.waits.get(thread).into_iter().flatten() {
+                    let both_ns = wait.ran_ns.min(*at_ns).saturating_sub(wait.begin_ns.max(since_ns)).min(own_ns);
+                    own_ns -= both_ns;
+                    if wait.address != lock {
+                        add(&mut parts, Some(by), Some(&wait.root), both_ns);
+                    }
+                }
+                add(&mut parts, Some(by), None, own_ns);
             }
+            since_ns = *at_ns;
         }
         parts
+    }
+}
+
+fn add<By, Lock>(parts: &mut Vec<Part<By, Lock>>, by: Option<&Rc<By>>, root: Option<&Rc<Root<By, Lock>>>, ns: u64) {
+    if ns == 0 {
+        return;
+    }
+    let is_same = |part: &Part<By, Lock>| {
+        part.by.as_ref().map(Rc::as_ptr) == by.map(Rc::as_ptr)
+            && part.root.as_ref().map(Rc::as_ptr) == root.map(Rc::as_ptr)
+    };
+    match parts.iter_mut().find(|part| is_same(part)) {
+        Some(part) => part.ns += ns,
+        None => parts.push(Part { by: by.cloned(), root: root.cloned(), ns }),
     }
 }
 
@@ -63,33 +154,77 @@ impl<By> Releases<By> {
 mod tests {
     use super::*;
 
-    fn told(parts: &[(Option<Rc<&'static str>>, u64)]) -> Vec<(&'static str, u64)> {
-        parts.iter().map(|(by, ns)| (by.as_ref().map_or("earlier", |by| **by), *ns)).collect()
+    type Told = (&'static str, Option<(u32, &'static str)>, u64);
+
+    fn told(parts: &[Part<String, u32>]) -> Vec<(String, Option<(u32, String)>, u64)> {
+        let by = |part: &Part<String, u32>| part.by.as_ref().map_or("earlier".to_owned(), |by| by.to_string());
+        let root = |root: &Rc<Root<String, u32>>| (root.lock, root.by.to_string());
+        parts.iter().map(|part| (by(part), part.root.as_ref().map(root), part.ns)).collect()
+    }
+
+    fn expected(parts: &[Told]) -> Vec<(String, Option<(u32, String)>, u64)> {
+        let root = |(lock, by): (u32, &str)| (lock, by.to_owned());
+        parts.iter().map(|(by, of, ns)| ((*by).to_owned(), of.map(root), *ns)).collect()
+    }
+
+    fn by(name: &str) -> Rc<String> {
+        Rc::new(name.to_owned())
     }
 
     #[test]
     fn each_holder_is_blamed_for_its_time() {
-        let (long, short) = (Rc::new("long"), Rc::new("short"));
+        let (long, short) = (by("long"), by("short"));
         let mut releases = Releases::default();
         let lock = (1, 0x1000);
-        releases.note(lock, 500, Rc::clone(&short));
-        releases.note(lock, 2_000, Rc::clone(&long));
-        releases.note(lock, 2_020, Rc::clone(&short));
-        releases.note(lock, 2_010, Rc::clone(&short));
-        assert_eq!(told(&releases.divide(lock, 1_000, 2_020)), [("long", 1_000), ("short", 20)]);
-        assert_eq!(told(&releases.divide((1, 0x2000), 1_000, 2_020)), []);
+        releases.note(lock, 500, 7, Rc::clone(&short));
+        releases.note(lock, 2_000, 8, Rc::clone(&long));
+        releases.note(lock, 2_020, 7, Rc::clone(&short));
+        releases.note(lock, 2_010, 7, Rc::clone(&short));
+        let parts = releases.divide(lock, 1_000, 2_020);
+        assert_eq!(told(&parts), expected(&[("long", None, 1_000), ("short", None, 20)]));
+        assert!(releases.divide((1, 0x2000), 1_000, 2_020).is_empty());
     }
 
     #[test]
     fn what_came_before_the_releases_that_are_kept_is_nobodys_by_name() {
-        let by = Rc::new("known");
-        let mut releases = Releases::default();
+        let known = by("known");
+        let mut releases = Releases::<String, u32>::default();
         let lock = (1, 0x1000);
         for number in 0..=RELEASES as u64 {
-            releases.note(lock, 1_000 + number * 10, Rc::clone(&by));
+            releases.note(lock, 1_000 + number * 10, 7, Rc::clone(&known));
         }
         let end_ns = 1_000 + RELEASES as u64 * 10;
-        assert_eq!(told(&releases.divide(lock, 0, end_ns)), [("earlier", 1_010), ("known", end_ns - 1_010)]);
-        assert_eq!(told(&releases.divide(lock, end_ns - 5, end_ns)), [("known", 5)]);
+        let parts = releases.divide(lock, 0, end_ns);
+        assert_eq!(told(&parts), expected(&[("earlier", None, 1_010), ("known", None, end_ns - 1_010)]));
+        assert_eq!(told(&releases.divide(lock, end_ns - 5, end_ns)), expected(&[("known", None, 5)]));
+    }
+
+    #[test]
+    fn until_the_releaser_ran_the_lock_was_nobodys() {
+        let lock = (1, 0x10);
+        let mut releases = Releases::default();
+        releases.note(lock, 1_000, 1, by("first"));
+        let parts = releases.divide(lock, 100, 1_000);
+        releases.waited(2, (100, 1_000), (lock, &10), &parts);
+        releases.ran(2, 300);
+        releases.note(lock, 1_500, 2, by("second"));
+        assert_eq!(told(&releases.divide(lock, 200, 1_500)), expected(&[("first", None, 800), ("second", None, 200)]));
+    }
+
+    /// The third has a lock for long; the second waits for it, with the lock that the first waits for.
+    #[test]
+    fn a_chain_is_followed_to_its_root() {
+        let (first, second, third) = ((1, 0x10), (1, 0x20), (1, 0x30));
+        let mut releases = Releases::default();
+        releases.note(third, 900, 3, by("third"));
+        let parts = releases.divide(third, 100, 900);
+        releases.waited(2, (100, 900), (third, &30), &parts);
+        releases.note(second, 1_000, 2, by("second"));
+        let parts = releases.divide(second, 200, 1_000);
+        assert_eq!(told(&parts), expected(&[("second", Some((30, "third")), 700), ("second", None, 100)]));
+        releases.waited(1, (200, 1_000), (second, &20), &parts);
+        releases.note(first, 1_100, 1, by("first"));
+        let parts = releases.divide(first, 300, 1_100);
+        assert_eq!(told(&parts), expected(&[("first", Some((30, "third")), 700), ("first", None, 100)]));
     }
 }

@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
-    Sampled, StackId, Task, TaskId, Total, Value, lock_functions,
+    Root, Sampled, StackId, Task, TaskId, Total, Value, lock_functions,
 };
 use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 
 use super::KnownPrograms;
 use super::processes::{Processes, copied_stack as as_copied};
-use super::releases::Releases;
+use super::releases::{Part, Releases, Root as RootOf};
 use super::semaphores::SemaphoreUses;
 use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
@@ -57,7 +57,7 @@ pub struct Waits {
     /// Sampled waits that were woken but run not yet, by thread and begin.
     woken: HashMap<(u32, u64), Woken>,
     ended: Vec<Ended>,
-    releases: Releases<BlamedFor>,
+    releases: Releases<BlamedFor, WordLock>,
     blamed: HashMap<BlamedKey, Rc<BlamedFor>>,
     semaphores: Rc<RefCell<SemaphoreUses>>,
     /// Waits that the preloaded library meters are left out.
@@ -114,10 +114,14 @@ struct Woken {
     site: Rc<Site>,
     /// Who woke it.
     by: Rc<BlamedFor>,
+    waited_ns: u64,
     /// What each holder had of the wait, if it was divided.
-    parts: Vec<(Option<Rc<BlamedFor>>, u64)>,
+    parts: Vec<Part<BlamedFor, WordLock>>,
     age: u32,
 }
+
+/// A word, and which of the locks behind it.
+type WordLock = (Word, usize);
 
 /// Who is to blame for a wait, or for a part of it.
 struct BlamedFor {
@@ -202,7 +206,7 @@ impl Waits {
         let comm = record.waker_comm.map(i8::cast_unsigned);
         let by = self.blamed(BlamedFor { source, comm, tgid: record.waker_tgid, releaser });
         let parts = self.divide(word, told, &by, record);
-        let woken = Woken { word, told, weight, site, by, parts, age: 0 };
+        let woken = Woken { word, told, weight, site, by, waited_ns: record.waited_ns, parts, age: 0 };
         self.woken.insert((record.sleep.tid, record.sleep.begin_ns), woken);
     }
 
@@ -222,19 +226,26 @@ impl Waits {
         told: usize,
         by: &Rc<BlamedFor>,
         record: &woken_record,
-    ) -> Vec<(Option<Rc<BlamedFor>>, u64)> {
+    ) -> Vec<Part<BlamedFor, WordLock>> {
+        let word_lock = (word, told);
         let told = self.words.get(&word).and_then(|known| known.told.get(told));
         let Some(told) = told.filter(|told| has_holders(told.wait.kind) && record.waker == WAKER_FUTEX) else {
             return Vec::new();
         };
         let lock = (word.tgid, told.instance);
-        self.releases.note(lock, record.woken_ns, Rc::clone(by));
-        self.releases.divide(lock, record.woken_ns.saturating_sub(record.waited_ns), record.woken_ns)
+        let (begin_ns, end_ns) = (record.woken_ns.saturating_sub(record.waited_ns), record.woken_ns);
+        self.releases.note(lock, end_ns, record.waker_tid, Rc::clone(by));
+        let parts = self.releases.divide(lock, begin_ns, end_ns);
+        self.releases.waited(record.sleep.tid, (begin_ns, end_ns), (lock, &word_lock), &parts);
+        parts
     }
 
     fn end(&mut self, record: &end_record) {
         let Some(woken) = self.woken.remove(&(record.sleep.tid, record.sleep.begin_ns)) else { return };
         let comm = record.comm.map(i8::cast_unsigned);
+        if !woken.parts.is_empty() {
+            self.releases.ran(record.sleep.tid, record.total_ns.saturating_sub(woken.waited_ns));
+        }
         self.ended.push(Ended { woken, total_ns: record.total_ns, cgroup: record.cgroup, comm });
     }
 
@@ -534,11 +545,12 @@ impl Filling<'_> {
         let mut blockers: Vec<(Blocker, u64)> = woken
             .parts
             .iter()
-            .map(|(by, part_ns)| {
-                let part_ns = (*part_ns).min(left_ns);
+            .map(|Part { by, root, ns }| {
+                let part_ns = (*ns).min(left_ns);
                 left_ns -= part_ns;
                 let unknown = Blocker::unknown(BlockerSource::EarlierHolder);
-                (by.as_ref().map_or(unknown, |by| self.blocker(by)), part_ns)
+                let blocker = by.as_ref().map_or(unknown, |by| self.blocker(by));
+                (Blocker { root: root.as_ref().and_then(|root| self.root(root)), ..blocker }, part_ns)
             })
             .collect();
         if left_ns > 0 {
@@ -547,11 +559,19 @@ impl Filling<'_> {
         blockers
     }
 
+    /// `None` if nothing is known any more of the lock.
+    fn root(&mut self, root: &RootOf<BlamedFor, WordLock>) -> Option<Root> {
+        let (word, told) = root.lock;
+        let told = self.words.get(&word)?.told.get(told)?;
+        let Blocker { stack, task, .. } = self.blocker(&root.by);
+        Some(Root { lock: self.lock(told), stack, task })
+    }
+
     fn blocker(&mut self, by: &BlamedFor) -> Blocker {
         let stack = by.releaser.as_ref().and_then(|site| self.stack(site));
         let is_known = by.source != BlockerSource::WakeupNotSeen;
         let task = is_known.then(|| self.task(by.tgid, &by.comm));
-        Blocker { source: by.source, stack, task, owner_hint: None }
+        Blocker { source: by.source, stack, task, owner_hint: None, root: None }
     }
 
     fn stack(&mut self, site: &Rc<Site>) -> Option<StackId> {

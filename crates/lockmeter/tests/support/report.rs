@@ -75,6 +75,8 @@ pub struct Row {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
+    pub root: Option<Vec<String>>,
+    pub root_lock: Option<String>,
     pub stacks: u64,
     pub estimated: bool,
     pub own: bool,

@@ -30,7 +30,8 @@ pub use pages::{
 };
 pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_slot};
 pub use releases::{
-    RELEASES, RELEASES_PAGES, RELEASES_PLACES, Release, Releaser, Releases, pack_release, unpack_release,
+    RELEASES, RELEASES_PAGES, RELEASES_PLACES, Release, Releaser, Releases, pack_part, pack_release, unpack_part,
+    unpack_release,
 };
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
 pub use session::{DIRECTORY_VARIABLE, HOLD, MEMORY_FILE, OFF, SESSION_FILE, SESSION_VARIABLE, Session, WAIT};

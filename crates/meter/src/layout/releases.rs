@@ -2,10 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::{LOCK_PLACES, PAGE, STACKS};
+use super::{LOCK_PLACES, PAGE, SITE_IS_STACK, STACKS};
 
 /// Releases that are kept of a lock. A wait during which there were more is divided from the first of these on.
-pub const RELEASES: usize = 15;
+pub const RELEASES: usize = 12;
 /// Pages of [`Releases`]: those of a page of page numbers.
 pub const RELEASES_PAGES: usize = 64;
 /// Locks whose releases are kept; a power of two. Of two that fall on one place the last one released has it.
@@ -18,6 +18,8 @@ pub struct Release {
     pub at: AtomicU64,
     /// By whom, as [`pack_release`] puts it.
     pub by: AtomicU64,
+    /// What the releaser's [past wait](super::Thread::past_wait) was then.
+    pub past_wait: [AtomicU64; 3],
 }
 
 /// The last releases of a lock.
@@ -68,6 +70,38 @@ pub const fn unpack_release(packed: u64) -> Releaser {
     }
 }
 
+/// What a part of a wait is counted by: what stands in `lock` of a [`Slot`](super::Slot) above the place of the lock, and in its
+/// `blocker`. The root is whom the holder waited for itself.
+pub const fn pack_part(by: Releaser, root: Option<Releaser>) -> (u64, u64) {
+    let names = (by.comm as u64) << 32;
+    let site = if by.stack == 0 { 0 } else { SITE_IS_STACK | (by.stack - 1) as u64 };
+    match root {
+        Some(root) if site != 0 => (
+            names | (root.comm as u64) << 48,
+            site | (root.stack as u64) << ROOT_STACK_SHIFT | (root.lock as u64) << 32,
+        ),
+        _ => (names, site),
+    }
+}
+
+const ROOT_STACK_SHIFT: u32 = 16;
+const _: () = assert!(STACK_BITS <= ROOT_STACK_SHIFT && LOCK_BITS <= 16, "they have room beside each other");
+
+/// The blocker, and the root, of what was packed.
+pub const fn unpack_part(lock: u64, blocker: u64) -> (u64, Option<Releaser>) {
+    const STACK: u64 = SITE_IS_STACK | ((1 << ROOT_STACK_SHIFT) - 1);
+    if blocker & SITE_IS_STACK == 0 {
+        return (blocker, None);
+    }
+    let root = Releaser {
+        stack: (blocker >> ROOT_STACK_SHIFT) as u32 & 0xffff,
+        comm: (lock >> 48) as u16,
+        lock: (blocker >> 32) as u32 & 0xffff,
+        is_writer: false,
+    };
+    (blocker & STACK, if root.lock == 0 { None } else { Some(root) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +115,18 @@ mod tests {
         ] {
             assert_eq!(unpack_release(pack_release(releaser)), releaser);
         }
+    }
+
+    #[test]
+    fn a_part_says_who_had_it_and_whom_that_one_waited_for() {
+        let by = Releaser { stack: STACKS as u32, comm: 7, lock: 1, is_writer: true };
+        let root = Releaser { stack: 5, comm: u16::MAX, lock: LOCK_PLACES as u32, is_writer: false };
+        let site = SITE_IS_STACK | (STACKS as u64 - 1);
+        let (lock, blocker) = pack_part(by, Some(root));
+        assert_eq!((lock >> 32) as u16, 7);
+        assert_eq!(unpack_part(lock, blocker), (site, Some(root)));
+        let (lock, blocker) = pack_part(by, None);
+        assert_eq!(unpack_part(lock, blocker), (site, None));
+        assert_eq!(unpack_part(0, pack_part(Releaser { stack: 0, ..by }, Some(root)).1), (0, None));
     }
 }

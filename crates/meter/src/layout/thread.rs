@@ -79,6 +79,9 @@ pub struct Thread {
     pub held_switches: AtomicU32,
     /// When this thread last read the clock while it held no lock, by that clock.
     pub clock_read: AtomicU64,
+    /// A wait of the thread's that has ended: from when to when, in ticks, and who had most of it, as
+    /// [`pack_release`](super::pack_release) puts it.
+    pub past_wait: [AtomicU64; 3],
     /// By group of locks: so many more holds that are not timed end before one is timed.
     pub until_timed: [AtomicU32; CELLS],
     /// By group of locks.

@@ -39,7 +39,10 @@ impl DividedWaits {
         for part in parts {
             // A writer may be between the parts of a wait and the wait itself, which then is seen without them.
             let Some((_, known)) = waits.get_mut(&WaitKey::of(&part)) else { continue };
-            match known.iter_mut().find(|known| known.blocker == part.blocker && known.meta == part.meta) {
+            match known
+                .iter_mut()
+                .find(|known| (known.blocker, known.root, known.meta) == (part.blocker, part.root, part.meta))
+            {
                 Some(known) => add(known, &part),
                 None => known.push(part),
             }
@@ -95,7 +98,7 @@ mod tests {
     fn delta(happened: u8, blocked: u8, blocker: u64, count: u64, total_ns: u64) -> Delta {
         let meta = Meta { kind: 3, mode: 1, bucket: 20, blocked, comm: 1, ..Meta::of(happened) };
         let (releaser_comm, max_ns) = (u32::from(blocker > 0), total_ns);
-        Delta { meta, lock: 7, releaser_comm, owner: 9, site: 0x1000, blocker, count, total_ns, max_ns }
+        Delta { meta, lock: 7, releaser_comm, owner: 9, site: 0x1000, blocker, root: None, count, total_ns, max_ns }
     }
 
     #[test]

@@ -69,7 +69,18 @@ mod tests {
     fn delta(happened: u8, bucket: u8, count: u64) -> Delta {
         let meta = Meta { bucket, ..Meta::of(happened) };
         let total_ns = count.saturating_mul(1 << bucket);
-        Delta { meta, lock: 1, releaser_comm: 0, owner: 0, site: 0, blocker: 0, count, total_ns, max_ns: 1 << bucket }
+        Delta {
+            meta,
+            lock: 1,
+            releaser_comm: 0,
+            owner: 0,
+            site: 0,
+            blocker: 0,
+            root: None,
+            count,
+            total_ns,
+            max_ns: 1 << bucket,
+        }
     }
 
     fn allowed(elapsed_ns: u64, deltas: &[Delta]) -> bool {

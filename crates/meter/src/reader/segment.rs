@@ -18,8 +18,8 @@ use super::ticks::BetweenReadings;
 use crate::incompatible::is_loader;
 use crate::layout::{
     BUILD_ID_BYTES, CLASSES, COMMS, Class, Comm, FIRST_PAGE, FRAMES, LOCK_PLACES, LOSSES, LockEntry, Lost, MODULES,
-    Meta, Module, PAGE, PATH_BYTES, Process, SHARED_SLOTS, SITE_IS_RELEASE, SITE_IS_STACK, SLOTS_OF_A_PAGE, STACKS,
-    SWAPS, Slot, Stack, Thread, happened,
+    Meta, Module, PAGE, PATH_BYTES, Process, Releaser, SHARED_SLOTS, SITE_IS_RELEASE, SITE_IS_STACK, SLOTS_OF_A_PAGE,
+    STACKS, SWAPS, Slot, Stack, Thread, happened, unpack_part,
 };
 
 /// What the table of locks says of one.
@@ -44,6 +44,8 @@ pub(super) struct Delta {
     pub(super) owner: u32,
     pub(super) site: u64,
     pub(super) blocker: u64,
+    /// Of a part: whom the holder waited for itself.
+    pub(super) root: Option<Releaser>,
     pub(super) count: u64,
     pub(super) total_ns: u64,
     pub(super) max_ns: u64,
@@ -450,6 +452,7 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
             owner,
             site: u64_at(slot, offset_of!(Slot, site)),
             blocker: 0,
+            root: None,
             count,
             total_ns: 0,
             max_ns: 0,
@@ -467,14 +470,19 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
     let max_ns = if is_of_interval || count == 1 { longest_ns } else { mean_ns };
     seen.count = seen.count.wrapping_add(count);
     seen.total_ns = seen.total_ns.wrapping_add(total_ns);
-    let lock = u64_at(slot, offset_of!(Slot, lock));
+    let (lock, blocker) = (u64_at(slot, offset_of!(Slot, lock)), u64_at(slot, offset_of!(Slot, blocker)));
+    let (blocker, root) = match meta.happened {
+        happened::PART => unpack_part(lock, blocker),
+        _ => (blocker, None),
+    };
     Ok(Some(Delta {
         meta,
         lock: lock as u32,
-        releaser_comm: (lock >> 32) as u32,
+        releaser_comm: (lock >> 32) as u32 & 0xffff,
         owner,
         site: u64_at(slot, offset_of!(Slot, site)),
-        blocker: u64_at(slot, offset_of!(Slot, blocker)),
+        blocker,
+        root,
         count,
         total_ns,
         max_ns: if count == 1 { total_ns } else { max_ns.clamp(mean_ns, upper_ns.max(mean_ns)) },

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, IntervalClock, Key, Kind, Lock,
-    LockId, Loss, Mode, Naming, OffTime, Sampled, Source, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
+    LockId, Loss, Mode, Naming, OffTime, Root, Sampled, Source, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
 };
 use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, interpreter_lock, is_wait_for_work, lock_made_of_condition,
@@ -650,7 +650,7 @@ impl Filling<'_> {
             // Only an exclusive holder is known: a reader's wait is for a writer.
             let mode = if kind == Kind::Rwlock { Mode::Write } else { mode };
             let stack = self.site(delta.blocker, user_function(happened, kind, mode));
-            return Blocker { source: BlockerSource::Holder, stack, task, owner_hint: task };
+            return Blocker { source: BlockerSource::Holder, stack, task, owner_hint: task, root: None };
         }
         match delta.meta.blocked {
             blocked::RELEASER => {}
@@ -660,8 +660,18 @@ impl Filling<'_> {
             _ => return Blocker::unknown(BlockerSource::WakeupNotSeen),
         }
         let task = self.blocking_task(delta);
+        let root = delta.root.map(|root| Root {
+            lock: self.lock(root.lock, kind).0,
+            stack: match root.stack.checked_sub(1) {
+                Some(stack) => self.site(SITE_IS_STACK | u64::from(stack), release_function(kind)),
+                None => None,
+            },
+            task: self.task(root.comm.into(), 0),
+        });
         match self.site(delta.blocker, release_function(kind)) {
-            Some(stack) => Blocker { source: BlockerSource::Releaser, stack: Some(stack), task, owner_hint: None },
+            Some(stack) => {
+                Blocker { source: BlockerSource::Releaser, stack: Some(stack), task, owner_hint: None, root }
+            }
             None => Blocker { task, ..Blocker::unknown(BlockerSource::StackLost) },
         }
     }

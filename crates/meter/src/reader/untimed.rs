@@ -118,7 +118,18 @@ mod tests {
 
     fn delta(happened: u8, bucket: u8, count: u64, total_ns: u64) -> Delta {
         let meta = Meta { happened, kind: 3, mode: 1, bucket, blocked: 0, comm: 1 };
-        Delta { meta, lock: 7, releaser_comm: 0, owner: 0, site: 0x1000, blocker: 0, count, total_ns, max_ns: total_ns }
+        Delta {
+            meta,
+            lock: 7,
+            releaser_comm: 0,
+            owner: 0,
+            site: 0x1000,
+            blocker: 0,
+            root: None,
+            count,
+            total_ns,
+            max_ns: total_ns,
+        }
     }
 
     fn sums(deltas: &[Delta]) -> (u64, u64) {

@@ -43,9 +43,7 @@ use core::sync::atomic::{
 };
 
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
-use crate::layout::{
-    LockEntry, Lost, Meta, Process, Releaser, SITE_IS_STACK, Session, Swap, Thread, blocked, happened,
-};
+use crate::layout::{LockEntry, Lost, Meta, Process, Releaser, Session, Swap, Thread, blocked, happened, pack_part};
 #[cfg(feature = "reader")]
 pub(crate) use clock::monotonic_ns;
 pub use executed::{Environment, Program, execute};
@@ -54,7 +52,7 @@ use holder::Holder;
 pub use holds::{Releasing, acquired, begin_release, count_untimed, released};
 pub use newest_hold::{acquired_timed, end_newest_hold};
 pub use release_cache::RELEASE_CACHE_SHIFT;
-use releases::Part;
+use releases::{Part, Parts};
 pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
@@ -276,9 +274,11 @@ fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Wait
     let Wanted { lock, kind, .. } = waiting.wanted;
     let found = locks::find_or_make(segment, lock, kind, || waiting.site);
     if let Some(found) = found.as_ref().filter(|found| is_divided(kind) && !is_shared(found.entry())) {
-        let parts = releases::divide(segment, found.place, waiting.wanted.mode, (waiting.begun, ended));
-        if !parts.as_slice().is_empty() {
-            return count_divided(segment, thread, waiting, (found.place, ns), parts.as_slice());
+        let times = (waiting.begun, ended);
+        let parts = releases::divide(segment, found.place, waiting.wanted.mode, times);
+        releases::waited(thread, times, &parts);
+        if !parts.is_empty() {
+            return count_divided(segment, thread, waiting, (found.place, ns), &parts);
         }
     }
     let (known, site, comm) = blame(waiting, found.map(|found| found.entry()));
@@ -303,22 +303,20 @@ fn count_divided(
     thread: &'static Thread,
     waiting: &Waiting,
     (place, ns): (u32, u64),
-    parts: &[Part],
+    parts: &Parts,
 ) {
     let meta = meta(happened_by(waiting.wanted.kind), waiting.wanted, ns, blocked::DIVIDED);
     let whole = Key { meta, lock: place.into(), site: waiting.site, blocker: 0 };
     let mut left_ns = ns;
-    for Part { by, ticks } in parts {
-        let part_ns = clock::between_ns(0, *ticks).min(left_ns);
+    for Part { by, root, ticks } in parts.iter() {
+        let part_ns = clock::between_ns(0, ticks).min(left_ns);
         left_ns -= part_ns;
-        let (blocked, blocker, comm) = match by {
-            Some(by) if by.stack > 0 => (blocked::RELEASER, SITE_IS_STACK | u64::from(by.stack - 1), by.comm),
-            Some(by) => (blocked::RELEASER, 0, by.comm),
-            None => (blocked::EARLIER, 0, 0),
+        let (blocked, (names, blocker)) = match by {
+            Some(by) => (blocked::RELEASER, pack_part(by, root)),
+            None => (blocked::EARLIER, (0, 0)),
         };
         let meta = Meta { happened: happened::PART, blocked, ..meta };
-        let lock = u64::from(place) | u64::from(comm) << 32;
-        samples::count_part(segment, thread, Key { meta, lock, blocker, ..whole }, part_ns);
+        samples::count_part(segment, thread, Key { meta, lock: whole.lock | names, blocker, ..whole }, part_ns);
     }
     samples::count(segment, thread, whole, ns);
 }
@@ -396,7 +394,12 @@ fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
             if is_divided(held.kind) && !is_shared(entry) {
                 let stack = stacks::number_of(segment, site).map_or(0, |place| place + 1);
                 let is_writer = held.mode == mode::WRITE;
-                releases::note(segment, Releaser { stack, comm: comm as u16, lock: found.place, is_writer }, now);
+                releases::note(
+                    segment,
+                    mine.thread,
+                    Releaser { stack, comm: comm as u16, lock: found.place, is_writer },
+                    now,
+                );
             }
         }
     }

@@ -9,7 +9,7 @@ use core::sync::atomic::{
 
 use super::pages;
 use crate::layout::{
-    self, LOCK_PLACES, PAGE, Process, RELEASES, RELEASES_PAGES, RELEASES_PLACES, Releaser, Releases, mode,
+    LOCK_PLACES, PAGE, Process, RELEASES, RELEASES_PAGES, RELEASES_PLACES, Releaser, Releases, Thread, mode,
     pack_release, unpack_release,
 };
 
@@ -28,74 +28,138 @@ fn of(segment: &'static Process, lock: u32, takes_pages: bool) -> Option<&'stati
 
 const _: () = assert!(RELEASES_PAGES <= PAGE / size_of::<AtomicU32>(), "one page says where they are");
 
-/// A lock that somebody waits for is about to be released.
-pub(super) fn note(segment: &'static Process, by: Releaser, now: u64) {
+/// A lock that somebody waits for is about to be released by this thread.
+pub(super) fn note(segment: &'static Process, thread: &'static Thread, by: Releaser, now: u64) {
     let Some(kept) = of(segment, by.lock, true) else { return };
     let number = kept.count.fetch_add(1, Relaxed) as usize;
     let place = &kept.releases[number % RELEASES];
     place.at.store(0, Relaxed);
+    for (to, from) in place.past_wait.iter().zip(&thread.past_wait) {
+        to.store(from.load(Relaxed), Relaxed);
+    }
     place.by.store(pack_release(by), Release);
     place.at.store(now, Release);
 }
 
 /// What one holder had of a wait.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     /// `None`: those whose releases are no longer kept.
     pub(super) by: Option<Releaser>,
+    /// Whom that one waited for itself meanwhile.
+    pub(super) root: Option<Releaser>,
     pub(super) ticks: u64,
 }
 
+const PARTS: usize = 2 * RELEASES + 1;
+
 /// The parts of a wait that holders had.
 pub(super) struct Parts {
-    parts: [Part; RELEASES + 1],
+    /// By, root and ticks: packed, for there may be little room on the stack.
+    parts: [[u64; 3]; PARTS],
     count: usize,
 }
 
+const NOBODY: u64 = 0;
+
 impl Parts {
-    pub(super) fn as_slice(&self) -> &[Part] {
-        &self.parts[..self.count]
+    pub(super) fn iter(&self) -> impl Iterator<Item = Part> {
+        let unpack = |packed: u64| (packed != NOBODY).then(|| unpack_release(packed));
+        self.parts[..self.count].iter().map(move |[by, root, ticks]| Part {
+            by: unpack(*by),
+            root: unpack(*root),
+            ticks: *ticks,
+        })
     }
 
-    fn add(&mut self, by: Option<Releaser>, ticks: u64) {
-        let known = self.parts[..self.count].iter_mut().find(|part| part.by == by);
-        match known {
-            Some(part) => part.ticks += ticks,
-            None => {
-                self.parts[self.count] = Part { by, ticks };
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Who had most of the wait, or whom that one waited for; [`NOBODY`] if that is not known.
+    fn root(&self) -> u64 {
+        let most = self.parts[..self.count].iter().max_by_key(|[.., ticks]| *ticks);
+        most.map_or(NOBODY, |[by, root, _]| if *root == NOBODY { *by } else { *root })
+    }
+
+    fn add(&mut self, by: u64, root: u64, ticks: u64) {
+        if ticks == 0 {
+            return;
+        }
+        let known = self.parts[..self.count].iter_mut().find(|part| part[..2] == [by, root]);
+        match (known, self.count) {
+            (Some(part), _) => part[2] += ticks,
+            (None, count) if count < PARTS => {
+                self.parts[count] = [by, root, ticks];
                 self.count += 1;
             }
+            _ => {}
         }
     }
+}
+
+/// A release in a wait, copied.
+#[derive(Clone, Copy)]
+struct InWait {
+    at: u64,
+    by: u64,
+    past_wait: [u64; 3],
 }
 
 /// Divides a wait for the lock at this place; no parts if no release is known that lies in it.
 pub(super) fn divide(segment: &'static Process, lock: u32, wait_mode: u8, (begun, ended): (u64, u64)) -> Parts {
-    let mut parts = Parts { parts: [Part { by: None, ticks: 0 }; RELEASES + 1], count: 0 };
+    let mut parts = Parts { parts: [[0; 3]; PARTS], count: 0 };
     let Some(kept) = of(segment, lock, false) else { return parts };
-    let mut releases = [(0, 0); RELEASES];
+    let mut releases = [InWait { at: 0, by: 0, past_wait: [0; 3] }; RELEASES];
     let (mut count, mut reaches_begin) = (0, false);
-    for layout::Release { at, by } in &kept.releases {
-        let (when, by) = (at.load(Acquire), by.load(Acquire));
+    for release in &kept.releases {
+        let (at, by) = (release.at.load(Acquire), release.by.load(Acquire));
         let releaser = unpack_release(by);
-        reaches_begin |= when <= begun || releaser.lock != lock;
+        reaches_begin |= at <= begun || releaser.lock != lock;
+        let past_wait = core::array::from_fn(|at| release.past_wait[at].load(Acquire));
         // Written to meanwhile, it is a newer one.
-        let is_in = when > begun && when <= ended && releaser.lock == lock && at.load(Acquire) == when;
+        let is_in = at > begun && at <= ended && releaser.lock == lock && release.at.load(Acquire) == at;
         if is_in && (wait_mode != mode::READ || releaser.is_writer) {
-            releases[count] = (when, by);
+            releases[count] = InWait { at, by, past_wait };
             count += 1;
         }
     }
     let releases = &mut releases[..count];
-    releases.sort_unstable();
+    releases.sort_unstable_by_key(|release| release.at);
     let mut since = begun;
-    for (when, by) in releases {
-        let is_first = since == begun;
-        let by = if is_first && !reaches_begin { None } else { Some(unpack_release(*by)) };
-        parts.add(by, *when - since);
-        since = *when;
+    for InWait { at, by, past_wait: [from, until, root] } in releases {
+        let ticks = *at - since;
+        if since == begun && !reaches_begin {
+            parts.add(NOBODY, NOBODY, ticks);
+        } else {
+            let chained = (*until).min(*at).saturating_sub((*from).max(since));
+            let chained = if *root == NOBODY { 0 } else { chained };
+            // Before it ran with the lock, nobody had it.
+            if unpack_release(*root).lock != lock {
+                parts.add(*by, *root, chained);
+            }
+            parts.add(*by, NOBODY, ticks - chained);
+        }
+        since = *at;
     }
     parts
+}
+
+/// As much shorter a wait does not take the place of another, until as much time has passed as that one took.
+const MUCH_SHORTER: u64 = 8;
+
+/// This thread's wait had these parts: of its waits, the one is kept that is the likeliest to explain why others wait for the thread, the
+/// last one unless it was much shorter.
+pub(super) fn waited(thread: &'static Thread, (begun, ended): (u64, u64), parts: &Parts) {
+    let [from, until, root] = &thread.past_wait;
+    let (old_from, old_until) = (from.load(Relaxed), until.load(Relaxed));
+    let lasted = old_until.saturating_sub(old_from);
+    if lasted / MUCH_SHORTER > ended.saturating_sub(begun) && lasted > ended.saturating_sub(old_until) {
+        return;
+    }
+    from.store(begun, Relaxed);
+    until.store(ended, Relaxed);
+    root.store(parts.root(), Relaxed);
 }
 
 /// After a library was unloaded: stacks may have moved.

@@ -172,6 +172,9 @@ fn take_table() -> Option<&'static Thread> {
     thread.held_count.store(0, Relaxed);
     thread.waiting[0].store(0, Relaxed);
     thread.busy.store(0, Relaxed);
+    for word in &thread.past_wait {
+        word.store(0, Relaxed);
+    }
     thread.comm.store(tls::comm(), Relaxed);
     release_cache::forget(thread);
     stack_cache::forget(thread);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{DiffKey, Renamed};
-use crate::report::Report;
+use crate::report::{Report, RowRoot};
 
 /// As many bytes of a file's name are the name of its threads.
 const LONGEST_COMM: usize = 15;
@@ -67,6 +67,11 @@ pub(super) fn renamed(key: DiffKey, files: &[Renamed]) -> DiffKey {
             task: key.task.map(|comm| if comm == begin(before) { begin(after).to_owned() } else { comm }),
             caller: key.caller.map(stack),
             blocker: key.blocker.map(|(source, functions)| (source, stack(functions))),
+            root: key.root.map(|root| RowRoot {
+                lock: root.lock.map(|lock| of_file(&lock).unwrap_or(lock)),
+                stack: stack(root.stack),
+                ..root
+            }),
             ..key
         }
     })

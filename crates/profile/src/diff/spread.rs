@@ -153,7 +153,8 @@ fn parts(amounts: &[u64], of: &[u64]) -> Vec<Part> {
 fn key_bytes(key: &DiffKey) -> usize {
     let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let blocker = key.blocker.as_ref().map(|(_, stack)| stack);
-    let stacks = [key.caller.as_ref(), blocker].into_iter().flatten();
+    let root = key.root.as_ref().map(|root| &root.stack);
+    let stacks = [key.caller.as_ref(), blocker, root].into_iter().flatten();
     let frames = stacks.flat_map(|stack| stack.iter()).map(|frame| frame.len() + size_of::<usize>() * 4);
     text(&key.lock) + text(&key.object) + text(&key.task) + text(&key.cgroup) + frames.sum::<usize>()
 }

@@ -5,8 +5,8 @@ use prost::Message;
 use super::chunk::MAX_ENTRIES;
 use super::costs::{self, MAX_FRAMES, MAX_STACK_FRAMES, Weight};
 use crate::interval::{
-    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, RunWait,
-    Sampled, StackId, Tables, Task, TaskId, Total,
+    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, Root,
+    RunWait, Sampled, StackId, Tables, Task, TaskId, Total,
 };
 use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
@@ -312,6 +312,11 @@ fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {
             stack: blocker.stack.map(|id| id.0),
             task: blocker.task.map(|id| id.0),
             owner_hint: blocker.owner_hint.map(|id| id.0),
+            root: blocker.root.map(|root| proto::Root {
+                lock: root.lock.0,
+                stack: root.stack.map(|id| id.0),
+                task: root.task.map(|id| id.0),
+            }),
         }),
         stacks: sampled.stacks,
         estimate: Some(value_to_proto(&sampled.estimate)),
@@ -329,6 +334,11 @@ fn sampled_from_proto(sampled: proto::Sampled) -> Option<Sampled> {
             stack: blocker.stack.map(StackId),
             task: blocker.task.map(TaskId),
             owner_hint: blocker.owner_hint.map(TaskId),
+            root: blocker.root.map(|root| Root {
+                lock: LockId(root.lock),
+                stack: root.stack.map(StackId),
+                task: root.task.map(TaskId),
+            }),
         },
         stacks: sampled.stacks,
         estimate: value_from_proto(sampled.estimate),

@@ -14,7 +14,7 @@ use super::{Group, Measured, ReportBuilder, Site, SiteEstimate, Uniform};
 use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
 use crate::quantile::quantile_ns;
-use crate::report::{Dimension, Row, RowBlocker, RowTask};
+use crate::report::{Dimension, Row, RowBlocker, RowRoot, RowTask};
 use crate::sample::{Bucket, Happened, HoldBasis, Kind, Mode, Value};
 use crate::slow_hold::HolderTime;
 
@@ -113,7 +113,7 @@ pub(super) fn rows(
             shared_out(builder, &stacks, &measured, &mut memory)?
         } else {
             memory.add_buckets(measured.exact.len())?;
-            vec![Part::whole(&measured, Site { caller: None, blocker: None, instance: None })]
+            vec![Part::whole(&measured, Site { caller: None, blocker: None, root: None, instance: None })]
         };
         let off_ns = off_ns(builder, &group, &measured);
         let is_of_program = !matches!(measured.owner, Uniform::Same(None) | Uniform::Unseen);
@@ -190,7 +190,7 @@ fn contended(
     stacks: &RankedStacks<'_>,
     duration_ns: u64,
 ) -> Option<u64> {
-    if key.happened != Happened::Hold || key.site.blocker.is_some() {
+    if key.happened != Happened::Hold || key.site.blocker.is_some() || key.site.root.is_some() {
         return None;
     }
     if let Some(caller) = key.site.caller {
@@ -254,6 +254,7 @@ impl<'a> RankedStacks<'a> {
         Site {
             caller: site.caller.map(rank),
             blocker: site.blocker.map(|(source, stack)| (source, rank(stack))),
+            root: site.root.map(|(lock, source, stack)| (lock, source, rank(stack))),
             instance: site.instance,
         }
     }
@@ -266,10 +267,10 @@ impl<'a> RankedStacks<'a> {
 
 /// The place of each item in their order.
 fn ranks<T>(items: &[T], order: impl Fn(&T, &T) -> Ordering) -> Vec<StackRank> {
-    let mut interval_names: Vec<u32> = (0..).take(items.len()).collect();
-    interval_names.sort_unstable_by(|one, other| order(&items[*one as usize], &items[*other as usize]));
+    let mut places: Vec<u32> = (0..).take(items.len()).collect();
+    places.sort_unstable_by(|one, other| order(&items[*one as usize], &items[*other as usize]));
     let mut ranks = vec![0; items.len()];
-    for (place, rank) in interval_names.into_iter().zip(0..) {
+    for (place, rank) in places.into_iter().zip(0..) {
         ranks[place as usize] = rank;
     }
     ranks
@@ -350,7 +351,7 @@ fn shared_out<'a>(
     }
     sites.sort_by_key(|(site, _)| *site);
     let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
-    let is_divided = builder.query.groups_by(Dimension::Blocker);
+    let is_divided = builder.query.groups_by(Dimension::Blocker) || builder.query.groups_by(Dimension::Root);
     let told_apart = sites.iter().map(|(_, estimate)| estimate.basis.untimed).fold(0, u64::saturating_add);
     let is_told_apart = told_apart == measured.basis.untimed;
     let releaser = |estimate: &SiteEstimate| match estimate.releaser {
@@ -414,6 +415,7 @@ fn site_without_stacks(builder: &ReportBuilder, measured: &Measured) -> Site<Sta
     Site {
         caller: by(Dimension::Caller).then_some(RankedStacks::NONE),
         blocker: by(Dimension::Blocker).then_some((source, RankedStacks::NONE)),
+        root: by(Dimension::Root).then_some((None, source, RankedStacks::NONE)),
         instance: by(Dimension::Instance).then_some(None),
     }
 }
@@ -505,6 +507,11 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
             source,
             stack: stacks.functions(rank),
             task: sum.releaser.same().flatten().map(str::to_owned),
+        }),
+        root: key.site.root.map(|(lock, source, rank)| RowRoot {
+            lock: lock.map(|lock| builder.names.lock(lock).name.clone()),
+            source,
+            stack: stacks.functions(rank),
         }),
         value: sum.value,
         contended: None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::names::TextName;
+use super::names::{LockName, TextName};
 use super::{LockGroup, ReportBuilder};
 use crate::report::Worst;
 use crate::sample::{Kind, Mode, Value};
@@ -13,9 +13,17 @@ pub(super) struct Blame {
     callers: HashMap<TextName, u64>,
     blockers: HashMap<TextName, u64>,
     blocker_tasks: HashMap<TextName, u64>,
+    /// By blocker: the locks that it waited for itself, and who had them.
+    roots: HashMap<(TextName, LockName, Option<TextName>), u64>,
 }
 
 impl Blame {
+    /// The blocker waited for this lock, which that function had.
+    pub(super) fn add_root(&mut self, blocker: TextName, (lock, root): (LockName, Option<TextName>), waited_ns: u64) {
+        let sum = self.roots.entry((blocker, lock, root)).or_default();
+        *sum = sum.saturating_add(waited_ns);
+    }
+
     pub(super) fn add(
         &mut self,
         caller: Option<TextName>,
@@ -35,7 +43,7 @@ impl Blame {
 
     /// How many names are blamed.
     pub(super) fn len(&self) -> usize {
-        self.callers.len() + self.blockers.len() + self.blocker_tasks.len()
+        self.callers.len() + self.blockers.len() + self.blocker_tasks.len() + self.roots.len()
     }
 }
 
@@ -71,12 +79,29 @@ pub(super) fn head(builder: &ReportBuilder) -> Head {
             }
             sums.into_iter().rev().max_by_key(|(_, waited_ns)| *waited_ns).map(|(who, _)| who.to_owned())
         };
+        let blocker_function = blamed(|blame| &blame.blockers);
+        let is_of = |group: &LockGroup| (name_of(group), group.kind, group.mode) == (name, kind, mode);
+        let root = blocker_function.as_deref().and_then(|blocker| {
+            let (mut of_blocker_ns, mut roots) = (0_u64, BTreeMap::<(&str, Option<&str>), u64>::new());
+            for (_, blame) in builder.blame.iter().filter(|(group, _)| is_of(group)) {
+                let its = |who: &TextName| &**names.text_of(*who) == blocker;
+                of_blocker_ns += blame.blockers.iter().filter(|(who, _)| its(who)).map(|(_, ns)| ns).sum::<u64>();
+                for ((_, lock, root), ns) in blame.roots.iter().filter(|((who, ..), _)| its(who)) {
+                    let root = root.map(|root| &**names.text_of(root));
+                    *roots.entry((names.lock(*lock).name.as_str(), root)).or_default() += ns;
+                }
+            }
+            let most = roots.into_iter().rev().max_by_key(|(_, ns)| *ns);
+            let (lock, root) = most.filter(|(_, ns)| *ns * 2 >= of_blocker_ns)?.0;
+            Some((lock.to_owned(), root.map(str::to_owned)))
+        });
         Worst {
             lock: name.to_owned(),
+            root,
             kind,
             mode,
             value,
-            blocker_function: blamed(|blame| &blame.blockers),
+            blocker_function,
             blocker_task: blamed(|blame| &blame.blocker_tasks),
             caller_function: blamed(|blame| &blame.callers),
         }

@@ -1,9 +1,10 @@
 //! Who made a task wait, and how that is known.
 
-use lockmeter_profile::{Blocker, BlockerSource, Loss, lock_functions};
+use lockmeter_profile::{Blocker, BlockerSource, Loss, Root, lock_functions};
 
 use crate::contention::interval::Builder;
 use crate::contention::tables::SampleKey;
+use crate::lock_codes::kind_code;
 
 /// How the blocker is known, in the numbers of `enum blocker` in `tables.h`.
 const BLOCKER_NEVER_SLEPT: u32 = 0;
@@ -46,7 +47,12 @@ impl Builder<'_> {
         };
         let known = matches!(source, BlockerSource::Releaser | BlockerSource::Waker | BlockerSource::StackLost);
         let task = (known && key.blocker_tgid != 0).then(|| self.task(key.blocker_tgid, &key.blocker_comm));
-        Blocker { source, stack, task, owner_hint }
+        let root = key.root.map(|(class, stack, kind_mode)| Root {
+            lock: self.likeliest(class, kind_code(kind_mode)),
+            stack: self.stack(stack),
+            task: None,
+        });
+        Blocker { source, stack, task, owner_hint, root }
     }
 
     fn is_releaser(&mut self, hash: u64) -> bool {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Divides a wait among those who had the lock meanwhile: from one release to the next, the lock was the next releaser's.
+ * Divides a wait among those who had the lock meanwhile: from one release to the next, the lock was the next releaser's. And says whom
+ * these waited for themselves: the root.
  *
  * Of each lock the last releases are kept that woke a sampled waiter, for these have a stack. Locks are found by a hash; of two that fall on
  * one place, the last one released has it.
@@ -21,6 +22,8 @@ struct release {
 	__u32 tgid;
 	__u32 unused;
 	char comm[COMM_LENGTH];
+	/* What the releaser itself waited for last. */
+	struct past_wait past_wait;
 };
 
 /* The last releases of a lock, each in the place of its number. */
@@ -37,23 +40,48 @@ static __always_inline struct lock_releases *releases_of(__u64 lock)
 	return &lock_releases[mix(lock) % RELEASED_LOCKS];
 }
 
-/* The lock that this task waits for was released, by whom the wait says. */
+/* The running task released the lock that another one waits for, whose wait says who that is. */
 static __always_inline void note_release(const struct sleep_wait *sleep, __u64 now_ns)
 {
 	struct lock_releases *kept = releases_of(sleep->lock);
 	__u32 number = __sync_fetch_and_add(&kept->count, 1);
 	struct release *release = &kept->releases[number % RELEASES];
+	struct sleeper *releaser;
 
 	*(volatile __u64 *)&release->at_ns = 0;
 	release->lock = sleep->lock;
 	release->stack = sleep->blocker;
 	release->tgid = sleep->blocker_tgid;
 	__builtin_memcpy(release->comm, sleep->blocker_comm, COMM_LENGTH);
+	releaser = bpf_task_storage_get(&sleepers, bpf_get_current_task_btf(), 0, 0);
+	if (releaser)
+		release->past_wait = releaser->past_wait;
+	else
+		release->past_wait.end_ns = 0;
 	barrier();
 	*(volatile __u64 *)&release->at_ns = now_ns;
 }
 
+/* As much shorter a wait does not take the place of another, until as much time has passed as that one took. */
+#define MUCH_SHORTER 8
+
+/*
+ * A wait of a task has ended, most of which this was to blame for. Of the task's waits the one is kept that is the likeliest to explain why
+ * others wait for it: the last one, unless it was much shorter.
+ */
+static __always_inline void keep_past_wait(struct past_wait *past, const struct wait *wait, const struct root *root)
+{
+	__u64 end_ns = wait->begin_ns + wait->total_ns, lasted_ns = past->end_ns - past->begin_ns;
+
+	if (lasted_ns / MUCH_SHORTER > wait->total_ns && past->end_ns + lasted_ns > end_ns)
+		return;
+	past->lock = wait->instance;
+	past->begin_ns = wait->begin_ns;
+	past->end_ns = end_ns;
+	past->root = *root;
+}
+
 int count_part_of_wait(struct buffer *buffer, struct wait *wait, struct blame *blame, __u64 site, __u64 part_ns);
-int count_divided_wait(struct buffer *buffer, struct wait *wait, struct blame *blame, __u64 site);
+int count_divided_wait(struct buffer *buffer, struct wait *wait, struct blame *blame, __u64 site, struct root *most);
 
 #endif

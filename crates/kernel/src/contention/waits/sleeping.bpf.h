@@ -131,7 +131,7 @@ static __always_inline void begin_sleeping(struct task_struct *task, __u64 lock,
 
 /* Takes this task's innermost sleeping wait for the lock off its stack. */
 static __always_inline enum found end_sleeping(struct task_struct *task, __u64 lock, int failed, struct buffer *buffer,
-					       struct wait *wait, struct blame *blame)
+					       struct wait *wait, struct blame *blame, struct past_wait **past)
 {
 	struct sleeper *sleeper;
 	struct sleep_wait *sleep;
@@ -151,6 +151,7 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 		at = 0;
 	}
 	sleep = &sleeper->waits[at];
+	*past = &sleeper->past_wait;
 	sleeper->depth = at;
 	if (!at)
 		count_out(sleeper);

@@ -22,8 +22,9 @@
 char LICENSE[] SEC("license") = "GPL";
 
 static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct buffer *buffer, struct wait *wait,
-					struct blame *blame)
+					struct blame *blame, struct past_wait *past)
 {
+	struct root root = {};
 	__u64 site;
 
 	count_total(buffer, wait, wait->kind_mode | log2_of(wait->total_ns) << 16, &wait->who);
@@ -32,9 +33,11 @@ static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct
 		return;
 	site = take_stack(ctx, cpu, buffer);
 	if (blame->source == BLOCKER_WOKEN || blame->source == BLOCKER_STACK_LOST)
-		count_divided_wait(buffer, wait, blame, site);
+		count_divided_wait(buffer, wait, blame, site, &root);
 	else
 		count_part_of_wait(buffer, wait, blame, site, wait->total_ns);
+	if (past && root.class)
+		keep_past_wait(past, wait, &root);
 }
 
 SEC("tp_btf/contention_begin")
@@ -70,6 +73,7 @@ int BPF_PROG(contention_end, void *lock, int failed)
 	struct cpu_state *cpu = this_cpu();
 	struct buffer *buffer = this_buffer(&buffers);
 	enum found found = FOUND_NOTHING;
+	struct past_wait *past = 0;
 
 	if (paused || !cpu || !buffer)
 		return 0;
@@ -79,9 +83,9 @@ int BPF_PROG(contention_end, void *lock, int failed)
 	if (found == FOUND_NOTHING && by_kprobe)
 		hooked_waited((__u64)lock, task, failed);
 	if (found == FOUND_NOTHING)
-		found = end_sleeping(task, (__u64)lock, failed, buffer, &wait, &blame);
+		found = end_sleeping(task, (__u64)lock, failed, buffer, &wait, &blame, &past);
 	if (found == FOUND_WAIT)
-		finish_wait(ctx, cpu, buffer, &wait, &blame);
+		finish_wait(ctx, cpu, buffer, &wait, &blame, past);
 	else if (found == FOUND_NOTHING && scope == SCOPE_ALL && !only_mmap_lock)
 		lose(buffer, LOSS_END_WITHOUT_BEGIN);
 	return 0;
