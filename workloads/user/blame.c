@@ -6,6 +6,7 @@
  *   queue       one holder keeps a mutex for long, then the threads that queued behind it have it for a moment, one after another
  *   alternate   holders of two lengths in turn, each with waiters behind it
  *   rwlock      writers that keep the lock for long, writers that keep it shortly, and readers that wait for both
+ *   busy        as queue, but the one holder computes all the while
  *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
  */
 #include <pthread.h>
@@ -45,11 +46,17 @@ static long long now_ns(void)
 	return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
+/* Of less than 0: computes for so long. */
 static void sleep_ms(long ms)
 {
 	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+	long long until_ns = now_ns() - ms * 1000000ll;
 
-	nanosleep(&time, NULL);
+	if (ms >= 0)
+		nanosleep(&time, NULL);
+	else
+		while (now_ns() < until_ns)
+			;
 }
 
 static struct event *asks(int lock, enum who who)
@@ -109,6 +116,12 @@ static void *run(void *argument)
 static const struct job queue[] = {
 	{long_holder, 0, 600, 0, 1}, {short_holder, 20, 5, 0, 1}, {short_holder, 40, 5, 0, 1},
 	{short_holder, 60, 5, 0, 1}, {short_holder, 80, 5, 0, 1}, {0},
+};
+static const struct job busy[] = {
+	{long_holder, 0, -400, 0, 1},
+	{short_holder, 20, 5, 0, 1},
+	{short_holder, 40, 5, 0, 1},
+	{0},
 };
 static const struct job alternate[] = {
 	{long_holder, 0, 9, 0, 60},
@@ -172,10 +185,11 @@ static void say(void)
 int main(int argc, char **argv)
 {
 	const char *how = argc > 1 ? argv[1] : "queue";
-	const struct job *jobs = !strcmp(how, "alternate") ? alternate
-				 : !strcmp(how, "rwlock")  ? rwlock
-				 : !strcmp(how, "chain")   ? chain
-							   : queue;
+	const struct job *jobs = !strcmp(how, "busy")	     ? busy
+				 : !strcmp(how, "alternate") ? alternate
+				 : !strcmp(how, "rwlock")    ? rwlock
+				 : !strcmp(how, "chain")     ? chain
+							     : queue;
 	pthread_t threads[MOST_THREADS];
 	char input[64];
 	int count = 0;

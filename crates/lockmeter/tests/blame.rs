@@ -92,7 +92,7 @@ fn from_inside_each_holder_is_blamed_for_the_time_that_it_had_the_lock() {
 fn from_outside_each_holder_is_blamed_for_the_time_that_it_had_the_lock() {
     let Some(_machine) = machine("waits and who is to blame, from outside") else { return };
     let folder = Folder::new();
-    for how in ["queue", "alternate", "chain"] {
+    for how in ["queue", "busy", "alternate", "chain"] {
         let (said, recording) = metered_outside(&folder, how);
         each_holder_is_blamed_for_its_time(&said, &recording);
     }
@@ -159,6 +159,27 @@ fn a_chain_is_followed_to_its_root() {
         let chain = "which waited for blame:database_lock, held by write_database";
         assert!(head.contains("blocked mostly by reload_config") && head.contains(chain), "{head}");
     }
+}
+
+#[test]
+fn what_the_holder_did_meanwhile_is_said() {
+    let Some(_machine) = machine("what a holder does") else { return };
+    let folder = Folder::new();
+    for (how, state, words) in
+        [("queue", "sleep", "(itself blocked: sleep)"), ("busy", "running", "(running or ready to)")]
+    {
+        let (_, recording) = metered_outside(&folder, how);
+        let shown = blockers(&recording);
+        let long = shown.rows.iter().find(|row| is_by(row, &["long_holder"])).expect("the long holder has a row");
+        assert_eq!(long.blocker_state.as_deref(), Some(state), "{}", shown.shown);
+        let head = head(&recording);
+        assert!(head.contains(words), "{head}");
+    }
+    let (_, recording) = metered_outside(&folder, "chain");
+    let shown = report(&recording, &["--by", "lock,root"]);
+    let is_chained = |row: &&Row| row.root_lock.as_deref() == Some("blame:database_lock");
+    let chained = shown.rows.iter().find(is_chained).expect("the chain has a row");
+    assert_eq!(chained.root_state.as_deref(), Some("sleep"), "{}", shown.shown);
 }
 
 /// The last of the queue were released by others of the queue, for which all of them had waited in vain.

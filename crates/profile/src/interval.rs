@@ -16,7 +16,7 @@ use crate::sample::{HoldBasis, Key, Kind, Mode, Value, named_enum};
 use crate::slow_hold::SlowHold;
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
-use crate::thread_time::ThreadActivity;
+use crate::thread_time::{ThreadActivity, ThreadState};
 
 /// Declares a newtype handle into one of an interval's tables.
 macro_rules! handle {
@@ -245,6 +245,8 @@ pub struct Blocker {
     pub owner_hint: Option<TaskId>,
     /// Whom the blocker waited for itself meanwhile, at the end of the chain; `None` if for nobody, as far as is known.
     pub root: Option<Root>,
+    /// What it did meanwhile, for most of the time; `None` if that is not known.
+    pub state: Option<ThreadState>,
 }
 
 /// The end of a chain of blockers: the one that waited for no lock.
@@ -256,12 +258,14 @@ pub struct Root {
     pub stack: Option<StackId>,
     /// The task.
     pub task: Option<TaskId>,
+    /// As in [`Blocker`].
+    pub state: Option<ThreadState>,
 }
 
 impl Blocker {
     /// A blocker of which nothing is known, for the reason given.
     pub const fn unknown(why: BlockerSource) -> Self {
-        Self { source: why, stack: None, task: None, owner_hint: None, root: None }
+        Self { source: why, stack: None, task: None, owner_hint: None, root: None, state: None }
     }
 }
 

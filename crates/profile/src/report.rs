@@ -268,6 +268,12 @@ pub struct Worst {
     pub blocker_task: Option<String>,
     /// The lock that the blocker waited for most itself, if that was most of the time that it is blamed for, and who had that.
     pub root: Option<(String, Option<String>)>,
+    /// What the blocker did with the lock, or, if it waited for another, the root did, for at least half of that time.
+    pub holder_state: Option<ThreadState>,
+    /// The share of the waits during which nobody had the lock and the waiter was not yet running, in millionths.
+    pub handover_ppm: u64,
+    /// How many stacks of waits for it were taken.
+    pub stacks: u64,
     /// The function most often found waiting for it.
     pub caller_function: Option<String>,
 }
@@ -373,6 +379,8 @@ pub struct RowRoot {
     pub source: BlockerSource,
     /// Function names, innermost first, without the lock functions; empty where unknown.
     pub stack: Arc<[Arc<str>]>,
+    /// What it did for at least half of that time, where that is known.
+    pub state: Option<ThreadState>,
 }
 
 /// The blocker of a row.
@@ -384,4 +392,6 @@ pub struct RowBlocker {
     pub stack: Arc<[Arc<str>]>,
     /// The name of the task that released the lock, where all of the row's did so under one name.
     pub task: Option<String>,
+    /// What it did with the lock for at least half of that time, where that is known.
+    pub state: Option<ThreadState>,
 }

@@ -25,6 +25,7 @@ use crate::report::{About, Dimension, Report};
 use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
+use crate::thread_time::ThreadState;
 use buckets::Buckets;
 use names::{IntervalNames, LockName, NamedStack, Names, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
@@ -132,6 +133,34 @@ struct SiteEstimate {
     basis: HoldBasis,
     /// The name of the releasing task.
     releaser: Uniform<Option<TextName>>,
+    /// What the holder did, by time.
+    states: HolderStates,
+}
+
+/// What holders did, by the time that they are blamed for.
+#[derive(Debug, Clone, Default)]
+struct HolderStates {
+    sums: Vec<(Option<ThreadState>, u64)>,
+}
+
+impl HolderStates {
+    fn add(&mut self, state: Option<ThreadState>, ns: u64) {
+        match self.sums.iter_mut().find(|(known, _)| *known == state) {
+            Some((_, sum)) => *sum = sum.saturating_add(ns),
+            None => self.sums.push((state, ns)),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        other.sums.iter().for_each(|(state, ns)| self.add(*state, *ns));
+    }
+
+    /// What they did for at least half of the time.
+    fn mostly(&self) -> Option<ThreadState> {
+        let all_ns = self.sums.iter().map(|(_, ns)| *ns).fold(0, u64::saturating_add);
+        let most = self.sums.iter().max_by_key(|(_, ns)| *ns);
+        most.filter(|(_, ns)| ns.saturating_mul(2) >= all_ns)?.0
+    }
 }
 
 /// A value that all have in common, or not.
@@ -195,6 +224,7 @@ impl SiteEstimate {
         self.stacks = self.stacks.saturating_add(other.stacks);
         self.basis.merge(&other.basis);
         self.releaser.merge(other.releaser);
+        self.states.merge(&other.states);
     }
 }
 
@@ -449,6 +479,11 @@ impl ReportBuilder {
             let task = releaser.filter(|_| was_released);
             let before = blame.len();
             let waited_ns = sampled.estimate.total_ns;
+            blame.add_wait(source, sampled.stacks, waited_ns);
+            if let Some(blocker) = blocker {
+                let blocker_state = sampled.blocker.root.map_or(sampled.blocker.state, |root| root.state);
+                blame.add_state(blocker, blocker_state, waited_ns);
+            }
             blame.add(site.and_then(|stack| stack.main), blocker, task, waited_ns);
             if let (Some(blocker), Some((lock, stack))) = (blocker, root) {
                 blame.add_root(blocker, (lock, stack.and_then(|stack| stack.main)), waited_ns);
@@ -462,6 +497,8 @@ impl ReportBuilder {
             return;
         };
         let is_shown = site.is_some() || !self.query.groups_by(Dimension::Caller);
+        let by_root = self.query.groups_by(Dimension::Root);
+        let state = sampled.blocker.root.filter(|_| by_root).map_or(sampled.blocker.state, |root| root.state);
         let root = match root {
             Some((lock, stack)) => (Some(lock), BlockerSource::Releaser, stack),
             None => (None, source, blocker_stack),
@@ -471,6 +508,7 @@ impl ReportBuilder {
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
         estimate.releaser.see(releaser);
+        estimate.states.add(state, sampled.estimate.total_ns);
     }
 
     /// What is measured in a group, which is added if it is new.

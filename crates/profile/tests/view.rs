@@ -163,8 +163,14 @@ fn the_head_names_the_worst_lock_its_blocker_and_its_caller() {
     let key = made_by_hand.task(key, "stress-ng", false);
     let site = made_by_hand.stack(&["rwsem_down_write_slowpath", "down_write_killable", "vm_mmap_pgoff"]);
     let release = made_by_hand.stack(&["try_to_wake_up", "wake_up_q", "rwsem_wake.isra.0", "up_write", "do_munmap"]);
-    let blocker =
-        Blocker { source: BlockerSource::Releaser, stack: Some(release), task: key.task, owner_hint: None, root: None };
+    let blocker = Blocker {
+        source: BlockerSource::Releaser,
+        stack: Some(release),
+        task: key.task,
+        owner_hint: None,
+        root: None,
+        state: None,
+    };
     made_by_hand.total(unnamed, 1, 400);
     made_by_hand.total(key, 10, 1_000);
     made_by_hand.sample(key, site, blocker, 1, 1_000);

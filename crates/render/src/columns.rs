@@ -302,7 +302,7 @@ pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("blocker", Unit::Frames, |row, _| {
         row.blocker.as_ref().map_or(Cell::Missing, |blocker| Cell::Frames(&blocker.stack))
     }).headed("BLOCKER").by(Dimension::Blocker).in_words(|row, frames| match &row.blocker {
-        Some(known) => blocker(known.source, known.task.as_deref(), &known.stack, frames),
+        Some(known) => blocker(known.source, known.task.as_deref(), known.state, (&known.stack, frames)),
         None => NO_STACK.to_owned(),
     }),
     // Tables say how a blocker is known, and its task, in front of its stack.
@@ -311,6 +311,9 @@ pub const COLUMNS: &[ReportColumn] = &[
     }).by(Dimension::Blocker),
     ReportColumn::new("blocker_task", Unit::Name, |row, _| {
         Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.task.as_deref()))
+    }).by(Dimension::Blocker),
+    ReportColumn::new("blocker_state", Unit::Name, |row, _| {
+        Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.state).map(|state| state.name()))
     }).by(Dimension::Blocker),
     ReportColumn::new("root", Unit::Frames, |row, _| {
         row.root.as_ref().map_or(Cell::Missing, |root| Cell::Frames(&root.stack))
@@ -321,6 +324,9 @@ pub const COLUMNS: &[ReportColumn] = &[
     }).by(Dimension::Root),
     ReportColumn::new("root_source", Unit::Name, |row, _| {
         Cell::name(row.root.as_ref().map(|root| root.source.name()))
+    }).by(Dimension::Root),
+    ReportColumn::new("root_state", Unit::Name, |row, _| {
+        Cell::name(row.root.as_ref().and_then(|root| root.state).map(|state| state.name()))
     }).by(Dimension::Root),
     ReportColumn::new("histogram", Unit::Histogram, |row, _| Cell::Histogram(&row.histogram)),
 ];

@@ -82,7 +82,7 @@ pub const COLUMNS: &[DiffColumn] = &[
     DiffColumn::new("blocker", Unit::Frames, |row, ()| {
         row.key.blocker.as_ref().map_or(Cell::Missing, |(_, stack)| Cell::Frames(stack))
     }).headed("BLOCKER").by(Dimension::Blocker).in_words(|row, frames| match &row.key.blocker {
-        Some((source, stack)) => blocker(*source, None, stack, frames),
+        Some((source, stack)) => blocker(*source, None, None, (stack, frames)),
         None => String::new(),
     }),
     DiffColumn::new("blocker_source", Unit::Name, |row, ()| {

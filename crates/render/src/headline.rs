@@ -5,7 +5,7 @@ use std::fmt;
 use lockmeter_profile::{Report, ThreadState, Worst};
 
 use crate::escape::escaped;
-use crate::stacks::without_long_arguments;
+use crate::stacks::{holder_words, without_long_arguments};
 use crate::units::{MILLION, count, duration, ratio, share, thousandths};
 
 /// Less is what any program spends on the locks of its start.
@@ -17,6 +17,17 @@ const NOTICEABLE_NS: u64 = 1_000_000;
 #[derive(Debug, Clone, Copy)]
 pub struct Headline<'a> {
     report: &'a Report,
+}
+
+/// Below this share of the waits for a lock, in millionths, the head says nothing of the time until waiters ran.
+const NOTABLE_HANDOVER_PPM: u64 = 100_000;
+
+/// Fewer stacks than this can all be of an unusual wait.
+const FEW_STACKS: u64 = 10;
+
+/// Whether who is to blame rests on few of the waits.
+const fn is_uncertain(worst: &Worst) -> bool {
+    worst.stacks < FEW_STACKS && worst.stacks < worst.value.count
 }
 
 impl<'a> Headline<'a> {
@@ -96,28 +107,37 @@ impl<'a> Headline<'a> {
         }
     }
 
-    /// What the blocker waited for itself.
-    fn root(worst: &Worst, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((lock, function)) = &worst.root else { return Ok(()) };
-        write!(f, ", which waited for {}", escaped(&without_long_arguments(lock)))?;
-        match function {
-            Some(function) => write!(f, ", held by {}", escaped(&without_long_arguments(function))),
-            None => Ok(()),
+    /// What the blocker waited for itself, and how much of the waits is nobody's fault.
+    fn beside_blocker(worst: &Worst, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((lock, function)) = &worst.root {
+            write!(f, ", which waited for {}", escaped(&without_long_arguments(lock)))?;
+            if let Some(function) = function {
+                write!(f, ", held by {}", escaped(&without_long_arguments(function)))?;
+            }
         }
+        if let Some(state) = worst.holder_state {
+            write!(f, " ({})", holder_words(state))?;
+        }
+        if worst.handover_ppm >= NOTABLE_HANDOVER_PPM {
+            let share = share(worst.handover_ppm);
+            write!(f, "; for {share} of it the lock was free and the waiter not yet running")?;
+        }
+        Ok(())
     }
 
     fn worst(&self, worst: &Worst, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = share(self.worst_share_ppm(worst));
         write!(f, "; worst: {} ({}), {share} of it, ", escaped(&without_long_arguments(&worst.lock)), worst.mode)?;
+        let blocked = if is_uncertain(worst) { "probably blocked mostly by" } else { "blocked mostly by" };
         match (&worst.blocker_function, &worst.blocker_task) {
             (Some(function), Some(task)) => {
                 let function = without_long_arguments(function);
-                write!(f, "blocked mostly by {} in {}", escaped(&function), escaped(task))?;
-                return Self::root(worst, f);
+                write!(f, "{blocked} {} in {}", escaped(&function), escaped(task))?;
+                return Self::beside_blocker(worst, f);
             }
             (Some(name), None) | (None, Some(name)) => {
-                write!(f, "blocked mostly by {}", escaped(&without_long_arguments(name)))?;
-                return Self::root(worst, f);
+                write!(f, "{blocked} {}", escaped(&without_long_arguments(name)))?;
+                return Self::beside_blocker(worst, f);
             }
             (None, None) if worst.value.sleep_ns() == 0 => write!(f, "all of it spinning")?,
             (None, None) => write!(f, "blocker unknown")?,

@@ -192,6 +192,7 @@ impl Serialize for Blamed<'_> {
             "share_ppm": share_ppm,
             "blocker_function": worst.blocker_function,
             "blocker_task": worst.blocker_task,
+            "holder_state": worst.holder_state.map(|state| state.name()),
             "root_lock": worst.root.as_ref().map(|(lock, _)| lock),
             "root_function": worst.root.as_ref().and_then(|(_, function)| function.as_ref()),
             "caller_function": worst.caller_function,

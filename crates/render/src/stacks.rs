@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lockmeter_profile::{BlockerSource, RowRoot};
+use lockmeter_profile::{BlockerSource, RowRoot, ThreadState};
 
 /// Stands where a wait has no stack.
 pub const NO_STACK: &str = "[no stack taken]";
@@ -93,11 +93,19 @@ pub const fn source_words(source: BlockerSource) -> &'static str {
 }
 
 /// `releaser in stress-ng: a < b < c`; only the reason where there is no stack.
-pub fn blocker(source: BlockerSource, task: Option<&str>, stack: &[Arc<str>], limit: usize) -> String {
+pub fn blocker(
+    source: BlockerSource,
+    task: Option<&str>,
+    state: Option<ThreadState>,
+    (stack, limit): (&[Arc<str>], usize),
+) -> String {
     let mut text = source_words(source).to_owned();
     if let Some(task) = task {
         text.push_str(" in ");
         text.push_str(task);
+    }
+    if let Some(state) = state {
+        text.push_str(&format!(" ({})", holder_words(state)));
     }
     if !stack.is_empty() {
         text.push_str(": ");
@@ -106,9 +114,17 @@ pub fn blocker(source: BlockerSource, task: Option<&str>, stack: &[Arc<str>], li
     text
 }
 
+/// What a holder did while others waited.
+pub fn holder_words(state: ThreadState) -> String {
+    match state {
+        ThreadState::Running | ThreadState::Runnable | ThreadState::Woken => "running or ready to".to_owned(),
+        blocked => format!("itself blocked: {}", crate::threads::words(blocked)),
+    }
+}
+
 /// `releaser: a < b < c, through LOCK`: the lock is that which the blocker waited for.
 pub fn root(root: &RowRoot, limit: usize) -> String {
-    let mut text = blocker(root.source, None, &root.stack, limit);
+    let mut text = blocker(root.source, None, root.state, (&root.stack, limit));
     if let Some(lock) = &root.lock {
         text.push_str(", through ");
         text.push_str(lock);

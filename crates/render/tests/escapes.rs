@@ -96,9 +96,10 @@ fn report(name: &str) -> Report {
                 source: BlockerSource::Releaser,
                 stack: [name().into(), name().into()].into(),
                 task: Some(name()),
+                state: None,
             });
             let stack = [name().into(), name().into()].into();
-            row.root = Some(RowRoot { lock: Some(name()), source: BlockerSource::Releaser, stack });
+            row.root = Some(RowRoot { lock: Some(name()), source: BlockerSource::Releaser, stack, state: None });
             row
         })
         .into();
@@ -107,6 +108,9 @@ fn report(name: &str) -> Report {
         kind: Kind::Mutex,
         mode: Mode::Write,
         value: report.rows[0].value,
+        handover_ppm: 0,
+        stacks: 100,
+        holder_state: None,
         root: Some((name(), Some(name()))),
         blocker_function: Some(name()),
         blocker_task: Some(name()),

@@ -216,7 +216,11 @@ fn the_head_line_has_words_for_every_case() {
     of_a_process.about.scope = "process 42 and its children".into();
     let mut of_no_duration = by_lock();
     of_no_duration.duration_ns = 0;
-    let reports = [by_lock(), only_spinning, only_sleeping, empty(), lossy, of_a_process, of_no_duration];
+    let mut chained = by_lock();
+    let worst = chained.worst.as_mut().unwrap();
+    worst.root = Some(("inode.i_rwsem".into(), Some("iterate_dir".into())));
+    (worst.stacks, worst.handover_ppm) = (3, 310_000);
+    let reports = [by_lock(), only_spinning, only_sleeping, empty(), lossy, of_a_process, of_no_duration, chained];
     let heads: Vec<String> = reports.iter().map(|report| Headline::of(report).to_string()).collect();
     assert_snapshot!(heads.join("\n\n"));
 }

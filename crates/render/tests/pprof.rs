@@ -61,6 +61,7 @@ fn interval() -> Interval {
         task: Some(task),
         owner_hint: None,
         root: None,
+        state: None,
     };
     let unseen = Blocker::unknown(BlockerSource::WakeupNotSeen);
     // Together these stand for 900 ms: a tenth less than the truth.

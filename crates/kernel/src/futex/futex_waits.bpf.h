@@ -85,6 +85,9 @@ struct {
 	__uint(max_entries, 8 << 20);
 } records SEC(".maps");
 
+/* The last sleeps of a thread. */
+static __always_inline const struct past_sleep *past_sleeps_of(struct task_struct *task);
+
 static __always_inline void lose(struct futex_buffer *buffer, enum loss cause)
 {
 	__sync_fetch_and_add(&buffer->losses[cause], 1);
@@ -332,6 +335,7 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 	struct pt_regs *regs = registers_of(wakee), *waker_regs = registers_of(waker);
 	struct futex_buffer *buffer = this_buffer(&buffers);
 	enum waker by = waker_of(waker_regs);
+	const struct past_sleep *sleeps;
 	struct woken_record *record;
 	int is_stranger;
 
@@ -361,6 +365,12 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 		record->sleeper.bytes = 0;
 	else
 		copy_stack(&record->sleeper, regs);
+	sleeps = past_sleeps_of(waker);
+	for (int i = 0; i < PAST_SLEEPS; i++) {
+		record->waker_sleeps[i].begin_ns = sleeps ? sleeps[i].begin_ns : 0;
+		record->waker_sleeps[i].end_ns = sleeps ? sleeps[i].end_ns : 0;
+		record->waker_sleeps[i].state = sleeps ? sleeps[i].state : 0;
+	}
 	record->woken_ns = now_ns;
 	record->waited_ns = slept_until(sleep, now_ns);
 	record->period_ns = sleep->period_ns;

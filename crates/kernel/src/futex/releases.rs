@@ -1,8 +1,10 @@
 //! Divides a wait among those who had the lock meanwhile: from one release to the next, the lock was the next releaser's. And finds whom
 //! these waited for themselves: the root.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
+
+use lockmeter_profile::ThreadState;
 
 /// Releases that are kept of a lock. A wait during which there were more is divided from the first of these on.
 const RELEASES: usize = 64;
@@ -22,6 +24,28 @@ struct Release<By> {
     at_ns: u64,
     thread: u32,
     by: Rc<By>,
+    slept: Vec<PastSleep>,
+}
+
+/// A sleep of a thread that released a lock later.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PastSleep {
+    pub(super) begin_ns: u64,
+    pub(super) end_ns: u64,
+    pub(super) state: ThreadState,
+}
+
+/// What a thread did for most of the time: a reason why it slept, or it ran or could have.
+fn mostly(slept: &[PastSleep], since_ns: u64, until_ns: u64) -> ThreadState {
+    let mut sums = BTreeMap::<ThreadState, u64>::new();
+    for PastSleep { begin_ns, end_ns, state } in slept {
+        let both_ns = (*end_ns).min(until_ns).saturating_sub((*begin_ns).max(since_ns));
+        *sums.entry(*state).or_default() += both_ns;
+    }
+    let asleep_ns: u64 = sums.values().sum();
+    let most = sums.into_iter().max_by_key(|(_, ns)| *ns);
+    let most = most.filter(|_| asleep_ns * 2 >= until_ns.saturating_sub(since_ns));
+    most.map_or(ThreadState::Running, |(state, _)| state)
 }
 
 /// A sampled wait of a thread.
@@ -41,6 +65,7 @@ pub(super) struct Root<By, Lock> {
     /// What it had, and the last of the others waited for.
     pub(super) lock: Lock,
     pub(super) by: Rc<By>,
+    pub(super) did: Option<ThreadState>,
 }
 
 /// What one holder had of a wait.
@@ -50,6 +75,8 @@ pub(super) struct Part<By, Lock> {
     pub(super) by: Option<Rc<By>>,
     /// Whom it waited for itself meanwhile.
     pub(super) root: Option<Rc<Root<By, Lock>>>,
+    /// What the holder did meanwhile, or, where it waited, the root did.
+    pub(super) did: Option<ThreadState>,
     pub(super) ns: u64,
 }
 
@@ -67,7 +94,7 @@ impl<By, Lock> Default for Releases<By, Lock> {
 
 impl<By, Lock: Clone> Releases<By, Lock> {
     /// A thread released the lock.
-    pub(super) fn note(&mut self, lock: LockAddress, at_ns: u64, thread: u32, by: Rc<By>) {
+    pub(super) fn note(&mut self, lock: LockAddress, at_ns: u64, thread: u32, (by, slept): (Rc<By>, Vec<PastSleep>)) {
         if self.locks.len() >= MOST_LOCKS && !self.locks.contains_key(&lock) {
             self.locks.clear();
         }
@@ -77,7 +104,7 @@ impl<By, Lock: Clone> Releases<By, Lock> {
         }
         // What two CPUs send may come in another order.
         let at = last.partition_point(|before| before.at_ns <= at_ns);
-        last.insert(at, Release { at_ns, thread, by });
+        last.insert(at, Release { at_ns, thread, by, slept });
     }
 
     /// A thread's wait for this lock was ended by a release; these were its parts.
@@ -88,8 +115,8 @@ impl<By, Lock: Clone> Releases<By, Lock> {
         (address, lock): (LockAddress, &Lock),
         parts: &[Part<By, Lock>],
     ) {
-        let Some(Part { by: Some(by), root, .. }) = parts.iter().max_by_key(|part| part.ns) else { return };
-        let own = || Rc::new(Root { lock: lock.clone(), by: Rc::clone(by) });
+        let Some(Part { by: Some(by), root, did, .. }) = parts.iter().max_by_key(|part| part.ns) else { return };
+        let own = || Rc::new(Root { lock: lock.clone(), by: Rc::clone(by), did: *did });
         let root = root.as_ref().map_or_else(own, Rc::clone);
         if self.waits.len() >= MOST_THREADS && !self.waits.contains_key(&thread) {
             self.waits.clear();
@@ -114,21 +141,23 @@ impl<By, Lock: Clone> Releases<By, Lock> {
         let Some(last) = self.locks.get(&lock) else { return parts };
         let is_whole = last.len() < RELEASES || last.front().is_some_and(|first| first.at_ns <= begin_ns);
         let mut since_ns = begin_ns;
-        for Release { at_ns, thread, by } in
+        for Release { at_ns, thread, by, slept } in
             last.iter().filter(|release| release.at_ns > begin_ns && release.at_ns <= end_ns)
         {
             if since_ns == begin_ns && !is_whole {
-                add(&mut parts, None, None, at_ns - since_ns);
+                add(&mut parts, Part { by: None, root: None, did: None, ns: at_ns - since_ns });
             } else {
                 let mut own_ns = at_ns - since_ns;
                 for wait in self.waits.get(thread).into_iter().flatten() {
                     let both_ns = wait.ran_ns.min(*at_ns).saturating_sub(wait.begin_ns.max(since_ns)).min(own_ns);
                     own_ns -= both_ns;
                     if wait.address != lock {
-                        add(&mut parts, Some(by), Some(&wait.root), both_ns);
+                        let root = Some(Rc::clone(&wait.root));
+                        add(&mut parts, Part { by: Some(Rc::clone(by)), did: wait.root.did, root, ns: both_ns });
                     }
                 }
-                add(&mut parts, Some(by), None, own_ns);
+                let did = Some(mostly(slept, since_ns, *at_ns));
+                add(&mut parts, Part { by: Some(Rc::clone(by)), root: None, did, ns: own_ns });
             }
             since_ns = *at_ns;
         }
@@ -136,17 +165,16 @@ impl<By, Lock: Clone> Releases<By, Lock> {
     }
 }
 
-fn add<By, Lock>(parts: &mut Vec<Part<By, Lock>>, by: Option<&Rc<By>>, root: Option<&Rc<Root<By, Lock>>>, ns: u64) {
-    if ns == 0 {
-        return;
-    }
+fn add<By, Lock>(parts: &mut Vec<Part<By, Lock>>, more: Part<By, Lock>) {
     let is_same = |part: &Part<By, Lock>| {
-        part.by.as_ref().map(Rc::as_ptr) == by.map(Rc::as_ptr)
-            && part.root.as_ref().map(Rc::as_ptr) == root.map(Rc::as_ptr)
+        part.by.as_ref().map(Rc::as_ptr) == more.by.as_ref().map(Rc::as_ptr)
+            && part.root.as_ref().map(Rc::as_ptr) == more.root.as_ref().map(Rc::as_ptr)
+            && part.did == more.did
     };
     match parts.iter_mut().find(|part| is_same(part)) {
-        Some(part) => part.ns += ns,
-        None => parts.push(Part { by: by.cloned(), root: root.cloned(), ns }),
+        _ if more.ns == 0 => {}
+        Some(part) => part.ns += more.ns,
+        None => parts.push(more),
     }
 }
 
@@ -154,15 +182,15 @@ fn add<By, Lock>(parts: &mut Vec<Part<By, Lock>>, by: Option<&Rc<By>>, root: Opt
 mod tests {
     use super::*;
 
-    type Told = (&'static str, Option<(u32, &'static str)>, u64);
+    type Told<Name> = (Name, Option<(u32, Name)>, u64);
 
-    fn told(parts: &[Part<String, u32>]) -> Vec<(String, Option<(u32, String)>, u64)> {
+    fn told(parts: &[Part<String, u32>]) -> Vec<Told<String>> {
         let by = |part: &Part<String, u32>| part.by.as_ref().map_or("earlier".to_owned(), |by| by.to_string());
         let root = |root: &Rc<Root<String, u32>>| (root.lock, root.by.to_string());
         parts.iter().map(|part| (by(part), part.root.as_ref().map(root), part.ns)).collect()
     }
 
-    fn expected(parts: &[Told]) -> Vec<(String, Option<(u32, String)>, u64)> {
+    fn expected(parts: &[Told<&str>]) -> Vec<Told<String>> {
         let root = |(lock, by): (u32, &str)| (lock, by.to_owned());
         parts.iter().map(|(by, of, ns)| ((*by).to_owned(), of.map(root), *ns)).collect()
     }
@@ -176,10 +204,10 @@ mod tests {
         let (long, short) = (by("long"), by("short"));
         let mut releases = Releases::default();
         let lock = (1, 0x1000);
-        releases.note(lock, 500, 7, Rc::clone(&short));
-        releases.note(lock, 2_000, 8, Rc::clone(&long));
-        releases.note(lock, 2_020, 7, Rc::clone(&short));
-        releases.note(lock, 2_010, 7, Rc::clone(&short));
+        releases.note(lock, 500, 7, (Rc::clone(&short), Vec::new()));
+        releases.note(lock, 2_000, 8, (Rc::clone(&long), Vec::new()));
+        releases.note(lock, 2_020, 7, (Rc::clone(&short), Vec::new()));
+        releases.note(lock, 2_010, 7, (Rc::clone(&short), Vec::new()));
         let parts = releases.divide(lock, 1_000, 2_020);
         assert_eq!(told(&parts), expected(&[("long", None, 1_000), ("short", None, 20)]));
         assert!(releases.divide((1, 0x2000), 1_000, 2_020).is_empty());
@@ -191,7 +219,7 @@ mod tests {
         let mut releases = Releases::<String, u32>::default();
         let lock = (1, 0x1000);
         for number in 0..=RELEASES as u64 {
-            releases.note(lock, 1_000 + number * 10, 7, Rc::clone(&known));
+            releases.note(lock, 1_000 + number * 10, 7, (Rc::clone(&known), Vec::new()));
         }
         let end_ns = 1_000 + RELEASES as u64 * 10;
         let parts = releases.divide(lock, 0, end_ns);
@@ -203,12 +231,26 @@ mod tests {
     fn until_the_releaser_ran_the_lock_was_nobodys() {
         let lock = (1, 0x10);
         let mut releases = Releases::default();
-        releases.note(lock, 1_000, 1, by("first"));
+        releases.note(lock, 1_000, 1, (by("first"), Vec::new()));
         let parts = releases.divide(lock, 100, 1_000);
         releases.waited(2, (100, 1_000), (lock, &10), &parts);
         releases.ran(2, 300);
-        releases.note(lock, 1_500, 2, by("second"));
+        releases.note(lock, 1_500, 2, (by("second"), Vec::new()));
         assert_eq!(told(&releases.divide(lock, 200, 1_500)), expected(&[("first", None, 800), ("second", None, 200)]));
+    }
+
+    #[test]
+    fn a_holder_that_slept_is_said_to_have_slept() {
+        let lock = (1, 0x10);
+        let mut releases = Releases::<String, u32>::default();
+        let slept = |begin_ns, end_ns, state| PastSleep { begin_ns, end_ns, state };
+        let sleeps = vec![slept(0, 900, ThreadState::Sleep), slept(950, 1_600, ThreadState::DiskIo)];
+        releases.note(lock, 1_700, 1, (by("writer"), sleeps));
+        let did = |begin_ns| releases.divide(lock, begin_ns, 1_700)[0].did;
+        assert_eq!(did(1_000), Some(ThreadState::DiskIo));
+        assert_eq!(did(100), Some(ThreadState::Sleep));
+        assert_eq!(did(1_500), Some(ThreadState::DiskIo), "for half of the time");
+        assert_eq!(did(1_600), Some(ThreadState::Running));
     }
 
     /// The third has a lock for long; the second waits for it, with the lock that the first waits for.
@@ -216,14 +258,14 @@ mod tests {
     fn a_chain_is_followed_to_its_root() {
         let (first, second, third) = ((1, 0x10), (1, 0x20), (1, 0x30));
         let mut releases = Releases::default();
-        releases.note(third, 900, 3, by("third"));
+        releases.note(third, 900, 3, (by("third"), Vec::new()));
         let parts = releases.divide(third, 100, 900);
         releases.waited(2, (100, 900), (third, &30), &parts);
-        releases.note(second, 1_000, 2, by("second"));
+        releases.note(second, 1_000, 2, (by("second"), Vec::new()));
         let parts = releases.divide(second, 200, 1_000);
         assert_eq!(told(&parts), expected(&[("second", Some((30, "third")), 700), ("second", None, 100)]));
         releases.waited(1, (200, 1_000), (second, &20), &parts);
-        releases.note(first, 1_100, 1, by("first"));
+        releases.note(first, 1_100, 1, (by("first"), Vec::new()));
         let parts = releases.divide(first, 300, 1_100);
         assert_eq!(told(&parts), expected(&[("first", Some((30, "third")), 700), ("first", None, 100)]));
     }

@@ -76,6 +76,17 @@ enum waker {
 	WAKER_EXIT = 2,
 };
 
+/* A sleep of a thread that holds a lock, perhaps. */
+struct past_sleep {
+	__u64 begin_ns;
+	__u64 end_ns;
+	/* For what, as the threads' time says it. */
+	__u64 state;
+};
+
+/* Sleeps that are kept of a thread. */
+#define PAST_SLEEPS 4
+
 struct sleep_record {
 	__u32 kind;
 	__u32 tid;
@@ -105,6 +116,7 @@ struct woken_record {
 	__u32 waker_tgid;
 	__u32 unused;
 	char waker_comm[COMM_LENGTH];
+	struct past_sleep waker_sleeps[PAST_SLEEPS];
 	struct copied_stack sleeper;
 	struct copied_stack releaser;
 };

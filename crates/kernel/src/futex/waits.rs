@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
-    Root, Sampled, StackId, Task, TaskId, Total, Value, lock_functions,
+    Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value, lock_functions,
 };
 use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 
 use super::KnownPrograms;
 use super::processes::{Processes, copied_stack as as_copied};
-use super::releases::{Part, Releases, Root as RootOf};
+use super::releases::{Part, PastSleep, Releases, Root as RootOf};
 use super::semaphores::SemaphoreUses;
 use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
@@ -234,7 +234,11 @@ impl Waits {
         };
         let lock = (word.tgid, told.instance);
         let (begin_ns, end_ns) = (record.woken_ns.saturating_sub(record.waited_ns), record.woken_ns);
-        self.releases.note(lock, end_ns, record.waker_tid, Rc::clone(by));
+        let slept = record.waker_sleeps.iter().filter_map(|sleep| {
+            let state = u8::try_from(sleep.state).ok().and_then(ThreadState::from_code)?;
+            Some(PastSleep { begin_ns: sleep.begin_ns, end_ns: sleep.end_ns, state })
+        });
+        self.releases.note(lock, end_ns, record.waker_tid, (Rc::clone(by), slept.collect()));
         let parts = self.releases.divide(lock, begin_ns, end_ns);
         self.releases.waited(record.sleep.tid, (begin_ns, end_ns), (lock, &word_lock), &parts);
         parts
@@ -545,12 +549,14 @@ impl Filling<'_> {
         let mut blockers: Vec<(Blocker, u64)> = woken
             .parts
             .iter()
-            .map(|Part { by, root, ns }| {
+            .map(|Part { by, root, did, ns }| {
                 let part_ns = (*ns).min(left_ns);
                 left_ns -= part_ns;
                 let unknown = Blocker::unknown(BlockerSource::EarlierHolder);
                 let blocker = by.as_ref().map_or(unknown, |by| self.blocker(by));
-                (Blocker { root: root.as_ref().and_then(|root| self.root(root)), ..blocker }, part_ns)
+                let root = root.as_ref().and_then(|root| self.root(root));
+                let state = if root.is_some() { Some(ThreadState::UserLock) } else { *did };
+                (Blocker { root, state, ..blocker }, part_ns)
             })
             .collect();
         if left_ns > 0 {
@@ -564,14 +570,14 @@ impl Filling<'_> {
         let (word, told) = root.lock;
         let told = self.words.get(&word)?.told.get(told)?;
         let Blocker { stack, task, .. } = self.blocker(&root.by);
-        Some(Root { lock: self.lock(told), stack, task })
+        Some(Root { lock: self.lock(told), stack, task, state: root.did })
     }
 
     fn blocker(&mut self, by: &BlamedFor) -> Blocker {
         let stack = by.releaser.as_ref().and_then(|site| self.stack(site));
         let is_known = by.source != BlockerSource::WakeupNotSeen;
         let task = is_known.then(|| self.task(by.tgid, &by.comm));
-        Blocker { source: by.source, stack, task, owner_hint: None, root: None }
+        Blocker { source: by.source, stack, task, owner_hint: None, root: None, state: None }
     }
 
     fn stack(&mut self, site: &Rc<Site>) -> Option<StackId> {

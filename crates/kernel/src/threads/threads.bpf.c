@@ -81,6 +81,8 @@ struct thread {
 	/* The begin of the sleep whose stacks were handed over. */
 	__u64 described_ns;
 	struct futex_sleep futex;
+	__u64 sleeps_kept;
+	struct past_sleep sleeps[PAST_SLEEPS];
 };
 
 struct {
@@ -135,6 +137,29 @@ static __always_inline void count_run(enum thread_program program)
 static __always_inline struct thread *thread_of(struct task_struct *task)
 {
 	return bpf_task_storage_get(&threads, task, 0, 0);
+}
+
+static __always_inline const struct past_sleep *past_sleeps_of(struct task_struct *task)
+{
+	struct thread *thread = thread_of(task);
+
+	return thread ? thread->sleeps : 0;
+}
+
+/* Shorter ones explain no wait that is worth a look. */
+#define LEAST_SLEEP_NS 50000
+
+/* The thread has slept until now. Kept in case that it had a lock, for which others waited. */
+static __always_inline void keep_sleep(struct thread *thread, __u64 now_ns)
+{
+	struct past_sleep *sleep;
+
+	if (now_ns - thread->time.since_ns < LEAST_SLEEP_NS)
+		return;
+	sleep = &thread->sleeps[thread->sleeps_kept++ % PAST_SLEEPS];
+	sleep->begin_ns = thread->time.since_ns;
+	sleep->end_ns = now_ns;
+	sleep->state = thread->time.state;
 }
 
 /* What lies at an address, by plain loads where the kernel can be told of a type (since 6.2): reads by helper take ten times as long. */
@@ -251,6 +276,8 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 		return;
 	waited_for_futex = is_in_futex_wait(thread);
 	woken_ns = *(volatile __u64 *)&thread->time.woken_ns;
+	if (with_futexes && thread->time.state > STATE_WOKEN)
+		keep_sleep(thread, now_ns);
 	begin_change(thread);
 	if (thread->time.state > STATE_WOKEN && woken_ns > thread->time.since_ns && woken_ns <= now_ns) {
 		spend(thread, thread->time.state, thread->time.since_ns, woken_ns);

@@ -77,6 +77,8 @@ pub struct Row {
     pub max_ns: u64,
     pub root: Option<Vec<String>>,
     pub root_lock: Option<String>,
+    pub root_state: Option<String>,
+    pub blocker_state: Option<String>,
     pub stacks: u64,
     pub estimated: bool,
     pub own: bool,

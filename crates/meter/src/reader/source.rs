@@ -650,7 +650,7 @@ impl Filling<'_> {
             // Only an exclusive holder is known: a reader's wait is for a writer.
             let mode = if kind == Kind::Rwlock { Mode::Write } else { mode };
             let stack = self.site(delta.blocker, user_function(happened, kind, mode));
-            return Blocker { source: BlockerSource::Holder, stack, task, owner_hint: task, root: None };
+            return Blocker { source: BlockerSource::Holder, stack, task, owner_hint: task, root: None, state: None };
         }
         match delta.meta.blocked {
             blocked::RELEASER => {}
@@ -667,11 +667,17 @@ impl Filling<'_> {
                 None => None,
             },
             task: self.task(root.comm.into(), 0),
+            state: None,
         });
         match self.site(delta.blocker, release_function(kind)) {
-            Some(stack) => {
-                Blocker { source: BlockerSource::Releaser, stack: Some(stack), task, owner_hint: None, root }
-            }
+            Some(stack) => Blocker {
+                source: BlockerSource::Releaser,
+                stack: Some(stack),
+                task,
+                owner_hint: None,
+                root,
+                state: None,
+            },
             None => Blocker { task, ..Blocker::unknown(BlockerSource::StackLost) },
         }
     }

@@ -15,7 +15,7 @@ use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::slow_hold::{HolderTime, NextLock, SlowHold};
 use crate::swap::{Swap, Swaps};
 use crate::switched_off::SwitchedOff;
-use crate::thread_time::ThreadActivity;
+use crate::thread_time::{ThreadActivity, ThreadState};
 
 mod threads;
 
@@ -301,6 +301,10 @@ fn basis_from_proto(basis: &proto::Basis) -> Option<Basis> {
     Some(Basis { key, instance: basis.instance, site, value })
 }
 
+fn state_to_proto(state: Option<ThreadState>) -> i32 {
+    state.map_or(0, |state| state.code().into())
+}
+
 fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {
     let blocker = &sampled.blocker;
     proto::Sampled {
@@ -316,7 +320,9 @@ fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {
                 lock: root.lock.0,
                 stack: root.stack.map(|id| id.0),
                 task: root.task.map(|id| id.0),
+                state: state_to_proto(root.state),
             }),
+            state: state_to_proto(blocker.state),
         }),
         stacks: sampled.stacks,
         estimate: Some(value_to_proto(&sampled.estimate)),
@@ -338,7 +344,9 @@ fn sampled_from_proto(sampled: proto::Sampled) -> Option<Sampled> {
                 lock: LockId(root.lock),
                 stack: root.stack.map(StackId),
                 task: root.task.map(TaskId),
+                state: code(root.state).and_then(ThreadState::from_code),
             }),
+            state: code(blocker.state).and_then(ThreadState::from_code),
         },
         stacks: sampled.stacks,
         estimate: value_from_proto(sampled.estimate),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::buckets::Buckets;
 use super::names::{Names, StackName, TextName};
 use super::scaling::{Estimate, Portion, divide_bucket, scale_bucket};
-use super::{Group, Measured, ReportBuilder, Site, SiteEstimate, Uniform};
+use super::{Group, HolderStates, Measured, ReportBuilder, Site, SiteEstimate, Uniform};
 use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
 use crate::quantile::quantile_ns;
@@ -68,6 +68,7 @@ struct RowSum<'a> {
     kind: Uniform<Kind>,
     mode: Uniform<Mode>,
     releaser: Uniform<Option<&'a str>>,
+    states: HolderStates,
 }
 
 /// A part of a group that goes to one row.
@@ -79,6 +80,7 @@ struct Part<'a> {
     max_ns: u64,
     stacks: u64,
     releaser: Uniform<Option<&'a str>>,
+    states: HolderStates,
 }
 
 /// What a row takes for each bucket of its histogram.
@@ -368,6 +370,7 @@ fn shared_out<'a>(
             max_ns: estimate.max_ns.min(longest_ns),
             stacks: estimate.stacks,
             releaser: releaser(estimate),
+            states: estimate.states.clone(),
         })
         .collect();
     let mut without_stacks = Part {
@@ -377,6 +380,7 @@ fn shared_out<'a>(
         max_ns: 0,
         stacks: 0,
         releaser: Uniform::Unseen,
+        states: HolderStates::default(),
     };
     for (bucket, value) in measured.exact.iter() {
         let exact = Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
@@ -431,6 +435,7 @@ impl Part<'_> {
             max_ns: measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0),
             stacks: 0,
             releaser: Uniform::Unseen,
+            states: HolderStates::default(),
         }
     }
 
@@ -466,6 +471,7 @@ impl<'a> RowSum<'a> {
         self.kind.see(group.kind);
         self.mode.see(group.mode);
         self.releaser.merge(part.releaser);
+        self.states.merge(&part.states);
     }
 }
 
@@ -507,11 +513,13 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
             source,
             stack: stacks.functions(rank),
             task: sum.releaser.same().flatten().map(str::to_owned),
+            state: sum.states.mostly(),
         }),
         root: key.site.root.map(|(lock, source, rank)| RowRoot {
             lock: lock.map(|lock| builder.names.lock(lock).name.clone()),
             source,
             stack: stacks.functions(rank),
+            state: sum.states.mostly(),
         }),
         value: sum.value,
         contended: None,

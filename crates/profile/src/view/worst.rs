@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::names::{LockName, TextName};
-use super::{LockGroup, ReportBuilder};
+use super::{HolderStates, LockGroup, ReportBuilder};
+use crate::interval::BlockerSource;
 use crate::report::Worst;
 use crate::sample::{Kind, Mode, Value};
+use crate::thread_time::ThreadState;
 
 /// What the samples say about who waited for a lock and who made it wait, by estimated waited time.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +15,13 @@ pub(super) struct Blame {
     callers: HashMap<TextName, u64>,
     blockers: HashMap<TextName, u64>,
     blocker_tasks: HashMap<TextName, u64>,
+    /// By blocker: what it did, or its root.
+    states: HashMap<TextName, HolderStates>,
+    /// The time that was nobody's: the lock was free, and the waiter not yet running.
+    handover_ns: u64,
+    waited_ns: u64,
+    /// How many stacks this rests on.
+    stacks: u64,
     /// By blocker: the locks that it waited for itself, and who had them.
     roots: HashMap<(TextName, LockName, Option<TextName>), u64>,
 }
@@ -22,6 +31,19 @@ impl Blame {
     pub(super) fn add_root(&mut self, blocker: TextName, (lock, root): (LockName, Option<TextName>), waited_ns: u64) {
         let sum = self.roots.entry((blocker, lock, root)).or_default();
         *sum = sum.saturating_add(waited_ns);
+    }
+
+    /// What the blocker, or its root, did.
+    pub(super) fn add_state(&mut self, blocker: TextName, state: Option<ThreadState>, waited_ns: u64) {
+        self.states.entry(blocker).or_default().add(state, waited_ns);
+    }
+
+    /// What a sample says whoever is to blame.
+    pub(super) fn add_wait(&mut self, source: BlockerSource, stacks: u64, waited_ns: u64) {
+        let handover_ns = if source == BlockerSource::Handover { waited_ns } else { 0 };
+        self.handover_ns = self.handover_ns.saturating_add(handover_ns);
+        self.waited_ns = self.waited_ns.saturating_add(waited_ns);
+        self.stacks = self.stacks.saturating_add(stacks);
     }
 
     pub(super) fn add(
@@ -95,9 +117,21 @@ pub(super) fn head(builder: &ReportBuilder) -> Head {
             let (lock, root) = most.filter(|(_, ns)| *ns * 2 >= of_blocker_ns)?.0;
             Some((lock.to_owned(), root.map(str::to_owned)))
         });
+        let mut states = HolderStates::default();
+        for (_, blame) in builder.blame.iter().filter(|(group, _)| is_of(group)) {
+            let its = |(who, _): &(&TextName, _)| Some(&**names.text_of(**who)) == blocker_function.as_deref();
+            blame.states.iter().filter(its).for_each(|(_, more)| states.merge(more));
+        }
+        let holder_state = states.mostly();
+        let of_lock = || builder.blame.iter().filter(|(group, _)| is_of(group)).map(|(_, blame)| blame);
+        let sum = |of: fn(&Blame) -> u64| of_lock().map(of).fold(0, u64::saturating_add);
+        let (handover_ns, waited_ns) = (sum(|blame| blame.handover_ns), sum(|blame| blame.waited_ns));
         Worst {
             lock: name.to_owned(),
             root,
+            holder_state,
+            handover_ppm: handover_ns.saturating_mul(1_000_000).checked_div(waited_ns).unwrap_or(0),
+            stacks: sum(|blame| blame.stacks),
             kind,
             mode,
             value,

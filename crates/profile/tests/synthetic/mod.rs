@@ -112,7 +112,14 @@ fn sampled(interval: &mut Interval, numbers: &mut Rng, size: Size, key: Key) -> 
         Blocker::unknown(BlockerSource::NeverSlept)
     } else {
         let stack = Some(stack("up_write"));
-        Blocker { source: BlockerSource::Releaser, stack, task: key.task, owner_hint: key.task, root: None }
+        Blocker {
+            source: BlockerSource::Releaser,
+            stack,
+            task: key.task,
+            owner_hint: key.task,
+            root: None,
+            state: None,
+        }
     };
     let instance = Some(0xffff_8880_0000_0000 + numbers.u64(..16) * 64);
     let estimate = value(numbers, key.bucket, key.kind, 5);

@@ -134,6 +134,9 @@ pub fn by_lock() -> Report {
             mode: Mode::Write,
             value: mmap_lock.value,
             blocker_function: Some("do_munmap".into()),
+            handover_ppm: 0,
+            stacks: 100,
+            holder_state: None,
             root: None,
             blocker_task: Some("stress-ng".into()),
             caller_function: Some("do_user_addr_fault".into()),
@@ -167,12 +170,14 @@ pub fn by_stacks() -> Report {
         row.stacks = 1_000;
         row.task = Some(RowTask { tgid: Some(42), comm: "stress-ng".into() });
         row.caller = Some(names(&["do_user_addr_fault", "exc_page_fault", "asm_exc_page_fault"]));
-        row.blocker = Some(RowBlocker { source: BlockerSource::NeverSlept, stack: names(&[]), task: None });
+        row.blocker =
+            Some(RowBlocker { source: BlockerSource::NeverSlept, stack: names(&[]), task: None, state: None });
     }
     report.rows[0].blocker = Some(RowBlocker {
         source: BlockerSource::Releaser,
         stack: names(&["vms_complete_munmap_vmas", "do_vmi_munmap", "__vm_munmap", "x64_sys_munmap", "do_syscall_64"]),
         task: Some("stress-ng".into()),
+        state: Some(lockmeter_profile::ThreadState::DiskIo),
     });
     report.rows[1].task = Some(RowTask { tgid: None, comm: "(unknown)".into() });
     report.rows[1].caller = Some(names(&[]));

@@ -51,8 +51,9 @@ impl Builder<'_> {
             lock: self.likeliest(class, kind_code(kind_mode)),
             stack: self.stack(stack),
             task: None,
+            state: None,
         });
-        Blocker { source, stack, task, owner_hint, root }
+        Blocker { source, stack, task, owner_hint, root, state: None }
     }
 
     fn is_releaser(&mut self, hash: u64) -> bool {

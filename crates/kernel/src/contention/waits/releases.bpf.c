@@ -25,25 +25,43 @@ static __always_inline __u64 waited_meanwhile(const struct past_wait *past, __u6
 	return until_ns > from_ns ? until_ns - from_ns : 0;
 }
 
-/* `most` becomes who had most of the wait, or whom that one waited for. */
-__noinline int count_divided_wait(struct buffer *buffer, struct wait *wait, struct blame *blame, __u64 site,
-				  struct root *most)
+/* Returns how long of the time since the release before this one's releaser waited itself. */
+static __always_inline __u64 blame_release(struct blame *blame, struct release *release, __u64 since_ns, __u64 at_ns)
 {
-	struct blame part = {.source = BLOCKER_WOKEN};
-	__u64 begin_ns, end_ns, since_ns, nobodys_ns = 0, most_ns = 0;
+	blame->stack = release->stack;
+	blame->source = blame->stack ? BLOCKER_WOKEN : BLOCKER_STACK_LOST;
+	blame->tgid = release->tgid;
+	__builtin_memcpy(blame->comm, release->comm, COMM_LENGTH);
+	return waited_meanwhile(&release->past_wait, since_ns, at_ns);
+}
+
+static __always_inline void blame_nobody(struct blame *blame, enum blocker why)
+{
+	blame->source = why;
+	blame->stack = 0;
+	blame->tgid = 0;
+	blame->comm_words[0] = blame->comm_words[1] = 0;
+}
+
+/*
+ * Counts a wait, whose last waker `blame` says, for each of those who had the lock. In `blame` stands then whom most of it is to be
+ * charged to, at the end of the chain, if that is known: what this task's own wait explains to others.
+ */
+__noinline int count_divided_wait(struct buffer *buffer, struct wait *wait, struct blame *blame, __u64 site)
+{
+	__u64 end_ns, since_ns, nobodys_ns = 0, most_ns = 0;
 	struct lock_releases *kept;
+	struct root most = {};
 	__u32 count;
 
-	if (!buffer || !wait || !blame || !most)
+	if (!buffer || !wait || !blame)
 		return 0;
-	part.owner_tgid = blame->owner_tgid;
-	part.owner_words[0] = blame->owner_words[0];
-	part.owner_words[1] = blame->owner_words[1];
-	begin_ns = since_ns = wait->begin_ns;
-	end_ns = begin_ns + wait->total_ns;
+	since_ns = wait->begin_ns;
+	end_ns = since_ns + wait->total_ns;
 	kept = releases_of(wait->instance);
 	count = *(volatile __u32 *)&kept->count;
-	/* From the first that is kept. */
+	/* From the first that is kept. Linux 6.1 takes no loop whose end falls through to its begin. */
+#pragma clang loop unroll(full)
 	for (__u32 i = 0; i < RELEASES; i++) {
 		struct release *release = &kept->releases[(count + i) % RELEASES];
 		__u64 at_ns = *(volatile __u64 *)&release->at_ns;
@@ -52,51 +70,36 @@ __noinline int count_divided_wait(struct buffer *buffer, struct wait *wait, stru
 		if (release->lock != wait->instance || at_ns <= since_ns || at_ns > end_ns)
 			continue;
 		part_ns = at_ns - since_ns;
-		part.root.class = 0;
-		part.root.stack = 0;
 		if (!i && count >= RELEASES) {
-			part.source = BLOCKER_EARLIER;
-			part.stack = 0;
-			part.tgid = 0;
-			part.comm_words[0] = part.comm_words[1] = 0;
-			count_part_of_wait(buffer, wait, &part, site, part_ns);
-			since_ns = at_ns;
-			continue;
-		}
-		part.stack = release->stack;
-		part.source = part.stack ? BLOCKER_WOKEN : BLOCKER_STACK_LOST;
-		part.tgid = release->tgid;
-		__builtin_memcpy(part.comm, release->comm, COMM_LENGTH);
-		waited_ns = waited_meanwhile(&release->past_wait, since_ns, at_ns);
-		if (release->past_wait.lock == wait->instance) {
-			nobodys_ns += waited_ns;
+			blame_nobody(blame, BLOCKER_EARLIER);
+		} else {
+			waited_ns = blame_release(blame, release, since_ns, at_ns);
 			part_ns -= waited_ns;
-		} else if (waited_ns && release->past_wait.root.class) {
-			part.root = release->past_wait.root;
-			count_part_of_wait(buffer, wait, &part, site, waited_ns);
-			part_ns -= waited_ns;
-			if (waited_ns > most_ns) {
-				most_ns = waited_ns;
-				*most = part.root;
+			if (release->past_wait.lock == wait->instance) {
+				nobodys_ns += waited_ns;
+			} else if (waited_ns) {
+				blame->root = release->past_wait.root;
+				count_part_of_wait(buffer, wait, blame, site, waited_ns);
+				if (waited_ns > most_ns) {
+					most_ns = waited_ns;
+					most = blame->root;
+				}
+				blame->root.class = blame->root.stack = 0;
 			}
-			part.root.class = 0;
-			part.root.stack = 0;
+			if (part_ns > most_ns) {
+				most_ns = part_ns;
+				most.class = wait->class;
+				most.stack = blame->stack;
+				most.kind_mode = wait->kind_mode;
+			}
 		}
-		count_part_of_wait(buffer, wait, &part, site, part_ns);
-		if (part_ns > most_ns) {
-			most_ns = part_ns;
-			most->class = wait->class;
-			most->stack = part.stack;
-			most->kind_mode = wait->kind_mode;
-		}
+		count_part_of_wait(buffer, wait, blame, site, part_ns);
 		since_ns = at_ns;
 	}
-	if (since_ns == begin_ns)
+	if (since_ns == wait->begin_ns)
 		return count_part_of_wait(buffer, wait, blame, site, wait->total_ns);
-	part.source = BLOCKER_HANDOVER;
-	part.stack = 0;
-	part.tgid = 0;
-	part.comm_words[0] = part.comm_words[1] = 0;
-	count_part_of_wait(buffer, wait, &part, site, end_ns - since_ns + nobodys_ns);
+	blame_nobody(blame, BLOCKER_HANDOVER);
+	count_part_of_wait(buffer, wait, blame, site, end_ns - since_ns + nobodys_ns);
+	blame->root = most;
 	return 0;
 }

@@ -82,6 +82,6 @@ static __always_inline void keep_past_wait(struct past_wait *past, const struct 
 }
 
 int count_part_of_wait(struct buffer *buffer, struct wait *wait, struct blame *blame, __u64 site, __u64 part_ns);
-int count_divided_wait(struct buffer *buffer, struct wait *wait, struct blame *blame, __u64 site, struct root *most);
+int count_divided_wait(struct buffer *buffer, struct wait *wait, struct blame *blame, __u64 site);
 
 #endif

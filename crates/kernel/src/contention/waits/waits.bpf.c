@@ -24,7 +24,6 @@ char LICENSE[] SEC("license") = "GPL";
 static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct buffer *buffer, struct wait *wait,
 					struct blame *blame, struct past_wait *past)
 {
-	struct root root = {};
 	__u64 site;
 
 	count_total(buffer, wait, wait->kind_mode | log2_of(wait->total_ns) << 16, &wait->who);
@@ -33,11 +32,11 @@ static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct
 		return;
 	site = take_stack(ctx, cpu, buffer);
 	if (blame->source == BLOCKER_WOKEN || blame->source == BLOCKER_STACK_LOST)
-		count_divided_wait(buffer, wait, blame, site, &root);
+		count_divided_wait(buffer, wait, blame, site);
 	else
 		count_part_of_wait(buffer, wait, blame, site, wait->total_ns);
-	if (past && root.class)
-		keep_past_wait(past, wait, &root);
+	if (past && blame->root.class)
+		keep_past_wait(past, wait, &blame->root);
 }
 
 SEC("tp_btf/contention_begin")
