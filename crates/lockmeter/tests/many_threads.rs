@@ -166,13 +166,13 @@ fn children_by_the_thousand_are_counted_in_the_memory_of_a_few() {
     /// What each takes at least; see the layout of the session's memory.
     const EACH_BYTES: u64 = 16 * 4096;
     let script = r#""$1" fork "$2" >/dev/null && stat -c %s "$LOCKMETER_DIR/memory""#;
-    let mut command =
-        lockmeter(["record", "--quiet", "--user", "--hold", "--interval", "100ms", "-o", &recording, "--"]);
+    // Their pages are taken back before the interval is over.
+    let mut command = lockmeter(["record", "--quiet", "--user", "--hold", "--interval", "1h", "-o", &recording, "--"]);
     command.args(["sh", "-c", script, "sh"]).arg(program).arg(CHILDREN.to_string());
     command.env("LOCKMETER_PRELOAD", preload_library());
     let ended = run(command);
     let bytes: u64 = text(&ended.stdout).trim().parse().unwrap_or_else(|error| panic!("{error}: {ended:?}"));
-    // On a busy machine pages of a second's children may not serve others yet.
-    assert!(bytes < CHILDREN * EACH_BYTES / 2, "{bytes} bytes for {CHILDREN} children");
+    // 20 to 40 MB; 60 beside three busy loops.
+    assert!(bytes < CHILDREN * EACH_BYTES / 5, "{bytes} bytes for {CHILDREN} children");
     assert_eq!(holds_and_waits(&report(&recording)).0, CHILDREN);
 }

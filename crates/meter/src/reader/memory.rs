@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
@@ -176,25 +177,39 @@ pub(super) struct Reserve {
     /// Pages that the file has memory for. What the file itself says of it, programs may have changed.
     reserved: usize,
     refills: u32,
-    /// What `taken` was at the last look.
+    /// What `taken` was at the last look, and when that was.
     taken: usize,
+    looked_at: Instant,
     /// First pages of runs that ended processes had, which nobody was offered so far.
     recycled: Vec<u32>,
     /// How many of them were on offer after the last look.
     offered: usize,
+    /// Processes that had begun at the last look, and when the source was last drained.
+    begun: u32,
+    begun_at_drain: u32,
 }
+
+/// So many processes begin between two drains at most, as far as the recorder can keep up: those that have ended give their pages back in
+/// one. They have a run each, so this is 8 MB.
+const MOST_BEGUN: u32 = 128;
 
 /// Pages that are ready at any time.
 const READY: usize = 3 * GROUP;
 
-/// Pages that are ready, in those taken since the last look.
+/// Pages that are ready, in those taken since the last look: more than will be taken until the next one, for that may be late. Less if this
+/// one was late already.
 const READY_OF_TAKEN: usize = 4;
+const READY_OF_TAKEN_WHEN_LATE: usize = 1;
+const LATE: Duration = Duration::from_millis(40);
 
 impl Reserve {
     /// That of a new session.
     pub(super) fn new(memory: Memory) -> Self {
         let reserved = FIRST_GROUPS * GROUP;
-        Self { memory, reserved, refills: 0, taken: FIRST_PAGE, recycled: Vec::new(), offered: 0 }
+        let recycled = Vec::new();
+        let looked_at = Instant::now();
+        let taken = FIRST_PAGE;
+        Self { memory, reserved, refills: 0, taken, looked_at, recycled, offered: 0, begun: 0, begun_at_drain: 0 }
     }
 
     /// Pages that were taken from ended processes, and cleared: those that make up a run are used again.
@@ -208,9 +223,20 @@ impl Reserve {
             .extend(of_run.into_iter().filter(|(first, count)| *count == of_whole(*first)).map(|(first, _)| first));
     }
 
+    /// Whether so many processes began since the last drain that their pages should be taken back now.
+    pub(super) fn wants_drain(&self) -> bool {
+        self.begun.wrapping_sub(self.begun_at_drain) >= MOST_BEGUN
+    }
+
+    /// The source is drained now.
+    pub(super) fn drained(&mut self) {
+        self.begun_at_drain = self.begun;
+    }
+
     /// Looks how many pages are ready, and adds some if they are few. Says whether any were taken since the last time.
     pub(super) fn refill(&mut self) -> io::Result<bool> {
         let Some(head) = self.memory.head()? else { return Ok(false) };
+        self.begun = u32_at(&head, offset_of!(SessionHead, processes));
         let taken = (u32_at(&head, offset_of!(SessionHead, taken)) as usize).clamp(self.taken, self.reserved);
         let before = self.offered;
         let (left, offered) = self.offer()?;
@@ -218,8 +244,10 @@ impl Reserve {
         self.taken = taken;
         self.offered = left + offered;
         let ready = self.reserved - taken + self.offered * RUN;
+        let is_late = std::mem::replace(&mut self.looked_at, Instant::now()).elapsed() > LATE;
+        let of_taken = if is_late { READY_OF_TAKEN_WHEN_LATE } else { READY_OF_TAKEN };
         // Where programs had to do without, there are soon twice as many.
-        let wanted = READY.max(newly * READY_OF_TAKEN).max(if ready == 0 { taken } else { 0 });
+        let wanted = READY.max(newly * of_taken).max(if ready == 0 { taken } else { 0 });
         let groups = wanted.saturating_sub(ready).div_ceil(GROUP).min((PAGES - self.reserved) / GROUP);
         if offered + self.add_groups(groups)? > 0 {
             self.refills = self.refills.wrapping_add(1);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -86,6 +87,7 @@ pub struct UserSource {
     inode: u64,
     /// Where pages of ended processes go; `None` where nobody keeps pages ready.
     kept: Option<Arc<Mutex<Kept>>>,
+    wants_drain: Option<Arc<OwnedFd>>,
     held: Arc<Mutex<HeldFiles>>,
     shared_locks: Arc<Mutex<SharedLocks>>,
     /// By their number in the session.
@@ -181,6 +183,7 @@ impl UserSource {
             inode,
             memory,
             kept: keeper.map(Keeper::kept),
+            wants_drain: keeper.map(Keeper::wants_drain),
             shared_locks: keeper.map_or_else(|| SharedLocks::new(inode), Keeper::shared_locks),
             processes: HashMap::new(),
             passed_over: HashSet::new(),
@@ -234,7 +237,10 @@ impl UserSource {
 
     /// Adds everything measured since the last call to an interval, which keeps its own time.
     pub fn drain_into(&mut self, interval: &mut Interval) {
-        // First, so that each segment that they name is found.
+        if let Some(kept) = &self.kept {
+            keeper::lock(kept).reserve.drained();
+        }
+        // Before anything is read, so that each segment that they name is found.
         let switches = self.switches.news(&self.directory);
         let bounds = Bounds::since(self.begun_ns, monotonic_ns());
         self.find_segments(bounds, interval);
@@ -413,6 +419,16 @@ impl UserSource {
 
 impl Source for UserSource {
     type Error = Infallible;
+
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.wants_drain.as_ref().map(|descriptor| descriptor.as_fd())
+    }
+
+    fn take_news(&mut self) -> bool {
+        let asked = self.wants_drain.as_ref().map(|asked| rustix::io::read(asked, &mut [0; size_of::<u64>()]));
+        // It was drained meanwhile, if it is not any more.
+        matches!(asked, Some(Ok(_))) && self.kept.as_ref().is_some_and(|kept| keeper::lock(kept).reserve.wants_drain())
+    }
 
     fn drain(&mut self) -> Result<Interval, Infallible> {
         let mut interval = self.clock.cut();
