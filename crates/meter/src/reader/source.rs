@@ -32,7 +32,7 @@ use super::switches::{Switch, Switches};
 use super::ticks::BetweenReadings;
 use super::untimed::TimedHolds;
 use crate::layout::{
-    self, ENTRY_INIT, ENTRY_SHARED, LOSSES, MOVE_BITS, OFF, PageKind, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS,
+    self, ENTRY_INIT, ENTRY_SHARED, LOSSES, MOVE_BITS, OFF, PageKind, RUN, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS,
     SessionHead, UNMETERED, blocked, happened, unpack_elsewhere,
 };
 use crate::writer::monotonic_ns;
@@ -121,8 +121,8 @@ struct Process {
     own_pid: u32,
     program: Option<ProgramFile>,
     segment: SegmentReader,
-    /// All its pages, and those with tables of threads.
-    pages: Vec<u32>,
+    /// The first pages of its runs, and the pages with tables of threads.
+    runs: Vec<u32>,
     threads: Vec<u32>,
     holds: TimedHolds,
     made_ns: u64,
@@ -294,8 +294,8 @@ impl UserSource {
         shared_locks::lock(&self.shared_locks).forget(number);
         let Some(kept) = &self.kept else { return };
         keeper::lock(kept).stops.end(number);
-        if self.memory.clear(&process.pages).is_ok() {
-            keeper::lock(kept).reserve.recycle(&process.pages);
+        if self.memory.clear(&process.runs).is_ok() {
+            keeper::lock(kept).reserve.recycle(&process.runs);
         }
     }
 
@@ -349,12 +349,14 @@ impl UserSource {
         let has_ended = self.processes.values().any(|process| process.ended);
         let owned = if has_ended { self.memory.owned().unwrap_or_default() } else { owned };
         for process in self.processes.values_mut() {
-            process.pages.clear();
+            process.runs.clear();
             process.threads.clear();
         }
         for Owned { page, process, kind } in owned {
             if let Some(process) = self.processes.get_mut(&process) {
-                process.pages.push(page);
+                if (page as usize).is_multiple_of(RUN) {
+                    process.runs.push(page);
+                }
                 if kind == PageKind::Thread {
                     process.threads.push(page);
                 }
@@ -382,7 +384,7 @@ impl UserSource {
             own_pid,
             program: known.or_else(|| ProgramFile::of(pid?, &mut keeper::lock(&self.held))),
             segment: SegmentReader::new(owned.page),
-            pages: Vec::new(),
+            runs: Vec::new(),
             threads: Vec::new(),
             holds: TimedHolds::default(),
             made_ns,

@@ -78,6 +78,7 @@ pub fn start(directory: &[u8], session: &[u8]) {
 /// To be called in a process that is about to fork, after all else that runs there.
 pub fn before_fork() {
     holds::note_inherited();
+    segment::before_fork();
 }
 
 /// To be called in it when it has forked.
