@@ -142,6 +142,7 @@ pub fn confined() -> Vec<Program> {
         program("state-of-process").named("without standard input").under_shell(r#"exec "$@" <&-"#).swapped(),
         program("one-thread-only").swapped(),
         program("memory-limits").swapped(),
+        program("limits-its-addresses").swapped(),
         contends().named("in little address space").under_shell(r#"ulimit -v 60000; exec "$@" 2"#),
         contends().named("writing no file").under_shell(r#"ulimit -f 0; exec "$@""#).unseen(),
         contends().named("with four descriptors").under_shell(r#"ulimit -n 4; exec "$@""#),

@@ -106,6 +106,21 @@ pub fn forbid_clock(so: bool) {
     thread::stop_clock(so);
 }
 
+/// The process is about to limit its address space to so many bytes, of which it is to have most for itself.
+pub fn addresses_limited(bytes: u64) {
+    pages::leave_addresses_to_program(bytes);
+}
+
+/// Whether anything can be read at this address, as far as it can be told without touching it.
+pub fn is_readable(address: *const core::ffi::c_void) -> bool {
+    !address.is_null() && syscalls::is_readable(address.cast())
+}
+
+/// Whether a process has this id that is the current one.
+pub fn is_own_process(pid: i32) -> bool {
+    pid == 0 || segment::process_id() == pid.cast_unsigned()
+}
+
 /// The current thread has this name from now on.
 pub fn thread_renamed(name: &[u8]) {
     if let Some(segment) = segment::current() {

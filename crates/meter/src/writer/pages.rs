@@ -1,8 +1,9 @@
 //! The session's memory in this process, and how it takes pages of it. No page is touched that the recorder has not reserved.
 
 use core::sync::atomic::{
-    AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 
 use super::syscalls;
@@ -87,6 +88,32 @@ pub(super) fn map(path: &[u8]) -> bool {
     BASE.store(base, Relaxed);
     MAPPED.store(pages, Release);
     true
+}
+
+/// The program is about to have no more addresses than this many bytes: gives those back that it then needs more. What is used stays.
+pub(super) fn leave_addresses_to_program(limit: u64) {
+    /// One at a time: a mapping is given back once.
+    static IS_LEAVING: AtomicBool = AtomicBool::new(false);
+    let (Some(head), mapped) = (session(), MAPPED.load(Relaxed)) else { return };
+    // A program that counts what it has mapped has counted this, too.
+    if limit > (mapped * PAGE) as u64 || IS_LEAVING.swap(true, Acquire) {
+        return;
+    }
+    let wanted = usize::try_from(limit / PART_OF_ADDRESSES / PAGE as u64).unwrap_or(PAGES);
+    let wanted = wanted.clamp(GROUP, mapped.max(GROUP)) / RUN * RUN;
+    // Threads that have seen the old number take no page beyond what is taken by now.
+    MAPPED.store(wanted, SeqCst);
+    fence(SeqCst);
+    let used = (head.taken.load(SeqCst) as usize).saturating_add(RUN).next_multiple_of(RUN);
+    let kept = wanted.max(used);
+    if kept < mapped {
+        MAPPED.store(kept, SeqCst);
+        // SAFETY: no page from there on was taken by this process, nor will be.
+        unsafe { syscalls::unmap(BASE.load(Relaxed) + kept * PAGE, (mapped - kept) * PAGE) };
+    } else {
+        MAPPED.store(mapped, SeqCst);
+    }
+    IS_LEAVING.store(false, Release);
 }
 
 /// Where so many bytes are best mapped, if nothing else is there: a group has one page table then, and a run of pages is mapped together.

@@ -105,6 +105,11 @@ pub(super) fn parent() -> Option<&'static Process> {
     (parent.number.load(Acquire) == STAND_IN.parent.load(Relaxed)).then_some(parent)
 }
 
+/// This process's id, as it knows itself; 0 before the library is loaded.
+pub(super) fn process_id() -> u32 {
+    PROCESS_ID.load(Relaxed)
+}
+
 /// Head of the segment or its stand-in.
 #[inline]
 pub(super) fn header() -> &'static Process {
