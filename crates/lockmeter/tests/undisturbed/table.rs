@@ -124,6 +124,7 @@ pub fn processes() -> Vec<Program> {
         program("exit-handlers").ends_with(33).swapped(),
         program("quick-exit").ends_with(34).swapped(),
         program("child-of-tracer").swapped(),
+        program("executes-oddly").swapped(),
     ]
 }
 
