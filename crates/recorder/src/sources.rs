@@ -83,6 +83,10 @@ struct Unmetered {
 }
 
 impl Unmetered {
+    fn new() -> Self {
+        Self { clock: IntervalClock::start(), is_counted: false }
+    }
+
     fn drain_into(&mut self, interval: &mut Interval) {
         interval.losses.add(Loss::UserIncompatible, u64::from(!std::mem::replace(&mut self.is_counted, true)));
     }
@@ -196,6 +200,9 @@ impl LockSources {
     fn align_intervals(&mut self) -> Result<(), RecorderError> {
         if self.threads.is_some() {
             self.drain()?;
+            if let Some(User::NotAtAll(unmetered)) = &mut self.user {
+                unmetered.is_counted = false;
+            }
         }
         if let Some(threads) = &mut self.threads {
             threads.begin();
@@ -401,9 +408,17 @@ fn start_user(
     notices: &mut Vec<String>,
 ) -> Result<Option<User>, RecorderError> {
     let (only_user, hold) = (options.which == Which::User || !has_kernel, options.holds.is_some());
-    if let Some(Obstacle { why, instead, disturbs }) = preload::obstacle(&options.command) {
+    if let Some(Obstacle { why, instead, disturbs, is_foreign }) = preload::obstacle(&options.command) {
         if options.swap.is_some() {
             return Err(RecorderError::not_allowed(format!("{why}, nor swapped")));
+        }
+        if is_foreign && hold {
+            let sentence = format!("{why}; leave --hold out to meter the time of its threads");
+            return Err(RecorderError::failed(sentence));
+        }
+        if is_foreign {
+            notices.push(format!("{why}; metering the time of its threads alone"));
+            return Ok(Some(User::NotAtAll(Unmetered::new())));
         }
         let metered = match hold {
             false => "metering its locks from outside",
@@ -423,8 +438,7 @@ fn start_user(
             // Its user has a reason to run it: it does so as below a shell.
             Err(error) if disturbs && is_refusal(&error) => {
                 notices.push(format!("{why}, and not from outside either ({error}); it runs unmetered"));
-                let unmetered = Unmetered { clock: IntervalClock::start(), is_counted: false };
-                return Ok(Some(User::NotAtAll(unmetered)));
+                return Ok(Some(User::NotAtAll(Unmetered::new())));
             }
             started => may_do_without(started, only_user, notices).map_err(|error| error.after(&not_possible()))?,
         };
