@@ -22,7 +22,7 @@ const TABLES: [(Page, usize); 9] = [
     (Page::Thread, PAGE),
     (Page::Samples, 8 * size_of::<Slot>()),
     (Page::Session, PAGE),
-    (Page::Owners, 256),
+    (Page::Runs, 256),
 ];
 
 /// A table, a word in it, and the number that is written there.

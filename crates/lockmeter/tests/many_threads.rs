@@ -80,16 +80,27 @@ fn threads_without_memory_for_their_tables_are_counted_under_the_lock() {
     assert_eq!(report["lost"]["user_locks_full"], Value::Null, "{}", report["lost"]);
 }
 
-/// Instructions of a run of the program, counted by valgrind.
-fn instructions(folder: &Folder, program: &Path, locks: u32, metered: bool) -> u64 {
+/// Instructions of a run of `lock-makers`, and of the children that it forks, counted by valgrind. In a session with these flags, if any
+/// are given.
+fn instructions(
+    folder: &Folder,
+    program: &Path,
+    arguments: &[&str],
+    counted: &[&str],
+    session: Option<&[&str]>,
+) -> u64 {
     let counts = folder.path().join("counts");
+    let _ = std::fs::remove_dir_all(&counts);
+    std::fs::create_dir(&counts).unwrap();
     let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--quiet"]).arg(format!("--callgrind-out-file={}", counts.display()));
-    let program = [program.to_str().unwrap(), "init", &locks.to_string()].map(str::to_owned);
-    if metered {
+    command.args(["--tool=callgrind", "--quiet"]).args(counted);
+    command.arg(format!("--callgrind-out-file={}/%p", counts.display()));
+    let program: Vec<&str> = [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
+    if let Some(flags) = session {
         // Without a session the library would note nothing: this is the session of a program that waits.
         let recording = folder.file("recording");
-        let mut holder = lockmeter(["record", "--quiet", "--user", "-o", &recording, "--", "sh", "-c"]);
+        let mut holder = lockmeter(["record", "--quiet", "--user", "-o", &recording]);
+        holder.args(flags).args(["--", "sh", "-c"]);
         holder.arg("echo \"$LOCKMETER_DIR\"; echo \"$LOCKMETER_SESSION\"; read line");
         holder.env("LOCKMETER_PRELOAD", preload_library());
         holder.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
@@ -107,10 +118,13 @@ fn instructions(folder: &Folder, program: &Path, locks: u32, metered: bool) -> u
         command.args(program);
         assert!(run(command).status.success());
     }
-    let counts = std::fs::read_to_string(counts).unwrap();
-    let total =
-        counts.lines().find_map(|line| line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: ")));
-    total.unwrap().split_whitespace().next().unwrap().parse().unwrap()
+    let files = std::fs::read_dir(counts).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let totals = files.map(|counts| {
+        let is_total = |line: &&str| line.starts_with("totals: ") || line.starts_with("summary: ");
+        let total = counts.lines().find(is_total).unwrap();
+        total.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    });
+    totals.sum()
 }
 
 /// Makes sure that a program which makes locks by the million is not slowed down by where each was made: 2,200 ns each, once.
@@ -123,15 +137,33 @@ fn a_lock_is_made_with_few_instructions_more() {
     let program = build(&folder, "user/lock-makers.c");
     const FEW: u32 = 10_000;
     const MANY: u32 = 30_000;
-    let each = |metered| {
-        let [few, many] = [FEW, MANY].map(|locks| instructions(&folder, &program, locks, metered));
-        (many - few) as f64 / f64::from(MANY - FEW)
+    let each = |session: Option<&[&str]>| {
+        let all = |locks: u32| instructions(&folder, &program, &["init", &locks.to_string()], &[], session);
+        (all(MANY) - all(FEW)) as f64 / f64::from(MANY - FEW)
     };
-    let (bare, metered) = (each(false), each(true));
+    let (bare, metered) = (each(None), each(Some(&[])));
     // With all optimisations twice as many at most; the library of the tests has a part of them.
     assert!(metered < 2.5 * bare, "{bare} and {metered} instructions for each lock");
     assert!(metered > bare, "the library was not there: {bare} and {metered}");
 }
+
+/// Makes sure that lockmeter itself does little in a process that forks, and in its child up to its first lock and its end.
+#[test]
+fn a_forked_childs_first_lock_takes_few_instructions() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return skip("instructions of a forked child", "valgrind is missing (valgrind)");
+    }
+    let folder = Folder::new();
+    let program = build(&folder, "user/lock-makers.c");
+    let counted = ["--toggle-collect=fork_and_lock"];
+    let all = |session| instructions(&folder, &program, &["fork", "1"], &counted, session);
+    let (bare, metered) = (all(None), all(Some(&["--hold"])));
+    assert!(metered > bare, "the library was not there: {bare} and {metered}");
+    assert!(metered < bare + MOST_OF_A_CHILD, "{bare} and {metered} instructions");
+}
+
+/// Some 4 µs. It takes 15,000, a third of them in the loader, which looks for symbols in one library more; it once took 42,000.
+const MOST_OF_A_CHILD: u64 = 20_000;
 
 /// Makes sure that a forked child's first lock takes few page faults, which are what it costs.
 #[test]
@@ -152,7 +184,9 @@ fn a_forked_childs_first_lock_takes_few_page_faults() {
     metered.arg(&program).args(&arguments).env("LOCKMETER_PRELOAD", preload_library());
     let metered = faults(run(metered));
     assert_eq!(holds_and_waits(&report(&recording)).0, CHILDREN);
-    assert!(metered - bare < 16.0, "{bare} and {metered} page faults for each child");
+    // One for the library's data, one for the session's head, one for pages of its own, and two for the library's code. That of the tests is
+    // not optimised as a whole: its code lies in four or five places.
+    assert!(metered - bare < 11.0, "{bare} and {metered} page faults for each child");
 }
 
 /// Regression: pages of ended processes were left aside as long as there were new ones, so a session grew with each process; and what a
@@ -166,13 +200,13 @@ fn children_by_the_thousand_are_counted_in_the_memory_of_a_few() {
     /// What each takes at least; see the layout of the session's memory.
     const EACH_BYTES: u64 = 16 * 4096;
     let script = r#""$1" fork "$2" >/dev/null && stat -c %s "$LOCKMETER_DIR/memory""#;
-    let mut command =
-        lockmeter(["record", "--quiet", "--user", "--hold", "--interval", "100ms", "-o", &recording, "--"]);
+    // Their pages are taken back before the interval is over.
+    let mut command = lockmeter(["record", "--quiet", "--user", "--hold", "--interval", "1h", "-o", &recording, "--"]);
     command.args(["sh", "-c", script, "sh"]).arg(program).arg(CHILDREN.to_string());
     command.env("LOCKMETER_PRELOAD", preload_library());
     let ended = run(command);
     let bytes: u64 = text(&ended.stdout).trim().parse().unwrap_or_else(|error| panic!("{error}: {ended:?}"));
-    // On a busy machine pages of a second's children may not serve others yet.
-    assert!(bytes < CHILDREN * EACH_BYTES / 2, "{bytes} bytes for {CHILDREN} children");
+    // 20 to 40 MB; 60 beside three busy loops.
+    assert!(bytes < CHILDREN * EACH_BYTES / 5, "{bytes} bytes for {CHILDREN} children");
     assert_eq!(holds_and_waits(&report(&recording)).0, CHILDREN);
 }

@@ -15,13 +15,17 @@ use support::{Folder, copy_program, lockmeter, preload_library, run, skip, text,
 const NOBODY: u32 = 65_534;
 
 fn compile(folder: &Folder, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    try_compile(folder, source, name, flags).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// The program, or what the compiler said.
+fn try_compile(folder: &Folder, source: &str, name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let program = folder.path().join(name);
     let mut compiler = Command::new("cc");
     compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"]).args(flags).arg("-o").arg(&program);
     compiler.arg(workload_sources().join("user").join(source));
     let output = run(compiler);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    program
+    if output.status.success() { Ok(program) } else { Err(text(&output.stderr)) }
 }
 
 /// What the command printed, its exit status, and the report.
@@ -114,6 +118,56 @@ fn a_static_program_is_counted_as_not_metered_and_the_loader_is_not() {
     let (output, lost) = below_shell(&folder, &format!("{} 7; exit $?", program.display()));
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     assert_eq!(lost, serde_json::json!({ "user_not_preloaded": 1 }));
+}
+
+/// Libc executes a shell by itself, which executes the program. Makes sure that each is counted once, and runs as it does bare.
+#[test]
+fn programs_that_system_and_popen_run_are_counted() {
+    let folder = Folder::new();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let runs = compile(&folder, "runs-commands.c", "runs-commands", &[]);
+    let mut programs = Vec::new();
+    for (name, flags, cause) in [
+        ("dynamic", &[][..], None),
+        ("static", &["-static"], Some("user_not_preloaded")),
+        ("sanitized", &["-fsanitize=address"], Some("user_incompatible")),
+        ("of-32-bits", &["-m32"], Some("user_incompatible")),
+    ] {
+        match try_compile(&folder, "sanitized.c", name, flags) {
+            Ok(program) => programs.push((program, cause)),
+            Err(why) => skip(&format!("a program compiled with {flags:?}"), &why),
+        }
+    }
+    programs.extend(setuid_program(&folder, 0o4755).map(|program| (program, Some("user_not_preloaded"))));
+    for (program, cause) in programs {
+        let command = format!("{} 7", program.display());
+        let mut bare = Command::new(&runs);
+        bare.arg(&command);
+        let (output, lost) = record(&folder, &[runs.as_os_str(), command.as_ref()]);
+        assert_eq!(text(&output.stdout), text(&run(bare).stdout), "{command}");
+        let counted: serde_json::Map<_, _> = cause.map(|cause| (cause.to_owned(), 2.into())).into_iter().collect();
+        assert_eq!(lost, Value::Object(counted), "{command}");
+    }
+}
+
+/// Regression: it was said to be metered from outside, and then to wait for nothing.
+#[test]
+fn a_program_of_32_bits_is_said_to_be_unmetered_and_counted() {
+    let folder = Folder::new();
+    let program = match try_compile(&folder, "sanitized.c", "of-32-bits", &["-m32"]) {
+        Ok(program) => program,
+        Err(why) => return skip("a program of 32 bits", &why),
+    };
+    preload_library();
+    let recording = folder.file("recording");
+    let mut recorder = lockmeter(["record", "--user", "-o", &recording, "--"]);
+    let output = run_after(recorder.arg(&program), "7");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert_eq!(said.matches("metering the time of its threads alone").count(), 1, "{said}");
+    let report = run(lockmeter(["report", "--format", "json", &recording]));
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["lost"]["user_incompatible"], 1, "{report:#}");
 }
 
 /// Glibc's loader is linked statically, too, but loads another program and the library. Regression: that program counted as replaced by

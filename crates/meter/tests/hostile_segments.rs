@@ -37,7 +37,7 @@ fn place() -> impl Strategy<Value = (Page, usize)> {
     let words = |page: Page, bytes: usize| (0..bytes / 8).prop_map(move |word| (page, word * 8));
     prop_oneof![
         words(Page::Session, PAGE),
-        words(Page::Owners, 256),
+        words(Page::Runs, 256),
         words(Page::Process, PAGE),
         words(Page::Modules, 4 * size_of::<Module>()),
         words(Page::Comms, 4 * size_of::<Comm>()),

@@ -16,6 +16,7 @@ mod entry;
 mod environment;
 mod execute;
 mod glibc_mutex;
+mod limits;
 mod locks;
 mod mutex;
 mod old_versions;

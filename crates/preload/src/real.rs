@@ -189,6 +189,11 @@ real! {
 
     dlclose(handle: *mut c_void);
 
+    setrlimit(resource: usize, limit: *const c_void);
+    setrlimit64(resource: usize, limit: *const c_void);
+    prlimit(pid: c_int, resource: usize, limit: *const c_void, old: *mut c_void);
+    prlimit64(pid: c_int, resource: usize, limit: *const c_void, old: *mut c_void);
+
     prctl(option: c_int, a: usize, b: usize, c: usize, d: usize);
     pthread_setname_np(thread: libc::pthread_t, name: Text);
 

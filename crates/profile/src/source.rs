@@ -21,8 +21,10 @@ pub trait Source {
         None
     }
 
-    /// Reads what made [`news`](Self::news) readable.
-    fn take_news(&mut self) {}
+    /// Reads what made [`news`](Self::news) readable. `true` if the source should be drained now.
+    fn take_news(&mut self) -> bool {
+        false
+    }
 
     /// Does what is to be done ten times a second. `true` if the tables fill so fast that they should be drained now.
     fn tick(&mut self) -> bool {

@@ -68,6 +68,8 @@ pub struct Obstacle {
     pub instead: Option<String>,
     /// Whether the program would do otherwise with the library.
     pub disturbs: bool,
+    /// Whether its waits are not told from outside either: its system calls are others.
+    pub is_foreign: bool,
 }
 
 /// Why the library cannot be preloaded into this command; `None` if it can, or if the program's start will say what is wrong.
@@ -75,7 +77,7 @@ pub fn obstacle(command: &[OsString]) -> Option<Obstacle> {
     let (program, arguments) = command.split_first()?;
     if incompatible::is_valgrind(program.as_bytes()) {
         let why = incompatible_obstacle(Path::new(program), Incompatible::Valgrind);
-        return Some(Obstacle { why, instead: None, disturbs: true });
+        return Some(Obstacle { why, instead: None, disturbs: true, is_foreign: false });
     }
     let (path, head) = binary(program)?;
     // Before what is wrong with its own file: what it runs is what is to be metered.
@@ -87,10 +89,12 @@ pub fn obstacle(command: &[OsString]) -> Option<Obstacle> {
             ),
             instead: Some(format!("{name} ... lockmeter record ... -- PROGRAM")),
             disturbs: false,
+            is_foreign: false,
         });
     }
     let disturbs = needs_runtime_first(&path);
-    elf_obstacle(&path, &head).map(|why| Obstacle { why, instead: None, disturbs })
+    let is_foreign = is_for_another_machine(&head);
+    elf_obstacle(&path, &head).map(|why| Obstacle { why, instead: None, disturbs, is_foreign })
 }
 
 /// The name of a program that runs another one as another user.
@@ -202,7 +206,9 @@ fn elf_obstacle(path: &Path, head: &[u8]) -> Option<String> {
         return None;
     }
     if is_for_another_machine(head) {
-        return Some(format!("{name} is built for another architecture, so its own locks cannot be metered"));
+        return Some(format!(
+            "{name} is built for another architecture, so its own locks cannot be metered, nor told from outside"
+        ));
     }
     match elf_interpreter(head) {
         None => {

@@ -91,7 +91,9 @@ impl Recorder<'_> {
                     return Ok(Ended { at: Instant::now(), by_signal: asked_to_stop > 0 });
                 }
                 Woken::News => {
-                    source.take_news();
+                    if source.take_news() {
+                        sink.take(source.drain()?)?;
+                    }
                     if Instant::now() < until {
                         continue;
                     }

@@ -1,7 +1,7 @@
 //! What meters locks: the kernel's, and those of programs from inside or outside, in one interval.
 
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_kernel::futex::{self, FutexOptions};
@@ -9,6 +9,7 @@ use lockmeter_kernel::threads::ThreadSource;
 use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, confinement_of, prepare_kernel_names};
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
+use rustix::event::epoll;
 
 use crate::error::RecorderError;
 use crate::hold_hooks::{self, HoldOptions};
@@ -58,6 +59,8 @@ pub struct LockSources {
     kernel: Option<ContentionSource>,
     user: Option<User>,
     threads: Option<ThreadSource>,
+    /// Readable when one of several has news.
+    news_of_all: Option<OwnedFd>,
     /// Not yet handed over.
     notices: Vec<String>,
 }
@@ -80,6 +83,10 @@ struct Unmetered {
 }
 
 impl Unmetered {
+    fn new() -> Self {
+        Self { clock: IntervalClock::start(), is_counted: false }
+    }
+
     fn drain_into(&mut self, interval: &mut Interval) {
         interval.losses.add(Loss::UserIncompatible, u64::from(!std::mem::replace(&mut self.is_counted, true)));
     }
@@ -152,7 +159,8 @@ impl LockSources {
             _ => start_outside(options.which == Which::User, &mut threads, &mut notices)?,
         };
         let threads = threads.started_anyhow(&mut notices);
-        let mut sources = Self { kernel: None, user, threads, notices };
+        let mut sources = Self { kernel: None, user, threads, news_of_all: None, notices };
+        sources.news_of_all = sources.watch_news()?;
         match kernel {
             Some(Ok(kernel)) => sources.kernel = Some(kernel),
             // That is said already.
@@ -192,6 +200,9 @@ impl LockSources {
     fn align_intervals(&mut self) -> Result<(), RecorderError> {
         if self.threads.is_some() {
             self.drain()?;
+            if let Some(User::NotAtAll(unmetered)) = &mut self.user {
+                unmetered.is_counted = false;
+            }
         }
         if let Some(threads) = &mut self.threads {
             threads.begin();
@@ -228,6 +239,37 @@ impl LockSources {
     }
 }
 
+/// One descriptor for several.
+impl LockSources {
+    /// `None` where no more than one source has any.
+    fn watch_news(&self) -> Result<Option<OwnedFd>, RecorderError> {
+        if self.news_of_each().count() < 2 {
+            return Ok(None);
+        }
+        let all = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(std::io::Error::from)?;
+        for news in self.news_of_each() {
+            epoll::add(&all, news, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+                .map_err(std::io::Error::from)?;
+        }
+        Ok(Some(all))
+    }
+
+    fn news_of_each(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let inside = match &self.user {
+            Some(User::Inside(inside)) => inside.source.news(),
+            _ => None,
+        };
+        [self.threads.as_ref().and_then(Source::news), inside].into_iter().flatten()
+    }
+
+    fn inside_mut(&mut self) -> Option<&mut Inside> {
+        match &mut self.user {
+            Some(User::Inside(inside)) => Some(inside),
+            _ => None,
+        }
+    }
+}
+
 impl Source for LockSources {
     type Error = RecorderError;
 
@@ -242,13 +284,13 @@ impl Source for LockSources {
     }
 
     fn news(&self) -> Option<BorrowedFd<'_>> {
-        self.threads.as_ref().and_then(Source::news)
+        self.news_of_all.as_ref().map(AsFd::as_fd).or_else(|| self.news_of_each().next())
     }
 
-    fn take_news(&mut self) {
-        if let Some(threads) = &mut self.threads {
-            threads.take_news();
-        }
+    fn take_news(&mut self) -> bool {
+        let threads = self.threads.as_mut().is_some_and(Source::take_news);
+        let inside = self.inside_mut().is_some_and(|inside| inside.source.take_news());
+        threads || inside
     }
 
     fn tick(&mut self) -> bool {
@@ -366,9 +408,17 @@ fn start_user(
     notices: &mut Vec<String>,
 ) -> Result<Option<User>, RecorderError> {
     let (only_user, hold) = (options.which == Which::User || !has_kernel, options.holds.is_some());
-    if let Some(Obstacle { why, instead, disturbs }) = preload::obstacle(&options.command) {
+    if let Some(Obstacle { why, instead, disturbs, is_foreign }) = preload::obstacle(&options.command) {
         if options.swap.is_some() {
             return Err(RecorderError::not_allowed(format!("{why}, nor swapped")));
+        }
+        if is_foreign && hold {
+            let sentence = format!("{why}; leave --hold out to meter the time of its threads");
+            return Err(RecorderError::failed(sentence));
+        }
+        if is_foreign {
+            notices.push(format!("{why}; metering the time of its threads alone"));
+            return Ok(Some(User::NotAtAll(Unmetered::new())));
         }
         let metered = match hold {
             false => "metering its locks from outside",
@@ -388,8 +438,7 @@ fn start_user(
             // Its user has a reason to run it: it does so as below a shell.
             Err(error) if disturbs && is_refusal(&error) => {
                 notices.push(format!("{why}, and not from outside either ({error}); it runs unmetered"));
-                let unmetered = Unmetered { clock: IntervalClock::start(), is_counted: false };
-                return Ok(Some(User::NotAtAll(unmetered)));
+                return Ok(Some(User::NotAtAll(Unmetered::new())));
             }
             started => may_do_without(started, only_user, notices).map_err(|error| error.after(&not_possible()))?,
         };

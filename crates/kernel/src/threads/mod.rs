@@ -310,10 +310,11 @@ impl Source for ThreadSource {
         self.futexes.as_ref().map(FutexWaits::news)
     }
 
-    fn take_news(&mut self) {
+    fn take_news(&mut self) -> bool {
         if let Some(futexes) = &self.futexes {
             futexes.read_ring();
         }
+        false
     }
 
     /// A look that fails now fails at the drain, too, which can say so.

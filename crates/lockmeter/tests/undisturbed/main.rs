@@ -17,6 +17,8 @@ use outcome::Outcome;
 use program::{Level, PATIENCE, Program};
 use support::{Folder, lockmeter, preload_library, run, say, text};
 
+const WITHOUT_FAST_PATHS: [(&str, &str); 1] = [("LOCKMETER_NO_FAST_PATHS", "1")];
+
 /// The table has this many programs at least.
 const FEWEST_PROGRAMS: usize = 60;
 
@@ -28,7 +30,27 @@ fn locks_of_every_kind_taken_in_every_way() {
 /// Makes sure that glibc's own functions serve as well, in case that the fast paths are suspected of anything.
 #[test]
 fn locks_of_every_kind_without_fast_paths() {
-    are_undisturbed_with("locks", table::locks(), &[("LOCKMETER_NO_FAST_PATHS", "1")]);
+    are_undisturbed_with("locks", table::locks(), &WITHOUT_FAST_PATHS);
+}
+
+/// As above, of all other programs that are metered from inside.
+#[test]
+fn all_other_programs_without_fast_paths() {
+    let kinds = [
+        table::threads,
+        table::signals,
+        table::processes,
+        table::confined,
+        table::seccomp,
+        table::libraries,
+        table::allocators,
+        table::tools,
+    ];
+    let programs = kinds.into_iter().flat_map(|kind| kind());
+    // The level at which each lock that is free runs through them.
+    let holding =
+        programs.filter(|program| program.levels.contains(&Level::Hold)).map(|program| program.at(&[Level::Hold]));
+    are_undisturbed_with("without fast paths", holding.collect(), &WITHOUT_FAST_PATHS);
 }
 
 #[test]

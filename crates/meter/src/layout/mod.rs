@@ -24,9 +24,9 @@ pub use locks::{
 pub use losses::{LOSSES, Lost};
 pub use names::{BUILD_ID_BYTES, COMMS, Comm, MODULES, Module, PATH_BYTES};
 pub use pages::{
-    AWAITED, AWAITED_PAGE, Awaited, FIRST_PAGE, GROUP, Owners, PAGE, PAGES, PageKind, RECYCLED, RECYCLED_PAGE, RUN,
-    Recycled, SESSION_PAGE, SessionHead, TICK_NS, TICK_TIMES, UNMETERED, Unmetered, pack_owner, tick_code, tick_number,
-    unpack_owner,
+    AWAITED, AWAITED_PAGE, Awaited, FIRST_PAGE, GROUP, PAGE, PAGES, PageKind, RECYCLED, RECYCLED_PAGE, RUN,
+    RUNS_OF_A_PAGE, RUNS_PAGE, RUNS_PAGES, Recycled, Runs, SESSION_PAGE, SessionHead, TICK_NS, TICK_TIMES, UNMETERED,
+    Unmetered, pack_run, tick_code, tick_number, unpack_run,
 };
 pub use process::{Process, SHARED_SLOTS, STOPS, Stop, THREAD_IDS, thread_id_slot};
 pub use releases::{
@@ -52,7 +52,7 @@ pub use thread::{
 /// First eight bytes of a session's head.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
 #[cfg(test)]
 mod tests {

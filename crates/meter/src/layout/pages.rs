@@ -1,7 +1,7 @@
 //! The memory of a session: one file of pages, which the recorder makes and reserves, and which every metered program maps.
 //!
 //! The recorder alone makes the file longer, and writes zeros to what it adds: a program never touches a page that no memory stands
-//! behind. A program takes pages one by one; each group of pages begins with a page that says who has which.
+//! behind. A program takes pages in runs; a table that all programs see says whose each run is.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -9,8 +9,8 @@ use super::{SHARED_LOCKS_PAGE, SHARED_LOCKS_PAGES};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
-/// Pages that a page of [`Owners`] describes: its own group, itself first. The file grows by groups.
-pub const GROUP: usize = PAGE / size_of::<AtomicU64>();
+/// Pages by which the file grows, and of which the kernel keeps the addresses on one page.
+pub const GROUP: usize = 512;
 /// Pages that a session has at most: 4 GB.
 pub const PAGES: usize = 1 << 20;
 
@@ -24,6 +24,13 @@ pub const SESSION_PAGE: usize = 1;
 pub const RECYCLED_PAGE: usize = 2;
 /// The page with the [`Awaited`] programs.
 pub const AWAITED_PAGE: usize = 3;
+/// The first page of [`Runs`]. As many of these as fit lie beside the session's head, where they cost a process no page fault of their
+/// own.
+pub const RUNS_PAGE: usize = AWAITED_PAGE + 1;
+/// Pages of them.
+pub const RUNS_PAGES: usize = PAGES / RUN / RUNS_OF_A_PAGE;
+/// Runs that a page of them describes.
+pub const RUNS_OF_A_PAGE: usize = PAGE / size_of::<AtomicU64>();
 /// The first page that programs take.
 pub const FIRST_PAGE: usize = (SHARED_LOCKS_PAGE + SHARED_LOCKS_PAGES).next_multiple_of(RUN);
 
@@ -38,8 +45,10 @@ pub struct SessionHead {
     pub reserved: AtomicU32,
     /// Raised by the recorder when there are more pages to take.
     pub refills: AtomicU32,
+    /// Of [`Recycled`] runs so many were on offer when the recorder last looked, or offered more.
+    pub offered: AtomicU32,
     /// What programs write lies in another cache line.
-    pub spare: [u32; 11],
+    pub spare: [u32; 10],
     /// The first page of the run to take next; beyond `reserved` there is none.
     pub taken: AtomicU32,
     /// Numbers given to processes so far, from 1.
@@ -121,42 +130,48 @@ pub struct Awaited {
 /// Hashes that are told apart.
 pub const AWAITED: usize = PAGE / size_of::<AtomicU32>();
 
-/// Who has the pages of a group: [`pack_owner`], or 0 for nobody.
+/// Whose runs are, and for what: [`pack_run`] with [`PageKind::of_page`] of each of its pages; 0: nobody's.
 #[repr(C, align(4096))]
-pub struct Owners {
+pub struct Runs {
     /// In order.
-    pub owner: [AtomicU64; GROUP],
+    pub runs: [AtomicU64; RUNS_OF_A_PAGE],
 }
 
 /// What a page holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
-    /// Nothing so far, or it was not needed.
-    Unused = 1,
+    /// Part of a table of a process or thread, which says where it is; or nothing so far.
+    Table = 0,
     /// A [`Process`](super::Process), complete.
     Process,
     /// A [`Process`](super::Process) that is being made, or was not needed.
     NewProcess,
     /// A [`Thread`](super::Thread).
     Thread,
-    /// Part of a table of a process or thread, which says where it is.
-    Table,
 }
 
 impl PageKind {
-    const ALL: [Self; 5] = [Self::Unused, Self::Process, Self::NewProcess, Self::Thread, Self::Table];
+    const ALL: [Self; 4] = [Self::Table, Self::Process, Self::NewProcess, Self::Thread];
+    /// Below the number of the process, that all pages of a run have theirs.
+    const BITS: u32 = 2;
+
+    /// This, in those bits of the word of its run that are this page's.
+    pub const fn of_page(self, page: u32) -> u64 {
+        (self as u64) << (page % RUN as u32 * Self::BITS)
+    }
 }
 
-/// The number of a process, and what it has the page for.
-pub const fn pack_owner(process: u32, kind: PageKind) -> u64 {
-    (process as u64) << 8 | kind as u64
+/// A run of the process with this number, which holds nothing so far.
+pub const fn pack_run(process: u32) -> u64 {
+    (process as u64) << 32
 }
 
-/// What was packed; `None` if nobody has the page.
-pub fn unpack_owner(owner: u64) -> Option<(u32, PageKind)> {
-    let kind = PageKind::ALL.into_iter().find(|kind| *kind as u64 == owner & 0xff)?;
-    Some(((owner >> 8) as u32, kind))
+/// Whose a run is, and what its pages hold; `None` if it is nobody's.
+pub fn unpack_run(run: u64) -> Option<(u32, [PageKind; RUN])> {
+    let process = (run >> 32) as u32;
+    let kind = |page: usize| PageKind::ALL[(run >> (page as u32 * PageKind::BITS)) as usize % PageKind::ALL.len()];
+    (process != 0).then(|| (process, core::array::from_fn(kind)))
 }
 
 #[cfg(test)]
@@ -164,6 +179,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn pages_of_a_run_have_kinds_of_their_own() {
+        let run = pack_run(u32::MAX) | PageKind::Thread.of_page(32) | PageKind::NewProcess.of_page(RUN as u32 - 1);
+        let (process, kinds) = unpack_run(run).unwrap();
+        assert_eq!((process, kinds[0], kinds[RUN - 1]), (u32::MAX, PageKind::Thread, PageKind::NewProcess));
+        assert!(kinds[1..RUN - 1].iter().all(|kind| *kind == PageKind::Table));
+        assert_eq!(unpack_run(PageKind::Thread.of_page(1)), None);
+    }
 
     proptest! {
         #[test]

@@ -6,10 +6,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::{AWAITED_PAGE, COMMS, PAGE, SITE_IS_STACK, STACKS};
+use super::{COMMS, PAGE, RUNS_PAGE, RUNS_PAGES, SITE_IS_STACK, STACKS};
 
 /// The first page of [`SharedLock`]s.
-pub const SHARED_LOCKS_PAGE: usize = AWAITED_PAGE + 1;
+pub const SHARED_LOCKS_PAGE: usize = RUNS_PAGE + RUNS_PAGES;
 /// Pages of them.
 pub const SHARED_LOCKS_PAGES: usize = 16;
 /// Such locks that a session tells apart. Of others it is not known who has them in another process.

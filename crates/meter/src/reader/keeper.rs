@@ -2,8 +2,11 @@
 //! each program's file while the process lives, sees when processes are stopped, and tells them which of their locks are one.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use rustix::event::EventfdFlags;
 
 use super::background::{Background, Ending};
 use super::living::{HeldFiles, ProgramFile};
@@ -33,6 +36,8 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Keeper {
     kept: Arc<Mutex<Kept>>,
+    /// Readable when the source should be drained before its time.
+    wants_drain: Arc<OwnedFd>,
     shared_locks: Arc<Mutex<SharedLocks>>,
     _thread: Background,
 }
@@ -50,11 +55,12 @@ impl Keeper {
             held: Arc::default(),
             stops: Stops::new(memory.inode()?),
         };
+        let wants_drain = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let held = Arc::clone(&kept.held);
         let kept = Arc::new(Mutex::new(kept));
         let shared_locks = SharedLocks::new(memory.inode()?);
         let (shared, memory) = (Arc::clone(&kept), memory.try_clone()?);
-        let of_all = Arc::clone(&shared_locks);
+        let (of_all, asks) = (Arc::clone(&shared_locks), Arc::clone(&wants_drain));
         let run = move |ending: Ending| {
             before_others();
             let (mut wait, mut newest) = (BUSY, 0);
@@ -62,6 +68,10 @@ impl Keeper {
                 let was_taken = lock(&shared).reserve.refill().unwrap_or(false);
                 if was_taken {
                     newest = find_programs(&memory, &shared, &held, newest);
+                }
+                if lock(&shared).reserve.wants_drain() {
+                    // Refused where the source was asked often and did not answer.
+                    let _ = rustix::io::write(&*asks, &1_u64.to_ne_bytes());
                 }
                 let is_any_shared = shared_locks::lock(&of_all).look(&memory);
                 let is_any_stopped = lock(&shared).stops.look(&memory);
@@ -72,11 +82,15 @@ impl Keeper {
                 wait = if was_taken || is_any_shared || is_any_stopped { BUSY } else { (wait * 2).min(IDLE) };
             }
         };
-        Ok(Self { kept, shared_locks, _thread: Background::start("lockmeter-pages", run)? })
+        Ok(Self { kept, wants_drain, shared_locks, _thread: Background::start("lockmeter-pages", run)? })
     }
 
     pub(super) fn shared_locks(&self) -> Arc<Mutex<SharedLocks>> {
         Arc::clone(&self.shared_locks)
+    }
+
+    pub(super) fn wants_drain(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.wants_drain)
     }
 
     pub(super) fn kept(&self) -> Arc<Mutex<Kept>> {

@@ -1,19 +1,19 @@
 //! The memory of a session, from the outside: a file of pages that is made, made longer and read, and never mapped, so that one that
 //! a program cut short cannot fault here.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
 use super::directory::{Access, OwnDirectory};
 use crate::layout::{
-    FIRST_PAGE, GROUP, MAGIC, MEMORY_FILE, PAGE, PAGES, PageKind, Process, RECYCLED, RECYCLED_PAGE, RUN, SESSION_PAGE,
-    SessionHead, VERSION, unpack_owner,
+    FIRST_PAGE, GROUP, MAGIC, MEMORY_FILE, PAGE, PAGES, PageKind, Process, RECYCLED, RECYCLED_PAGE, RUN, RUNS_PAGE,
+    SESSION_PAGE, SessionHead, VERSION, unpack_run,
 };
 
 /// Groups that a session begins with: 8 MB.
@@ -131,16 +131,13 @@ impl Memory {
     pub(super) fn owned(&self) -> io::Result<Vec<Owned>> {
         let Some(head) = self.head()? else { return Ok(Vec::new()) };
         let taken = (u32_at(&head, offset_of!(SessionHead, taken)) as usize).min(self.pages()?);
-        let mut owned = Vec::new();
-        for group in 0..taken.div_ceil(GROUP) {
-            let owners = self.read(group * GROUP, 0, PAGE)?;
-            let places = (group * GROUP).max(FIRST_PAGE)..((group + 1) * GROUP).min(taken);
-            owned.extend(places.filter_map(|page| {
-                let (process, kind) = unpack_owner(u64_at(&owners, page % GROUP * size_of::<u64>()))?;
-                (page % GROUP != 0).then_some(Owned { page: page as u32, process, kind })
-            }));
-        }
-        Ok(owned)
+        let runs = self.read(RUNS_PAGE, 0, taken / RUN * size_of::<u64>())?;
+        let owned = (FIRST_PAGE / RUN..taken / RUN).filter_map(|run| {
+            let (process, kinds) = unpack_run(u64_at(&runs, run * size_of::<u64>()))?;
+            let first = (run * RUN) as u32;
+            Some((first..).zip(kinds).map(move |(page, kind)| Owned { page, process, kind }))
+        });
+        Ok(owned.flatten().collect())
     }
 
     /// Pages that the file has.
@@ -149,12 +146,12 @@ impl Memory {
         Ok(usize::try_from(bytes / PAGE as u64).unwrap_or(PAGES).min(PAGES))
     }
 
-    /// Takes pages from a process that has ended; they are zeros then, and nobody's.
-    pub(super) fn clear(&self, pages: &[u32]) -> io::Result<()> {
-        let zeros = [0; PAGE];
-        for page in pages.iter().map(|page| *page as usize) {
-            self.write(page, 0, &zeros)?;
-            self.write(page / GROUP * GROUP, page % GROUP * size_of::<u64>(), &[0; size_of::<u64>()])?;
+    /// Takes runs, given by their first pages, from a process that has ended; they are zeros then, and nobody's.
+    pub(super) fn clear(&self, runs: &[u32]) -> io::Result<()> {
+        let zeros = [0; RUN * PAGE];
+        for first in runs.iter().map(|first| *first as usize) {
+            self.write(first, 0, &zeros)?;
+            self.write(RUNS_PAGE, first / RUN * size_of::<u64>(), &[0; size_of::<u64>()])?;
         }
         Ok(())
     }
@@ -176,41 +173,60 @@ pub(super) struct Reserve {
     /// Pages that the file has memory for. What the file itself says of it, programs may have changed.
     reserved: usize,
     refills: u32,
-    /// What `taken` was at the last look.
+    /// What `taken` was at the last look, and when that was.
     taken: usize,
+    looked_at: Instant,
     /// First pages of runs that ended processes had, which nobody was offered so far.
     recycled: Vec<u32>,
     /// How many of them were on offer after the last look.
     offered: usize,
+    /// Processes that had begun at the last look, and when the source was last drained.
+    begun: u32,
+    begun_at_drain: u32,
 }
+
+/// So many processes begin between two drains at most, as far as the recorder can keep up: those that have ended give their pages back in
+/// one. They have a run each, so this is 8 MB.
+const MOST_BEGUN: u32 = 128;
 
 /// Pages that are ready at any time.
 const READY: usize = 3 * GROUP;
 
-/// Pages that are ready, in those taken since the last look.
+/// Pages that are ready, in those taken since the last look: more than will be taken until the next one, for that may be late. Less if this
+/// one was late already.
 const READY_OF_TAKEN: usize = 4;
+const READY_OF_TAKEN_WHEN_LATE: usize = 1;
+const LATE: Duration = Duration::from_millis(40);
 
 impl Reserve {
     /// That of a new session.
     pub(super) fn new(memory: Memory) -> Self {
         let reserved = FIRST_GROUPS * GROUP;
-        Self { memory, reserved, refills: 0, taken: FIRST_PAGE, recycled: Vec::new(), offered: 0 }
+        let recycled = Vec::new();
+        let looked_at = Instant::now();
+        let taken = FIRST_PAGE;
+        Self { memory, reserved, refills: 0, taken, looked_at, recycled, offered: 0, begun: 0, begun_at_drain: 0 }
     }
 
-    /// Pages that were taken from ended processes, and cleared: those that make up a run are used again.
-    pub(super) fn recycle(&mut self, pages: &[u32]) {
-        let mut of_run = BTreeMap::<u32, usize>::new();
-        for page in pages {
-            *of_run.entry(page / RUN as u32 * RUN as u32).or_default() += 1;
-        }
-        let of_whole = |first: u32| if (first as usize).is_multiple_of(GROUP) { RUN - 1 } else { RUN };
-        self.recycled
-            .extend(of_run.into_iter().filter(|(first, count)| *count == of_whole(*first)).map(|(first, _)| first));
+    /// Runs that were taken from ended processes, and cleared, are used again.
+    pub(super) fn recycle(&mut self, runs: &[u32]) {
+        self.recycled.extend(runs);
+    }
+
+    /// Whether so many processes began since the last drain that their pages should be taken back now.
+    pub(super) fn wants_drain(&self) -> bool {
+        self.begun.wrapping_sub(self.begun_at_drain) >= MOST_BEGUN
+    }
+
+    /// The source is drained now.
+    pub(super) fn drained(&mut self) {
+        self.begun_at_drain = self.begun;
     }
 
     /// Looks how many pages are ready, and adds some if they are few. Says whether any were taken since the last time.
     pub(super) fn refill(&mut self) -> io::Result<bool> {
         let Some(head) = self.memory.head()? else { return Ok(false) };
+        self.begun = u32_at(&head, offset_of!(SessionHead, processes));
         let taken = (u32_at(&head, offset_of!(SessionHead, taken)) as usize).clamp(self.taken, self.reserved);
         let before = self.offered;
         let (left, offered) = self.offer()?;
@@ -218,9 +234,14 @@ impl Reserve {
         self.taken = taken;
         self.offered = left + offered;
         let ready = self.reserved - taken + self.offered * RUN;
+        let is_late = std::mem::replace(&mut self.looked_at, Instant::now()).elapsed() > LATE;
+        let of_taken = if is_late { READY_OF_TAKEN_WHEN_LATE } else { READY_OF_TAKEN };
         // Where programs had to do without, there are soon twice as many.
-        let wanted = READY.max(newly * READY_OF_TAKEN).max(if ready == 0 { taken } else { 0 });
+        let wanted = READY.max(newly * of_taken).max(if ready == 0 { taken } else { 0 });
         let groups = wanted.saturating_sub(ready).div_ceil(GROUP).min((PAGES - self.reserved) / GROUP);
+        if before != self.offered {
+            self.memory.put_u32(SESSION_PAGE, offset_of!(SessionHead, offered), self.offered as u32)?;
+        }
         if offered + self.add_groups(groups)? > 0 {
             self.refills = self.refills.wrapping_add(1);
             self.memory.put_u32(SESSION_PAGE, offset_of!(SessionHead, refills), self.refills)?;
@@ -302,19 +323,18 @@ mod tests {
     fn pages_of_ended_processes_serve_others_first() {
         let (_folder, memory) = memory();
         let mut reserve = Reserve::new(memory.try_clone().unwrap());
-        let (first, whole) = (FIRST_PAGE as u32, FIRST_PAGE as u32 + RUN as u32);
-        let of_group = GROUP as u32;
-        // A run of which another process has a page, one that is whole, and one that begins with the page of its group's owners.
-        let mut pages: Vec<u32> = (first + 1..whole).chain(whole..whole + RUN as u32).collect();
-        pages.extend(of_group + 1..of_group + RUN as u32);
-        memory.write(whole as usize, 0, &[1; PAGE]).unwrap();
-        memory.clear(&pages).unwrap();
-        assert_eq!(memory.read(whole as usize, 0, PAGE).unwrap(), [0; PAGE]);
-        reserve.recycle(&pages);
+        let runs = [FIRST_PAGE, FIRST_PAGE + RUN].map(|first| first as u32);
         take(&memory, FIRST_GROUPS * GROUP - RUN);
+        memory.write(RUNS_PAGE, FIRST_PAGE / RUN * size_of::<u64>(), &[7; 2 * size_of::<u64>()]).unwrap();
+        assert_eq!(memory.owned().unwrap().len(), 2 * RUN);
+        memory.write(FIRST_PAGE + 2 * RUN - 1, 0, &[1; PAGE]).unwrap();
+        memory.clear(&runs).unwrap();
+        assert_eq!(memory.read(FIRST_PAGE + 2 * RUN - 1, 0, PAGE).unwrap(), [0; PAGE]);
+        assert!(memory.owned().unwrap().is_empty());
+        reserve.recycle(&runs);
         reserve.refill().unwrap();
         let offers = memory.read(RECYCLED_PAGE, 0, 12).unwrap();
-        assert_eq!([u32_at(&offers, 0), u32_at(&offers, 4), u32_at(&offers, 8)], [of_group, whole, 0]);
+        assert_eq!([u32_at(&offers, 0), u32_at(&offers, 4), u32_at(&offers, 8)], [runs[1], runs[0], 0]);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::path::Path;
 use super::directory::OwnDirectory;
 use super::memory::{Memory, u32_at};
 use crate::layout::{
-    FIRST_PAGE, GROUP, MEMORY_FILE, PAGE, PageKind, Process, SESSION_PAGE, SessionHead, Thread, pack_owner,
+    FIRST_PAGE, MEMORY_FILE, PAGE, PageKind, Process, RUN, RUNS_PAGE, SESSION_PAGE, SessionHead, Thread, pack_run,
+    unpack_run,
 };
 
 /// The memory of a session with one process, whose tables have a page each.
@@ -39,8 +40,8 @@ pub enum Page {
     Locks,
     /// The first stacks.
     Stacks,
-    /// Who has which page.
-    Owners = 0,
+    /// Whose runs are.
+    Runs = RUNS_PAGE,
 }
 
 impl Planted {
@@ -56,14 +57,14 @@ impl Planted {
             (Page::Thread, offset_of!(Thread, slots), Page::Samples),
         ];
         for (head, at, page) in tables {
-            planted.own(page, PageKind::Table)?;
             planted.write(head, at, &(page as u32).to_ne_bytes())?;
         }
-        planted.own(Page::Thread, PageKind::Thread)?;
         planted.write(Page::Process, offset_of!(Process, pid), &std::process::id().to_ne_bytes())?;
         planted.write(Page::Process, offset_of!(Process, module_count), &4_u32.to_ne_bytes())?;
-        planted.write(Page::Session, offset_of!(SessionHead, taken), &(Page::Stacks as u32 + 1).to_ne_bytes())?;
-        planted.own(Page::Process, PageKind::Process)?;
+        planted.write(Page::Session, offset_of!(SessionHead, taken), &((FIRST_PAGE + RUN) as u32).to_ne_bytes())?;
+        let kinds = PageKind::Process.of_page(Page::Process as u32) | PageKind::Thread.of_page(Page::Thread as u32);
+        let run = pack_run(1) | kinds;
+        planted.write(Page::Runs, FIRST_PAGE / RUN * size_of::<u64>(), &run.to_ne_bytes())?;
         planted.map();
         Ok(planted)
     }
@@ -73,10 +74,6 @@ impl Planted {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice, which nobody uses.
         unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, libc::MAP_SHARED, self.file.as_raw_fd(), 0) };
-    }
-
-    fn own(&self, page: Page, kind: PageKind) -> io::Result<()> {
-        self.write(Page::Owners, page as usize * size_of::<u64>(), &pack_owner(1, kind).to_ne_bytes())
     }
 
     /// Writes to a place of a page.
@@ -93,19 +90,22 @@ impl Planted {
 /// The pages of a process's head and of the tables of its threads, in a file that a session lives in.
 pub fn pages_of(memory: &File, pid: u32) -> io::Result<(usize, Vec<usize>)> {
     let read = |page: usize, at: usize, bytes: &mut [u8]| memory.read_exact_at(bytes, (page * PAGE + at) as u64);
-    let groups = usize::try_from(memory.metadata()?.len()).unwrap_or(0) / (GROUP * PAGE);
+    let pages = usize::try_from(memory.metadata()?.len()).unwrap_or(0) / PAGE;
     let (mut heads, mut threads) = (Vec::new(), Vec::new());
-    for page in (0..groups * GROUP).filter(|page| page % GROUP != 0) {
-        let mut owner = [0; 8];
-        read(page / GROUP * GROUP, page % GROUP * 8, &mut owner)?;
-        match crate::layout::unpack_owner(u64::from_ne_bytes(owner)) {
-            Some((process, PageKind::Process)) => {
-                let mut own = [0; 4];
-                read(page, offset_of!(Process, pid), &mut own)?;
-                heads.extend((u32_at(&own, 0) == pid).then_some((process, page)));
+    for first in (FIRST_PAGE..pages).step_by(RUN) {
+        let mut run = [0; size_of::<u64>()];
+        read(RUNS_PAGE, first / RUN * size_of::<u64>(), &mut run)?;
+        let Some((process, kinds)) = unpack_run(u64::from_ne_bytes(run)) else { continue };
+        for (page, kind) in (first..).zip(kinds) {
+            match kind {
+                PageKind::Process => {
+                    let mut own = [0; 4];
+                    read(page, offset_of!(Process, pid), &mut own)?;
+                    heads.extend((u32_at(&own, 0) == pid).then_some((process, page)));
+                }
+                PageKind::Thread => threads.push((process, page)),
+                PageKind::NewProcess | PageKind::Table => {}
             }
-            Some((process, PageKind::Thread)) => threads.push((process, page)),
-            _ => {}
         }
     }
     let (number, head) = heads.into_iter().max().ok_or(io::ErrorKind::NotFound)?;

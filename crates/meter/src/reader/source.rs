@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -31,7 +32,7 @@ use super::switches::{Switch, Switches};
 use super::ticks::BetweenReadings;
 use super::untimed::TimedHolds;
 use crate::layout::{
-    self, ENTRY_INIT, ENTRY_SHARED, LOSSES, MOVE_BITS, OFF, PageKind, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS,
+    self, ENTRY_INIT, ENTRY_SHARED, LOSSES, MOVE_BITS, OFF, PageKind, RUN, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS,
     SessionHead, UNMETERED, blocked, happened, unpack_elsewhere,
 };
 use crate::writer::monotonic_ns;
@@ -86,6 +87,7 @@ pub struct UserSource {
     inode: u64,
     /// Where pages of ended processes go; `None` where nobody keeps pages ready.
     kept: Option<Arc<Mutex<Kept>>>,
+    wants_drain: Option<Arc<OwnedFd>>,
     held: Arc<Mutex<HeldFiles>>,
     shared_locks: Arc<Mutex<SharedLocks>>,
     /// By their number in the session.
@@ -119,8 +121,8 @@ struct Process {
     own_pid: u32,
     program: Option<ProgramFile>,
     segment: SegmentReader,
-    /// All its pages, and those with tables of threads.
-    pages: Vec<u32>,
+    /// The first pages of its runs, and the pages with tables of threads.
+    runs: Vec<u32>,
     threads: Vec<u32>,
     holds: TimedHolds,
     made_ns: u64,
@@ -181,6 +183,7 @@ impl UserSource {
             inode,
             memory,
             kept: keeper.map(Keeper::kept),
+            wants_drain: keeper.map(Keeper::wants_drain),
             shared_locks: keeper.map_or_else(|| SharedLocks::new(inode), Keeper::shared_locks),
             processes: HashMap::new(),
             passed_over: HashSet::new(),
@@ -234,7 +237,10 @@ impl UserSource {
 
     /// Adds everything measured since the last call to an interval, which keeps its own time.
     pub fn drain_into(&mut self, interval: &mut Interval) {
-        // First, so that each segment that they name is found.
+        if let Some(kept) = &self.kept {
+            keeper::lock(kept).reserve.drained();
+        }
+        // Before anything is read, so that each segment that they name is found.
         let switches = self.switches.news(&self.directory);
         let bounds = Bounds::since(self.begun_ns, monotonic_ns());
         self.find_segments(bounds, interval);
@@ -288,8 +294,8 @@ impl UserSource {
         shared_locks::lock(&self.shared_locks).forget(number);
         let Some(kept) = &self.kept else { return };
         keeper::lock(kept).stops.end(number);
-        if self.memory.clear(&process.pages).is_ok() {
-            keeper::lock(kept).reserve.recycle(&process.pages);
+        if self.memory.clear(&process.runs).is_ok() {
+            keeper::lock(kept).reserve.recycle(&process.runs);
         }
     }
 
@@ -343,12 +349,14 @@ impl UserSource {
         let has_ended = self.processes.values().any(|process| process.ended);
         let owned = if has_ended { self.memory.owned().unwrap_or_default() } else { owned };
         for process in self.processes.values_mut() {
-            process.pages.clear();
+            process.runs.clear();
             process.threads.clear();
         }
         for Owned { page, process, kind } in owned {
             if let Some(process) = self.processes.get_mut(&process) {
-                process.pages.push(page);
+                if (page as usize).is_multiple_of(RUN) {
+                    process.runs.push(page);
+                }
                 if kind == PageKind::Thread {
                     process.threads.push(page);
                 }
@@ -376,7 +384,7 @@ impl UserSource {
             own_pid,
             program: known.or_else(|| ProgramFile::of(pid?, &mut keeper::lock(&self.held))),
             segment: SegmentReader::new(owned.page),
-            pages: Vec::new(),
+            runs: Vec::new(),
             threads: Vec::new(),
             holds: TimedHolds::default(),
             made_ns,
@@ -413,6 +421,16 @@ impl UserSource {
 
 impl Source for UserSource {
     type Error = Infallible;
+
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.wants_drain.as_ref().map(|descriptor| descriptor.as_fd())
+    }
+
+    fn take_news(&mut self) -> bool {
+        let asked = self.wants_drain.as_ref().map(|asked| rustix::io::read(asked, &mut [0; size_of::<u64>()]));
+        // It was drained meanwhile, if it is not any more.
+        matches!(asked, Some(Ok(_))) && self.kept.as_ref().is_some_and(|kept| keeper::lock(kept).reserve.wants_drain())
+    }
 
     fn drain(&mut self) -> Result<Interval, Infallible> {
         let mut interval = self.clock.cut();

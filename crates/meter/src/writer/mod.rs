@@ -78,6 +78,7 @@ pub fn start(directory: &[u8], session: &[u8]) {
 /// To be called in a process that is about to fork, after all else that runs there.
 pub fn before_fork() {
     holds::note_inherited();
+    segment::before_fork();
 }
 
 /// To be called in it when it has forked.
@@ -103,6 +104,21 @@ pub fn set_thread_id_at(offset: usize) {
 /// The current thread enters the strict mode of seccomp, which forbids the time stamp counter; or, if not `so`, could not.
 pub fn forbid_clock(so: bool) {
     thread::stop_clock(so);
+}
+
+/// The process is about to limit its address space to so many bytes, of which it is to have most for itself.
+pub fn addresses_limited(bytes: u64) {
+    pages::leave_addresses_to_program(bytes);
+}
+
+/// Whether anything can be read at this address, as far as it can be told without touching it.
+pub fn is_readable(address: *const core::ffi::c_void) -> bool {
+    !address.is_null() && syscalls::is_readable(address.cast())
+}
+
+/// Whether a process has this id that is the current one.
+pub fn is_own_process(pid: i32) -> bool {
+    pid == 0 || segment::process_id() == pid.cast_unsigned()
 }
 
 /// The current thread has this name from now on.

@@ -10,7 +10,7 @@ use core::sync::atomic::{
 
 use super::{build_id, pages, segment, syscalls, tls};
 use crate::incompatible::is_loader;
-use crate::layout::{COMMS, Comm, Lost, MEMORY_FILE, MODULES, Module, PATH_BYTES, Process};
+use crate::layout::{BUILD_ID_BYTES, COMMS, Comm, Lost, MEMORY_FILE, MODULES, Module, PATH_BYTES, Process};
 
 /// `struct dl_find_object` of glibc.
 #[repr(C)]
@@ -145,9 +145,10 @@ pub(super) fn see_module(segment: &'static Process, address: usize) -> bool {
     if module_with(segment, begun, address).is_some() {
         return true;
     }
-    let inherited = inherited_module(address);
-    let found = if inherited.is_none() { find_object(address) } else { None };
-    if inherited.is_none() && found.is_none() {
+    let is_program = is_in(&PROGRAM_MODULE, address);
+    let inherited = if is_program { None } else { inherited_module(address) };
+    let found = if is_program || inherited.is_some() { None } else { find_object(address) };
+    if !is_program && inherited.is_none() && found.is_none() {
         return false;
     }
     let place = segment.module_count.fetch_add(1, Relaxed) as usize;
@@ -157,6 +158,11 @@ pub(super) fn see_module(segment: &'static Process, address: usize) -> bool {
         segment.losses[Lost::Module as usize].fetch_add(1, Relaxed);
         return true;
     };
+    if is_program {
+        copy_facts(&PROGRAM_MODULE, module);
+        module.start.store(PROGRAM_MODULE.start.load(Relaxed), Release);
+        return true;
+    }
     if inherited.is_some_and(|inherited| copy_module(inherited, module)) {
         return true;
     }
@@ -168,7 +174,38 @@ pub(super) fn see_module(segment: &'static Process, address: usize) -> bool {
 
 /// Puts the program itself into the table.
 pub(super) fn see_program(segment: &'static Process) {
+    for (to, from) in PROGRAM_NAME.iter().zip(process_name()) {
+        to.store(from, Relaxed);
+    }
     see_module(segment, own_headers());
+    let begun = (segment.module_count.load(Acquire) as usize).min(MODULES);
+    if let Some(program) = module_with(segment, begun, own_headers()) {
+        copy_facts(program, &PROGRAM_MODULE);
+        PROGRAM_MODULE.start.store(program.start.load(Relaxed), Release);
+    }
+}
+
+/// What the program is called, for forked children, which would look it up by page faults.
+#[unsafe(link_section = ".data.lockmeter_start")]
+static PROGRAM_NAME: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// The program itself, for forked children: another process's memory would cost them a page fault.
+#[unsafe(link_section = ".data.lockmeter_start")]
+static PROGRAM_MODULE: Module = Module {
+    start: AtomicU64::new(0),
+    end: AtomicU64::new(0),
+    bias: AtomicU64::new(0),
+    build_id: [const { AtomicU8::new(0) }; BUILD_ID_BYTES],
+    build_id_bytes: AtomicU8::new(0),
+    is_program: AtomicU8::new(0),
+    spare: [0; _],
+    path: [const { AtomicU8::new(0) }; PATH_BYTES],
+};
+
+/// Whether a module is valid and holds this address.
+fn is_in(module: &Module, address: usize) -> bool {
+    let start = module.start.load(Acquire) as usize;
+    start != 0 && (start..module.end.load(Relaxed) as usize).contains(&address)
 }
 
 /// Where the program's headers lie.
@@ -179,11 +216,8 @@ fn own_headers() -> usize {
 
 /// The module that this address lies in, among the first of those of a process.
 fn module_with(process: &'static Process, count: usize, address: usize) -> Option<&'static Module> {
-    let holds = |module: &&Module| {
-        let start = module.start.load(Acquire) as usize;
-        start != 0 && (start..module.end.load(Relaxed) as usize).contains(&address)
-    };
-    (0..count).filter_map(|place| pages::entry::<Module>(&process.modules, place)).find(holds)
+    let mut modules = (0..count).filter_map(|place| pages::entry::<Module>(&process.modules, place));
+    modules.find(|module| is_in(module, address))
 }
 
 /// What the process that forked this one knew of the module of this address: to ask the loader again takes a forked child many page faults.
@@ -201,6 +235,17 @@ pub(super) fn forget_inherited() {
 /// Says whether it was there to the end: pages of a process that has ended are another's some time.
 fn copy_module(from: &Module, to: &Module) -> bool {
     let start = from.start.load(Acquire);
+    copy_facts(from, to);
+    fence(Acquire);
+    let is_there = start != 0 && from.start.load(Relaxed) == start && segment::parent().is_some();
+    if is_there {
+        to.start.store(start, Release);
+    }
+    is_there
+}
+
+/// All but where it begins, which is written last.
+fn copy_facts(from: &Module, to: &Module) {
     for (to, from) in to.path.iter().zip(&from.path) {
         let byte = from.load(Relaxed);
         to.store(byte, Relaxed);
@@ -215,12 +260,6 @@ fn copy_module(from: &Module, to: &Module) -> bool {
     to.is_program.store(from.is_program.load(Relaxed), Relaxed);
     to.bias.store(from.bias.load(Relaxed), Relaxed);
     to.end.store(from.end.load(Relaxed), Relaxed);
-    fence(Acquire);
-    let is_there = start != 0 && from.start.load(Relaxed) == start && segment::parent().is_some();
-    if is_there {
-        to.start.store(start, Release);
-    }
-    is_there
 }
 
 fn write_module(found: &Found, module: &Module) {
@@ -302,9 +341,11 @@ fn started_as() -> &'static [u8] {
 
 /// What a process is called: as its program, unless it is a child of a thread with another name.
 fn process_name() -> [u64; 2] {
-    let inherited = [&PROCESS_NAME[0], &PROCESS_NAME[1]].map(|word| word.load(Relaxed));
-    if inherited[0] != 0 {
-        return inherited;
+    for name in [&PROCESS_NAME, &PROGRAM_NAME] {
+        let name = [&name[0], &name[1]].map(|word| word.load(Relaxed));
+        if name[0] != 0 {
+            return name;
+        }
     }
     let name = started_as().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     words_of(name)
@@ -324,17 +365,18 @@ fn words_of(name: &[u8]) -> [u64; 2] {
     [low, high]
 }
 
-/// To be called in a forked child: it is called what the thread that forked it was.
-pub(super) fn inherit(parent: Option<&'static Process>) {
+/// To be called in a forked child: it is called what the thread that forked it was. As many modules stand in its parent's table.
+pub(super) fn inherit(parent: Option<&'static Process>, modules: u32) {
     let place = tls::comm() as usize - 1;
-    if let Some(name) = parent.and_then(|parent| pages::entry::<Comm>(&parent.comms, place)) {
+    // The first is the process's own name, which it inherits anyhow.
+    if let Some(name) = parent.filter(|_| place > 0).and_then(|parent| pages::entry::<Comm>(&parent.comms, place)) {
         for (to, from) in PROCESS_NAME.iter().zip(&name.text) {
             to.store(from.load(Relaxed), Relaxed);
         }
     }
     // Of one that has recorded nothing itself, what it inherited holds.
-    if let Some(parent) = parent {
-        MODULES_OF_PARENT.store(parent.module_count.load(Acquire).min(MODULES as u32), Relaxed);
+    if parent.is_some() {
+        MODULES_OF_PARENT.store(modules.min(MODULES as u32), Relaxed);
     }
     tls::set_comm(0);
 }

@@ -1,15 +1,16 @@
 //! The session's memory in this process, and how it takes pages of it. No page is touched that the recorder has not reserved.
 
 use core::sync::atomic::{
-    AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 
 use super::syscalls;
 use crate::layout::{
-    AWAITED_PAGE, Awaited, CachedStack, Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, Owners, PAGE, PAGES,
-    PageKind, Process, RECYCLED_PAGE, RUN, Recycled, Releases, SESSION_PAGE, SHARED_LOCKS, SHARED_LOCKS_PAGE,
-    SessionHead, SharedLock, Slot, Stack, Tags, Thread, VERSION, pack_owner,
+    AWAITED_PAGE, Awaited, CachedStack, Class, Comm, FIRST_PAGE, GROUP, LockEntry, MAGIC, Module, PAGE, PAGES,
+    PageKind, Process, RECYCLED, RECYCLED_PAGE, RUN, RUNS_OF_A_PAGE, RUNS_PAGE, Recycled, Releases, Runs, SESSION_PAGE,
+    SHARED_LOCKS, SHARED_LOCKS_PAGE, SessionHead, SharedLock, Slot, Stack, Tags, Thread, VERSION, pack_run, unpack_run,
 };
 
 // With what else is written when the library is loaded.
@@ -89,6 +90,32 @@ pub(super) fn map(path: &[u8]) -> bool {
     true
 }
 
+/// The program is about to have no more addresses than this many bytes: gives those back that it then needs more. What is used stays.
+pub(super) fn leave_addresses_to_program(limit: u64) {
+    /// One at a time: a mapping is given back once.
+    static IS_LEAVING: AtomicBool = AtomicBool::new(false);
+    let (Some(head), mapped) = (session(), MAPPED.load(Relaxed)) else { return };
+    // A program that counts what it has mapped has counted this, too.
+    if limit > (mapped * PAGE) as u64 || IS_LEAVING.swap(true, Acquire) {
+        return;
+    }
+    let wanted = usize::try_from(limit / PART_OF_ADDRESSES / PAGE as u64).unwrap_or(PAGES);
+    let wanted = wanted.clamp(GROUP, mapped.max(GROUP)) / RUN * RUN;
+    // Threads that have seen the old number take no page beyond what is taken by now.
+    MAPPED.store(wanted, SeqCst);
+    fence(SeqCst);
+    let used = (head.taken.load(SeqCst) as usize).saturating_add(RUN).next_multiple_of(RUN);
+    let kept = wanted.max(used);
+    if kept < mapped {
+        MAPPED.store(kept, SeqCst);
+        // SAFETY: no page from there on was taken by this process, nor will be.
+        unsafe { syscalls::unmap(BASE.load(Relaxed) + kept * PAGE, (mapped - kept) * PAGE) };
+    } else {
+        MAPPED.store(mapped, SeqCst);
+    }
+    IS_LEAVING.store(false, Release);
+}
+
 /// Where so many bytes are best mapped, if nothing else is there: a group has one page table then, and a run of pages is mapped together.
 fn wanted_base(bytes: usize) -> usize {
     let own = (&raw const BASE).addr();
@@ -162,10 +189,8 @@ pub(super) fn take_all(process: &Process, table: &[AtomicU32]) {
 #[inline(never)]
 fn take_for(process: &Process, page: &AtomicU32, is_of_threads: bool) -> Option<()> {
     let taken = take(process, PageKind::Table, is_of_threads)?;
-    if page.compare_exchange(0, taken, AcqRel, Relaxed).is_err() {
-        // Another thread was first, or the signal handler of this one.
-        set_owner(taken, process.number.load(Relaxed), PageKind::Unused);
-    }
+    // If another thread was first, or the signal handler of this one, what was taken stays unused.
+    let _ = page.compare_exchange(0, taken, AcqRel, Relaxed);
     Some(())
 }
 
@@ -185,14 +210,14 @@ pub(super) fn take(process: &Process, kind: PageKind, is_of_threads: bool) -> Op
         process.left.store(left, Release);
         Some(page)
     })?;
-    set_owner(page, number, kind);
+    change_kind(page, PageKind::Table, kind);
     Some(page)
 }
 
 /// Takes a page for the head of the process with this number, and what that is to have as [`Process::left`].
 pub(super) fn take_head(number: u32) -> Option<(u32, u64)> {
     let (page, left) = take_run(session()?, number, true)?;
-    set_owner(page, number, PageKind::NewProcess);
+    change_kind(page, PageKind::Table, PageKind::NewProcess);
     Some((page, left))
 }
 
@@ -216,16 +241,12 @@ fn next_of_run(run: &AtomicU64) -> Option<u32> {
 #[cold]
 fn take_run(head: &SessionHead, process: u32, takes_new: bool) -> Option<(u32, u64)> {
     // First what ended processes had: else a session would grow with each process that it has seen.
-    let first = take_recycled(head).or_else(|| if takes_new { take_new(head) } else { None })?;
+    let first = take_recycled(head, process).or_else(|| if takes_new { take_new(head) } else { None })?;
     // A read has the kernel map those beside it as well; a write would not.
     // SAFETY: a page that was just taken.
     unsafe { core::ptr::read_volatile((BASE.load(Relaxed) + first as usize * PAGE) as *const u64) };
-    let end = first + RUN as u32;
-    let first = if (first as usize).is_multiple_of(GROUP) { first + 1 } else { first };
-    for page in first..end {
-        set_owner(page, process, PageKind::Unused);
-    }
-    Some((first, u64::from(first + 1) | u64::from(end) << 32))
+    run_of(first)?.store(pack_run(process), Release);
+    Some((first, u64::from(first + 1) | u64::from(first + RUN as u32) << 32))
 }
 
 fn is_nearly_used_up(head: &SessionHead) -> bool {
@@ -238,13 +259,10 @@ const LEFT_FOR_TABLES: u32 = 128;
 /// Calls this for each page that this process has for such a purpose: what fills one.
 pub(super) fn each_of<T: InPages + 'static>(process: u32, kind: PageKind, mut what: impl FnMut(&'static T)) {
     let Some(head) = session() else { return };
-    let wanted = pack_owner(process, kind);
-    for page in FIRST_PAGE..(head.taken.load(Acquire) as usize).min(MAPPED.load(Relaxed)) {
-        let group: Option<&Owners> = special(page / GROUP * GROUP);
-        let owner = group.and_then(|group| group.owner.get(page % GROUP)).map_or(0, |owner| owner.load(Acquire));
-        if let Some(entry) = entry_of_page(page as u32, 0).filter(|_| owner == wanted) {
-            what(entry);
-        }
+    for first in (FIRST_PAGE..(head.taken.load(Acquire) as usize).min(MAPPED.load(Relaxed))).step_by(RUN) {
+        let Some((owner, kinds)) = run_of(first as u32).and_then(|run| unpack_run(run.load(Acquire))) else { continue };
+        let pages = (first..).zip(kinds).filter(|(_, of_page)| owner == process && *of_page == kind);
+        pages.filter_map(|(page, _)| entry_of_page(page as u32, 0)).for_each(&mut what);
     }
 }
 
@@ -273,13 +291,18 @@ fn is_none_recycled(head: &SessionHead) -> bool {
     NONE_SINCE.load(Relaxed) == head.refills.load(Acquire).wrapping_add(1)
 }
 
-fn take_recycled(head: &SessionHead) -> Option<u32> {
+/// How far from each other two processes with numbers that follow each other begin to look: a prime number.
+const PLACES_BETWEEN: usize = 389;
+
+fn take_recycled(head: &SessionHead, process: u32) -> Option<u32> {
     let refills = head.refills.load(Acquire).wrapping_add(1);
-    if NONE_SINCE.load(Relaxed) == refills {
+    if head.offered.load(Relaxed) == 0 || NONE_SINCE.load(Relaxed) == refills {
         return None;
     }
     let recycled: &Recycled = special(RECYCLED_PAGE)?;
-    let taken = recycled.runs.iter().find_map(|place| {
+    // Each process looks at other places first: many take some at the same time, those before this one have emptied the first places.
+    let (last, first) = recycled.runs.split_at(process as usize * PLACES_BETWEEN % RECYCLED);
+    let taken = first.iter().chain(last).find_map(|place| {
         let page = place.load(Acquire);
         (is_run(page) && place.compare_exchange(page, 0, AcqRel, Relaxed).is_ok()).then_some(page)
     });
@@ -289,10 +312,18 @@ fn take_recycled(head: &SessionHead) -> Option<u32> {
     taken
 }
 
-/// Says what a page is taken for, when that changes.
-pub(super) fn set_owner(page: u32, process: u32, kind: PageKind) {
-    let group: Option<&Owners> = special(page as usize / GROUP * GROUP);
-    if let Some(owner) = group.and_then(|group| group.owner.get(page as usize % GROUP)) {
-        owner.store(pack_owner(process, kind), Release);
+/// Says what a page is for, when that changes. Others may do so of other pages of its run at the same time.
+pub(super) fn change_kind(page: u32, from: PageKind, to: PageKind) {
+    let changed = from.of_page(page) ^ to.of_page(page);
+    if changed != 0
+        && let Some(run) = run_of(page)
+    {
+        run.fetch_xor(changed, Release);
     }
+}
+
+/// What says whose the run of this page is.
+fn run_of(page: u32) -> Option<&'static AtomicU64> {
+    let run = page as usize / RUN;
+    special::<Runs>(RUNS_PAGE + run / RUNS_OF_A_PAGE)?.runs.get(run % RUNS_OF_A_PAGE)
 }

@@ -63,11 +63,51 @@ static IS_UNMETERED: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".data.lockmeter_child")]
 static PARENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
+/// What a child needs to know of the process that forks it, noted before: to read that one's segment would cost the child a page fault.
+struct AtFork {
+    number: AtomicU32,
+    level: AtomicU32,
+    timed_holds: AtomicU32,
+    modules: AtomicU32,
+}
+
+#[unsafe(link_section = ".data.lockmeter_inherited")]
+static AT_FORK: AtFork = AtFork {
+    number: AtomicU32::new(0),
+    level: AtomicU32::new(OFF),
+    timed_holds: AtomicU32::new(0),
+    modules: AtomicU32::new(0),
+};
+
+/// To be called in a process that is about to fork.
+pub(super) fn before_fork() {
+    let Some(segment) = current() else { return };
+    let notes = [
+        (&AT_FORK.number, &segment.number),
+        (&AT_FORK.level, &segment.level),
+        (&AT_FORK.timed_holds, &segment.timed_holds),
+        (&AT_FORK.modules, &segment.module_count),
+    ];
+    for (note, now) in notes {
+        let now = now.load(Acquire);
+        // After each fork the first write to a page copies it.
+        if note.load(Relaxed) != now {
+            note.store(now, Relaxed);
+        }
+    }
+    clock::keep_reading();
+}
+
 /// The segment of the process that forked this one, while it has not become another's.
 pub(super) fn parent() -> Option<&'static Process> {
     // SAFETY: null, or in a mapping that is never unmapped.
     let parent = unsafe { PARENT.load(Relaxed).as_ref() }?;
     (parent.number.load(Acquire) == STAND_IN.parent.load(Relaxed)).then_some(parent)
+}
+
+/// This process's id, as it knows itself; 0 before the library is loaded.
+pub(super) fn process_id() -> u32 {
+    PROCESS_ID.load(Relaxed)
 }
 
 /// Head of the segment or its stand-in.
@@ -152,17 +192,18 @@ fn stand_in() -> Session {
 pub(super) fn after_fork_in_child() {
     PROCESS_ID.store(tls::thread_id(), Relaxed);
     let parent = current();
-    names::inherit(parent);
+    names::inherit(parent, AT_FORK.modules.load(Relaxed));
     if parent.is_none() && IS_UNMETERED.load(Relaxed) {
         count_unmetered();
     }
+    // Of one that has recorded nothing itself, what it inherited holds.
     if let Some(parent) = parent {
-        STAND_IN.parent.store(parent.number.load(Relaxed), Relaxed);
+        STAND_IN.parent.store(AT_FORK.number.load(Relaxed), Relaxed);
         PARENT.store(ptr::from_ref(parent).cast_mut(), Relaxed);
+        STAND_IN.timed_holds.store(AT_FORK.timed_holds.load(Relaxed), Relaxed);
+        STAND_IN.level.store(AT_FORK.level.load(Relaxed), Relaxed);
     }
-    let level = header().level.load(Relaxed);
-    STAND_IN.timed_holds.store(header().timed_holds.load(Relaxed), Relaxed);
-    STAND_IN.level.store(level, Relaxed);
+    let level = STAND_IN.level.load(Relaxed);
     for count in STAND_IN.losses.iter().chain(&STAND_IN.swaps).filter(|count| count.load(Relaxed) != 0) {
         count.store(0, Relaxed);
     }
@@ -216,7 +257,7 @@ fn make(session: Session) -> Option<&'static Process> {
     made.left.store(left, Relaxed);
     made.parent.store(STAND_IN.parent.load(Relaxed), Relaxed);
     made.pid.store(PROCESS_ID.load(Relaxed), Relaxed);
-    made.start_ns.store(clock::monotonic_ns(), Relaxed);
+    made.start_ns.store(clock::coarse_ns(), Relaxed);
     made.tick_ns_shifted.store(session.tick_ns_shifted, Relaxed);
     made.level.store(session.level, Relaxed);
     made.timed_holds.store(session.timed_holds, Relaxed);
@@ -233,7 +274,7 @@ fn make(session: Session) -> Option<&'static Process> {
     // Locks are swapped from the first on, and some are used before this library is ready.
     hand_over(&made.swaps, &STAND_IN.swaps);
     hand_over(&made.losses, &STAND_IN.losses);
-    pages::set_owner(page, number, PageKind::Process);
+    pages::change_kind(page, PageKind::NewProcess, PageKind::Process);
     Some(made)
 }
 

@@ -84,6 +84,9 @@ pub(super) fn forget(lock: usize) {
 
 /// All numbers are to be looked up again: in a forked child they are others.
 pub(super) fn forget_all() {
+    if !any() {
+        return;
+    }
     for known in KNOWN.iter().filter(|known| known.load(Relaxed) != 0) {
         known.store(0, Relaxed);
     }

@@ -74,6 +74,13 @@ pub(super) fn may_access(path: &[u8], how: i32) -> bool {
     result == 0
 }
 
+/// Whether text may begin at this address, as far as it can be told without touching it: the kernel tries to read it as a path.
+pub(super) fn is_readable(text: *const libc::c_char) -> bool {
+    // SAFETY: the kernel checks the address.
+    let result = unsafe { syscall(libc::SYS_access, [text.addr(), libc::F_OK as usize, 0, 0, 0, 0]) };
+    result != -(libc::EFAULT as isize)
+}
+
 /// How many bytes of addresses this process may use.
 pub(super) fn largest_address_space() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
@@ -143,6 +150,15 @@ pub(super) fn read_link(path: &[u8], bytes: &mut [u8]) -> usize {
         )
     };
     usize::try_from(result).unwrap_or(0)
+}
+
+/// Gives a part of a mapping back.
+///
+/// # Safety
+/// Nobody uses it any more.
+pub(super) unsafe fn unmap(address: usize, bytes: usize) {
+    // SAFETY: the caller's obligation.
+    unsafe { syscall(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]) };
 }
 
 /// Maps this many bytes of a file, shared, from its begin: at an address if nothing is there, else at another. `None` if that fails. The

@@ -113,10 +113,12 @@ pub(super) const fn says_watched(place: u64, lock: usize) -> bool {
 
 /// After a fork: those who waited do not exist here, and nothing is watched.
 pub(super) fn forget() {
-    for count in WAITERS.iter().flat_map(|place| [&place.waiting, &place.watched]) {
+    const AT_ONCE: usize = 16;
+    for places in WAITERS.chunks(AT_ONCE) {
+        let counts = || places.iter().flat_map(|place| [&place.waiting, &place.watched]);
         // Most children only run another program, and what is not written to need not be copied.
-        if count.load(Relaxed) != 0 {
-            count.store(0, Relaxed);
+        if counts().fold(0, |any, count| any | count.load(Relaxed)) != 0 {
+            counts().for_each(|count| count.store(0, Relaxed));
         }
     }
 }
