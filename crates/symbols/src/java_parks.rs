@@ -131,15 +131,17 @@ struct Layout {
     classes: Compression,
 }
 
+/// Where the machine keeps how far a compressed address is shifted, and what is added: it sets them as it starts.
 #[derive(Debug, Clone, Copy)]
 struct Compression {
     base: u64,
-    shift: u32,
+    shift: u64,
 }
 
 impl Compression {
-    fn whole(self, compressed: u32) -> Option<u64> {
-        (u64::from(compressed)).checked_shl(self.shift)?.checked_add(self.base)
+    fn whole(self, memory: &Memory, compressed: u32) -> Option<u64> {
+        let shifted = u64::from(compressed).checked_shl(memory.u32(self.shift)?)?;
+        shifted.checked_add(memory.u64(self.base)?)
     }
 }
 
@@ -152,7 +154,8 @@ impl Fields {
         let table = variable("s")?;
         let size = variable("EntryArrayStride")?;
         let [type_at, field_at, static_at, offset_at, address_at] =
-            ["TypeName", "FieldName", "IsStatic", "Offset", "Address"].map(|name| variable(&format!("Entry{name}Offset")));
+            ["TypeName", "FieldName", "IsStatic", "Offset", "Address"]
+                .map(|name| variable(&format!("Entry{name}Offset")));
         let mut fields = HashMap::new();
         for entry in (0..MOST_FIELDS as u64).map_while(|index| table.checked_add(index.checked_mul(size)?)) {
             let word = |at: Option<u64>| entry.checked_add(at?);
@@ -184,7 +187,7 @@ impl Layout {
                 let (new, old) = (format!("_{field}"), format!("{before}._{field}"));
                 fields.any(&[(of, &new), (of, &old)])
             };
-            Some(Compression { base: memory.u64(at("base")?)?, shift: memory.u32(at("shift")?)? })
+            Some(Compression { base: at("base")?, shift: at("shift")? })
         };
         Some(Self {
             thread_list: fields.any(&[("ThreadsSMRSupport", "_java_thread_list")])?,
@@ -193,7 +196,8 @@ impl Layout {
             system_thread: fields.any(&[("Thread", "_osthread"), ("JavaThread", "_osthread")])?,
             system_id: fields.any(&[("OSThread", "_thread_id")])?,
             object_of_thread: fields.any(&[("JavaThread", "_threadObj")])?,
-            class_of_object: fields.any(&[("oopDesc", "_metadata._compressed_klass"), ("oopDesc", "_compressed_klass")])?,
+            class_of_object: fields
+                .any(&[("oopDesc", "_metadata._compressed_klass"), ("oopDesc", "_compressed_klass")])?,
             name_of_class: fields.any(&[("Klass", "_name")])?,
             super_of_class: fields.any(&[("Klass", "_super")])?,
             layout_of_class: fields.any(&[("Klass", "_layout_helper")])?,
@@ -275,7 +279,8 @@ impl JavaMachine {
         let list = self.memory.u64(self.layout.thread_list)?;
         let length = self.memory.u32(list.checked_add(self.layout.length_of_list)?)? as usize;
         let first = self.memory.u64(list.checked_add(self.layout.threads_of_list)?)?;
-        let pointers = (0..length.min(MOST_THREADS) as u64).map_while(|index| self.memory.u64(first.checked_add(index * 8)?));
+        let pointers =
+            (0..length.min(MOST_THREADS) as u64).map_while(|index| self.memory.u64(first.checked_add(index * 8)?));
         let threads: Vec<u64> = pointers.collect();
         self.threads = threads.into_iter().filter_map(|thread| Some((is_of(self, thread)?, thread))).collect();
         let found = self.threads.get(&tid).copied();
@@ -300,13 +305,13 @@ impl JavaMachine {
 
     fn class_of_field(&mut self, object: u64, at: usize) -> Option<String> {
         let field = self.memory.u32(object.checked_add(at as u64)?).filter(|field| *field != 0)?;
-        let class = self.class(self.layout.objects.whole(field)?)?;
+        let class = self.class(self.layout.objects.whole(&self.memory, field)?)?;
         self.name(class)
     }
 
     fn class(&self, object: u64) -> Option<u64> {
         let compressed = self.memory.u32(object.checked_add(self.layout.class_of_object)?)?;
-        self.layout.classes.whole(compressed)
+        self.layout.classes.whole(&self.memory, compressed)
     }
 
     fn name(&mut self, class: u64) -> Option<String> {
