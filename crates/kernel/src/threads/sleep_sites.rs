@@ -9,12 +9,14 @@ use std::rc::Rc;
 use lockmeter_profile::{
     Frame, Happened, Interval, Kind, Lock, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
 };
-use lockmeter_symbols::{FutexCall, Origin, ProgramLock, UserWait, has_own_locks, heap_lock};
+use lockmeter_symbols::{
+    FutexCall, JAVA_MACHINE, JavaMachine, Origin, ProgramLock, UserWait, has_no_goroutine, has_own_locks, heap_lock,
+};
 
 use super::skeleton::types::thread_look;
 use crate::futex::KnownPrograms;
 use crate::futex::processes::{Processes, copied_stack};
-use crate::futex::semaphores::SemaphoreUses;
+use crate::futex::semaphores::{SemaphoreUses, semaphore_user};
 use crate::futex::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, leave_nameless_out, own_lock};
 use crate::kernel_names::KernelNames;
 
@@ -33,6 +35,8 @@ pub(super) struct SleepSites {
     processes: Rc<RefCell<Processes>>,
     semaphores: Rc<RefCell<SemaphoreUses>>,
     known: HashMap<SiteKey, Rc<SleepSite>>,
+    /// By process, and by where its library lies; `None`: it cannot be asked, or not yet.
+    java: HashMap<u32, (u64, Option<JavaMachine>)>,
     losses: Losses,
 }
 
@@ -44,6 +48,8 @@ struct SiteKey {
     call: Option<FutexCallKey>,
     kernel: Vec<u64>,
     user: Vec<u64>,
+    /// The name of a lock that the thread itself names, whose stack says less.
+    told_by_thread: Option<&'static str>,
 }
 
 /// A place where threads sleep.
@@ -56,6 +62,10 @@ pub(super) struct SleepSite {
     addresses: Vec<u64>,
     /// What a futex call waits for; outer `None`: it is another call.
     futex: Option<Option<UserWait>>,
+    /// Whether that is a mutex which lends priority: the kernel waits for it in the thread's place.
+    lends_priority: bool,
+    /// Whether it is a place for threads of a runtime that have nothing to run.
+    has_no_work: bool,
     /// A lock that the program has built for itself.
     program_lock: Option<ProgramLock>,
     /// The kernel lock that it sleeps for, once the stack has names.
@@ -76,7 +86,7 @@ pub(super) struct FutexWord {
 impl SleepSites {
     pub(super) fn new(programs: KnownPrograms) -> Self {
         let KnownPrograms { processes, semaphores } = programs;
-        Self { processes, semaphores, known: HashMap::new(), losses: Losses::default() }
+        Self { processes, semaphores, known: HashMap::new(), java: HashMap::new(), losses: Losses::default() }
     }
 
     /// The place of a sleep, by the stacks in a record.
@@ -94,7 +104,10 @@ impl SleepSites {
         let expected = look.expected & 0xffff_ffff;
         let operation = look.operation as u32;
         let call = is_futex.then(|| FutexCallKey::of(operation, expected));
-        let key = SiteKey { tgid, changes: self.processes.borrow_mut().changes(tgid), call, kernel, user };
+        let changes = self.processes.borrow_mut().changes(tgid);
+        let parked_for = if is_futex { self.parked_for(tgid, look.time.tid) } else { None };
+        let told_by_thread = parked_for.map(|lock| lock.name);
+        let key = SiteKey { tgid, changes, call, kernel, user, told_by_thread };
         let word = is_futex.then_some(FutexWord {
             tgid,
             address: look.word,
@@ -110,7 +123,7 @@ impl SleepSites {
         // Most threads sleep for no futex, and are at rest: their names would fill the memory for nothing.
         let is_named = is_futex || self.processes.borrow_mut().maps_any(tgid, has_own_locks);
         let user = OnceCell::new();
-        let (mut futex, mut own) = (is_futex.then_some(None), None);
+        let (mut futex, mut own, mut has_no_work) = (is_futex.then_some(None), None, false);
         if is_named {
             let frames = self.processes.borrow_mut().frames(tgid, &key.user);
             if is_futex {
@@ -121,23 +134,46 @@ impl SleepSites {
                 let processes = &mut self.processes.borrow_mut();
                 futex = Some(wait.map(|wait| LockBehind::find(processes, tgid, look.word, wait, &frames).wait));
             }
+            has_no_work = has_no_goroutine(&frames);
             let frames = named(frames);
-            own = own_lock(&frames, futex.flatten());
+            own = parked_for.or_else(|| own_lock(&frames, futex.flatten()));
             let _ = user.set(frames);
         }
+        let lends_priority = is_futex && UserWait::by_call(FutexCall { operation, expected }).is_some_and(is_mutex);
         let (kernel, addresses) = (key.kernel.clone(), key.user.clone());
-        let site = SleepSite { kernel, user, tgid, addresses, futex, program_lock: own, kernel_lock: OnceCell::new() };
+        let kernel_lock = OnceCell::new();
+        let site = SleepSite {
+            kernel,
+            user,
+            tgid,
+            addresses,
+            futex,
+            lends_priority,
+            has_no_work,
+            program_lock: own,
+            kernel_lock,
+        };
         let site = Rc::new(site);
         self.known.insert(key, Rc::clone(&site));
         (site, word)
     }
 
+    /// The lock for which a thread is parked, if it runs Java and says so.
+    fn parked_for(&mut self, tgid: u32, tid: u32) -> Option<ProgramLock> {
+        let processes = self.processes.borrow();
+        let library = processes.file(tgid, |file| file == JAVA_MACHINE)?;
+        let known = self.java.entry(tgid).or_default();
+        if known.0 != library.start {
+            *known = (library.start, JavaMachine::find(tgid, library));
+        }
+        let machine = &mut known.1;
+        machine.as_mut()?.parked_for(tid)
+    }
+
     /// Whether threads sleep there for a semaphore that guards something.
     pub(super) fn is_guard(&self, site: &SleepSite) -> bool {
         let is_semaphore = site.futex.flatten().is_some_and(|wait| wait.kind == Kind::Semaphore);
-        let names: Vec<&str> = site.user().iter().filter_map(|frame| frame.function.as_deref()).collect();
-        let user = || lock_functions::main_function(&names).map(str::to_owned);
-        is_semaphore && self.semaphores.borrow().is_lock(&user())
+        is_semaphore && self.semaphores.borrow().is_lock(&semaphore_user(site.user()))
     }
 
     /// The lock behind a word at which threads sleep, and its address.
@@ -154,7 +190,15 @@ impl SleepSites {
 
     pub(super) fn grow_old(&mut self) {
         self.known.retain(|_, site| Rc::strong_count(site) > 1);
+        let processes = self.processes.borrow();
+        let is_there = |tgid: &u32| processes.file(*tgid, |file| file == JAVA_MACHINE).is_some();
+        self.java.retain(|tgid, (_, machine)| machine.is_some() && is_there(tgid));
+        self.java.values_mut().filter_map(|(_, machine)| machine.as_mut()).for_each(JavaMachine::grow_old);
     }
+}
+
+fn is_mutex(wait: UserWait) -> bool {
+    wait.kind == Kind::Mutex
 }
 
 /// The program's own frames, from the first function with a name on.
@@ -187,6 +231,16 @@ impl SleepSite {
         self.kernel_lock.get().copied().flatten()
     }
 
+    /// Whether who sleeps there has nothing to run, so that it is at rest.
+    pub(super) const fn has_no_work(&self) -> bool {
+        self.has_no_work
+    }
+
+    /// Whether it sleeps for a futex that is a lock, or a semaphore that may be one.
+    pub(super) fn may_be_lock(&self) -> bool {
+        self.futex.flatten().is_some_and(|wait| wait.happened == Happened::Wait || wait.kind == Kind::Semaphore)
+    }
+
     /// The lock that the program has built for itself, if it sleeps for such a one.
     pub(super) fn program_lock(&self) -> Option<(Lock, Kind, Mode)> {
         self.program_lock.map(|lock| (lock.lock(self.user()), lock.kind, lock.mode()))
@@ -194,10 +248,11 @@ impl SleepSite {
 
     /// What the stacks say; `None` if no more than the call.
     pub(super) fn reason(&self) -> Option<ThreadState> {
-        if self.kernel_lock().is_some() {
+        if self.kernel_lock().is_some() && !self.lends_priority {
             return Some(ThreadState::KernelLock);
         }
-        if self.program_lock.is_some() {
+        // A semaphore is a lock only where those who wait for it release it, too.
+        if self.program_lock.is_some_and(|lock| lock.kind != Kind::Semaphore) {
             return Some(ThreadState::UserLock);
         }
         match self.futex? {
@@ -236,10 +291,12 @@ impl FutexWord {
     }
 
     /// The thread that the lock names as its holder, as the process knows it; `None` if this kind of lock does not tell.
-    pub(super) fn holder(&self, wait: &UserWait) -> Option<u32> {
-        /// `FUTEX_LOCK_PI` and its kin keep the owner in the word.
+    pub(super) fn holder(&self, wait: &UserWait, site: &SleepSite) -> Option<u32> {
         const OWNER_OF_MUTEX: u64 = 8;
         const OWNER_OF_RWLOCK: u64 = 24;
+        if site.lends_priority {
+            return self.u32_at(self.address).map(|word| word & OWNER).filter(|tid| *tid != 0);
+        }
         let lock = wait.lock_address(self.address)?;
         let tid = match (wait.function, wait.kind) {
             (Some("pthread_mutex_lock"), Kind::Mutex) => self.u32_at(lock + OWNER_OF_MUTEX)?,
