@@ -73,7 +73,8 @@ impl Conversation {
     pub fn start(command: &mut Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut running = Running { child: child.with_context(|| format!("cannot run {name}"))?, signal: libc::SIGTERM };
+        let mut running =
+            Running { child: child.with_context(|| format!("cannot run {name}"))?, signal: libc::SIGTERM };
         let asks = running.child.stdin.take();
         let answers = running.child.stdout.take().context("a program has no output")?;
         Ok(Self { asks, answers: BufReader::new(answers), running })
