@@ -52,6 +52,17 @@ const OWN_LOCKS: &[(&str, ProgramLock)] = &[
     ("StampedLock", lock("Java StampedLock", Kind::Rwlock)),
 ];
 
+/// What a thread says that it is parked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parked {
+    /// A lock.
+    Lock(ProgramLock),
+    /// A condition, a queue, a latch or the like.
+    Other,
+    /// Nothing: it is not parked any more, or nobody said.
+    ForNothing,
+}
+
 /// A Java machine in a process.
 #[derive(Debug)]
 pub struct JavaMachine {
@@ -237,11 +248,12 @@ impl JavaMachine {
         self.strangers.clear();
     }
 
-    /// The lock for which a thread is parked right now; `None` if it is parked for something else, or not at all.
-    pub fn parked_for(&mut self, tid: u32) -> Option<ProgramLock> {
-        let class = self.blocker(tid)?;
-        let outer = class.strip_prefix(LOCKS)?.split('$').next()?;
-        OWN_LOCKS.iter().find(|(known, _)| *known == outer).map(|(_, lock)| *lock)
+    /// What a thread is parked for right now.
+    pub fn parked_for(&mut self, tid: u32) -> Parked {
+        let Some(class) = self.blocker(tid) else { return Parked::ForNothing };
+        let outer = class.strip_prefix(LOCKS).and_then(|class| class.split('$').next());
+        let lock = OWN_LOCKS.iter().find(|(known, _)| Some(*known) == outer);
+        lock.map_or(Parked::Other, |(_, lock)| Parked::Lock(*lock))
     }
 
     /// The class of the object for which a thread is parked.

@@ -47,7 +47,7 @@ pub use condition_locks::{interpreter_lock, lock_made_of_condition};
 pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
 pub use heap_locks::{Origin, heap_lock};
-pub use java_parks::{JAVA_MACHINE, JavaMachine};
+pub use java_parks::{JAVA_MACHINE, JavaMachine, Parked};
 pub use kernel_symbols::{KernelSymbols, Symbol};
 pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};

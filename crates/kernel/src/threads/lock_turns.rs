@@ -56,11 +56,11 @@ struct LooksAtLock {
 }
 
 impl LooksAtLock {
-    /// Whether the lock serves to take turns in waiting for work.
+    /// Whether the lock serves to take turns in waiting for work. On a busy machine its holder may be found on the way to a CPU.
     const fn is_at_rest(self) -> bool {
         let Self { holder_waits_for_work, holder_does_not, holder_unknown } = self;
         holder_waits_for_work > 0
-            && holder_does_not * 9 <= holder_waits_for_work
+            && holder_does_not * 3 <= holder_waits_for_work
             && holder_unknown <= holder_waits_for_work
     }
 }
@@ -76,11 +76,13 @@ struct Turn {
 }
 
 impl Turn {
-    /// The thread that has the lock.
-    fn holder(&self, sleeps_for_it: impl Fn(u64) -> bool) -> Option<u64> {
+    /// The thread that has the lock, and whether it has had it since it came out of a wait for it.
+    fn holder(&self, sleeps_for_it: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
         match (self.last, self.elsewhere.as_slice()) {
-            (Some((released_ns, last)), _) if released_ns >= self.oldest_wait_ns && !sleeps_for_it(last) => Some(last),
-            (_, [only]) => Some(*only),
+            (Some((released_ns, last)), _) if released_ns >= self.oldest_wait_ns && !sleeps_for_it(last) => {
+                Some((last, true))
+            }
+            (_, [only]) => Some((*only, false)),
             _ => None,
         }
     }
@@ -119,8 +121,8 @@ impl LockTurns {
         for (word, turn) in turns {
             let holder = turn.holder(|id| found.get(&id) == Some(&word));
             let looks = self.looks.entry(word).or_default();
-            match holder.and_then(|id| threads.get(&id)) {
-                Some(holder) if waits_for_work(holder) => {
+            match holder.and_then(|(id, came_out)| Some((threads.get(&id)?, came_out))) {
+                Some((holder, came_out)) if waits_for_work(holder, came_out) => {
                     looks.holder_waits_for_work += turn.waiters;
                     found.entry(holder.time.id).or_insert(word);
                 }
@@ -169,14 +171,16 @@ const fn is_private(thread: &Thread) -> bool {
 }
 
 /// Whether the holder of a lock sleeps for something to do: in a read of a pipe or a local socket or for a connection, and without having
-/// woken anybody since it has the lock.
-fn waits_for_work(holder: &Thread) -> bool {
+/// asked for it. Who came out of a wait with the lock has asked if it has woken anybody since. Who took it without a wait may have woken
+/// somebody before it did; it has asked if it woke the one who wakes it.
+fn waits_for_work(holder: &Thread, came_out: bool) -> bool {
     let accepts = [libc::SYS_accept, libc::SYS_accept4].contains(&i64::from(holder.call));
     let reads =
         [libc::SYS_read, libc::SYS_readv, libc::SYS_recvfrom, libc::SYS_recvmsg].contains(&i64::from(holder.call));
     let is_local = holder.state() == Some(ThreadState::PipeOrSocket);
     let is_asleep = holder.state().is_some_and(ThreadState::is_blocked);
-    is_asleep && (accepts || (reads && is_local)) && holder.woke_ns <= holder.released_ns
+    let has_asked = holder.woke_ns > holder.released_ns && (came_out || holder.wakee_tid == holder.waker_tid);
+    is_asleep && (accepts || (reads && is_local)) && !has_asked
 }
 
 /// Where a word lies in what a process maps.

@@ -10,10 +10,12 @@ use lockmeter_profile::{
     Frame, Happened, Interval, Kind, Lock, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
 };
 use lockmeter_symbols::{
-    FutexCall, JAVA_MACHINE, JavaMachine, Origin, ProgramLock, UserWait, has_no_goroutine, has_own_locks, heap_lock,
+    FutexCall, JAVA_MACHINE, JavaMachine, Origin, Parked, ProgramLock, UserWait, has_no_goroutine, has_own_locks,
+    heap_lock,
 };
 
 use super::skeleton::types::thread_look;
+use crate::clock::monotonic_ns;
 use crate::futex::KnownPrograms;
 use crate::futex::processes::{Processes, copied_stack};
 use crate::futex::semaphores::{SemaphoreUses, semaphore_user};
@@ -22,6 +24,9 @@ use crate::kernel_names::KernelNames;
 
 /// Sites remembered; beyond, all are forgotten.
 const MOST_SITES: usize = 1 << 14;
+
+/// A sleep as long as this will hardly end before the thread is asked what it is for.
+const GOES_ON_NS: u64 = 50_000_000;
 
 /// `AROUND_BEFORE` and `AROUND_BYTES` in `tables.h`.
 const AROUND_BEFORE: u64 = 16;
@@ -89,8 +94,8 @@ impl SleepSites {
         Self { processes, semaphores, known: HashMap::new(), java: HashMap::new(), losses: Losses::default() }
     }
 
-    /// The place of a sleep, by the stacks in a record.
-    pub(super) fn describe(&mut self, look: &thread_look) -> (Rc<SleepSite>, Option<FutexWord>) {
+    /// The place of a sleep, by the stacks in a record; `None` if the thread was to be asked, and has gone on meanwhile.
+    pub(super) fn describe(&mut self, look: &thread_look) -> Option<(Rc<SleepSite>, Option<FutexWord>)> {
         let tgid = look.time.tgid;
         self.processes.borrow_mut().inherit(tgid, look.parent);
         let kernel_frames = (look.kernel_bytes as usize / 8).min(look.kernel.len());
@@ -105,7 +110,16 @@ impl SleepSites {
         let operation = look.operation as u32;
         let call = is_futex.then(|| FutexCallKey::of(operation, expected));
         let changes = self.processes.borrow_mut().changes(tgid);
-        let parked_for = if is_futex { self.parked_for(tgid, look.time.tid) } else { None };
+        let parked = if is_futex { self.parked(tgid, look.time.tid) } else { None };
+        let parks = || self.processes.borrow_mut().frames(tgid, &user).iter().any(is_park);
+        let has_slept_long = monotonic_ns().saturating_sub(look.time.since_ns) >= GOES_ON_NS;
+        if parked == Some(Parked::ForNothing) && !has_slept_long && parks() {
+            return None;
+        }
+        let parked_for = match parked {
+            Some(Parked::Lock(lock)) => Some(lock),
+            _ => None,
+        };
         let told_by_thread = parked_for.map(|lock| lock.name);
         let key = SiteKey { tgid, changes, call, kernel, user, told_by_thread };
         let word = is_futex.then_some(FutexWord {
@@ -115,7 +129,7 @@ impl SleepSites {
             around: if look.around_bytes == 0 { [0; AROUND_BYTES] } else { look.around },
         });
         if let Some(known) = self.known.get(&key) {
-            return (Rc::clone(known), word);
+            return Some((Rc::clone(known), word));
         }
         if self.known.len() >= MOST_SITES {
             self.known.clear();
@@ -155,11 +169,11 @@ impl SleepSites {
         };
         let site = Rc::new(site);
         self.known.insert(key, Rc::clone(&site));
-        (site, word)
+        Some((site, word))
     }
 
-    /// The lock for which a thread is parked, if it runs Java and says so.
-    fn parked_for(&mut self, tgid: u32, tid: u32) -> Option<ProgramLock> {
+    /// What a thread is parked for, if it runs Java.
+    fn parked(&mut self, tgid: u32, tid: u32) -> Option<Parked> {
         let processes = self.processes.borrow();
         let library = processes.file(tgid, |file| file == JAVA_MACHINE)?;
         let known = self.java.entry(tgid).or_default();
@@ -167,7 +181,7 @@ impl SleepSites {
             *known = (library.start, JavaMachine::find(tgid, library));
         }
         let machine = &mut known.1;
-        machine.as_mut()?.parked_for(tid)
+        Some(machine.as_mut()?.parked_for(tid))
     }
 
     /// Whether threads sleep there for a semaphore that guards something.
@@ -195,6 +209,14 @@ impl SleepSites {
         self.java.retain(|tgid, (_, machine)| machine.is_some() && is_there(tgid));
         self.java.values_mut().filter_map(|(_, machine)| machine.as_mut()).for_each(JavaMachine::grow_old);
     }
+}
+
+/// Whether this is a function in which threads of Java's park.
+fn is_park(frame: &Frame) -> bool {
+    frame
+        .function
+        .as_deref()
+        .is_some_and(|function| function.contains("Parker::park") || function.contains("Unsafe_Park"))
 }
 
 fn is_mutex(wait: UserWait) -> bool {

@@ -47,6 +47,9 @@ pub(super) struct Thread {
     pub(super) released_ns: u64,
     /// When it woke another thread last, but by a futex call.
     pub(super) woke_ns: u64,
+    /// Whom it woke then, and who woke it last so.
+    pub(super) wakee_tid: u32,
+    pub(super) waker_tid: u32,
     /// The system call that it sleeps in.
     pub(super) call: u32,
     /// The kernel's record of it, and where its stack ends while it sleeps.
@@ -237,7 +240,7 @@ impl Threads {
     /// Takes in a record of the iterator.
     pub(super) fn see(&mut self, look: &thread_look, sites: &mut SleepSites) {
         self.described += look.has_stacks;
-        let described = (look.has_stacks != 0).then(|| sites.describe(look));
+        let described = if look.has_stacks != 0 { sites.describe(look) } else { None };
         let thread = self.known.entry(look.time.id).or_insert_with(|| Thread {
             time: thread_time::default(),
             before_ns: 0,
@@ -249,6 +252,8 @@ impl Threads {
             last_operation: 0,
             released_ns: 0,
             woke_ns: 0,
+            wakee_tid: 0,
+            waker_tid: 0,
             call: 0,
             chance: (0, 1.0),
             task: 0,
@@ -264,6 +269,7 @@ impl Threads {
         thread.futex = look.futex;
         (thread.last_word, thread.last_operation) = (look.last_word, look.last_operation);
         (thread.released_ns, thread.woke_ns, thread.call) = (look.released_ns, look.woke_ns, look.call);
+        (thread.wakee_tid, thread.waker_tid) = (look.wakee_tid, look.waker_tid);
         (thread.task, thread.stack_pointer) = (look.task, look.stack_pointer);
         if let Some((site, word)) = described {
             thread.sleep = Some((look.time.since_ns, site, word));

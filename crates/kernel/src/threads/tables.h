@@ -110,6 +110,9 @@ struct thread_look {
 	__u64 released_ns;
 	/* When it woke another thread last, but by a futex call. */
 	__u64 woke_ns;
+	/* Whom it woke then, and who woke it last so. */
+	__u32 wakee_tid;
+	__u32 waker_tid;
 	__u32 last_operation;
 	__u32 unused_too;
 	/* From here on only with stacks. */

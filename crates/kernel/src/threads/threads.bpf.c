@@ -84,6 +84,9 @@ struct thread {
 	__u64 released_ns;
 	/* When it woke another thread last, but by a futex call. */
 	__u64 woke_ns;
+	/* Whom it woke then, and who woke it last so. */
+	__u32 wakee_tid;
+	__u32 waker_tid;
 	struct futex_sleep futex;
 };
 
@@ -300,6 +303,9 @@ int BPF_PROG(thread_waking, struct task_struct *wakee)
 	if (waker && waker_of(registers_of(here)) != WAKER_FUTEX) {
 		now_ns = bpf_ktime_get_ns();
 		waker->woke_ns = now_ns;
+		waker->wakee_tid = wakee->pid;
+		if (thread)
+			thread->waker_tid = here->pid;
 	}
 	if (!thread)
 		return 0;
@@ -498,6 +504,8 @@ static __always_inline int copy_time(struct thread_look *to, struct thread *thre
 		to->last_operation = thread->futex.operation;
 		to->released_ns = thread->released_ns;
 		to->woke_ns = thread->woke_ns;
+		to->wakee_tid = thread->wakee_tid;
+		to->waker_tid = thread->waker_tid;
 		barrier();
 		if (!(changes & 1) && *(volatile __u64 *)&thread->time.changes == changes) {
 			to->time.changes = changes;
