@@ -3,6 +3,7 @@
  *
  *   deadlock   two transfers take two locks in the opposite order, a third thread waits for one of them
  *   held       keeper has big_lock and sleeps; four visitors wait for it, one reader for table_lock, which keeper has for writing
+ *   lends      the same, and big_lock lends its waiters' priority (PTHREAD_PRIO_INHERIT)
  *   timed      two threads hold what the other waits for with a deadline: they give up, and so are in no deadlock
  *
  * Prints "ready" when all of them wait.
@@ -93,6 +94,15 @@ static void start(void (*function)(void))
 	pthread_detach(thread);
 }
 
+static void lend_priority(void)
+{
+	pthread_mutexattr_t attributes;
+
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT);
+	pthread_mutex_init(&big_lock, &attributes);
+}
+
 /* The state of a thread as the system tells it: S when it sleeps. */
 static int all_sleep(void)
 {
@@ -112,7 +122,9 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		return 2;
 	gives_up = !strcmp(argv[1], "timed");
-	if (!strcmp(argv[1], "held")) {
+	if (!strcmp(argv[1], "lends"))
+		lend_priority();
+	if (!strcmp(argv[1], "held") || !strcmp(argv[1], "lends")) {
 		pthread_barrier_init(&both_have_one, NULL, 2);
 		start(keeper);
 		pthread_barrier_wait(&both_have_one);

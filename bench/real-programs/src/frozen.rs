@@ -35,7 +35,7 @@ pub fn writers(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
     find("mkfs.ext4")?;
     let mut freezer = Command::new("setsid");
     freezer.args(["sh", "-c", FREEZE]).current_dir(folder).stderr(Stdio::null());
-    let mut freezer = Conversation::start_detached(&mut freezer)?;
+    let mut freezer = Conversation::start(&mut freezer)?;
     ensure!(freezer.line()? == "frozen", "no file system can be mounted and frozen here");
     let mut frozen = Frozen { freezer: Some(freezer), writers: Vec::new() };
     let mount: PathBuf = folder.join("mount");

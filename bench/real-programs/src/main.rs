@@ -24,7 +24,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bench_harness::priority;
 use clap::Parser;
 use lockmeter_statistics::{Estimate, Machine, Random};
 use serde::Serialize;
@@ -101,8 +100,6 @@ fn run(arguments: &Arguments) -> Result<()> {
     // SAFETY: takes nothing and returns a number.
     ensure!(unsafe { libc::geteuid() } == 0, "lockmeter watches running programs as root: run this as root");
     let lockmeter = Lockmeter { program: arguments.lockmeter()? };
-    // Of what is tried, of its load and of lockmeter alike: what else the machine does disturbs them little.
-    priority::set(priority::HIGHEST).context("cannot raise the priority")?;
     let wanted: Vec<&Trial> = TRIALS.iter().filter(|trial| arguments.wants(trial.name)).collect();
     ensure!(!wanted.is_empty(), "no program has such a name; known are {}", names().join(", "));
     fs::create_dir_all(&arguments.output).context("cannot make the output folder")?;

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use bench_harness::priority;
 
 /// Until a program ends that is to end.
 const ENDS: Duration = Duration::from_secs(60);
@@ -20,13 +21,7 @@ pub struct Running {
 impl Running {
     /// `signal` asks it to end.
     pub fn start(command: &mut Command, signal: libc::c_int) -> Result<Self> {
-        // SAFETY: between fork and exec one system call that takes integers.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-                Ok(())
-            });
-        }
+        end_with_this_process(command, libc::SIGTERM);
         let name = command.get_program().to_string_lossy().into_owned();
         Ok(Self { child: command.spawn().with_context(|| format!("cannot run {name}"))?, signal })
     }
@@ -74,19 +69,12 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    /// It ends with its input, also when this process is killed: then it can end its own children, which a signal does not let it.
     pub fn start(command: &mut Command) -> Result<Self> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self::with(Running::start(command, libc::SIGTERM)?)
-    }
-
-    /// It sees by the end of its input that this process has ended, and has something to do then.
-    pub fn start_detached(command: &mut Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        Self::with(Running { child: child.with_context(|| format!("cannot run {name}"))?, signal: libc::SIGTERM })
-    }
-
-    fn with(mut running: Running) -> Result<Self> {
+        let mut running =
+            Running { child: child.with_context(|| format!("cannot run {name}"))?, signal: libc::SIGTERM };
         let asks = running.child.stdin.take();
         let answers = running.child.stdout.take().context("a program has no output")?;
         Ok(Self { asks, answers: BufReader::new(answers), running })
@@ -139,14 +127,28 @@ impl Drop for Conversation {
     }
 }
 
-/// Has a thread run as soon as it can, so that what it is asked or asks is of that moment and not of one when the CPUs had nothing else to
-/// do. What it starts runs as others do.
+/// Has the kernel send this signal to a program when this process ends, however it does.
+pub fn end_with_this_process(command: &mut Command, signal: libc::c_int) {
+    // SAFETY: between fork and exec one system call that takes integers.
+    unsafe {
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, signal);
+            Ok(())
+        });
+    }
+}
+
+/// Has a thread run before others of this session, so that what it is asked or asks is of that moment and not of one when the CPUs had
+/// nothing else to do. What it starts runs as others do. Other sessions keep their share of the CPUs, where the kernel groups tasks by
+/// session.
 pub fn hurry(thread: u32) -> Result<()> {
-    let priority = libc::sched_param { sched_priority: 1 };
-    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    let none = libc::sched_param { sched_priority: 0 };
+    let policy = libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK;
     // SAFETY: reads what is ours.
-    let done = unsafe { libc::sched_setscheduler(thread.cast_signed(), policy, &raw const priority) };
-    ensure!(done == 0, "cannot set a thread's priority: {}", std::io::Error::last_os_error());
+    let is_reset = unsafe { libc::sched_setscheduler(thread.cast_signed(), policy, &raw const none) } == 0;
+    // SAFETY: takes integers only.
+    let is_set = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, priority::HIGHEST.into()) } == 0;
+    ensure!(is_reset && is_set, "cannot set a thread's priority: {}", std::io::Error::last_os_error());
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::processes::end_with_this_process;
 use crate::reason::Reason;
 
 /// What it prints when its programs are attached.
@@ -43,6 +44,7 @@ impl Lockmeter {
     pub fn watch(&self, scope: &[String], recording: &Path) -> Result<Recorder> {
         let (mut command, said) = self.record(recording)?;
         command.args(scope).stdin(Stdio::null()).stdout(Stdio::null());
+        end_with_this_process(&mut command, libc::SIGINT);
         let child = command.spawn().with_context(|| format!("cannot run {}", self.program.display()))?;
         let mut recorder = Recorder { child, said };
         recorder.wait_until_it_meters()?;

@@ -16,6 +16,8 @@ pub struct Looks {
     blocked: BTreeMap<(Reason, &'static str), f64>,
     sums: Option<[Sum; 2]>,
     sum_of: Option<(Reason, &'static str)>,
+    /// Whether the looks at its threads have found the same waits under this reason.
+    sum_is_part_of: Option<Reason>,
 }
 
 /// A program's own sum of its waits, at some moment of its own clock.
@@ -57,19 +59,18 @@ impl Looks {
         }
     }
 
-    /// So many of those threads that were seen blocked for `seen` wait for a lock, by the program's own word of nearly the same moment. A
-    /// thread may have gone on meanwhile, so that the two are not joined thread by thread: it happens as often the other way round.
-    pub fn of_these(&mut self, seen: Reason, number: usize, lock: &'static str) {
-        let number = count(number);
-        *self.blocked.entry((seen, "")).or_default() -= number;
-        *self.blocked.entry((Reason::UserLock, lock)).or_default() += number;
-    }
-
     /// The program's own sum of waits for this.
     pub fn sum(&mut self, reason: Reason, lock: &'static str, sum: Sum) {
         self.looks += 1;
         self.sum_of = Some((reason, lock));
         self.sums = Some([self.sums.map_or(sum, |[first, _]| first), sum]);
+    }
+
+    /// The same, of waits that looks at its threads have found as `seen`.
+    pub fn sum_among(&mut self, seen: Reason, lock: &'static str, sum: Sum) {
+        self.sum(Reason::UserLock, lock, sum);
+        self.looks -= 1;
+        self.sum_is_part_of = Some(seen);
     }
 
     pub fn truth(&self, source: &'static str, until_it_runs: bool, begun: Instant) -> Truth {
@@ -87,7 +88,11 @@ impl Looks {
         if let (Some([first, last]), Some(what)) = (self.sums, self.sum_of) {
             let passed_ns = last.at_ns.saturating_sub(first.at_ns).max(1);
             let waited_ns = last.waited_ns.saturating_sub(first.waited_ns);
-            add(what, bench_harness::as_f64(waited_ns) / bench_harness::as_f64(passed_ns));
+            let threads = bench_harness::as_f64(waited_ns) / bench_harness::as_f64(passed_ns);
+            add(what, threads);
+            if let Some(seen) = self.sum_is_part_of {
+                add((seen, ""), -threads);
+            }
         }
         truth.threads = (self.threads > 0).then(|| count(self.threads) / count(self.looks));
         truth

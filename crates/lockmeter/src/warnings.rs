@@ -246,9 +246,8 @@ impl fmt::Display for Warning {
                 threads; use Go's mutex profile for them (`go tool pprof http://…/debug/pprof/mutex`)",
             ),
             Self::OwnLocks(Language::Java) => f.write_str(
-                "waits for Java's own locks (synchronized, java.util.concurrent) look like idle threads in this report; record \
-                them with JFR \
-                 (`jcmd PID JFR.start`, events JavaMonitorEnter and ThreadPark)",
+                "waits for locks of java.util.concurrent are in the threads' time only, not in the table of locks, and no line of \
+                Java code is named; JFR has both (`jcmd PID JFR.start`, events JavaMonitorEnter and ThreadPark)",
             ),
             Self::ThreadsAssumed(threads) => write!(
                 f,

@@ -119,21 +119,36 @@ fn a_command_that_deadlocks_is_seen_to() {
 fn a_lock_that_is_held_throughout_is_no_deadlock() {
     let Some(_machine) = machine("a lock held throughout") else { return };
     let folder = Folder::new();
-    let waiting = Waiting::start(program(&folder, "waits-for-ever", "held"));
-    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]);
-    let waits = open_waits(&report);
-    let of = |lock: &str| waits.iter().filter(|wait| wait["lock"].as_str().unwrap().contains(lock)).count();
-    assert_eq!((of("big_lock"), of("table_lock"), waits.len()), (4, 1, 5), "{report:#}");
-    for wait in &waits {
-        let holder = &wait["holder"];
-        assert_eq!((&wait["deadlock"], &holder["state"]), (&Value::Null, &Value::from("sleep")));
-        let stack = holder["stack"].as_array().unwrap();
-        assert!(stack.iter().any(|function| function == "keeper"), "{holder}");
+    // The kernel waits for a mutex that lends priority by a lock of its own.
+    for how in ["held", "lends"] {
+        let waiting = Waiting::start(program(&folder, "waits-for-ever", how));
+        let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]);
+        let waits = open_waits(&report);
+        let of = |lock: &str| waits.iter().filter(|wait| wait["lock"].as_str().unwrap().contains(lock)).count();
+        assert_eq!((of("big_lock"), of("table_lock"), waits.len()), (4, 1, 5), "{how}: {report:#}");
+        for wait in &waits {
+            let holder = &wait["holder"];
+            assert_eq!((&wait["deadlock"], &holder["state"]), (&Value::Null, &Value::from("sleep")), "{how}: {wait}");
+            let stack = holder["stack"].as_array().unwrap();
+            assert!(stack.iter().any(|function| function == "keeper"), "{holder}");
+        }
+        assert!(alarm(&report).starts_with("still waiting: 4 threads"), "{}", alarm(&report));
+        assert!(alarm(&report).contains("big_lock"), "{}", alarm(&report));
+        let asleep = report["head"]["asleep"].as_f64().unwrap();
+        assert!((4.5..=5.1).contains(&asleep), "{how}: five threads were asleep all the time, not {asleep}");
     }
-    assert!(alarm(&report).starts_with("still waiting: 4 threads"), "{}", alarm(&report));
-    assert!(alarm(&report).contains("big_lock"), "{}", alarm(&report));
-    let asleep = report["head"]["asleep"].as_f64().unwrap();
-    assert!((4.5..=5.1).contains(&asleep), "five threads were asleep all the time, not {asleep}");
+}
+
+/// Makes sure that the threads which locks name are found where a process counts its threads for itself.
+#[test]
+fn a_deadlock_in_a_container_is_called_one() {
+    let Some(_machine) = machine("a deadlock in a container") else { return };
+    let folder = Folder::new();
+    let program = user_workload(folder.path(), "waits-for-ever", &[]);
+    let mut container = Command::new("unshare");
+    container.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(program).arg("deadlock");
+    let waiting = Waiting::start(container);
+    is_deadlock(&recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]));
 }
 
 #[test]
@@ -217,6 +232,10 @@ fn every_threads_time_is_told_by_what_it_waits_for() {
         assert!(here_ns * 100 >= all_ns * 98, "{name}: {times:?}");
         assert!(all_ns.abs_diff(threads * wall_ns) * 100 <= threads * wall_ns * 3, "{name}: {all_ns}, {wall_ns}");
     }
+    let waits = open_waits(&report);
+    let file = waits.iter().find(|wait| wait["kind"] == "file").expect("a wait for a lock on a file goes on");
+    assert_eq!((&file["task"], &file["holder"]["task"]), (&Value::from("file-lock"), &Value::from("main")), "{file}");
+    assert!(file["lock"].as_str().unwrap().ends_with("/locked"), "{file}");
     let (times, all_ns) = exact_times(&recording, "running");
     let on_or_for_cpu: u64 = ["running", "runnable", "woken"].iter().filter_map(|state| times.get(*state)).sum();
     assert!(on_or_for_cpu * 100 >= all_ns * 98 && times["running"] > 0, "{times:?}");
@@ -269,6 +288,122 @@ fn a_semaphore_that_hands_out_work_is_no_lock_and_one_that_guards_is() {
     assert!((1.0..=3.05).contains(&threads), "three of four threads wait for a lock, not {threads}");
 }
 
+/// How many threads were blocked for user locks, and how many the head says slept for locks, on average.
+fn for_locks(report: &Value) -> (f64, f64) {
+    let states = report["threads"]["states"].as_array().unwrap();
+    let blocked = states.iter().find(|time| time["state"] == "user-lock");
+    let blocked_ns = blocked.map_or(0.0, |time| time["total_ns"].as_f64().unwrap());
+    let threads = blocked_ns / report["duration_ns"].as_f64().unwrap();
+    (threads, report["head"]["asleep"].as_f64().unwrap_or(0.0))
+}
+
+#[test]
+fn who_takes_turns_in_waiting_for_work_is_at_rest() {
+    let Some(_machine) = machine("workers that take turns") else { return };
+    let folder = Folder::new();
+    for how in ["processes", "threads"] {
+        let waiting = Waiting::start(program(&folder, "turns-at-work", how));
+        let report = recorded(&folder, &["--user", "-p", &waiting.pid(), "-d", "3s"]);
+        let (threads, asleep) = for_locks(&report);
+        assert!(threads < 0.2 && asleep < 0.2, "{how}: nobody waits for a lock, and {threads} or {asleep} do");
+        let rest = report["threads"]["rest_ns"].as_f64().unwrap() / report["duration_ns"].as_f64().unwrap();
+        assert!(rest > 4.0, "{how}: five workers are at rest, not {rest}");
+    }
+    let waiting = Waiting::start(program(&folder, "turns-at-work", "asks"));
+    let report = recorded(&folder, &["--user", "-p", &waiting.pid(), "-d", "3s"]);
+    let (threads, asleep) = for_locks(&report);
+    assert!(threads > 2.0 && asleep > 2.0, "four of five wait for a lock, not {threads} or {asleep}");
+}
+
+/// Makes sure that what goes on is seen where many sleeps come and go: a look takes the stacks of few.
+#[test]
+fn waits_that_go_on_are_seen_among_a_thousand_threads() {
+    let Some(_machine) = machine("a thousand threads") else { return };
+    let folder = Folder::new();
+    let mut waiting = Waiting::start(program(&folder, "many-sleepers", ""));
+    let recorder = Recorder::start_all(&folder, "recording", &["--user", "-p", &waiting.pid(), "-d", "3s"]);
+    std::io::Write::write_all(waiting.0.stdin.as_mut().unwrap(), b"\n").unwrap();
+    let report = json(lockmeter(["report", "--format", "json", &recorder.wait().recording()]));
+    let waits = open_waits(&report);
+    assert_eq!(waits.len(), 5, "{waits:#?}");
+    assert!(waits.iter().all(|wait| wait["lock"].as_str().unwrap().contains("late_lock")), "{waits:#?}");
+}
+
+/// A program of `bench/real-programs`; `None`: what runs it is not installed.
+fn real_program(test: &str, interpreter: &str, source: &str, arguments: &[&str]) -> Option<Waiting> {
+    let version = Command::new(interpreter).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        skip(test, &format!("{interpreter} is not installed"));
+        return None;
+    }
+    let mut command = Command::new(interpreter);
+    command.arg(format!("{}/../../bench/real-programs/programs/{source}", env!("CARGO_MANIFEST_DIR")));
+    command.args(arguments);
+    Some(Waiting::start(command))
+}
+
+/// How many threads were blocked for a lock of this name, not at rest, on average.
+fn blocked_for(report: &Value, lock: &str) -> f64 {
+    let sleeps = report["threads"]["sleeps"].as_array().unwrap().iter();
+    let of_lock = sleeps.filter(|sleep| sleep["lock"] == lock && sleep["at_rest"] == false);
+    let total_ns: f64 = of_lock.map(|sleep| sleep["total_ns"].as_f64().unwrap()).sum();
+    total_ns / report["duration_ns"].as_f64().unwrap()
+}
+
+#[test]
+fn threads_that_are_parked_for_a_java_lock_wait_for_a_lock() {
+    let Some(_machine) = machine("a Java lock") else { return };
+    let folder = Folder::new();
+    let Some(waiting) = real_program("a Java lock", "java", "HotLocks.java", &["lock"]) else { return };
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "2s"]);
+    let threads = blocked_for(&report, "Java ReentrantLock");
+    assert!(threads > 2.0, "of eight threads most wait for the lock, not {threads}: {:#}", report["threads"]["sleeps"]);
+    drop(waiting);
+    let Some(waiting) = real_program("an idle Java pool", "java", "IdlePool.java", &[]) else { return };
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "2s"]);
+    let threads = for_locks(&report).0;
+    assert!(threads < 0.2, "nobody waits for a lock in an idle pool, and {threads} do");
+}
+
+#[test]
+fn a_lock_made_of_atomics_in_javascript_is_a_lock() {
+    let Some(_machine) = machine("a lock of Atomics") else { return };
+    let folder = Folder::new();
+    let Some(waiting) = real_program("a lock of Atomics", "node", "worker-lock.js", &[]) else { return };
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "2s"]);
+    let threads = blocked_for(&report, "Atomics.wait");
+    assert!(threads > 0.7, "of four workers most wait for the lock, not {threads}: {:#}", report["threads"]["sleeps"]);
+}
+
+#[test]
+fn a_report_about_goroutines_says_first_that_their_waits_are_out_of_sight() {
+    let Some(_machine) = machine("goroutines") else { return };
+    let folder = Folder::new();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/real-programs/programs/hot_mutex.go");
+    let mut compiler = Command::new("go");
+    compiler.args(["build", "-o", &folder.file("hot-mutex"), source]).current_dir(folder.path());
+    match compiler.output() {
+        Ok(output) => assert!(output.status.success(), "{}", text(&output.stderr)),
+        Err(error) => return skip("goroutines", &format!("Go is not installed ({error})")),
+    }
+    let waiting = Waiting::start(Command::new(folder.file("hot-mutex")));
+    let recorder = Recorder::start_all(&folder, "recording", &["-p", &waiting.pid(), "-d", "2s"]);
+    let recording = recorder.wait().recording();
+    let said = text(&run(lockmeter(["report", &recording])).stdout);
+    assert!(said.starts_with("Goroutines' own waits are out of sight"), "{said}");
+    let report = json(lockmeter(["report", "--format", "json", &recording]));
+    let idle = |sleep: &&Value| {
+        sleep["stack"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|function| function == "runtime.findRunnable" || function == "runtime.stopm")
+    };
+    let sleeps = report["threads"]["sleeps"].as_array().unwrap().iter().filter(|sleep| sleep["state"] == "condition");
+    let without_work: Vec<&Value> = sleeps.filter(idle).collect();
+    assert!(!without_work.is_empty() && without_work.iter().all(|sleep| sleep["at_rest"] == true), "{without_work:#?}");
+}
+
 /// Makes sure that a condition is a lock where its variable says so: the distribution's Python has no names of inner functions.
 #[test]
 fn threads_that_wait_for_pythons_interpreter_lock_wait_for_a_lock() {
@@ -279,11 +414,15 @@ fn threads_that_wait_for_pythons_interpreter_lock_wait_for_a_lock() {
     python.arg(script);
     let waiting = Waiting::start(python);
     let recorder = Recorder::start_all(&folder, "recording", &["--user", "-p", &waiting.pid(), "-d", "2s"]);
-    let (times, total_ns) = exact_times(&recorder.wait().recording(), "python3");
+    let recording = recorder.wait().recording();
+    let (times, total_ns) = exact_times(&recording, "python3");
     let of = |state: &str| times.get(state).copied().unwrap_or(0);
     // Of four threads that compute, one has it.
     assert!(of("user-lock") * 10 >= total_ns, "{times:?}");
     assert!(of("condition") * 10 <= of("user-lock"), "{times:?}");
+    // Most of its waits time out after 5 ms and begin again: the head counts them, too.
+    let (threads, asleep) = for_locks(&json(lockmeter(["report", "--format", "json", &recording])));
+    assert!(asleep > threads * 0.8, "{threads} threads wait for the lock, {asleep} by the head");
 }
 
 /// Makes sure that what runs already is metered with its children, and named.

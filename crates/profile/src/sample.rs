@@ -111,6 +111,8 @@ named_enum! {
         Park = 12, "park";
         /// A futex of a program of which nothing more is known.
         Futex = 13, "futex";
+        /// A lock on a file.
+        File = 14, "file";
         /// What ran: the handler of a hard interrupt.
         Irq = 32, "irq";
         /// What ran: a softirq.

@@ -63,8 +63,7 @@ impl<'a> Headline<'a> {
 
     fn nothing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scope_phrase, over) = (self.scope_phrase(), duration(self.report.duration_ns));
-        let of_locks = |state| matches!(state, ThreadState::KernelLock | ThreadState::UserLock);
-        let blocked_ns = self.report.threads.as_ref().map_or(0, |threads| threads.spent_ns(of_locks));
+        let blocked_ns = self.report.threads.as_ref().map_or(0, |threads| threads.spent_ns(ThreadState::is_lock));
         if blocked_ns >= NOTICEABLE_NS {
             let blocked = duration(blocked_ns);
             write!(

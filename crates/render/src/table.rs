@@ -59,6 +59,9 @@ impl Exporter for Table {
         if let Some(own) = report.threads.as_ref().and_then(|activity| threads::worst_own_lock(report, activity)) {
             self.paragraph(&sentence(&own), Weight::Bold, out)?;
         }
+        if let Some(missing) = report.threads.as_ref().and_then(threads::out_of_sight) {
+            self.paragraph(&sentence(&missing), Weight::Bold, out)?;
+        }
         self.paragraph(&sentence(&Headline::of(report).to_string()), Weight::Bold, out)?;
         if let Some(budget) = report.threads.as_ref().and_then(|activity| threads::budget(report, activity)) {
             self.paragraph(&sentence(&budget), Weight::Bold, out)?;

@@ -77,10 +77,23 @@ pub(crate) fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option
     let mean = ratio(total_ns, 1_000, report.duration_ns.max(1));
     (is_worst && ratio(total_ns, MILLION, threads.total_ns) >= SMALLEST_PPM).then(|| {
         format!(
-            "threads waited most for a {lock}, {} of them on average; it is not in the table of locks",
+            "threads waited most for {}, {} of them on average; it is not in the table of locks",
+            with_article(lock),
             thousandths(mean)
         )
     })
+}
+
+/// What no report has, where it would change the meaning of the rest: locks that put something else to sleep than threads.
+pub(crate) fn out_of_sight(threads: &ThreadsReport) -> Option<String> {
+    // Every thread of Go's is in one of these when it has no goroutine to run.
+    const OF_GO: [&str; 3] = ["runtime.mPark", "runtime.stopm", "runtime.findRunnable"];
+    let is_of_go = |row: &&SleepRow| row.stack.iter().any(|function| OF_GO.contains(&&**function));
+    let row = threads.sleeps.iter().find(is_of_go)?;
+    Some(format!(
+        "goroutines' own waits are out of sight: Go's mutexes, channels and wait groups put goroutines of {} to sleep, not threads",
+        row.comm
+    ))
 }
 
 fn most_waited_own_lock(threads: &ThreadsReport) -> Option<(&str, u64)> {
@@ -99,9 +112,15 @@ fn own_locks(threads: &ThreadsReport) -> String {
     let worst =
         most_waited_own_lock(threads).map(|(lock, total_ns)| (lock, ratio(total_ns, MILLION, threads.total_ns)));
     match worst.filter(|(_, ppm)| *ppm >= SMALLEST_PPM) {
-        Some((lock, ppm)) => format!("; {} for a {lock}", share(ppm)),
+        Some((lock, ppm)) => format!("; {} for {}", share(ppm), with_article(lock)),
         None => String::new(),
     }
+}
+
+/// "a" or "an", and the name.
+fn with_article(name: &str) -> String {
+    let begins_with_vowel = name.starts_with(['a', 'e', 'i', 'o', 'A', 'E', 'I', 'O']);
+    format!("{} {name}", if begins_with_vowel { "an" } else { "a" })
 }
 
 /// The reason, with the error of its share where stacks tell it.

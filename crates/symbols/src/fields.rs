@@ -60,7 +60,7 @@ impl LockTypes {
             Kind::RtMutex => matches!(name, "rt_mutex" | "rt_mutex_base"),
             Kind::Semaphore => name == "semaphore",
             // Only programs have these.
-            Kind::Condvar | Kind::Barrier | Kind::Join | Kind::Park | Kind::Futex => false,
+            Kind::Condvar | Kind::Barrier | Kind::Join | Kind::Park | Kind::Futex | Kind::File => false,
             Kind::Irq | Kind::Softirq | Kind::Tasklet | Kind::Timer | Kind::Hrtimer | Kind::Work => false,
             Kind::Unknown => Kind::ALL.iter().any(|known| *known != Kind::Unknown && self.is_lock(name, *known)),
         }

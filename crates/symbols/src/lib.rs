@@ -23,6 +23,7 @@ mod fields;
 mod heap_locks;
 #[doc(hidden)]
 pub mod hostile_elf;
+mod java_parks;
 mod kernel_symbols;
 mod landmarks;
 #[cfg(test)]
@@ -46,6 +47,7 @@ pub use condition_locks::{interpreter_lock, lock_made_of_condition};
 pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
 pub use heap_locks::{Origin, heap_lock};
+pub use java_parks::{JAVA_MACHINE, JavaMachine, Parked};
 pub use kernel_symbols::{KernelSymbols, Symbol};
 pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};
@@ -55,7 +57,7 @@ pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
 pub use target_file::{FilePlace, TargetFile, sees_other_files};
 pub use types::KernelTypes;
 pub use user_names::{MappedFile, NoVariable, ProcessPath, StaticPlace, UserNames};
-pub use user_waits::{FutexCall, UserWait};
+pub use user_waits::{FutexCall, UserWait, has_no_goroutine};
 pub use work_semaphores::is_wait_for_work;
 
 /// The README's example, which tests run.

@@ -41,6 +41,13 @@ const LOCKS: &[ProgramLock] = &[
     lock("ObjectMonitor::ReenterI", "Java monitor", Kind::Mutex),
     lock("ObjectMonitor::enter_internal", "Java monitor", Kind::Mutex),
     lock("ObjectMonitor::reenter_internal", "Java monitor", Kind::Mutex),
+    // What JavaScript and WebAssembly build locks of, and queues of work: who ends the waits says which.
+    lock("v8::internal::FutexEmulation::WaitSync", "Atomics.wait", Kind::Semaphore),
+    lock("v8::internal::FutexEmulation::WaitJs32", "Atomics.wait", Kind::Semaphore),
+    lock("v8::internal::FutexEmulation::WaitJs64", "Atomics.wait", Kind::Semaphore),
+    lock("v8::internal::FutexEmulation::WaitWasm32", "Atomics.wait", Kind::Semaphore),
+    lock("v8::internal::FutexEmulation::WaitWasm64", "Atomics.wait", Kind::Semaphore),
+    lock("v8::internal::FutexEmulation::Wait", "Atomics.wait", Kind::Semaphore),
 ];
 
 /// The program in which a stripped `lock_wait` is told by what stands about it.
@@ -168,6 +175,9 @@ pub fn c_library_lock(stack: &[Frame]) -> Option<ProgramLock> {
 fn is_called(function: &str, name: &str) -> bool {
     let plain = function.split_once('(').map_or(function, |(name, _)| name);
     let plain = plain.split_once('.').map_or(plain, |(name, _)| name);
+    // A template's name begins with what it returns.
+    let template = plain.strip_suffix('>').and_then(|plain| plain.rsplit_once('<'));
+    let plain = template.map_or(plain, |(name, _)| name.rsplit_once(' ').map_or(name, |(_, name)| name));
     plain == name || (!name.contains("::") && !plain.contains("::") && own_name(plain) == name)
 }
 
@@ -211,6 +221,9 @@ mod tests {
         let notified =
             ["pthread_cond_wait", "os::PlatformEvent::park()", "ObjectMonitor::wait(long, bool, JavaThread*)"];
         assert_eq!(told(&notified), None, "Object.wait waits for a condition");
+        let atomics =
+            "v8::internal::Object v8::internal::FutexEmulation::WaitSync<int>(v8::internal::Isolate*, unsigned long)";
+        assert_eq!(told(&["pthread_cond_wait", &format!("{atomics} [clone .isra.0]")]), Some("Atomics.wait"));
         let group = "rocksdb::WriteThread::AwaitState(rocksdb::WriteThread::Writer*, unsigned char)";
         assert_eq!(told(&["pthread_cond_wait", group]), Some("RocksDB write group"));
     }

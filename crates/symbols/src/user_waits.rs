@@ -6,8 +6,8 @@
 
 use lockmeter_profile::{Frame, Happened, Kind, Mode};
 
-use crate::lock_made_of_condition;
 use crate::work_semaphores::{is_of_libc, is_wait_for_work};
+use crate::{lock_made_of_condition, program_lock};
 
 /// How far from its inner end a stack is looked at: beyond it are callers.
 const DEEPEST: usize = 24;
@@ -107,6 +107,10 @@ impl UserWait {
 
     /// This, unless it is the wait for a condition that a lock is made of, or for a semaphore that is none.
     fn as_used_in(self, frames: &[Frame]) -> Self {
+        let own = (self.kind == Kind::Condvar).then(|| program_lock(frames)).flatten();
+        if own.is_some_and(|own| own.kind == Kind::Semaphore) {
+            return self.for_lock_of(Kind::Semaphore, Mode::Exclusive);
+        }
         if self.kind == Kind::Semaphore && is_wait_for_work(frames) {
             return Self { happened: Happened::Idle, ..self };
         }
@@ -283,6 +287,15 @@ const OTHER_LIBRARIES: &[(&[&str], UserWait)] = &[
     (&["runtime.findrunnable"], PARKED),
 ];
 
+/// Whether a thread with this stack, innermost frame first, is one of Go's runtime that has no goroutine to run.
+pub fn has_no_goroutine(stack: &[Frame]) -> bool {
+    const WITHOUT_WORK: [&str; 3] = ["runtime.mPark", "runtime.stopm", "runtime.findRunnable"];
+    let functions = stack.iter().take(DEEPEST).filter_map(|frame| frame.function.as_deref());
+    functions
+        .map(|function| function.strip_suffix(".abi0").unwrap_or(function))
+        .any(|function| WITHOUT_WORK.contains(&function))
+}
+
 fn of_c_library(function: &str) -> Option<UserWait> {
     let plain = function.trim_start_matches("__GI_").trim_start_matches('_');
     C_LIBRARY.iter().find(|(start, _)| plain.starts_with(start)).map(|(_, wait)| *wait)
@@ -385,6 +398,21 @@ mod tests {
         assert!(!is_condition(&["", "pthread_mutex_lock", "take_gil", "PyEval_RestoreThread"]));
         let relock = told(&["", "", "pthread_cond_wait", "consume"], PRIVATE_WAIT);
         assert_eq!(relock, (Happened::Wait, Kind::Mutex, Mode::Exclusive));
+    }
+
+    #[test]
+    fn threads_of_gos_runtime_without_a_goroutine_are_told() {
+        assert!(has_no_goroutine(&stack(&["runtime.futex", "runtime.notesleep", "runtime.stopm", "runtime.mcall"])));
+        assert!(!has_no_goroutine(&stack(&["runtime.futex", "runtime.futexsleep", "runtime.lock2", "main.work"])));
+    }
+
+    #[test]
+    fn atomics_wait_is_a_semaphore_made_of_a_condition() {
+        let wait = "v8::internal::FutexEmulation::WaitJs32(v8::internal::Isolate*, int, double)";
+        let frames = stack(&["", "pthread_cond_wait", "v8::base::ConditionVariable::Wait(v8::base::Mutex*)", wait]);
+        let told = UserWait::tell(&frames, PRIVATE_BITSET).unwrap();
+        assert_eq!((told.happened, told.kind), (Happened::Wait, Kind::Semaphore));
+        assert!(told.is_made_of_condition(), "so that its address is found");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use lockmeter_profile::Frame;
 
-/// HotSpot's locks are mutexes; with semaphores it tells its threads that there is work or that it is done.
-const JAVA_MACHINE: &str = "libjvm.so";
+use crate::java_parks::JAVA_MACHINE;
 
-/// Whether this stack, which ends in a wait for a semaphore, waits for work.
+/// Whether this stack, which ends in a wait for a semaphore, waits for work. HotSpot's locks are mutexes; with semaphores it tells its
+/// threads that there is work or that it is done.
 pub fn is_wait_for_work(stack: &[Frame]) -> bool {
     let caller = stack.iter().find(|frame| !is_of_libc(frame));
     caller.and_then(|frame| frame.module.as_deref()) == Some(JAVA_MACHINE)

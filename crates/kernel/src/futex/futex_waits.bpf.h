@@ -62,6 +62,8 @@ struct futex_sleep {
 	__u64 word;
 	__u64 threshold_ns;
 	__u64 period_ns;
+	/* How long it was, once it has timed out; 0 if it did not, or if the thread has slept for something else since. */
+	__u64 timed_out_ns;
 	__u32 operation;
 	__u16 sampled;
 	/* Somebody woke it by a futex call, or by exiting. */
@@ -229,24 +231,12 @@ static __always_inline void begin_sleep(struct futex_sleep *sleep, const struct 
 	/* With its flags: a word shared between processes is another thing than a private one. */
 	sleep->operation = regs->orig_ax == CALL_FUTEX ? regs->si & 0xffff : FUTEX_WAIT;
 	sleep->word = word;
+	sleep->timed_out_ns = 0;
 	sleep->sampled = 0;
 	sleep->released = 0;
 	draw(&buffer->random, &sleep->threshold_ns, &sleep->period_ns);
 	barrier();
 	sleep->begin_ns = now_ns;
-}
-
-/* The running thread goes to sleep. */
-static __always_inline void begin_futex_wait(struct task_struct *task, struct futex_sleep *sleep,
-					     const struct pt_regs *regs, __u64 now_ns)
-{
-	struct futex_buffer *buffer = this_buffer(&buffers);
-
-	if (!buffer)
-		return;
-	begin_sleep(sleep, regs, word_of(regs), now_ns, buffer);
-	adapt_period(now_ns);
-	introduce(task, sleep, regs, buffer);
 }
 
 static __always_inline void add_total(struct futex_total *slot, __u64 total_ns)
@@ -296,6 +286,41 @@ static __always_inline void count_total(struct futex_buffer *buffer, const struc
 	add_total(slot, total_ns);
 }
 
+static __always_inline void read_comm(struct task_struct *task, union comm *comm)
+{
+	for (int i = 0; i < COMM_LENGTH; i++)
+		comm->text[i] = task->comm[i];
+}
+
+static __always_inline void count_sleep(struct futex_buffer *buffer, const struct futex_sleep *sleep,
+					struct task_struct *task, __u64 total_ns)
+{
+	union comm comm;
+
+	read_comm(task, &comm);
+	count_total(buffer, sleep, task->tgid, total_ns, task->cgroups->dfl_cgrp->kn->id, &comm);
+}
+
+/* The running thread goes to sleep. */
+static __always_inline void begin_futex_wait(struct task_struct *task, struct futex_sleep *sleep,
+					     const struct pt_regs *regs, __u64 now_ns)
+{
+	struct futex_buffer *buffer = this_buffer(&buffers);
+	__u64 word;
+
+	if (!buffer)
+		return;
+	word = word_of(regs);
+	/* A condition has two words, side by side. */
+	if (sleep->timed_out_ns && word >> 3 == sleep->word >> 3) {
+		sleep->operation |= OPERATION_RETRIED;
+		count_sleep(buffer, sleep, task, sleep->timed_out_ns);
+	}
+	begin_sleep(sleep, regs, word, now_ns, buffer);
+	adapt_period(now_ns);
+	introduce(task, sleep, regs, buffer);
+}
+
 /* The thread runs again. */
 static __always_inline void end_futex_wait(struct task_struct *task, struct futex_sleep *sleep, __u64 now_ns)
 {
@@ -308,11 +333,12 @@ static __always_inline void end_futex_wait(struct task_struct *task, struct fute
 
 	if (!buffer)
 		return;
-	if (!sleep->released && has_time_limit(regs))
+	if (!sleep->released && has_time_limit(regs)) {
 		sleep->operation |= OPERATION_TIMED_OUT;
+		sleep->timed_out_ns = total_ns;
+	}
 	cgroup = task->cgroups->dfl_cgrp->kn->id;
-	for (int i = 0; i < COMM_LENGTH; i++)
-		comm.text[i] = task->comm[i];
+	read_comm(task, &comm);
 	count_total(buffer, sleep, task->tgid, total_ns, cgroup, &comm);
 	if (!sleep->sampled)
 		return;

@@ -99,6 +99,12 @@ impl FutexWaits {
         self.buffers.fill(active_buffer) >= DRAIN_AT_FILL
     }
 
+    /// Who waits for these words is at rest, as the looks since the last drain have found, so that it waits for no lock.
+    pub(crate) fn set_words_at_rest(&self, words: impl IntoIterator<Item = (u32, u64)>) {
+        let words = words.into_iter().map(|(tgid, address)| Word { tgid, address });
+        self.waits.borrow_mut().words_at_rest = words.collect();
+    }
+
     /// Adds what the programs have counted in a buffer to an interval. Returns the time that they spent on stacks.
     pub(crate) fn drain_into(&mut self, buffer: InactiveBuffer, interval: &mut Interval) -> u64 {
         let drained = self.buffers.drain(buffer);

@@ -222,6 +222,11 @@ impl Processes {
         self.known.get(&tgid).is_some_and(|process| process.files.iter().any(|file| is_such(&file.name)))
     }
 
+    /// A file of such a name that a process maps.
+    pub fn file(&self, tgid: u32, is_such: impl Fn(&str) -> bool) -> Option<&MappedFile> {
+        self.known.get(&tgid)?.files.iter().find(|file| is_such(&file.name))
+    }
+
     /// How often the mappings of a process have changed: what was known of its addresses then is not known any more.
     pub fn changes(&self, tgid: u32) -> u32 {
         self.known.get(&tgid).map_or(0, |process| process.changes)

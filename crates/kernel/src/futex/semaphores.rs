@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lockmeter_profile::{Happened, Kind};
+use lockmeter_profile::{Frame, Happened, Kind, lock_functions};
 
 use super::waits::{Site, Told};
 
@@ -15,6 +15,20 @@ const MOST_THREADS: usize = 1024;
 
 /// Functions that are remembered.
 const MOST_FUNCTIONS: usize = 4096;
+
+/// The function that waits for a semaphore, by the stack. One without a name is told by where it calls: a library's semaphores are none
+/// of the program's that calls it.
+pub fn semaphore_user(frames: &[Frame]) -> Option<String> {
+    let names: Vec<&str> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
+    let user = lock_functions::main_function(&names);
+    let is_user = |frame: &&Frame| {
+        frame.function.as_deref().is_none_or(|function| user.is_some_and(|user| function.contains(user)))
+    };
+    match frames.iter().find(is_user) {
+        Some(Frame { function: None, module: Some(module), offset, .. }) => Some(format!("{module}+{offset:#x}")),
+        _ => user.map(str::to_owned),
+    }
+}
 
 /// By the function that uses the semaphore.
 #[derive(Default)]
@@ -53,8 +67,8 @@ impl SemaphoreUses {
 
     fn of(&mut self, site: &Site) -> Option<&mut Use> {
         let is_semaphore = site.wait.is_some_and(|wait| wait.kind == Kind::Semaphore);
-        let has_room = self.0.len() < MOST_FUNCTIONS || self.0.contains_key(&site.user);
-        (is_semaphore && has_room).then(|| self.0.entry(site.user.clone()).or_default())
+        let has_room = self.0.len() < MOST_FUNCTIONS || self.0.contains_key(&site.semaphore_user);
+        (is_semaphore && has_room).then(|| self.0.entry(site.semaphore_user.clone()).or_default())
     }
 
     /// Whether this function waits for locks, as far as is known now.
@@ -65,7 +79,9 @@ impl SemaphoreUses {
     /// Whether a wait is for a lock, as far as is known now.
     pub(super) fn happened(&self, told: &Told) -> Happened {
         match told.wait.happened {
-            Happened::Wait if told.wait.kind == Kind::Semaphore && !self.is_lock(&told.site.user) => Happened::Idle,
+            Happened::Wait if told.wait.kind == Kind::Semaphore && !self.is_lock(&told.site.semaphore_user) => {
+                Happened::Idle
+            }
             happened => happened,
         }
     }
@@ -74,7 +90,6 @@ impl SemaphoreUses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockmeter_profile::Frame;
     use lockmeter_symbols::FutexCall;
 
     fn site(user: &str) -> Site {
@@ -90,13 +105,29 @@ mod tests {
             uses.waits(&lock, tid);
             uses.waits(&work, tid);
         }
-        assert!(!uses.is_lock(&lock.user), "nobody was seen to release it");
+        assert!(!uses.is_lock(&lock.semaphore_user), "nobody was seen to release it");
         for (waker, weight) in [(1, 1.0), (2, 3.0), (9, 1.0)] {
             uses.wakes(&lock, waker, weight);
         }
         for (waker, weight) in [(9, 5.0), (1, 1.0)] {
             uses.wakes(&work, waker, weight);
         }
-        assert!(uses.is_lock(&lock.user) && !uses.is_lock(&work.user));
+        assert!(uses.is_lock(&lock.semaphore_user) && !uses.is_lock(&work.semaphore_user));
+    }
+
+    #[test]
+    fn functions_without_names_are_told_apart_by_where_they_call() {
+        let user = |functions: &[(Option<&str>, u64)]| {
+            let frame = |(name, offset): &(Option<&str>, u64)| Frame {
+                address: 1,
+                function: name.map(str::to_owned),
+                offset: *offset,
+                module: Some("_queue.so".to_owned()),
+            };
+            semaphore_user(&functions.iter().map(frame).collect::<Vec<_>>())
+        };
+        let evaluate = (Some("_PyEval_EvalFrameDefault"), 0x10);
+        assert_eq!(user(&[(Some("sem_wait"), 0), (None, 0x2c2d), evaluate]).as_deref(), Some("_queue.so+0x2c2d"));
+        assert_eq!(user(&[(Some("sem_wait"), 0), evaluate, (None, 0x99)]).as_deref(), Some("_PyEval_EvalFrameDefault"));
     }
 }

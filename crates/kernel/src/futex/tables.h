@@ -56,6 +56,8 @@ struct futex_buffer {
 
 /* In `operation`, beside what the call asked for: nobody woke the sleeper, and the call had a time limit. */
 #define OPERATION_TIMED_OUT 0x4000
+/* The sleeper came again for the same word, and slept for nothing else between: what was counted as timed out was part of a wait. */
+#define OPERATION_RETRIED 0x2000
 
 enum record_kind {
 	/* A word's first sleep since the last drain: tells what kind of lock it is. */

@@ -19,6 +19,9 @@ const RECORD_END: u32 = 3;
 /// Set in the operation of a wait that timed out, `OPERATION_TIMED_OUT` in `tables.h`.
 pub const TIMED_OUT: u32 = 0x4000;
 
+/// Set beside it once the thread has come again for the same word at once, `OPERATION_RETRIED` in `tables.h`.
+pub const RETRIED: u32 = 0x2000;
+
 /// A futex word of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Word {
@@ -46,6 +49,31 @@ pub struct Drained {
     pub stacks_taken: u64,
 }
 
+impl Drained {
+    /// Who gives up and comes again at once has waited all the while: such waits are moved from those that timed out to those that
+    /// ended, and keep their mark. Of one that came again after a drain, the part before has been counted as timed out.
+    fn join_retried(&mut self) {
+        let retried: Vec<TotalKey> = self.totals.keys().filter(|key| key.operation & RETRIED != 0).copied().collect();
+        for key in retried {
+            let timed_out = TotalKey { operation: key.operation & !RETRIED, ..key };
+            let Some(retried) = self.totals.remove(&key) else { continue };
+            let Some(before) = self.totals.get_mut(&timed_out) else { continue };
+            let moved = Value {
+                count: retried.count.min(before.count),
+                total_ns: retried.total_ns.min(before.total_ns),
+                ..retried
+            };
+            before.count -= moved.count;
+            before.total_ns -= moved.total_ns;
+            if before.count == 0 {
+                self.totals.remove(&timed_out);
+            }
+            let key = TotalKey { operation: key.operation & !TIMED_OUT, ..key };
+            self.totals.entry(key).or_default().merge(&moved);
+        }
+    }
+}
+
 const TOTALS: usize = table_length(|buffer: &types::futex_buffer| &buffer.totals);
 
 impl DoubleBuffers<types::futex_buffer> {
@@ -65,6 +93,7 @@ impl DoubleBuffers<types::futex_buffer> {
         for cpu in 0..self.cpus() {
             drain_buffer(self.inactive(cpu, buffer), &mut drained);
         }
+        drained.join_retried();
         drained.losses = self.take_losses(buffer, LOSS_CAUSES, |buffer| &mut buffer.losses);
         drained
     }

@@ -1,7 +1,7 @@
 //! From futex words to locks: what their stacks tell, applied to what was counted.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use lockmeter_profile::{
@@ -13,8 +13,8 @@ use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 use super::KnownPrograms;
 use super::processes::{Processes, copied_stack as as_copied};
 use super::releases::{Part, PastSleep, Releases, Root as RootOf};
-use super::semaphores::SemaphoreUses;
-use super::tables::{Drained, Record, TIMED_OUT, TotalKey, Word};
+use super::semaphores::{SemaphoreUses, semaphore_user};
+use super::tables::{Drained, RETRIED, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
 use crate::cgroups::CgroupTree;
 use crate::comm::{Comm, text};
@@ -60,6 +60,8 @@ pub struct Waits {
     releases: Releases<BlamedFor, WordLock>,
     blamed: HashMap<BlamedKey, Rc<BlamedFor>>,
     semaphores: Rc<RefCell<SemaphoreUses>>,
+    /// Who waits for these is at rest.
+    pub(super) words_at_rest: HashSet<Word>,
     /// Waits that the preloaded library meters are left out.
     is_beside_preloaded: bool,
     losses: Losses,
@@ -82,6 +84,8 @@ pub(super) struct Site {
     pub(super) wait: Option<UserWait>,
     /// The function that uses the lock.
     pub(super) user: Option<String>,
+    /// The same of a semaphore, with or without a name.
+    pub(super) semaphore_user: Option<String>,
     /// The preloaded library meters it, or may do so.
     is_seen_inside: bool,
 }
@@ -154,6 +158,7 @@ impl Waits {
             releases: Releases::default(),
             blamed: HashMap::new(),
             semaphores: known.semaphores,
+            words_at_rest: HashSet::new(),
             losses: Losses::default(),
             cgroups: CgroupTree::find(),
         }
@@ -291,18 +296,30 @@ impl Waits {
                 && told.site.is_seen_inside == site.is_seen_inside
                 && (address.is_some() || told.site.user.as_deref() == user)
         };
-        let at = known.told.iter().position(same).unwrap_or_else(|| {
-            known.told.push(Told {
+        // Of a sleeper that another process wakes there may be no stack: it sleeps for what others sleep for on this word.
+        let is_blank = |told: &Told| told.site.frames.is_empty() && !told.is_told;
+        let is_as_others = site.frames.is_empty() && site.wait.is_none();
+        let known_at = known.told.iter().position(same).or_else(|| {
+            let blank_at = known.told.iter().position(is_blank);
+            if is_as_others { known.heaviest_at() } else { blank_at }
+        });
+        let at = known_at.unwrap_or(known.told.len());
+        if known.told.get(at).is_none_or(|told| is_blank(told) && !is_as_others) {
+            let (now, before) = known.told.get(at).map_or((0.0, 0.0), |blank| (blank.now, blank.before));
+            let told = Told {
                 wait,
                 is_told: site.wait.is_some(),
                 lock: lock.clone().unwrap_or_else(|| heap_lock(&site.frames, Origin::FirstSeen)),
                 instance: address.unwrap_or(word.address),
                 site: Rc::clone(site),
-                now: 0.0,
-                before: 0.0,
-            });
-            known.told.len() - 1
-        });
+                now,
+                before,
+            };
+            match known.told.get_mut(at) {
+                Some(blank) => *blank = told,
+                None => known.told.push(told),
+            }
+        }
         if let Some(told) = known.told.get_mut(at) {
             told.now += weight;
         }
@@ -326,7 +343,8 @@ impl Waits {
         let ended = std::mem::take(&mut self.ended);
         let semaphores = Rc::clone(&self.semaphores);
         let (words, semaphores, cgroups) = (&self.words, &*semaphores.borrow(), &self.cgroups);
-        let mut filling = Filling { words, semaphores, cgroups, interval, stacks: HashMap::new() };
+        let words_at_rest = &self.words_at_rest;
+        let mut filling = Filling { words, words_at_rest, semaphores, cgroups, interval, stacks: HashMap::new() };
         filling.add_samples(&ended);
         filling.add_totals(drained, &ended);
         self.grow_old();
@@ -339,11 +357,12 @@ impl Waits {
                 known.age = 0;
             }
             if self.words.get(&key.word).is_none_or(|known| known.told.is_empty()) {
-                let call = FutexCall { operation: key.operation & !TIMED_OUT, expected: 0 };
+                let call = FutexCall { operation: key.operation & !(TIMED_OUT | RETRIED), expected: 0 };
                 let site = Rc::new(Site {
                     frames: Vec::new(),
                     wait: UserWait::by_call(call),
                     user: None,
+                    semaphore_user: None,
                     is_seen_inside: self.is_beside_preloaded
                         && self.processes.borrow_mut().maps_any(key.word.tgid, is_preloaded_file),
                 });
@@ -373,8 +392,10 @@ impl Waits {
     /// Whether the last stacks on a word say that its waits are idle.
     pub fn is_idle(&self, word: Word) -> bool {
         let heaviest = self.words.get(&word).and_then(KnownWord::heaviest);
-        heaviest
-            .is_some_and(|told| told.site.is_seen_inside || self.semaphores.borrow().happened(told) == Happened::Idle)
+        self.words_at_rest.contains(&word)
+            || heaviest.is_some_and(|told| {
+                told.site.is_seen_inside || self.semaphores.borrow().happened(told) == Happened::Idle
+            })
     }
 }
 
@@ -393,13 +414,21 @@ impl Site {
         }
         let names: Vec<&str> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
         let user = lock_functions::main_function(&names).map(str::to_owned);
-        Self { frames, wait, user, is_seen_inside: false }
+        let is_semaphore = wait.is_some_and(|wait| wait.kind == Kind::Semaphore);
+        let semaphore_user = is_semaphore.then(|| semaphore_user(&frames)).flatten();
+        Self { frames, wait, user, semaphore_user, is_seen_inside: false }
     }
 }
 
 /// Whether waits for it end when holders release it, and not by an event.
 const fn has_holders(kind: Kind) -> bool {
     matches!(kind, Kind::Mutex | Kind::Rwsem | Kind::Rwlock | Kind::RtMutex | Kind::Semaphore | Kind::Spin)
+}
+
+/// Whether a wait of this operation timed out for good. A lock that is made of a condition has time limits of its own, after which its
+/// user goes on to wait; one that comes again for any other lock was told that it did not get it.
+const fn has_given_up(told: &Told, operation: u32) -> bool {
+    operation & TIMED_OUT != 0 || (operation & RETRIED != 0 && !told.wait.is_made_of_condition())
 }
 
 fn word_of(sleep: &sleep_record) -> Word {
@@ -409,8 +438,12 @@ fn word_of(sleep: &sleep_record) -> Word {
 impl KnownWord {
     /// The lock of most of its waits.
     fn heaviest(&self) -> Option<&Told> {
-        let weight = |told: &&Told| told.now + told.before;
-        self.told.iter().max_by(|one, other| weight(one).total_cmp(&weight(other)))
+        self.told.get(self.heaviest_at()?)
+    }
+
+    fn heaviest_at(&self) -> Option<usize> {
+        let weight = |at: &usize| self.told.get(*at).map_or(0.0, |told| told.now + told.before);
+        (0..self.told.len()).max_by(|one, other| weight(one).total_cmp(&weight(other)))
     }
 
     /// The locks behind the word with the share of each in what was counted, in millionths.
@@ -431,6 +464,7 @@ impl KnownWord {
 /// An interval in the making.
 struct Filling<'a> {
     words: &'a HashMap<Word, KnownWord>,
+    words_at_rest: &'a HashSet<Word>,
     semaphores: &'a SemaphoreUses,
     cgroups: &'a CgroupTree,
     interval: &'a mut Interval,
@@ -448,13 +482,14 @@ struct SampledKey {
 
 impl Filling<'_> {
     fn add_totals(&mut self, drained: &Drained, ended: &[Ended]) {
-        let sampled: std::collections::HashSet<Word> = ended.iter().map(|ended| ended.woken.word).collect();
+        let sampled: HashSet<Word> = ended.iter().map(|ended| ended.woken.word).collect();
         let mut totals = HashMap::<Key, Value>::new();
         for (key, whole) in &drained.totals {
             let Some(known) = self.words.get(&key.word) else { continue };
             for (at, value) in split(whole, &known.shares()) {
                 // The preloaded library counts no wait that times out.
-                let is_for_us = |told: &&Told| !told.site.is_seen_inside || key.operation & TIMED_OUT != 0;
+                let has_timed_out = key.operation & (TIMED_OUT | RETRIED) != 0;
+                let is_for_us = |told: &&Told| !told.site.is_seen_inside || has_timed_out;
                 let Some(told) = known.told.get(at).filter(is_for_us) else { continue };
                 let total_key = self.key(told, key);
                 totals.entry(total_key).or_default().merge(&value);
@@ -508,7 +543,8 @@ impl Filling<'_> {
 
     fn key(&mut self, told: &Told, key: &TotalKey) -> Key {
         let happened = match self.semaphores.happened(told) {
-            Happened::Wait if key.operation & TIMED_OUT != 0 => Happened::TimedOut,
+            _ if self.words_at_rest.contains(&key.word) => Happened::Idle,
+            Happened::Wait if has_given_up(told, key.operation) => Happened::TimedOut,
             happened => happened,
         };
         Key {

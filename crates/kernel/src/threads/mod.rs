@@ -6,6 +6,8 @@
 //! is as visible as one that has.
 
 mod calls;
+mod file_locks;
+mod lock_turns;
 mod open_waits;
 mod sleep_sites;
 mod table;
@@ -34,7 +36,7 @@ use crate::stack_budget::StackBudget;
 use crate::switches::{self, DoubleBuffered};
 use open_waits::{Classes, Recorded};
 use sleep_sites::SleepSites;
-use table::Threads;
+use table::{StackChoice, Threads};
 pub(crate) use waiter_on_stack::Lists;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
@@ -99,7 +101,6 @@ pub struct ThreadSource {
     misses: u64,
     clock: IntervalClock,
     own_cpu: OwnCpu,
-    sleeps_met: u32,
     begin_ns: u64,
     /// The length of all intervals since then.
     recorded_ns: u64,
@@ -151,11 +152,10 @@ impl ThreadSource {
             cgroups: CgroupTree::find(),
             cost,
             counted: thread_counts::default(),
-            sleeps_met: 0,
             begin_ns: monotonic_ns(),
             recorded_ns: 0,
         };
-        source.look_at(FIRST_STACKS, 1)?;
+        source.look_at(StackChoice::all(FIRST_STACKS))?;
         source.begin();
         Ok(source)
     }
@@ -178,7 +178,8 @@ impl ThreadSource {
     /// Looks at all threads; to be called ten times a second. Returns whether a drain is due.
     pub fn look(&mut self) -> Result<bool, KernelError> {
         self.cost.tick(&self.skeleton);
-        self.look_at(STACKS_A_LOOK, self.sleeps_met)?;
+        let choice = self.threads.choose_stacks(STACKS_A_LOOK);
+        self.look_at(choice)?;
         let Some(futexes) = &self.futexes else { return Ok(false) };
         futexes.read_ring();
         let buffer = switches::active_buffer(&mut self.skeleton);
@@ -196,7 +197,8 @@ impl ThreadSource {
     }
 
     fn drain_all(&mut self, interval: &mut Interval, is_last: bool) -> Result<(), KernelError> {
-        self.look_at(STACKS_A_LOOK, self.sleeps_met)?;
+        let choice = self.threads.choose_stacks(STACKS_A_LOOK);
+        self.look_at(choice)?;
         if is_last {
             self.links.clear();
         }
@@ -232,6 +234,7 @@ impl ThreadSource {
         let mut stack_ns = 0;
         if let Some(futexes) = &mut self.futexes {
             let buffer = switches::flip(&mut self.skeleton);
+            futexes.set_words_at_rest(self.threads.words_at_rest());
             stack_ns = futexes.drain_into(buffer, interval);
             if is_last {
                 futexes.count_unfinished(self.threads.futexes(), interval);
@@ -246,15 +249,12 @@ impl ThreadSource {
         interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(before));
     }
 
-    fn look_at(&mut self, stacks: u32, sleeps: u32) -> Result<(), KernelError> {
+    fn look_at(&mut self, choice: StackChoice) -> Result<(), KernelError> {
         if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
-            data.stacks_left = stacks;
-            // So that all have the same chance, not the first alone.
-            data.stack_chance = match sleeps {
-                0 => u32::MAX,
-                _ => u32::try_from(u64::from(u32::MAX) * u64::from(stacks) / u64::from(sleeps)).unwrap_or(u32::MAX),
-            };
-            data.sleeps_met = 0;
+            data.long_sleep_ns = choice.long_sleep_ns;
+            data.long_stacks_left = choice.long_stacks;
+            data.stacks_left = choice.stacks;
+            data.stack_chance = (f64::from(u32::MAX) * choice.chance) as u32;
         }
         let begin_ns = monotonic_ns();
         let mut records = Vec::new();
@@ -262,7 +262,6 @@ impl ThreadSource {
         read.and_then(|mut iterator| iterator.read_to_end(&mut records).map_err(|error| error.to_string())).map_err(
             |why| KernelError::new(crate::ErrorKind::Refused, format!("cannot read the threads' states: {why}")),
         )?;
-        self.sleeps_met = self.skeleton.maps.bss_data.as_deref().map_or(0, |data| data.sleeps_met);
         for record in Records(&records) {
             self.threads.see(&record, &mut self.sites);
         }
@@ -271,7 +270,7 @@ impl ThreadSource {
         for time in self.ended.borrow_mut().drain(..) {
             self.threads.end(time);
         }
-        self.threads.look_ends(begin_ns, &mut self.names.borrow_mut());
+        self.threads.look_ends(begin_ns, choice, &mut self.names.borrow_mut());
         Ok(())
     }
 

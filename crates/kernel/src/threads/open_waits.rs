@@ -1,6 +1,7 @@
 //! Threads that wait for a lock right now: for which, since when, for whom, and whether for ever.
 
 use std::collections::HashMap;
+use std::fs;
 use std::rc::Rc;
 
 use lockmeter_profile::{
@@ -8,6 +9,7 @@ use lockmeter_profile::{
     Sampled, ThreadState, Total, Unnamed, Value,
 };
 
+use super::file_locks::FileWait;
 use super::sleep_sites::{SleepSite, SleepSites};
 use super::table::{Thread, Threads};
 use crate::cgroups::CgroupTree;
@@ -38,6 +40,7 @@ pub(super) struct Wait<'a> {
 enum For {
     Kernel { address: u64, kind: Kind, mode: Mode },
     User { lock: Lock, address: u64, kind: Kind, mode: Mode },
+    File { lock: Lock, mode: Mode },
 }
 
 /// When a recording began, and the length of its intervals, the last of which has ended a moment ago.
@@ -47,11 +50,48 @@ pub(super) struct Recorded {
     pub(super) length_ns: u64,
 }
 
+/// Threads by their ids.
+struct ThreadIds<'a> {
+    /// As the kernel counts them.
+    by_tid: HashMap<u32, &'a Thread>,
+    /// In processes that count them otherwise, by process: from their ids to the kernel's.
+    by_inner: HashMap<u32, Option<HashMap<u32, u32>>>,
+}
+
+impl<'a> ThreadIds<'a> {
+    fn new(threads: &'a Threads) -> Self {
+        let by_tid = threads.iter().map(|thread| (thread.time.tid, thread)).collect();
+        Self { by_tid, by_inner: HashMap::new() }
+    }
+
+    /// The thread that a process knows by this id.
+    fn of_process(&mut self, tgid: u32, tid: u32) -> Option<&'a Thread> {
+        let inner = self.by_inner.entry(tgid).or_insert_with(|| inner_ids(tgid));
+        let tid = inner.as_ref().map_or(Some(tid), |inner| inner.get(&tid).copied())?;
+        self.by_tid.get(&tid).copied()
+    }
+}
+
+/// The ids that the threads of a process have for themselves, where these are not the kernel's: in a container.
+fn inner_ids(tgid: u32) -> Option<HashMap<u32, u32>> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+    if namespace(&tgid.to_string())? == namespace("self")? {
+        return None;
+    }
+    let threads = fs::read_dir(format!("/proc/{tgid}/task")).ok()?.flatten();
+    let ids = threads.filter_map(|entry| {
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?;
+        Some((inner.parse().ok()?, entry.file_name().to_str()?.parse().ok()?))
+    });
+    Some(ids.collect())
+}
+
 /// Finds those that have gone on for a while.
 pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut SleepSites) -> Vec<Wait<'a>> {
     let Recorded { begin_ns, length_ns } = recorded;
     let now_ns = monotonic_ns();
-    let by_tid: HashMap<u32, &Thread> = threads.iter().map(|thread| (thread.time.tid, thread)).collect();
+    let mut ids = ThreadIds::new(threads);
     let mut found: Vec<Wait<'a>> = threads
         .iter()
         .filter_map(|thread| {
@@ -59,30 +99,43 @@ pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut Sle
             let seen_ns = now_ns.saturating_sub(thread.time.since_ns.max(begin_ns)).min(length_ns);
             let age_ns = now_ns.saturating_sub(thread.time.since_ns).saturating_add(thread.before_ns);
             let reason = site.reason().or(thread.state())?;
-            if age_ns < SHORTEST_NS || !matches!(reason, ThreadState::KernelLock | ThreadState::UserLock) {
+            if age_ns < SHORTEST_NS || !reason.is_lock() {
                 return None;
             }
             let word = word.filter(|_| reason == ThreadState::UserLock);
-            let (for_what, holder, is_timed) = match (site.program_lock(), word) {
-                (Some((lock, kind, mode)), word) => {
+            let file = if reason == ThreadState::FileLock {
+                Some(FileWait::find(thread.time.tgid, thread.time.tid)?)
+            } else {
+                None
+            };
+            let (for_what, holder, is_timed) = match (file, site.program_lock(), word) {
+                (Some(FileWait { lock, mode, holder }), _, _) => {
+                    let holder = holder.and_then(|pid| ids.by_tid.get(&pid).copied());
+                    (For::File { lock, mode }, holder, false)
+                }
+                (None, Some((lock, kind, mode)), word) => {
                     (For::User { lock, address: 0, kind, mode }, None, word.is_some_and(|word| word.is_timed))
                 }
-                (None, Some(word)) => {
+                (None, None, Some(word)) => {
                     let mut word = word.clone();
                     word.read_again();
                     let (wait, lock, address) = sites.lock(site, &word)?;
                     if wait.happened != Happened::Wait {
                         return None;
                     }
-                    let holder = word.holder(&wait).and_then(|tid| by_tid.get(&tid).copied());
+                    let holder = word.holder(&wait, site).and_then(|tid| ids.of_process(thread.time.tgid, tid));
                     let holder = holder.filter(|holder| holder.time.tgid == thread.time.tgid);
                     (For::User { lock, address, kind: wait.kind, mode: wait.mode }, holder, word.is_timed)
                 }
-                (None, None) => {
+                (None, None, None) => {
                     let by_stack = || site.kernel_lock().unwrap_or((Kind::Unknown, Mode::Exclusive));
                     let by_flags = (thread.lock != 0).then(|| kind_mode_of_flags(thread.lock_flags));
                     let (kind, mode) = by_flags.unwrap_or_else(by_stack);
-                    (For::Kernel { address: thread.lock, kind, mode }, by_tid.get(&thread.owner_tid).copied(), false)
+                    (
+                        For::Kernel { address: thread.lock, kind, mode },
+                        ids.by_tid.get(&thread.owner_tid).copied(),
+                        false,
+                    )
                 }
             };
             if let Some((place, _)) = holder.and_then(Thread::site) {
@@ -140,7 +193,9 @@ fn find_deadlocks(waits: &mut [Wait<'_>]) {
 
 /// Counts those that the last interval of a recording ends with, for nobody sees their end: the part of each that lies in the recording.
 pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interval, cgroups: &CgroupTree) {
-    for (wait, open) in waits.iter().zip(open) {
+    // Waits for locks on files are in no table.
+    let counted = || waits.iter().zip(open).filter(|(wait, _)| !matches!(wait.for_what, For::File { .. }));
+    for (wait, open) in counted() {
         let key = Key {
             happened: Happened::Wait,
             lock: open.lock,
@@ -159,7 +214,7 @@ pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interv
         let (instance, site) = (open.instance, open.site);
         interval.sampled.push(Sampled { key, instance, site, blocker, stacks: 1, estimate: value });
     }
-    interval.losses.settle(Loss::Unfinished, waits.len().min(open.len()) as u64);
+    interval.losses.settle(Loss::Unfinished, counted().count() as u64);
 }
 
 /// How the programs tell kernel locks apart.
@@ -177,6 +232,7 @@ pub(super) fn add(waits: &[Wait<'_>], interval: &mut Interval, names: &mut Kerne
             For::User { lock, address, kind, mode } => {
                 (lock.clone(), (*address != 0).then_some(*address), *kind, *mode, ThreadState::UserLock)
             }
+            For::File { lock, mode } => (lock.clone(), None, Kind::File, *mode, ThreadState::FileLock),
             For::Kernel { address, kind, mode } => {
                 let (kind, mode) = (*kind, *mode);
                 let address = match *address {

@@ -9,17 +9,24 @@ use std::rc::Rc;
 use lockmeter_profile::{
     Frame, Happened, Interval, Kind, Lock, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
 };
-use lockmeter_symbols::{FutexCall, Origin, ProgramLock, UserWait, has_own_locks, heap_lock};
+use lockmeter_symbols::{
+    FutexCall, JAVA_MACHINE, JavaMachine, Origin, Parked, ProgramLock, UserWait, has_no_goroutine, has_own_locks,
+    heap_lock,
+};
 
 use super::skeleton::types::thread_look;
+use crate::clock::monotonic_ns;
 use crate::futex::KnownPrograms;
 use crate::futex::processes::{Processes, copied_stack};
-use crate::futex::semaphores::SemaphoreUses;
+use crate::futex::semaphores::{SemaphoreUses, semaphore_user};
 use crate::futex::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, leave_nameless_out, own_lock};
 use crate::kernel_names::KernelNames;
 
 /// Sites remembered; beyond, all are forgotten.
 const MOST_SITES: usize = 1 << 14;
+
+/// A sleep as long as this will hardly end before the thread is asked what it is for.
+const GOES_ON_NS: u64 = 50_000_000;
 
 /// `AROUND_BEFORE` and `AROUND_BYTES` in `tables.h`.
 const AROUND_BEFORE: u64 = 16;
@@ -33,6 +40,8 @@ pub(super) struct SleepSites {
     processes: Rc<RefCell<Processes>>,
     semaphores: Rc<RefCell<SemaphoreUses>>,
     known: HashMap<SiteKey, Rc<SleepSite>>,
+    /// By process, and by where its library lies; `None`: it cannot be asked, or not yet.
+    java: HashMap<u32, (u64, Option<JavaMachine>)>,
     losses: Losses,
 }
 
@@ -44,6 +53,8 @@ struct SiteKey {
     call: Option<FutexCallKey>,
     kernel: Vec<u64>,
     user: Vec<u64>,
+    /// The name of a lock that the thread itself names, whose stack says less.
+    told_by_thread: Option<&'static str>,
 }
 
 /// A place where threads sleep.
@@ -56,6 +67,10 @@ pub(super) struct SleepSite {
     addresses: Vec<u64>,
     /// What a futex call waits for; outer `None`: it is another call.
     futex: Option<Option<UserWait>>,
+    /// Whether that is a mutex which lends priority: the kernel waits for it in the thread's place.
+    lends_priority: bool,
+    /// Whether it is a place for threads of a runtime that have nothing to run.
+    has_no_work: bool,
     /// A lock that the program has built for itself.
     program_lock: Option<ProgramLock>,
     /// The kernel lock that it sleeps for, once the stack has names.
@@ -76,11 +91,11 @@ pub(super) struct FutexWord {
 impl SleepSites {
     pub(super) fn new(programs: KnownPrograms) -> Self {
         let KnownPrograms { processes, semaphores } = programs;
-        Self { processes, semaphores, known: HashMap::new(), losses: Losses::default() }
+        Self { processes, semaphores, known: HashMap::new(), java: HashMap::new(), losses: Losses::default() }
     }
 
-    /// The place of a sleep, by the stacks in a record.
-    pub(super) fn describe(&mut self, look: &thread_look) -> (Rc<SleepSite>, Option<FutexWord>) {
+    /// The place of a sleep, by the stacks in a record; `None` if the thread was to be asked, and has gone on meanwhile.
+    pub(super) fn describe(&mut self, look: &thread_look) -> Option<(Rc<SleepSite>, Option<FutexWord>)> {
         let tgid = look.time.tgid;
         self.processes.borrow_mut().inherit(tgid, look.parent);
         let kernel_frames = (look.kernel_bytes as usize / 8).min(look.kernel.len());
@@ -94,7 +109,19 @@ impl SleepSites {
         let expected = look.expected & 0xffff_ffff;
         let operation = look.operation as u32;
         let call = is_futex.then(|| FutexCallKey::of(operation, expected));
-        let key = SiteKey { tgid, changes: self.processes.borrow_mut().changes(tgid), call, kernel, user };
+        let changes = self.processes.borrow_mut().changes(tgid);
+        let parked = if is_futex { self.parked(tgid, look.time.tid) } else { None };
+        let parks = || self.processes.borrow_mut().frames(tgid, &user).iter().any(is_park);
+        let has_slept_long = monotonic_ns().saturating_sub(look.time.since_ns) >= GOES_ON_NS;
+        if parked == Some(Parked::ForNothing) && !has_slept_long && parks() {
+            return None;
+        }
+        let parked_for = match parked {
+            Some(Parked::Lock(lock)) => Some(lock),
+            _ => None,
+        };
+        let told_by_thread = parked_for.map(|lock| lock.name);
+        let key = SiteKey { tgid, changes, call, kernel, user, told_by_thread };
         let word = is_futex.then_some(FutexWord {
             tgid,
             address: look.word,
@@ -102,7 +129,7 @@ impl SleepSites {
             around: if look.around_bytes == 0 { [0; AROUND_BYTES] } else { look.around },
         });
         if let Some(known) = self.known.get(&key) {
-            return (Rc::clone(known), word);
+            return Some((Rc::clone(known), word));
         }
         if self.known.len() >= MOST_SITES {
             self.known.clear();
@@ -110,7 +137,7 @@ impl SleepSites {
         // Most threads sleep for no futex, and are at rest: their names would fill the memory for nothing.
         let is_named = is_futex || self.processes.borrow_mut().maps_any(tgid, has_own_locks);
         let user = OnceCell::new();
-        let (mut futex, mut own) = (is_futex.then_some(None), None);
+        let (mut futex, mut own, mut has_no_work) = (is_futex.then_some(None), None, false);
         if is_named {
             let frames = self.processes.borrow_mut().frames(tgid, &key.user);
             if is_futex {
@@ -121,23 +148,46 @@ impl SleepSites {
                 let processes = &mut self.processes.borrow_mut();
                 futex = Some(wait.map(|wait| LockBehind::find(processes, tgid, look.word, wait, &frames).wait));
             }
+            has_no_work = has_no_goroutine(&frames);
             let frames = named(frames);
-            own = own_lock(&frames, futex.flatten());
+            own = parked_for.or_else(|| own_lock(&frames, futex.flatten()));
             let _ = user.set(frames);
         }
+        let lends_priority = is_futex && UserWait::by_call(FutexCall { operation, expected }).is_some_and(is_mutex);
         let (kernel, addresses) = (key.kernel.clone(), key.user.clone());
-        let site = SleepSite { kernel, user, tgid, addresses, futex, program_lock: own, kernel_lock: OnceCell::new() };
+        let kernel_lock = OnceCell::new();
+        let site = SleepSite {
+            kernel,
+            user,
+            tgid,
+            addresses,
+            futex,
+            lends_priority,
+            has_no_work,
+            program_lock: own,
+            kernel_lock,
+        };
         let site = Rc::new(site);
         self.known.insert(key, Rc::clone(&site));
-        (site, word)
+        Some((site, word))
+    }
+
+    /// What a thread is parked for, if it runs Java.
+    fn parked(&mut self, tgid: u32, tid: u32) -> Option<Parked> {
+        let processes = self.processes.borrow();
+        let library = processes.file(tgid, |file| file == JAVA_MACHINE)?;
+        let known = self.java.entry(tgid).or_default();
+        if known.0 != library.start {
+            *known = (library.start, JavaMachine::find(tgid, library));
+        }
+        let machine = &mut known.1;
+        Some(machine.as_mut()?.parked_for(tid))
     }
 
     /// Whether threads sleep there for a semaphore that guards something.
     pub(super) fn is_guard(&self, site: &SleepSite) -> bool {
         let is_semaphore = site.futex.flatten().is_some_and(|wait| wait.kind == Kind::Semaphore);
-        let names: Vec<&str> = site.user().iter().filter_map(|frame| frame.function.as_deref()).collect();
-        let user = || lock_functions::main_function(&names).map(str::to_owned);
-        is_semaphore && self.semaphores.borrow().is_lock(&user())
+        is_semaphore && self.semaphores.borrow().is_lock(&semaphore_user(site.user()))
     }
 
     /// The lock behind a word at which threads sleep, and its address.
@@ -154,7 +204,23 @@ impl SleepSites {
 
     pub(super) fn grow_old(&mut self) {
         self.known.retain(|_, site| Rc::strong_count(site) > 1);
+        let processes = self.processes.borrow();
+        let is_there = |tgid: &u32| processes.file(*tgid, |file| file == JAVA_MACHINE).is_some();
+        self.java.retain(|tgid, (_, machine)| machine.is_some() && is_there(tgid));
+        self.java.values_mut().filter_map(|(_, machine)| machine.as_mut()).for_each(JavaMachine::grow_old);
     }
+}
+
+/// Whether this is a function in which threads of Java's park.
+fn is_park(frame: &Frame) -> bool {
+    frame
+        .function
+        .as_deref()
+        .is_some_and(|function| function.contains("Parker::park") || function.contains("Unsafe_Park"))
+}
+
+fn is_mutex(wait: UserWait) -> bool {
+    wait.kind == Kind::Mutex
 }
 
 /// The program's own frames, from the first function with a name on.
@@ -187,6 +253,16 @@ impl SleepSite {
         self.kernel_lock.get().copied().flatten()
     }
 
+    /// Whether who sleeps there has nothing to run, so that it is at rest.
+    pub(super) const fn has_no_work(&self) -> bool {
+        self.has_no_work
+    }
+
+    /// Whether it sleeps for a futex that is a lock, or a semaphore that may be one.
+    pub(super) fn may_be_lock(&self) -> bool {
+        self.futex.flatten().is_some_and(|wait| wait.happened == Happened::Wait || wait.kind == Kind::Semaphore)
+    }
+
     /// The lock that the program has built for itself, if it sleeps for such a one.
     pub(super) fn program_lock(&self) -> Option<(Lock, Kind, Mode)> {
         self.program_lock.map(|lock| (lock.lock(self.user()), lock.kind, lock.mode()))
@@ -194,10 +270,11 @@ impl SleepSite {
 
     /// What the stacks say; `None` if no more than the call.
     pub(super) fn reason(&self) -> Option<ThreadState> {
-        if self.kernel_lock().is_some() {
+        if self.kernel_lock().is_some() && !self.lends_priority {
             return Some(ThreadState::KernelLock);
         }
-        if self.program_lock.is_some() {
+        // A semaphore is a lock only where those who wait for it release it, too.
+        if self.program_lock.is_some_and(|lock| lock.kind != Kind::Semaphore) {
             return Some(ThreadState::UserLock);
         }
         match self.futex? {
@@ -236,10 +313,12 @@ impl FutexWord {
     }
 
     /// The thread that the lock names as its holder, as the process knows it; `None` if this kind of lock does not tell.
-    pub(super) fn holder(&self, wait: &UserWait) -> Option<u32> {
-        /// `FUTEX_LOCK_PI` and its kin keep the owner in the word.
+    pub(super) fn holder(&self, wait: &UserWait, site: &SleepSite) -> Option<u32> {
         const OWNER_OF_MUTEX: u64 = 8;
         const OWNER_OF_RWLOCK: u64 = 24;
+        if site.lends_priority {
+            return self.u32_at(self.address).map(|word| word & OWNER).filter(|tid| *tid != 0);
+        }
         let lock = wait.lock_address(self.address)?;
         let tid = match (wait.function, wait.kind) {
             (Some("pthread_mutex_lock"), Kind::Mutex) => self.u32_at(lock + OWNER_OF_MUTEX)?,

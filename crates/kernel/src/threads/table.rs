@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use lockmeter_profile::{Cgroup, CgroupId, Interval, Sleep, Tables, Task, TaskId, ThreadState, ThreadTime};
 
+use super::lock_turns::{LockTurns, WordId};
 use super::skeleton::types::{thread_look, thread_time};
 use super::sleep_sites::{FutexWord, SleepSite, SleepSites};
 use crate::cgroups::CgroupTree;
@@ -40,11 +41,24 @@ pub(super) struct Thread {
     pub(super) owner_tid: u32,
     /// The futex word that it waits for; 0 if it waits for none.
     futex: u64,
+    /// The one that it waited for last, by which operation, and when it was released from that; 0 if it was not.
+    pub(super) last_word: u64,
+    pub(super) last_operation: u32,
+    pub(super) released_ns: u64,
+    /// When it woke another thread last, but by a futex call.
+    pub(super) woke_ns: u64,
+    /// Whom it woke then, and who woke it last so.
+    pub(super) wakee_tid: u32,
+    pub(super) waker_tid: u32,
+    /// The system call that it sleeps in.
+    pub(super) call: u32,
     /// The kernel's record of it, and where its stack ends while it sleeps.
     pub(super) task: u64,
     pub(super) stack_pointer: u64,
     /// Where the present sleep is, if its stacks were taken.
     sleep: Option<(u64, Rc<SleepSite>, Option<FutexWord>)>,
+    /// When the present sleep began, and the chance that no look has taken its stacks so far.
+    chance: (u64, f64),
     /// The part of its time that was handed over.
     charged: Spent,
     /// Since the last drain.
@@ -86,6 +100,8 @@ impl LastSite {
 struct Look {
     state: u8,
     site: Option<Rc<SleepSite>>,
+    /// The lock that it waited for, or had while it waited for work.
+    lock: Option<WordId>,
     times: u32,
     total_ns: u64,
     variance_ns2: f64,
@@ -99,6 +115,30 @@ pub(super) struct Threads {
     ended: HashMap<(Who, u64), (Spent, u64)>,
     sleeps: HashMap<(Who, u8, bool, Option<*const SleepSite>), SleepSum>,
     looked_ns: u64,
+    turns: LockTurns,
+    /// Sleeps whose stacks the last look has taken.
+    described: u32,
+}
+
+/// Which stacks a look takes: those of sleeps that have gone on for this long, and of others by chance.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StackChoice {
+    pub(super) long_sleep_ns: u64,
+    pub(super) long_stacks: u32,
+    pub(super) stacks: u32,
+    /// From 0 to 1.
+    pub(super) chance: f64,
+}
+
+impl StackChoice {
+    /// So many of all that there are.
+    pub(super) const fn all(stacks: u32) -> Self {
+        Self { long_sleep_ns: u64::MAX, long_stacks: 0, stacks, chance: 1.0 }
+    }
+
+    fn chance_of(self, slept_ns: u64) -> f64 {
+        if slept_ns >= self.long_sleep_ns { 1.0 } else { self.chance }
+    }
 }
 
 /// What the looks say of one place where threads of a task sleep.
@@ -125,6 +165,11 @@ impl Thread {
         (*since_ns == self.time.since_ns && !self.is_woken()).then_some((site, word.as_ref()))
     }
 
+    /// Whether it sleeps for a futex that is, or may be, a lock.
+    pub(super) fn waits_for_lock(&self) -> bool {
+        self.futex != 0 && self.site().is_some_and(|(site, _)| site.may_be_lock())
+    }
+
     fn who(&self) -> Who {
         Who { tgid: self.time.tgid, comm: self.time.comm.map(i8::cast_unsigned) }
     }
@@ -135,6 +180,24 @@ impl Thread {
 
     pub(super) fn task(&self, tables: &mut Tables) -> TaskId {
         self.who().task(tables)
+    }
+
+    /// How long the present sleep has gone on, at least.
+    fn slept_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.time.since_ns).saturating_add(self.before_ns)
+    }
+
+    /// For how many sleeps the present one stands that went on for as long, after a look that took its stacks with this chance, if it was
+    /// not known yet.
+    fn weigh(&mut self, chance: f64) -> f64 {
+        const HEAVIEST: f64 = 1000.0;
+        let (begin_ns, missed) = &mut self.chance;
+        if *begin_ns != self.time.since_ns {
+            (*begin_ns, *missed) = (self.time.since_ns, 1.0);
+        }
+        *missed *= 1.0 - chance;
+        let missed = *missed;
+        if self.site().is_some() { 1.0 / (1.0 - missed).max(1.0 / HEAVIEST) } else { 1.0 }
     }
 
     /// All its time until then.
@@ -176,7 +239,8 @@ impl Who {
 impl Threads {
     /// Takes in a record of the iterator.
     pub(super) fn see(&mut self, look: &thread_look, sites: &mut SleepSites) {
-        let described = (look.has_stacks != 0).then(|| sites.describe(look));
+        self.described += look.has_stacks;
+        let described = if look.has_stacks != 0 { sites.describe(look) } else { None };
         let thread = self.known.entry(look.time.id).or_insert_with(|| Thread {
             time: thread_time::default(),
             before_ns: 0,
@@ -184,6 +248,14 @@ impl Threads {
             lock_flags: 0,
             owner_tid: 0,
             futex: 0,
+            last_word: 0,
+            last_operation: 0,
+            released_ns: 0,
+            woke_ns: 0,
+            wakee_tid: 0,
+            waker_tid: 0,
+            call: 0,
+            chance: (0, 1.0),
             task: 0,
             stack_pointer: 0,
             sleep: None,
@@ -195,6 +267,9 @@ impl Threads {
         thread.before_ns = look.before_ns;
         (thread.lock, thread.lock_flags, thread.owner_tid) = (look.lock, look.lock_flags, look.owner_tid);
         thread.futex = look.futex;
+        (thread.last_word, thread.last_operation) = (look.last_word, look.last_operation);
+        (thread.released_ns, thread.woke_ns, thread.call) = (look.released_ns, look.woke_ns, look.call);
+        (thread.wakee_tid, thread.waker_tid) = (look.wakee_tid, look.waker_tid);
         (thread.task, thread.stack_pointer) = (look.task, look.stack_pointer);
         if let Some((site, word)) = described {
             thread.sleep = Some((look.time.since_ns, site, word));
@@ -208,7 +283,7 @@ impl Threads {
         let spent = match &mut thread {
             Some(thread) => {
                 let spent = thread.uncharged(&time.spent_ns);
-                add_looks(&mut self.sleeps, who, thread, &spent);
+                add_looks(&mut self.sleeps, &self.turns, who, thread, &spent);
                 spent
             }
             None => time.spent_ns,
@@ -218,13 +293,39 @@ impl Threads {
         *threads += 1;
     }
 
+    /// Which of so many stacks the next look is to take. The longest sleeps come first: one that goes on has its stack taken once, and
+    /// its time is the longest.
+    pub(super) fn choose_stacks(&mut self, most: u32) -> StackChoice {
+        let now_ns = monotonic_ns();
+        let is_nameless = |thread: &&Thread| {
+            !thread.is_woken() && thread.state().is_some_and(ThreadState::is_blocked) && thread.site().is_none()
+        };
+        let mut slept_ns: Vec<u64> =
+            self.known.values().filter(is_nameless).map(|thread| thread.slept_ns(now_ns)).collect();
+        let nameless = u32::try_from(slept_ns.len()).unwrap_or(u32::MAX);
+        let long_stacks = nameless.min(most - most / 4);
+        let stacks = most - long_stacks;
+        let long_sleep_ns = long_stacks.checked_sub(1).map_or(u64::MAX, |last| {
+            *slept_ns.select_nth_unstable_by_key(last as usize, |ns| std::cmp::Reverse(*ns)).1
+        });
+        // As many as the last look has met are new again.
+        let others = nameless - long_stacks + std::mem::take(&mut self.described);
+        StackChoice {
+            long_sleep_ns,
+            long_stacks,
+            stacks,
+            chance: (f64::from(stacks) / f64::from(others.max(1))).min(1.0),
+        }
+    }
+
     /// To be called when a look that began then has been read.
-    pub(super) fn look_ends(&mut self, begin_ns: u64, names: &mut KernelNames) {
+    pub(super) fn look_ends(&mut self, begin_ns: u64, choice: StackChoice, names: &mut KernelNames) {
         let since_last_ns = if self.looked_ns == 0 { 0 } else { begin_ns.saturating_sub(self.looked_ns) };
         let last_ns = std::mem::replace(&mut self.looked_ns, begin_ns);
         if since_last_ns == 0 {
             return;
         }
+        let locks = self.turns.look(&self.known);
         for thread in self.known.values_mut() {
             let state = state_of(thread.time.state);
             if thread.is_woken() || !state.is_some_and(ThreadState::is_blocked) {
@@ -232,24 +333,28 @@ impl Threads {
                 continue;
             }
             let site = thread.site().map(|(site, _)| Rc::clone(site));
-            let slept_ns = begin_ns.saturating_sub(thread.time.since_ns).saturating_add(thread.before_ns);
+            let slept_ns = thread.slept_ns(begin_ns);
+            let weight = thread.weigh(choice.chance_of(slept_ns));
             thread.last_site.look(site.as_ref(), slept_ns >= LONG_NS);
             if let Some(site) = &site {
                 site.learn_reason(names);
             }
             let is_new = thread.time.since_ns > last_ns;
-            // One that went on since the last look is known; another stands for those that no look has met.
-            let variance_ns2 = if is_new { (since_last_ns as f64).powi(2) } else { 0.0 };
-            let state = thread.time.state as u8;
+            // One that went on since the last look is known, if its stack is; another stands for those that no look has met.
+            let unknown = if is_new { weight } else { weight - 1.0 };
+            let variance_ns2 = (since_last_ns as f64).powi(2) * weight * unknown;
+            let total_ns = (since_last_ns as f64 * weight) as u64;
+            let (state, lock) = (thread.time.state as u8, locks.get(&thread.time.id).copied());
             let same = |look: &&mut Look| {
-                look.state == state && look.site.as_ref().map(Rc::as_ptr) == site.as_ref().map(Rc::as_ptr)
+                let is_here = look.site.as_ref().map(Rc::as_ptr) == site.as_ref().map(Rc::as_ptr);
+                (look.state, look.lock) == (state, lock) && is_here
             };
             if let Some(look) = thread.looks.iter_mut().find(same) {
                 look.times += 1;
-                look.total_ns += since_last_ns;
+                look.total_ns += total_ns;
                 look.variance_ns2 += variance_ns2;
             } else {
-                thread.looks.push(Look { state, site, times: 1, total_ns: since_last_ns, variance_ns2 });
+                thread.looks.push(Look { state, site, lock, times: 1, total_ns, variance_ns2 });
             }
         }
     }
@@ -266,6 +371,11 @@ impl Threads {
         for thread in self.known.values_mut() {
             thread.looks.clear();
         }
+    }
+
+    /// Futex words, by process, for which threads wait at rest.
+    pub(super) fn words_at_rest(&self) -> HashSet<(u32, u64)> {
+        self.turns.at_rest().collect()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Thread> {
@@ -307,11 +417,12 @@ impl Threads {
         for thread in self.known.values_mut() {
             let spent = thread.spent_until(now_ns);
             let new = thread.uncharged(&spent);
-            add_looks(&mut self.sleeps, thread.who(), thread, &new);
+            add_looks(&mut self.sleeps, &self.turns, thread.who(), thread, &new);
             let (sum, threads) = times.entry((thread.who(), thread.time.cgroup)).or_default();
             add(sum, &new);
             *threads += 1;
         }
+        self.turns.forget_looks();
         for ((who, cgroup), (spent, threads)) in times {
             let task = who.task(&mut interval.tables);
             let cgroup = named_cgroup(cgroup, cgroups, &mut interval.tables);
@@ -327,7 +438,8 @@ impl Threads {
             let reason =
                 if is_guard { Some(ThreadState::UserLock) } else { sum.site.as_ref().and_then(|site| site.reason()) };
             let reason = reason.unwrap_or(counted_as);
-            let lock = sum.site.as_ref().and_then(|site| site.program_lock());
+            let program_lock = sum.site.as_ref().and_then(|site| site.program_lock());
+            let lock = program_lock.filter(|_| reason == ThreadState::UserLock);
             let lock = lock.map(|(lock, _, _)| interval.tables.intern_lock(lock));
             let site = sum.site.as_ref().and_then(|site| {
                 if !at_rest {
@@ -353,14 +465,17 @@ impl Threads {
 /// Adds what the looks since the last drain found of a thread, which spent its time so meanwhile.
 fn add_looks(
     sleeps: &mut HashMap<(Who, u8, bool, Option<*const SleepSite>), SleepSum>,
+    turns: &LockTurns,
     who: Who,
     thread: &mut Thread,
     spent: &Spent,
 ) {
     for look in std::mem::take(&mut thread.looks) {
         let reason = look.site.as_ref().and_then(|site| site.reason()).or(ThreadState::from_code(look.state));
-        let at_rest =
-            reason.is_some_and(|reason| can_be_at_rest(reason, spent)) && thread.last_site.is_at(look.site.as_ref());
+        let is_where_always = reason.is_some_and(may_be_for_work) && thread.last_site.is_at(look.site.as_ref());
+        let takes_turns = look.lock.is_some_and(|lock| turns.is_at_rest(lock));
+        let has_no_work = look.site.as_ref().is_some_and(|site| site.has_no_work());
+        let at_rest = has_no_work || (ran_little(spent) && (is_where_always || takes_turns));
         let key = (who, look.state, at_rest, look.site.as_ref().map(Rc::as_ptr));
         let sum = sleeps.entry(key).or_insert(SleepSum { site: look.site, looks: 0, total_ns: 0, variance_ns2: 0.0 });
         sum.looks += u64::from(look.times);
@@ -369,9 +484,9 @@ fn add_looks(
     }
 }
 
-/// Whether a thread may be at rest that waits so: it ran for less than a hundredth of its time, and waits for no lock, disk or page.
-fn can_be_at_rest(reason: ThreadState, spent: &Spent) -> bool {
-    let is_idle = matches!(
+/// Whether what a thread waits for may be work: it is no lock, disk or page.
+const fn may_be_for_work(reason: ThreadState) -> bool {
+    matches!(
         reason,
         ThreadState::Condition
             | ThreadState::NetworkOrPoll
@@ -380,10 +495,13 @@ fn can_be_at_rest(reason: ThreadState, spent: &Spent) -> bool {
             | ThreadState::Child
             | ThreadState::Other
             | ThreadState::Futex
-    );
+    )
+}
+
+/// Whether a thread ran for less than a hundredth of its time: else it is not at rest, whatever it waits for.
+fn ran_little(spent: &Spent) -> bool {
     let all_ns: u64 = spent.iter().sum();
-    let ran_ns = spent[usize::from(ThreadState::Running.code())];
-    is_idle && ran_ns * 100 <= all_ns
+    spent[usize::from(ThreadState::Running.code())] * 100 <= all_ns
 }
 
 fn add(sum: &mut Spent, more: &Spent) {
@@ -429,9 +547,9 @@ mod tests {
         let mut spent = [0; STATES];
         spent[usize::from(ThreadState::Condition.code())] = 990;
         spent[usize::from(ThreadState::Running.code())] = 10;
-        assert!(can_be_at_rest(ThreadState::Condition, &spent));
-        assert!(!can_be_at_rest(ThreadState::UserLock, &spent) && !can_be_at_rest(ThreadState::DiskIo, &spent));
+        assert!(may_be_for_work(ThreadState::Condition) && ran_little(&spent));
+        assert!(!may_be_for_work(ThreadState::UserLock) && !may_be_for_work(ThreadState::DiskIo));
         spent[usize::from(ThreadState::Running.code())] = 20;
-        assert!(!can_be_at_rest(ThreadState::Condition, &spent));
+        assert!(!ran_little(&spent));
     }
 }

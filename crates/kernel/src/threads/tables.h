@@ -105,6 +105,16 @@ struct thread_look {
 	__u64 stack_pointer;
 	/* The futex word that it waits for; 0 if it waits for none. */
 	__u64 futex;
+	/* The word that it waited for last, with the operation, and when it was released from that; 0 if it was not. */
+	__u64 last_word;
+	__u64 released_ns;
+	/* When it woke another thread last, but by a futex call. */
+	__u64 woke_ns;
+	/* Whom it woke then, and who woke it last so. */
+	__u32 wakee_tid;
+	__u32 waker_tid;
+	__u32 last_operation;
+	__u32 unused_too;
 	/* From here on only with stacks. */
 	__u32 kernel_bytes;
 	__u32 around_bytes;

@@ -55,11 +55,11 @@ const volatile __u8 state_of_call[CALLS];
 
 /* Written by the loader while the programs run: whether children of lockmeter itself are in scope. */
 __u32 own_children = 0;
-/* How many stacks the iterator may still take, and the chance of each sleep that it meets, in parts of 2^32 - 1. */
+/* Stacks that the iterator may still take: of sleeps that have gone on for so long, and of others by chance, in parts of 2^32 - 1. */
+__u64 long_sleep_ns = 0;
+__u32 long_stacks_left = 0;
 __u32 stacks_left = 0;
 __u32 stack_chance = 0;
-/* How many sleeps it met without taking their stacks or with. */
-__u32 sleeps_met = 0;
 __u64 next_id = 1;
 
 /* Classifies the lock at this address. */
@@ -80,6 +80,13 @@ struct thread {
 	__u64 looked_woken_ns;
 	/* The begin of the sleep whose stacks were handed over. */
 	__u64 described_ns;
+	/* When it was released from its last sleep for a futex; 0 if it was not. */
+	__u64 released_ns;
+	/* When it woke another thread last, but by a futex call. */
+	__u64 woke_ns;
+	/* Whom it woke then, and who woke it last so. */
+	__u32 wakee_tid;
+	__u32 waker_tid;
 	struct futex_sleep futex;
 	__u64 sleeps_kept;
 	struct past_sleep sleeps[PAST_SLEEPS];
@@ -208,7 +215,8 @@ static __always_inline __u32 reason_of(struct task_struct *task, struct thread *
 		return thread->lock ? STATE_KERNEL_LOCK : STATE_OTHER;
 	}
 	thread->call = call < CALLS ? call : CALLS;
-	if (thread->lock)
+	/* The kernel's lock behind a mutex of the program that lends priority is that mutex. */
+	if (thread->lock && !(call == CALL_FUTEX && waits_for_futex(regs)))
 		return STATE_KERNEL_LOCK;
 	if ((__s64)call < 0)
 		return STATE_PAGE_FAULT;
@@ -259,6 +267,8 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state
 	/* What sleeps uninterruptibly in a futex call waits for a page, not for the word. */
 	if (with_futexes && regs && task_state & TASK_INTERRUPTIBLE && waits_for_futex(regs))
 		begin_futex_wait(task, &thread->futex, regs, now_ns);
+	else if (regs)
+		thread->futex.timed_out_ns = 0;
 }
 
 static __always_inline int is_in_futex_wait(const struct thread *thread)
@@ -289,8 +299,10 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 	thread->time.since_ns = now_ns;
 	thread->before_ns = 0;
 	end_change(thread);
-	if (waited_for_futex)
+	if (waited_for_futex) {
+		thread->released_ns = thread->futex.released ? now_ns : 0;
 		end_futex_wait(task, &thread->futex, now_ns);
+	}
 }
 
 SEC("tp_btf/sched_switch")
@@ -309,13 +321,23 @@ int BPF_PROG(thread_switch, _Bool preempt, struct task_struct *prev, struct task
 SEC("tp_btf/sched_waking")
 int BPF_PROG(thread_waking, struct task_struct *wakee)
 {
-	struct thread *thread = thread_of(wakee);
-	__u64 now_ns;
+	struct task_struct *here = bpf_get_current_task_btf();
+	struct thread *thread = thread_of(wakee), *waker = thread_of(here);
+	__u64 now_ns = 0;
 
 	count_run(PROGRAM_WAKING);
+	/* Who releases a lock asks nobody for anything. */
+	if (waker && waker_of(registers_of(here)) != WAKER_FUTEX) {
+		now_ns = bpf_ktime_get_ns();
+		waker->woke_ns = now_ns;
+		waker->wakee_tid = wakee->pid;
+		if (thread)
+			thread->waker_tid = here->pid;
+	}
 	if (!thread)
 		return 0;
-	now_ns = bpf_ktime_get_ns();
+	if (!now_ns)
+		now_ns = bpf_ktime_get_ns();
 	*(volatile __u64 *)&thread->time.woken_ns = now_ns;
 	if (is_in_futex_wait(thread))
 		wake_futex_waiter(wakee, &thread->futex, now_ns);
@@ -505,6 +527,12 @@ static __always_inline int copy_time(struct thread_look *to, struct thread *thre
 		to->lock_since_ns = thread->lock_since_ns;
 		to->lock_flags = thread->lock_flags;
 		to->futex = is_in_futex_wait(thread) ? thread->futex.word : 0;
+		to->last_word = thread->futex.word;
+		to->last_operation = thread->futex.operation;
+		to->released_ns = thread->released_ns;
+		to->woke_ns = thread->woke_ns;
+		to->wakee_tid = thread->wakee_tid;
+		to->waker_tid = thread->waker_tid;
 		barrier();
 		if (!(changes & 1) && *(volatile __u64 *)&thread->time.changes == changes) {
 			to->time.changes = changes;
@@ -565,13 +593,16 @@ static __always_inline void copy_user_stack(struct thread_look *look, struct tas
 		look->around_bytes = AROUND_BYTES;
 }
 
-/* Whether the stacks of the sleep are to be taken now. */
-static __always_inline int is_due(const struct thread *thread, const struct thread_look *look)
+/* Whether the stacks of the sleep are to be taken now, and by which right. */
+static __always_inline __u32 *stacks_left_for(const struct thread *thread, const struct thread_look *look, __u64 now_ns)
 {
+	__u64 slept_ns = now_ns - look->time.since_ns + look->before_ns;
+
 	if (look->time.state <= STATE_WOKEN || thread->described_ns == look->time.since_ns)
 		return 0;
-	sleeps_met++;
-	return stacks_left && bpf_get_prandom_u32() <= stack_chance;
+	if (slept_ns >= long_sleep_ns)
+		return long_stacks_left ? &long_stacks_left : 0;
+	return stacks_left && bpf_get_prandom_u32() <= stack_chance ? &stacks_left : 0;
 }
 
 SEC("iter.s/task")
@@ -582,6 +613,7 @@ int look(struct bpf_iter__task *ctx)
 	struct thread *thread;
 	__u64 now_ns, woken_ns;
 	long frames_bytes;
+	__u32 *left;
 
 	if (!task || !task->pid)
 		return 0;
@@ -607,7 +639,8 @@ int look(struct bpf_iter__task *ctx)
 	look->stack_pointer = BPF_CORE_READ(task, thread.sp);
 	look->has_stacks = 0;
 	look->bytes = __builtin_offsetof(struct thread_look, kernel_bytes);
-	if (is_due(thread, look)) {
+	left = stacks_left_for(thread, look, now_ns);
+	if (left) {
 		frames_bytes = bpf_get_task_stack(task, look->kernel, sizeof(look->kernel), 0);
 		look->kernel_bytes = frames_bytes > 0 ? frames_bytes : 0;
 		copy_user_stack(look, task);
@@ -620,7 +653,8 @@ int look(struct bpf_iter__task *ctx)
 	if (look->has_stacks) {
 		if (bpf_seq_write(ctx->meta->seq, look, sizeof(*look)))
 			return 0;
-		stacks_left--;
+		if (left)
+			*left -= 1;
 		thread->described_ns = look->time.since_ns;
 	} else if (bpf_seq_write(ctx->meta->seq, look, __builtin_offsetof(struct thread_look, kernel_bytes))) {
 		return 0;

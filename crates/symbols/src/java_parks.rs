@@ -1,0 +1,347 @@
+//! What a parked Java thread waits for, read from the memory of its process.
+//!
+//! All locks of `java.util.concurrent`, and all queues and pools, put threads to sleep in one function, `Unsafe.park`. Its callers are
+//! compiled Java code without names, but each thread names the object for which it is parked: `Thread.parkBlocker`, by the class of
+//! which `jstack` tells "parking to wait for". OpenJDK describes its own structures in tables for such readers (`vmStructs.hpp`,
+//! exported as `gHotSpotVMStructs`): with these and `/proc/PID/mem` nothing has to be loaded into the program, nor does it stop.
+//!
+//! The program runs on meanwhile, so whatever is read may be nonsense: it counts only if it leads to the name of a class.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use lockmeter_profile::Kind;
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSymbol};
+
+use crate::elf_image::ElfPart;
+use crate::program_locks::ProgramLock;
+use crate::user_names::MappedFile;
+
+/// The library that is the Java machine.
+pub const JAVA_MACHINE: &str = "libjvm.so";
+
+/// Tables and lists that claim more than this are not read to their ends.
+const MOST_FIELDS: usize = 16 << 10;
+const MOST_THREADS: usize = 16 << 10;
+const MOST_CLASSES: usize = 1 << 12;
+
+/// Longer names, and larger objects, are none of those looked for.
+const LONGEST_NAME: usize = 256;
+const LARGEST_OBJECT: usize = 1 << 10;
+
+/// Behind the mark and the compressed class.
+const FIRST_FIELD: usize = 12;
+
+/// Classes that extend others of `java.lang.Thread`, at most so many times.
+const DEEPEST_CLASS: usize = 16;
+
+const THREAD: &str = "java/lang/Thread";
+/// Of the classes in which threads park, these are no thread's own `Runnable`.
+const LOCKS: &str = "java/util/concurrent/locks/";
+
+const fn lock(name: &'static str, kind: Kind) -> ProgramLock {
+    ProgramLock { function: "Parker::park", name, kind }
+}
+
+/// By the outer class of the blocker. All others are conditions, queues, latches and the like.
+const OWN_LOCKS: &[(&str, ProgramLock)] = &[
+    ("ReentrantLock", lock("Java ReentrantLock", Kind::Mutex)),
+    ("ReentrantReadWriteLock", lock("Java ReentrantReadWriteLock", Kind::Rwlock)),
+    ("StampedLock", lock("Java StampedLock", Kind::Rwlock)),
+];
+
+/// What a thread says that it is parked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parked {
+    /// A lock.
+    Lock(ProgramLock),
+    /// A condition, a queue, a latch or the like.
+    Other,
+    /// Nothing: it is not parked any more, or nobody said.
+    ForNothing,
+}
+
+/// A Java machine in a process.
+#[derive(Debug)]
+pub struct JavaMachine {
+    memory: Memory,
+    layout: Layout,
+    /// By the thread's id for the kernel: the machine's own record of it.
+    threads: HashMap<u32, u64>,
+    /// Threads that it has no record of: they run no Java code, or began since.
+    strangers: HashSet<u32>,
+    /// The names of classes by their addresses.
+    classes: HashMap<u64, Option<String>>,
+    /// Where `Thread.parkBlocker` lies in a thread's object, once one was seen that says it.
+    blocker_at: Option<usize>,
+}
+
+/// The memory of a process.
+#[derive(Debug)]
+struct Memory(File);
+
+impl Memory {
+    fn bytes<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.0.read_exact_at(&mut bytes, address).ok()?;
+        Some(bytes)
+    }
+
+    fn u64(&self, address: u64) -> Option<u64> {
+        self.bytes(address).map(u64::from_ne_bytes)
+    }
+
+    fn u32(&self, address: u64) -> Option<u32> {
+        self.bytes(address).map(u32::from_ne_bytes)
+    }
+
+    fn text(&self, address: u64, length: usize) -> Option<String> {
+        let mut bytes = vec![0; length];
+        self.0.read_exact_at(&mut bytes, address).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+
+    /// Up to its NUL.
+    fn string(&self, address: u64) -> Option<String> {
+        const PIECE: usize = 64;
+        let mut bytes = Vec::new();
+        while address != 0 && bytes.len() < LONGEST_NAME {
+            let at = address.checked_add(bytes.len() as u64)?;
+            let mut piece = [0; PIECE];
+            let got = self.0.read_at(&mut piece, at).ok().filter(|got| *got > 0)?;
+            let end = piece[..got].iter().position(|byte| *byte == 0);
+            bytes.extend_from_slice(&piece[..end.unwrap_or(got)]);
+            if end.is_some() {
+                return String::from_utf8(bytes).ok();
+            }
+        }
+        None
+    }
+}
+
+/// Where this build of the machine keeps what is needed.
+#[derive(Debug)]
+struct Layout {
+    /// The variable with the list of threads.
+    thread_list: u64,
+    length_of_list: u64,
+    threads_of_list: u64,
+    system_thread: u64,
+    system_id: u64,
+    object_of_thread: u64,
+    class_of_object: u64,
+    name_of_class: u64,
+    super_of_class: u64,
+    layout_of_class: u64,
+    length_of_symbol: u64,
+    body_of_symbol: u64,
+    /// How compressed addresses of objects and of classes are made whole.
+    objects: Compression,
+    classes: Compression,
+}
+
+/// Where the machine keeps how far a compressed address is shifted, and what is added: it sets them as it starts.
+#[derive(Debug, Clone, Copy)]
+struct Compression {
+    base: u64,
+    shift: u64,
+}
+
+impl Compression {
+    fn whole(self, memory: &Memory, compressed: u32) -> Option<u64> {
+        let shifted = u64::from(compressed).checked_shl(memory.u32(self.shift)?)?;
+        shifted.checked_add(memory.u64(self.base)?)
+    }
+}
+
+/// The machine's own table: by type and field the offset, or the address of a static one.
+struct Fields(HashMap<(String, String), u64>);
+
+impl Fields {
+    fn read(memory: &Memory, symbols: &HashMap<String, u64>) -> Option<Self> {
+        let variable = |name: &str| memory.u64(*symbols.get(&format!("gHotSpotVMStruct{name}"))?);
+        let table = variable("s")?;
+        let size = variable("EntryArrayStride")?;
+        let [type_at, field_at, static_at, offset_at, address_at] =
+            ["TypeName", "FieldName", "IsStatic", "Offset", "Address"]
+                .map(|name| variable(&format!("Entry{name}Offset")));
+        let mut fields = HashMap::new();
+        for entry in (0..MOST_FIELDS as u64).map_while(|index| table.checked_add(index.checked_mul(size)?)) {
+            let word = |at: Option<u64>| entry.checked_add(at?);
+            let type_name = memory.u64(word(type_at)?)?;
+            if type_name == 0 {
+                break;
+            }
+            let is_static = memory.u32(word(static_at)?)? != 0;
+            let value = memory.u64(word(if is_static { address_at } else { offset_at })?)?;
+            let name = memory.u64(word(field_at)?)?;
+            if let (Some(type_name), Some(name)) = (memory.string(type_name), memory.string(name)) {
+                fields.insert((type_name, name), value);
+            }
+        }
+        Some(Self(fields))
+    }
+
+    /// The first of these that is there: types and fields were renamed from version to version.
+    fn any(&self, names: &[(&str, &str)]) -> Option<u64> {
+        names.iter().find_map(|(of, field)| self.0.get(&((*of).to_owned(), (*field).to_owned()))).copied()
+    }
+}
+
+impl Layout {
+    fn read(memory: &Memory, symbols: &HashMap<String, u64>) -> Option<Self> {
+        let fields = Fields::read(memory, symbols)?;
+        let compression = |of: &str, before: &str| {
+            let at = |field: &str| {
+                let (new, old) = (format!("_{field}"), format!("{before}._{field}"));
+                fields.any(&[(of, &new), (of, &old)])
+            };
+            Some(Compression { base: at("base")?, shift: at("shift")? })
+        };
+        Some(Self {
+            thread_list: fields.any(&[("ThreadsSMRSupport", "_java_thread_list")])?,
+            length_of_list: fields.any(&[("ThreadsList", "_length")])?,
+            threads_of_list: fields.any(&[("ThreadsList", "_threads")])?,
+            system_thread: fields.any(&[("Thread", "_osthread"), ("JavaThread", "_osthread")])?,
+            system_id: fields.any(&[("OSThread", "_thread_id")])?,
+            object_of_thread: fields.any(&[("JavaThread", "_threadObj")])?,
+            class_of_object: fields
+                .any(&[("oopDesc", "_metadata._compressed_klass"), ("oopDesc", "_compressed_klass")])?,
+            name_of_class: fields.any(&[("Klass", "_name")])?,
+            super_of_class: fields.any(&[("Klass", "_super")])?,
+            layout_of_class: fields.any(&[("Klass", "_layout_helper")])?,
+            length_of_symbol: fields.any(&[("Symbol", "_length")])?,
+            body_of_symbol: fields.any(&[("Symbol", "_body"), ("Symbol", "_body[0]")])?,
+            objects: compression("CompressedOops", "_narrow_oop")?,
+            classes: compression("CompressedKlassPointers", "_narrow_klass")?,
+        })
+    }
+}
+
+impl JavaMachine {
+    /// The machine in this process, which maps it there; `None` if it is none that describes itself.
+    pub fn find(pid: u32, library: &MappedFile) -> Option<Self> {
+        let file = library.place.open().ok()?;
+        let image = file.elf(ElfPart::Symbols).ok()?;
+        let elf = ElfFile64::<object::LittleEndian, _>::parse(image.bytes()).ok()?;
+        let exported = elf.dynamic_symbols().filter_map(|symbol| {
+            let name = symbol.name().ok().filter(|name| name.starts_with("gHotSpotVMStruct"))?;
+            Some((name.to_owned(), symbol.address().wrapping_add(library.bias)))
+        });
+        let symbols: HashMap<String, u64> = exported.collect();
+        let memory = Memory(File::open(format!("/proc/{pid}/mem")).ok()?);
+        let layout = Layout::read(&memory, &symbols)?;
+        Some(Self {
+            memory,
+            layout,
+            threads: HashMap::new(),
+            strangers: HashSet::new(),
+            classes: HashMap::new(),
+            blocker_at: None,
+        })
+    }
+
+    /// From here on threads are looked for again that it had no record of.
+    pub fn grow_old(&mut self) {
+        self.strangers.clear();
+    }
+
+    /// What a thread is parked for right now.
+    pub fn parked_for(&mut self, tid: u32) -> Parked {
+        let Some(class) = self.blocker(tid) else { return Parked::ForNothing };
+        let outer = class.strip_prefix(LOCKS).and_then(|class| class.split('$').next());
+        let lock = OWN_LOCKS.iter().find(|(known, _)| Some(*known) == outer);
+        lock.map_or(Parked::Other, |(_, lock)| Parked::Lock(*lock))
+    }
+
+    /// The class of the object for which a thread is parked.
+    fn blocker(&mut self, tid: u32) -> Option<String> {
+        let thread = self.thread(tid)?;
+        let handle = self.memory.u64(thread.checked_add(self.layout.object_of_thread)?)?;
+        let object = self.memory.u64(handle)?;
+        if let Some(at) = self.blocker_at {
+            return self.class_of_field(object, at);
+        }
+        let bytes = self.size_of_thread(object)?;
+        let (at, class) = (FIRST_FIELD..bytes).step_by(4).find_map(|at| {
+            let class = self.class_of_field(object, at)?;
+            class.starts_with(LOCKS).then_some((at, class))
+        })?;
+        self.blocker_at = Some(at);
+        Some(class)
+    }
+
+    /// The machine's record of a thread.
+    fn thread(&mut self, tid: u32) -> Option<u64> {
+        let is_of = |machine: &Self, thread: u64| {
+            let system = machine.memory.u64(thread.checked_add(machine.layout.system_thread)?)?;
+            let id = machine.memory.u32(system.checked_add(machine.layout.system_id)?)?;
+            Some(id)
+        };
+        if let Some(thread) = self.threads.get(&tid).copied()
+            && is_of(self, thread) == Some(tid)
+        {
+            return Some(thread);
+        }
+        if self.strangers.contains(&tid) {
+            return None;
+        }
+        let list = self.memory.u64(self.layout.thread_list)?;
+        let length = self.memory.u32(list.checked_add(self.layout.length_of_list)?)? as usize;
+        let first = self.memory.u64(list.checked_add(self.layout.threads_of_list)?)?;
+        let pointers =
+            (0..length.min(MOST_THREADS) as u64).map_while(|index| self.memory.u64(first.checked_add(index * 8)?));
+        let threads: Vec<u64> = pointers.collect();
+        self.threads = threads.into_iter().filter_map(|thread| Some((is_of(self, thread)?, thread))).collect();
+        let found = self.threads.get(&tid).copied();
+        if found.is_none() && self.strangers.len() < MOST_THREADS {
+            self.strangers.insert(tid);
+        }
+        found
+    }
+
+    /// The bytes of a `java.lang.Thread`, as which this object began: fields of its own class lie behind.
+    fn size_of_thread(&mut self, object: u64) -> Option<usize> {
+        let mut class = self.class(object)?;
+        for _ in 0..DEEPEST_CLASS {
+            if self.name(class)? == THREAD {
+                let bytes = self.memory.u32(class.checked_add(self.layout.layout_of_class)?)? as usize;
+                return (bytes <= LARGEST_OBJECT).then_some(bytes);
+            }
+            class = self.memory.u64(class.checked_add(self.layout.super_of_class)?)?;
+        }
+        None
+    }
+
+    fn class_of_field(&mut self, object: u64, at: usize) -> Option<String> {
+        let field = self.memory.u32(object.checked_add(at as u64)?).filter(|field| *field != 0)?;
+        let class = self.class(self.layout.objects.whole(&self.memory, field)?)?;
+        self.name(class)
+    }
+
+    fn class(&self, object: u64) -> Option<u64> {
+        let compressed = self.memory.u32(object.checked_add(self.layout.class_of_object)?)?;
+        self.layout.classes.whole(&self.memory, compressed)
+    }
+
+    fn name(&mut self, class: u64) -> Option<String> {
+        if let Some(known) = self.classes.get(&class) {
+            return known.clone();
+        }
+        let read = |machine: &Self| {
+            let symbol = machine.memory.u64(class.checked_add(machine.layout.name_of_class)?)?;
+            let length = machine.memory.bytes(symbol.checked_add(machine.layout.length_of_symbol)?);
+            let length = usize::from(u16::from_ne_bytes(length?));
+            let body = symbol.checked_add(machine.layout.body_of_symbol)?;
+            let name = machine.memory.text(body, length).filter(|_| (1..LONGEST_NAME).contains(&length))?;
+            name.bytes().all(|byte| byte.is_ascii_graphic()).then_some(name)
+        };
+        let name = read(self);
+        if self.classes.len() < MOST_CLASSES {
+            self.classes.insert(class, name.clone());
+        }
+        name
+    }
+}
