@@ -2,17 +2,18 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
-    Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value, lock_functions,
+    Naming, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value, lock_functions,
 };
 use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 
 use super::KnownPrograms;
 use super::processes::{Processes, copied_stack as as_copied};
-use super::releases::{Part, PastSleep, Releases, Root as RootOf};
+use super::releases::{LockAddress, Part, PastSleep, Releases, Root as RootOf};
 use super::semaphores::{SemaphoreUses, semaphore_user};
 use super::tables::{Drained, RETRIED, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
@@ -110,6 +111,21 @@ pub(super) struct Told {
     now: f64,
     before: f64,
 }
+
+impl Told {
+    /// The lock's address in this process; of one that processes share, what stands for it in all of them: its name says where it lies.
+    fn address_of(&self, tgid: u32) -> LockAddress {
+        if self.lock.naming != Naming::UserShared {
+            return (tgid, self.instance);
+        }
+        let mut hasher = DefaultHasher::new();
+        self.lock.name.hash(&mut hasher);
+        (NO_PROCESS, hasher.finish())
+    }
+}
+
+/// The process of a lock that several share.
+const NO_PROCESS: u32 = 0;
 
 struct Woken {
     word: Word,
@@ -237,7 +253,7 @@ impl Waits {
         let Some(told) = told.filter(|told| has_holders(told.wait.kind) && record.waker == WAKER_FUTEX) else {
             return Vec::new();
         };
-        let lock = (word.tgid, told.instance);
+        let lock = told.address_of(word.tgid);
         let (begin_ns, end_ns) = (record.woken_ns.saturating_sub(record.waited_ns), record.woken_ns);
         let slept = record.waker_sleeps.iter().filter_map(|sleep| {
             let state = u8::try_from(sleep.state).ok().and_then(ThreadState::from_code)?;
