@@ -460,7 +460,7 @@ fn key(row: &Row, by: &[Dimension]) -> DiffKey {
         cgroup: row.cgroup.clone(),
         caller: row.caller.clone(),
         blocker: row.blocker.as_ref().map(|blocker| (blocker.source, blocker.stack.clone())),
-        root: row.root.clone().map(|root| RowRoot { state: None, ..root }),
+        root: row.root.as_deref().map(|root| RowRoot { state: None, ..root.clone() }),
     }
 }
 

@@ -102,7 +102,7 @@ impl RowKey {
             cgroup: row.cgroup.clone(),
             caller: row.caller.clone(),
             blocker: row.blocker.as_ref().map(|blocker| (blocker.source, Arc::clone(&blocker.stack))),
-            root: row.root.clone().map(|root| RowRoot { state: None, ..root }),
+            root: row.root.as_deref().map(|root| RowRoot { state: None, ..root.clone() }),
         }
     }
 }

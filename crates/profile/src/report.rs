@@ -306,7 +306,7 @@ pub struct Row {
     /// Function names of the stack that made it wait, innermost first, and how it is known.
     pub blocker: Option<RowBlocker>,
     /// The end of the chain of blockers.
-    pub root: Option<RowRoot>,
+    pub root: Option<Box<RowRoot>>,
     /// The numbers. Estimates (scaled to the lock's exact total) when `estimated`.
     pub value: Value,
     /// Of a row of holds, by callers of programs' locks only: how many of these acquisitions had to wait.

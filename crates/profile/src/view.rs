@@ -133,8 +133,8 @@ struct SiteEstimate {
     basis: HoldBasis,
     /// The name of the releasing task.
     releaser: Uniform<Option<TextName>>,
-    /// What the holder did, by time.
-    states: HolderStates,
+    /// What the holder did, where rows tell holders apart.
+    states: Option<Box<HolderStates>>,
 }
 
 /// What holders did, by the time that they are blamed for.
@@ -148,6 +148,13 @@ impl HolderStates {
         match self.sums.iter_mut().find(|(known, _)| *known == state) {
             Some((_, sum)) => *sum = sum.saturating_add(ns),
             None => self.sums.push((state, ns)),
+        }
+    }
+
+    /// Adds what is known of others, of whom there may be none.
+    fn merge_into(sum: &mut Option<Box<Self>>, more: Option<&Self>) {
+        if let Some(more) = more {
+            sum.get_or_insert_default().merge(more);
         }
     }
 
@@ -224,7 +231,7 @@ impl SiteEstimate {
         self.stacks = self.stacks.saturating_add(other.stacks);
         self.basis.merge(&other.basis);
         self.releaser.merge(other.releaser);
-        self.states.merge(&other.states);
+        HolderStates::merge_into(&mut self.states, other.states.as_deref());
     }
 }
 
@@ -498,6 +505,7 @@ impl ReportBuilder {
         };
         let is_shown = site.is_some() || !self.query.groups_by(Dimension::Caller);
         let by_root = self.query.groups_by(Dimension::Root);
+        let tells_holders_apart = by_root || self.query.groups_by(Dimension::Blocker);
         let state = sampled.blocker.root.filter(|_| by_root).map_or(sampled.blocker.state, |root| root.state);
         let root = match root {
             Some((lock, stack)) => (Some(lock), BlockerSource::Releaser, stack),
@@ -508,7 +516,9 @@ impl ReportBuilder {
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
         estimate.releaser.see(releaser);
-        estimate.states.add(state, sampled.estimate.total_ns);
+        if tells_holders_apart {
+            estimate.states.get_or_insert_default().add(state, sampled.estimate.total_ns);
+        }
     }
 
     /// What is measured in a group, which is added if it is new.

@@ -99,7 +99,8 @@ fn report(name: &str) -> Report {
                 state: None,
             });
             let stack = [name().into(), name().into()].into();
-            row.root = Some(RowRoot { lock: Some(name()), source: BlockerSource::Releaser, stack, state: None });
+            row.root =
+                Some(Box::new(RowRoot { lock: Some(name()), source: BlockerSource::Releaser, stack, state: None }));
             row
         })
         .into();

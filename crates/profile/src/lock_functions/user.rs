@@ -50,6 +50,9 @@ const LOCKING: &[&str] = &[
     "std::__detail::__*",
     "std::__semaphore_*",
     "std::counting_semaphore<*",
+    // PostgreSQL.
+    "LWLock*",
+    "PGSemaphore*",
     // Rust's standard library and parking_lot.
     "std::sys::*",
     "std::sys_common::*",

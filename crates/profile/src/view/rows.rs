@@ -68,7 +68,7 @@ struct RowSum<'a> {
     kind: Uniform<Kind>,
     mode: Uniform<Mode>,
     releaser: Uniform<Option<&'a str>>,
-    states: HolderStates,
+    states: Option<Box<HolderStates>>,
 }
 
 /// A part of a group that goes to one row.
@@ -80,7 +80,7 @@ struct Part<'a> {
     max_ns: u64,
     stacks: u64,
     releaser: Uniform<Option<&'a str>>,
-    states: HolderStates,
+    states: Option<Box<HolderStates>>,
 }
 
 /// What a row takes for each bucket of its histogram.
@@ -380,7 +380,7 @@ fn shared_out<'a>(
         max_ns: 0,
         stacks: 0,
         releaser: Uniform::Unseen,
-        states: HolderStates::default(),
+        states: None,
     };
     for (bucket, value) in measured.exact.iter() {
         let exact = Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
@@ -435,7 +435,7 @@ impl Part<'_> {
             max_ns: measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0),
             stacks: 0,
             releaser: Uniform::Unseen,
-            states: HolderStates::default(),
+            states: None,
         }
     }
 
@@ -471,7 +471,7 @@ impl<'a> RowSum<'a> {
         self.kind.see(group.kind);
         self.mode.see(group.mode);
         self.releaser.merge(part.releaser);
-        self.states.merge(&part.states);
+        HolderStates::merge_into(&mut self.states, part.states.as_deref());
     }
 }
 
@@ -513,13 +513,15 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
             source,
             stack: stacks.functions(rank),
             task: sum.releaser.same().flatten().map(str::to_owned),
-            state: sum.states.mostly(),
+            state: sum.states.as_ref().and_then(|states| states.mostly()),
         }),
-        root: key.site.root.map(|(lock, source, rank)| RowRoot {
-            lock: lock.map(|lock| builder.names.lock(lock).name.clone()),
-            source,
-            stack: stacks.functions(rank),
-            state: sum.states.mostly(),
+        root: key.site.root.map(|(lock, source, rank)| {
+            Box::new(RowRoot {
+                lock: lock.map(|lock| builder.names.lock(lock).name.clone()),
+                source,
+                stack: stacks.functions(rank),
+                state: sum.states.as_ref().and_then(|states| states.mostly()),
+            })
         }),
         value: sum.value,
         contended: None,
