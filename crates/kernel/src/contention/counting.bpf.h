@@ -14,10 +14,9 @@ struct wait {
 	__u64 begin_ns; /* of a wait that may sleep */
 	__u64 total_ns;
 	__u64 spin_ns;
-	__u64 threshold_ns;
 	__u64 period_ns;
 	__u32 kind_mode;
-	__u32 unused;
+	__u32 is_sampled;
 	struct who who;
 };
 

@@ -38,7 +38,7 @@ static __always_inline int count_hold(void *ctx, struct cpu_state *cpu, struct b
 	struct buffer *waits = this_buffer(&buffers);
 	__u64 stack = 0, weight = 0;
 
-	if (hold->total_ns >= hold->threshold_ns && waits) {
+	if (hold->is_sampled && waits) {
 		stack = take_stack(ctx, cpu, waits);
 		weight = weight_of(hold) * stands_for;
 	}
@@ -102,9 +102,9 @@ static __always_inline int count_held(void *ctx, __u64 class, __u64 lock, __u32 
 			.class = class,
 			.instance = lock,
 			.total_ns = held_ns,
-			.threshold_ns = threshold_ns,
 			.period_ns = period_ns,
 			.kind_mode = kind_mode,
+			.is_sampled = held_ns >= threshold_ns,
 			.who = *who,
 		};
 

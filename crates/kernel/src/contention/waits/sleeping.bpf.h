@@ -167,7 +167,7 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 		sleep->slept = 0;
 		wait->spin_ns = wait->total_ns;
 	}
-	wait->threshold_ns = sleep->threshold_ns;
+	wait->is_sampled = wait->total_ns >= sleep->threshold_ns;
 	wait->period_ns = sleep->period_ns;
 	wait->kind_mode = sleep->kind_mode;
 	wait->who = sleep->who;

@@ -73,7 +73,7 @@ static __always_inline enum found end_spinning(struct task_struct *task, __u64 l
 	wait->class = spin->class;
 	wait->total_ns = bpf_ktime_get_ns() - spin->begin_ns;
 	wait->spin_ns = wait->total_ns > spin->nested_ns ? wait->total_ns - spin->nested_ns : 0;
-	wait->threshold_ns = spin->threshold_ns;
+	wait->is_sampled = wait->total_ns >= spin->threshold_ns;
 	wait->period_ns = spin->period_ns;
 	wait->kind_mode = spin->kind_mode;
 	wait->who = spin->who;

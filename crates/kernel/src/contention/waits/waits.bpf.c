@@ -28,7 +28,7 @@ static __always_inline void finish_wait(void *ctx, struct cpu_state *cpu, struct
 
 	count_total(buffer, wait, wait->kind_mode | log2_of(wait->total_ns) << 16, &wait->who);
 	buffer->closed++;
-	if (wait->total_ns < wait->threshold_ns)
+	if (!wait->is_sampled)
 		return;
 	site = take_stack(ctx, cpu, buffer);
 	if (blame->source == BLOCKER_WOKEN || blame->source == BLOCKER_STACK_LOST)
