@@ -1,5 +1,7 @@
 /* Tasks by clone(CLONE_VM) on stacks of the program's own: without thread-local storage, as sandboxes and runtimes make them. */
+#include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include "processes.h"
 
@@ -19,10 +21,20 @@ static int work(void *argument)
 	return (int)(long)argument;
 }
 
+static void *rest(void *nothing)
+{
+	for (;;)
+		pause();
+	return nothing;
+}
+
 int main(void)
 {
 	pid_t tasks[TASKS];
+	pthread_t resting;
 
+	/* In a process without a second thread glibc takes locks without atomic instructions: the tasks would break them. */
+	pthread_create(&resting, NULL, rest, NULL);
 	FILL_GUARDS(mutex);
 	pthread_mutex_init(&mutex.lock, NULL);
 	for (long i = 0; i < TASKS; i++) {
