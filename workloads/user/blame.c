@@ -7,12 +7,16 @@
  *   alternate   holders of two lengths in turn, each with waiters behind it
  *   rwlock      writers that keep the lock for long, writers that keep it shortly, and readers that wait for both
  *   busy        as queue, but the one holder computes all the while
+ *   late        the waiter shares its CPU with threads that compute and go before it: it runs long after the lock was released
  *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
  */
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -95,16 +99,47 @@ HOLDS(reload_config, RELOAD_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_m
       read_database(ms))
 HOLDS(get_config, GET_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), (void)ms)
 
+/* Has no lock. */
+static void compute(long ms)
+{
+	sleep_ms(-ms);
+}
+
 struct job {
 	void (*holds)(long ms);
 	long first_ms, hold_ms, pause_ms;
 	int rounds;
+	/* On the last CPU, others on any but that. */
+	int is_last_cpu;
+	int niceness;
 };
+
+static void place(const struct job *job)
+{
+	cpu_set_t cpus;
+	int last = CPU_SETSIZE - 1;
+
+	sched_getaffinity(0, sizeof(cpus), &cpus);
+	while (last > 0 && !CPU_ISSET(last, &cpus))
+		last--;
+	if (job->is_last_cpu) {
+		CPU_ZERO(&cpus);
+		CPU_SET(last, &cpus);
+	} else if (CPU_COUNT(&cpus) > 1) {
+		CPU_CLR(last, &cpus);
+	}
+	sched_setaffinity(0, sizeof(cpus), &cpus);
+	setpriority(PRIO_PROCESS, gettid(), job->niceness);
+}
+
+static int jobs_are_placed;
 
 static void *run(void *argument)
 {
 	const struct job *job = argument;
 
+	if (jobs_are_placed)
+		place(job);
 	sleep_ms(job->first_ms);
 	for (int i = 0; i < job->rounds; i++) {
 		job->holds(job->hold_ms);
@@ -133,6 +168,13 @@ static const struct job alternate[] = {
 static const struct job rwlock[] = {
 	{write_long, 0, 20, 5, 30}, {write_shortly, 1, 4, 5, 30}, {reader, 2, 3, 3, 60}, {reader, 3, 3, 3, 60}, {0},
 };
+static const struct job late[] = {
+	{long_holder, 0, 400, 0, 1},
+	{short_holder, 100, 0, 0, 1, 1},
+	{compute, 300, 600, 0, 1, 1, -19},
+	{compute, 300, 600, 0, 1, 1, -19},
+	{0},
+};
 static const struct job chain[] = {
 	{write_database, 0, 400, 0, 1},
 	{reload_config, 20, 0, 0, 1},
@@ -159,7 +201,7 @@ static int by_release(const void *one, const void *other)
 
 static void say(void)
 {
-	long long waited_ns = 0, had_ns[WHOS] = {0};
+	long long waited_ns = 0, nobodys_ns, had_ns[WHOS] = {0};
 
 	qsort(events, event_count, sizeof(*events), by_release);
 	for (const struct event *wait = events; wait < events + event_count; wait++) {
@@ -176,10 +218,13 @@ static void say(void)
 				since_ns = other->released_ns;
 		}
 	}
+	nobodys_ns = waited_ns;
 	printf("{\"waited_ns\": %lld", waited_ns);
-	for (int who = 0; who < WHOS; who++)
+	for (int who = 0; who < WHOS; who++) {
 		printf(", \"%s\": %lld", names[who], had_ns[who]);
-	printf("}\n");
+		nobodys_ns -= had_ns[who];
+	}
+	printf(", \"nobodys_ns\": %lld}\n", nobodys_ns);
 }
 
 int main(int argc, char **argv)
@@ -188,6 +233,7 @@ int main(int argc, char **argv)
 	const struct job *jobs = !strcmp(how, "busy")	     ? busy
 				 : !strcmp(how, "alternate") ? alternate
 				 : !strcmp(how, "rwlock")    ? rwlock
+				 : !strcmp(how, "late")	     ? late
 				 : !strcmp(how, "chain")     ? chain
 							     : queue;
 	pthread_t threads[MOST_THREADS];
@@ -196,6 +242,7 @@ int main(int argc, char **argv)
 
 	while (read(0, input, sizeof(input)) > 0)
 		;
+	jobs_are_placed = jobs == late;
 	for (; jobs[count].holds; count++)
 		pthread_create(&threads[count], NULL, run, (void *)&jobs[count]);
 	for (int i = 0; i < count; i++)

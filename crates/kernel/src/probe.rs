@@ -207,7 +207,7 @@ fn metering_programs() -> Finding {
     let own = std::process::id();
     let futexes = FutexOptions { stacks: StackBudget::DEFAULT, is_beside_preloaded: false };
     let names = futex::can_meter(&[own]).and_then(|()| kernel_names::prepare());
-    match names.and_then(|names| ThreadSource::start(&Scope::process(own), names, Some(futexes))) {
+    match names.and_then(|names| ThreadSource::start(&Scope::process(own), names, Some(futexes), None)) {
         Ok(_) => Finding::yes(WHAT, "programs load and attach"),
         Err(error) => Finding::less(
             WHAT,

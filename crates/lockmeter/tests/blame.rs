@@ -114,6 +114,11 @@ fn of_a_kernel_lock_the_long_holder_is_blamed_for_those_who_queue_behind_it() {
     let (count, all_ns) = sum(&shown.rows);
     let (_, read_ns) = sum(shown.rows.iter().filter(|row| is_by(row, &["ksys_read"])));
     assert!(count > 100 && read_ns * 100 >= all_ns * 95, "{read_ns} of {all_ns} ns\n{}", shown.shown);
+    // It reads a file, a page of which is late.
+    let long = shown.rows.iter().find(|row| is_by(row, &["ksys_read"])).expect("it has a row");
+    assert_eq!(long.blocker_state.as_deref(), Some("disk-io"), "{}", shown.shown);
+    let head = head(&recording);
+    assert!(head.contains("blocked mostly by ksys_read in known-wait (itself blocked: disk or file system)"), "{head}");
     let nobodys = shown.rows.iter().any(|row| row.blocker_source.as_deref() == Some("handover"));
     assert!(nobodys, "a waiter ran before it was woken\n{}", shown.shown);
 }
@@ -158,6 +163,23 @@ fn a_chain_is_followed_to_its_root() {
         let head = head(&recording);
         let chain = "which waited for blame:database_lock, held by write_database";
         assert!(head.contains("blocked mostly by reload_config") && head.contains(chain), "{head}");
+    }
+}
+
+/// Whoever is woken and has to share its CPU waits for that one, and for no holder.
+#[test]
+fn the_time_until_the_waiter_runs_is_told_apart() {
+    let Some(_machine) = machine("the time until a waiter runs") else { return };
+    let folder = Folder::new();
+    for (said, recording) in [metered_inside(&folder, "late"), metered_outside(&folder, "late")] {
+        each_holder_is_blamed_for_its_time(&said, &recording);
+        let shown = report(&recording, &[]);
+        let row = shown.rows.iter().find(|row| row.happened == "wait" && row.lock() == "blame:queue_lock");
+        let delay_ns = row.and_then(|row| row.run_delay_ns).expect("the lock has a row with a run delay");
+        let (all_ns, known_ns) = (said["waited_ns"].as_u64().unwrap(), said["nobodys_ns"].as_u64().unwrap());
+        let tolerated_ns = all_ns * TOLERANCE_PERCENT / 100;
+        assert!(known_ns > tolerated_ns, "it always ran at once: {said}");
+        assert!(delay_ns.abs_diff(known_ns) <= tolerated_ns, "{delay_ns}, but {said}");
     }
 }
 

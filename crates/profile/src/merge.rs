@@ -129,6 +129,10 @@ fn add_row(sum: &mut Row, row: Row) {
         sum.naming_detail = None;
     }
     sum.contended = sum.contended.zip(row.contended).map(|(one, other)| one.saturating_add(other));
+    sum.run_delay_ns = match (sum.run_delay_ns, row.run_delay_ns) {
+        (Some(sum_ns), Some(more_ns)) => Some(sum_ns.saturating_add(more_ns)),
+        (one, other) => one.or(other),
+    };
     sum.holder = match (sum.holder, row.holder) {
         (Some(one), Some(other)) => {
             let (mut parts, others) = (one.parts(), other.parts());

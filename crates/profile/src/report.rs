@@ -309,6 +309,9 @@ pub struct Row {
     pub root: Option<Box<RowRoot>>,
     /// The numbers. Estimates (scaled to the lock's exact total) when `estimated`.
     pub value: Value,
+    /// Of a row of waits that is not by blocker or root: for how long the lock was free, and the waiter not yet running. An estimate; `None`
+    /// where none of the waits was sampled.
+    pub run_delay_ns: Option<u64>,
     /// Of a row of holds, by callers of programs' locks only: how many of these acquisitions had to wait.
     pub contended: Option<u64>,
     /// Of a row of contended holds: what the holders did.

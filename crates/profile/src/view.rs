@@ -118,6 +118,8 @@ struct Site<Stack> {
 struct Measured {
     exact: Buckets<Value>,
     basis: HoldBasis,
+    /// Of waits, where stacks do not divide them.
+    run_delay: RunDelay,
     /// The process whose lock it is; `None` is the kernel.
     owner: Uniform<Option<u32>>,
     sites: HashMap<Site<StackName>, SiteEstimate>,
@@ -131,10 +133,35 @@ struct SiteEstimate {
     /// How many stacks it rests on: those the query shows.
     stacks: u64,
     basis: HoldBasis,
+    run_delay: RunDelay,
     /// The name of the releasing task.
     releaser: Uniform<Option<TextName>>,
     /// What the holder did, where rows tell holders apart.
     states: Option<Box<HolderStates>>,
+}
+
+/// For how much of the sampled waits the lock was free, and the waiter not yet running.
+#[derive(Debug, Clone, Copy, Default)]
+struct RunDelay {
+    delay_ns: u64,
+    waited_ns: u64,
+}
+
+impl RunDelay {
+    fn of(source: BlockerSource, waited_ns: u64) -> Self {
+        Self { delay_ns: if source == BlockerSource::Handover { waited_ns } else { 0 }, waited_ns }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.delay_ns = self.delay_ns.saturating_add(other.delay_ns);
+        self.waited_ns = self.waited_ns.saturating_add(other.waited_ns);
+    }
+
+    /// Its share of waits of this length in all; `None` where none of them was sampled.
+    fn share_of(self, waited_ns: u64) -> Option<u64> {
+        let share = u128::from(self.delay_ns) * u128::from(waited_ns);
+        share.checked_div(u128::from(self.waited_ns)).and_then(|share| u64::try_from(share).ok())
+    }
 }
 
 /// What holders did, by the time that they are blamed for.
@@ -206,6 +233,7 @@ impl Measured {
             self.exact.entry(bucket).merge(value);
         }
         self.basis.merge(&other.basis);
+        self.run_delay.merge(other.run_delay);
         self.owner.merge(other.owner);
         for (site, estimate) in other.sites {
             self.sites.entry(site).or_default().merge(&estimate);
@@ -230,6 +258,7 @@ impl SiteEstimate {
         self.max_ns = self.max_ns.max(other.max_ns);
         self.stacks = self.stacks.saturating_add(other.stacks);
         self.basis.merge(&other.basis);
+        self.run_delay.merge(other.run_delay);
         self.releaser.merge(other.releaser);
         HolderStates::merge_into(&mut self.states, other.states.as_deref());
     }
@@ -497,12 +526,16 @@ impl ReportBuilder {
             }
             self.groups_bytes += (blame.len() - before) * BLAME_BYTES;
         }
-        if !self.query.is_sampled() {
-            return;
-        }
         let Some(group) = self.group(interval_names, &sampled.key, lock, own) else {
             return;
         };
+        let run_delay = RunDelay::of(source, sampled.estimate.total_ns);
+        if !self.query.is_sampled() {
+            if sampled.key.happened == Happened::Wait {
+                self.measured(group).run_delay.merge(run_delay);
+            }
+            return;
+        }
         let is_shown = site.is_some() || !self.query.groups_by(Dimension::Caller);
         let by_root = self.query.groups_by(Dimension::Root);
         let tells_holders_apart = by_root || self.query.groups_by(Dimension::Blocker);
@@ -516,6 +549,9 @@ impl ReportBuilder {
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
         estimate.releaser.see(releaser);
+        if sampled.key.happened == Happened::Wait && !tells_holders_apart {
+            estimate.run_delay.merge(run_delay);
+        }
         if tells_holders_apart {
             estimate.states.get_or_insert_default().add(state, sampled.estimate.total_ns);
         }

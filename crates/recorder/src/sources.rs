@@ -103,6 +103,8 @@ struct Inside {
 struct Threads<'a> {
     options: &'a LockOptions,
     names: Result<SharedNames, KernelError>,
+    /// Where the source of kernel locks looks up what holders did.
+    past_sleeps: Option<OwnedFd>,
     started: Option<ThreadSource>,
 }
 
@@ -114,7 +116,8 @@ impl Threads<'_> {
     }
 
     fn start(&mut self, futexes: Option<FutexOptions>) -> Result<(), KernelError> {
-        self.started = Some(ThreadSource::start(&self.options.scope, self.names.clone()?, futexes)?);
+        let past_sleeps = self.past_sleeps.as_ref().map(AsFd::as_fd);
+        self.started = Some(ThreadSource::start(&self.options.scope, self.names.clone()?, futexes, past_sleeps)?);
         Ok(())
     }
 
@@ -141,7 +144,7 @@ impl LockSources {
             ));
         }
         let mut notices = Vec::new();
-        let mut threads = Threads { options, names: prepare_kernel_names(), started: None };
+        let mut threads = Threads { options, names: prepare_kernel_names(), past_sleeps: None, started: None };
         let kernel = match options.which {
             Which::User => None,
             Which::All | Which::Kernel => Some(start_kernel(options, threads.names.clone(), &mut notices)?),
@@ -153,6 +156,10 @@ impl LockSources {
             other => other,
         };
         let has_kernel = matches!(kernel, Some(Ok(_)));
+        if let Some(Ok(kernel)) = &kernel {
+            // Without them only what holders did is not known.
+            threads.past_sleeps = kernel.past_sleeps().try_clone_to_owned().ok();
+        }
         let user = match options.scope {
             _ if options.which == Which::Kernel => None,
             Scope::Children => start_user(options, has_kernel, &mut threads, &mut notices)?,

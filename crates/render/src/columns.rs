@@ -286,6 +286,8 @@ pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("spin_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.spin_ns)).headed("SPIN"),
     ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.sleep_ns()))
         .headed("SLEEP").expendable(6),
+    ReportColumn::new("run_delay_ns", Unit::Nanoseconds, |row, _| row.run_delay_ns.map_or(Cell::Missing, Cell::Nanoseconds))
+        .headed("RUN DELAY").in_table_if_any(has_run_delay).expendable(7),
     ReportColumn::new("mean_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.mean_ns()))
         .headed("MEAN").expendable(2),
     ReportColumn::new("p50_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.p50_ns)).headed("P50").expendable(3),
@@ -378,6 +380,13 @@ fn share<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
         return Cell::Missing;
     }
     Cell::Millionths(ratio(row.value.total_ns, MILLION, whole.waits.total_ns))
+}
+
+/// Less than one part in so many of the waited time is not worth a column.
+const SMALLEST_RUN_DELAY: u64 = 20;
+
+fn has_run_delay(row: &Row) -> bool {
+    row.run_delay_ns.is_some_and(|delay_ns| delay_ns.saturating_mul(SMALLEST_RUN_DELAY) >= row.value.total_ns.max(1))
 }
 
 fn per_second<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {

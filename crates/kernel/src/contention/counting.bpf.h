@@ -150,7 +150,7 @@ struct blame {
 	__u32 source;
 	__u32 tgid;
 	__u32 owner_tgid;
-	__u32 unused;
+	__u32 state;
 	union {
 		char comm[COMM_LENGTH];
 		__u64 comm_words[2];
@@ -181,7 +181,8 @@ static __always_inline void count_sample(struct buffer *buffer, const struct wai
 	__u64 tag = mix(wait->class ^ mix(meta + 1)) ^ mix(wait->instance);
 
 	tag = mix(tag ^ site) ^ mix(blame->stack + blame->source);
-	tag = mix(tag ^ who->hash) ^ mix(blame->root.class + 6) ^ mix(blame->root.stack + 7);
+	tag = mix(tag ^ who->hash) ^ mix(blame->root.class + 6) ^
+	      mix(blame->root.stack + 7 + blame->state + (blame->root.state << 8));
 	tag = mix(tag ^ blame->tgid ^ (__u64)blame->owner_tgid << 32) ^ mix(blame->comm_words[0] + 4) ^
 	      mix(blame->comm_words[1] + 5);
 	tag |= 1;
@@ -201,6 +202,7 @@ static __always_inline void count_sample(struct buffer *buffer, const struct wai
 			slot->meta = meta;
 			__builtin_memcpy(slot->comm, who->comm, COMM_LENGTH);
 			slot->blocker_source = blame->source;
+			slot->blocker_state = blame->state;
 			slot->blocker_tgid = blame->tgid;
 			__builtin_memcpy(slot->blocker_comm, blame->comm, COMM_LENGTH);
 			slot->owner_tgid = blame->owner_tgid;
@@ -208,6 +210,7 @@ static __always_inline void count_sample(struct buffer *buffer, const struct wai
 			slot->root_class = blame->root.class;
 			slot->root_stack = blame->root.stack;
 			slot->root_kind_mode = blame->root.kind_mode;
+			slot->root_state = blame->root.state;
 		}
 		if (!seen || seen == tag) {
 			if (part_ns * 2 >= wait->total_ns)

@@ -9,6 +9,7 @@ mod scope;
 mod tables;
 mod waits;
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use libbpf_rs::Link;
@@ -95,6 +96,11 @@ pub struct ContentionSource {
 }
 
 impl ContentionSource {
+    /// Where the programs that watch threads are to keep the last sleeps of each: then it is known what holders did.
+    pub fn past_sleeps(&self) -> BorrowedFd<'_> {
+        self.skeleton.maps.past_sleeps.as_fd()
+    }
+
     /// Loads and attaches the programs; when this returns, waits are counted.
     pub fn start(options: &Options) -> Result<Self, KernelError> {
         Self::start_with(options, &kernel_names::prepare()?)

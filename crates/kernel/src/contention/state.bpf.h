@@ -60,7 +60,8 @@ struct who {
 struct root {
 	__u64 class; /* 0: there is none */
 	__u64 stack;
-	__u64 kind_mode;
+	__u32 kind_mode;
+	__u32 state; /* what it did; 0: not known */
 };
 
 /* A wait that spins: interrupts can nest them, so each CPU keeps a short stack. */

@@ -111,7 +111,9 @@ struct sample_slot {
 	__u32 tgid;
 	__u32 meta;
 	char comm[COMM_LENGTH];
-	__u32 blocker_source;
+	__u16 blocker_source;
+	/* What the blocker did for most of the time, as the threads' time says it; 0: not known. */
+	__u16 blocker_state;
 	__u32 blocker_tgid;
 	char blocker_comm[COMM_LENGTH];
 	__u32 owner_tgid;
@@ -120,7 +122,8 @@ struct sample_slot {
 	/* Whom the blocker waited for itself: the lock, and the stack of who had it. 0: nobody, as far as is known. */
 	__u64 root_class;
 	__u64 root_stack;
-	__u64 root_kind_mode;
+	__u32 root_kind_mode;
+	__u32 root_state;
 	__u64 weight;
 	__u64 total_ns;
 	__u64 spin_ns;

@@ -58,6 +58,16 @@ impl TotalKey {
     }
 }
 
+/// The end of a chain of blockers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RootKey {
+    pub class: u64,
+    pub stack: u64,
+    pub kind_mode: u32,
+    /// What it did; 0 if that is not known.
+    pub state: u32,
+}
+
 /// What a sampled wait is told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SampleKey {
@@ -66,8 +76,10 @@ pub struct SampleKey {
     pub site: u64,
     pub blocker: u64,
     pub blocker_source: u32,
-    /// Whom the blocker waited for itself: class, stack, kind and mode.
-    pub root: Option<(u64, u64, u32)>,
+    /// What it did; 0 if that is not known.
+    pub blocker_state: u32,
+    /// Whom the blocker waited for itself.
+    pub root: Option<RootKey>,
     pub blocker_tgid: u32,
     pub blocker_comm: Comm,
     pub owner_tgid: u32,
@@ -213,8 +225,14 @@ fn drain_buffer(buffer: &mut types::buffer, drained: &mut Drained) {
             instance: slot.instance,
             site: slot.site,
             blocker: slot.blocker,
-            blocker_source: slot.blocker_source,
-            root: (slot.root_class != 0).then_some((slot.root_class, slot.root_stack, slot.root_kind_mode as u32)),
+            blocker_source: u32::from(slot.blocker_source),
+            blocker_state: u32::from(slot.blocker_state),
+            root: (slot.root_class != 0).then_some(RootKey {
+                class: slot.root_class,
+                stack: slot.root_stack,
+                kind_mode: slot.root_kind_mode,
+                state: slot.root_state,
+            }),
             blocker_tgid: slot.blocker_tgid,
             blocker_comm: slot.blocker_comm.map(i8::cast_unsigned),
             owner_tgid: slot.owner_tgid,

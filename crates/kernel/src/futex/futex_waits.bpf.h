@@ -18,6 +18,7 @@
 
 #include "budget.bpf.h"
 #include "double_buffer.bpf.h"
+#include "past_sleeps.bpf.h"
 #include "table_slot.bpf.h"
 #include "tables.h"
 #include <bpf/bpf_helpers.h>
@@ -86,9 +87,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 << 20);
 } records SEC(".maps");
-
-/* The last sleeps of a thread. */
-static __always_inline const struct past_sleep *past_sleeps_of(struct task_struct *task);
 
 static __always_inline void lose(struct futex_buffer *buffer, enum loss cause)
 {
@@ -361,7 +359,7 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 	struct pt_regs *regs = registers_of(wakee), *waker_regs = registers_of(waker);
 	struct futex_buffer *buffer = this_buffer(&buffers);
 	enum waker by = waker_of(waker_regs);
-	const struct past_sleep *sleeps;
+	const struct past_sleeps *past;
 	struct woken_record *record;
 	int is_stranger;
 
@@ -391,11 +389,11 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 		record->sleeper.bytes = 0;
 	else
 		copy_stack(&record->sleeper, regs);
-	sleeps = past_sleeps_of(waker);
+	past = bpf_task_storage_get(&past_sleeps, waker, 0, 0);
 	for (int i = 0; i < PAST_SLEEPS; i++) {
-		record->waker_sleeps[i].begin_ns = sleeps ? sleeps[i].begin_ns : 0;
-		record->waker_sleeps[i].end_ns = sleeps ? sleeps[i].end_ns : 0;
-		record->waker_sleeps[i].state = sleeps ? sleeps[i].state : 0;
+		record->waker_sleeps[i].begin_ns = past ? past->sleeps[i].begin_ns : 0;
+		record->waker_sleeps[i].end_ns = past ? past->sleeps[i].end_ns : 0;
+		record->waker_sleeps[i].state = past ? past->sleeps[i].state : 0;
 	}
 	record->woken_ns = now_ns;
 	record->waited_ns = slept_until(sleep, now_ns);

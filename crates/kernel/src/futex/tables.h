@@ -11,6 +11,7 @@
 #define LOCKMETER_FUTEX_TABLES_H
 
 #include "copied_stack.h"
+#include "past_sleeps.h"
 
 #define COMM_LENGTH 16
 
@@ -77,17 +78,6 @@ enum waker {
 	/* The exit of a thread of the same process. */
 	WAKER_EXIT = 2,
 };
-
-/* A sleep of a thread that holds a lock, perhaps. */
-struct past_sleep {
-	__u64 begin_ns;
-	__u64 end_ns;
-	/* For what, as the threads' time says it. */
-	__u64 state;
-};
-
-/* Sleeps that are kept of a thread. */
-#define PAST_SLEEPS 4
 
 struct sleep_record {
 	__u32 kind;

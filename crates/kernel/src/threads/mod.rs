@@ -108,11 +108,16 @@ pub struct ThreadSource {
 
 impl ThreadSource {
     /// Loads and attaches the programs, and looks at all threads that there are. Waits for futexes are metered if it is said how.
-    pub fn start(scope: &Scope, names: SharedNames, futexes: Option<FutexOptions>) -> Result<Self, KernelError> {
+    pub fn start(
+        scope: &Scope,
+        names: SharedNames,
+        futexes: Option<FutexOptions>,
+        past_sleeps: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, KernelError> {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot find out how many CPUs there are", &error))?;
         quiet_libbpf();
-        let mut skeleton = load(scope, &names, futexes, cpus)?;
+        let mut skeleton = load(scope, &names, futexes, past_sleeps, cpus)?;
         for pid in scope.pids() {
             let refused = |error| KernelError::from_libbpf("cannot tell the programs what to watch", &error);
             let one = 1_u32.to_ne_bytes();
@@ -398,6 +403,7 @@ fn load(
     scope: &Scope,
     names: &SharedNames,
     futexes: Option<FutexOptions>,
+    past_sleeps: Option<BorrowedFd<'_>>,
     cpus: usize,
 ) -> Result<ThreadsSkel<'static>, KernelError> {
     let refused = |error| KernelError::from_libbpf("cannot load the programs that watch threads", &error);
@@ -408,6 +414,9 @@ fn load(
     open.maps.buffers.set_max_entries(cpus * 2).map_err(refused)?;
     open.maps.buffers.set_autocreate(futexes.is_some()).map_err(refused)?;
     open.maps.records.set_autocreate(futexes.is_some()).map_err(refused)?;
+    if let Some(shared) = past_sleeps {
+        open.maps.past_sleeps.reuse_fd(shared).map_err(refused)?;
+    }
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.with_futexes = u8::from(futexes.is_some());
         rodata.cpus = futex::cpus_of_stacks(cpus);

@@ -88,8 +88,6 @@ struct thread {
 	__u32 wakee_tid;
 	__u32 waker_tid;
 	struct futex_sleep futex;
-	__u64 sleeps_kept;
-	struct past_sleep sleeps[PAST_SLEEPS];
 };
 
 struct {
@@ -146,24 +144,21 @@ static __always_inline struct thread *thread_of(struct task_struct *task)
 	return bpf_task_storage_get(&threads, task, 0, 0);
 }
 
-static __always_inline const struct past_sleep *past_sleeps_of(struct task_struct *task)
-{
-	struct thread *thread = thread_of(task);
-
-	return thread ? thread->sleeps : 0;
-}
-
 /* Shorter ones explain no wait that is worth a look. */
 #define LEAST_SLEEP_NS 50000
 
 /* The thread has slept until now. Kept in case that it had a lock, for which others waited. */
-static __always_inline void keep_sleep(struct thread *thread, __u64 now_ns)
+static __always_inline void keep_sleep(struct task_struct *task, const struct thread *thread, __u64 now_ns)
 {
+	struct past_sleeps *past;
 	struct past_sleep *sleep;
 
 	if (now_ns - thread->time.since_ns < LEAST_SLEEP_NS)
 		return;
-	sleep = &thread->sleeps[thread->sleeps_kept++ % PAST_SLEEPS];
+	past = bpf_task_storage_get(&past_sleeps, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!past)
+		return;
+	sleep = &past->sleeps[past->kept++ % PAST_SLEEPS];
 	sleep->begin_ns = thread->time.since_ns;
 	sleep->end_ns = now_ns;
 	sleep->state = thread->time.state;
@@ -286,8 +281,8 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 		return;
 	waited_for_futex = is_in_futex_wait(thread);
 	woken_ns = *(volatile __u64 *)&thread->time.woken_ns;
-	if (with_futexes && thread->time.state > STATE_WOKEN)
-		keep_sleep(thread, now_ns);
+	if (thread->time.state > STATE_WOKEN)
+		keep_sleep(task, thread, now_ns);
 	begin_change(thread);
 	if (thread->time.state > STATE_WOKEN && woken_ns > thread->time.since_ns && woken_ns <= now_ns) {
 		spend(thread, thread->time.state, thread->time.since_ns, woken_ns);

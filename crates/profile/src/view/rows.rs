@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::buckets::Buckets;
 use super::names::{Names, StackName, TextName};
 use super::scaling::{Estimate, Portion, divide_bucket, scale_bucket};
-use super::{Group, HolderStates, Measured, ReportBuilder, Site, SiteEstimate, Uniform};
+use super::{Group, HolderStates, Measured, ReportBuilder, RunDelay, Site, SiteEstimate, Uniform};
 use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
 use crate::quantile::quantile_ns;
@@ -58,6 +58,7 @@ struct RowSum<'a> {
     histogram: Buckets<(u64, u64)>,
     value: Value,
     basis: HoldBasis,
+    run_delay: RunDelay,
     /// Of some part it is not known what it rests on.
     lacks_basis: bool,
     /// It is a lock of a program's.
@@ -77,6 +78,7 @@ struct Part<'a> {
     buckets: Buckets<Portion>,
     /// `None` where stacks do not tell.
     basis: Option<HoldBasis>,
+    run_delay: RunDelay,
     max_ns: u64,
     stacks: u64,
     releaser: Uniform<Option<&'a str>>,
@@ -367,6 +369,7 @@ fn shared_out<'a>(
             site: *site,
             buckets: Buckets::default(),
             basis: is_told_apart.then_some(estimate.basis),
+            run_delay: estimate.run_delay,
             max_ns: estimate.max_ns.min(longest_ns),
             stacks: estimate.stacks,
             releaser: releaser(estimate),
@@ -377,6 +380,7 @@ fn shared_out<'a>(
         site: site_without_stacks(builder, measured),
         buckets: Buckets::default(),
         basis: is_told_apart.then(HoldBasis::default),
+        run_delay: RunDelay::default(),
         max_ns: 0,
         stacks: 0,
         releaser: Uniform::Unseen,
@@ -432,6 +436,7 @@ impl Part<'_> {
             site,
             buckets: measured.exact.iter().map(|(bucket, value)| (bucket, portion(value))).collect(),
             basis: Some(measured.basis),
+            run_delay: measured.run_delay,
             max_ns: measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0),
             stacks: 0,
             releaser: Uniform::Unseen,
@@ -452,6 +457,10 @@ impl Part<'_> {
 
 impl<'a> RowSum<'a> {
     fn add(&mut self, group: &NamedGroup<'_>, part: Part<'a>) {
+        let waited_ns = part.buckets.iter().map(|(_, portion)| portion.total_ns).fold(0, u64::saturating_add);
+        if let Some(delay_ns) = part.run_delay.share_of(waited_ns) {
+            self.run_delay.merge(RunDelay { delay_ns, waited_ns });
+        }
         for (bucket, portion) in part.buckets.into_iter() {
             let (count, total_ns) = self.histogram.entry(bucket);
             *count = count.saturating_add(portion.count);
@@ -526,6 +535,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         value: sum.value,
         contended: None,
         holder: None,
+        run_delay_ns: sum.run_delay.share_of(sum.value.total_ns),
         basis: (key.happened == Happened::Hold && !sum.lacks_basis).then_some(sum.basis),
         off_ns: sum.off_ns.unwrap_or(0),
         p50_ns: quantile(500_000),

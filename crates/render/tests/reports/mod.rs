@@ -91,6 +91,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         value,
         contended: None,
         basis: None,
+        run_delay_ns: None,
         holder: None,
         off_ns: 0,
         p50_ns: value.mean_ns() / 2,

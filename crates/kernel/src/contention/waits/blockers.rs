@@ -1,6 +1,6 @@
 //! Who made a task wait, and how that is known.
 
-use lockmeter_profile::{Blocker, BlockerSource, Loss, Root, lock_functions};
+use lockmeter_profile::{Blocker, BlockerSource, Loss, Root, ThreadState, lock_functions};
 
 use crate::contention::interval::Builder;
 use crate::contention::tables::SampleKey;
@@ -47,13 +47,22 @@ impl Builder<'_> {
         };
         let known = matches!(source, BlockerSource::Releaser | BlockerSource::Waker | BlockerSource::StackLost);
         let task = (known && key.blocker_tgid != 0).then(|| self.task(key.blocker_tgid, &key.blocker_comm));
-        let root = key.root.map(|(class, stack, kind_mode)| Root {
-            lock: self.likeliest(class, kind_code(kind_mode)),
-            stack: self.stack(stack),
+        let root = key.root.map(|root| Root {
+            lock: self.likeliest(root.class, kind_code(root.kind_mode)),
+            stack: self.stack(root.stack),
             task: None,
-            state: None,
+            state: self.state(root.state),
         });
-        Blocker { source, stack, task, owner_hint, root, state: None }
+        Blocker { source, stack, task, owner_hint, root, state: self.state(key.blocker_state) }
+    }
+
+    fn state(&mut self, code: u32) -> Option<ThreadState> {
+        const NOT_KNOWN: u32 = 0;
+        let state = u8::try_from(code).ok().and_then(ThreadState::from_code);
+        if state.is_none() && code != NOT_KNOWN {
+            self.interval.losses.add(Loss::UnknownCode, 1);
+        }
+        state
     }
 
     fn is_releaser(&mut self, hash: u64) -> bool {

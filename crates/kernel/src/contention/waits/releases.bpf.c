@@ -16,6 +16,33 @@ __noinline int count_part_of_wait(struct buffer *buffer, struct wait *wait, stru
 	return 0;
 }
 
+/* The state of a thread that runs, in the numbers of the threads' time. */
+#define STATE_RUNNING 1
+
+__noinline __u32 mostly_did(__u64 since_ns, __u64 now_ns)
+{
+	const struct past_sleeps *past = bpf_task_storage_get(&past_sleeps, bpf_get_current_task_btf(), 0, 0);
+	__u64 longest_ns = 0, asleep_ns = 0;
+	__u32 state = 0;
+
+	if (!past)
+		return 0;
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < PAST_SLEEPS; i++) {
+		const struct past_sleep *sleep = &past->sleeps[i];
+		__u64 from_ns = sleep->begin_ns > since_ns ? sleep->begin_ns : since_ns;
+		__u64 until_ns = sleep->end_ns < now_ns ? sleep->end_ns : now_ns;
+		__u64 both_ns = until_ns > from_ns ? until_ns - from_ns : 0;
+
+		asleep_ns += both_ns;
+		if (both_ns > longest_ns) {
+			longest_ns = both_ns;
+			state = sleep->state;
+		}
+	}
+	return asleep_ns * 2 >= now_ns - since_ns ? state : STATE_RUNNING;
+}
+
 /* How long of the time between two releases the second releaser had waited for something else, or, for the same lock, not yet run. */
 static __always_inline __u64 waited_meanwhile(const struct past_wait *past, __u64 since_ns, __u64 at_ns)
 {
@@ -31,6 +58,7 @@ static __always_inline __u64 blame_release(struct blame *blame, struct release *
 	blame->stack = release->stack;
 	blame->source = blame->stack ? BLOCKER_WOKEN : BLOCKER_STACK_LOST;
 	blame->tgid = release->tgid;
+	blame->state = release->state;
 	__builtin_memcpy(blame->comm, release->comm, COMM_LENGTH);
 	return waited_meanwhile(&release->past_wait, since_ns, at_ns);
 }
@@ -39,7 +67,7 @@ static __always_inline void blame_nobody(struct blame *blame, enum blocker why)
 {
 	blame->source = why;
 	blame->stack = 0;
-	blame->tgid = 0;
+	blame->tgid = blame->state = 0;
 	blame->comm_words[0] = blame->comm_words[1] = 0;
 }
 
@@ -91,6 +119,7 @@ __noinline int count_divided_wait(struct buffer *buffer, struct wait *wait, stru
 				most.class = wait->class;
 				most.stack = blame->stack;
 				most.kind_mode = wait->kind_mode;
+				most.state = blame->state;
 			}
 		}
 		count_part_of_wait(buffer, wait, blame, site, part_ns);

@@ -10,6 +10,7 @@
 #define LOCKMETER_RELEASES_BPF_H
 
 #include "../counting.bpf.h"
+#include "past_sleeps.bpf.h"
 
 /* Powers of two. */
 #define RELEASED_LOCKS 256
@@ -20,7 +21,7 @@ struct release {
 	__u64 lock;
 	__u64 stack;
 	__u32 tgid;
-	__u32 unused;
+	__u32 state; /* what the releaser did while it had the lock and another one waited; 0: not known */
 	char comm[COMM_LENGTH];
 	/* What the releaser itself waited for last. */
 	struct past_wait past_wait;
@@ -40,18 +41,26 @@ static __always_inline struct lock_releases *releases_of(__u64 lock)
 	return &lock_releases[mix(lock) % RELEASED_LOCKS];
 }
 
+/* What the running task did for most of the time since then, as the threads' time says it; 0: it is not known. */
+__u32 mostly_did(__u64 since_ns, __u64 now_ns);
+
 /* The running task released the lock that another one waits for, whose wait says who that is. */
 static __always_inline void note_release(const struct sleep_wait *sleep, __u64 now_ns)
 {
 	struct lock_releases *kept = releases_of(sleep->lock);
 	__u32 number = __sync_fetch_and_add(&kept->count, 1);
 	struct release *release = &kept->releases[number % RELEASES];
+	const struct release *before = &kept->releases[(number - 1) % RELEASES];
+	__u64 since_ns = sleep->begin_ns;
 	struct sleeper *releaser;
 
+	if (before->lock == sleep->lock && before->at_ns > since_ns)
+		since_ns = before->at_ns;
 	*(volatile __u64 *)&release->at_ns = 0;
 	release->lock = sleep->lock;
 	release->stack = sleep->blocker;
 	release->tgid = sleep->blocker_tgid;
+	release->state = mostly_did(since_ns, now_ns);
 	__builtin_memcpy(release->comm, sleep->blocker_comm, COMM_LENGTH);
 	releaser = bpf_task_storage_get(&sleepers, bpf_get_current_task_btf(), 0, 0);
 	if (releaser)
