@@ -7,6 +7,8 @@
  *   alternate   holders of two lengths in turn, each with waiters behind it
  *   rwlock      writers that keep the lock for long, writers that keep it shortly, and readers that wait for both
  *   busy        as queue, but the one holder computes all the while
+ *   recursive   the one holder takes and releases its mutex again and again while it keeps it
+ *   prefers-writers  readers queue behind a writer that waits for a reader
  *   late        the waiter shares its CPU with threads that compute and go before it: it runs long after the lock was released
  *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
  */
@@ -40,6 +42,7 @@ static int event_count;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t database_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+static const pthread_rwlock_t prefers_writers = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 static pthread_mutex_t *const mutexes[] = {&queue_lock, &database_lock};
 
 static long long now_ns(void)
@@ -89,6 +92,17 @@ static struct event *asks(int lock, enum who who)
 
 HOLDS(long_holder, LONG_HOLDER, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), sleep_ms(ms))
 HOLDS(short_holder, SHORT_HOLDER, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), sleep_ms(ms))
+__attribute__((noinline)) static void take_again(long ms)
+{
+	for (long i = 0; i < 40; i++) {
+		pthread_mutex_lock(mutexes[0]);
+		sleep_ms(ms / 40);
+		pthread_mutex_unlock(mutexes[0]);
+	}
+}
+
+HOLDS(outer_holder, LONG_HOLDER, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), take_again(ms))
+HOLDS(read_long, LONG_HOLDER, 2, pthread_rwlock_rdlock(&table_lock), pthread_rwlock_unlock(&table_lock), sleep_ms(ms))
 HOLDS(write_long, LONG_HOLDER, 2, pthread_rwlock_wrlock(&table_lock), pthread_rwlock_unlock(&table_lock), sleep_ms(ms))
 HOLDS(write_shortly, SHORT_HOLDER, 2, pthread_rwlock_wrlock(&table_lock), pthread_rwlock_unlock(&table_lock),
       sleep_ms(ms))
@@ -168,6 +182,16 @@ static const struct job alternate[] = {
 static const struct job rwlock[] = {
 	{write_long, 0, 20, 5, 30}, {write_shortly, 1, 4, 5, 30}, {reader, 2, 3, 3, 60}, {reader, 3, 3, 3, 60}, {0},
 };
+static const struct job recursive[] = {
+	{outer_holder, 0, 400, 0, 1},
+	{short_holder, 20, 5, 0, 1},
+	{short_holder, 40, 5, 0, 1},
+	{0},
+};
+static const struct job queue_of_readers[] = {
+	{read_long, 0, 300, 0, 1}, {write_shortly, 20, 5, 0, 1}, {reader, 40, 5, 0, 1},
+	{reader, 60, 5, 0, 1},	   {reader, 80, 5, 0, 1},	 {0},
+};
 static const struct job late[] = {
 	{long_holder, 0, 400, 0, 1},
 	{short_holder, 100, 0, 0, 1, 1},
@@ -227,22 +251,41 @@ static void say(void)
 	printf(", \"nobodys_ns\": %lld}\n", nobodys_ns);
 }
 
+static void make_recursive(pthread_mutex_t *mutex)
+{
+	pthread_mutexattr_t attributes;
+
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(mutex, &attributes);
+}
+
+static const struct {
+	const char *how;
+	const struct job *jobs;
+} hows[] = {
+	{"queue", queue},   {"busy", busy},	      {"alternate", alternate},
+	{"rwlock", rwlock}, {"recursive", recursive}, {"prefers-writers", queue_of_readers},
+	{"late", late},	    {"chain", chain},
+};
+
 int main(int argc, char **argv)
 {
-	const char *how = argc > 1 ? argv[1] : "queue";
-	const struct job *jobs = !strcmp(how, "busy")	     ? busy
-				 : !strcmp(how, "alternate") ? alternate
-				 : !strcmp(how, "rwlock")    ? rwlock
-				 : !strcmp(how, "late")	     ? late
-				 : !strcmp(how, "chain")     ? chain
-							     : queue;
+	const struct job *jobs = queue;
 	pthread_t threads[MOST_THREADS];
 	char input[64];
 	int count = 0;
 
+	for (size_t i = 0; argc > 1 && i < sizeof(hows) / sizeof(hows[0]); i++)
+		if (!strcmp(argv[1], hows[i].how))
+			jobs = hows[i].jobs;
 	while (read(0, input, sizeof(input)) > 0)
 		;
 	jobs_are_placed = jobs == late;
+	if (jobs == recursive)
+		make_recursive(mutexes[0]);
+	if (jobs == queue_of_readers)
+		memcpy(&table_lock, &prefers_writers, sizeof(table_lock));
 	for (; jobs[count].holds; count++)
 		pthread_create(&threads[count], NULL, run, (void *)&jobs[count]);
 	for (int i = 0; i < count; i++)

@@ -15,7 +15,7 @@ const TOLERANCE_PERCENT: u64 = 5;
 
 /// What the workload calls those who are to blame, and the functions of theirs that release a lock.
 const TO_BLAME: [(&str, &[&str]); 6] = [
-    ("long_holder", &["long_holder", "write_long"]),
+    ("long_holder", &["long_holder", "write_long", "read_long", "outer_holder"]),
     ("short_holder", &["short_holder", "write_shortly"]),
     ("reader", &["reader"]),
     ("reload_config", &["reload_config", "read_database"]),
@@ -82,7 +82,7 @@ fn head(recording: &str) -> String {
 fn from_inside_each_holder_is_blamed_for_the_time_that_it_had_the_lock() {
     let folder = Folder::new();
     let _machine = machine("waits and who is to blame");
-    for how in ["queue", "alternate", "rwlock", "chain"] {
+    for how in ["queue", "alternate", "rwlock", "chain", "recursive", "prefers-writers"] {
         let (said, recording) = metered_inside(&folder, how);
         each_holder_is_blamed_for_its_time(&said, &recording);
     }
@@ -92,7 +92,7 @@ fn from_inside_each_holder_is_blamed_for_the_time_that_it_had_the_lock() {
 fn from_outside_each_holder_is_blamed_for_the_time_that_it_had_the_lock() {
     let Some(_machine) = machine("waits and who is to blame, from outside") else { return };
     let folder = Folder::new();
-    for how in ["queue", "busy", "alternate", "chain"] {
+    for how in ["queue", "busy", "alternate", "chain", "recursive"] {
         let (said, recording) = metered_outside(&folder, how);
         each_holder_is_blamed_for_its_time(&said, &recording);
     }

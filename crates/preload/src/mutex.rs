@@ -140,6 +140,17 @@ pub(crate) unsafe fn nests(mutex: *const pthread_mutex_t) -> bool {
     layout.kind.load(Relaxed) & KIND == RECURSIVE
 }
 
+/// Whether the thread that has the mutex has acquired it more than once.
+///
+/// # Safety
+/// The mutex is valid.
+unsafe fn is_held_twice(mutex: *const pthread_mutex_t) -> bool {
+    // SAFETY: the caller's mutex, which begins like this unless it is swapped.
+    unsafe {
+        nests(mutex) && swap::is_mutex_contended(mutex).is_none() && (*mutex.cast::<Layout>()).count.load(Relaxed) > 1
+    }
+}
+
 /// Tries first; waits with `wait` if that fails.
 #[inline(always)]
 unsafe fn acquire(mutex: *mut pthread_mutex_t, sp: *const usize, fp: usize, wait: impl FnOnce() -> c_int) -> c_int {
@@ -289,7 +300,11 @@ pub(crate) unsafe extern "C-unwind" fn unlock(mutex: *mut pthread_mutex_t, sp: *
     let registers = unsafe { Registers::at_entry(sp, fp) };
     // SAFETY: the caller's mutex, which it holds.
     let is_contended = || unsafe { is_contended(mutex) };
-    let ended = writer::begin_release(level, wanted(mutex), &registers, is_contended);
+    // SAFETY: as above.
+    let ended = match unsafe { is_held_twice(mutex) } {
+        true => writer::begin_inner_release(level, wanted(mutex), &registers),
+        false => writer::begin_release(level, wanted(mutex), &registers, is_contended),
+    };
     let Some(ended) = ended else {
         // SAFETY: the caller's mutex.
         return unsafe { real::pthread_mutex_unlock(mutex) };

@@ -264,6 +264,8 @@ pub struct Worst {
     pub value: Value,
     /// The function most often found releasing it, outside the lock functions themselves.
     pub blocker_function: Option<String>,
+    /// The share of the waits that it is blamed for, in millionths.
+    pub blocker_ppm: u64,
     /// The task most often found releasing it.
     pub blocker_task: Option<String>,
     /// The lock that the blocker waited for most itself, if that was most of the time that it is blamed for, and who had that.

@@ -19,6 +19,8 @@ pub struct Headline<'a> {
     report: &'a Report,
 }
 
+/// Who is blamed for less than this share of the waits, in millionths, is not said to have blocked them mostly.
+const MOST_PPM: u64 = 500_000;
 /// Below this share of the waits for a lock, in millionths, the head says nothing of the time until waiters ran.
 const NOTABLE_HANDOVER_PPM: u64 = 100_000;
 
@@ -125,9 +127,14 @@ impl<'a> Headline<'a> {
     }
 
     fn worst(&self, worst: &Worst, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = share(self.worst_share_ppm(worst));
-        write!(f, "; worst: {} ({}), {share} of it, ", escaped(&without_long_arguments(&worst.lock)), worst.mode)?;
-        let blocked = if is_uncertain(worst) { "probably blocked mostly by" } else { "blocked mostly by" };
+        let of_all = share(self.worst_share_ppm(worst));
+        write!(f, "; worst: {} ({}), {of_all} of it, ", escaped(&without_long_arguments(&worst.lock)), worst.mode)?;
+        let for_how_long = match worst.blocker_function {
+            Some(_) if worst.blocker_ppm < MOST_PPM => format!("for {} of that", share(worst.blocker_ppm)),
+            _ => "mostly".to_owned(),
+        };
+        let probably = if is_uncertain(worst) { "probably " } else { "" };
+        let blocked = format!("{probably}blocked {for_how_long} by");
         match (&worst.blocker_function, &worst.blocker_task) {
             (Some(function), Some(task)) => {
                 let function = without_long_arguments(function);

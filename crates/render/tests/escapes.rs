@@ -110,6 +110,7 @@ fn report(name: &str) -> Report {
         mode: Mode::Write,
         value: report.rows[0].value,
         handover_ppm: 0,
+        blocker_ppm: 900_000,
         stacks: 100,
         holder_state: None,
         root: Some((name(), Some(name()))),

@@ -35,7 +35,6 @@ pub struct Releases {
 
 const STACK_BITS: u32 = STACKS.ilog2() + 1;
 const LOCK_BITS: u32 = LOCK_PLACES.ilog2() + 1;
-const COMM_BITS: u32 = u16::BITS;
 
 /// Who released which lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,18 +45,13 @@ pub struct Releaser {
     pub comm: u16,
     /// The place of the lock, from 1.
     pub lock: u32,
-    /// It had the lock as a writer: nobody else makes a reader wait.
-    pub is_writer: bool,
 }
 
 /// In one word, so that nobody reads the one of this release and the other of that.
 pub const fn pack_release(releaser: Releaser) -> u64 {
     let stack = releaser.stack as u64 & ((1 << STACK_BITS) - 1);
     let lock = releaser.lock as u64 & ((1 << LOCK_BITS) - 1);
-    stack
-        | lock << STACK_BITS
-        | (releaser.comm as u64) << (STACK_BITS + LOCK_BITS)
-        | (releaser.is_writer as u64) << (STACK_BITS + LOCK_BITS + COMM_BITS)
+    stack | lock << STACK_BITS | (releaser.comm as u64) << (STACK_BITS + LOCK_BITS)
 }
 
 /// What was packed.
@@ -66,7 +60,6 @@ pub const fn unpack_release(packed: u64) -> Releaser {
         stack: packed as u32 & ((1 << STACK_BITS) - 1),
         lock: (packed >> STACK_BITS) as u32 & ((1 << LOCK_BITS) - 1),
         comm: (packed >> (STACK_BITS + LOCK_BITS)) as u16,
-        is_writer: packed >> (STACK_BITS + LOCK_BITS + COMM_BITS) & 1 == 1,
     }
 }
 
@@ -97,7 +90,6 @@ pub const fn unpack_part(lock: u64, blocker: u64) -> (u64, Option<Releaser>) {
         stack: (blocker >> ROOT_STACK_SHIFT) as u32 & 0xffff,
         comm: (lock >> 48) as u16,
         lock: (blocker >> 32) as u32 & 0xffff,
-        is_writer: false,
     };
     (blocker & STACK, if root.lock == 0 { None } else { Some(root) })
 }
@@ -109,9 +101,9 @@ mod tests {
     #[test]
     fn a_releaser_comes_out_as_it_was_packed() {
         for releaser in [
-            Releaser { stack: 0, comm: 0, lock: 1, is_writer: false },
-            Releaser { stack: STACKS as u32, comm: u16::MAX, lock: LOCK_PLACES as u32, is_writer: true },
-            Releaser { stack: 7, comm: 3, lock: 4711, is_writer: false },
+            Releaser { stack: 0, comm: 0, lock: 1 },
+            Releaser { stack: STACKS as u32, comm: u16::MAX, lock: LOCK_PLACES as u32 },
+            Releaser { stack: 7, comm: 3, lock: 4711 },
         ] {
             assert_eq!(unpack_release(pack_release(releaser)), releaser);
         }
@@ -119,8 +111,8 @@ mod tests {
 
     #[test]
     fn a_part_says_who_had_it_and_whom_that_one_waited_for() {
-        let by = Releaser { stack: STACKS as u32, comm: 7, lock: 1, is_writer: true };
-        let root = Releaser { stack: 5, comm: u16::MAX, lock: LOCK_PLACES as u32, is_writer: false };
+        let by = Releaser { stack: STACKS as u32, comm: 7, lock: 1 };
+        let root = Releaser { stack: 5, comm: u16::MAX, lock: LOCK_PLACES as u32 };
         let site = SITE_IS_STACK | (STACKS as u64 - 1);
         let (lock, blocker) = pack_part(by, Some(root));
         assert_eq!((lock >> 32) as u16, 7);

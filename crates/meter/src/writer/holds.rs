@@ -180,6 +180,11 @@ pub fn begin_release(
     ended
 }
 
+/// As [`begin_release`], of a lock that the thread has acquired more than once, and keeps.
+pub fn begin_inner_release(level: u32, held: Wanted, registers: &Registers) -> Option<Releasing> {
+    (level == super::HOLD).then(|| end_hold(held, registers))
+}
+
 #[inline]
 fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     let site = stacks::address_site(registers) | SITE_IS_RELEASE;

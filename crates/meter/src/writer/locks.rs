@@ -16,6 +16,9 @@ use crate::layout::{
 /// A lock that is gone but has samples keeps its way: locks are aligned, so an odd address matches none.
 const GONE: u64 = 1;
 
+/// What an entry's flags say of how the lock was made.
+const OF_ITS_MAKER: u32 = ((1 << ENTRY_NUMBER_SHIFT) - 1) & !ENTRY_SHARED;
+
 /// How far from its own place a class is looked for.
 const CLASS_PROBES: usize = 8;
 
@@ -161,7 +164,6 @@ pub(super) fn made_again(segment: &'static Process, address: usize, kind: u8, ma
     rows::made_by(address, maker);
     let Some(found) = find(segment, address) else { return };
     let is_same = maker != 0 && found.entry.maker.load(Relaxed) == maker;
-    const OF_ITS_MAKER: u32 = ((1 << ENTRY_NUMBER_SHIFT) - 1) & !ENTRY_SHARED;
     if is_same && found.entry.flags.load(Relaxed) & OF_ITS_MAKER == u32::from(kind) << 8 | ENTRY_INIT {
         return;
     }
@@ -198,6 +200,24 @@ pub(super) fn destroyed(segment: &'static Process, address: usize) {
     }
 }
 
+/// A lock that was gone, for another was made at its address, and that its maker now makes again: it has the same row.
+fn back_again(segment: &'static Process, address: usize, maker: u32, flags: u32) -> Option<Found> {
+    let set = set_of(address);
+    let tags: &Tags = pages::entry(&segment.tags, set)?;
+    (0..WAYS).find_map(|way| {
+        let tag = &tags.tag[way];
+        let held = tag.load(Acquire);
+        let entry: &'static LockEntry = pages::entry(&segment.locks, set * WAYS + way)?;
+        let is_it = held & TAG_ADDRESS == address as u64 | GONE
+            && maker != 0
+            && entry.maker.load(Relaxed) == maker
+            && entry.flags.load(Relaxed) & OF_ITS_MAKER == flags;
+        let after = held & !GONE;
+        let is_back = is_it && replace(tag, held, after);
+        is_back.then_some(Found { tag, held: after, place: (set * WAYS + way) as u32 + 1, entry })
+    })
+}
+
 #[cold]
 #[inline(never)]
 fn make(segment: &'static Process, address: usize, kind: u8, first_used: impl FnOnce() -> u64) -> Option<Found> {
@@ -211,6 +231,10 @@ fn make(segment: &'static Process, address: usize, kind: u8, first_used: impl Fn
         None => (first_used(), 0),
     };
     let flags = u32::from(kind) << 8 | is_made;
+    if let Some(found) = maker.as_ref().and_then(|maker| back_again(segment, address, maker.number, flags)) {
+        creation::used(address);
+        return Some(found);
+    }
     let Some((tag, way, entry)) = take_slot(segment, set, address as u64) else {
         segment::lose(Lost::Lock);
         return None;

@@ -49,7 +49,7 @@ pub(crate) use clock::monotonic_ns;
 pub use executed::{Environment, Program, execute};
 pub use hash::CELL_MULTIPLIER;
 use holder::Holder;
-pub use holds::{Releasing, acquired, begin_release, count_untimed, released};
+pub use holds::{Releasing, acquired, begin_inner_release, begin_release, count_untimed, released};
 pub use newest_hold::{acquired_timed, end_newest_hold};
 pub use release_cache::RELEASE_CACHE_SHIFT;
 use releases::{Part, Parts};
@@ -291,7 +291,7 @@ fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Wait
     let found = locks::find_or_make(segment, lock, kind, || waiting.site);
     if let Some(found) = found.as_ref().filter(|found| is_divided(kind) && !is_shared(found.entry())) {
         let times = (waiting.begun, ended);
-        let parts = releases::divide(segment, found.place, waiting.wanted.mode, times);
+        let parts = releases::divide(segment, found.place, times);
         releases::waited(thread, times, &parts);
         if !parts.is_empty() {
             return count_divided(segment, thread, waiting, (found.place, ns), &parts);
@@ -409,13 +409,8 @@ fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
             entry.released_at.store(now, Release);
             if is_divided(held.kind) && !is_shared(entry) {
                 let stack = stacks::number_of(segment, site).map_or(0, |place| place + 1);
-                let is_writer = held.mode == mode::WRITE;
-                releases::note(
-                    segment,
-                    mine.thread,
-                    Releaser { stack, comm: comm as u16, lock: found.place, is_writer },
-                    now,
-                );
+                let by = Releaser { stack, comm: comm as u16, lock: found.place };
+                releases::note(segment, mine.thread, by, now);
             }
         }
     }

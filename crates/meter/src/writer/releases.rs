@@ -9,8 +9,8 @@ use core::sync::atomic::{
 
 use super::pages;
 use crate::layout::{
-    LOCK_PLACES, PAGE, Process, RELEASES, RELEASES_PAGES, RELEASES_PLACES, Releaser, Releases, Thread, mode,
-    pack_release, unpack_release,
+    LOCK_PLACES, PAGE, Process, RELEASES, RELEASES_PAGES, RELEASES_PLACES, Releaser, Releases, Thread, pack_release,
+    unpack_release,
 };
 
 fn of(segment: &'static Process, lock: u32, takes_pages: bool) -> Option<&'static Releases> {
@@ -107,7 +107,7 @@ struct InWait {
 }
 
 /// Divides a wait for the lock at this place; no parts if no release is known that lies in it.
-pub(super) fn divide(segment: &'static Process, lock: u32, wait_mode: u8, (begun, ended): (u64, u64)) -> Parts {
+pub(super) fn divide(segment: &'static Process, lock: u32, (begun, ended): (u64, u64)) -> Parts {
     let mut parts = Parts { parts: [[0; 3]; PARTS], count: 0 };
     let Some(kept) = of(segment, lock, false) else { return parts };
     let mut releases = [InWait { at: 0, by: 0, past_wait: [0; 3] }; RELEASES];
@@ -119,7 +119,7 @@ pub(super) fn divide(segment: &'static Process, lock: u32, wait_mode: u8, (begun
         let past_wait = core::array::from_fn(|at| release.past_wait[at].load(Acquire));
         // Written to meanwhile, it is a newer one.
         let is_in = at > begun && at <= ended && releaser.lock == lock && release.at.load(Acquire) == at;
-        if is_in && (wait_mode != mode::READ || releaser.is_writer) {
+        if is_in {
             releases[count] = InWait { at, by, past_wait };
             count += 1;
         }

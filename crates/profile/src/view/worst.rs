@@ -69,6 +69,11 @@ impl Blame {
     }
 }
 
+fn ppm(part: u64, whole: u64) -> u64 {
+    let ppm = (u128::from(part) * 1_000_000).checked_div(u128::from(whole)).unwrap_or(0);
+    u64::try_from(ppm).unwrap_or(u64::MAX)
+}
+
 pub(super) struct Head {
     pub(super) named_ns: u64,
     pub(super) worst: Option<Worst>,
@@ -125,12 +130,18 @@ pub(super) fn head(builder: &ReportBuilder) -> Head {
         let holder_state = states.mostly();
         let of_lock = || builder.blame.iter().filter(|(group, _)| is_of(group)).map(|(_, blame)| blame);
         let sum = |of: fn(&Blame) -> u64| of_lock().map(of).fold(0, u64::saturating_add);
+        let its_ns = |blame: &Blame| {
+            let its = |(who, _): &(&TextName, _)| Some(&**names.text_of(**who)) == blocker_function.as_deref();
+            blame.blockers.iter().filter(its).map(|(_, ns)| *ns).fold(0, u64::saturating_add)
+        };
+        let blocker_ns = of_lock().map(its_ns).fold(0, u64::saturating_add);
         let (handover_ns, waited_ns) = (sum(|blame| blame.handover_ns), sum(|blame| blame.waited_ns));
         Worst {
             lock: name.to_owned(),
             root,
             holder_state,
-            handover_ppm: handover_ns.saturating_mul(1_000_000).checked_div(waited_ns).unwrap_or(0),
+            handover_ppm: ppm(handover_ns, waited_ns),
+            blocker_ppm: ppm(blocker_ns, waited_ns),
             stacks: sum(|blame| blame.stacks),
             kind,
             mode,

@@ -136,6 +136,7 @@ pub fn by_lock() -> Report {
             value: mmap_lock.value,
             blocker_function: Some("do_munmap".into()),
             handover_ppm: 0,
+            blocker_ppm: 900_000,
             stacks: 100,
             holder_state: None,
             root: None,
