@@ -16,6 +16,7 @@ mod build_id;
 mod condition_locks;
 mod debug_file;
 mod debug_package;
+mod debuginfod;
 mod elf_image;
 mod error;
 mod evidence;
@@ -44,6 +45,7 @@ mod work_semaphores;
 
 pub use build_id::BuildId;
 pub use condition_locks::{interpreter_lock, lock_made_of_condition};
+pub use debuginfod::ask_servers;
 pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
 pub use heap_locks::{Origin, heap_lock};
