@@ -97,7 +97,7 @@ fn holds_that_last_a_fifth_longer_are_found() {
 fn a_recording_too_short_to_tell_a_difference_from_chance_says_so() {
     let folder = Folder::new();
     let program = two_locks(&folder);
-    let few = ["--threads", "2", "--rounds", "20", "--hold-ns", "1000000", "--sleep"];
+    let few = ["--threads", "2", "--rounds", "2", "--hold-ns", "1000000", "--sleep"];
     let (one, other) = (record(&folder, &program, "one", &few), record(&folder, &program, "other", &LONGER_HOLDS));
     let diff = json(lockmeter(["diff", &one, &other, "--format", "json"]));
     let hold = row(&diff, "hold", ":hot_lock");

@@ -239,7 +239,7 @@ fn name(key: &DiffKey) -> String {
 }
 
 const TESTED: &str = "95 %: the confidence interval of TIMES, or of CHANGE/S where a lock is on one side only, from how the \
-intervals vary; EACH: of the mean duration; cannot tell: the intervals vary too much or are too few";
+intervals vary; EACH: of the typical duration; cannot tell: the intervals vary too much or are too few";
 
 const NOT_TESTED: &str =
     "too few intervals to tell a difference from chance: record each side for 5 s or longer, or more often";
