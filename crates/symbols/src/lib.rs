@@ -48,7 +48,7 @@ pub use condition_locks::{interpreter_lock, lock_made_of_condition};
 pub use debuginfod::ask_servers;
 pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
-pub use heap_locks::{Origin, heap_lock};
+pub use heap_locks::{Origin, heap_lock, may_be_the_lock_of};
 pub use java_parks::{JAVA_MACHINE, JavaMachine, Parked};
 pub use kernel_symbols::{KernelSymbols, Symbol};
 pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
