@@ -33,7 +33,8 @@ fn forecast_of(bytes: &mut Unstructured<'_>) -> Result<()> {
         let Ok(forecast) = forecast(&measured, lock, &plan) else { continue };
         assert!((0.0..=1.0).contains(&forecast.utilization), "{forecast:?}");
         for point in &forecast.points {
-            for rate in [point.spinning, point.sleeping, point.simulated, point.removed, point.sharded] {
+            let rates = [point.spinning, point.sleeping, point.simulated, Some(point.removed), point.sharded];
+            for rate in rates.into_iter().flatten() {
                 assert!(rate.is_finite() && rate >= 0.0, "{point:?} of {measured:?}");
             }
         }

@@ -15,13 +15,14 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lockmeter_cli::ResultFormat;
 use lockmeter_cli::durations::parse_duration;
+use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::output::cannot_write;
 use lockmeter_cli::swaps::{Swaps, parse_swaps};
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{About, Kind, Mode};
-use lockmeter_recorder::{HoldOptions, HookChoice, LockOptions, StopSignals, SwapOptions, Which};
+use lockmeter_recorder::{HoldOptions, HookChoice, LockOptions, StopSignals, SwapOptions, Which, ask_servers};
 
 pub use values::{Dimensions, Window};
 use values::{
@@ -149,6 +150,23 @@ impl StackArguments {
     }
 }
 
+/// Where the names of stripped programs come from.
+#[derive(Debug, Args)]
+pub struct NameArguments {
+    /// Ask these debuginfod servers for the symbols of stripped programs; URLs with blanks between them. They learn the build ids.
+    /// Nobody is asked without this, whatever DEBUGINFOD_URLS says
+    #[arg(long, value_name = "URLS", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub debuginfod: Option<String>,
+}
+
+impl NameArguments {
+    /// Has servers asked from now on, if that is wanted.
+    pub fn prepare(&self) -> Result<()> {
+        let Some(urls) = &self.debuginfod else { return Ok(()) };
+        ask_servers(urls).map_err(|error| Failure::error(Status::Usage, format!("--debuginfod: {error}")))
+    }
+}
+
 /// How whole holds of kernel locks are timed.
 #[derive(Debug, Args)]
 pub struct HookArguments {
@@ -220,6 +238,8 @@ pub struct RecordArguments {
     pub interval: Duration,
     #[command(flatten)]
     pub stacks: StackArguments,
+    #[command(flatten)]
+    pub names: NameArguments,
     /// Also time how long locks are held: every acquisition of the command's own locks and of mmap_lock, and the contended part
     /// of the holds of other sleeping kernel locks
     #[arg(long)]
@@ -441,6 +461,8 @@ pub struct TopArguments {
     pub sort: String,
     #[command(flatten)]
     pub stacks: StackArguments,
+    #[command(flatten)]
+    pub names: NameArguments,
     /// How often to refresh
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub interval: Duration,

@@ -7,7 +7,6 @@ use lockmeter_cli::ResultFormat;
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::say;
 use lockmeter_cli::output;
-use lockmeter_predict::callers::MOST_OFF;
 use lockmeter_predict::forecast::{Forecast, Plan, Prices, TooMuch, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::view::Query;
@@ -122,10 +121,6 @@ fn doubts(
     let untimed = measured.untimed_ns as f64 / all_ns.max(1.0);
     if untimed > MUCH_UNTIMED {
         doubts.push(Warning::UntimedWaits((untimed * 100.0) as u64));
-    }
-    let is_shown = |forecast: &&Forecast| forecast.refused.is_none();
-    for far in forecasts.iter().filter(is_shown).filter(|forecast| forecast.check.with_handoff.abs() > MOST_OFF) {
-        doubts.push(Warning::ModelFarOff { lock: far.lock.clone(), percent: (far.check.with_handoff * 100.0) as i64 });
     }
     doubts
 }

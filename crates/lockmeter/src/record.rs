@@ -52,6 +52,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let watched = target::watch(&scope)?;
     let options = arguments.lock_options(scope);
     let about = lockmeter_recorder::describe(RecordingKind::Locks, &words, options.stacks);
+    arguments.names.prepare()?;
     let mut sources = LockSources::start(&options)?;
     let mut writer = arguments.file.create(&arguments.output, &about, &signals)?;
     let target = if arguments.command.is_empty() {

@@ -43,6 +43,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     let target = target::watch(&scope)?;
     let options = arguments.lock_options(scope);
     let about = lockmeter_recorder::describe(RecordingKind::Locks, &words, options.stacks);
+    arguments.names.prepare()?;
     let source = LockSources::start(&options)?;
     let new = || ReportBuilder::new(&about, &query);
     let add = |builder: &mut ReportBuilder, interval: &Interval| builder.add(interval);

@@ -72,13 +72,6 @@ pub enum Warning {
     },
     /// This share of the threads' time went into waits for locks whose holds are not known.
     UntimedWaits(u64),
-    /// The model does not even meet the recording that it was made from.
-    ModelFarOff {
-        /// For which lock.
-        lock: String,
-        /// By how much.
-        percent: i64,
-    },
     /// Recordings that are added up are not alike.
     AddedUp(Difference),
 }
@@ -263,11 +256,6 @@ impl fmt::Display for Warning {
                 f,
                 "{percent} % of the threads' time is waits for locks without hold times, such as kernel locks; the forecast \
                 counts it as computing, so more CPUs may gain less than it says"
-            ),
-            Self::ModelFarOff { lock, percent } => write!(
-                f,
-                "for {lock} the model misses the recorded rate by {percent} %; give the right number of --threads, or do not \
-                rely on this forecast"
             ),
             Self::AddedUp(difference) => write!(f, "{difference}"),
             Self::Expensive(percent) => write!(

@@ -52,7 +52,7 @@ fn holds_that_last_three_times_as_long_are_found_and_the_same_program_shows_no_d
             let after = record(&folder, &program, "after", after);
             let diff = json(lockmeter(["diff", &before, &after, "--format", "json"]));
             let hold = row(&diff, "hold", ":hot_lock");
-            if hold["mean_verdict"] == wanted {
+            if hold["typical_verdict"] == wanted {
                 let table = text(&run(lockmeter(["diff", &before, &after])).stdout);
                 assert!(table.contains(wanted) && table.contains("95 %"), "{table}");
                 return further(hold);
@@ -62,21 +62,42 @@ fn holds_that_last_three_times_as_long_are_found_and_the_same_program_shows_no_d
         panic!("none of these is {wanted}:\n{}", seen.join("\n"));
     };
     shows("worse", &LONGER_HOLDS, &|hold| {
-        let (low, high) = (number(hold, "mean_ratio_low"), number(hold, "mean_ratio_high"));
-        assert!(low > 1.0 && low <= number(hold, "mean_ratio") && number(hold, "mean_ratio") <= high, "{hold}");
+        let (low, high) = (number(hold, "typical_ratio_low"), number(hold, "typical_ratio_high"));
+        assert!(low > 1.0 && low <= number(hold, "typical_ratio") && number(hold, "typical_ratio") <= high, "{hold}");
         assert!(hold["delta_low_ns_per_s"].as_i64() <= hold["delta_high_ns_per_s"].as_i64(), "{hold}");
     });
     shows("no difference", &SHORT_HOLDS, &|hold| {
-        let (low, high) = (number(hold, "mean_ratio_low"), number(hold, "mean_ratio_high"));
+        let (low, high) = (number(hold, "typical_ratio_low"), number(hold, "typical_ratio_high"));
         assert!(low <= 1.0 && high >= 1.0, "{hold}");
     });
+}
+
+/// Regression: holds that last a fifth longer were rarely found on a busy machine. Both are recorded in turn, by the same machine.
+#[test]
+fn holds_that_last_a_fifth_longer_are_found() {
+    let folder = Folder::new();
+    let program = two_locks(&folder);
+    let with_holds = |name: &str, hold_ns: &str| {
+        record(&folder, &program, name, &["--threads", "3", "--rounds", "250", "--hold-ns", hold_ns, "--sleep"])
+    };
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let (before, after) = (with_holds("before", "2000000"), with_holds("after", "2400000"));
+        let diff = json(lockmeter(["diff", &before, &after, "--format", "json"]));
+        let hold = row(&diff, "hold", ":hot_lock");
+        if hold["typical_verdict"] == "worse" {
+            return assert!(number(hold, "typical_ratio_low") > 1.0, "{hold}");
+        }
+        seen.push(hold.to_string());
+    }
+    panic!("none of these is worse:\n{}", seen.join("\n"));
 }
 
 #[test]
 fn a_recording_too_short_to_tell_a_difference_from_chance_says_so() {
     let folder = Folder::new();
     let program = two_locks(&folder);
-    let few = ["--threads", "2", "--rounds", "20", "--hold-ns", "1000000", "--sleep"];
+    let few = ["--threads", "2", "--rounds", "2", "--hold-ns", "1000000", "--sleep"];
     let (one, other) = (record(&folder, &program, "one", &few), record(&folder, &program, "other", &LONGER_HOLDS));
     let diff = json(lockmeter(["diff", &one, &other, "--format", "json"]));
     let hold = row(&diff, "hold", ":hot_lock");
@@ -143,7 +164,7 @@ fn reports_of_several_recordings_add_up_and_sets_are_compared() {
     let diff = json(lockmeter(["diff", "--before", a, b, c, "--after", d, e, f, "--format", "json"]));
     let hold = row(&diff, "hold", ":hot_lock");
     assert!(
-        !hold["ratio_low"].is_null() && hold["mean_verdict"] != "worse" && hold["mean_verdict"] != "better",
+        !hold["ratio_low"].is_null() && hold["typical_verdict"] != "worse" && hold["typical_verdict"] != "better",
         "{hold}"
     );
     let same = json(lockmeter(["diff", "--before", a, "--after", a, "--format", "json"]));

@@ -255,6 +255,12 @@ fn holds_of_a_contended_mmap_lock_are_counted_as_the_kernels_tracing_counts_them
             report["lost"]
         );
     }
+    // Regression: how far the time may be from the truth was not said of kernel locks.
+    let drawn: Vec<_> = rows(&report, "hold").into_iter().filter(|row| row["timed"] != row["count"]).collect();
+    assert!(!drawn.is_empty(), "all holds were timed: {report:#}");
+    for row in drawn {
+        assert!(row["error_ns"].as_u64().is_some_and(|error_ns| error_ns > 0), "{row:#}");
+    }
 }
 
 /// Makes sure that all holds of a lock are timed that is not taken very often.

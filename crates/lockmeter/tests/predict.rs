@@ -75,8 +75,13 @@ fn a_forecast_knows_threads_beyond_the_cpus() {
     assert_eq!((&one["points"][0]["threads"], &four["points"][0]["threads"]), (&cpus.into(), &(4 * cpus).into()));
     // As many threads on as many CPUs as were recorded: what the model is checked by.
     let recorded = four["recorded_per_second"].as_f64().unwrap();
-    let off = four["points"][0]["simulated"].as_f64().unwrap() / recorded - 1.0;
-    assert!((off - four["check"]["simulated"].as_f64().unwrap()).abs() < 1e-6, "{four}");
+    match four["points"][0]["simulated"].as_f64() {
+        Some(simulated) => {
+            let off = simulated / recorded - 1.0;
+            assert!((off - four["check"]["simulated"].as_f64().unwrap()).abs() < 1e-6, "{four}");
+        }
+        None => assert!(four["refused"].as_str().unwrap().contains("simulation"), "{four}"),
+    }
     // By Little's law alone, threads compute all the time in which they neither hold nor wait.
     let all_ns = threads.parse::<f64>().unwrap() * 1e9 / recorded;
     let elsewhere_ns = all_ns - four["hold_ns"].as_f64().unwrap() - four["wait_ns"].as_f64().unwrap();
@@ -126,14 +131,18 @@ fn without_a_caller_that_holds_long_the_others_are_forecast_to_do_what_they_then
         let counted = recorded * json_report(&recording, &[])["duration_ns"].as_f64().unwrap() / 1e9;
         let known = here["held_briefly"].as_f64().unwrap();
         assert!((counted / known - 1.0).abs() < 0.2, "{counted} counted: {here} {long_caller}");
-        let forecast = long_caller["others_without_it_per_second"][0].as_f64().unwrap();
-        let really = per_second(&alone);
-        assert!(really > 2.0 * recorded, "the caller is in the way: {here} {alone}");
+        let forecast = &long_caller["others_without_it_per_second"];
+        let [least, most] = [0, 1].map(|at| forecast[at].as_f64().unwrap());
+        // Other work comes and goes between the two runs.
+        let really = [per_second(&alone), per_second(&two_kinds(&program, None, "0", short))];
+        let [slower, faster] = [really[0].min(really[1]), really[0].max(really[1])];
+        assert!(slower > 2.0 * recorded, "the caller is in the way: {here} {alone}");
+        assert!(least <= most, "{by_caller}");
         // A busy machine changes what either run does, but not by so much.
-        assert!(
-            forecast > 0.3 * really && forecast < 3.0 * really,
-            "{forecast} forecast, {really} really: {by_caller}"
-        );
+        if least > 1.5 * faster || most < slower / 1.5 {
+            say(&format!("{least} to {most} forecast, {slower} to {faster} really, so once more: {by_caller}"));
+            continue;
+        }
         let kept = caller("hold_briefly")["others_without_it_per_second"][0].as_f64().unwrap();
         let recorded = caller("hold_briefly")["others_recorded_per_second"].as_f64().unwrap();
         assert!((0.7..1.4).contains(&(kept / recorded)), "the long one hardly waits: {by_caller}");

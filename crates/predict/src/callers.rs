@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use lockmeter_profile::{Happened, Report, Row};
+use lockmeter_profile::{Happened, Report, Row, ThreadState};
 use lockmeter_statistics::Random;
 use serde::Serialize;
 
@@ -184,7 +184,8 @@ pub struct CallerForecast {
     pub modelled_per_second: f64,
     /// What all others did in the recording, in acquisitions a second.
     pub others_recorded_per_second: f64,
-    /// What they do without this one, at least and at most, where it is not known whose threads call from where; `None` if there is no
+    /// What they do without this one: at least, if their threads then wait for a CPU twice as long as in the recording each time, and at
+    /// most, if they do not wait for one at all; where it is not known whose threads call from where, of both answers. `None` if there is no
     /// forecast.
     pub others_without_it_per_second: Option<(f64, f64)>,
 }
@@ -205,12 +206,38 @@ impl Candidate {
     }
 }
 
+/// Who was at work while a lock was recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct Workers {
+    /// For how long.
+    pub duration_ns: u64,
+    /// How many threads.
+    pub threads: usize,
+    /// On how many CPUs.
+    pub cpus: usize,
+    /// How long each of them waited for a CPU, as far as is known.
+    pub cpu_wait_ns: f64,
+}
+
+impl Workers {
+    /// How long a thread waited for a CPU in so much of a recording, all threads alike that were not at rest; 0 if nobody looked.
+    pub fn cpu_wait_ns(report: &Report, duration_ns: u64) -> f64 {
+        let Some(threads) = &report.threads else { return 0.0 };
+        // No more threads than one are as long at work as the recording lasts.
+        let at_work_ns = threads.total_ns.saturating_sub(threads.rest_ns).max(report.duration_ns);
+        let share =
+            ratio(threads.spent_ns(|state| matches!(state, ThreadState::Woken | ThreadState::Runnable)), at_work_ns);
+        share * as_f64(duration_ns)
+    }
+}
+
 /// What a lock's callers do, with so many threads on so many CPUs. `None` if there are not several.
-pub fn by_caller(callers: &[MeasuredCaller], duration_ns: u64, threads: usize, cpus: usize) -> Option<ByCaller> {
+pub fn by_caller(callers: &[MeasuredCaller], workers: Workers) -> Option<ByCaller> {
+    let threads = workers.threads;
     if callers.len() < 2 {
         return None;
     }
-    let scene = Scene::new(callers, duration_ns, cpus);
+    let scene = Scene::new(callers, workers);
     let fewest = scene.fewest_threads();
     let all = threads.max(fewest.iter().sum());
     let nearest = |threads: &dyn Fn(Manner) -> Threads| {
@@ -228,8 +255,12 @@ pub fn by_caller(callers: &[MeasuredCaller], duration_ns: u64, threads: usize, c
     }
     let total: f64 = scene.recorded.iter().sum();
     let without = |at: usize| {
-        let rates = models.iter().map(|model| {
-            scene.observe(&model.threads, model.manner, Some(at)).iter().map(|rest| rest.per_second).sum::<f64>()
+        let rates = models.iter().flat_map(|model| {
+            // They may not wait for a CPU any more, or twice as long: a thread that slept for the lock is let in before one that did not.
+            [-workers.cpu_wait_ns, workers.cpu_wait_ns].map(|less_ns| {
+                let observed = scene.observe(&model.threads, model.manner, Some(at), less_ns);
+                observed.iter().map(|rest| rest.per_second).sum::<f64>()
+            })
         });
         rates.fold((f64::INFINITY, 0.0_f64), |(low, high), rate| (low.min(rate), high.max(rate)))
     };
@@ -291,7 +322,7 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(callers: &'a [MeasuredCaller], duration_ns: u64, cpus: usize) -> Self {
+    fn new(callers: &'a [MeasuredCaller], Workers { duration_ns, cpus, .. }: Workers) -> Self {
         let all: f64 = callers.iter().map(|caller| as_f64(caller.acquisitions)).sum();
         let rarest = callers.iter().map(|caller| as_f64(caller.acquisitions)).fold(f64::INFINITY, f64::min);
         let steps = (LEAST_SEEN * all / rarest.max(1.0)).clamp(FEWEST_STEPS, MOST_STEPS);
@@ -327,7 +358,7 @@ impl<'a> Scene<'a> {
     }
 
     fn candidate(&self, threads: Threads, manner: Manner) -> Candidate {
-        let observed = self.observe(&threads, manner, None);
+        let observed = self.observe(&threads, manner, None, 0.0);
         let off = observed.iter().zip(&self.recorded).map(|(observed, recorded)| observed.per_second / recorded - 1.0);
         let off = off.fold(0.0, |worst: f64, off| if off.abs() > worst.abs() { off } else { worst });
         let (held_ns, acquisitions) = self.callers.iter().fold((0.0, 0.0), |(held_ns, acquisitions), caller| {
@@ -344,8 +375,11 @@ impl<'a> Scene<'a> {
         Candidate { threads, manner, modelled, off, wrong_waits: wrong }
     }
 
-    /// What each caller does, one of them perhaps left out.
-    fn observe(&self, threads: &Threads, manner: Manner, without: Option<usize>) -> Vec<Observed> {
+    /// What each caller does, one of them perhaps left out, if each thread spent so much less time elsewhere than was recorded.
+    fn observe(&self, threads: &Threads, manner: Manner, without: Option<usize>, less_ns: f64) -> Vec<Observed> {
+        let think_ns = |callers: &[MeasuredCaller], threads: usize| {
+            (self.think_ns(callers, threads) - number(threads) * less_ns).max(0.0)
+        };
         let is_there = |at: usize| without != Some(at);
         let run = |groups: &[Group]| {
             let threads: usize = groups.iter().map(|group| group.threads).sum();
@@ -357,7 +391,7 @@ impl<'a> Scene<'a> {
                 let group = |(at, (caller, threads)): (usize, (&MeasuredCaller, &usize))| Group {
                     threads: if is_there(at) { *threads } else { 0 },
                     think: (manner.think)(
-                        self.think_ns(std::slice::from_ref(caller), *threads) / as_f64(caller.acquisitions),
+                        think_ns(std::slice::from_ref(caller), *threads) / as_f64(caller.acquisitions),
                     ),
                     visits: vec![caller.visit(1.0)],
                 };
@@ -370,7 +404,7 @@ impl<'a> Scene<'a> {
                 };
                 let visits: Vec<Visit> = self.callers.iter().enumerate().map(visit).collect();
                 let acquisitions: f64 = visits.iter().map(|visit| visit.per_cycle).sum();
-                let think = (manner.think)(self.think_ns(self.callers, *threads) / acquisitions);
+                let think = (manner.think)(think_ns(self.callers, *threads) / acquisitions);
                 let group = Group { threads: *threads, think, visits };
                 run(&[group]).into_iter().flatten().collect()
             }
@@ -406,6 +440,11 @@ mod tests {
 
     const DURATION_NS: u64 = 10_000_000_000;
 
+    /// None of whom waits for a CPU.
+    fn workers(threads: usize, cpus: usize) -> Workers {
+        Workers { duration_ns: DURATION_NS, threads, cpus, cpu_wait_ns: 0.0 }
+    }
+
     /// What threads of their own do, as the simulation has it, as if it had been recorded.
     fn recorded(groups: &[(usize, f64, f64)], passing: Passing, cpus: usize) -> Vec<MeasuredCaller> {
         let group = |(threads, think_ns, hold_ns): &(usize, f64, f64)| Group {
@@ -437,7 +476,7 @@ mod tests {
         let (think_ns, hold_ns) = (20_000.0, 2_000.0);
         for passing in [Passing::InOrder, Passing::FirstToCome { wake_ns: 50e3 }] {
             let callers = recorded(&[(1, 100_000.0, 5_000_000.0), (1, think_ns, hold_ns)], passing, 2);
-            let forecast = by_caller(&callers, DURATION_NS, 2, 2).unwrap();
+            let forecast = by_caller(&callers, workers(2, 2)).unwrap();
             assert!(forecast.refused.is_none() && forecast.off.abs() < MOST_OFF, "{forecast:?}");
             let long = &forecast.callers[0];
             let alone = SECOND_NS / (think_ns + hold_ns);
@@ -449,6 +488,21 @@ mod tests {
             let times = short.others_without_it_per_second.unwrap().0 / short.others_recorded_per_second;
             assert!((0.95..1.1).contains(&times), "{short:?}");
         }
+    }
+
+    /// Makes sure that the answer goes from twice the waits for a CPU that were recorded to none.
+    #[test]
+    fn what_threads_waited_for_a_cpu_is_the_width_of_the_answer() {
+        let (think_ns, hold_ns) = (20_000.0, 2_000.0);
+        let callers = recorded(&[(1, 100_000.0, 5_000_000.0), (1, think_ns, hold_ns)], Passing::InOrder, 2);
+        let short = &callers[1];
+        // A quarter of what the short one spends elsewhere.
+        let cpu_wait_ns = as_f64(DURATION_NS - short.busy_ns()) / 4.0;
+        let forecast = by_caller(&callers, Workers { cpu_wait_ns, ..workers(2, 2) }).unwrap();
+        let (least, most) = forecast.callers[0].others_without_it_per_second.unwrap();
+        let alone = |think_ns: f64| SECOND_NS / (think_ns + hold_ns);
+        assert!((least / alone(think_ns * 1.25) - 1.0).abs() < 0.1, "{least}: {forecast:?}");
+        assert!((most / alone(think_ns * 0.75) - 1.0).abs() < 0.1, "{most}: {forecast:?}");
     }
 
     #[test]
@@ -475,7 +529,7 @@ mod tests {
                 }
             })
             .into();
-        let forecast = by_caller(&callers, DURATION_NS, 4, 8).unwrap();
+        let forecast = by_caller(&callers, workers(4, 8)).unwrap();
         assert!(forecast.refused.is_none(), "{forecast:?}");
         let long = forecast.callers.iter().find(|caller| caller.hold_ns > 100_000.0).unwrap();
         // Four threads that compute 42.1 µs for each short hold.
@@ -490,7 +544,7 @@ mod tests {
         let mut callers = recorded(&[(1, 100_000.0, 5_000_000.0), (1, 20_000.0, 2_000.0)], Passing::InOrder, 2);
         // Nobody waited for a lock that was held all the time.
         callers[1].waited_ns = 0;
-        let forecast = by_caller(&callers, DURATION_NS, 2, 2).unwrap();
+        let forecast = by_caller(&callers, workers(2, 2)).unwrap();
         let reason = forecast.refused.unwrap();
         assert!(reason.contains("caller_") && reason.contains("15 %"), "{reason}");
         assert!(forecast.callers.iter().all(|caller| caller.others_without_it_per_second.is_none()));
@@ -499,6 +553,6 @@ mod tests {
     #[test]
     fn a_lock_with_one_caller_has_no_others() {
         let callers = recorded(&[(2, 10_000.0, 1_000.0)], Passing::InOrder, 2);
-        assert!(by_caller(&callers, DURATION_NS, 2, 2).is_none());
+        assert!(by_caller(&callers, workers(2, 2)).is_none());
     }
 }

@@ -20,6 +20,7 @@ use crate::report::{Dimension, Report, Row, RowRoot};
 use crate::sample::{Bucket, Happened, Kind, Mode, Value, named_enum};
 use significance::Tested;
 pub use spread::Spread;
+use spread::logarithms;
 
 /// Two reports compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +71,10 @@ pub struct Rate {
     pub mean_ns: u64,
     /// Longest duration (not a rate).
     pub max_ns: u64,
-    /// 99th percentile of the durations (not a rate); 0 for a whole report, which has no histogram.
+    /// Typical duration, which is the geometric mean (not a rate): a few that other work stretched hardly change it. 0 for a whole
+    /// report, which has no histogram.
+    pub typical_ns: u64,
+    /// 99th percentile of the durations (not a rate); 0 for a whole report.
     pub p99_ns: u64,
 }
 
@@ -89,9 +93,9 @@ pub struct DiffRow {
     pub delta_ns_per_s: i64,
     /// What the intervals say of it.
     pub evidence: Evidence,
-    /// What they say of the mean duration of a wait or hold: a lock that is always held may be held longer each time. Of the ratio
+    /// What they say of the typical duration of a wait or hold: a lock that is always held may be held longer each time. Of the ratio
     /// only.
-    pub of_mean: Evidence,
+    pub of_typical: Evidence,
 }
 
 named_enum! {
@@ -101,7 +105,7 @@ named_enum! {
         Worse = 1, "worse";
         /// Less, and not by chance.
         Better = 2, "better";
-        /// The 95 % interval of the ratio holds 1 and is narrow.
+        /// The 95 % interval of the ratio is narrow, and about 1.
         NoDifference = 3, "no difference";
         /// The intervals vary too much, or are too few.
         CannotTell = 4, "cannot tell";
@@ -333,9 +337,7 @@ pub fn diff_tested(old: Recorded<'_>, new: Recorded<'_>) -> Result<Diff, DiffErr
         keys_before.dedup();
         let keys: Vec<&DiffKey> = if keys_before.is_empty() { vec![key] } else { keys_before.iter().collect() };
         let (old, new) = (old.spread.of_group(&keys), new.spread.of_group(&[key]));
-        // What is on one side only has no mean to compare.
-        let of_mean = significance::test(&old.mean, &new.mean).filter(|tested| tested.ratio.is_some());
-        [significance::test(&old.rate, &new.rate), of_mean]
+        [significance::test(&old.rate, &new.rate), significance::test_logarithms(&old.typical, &new.typical)]
     };
     let (mut rows, mut tested) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(2 * pairs.len()));
     for (key, pair) in pairs {
@@ -347,10 +349,10 @@ pub fn diff_tested(old: Recorded<'_>, new: Recorded<'_>) -> Result<Diff, DiffErr
     }
     for (row, evidence) in rows.iter_mut().zip(evidence(&tested).chunks(2)) {
         row.evidence = evidence[0];
-        row.of_mean = Evidence { delta_ns_per_s: None, ..evidence[1] };
+        row.of_typical = Evidence { delta_ns_per_s: None, ..evidence[1] };
         if !row.key.own && row.is_too_little() {
             row.evidence.verdict = Verdict::TooLittle;
-            row.of_mean.verdict = Verdict::TooLittle;
+            row.of_typical.verdict = Verdict::TooLittle;
         }
     }
     // A stable sort: of equal changes the first by name stays first.
@@ -401,8 +403,10 @@ impl Evidence {
     fn of(tested: Option<&Tested>, differs: bool) -> Self {
         let Some(tested) = tested else { return Self::NONE };
         let is_more = tested.ratio.map_or(tested.difference.0 > 0.0, |(low, _)| low > 1.0);
-        let is_alike =
-            |(low, high): (f64, f64)| low <= 1.0 && high >= 1.0 && low >= 1.0 / ALIKE_WITHIN && high <= ALIKE_WITHIN;
+        let is_alike = |(low, high): (f64, f64)| {
+            let by_chance = significance::RUNS_DIFFER_BY;
+            low <= by_chance && high >= 1.0 / by_chance && low >= 1.0 / ALIKE_WITHIN && high <= ALIKE_WITHIN
+        };
         let verdict = match (differs, tested.ratio) {
             (true, _) if is_more => Verdict::Worse,
             (true, _) => Verdict::Better,
@@ -442,7 +446,10 @@ impl Sum {
     fn rate(&self, duration_ns: u64) -> Rate {
         let histogram: Vec<_> = self.histogram.iter().map(|(b, (count, total_ns))| (*b, *count, *total_ns)).collect();
         let metered_ns = duration_ns.saturating_sub(self.off_ns.unwrap_or(0));
-        Rate { p99_ns: quantile_ns(&histogram, self.value.max_ns, 990_000), ..rate(&self.value, metered_ns) }
+        let (count, sum) = logarithms(histogram.iter().map(|(_, count, total_ns)| (*count, *total_ns)));
+        let typical_ns = if count > 0 { (sum / count as f64).exp().round() as u64 } else { 0 };
+        let p99_ns = quantile_ns(&histogram, self.value.max_ns, 990_000);
+        Rate { typical_ns, p99_ns, ..rate(&self.value, metered_ns) }
     }
 }
 
@@ -474,7 +481,7 @@ fn diff_row(key: DiffKey, old: Option<Sum>, old_ns: u64, new: Option<Sum>, new_n
     let after = new.map(|sum| sum.rate(new_ns)).unwrap_or_default();
     let delta = i128::from(after.total_ns_per_s) - i128::from(before.total_ns_per_s);
     let delta_ns_per_s = delta.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-    DiffRow { key, change, before, after, delta_ns_per_s, evidence: Evidence::NONE, of_mean: Evidence::NONE }
+    DiffRow { key, change, before, after, delta_ns_per_s, evidence: Evidence::NONE, of_typical: Evidence::NONE }
 }
 
 fn side(report: &Report) -> Side {
@@ -497,6 +504,7 @@ fn waits_rate(report: &Report) -> Rate {
         spin_ns_per_s: of(|waits| waits.spin_ns, NS_PER_S),
         mean_ns: report.waits.mean_ns(),
         max_ns: report.waits.max_ns,
+        typical_ns: 0,
         p99_ns: 0,
     }
 }
@@ -510,6 +518,7 @@ fn rate(value: &Value, duration_ns: u64) -> Rate {
         spin_ns_per_s: per(value.spin_ns, NS_PER_S, duration_ns),
         mean_ns: value.mean_ns(),
         max_ns: value.max_ns,
+        typical_ns: 0,
         p99_ns: 0,
     }
 }

@@ -31,6 +31,19 @@ impl Lengths {
         sum.squares += count as f64 * others as f64 * (others as f64 + 1.0);
     }
 
+    /// Adds what holds of one bucket stand for, of which no more is known than that: so many others, as long together, and the sum of each
+    /// one's number of others × (that number + 1).
+    pub fn add_others(&mut self, bucket: Bucket, others: u64, others_ns: u64, squares: u64) {
+        let sum = self.0.entry(bucket).or_default();
+        // As many as would stand for equal numbers of them.
+        let of_squares = squares.saturating_sub(others).max(1) as f64;
+        let drawn = (others as f64 * others as f64 / of_squares).round() as u64;
+        sum.count = sum.count.saturating_add(drawn);
+        sum.others = sum.others.saturating_add(others);
+        sum.others_ns = sum.others_ns.saturating_add(others_ns);
+        sum.squares += squares as f64;
+    }
+
     /// How many there were.
     pub fn count(&self) -> u64 {
         self.0.values().fold(0, |sum, timed| sum.saturating_add(timed.count))

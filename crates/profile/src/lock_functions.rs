@@ -22,7 +22,7 @@ use kernel::{GROUPS, Role, has_role};
 use crate::{Kind, Mode};
 
 pub use pattern::{matches_pattern, plain_name};
-pub use user::{is_called_like_a_lock, is_user_lock_function, is_user_machinery, own_name};
+pub use user::{is_called_like_a_lock, is_user_lock_function, is_user_machinery, own_name, telling_words};
 
 /// The stack (function names, innermost first) without the metering's and the lock's own functions at its inner end.
 ///

@@ -237,6 +237,9 @@ pub struct HoldBasis {
 }
 
 impl HoldBasis {
+    /// Standard deviations about the mean of a normal distribution that hold 95 % of it.
+    pub const OF_95_PERCENT: f64 = 1.96;
+
     /// Adds what another group rests on.
     pub fn merge(&mut self, other: &HoldBasis) {
         self.untimed = self.untimed.saturating_add(other.untimed);
@@ -247,10 +250,8 @@ impl HoldBasis {
 
     /// How far the time may be from the truth, either way, in 95 of 100 cases; `None` if that is not known.
     pub fn error_ns(&self) -> Option<u64> {
-        /// Standard deviations about the mean of a normal distribution that hold 95 % of it.
-        const OF_95_PERCENT: f64 = 1.96;
         let is_known = self.untimed == 0 || self.variance_ns2 > 0.0;
-        is_known.then_some((OF_95_PERCENT * self.variance_ns2.max(0.0).sqrt()) as u64)
+        is_known.then_some((Self::OF_95_PERCENT * self.variance_ns2.max(0.0).sqrt()) as u64)
     }
 }
 

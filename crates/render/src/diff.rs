@@ -46,14 +46,14 @@ pub const COLUMNS: &[DiffColumn] = &[
     DiffColumn::new("delta_high_ns_per_s", Unit::SignedNanoseconds, |row, ()| bound(&row.evidence, |(_, high)| high)),
     DiffColumn::new("verdict", Unit::Name, |row, ()| Cell::Name(row.evidence.verdict.name()))
         .headed("VERDICT").in_table_if_any(|row| is_tested(&row.evidence)),
-    DiffColumn::new("mean_ratio", Unit::Decimal, |row, ()| {
-        mean_times(&row.before, &row.after).map_or(Cell::Missing, Cell::Thousandths)
-    }).headed("EACH TIMES").in_table_if_any(|row| row.of_mean.ratio.is_some()).expendable(7),
-    DiffColumn::new("mean_ratio_low", Unit::Decimal, |row, ()| Cell::thousandths(row.of_mean.ratio.map(|(low, _)| low)))
-        .headed("95 % EACH").in_words(|row, _| interval(&row.of_mean).unwrap_or_default()).expendable(6),
-    DiffColumn::new("mean_ratio_high", Unit::Decimal, |row, ()| Cell::thousandths(row.of_mean.ratio.map(|(_, high)| high))),
-    DiffColumn::new("mean_verdict", Unit::Name, |row, ()| Cell::Name(row.of_mean.verdict.name()))
-        .headed("EACH").in_table_if_any(|row| row.of_mean.ratio.is_some()).expendable(8),
+    DiffColumn::new("typical_ratio", Unit::Decimal, |row, ()| {
+        typical_times(&row.before, &row.after).map_or(Cell::Missing, Cell::Thousandths)
+    }).headed("EACH TIMES").in_table_if_any(|row| row.of_typical.ratio.is_some()).expendable(7),
+    DiffColumn::new("typical_ratio_low", Unit::Decimal, |row, ()| Cell::thousandths(row.of_typical.ratio.map(|(low, _)| low)))
+        .headed("95 % EACH").in_words(|row, _| interval(&row.of_typical).unwrap_or_default()).expendable(6),
+    DiffColumn::new("typical_ratio_high", Unit::Decimal, |row, ()| Cell::thousandths(row.of_typical.ratio.map(|(_, high)| high))),
+    DiffColumn::new("typical_verdict", Unit::Name, |row, ()| Cell::Name(row.of_typical.verdict.name()))
+        .headed("EACH").in_table_if_any(|row| row.of_typical.ratio.is_some()).expendable(8),
     DiffColumn::new("before_total_ns_per_s", Unit::Nanoseconds, |row, ()| Cell::Nanoseconds(row.before.total_ns_per_s))
         .headed("BEFORE/S"),
     DiffColumn::new("after_total_ns_per_s", Unit::Nanoseconds, |row, ()| Cell::Nanoseconds(row.after.total_ns_per_s))
@@ -68,6 +68,8 @@ pub const COLUMNS: &[DiffColumn] = &[
         .headed("PER S AFTER").expendable(5),
     DiffColumn::new("before_mean_ns", Unit::Nanoseconds, |row, ()| of_waits(&row.before, row.before.mean_ns)),
     DiffColumn::new("after_mean_ns", Unit::Nanoseconds, |row, ()| of_waits(&row.after, row.after.mean_ns)),
+    DiffColumn::new("before_typical_ns", Unit::Nanoseconds, |row, ()| typical(&row.before)),
+    DiffColumn::new("after_typical_ns", Unit::Nanoseconds, |row, ()| typical(&row.after)),
     DiffColumn::new("before_p99_ns", Unit::Nanoseconds, |row, ()| of_waits(&row.before, row.before.p99_ns))
         .headed("P99 BEFORE").expendable(0),
     DiffColumn::new("after_p99_ns", Unit::Nanoseconds, |row, ()| of_waits(&row.after, row.after.p99_ns))
@@ -130,14 +132,19 @@ fn times(before: &Rate, after: &Rate) -> Option<u64> {
     (before.total_ns_per_s > 0).then(|| ratio(after.total_ns_per_s, 1_000, before.total_ns_per_s))
 }
 
-/// The same of the mean duration.
-fn mean_times(before: &Rate, after: &Rate) -> Option<u64> {
-    (before.mean_ns > 0 && after.count_per_1000_s > 0).then(|| ratio(after.mean_ns, 1_000, before.mean_ns))
+/// The same of the typical duration.
+fn typical_times(before: &Rate, after: &Rate) -> Option<u64> {
+    (before.typical_ns > 0 && after.typical_ns > 0).then(|| ratio(after.typical_ns, 1_000, before.typical_ns))
 }
 
 /// A duration of waits, of which there may be none.
 const fn of_waits(rate: &Rate, duration_ns: u64) -> Cell<'static> {
     if rate.count_per_1000_s == 0 { Cell::Missing } else { Cell::Nanoseconds(duration_ns) }
+}
+
+/// The typical duration, where it is known.
+const fn typical(rate: &Rate) -> Cell<'static> {
+    if rate.typical_ns == 0 { Cell::Missing } else { Cell::Nanoseconds(rate.typical_ns) }
 }
 
 fn columns(diff: &Diff) -> Vec<&'static DiffColumn> {
@@ -232,7 +239,7 @@ fn name(key: &DiffKey) -> String {
 }
 
 const TESTED: &str = "95 %: the confidence interval of TIMES, or of CHANGE/S where a lock is on one side only, from how the \
-intervals vary; EACH: of the mean duration; cannot tell: the intervals vary too much or are too few";
+intervals vary; EACH: of the typical duration; cannot tell: the intervals vary too much or are too few";
 
 const NOT_TESTED: &str =
     "too few intervals to tell a difference from chance: record each side for 5 s or longer, or more often";

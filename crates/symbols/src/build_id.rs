@@ -1,6 +1,7 @@
 //! Whether a file is still the one that a process maps: a package may be upgraded while its program runs.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use object::Object;
 use object::read::elf::ElfFile64;
@@ -12,15 +13,17 @@ use crate::target_file::{FilePlace, TargetFile, Version};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BuildId(Box<[u8]>);
 
+/// In hexadecimal.
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 impl BuildId {
     /// As it stands in the note of the file; `None` of nothing.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self(bytes.into()))
-    }
-
-    /// The bytes of the note.
-    pub(crate) const fn bytes(&self) -> &[u8] {
-        &self.0
     }
 
     /// That of a file, if it is a binary and has one.

@@ -57,7 +57,7 @@ pub(crate) fn debug_file(program: &TargetFile, known_as: &FilePlace) -> Option<T
 
 /// Where packages put the debug file of this build.
 fn place_of_build_id(build_id: &BuildId) -> Option<PathBuf> {
-    let digits: String = build_id.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = build_id.to_string();
     let (folder, file) = digits.split_at_checked(2).filter(|(_, file)| !file.is_empty())?;
     Some(format!("{INSTALLED}/.build-id/{folder}/{file}.debug").into())
 }

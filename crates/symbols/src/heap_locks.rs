@@ -1,6 +1,8 @@
 //! What a program's lock on the heap is called: by the code that made it, or that was first seen to use it.
 
-use lockmeter_profile::lock_functions::is_user_machinery;
+use std::collections::HashSet;
+
+use lockmeter_profile::lock_functions::{is_user_machinery, telling_words};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
 
 /// Functions that are named: one is often a constructor or a `new`, and its caller says whose.
@@ -56,6 +58,22 @@ pub fn heap_lock(stack: &[Frame], origin: Origin) -> Lock {
     }
 }
 
+/// Whether the lock that code with one of these stacks has made may be the one that code with the other uses. Nothing marks that memory
+/// is used again, for a lock that no call makes. So what both do is compared by their names: two functions that say what they are about,
+/// in words of which they have none in common, are taken to be about two things.
+pub fn may_be_the_lock_of(maker: &[Frame], user: &[Frame]) -> bool {
+    let program: HashSet<String> =
+        maker.iter().filter_map(|frame| frame.module.as_deref()).flat_map(telling_words).collect();
+    let words = |stack: &[Frame]| -> HashSet<String> {
+        let outside = |frame: &&Frame| !frame.function.as_deref().is_some_and(|name| ENTRIES.contains(&name));
+        let frames = stack.iter().take_while(outside).filter(|frame| !is_machinery(frame));
+        let names = frames.filter_map(|frame| frame.function.as_deref());
+        names.flat_map(telling_words).filter(|word| !program.contains(word)).collect()
+    };
+    let (made_by, used_by) = (words(maker), words(user));
+    made_by.is_empty() || used_by.is_empty() || !made_by.is_disjoint(&used_by)
+}
+
 /// The functions that a lock is named by: `at Pool::Pool < Server::start`, `by Python code`.
 fn users(stack: &[Frame]) -> Option<String> {
     let is_user = |frame: &Frame| !is_machinery(frame);
@@ -105,6 +123,30 @@ mod tests {
         assert_eq!(named(&stack), "heap, created at Pool::Pool() < Server::start()");
         assert_eq!(named(&["make_locks", "main", "__libc_start_call_main"]), "heap, created at make_locks");
         assert_eq!(named(&["main", "__libc_start_call_main"]), "heap, created at main");
+    }
+
+    #[test]
+    fn a_lock_is_not_that_of_its_maker_if_its_users_are_about_something_else() {
+        let stack = |functions: &[&str]| -> Vec<Frame> {
+            let frame = |name: &&str| Frame {
+                address: 0,
+                function: Some((*name).to_owned()),
+                offset: 0,
+                module: Some("cached".into()),
+            };
+            functions.iter().map(frame).collect()
+        };
+        let fits = |maker: &[&str], user: &[&str]| may_be_the_lock_of(&stack(maker), &stack(user));
+        assert!(!fits(&["connection_new()", "main"], &["cache_lookup(Cache*)", "start_thread"]));
+        // The same object, the same class, a parameter of it, or one function above both.
+        assert!(fits(&["connection_new()", "main"], &["connection_free(Conn*)", "main"]));
+        assert!(fits(&["Pool::Pool()", "Server::Server()"], &["Pool::take()", "handle_request"]));
+        assert!(fits(&["Pool::Pool()"], &["drain(Pool*)"]));
+        assert!(fits(&["Pool::Pool()", "Server::start()"], &["refill", "Server::serve()"]));
+        // Names that say nothing, and those that begin with the program's.
+        assert!(fits(&["make_locks", "main"], &["cache_lookup"]) && fits(&["connection_new"], &["worker"]));
+        assert!(fits(&["cached_thread_init", "main"], &["item_get"]));
+        assert!(fits(&[], &["cache_lookup"]) && fits(&["connection_new"], &[]));
     }
 
     #[test]

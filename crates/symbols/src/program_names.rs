@@ -1,5 +1,6 @@
 //! The names of one program or library: its functions by address, its static variables, and how both are written.
 
+use std::cell::OnceCell;
 use std::fmt::{self, Write};
 
 use blazesym::helper::ElfResolver;
@@ -8,7 +9,9 @@ use cpp_demangle::DemangleOptions;
 use object::read::elf::ElfFile64;
 use object::{LittleEndian as LE, Object, ObjectSymbol};
 
+use crate::build_id::BuildId;
 use crate::debug_file::{debug_file, small_symbol_table};
+use crate::debuginfod;
 use crate::elf_image::{ElfImage, ElfPart};
 use crate::target_file::{FilePlace, TargetFile};
 
@@ -38,7 +41,10 @@ pub(crate) struct ProgramNames {
     /// Whether some are missing, since the tables are larger than is read.
     pub is_cut: bool,
     /// Whether there is a table with all symbols, not only with those for other files.
-    pub is_whole: bool,
+    is_whole: bool,
+    build_id: Option<BuildId>,
+    /// What a debuginfod server has, if it was asked.
+    of_server: OnceCell<Option<Box<Self>>>,
 }
 
 impl ProgramNames {
@@ -49,12 +55,32 @@ impl ProgramNames {
         let separate = debug_file(file, known_as).and_then(|file| ElfImage::copy_of_symbols(&file).ok());
         let small = small_symbol_table(file);
         let is_whole = |elf: &Option<ElfImage>| elf.as_ref().is_some_and(has_all_symbols);
-        let mut names = Self { is_whole: is_whole(&own) || is_whole(&separate), ..Self::default() };
-        for elf in [separate, own, small].into_iter().flatten() {
-            names.add(&elf);
-        }
+        let mut names = Self::of([&separate, &own, &small].into_iter().flatten());
+        names.is_whole = is_whole(&own) || is_whole(&separate);
+        names.build_id = BuildId::of_file(file);
+        names
+    }
+
+    fn of<'elf>(files: impl Iterator<Item = &'elf ElfImage>) -> Self {
+        let mut names = Self::default();
+        files.for_each(|elf| names.add(elf));
         names.variables = sorted(names.variables);
         names
+    }
+
+    /// Whether an address has no name since the symbols of the file are not there.
+    pub fn is_stripped(&self) -> bool {
+        !self.is_whole && !self.is_cut && self.of_server().is_none()
+    }
+
+    /// What a server has of a stripped file: asked for when something has no name without it.
+    fn of_server(&self) -> Option<&Self> {
+        let ask = || {
+            let build_id = self.build_id.as_ref().filter(|_| !self.is_whole && !self.is_cut)?;
+            let symbols = debuginfod::symbols(build_id)?;
+            Some(Box::new(Self::of(std::iter::once(&symbols))))
+        };
+        self.of_server.get_or_init(ask).as_deref()
     }
 
     fn add(&mut self, elf: &ElfImage) {
@@ -75,11 +101,16 @@ impl ProgramNames {
             Some((as_written(found.name), address.wrapping_sub(found.addr)))
         };
         // A symbol without a size seems to hold all that lies behind it: the nearest one is meant.
-        self.functions.iter().filter_map(found).min_by_key(|(_, offset)| *offset)
+        let nearest = self.functions.iter().filter_map(found).min_by_key(|(_, offset)| *offset);
+        nearest.or_else(|| self.of_server()?.function(address))
     }
 
     /// The variable that holds an address of the file, and the offset in it.
     pub fn variable(&self, address: u64) -> Option<(String, u64)> {
+        self.own_variable(address).or_else(|| self.of_server()?.own_variable(address))
+    }
+
+    fn own_variable(&self, address: u64) -> Option<(String, u64)> {
         let after = self.variables.partition_point(|variable| variable.address <= address);
         let variable = self.variables.get(after.checked_sub(1)?)?;
         let offset = address - variable.address;

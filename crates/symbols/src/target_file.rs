@@ -190,7 +190,7 @@ fn is_ours(data: &Metadata) -> bool {
 }
 
 /// Whether nobody else can put a file into the folder of this one, or replace a folder on the way to it.
-fn are_folders_only_ours(path: &Path) -> bool {
+pub(crate) fn are_folders_only_ours(path: &Path) -> bool {
     /// In such a folder others cannot rename what is not theirs.
     const STICKY: u32 = 0o1000;
     path.ancestors().skip(1).enumerate().all(|(level, folder)| match fs::symlink_metadata(folder) {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::build_id::{BuildId, BuildIds};
 use crate::debug_package::debug_package;
+use crate::debuginfod;
 use crate::program_names::ProgramNames;
 use crate::target_file::{FilePlace, TargetFile, Version, sees_other_files};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
@@ -131,9 +132,14 @@ impl fmt::Display for NoVariable {
             Self::Stripped { debug_package } => {
                 f.write_str("the file is stripped; install its debug symbols ")?;
                 match debug_package {
-                    Some(package) => write!(f, "(package {package})"),
-                    None => f.write_str("(Debian: PACKAGE-dbgsym)"),
+                    Some(package) => write!(f, "(package {package})")?,
+                    None => f.write_str("(Debian: PACKAGE-dbgsym)")?,
                 }
+                f.write_str(if debuginfod::are_asked() {
+                    "; debuginfod has none"
+                } else {
+                    ", or record with --debuginfod"
+                })
             }
         }
     }
@@ -296,7 +302,7 @@ impl UserNames {
             return Some(StaticPlace { file: replaced(&file.name), variable: None, no_variable, address: in_file });
         };
         let variable = names.variable(in_file);
-        let is_stripped = variable.is_none() && !names.is_whole && !names.is_cut;
+        let is_stripped = variable.is_none() && names.is_stripped();
         let no_variable = if is_stripped { self.stripped(file) } else { NoVariable::NoSymbol };
         Some(StaticPlace { file: file.name.clone(), variable, no_variable, address: in_file })
     }

@@ -8,7 +8,7 @@ use lockmeter_profile::{
     TaskId, Total, Value,
 };
 
-use super::tables::{Counted, Drained, SampleKey, TotalKey};
+use super::tables::{Counted, Drained, SampleKey, TotalKey, Untimed};
 use crate::cgroups::CgroupTree;
 use crate::clock::boot_unix_ns;
 use crate::comm::{Comm, text};
@@ -184,10 +184,12 @@ impl Builder<'_> {
     }
 
     /// How many of the holds of a total were not timed.
-    fn add_basis(&mut self, key: &TotalKey, untimed: u64) {
-        let whole = Value { count: untimed, ..Value::default() };
+    fn add_basis(&mut self, key: &TotalKey, untimed: Untimed) {
+        let whole = Value { count: untimed.count, ..Value::default() };
         for (lock, part) in split(&whole, self.locks_of(key)) {
-            let value = HoldBasis { untimed: part.count, ..HoldBasis::default() };
+            let share = part.count as f64 / untimed.count.max(1) as f64;
+            let variance_ns2 = untimed.variance_ns2 * share * share;
+            let value = HoldBasis { untimed: part.count, variance_ns2, ..HoldBasis::default() };
             if let Some(key) = self.key(key, lock, part.count) {
                 self.interval.bases.push(Basis { key, instance: None, site: None, value });
             }

@@ -106,12 +106,20 @@ impl Counted {
     }
 }
 
+/// Holds that were counted and not timed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Untimed {
+    pub count: u64,
+    /// Of the time that they are given, in square nanoseconds.
+    pub variance_ns2: f64,
+}
+
 /// Everything drained from all CPUs.
 #[derive(Debug, Default)]
 pub struct Drained {
     pub totals: HashMap<TotalKey, Counted>,
     /// How many holds of a total were counted and not timed; filled in by [`super::HoldLengths`].
-    pub untimed: HashMap<TotalKey, u64>,
+    pub untimed: HashMap<TotalKey, Untimed>,
     /// `count` is in 1/1024ths of a wait.
     pub samples: HashMap<SampleKey, Counted>,
     /// Frames by hash, innermost first.

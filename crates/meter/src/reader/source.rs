@@ -15,6 +15,7 @@ use lockmeter_profile::{
 };
 use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, interpreter_lock, is_wait_for_work, lock_made_of_condition,
+    may_be_the_lock_of,
 };
 
 use super::awaited::AwaitedPrograms;
@@ -137,6 +138,8 @@ struct Process {
     lingers: bool,
     /// Places of locks that no other process can see.
     private_locks: HashSet<u32>,
+    /// Places of locks that a call made, and that others use as what is not known to be made: by their users, innermost frame first.
+    reused_places: HashMap<u32, Vec<Frame>>,
 }
 
 impl Process {
@@ -395,6 +398,7 @@ impl UserSource {
             ended: false,
             lingers: false,
             private_locks: HashSet::new(),
+            reused_places: HashMap::new(),
         };
         self.processes.insert(owned.process, process);
     }
@@ -525,6 +529,7 @@ fn drain_process(
         made_of_conditions: HashMap::new(),
         thread_names: HashMap::new(),
     };
+    filling.find_reused_places(&reading.deltas);
     for delta in &reading.deltas {
         filling.add(delta);
     }
@@ -787,6 +792,48 @@ impl Filling<'_> {
         known
     }
 
+    /// Finds locks that are not those that were made at their addresses, as far as those who use them show it: most of them, in this
+    /// reading, are not about what the maker is about.
+    fn find_reused_places(&mut self, deltas: &[Delta]) {
+        let mut uses = HashMap::<u32, HashMap<u64, u64>>::new();
+        for delta in deltas.iter().filter(|delta| matches!(delta.meta.happened, happened::WAIT | happened::HOLD)) {
+            *uses.entry(delta.lock).or_default().entry(delta.site).or_default() += delta.count;
+        }
+        for (place, sites) in uses {
+            let facts = self.process.segment.lock(self.memory, place);
+            let is_made = |facts: &LockFacts| facts.flags & (ENTRY_INIT | ENTRY_SHARED) == ENTRY_INIT;
+            let Some(facts) = facts.filter(is_made) else { continue };
+            if self.process.reused_places.contains_key(&place) {
+                continue;
+            }
+            let maker = self.frames(facts.made_at);
+            let (mut fitting, mut others) = (0, Vec::new());
+            for (site, count) in sites {
+                let user = self.frames(site);
+                if may_be_the_lock_of(&maker, &user) { fitting += count } else { others.push((count, user)) }
+            }
+            let is_reused = others.iter().map(|(count, _)| count).sum::<u64>() > fitting;
+            // Of as many, always the same.
+            let most = others.into_iter().max_by(|one, other| {
+                one.0.cmp(&other.0).then_with(|| {
+                    one.1.iter().map(|frame| frame.address).cmp(other.1.iter().map(|frame| frame.address))
+                })
+            });
+            if let Some((_, user)) = most.filter(|_| is_reused) {
+                self.process.reused_places.insert(place, user);
+            }
+        }
+    }
+
+    /// What reports call a lock of this process's own memory.
+    fn heap_lock(&self, place: u32, made_at: &[Frame], origin: Origin) -> Lock {
+        let Some(user) = self.process.reused_places.get(&place) else { return heap_lock(made_at, origin) };
+        let mut lock = heap_lock(user, Origin::FirstSeen);
+        lock.detail =
+            format!("{}; its memory was initialised before, as {}", lock.detail, heap_lock(made_at, origin).name);
+        lock
+    }
+
     /// What reports call a lock, and the address that they give for it.
     fn name(&mut self, place: u32, facts: &LockFacts, kind: Kind) -> (Lock, u64) {
         if let Some(variable) = self.names.static_place(&self.modules, facts.address) {
@@ -801,7 +848,7 @@ impl Filling<'_> {
         let frames = self.frames(facts.made_at);
         let may_be_shared = facts.flags & ENTRY_SHARED != 0;
         if self.process.private_locks.contains(&place) && !may_be_shared {
-            return (heap_lock(&frames, origin), facts.address);
+            return (self.heap_lock(place, &frames, origin), facts.address);
         }
         let mut shared_locks = shared_locks::lock(self.shared_locks);
         let pid = (!self.process.gone).then_some(self.process.pid);
@@ -812,8 +859,9 @@ impl Filling<'_> {
         if may_be_shared && !shared_locks.knows(self.process.number) {
             return (unmapped_lock(&frames, origin), facts.address);
         }
+        drop(shared_locks);
         self.process.private_locks.insert(place);
-        (heap_lock(&frames, origin), facts.address)
+        (self.heap_lock(place, &frames, origin), facts.address)
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use lockmeter_profile::{Kind, Report};
 
 use self::fit::{Recorded, fit};
-use crate::callers::{ByCaller, MOST_OFF, MeasuredCaller, by_caller};
+use crate::callers::{ByCaller, MOST_OFF, MeasuredCaller, Workers, by_caller};
 use crate::measured::{Measured, MeasuredLock, as_f64};
 use crate::network::{Handoff, Network, SECOND_NS};
 use crate::processors::{self, Waiters};
@@ -135,28 +135,44 @@ pub struct Forecast {
     pub points: Vec<Point>,
     /// Whether writers and readers share this lock, whose interplay only the simulation knows.
     pub has_readers: bool,
-    /// Why there are no points: see [`Self::refuse_if_far_off`].
+    /// Why points, or some of their columns, are left out: see [`Self::refuse_if_far_off`].
     pub refused: Option<String>,
     /// What each of its callers does to the others; `None` if it has one only, or none is known.
     pub by_caller: Option<ByCaller>,
 }
 
 impl Forecast {
-    /// Leaves out the points if neither the exact solution nor the simulation gives what was recorded.
+    /// Leaves out what does not give what was recorded: the exact solution, the simulation, or both.
     #[must_use]
     pub fn refuse_if_far_off(mut self) -> Self {
         let Check { with_handoff, simulated, .. } = self.check;
-        if with_handoff.abs() > MOST_OFF && simulated.abs() > MOST_OFF {
-            let reason = format!(
-                "the model is off by {:+.0} % where it was recorded, the simulation by {:+.0} %, and more than {:.0} % is not to be trusted; say how \
-                 many threads were at work (--threads)",
-                with_handoff * 100.0,
-                simulated * 100.0,
-                MOST_OFF * 100.0
-            );
-            self.refused = Some(reason);
-            self.points.clear();
-        }
+        let is_far = |off: f64| off.abs() > MOST_OFF;
+        let whose = match (is_far(with_handoff), is_far(simulated)) {
+            (false, false) => return self,
+            (true, true) => {
+                self.points.clear();
+                format!(
+                    "the model is off by {:+.0} % where it was recorded, the simulation by {:+.0} %",
+                    with_handoff * 100.0,
+                    simulated * 100.0
+                )
+            }
+            (true, false) => {
+                for point in &mut self.points {
+                    (point.spinning, point.sleeping, point.sharded) = (None, None, None);
+                }
+                format!("the model is off by {:+.0} % where it was recorded", with_handoff * 100.0)
+            }
+            (false, true) => {
+                self.points.iter_mut().for_each(|point| point.simulated = None);
+                format!("the simulation is off by {:+.0} % where the lock was recorded", simulated * 100.0)
+            }
+        };
+        let most = MOST_OFF * 100.0;
+        let reason = format!(
+            "{whose}, and more than {most:.0} % is not to be trusted; say how many threads were at work (--threads)"
+        );
+        self.refused = Some(reason);
         self
     }
 
@@ -166,7 +182,13 @@ impl Forecast {
         // Callers that hold together do not wait for each other.
         if !self.has_readers {
             let callers = MeasuredCaller::of(&measured.locks[lock], report);
-            self.by_caller = by_caller(&callers, measured.duration_ns, self.threads, self.cpus);
+            let workers = Workers {
+                duration_ns: measured.duration_ns,
+                threads: self.threads,
+                cpus: self.cpus,
+                cpu_wait_ns: Workers::cpu_wait_ns(report, measured.duration_ns),
+            };
+            self.by_caller = by_caller(&callers, workers);
         }
         self
     }
@@ -183,7 +205,7 @@ pub struct Check {
     pub simulated: f64,
 }
 
-/// Throughput on so many CPUs, in acquisitions a second.
+/// Throughput on so many CPUs, in acquisitions a second; `None` where the model is too far off.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Point {
     /// CPUs.
@@ -191,15 +213,15 @@ pub struct Point {
     /// Threads on all of them.
     pub threads: usize,
     /// The lock as it is, its waiters spinning.
-    pub spinning: f64,
+    pub spinning: Option<f64>,
     /// The lock as it is, its waiters asleep.
-    pub sleeping: f64,
+    pub sleeping: Option<f64>,
     /// As the recording's waiters wait (spinning, if none waited), simulated with the holds that were measured.
-    pub simulated: f64,
+    pub simulated: Option<f64>,
     /// Without the lock.
     pub removed: f64,
     /// With the lock split.
-    pub sharded: f64,
+    pub sharded: Option<f64>,
 }
 
 /// Predicts what each point of the plan gives for one lock of the recording.
@@ -239,11 +261,11 @@ pub fn forecast(measured: &Measured, lock: usize, plan: &Plan) -> Result<Forecas
         Point {
             cpus,
             threads,
-            spinning: on(&network.with_handoff(station, prices.spin_ns), station, waiters),
-            sleeping: on(&network.with_handoff(station, prices.sleep_ns), station, Waiters::Yield),
-            simulated: simulated(threads, cpus),
+            spinning: Some(on(&network.with_handoff(station, prices.spin_ns), station, waiters)),
+            sleeping: Some(on(&network.with_handoff(station, prices.sleep_ns), station, Waiters::Yield)),
+            simulated: Some(simulated(threads, cpus)),
             removed: on(&network.without(station), usize::MAX, waiters),
-            sharded: on(&sharded, sharded.stations.len() - 1, waiters),
+            sharded: Some(on(&sharded, sharded.stations.len() - 1, waiters)),
         }
     };
     Ok(Forecast {
@@ -385,10 +407,10 @@ mod tests {
         assert!(forecast.check.free_handoff.abs() < 1e-9);
         assert!(forecast.check.simulated.abs() < 0.02, "{:?}", forecast.check);
         let last = forecast.points[2];
-        assert!((last.spinning / 1e6 - 1.0).abs() < 1e-3, "{last:?}");
-        assert!((last.sleeping / 0.5e6 - 1.0).abs() < 1e-2, "{last:?}");
+        assert!((last.spinning.unwrap() / 1e6 - 1.0).abs() < 1e-3, "{last:?}");
+        assert!((last.sleeping.unwrap() / 0.5e6 - 1.0).abs() < 1e-2, "{last:?}");
         assert!((last.removed / 4e6 - 1.0).abs() < 1e-9, "{last:?}");
-        assert!(last.sharded > last.spinning && last.sharded < last.removed, "{last:?}");
+        assert!(last.sharded > last.spinning && last.sharded.unwrap() < last.removed, "{last:?}");
     }
 
     #[test]
@@ -424,8 +446,16 @@ mod tests {
         assert!(far.points.is_empty() && far.to_string().contains("no forecast for other CPUs"), "{far}");
         let reason = far.refused.unwrap();
         assert!(reason.contains("+20 %") && reason.contains("-30 %"), "{reason}");
-        let one_is_near = Forecast { check: Check { simulated: 0.1, ..check }, ..near };
-        assert!(one_is_near.refuse_if_far_off().refused.is_none());
+        let one_is_near = Forecast { check: Check { simulated: 0.1, ..check }, ..near.clone() }.refuse_if_far_off();
+        let point = one_is_near.points[0];
+        assert_eq!((point.spinning, point.sleeping, point.sharded), (None, None, None));
+        assert!(
+            point.simulated.is_some() && one_is_near.to_string().contains("the model is off by +20 %"),
+            "{one_is_near}"
+        );
+        let other_is_near = Forecast { check: Check { with_handoff: 0.1, ..check }, ..near }.refuse_if_far_off();
+        let point = other_is_near.points[0];
+        assert!(point.simulated.is_none() && point.spinning.is_some(), "{other_is_near}");
     }
 
     #[test]
@@ -433,7 +463,7 @@ mod tests {
         let mut measured = one_thread();
         measured.locks[0].mode = Mode::Read;
         let forecast = forecast(&measured, 0, &plan()).unwrap();
-        assert!((forecast.points[2].simulated / 4e6 - 1.0).abs() < 0.05, "{:?}", forecast.points);
+        assert!((forecast.points[2].simulated.unwrap() / 4e6 - 1.0).abs() < 0.05, "{:?}", forecast.points);
         assert!(forecast.has_readers);
     }
 
@@ -472,8 +502,8 @@ mod tests {
             let forecast = forecast(&measured, at, &plan()).unwrap();
             assert!(forecast.utilization <= 1.0);
             for point in forecast.points {
-                let rates = [point.spinning, point.sleeping, point.simulated, point.removed, point.sharded];
-                assert!(rates.iter().all(|rate| rate.is_finite() && *rate >= 0.0), "{rates:?}");
+                let rates = [point.spinning, point.sleeping, point.simulated, Some(point.removed), point.sharded];
+                assert!(rates.iter().flatten().all(|rate| rate.is_finite() && *rate >= 0.0), "{rates:?}");
             }
         }
     }

@@ -6,7 +6,7 @@ use lockmeter_render::escape::escaped;
 use lockmeter_statistics::counted;
 
 use super::{Forecast, Waiting};
-use crate::callers::{ByCaller, Threads};
+use crate::callers::{ByCaller, CallerForecast, Threads};
 
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,7 +37,11 @@ impl fmt::Display for Forecast {
             self.check.simulated * 100.0
         )?;
         if let Some(reason) = &self.refused {
-            writeln!(f, "no forecast for other CPUs: {reason}")?;
+            let what =
+                if self.points.is_empty() { "no forecast for other CPUs" } else { "only a part of the forecast" };
+            writeln!(f, "{what}: {reason}")?;
+        }
+        if self.points.is_empty() {
             return self.by_caller.iter().try_for_each(|callers| write!(f, "\n{callers}"));
         }
         writeln!(
@@ -46,10 +50,10 @@ impl fmt::Display for Forecast {
             "CPUS", "SPINNING", "SLEEPING", "SIMULATED", "SHARDED", "REMOVED"
         )?;
         for point in &self.points {
-            let cells = [point.spinning, point.sleeping, point.simulated, point.sharded, point.removed];
+            let cells = [point.spinning, point.sleeping, point.simulated, point.sharded, Some(point.removed)];
             write!(f, "{:>6}", point.cpus)?;
             for cell in cells {
-                write!(f, " {:>12}", format!("{}/s", rate(cell)))?;
+                write!(f, " {:>12}", cell.map_or_else(|| "-".to_owned(), |cell| format!("{}/s", rate(cell))))?;
             }
             writeln!(f)?;
         }
@@ -63,7 +67,7 @@ impl fmt::Display for Forecast {
 impl fmt::Display for ByCaller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = match &self.threads {
-            _ if self.is_ambiguous => "it is not known which threads call from where: from .. to",
+            _ if self.is_ambiguous => "it is not known which threads call from where: both from .. to",
             Threads::OfTheirOwn(_) => "each caller with threads of its own",
             Threads::ForAll(_) => "each thread calling from all of them",
         };
@@ -106,6 +110,14 @@ impl fmt::Display for ByCaller {
                 range(without, |without| three_digits(without / others, "")),
             ];
             writeln!(f, "{}", line(cells, &escaped(&caller.caller)))?;
+        }
+        let has_range =
+            |caller: &CallerForecast| caller.others_without_it_per_second.is_some_and(|(low, high)| low < high);
+        if self.callers.iter().any(has_range) {
+            writeln!(
+                f,
+                "from .. to: if the others wait for a CPU twice as long as here .. if they do not wait for one"
+            )?;
         }
         Ok(())
     }

@@ -25,6 +25,9 @@ pub(super) const VERDICT_ERROR: f64 = 0.01;
 /// A time that is the sum of a few long waits says nothing: it must be spread over as many intervals as if so many had equal parts.
 const FEWEST_EQUAL_PARTS: f64 = 3.0;
 
+/// Two runs of one program differ by so much in how long a hold typically takes: other memory, other CPUs, another clock of theirs.
+pub(super) const RUNS_DIFFER_BY: f64 = 1.05;
+
 /// Fewer intervals do not tell how much they vary.
 const FEWEST_INTERVALS: usize = 5;
 
@@ -54,8 +57,8 @@ pub(super) struct Tested {
     pub(super) difference: (f64, f64),
 }
 
-/// Tests two rates. `None` if one of the recordings is too short to say how much it varies, or has too few waits.
-pub(super) fn test(before: &[Vec<Part>], after: &[Vec<Part>]) -> Option<Tested> {
+/// What both sides are estimated to be. `None` if one of them is too short to say how much it varies, or has too few waits.
+fn estimates(before: &[Vec<Part>], after: &[Vec<Part>]) -> Option<(Estimate, Estimate)> {
     let by_recording = before.len().min(after.len()) >= RECORDINGS_FOR_A_SPREAD;
     let (old, new) = if by_recording {
         (of_recordings(before)?, of_recordings(after)?)
@@ -71,9 +74,12 @@ pub(super) fn test(before: &[Vec<Part>], after: &[Vec<Part>]) -> Option<Tested> 
             .fold((0.0, 0.0), |(sum, squares), (part, _)| (sum + part, squares + part * part));
         squares <= 0.0 || sum * sum >= FEWEST_EQUAL_PARTS * squares
     };
-    if !is_spread(before) || !is_spread(after) {
-        return None;
-    }
+    (is_spread(before) && is_spread(after)).then_some((old, new))
+}
+
+/// Tests two rates.
+pub(super) fn test(before: &[Vec<Part>], after: &[Vec<Part>]) -> Option<Tested> {
+    let (old, new) = estimates(before, after)?;
     let difference = new.rate - old.rate;
     let (error, freedom) = combined((old.variance, old.freedom), (new.variance, new.freedom));
     let half = student::quantile(INTERVAL_ERROR, freedom) * error;
@@ -88,6 +94,20 @@ pub(super) fn test(before: &[Vec<Part>], after: &[Vec<Part>]) -> Option<Tested> 
     let half = student::quantile(INTERVAL_ERROR, freedom) * error;
     let ratio = ((logarithm - half).exp(), (logarithm + half).exp());
     Some(Tested { p: p_of(logarithm, error, freedom), ratio: Some(ratio), difference: difference_interval })
+}
+
+/// Tests two typical durations by their logarithms: a difference of these is a ratio. Chance includes what runs differ by anyhow.
+pub(super) fn test_logarithms(before: &[Vec<Part>], after: &[Vec<Part>]) -> Option<Tested> {
+    let (old, new) = estimates(before, after)?;
+    let difference = new.rate - old.rate;
+    let (error, freedom) = combined((old.variance, old.freedom), (new.variance, new.freedom));
+    let half = student::quantile(INTERVAL_ERROR, freedom) * error;
+    let beyond = (difference.abs() - RUNS_DIFFER_BY.ln()).max(0.0);
+    Some(Tested {
+        p: p_of(beyond, error, freedom),
+        ratio: Some(((difference - half).exp(), (difference + half).exp())),
+        difference: (difference - half, difference + half),
+    })
 }
 
 /// The error of a difference, and its degrees of freedom by Welch and Satterthwaite, rounded down.
@@ -197,6 +217,40 @@ mod tests {
         };
         let found = (0..1_000).filter(is_found).count();
         assert!(found > 950, "{found} of 1,000");
+    }
+
+    /// Regression: other work stretches some holds fifty times, more in one interval than in the next; means then tell nothing.
+    #[test]
+    fn a_fifth_more_is_found_beside_holds_that_other_work_stretched() {
+        let mut random = Rng::with_seed(5);
+        let intervals = |random: &mut Rng, ns: f64| -> [Vec<Vec<Part>>; 2] {
+            let mut interval = || {
+                let (holds, stretched) = (1_000.0, random.u32(0..40) as f64);
+                let total_ns = (holds - stretched) * ns + stretched * 50.0 * ns;
+                let logarithms = holds * ns.ln() + stretched * 50_f64.ln();
+                ((total_ns, holds), (logarithms, holds))
+            };
+            let (totals, logarithms) = (0..8).map(|_| interval()).unzip();
+            [vec![totals], vec![logarithms]]
+        };
+        let (mut by_means, mut typically) = (0, 0);
+        for _ in 0..200 {
+            let [old_totals, old_logarithms] = intervals(&mut random, 100_000.0);
+            let [new_totals, new_logarithms] = intervals(&mut random, 120_000.0);
+            by_means += u32::from(test(&old_totals, &new_totals).unwrap().p < VERDICT_ERROR);
+            let tested = test_logarithms(&old_logarithms, &new_logarithms).unwrap();
+            typically += u32::from(tested.p < VERDICT_ERROR && tested.ratio.unwrap().0 > 1.0);
+        }
+        assert!(by_means < 20 && typically > 150, "{by_means} of 200 by means, {typically} by typical durations");
+    }
+
+    /// Makes sure that what two runs of one program differ by is no verdict, however even their intervals are.
+    #[test]
+    fn less_than_what_runs_differ_by_is_no_difference() {
+        let even = |ns: f64| vec![vec![(ns.ln() * 100.0, 100.0); 10]];
+        assert!(test_logarithms(&even(100.0), &even(104.0)).unwrap().p > 0.9);
+        assert!(test_logarithms(&even(100.0), &even(107.0)).unwrap().p < 0.001);
+        assert!(test_logarithms(&even(107.0), &even(100.0)).unwrap().p < 0.001);
     }
 
     #[test]

@@ -33,7 +33,9 @@ struct Series {
 #[derive(Debug, Clone, Default)]
 struct Sums {
     total_ns: Vec<u64>,
+    /// Of the histograms: how many durations, and the sum of their logarithms in millionths.
     counts: Vec<u64>,
+    logarithms: Vec<u64>,
 }
 
 /// What was measured in an interval, and in what: in how much metered time, or in how many waits.
@@ -44,8 +46,8 @@ pub(super) type Part = (f64, f64);
 pub(super) struct Parts {
     /// Time in metered time.
     pub(super) rate: Vec<Vec<Part>>,
-    /// Time in how many waits or holds: their mean duration.
-    pub(super) mean: Vec<Vec<Part>>,
+    /// Logarithms of how many durations: that of the typical one.
+    pub(super) typical: Vec<Vec<Part>>,
 }
 
 impl Spread {
@@ -75,13 +77,15 @@ impl Spread {
                 Sums::default()
             });
             add_at(&mut sums.total_ns, at, row.value.total_ns);
-            add_at(&mut sums.counts, at, row.value.count);
+            let (count, logarithms) = logarithms(row.histogram.iter().map(|(_, count, total_ns)| (*count, *total_ns)));
+            add_at(&mut sums.counts, at, count);
+            add_at(&mut sums.logarithms, at, (logarithms * MILLION) as u64);
         }
     }
 
     /// What all of it takes, about.
     pub const fn memory_bytes(&self) -> usize {
-        self.keys_bytes + self.keys * (size_of::<(DiffKey, Sums)>() + 4 * MOST_INTERVALS * size_of::<u64>())
+        self.keys_bytes + self.keys * (size_of::<(DiffKey, Sums)>() + 6 * MOST_INTERVALS * size_of::<u64>())
     }
 
     /// All waits, interval by interval, for each recording.
@@ -94,16 +98,17 @@ impl Spread {
         let mut all = Parts::default();
         for series in &self.recordings {
             let length = series.durations_ns.len();
-            let (mut total_ns, mut counts) = (vec![0_u64; length], vec![0_u64; length]);
+            let [mut total_ns, mut counts, mut logarithms] = [(); 3].map(|()| vec![0_u64; length]);
             for group in keys.iter().filter_map(|key| series.groups.get(key)) {
-                for (sums, more) in [(&mut total_ns, &group.total_ns), (&mut counts, &group.counts)] {
+                let of_group = [&group.total_ns, &group.counts, &group.logarithms];
+                for (sums, more) in [&mut total_ns, &mut counts, &mut logarithms].into_iter().zip(of_group) {
                     sums.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
                 }
             }
             all.rate.push(parts(&total_ns, &series.durations_ns));
             // An interval in which nothing happened says nothing of how long it takes.
-            let mean = parts(&total_ns, &counts).into_iter().filter(|(_, count)| *count > 0.0).collect();
-            all.mean.push(mean);
+            let typical = parts(&logarithms, &counts).into_iter().filter(|(_, count)| *count > 0.0);
+            all.typical.push(typical.map(|(sum, count)| (sum / MILLION, count)).collect());
         }
         all
     }
@@ -124,12 +129,23 @@ impl Series {
             for sums in self.groups.values_mut() {
                 merge_pairs(&mut sums.total_ns);
                 merge_pairs(&mut sums.counts);
+                merge_pairs(&mut sums.logarithms);
             }
             self.intervals_each *= 2;
         }
         self.durations_ns.push(duration_ns);
         self.in_last = 1;
     }
+}
+
+const MILLION: f64 = 1e6;
+
+/// How many durations a histogram holds, and the sum of their logarithms: each bucket's are taken to be as long as their mean.
+pub(super) fn logarithms(buckets: impl Iterator<Item = (u64, u64)>) -> (u64, f64) {
+    buckets.filter(|(count, _)| *count > 0).fold((0, 0.0), |(all, sum), (count, total_ns)| {
+        let mean_ns = (total_ns as f64 / count as f64).max(1.0);
+        (u64::saturating_add(all, count), sum + count as f64 * mean_ns.ln())
+    })
 }
 
 /// Each two neighbours become one.

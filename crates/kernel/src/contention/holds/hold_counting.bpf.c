@@ -29,6 +29,7 @@ __noinline int count_stood_for(struct buffer *buffer, struct wait *hold, __u32 o
 	if (slot) {
 		slot->count += others;
 		slot->total_ns += hold->total_ns * others;
+		slot->spin_ns += (__u64)others * (others + 1);
 	}
 	return 0;
 }

@@ -105,7 +105,7 @@ fn compare(one: &Measured, own: &Measured, crowd: Crowd) -> Result<Sample> {
     };
     let (from_one, from_own) = (of(one, 1)?, of(own, crowd.threads())?);
     let per_second = from_own.recorded_per_second;
-    let predicted = from_one.points.first().map_or(0.0, |point| point.sleeping);
+    let predicted = from_one.points.first().and_then(|point| point.sleeping).unwrap_or(0.0);
     Ok(Sample {
         hold_ns: from_one.hold_ns,
         per_second,

@@ -1,0 +1,93 @@
+//! A lock that lies where another one was is not called after that one's maker.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::recorder::Recorder;
+use support::report::report_as;
+use support::{Folder, child_of, lockmeter, machine, preload_library, run, text, until, workload_sources};
+
+/// What the program ends with.
+const RAN: i32 = 7;
+
+/// Three threads, twenty times each.
+const ACQUISITIONS: u64 = 60;
+
+fn build(folder: &Folder) -> PathBuf {
+    let program = folder.path().join("reused-address");
+    let mut compile = Command::new("g++");
+    compile.args(["-O2", "-g", "-pthread", "-o"]).arg(&program).arg(workload_sources().join("user/reused-address.cpp"));
+    let output = run(compile);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    program
+}
+
+/// What is reported by lock of the program, metered from inside.
+fn reported(folder: &Folder, how: &[&str], arguments: &[&str]) -> Value {
+    let recording = folder.file("recording");
+    let mut record = lockmeter(["record", "--quiet", "--user"]);
+    record.args(how).args(["-o", &recording, "--"]).arg(build(folder)).args(arguments);
+    record.env("LOCKMETER_PRELOAD", preload_library());
+    let output = run(record);
+    assert_eq!(output.status.code(), Some(RAN), "{}", text(&output.stderr));
+    assert!(!text(&output.stdout).contains("false"), "malloc gave the cache another address");
+    serde_json::from_str(&report_as(&recording, "json", &["--by", "lock"])).unwrap()
+}
+
+/// The name of the lock that was waited for, and of which it is said how often it was held.
+fn only_lock(report: &Value, happened: &str) -> (String, u64) {
+    let rows: Vec<&Value> =
+        report["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == happened).collect();
+    assert_eq!(rows.len(), 1, "{report:#}");
+    (rows[0]["lock"].as_str().unwrap().to_owned(), rows[0]["count"].as_u64().unwrap())
+}
+
+/// Regression: "heap, created at connection_new()".
+#[test]
+fn a_lock_where_another_was_is_called_after_who_uses_it() {
+    for how in [&[][..], &["--hold"], &["--hold", "--interval", "50ms"]] {
+        let folder = Folder::new();
+        let report = reported(&folder, how, &[]);
+        let (name, waits) = only_lock(&report, "wait");
+        assert!(name.starts_with("heap, first seen at cache_lookup(Cache*)"), "{how:?}: {name}\n{report:#}");
+        assert!(waits > ACQUISITIONS / 2, "{report:#}");
+        let detail = report["rows"][0]["naming_detail"].as_str().unwrap();
+        assert!(detail.contains("initialised before, as heap, created at connection_new()"), "{detail}");
+    }
+}
+
+/// Makes sure that this is not so of all locks whose makers do not take them.
+#[test]
+fn a_lock_that_its_makers_kin_use_is_called_after_its_maker() {
+    for how in [&[][..], &["--hold"]] {
+        let folder = Folder::new();
+        let report = reported(&folder, how, &["connection"]);
+        let (name, _) = only_lock(&report, "wait");
+        assert_eq!(name, "heap, created at connection_new()", "{how:?}: {report:#}");
+        if how.contains(&"--hold") {
+            assert_eq!(only_lock(&report, "hold"), (name, ACQUISITIONS), "{report:#}");
+        }
+    }
+}
+
+/// Makes sure of the name from outside, where nobody sees who makes locks.
+#[test]
+fn from_outside_a_lock_where_another_was_is_called_after_who_uses_it_too() {
+    let Some(_machine) = machine("reused addresses, from outside") else { return };
+    let folder = Folder::new();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "\"$0\" wait; exit $?"]).arg(build(&folder));
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    until("the program runs", || child_of(shell.id()).is_some());
+    let pid = child_of(shell.id()).unwrap();
+    let recorder = Recorder::start_all(&folder, "recording", &["--user", "-p", &pid.to_string()]);
+    drop(shell.stdin.take());
+    let recording = recorder.wait().recording();
+    assert_eq!(shell.wait().unwrap().code(), Some(RAN));
+    let report: Value = serde_json::from_str(&report_as(&recording, "json", &["--by", "lock"])).unwrap();
+    let (name, _) = only_lock(&report, "wait");
+    assert!(name.starts_with("heap, first seen at cache_lookup(Cache*)"), "{name}\n{report:#}");
+}
