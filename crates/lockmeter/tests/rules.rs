@@ -336,6 +336,36 @@ fn locks_inside_the_c_library_are_named_by_what_they_guard() {
     }
 }
 
+/// Four threads with a connection each write to one database. Its functions have no names but those that it exports.
+const SQLITE: &str = "
+import sqlite3, sys, threading, time
+def write():
+    base = sqlite3.connect(sys.argv[1], timeout=100, isolation_level=None)
+    while not over:
+        base.execute('begin immediate')
+        time.sleep(0.02)
+        base.execute('commit')
+over = False
+sqlite3.connect(sys.argv[1]).execute('create table orders (id integer)')
+threads = [threading.Thread(target=write) for _ in range(4)]
+[thread.start() for thread in threads]
+sys.stdin.read()
+over = True
+";
+
+#[test]
+fn a_database_of_sqlite_that_another_connection_has_is_a_lock() {
+    let Some(_machine) = machine("SQLite's lock") else { return };
+    let python = || Command::new("/usr/bin/python3");
+    let has_sqlite = python().args(["-c", "import sqlite3"]).stderr(Stdio::null()).status();
+    if !has_sqlite.is_ok_and(|status| status.success()) {
+        return skip("SQLite's lock", "/usr/bin/python3 has no sqlite3");
+    }
+    let folder = Folder::new();
+    let locks = locks_of(&folder, python().args(["-c", SQLITE]).arg(folder.file("shop.db")));
+    assert_eq!(most_waited_for(&locks), "SQLite database lock", "{locks:?}");
+}
+
 /// Sixteen clients update one row of a real server: the report names the row's lock, and who asks for it.
 #[test]
 fn the_lock_of_a_hot_row_of_postgresql_is_named() {

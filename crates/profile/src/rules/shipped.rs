@@ -21,7 +21,8 @@ pub const SHIPPED: &[(&str, &str)] = shipped!(
     "java.toml",
     "javascript.toml",
     "postgresql.toml",
-    "mariadb.toml"
+    "mariadb.toml",
+    "sqlite.toml"
 );
 
 pub(super) fn add(rules: &mut Rules) {
