@@ -70,6 +70,8 @@ pub enum Command {
     Latency(latency::LatencyArguments),
     /// Predict what a lock will cost on more CPUs, and what removing or splitting it would gain
     Predict(predict::PredictArguments),
+    /// List the rules by which waits of programs are told apart, or try a file of them
+    Rules(RulesArguments),
     /// Turn metering on in a program that runs under `lockmeter record -- COMMAND`
     On(SwitchArguments),
     /// Turn metering off in a program that runs under `lockmeter record -- COMMAND`
@@ -85,6 +87,77 @@ pub enum Command {
     /// Now a command of lockmeter-lab
     #[command(hide = true, disable_help_flag = true)]
     Overhead(MovedArguments),
+}
+
+impl Command {
+    /// Files of rules that were given to a command that tells waits of programs apart; `None` if it does not.
+    pub fn rules(&self) -> Option<&[PathBuf]> {
+        match self {
+            Self::Record(arguments) => Some(&arguments.rules.rules),
+            Self::Report(arguments) => Some(&arguments.rules.rules),
+            Self::Diff(arguments) => Some(&arguments.rules.rules),
+            Self::Top(arguments) => Some(&arguments.rules.rules),
+            Self::Predict(arguments) => Some(&arguments.rules.rules),
+            Self::Rules(RulesArguments { command: RulesCommand::List(arguments) }) => Some(&arguments.rules.rules),
+            Self::Rules(RulesArguments { command: RulesCommand::Test(arguments) }) => {
+                Some(std::slice::from_ref(&arguments.file))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Rules beside those that lockmeter comes with.
+#[derive(Debug, Args)]
+pub struct RuleFileArguments {
+    /// A file of rules by which locks of programs are known (docs/reference/rules.md), beside those of /etc/lockmeter/rules.d and those
+    /// that lockmeter comes with; several count in this order. A recording is read again by them
+    #[arg(long = "rules", value_name = "FILE")]
+    pub rules: Vec<PathBuf>,
+}
+
+const RULES_EXAMPLES: &str = "\
+Examples:
+  lockmeter rules list                            all rules, and where they come from
+  lockmeter rules test shop.toml out.lockmeter    what the rules of a file match in a recording
+  lockmeter record --rules shop.toml -p PID       meter with them
+  lockmeter report --rules shop.toml              read a recording again with them";
+
+#[derive(Debug, Args)]
+#[command(after_help = RULES_EXAMPLES)]
+pub struct RulesArguments {
+    #[command(subcommand)]
+    pub command: RulesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RulesCommand {
+    /// Show all rules in the order in which they count
+    List(RulesListArguments),
+    /// Show what each rule of a file matches in a recording, what overlaps and what never matched
+    Test(RulesTestArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct RulesListArguments {
+    #[command(flatten)]
+    pub rules: RuleFileArguments,
+    /// How to write the list
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct RulesTestArguments {
+    /// The file of rules
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The recording; `-` is standard input
+    #[arg(default_value = DEFAULT_RECORDING, value_name = "RECORDING")]
+    pub recording: PathBuf,
+    /// How to write the findings
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
 }
 
 /// Of a command that another program has now: whatever they are, the sentence that says so is the same.
@@ -231,6 +304,8 @@ pub struct RecordArguments {
     /// Where to write the recording; `-` is standard output (the command then writes to standard error)
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_RECORDING)]
     pub output: PathBuf,
+    #[command(flatten)]
+    pub rules: RuleFileArguments,
     #[command(flatten)]
     pub file: FileArguments,
     /// How often to write to the recording; a recorder that is killed loses at most this much
@@ -392,6 +467,8 @@ pub struct ReportArguments {
     #[arg(default_value = DEFAULT_RECORDING, value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
     #[command(flatten)]
+    pub rules: RuleFileArguments,
+    #[command(flatten)]
     pub query: QueryArguments,
     /// Order by this column
     #[arg(long, value_name = "COLUMN", default_value = "total_ns")]
@@ -433,6 +510,8 @@ pub struct DiffArguments {
     #[arg(long, value_name = "RECORDING", num_args = 1.., requires = "before", conflicts_with = "recordings")]
     pub after: Vec<PathBuf>,
     #[command(flatten)]
+    pub rules: RuleFileArguments,
+    #[command(flatten)]
     pub query: QueryArguments,
     /// How to write the comparison
     #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
@@ -448,6 +527,8 @@ pub struct TopArguments {
     pub latency: bool,
     #[command(flatten)]
     pub scope: ScopeArguments,
+    #[command(flatten)]
+    pub rules: RuleFileArguments,
     #[command(flatten)]
     pub query: QueryArguments,
     /// Also show how long kernel locks are held: mmap_lock, and other sleeping locks by function hooks where this kernel allows

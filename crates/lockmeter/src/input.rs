@@ -8,6 +8,8 @@ use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_profile::RecordingKind;
 use lockmeter_profile::recording::{RecordingError, RecordingReader};
 
+use crate::rule_files;
+
 /// Whether this names standard input.
 pub fn is_standard_input(path: &Path) -> bool {
     path == Path::new("-")
@@ -23,6 +25,15 @@ pub fn refuse_standard_input_twice<'a>(paths: impl Iterator<Item = &'a PathBuf>)
 
 /// Opens a recording; `-` is standard input.
 pub fn open(path: &Path) -> Result<RecordingReader, RecordingError> {
+    let mut recording = open_as_recorded(path)?;
+    if let Some(rules) = rule_files::given() {
+        recording.read_again_by(rules);
+    }
+    Ok(recording)
+}
+
+/// The same, whatever rules it is to be read again by.
+pub fn open_as_recorded(path: &Path) -> Result<RecordingReader, RecordingError> {
     if is_standard_input(path) {
         RecordingReader::from_reader(io::stdin(), "standard input")
     } else {

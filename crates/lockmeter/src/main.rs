@@ -13,6 +13,8 @@ mod predict;
 mod query;
 mod record;
 mod report;
+mod rule_files;
+mod rules;
 mod scope;
 mod switch;
 mod top;
@@ -30,6 +32,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<ExitCode> {
+    if let Some(files) = command.rules() {
+        rule_files::install(files)?;
+    }
     match command {
         Command::Record(arguments) => record::run(&arguments),
         Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
@@ -38,6 +43,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Latency(arguments) => latency::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Predict(arguments) => predict::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Mmap(arguments) => mmap::run(&arguments),
+        Command::Rules(arguments) => rules::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::On(arguments) => switch::on(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Off(arguments) => switch::off(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -91,3 +91,29 @@ fn from_outside_a_lock_where_another_was_is_called_after_who_uses_it_too() {
     let (name, _) = only_lock(&report, "wait");
     assert!(name.starts_with("heap, first seen at cache_lookup(Cache*)"), "{name}\n{report:#}");
 }
+
+/// Regression: each time that another function made the lock it took a new place of the table, until there was none.
+#[test]
+fn a_lock_that_functions_make_in_turn_at_one_address_is_counted_to_the_last() {
+    let folder = Folder::new();
+    let program = folder.path().join("remade-locks");
+    let mut compile = Command::new("gcc");
+    compile.args(["-O2", "-g", "-pthread", "-o"]).arg(&program).arg(workload_sources().join("user/remade-locks.c"));
+    let output = run(compile);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let recording = folder.file("remade");
+    let mut record = lockmeter(["record", "--quiet", "--user", "--hold", "--every", "-o", &recording, "--"]);
+    record.arg(program).env("LOCKMETER_PRELOAD", preload_library());
+    let output = run(record);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_str(&report_as(&recording, "json", &["--by", "lock"])).unwrap();
+    let holds: u64 = report["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["happened"] == "hold" && row["lock"].as_str().unwrap().starts_with("heap, "))
+        .map(|row| row["count"].as_u64().unwrap())
+        .sum();
+    // Two threads, forty times.
+    assert!(holds >= 80 && report["lost"].as_object().unwrap().is_empty(), "{report:#}");
+}

@@ -19,6 +19,7 @@ pub mod merge;
 mod quantile;
 pub mod recording;
 mod report;
+pub mod rules;
 mod sample;
 mod slow_hold;
 mod source;

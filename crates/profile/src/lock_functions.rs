@@ -28,8 +28,8 @@ pub use user::{is_called_like_a_lock, is_user_lock_function, is_user_machinery, 
 ///
 /// The outermost frame is never stripped, so that a stack does not come out empty.
 pub fn strip_lock_functions<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name str] {
-    if user::is_of_user_lock(stack) {
-        return user::strip(stack);
+    if let Some(frames) = user::lock_frames(stack) {
+        return &stack[frames.min(stack.len() - 1)..];
     }
     let stack = skip_run(stack, &[Role::Metering]);
     let Some(innermost) = stack.first() else {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::interval::{BlockerSource, Overhead};
 use crate::lock::Naming;
 use crate::loss::Losses;
+use crate::rules::RuleSet;
 use crate::sample::{Happened, HoldBasis, Kind, Mode, Value, named_enum};
 use crate::slow_hold::HolderTime;
 use crate::swap::Swaps;
@@ -249,6 +250,8 @@ pub struct About {
     pub stack_budget_ppm: Option<u32>,
     /// The recorder's process id.
     pub recorder_tgid: u32,
+    /// The rules by which waits of programs were told apart, those that count first first; none of recordings before there were rules.
+    pub rules: Vec<RuleSet>,
 }
 
 /// The lock that cost most.

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockmeter_kernel::contention::StackBudget;
-use lockmeter_profile::{About, RecordingKind};
+use lockmeter_profile::{About, RecordingKind, rules};
 
 /// Describes this machine and this run.
 pub fn describe(kind: RecordingKind, scope: &str, stacks: StackBudget) -> About {
@@ -31,5 +31,6 @@ pub fn describe(kind: RecordingKind, scope: &str, stacks: StackBudget) -> About 
             StackBudget::Every => None,
         },
         recorder_tgid: std::process::id(),
+        rules: rules::installed().sets().to_vec(),
     }
 }

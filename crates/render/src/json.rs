@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use lockmeter_profile::rules::RuleSet;
 use lockmeter_profile::{About, Losses, Overhead, RecordingKind, Report, Swaps, SwitchedOff, Value, Worst};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::Formatter;
@@ -68,6 +69,7 @@ impl Serialize for Top<'_> {
             "machine": report.about.machine,
             "recorded": report.about.kind.map(RecordingKind::name),
             "scope": report.about.scope,
+            "rules": RuleSets(&report.about.rules),
             "by": by,
             "start_unix_ns": report.start_unix_ns,
             "duration_ns": report.duration_ns,
@@ -83,6 +85,18 @@ impl Serialize for Top<'_> {
             "slow_holds": SlowHoldsJson(&report.slow_holds),
             "rows": Rows { columns: columns(&report.by).collect(), rows: &report.rows, whole: Whole::from(*report) },
         })
+    }
+}
+
+/// By which rules waits of programs were told apart.
+struct RuleSets<'a>(&'a [RuleSet]);
+
+impl Serialize for RuleSets<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|set| {
+            let checksum = format!("{:08x}", set.checksum);
+            BTreeMap::from([("name", set.name.clone()), ("version", set.version.clone()), ("checksum", checksum)])
+        }))
     }
 }
 

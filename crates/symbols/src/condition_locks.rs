@@ -1,9 +1,10 @@
 //! Locks that are made of a condition variable: whoever waits for the condition waits for a lock, and is not idle.
 //!
-//! They are told by the function that waits, `SharedMutex::lock`, or by the variable: CPython's interpreter lock (the GIL) lies in
-//! `_PyRuntime`, also in interpreters that are installed without the names of their inner functions.
+//! They are told by a rule, by the shape of the name of the function that waits (`SharedMutex::lock`), or by the variable: CPython's
+//! interpreter lock (the GIL) lies in `_PyRuntime`, also in interpreters that are installed without the names of their inner functions.
 
 use lockmeter_profile::lock_functions::{is_called_like_a_lock, is_user_lock_function, is_user_machinery, own_name};
+use lockmeter_profile::rules::{Is, installed};
 use lockmeter_profile::{Frame, Kind, Lock, Mode};
 
 use crate::StaticPlace;
@@ -11,21 +12,24 @@ use crate::StaticPlace;
 /// How far from its inner end a stack is looked at: beyond it are callers.
 const DEEPEST: usize = 8;
 
-/// Parts of the names of functions that wait for a lock on a condition, and are not called like it.
-const ACQUIRERS: &[&str] = &["take_gil", "MDL_context::acquire_lock"];
-
 /// Words that make a function the condition's, not a lock's.
 const CONDITIONS: &[&str] = &["cond", "Cond", "condition", "wait", "Wait", "unlock", "Unlock", "signal", "notify"];
 
 const READERS: &[&str] = &["read", "Read", "shared", "Shared", "rdlock", "rlock", "RLock"];
 
-/// The kind and mode of the lock that this stack, which ends in a wait for a condition, waits for; `None` if it is idle.
-pub fn lock_made_of_condition(stack: &[Frame]) -> Option<(Kind, Mode)> {
+/// The kind and mode of the lock that this stack, which ends in a wait for a condition, waits for, and its name if a rule gives it one;
+/// `None` if it is idle.
+pub fn lock_made_of_condition(stack: &[Frame]) -> Option<(Kind, Mode, Option<Lock>)> {
+    match installed().built(stack, Some(Kind::Condvar)) {
+        Some(found) => (found.rule.is == Is::Lock).then(|| (found.rule.kind, found.rule.mode, found.rule.lock(stack))),
+        None => by_shape(stack).map(|(kind, mode)| (kind, mode, None)),
+    }
+}
+
+/// The same by the shape of names alone.
+pub(crate) fn by_shape(stack: &[Frame]) -> Option<(Kind, Mode)> {
     let functions = stack.iter().take(DEEPEST).filter_map(|frame| frame.function.as_deref());
     for function in functions {
-        if ACQUIRERS.iter().any(|part| function.contains(part)) {
-            return Some((Kind::Mutex, Mode::Exclusive));
-        }
         let name = own_name(function);
         let is_of_condition = CONDITIONS.iter().any(|word| name.contains(word));
         if is_called_like_a_lock(function) && !is_of_condition && !is_user_lock_function(function) {
@@ -39,15 +43,10 @@ pub fn lock_made_of_condition(stack: &[Frame]) -> Option<(Kind, Mode)> {
     None
 }
 
-/// CPython's interpreter lock, if this variable is part of it: the condition that threads wait for, or the mutex inside.
-pub fn interpreter_lock(place: &StaticPlace, kind: Kind) -> Option<Lock> {
-    let is_runtime = place.variable.as_ref().is_some_and(|(variable, _)| variable == "_PyRuntime");
-    let name = match kind {
-        _ if !is_runtime => return None,
-        Kind::Condvar => "GIL",
-        Kind::Mutex => "GIL's mutex",
-        _ => return None,
-    };
+/// The lock that a rule says lies in this variable: CPython's interpreter lock is the condition that threads wait for, or the mutex inside.
+pub fn lock_in_variable(place: &StaticPlace, kind: Kind) -> Option<Lock> {
+    let (variable, _) = place.variable.as_ref()?;
+    let name = installed().of_variable(variable, kind)?.name.as_deref()?;
     let lock = place.lock();
     Some(Lock { name: format!("{}:{name}", place.file), detail: lock.name, ..lock })
 }
@@ -59,7 +58,7 @@ mod tests {
 
     fn told(functions: &[&str]) -> Option<(Kind, Mode)> {
         let frame = |name: &&str| Frame { address: 0, function: Some((*name).to_owned()), offset: 0, module: None };
-        lock_made_of_condition(&functions.iter().map(frame).collect::<Vec<_>>())
+        lock_made_of_condition(&functions.iter().map(frame).collect::<Vec<_>>()).map(|(kind, mode, _)| (kind, mode))
     }
 
     #[test]
@@ -70,7 +69,8 @@ mod tests {
         let shared = ["pthread_cond_wait", "std::condition_variable::wait(x)", "SharedMutex::lock_shared()", "serve"];
         assert_eq!(told(&shared), Some((Kind::Rwlock, Mode::Read)));
         let metadata = ["pthread_cond_timedwait", "inline_mysql_cond_timedwait", "MDL_wait::timed_wait"];
-        assert_eq!(told(&[&metadata[..], &["MDL_context::acquire_lock"]].concat()), exclusive);
+        let metadata = told(&[&metadata[..], &["MDL_context::acquire_lock"]].concat());
+        assert_eq!(metadata, Some((Kind::Rwlock, Mode::Exclusive)));
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
             no_variable: NoVariable::NoSymbol,
             address: 0x1000,
         };
-        let name = |variable: &str, kind| interpreter_lock(&place(variable), kind).map(|lock| lock.name);
+        let name = |variable: &str, kind| lock_in_variable(&place(variable), kind).map(|lock| lock.name);
         assert_eq!(name("_PyRuntime", Kind::Condvar).as_deref(), Some("python3.11:GIL"));
         assert_eq!(name("_PyRuntime", Kind::Mutex).as_deref(), Some("python3.11:GIL's mutex"));
         assert_eq!(name("_PyRuntime", Kind::Semaphore), None);

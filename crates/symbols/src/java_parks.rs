@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use lockmeter_profile::Kind;
+use lockmeter_profile::rules::installed;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSymbol};
 
@@ -40,17 +40,6 @@ const DEEPEST_CLASS: usize = 16;
 const THREAD: &str = "java/lang/Thread";
 /// Of the classes in which threads park, these are no thread's own `Runnable`.
 const LOCKS: &str = "java/util/concurrent/locks/";
-
-const fn lock(name: &'static str, kind: Kind) -> ProgramLock {
-    ProgramLock { function: "Parker::park", name, kind }
-}
-
-/// By the outer class of the blocker. All others are conditions, queues, latches and the like.
-const OWN_LOCKS: &[(&str, ProgramLock)] = &[
-    ("ReentrantLock", lock("Java ReentrantLock", Kind::Mutex)),
-    ("ReentrantReadWriteLock", lock("Java ReentrantReadWriteLock", Kind::Rwlock)),
-    ("StampedLock", lock("Java StampedLock", Kind::Rwlock)),
-];
 
 /// What a thread says that it is parked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,9 +240,8 @@ impl JavaMachine {
     /// What a thread is parked for right now.
     pub fn parked_for(&mut self, tid: u32) -> Parked {
         let Some(class) = self.blocker(tid) else { return Parked::ForNothing };
-        let outer = class.strip_prefix(LOCKS).and_then(|class| class.split('$').next());
-        let lock = OWN_LOCKS.iter().find(|(known, _)| Some(*known) == outer);
-        lock.map_or(Parked::Other, |(_, lock)| Parked::Lock(*lock))
+        let lock = installed().of_class(&class).and_then(|(id, _)| ProgramLock::of(id));
+        lock.map_or(Parked::Other, Parked::Lock)
     }
 
     /// The class of the object for which a thread is parked.

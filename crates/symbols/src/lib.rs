@@ -44,7 +44,7 @@ mod user_waits;
 mod work_semaphores;
 
 pub use build_id::BuildId;
-pub use condition_locks::{interpreter_lock, lock_made_of_condition};
+pub use condition_locks::{lock_in_variable, lock_made_of_condition};
 pub use debuginfod::ask_servers;
 pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
@@ -53,13 +53,13 @@ pub use java_parks::{JAVA_MACHINE, JavaMachine, Parked};
 pub use kernel_symbols::{KernelSymbols, Symbol};
 pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};
-pub use program_locks::{ProgramLock, c_library_lock, has_own_locks, program_lock, stripped_row_lock};
+pub use program_locks::{ProgramLock, has_own_locks, program_lock};
 pub use program_names::as_written;
 pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
 pub use target_file::{FilePlace, TargetFile, sees_other_files};
 pub use types::KernelTypes;
 pub use user_names::{MappedFile, NoVariable, ProcessPath, StaticPlace, UserNames};
-pub use user_waits::{FutexCall, UserWait, has_no_goroutine};
+pub use user_waits::{FutexCall, UserWait, waits_for_work};
 pub use work_semaphores::is_wait_for_work;
 
 /// The README's example, which tests run.

@@ -1,16 +1,14 @@
 //! What a program waited for in a futex: told from the functions on its stack.
 //!
 //! The kernel sees a word of memory and nothing of what it means. The functions of the C library, of Rust's standard library,
-//! of parking_lot and of Go's runtime say it. Where a library is stripped of the names of its inner functions, what the call
-//! asked of the kernel says the rest.
+//! of parking_lot and of Go's runtime say it: by the [rules](lockmeter_profile::rules). Where a library is stripped of the names of its
+//! inner functions, what the call asked of the kernel says the rest.
 
+use lockmeter_profile::rules::{DEEPEST, Is, Match, Rule, RuleId, Word, installed, is_of_c_library};
 use lockmeter_profile::{Frame, Happened, Kind, Mode};
 
-use crate::work_semaphores::{is_of_libc, is_wait_for_work};
-use crate::{lock_made_of_condition, program_lock};
-
-/// How far from its inner end a stack is looked at: beyond it are callers.
-const DEEPEST: usize = 24;
+use crate::ProgramLock;
+use crate::condition_locks::by_shape;
 
 const FUTEX_WAIT: u32 = 0;
 const FUTEX_LOCK_PI: u32 = 6;
@@ -38,23 +36,6 @@ impl FutexCall {
     }
 }
 
-/// Where the lock begins, as seen from the futex word in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum LockStart {
-    /// At the word.
-    Word,
-    /// glibc's reader-writer lock: two words behind the first eight bytes.
-    Rwlock,
-    /// glibc's condition variable: two words behind the first forty bytes.
-    Condvar,
-    /// glibc's barrier: the second half of eight bytes.
-    Barrier,
-    /// musl's mutex: behind its type.
-    MuslMutex,
-    /// The word belongs to the thread, which waits on it for any lock.
-    Elsewhere,
-}
-
 /// What a program waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UserWait {
@@ -66,24 +47,59 @@ pub struct UserWait {
     pub mode: Mode,
     /// The function of the C library that was called; `None` if the lock is another library's.
     pub function: Option<&'static str>,
-    start: LockStart,
+    /// How far behind the lock's begin the id of the thread stands that has it; `None` if it does not say.
+    pub owner: Option<u64>,
+    start: Start,
+    /// What the program has built of it.
+    built: Option<RuleId>,
+    /// Whether the thread waits for work, and is at rest.
+    for_work: bool,
+}
+
+/// Where the lock begins, as seen from the futex word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Start {
+    Of(Word),
+    /// musl's mutex: behind its type.
+    MuslMutex,
 }
 
 impl UserWait {
-    const fn lock(kind: Kind, mode: Mode, function: &'static str, start: LockStart) -> Self {
-        Self { happened: Happened::Wait, kind, mode, function: Some(function), start }
+    const fn lock(function: &'static str, owner: Option<u64>) -> Self {
+        Self { happened: Happened::Wait, kind: Kind::Mutex, function: Some(function), owner, ..Self::UNTOLD }
     }
 
-    const fn idle(kind: Kind, function: &'static str, start: LockStart) -> Self {
-        Self { happened: Happened::Idle, kind, mode: Mode::Exclusive, function: Some(function), start }
+    const fn condition(kind: Kind, function: &'static str, word: Word) -> Self {
+        Self { kind, function: Some(function), start: Start::Of(word), ..Self::UNTOLD }
     }
 
-    const fn at(self, start: LockStart) -> Self {
-        Self { start, ..self }
+    /// What a primitive is.
+    fn of_primitive(rule: &'static Rule) -> Self {
+        Self {
+            happened: rule.is.happened(),
+            kind: rule.kind,
+            mode: rule.mode,
+            function: rule.called.as_deref(),
+            owner: rule.owner,
+            start: Start::Of(rule.word.unwrap_or(Word::Start)),
+            built: None,
+            for_work: rule.is == Is::Idle,
+        }
     }
 
-    const fn of_others(self, start: LockStart) -> Self {
-        Self { function: None, start, ..self }
+    /// What a program has built of it.
+    fn built(self, found: Match<'static>) -> Self {
+        let Match { rule, id, .. } = found;
+        Self {
+            happened: rule.is.happened(),
+            kind: rule.kind,
+            mode: rule.mode,
+            owner: rule.owner,
+            start: rule.word.map_or(self.start, Start::Of),
+            built: Some(id),
+            for_work: rule.is == Is::Idle,
+            ..self
+        }
     }
 
     /// A wait of which nothing is known. It may be an idle one, so it counts as such.
@@ -92,7 +108,10 @@ impl UserWait {
         kind: Kind::Futex,
         mode: Mode::Exclusive,
         function: None,
-        start: LockStart::Word,
+        owner: None,
+        start: Start::Of(Word::Start),
+        built: None,
+        for_work: false,
     };
 
     /// The same as a wait for a mutex: of a lock that is made of what was waited for.
@@ -105,53 +124,65 @@ impl UserWait {
         Self { happened: Happened::Wait, kind, mode, ..self }
     }
 
-    /// This, unless it is the wait for a condition that a lock is made of, or for a semaphore that is none.
+    /// This, unless the program has built something else of it.
     fn as_used_in(self, frames: &[Frame]) -> Self {
-        let own = (self.kind == Kind::Condvar).then(|| program_lock(frames)).flatten();
-        if own.is_some_and(|own| own.kind == Kind::Semaphore) {
-            return self.for_lock_of(Kind::Semaphore, Mode::Exclusive);
+        if let Some(found) = installed().built(frames, Some(self.kind)) {
+            return self.built(found);
         }
-        if self.kind == Kind::Semaphore && is_wait_for_work(frames) {
-            return Self { happened: Happened::Idle, ..self };
-        }
-        match lock_made_of_condition(frames) {
-            Some((kind, mode)) if self.kind == Kind::Condvar => Self { happened: Happened::Wait, kind, mode, ..self },
+        match by_shape(frames) {
+            Some((kind, mode)) if self.kind == Kind::Condvar => self.for_lock_of(kind, mode),
             _ => self,
         }
     }
 
+    /// The lock that the program has built, if that has a name.
+    pub fn program_lock(&self) -> Option<ProgramLock> {
+        ProgramLock::of(self.built?)
+    }
+
+    /// Whether the thread waits for work, and is at rest.
+    pub const fn is_for_work(&self) -> bool {
+        self.for_work
+    }
+
     /// Whether what is waited for is made of a condition: the word lies in one, whatever lock the stack makes of it.
-    pub const fn is_made_of_condition(self) -> bool {
-        matches!(self.start, LockStart::Condvar)
+    pub fn is_made_of_condition(self) -> bool {
+        self.start == CONDVAR.start
     }
 
     /// The address of the lock in which this futex word lies; `None` if the word is not part of it.
     pub const fn lock_address(&self, word: u64) -> Option<u64> {
         match self.start {
-            LockStart::Word => Some(word),
-            LockStart::Rwlock => Some((word & !7).wrapping_sub(8)),
-            LockStart::Condvar => Some((word & !7).wrapping_sub(40)),
-            LockStart::Barrier => Some(word & !7),
-            LockStart::MuslMutex => Some(word.wrapping_sub(4)),
-            LockStart::Elsewhere => None,
+            Start::Of(Word::Start) => Some(word),
+            Start::Of(Word::Behind(bytes)) => Some((word & !7).wrapping_sub(bytes)),
+            Start::MuslMutex => Some(word.wrapping_sub(4)),
+            Start::Of(Word::OfThread) => None,
         }
     }
 
     /// Tells from a stack, innermost frame first. `None`: neither its functions nor the call say it.
     pub fn tell(frames: &[Frame], call: FutexCall) -> Option<Self> {
-        let mut parked = None;
+        match Self::primitive(frames, call) {
+            Some(primitive) => Some(primitive.as_used_in(frames)),
+            // A program may build a lock of nothing but the call.
+            None => installed().built(frames, None).map(|found| Self::UNTOLD.built(found)),
+        }
+    }
+
+    /// What the C library, or a language, has the thread wait for.
+    fn primitive(frames: &[Frame], call: FutexCall) -> Option<Self> {
+        let rules = installed();
+        let mut floor = None;
         for frame in frames.iter().take(DEEPEST) {
             let Some(function) = frame.function.as_deref() else { continue };
-            if let Some(wait) = of_c_library(function) {
-                return Some(if is_relock(frames, wait, call) { MUTEX } else { wait.as_used_in(frames) });
+            if let Some(rule) = rules.primitive(function) {
+                let wait = Self::of_primitive(rule);
+                return Some(if is_relock(frames, wait, call) { MUTEX } else { wait });
             }
-            if let Some(wait) = of_other_library(function) {
-                return Some(wait.as_used_in(frames));
-            }
-            // A parking lot is the floor of many locks: the frames further out say which.
-            parked = parked.or_else(|| is_parking_lot(function).then_some(PARKED));
+            // It is the floor of many locks: the frames further out say which.
+            floor = floor.or_else(|| rules.floor(function).map(Self::of_primitive));
         }
-        parked
+        floor
             .or_else(|| Self::by_frames_without_names(frames, call))
             .or_else(|| Self::by_musls_value(frames, call))
             .or_else(|| Self::by_call(call))
@@ -176,13 +207,13 @@ impl UserWait {
         });
         let expected = call.expected & 0xffff_ffff;
         let is_held = expected & WAITERS != 0 && expected & !WAITERS != 0 && expected != NOBODY;
-        (is_musl && call.command() == FUTEX_WAIT && is_held).then_some(MUTEX.at(LockStart::MuslMutex))
+        (is_musl && call.command() == FUTEX_WAIT && is_held).then_some(Self { start: Start::MuslMutex, ..MUTEX })
     }
 
     /// The C library is rarely installed with the names of its inner functions, and jumps from its outer ones to them.
     fn by_frames_without_names(frames: &[Frame], call: FutexCall) -> Option<Self> {
         let innermost = frames.first()?;
-        if innermost.function.is_some() || !is_of_libc(innermost) {
+        if innermost.function.is_some() || !is_of_c_library(innermost) {
             return None;
         }
         let is_wait = matches!(call.command(), FUTEX_WAIT | FUTEX_WAIT_BITSET);
@@ -192,121 +223,20 @@ impl UserWait {
         }
         let named = frames.iter().find(|frame| frame.function.is_some())?;
         let is_lock = call.command() == FUTEX_WAIT && call.expected == LOCKED_WITH_WAITERS;
-        (is_lock && is_of_libc(named)).then_some(LIBC_INTERNAL)
+        (is_lock && is_of_c_library(named)).then_some(LIBC_INTERNAL)
     }
 }
 
-const MUTEX: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "pthread_mutex_lock", LockStart::Word);
+// What a call says where no function does. A test makes sure that the rules say the same of the functions.
+const MUTEX: UserWait = UserWait::lock("pthread_mutex_lock", Some(8));
 /// A lock that the C library uses inside, such as that of a heap.
-const LIBC_INTERNAL: UserWait =
-    UserWait::lock(Kind::Mutex, Mode::Exclusive, "__lll_lock_wait_private", LockStart::Word);
-const READ: UserWait = UserWait::lock(Kind::Rwlock, Mode::Read, "pthread_rwlock_rdlock", LockStart::Rwlock);
-const WRITE: UserWait = UserWait::lock(Kind::Rwlock, Mode::Write, "pthread_rwlock_wrlock", LockStart::Rwlock);
-const SEMAPHORE: UserWait = UserWait::lock(Kind::Semaphore, Mode::Exclusive, "sem_wait", LockStart::Word);
-const ONCE: UserWait = UserWait::lock(Kind::Mutex, Mode::Exclusive, "pthread_once", LockStart::Word);
-const CONDVAR: UserWait = UserWait::idle(Kind::Condvar, "pthread_cond_wait", LockStart::Condvar);
-const BARRIER: UserWait = UserWait::idle(Kind::Barrier, "pthread_barrier_wait", LockStart::Barrier);
-const JOIN: UserWait = UserWait::idle(Kind::Join, "pthread_join", LockStart::Word);
-const PARKED: UserWait = UserWait::idle(Kind::Park, "", LockStart::Elsewhere).of_others(LockStart::Elsewhere);
-const ATOMIC: UserWait = UserWait::idle(Kind::Futex, "", LockStart::Word).of_others(LockStart::Word);
+const LIBC_INTERNAL: UserWait = UserWait::lock("__lll_lock_wait_private", None);
+const CONDVAR: UserWait = UserWait::condition(Kind::Condvar, "pthread_cond_wait", Word::Behind(40));
+const JOIN: UserWait = UserWait::condition(Kind::Join, "pthread_join", Word::Start);
 
-/// Beginnings of the C library's function names, without their leading underscores.
-const C_LIBRARY: &[(&str, UserWait)] = &[
-    ("lll_lock_wait_private", LIBC_INTERNAL),
-    ("lll_lock_wait", MUTEX),
-    ("pthread_mutex_", MUTEX),
-    ("pthread_rwlock_rd", READ),
-    ("pthread_rwlock_timedrd", READ),
-    ("pthread_rwlock_clockrd", READ),
-    ("pthread_rwlock_", WRITE),
-    // These wait for the last waiters of a generation to leave, on another word of the condition.
-    ("pthread_cond_signal", CONDVAR.at(LockStart::Word)),
-    ("pthread_cond_broadcast", CONDVAR.at(LockStart::Word)),
-    ("pthread_cond_destroy", CONDVAR.at(LockStart::Word)),
-    ("pthread_cond_", CONDVAR),
-    ("new_sem_", SEMAPHORE),
-    ("sem_wait", SEMAPHORE),
-    ("sem_timedwait", SEMAPHORE),
-    ("sem_clockwait", SEMAPHORE),
-    ("mtx_", MUTEX),
-    ("cnd_", CONDVAR),
-    ("pthread_barrier_wait", BARRIER),
-    ("pthread_join", JOIN),
-    ("pthread_clockjoin", JOIN),
-    ("pthread_timedjoin", JOIN),
-    ("pthread_once", ONCE),
-    ("cxa_guard_acquire", ONCE),
-];
-
-/// Parts that a function's name has, all of them, and what it waits for. The first that fits decides.
-const OTHER_LIBRARIES: &[(&[&str], UserWait)] = &[
-    // Rust's standard library, today's and older names of its modules.
-    (&["sync::mutex::futex::Mutex"], MUTEX.of_others(LockStart::Word)),
-    (&["futex_mutex::Mutex"], MUTEX.of_others(LockStart::Word)),
-    (&["rwlock::futex::RwLock", "read"], READ.of_others(LockStart::Word)),
-    (&["rwlock::futex::RwLock"], WRITE.of_others(LockStart::Word)),
-    (&["futex_rwlock::RwLock", "read"], READ.of_others(LockStart::Word)),
-    (&["futex_rwlock::RwLock"], WRITE.of_others(LockStart::Word)),
-    (&["condvar::futex::Condvar"], CONDVAR.of_others(LockStart::Word)),
-    (&["futex_condvar::Condvar"], CONDVAR.of_others(LockStart::Word)),
-    (&["once::futex::Once"], ONCE.of_others(LockStart::Word)),
-    (&["thread_parking::futex::Parker"], PARKED),
-    (&["thread_parker::futex::Parker"], PARKED),
-    (&["std::thread::", "park"], PARKED),
-    // parking_lot: a thread waits on a word of its own.
-    (&["parking_lot::raw_mutex::RawMutex"], MUTEX.of_others(LockStart::Elsewhere)),
-    (&["parking_lot::raw_fair_mutex::RawFairMutex"], MUTEX.of_others(LockStart::Elsewhere)),
-    (&["parking_lot::raw_rwlock::RawRwLock", "shared"], READ.of_others(LockStart::Elsewhere)),
-    (&["parking_lot::raw_rwlock::RawRwLock"], WRITE.of_others(LockStart::Elsewhere)),
-    (&["parking_lot::condvar::Condvar"], CONDVAR.of_others(LockStart::Elsewhere)),
-    (&["parking_lot::once::Once"], ONCE.of_others(LockStart::Elsewhere)),
-    // C++.
-    (&["std::counting_semaphore"], SEMAPHORE.of_others(LockStart::Word)),
-    (&["std::__atomic_semaphore"], SEMAPHORE.of_others(LockStart::Word)),
-    (&["std::__semaphore_impl"], SEMAPHORE.of_others(LockStart::Word)),
-    (&["std::__atomic_wait"], ATOMIC),
-    (&["std::__atomic_base", "wait"], ATOMIC),
-    (&["std::latch"], BARRIER.of_others(LockStart::Word)),
-    // GLib.
-    (&["g_mutex_lock"], MUTEX.of_others(LockStart::Word)),
-    (&["g_cond_wait"], CONDVAR.of_others(LockStart::Word)),
-    // Abseil: as parking_lot.
-    (&["absl::", "CondVar::"], CONDVAR.of_others(LockStart::Elsewhere)),
-    (&["absl::", "Mutex::Lock"], MUTEX.of_others(LockStart::Elsewhere)),
-    (&["absl::", "Mutex::ReaderLock"], READ.of_others(LockStart::Elsewhere)),
-    (&["absl::", "Mutex::Await"], CONDVAR.of_others(LockStart::Elsewhere)),
-    // Go's runtime: its own mutexes; everything else is a thread without work.
-    // Since Go 1.24 a thread waits for every lock of the runtime on a word of its own.
-    (&["runtime.semasleep"], MUTEX.of_others(LockStart::Elsewhere)),
-    (&["runtime.lock2"], MUTEX.of_others(LockStart::Word)),
-    (&["runtime.notesleep"], PARKED),
-    (&["runtime.notetsleep"], PARKED),
-    (&["runtime.mPark"], PARKED),
-    (&["runtime.stopm"], PARKED),
-    (&["runtime.findRunnable"], PARKED),
-    (&["runtime.findrunnable"], PARKED),
-];
-
-/// Whether a thread with this stack, innermost frame first, is one of Go's runtime that has no goroutine to run.
-pub fn has_no_goroutine(stack: &[Frame]) -> bool {
-    const WITHOUT_WORK: [&str; 3] = ["runtime.mPark", "runtime.stopm", "runtime.findRunnable"];
-    let functions = stack.iter().take(DEEPEST).filter_map(|frame| frame.function.as_deref());
-    functions
-        .map(|function| function.strip_suffix(".abi0").unwrap_or(function))
-        .any(|function| WITHOUT_WORK.contains(&function))
-}
-
-fn of_c_library(function: &str) -> Option<UserWait> {
-    let plain = function.trim_start_matches("__GI_").trim_start_matches('_');
-    C_LIBRARY.iter().find(|(start, _)| plain.starts_with(start)).map(|(_, wait)| *wait)
-}
-
-fn of_other_library(function: &str) -> Option<UserWait> {
-    OTHER_LIBRARIES.iter().find(|(parts, _)| parts.iter().all(|part| function.contains(part))).map(|(_, wait)| *wait)
-}
-
-fn is_parking_lot(function: &str) -> bool {
-    ["parking_lot_core::", "std::__detail::__platform_wait", "absl::"].iter().any(|part| function.contains(part))
+/// Whether a thread with this stack, innermost frame first, waits for work, whatever it sleeps in.
+pub fn waits_for_work(stack: &[Frame]) -> bool {
+    installed().built(stack, None).is_some_and(|found| found.rule.is == Is::Idle)
 }
 
 /// Whether a wait in a function of condition variables is one for the mutex that it takes again.
@@ -314,7 +244,7 @@ fn is_relock(frames: &[Frame], wait: UserWait, call: FutexCall) -> bool {
     wait == CONDVAR
         && call.command() == FUTEX_WAIT
         && call.expected == LOCKED_WITH_WAITERS
-        && frames.first().is_some_and(|frame| frame.function.is_none() && is_of_libc(frame))
+        && frames.first().is_some_and(|frame| frame.function.is_none() && is_of_c_library(frame))
 }
 
 #[cfg(test)]
@@ -402,8 +332,8 @@ mod tests {
 
     #[test]
     fn threads_of_gos_runtime_without_a_goroutine_are_told() {
-        assert!(has_no_goroutine(&stack(&["runtime.futex", "runtime.notesleep", "runtime.stopm", "runtime.mcall"])));
-        assert!(!has_no_goroutine(&stack(&["runtime.futex", "runtime.futexsleep", "runtime.lock2", "main.work"])));
+        assert!(waits_for_work(&stack(&["runtime.futex", "runtime.notesleep", "runtime.stopm", "runtime.mcall"])));
+        assert!(!waits_for_work(&stack(&["runtime.futex", "runtime.futexsleep", "runtime.lock2", "main.work"])));
     }
 
     #[test]
@@ -430,7 +360,9 @@ mod tests {
         assert_eq!(UserWait::tell(&frames, join), Some(JOIN));
         assert_eq!(UserWait::tell(&frames, PRIVATE_WAIT), None);
         frames = stack(&["", "malloc", "program::main"]);
-        assert_eq!(UserWait::tell(&frames, PRIVATE_WAIT), Some(LIBC_INTERNAL));
+        assert_eq!(UserWait::primitive(&frames, PRIVATE_WAIT), Some(LIBC_INTERNAL));
+        let told = UserWait::tell(&frames, PRIVATE_WAIT).and_then(|wait| wait.program_lock());
+        assert_eq!(told.map(|lock| lock.name()), Some("malloc arena"));
         frames = vec![Frame { module: Some("libc.so".to_owned()), ..frames.swap_remove(0) }];
         let held = FutexCall { operation: 0x80, expected: 0x8000_0010 };
         let told = UserWait::tell(&frames, held).unwrap();
@@ -451,11 +383,25 @@ mod tests {
 
     #[test]
     fn a_lock_begins_before_the_word_that_is_waited_on() {
-        assert_eq!(CONDVAR.lock_address(0x1028), Some(0x1000));
-        assert_eq!(CONDVAR.lock_address(0x102c), Some(0x1000));
-        assert_eq!(READ.lock_address(0x1008), Some(0x1000));
-        assert_eq!(WRITE.lock_address(0x100c), Some(0x1000));
-        assert_eq!(BARRIER.lock_address(0x1004), Some(0x1000));
-        assert_eq!(PARKED.lock_address(0x1004), None);
+        let of = |function: &str| UserWait::tell(&stack(&[function, "main"]), PRIVATE_BITSET).unwrap();
+        for (function, word, begin) in [
+            ("pthread_cond_wait", 0x1028, Some(0x1000)),
+            ("pthread_cond_wait", 0x102c, Some(0x1000)),
+            ("pthread_rwlock_rdlock", 0x1008, Some(0x1000)),
+            ("pthread_rwlock_wrlock", 0x100c, Some(0x1000)),
+            ("pthread_barrier_wait", 0x1004, Some(0x1000)),
+            ("std::sys::sync::thread_parking::futex::Parker::park", 0x1004, None),
+        ] {
+            assert_eq!(of(function).lock_address(word), begin, "{function}");
+        }
+    }
+
+    #[test]
+    fn the_rules_say_of_a_function_what_its_call_says() {
+        let of = |function: &str| UserWait::primitive(&stack(&[function, "main"]), PRIVATE_BITSET);
+        assert_eq!(of("__lll_lock_wait_private"), Some(LIBC_INTERNAL));
+        assert_eq!(of("___pthread_mutex_lock"), Some(MUTEX));
+        assert_eq!(of("pthread_cond_timedwait"), Some(CONDVAR));
+        assert_eq!(of("__pthread_clockjoin_ex"), Some(JOIN));
     }
 }

@@ -1,20 +1,11 @@
 //! Semaphores that hand out work: whoever waits for one is idle, and waits for no lock.
 
-use lockmeter_profile::Frame;
+use lockmeter_profile::rules::{Is, installed};
+use lockmeter_profile::{Frame, Kind};
 
-use crate::java_parks::JAVA_MACHINE;
-
-/// Whether this stack, which ends in a wait for a semaphore, waits for work. HotSpot's locks are mutexes; with semaphores it tells its
-/// threads that there is work or that it is done.
+/// Whether a rule says that this stack, which ends in a wait for a semaphore, waits for no lock.
 pub fn is_wait_for_work(stack: &[Frame]) -> bool {
-    let caller = stack.iter().find(|frame| !is_of_libc(frame));
-    caller.and_then(|frame| frame.module.as_deref()) == Some(JAVA_MACHINE)
-}
-
-/// Whether a frame belongs to the C library.
-pub(crate) fn is_of_libc(frame: &Frame) -> bool {
-    let module = frame.module.as_deref().unwrap_or_default();
-    ["libc.so", "libc-", "libpthread"].iter().any(|start| module.starts_with(start))
+    installed().built(stack, Some(Kind::Semaphore)).is_some_and(|found| found.rule.is != Is::Lock)
 }
 
 #[cfg(test)]

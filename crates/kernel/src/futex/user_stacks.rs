@@ -1,7 +1,7 @@
 //! What the stack of a program's thread tells of its sleep, whoever took it: the source of waits, or a look at all threads.
 
-use lockmeter_profile::{Frame, Happened, Kind, Lock};
-use lockmeter_symbols::{ProgramLock, UserWait, c_library_lock, interpreter_lock, program_lock, stripped_row_lock};
+use lockmeter_profile::{Frame, Kind, Lock};
+use lockmeter_symbols::{UserWait, lock_in_variable};
 
 use super::processes::Processes;
 
@@ -38,15 +38,6 @@ impl FutexCallKey {
     }
 }
 
-/// The lock that the program, or its C library, has built for itself; `wait` is what the stack tells otherwise.
-pub fn own_lock(frames: &[Frame], wait: Option<UserWait>) -> Option<ProgramLock> {
-    let is_lock = wait.is_some_and(|wait| wait.happened == Happened::Wait);
-    let is_condition = wait.is_some_and(UserWait::is_made_of_condition);
-    program_lock(frames)
-        .or_else(|| is_lock.then(|| c_library_lock(frames)).flatten())
-        .or_else(|| is_condition.then(|| stripped_row_lock(frames)).flatten())
-}
-
 /// The lock behind a futex word.
 pub struct LockBehind {
     /// What is waited for, by the lock and by the stack.
@@ -64,14 +55,11 @@ impl LockBehind {
         let address = told.lock_address(word);
         let place = address.and_then(|address| processes.static_place(tgid, address));
         let kind = if told.is_made_of_condition() { Kind::Condvar } else { told.kind };
-        let interpreter = place.as_ref().and_then(|place| interpreter_lock(place, kind));
-        let own = own_lock(frames, Some(told));
-        let wait = match own {
-            Some(own) => told.for_lock_of(own.kind, own.mode()),
-            None if interpreter.is_some() => told.for_a_lock(),
-            None => told,
-        };
-        let lock = own.map(|own| own.lock(frames)).or(interpreter).or_else(|| place.map(|place| place.lock()));
-        Self { wait, lock, address, is_own: own.is_some() }
+        let in_variable = place.as_ref().and_then(|place| lock_in_variable(place, kind));
+        let own = told.program_lock().and_then(|own| own.lock(frames));
+        let is_own = own.is_some();
+        let wait = if !is_own && in_variable.is_some() { told.for_a_lock() } else { told };
+        let lock = own.or(in_variable).or_else(|| place.map(|place| place.lock()));
+        Self { wait, lock, address, is_own }
     }
 }

@@ -443,7 +443,7 @@ const fn has_holders(kind: Kind) -> bool {
 
 /// Whether a wait of this operation timed out for good. A lock that is made of a condition has time limits of its own, after which its
 /// user goes on to wait; one that comes again for any other lock was told that it did not get it.
-const fn has_given_up(told: &Told, operation: u32) -> bool {
+fn has_given_up(told: &Told, operation: u32) -> bool {
     operation & TIMED_OUT != 0 || (operation & RETRIED != 0 && !told.wait.is_made_of_condition())
 }
 

@@ -108,7 +108,9 @@ pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut Sle
             } else {
                 None
             };
-            let (for_what, holder, is_timed) = match (file, site.program_lock(), word) {
+            // Of one that says who has it, the word leads there.
+            let program_lock = site.program_lock().filter(|_| word.is_none() || !site.names_owner());
+            let (for_what, holder, is_timed) = match (file, program_lock, word) {
                 (Some(FileWait { lock, mode, holder }), _, _) => {
                     let holder = holder.and_then(|pid| ids.by_tid.get(&pid).copied());
                     (For::File { lock, mode }, holder, false)

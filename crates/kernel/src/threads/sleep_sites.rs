@@ -10,8 +10,8 @@ use lockmeter_profile::{
     Frame, Happened, Interval, Kind, Lock, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
 };
 use lockmeter_symbols::{
-    FutexCall, JAVA_MACHINE, JavaMachine, Origin, Parked, ProgramLock, UserWait, has_no_goroutine, has_own_locks,
-    heap_lock,
+    FutexCall, JAVA_MACHINE, JavaMachine, Origin, Parked, ProgramLock, UserWait, has_own_locks, heap_lock,
+    program_lock, waits_for_work,
 };
 
 use super::skeleton::types::thread_look;
@@ -19,7 +19,7 @@ use crate::clock::monotonic_ns;
 use crate::futex::KnownPrograms;
 use crate::futex::processes::{Processes, copied_stack};
 use crate::futex::semaphores::{SemaphoreUses, semaphore_user};
-use crate::futex::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, leave_nameless_out, own_lock};
+use crate::futex::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, leave_nameless_out};
 use crate::kernel_names::KernelNames;
 
 /// Sites remembered; beyond, all are forgotten.
@@ -120,7 +120,7 @@ impl SleepSites {
             Some(Parked::Lock(lock)) => Some(lock),
             _ => None,
         };
-        let told_by_thread = parked_for.map(|lock| lock.name);
+        let told_by_thread = parked_for.map(ProgramLock::name);
         let key = SiteKey { tgid, changes, call, kernel, user, told_by_thread };
         let word = is_futex.then_some(FutexWord {
             tgid,
@@ -148,9 +148,10 @@ impl SleepSites {
                 let processes = &mut self.processes.borrow_mut();
                 futex = Some(wait.map(|wait| LockBehind::find(processes, tgid, look.word, wait, &frames).wait));
             }
-            has_no_work = has_no_goroutine(&frames);
+            has_no_work = futex.flatten().map_or_else(|| waits_for_work(&frames), |wait: UserWait| wait.is_for_work());
+            let in_any_call = || if is_futex { None } else { program_lock(&frames, None) };
+            own = parked_for.or_else(|| futex.flatten().and_then(|wait| wait.program_lock())).or_else(in_any_call);
             let frames = named(frames);
-            own = parked_for.or_else(|| own_lock(&frames, futex.flatten()));
             let _ = user.set(frames);
         }
         let lends_priority = is_futex && UserWait::by_call(FutexCall { operation, expected }).is_some_and(is_mutex);
@@ -265,7 +266,13 @@ impl SleepSite {
 
     /// The lock that the program has built for itself, if it sleeps for such a one.
     pub(super) fn program_lock(&self) -> Option<(Lock, Kind, Mode)> {
-        self.program_lock.map(|lock| (lock.lock(self.user()), lock.kind, lock.mode()))
+        let lock = self.program_lock?;
+        Some((lock.lock(self.user())?, lock.kind(), lock.mode()))
+    }
+
+    /// Whether that lock says which thread has it.
+    pub(super) fn names_owner(&self) -> bool {
+        self.program_lock.is_some_and(ProgramLock::names_owner)
     }
 
     /// What the stacks say; `None` if no more than the call.
@@ -274,7 +281,7 @@ impl SleepSite {
             return Some(ThreadState::KernelLock);
         }
         // A semaphore is a lock only where those who wait for it release it, too.
-        if self.program_lock.is_some_and(|lock| lock.kind != Kind::Semaphore) {
+        if self.program_lock.is_some_and(|lock| lock.kind() != Kind::Semaphore) {
             return Some(ThreadState::UserLock);
         }
         match self.futex? {
@@ -314,17 +321,11 @@ impl FutexWord {
 
     /// The thread that the lock names as its holder, as the process knows it; `None` if this kind of lock does not tell.
     pub(super) fn holder(&self, wait: &UserWait, site: &SleepSite) -> Option<u32> {
-        const OWNER_OF_MUTEX: u64 = 8;
-        const OWNER_OF_RWLOCK: u64 = 24;
         if site.lends_priority {
             return self.u32_at(self.address).map(|word| word & OWNER).filter(|tid| *tid != 0);
         }
         let lock = wait.lock_address(self.address)?;
-        let tid = match (wait.function, wait.kind) {
-            (Some("pthread_mutex_lock"), Kind::Mutex) => self.u32_at(lock + OWNER_OF_MUTEX)?,
-            (Some(_), Kind::Rwlock) => self.u32_at(lock + OWNER_OF_RWLOCK)?,
-            _ => return None,
-        };
+        let tid = self.u32_at(lock.checked_add(wait.owner?)?)?;
         Some(tid & OWNER).filter(|tid| *tid != 0)
     }
 }

@@ -8,7 +8,7 @@ use lockmeter_cli::ResultFormat;
 use lockmeter_cli::durations::parse_time;
 use lockmeter_profile::view::NamePattern;
 
-use super::DEFAULT_RECORDING;
+use super::{DEFAULT_RECORDING, RuleFileArguments};
 
 const PREDICT_EXAMPLES: &str = "\
 Examples:
@@ -23,6 +23,8 @@ pub struct PredictArguments {
     /// A recording with holds (`record --hold`); `-` is standard input
     #[arg(default_value = DEFAULT_RECORDING)]
     pub recording: PathBuf,
+    #[command(flatten)]
+    pub rules: RuleFileArguments,
     /// The locks to predict for: those whose name contains this, or matches it if it has `*` or `?`; without it, those held longest
     #[arg(long, value_name = "PATTERN")]
     pub lock: Option<NamePattern>,

@@ -14,7 +14,7 @@ use lockmeter_profile::{
     LockId, Loss, Mode, Naming, OffTime, Root, Sampled, Source, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
 };
 use lockmeter_symbols::{
-    MappedFile, Origin, UserNames, heap_lock, interpreter_lock, is_wait_for_work, lock_made_of_condition,
+    MappedFile, Origin, UserNames, heap_lock, is_wait_for_work, lock_in_variable, lock_made_of_condition,
     may_be_the_lock_of,
 };
 
@@ -561,7 +561,7 @@ struct Filling<'a> {
     /// Places of locks that are conditions of an interpreter lock.
     interpreter_locks: HashSet<u32>,
     /// By site, what its waits for a condition are.
-    made_of_conditions: HashMap<u64, Option<(Kind, Mode)>>,
+    made_of_conditions: HashMap<u64, Option<(Kind, Mode, Option<LockId>)>>,
     /// By id, what threads are called that did not name themselves.
     thread_names: HashMap<u32, Option<String>>,
 }
@@ -612,8 +612,10 @@ impl Filling<'_> {
         let happened = Happened::from_code(meta.happened)?;
         let (kind, mode) = (Kind::from_code(meta.kind)?, Mode::from_code(meta.mode)?);
         let (lock, instance) = self.lock(delta.lock, kind);
-        let (happened, kind, mode) = match self.lock_made_of_condition(delta, kind) {
-            Some((kind, mode)) => (Happened::Wait, kind, mode),
+        let made = self.lock_made_of_condition(delta, kind);
+        let lock = made.and_then(|(_, _, lock)| lock).unwrap_or(lock);
+        let (happened, kind, mode) = match made {
+            Some((kind, mode, _)) => (Happened::Wait, kind, mode),
             None if happened == Happened::Wait
                 && kind == Kind::Semaphore
                 && is_wait_for_work(&self.frames(delta.site)) =>
@@ -626,17 +628,19 @@ impl Filling<'_> {
         Some((Key { happened, lock, kind, mode, task, cgroup: None, bucket: Bucket(meta.bucket) }, instance))
     }
 
-    /// The kind and mode of the lock that a wait for a condition is part of.
-    fn lock_made_of_condition(&mut self, delta: &Delta, kind: Kind) -> Option<(Kind, Mode)> {
+    /// The kind and mode of the lock that a wait for a condition is part of, and which one if a rule names it.
+    fn lock_made_of_condition(&mut self, delta: &Delta, kind: Kind) -> Option<(Kind, Mode, Option<LockId>)> {
         if kind != Kind::Condvar {
             return None;
         }
         if self.interpreter_locks.contains(&delta.lock) {
-            return Some((Kind::Mutex, Mode::Exclusive));
+            return Some((Kind::Mutex, Mode::Exclusive, None));
         }
         let known = self.made_of_conditions.get(&delta.site).copied();
         known.unwrap_or_else(|| {
             let told = lock_made_of_condition(&self.frames(delta.site));
+            let told =
+                told.map(|(kind, mode, lock)| (kind, mode, lock.map(|lock| self.interval.tables.intern_lock(lock))));
             self.made_of_conditions.insert(delta.site, told);
             told
         })
@@ -837,7 +841,7 @@ impl Filling<'_> {
     /// What reports call a lock, and the address that they give for it.
     fn name(&mut self, place: u32, facts: &LockFacts, kind: Kind) -> (Lock, u64) {
         if let Some(variable) = self.names.static_place(&self.modules, facts.address) {
-            if let Some(lock) = interpreter_lock(&variable, kind) {
+            if let Some(lock) = lock_in_variable(&variable, kind) {
                 self.interpreter_locks.insert(place);
                 return (lock, facts.address);
             }

@@ -33,6 +33,22 @@ pub(super) enum Role {
     Interrupts,
 }
 
+impl Role {
+    /// All of them.
+    pub(super) const ALL: &[Self] = &[
+        Self::Metering,
+        Self::TakesSpinning,
+        Self::ReleasesSpinning,
+        Self::TakesSleeping,
+        Self::ReleasesSleeping,
+        Self::Sleeps,
+        Self::Wakes,
+        Self::Wraps,
+        Self::WrapsForAnyObject,
+        Self::Interrupts,
+    ];
+}
+
 /// Functions of one purpose.
 #[derive(Debug)]
 pub(super) struct Group {

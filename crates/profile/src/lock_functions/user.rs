@@ -4,198 +4,9 @@
 //! complete. What a function that only wraps a lock is called tells it: at most one word that is not about locks, and it
 //! stands first.
 
-use super::pattern::matches_any;
+use super::kernel::{Role, has_role};
 use super::skip_while;
-
-/// Taking and releasing a lock of a program. The innermost frame of each such stack is one of them. They say nothing about
-/// who uses the lock, and are left out of every stack.
-const LOCKING: &[&str] = &[
-    // The C library, under its own names and those that it uses inside.
-    "pthread_*",
-    "__pthread_*",
-    "___pthread_*",
-    "__new_sem_*",
-    "__old_sem_*",
-    "sem_*",
-    "mtx_*",
-    "cnd_*",
-    "do_futex_wait",
-    "futex_wait*",
-    "__futex_abstimed_wait*",
-    "__lll_lock_*",
-    "__lll_unlock_*",
-    "lll_*",
-    "__GI_*",
-    "__timedwait*",
-    "__cxa_guard_*",
-    "syscall",
-    // C++.
-    "__gthread_*",
-    "std::mutex::*",
-    "std::__mutex_base::*",
-    "std::recursive_mutex::*",
-    "std::__recursive_mutex_base::*",
-    "std::timed_mutex::*",
-    "std::shared_mutex::*",
-    "std::__shared_mutex_*",
-    "std::unique_lock<*",
-    "std::shared_lock<*",
-    "std::lock_guard<*",
-    "std::scoped_lock<*",
-    "std::__condvar::*",
-    "std::condition_variable::*",
-    "std::__atomic_*",
-    "void std::__atomic_*",
-    "bool std::__atomic_*",
-    "std::__detail::__*",
-    "std::__semaphore_*",
-    "std::counting_semaphore<*",
-    // PostgreSQL.
-    "LWLock*",
-    "PGSemaphore*",
-    // Rust's standard library and parking_lot.
-    "std::sys::*",
-    "std::sys_common::*",
-    "std::sync::*",
-    "std::thread::park*",
-    "std::thread::Thread::unpark",
-    "std::thread::thread::Thread::*",
-    "<std::thread::thread::Thread>::*",
-    "<std::thread::Thread>::*",
-    "<std::sys::*",
-    "<std::sync::*",
-    "<parking_lot*",
-    "parking_lot*",
-    "lock_api::*",
-    "<lock_api::*",
-    "lockmeter_locks::*",
-    "<lockmeter_locks::*",
-    // CPython's locks, which are semaphores, and its interpreter lock, which is a mutex and a condition.
-    "PyThread_*lock*",
-    "PyThread_*_sem",
-    "_PySemaphore_*",
-    "_PyParkingLot_*",
-    "_PyMutex_*",
-    "PyMutex_*",
-    "_PyRawMutex_*",
-    "PyEvent_Wait*",
-    "_PyEvent_Notify",
-    "acquire_timed",
-    "lock_PyThread_*",
-    "rlock_acquire*",
-    "rlock_release*",
-    "take_gil*",
-    "drop_gil*",
-    "PyCOND_*",
-    "PyMUTEX_*",
-    // GLib, which asks the kernel itself.
-    "g_mutex_*",
-    "g_cond_*",
-    "g_rec_mutex_*",
-    "g_rw_lock_*",
-    "g_futex_*",
-    // Go's runtime.
-    "runtime.futex*",
-    "runtime.lock",
-    "runtime.lock2",
-    "runtime.lockWithRank",
-    "runtime.unlock*",
-    "runtime.notesleep",
-    "runtime.notetsleep*",
-    "runtime.notewakeup",
-    "runtime.semasleep",
-    "runtime.semawakeup",
-];
-
-/// Functions that the other lists name too broadly: where what they call was inlined or jumped out of, they are all that is left
-/// of the code that uses the lock. Rust's is where a thread or `main` begins.
-const USERS: &[&str] = &[
-    "std::sys::backtrace::__rust_begin_short_backtrace*",
-    "std::sys_common::backtrace::__rust_begin_short_backtrace*",
-];
-
-/// Functions that wrap a lock under names that do not have the shape of it.
-const WRAPPERS: &[&str] = &[
-    // NSPR, SDL, OpenSSL, APR, libevent, Windows' names.
-    "PR_Enter*",
-    "PR_Exit*",
-    "PR_Wait*",
-    "SDL_CreateMutex",
-    "CRYPTO_THREAD_*",
-    "apr_thread_*",
-    "evthread_posix_*",
-    "EnterCriticalSection",
-    "LeaveCriticalSection",
-    // MariaDB, MySQL and InnoDB.
-    "inline_mysql_*",
-    "psi_*_lock*",
-    "psi_*_wait*",
-    "srw_*",
-    "ssux_lock_*",
-    "safe_mutex_*",
-    // Abseil, Boost, folly, Qt.
-    "absl::*Mutex*",
-    "absl::*CondVar*",
-    "absl::*synchronization_internal::*",
-    "boost::*mutex*",
-    "boost::*_lock<*",
-    "boost::*lock_guard<*",
-    "boost::*condition_variable*",
-    "folly::*Mutex*",
-    "folly::*Synchronized*",
-    "QBasicMutex::*",
-    "QReadWriteLock::*",
-    "QWaitCondition::*",
-];
-
-/// Functions of languages and their libraries that stand between a lock and the code that somebody wrote.
-const MACHINERY: &[&str] = &[
-    // C++'s allocation and construction.
-    "operator new*",
-    "std::*",
-    "void std::*",
-    "decltype*std::*",
-    "__gnu_cxx::*",
-    "void __gnu_cxx::*",
-    // Rust's.
-    "core::*",
-    "alloc::*",
-    "<core::*",
-    "<alloc::*",
-    "<std::*",
-    "<*as core::*",
-    "<*as alloc::*",
-    // How CPython's interpreter calls a function that is written in C.
-    "cfunction_*",
-    "method_vectorcall*",
-    "method_call",
-    "vectorcall_*",
-    "slot_tp_*",
-    "type_call*",
-    "partial_*call*",
-    "PyObject_Vectorcall*",
-    "_PyObject_Vectorcall*",
-    "PyObject_Call*",
-    "_PyObject_Call*",
-    "_PyObject_MakeTpCall*",
-    "PyCFunction_Call",
-    "PyVectorcall_Call",
-    "_PyVectorcall_Call*",
-    "PyEval_AcquireThread",
-    "PyEval_ReleaseThread",
-    "PyEval_RestoreThread",
-    "PyEval_SaveThread",
-    "PyGILState_*",
-    "_PyThreadState_Attach",
-    "_PyThreadState_Detach",
-    "new_threading_lock",
-    "newlockobject",
-    "thread_PyThread_allocate_lock",
-    "PyThreadHandleObject_join",
-    "ThreadHandle_join",
-    "lock__enter__",
-    "lock__exit__",
-];
+use crate::rules::{DEEPEST, installed};
 
 /// Words for what is waited for, in names of functions.
 const LOCKS: &[&str] = &[
@@ -276,28 +87,41 @@ const DEALINGS: &[&str] = &[
 
 /// Whether a function of a program takes or releases locks for others.
 pub fn is_user_lock_function(name: &str) -> bool {
-    matches_any(LOCKING, name) && !matches_any(USERS, name)
+    let rules = installed();
+    rules.is_lock_function(name) && !rules.is_user(name)
 }
 
 /// Whether a function of a program stands between a lock and the code that uses it: a lock function, a function that only
 /// wraps one, or a part of a language's own library.
 pub fn is_user_machinery(name: &str) -> bool {
-    [LOCKING, WRAPPERS, MACHINERY].iter().any(|list| matches_any(list, name)) || is_called_like_a_lock(name)
+    let rules = installed();
+    rules.is_lock_function(name) || rules.is_wrapper_or_machinery(name) || is_called_like_a_lock(name)
 }
 
-/// Whether a stack is that of a program's lock: its functions may be called what they like, `up` and `schedule` included.
+/// The length of the run of frames at a stack's inner end that belong to a program's lock; `None` if it is not the stack of one. The
+/// functions of a program may be called what they like, `up` and `schedule` included.
+pub(super) fn lock_frames(stack: &[&str]) -> Option<usize> {
+    let innermost = stack.first()?;
+    let is_of_kernel = || has_role(innermost, Role::ALL);
+    // All that a lock calls is part of it, such as a timed sleep.
+    let inside = stack.iter().take(DEEPEST).position(|name| installed().is_function_of_rule(name));
+    let inside = inside.filter(|_| is_user_lock_function(innermost) || !is_of_kernel());
+    let begin = match inside {
+        Some(at) => at,
+        None if is_user_lock_function(innermost) => 0,
+        None => return None,
+    };
+    Some(begin + stack[begin..].iter().take_while(|name| is_user_lock_function(name)).count())
+}
+
+/// Whether a stack is that of a program's lock.
 pub(super) fn is_of_user_lock(stack: &[&str]) -> bool {
-    stack.first().is_some_and(|function| is_user_lock_function(function))
-}
-
-/// A program's stack without the lock functions at its inner end.
-pub(super) fn strip<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name str] {
-    skip_while(stack, is_user_lock_function)
+    lock_frames(stack).is_some()
 }
 
 /// A program's stack from the code on that somebody wrote to use the lock.
 pub(super) fn users<'a, 'name>(stack: &'a [&'name str]) -> &'a [&'name str] {
-    skip_while(stack, |name| is_user_machinery(name) && !matches_any(USERS, name))
+    skip_while(stack, |name| is_user_machinery(name) && !installed().is_user(name))
 }
 
 /// Whether the name has the shape of one that only wraps a lock: `uv_mutex_lock`, `Mutex::Lock`, `item_lock`, `sync.(*Mutex).Lock`.

@@ -14,6 +14,7 @@ use crate::interval::Interval;
 use crate::limits::{Limits, TooLarge};
 use crate::loss::{Loss, Losses};
 use crate::report::About;
+use crate::rules::Rules;
 
 /// How much is read, and searched for a chunk, at once.
 const READ_BYTES: usize = 64 << 10;
@@ -27,6 +28,8 @@ pub struct RecordingReader {
     about: About,
     losses: Losses,
     state: State,
+    /// Rules by which it is read again.
+    rules: Option<&'static Rules>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +53,12 @@ impl RecordingReader {
     pub fn from_reader(input: impl Read + Send + 'static, name: &str) -> Result<Self, RecordingError> {
         let mut chunks = Chunks::new(Box::new(input));
         let about = read_head(&mut chunks, name)?;
-        Ok(Self { chunks, name: name.to_owned(), about, losses: Losses::default(), state: State::Reading })
+        Ok(Self { chunks, name: name.to_owned(), about, losses: Losses::default(), state: State::Reading, rules: None })
+    }
+
+    /// Has the waits of its intervals be [what these rules say](Rules::read_again).
+    pub fn read_again_by(&mut self, rules: &'static Rules) {
+        self.rules = Some(rules);
     }
 
     /// What was recorded, where and how.
@@ -70,7 +78,12 @@ impl RecordingReader {
                     self.losses.add(Loss::DamagedInterval, missing);
                     match self.take(kind, message) {
                         Ok(None) => {}
-                        Ok(Some(interval)) => return Ok(Some(interval)),
+                        Ok(Some(mut interval)) => {
+                            if let Some(rules) = self.rules {
+                                rules.read_again(&mut interval);
+                            }
+                            return Ok(Some(interval));
+                        }
                         Err(excess) => return Err(self.refuse(&excess)),
                     }
                 }

@@ -11,6 +11,7 @@ use crate::interval::{
 use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
 use crate::report::{About, RecordingKind};
+use crate::rules::RuleSet;
 use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::slow_hold::{HolderTime, NextLock, SlowHold};
 use crate::swap::{Swap, Swaps};
@@ -37,6 +38,7 @@ pub(super) fn encode_about(about: &About) -> Vec<u8> {
         stack_budget_ppm: about.stack_budget_ppm,
         recorder_tgid: about.recorder_tgid,
         kind: about.kind.map_or(0, |kind| kind.code().into()),
+        rules: about.rules.iter().map(encode_rule_set).collect(),
     }
     .encode_to_vec()
 }
@@ -56,7 +58,19 @@ pub(super) fn decode_about(message: &[u8]) -> Option<About> {
         recorder_tgid: about.recorder_tgid,
         // Recordings did not say it before there were others.
         kind: RecordingKind::from_code(u8::try_from(about.kind.max(1)).unwrap_or(0)),
+        rules: about.rules.into_iter().take(MOST_RULE_SETS).map(decode_rule_set).collect(),
     })
+}
+
+/// No recorder reads more files of rules.
+const MOST_RULE_SETS: usize = 256;
+
+fn encode_rule_set(set: &RuleSet) -> proto::RuleSet {
+    proto::RuleSet { name: set.name.clone(), version: set.version.clone(), checksum: set.checksum }
+}
+
+fn decode_rule_set(set: proto::RuleSet) -> RuleSet {
+    RuleSet { name: set.name, version: set.version, checksum: set.checksum }
 }
 
 /// The message that ends a recording.

@@ -35,6 +35,11 @@ pub fn about() -> About {
         start_unix_ns: START_UNIX_NS,
         stack_budget_ppm: Some(10_000),
         recorder_tgid: 4242,
+        rules: vec![lockmeter_profile::rules::RuleSet {
+            name: "lockmeter".into(),
+            version: "1".into(),
+            checksum: 0x1a2b,
+        }],
         kind: Some(RecordingKind::Locks),
     }
 }

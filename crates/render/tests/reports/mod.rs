@@ -31,6 +31,11 @@ pub fn about() -> About {
         start_unix_ns: 1_793_707_200_000_000_000,
         stack_budget_ppm: Some(10_000),
         recorder_tgid: 99,
+        rules: vec![lockmeter_profile::rules::RuleSet {
+            name: "lockmeter".into(),
+            version: "1".into(),
+            checksum: 0x1a2b,
+        }],
         kind: Some(RecordingKind::Locks),
     }
 }
