@@ -372,12 +372,16 @@ fn the_lock_of_a_hot_row_of_postgresql_is_named() {
     let Some(_machine) = machine("PostgreSQL's hot row") else { return };
     let Some(server) = PostgreSql::start() else { return skip("PostgreSQL's hot row", "postgresql is not installed") };
     let folder = Folder::new();
-    let locks = locks_of_process(&folder, server.0.id());
+    let locks = locks_of_process(&folder, server.server.id());
     assert_eq!(most_waited_for(&locks), "PostgreSQL heavyweight lock", "{locks:?}");
 }
 
 /// A server with sixteen clients; killed when dropped.
-struct PostgreSql(std::process::Child, std::process::Child, tempfile::TempDir);
+struct PostgreSql {
+    server: std::process::Child,
+    load: std::process::Child,
+    _folder: tempfile::TempDir,
+}
 
 impl PostgreSql {
     /// In the name of the socket: nothing listens on the network.
@@ -422,7 +426,7 @@ impl PostgreSql {
         let mut load = of_client("pgbench");
         load.args(["-n", "-c", "16", "-j", "2", "-T", "1000", "-f"]).arg(&script).arg("postgres");
         let load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let this = Self(server, load, folder);
+        let this = Self { server, load, _folder: folder };
         let waiting = "select count(*) >= 8 from pg_stat_activity where wait_event_type = 'Lock'";
         support::until("clients wait for the row", || {
             let mut client = of_client("psql");
@@ -435,10 +439,10 @@ impl PostgreSql {
 
 impl Drop for PostgreSql {
     fn drop(&mut self) {
-        let _ = self.1.kill();
-        let _ = self.1.wait();
+        let _ = self.load.kill();
+        let _ = self.load.wait();
         // SAFETY: sends a signal to a child that was not waited for. SIGINT: a fast shutdown.
-        unsafe { libc::kill(self.0.id() as i32, libc::SIGINT) };
-        let _ = self.0.wait();
+        unsafe { libc::kill(self.server.id() as i32, libc::SIGINT) };
+        let _ = self.server.wait();
     }
 }

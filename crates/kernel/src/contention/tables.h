@@ -76,7 +76,7 @@ enum happened {
 	HAPPENED_FAILED = 16,
 	HAPPENED_HOLDER = 17, /* and what follows: one for each of `enum part` */
 	/* Not in the data model: the loader makes holds of them. */
-	HAPPENED_UNTIMED = 32,	 /* a hold that was counted and not timed */
+	HAPPENED_UNTIMED = 32, /* a hold that was counted and not timed */
 	/* As many holds as a timed one stands for beside itself, each of its length. `spin_ns` holds what they add to the variance: the sum
 	 * of that number × (that number + 1). */
 	HAPPENED_STOOD_FOR = 33,
