@@ -9,7 +9,7 @@
  *   busy        as queue, but the one holder computes all the while
  *   recursive   the one holder takes and releases its mutex again and again while it keeps it
  *   prefers-writers  readers queue behind a writer that waits for a reader
- *   late        the waiter shares its CPU with threads that compute and go before it: it runs long after the lock was released
+ *   late        the waiter shares its CPU with a real-time thread that computes: it runs long after the lock was released
  *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
  */
 #define _GNU_SOURCE
@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -125,11 +124,12 @@ struct job {
 	int rounds;
 	/* On the last CPU, others on any but that. */
 	int is_last_cpu;
-	int niceness;
+	int is_real_time;
 };
 
 static void place(const struct job *job)
 {
+	const struct sched_param lowest = {.sched_priority = 1};
 	cpu_set_t cpus;
 	int last = CPU_SETSIZE - 1;
 
@@ -143,7 +143,8 @@ static void place(const struct job *job)
 		CPU_CLR(last, &cpus);
 	}
 	sched_setaffinity(0, sizeof(cpus), &cpus);
-	setpriority(PRIO_PROCESS, gettid(), job->niceness);
+	if (job->is_real_time)
+		sched_setscheduler(0, SCHED_FIFO, &lowest);
 }
 
 static int jobs_are_placed;
@@ -195,8 +196,7 @@ static const struct job queue_of_readers[] = {
 static const struct job late[] = {
 	{long_holder, 0, 400, 0, 1},
 	{short_holder, 100, 0, 0, 1, 1},
-	{compute, 300, 600, 0, 1, 1, -19},
-	{compute, 300, 600, 0, 1, 1, -19},
+	{compute, 300, 600, 0, 1, 1, 1},
 	{0},
 };
 static const struct job chain[] = {

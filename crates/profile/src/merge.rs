@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
 use crate::report::{About, Dimension, Report, Row, RowBlocker, RowRoot, RowTask};
-use crate::sample::{Bucket, Happened, HoldBasis, Kind, Mode};
+use crate::sample::{Bucket, Happened, Kind, Mode};
 use crate::slow_hold::HolderTime;
 
 /// As many single holds are shown of a report.
@@ -133,19 +133,18 @@ fn add_row(sum: &mut Row, row: Row) {
         (Some(sum_ns), Some(more_ns)) => Some(sum_ns.saturating_add(more_ns)),
         (one, other) => one.or(other),
     };
-    sum.holder = match (sum.holder, row.holder) {
+    sum.holder = match (sum.holder.take(), row.holder) {
         (Some(one), Some(other)) => {
             let (mut parts, others) = (one.parts(), other.parts());
             for (part, more) in parts.iter_mut().zip(others) {
                 *part = part.saturating_add(more);
             }
-            Some(HolderTime::from_parts(parts))
+            Some(Box::new(HolderTime::from_parts(parts)))
         }
         _ => None,
     };
-    sum.basis = match (sum.basis, row.basis) {
-        (Some(one), Some(other)) => {
-            let mut basis: HoldBasis = one;
+    sum.basis = match (sum.basis.take(), row.basis) {
+        (Some(mut basis), Some(other)) => {
             basis.merge(&other);
             Some(basis)
         }

@@ -320,9 +320,9 @@ pub struct Row {
     /// Of a row of holds, by callers of programs' locks only: how many of these acquisitions had to wait.
     pub contended: Option<u64>,
     /// Of a row of contended holds: what the holders did.
-    pub holder: Option<HolderTime>,
+    pub holder: Option<Box<HolderTime>>,
     /// Of a row of holds: what its times rest on, where that is known, and, by anything but stacks, how often the lock moved.
-    pub basis: Option<HoldBasis>,
+    pub basis: Option<Box<HoldBasis>>,
     /// For how long of the window nothing of this could be counted, because metering was switched off.
     pub off_ns: u64,
     /// Median duration.

@@ -132,8 +132,10 @@ struct SiteEstimate {
     max_ns: u64,
     /// How many stacks it rests on: those the query shows.
     stacks: u64,
-    basis: HoldBasis,
-    run_delay: RunDelay,
+    /// Of holds.
+    basis: Option<Box<HoldBasis>>,
+    /// Of waits: for how long of them the lock was free, and the waiter not yet running. Of all in the buckets.
+    run_delay_ns: u64,
     /// The name of the releasing task.
     releaser: Uniform<Option<TextName>>,
     /// What the holder did, where rows tell holders apart.
@@ -249,6 +251,11 @@ impl SiteEstimate {
         self.max_ns = self.max_ns.max(value.max_ns);
     }
 
+    fn run_delay(&self) -> RunDelay {
+        let waited_ns = self.buckets.iter().map(|(_, estimate)| estimate.portion.total_ns).fold(0, u64::saturating_add);
+        RunDelay { delay_ns: self.run_delay_ns, waited_ns }
+    }
+
     fn merge(&mut self, other: &SiteEstimate) {
         for (bucket, estimate) in other.buckets.iter() {
             let sum = self.buckets.entry(bucket);
@@ -257,8 +264,10 @@ impl SiteEstimate {
         }
         self.max_ns = self.max_ns.max(other.max_ns);
         self.stacks = self.stacks.saturating_add(other.stacks);
-        self.basis.merge(&other.basis);
-        self.run_delay.merge(other.run_delay);
+        if let Some(basis) = &other.basis {
+            self.basis.get_or_insert_default().merge(basis);
+        }
+        self.run_delay_ns = self.run_delay_ns.saturating_add(other.run_delay_ns);
         self.releaser.merge(other.releaser);
         HolderStates::merge_into(&mut self.states, other.states.as_deref());
     }
@@ -461,7 +470,7 @@ impl ReportBuilder {
             let site = basis.site.and_then(|stack| interval_names.stack(&mut self.names, stack, true));
             let nobody = (BlockerSource::NotSampled, None);
             let key = self.site(site, nobody, (None, BlockerSource::NotSampled, None), basis.instance);
-            self.at_site(group, key).basis.merge(&basis.value);
+            self.at_site(group, key).basis.get_or_insert_default().merge(&basis.value);
         }
     }
 
@@ -549,9 +558,7 @@ impl ReportBuilder {
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
         estimate.releaser.see(releaser);
-        if sampled.key.happened == Happened::Wait && !tells_holders_apart {
-            estimate.run_delay.merge(run_delay);
-        }
+        estimate.run_delay_ns = estimate.run_delay_ns.saturating_add(run_delay.delay_ns);
         if tells_holders_apart {
             estimate.states.get_or_insert_default().add(state, sampled.estimate.total_ns);
         }

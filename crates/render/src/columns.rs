@@ -252,8 +252,8 @@ pub const COLUMNS: &[ReportColumn] = &[
         .headed("CGROUP").by(Dimension::Cgroup),
     ReportColumn::new("total_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.total_ns)).headed("WAITED").of_holds("HELD"),
     ReportColumn::new("error_ns", Unit::Nanoseconds, |row, _| {
-        row.basis.and_then(|basis| basis.error_ns()).map_or(Cell::Missing, Cell::Nanoseconds)
-    }).headed("±").in_table_if_any(|row| row.basis.and_then(|basis| basis.error_ns()).is_some_and(|error_ns| error_ns > 0)),
+        row.basis.as_ref().and_then(|basis| basis.error_ns()).map_or(Cell::Missing, Cell::Nanoseconds)
+    }).headed("±").in_table_if_any(|row| row.basis.as_ref().and_then(|basis| basis.error_ns()).is_some_and(|error_ns| error_ns > 0)),
     ReportColumn::new("share_ppm", Unit::Millionths, share).headed("%"),
     ReportColumn::new("utilization_ppm", Unit::Millionths, utilization).headed("UTIL %"),
     ReportColumn::new("count", Unit::Count, |row, _| Cell::Count(row.value.count)).headed("CONTENDED").of_holds("ACQUIRED"),
@@ -263,11 +263,11 @@ pub const COLUMNS: &[ReportColumn] = &[
         _ => Cell::Missing,
     }).headed("CONT %"),
     ReportColumn::new("timed", Unit::Count, |row, _| {
-        row.basis.map_or(Cell::Missing, |basis| Cell::Count(row.value.count.saturating_sub(basis.untimed)))
+        row.basis.as_ref().map_or(Cell::Missing, |basis| Cell::Count(row.value.count.saturating_sub(basis.untimed)))
     }),
-    ReportColumn::new("watched", Unit::Count, |row, _| row.basis.map_or(Cell::Missing, |basis| Cell::Count(basis.watched))),
-    ReportColumn::new("moved", Unit::Count, |row, _| row.basis.map_or(Cell::Missing, |basis| Cell::Count(basis.moved))),
-    ReportColumn::new("moved_ppm", Unit::Millionths, |row, _| match row.basis {
+    ReportColumn::new("watched", Unit::Count, |row, _| row.basis.as_ref().map_or(Cell::Missing, |basis| Cell::Count(basis.watched))),
+    ReportColumn::new("moved", Unit::Count, |row, _| row.basis.as_ref().map_or(Cell::Missing, |basis| Cell::Count(basis.moved))),
+    ReportColumn::new("moved_ppm", Unit::Millionths, |row, _| match row.basis.as_deref() {
         Some(basis) if basis.watched > 0 => Cell::Millionths(ratio(basis.moved.min(basis.watched), MILLION, basis.watched)),
         _ => Cell::Missing,
     }).headed("MOVED %"),
@@ -275,13 +275,13 @@ pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("holder_runnable_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.runnable_ns))
         .headed("RUNNABLE"),
     ReportColumn::new("holder_io_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.io_ns)).headed("I/O")
-        .in_table_if_any(|row| row.holder.is_some_and(|holder| holder.io_ns > 0)),
+        .in_table_if_any(|row| row.holder.as_ref().is_some_and(|holder| holder.io_ns > 0)),
     ReportColumn::new("holder_lock_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.lock_ns)).headed("IN LOCK")
-        .in_table_if_any(|row| row.holder.is_some_and(|holder| holder.lock_ns > 0)),
+        .in_table_if_any(|row| row.holder.as_ref().is_some_and(|holder| holder.lock_ns > 0)),
     ReportColumn::new("holder_reclaim_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.reclaim_ns))
-        .headed("RECLAIM").in_table_if_any(|row| row.holder.is_some_and(|holder| holder.reclaim_ns > 0)),
+        .headed("RECLAIM").in_table_if_any(|row| row.holder.as_ref().is_some_and(|holder| holder.reclaim_ns > 0)),
     ReportColumn::new("holder_asleep_ns", Unit::Nanoseconds, |row, _| holder(row, |holder| holder.asleep_ns)).headed("ASLEEP")
-        .in_table_if_any(|row| row.holder.is_some_and(|holder| holder.asleep_ns > 0)),
+        .in_table_if_any(|row| row.holder.as_ref().is_some_and(|holder| holder.asleep_ns > 0)),
     ReportColumn::new("per_second", Unit::Decimal, per_second).headed("PER S").expendable(1),
     ReportColumn::new("spin_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.spin_ns)).headed("SPIN"),
     ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.sleep_ns()))

@@ -35,6 +35,7 @@ pub struct Releases {
 
 const STACK_BITS: u32 = STACKS.ilog2() + 1;
 const LOCK_BITS: u32 = LOCK_PLACES.ilog2() + 1;
+const COMM_BITS: u32 = u16::BITS;
 
 /// Who released which lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,13 +46,16 @@ pub struct Releaser {
     pub comm: u16,
     /// The place of the lock, from 1.
     pub lock: u32,
+    /// It had the lock as a writer, or alone.
+    pub is_writer: bool,
 }
 
 /// In one word, so that nobody reads the one of this release and the other of that.
 pub const fn pack_release(releaser: Releaser) -> u64 {
     let stack = releaser.stack as u64 & ((1 << STACK_BITS) - 1);
     let lock = releaser.lock as u64 & ((1 << LOCK_BITS) - 1);
-    stack | lock << STACK_BITS | (releaser.comm as u64) << (STACK_BITS + LOCK_BITS)
+    let comm = (releaser.comm as u64) << (STACK_BITS + LOCK_BITS);
+    stack | lock << STACK_BITS | comm | (releaser.is_writer as u64) << (STACK_BITS + LOCK_BITS + COMM_BITS)
 }
 
 /// What was packed.
@@ -60,6 +64,7 @@ pub const fn unpack_release(packed: u64) -> Releaser {
         stack: packed as u32 & ((1 << STACK_BITS) - 1),
         lock: (packed >> STACK_BITS) as u32 & ((1 << LOCK_BITS) - 1),
         comm: (packed >> (STACK_BITS + LOCK_BITS)) as u16,
+        is_writer: packed >> (STACK_BITS + LOCK_BITS + COMM_BITS) & 1 == 1,
     }
 }
 
@@ -90,6 +95,7 @@ pub const fn unpack_part(lock: u64, blocker: u64) -> (u64, Option<Releaser>) {
         stack: (blocker >> ROOT_STACK_SHIFT) as u32 & 0xffff,
         comm: (lock >> 48) as u16,
         lock: (blocker >> 32) as u32 & 0xffff,
+        is_writer: false,
     };
     (blocker & STACK, if root.lock == 0 { None } else { Some(root) })
 }
@@ -101,9 +107,9 @@ mod tests {
     #[test]
     fn a_releaser_comes_out_as_it_was_packed() {
         for releaser in [
-            Releaser { stack: 0, comm: 0, lock: 1 },
-            Releaser { stack: STACKS as u32, comm: u16::MAX, lock: LOCK_PLACES as u32 },
-            Releaser { stack: 7, comm: 3, lock: 4711 },
+            Releaser { stack: 0, comm: 0, lock: 1, is_writer: false },
+            Releaser { stack: STACKS as u32, comm: u16::MAX, lock: LOCK_PLACES as u32, is_writer: true },
+            Releaser { stack: 7, comm: 3, lock: 4711, is_writer: false },
         ] {
             assert_eq!(unpack_release(pack_release(releaser)), releaser);
         }
@@ -111,8 +117,8 @@ mod tests {
 
     #[test]
     fn a_part_says_who_had_it_and_whom_that_one_waited_for() {
-        let by = Releaser { stack: STACKS as u32, comm: 7, lock: 1 };
-        let root = Releaser { stack: 5, comm: u16::MAX, lock: LOCK_PLACES as u32 };
+        let by = Releaser { stack: STACKS as u32, comm: 7, lock: 1, is_writer: true };
+        let root = Releaser { stack: 5, comm: u16::MAX, lock: LOCK_PLACES as u32, is_writer: false };
         let site = SITE_IS_STACK | (STACKS as u64 - 1);
         let (lock, blocker) = pack_part(by, Some(root));
         assert_eq!((lock >> 32) as u16, 7);

@@ -291,7 +291,7 @@ fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Wait
     let found = locks::find_or_make(segment, lock, kind, || waiting.site);
     if let Some(found) = found.as_ref().filter(|found| is_divided(kind) && !is_shared(found.entry())) {
         let times = (waiting.begun, ended);
-        let parts = releases::divide(segment, found.place, times);
+        let parts = releases::divide(segment, found.place, waiting.wanted.mode, times);
         releases::waited(thread, times, &parts);
         if !parts.is_empty() {
             return count_divided(segment, thread, waiting, (found.place, ns), &parts);
@@ -409,7 +409,8 @@ fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
             entry.released_at.store(now, Release);
             if is_divided(held.kind) && !is_shared(entry) {
                 let stack = stacks::number_of(segment, site).map_or(0, |place| place + 1);
-                let by = Releaser { stack, comm: comm as u16, lock: found.place };
+                let is_writer = held.mode != mode::READ;
+                let by = Releaser { stack, comm: comm as u16, lock: found.place, is_writer };
                 releases::note(segment, mine.thread, by, now);
             }
         }

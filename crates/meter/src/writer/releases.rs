@@ -9,8 +9,8 @@ use core::sync::atomic::{
 
 use super::pages;
 use crate::layout::{
-    LOCK_PLACES, PAGE, Process, RELEASES, RELEASES_PAGES, RELEASES_PLACES, Releaser, Releases, Thread, pack_release,
-    unpack_release,
+    LOCK_PLACES, PAGE, Process, RELEASES, RELEASES_PAGES, RELEASES_PLACES, Releaser, Releases, Thread, mode,
+    pack_release, unpack_release,
 };
 
 fn of(segment: &'static Process, lock: u32, takes_pages: bool) -> Option<&'static Releases> {
@@ -107,7 +107,7 @@ struct InWait {
 }
 
 /// Divides a wait for the lock at this place; no parts if no release is known that lies in it.
-pub(super) fn divide(segment: &'static Process, lock: u32, (begun, ended): (u64, u64)) -> Parts {
+pub(super) fn divide(segment: &'static Process, lock: u32, wait_mode: u8, (begun, ended): (u64, u64)) -> Parts {
     let mut parts = Parts { parts: [[0; 3]; PARTS], count: 0 };
     let Some(kept) = of(segment, lock, false) else { return parts };
     let mut releases = [InWait { at: 0, by: 0, past_wait: [0; 3] }; RELEASES];
@@ -124,10 +124,14 @@ pub(super) fn divide(segment: &'static Process, lock: u32, (begun, ended): (u64,
             count += 1;
         }
     }
-    let releases = &mut releases[..count];
-    releases.sort_unstable_by_key(|release| release.at);
+    releases[..count].sort_unstable_by_key(|release| release.at);
+    if wait_mode == mode::READ {
+        // Readers keep out those that queue behind a writer. When the last writer was gone, nobody kept a reader out.
+        let is_writers = |release: &InWait| unpack_release(release.by).is_writer;
+        count = releases[..count].iter().rposition(is_writers).map_or(0, |last| last + 1);
+    }
     let mut since = begun;
-    for InWait { at, by, past_wait: [from, until, root] } in releases {
+    for InWait { at, by, past_wait: [from, until, root] } in &releases[..count] {
         let ticks = *at - since;
         if since == begun && !reaches_begin {
             parts.add(NOBODY, NOBODY, ticks);

@@ -143,7 +143,7 @@ pub(super) fn rows(
         .filter(|(_, (key, _))| !HolderTime::PARTS.contains(&key.happened))
         .map(|(at, (key, sum))| {
             let (contended, holder) = of_holds.remove(&at).unwrap_or_default();
-            Row { contended, holder, ..row(builder, &stacks, key, sum) }
+            Row { contended, holder: holder.map(Box::new), ..row(builder, &stacks, key, sum) }
         })
         .collect();
     // A stable sort: of equal totals the first by name stays first.
@@ -356,7 +356,8 @@ fn shared_out<'a>(
     sites.sort_by_key(|(site, _)| *site);
     let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
     let is_divided = builder.query.groups_by(Dimension::Blocker) || builder.query.groups_by(Dimension::Root);
-    let told_apart = sites.iter().map(|(_, estimate)| estimate.basis.untimed).fold(0, u64::saturating_add);
+    let told_apart =
+        sites.iter().filter_map(|(_, estimate)| Some(estimate.basis.as_ref()?.untimed)).fold(0, u64::saturating_add);
     let is_told_apart = told_apart == measured.basis.untimed;
     let releaser = |estimate: &SiteEstimate| match estimate.releaser {
         Uniform::Same(name) => Uniform::Same(name.map(|name: TextName| &**builder.names.text_of(name))),
@@ -368,8 +369,8 @@ fn shared_out<'a>(
         .map(|(site, estimate)| Part {
             site: *site,
             buckets: Buckets::default(),
-            basis: is_told_apart.then_some(estimate.basis),
-            run_delay: estimate.run_delay,
+            basis: is_told_apart.then(|| estimate.basis.as_deref().copied().unwrap_or_default()),
+            run_delay: if is_divided { RunDelay::default() } else { estimate.run_delay() },
             max_ns: estimate.max_ns.min(longest_ns),
             stacks: estimate.stacks,
             releaser: releaser(estimate),
@@ -535,8 +536,8 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         value: sum.value,
         contended: None,
         holder: None,
-        run_delay_ns: sum.run_delay.share_of(sum.value.total_ns),
-        basis: (key.happened == Happened::Hold && !sum.lacks_basis).then_some(sum.basis),
+        run_delay_ns: sum.run_delay.share_of(sum.value.total_ns).filter(|_| key.happened == Happened::Wait),
+        basis: (key.happened == Happened::Hold && !sum.lacks_basis).then(|| Box::new(sum.basis)),
         off_ns: sum.off_ns.unwrap_or(0),
         p50_ns: quantile(500_000),
         p99_ns: quantile(990_000),
