@@ -56,13 +56,20 @@ static __always_inline void note_release(const struct sleep_wait *sleep, __u64 n
 
 	if (before->lock == sleep->lock && before->at_ns > since_ns)
 		since_ns = before->at_ns;
+	releaser = bpf_task_storage_get(&sleepers, bpf_get_current_task_btf(), 0, 0);
+	/* While it waited for this lock itself it did not have it. */
+	if (releaser) {
+		const struct sleep_wait *last = &releaser->waits[releaser->depth % NESTED_SLEEPS];
+
+		if (last->lock == sleep->lock && last->phase_begin_ns > since_ns)
+			since_ns = last->phase_begin_ns;
+	}
 	*(volatile __u64 *)&release->at_ns = 0;
 	release->lock = sleep->lock;
 	release->stack = sleep->blocker;
 	release->tgid = sleep->blocker_tgid;
 	release->state = mostly_did(since_ns, now_ns);
 	__builtin_memcpy(release->comm, sleep->blocker_comm, COMM_LENGTH);
-	releaser = bpf_task_storage_get(&sleepers, bpf_get_current_task_btf(), 0, 0);
 	if (releaser)
 		release->past_wait = releaser->past_wait;
 	else

@@ -162,6 +162,8 @@ static __always_inline enum found end_sleeping(struct task_struct *task, __u64 l
 	wait->begin_ns = sleep->begin_ns;
 	wait->total_ns = now - sleep->begin_ns;
 	wait->spin_ns = sleep->spin_ns + (sleep->spinning ? now - sleep->phase_begin_ns : 0);
+	/* Read by note_release: since when it has the lock. */
+	sleep->phase_begin_ns = now;
 	/* It found the lock free before it slept: nobody woke it, and it was on its CPU all the while. */
 	if (sleep->blocker_source == BLOCKER_WAKEUP_NOT_SEEN && sleep->switches == switches_of(task)) {
 		sleep->slept = 0;
