@@ -7,7 +7,7 @@ use crate::{contention, futex, latency};
 const LOCK_KIND: &str = include_str!("bpf/lock_kind.bpf.h");
 const CONTENTION: &str = include_str!("contention/tables.h");
 const FUTEX: &str = include_str!("futex/tables.h");
-const THREADS: &str = include_str!("threads/tables.h");
+const THREAD_STATE: &str = include_str!("bpf/thread_state.h");
 const LATENCY: &str = include_str!("latency/tables.h");
 
 /// The names in an enum of a header, without what all begin with, and their numbers.
@@ -66,7 +66,7 @@ fn what_happened_is_what_the_model_calls_so() {
 
 #[test]
 fn states_of_threads_are_those_of_the_model() {
-    let states = codes(THREADS, "state", "STATE_");
+    let states = codes(THREAD_STATE, "state", "STATE_");
     // The first asks for a file; the prefix leaves the number of all out.
     assert_eq!(states.len(), ThreadState::ALL.len() + 1, "{states:?}");
     for (name, code) in states.iter().skip(1) {

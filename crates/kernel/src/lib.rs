@@ -32,6 +32,7 @@ mod lockdown;
 mod peek;
 mod stack_budget;
 mod switches;
+mod thread_states;
 
 pub use cgroups::{CgroupScope, CgroupTree};
 pub use confinement::{Confinement, confinement_of};

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 use support::recorder::Recorder;
-use support::report::report_as;
+use support::report::{is_separate_debug_named as is_named, report_as};
 use support::{Folder, child_of, lockmeter, machine, preload_library, refused, run, skip, text, until, user_workload};
 
 /// What the program ends with.
@@ -114,13 +114,6 @@ impl Scene {
         assert_eq!(output.status.code(), Some(RAN), "{}", text(&output.stderr));
         report_as(&recording, "json", &["--by", "lock,caller"])
     }
-}
-
-/// Whether lock and function have their names.
-fn is_named(reported: &str) -> bool {
-    let names = [reported.contains("\"separate-debug:account_lock\""), reported.contains("\"deposit")];
-    assert!(names[0] == names[1], "one of variable and function has a name:\n{reported}");
-    names[0]
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use support::recorder::Recorder;
-use support::report::report_as;
+use support::report::{is_separate_debug_named as is_named, report_as};
 use support::{BINARY, Folder, child_of, lockmeter, machine, preload_library, run, skip, text, user_workload};
 
 /// What the program ends with.
@@ -61,13 +61,6 @@ impl Stripped {
         assert_eq!(output.status.code(), Some(RAN), "{}", text(&output.stderr));
         report_as(&recording, "json", &["--by", "lock,caller"])
     }
-}
-
-/// Whether the debug file was used.
-fn is_named(reported: &str) -> bool {
-    let names = [reported.contains("\"separate-debug:account_lock\""), reported.contains("\"deposit")];
-    assert!(names[0] == names[1], "one of variable and function has a name:\n{reported}");
-    names[0]
 }
 
 fn is_root() -> bool {

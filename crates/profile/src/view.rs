@@ -517,6 +517,7 @@ impl ReportBuilder {
             .map(|(lock, stack)| (lock, stack.and_then(|stack| interval_names.stack(&mut self.names, stack, whole))));
         let releaser = interval_names.task_name(&mut self.names, sampled.blocker.task);
         let releaser = releaser.map(|task| self.names.comm_of(task));
+        let run_delay = RunDelay::of(source, sampled.estimate.total_ns);
         if sampled.key.happened == Happened::Wait && !own {
             let blame = self.blame.entry(lock).or_default();
             let was_released = source == BlockerSource::Releaser;
@@ -524,7 +525,7 @@ impl ReportBuilder {
             let task = releaser.filter(|_| was_released);
             let before = blame.len();
             let waited_ns = sampled.estimate.total_ns;
-            blame.add_wait(source, sampled.stacks, waited_ns);
+            blame.add_wait(run_delay, sampled.stacks);
             if let Some(blocker) = blocker {
                 let blocker_state = sampled.blocker.root.map_or(sampled.blocker.state, |root| root.state);
                 blame.add_state(blocker, blocker_state, waited_ns);
@@ -538,7 +539,6 @@ impl ReportBuilder {
         let Some(group) = self.group(interval_names, &sampled.key, lock, own) else {
             return;
         };
-        let run_delay = RunDelay::of(source, sampled.estimate.total_ns);
         if !self.query.is_sampled() {
             if sampled.key.happened == Happened::Wait {
                 self.measured(group).run_delay.merge(run_delay);

@@ -288,8 +288,9 @@ pub const COLUMNS: &[ReportColumn] = &[
         .headed("SLEEP").expendable(6),
     ReportColumn::new("run_delay_ns", Unit::Nanoseconds, |row, _| row.run_delay_ns.map_or(Cell::Missing, Cell::Nanoseconds))
         .headed("RUN DELAY").in_table_if_any(has_run_delay).expendable(7),
-    ReportColumn::new("mean_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.mean_ns()))
-        .headed("MEAN").expendable(2),
+    ReportColumn::new("mean_ns", Unit::Nanoseconds, |row, _| {
+        if is_of_parts(row) { Cell::Missing } else { Cell::Nanoseconds(row.value.mean_ns()) }
+    }).headed("MEAN").in_table_if_any(|row| !is_of_parts(row)).expendable(2),
     ReportColumn::new("p50_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.p50_ns)).headed("P50").expendable(3),
     ReportColumn::new("p99_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.p99_ns)).headed("P99").expendable(5),
     ReportColumn::new("max_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.max_ns))
@@ -387,6 +388,11 @@ const SMALLEST_RUN_DELAY: u64 = 20;
 
 fn has_run_delay(row: &Row) -> bool {
     row.run_delay_ns.is_some_and(|delay_ns| delay_ns.saturating_mul(SMALLEST_RUN_DELAY) >= row.value.total_ns.max(1))
+}
+
+/// One wait is the time of several blockers and roots, and counts for the one with most of it: of their rows, time by count is no mean.
+fn is_of_parts(row: &Row) -> bool {
+    row.blocker.is_some() || row.root.is_some()
 }
 
 fn per_second<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {

@@ -20,6 +20,7 @@ use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded
 use crate::cgroups::CgroupTree;
 use crate::comm::{Comm, text};
 use crate::lock_shares::split;
+use crate::thread_states::state_of;
 use crate::threads::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
 
 /// The numbers of `enum waker` in `tables.h`.
@@ -256,7 +257,7 @@ impl Waits {
         let lock = told.address_of(word.tgid);
         let (begin_ns, end_ns) = (record.woken_ns.saturating_sub(record.waited_ns), record.woken_ns);
         let slept = record.waker_sleeps.iter().filter_map(|sleep| {
-            let state = u8::try_from(sleep.state).ok().and_then(ThreadState::from_code)?;
+            let state = state_of(sleep.state)?;
             Some(PastSleep { begin_ns: sleep.begin_ns, end_ns: sleep.end_ns, state })
         });
         self.releases.note(lock, end_ns, record.waker_tid, (Rc::clone(by), slept.collect()));

@@ -13,6 +13,7 @@ use crate::cgroups::CgroupTree;
 use crate::clock::monotonic_ns;
 use crate::comm::{Comm, text};
 use crate::kernel_names::KernelNames;
+use crate::thread_states::state_of;
 
 /// A sleep as long as this is longer than ten looks.
 const LONG_NS: u64 = 1_000_000_000;
@@ -508,10 +509,6 @@ fn add(sum: &mut Spent, more: &Spent) {
     for (sum, more) in sum.iter_mut().zip(more) {
         *sum = sum.saturating_add(*more);
     }
-}
-
-fn state_of(code: u32) -> Option<ThreadState> {
-    u8::try_from(code).ok().and_then(ThreadState::from_code)
 }
 
 fn named_cgroup(id: u64, cgroups: &CgroupTree, tables: &mut Tables) -> Option<CgroupId> {

@@ -9,6 +9,7 @@
 
 #include "../futex/tables.h"
 #include "copied_stack.h"
+#include "thread_state.h"
 
 /* System calls told apart; one with a higher number counts as `other`. */
 #define CALLS 512
@@ -22,28 +23,6 @@
 
 /* Generations of parents that are followed up to a metered process. */
 #define GENERATIONS 64
-
-/* What a thread does, the numbers of the model. */
-enum state {
-	/* Asks for the file behind the first argument: no state of a thread. */
-	STATE_BY_FILE = 0,
-	STATE_RUNNING = 1,
-	STATE_RUNNABLE = 2,
-	STATE_WOKEN = 3,
-	STATE_KERNEL_LOCK = 4,
-	STATE_USER_LOCK = 5,
-	STATE_CONDITION = 6,
-	STATE_FILE_LOCK = 7,
-	STATE_DISK_IO = 8,
-	STATE_PAGE_FAULT = 9,
-	STATE_NETWORK_OR_POLL = 10,
-	STATE_PIPE_OR_SOCKET = 11,
-	STATE_SLEEP = 12,
-	STATE_CHILD = 13,
-	STATE_OTHER = 14,
-	STATE_FUTEX = 15,
-	STATES = 16,
-};
 
 /* Whose threads. */
 enum thread_scope { THREADS_OF_ALL, THREADS_OF_TARGETS, THREADS_OF_CGROUP };

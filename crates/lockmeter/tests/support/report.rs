@@ -142,3 +142,10 @@ pub fn report_bytes(recording: &str, format: &str, flags: &[&str]) -> Vec<u8> {
     );
     output.stdout
 }
+
+/// Whether the lock and the function of `separate-debug` have their names: both or none.
+pub fn is_separate_debug_named(reported: &str) -> bool {
+    let names = [reported.contains("\"separate-debug:account_lock\""), reported.contains("\"deposit")];
+    assert!(names[0] == names[1], "one of variable and function has a name:\n{reported}");
+    names[0]
+}

@@ -140,6 +140,9 @@ struct Process {
     private_locks: HashSet<u32>,
     /// Places of locks that a call made, and that others use as what is not known to be made: by their users, innermost frame first.
     reused_places: HashMap<u32, Vec<Frame>>,
+    /// By the sites of a lock's maker and of a user: whether the names of both may be about one lock. As long as these modules are mapped.
+    fits: HashMap<(u64, u64), bool>,
+    fits_among: Vec<u64>,
 }
 
 impl Process {
@@ -399,6 +402,8 @@ impl UserSource {
             lingers: false,
             private_locks: HashSet::new(),
             reused_places: HashMap::new(),
+            fits: HashMap::new(),
+            fits_among: Vec::new(),
         };
         self.processes.insert(owned.process, process);
     }
@@ -803,6 +808,11 @@ impl Filling<'_> {
         for delta in deltas.iter().filter(|delta| matches!(delta.meta.happened, happened::WAIT | happened::HOLD)) {
             *uses.entry(delta.lock).or_default().entry(delta.site).or_default() += delta.count;
         }
+        let modules: Vec<u64> = self.modules.iter().map(|module| module.start).collect();
+        if self.process.fits_among != modules {
+            self.process.fits_among = modules;
+            self.process.fits.clear();
+        }
         for (place, sites) in uses {
             let facts = self.process.segment.lock(self.memory, place);
             let is_made = |facts: &LockFacts| facts.flags & (ENTRY_INIT | ENTRY_SHARED) == ENTRY_INIT;
@@ -810,23 +820,37 @@ impl Filling<'_> {
             if self.process.reused_places.contains_key(&place) {
                 continue;
             }
-            let maker = self.frames(facts.made_at);
-            let (mut fitting, mut others) = (0, Vec::new());
-            for (site, count) in sites {
-                let user = self.frames(site);
-                if may_be_the_lock_of(&maker, &user) { fitting += count } else { others.push((count, user)) }
+            let (fitting, others): (Vec<_>, Vec<_>) =
+                sites.into_iter().partition(|(site, _)| self.may_be_the_lock_of(facts.made_at, *site));
+            let sum = |uses: &[(u64, u64)]| uses.iter().map(|(_, count)| count).sum::<u64>();
+            if sum(&others) <= sum(&fitting) {
+                continue;
             }
-            let is_reused = others.iter().map(|(count, _)| count).sum::<u64>() > fitting;
+            let others = others.into_iter().map(|(site, count)| (count, self.frames(site)));
             // Of as many, always the same.
-            let most = others.into_iter().max_by(|one, other| {
+            let most = others.max_by(|one, other| {
                 one.0.cmp(&other.0).then_with(|| {
                     one.1.iter().map(|frame| frame.address).cmp(other.1.iter().map(|frame| frame.address))
                 })
             });
-            if let Some((_, user)) = most.filter(|_| is_reused) {
+            if let Some((_, user)) = most {
                 self.process.reused_places.insert(place, user);
             }
         }
+    }
+
+    /// Whether the lock that was made at one of these sites may be the one that is used at the other.
+    fn may_be_the_lock_of(&mut self, made_at: u64, site: u64) -> bool {
+        if let Some(known) = self.process.fits.get(&(made_at, site)) {
+            return *known;
+        }
+        let (maker, user) = (self.frames(made_at), self.frames(site));
+        let fits = may_be_the_lock_of(&maker, &user);
+        // A stack that is not there yet may be the next time.
+        if !maker.is_empty() && !user.is_empty() {
+            self.process.fits.insert((made_at, site), fits);
+        }
+        fits
     }
 
     /// What reports call a lock of this process's own memory.

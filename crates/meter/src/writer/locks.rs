@@ -202,16 +202,19 @@ pub(super) fn destroyed(segment: &'static Process, address: usize) {
 
 /// A lock that was gone, for another was made at its address, and that its maker now makes again: it has the same row.
 fn back_again(segment: &'static Process, address: usize, maker: u32, flags: u32) -> Option<Found> {
+    if maker == 0 {
+        return None;
+    }
     let set = set_of(address);
     let tags: &Tags = pages::entry(&segment.tags, set)?;
     (0..WAYS).find_map(|way| {
         let tag = &tags.tag[way];
         let held = tag.load(Acquire);
+        if held & TAG_ADDRESS != address as u64 | GONE {
+            return None;
+        }
         let entry: &'static LockEntry = pages::entry(&segment.locks, set * WAYS + way)?;
-        let is_it = held & TAG_ADDRESS == address as u64 | GONE
-            && maker != 0
-            && entry.maker.load(Relaxed) == maker
-            && entry.flags.load(Relaxed) & OF_ITS_MAKER == flags;
+        let is_it = entry.maker.load(Relaxed) == maker && entry.flags.load(Relaxed) & OF_ITS_MAKER == flags;
         let after = held & !GONE;
         let is_back = is_it && replace(tag, held, after);
         is_back.then_some(Found { tag, held: after, place: (set * WAYS + way) as u32 + 1, entry })

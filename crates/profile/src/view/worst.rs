@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::names::{LockName, TextName};
-use super::{HolderStates, LockGroup, ReportBuilder};
-use crate::interval::BlockerSource;
+use super::{HolderStates, LockGroup, ReportBuilder, RunDelay};
 use crate::report::Worst;
 use crate::sample::{Kind, Mode, Value};
 use crate::thread_time::ThreadState;
@@ -17,9 +16,7 @@ pub(super) struct Blame {
     blocker_tasks: HashMap<TextName, u64>,
     /// By blocker: what it did, or its root.
     states: HashMap<TextName, HolderStates>,
-    /// The time that was nobody's: the lock was free, and the waiter not yet running.
-    handover_ns: u64,
-    waited_ns: u64,
+    run_delay: RunDelay,
     /// How many stacks this rests on.
     stacks: u64,
     /// By blocker: the locks that it waited for itself, and who had them.
@@ -39,10 +36,8 @@ impl Blame {
     }
 
     /// What a sample says whoever is to blame.
-    pub(super) fn add_wait(&mut self, source: BlockerSource, stacks: u64, waited_ns: u64) {
-        let handover_ns = if source == BlockerSource::Handover { waited_ns } else { 0 };
-        self.handover_ns = self.handover_ns.saturating_add(handover_ns);
-        self.waited_ns = self.waited_ns.saturating_add(waited_ns);
+    pub(super) fn add_wait(&mut self, run_delay: RunDelay, stacks: u64) {
+        self.run_delay.merge(run_delay);
         self.stacks = self.stacks.saturating_add(stacks);
     }
 
@@ -104,22 +99,26 @@ pub(super) fn head(builder: &ReportBuilder) -> Head {
                     }
                 }
             }
-            sums.into_iter().rev().max_by_key(|(_, waited_ns)| *waited_ns).map(|(who, _)| who.to_owned())
+            sums.into_iter()
+                .rev()
+                .max_by_key(|(_, waited_ns)| *waited_ns)
+                .map(|(who, waited_ns)| (who.to_owned(), waited_ns))
         };
-        let blocker_function = blamed(|blame| &blame.blockers);
+        let who = |blamed: Option<(String, u64)>| blamed.map(|(who, _)| who);
+        let (blocker_function, blocker_ns) = blamed(|blame| &blame.blockers).unzip();
+        let blocker_ns = blocker_ns.unwrap_or(0);
         let is_of = |group: &LockGroup| (name_of(group), group.kind, group.mode) == (name, kind, mode);
         let root = blocker_function.as_deref().and_then(|blocker| {
-            let (mut of_blocker_ns, mut roots) = (0_u64, BTreeMap::<(&str, Option<&str>), u64>::new());
+            let mut roots = BTreeMap::<(&str, Option<&str>), u64>::new();
             for (_, blame) in builder.blame.iter().filter(|(group, _)| is_of(group)) {
                 let its = |who: &TextName| &**names.text_of(*who) == blocker;
-                of_blocker_ns += blame.blockers.iter().filter(|(who, _)| its(who)).map(|(_, ns)| ns).sum::<u64>();
                 for ((_, lock, root), ns) in blame.roots.iter().filter(|((who, ..), _)| its(who)) {
                     let root = root.map(|root| &**names.text_of(root));
                     *roots.entry((names.lock(*lock).name.as_str(), root)).or_default() += ns;
                 }
             }
             let most = roots.into_iter().rev().max_by_key(|(_, ns)| *ns);
-            let (lock, root) = most.filter(|(_, ns)| *ns * 2 >= of_blocker_ns)?.0;
+            let (lock, root) = most.filter(|(_, ns)| *ns * 2 >= blocker_ns)?.0;
             Some((lock.to_owned(), root.map(str::to_owned)))
         });
         let mut states = HolderStates::default();
@@ -130,12 +129,7 @@ pub(super) fn head(builder: &ReportBuilder) -> Head {
         let holder_state = states.mostly();
         let of_lock = || builder.blame.iter().filter(|(group, _)| is_of(group)).map(|(_, blame)| blame);
         let sum = |of: fn(&Blame) -> u64| of_lock().map(of).fold(0, u64::saturating_add);
-        let its_ns = |blame: &Blame| {
-            let its = |(who, _): &(&TextName, _)| Some(&**names.text_of(**who)) == blocker_function.as_deref();
-            blame.blockers.iter().filter(its).map(|(_, ns)| *ns).fold(0, u64::saturating_add)
-        };
-        let blocker_ns = of_lock().map(its_ns).fold(0, u64::saturating_add);
-        let (handover_ns, waited_ns) = (sum(|blame| blame.handover_ns), sum(|blame| blame.waited_ns));
+        let (handover_ns, waited_ns) = (sum(|blame| blame.run_delay.delay_ns), sum(|blame| blame.run_delay.waited_ns));
         Worst {
             lock: name.to_owned(),
             root,
@@ -147,8 +141,8 @@ pub(super) fn head(builder: &ReportBuilder) -> Head {
             mode,
             value,
             blocker_function,
-            blocker_task: blamed(|blame| &blame.blocker_tasks),
-            caller_function: blamed(|blame| &blame.callers),
+            blocker_task: who(blamed(|blame| &blame.blocker_tasks)),
+            caller_function: who(blamed(|blame| &blame.callers)),
         }
     });
     Head { named_ns, worst }

@@ -5,6 +5,7 @@ use lockmeter_profile::{Blocker, BlockerSource, Loss, Root, ThreadState, lock_fu
 use crate::contention::interval::Builder;
 use crate::contention::tables::SampleKey;
 use crate::lock_codes::kind_code;
+use crate::thread_states::state_of;
 
 /// How the blocker is known, in the numbers of `enum blocker` in `tables.h`.
 const BLOCKER_NEVER_SLEPT: u32 = 0;
@@ -58,7 +59,7 @@ impl Builder<'_> {
 
     fn state(&mut self, code: u32) -> Option<ThreadState> {
         const NOT_KNOWN: u32 = 0;
-        let state = u8::try_from(code).ok().and_then(ThreadState::from_code);
+        let state = state_of(code);
         if state.is_none() && code != NOT_KNOWN {
             self.interval.losses.add(Loss::UnknownCode, 1);
         }

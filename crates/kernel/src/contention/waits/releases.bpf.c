@@ -3,6 +3,7 @@
  * The parts of counting a divided wait that are not inline: the verifier would follow each of them on all paths of those before it.
  */
 #include "releases.bpf.h"
+#include "thread_state.h"
 
 __noinline int count_part_of_wait(struct buffer *buffer, struct wait *wait, struct blame *blame, __u64 site,
 				  __u64 part_ns)
@@ -15,9 +16,6 @@ __noinline int count_part_of_wait(struct buffer *buffer, struct wait *wait, stru
 	count_sample(buffer, wait, meta, &wait->who, blame, site, weight_of(wait), part_ns);
 	return 0;
 }
-
-/* The state of a thread that runs, in the numbers of the threads' time. */
-#define STATE_RUNNING 1
 
 __noinline __u32 mostly_did(__u64 since_ns, __u64 now_ns)
 {
