@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use lockmeter_meter::reader::BeforeOthers;
 use lockmeter_profile::{Interval, Source};
 
 use crate::signals::{StopSignals, Woken};
@@ -92,6 +93,7 @@ impl Recorder<'_> {
                 }
                 Woken::News => {
                     if source.take_news() {
+                        let _before_others = BeforeOthers::begin();
                         sink.take(source.drain()?)?;
                     }
                     if Instant::now() < until {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::event::EventfdFlags;
 
 use super::background::{Background, Ending};
+use super::before_others::BeforeOthers;
 use super::living::{HeldFiles, ProgramFile};
 use super::memory::{Memory, Reserve, u32_at};
 use super::shared_locks::{self, SharedLocks};
@@ -62,7 +63,7 @@ impl Keeper {
         let (shared, memory) = (Arc::clone(&kept), memory.try_clone()?);
         let (of_all, asks) = (Arc::clone(&shared_locks), Arc::clone(&wants_drain));
         let run = move |ending: Ending| {
-            before_others();
+            let _before_others = BeforeOthers::begin();
             let (mut wait, mut newest) = (BUSY, 0);
             while ending.goes_on_after(wait) {
                 let was_taken = lock(&shared).reserve.refill().unwrap_or(false);
@@ -96,13 +97,6 @@ impl Keeper {
     pub(super) fn kept(&self) -> Arc<Mutex<Kept>> {
         Arc::clone(&self.kept)
     }
-}
-
-/// Programs wait for nothing here, but record less until this thread runs. It runs for a few thousandths of the time.
-fn before_others() {
-    const NICENESS: i32 = -15;
-    // Refused without privileges: then it runs as others do.
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
 }
 
 /// Asks for the files of processes with numbers above this one; returns the highest number.

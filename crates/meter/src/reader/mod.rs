@@ -5,6 +5,7 @@
 
 mod awaited;
 mod background;
+mod before_others;
 mod directory;
 mod divided;
 mod keeper;
@@ -24,6 +25,7 @@ mod ticker;
 mod ticks;
 mod untimed;
 
+pub use before_others::BeforeOthers;
 pub use directory::{check_own, check_trusted};
 pub use session::{Session, SessionError, SessionErrorKind, TIMED_HOLDS};
 pub use source::UserSource;
