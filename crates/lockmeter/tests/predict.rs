@@ -5,6 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
 use support::report::json_report;
 use support::{Folder, json, lockmeter, preload_library, refused, run, say, text, too_busy, user_workload};
 
@@ -30,6 +31,26 @@ fn record_with(folder: &Folder, arguments: &[&str]) -> String {
     recording
 }
 
+/// Makes sure that `docs/reference/json.md` explains every field.
+fn is_explained(forecast: &Value) {
+    let page = include_str!("../../../docs/reference/json.md");
+    let (_, section) = page.split_once("## The forecasts").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let mut within = vec![forecast];
+    while let Some(value) = within.pop() {
+        match value {
+            Value::Object(fields) => {
+                for name in fields.keys() {
+                    assert!(section.contains(&format!("`{name}`")), "{name} is not explained");
+                }
+                within.extend(fields.values());
+            }
+            Value::Array(values) => within.extend(values),
+            _ => {}
+        }
+    }
+}
+
 /// Three quarters of the holds last 20 µs and one quarter 40: 25 µs. However many threads there are, that lock gives 40,000
 /// acquisitions a second at most; without it there is no such limit.
 #[test]
@@ -39,6 +60,7 @@ fn a_forecast_ends_at_one_hold_after_another_and_without_the_lock_goes_on() {
     let forecasts =
         json(lockmeter(["predict", &recording, "--lock", "hot_lock", "--threads", "1", "--format", "json"]));
     let forecast = &forecasts[0];
+    is_explained(forecast);
     let hold_ns = forecast["hold_ns"].as_f64().unwrap();
     if hold_ns > 35_000.0 {
         say(&format!("SKIPPED: the machine is too busy: holds of 25 µs were stretched to {hold_ns:.0} ns"));
@@ -89,7 +111,7 @@ fn a_forecast_knows_threads_beyond_the_cpus() {
 }
 
 /// What `two-kinds` prints of itself.
-fn two_kinds(program: &Path, recording: Option<&str>, long: &str, short: &str) -> serde_json::Value {
+fn two_kinds(program: &Path, recording: Option<&str>, long: &str, short: &str) -> Value {
     preload_library();
     let arguments = ["--long", long, "--short", short, "--seconds", "2"];
     let mut command = match recording {
@@ -113,6 +135,7 @@ fn without_a_caller_that_holds_long_the_others_are_forecast_to_do_what_they_then
         let alone = two_kinds(&program, None, "0", short);
         let ask = lockmeter(["predict", &recording, "--lock", "shared_lock", "--threads", "3", "--format", "json"]);
         let forecasts = json(ask);
+        is_explained(&forecasts[0]);
         let by_caller = &forecasts[0]["by_caller"];
         assert_eq!(by_caller["callers"].as_array().unwrap().len(), 2, "{by_caller}");
         if !by_caller["refused"].is_null() {
@@ -120,7 +143,7 @@ fn without_a_caller_that_holds_long_the_others_are_forecast_to_do_what_they_then
             continue;
         }
         let per_second =
-            |run: &serde_json::Value| run["held_briefly"].as_f64().unwrap() / run["elapsed_ns"].as_f64().unwrap() * 1e9;
+            |run: &Value| run["held_briefly"].as_f64().unwrap() / run["elapsed_ns"].as_f64().unwrap() * 1e9;
         let caller = |name: &str| {
             let callers = by_caller["callers"].as_array().unwrap();
             callers.iter().find(|caller| caller["caller"] == name).unwrap_or_else(|| panic!("no {name}: {by_caller}"))

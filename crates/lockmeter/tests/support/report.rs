@@ -71,7 +71,7 @@ pub struct Row {
     pub total_ns: u64,
     pub spin_ns: u64,
     pub sleep_ns: u64,
-    pub mean_ns: u64,
+    pub mean_ns: Option<u64>,
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
