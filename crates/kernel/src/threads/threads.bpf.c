@@ -241,31 +241,6 @@ static __always_inline void spend(struct thread *thread, __u32 state, __u64 from
 		thread->time.spent_ns[state] += to_ns - from_ns;
 }
 
-static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state, _Bool preempt, __u64 now_ns)
-{
-	struct thread *thread = thread_of(task);
-	const struct pt_regs *regs = 0;
-
-	if (!thread || thread->time.state >= STATES)
-		return;
-	begin_change(thread);
-	spend(thread, STATE_RUNNING, thread->time.since_ns, now_ns);
-	if (preempt || !task_state) {
-		thread->time.state = STATE_RUNNABLE;
-	} else {
-		regs = registers_of(task);
-		thread->time.state = reason_of(task, thread, task_state, regs);
-	}
-	thread->time.since_ns = now_ns;
-	thread->before_ns = 0;
-	end_change(thread);
-	/* What sleeps uninterruptibly in a futex call waits for a page, not for the word. */
-	if (with_futexes && regs && task_state & TASK_INTERRUPTIBLE && waits_for_futex(regs))
-		begin_futex_wait(task, &thread->futex, regs, now_ns);
-	else if (regs)
-		thread->futex.timed_out_ns = 0;
-}
-
 static __always_inline int is_in_futex_wait(const struct thread *thread)
 {
 	return with_futexes && thread->futex.begin_ns == thread->time.since_ns;
@@ -298,6 +273,34 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 		thread->released_ns = thread->futex.released ? now_ns : 0;
 		end_futex_wait(task, &thread->futex, now_ns);
 	}
+}
+
+static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state, _Bool preempt, __u64 now_ns)
+{
+	struct thread *thread = thread_of(task);
+	const struct pt_regs *regs = 0;
+
+	if (!thread || thread->time.state >= STATES)
+		return;
+	/* Once in some thousand switches from idle nobody hears of who comes, for a reason that is not known: it has slept until now. */
+	if (thread->time.state > STATE_WOKEN)
+		come_to_cpu(task, now_ns);
+	begin_change(thread);
+	spend(thread, STATE_RUNNING, thread->time.since_ns, now_ns);
+	if (preempt || !task_state) {
+		thread->time.state = STATE_RUNNABLE;
+	} else {
+		regs = registers_of(task);
+		thread->time.state = reason_of(task, thread, task_state, regs);
+	}
+	thread->time.since_ns = now_ns;
+	thread->before_ns = 0;
+	end_change(thread);
+	/* What sleeps uninterruptibly in a futex call waits for a page, not for the word. */
+	if (with_futexes && regs && task_state & TASK_INTERRUPTIBLE && waits_for_futex(regs))
+		begin_futex_wait(task, &thread->futex, regs, now_ns);
+	else if (regs)
+		thread->futex.timed_out_ns = 0;
 }
 
 SEC("tp_btf/sched_switch")
