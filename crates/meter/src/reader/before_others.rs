@@ -1,6 +1,6 @@
 //! Work on which it depends how much programs can record: it goes before what others do.
 //!
-//! A thread that does such work waits for whoever has locked what it needs, so that who drains early goes before others, too.
+//! The thread that keeps pages ready does such work. It needs locks that a drain takes, so a drain that was asked for early does it, too.
 
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::gettid;
