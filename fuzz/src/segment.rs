@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use lockmeter_meter::layout::{Comm, LockEntry, MEMORY_FILE, Meta, Module, PAGE, Slot, Stack, Thread};
 use lockmeter_meter::reader::UserSource;
 use lockmeter_meter::reader::planted::{Page, Planted};
+use lockmeter_profile::About;
 use lockmeter_profile::recording::RecordingWriter;
-use lockmeter_profile::{About, Source};
 use tempfile::TempDir;
 
 /// The tables, and how many bytes of each are written to: where in the session's memory a change may be.
@@ -43,7 +43,7 @@ pub fn segment(bytes: &[u8]) {
         for change in part {
             apply(&planted, change);
         }
-        let Ok(interval) = source.drain();
+        let interval = source.drain();
         assert!(interval.totals.len() <= interval.sampled.len());
         let mut writer = RecordingWriter::create("/dev/null", &About::default()).expect("a device that takes all");
         writer.append(&interval).expect("an interval of any kind can be written");

@@ -11,9 +11,9 @@ use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::futex::FutexOptions;
-use lockmeter_kernel::prepare_kernel_names;
 use lockmeter_kernel::threads::ThreadSource;
-use lockmeter_profile::{Interval, Overhead, Source};
+use lockmeter_kernel::{KernelError, prepare_kernel_names};
+use lockmeter_profile::{Interval, Overhead};
 
 use crate::loads::Load;
 
@@ -57,10 +57,16 @@ pub fn record_for(source: &mut ThreadSource, time: Duration) -> Interval {
     let begin = Instant::now();
     while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
         thread::sleep(left.min(TICK));
-        source.tick();
+        look_or_panic(source.look());
     }
-    // It fails with nothing but what starting fails with.
-    source.drain().unwrap_or_else(|error| panic!("a drain of futex waits failed: {error}"))
+    let mut interval = Interval::default();
+    look_or_panic(source.drain_into(&mut interval));
+    interval
+}
+
+/// It fails with nothing but what starting fails with.
+fn look_or_panic<T>(looked: Result<T, KernelError>) -> T {
+    looked.unwrap_or_else(|error| panic!("a look at the threads failed: {error}"))
 }
 
 /// Time of a copied stack, over all that were copied; `None` of none.

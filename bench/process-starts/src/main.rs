@@ -15,7 +15,6 @@ use anyhow::{Context, Result, bail, ensure};
 use bench_harness::preloaded_library;
 use clap::Parser;
 use lockmeter_meter::reader::{Level, Session, UserSource};
-use lockmeter_profile::Source;
 use lockmeter_statistics::{Estimate, Machine, Random, ResourceUsage, median};
 
 /// Rounds between two readings: a build starts as many processes within a second.
@@ -156,7 +155,7 @@ impl Recorder {
     fn read(&mut self) {
         let used_ns = || ResourceUsage::of(libc::RUSAGE_SELF).cpu_ns();
         let begin_ns = used_ns();
-        let Ok(_) = self.source.drain();
+        self.source.drain();
         self.own_cpu_ns += used_ns() - begin_ns;
     }
 }

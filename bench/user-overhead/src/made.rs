@@ -7,7 +7,6 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use lockmeter_meter::reader::{Level, Session, UserSource};
-use lockmeter_profile::Source;
 use lockmeter_statistics::{Estimate, Random, median};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads/user/lock-makers.c");
@@ -106,7 +105,7 @@ impl Contender {
         self.faults.push(faults / f64::from(count));
         // Not beside a run. The pages of those that ended serve the next ones.
         if let Some(source) = &mut self.source {
-            let Ok(_) = source.drain();
+            source.drain();
         }
         Ok(())
     }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bench_harness::preloaded_library;
 use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
-use lockmeter_profile::Source;
 
 /// As often as `lockmeter record` does.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -102,7 +101,7 @@ impl Way {
             loop {
                 let is_last = asked.load(Relaxed);
                 if is_last || last.elapsed() >= INTERVAL {
-                    let Ok(interval) = source.drain();
+                    let interval = source.drain();
                     counted += interval.totals.iter().map(|total| total.value.count).sum::<u64>();
                     last = Instant::now();
                 }

@@ -1,25 +1,6 @@
-//! What the clocks say: wall time for what programs saw, and CPU time of this process.
+//! What the clocks say: those that the programs read, and wall time for what they saw.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// CPU time of this process, from look to look.
-#[derive(Debug)]
-pub struct OwnCpu {
-    seen: Duration,
-}
-
-impl OwnCpu {
-    /// From now on.
-    pub fn start() -> Self {
-        Self { seen: read(libc::CLOCK_PROCESS_CPUTIME_ID) }
-    }
-
-    /// How much was used since the last look.
-    pub fn used_ns(&mut self) -> u64 {
-        let now = read(libc::CLOCK_PROCESS_CPUTIME_ID);
-        nanoseconds(now.saturating_sub(std::mem::replace(&mut self.seen, now)))
-    }
-}
 
 /// The kernel's monotonic clock, which the programs read, now.
 pub fn monotonic_ns() -> u64 {

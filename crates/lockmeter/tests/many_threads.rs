@@ -211,7 +211,7 @@ fn children_by_the_thousand_are_counted_in_the_memory_of_a_few() {
     // Where the machine was too busy for the recorder to keep up, it says for how many there was no memory.
     let without_memory = report["lost"]["user_child_unmetered"].as_u64().unwrap_or(0);
     assert_eq!(counted + without_memory, CHILDREN, "lost: {}", report["lost"]);
-    // 20 to 40 MB; up to 200 beside four busy loops, 530 beside eight, where each look at what the kernel counted takes a second. Children
-    // of which no page is taken back have more.
-    assert!(bytes < counted * EACH_BYTES, "{bytes} bytes for {counted} children");
+    // 20 to 62 MB, also beside eight busy loops. Where no pages are taken back it is all, 655 MB; where that waits for what the kernel
+    // counted, 530 MB beside such loops.
+    assert!(bytes < counted * EACH_BYTES / 4, "{bytes} bytes for {counted} children");
 }

@@ -12,7 +12,7 @@ use lockmeter_meter::layout::{
 use lockmeter_meter::reader::UserSource;
 use lockmeter_meter::reader::planted::{Page, Planted};
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
-use lockmeter_profile::{About, Interval, Loss, Source};
+use lockmeter_profile::{About, Interval, Loss};
 use proptest::prelude::*;
 
 /// A number that a program might leave where another one is expected.
@@ -88,13 +88,13 @@ proptest! {
         let planted = Planted::create(folder.path()).unwrap();
         let mut source = source(folder.path());
         write(&planted, &writes);
-        let Ok(interval) = source.drain();
+        let interval = source.drain();
         assert_is_an_interval(folder.path(), &interval);
         write(&planted, &later);
         if let Some(cut) = cut {
             planted.file().set_len(cut).unwrap();
         }
-        let Ok(interval) = source.drain();
+        let interval = source.drain();
         assert_is_an_interval(folder.path(), &interval);
     }
 }
@@ -123,7 +123,7 @@ fn a_module_that_is_a_pipe_is_not_waited_for() {
     let planted = Planted::create(folder.path()).unwrap();
     write(&planted, &one_wait());
     planted.write(Page::Modules, offset_of!(Module, path), pipe.to_str().unwrap().as_bytes()).unwrap();
-    let Ok(interval) = source(folder.path()).drain();
+    let interval = source(folder.path()).drain();
     assert_eq!(interval.totals.len(), 1);
 }
 
@@ -158,7 +158,7 @@ fn counts_beyond_the_tables_are_bounded() {
     ] {
         planted.write(page, at, &u32::MAX.to_ne_bytes()).unwrap();
     }
-    let Ok(interval) = source(folder.path()).drain();
+    let interval = source(folder.path()).drain();
     assert!(interval.totals.is_empty());
     assert_eq!(interval.losses.get(Loss::UserSegmentDamaged), 0);
 }
@@ -169,9 +169,9 @@ fn a_memory_of_another_version_is_damaged_and_counted_once() {
     let planted = Planted::create(folder.path()).unwrap();
     let mut source = source(folder.path());
     planted.write(Page::Session, offset_of!(SessionHead, version), &[0xff]).unwrap();
-    let Ok(interval) = source.drain();
+    let interval = source.drain();
     assert_eq!(interval.losses.get(Loss::UserSegmentDamaged), 1);
-    let Ok(interval) = source.drain();
+    let interval = source.drain();
     assert!(interval.losses.is_empty(), "counted twice");
 }
 
@@ -193,14 +193,14 @@ fn a_segment_that_was_scribbled_over_is_refused_whole_and_counted() {
     };
     let mut source = source(folder.path());
     write(100);
-    let Ok(interval) = source.drain();
+    let interval = source.drain();
     assert_eq!(interval.totals.iter().map(|total| total.value.count).sum::<u64>(), 100);
     write(5_900_000_000_000_000_000);
-    let Ok(interval) = source.drain();
+    let interval = source.drain();
     assert!(interval.totals.is_empty(), "{:?}", interval.totals);
     assert_eq!(interval.losses.get(Loss::UserSegmentImplausible), 1);
     write(200);
-    let Ok(interval) = source.drain();
+    let interval = source.drain();
     assert!(interval.totals.is_empty() && interval.losses.is_empty(), "believed again");
 }
 
@@ -209,7 +209,7 @@ fn losses_that_nobody_can_have_had_time_for_are_not_believed() {
     let folder = private_folder();
     let planted = Planted::create(folder.path()).unwrap();
     planted.write(Page::Process, offset_of!(Process, losses), &u64::MAX.to_ne_bytes()).unwrap();
-    let Ok(interval) = source(folder.path()).drain();
+    let interval = source(folder.path()).drain();
     assert_eq!(interval.losses.iter().collect::<Vec<_>>(), [(Loss::UserSegmentImplausible, 1)]);
 }
 
@@ -220,8 +220,8 @@ fn what_was_read_once_is_not_read_again() {
     let planted = Planted::create(folder.path()).unwrap();
     write(&planted, &one_wait());
     let mut source = source(folder.path());
-    let Ok(interval) = source.drain();
+    let interval = source.drain();
     assert_eq!(interval.totals.len(), 1);
-    let Ok(interval) = source.drain();
+    let interval = source.drain();
     assert!(interval.totals.is_empty());
 }

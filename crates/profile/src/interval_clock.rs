@@ -21,13 +21,16 @@ impl IntervalClock {
 
     /// Ends an interval, of which only the time is filled in, and begins the next.
     pub fn cut(&mut self) -> Interval {
-        let now = Instant::now();
-        let interval = Interval {
-            start_unix_ns: self.begin_unix_ns,
-            duration_ns: u64::try_from((now - self.begin).as_nanos()).unwrap_or(u64::MAX),
-            ..Interval::default()
-        };
-        *self = Self { begin: now, begin_unix_ns: interval.start_unix_ns + interval.duration_ns };
+        let mut interval = Interval::default();
+        self.cut_into(&mut interval);
         interval
+    }
+
+    /// The same for an interval that holds something already.
+    pub fn cut_into(&mut self, interval: &mut Interval) {
+        let now = Instant::now();
+        interval.start_unix_ns = self.begin_unix_ns;
+        interval.duration_ns = u64::try_from((now - self.begin).as_nanos()).unwrap_or(u64::MAX);
+        *self = Self { begin: now, begin_unix_ns: interval.start_unix_ns + interval.duration_ns };
     }
 }

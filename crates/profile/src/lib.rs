@@ -16,6 +16,7 @@ mod lock;
 pub mod lock_functions;
 mod loss;
 pub mod merge;
+mod own_cpu;
 mod quantile;
 pub mod recording;
 mod report;
@@ -37,6 +38,7 @@ pub use lengths::Lengths;
 pub use limits::{Limits, TooLarge};
 pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
+pub use own_cpu::OwnCpu;
 pub use report::{
     About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowRoot, RowTask,
     RowWaker, SleepRow, SlowHoldRow, StateTime, ThreadsReport, Worst,

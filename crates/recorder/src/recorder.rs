@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use lockmeter_meter::reader::BeforeOthers;
 use lockmeter_profile::{Interval, Source};
 
 use crate::signals::{StopSignals, Woken};
@@ -93,7 +92,6 @@ impl Recorder<'_> {
                 }
                 Woken::News => {
                     if source.take_news() {
-                        let _before_others = BeforeOthers::begin();
                         sink.take(source.drain()?)?;
                     }
                     if Instant::now() < until {

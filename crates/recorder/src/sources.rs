@@ -7,8 +7,8 @@ use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, St
 use lockmeter_kernel::futex::{self, FutexOptions};
 use lockmeter_kernel::threads::ThreadSource;
 use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, confinement_of, prepare_kernel_names};
-use lockmeter_meter::reader::{Level, Session, TIMED_HOLDS, UserSource};
-use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
+use lockmeter_meter::reader::{BeforeOthers, Level, Session, TIMED_HOLDS, UserSource};
+use lockmeter_profile::{Interval, IntervalClock, Loss, OwnCpu, Source};
 use rustix::event::epoll;
 
 use crate::error::RecorderError;
@@ -63,7 +63,16 @@ pub struct LockSources {
     news_of_all: Option<OwnedFd>,
     /// Not yet handed over.
     notices: Vec<String>,
+    /// Drained from programs before the other sources are: the kernel's drain waits until no CPU runs its programs any more, which takes
+    /// a second where CPUs are busy.
+    early: Interval,
+    /// Where no kernel locks are metered, whose source has one.
+    clock: IntervalClock,
+    own_cpu: OwnCpu,
 }
+
+/// So much may be drained early, or it would grow with a long interval.
+const MOST_EARLY: usize = 100_000;
 
 /// How the locks of programs are metered.
 enum User {
@@ -77,16 +86,12 @@ enum User {
 }
 
 /// A command that must not be metered from inside, where metering from outside is not allowed: counted as lost, once.
+#[derive(Default)]
 struct Unmetered {
-    clock: IntervalClock,
     is_counted: bool,
 }
 
 impl Unmetered {
-    fn new() -> Self {
-        Self { clock: IntervalClock::start(), is_counted: false }
-    }
-
     fn drain_into(&mut self, interval: &mut Interval) {
         interval.losses.add(Loss::UserIncompatible, u64::from(!std::mem::replace(&mut self.is_counted, true)));
     }
@@ -166,7 +171,9 @@ impl LockSources {
             _ => start_outside(options.which == Which::User, &mut threads, &mut notices)?,
         };
         let threads = threads.started_anyhow(&mut notices);
-        let mut sources = Self { kernel: None, user, threads, news_of_all: None, notices };
+        let (clock, own_cpu) = (IntervalClock::start(), OwnCpu::start());
+        let early = Interval::default();
+        let mut sources = Self { kernel: None, user, threads, news_of_all: None, notices, early, clock, own_cpu };
         sources.news_of_all = sources.watch_news()?;
         match kernel {
             Some(Ok(kernel)) => sources.kernel = Some(kernel),
@@ -266,14 +273,7 @@ impl LockSources {
             Some(User::Inside(inside)) => inside.source.news(),
             _ => None,
         };
-        [self.threads.as_ref().and_then(Source::news), inside].into_iter().flatten()
-    }
-
-    fn inside_mut(&mut self) -> Option<&mut Inside> {
-        match &mut self.user {
-            Some(User::Inside(inside)) => Some(inside),
-            _ => None,
-        }
+        [self.threads.as_ref().and_then(ThreadSource::news), inside].into_iter().flatten()
     }
 }
 
@@ -282,7 +282,7 @@ impl Source for LockSources {
 
     fn command_started(&mut self) -> Result<(), RecorderError> {
         if let Some(threads) = &mut self.threads {
-            threads.command_started()?;
+            threads.command_started();
         }
         match &mut self.kernel {
             Some(kernel) => Ok(kernel.command_started()?),
@@ -295,9 +295,16 @@ impl Source for LockSources {
     }
 
     fn take_news(&mut self) -> bool {
-        let threads = self.threads.as_mut().is_some_and(Source::take_news);
-        let inside = self.inside_mut().is_some_and(|inside| inside.source.take_news());
-        threads || inside
+        if let Some(threads) = &mut self.threads {
+            threads.take_news();
+        }
+        if let Some(User::Inside(inside)) = &mut self.user
+            && inside.source.take_news()
+        {
+            let _before_others = BeforeOthers::begin();
+            inside.source.drain_into(&mut self.early);
+        }
+        self.early.totals.len() > MOST_EARLY
     }
 
     fn tick(&mut self) -> bool {
@@ -321,59 +328,38 @@ impl Source for LockSources {
     }
 
     fn drain(&mut self) -> Result<Interval, RecorderError> {
-        let mut interval = match (&mut self.kernel, &mut self.user, &mut self.threads) {
-            (Some(kernel), user, _) => {
-                let mut interval = kernel.drain()?;
-                if let Some(User::Inside(inside)) = user {
-                    inside.source.drain_into(&mut interval);
-                }
-                interval
-            }
-            (None, Some(User::Inside(inside)), _) => {
-                let Ok(interval) = inside.source.drain();
-                interval
-            }
-            (None, Some(User::NotAtAll(unmetered)), _) => unmetered.clock.cut(),
-            (None, _, Some(threads)) => return Ok(threads.drain()?),
-            (None, _, None) => Interval::default(),
-        };
-        if let Some(User::NotAtAll(unmetered)) = &mut self.user {
-            unmetered.drain_into(&mut interval);
+        let mut interval = std::mem::take(&mut self.early);
+        match &mut self.kernel {
+            Some(kernel) => kernel.drain_into(&mut interval),
+            None => self.clock.cut_into(&mut interval),
+        }
+        match &mut self.user {
+            Some(User::Inside(inside)) => inside.source.drain_into(&mut interval),
+            Some(User::NotAtAll(unmetered)) => unmetered.drain_into(&mut interval),
+            Some(User::Outside) | None => {}
         }
         if let Some(threads) = &mut self.threads {
             threads.drain_into(&mut interval)?;
         }
+        interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
         Ok(interval)
     }
 
     fn stop(mut self) -> Result<Interval, RecorderError> {
-        let mut interval = match (self.kernel.take(), self.user.take(), &mut self.threads) {
-            (Some(kernel), user, _) => {
-                let mut interval = kernel.stop()?;
-                match user {
-                    Some(User::Inside(inside)) => inside.source.stop_into(&mut interval),
-                    Some(User::NotAtAll(mut unmetered)) => unmetered.drain_into(&mut interval),
-                    Some(User::Outside) | None => {}
-                }
-                interval
-            }
-            (None, Some(User::Inside(inside)), _) => {
-                let Ok(interval) = inside.source.stop();
-                interval
-            }
-            (None, Some(User::NotAtAll(mut unmetered)), _) => {
-                let mut interval = unmetered.clock.cut();
-                unmetered.drain_into(&mut interval);
-                interval
-            }
-            (None, _, Some(_)) => {
-                return Ok(self.threads.take().map_or_else(|| Ok(Interval::default()), Source::stop)?);
-            }
-            (None, _, None) => Interval::default(),
-        };
-        if let Some(threads) = self.threads.take() {
+        let mut interval = std::mem::take(&mut self.early);
+        match self.kernel {
+            Some(kernel) => kernel.stop_into(&mut interval),
+            None => self.clock.cut_into(&mut interval),
+        }
+        match self.user {
+            Some(User::Inside(inside)) => inside.source.stop_into(&mut interval),
+            Some(User::NotAtAll(mut unmetered)) => unmetered.drain_into(&mut interval),
+            Some(User::Outside) | None => {}
+        }
+        if let Some(threads) = self.threads {
             threads.stop_into(&mut interval)?;
         }
+        interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
         Ok(interval)
     }
 }
@@ -425,7 +411,7 @@ fn start_user(
         }
         if is_foreign {
             notices.push(format!("{why}; metering the time of its threads alone"));
-            return Ok(Some(User::NotAtAll(Unmetered::new())));
+            return Ok(Some(User::NotAtAll(Unmetered::default())));
         }
         let metered = match hold {
             false => "metering its locks from outside",
@@ -445,7 +431,7 @@ fn start_user(
             // Its user has a reason to run it: it does so as below a shell.
             Err(error) if disturbs && is_refusal(&error) => {
                 notices.push(format!("{why}, and not from outside either ({error}); it runs unmetered"));
-                return Ok(Some(User::NotAtAll(Unmetered::new())));
+                return Ok(Some(User::NotAtAll(Unmetered::default())));
             }
             started => may_do_without(started, only_user, notices).map_err(|error| error.after(&not_possible()))?,
         };

@@ -88,7 +88,7 @@ impl Intervals {
             builder.add_slow_hold(hold);
         }
         let totals = std::mem::take(&mut builder.totals);
-        interval.totals = totals.into_iter().map(|(key, value)| Total { key, value }).collect();
+        interval.totals.extend(totals.into_iter().map(|(key, value)| Total { key, value }));
     }
 }
 

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use libbpf_rs::Link;
-use lockmeter_profile::{Interval, IntervalClock, Loss, Overhead, Source};
+use lockmeter_profile::{Interval, IntervalClock, Loss, Overhead, OwnCpu, Source};
 
 #[cfg(test)]
 pub(crate) use holds::NOT_IN_THE_MODEL;
@@ -30,7 +30,6 @@ pub use crate::followed_processes::open_process;
 pub use crate::kernel_names::MMAP_LOCK;
 pub use crate::stack_budget::StackBudget;
 
-use crate::clock::OwnCpu;
 use crate::cost::{self, ProgramCost};
 use crate::double_buffer::DoubleBuffers;
 use crate::error::KernelError;
@@ -224,6 +223,46 @@ impl ContentionSource {
         }
     }
 
+    /// As [`drain`](Source::drain), into an interval that may hold already what others have measured. It ends now.
+    pub fn drain_into(&mut self, interval: &mut Interval) {
+        let buffer = switches::flip(&mut self.skeleton);
+        self.clock.cut_into(interval);
+        let mut drained = self.buffers.drain(buffer);
+        if let Some(buffers) = &mut self.hold_buffers {
+            drained.merge(buffers.drain(buffer));
+        }
+        for (loss, count) in &drained.losses {
+            interval.losses.add(*loss, *count);
+        }
+        let misses = misses(&self.skeleton);
+        interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
+        self.misses = misses;
+        let missed = self.hooks.missed_by_probes();
+        interval.losses.add(Loss::ProbeMissed, missed.saturating_sub(self.missed_by_probes));
+        self.missed_by_probes = missed;
+        interval.losses.add(Loss::HoldUnfinished, self.hooks.unfinished());
+        interval.off.holds = self.hooks.off_ns();
+        self.open_waits += drained.opened.cast_signed()
+            - drained.closed.cast_signed()
+            - interval.losses.get(Loss::BeginWithoutEnd).cast_signed();
+        interval.overhead.merge(&self.overhead(&drained));
+        self.hold_lengths.give(&mut drained);
+        let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
+        self.intervals.fill(interval, drained, caches);
+    }
+
+    /// As [`stop`](Source::stop), into such an interval.
+    pub fn stop_into(mut self, interval: &mut Interval) {
+        // The begin program goes first, so that no wait is opened that the end program would not see closed. It was
+        // attached last.
+        self.links.pop();
+        self.drain_into(interval);
+        interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
+        if self.hold_buffers.is_some() && !self.hooks.have_counted_unfinished() {
+            interval.losses.add(Loss::HoldUnfinished, hooked::unfinished(&self.skeleton));
+        }
+    }
+
     /// The longest period since the last call.
     fn sampling_period_ns(&mut self) -> u64 {
         let every = self.skeleton.maps.rodata_data.is_some_and(|rodata| rodata.every_stack != 0);
@@ -254,43 +293,15 @@ impl Source for ContentionSource {
     }
 
     fn drain(&mut self) -> Result<Interval, KernelError> {
-        let buffer = switches::flip(&mut self.skeleton);
-        let mut interval = self.clock.cut();
-        let mut drained = self.buffers.drain(buffer);
-        if let Some(buffers) = &mut self.hold_buffers {
-            drained.merge(buffers.drain(buffer));
-        }
-        for (loss, count) in &drained.losses {
-            interval.losses.add(*loss, *count);
-        }
-        let misses = misses(&self.skeleton);
-        interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
-        self.misses = misses;
-        let missed = self.hooks.missed_by_probes();
-        interval.losses.add(Loss::ProbeMissed, missed.saturating_sub(self.missed_by_probes));
-        self.missed_by_probes = missed;
-        interval.losses.add(Loss::HoldUnfinished, self.hooks.unfinished());
-        interval.off.holds = self.hooks.off_ns();
-        self.open_waits += drained.opened.cast_signed()
-            - drained.closed.cast_signed()
-            - interval.losses.get(Loss::BeginWithoutEnd).cast_signed();
-        interval.overhead = self.overhead(&drained);
-        self.hold_lengths.give(&mut drained);
-        let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
-        self.intervals.fill(&mut interval, drained, caches);
+        let mut interval = Interval::default();
+        self.drain_into(&mut interval);
         Ok(interval)
     }
 
     /// Waits that are still going on are counted as unfinished.
-    fn stop(mut self) -> Result<Interval, KernelError> {
-        // The begin program goes first, so that no wait is opened that the end program would not see closed. It was
-        // attached last.
-        self.links.pop();
-        let mut interval = self.drain()?;
-        interval.losses.add(Loss::Unfinished, u64::try_from(self.open_waits).unwrap_or(0));
-        if self.hold_buffers.is_some() && !self.hooks.have_counted_unfinished() {
-            interval.losses.add(Loss::HoldUnfinished, hooked::unfinished(&self.skeleton));
-        }
+    fn stop(self) -> Result<Interval, KernelError> {
+        let mut interval = Interval::default();
+        self.stop_into(&mut interval);
         Ok(interval)
     }
 }

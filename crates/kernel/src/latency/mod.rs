@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapHandle, OpenObject, ProgramInput};
-use lockmeter_profile::{Interval, IntervalClock, Kind, Loss, Overhead, Source};
+use lockmeter_profile::{Interval, IntervalClock, Kind, Loss, Overhead, OwnCpu, Source};
 
-use crate::clock::{OwnCpu, boot_unix_ns};
+use crate::clock::boot_unix_ns;
 use crate::cost::{self, ProgramCost};
 use crate::double_buffer::DoubleBuffers;
 use crate::error::{ErrorKind, KernelError};

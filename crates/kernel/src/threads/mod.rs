@@ -21,11 +21,11 @@ use std::rc::Rc;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBuffer, RingBufferBuilder};
-use lockmeter_profile::{Interval, IntervalClock, Loss, Source};
+use lockmeter_profile::{Interval, Loss};
 
 use crate::attaching::attach_one;
 use crate::cgroups::CgroupTree;
-use crate::clock::{OwnCpu, monotonic_ns};
+use crate::clock::monotonic_ns;
 use crate::contention::Scope;
 use crate::cost::{self, ProgramCost, Programs};
 use crate::error::KernelError;
@@ -99,8 +99,6 @@ pub struct ThreadSource {
     cost: ProgramCost<PROGRAMS>,
     counted: thread_counts,
     misses: u64,
-    clock: IntervalClock,
-    own_cpu: OwnCpu,
     begin_ns: u64,
     /// The length of all intervals since then.
     recorded_ns: u64,
@@ -147,8 +145,6 @@ impl ThreadSource {
             ended,
             futexes,
             misses: cost::recursion_misses(&skeleton),
-            clock: IntervalClock::start(),
-            own_cpu: OwnCpu::start(),
             skeleton,
             names,
             threads: Threads::default(),
@@ -172,6 +168,25 @@ impl ThreadSource {
         self.recorded_ns = 0;
         if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
             data.counted_from_ns = self.begin_ns;
+        }
+    }
+
+    /// Under [`Scope::Children`]: what this process starts from here on is not watched.
+    pub fn command_started(&mut self) {
+        if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
+            data.own_children = 0;
+        }
+    }
+
+    /// Becomes readable when a process waits for a futex for the first time, which may not live for long.
+    pub fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.futexes.as_ref().map(FutexWaits::news)
+    }
+
+    /// Reads what made [`news`](Self::news) readable.
+    pub fn take_news(&mut self) {
+        if let Some(futexes) = &self.futexes {
+            futexes.read_ring();
         }
     }
 
@@ -289,53 +304,6 @@ impl ThreadSource {
         new.untracked = new.untracked.saturating_sub(before.untracked);
         new.exits_lost = new.exits_lost.saturating_sub(before.exits_lost);
         new
-    }
-
-    fn next_interval(&mut self) -> Interval {
-        let mut interval = self.clock.cut();
-        interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
-        interval
-    }
-}
-
-impl Source for ThreadSource {
-    type Error = KernelError;
-
-    /// Under [`Scope::Children`]: what this process starts from here on is not watched.
-    fn command_started(&mut self) -> Result<(), KernelError> {
-        if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
-            data.own_children = 0;
-        }
-        Ok(())
-    }
-
-    /// Becomes readable when a process waits for a futex for the first time, which may not live for long.
-    fn news(&self) -> Option<BorrowedFd<'_>> {
-        self.futexes.as_ref().map(FutexWaits::news)
-    }
-
-    fn take_news(&mut self) -> bool {
-        if let Some(futexes) = &self.futexes {
-            futexes.read_ring();
-        }
-        false
-    }
-
-    /// A look that fails now fails at the drain, too, which can say so.
-    fn tick(&mut self) -> bool {
-        self.look().unwrap_or(true)
-    }
-
-    fn drain(&mut self) -> Result<Interval, KernelError> {
-        let mut interval = self.next_interval();
-        self.drain_into(&mut interval)?;
-        Ok(interval)
-    }
-
-    fn stop(mut self) -> Result<Interval, KernelError> {
-        let mut interval = self.next_interval();
-        self.stop_into(&mut interval)?;
-        Ok(interval)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lockmeter_meter::reader::{Level, Session, UserSource};
-use lockmeter_profile::{Interval, Swaps};
+use lockmeter_profile::Swaps;
 use lockmeter_recorder::{StopSignals, Woken, preload, swap_environment};
 use lockmeter_statistics::{Machine, Random};
 
@@ -100,9 +100,7 @@ impl Variant {
     }
 
     fn drain(&mut self) {
-        let mut interval = Interval::default();
-        self.source.drain_into(&mut interval);
-        self.swaps.merge(&interval.swaps);
+        self.swaps.merge(&self.source.drain().swaps);
     }
 }
 

@@ -1,7 +1,6 @@
 //! All segments of a session, as one source.
 
 use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -10,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockmeter_profile::{
-    Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, IntervalClock, Key, Kind, Lock,
-    LockId, Loss, Mode, Naming, OffTime, Root, Sampled, Source, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
+    Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, Key, Kind, Lock, LockId, Loss, Mode,
+    Naming, OffTime, Root, Sampled, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
 };
 use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, is_wait_for_work, lock_in_variable, lock_made_of_condition,
@@ -96,7 +95,6 @@ pub struct UserSource {
     /// What has ended and was read to its end, and what is not believed: numbers that are of no further interest.
     passed_over: HashSet<u32>,
     names: UserNames,
-    clock: IntervalClock,
     switches: Switches,
     remaining: RemainingWriters,
     /// The session's memory makes no sense: counted once.
@@ -111,7 +109,6 @@ pub struct UserSource {
     begun_ns: u64,
     drained_ns: u64,
     processes_seen: u64,
-    own_cpu_ns: u64,
 }
 
 struct Process {
@@ -194,7 +191,6 @@ impl UserSource {
             processes: HashMap::new(),
             passed_over: HashSet::new(),
             names: UserNames::new(),
-            clock: IntervalClock::start(),
             switches: Switches::default(),
             remaining: RemainingWriters::new(inode, now_ns),
             is_damaged: false,
@@ -206,13 +202,24 @@ impl UserSource {
             begun_ns: now_ns,
             drained_ns: now_ns,
             processes_seen: 0,
-            own_cpu_ns: own_cpu_ns(),
         })
     }
 
     /// Counts how often the recorder's tick came late as a loss.
     pub(super) fn with_late_ticks(self, late_ticks: Arc<AtomicU64>) -> Self {
         Self { late_ticks, ..self }
+    }
+
+    /// Becomes readable when [`take_news`](Self::take_news) should be called, for which the next tick may be too late.
+    pub fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.wants_drain.as_ref().map(|descriptor| descriptor.as_fd())
+    }
+
+    /// Reads what made [`news`](Self::news) readable. `true` if it should be drained now.
+    pub fn take_news(&self) -> bool {
+        let asked = self.wants_drain.as_ref().map(|asked| rustix::io::read(asked, &mut [0; size_of::<u64>()]));
+        // It was drained meanwhile, if it is not any more.
+        matches!(asked, Some(Ok(_))) && self.kept.as_ref().is_some_and(|kept| keeper::lock(kept).reserve.wants_drain())
     }
 
     /// Stops and adds the last of it to an interval.
@@ -239,6 +246,13 @@ impl UserSource {
     /// How many processes (programs: one that runs another counts twice) have reported so far.
     pub const fn processes_seen(&self) -> u64 {
         self.processes_seen
+    }
+
+    /// Everything measured since the last call, in an interval that has no time of its own.
+    pub fn drain(&mut self) -> Interval {
+        let mut interval = Interval::default();
+        self.drain_into(&mut interval);
+        interval
     }
 
     /// Adds everything measured since the last call to an interval, which keeps its own time.
@@ -426,45 +440,6 @@ impl UserSource {
             }
         }
     }
-}
-
-impl Source for UserSource {
-    type Error = Infallible;
-
-    fn news(&self) -> Option<BorrowedFd<'_>> {
-        self.wants_drain.as_ref().map(|descriptor| descriptor.as_fd())
-    }
-
-    fn take_news(&mut self) -> bool {
-        let asked = self.wants_drain.as_ref().map(|asked| rustix::io::read(asked, &mut [0; size_of::<u64>()]));
-        // It was drained meanwhile, if it is not any more.
-        matches!(asked, Some(Ok(_))) && self.kept.as_ref().is_some_and(|kept| keeper::lock(kept).reserve.wants_drain())
-    }
-
-    fn drain(&mut self) -> Result<Interval, Infallible> {
-        let mut interval = self.clock.cut();
-        self.drain_into(&mut interval);
-        let own_cpu_ns = own_cpu_ns();
-        interval.overhead.own_cpu_ns = own_cpu_ns.saturating_sub(self.own_cpu_ns);
-        self.own_cpu_ns = own_cpu_ns;
-        Ok(interval)
-    }
-
-    fn stop(mut self) -> Result<Interval, Infallible> {
-        std::thread::sleep(GRACE);
-        let mut interval = self.drain()?;
-        self.count_awaited(&mut interval);
-        self.count_nobody(&mut interval);
-        Ok(interval)
-    }
-}
-
-/// CPU time of this process so far.
-fn own_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// CPU time of another process so far.
