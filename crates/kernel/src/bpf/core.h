@@ -72,6 +72,7 @@ struct cfs_rq {
 struct sched_entity {
 	unsigned long long exec_start;
 	unsigned long long sum_exec_runtime;
+	unsigned long long prev_sum_exec_runtime;
 	struct cfs_rq *cfs_rq;
 };
 

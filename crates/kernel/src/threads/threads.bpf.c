@@ -275,6 +275,15 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 	}
 }
 
+/* Some kernels of virtual machines run no program while a thread of their first process is current, and so nobody hears who comes to the
+ * CPU after it. What comes has run since then. */
+static __always_inline __u64 came_unheard_ns(struct task_struct *task, const struct thread *thread, __u64 now_ns)
+{
+	__u64 ran_ns = task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
+
+	return ran_ns < now_ns - thread->time.since_ns ? now_ns - ran_ns : now_ns;
+}
+
 static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state, _Bool preempt, __u64 now_ns)
 {
 	struct thread *thread = thread_of(task);
@@ -282,9 +291,8 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state
 
 	if (!thread || thread->time.state >= STATES)
 		return;
-	/* Once in some thousand switches from idle nobody hears of who comes, for a reason that is not known: it has slept until now. */
-	if (thread->time.state > STATE_WOKEN)
-		come_to_cpu(task, now_ns);
+	if (thread->time.state != STATE_RUNNING)
+		come_to_cpu(task, came_unheard_ns(task, thread, now_ns));
 	begin_change(thread);
 	spend(thread, STATE_RUNNING, thread->time.since_ns, now_ns);
 	if (preempt || !task_state) {
