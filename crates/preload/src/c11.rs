@@ -104,7 +104,7 @@ unsafe extern "C-unwind" fn init(mutex: *mut pthread_mutex_t, kind: usize, sp: *
     let outcome = unsafe { real::mtx_init(mutex, kind) };
     if outcome == thrd::SUCCESS && writer::level() != OFF {
         // SAFETY: our own entry, which has not returned.
-        writer::lock_created(mutex as usize, kind::MUTEX, &unsafe { Registers::at_entry(sp, fp) });
+        writer::lock_created(mutex as usize, kind::MUTEX, unsafe { Registers::at_entry(sp, fp) });
     }
     outcome
 }

@@ -20,7 +20,7 @@ interpose!(pthread_barrier_destroy, 1, destroy_barrier);
 unsafe fn made(lock: usize, kind: u8, status: c_int, sp: *const usize, fp: usize) -> c_int {
     if status == 0 && writer::level() != OFF {
         // SAFETY: the caller's entry, which has not returned.
-        writer::lock_created(lock, kind, &unsafe { Registers::at_entry(sp, fp) });
+        writer::lock_created(lock, kind, unsafe { Registers::at_entry(sp, fp) });
     }
     status
 }

@@ -328,17 +328,31 @@ pub(crate) unsafe extern "C-unwind" fn init(
     sp: *const usize,
     fp: usize,
 ) -> c_int {
+    if !attributes.is_null() {
+        // SAFETY: the caller's mutex and attributes; our own entry, which has not returned.
+        return unsafe { init_with_attributes(mutex, attributes, Registers::at_entry(sp, fp)) };
+    }
+    // It is private, and to make it never fails: noted first, nothing has to be kept over the call.
+    if writer::level() != OFF {
+        // SAFETY: our own entry, which has not returned.
+        writer::lock_created(mutex as usize, kind::MUTEX, unsafe { Registers::at_entry(sp, fp) });
+    }
+    // SAFETY: the caller's mutex.
+    unsafe { real::pthread_mutex_init(mutex, attributes) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn init_with_attributes(mutex: *mut pthread_mutex_t, attributes: *const c_void, registers: Registers) -> c_int {
     // SAFETY: the caller's mutex and attributes.
     let status = unsafe { real::pthread_mutex_init(mutex, attributes) };
     let is_new = status == 0;
     if is_new && writer::level() != OFF {
-        // SAFETY: our own entry, which has not returned.
-        let registers = unsafe { Registers::at_entry(sp, fp) };
         // SAFETY: the caller's mutex.
         if unsafe { is_shared(mutex) } {
             writer::shared_lock_created(wanted(mutex), &registers);
         } else {
-            writer::lock_created(mutex as usize, kind::MUTEX, &registers);
+            writer::lock_created(mutex as usize, kind::MUTEX, registers);
         }
     }
     status

@@ -250,7 +250,7 @@ pub(crate) unsafe extern "C-unwind" fn init(
         if unsafe { is_shared(lock) } {
             writer::shared_lock_created(wanted(lock, mode::WRITE), &registers);
         } else {
-            writer::lock_created(lock as usize, kind::RWLOCK, &registers);
+            writer::lock_created(lock as usize, kind::RWLOCK, registers);
         }
     }
     status

@@ -102,7 +102,7 @@ unsafe extern "C-unwind" fn init(lock: *mut pthread_spinlock_t, shared: usize, s
     let status = unsafe { real::pthread_spin_init(lock, shared) };
     if status == 0 && writer::level() != OFF {
         // SAFETY: our own entry, which has not returned.
-        writer::lock_created(lock as usize, kind::SPIN, &unsafe { Registers::at_entry(sp, fp) });
+        writer::lock_created(lock as usize, kind::SPIN, unsafe { Registers::at_entry(sp, fp) });
     }
     status
 }

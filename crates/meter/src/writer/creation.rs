@@ -112,7 +112,7 @@ pub(super) fn may_be_used(address: usize) -> bool {
 
 /// A lock was made at this address. Returns by which call: a number, or 0 where that is not kept.
 #[inline]
-pub(super) fn made(address: usize, registers: &Registers) -> u32 {
+pub(super) fn made(address: usize, registers: Registers) -> u32 {
     let returns_to = registers.return_address() as u64;
     let first = home(returns_to);
     let place = match CALL[first].returns_to.load(Acquire) == returns_to {
@@ -159,7 +159,7 @@ fn begin_run(call: &Call, last: usize, address: usize) {
 
 #[cold]
 #[inline(never)]
-fn find_or_take(returns_to: u64, first: usize, registers: &Registers) -> Option<usize> {
+fn find_or_take(returns_to: u64, first: usize, registers: Registers) -> Option<usize> {
     (0..PROBES).map(|probe| (first + probe) % CALLS).find(|place| {
         let call = &CALL[*place];
         let there = call.returns_to.load(Acquire);
@@ -171,7 +171,7 @@ fn find_or_take(returns_to: u64, first: usize, registers: &Registers) -> Option<
         if is_ours {
             ANY_MADE.store(true, Relaxed);
             let mut frames = [0_u64; FRAMES];
-            let (taken, _) = unwind::stack(registers, &mut frames, &mut ReadWords::nothing());
+            let (taken, _) = unwind::stack(&registers, &mut frames, &mut ReadWords::nothing());
             for (to, from) in call.frames.iter().zip(frames) {
                 to.store(from, Relaxed);
             }

@@ -460,8 +460,8 @@ pub fn end_condition(condition: InCondition) {
 }
 
 /// A lock was initialised. In few instructions: programs do so by the million.
-#[inline]
-pub fn lock_created(lock: usize, kind: u8, registers: &Registers) {
+#[inline(always)]
+pub fn lock_created(lock: usize, kind: u8, registers: Registers) {
     let maker = creation::made(lock, registers);
     if creation::may_be_used(lock)
         && let Some(segment) = segment::current()
@@ -473,7 +473,7 @@ pub fn lock_created(lock: usize, kind: u8, registers: &Registers) {
 /// As [`lock_created`], of a lock that says that processes may share it.
 #[cold]
 pub fn shared_lock_created(wanted: Wanted, registers: &Registers) {
-    lock_created(wanted.lock, wanted.kind, registers);
+    lock_created(wanted.lock, wanted.kind, *registers);
     shared_locks::was_made(wanted, stacks::address_site(registers));
 }
 
