@@ -5,7 +5,7 @@ use std::fmt;
 use lockmeter_profile::latency::LatencyReport;
 use lockmeter_profile::merge::Difference;
 use lockmeter_profile::{Frame, Happened, Loss, Naming, Report, Unnamed};
-use lockmeter_render::units;
+use lockmeter_render::{Headline, units};
 
 /// Callers and blockers of a lock that rest on fewer stacks than this are hints.
 const FEW_STACKS: u64 = 30;
@@ -84,7 +84,7 @@ impl Warning {
             warnings.push(Self::RecorderDied);
         }
         if report.waits.count == 0 {
-            warnings.push(Self::NothingContended);
+            warnings.extend(Headline::of(report).is_nothing().then_some(Self::NothingContended));
             return warnings;
         }
         let stacks = report.rows.iter().map(|row| row.stacks).fold(0, u64::saturating_add);

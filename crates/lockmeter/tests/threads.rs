@@ -177,6 +177,12 @@ fn waits_that_time_out_are_counted_as_such_from_inside_and_outside() {
         let waited_ns = row["total_ns"].as_u64().unwrap();
         assert!((380_000_000..600_000_000).contains(&waited_ns), "{row}");
         assert!(row["caller"][0].as_str().unwrap().contains("tries"), "{row}");
+        let mut command = lockmeter(["report", recording]);
+        command.env("COLUMNS", "1000");
+        let shown = run(command);
+        let (head, warnings) = (text(&shown.stdout), text(&shown.stderr));
+        assert!(head.contains(": 4 waits for timed-waits:kept_lock (exclusive) timed out after "), "{head}");
+        assert!(!warnings.contains("no lock was contended"), "{warnings}");
     };
     let program = user_workload(folder.path(), "timed-waits", &[]);
     let file = folder.file("inside");

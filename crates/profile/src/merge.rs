@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
-use crate::report::{About, Dimension, Report, Row, RowBlocker, RowRoot, RowTask};
+use crate::report::{About, Dimension, Report, Row, RowBlocker, RowRoot, RowTask, TimedOut};
 use crate::sample::{Bucket, Happened, Kind, Mode};
 use crate::slow_hold::HolderTime;
 
@@ -41,6 +41,7 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
         whole.user_waits.merge(&report.user_waits);
         whole.own_waits.merge(&report.own_waits);
         whole.named_ns = whole.named_ns.saturating_add(report.named_ns);
+        whole.timed_out = add_timed_out(whole.timed_out, report.timed_out);
         whole.holds = whole.holds.saturating_add(report.holds);
         whole.untimed_holds = whole.untimed_holds.saturating_add(report.untimed_holds);
         whole.losses.merge(&report.losses);
@@ -66,6 +67,19 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
     whole.slow_holds.sort_by_key(|hold| Reverse(hold.span_ns));
     whole.slow_holds.truncate(MOST_SLOW_HOLDS);
     Some(whole)
+}
+
+/// The lock is that of which one of the reports has most.
+fn add_timed_out(one: Option<TimedOut>, other: Option<TimedOut>) -> Option<TimedOut> {
+    let (Some(one), Some(other)) = (one.clone(), other.clone()) else { return one.or(other) };
+    let mut all = one.all;
+    all.merge(&other.all);
+    let is_same = (&one.lock, one.kind, one.mode) == (&other.lock, other.kind, other.mode);
+    let (mut most, less) = if one.value.total_ns >= other.value.total_ns { (one, other) } else { (other, one) };
+    if is_same {
+        most.value.merge(&less.value);
+    }
+    Some(TimedOut { all, ..most })
 }
 
 /// What tells rows apart, in the order of names.

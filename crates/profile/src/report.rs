@@ -66,6 +66,8 @@ pub struct Report {
     pub named_ns: u64,
     /// The lock that cost most, and who blocked it.
     pub worst: Option<Worst>,
+    /// Waits that timed out, which are not in `waits`; `None` if there were none.
+    pub timed_out: Option<TimedOut>,
     /// How many holds are in the rows.
     pub holds: u64,
     /// How many of them were counted and not timed.
@@ -281,6 +283,21 @@ pub struct Worst {
     pub stacks: u64,
     /// The function most often found waiting for it.
     pub caller_function: Option<String>,
+}
+
+/// Waits that timed out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimedOut {
+    /// All of them.
+    pub all: Value,
+    /// The lock that most of their time was for.
+    pub lock: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// In which mode it was asked for.
+    pub mode: Mode,
+    /// Those for it.
+    pub value: Value,
 }
 
 /// One group. Fields that belong to a dimension are present when the rows are grouped by it.

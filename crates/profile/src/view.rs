@@ -53,6 +53,7 @@ pub struct ReportBuilder {
     groups: HashMap<Group, Measured>,
     /// All waits but lockmeter's own, unfiltered.
     locks: HashMap<LockGroup, Value>,
+    timed_out: HashMap<LockGroup, Value>,
     blame: HashMap<LockGroup, Blame>,
     slow_holds: SlowHolds,
     threads: ThreadSums,
@@ -290,6 +291,7 @@ impl ReportBuilder {
             names: Names::default(),
             groups: HashMap::new(),
             locks: HashMap::new(),
+            timed_out: HashMap::new(),
             blame: HashMap::new(),
             slow_holds: SlowHolds::default(),
             threads: ThreadSums::default(),
@@ -409,6 +411,7 @@ impl ReportBuilder {
             own_waits: self.own_waits,
             named_ns: head.named_ns,
             worst: head.worst,
+            timed_out: head.timed_out,
             holds: holds.0,
             untimed_holds: holds.1,
             rows,
@@ -434,20 +437,27 @@ impl ReportBuilder {
         let task = interval_names.task(total.key.task);
         let own = task.is_some_and(|task| task.own);
         let is_user = interval_names.space(total.key.lock) == Space::User;
-        if total.key.happened == Happened::Wait {
-            if own {
+        let of_head = match total.key.happened {
+            Happened::Wait if own => {
                 self.own_waits.merge(&total.value);
-            } else {
+                None
+            }
+            Happened::Wait => {
                 self.waits.merge(&total.value);
                 if is_user {
                     self.user_waits.merge(&total.value);
                 }
-                let sum = self.locks.entry(lock).or_insert_with(|| {
-                    self.groups_bytes += HEAD_BYTES;
-                    Value::default()
-                });
-                sum.merge(&total.value);
+                Some(&mut self.locks)
             }
+            Happened::TimedOut if !own => Some(&mut self.timed_out),
+            _ => None,
+        };
+        if let Some(of_head) = of_head {
+            let sum = of_head.entry(lock).or_insert_with(|| {
+                self.groups_bytes += HEAD_BYTES;
+                Value::default()
+            });
+            sum.merge(&total.value);
         }
         if let Some(group) = self.group(interval_names, &total.key, lock, own) {
             let measured = self.measured(group);

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use lockmeter_profile::{Report, ThreadState, Worst};
+use lockmeter_profile::{Report, ThreadState, TimedOut, Worst};
 
 use crate::escape::escaped;
 use crate::stacks::{holder_words, without_long_arguments};
-use crate::units::{MILLION, count, duration, ratio, share, thousandths};
+use crate::units::{MILLION, count, counted, duration, ratio, share, thousandths};
 
 /// Less is what any program spends on the locks of its start.
 const NOTICEABLE_NS: u64 = 1_000_000;
@@ -21,8 +21,8 @@ pub struct Headline<'a> {
 
 /// Who is blamed for less than this share of the waits, in millionths, is not said to have blocked them mostly.
 const MOST_PPM: u64 = 500_000;
-/// Below this share of the waits for a lock, in millionths, the head says nothing of the time until waiters ran.
-const NOTABLE_HANDOVER_PPM: u64 = 100_000;
+/// Below this share of the waits, in millionths, the head says nothing of the time until waiters ran, and of waits that timed out.
+const NOTABLE_PPM: u64 = 100_000;
 
 /// Fewer stacks than this can all be of an unusual wait.
 const FEW_STACKS: u64 = 10;
@@ -63,16 +63,48 @@ impl<'a> Headline<'a> {
         }
     }
 
+    /// For how long threads were blocked for locks, as far as that was watched.
+    fn blocked_ns(&self) -> u64 {
+        self.report.threads.as_ref().map_or(0, |threads| threads.spent_ns(ThreadState::is_lock))
+    }
+
+    /// Whether nothing waited for a lock, as far as was seen: no wait ended, timed out or goes on.
+    pub fn is_nothing(&self) -> bool {
+        let has_ended = self.report.waits.count > 0 || self.report.timed_out.is_some();
+        !has_ended && self.waits_that_go_on() == 0 && self.blocked_ns() < NOTICEABLE_NS
+    }
+
+    fn waits_that_go_on(&self) -> usize {
+        self.report.threads.as_ref().map_or(0, |threads| threads.open_waits.len())
+    }
+
+    fn timed_out(TimedOut { all, lock, mode, value, .. }: &TimedOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lock = without_long_arguments(lock);
+        let (waits, lasted, lock) = (counted(all.count, "wait", "waits"), duration(all.total_ns), escaped(&lock));
+        match value == all {
+            true => write!(f, "{waits} for {lock} ({mode}) timed out after {lasted} in all"),
+            false => write!(f, "{waits} timed out after {lasted} in all, most of it for {lock} ({mode})"),
+        }
+    }
+
     fn nothing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scope_phrase, over) = (self.scope_phrase(), duration(self.report.duration_ns));
-        let blocked_ns = self.report.threads.as_ref().map_or(0, |threads| threads.spent_ns(ThreadState::is_lock));
-        if blocked_ns >= NOTICEABLE_NS {
+        let blocked_ns = self.blocked_ns();
+        let timed_out = self.report.timed_out.as_ref().filter(|timed_out| timed_out.all.total_ns >= blocked_ns / 2);
+        if let Some(timed_out) = timed_out {
+            write!(f, "no thread was seen to get a lock{scope_phrase} after a wait in {over}: ")?;
+            Self::timed_out(timed_out, f)
+        } else if blocked_ns >= NOTICEABLE_NS {
             let blocked = duration(blocked_ns);
             write!(
                 f,
-                "no thread was seen to get a lock{scope_phrase} after a wait in {over}, yet threads were blocked for locks for {blocked}: \
-                their waits timed out, were interrupted, or their end was not seen"
-            )
+                "no thread was seen to get a lock{scope_phrase} after a wait in {over}, yet threads were blocked for locks for {blocked}: "
+            )?;
+            match self.waits_that_go_on() {
+                0 => f.write_str("their waits timed out, were interrupted, or their end was not seen"),
+                1 => f.write_str("one waits still"),
+                waits => write!(f, "{waits} wait still"),
+            }
         } else if self.report.losses.is_empty() && self.report.threads.is_none() {
             write!(f, "no wait for a lock{scope_phrase} ended in {over}; waits that still go on were not looked for")
         } else if self.report.losses.is_empty() {
@@ -119,7 +151,7 @@ impl<'a> Headline<'a> {
         if let Some(state) = worst.holder_state {
             write!(f, " ({})", holder_words(state))?;
         }
-        if worst.handover_ppm >= NOTABLE_HANDOVER_PPM {
+        if worst.handover_ppm >= NOTABLE_PPM {
             let share = share(worst.handover_ppm);
             write!(f, "; for {share} of it the lock was free and the waiter not yet running")?;
         }
@@ -161,8 +193,18 @@ impl fmt::Display for Headline<'_> {
             return self.nothing(f);
         }
         self.cost(f)?;
-        match &self.report.worst {
-            Some(worst) => self.worst(worst, f),
+        if let Some(worst) = &self.report.worst {
+            self.worst(worst, f)?;
+        }
+        let is_notable = |timed_out: &&TimedOut| {
+            let all_ns = timed_out.all.total_ns.saturating_add(self.report.waits.total_ns);
+            timed_out.all.total_ns >= NOTICEABLE_NS && ratio(timed_out.all.total_ns, MILLION, all_ns) >= NOTABLE_PPM
+        };
+        match self.report.timed_out.as_ref().filter(is_notable) {
+            Some(timed_out) => {
+                f.write_str("; besides, ")?;
+                Self::timed_out(timed_out, f)
+            }
             None => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use lockmeter_profile::rules::RuleSet;
-use lockmeter_profile::{About, Losses, Overhead, RecordingKind, Report, Swaps, SwitchedOff, Value, Worst};
+use lockmeter_profile::{About, Losses, Overhead, RecordingKind, Report, Swaps, SwitchedOff, TimedOut, Value, Worst};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::Formatter;
 
@@ -173,6 +173,7 @@ impl Serialize for Head<'_> {
             "asleep": head.mean_asleep_thousandths().map(decimal),
             "own_waits": Totals(&report.own_waits),
             "worst": report.worst.as_ref().map(|worst| Blamed(worst, head.worst_share_ppm(worst))),
+            "timed_out": report.timed_out.as_ref().map(GaveUp),
         })
     }
 }
@@ -210,6 +211,21 @@ impl Serialize for Blamed<'_> {
             "root_lock": worst.root.as_ref().map(|(lock, _)| lock),
             "root_function": worst.root.as_ref().and_then(|(_, function)| function.as_ref()),
             "caller_function": worst.caller_function,
+        })
+    }
+}
+
+struct GaveUp<'a>(&'a TimedOut);
+
+impl Serialize for GaveUp<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(timed_out) = self;
+        object!(serializer, {
+            "all": Totals(&timed_out.all),
+            "lock": timed_out.lock,
+            "kind": timed_out.kind.name(),
+            "mode": timed_out.mode.name(),
+            "waits": Totals(&timed_out.value),
         })
     }
 }

@@ -3,7 +3,7 @@
 mod reports;
 
 use insta::assert_snapshot;
-use lockmeter_profile::{Dimension, Happened, Kind, Loss, Mode, Naming, Report};
+use lockmeter_profile::{Dimension, Happened, Kind, Loss, Mode, Naming, Report, TimedOut};
 use lockmeter_render::{Colour, Csv, Exporter, Folded, FoldedStacks, Headline, Json, Table, columns};
 use reports::{by_lock, by_stacks, empty, row, value, with_long_names, written};
 
@@ -220,7 +220,24 @@ fn the_head_line_has_words_for_every_case() {
     let worst = chained.worst.as_mut().unwrap();
     worst.root = Some(("inode.i_rwsem".into(), Some("iterate_dir".into())));
     (worst.stacks, worst.handover_ppm) = (3, 310_000);
+    let timed_out = |count, total_ns| TimedOut {
+        all: value(count, total_ns, 0, 0),
+        lock: "bank:debit_lock".into(),
+        kind: Kind::Mutex,
+        mode: Mode::Exclusive,
+        value: value(count, total_ns, 0, 0),
+    };
+    let only_timed_out = Report { timed_out: Some(timed_out(4, 801_000_000)), ..empty() };
+    let many_timed_out = Report { timed_out: Some(timed_out(4, 9_000_000_000)), ..by_lock() };
+    let mut of_several = timed_out(5, 801_500_000);
+    of_several.value = value(4, 801_000_000, 0, 0);
+    let several_timed_out = Report { timed_out: Some(of_several), ..empty() };
+    let few_timed_out = Report { timed_out: Some(timed_out(1, 2_000_000)), ..by_lock() };
     let reports = [by_lock(), only_spinning, only_sleeping, empty(), lossy, of_a_process, of_no_duration, chained];
+    assert!(reports.iter().all(|report| Headline::of(report).is_nothing() == (report.waits.count == 0)));
+    assert!(!Headline::of(&only_timed_out).is_nothing());
+    let reports = reports.into_iter().chain([only_timed_out, several_timed_out, many_timed_out, few_timed_out]);
+    let reports: Vec<Report> = reports.collect();
     let heads: Vec<String> = reports.iter().map(|report| Headline::of(report).to_string()).collect();
     assert_snapshot!(heads.join("\n\n"));
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::names::{LockName, TextName};
 use super::{HolderStates, LockGroup, ReportBuilder, RunDelay};
-use crate::report::Worst;
+use crate::report::{TimedOut, Worst};
 use crate::sample::{Kind, Mode, Value};
 use crate::thread_time::ThreadState;
 
@@ -72,13 +72,31 @@ fn ppm(part: u64, whole: u64) -> u64 {
 pub(super) struct Head {
     pub(super) named_ns: u64,
     pub(super) worst: Option<Worst>,
+    pub(super) timed_out: Option<TimedOut>,
+}
+
+type ByName<'a> = BTreeMap<(&'a str, Kind, Mode), Value>;
+
+/// Of equal totals the first by name.
+fn most<'a>(by_name: ByName<'a>) -> Option<((&'a str, Kind, Mode), Value)> {
+    by_name.into_iter().rev().max_by_key(|(_, value)| value.total_ns)
+}
+
+fn timed_out(builder: &ReportBuilder) -> Option<TimedOut> {
+    let (mut all, mut by_name) = (Value::default(), ByName::new());
+    for (group, value) in &builder.timed_out {
+        all.merge(value);
+        let name = builder.names.lock(group.lock).name.as_str();
+        by_name.entry((name, group.kind, group.mode)).or_default().merge(value);
+    }
+    most(by_name).map(|((lock, kind, mode), value)| TimedOut { all, lock: lock.to_owned(), kind, mode, value })
 }
 
 pub(super) fn head(builder: &ReportBuilder) -> Head {
     let names = &builder.names;
     let name_of = |group: &LockGroup| names.lock(group.lock).name.as_str();
     let mut named_ns = 0u64;
-    let mut by_name = BTreeMap::<(&str, Kind, Mode), Value>::new();
+    let mut by_name = ByName::new();
     for (group, value) in &builder.locks {
         let name = name_of(group);
         by_name.entry((name, group.kind, group.mode)).or_default().merge(value);
@@ -86,9 +104,7 @@ pub(super) fn head(builder: &ReportBuilder) -> Head {
             named_ns = named_ns.saturating_add(value.total_ns);
         }
     }
-    // Of equal totals the first by name.
-    let worst = by_name.into_iter().rev().max_by_key(|(_, value)| value.total_ns);
-    let worst = worst.map(|((name, kind, mode), value)| {
+    let worst = most(by_name).map(|((name, kind, mode), value)| {
         let blamed = |pick: fn(&Blame) -> &HashMap<TextName, u64>| {
             let mut sums = BTreeMap::<&str, u64>::new();
             for (group, blame) in &builder.blame {
@@ -145,5 +161,5 @@ pub(super) fn head(builder: &ReportBuilder) -> Head {
             caller_function: who(blamed(|blame| &blame.callers)),
         }
     });
-    Head { named_ns, worst }
+    Head { named_ns, worst, timed_out: timed_out(builder) }
 }

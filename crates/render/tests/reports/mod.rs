@@ -65,6 +65,7 @@ pub fn empty() -> Report {
         own_waits: Value::default(),
         named_ns: 0,
         worst: None,
+        timed_out: None,
         holds: 0,
         untimed_holds: 0,
         rows: Vec::new(),
