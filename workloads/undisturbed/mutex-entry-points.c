@@ -50,6 +50,9 @@ static void take_in_every_way(pthread_mutex_t *mutex, int type)
 	SAY(pthread_mutex_unlock(mutex));
 	SAY(pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &monotonic));
 	SAY(pthread_mutex_unlock(mutex));
+	/* It is free, and not taken by a clock that there is none of. */
+	SAY(pthread_mutex_clocklock(mutex, CLOCK_BOOTTIME, &monotonic));
+	SAY(pthread_mutex_clocklock(mutex, 99, &monotonic));
 	SAY(pthread_mutex_destroy(mutex));
 }
 

@@ -44,8 +44,8 @@ pub fn is_valgrind(path: &[u8]) -> bool {
 }
 
 /// Whether this is the file of a program that is linked with a runtime which must come first.
-pub fn needs_runtime_first(file: &impl ReadAt) -> bool {
-    let (tables_in_file, names) = (InBlocks::of(file), InBlocks::of(file));
+pub fn needs_runtime_first(file: &impl ReadAt, room: &mut Room) -> bool {
+    let (tables_in_file, names) = (InBlocks::of(file, &mut room.tables), InBlocks::of(file, &mut room.names));
     let Some(tables) = Tables::of(&tables_in_file) else { return false };
     tables.needed(&tables_in_file).any(|at| {
         // Longer than each of the names.
@@ -68,10 +68,10 @@ pub enum Loader {
 }
 
 /// What loads the libraries of the program with this file.
-pub fn loader(file: &impl ReadAt) -> Loader {
+pub fn loader(file: &impl ReadAt, room: &mut Room) -> Loader {
     const PT_INTERP: u64 = 3;
     const OWN_MACHINE: u64 = 62; // x86-64
-    let file = InBlocks::of(file);
+    let file = InBlocks::of(file, &mut room.tables);
     let mut head = [0; HEAD_BYTES];
     if file.read_at(0, &mut head) < HEAD_BYTES || !head.starts_with(b"\x7fELF") {
         return Loader::Own;
@@ -97,28 +97,56 @@ pub fn is_loader(path: &[u8]) -> bool {
 /// Reads a file in blocks, and what lies in one once: a program that is executed is to wait for few system calls.
 struct InBlocks<'a, F> {
     file: &'a F,
-    block: RefCell<Block>,
+    block: RefCell<&'a mut Block>,
 }
 
+/// Where a file is read to: too much for a small stack.
+#[derive(Debug)]
+pub struct Room {
+    tables: Block,
+    names: Block,
+}
+
+impl Room {
+    /// With nothing in it.
+    pub const fn new() -> Self {
+        Self { tables: Block::new(), names: Block::new() }
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[derive(Debug)]
 struct Block {
     at: u64,
     length: usize,
     bytes: [u8; BLOCK_BYTES],
 }
 
-/// More than the tables of most programs take, and little of a small stack.
+impl Block {
+    const fn new() -> Self {
+        Self { at: 0, length: 0, bytes: [0; BLOCK_BYTES] }
+    }
+}
+
+/// More than the tables of most programs take.
 const BLOCK_BYTES: usize = 2048;
 
 impl<'a, F: ReadAt> InBlocks<'a, F> {
-    fn of(file: &'a F) -> Self {
-        Self { file, block: RefCell::new(Block { at: 0, length: 0, bytes: [0; BLOCK_BYTES] }) }
+    fn of(file: &'a F, block: &'a mut Block) -> Self {
+        block.length = 0;
+        Self { file, block: RefCell::new(block) }
     }
 }
 
 impl<F: ReadAt> ReadAt for InBlocks<'_, F> {
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> usize {
         let Ok(mut block) = self.block.try_borrow_mut() else { return 0 };
-        let Block { at: begin, length, bytes: kept } = &mut *block;
+        let Block { at: begin, length, bytes: kept } = &mut **block;
         let is_kept = at.checked_sub(*begin).is_some_and(|from| from + bytes.len() as u64 <= *length as u64);
         if !is_kept {
             (*begin, *length) = (at, self.file.read_at(at, kept).min(BLOCK_BYTES));
@@ -242,15 +270,15 @@ mod tests {
     #[test]
     fn a_damaged_program_is_none_that_needs_anything() {
         let own = std::fs::read("/proc/self/exe").unwrap();
-        assert!(!needs_runtime_first(&Bytes(own.clone())));
+        assert!(!needs_runtime_first(&Bytes(own.clone()), &mut Room::new()));
         for length in (0..4096).step_by(7) {
-            assert!(!needs_runtime_first(&Bytes(own[..length].to_vec())));
+            assert!(!needs_runtime_first(&Bytes(own[..length].to_vec()), &mut Room::new()));
         }
         for at in 0..1024 {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut changed = own[..8192].to_vec();
                 changed[at] = value;
-                needs_runtime_first(&Bytes(changed));
+                needs_runtime_first(&Bytes(changed), &mut Room::new());
             }
         }
     }
@@ -268,14 +296,14 @@ mod tests {
     #[test]
     fn a_program_is_linked_with_glibc_another_c_library_or_none() {
         let own = std::fs::read("/proc/self/exe").unwrap();
-        assert_eq!(loader(&Bytes(own.clone())), Loader::Own);
+        assert_eq!(loader(&Bytes(own.clone()), &mut Room::new()), Loader::Own);
         let mut other = own.clone();
         other[0x12] = 183; // aarch64
-        assert_eq!(loader(&Bytes(other)), Loader::Foreign);
+        assert_eq!(loader(&Bytes(other), &mut Room::new()), Loader::Foreign);
         let mut without = own;
         without[0x38..0x3a].copy_from_slice(&[0, 0]);
-        assert_eq!(loader(&Bytes(without)), Loader::None);
-        assert_eq!(loader(&Bytes(b"#!/bin/sh".to_vec())), Loader::Own);
+        assert_eq!(loader(&Bytes(without), &mut Room::new()), Loader::None);
+        assert_eq!(loader(&Bytes(b"#!/bin/sh".to_vec()), &mut Room::new()), Loader::Own);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A program that limits its own address space is to have that for itself: most of what lockmeter has mapped there is given back before.
+//! A program that limits its own address space, or locks it in memory, is to have that for itself: most of what lockmeter has mapped there is
+//! given back before.
 
 use core::ffi::{c_int, c_void};
 
@@ -53,6 +54,20 @@ macro_rules! interpose_limiting_any {
 
 interpose_limiting!(setrlimit setrlimit64);
 interpose_limiting_any!(prlimit prlimit64);
+
+/// Takes the place of the function of this name; see the manual page of that.
+///
+/// # Safety
+/// As the function of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
+    // Without privileges the kernel refuses if all that is mapped is more than may be locked.
+    if flags & libc::MCL_CURRENT != 0 {
+        writer::addresses_locked();
+    }
+    // SAFETY: takes a number.
+    unsafe { real::mlockall(flags) }
+}
 
 /// # Safety
 /// The limit is null, or one of the kernel's.

@@ -194,6 +194,8 @@ real! {
     prlimit(pid: c_int, resource: usize, limit: *const c_void, old: *mut c_void);
     prlimit64(pid: c_int, resource: usize, limit: *const c_void, old: *mut c_void);
 
+    mlockall(flags: c_int);
+
     prctl(option: c_int, a: usize, b: usize, c: usize, d: usize);
     pthread_setname_np(thread: libc::pthread_t, name: Text);
 

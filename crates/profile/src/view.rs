@@ -530,9 +530,9 @@ impl ReportBuilder {
         let run_delay = RunDelay::of(source, sampled.estimate.total_ns);
         if sampled.key.happened == Happened::Wait && !own {
             let blame = self.blame.entry(lock).or_default();
-            let was_released = source == BlockerSource::Releaser;
-            let blocker = blocker_stack.filter(|_| was_released).and_then(|stack| stack.main);
-            let task = releaser.filter(|_| was_released);
+            let is_blamed = matches!(source, BlockerSource::Releaser | BlockerSource::Holder);
+            let blocker = blocker_stack.filter(|_| is_blamed).and_then(|stack| stack.main);
+            let task = releaser.filter(|_| is_blamed);
             let before = blame.len();
             let waited_ns = sampled.estimate.total_ns;
             blame.add_wait(run_delay, sampled.stacks);

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use lockmeter_meter::incompatible::{self, Incompatible, ReadAt};
+use lockmeter_meter::incompatible::{self, Incompatible, ReadAt, Room};
 use lockmeter_symbols::{ElfPart, TargetFile};
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -116,7 +116,7 @@ impl ReadAt for Readable {
 }
 
 fn needs_runtime_first(path: &Path) -> bool {
-    TargetFile::open(path).is_ok_and(|file| incompatible::needs_runtime_first(&Readable(file)))
+    TargetFile::open(path).is_ok_and(|file| incompatible::needs_runtime_first(&Readable(file), &mut Room::new()))
 }
 
 fn incompatible_obstacle(path: &Path, what: Incompatible) -> String {

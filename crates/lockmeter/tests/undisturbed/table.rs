@@ -131,6 +131,7 @@ pub fn processes() -> Vec<Program> {
         program("quick-exit").ends_with(34).swapped(),
         program("child-of-tracer").swapped(),
         program("executes-oddly").swapped(),
+        program("executes-on-small-stacks").swapped(),
         program("locks-in-vfork").swapped(),
     ]
 }
@@ -146,6 +147,12 @@ pub fn confined() -> Vec<Program> {
             .collect();
     programs.extend([
         gives_up("lock-memory").named("of which it may lock little").under(&["prlimit", "--memlock=8388608"]).swapped(),
+        gives_up("lock-memory").named("of which it may lock little without the right to").under(&[
+            "prlimit",
+            "--memlock=8388608",
+            "setpriv",
+            "--bounding-set=-ipc_lock",
+        ]),
         program("state-of-process").swapped(),
         program("state-of-process").named("without standard input").under_shell(r#"exec "$@" <&-"#).swapped(),
         program("one-thread-only").swapped(),

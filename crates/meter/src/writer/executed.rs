@@ -6,11 +6,16 @@
 //! Nothing is kept from one to the next, nor is the program's own environment changed: what a program will find is asked when it
 //! is executed, so it does not matter by which system call the root changed, in which process, or whether it changes back.
 
+use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
 
 use super::{awaited, names, segment, syscalls};
-use crate::incompatible::{self, Loader, ReadAt};
+use crate::incompatible::{self, Loader, ReadAt, Room};
 use crate::layout::{DIRECTORY_VARIABLE, SESSION_VARIABLE, SWAP_FILTER_VARIABLE, SWAP_VARIABLE, Unmetered};
 
 /// Variables `NAME=value`, and a null pointer behind them.
@@ -21,8 +26,13 @@ const PRELOADED: &[u8] = b"LD_PRELOAD=";
 /// So many variables can be passed on without ours. More are passed on as they are: the stack is the only place to copy them
 /// to, for a child of `vfork` shares its parent's memory.
 const VARIABLES: usize = 1024;
+/// With the null pointer behind them.
+const PLACES: usize = VARIABLES + 1;
 /// And as many bytes of other libraries to preload.
 const LIBRARIES_BYTES: usize = 4096;
+/// Most programs have less, and some execute others on small stacks.
+const FEW_PLACES: usize = 64;
+const FEW_BYTES: usize = 256;
 
 /// What is to be executed, as the functions that do so are given it.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +81,8 @@ pub unsafe fn execute(program: Program, environment: Environment, execute: impl 
     }
     let is_found = syscalls::may_access(library.to_bytes_with_nul(), libc::R_OK);
     // SAFETY: the caller's program.
-    let why = match unsafe { look_at(program) } {
+    let expected = with_scratch(|scratch| unsafe { look_at(program, scratch) });
+    let why = match expected {
         Expected::Unmetered(why) => why,
         _ if !is_found || !segment::is_memory_in_reach() => Unmetered::OutOfReach,
         Expected::Unknown => return execute(environment),
@@ -134,18 +145,58 @@ const MOST_INTERPRETERS: usize = 5;
 const SCRIPT_BYTES: usize = 256;
 const PATH_BYTES: usize = libc::PATH_MAX as usize;
 
+/// What a program's path and its file are read to. Programs execute others on small stacks: in a signal handler's, or in a child's.
+struct Scratch {
+    path: [u8; PATH_BYTES],
+    room: Room,
+}
+
+impl Scratch {
+    const fn new() -> Self {
+        Self { path: [0; PATH_BYTES], room: Room::new() }
+    }
+}
+
+struct Shared {
+    is_taken: AtomicBool,
+    scratch: UnsafeCell<Scratch>,
+}
+
+// SAFETY: only who has taken it uses what is in it.
+unsafe impl Sync for Shared {}
+
+static SHARED: Shared = Shared { is_taken: AtomicBool::new(false), scratch: UnsafeCell::new(Scratch::new()) };
+
+/// Calls this with room to read to, which is given back before anything is executed: a child of `vfork` takes its parent's. Who finds it
+/// taken, by another thread or by what a signal has interrupted, has it on its stack.
+fn with_scratch<T>(look: impl FnOnce(&mut Scratch) -> T) -> T {
+    if SHARED.is_taken.swap(true, Acquire) {
+        return on_stack(look);
+    }
+    // SAFETY: nobody else has taken it.
+    let result = look(unsafe { &mut *SHARED.scratch.get() });
+    SHARED.is_taken.store(false, Release);
+    result
+}
+
+#[cold]
+#[inline(never)]
+fn on_stack<T>(look: impl FnOnce(&mut Scratch) -> T) -> T {
+    look(&mut Scratch::new())
+}
+
 /// What will become of this program, where the library is found. What cannot be read is believed to load it.
 ///
 /// # Safety
 /// As [`execute`].
-unsafe fn look_at(program: Program) -> Expected {
-    let mut place = [0; PATH_BYTES];
+unsafe fn look_at(program: Program, scratch: &mut Scratch) -> Expected {
+    let Scratch { path: place, room } = scratch;
     let (from, path, flags) = match program {
         Program::Path(path) => (libc::AT_FDCWD, path, 0),
         Program::At(from, path, flags) => (from, path, flags),
         Program::Open(file) => (file, c"".as_ptr(), libc::AT_EMPTY_PATH),
         // SAFETY: the caller's name and environment.
-        Program::Name(name, environment) => match unsafe { find(name, environment, &mut place) } {
+        Program::Name(name, environment) => match unsafe { find(name, environment, place) } {
             Some(path) => (libc::AT_FDCWD, path, 0),
             None => return Expected::Unknown,
         },
@@ -159,7 +210,7 @@ unsafe fn look_at(program: Program) -> Expected {
         return Expected::Unmetered(Unmetered::Incompatible);
     }
     // SAFETY: the same text.
-    match unsafe { look_at_file(from, path, flags) } {
+    match unsafe { look_at_file(from, path, flags, room) } {
         Some(Some(why)) => Expected::Unmetered(why),
         Some(None) => Expected::Metered(known_as(from, name)),
         None => Expected::Unknown,
@@ -181,7 +232,7 @@ fn known_as(from: c_int, path: &[u8]) -> awaited::Path {
 ///
 /// # Safety
 /// The path ends with a NUL.
-unsafe fn look_at_file(from: c_int, path: *const c_char, flags: c_int) -> Option<Option<Unmetered>> {
+unsafe fn look_at_file(from: c_int, path: *const c_char, flags: c_int, room: &mut Room) -> Option<Option<Unmetered>> {
     let mut script = [0; SCRIPT_BYTES];
     let (mut from, mut path, mut flags) = (from, path, flags);
     for _ in 0..MOST_INTERPRETERS {
@@ -207,7 +258,7 @@ unsafe fn look_at_file(from: c_int, path: *const c_char, flags: c_int) -> Option
             .map(|interpreter| (interpreter.as_ptr().addr() - script.as_ptr().addr(), interpreter.len()));
         // SAFETY: the caller's path, or the interpreter's.
         let name = unsafe { CStr::from_ptr(path) }.to_bytes();
-        let seen = if is_binary { look_at_binary(&Opened(descriptor), name) } else { None };
+        let seen = if is_binary { look_at_binary(&Opened(descriptor), name, room) } else { None };
         if descriptor != from {
             syscalls::close(descriptor);
         }
@@ -221,11 +272,11 @@ unsafe fn look_at_file(from: c_int, path: *const c_char, flags: c_int) -> Option
 }
 
 /// As [`look_at_file`].
-fn look_at_binary(file: &Opened, name: &[u8]) -> Option<Option<Unmetered>> {
-    if incompatible::needs_runtime_first(file) {
+fn look_at_binary(file: &Opened, name: &[u8], room: &mut Room) -> Option<Option<Unmetered>> {
+    if incompatible::needs_runtime_first(file, room) {
         return Some(Some(Unmetered::Incompatible));
     }
-    match incompatible::loader(file) {
+    match incompatible::loader(file, room) {
         Loader::Foreign => Some(Some(Unmetered::Incompatible)),
         // It tells the program that it runs that program's own path.
         Loader::None if incompatible::is_loader(name) => None,
@@ -321,19 +372,47 @@ unsafe fn without_library(
     library: &[u8],
     execute: impl FnOnce(Environment) -> c_int,
 ) -> c_int {
-    let mut copy = Copy { variables: [ptr::null(); VARIABLES + 1], libraries: [0; LIBRARIES_BYTES] };
+    let (mut count, mut bytes) = (0, 0);
+    // SAFETY: the caller's environment.
+    for variable in unsafe { variables(environment) } {
+        count += 1;
+        if variable.starts_with(PRELOADED) {
+            bytes = variable.len() + 1;
+        }
+    }
+    let is_small = count < FEW_PLACES && bytes <= FEW_BYTES;
+    // SAFETY: the caller's environment.
+    unsafe {
+        match is_small {
+            true => with_copy::<FEW_PLACES, FEW_BYTES>(environment, library, execute),
+            false => with_copy::<PLACES, LIBRARIES_BYTES>(environment, library, execute),
+        }
+    }
+}
+
+/// With room for so many places and bytes, on the stack.
+///
+/// # Safety
+/// As [`execute`].
+#[inline(never)]
+unsafe fn with_copy<const PLACES: usize, const BYTES: usize>(
+    environment: Environment,
+    library: &[u8],
+    execute: impl FnOnce(Environment) -> c_int,
+) -> c_int {
+    let mut copy = Copy { variables: [ptr::null(); PLACES], libraries: [0; BYTES] };
     // SAFETY: the caller's environment.
     let copied = unsafe { copy.fill(environment, library) };
     execute(copied.unwrap_or(environment))
 }
 
 /// Room for an environment: its variables' texts stay where they are, but for the libraries to preload.
-struct Copy {
-    variables: [*const c_char; VARIABLES + 1],
-    libraries: [u8; LIBRARIES_BYTES],
+struct Copy<const PLACES: usize, const BYTES: usize> {
+    variables: [*const c_char; PLACES],
+    libraries: [u8; BYTES],
 }
 
-impl Copy {
+impl<const PLACES: usize, const BYTES: usize> Copy<PLACES, BYTES> {
     /// `None` if there is not room enough.
     ///
     /// # Safety
@@ -349,7 +428,7 @@ impl Copy {
                 Variable::TooLong => return None,
             };
             // The last place stays null.
-            *self.variables[..VARIABLES].get_mut(count)? = text.cast();
+            *self.variables.get_mut(..PLACES - 1)?.get_mut(count)? = text.cast();
             count += 1;
         }
         Some(self.variables.as_ptr())
@@ -470,6 +549,9 @@ mod tests {
         assert_eq!(count(ptr::null()), 0);
         assert_eq!(count([ptr::null()].as_ptr()), 0);
         assert_eq!(count(few.as_ptr()), 1);
+        for places in FEW_PLACES - 2..FEW_PLACES + 2 {
+            assert_eq!(count(many[many.len() - 1 - places..].as_ptr()), places);
+        }
         assert_eq!(count(many[1..].as_ptr()), VARIABLES);
         assert_eq!(count(many.as_ptr()), VARIABLES + 1);
     }

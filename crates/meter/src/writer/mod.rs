@@ -111,6 +111,11 @@ pub fn addresses_limited(bytes: u64) {
     pages::leave_addresses_to_program(bytes);
 }
 
+/// The process is about to lock all of its memory, which may be limited.
+pub fn addresses_locked() {
+    pages::leave_addresses_to_program(syscalls::own_limit(libc::RLIMIT_MEMLOCK));
+}
+
 /// Whether anything can be read at this address, as far as it can be told without touching it.
 pub fn is_readable(address: *const core::ffi::c_void) -> bool {
     !address.is_null() && syscalls::is_readable(address.cast())

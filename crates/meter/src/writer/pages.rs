@@ -75,7 +75,7 @@ pub(super) fn map(path: &[u8]) -> bool {
     let Some(descriptor) = syscalls::open(path, libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0) else {
         return false;
     };
-    let limit = syscalls::largest_address_space() / PART_OF_ADDRESSES / PAGE as u64;
+    let limit = syscalls::own_limit(libc::RLIMIT_AS) / PART_OF_ADDRESSES / PAGE as u64;
     let pages = usize::try_from(limit).unwrap_or(PAGES).clamp(GROUP, PAGES);
     let base = syscalls::map(descriptor, pages * PAGE, wanted_base(pages * PAGE));
     syscalls::close(descriptor);

@@ -81,13 +81,13 @@ pub(super) fn is_readable(text: *const libc::c_char) -> bool {
     result != -(libc::EFAULT as isize)
 }
 
-/// How many bytes of addresses this process may use.
-pub(super) fn largest_address_space() -> u64 {
+/// How much of this resource the process may use.
+pub(super) fn own_limit(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     let at = (&raw mut limit) as usize;
     // The call that glibc makes itself when a program begins.
     // SAFETY: writes the limit, which is ours, and sets none.
-    unsafe { syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_AS as usize, 0, at, 0, 0]) };
+    unsafe { syscall(libc::SYS_prlimit64, [0, resource as usize, 0, at, 0, 0]) };
     limit.rlim_cur
 }
 
