@@ -134,6 +134,10 @@ fn a_lock_that_is_held_throughout_is_no_deadlock() {
         }
         assert!(alarm(&report).starts_with("still waiting: 4 threads"), "{}", alarm(&report));
         assert!(alarm(&report).contains("big_lock"), "{}", alarm(&report));
+        assert!(alarm(&report).contains("keeper"), "{}", alarm(&report));
+        // Nobody has released it, but who has it is known.
+        let head = report["head"]["sentence"].as_str().unwrap();
+        assert!(head.contains("blocked mostly by waits-for-ever"), "{how}: {head}");
         let asleep = report["head"]["asleep"].as_f64().unwrap();
         assert!((4.5..=5.1).contains(&asleep), "{how}: five threads were asleep all the time, not {asleep}");
     }

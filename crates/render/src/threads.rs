@@ -191,13 +191,16 @@ fn process(wait: &OpenWaitRow) -> String {
     wait.task.tgid.map_or_else(|| wait.task.comm.clone(), |tgid| format!("process {tgid}"))
 }
 
+/// Of these, three are libc's where a program sleeps by itself.
+const HOLDER_FRAMES: usize = 5;
+
 fn holder_words(holder: &RowHolder) -> String {
     let who = name(&holder.task.comm, holder.task.tgid, holder.tid);
     let what = match holder.state {
         None => String::new(),
         Some(state) if !state.is_blocked() => format!(", which is {}", words(state)),
         Some(state) if holder.stack.is_empty() => format!(", which is blocked ({})", words(state)),
-        Some(_) => format!(", which sleeps in {}", chain(&holder.stack, 3)),
+        Some(_) => format!(", which sleeps in {}", chain(&holder.stack, HOLDER_FRAMES)),
     };
     format!("{who} has it{what}")
 }
