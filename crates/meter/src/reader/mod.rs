@@ -8,12 +8,14 @@ mod background;
 mod before_others;
 mod directory;
 mod divided;
+mod filling;
 mod keeper;
 mod living;
 mod memory;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod plausible;
+mod process;
 mod remaining_writers;
 mod segment;
 mod session;
