@@ -2,6 +2,7 @@
  * crash, as programs do that report their own. */
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -24,7 +25,7 @@ static int execute_by_name(void *name)
 	_exit(errno);
 }
 
-static void in_child(int (*run)(void *), const char *program, size_t bytes)
+static size_t in_child(int (*run)(void *), const char *program, size_t bytes)
 {
 	unsigned char *memory = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	size_t changed = 0;
@@ -36,8 +37,43 @@ static void in_child(int (*run)(void *), const char *program, size_t bytes)
 	waitpid(child, &status, 0);
 	for (size_t i = 0; i < 16 * PAGE - bytes; i++)
 		changed += memory[i] != UNTOUCHED;
-	printf("%s: status %d, %zu bytes changed below %zu of stack\n", program, status, changed, bytes);
 	munmap(memory, 16 * PAGE);
+	if (WEXITSTATUS(status))
+		printf("%s: status %d\n", program, status);
+	return changed;
+}
+
+static volatile int goes_on = 1;
+
+static void *execute_all_the_time(void *argument)
+{
+	char *arguments[] = {"/bin/true", NULL};
+	pid_t child;
+
+	while (goes_on)
+		if (!posix_spawn(&child, arguments[0], NULL, NULL, arguments, environ))
+			waitpid(child, NULL, 0);
+	return argument;
+}
+
+/* Children that are forked while another thread executes something. */
+static void in_forked_children(void)
+{
+	int changed_in = 0, status;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, execute_all_the_time, NULL);
+	for (int i = 0; i < 200; i++) {
+		pid_t child = fork();
+
+		if (!child)
+			_exit(in_child(execute, "/bin/true", PAGE) > 0);
+		waitpid(child, &status, 0);
+		changed_in += status != 0;
+	}
+	goes_on = 0;
+	pthread_join(thread, NULL);
+	printf("bytes changed below the stack in %d of 200 children\n", changed_in);
 }
 
 static void report_crash(int number)
@@ -63,10 +99,11 @@ int main(void)
 	pthread_mutex_lock(&mutex);
 	pthread_mutex_unlock(&mutex);
 	for (int i = 0; i < 3; i++) {
-		in_child(execute, "/bin/true", PAGE);
-		in_child(execute, "/bin/no-such-program", PAGE);
-		in_child(execute_by_name, "true", PAGE);
+		SAY((int)in_child(execute, "/bin/true", PAGE));
+		SAY((int)in_child(execute, "/bin/no-such-program", PAGE));
+		SAY((int)in_child(execute_by_name, "true", PAGE));
 	}
+	in_forked_children();
 	mprotect(guarded, PAGE, PROT_NONE);
 	stack.ss_sp = guarded + PAGE;
 	sigaltstack(&stack, NULL);

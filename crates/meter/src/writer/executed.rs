@@ -157,25 +157,29 @@ impl Scratch {
     }
 }
 
-struct Shared {
-    is_taken: AtomicBool,
-    scratch: UnsafeCell<Scratch>,
-}
+struct Shared(UnsafeCell<Scratch>);
 
 // SAFETY: only who has taken it uses what is in it.
 unsafe impl Sync for Shared {}
 
-static SHARED: Shared = Shared { is_taken: AtomicBool::new(false), scratch: UnsafeCell::new(Scratch::new()) };
+static SHARED: Shared = Shared(UnsafeCell::new(Scratch::new()));
+#[unsafe(link_section = ".data.lockmeter_child")]
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Another thread of the parent may have taken it.
+pub(super) fn after_fork_in_child() {
+    IS_TAKEN.store(false, Release);
+}
 
 /// Calls this with room to read to, which is given back before anything is executed: a child of `vfork` takes its parent's. Who finds it
 /// taken, by another thread or by what a signal has interrupted, has it on its stack.
 fn with_scratch<T>(look: impl FnOnce(&mut Scratch) -> T) -> T {
-    if SHARED.is_taken.swap(true, Acquire) {
+    if IS_TAKEN.swap(true, Acquire) {
         return on_stack(look);
     }
     // SAFETY: nobody else has taken it.
-    let result = look(unsafe { &mut *SHARED.scratch.get() });
-    SHARED.is_taken.store(false, Release);
+    let result = look(unsafe { &mut *SHARED.0.get() });
+    IS_TAKEN.store(false, Release);
     result
 }
 

@@ -88,6 +88,7 @@ pub fn after_fork_in_parent() {
 
 /// To be called in a forked child, before anything else runs there.
 pub fn after_fork_in_child() {
+    executed::after_fork_in_child();
     segment::after_fork_in_child();
     thread::forget();
     waiters::forget();
