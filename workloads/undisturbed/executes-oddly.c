@@ -19,6 +19,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static char **volatile nowhere = (char **)16;
 static char *volatile text_nowhere = (char *)16;
 
+static void bad_environments(char **words);
+
 /* Says how the child ended that called it; its errno, if it went on. */
 #define IN_CHILD(call)                                                                                                 \
 	do {                                                                                                           \
@@ -43,6 +45,26 @@ static int in_memory(unsigned int flags)
 	sendfile(file, self, NULL, data.st_size);
 	close(self);
 	return file;
+}
+
+/* One that holds such an address, that has no end before nothing is mapped, or one of whose variables has none. */
+static void bad_environments(char **words)
+{
+	char *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *text = memory + 4092, *with_nowhere[] = {"A=1", text_nowhere, NULL}, *with_text[] = {text, NULL};
+	char **endless = (char **)(memory + 4096) - 2, *long_text = malloc(10000), *with_long[] = {long_text, NULL};
+
+	munmap(memory + 4096, 4096);
+	IN_CHILD(execve("/proc/self/exe", words, with_nowhere));
+	IN_CHILD(execve("/no/such/program", words, with_nowhere));
+	memcpy(text, "A=bc", 4);
+	IN_CHILD(execve("/proc/self/exe", words, with_text));
+	endless[0] = endless[1] = "A=1";
+	IN_CHILD(execve("/proc/self/exe", words, endless));
+	memset(long_text, 'A', 10000);
+	long_text[9999] = 0;
+	IN_CHILD(execve("/proc/self/exe", words, with_long));
+	free(long_text);
 }
 
 int main(int count, char **arguments)
@@ -83,6 +105,7 @@ int main(int count, char **arguments)
 	IN_CHILD(execve("/proc/self/exe", words, nowhere));
 	IN_CHILD(execveat(self, text_nowhere, words, environ, AT_EMPTY_PATH));
 	IN_CHILD(fexecve(self, words, nowhere));
+	bad_environments(words);
 
 	SAY(posix_spawn(&child, "/proc/self/exe", NULL, NULL, words, environ));
 	printf("ended %d\n", end_of(child));

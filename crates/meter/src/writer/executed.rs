@@ -16,7 +16,7 @@ use core::sync::atomic::{
 
 use super::{awaited, names, segment, syscalls};
 use crate::incompatible::{self, Loader, ReadAt, Room};
-use crate::layout::{DIRECTORY_VARIABLE, SESSION_VARIABLE, SWAP_FILTER_VARIABLE, SWAP_VARIABLE, Unmetered};
+use crate::layout::{DIRECTORY_VARIABLE, PAGE, SESSION_VARIABLE, SWAP_FILTER_VARIABLE, SWAP_VARIABLE, Unmetered};
 
 /// Variables `NAME=value`, and a null pointer behind them.
 pub type Environment = *const *const c_char;
@@ -58,6 +58,68 @@ impl Program {
     }
 }
 
+/// Whether everything of an environment can be read.
+///
+/// # Safety
+/// What can be read of it stays as it is meanwhile.
+unsafe fn is_readable(environment: Environment) -> bool {
+    let mut readable = ReadablePages::default();
+    let mut place = environment;
+    while !place.is_null() {
+        if !readable.has(place.addr()) {
+            return false;
+        }
+        // SAFETY: it lies in one page, which can be read.
+        let text = unsafe { *place };
+        if text.is_null() {
+            break;
+        }
+        // SAFETY: the caller's obligation.
+        if !unsafe { readable.has_text(text) } {
+            return false;
+        }
+        place = place.wrapping_add(1);
+    }
+    true
+}
+
+/// Pages that can be read, as the kernel says. The texts of an environment lie in few.
+#[derive(Default)]
+struct ReadablePages {
+    pages: [usize; 8],
+    asked: usize,
+}
+
+impl ReadablePages {
+    fn has(&mut self, address: usize) -> bool {
+        let page = address / PAGE;
+        if page != 0 && self.pages.contains(&page) {
+            return true;
+        }
+        let is_readable = syscalls::is_readable(address as *const c_char);
+        if is_readable && let Some(place) = self.pages.get_mut(self.asked % 8) {
+            *place = page;
+            self.asked += 1;
+        }
+        is_readable
+    }
+
+    /// # Safety
+    /// What can be read of it stays as it is meanwhile.
+    unsafe fn has_text(&mut self, text: *const c_char) -> bool {
+        let mut at = text;
+        while self.has(at.addr()) {
+            let left = PAGE - at.addr() % PAGE;
+            // SAFETY: these bytes are those up to the end of a page that can be read.
+            if unsafe { core::slice::from_raw_parts(at.cast::<u8>(), left) }.contains(&0) {
+                return true;
+            }
+            at = at.wrapping_add(left);
+        }
+        false
+    }
+}
+
 /// Executes a program by `execute`, which is given its environment and returns 0 if it did (or never). Where the library that
 /// this is part of will not be found, it and lockmeter's variables are left out: the loader would complain. A program that is
 /// to be metered and cannot report is counted, and one that can is awaited.
@@ -66,8 +128,9 @@ impl Program {
 /// The environment must be null or one that `execve` takes, and the program's texts must end with a NUL.
 pub unsafe fn execute(program: Program, environment: Environment, execute: impl FnOnce(Environment) -> c_int) -> c_int {
     let Some(library) = own_path() else { return execute(environment) };
-    // Some tests give addresses where nothing is, which is for the kernel to say.
-    if !program.is_readable() || !(environment.is_null() || syscalls::is_readable(environment.cast())) {
+    // Addresses where nothing is are for the kernel to refuse.
+    // SAFETY: the caller's environment.
+    if !program.is_readable() || !unsafe { is_readable(environment) } {
         return execute(environment);
     }
     // SAFETY: the caller's environment.
