@@ -100,10 +100,9 @@ impl<'a> Headline<'a> {
                 f,
                 "no thread was seen to get a lock{scope_phrase} after a wait in {over}, yet threads were blocked for locks for {blocked}: "
             )?;
-            match self.waits_that_go_on() {
+            match self.waits_that_go_on() as u64 {
                 0 => f.write_str("their waits timed out, were interrupted, or their end was not seen"),
-                1 => f.write_str("one waits still"),
-                waits => write!(f, "{waits} wait still"),
+                waits => write!(f, "{} still", counted(waits, "thread waits", "threads wait")),
             }
         } else if self.report.losses.is_empty() && self.report.threads.is_none() {
             write!(f, "no wait for a lock{scope_phrase} ended in {over}; waits that still go on were not looked for")
