@@ -270,8 +270,8 @@ unsafe extern "C-unwind" fn clocklock(
     sp: *const usize,
     fp: usize,
 ) -> c_int {
-    // Glibc looks at the clock, the lower half of the register, before it tries to take the mutex.
-    if !matches!(clock as c_int, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC) {
+    // Glibc looks at the clock before it tries to take the mutex.
+    if !real::is_known_clock(clock) {
         // SAFETY: the caller's mutex and time.
         return unsafe { real::pthread_mutex_clocklock(mutex, clock, until) };
     }

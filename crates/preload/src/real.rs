@@ -126,6 +126,11 @@ macro_rules! real {
     };
 }
 
+/// Whether pthread knows a clock. It comes as a whole register, of which the lower half counts.
+pub(crate) const fn is_known_clock(clock: usize) -> bool {
+    matches!(clock as c_int, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC)
+}
+
 type Mutex = *mut libc::pthread_mutex_t;
 type Rwlock = *mut libc::pthread_rwlock_t;
 type Spin = *mut libc::pthread_spinlock_t;

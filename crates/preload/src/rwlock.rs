@@ -92,8 +92,7 @@ unsafe fn is_written(lock: *const pthread_rwlock_t) -> bool {
 /// `until` is readable or null.
 unsafe fn is_valid(clock: usize, until: *const timespec) -> bool {
     const NS_PER_S: i64 = 1_000_000_000;
-    // The clock comes as a whole register, of which the lower half counts.
-    matches!(clock as c_int, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC)
+    real::is_known_clock(clock)
         // SAFETY: the caller's obligation.
         && (until.is_null() || (0..NS_PER_S).contains(&unsafe { (*until).tv_nsec }))
 }

@@ -71,7 +71,10 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
 
 /// The lock is that of which one of the reports has most.
 fn add_timed_out(one: Option<TimedOut>, other: Option<TimedOut>) -> Option<TimedOut> {
-    let (Some(one), Some(other)) = (one.clone(), other.clone()) else { return one.or(other) };
+    let (one, other) = match (one, other) {
+        (Some(one), Some(other)) => (one, other),
+        (one, other) => return one.or(other),
+    };
     let mut all = one.all;
     all.merge(&other.all);
     let is_same = (&one.lock, one.kind, one.mode) == (&other.lock, other.kind, other.mode);

@@ -348,7 +348,7 @@ impl Source for LockSources {
     fn stop(mut self) -> Result<Interval, RecorderError> {
         let mut interval = std::mem::take(&mut self.early);
         match self.kernel {
-            Some(kernel) => kernel.stop_into(&mut interval),
+            Some(mut kernel) => kernel.stop_into(&mut interval),
             None => self.clock.cut_into(&mut interval),
         }
         match self.user {

@@ -213,7 +213,7 @@ impl ContentionSource {
         let hook_events = hooked::events(&self.skeleton);
         let of_hooks_ns = hooks_spent_ns - std::mem::replace(&mut self.hooks_spent_ns, hooks_spent_ns);
         Overhead {
-            own_cpu_ns: self.own_cpu.used_ns(),
+            own_cpu_ns: 0,
             program_run_ns: self.cost.estimate_ns(&self.skeleton, &drained.runs, drained.stack_ns) + of_hooks_ns,
             program_runs: drained.runs.iter().sum::<u64>()
                 + (hook_events - std::mem::replace(&mut self.hook_events, hook_events)),
@@ -223,7 +223,8 @@ impl ContentionSource {
         }
     }
 
-    /// As [`drain`](Source::drain), into an interval that may hold already what others have measured. It ends now.
+    /// As [`drain`](Source::drain), into an interval that may hold already what others have measured. It ends now. What this process took
+    /// is for the one who drains all of them to count.
     pub fn drain_into(&mut self, interval: &mut Interval) {
         let buffer = switches::flip(&mut self.skeleton);
         self.clock.cut_into(interval);
@@ -244,7 +245,7 @@ impl ContentionSource {
         interval.off.holds = self.hooks.off_ns();
         self.open_waits += drained.opened.cast_signed()
             - drained.closed.cast_signed()
-            - interval.losses.get(Loss::BeginWithoutEnd).cast_signed();
+            - drained.lost(Loss::BeginWithoutEnd).cast_signed();
         interval.overhead.merge(&self.overhead(&drained));
         self.hold_lengths.give(&mut drained);
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
@@ -252,7 +253,7 @@ impl ContentionSource {
     }
 
     /// As [`stop`](Source::stop), into such an interval.
-    pub fn stop_into(mut self, interval: &mut Interval) {
+    pub fn stop_into(&mut self, interval: &mut Interval) {
         // The begin program goes first, so that no wait is opened that the end program would not see closed. It was
         // attached last.
         self.links.pop();
@@ -295,13 +296,15 @@ impl Source for ContentionSource {
     fn drain(&mut self) -> Result<Interval, KernelError> {
         let mut interval = Interval::default();
         self.drain_into(&mut interval);
+        interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
         Ok(interval)
     }
 
     /// Waits that are still going on are counted as unfinished.
-    fn stop(self) -> Result<Interval, KernelError> {
+    fn stop(mut self) -> Result<Interval, KernelError> {
         let mut interval = Interval::default();
         self.stop_into(&mut interval);
+        interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
         Ok(interval)
     }
 }

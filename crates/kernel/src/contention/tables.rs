@@ -135,6 +135,11 @@ pub struct Drained {
 }
 
 impl Drained {
+    /// How much was lost for this cause.
+    pub fn lost(&self, cause: Loss) -> u64 {
+        self.losses.iter().filter(|(loss, _)| *loss == cause).map(|(_, count)| count).sum()
+    }
+
     /// Adds what was drained from other tables.
     pub fn merge(&mut self, other: Self) {
         for (key, counted) in other.totals {

@@ -457,7 +457,7 @@ unsafe fn without_library(
     }
 }
 
-/// With room for so many places and bytes, on the stack.
+/// As [`without_library`], with a copy on the stack of so many places for variables and bytes for the libraries to preload.
 ///
 /// # Safety
 /// As [`execute`].

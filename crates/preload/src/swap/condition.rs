@@ -16,9 +16,9 @@ use libc::{CLOCK_REALTIME, EINVAL, pthread_cond_t, pthread_mutex_t, timespec};
 
 use lockmeter_locks::preloaded::Generation;
 
-use super::deadline::{self, Deadline};
+use super::deadline::Deadline;
 use super::mutex;
-use crate::real::originals;
+use crate::real::{is_known_clock, originals};
 
 /// The mutex that glibc is given.
 #[repr(align(128))]
@@ -181,7 +181,7 @@ pub(super) unsafe extern "C-unwind" fn clockwait(
     until: *const timespec,
 ) -> c_int {
     // SAFETY: the caller's time.
-    if !deadline::is_known(clock) || unsafe { Deadline::read(clock, until) }.is_none() {
+    if !is_known_clock(clock) || unsafe { Deadline::read(clock, until) }.is_none() {
         return EINVAL;
     }
     // SAFETY: the caller's condition, mutex and time.

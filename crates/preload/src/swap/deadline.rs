@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::time::Duration;
 
-use libc::{CLOCK_MONOTONIC, CLOCK_REALTIME, timespec};
+use libc::{CLOCK_REALTIME, timespec};
 
 /// A wait until a time of the real clock looks at it again after this long: somebody may set it.
 const LONGEST_SLICE: Duration = Duration::from_secs(1);
@@ -15,11 +15,6 @@ const NS_PER_S: i64 = 1_000_000_000;
 pub(super) struct Deadline {
     clock: c_int,
     at: timespec,
-}
-
-/// Whether pthread knows a clock. It comes as a whole register, of which the lower half counts.
-pub(super) const fn is_known(clock: usize) -> bool {
-    matches!(clock as c_int, CLOCK_REALTIME | CLOCK_MONOTONIC)
 }
 
 impl Deadline {

@@ -14,9 +14,9 @@ use lockmeter_locks::RawMutex;
 
 use super::arena::{Arena, Slots};
 use super::choice::{self, Swap};
-use super::deadline::{self, Deadline};
+use super::deadline::Deadline;
 use super::{keeping_errno, thread};
-use crate::real::originals;
+use crate::real::{is_known_clock, originals};
 
 /// A swapped mutex, or one that is left alone; else as glibc's.
 #[repr(C)]
@@ -294,7 +294,7 @@ unsafe fn lock_until(
     // SAFETY: the caller's obligation.
     let object = unsafe { Object::of(mutex) };
     let is = object.is();
-    if !matches!(is, Is::Left) && !deadline::is_known(clock) {
+    if !matches!(is, Is::Left) && !is_known_clock(clock) {
         return EINVAL;
     }
     let wait = |lock: &RawMutex| {

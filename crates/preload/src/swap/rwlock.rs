@@ -11,10 +11,10 @@ use libc::{CLOCK_REALTIME, EBUSY, EDEADLK, EINVAL, ETIMEDOUT, pthread_rwlock_t, 
 
 use super::arena::Slots;
 use super::choice::{self, Swap};
-use super::deadline::{self, Deadline};
+use super::deadline::Deadline;
 use super::ours::Shared;
 use super::{keeping_errno, thread};
-use crate::real::originals;
+use crate::real::{is_known_clock, originals};
 
 /// A swapped lock, or one that is left alone; else as glibc's.
 #[repr(C)]
@@ -279,7 +279,7 @@ unsafe fn until<L: Shared>(
     // SAFETY: the caller's obligation.
     let object = unsafe { Object::of(lock) };
     let Is::Swapped(ours) = object.is::<L>() else { return left() };
-    if !deadline::is_known(clock) {
+    if !is_known_clock(clock) {
         return EINVAL;
     }
     // SAFETY: the caller's obligation.
