@@ -13,6 +13,7 @@ use lockmeter_cli::output;
 use lockmeter_profile::diff::Spread;
 use lockmeter_profile::merge::{self, Difference};
 use lockmeter_profile::recording::RecordingReader;
+use lockmeter_profile::rules::installed;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, RecordingKind, Report};
 use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Pprof, Table};
@@ -117,6 +118,7 @@ impl Loaded {
     pub fn warnings(&self, query: &Query) -> Vec<Warning> {
         let mut warnings = Warning::about(&self.report, self.ended_cleanly);
         warnings.extend(self.differences.iter().cloned().map(Warning::AddedUp));
+        warnings.extend(Warning::about_rules(&self.report.about.rules, installed()));
         warnings.extend(self.languages.iter().map(|language| Warning::OwnLocks(*language)));
         let is_outside = query.window.is_some() && self.report.intervals == 0 && self.intervals > 0;
         if is_outside {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use lockmeter_profile::latency::LatencyReport;
 use lockmeter_profile::merge::Difference;
+use lockmeter_profile::rules::{RuleSet, Rules};
 use lockmeter_profile::{Frame, Happened, Loss, Naming, Report, Unnamed};
 use lockmeter_render::{Headline, units};
 
@@ -74,6 +75,8 @@ pub enum Warning {
     UntimedWaits(u64),
     /// Recordings that are added up are not alike.
     AddedUp(Difference),
+    /// It was recorded with rules of the user's that this reading does not have.
+    RulesNotInUse(Vec<RuleSet>),
 }
 
 impl Warning {
@@ -111,6 +114,16 @@ impl Warning {
             warnings.push(Self::Expensive(programs));
         }
         warnings
+    }
+}
+
+impl Warning {
+    /// The warning that these rules of a recording deserve where it is read by others. Those that lockmeter comes with are always there,
+    /// in one version or another.
+    pub fn about_rules(recorded_with: &[RuleSet], in_use: &Rules) -> Option<Self> {
+        let is_missing = |set: &&RuleSet| !set.is_shipped() && !in_use.sets().contains(set);
+        let missing: Vec<RuleSet> = recorded_with.iter().filter(is_missing).cloned().collect();
+        (!missing.is_empty()).then_some(Self::RulesNotInUse(missing))
     }
 }
 
@@ -258,6 +271,15 @@ impl fmt::Display for Warning {
                 counts it as computing, so more CPUs may gain less than it says"
             ),
             Self::AddedUp(difference) => write!(f, "{difference}"),
+            Self::RulesNotInUse(sets) => {
+                let sets: Vec<String> = sets.iter().map(RuleSet::to_string).collect();
+                write!(
+                    f,
+                    "the recording was made with rules that are not in use now: {}; its locks keep the names that these gave \
+                    them, but callers may be functions of the locks themselves; give the files with --rules",
+                    sets.join(", ")
+                )
+            }
             Self::Expensive(percent) => write!(
                 f,
                 "lockmeter's programs in the kernel took {percent} % of the machine's CPU time; a smaller `record \

@@ -113,6 +113,13 @@ fn a_program_s_own_locks_are_taught_by_a_file() {
     assert_eq!(sets[1]["name"], "lockmeter");
     let waited_ns = waits(&json_report(&recording, &["--by", "lock,caller", "--rules", &file]), "order book").0;
     the_trial_shows_what_each_rule_matches(&rules, &file, &recording, waited_ns);
+    // So does one who reads it without them.
+    let warned = |flags: &[&str]| {
+        let mut report = lockmeter(["report", &recording]);
+        report.args(flags);
+        text(&run(report).stderr).contains("rules that are not in use now: in-house locks 1 (")
+    };
+    assert!(warned(&[]) && !warned(&["--rules", &file]));
 }
 
 /// The recording was made with the same rules; one more overlaps, one never matches, one asks for what is not so.

@@ -150,6 +150,13 @@ pub struct RuleSet {
     pub checksum: u32,
 }
 
+impl RuleSet {
+    /// Whether lockmeter comes with it.
+    pub fn is_shipped(&self) -> bool {
+        self.name == shipped::NAME
+    }
+}
+
 impl std::fmt::Display for RuleSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.version.as_str() {

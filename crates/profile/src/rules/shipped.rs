@@ -3,7 +3,7 @@
 use super::{RuleSet, Rules, file};
 
 /// What they are called together, and their version: it is raised with every change of them.
-const NAME: &str = "lockmeter";
+pub(super) const NAME: &str = "lockmeter";
 const VERSION: &str = "1";
 
 macro_rules! shipped {
