@@ -387,8 +387,8 @@ fn hook_choices() -> impl TypedValueParser<Value = HookChoice> {
 /// How rows are grouped and chosen.
 #[derive(Debug, Args)]
 pub struct QueryArguments {
-    /// Group by one or two of: lock, instance, caller, blocker, root, kind, task, cgroup, object
-    #[arg(long, value_name = "WHAT[,WHAT]", default_value = "lock", value_parser = parse_dimensions)]
+    /// Group by up to three of: lock, instance, caller, blocker, root, kind, mode, task, cgroup, object
+    #[arg(long, value_name = "WHAT[,WHAT…]", default_value = "lock", value_parser = parse_dimensions)]
     pub by: Dimensions,
     /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore; idle: condvar,
     /// barrier, join, park, futex)

@@ -461,7 +461,7 @@ fn key(row: &Row, by: &[Dimension]) -> DiffKey {
         lock: row.lock.clone(),
         // A row by caller may happen to hold one kind only: that is not what makes it the same row.
         kind: row.kind.filter(|_| has(Dimension::Lock) || has(Dimension::Kind)),
-        mode: row.mode.filter(|_| has(Dimension::Lock)),
+        mode: row.mode.filter(|_| has(Dimension::Lock) || has(Dimension::Mode)),
         object: row.object.clone(),
         task: row.task.as_ref().map(|task| task.comm.clone()),
         cgroup: row.cgroup.clone(),

@@ -107,12 +107,13 @@ impl RowKey {
         // A row by caller may happen to hold one kind only: that is not what makes it the same row.
         let of_lock = by.contains(&Dimension::Lock);
         let of_kind = of_lock || by.contains(&Dimension::Kind);
+        let of_mode = of_lock || by.contains(&Dimension::Mode);
         Self {
             happened: row.happened,
             own: row.own,
             lock: row.lock.clone(),
             kind: row.kind.filter(|_| of_kind),
-            mode: row.mode.filter(|_| of_lock),
+            mode: row.mode.filter(|_| of_mode),
             instance: row.instance,
             object: row.object.clone(),
             task: row.task.clone(),

@@ -33,6 +33,8 @@ named_enum! {
         Object = 8, "object";
         /// The end of the chain: what the blocker waited for itself, and who had that.
         Root = 9, "root";
+        /// How the lock was to be taken: exclusively, for reading, for writing.
+        Mode = 10, "mode";
     }
 }
 

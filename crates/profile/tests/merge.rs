@@ -14,7 +14,12 @@ fn part(seconds: std::ops::Range<u64>, query: &Query) -> Report {
 /// Makes sure that it does not matter whether intervals lie in one recording or in two.
 #[test]
 fn two_halves_added_up_are_the_whole() {
-    for by in [vec![Dimension::Lock], vec![Dimension::Kind, Dimension::Task], vec![Dimension::Object]] {
+    for by in [
+        vec![Dimension::Lock],
+        vec![Dimension::Kind, Dimension::Task],
+        vec![Dimension::Mode, Dimension::Task, Dimension::Kind],
+        vec![Dimension::Object],
+    ] {
         let query = Query::by(by.clone());
         let whole = part(0..6, &query);
         let sum = merge([part(0..3, &query), part(3..6, &query)]).unwrap();
@@ -25,7 +30,8 @@ fn two_halves_added_up_are_the_whole() {
                 .rows
                 .iter()
                 .map(|row| {
-                    let names = (row.happened, row.lock.clone(), row.kind, row.object.clone(), row.task.clone());
+                    let names =
+                        (row.happened, row.lock.clone(), row.kind, row.mode, row.object.clone(), row.task.clone());
                     (format!("{names:?}"), row.value, row.p99_ns, row.histogram.clone())
                 })
                 .collect();

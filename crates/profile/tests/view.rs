@@ -10,12 +10,15 @@ use lockmeter_profile::{
 use proptest::prelude::*;
 use synthetic::{SECOND_NS, START_UNIX_NS, Size, about, interval};
 
-/// Every single dimension and every pair of two.
+/// Every single dimension, every pair of two, and three of each sort together.
 fn groupings() -> Vec<Vec<Dimension>> {
+    let exact = vec![Dimension::Task, Dimension::Mode, Dimension::Kind];
+    let sampled = vec![Dimension::Caller, Dimension::Blocker, Dimension::Root];
+    let both = vec![Dimension::Caller, Dimension::Lock, Dimension::Cgroup];
     let singles = Dimension::ALL.iter().map(|one| vec![*one]);
     let pairs = Dimension::ALL.iter().enumerate();
     let pairs = pairs.flat_map(|(at, one)| Dimension::ALL[at + 1..].iter().map(|other| vec![*other, *one]));
-    singles.chain(pairs).chain([vec![]]).collect()
+    singles.chain(pairs).chain([vec![], exact, sampled, both]).collect()
 }
 
 fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Value {
@@ -389,6 +392,20 @@ fn what_a_program_was_switched_off_for_is_taken_off_the_time_of_its_own_locks_al
     let each_s = by_lock.waited_rate(|waits| waits.total_ns, SECOND_NS);
     assert_eq!(each_s, Some((SECOND_NS / 4 + 4_000) * 10 / 9 + 1_000));
     assert_eq!(by(Dimension::Kind).rows[0].off_ns, 0, "the kernel's locks are in this row, too");
+}
+
+#[test]
+fn rows_by_mode_tell_readers_from_writers_of_all_locks() {
+    let mut made = Made::default();
+    for (lock, read_ns, written_ns) in [("one", 1_000, 20_000), ("other", 300_000, 4_000_000)] {
+        let reading = made.lock(lock, Kind::Rwsem, Mode::Read);
+        let writing = made.lock(lock, Kind::Rwsem, Mode::Write);
+        made.total(reading, 1, read_ns);
+        made.total(writing, 1, written_ns);
+    }
+    let by_mode = report(&about(), [made.0].into_iter(), &Query::by([Dimension::Mode]));
+    let rows: Vec<_> = by_mode.rows.iter().map(|row| (row.mode, row.lock.as_deref(), row.value.total_ns)).collect();
+    assert_eq!(rows, [(Some(Mode::Write), None, 4_020_000), (Some(Mode::Read), None, 301_000)]);
 }
 
 #[test]

@@ -54,6 +54,9 @@ pub(super) fn parse_share_ppm(text: &str) -> Result<u32, String> {
     Ok((percent * 10_000.0).round() as u32)
 }
 
+/// Rows by more would hardly add anything up.
+const MOST_DIMENSIONS: usize = 3;
+
 pub(super) fn parse_dimensions(text: &str) -> Result<Dimensions, String> {
     let names = || Dimension::ALL.iter().map(|dimension| dimension.name()).collect::<Vec<_>>().join(", ");
     let mut dimensions = Vec::new();
@@ -65,8 +68,8 @@ pub(super) fn parse_dimensions(text: &str) -> Result<Dimensions, String> {
         }
         dimensions.push(dimension);
     }
-    if dimensions.len() > 2 {
-        return Err("at most two groupings can be combined".into());
+    if dimensions.len() > MOST_DIMENSIONS {
+        return Err(format!("at most {MOST_DIMENSIONS} groupings can be combined"));
     }
     Ok(Dimensions(dimensions))
 }

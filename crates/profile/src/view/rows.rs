@@ -494,7 +494,7 @@ fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<Stack
         own: group.own,
         lock: has_lock.then_some(group.lock),
         kind: (has_lock || by(Dimension::Kind)).then_some(group.kind),
-        mode: has_lock.then_some(group.mode),
+        mode: (has_lock || by(Dimension::Mode)).then_some(group.mode),
         object: by(Dimension::Object).then_some(group.object),
         task: group.task,
         cgroup: group.cgroup.clone(),
