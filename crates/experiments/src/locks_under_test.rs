@@ -2,7 +2,7 @@
 
 use lockmeter_locks::{RawMutex, RawPercpuRwSem, RawRwSem, SPIN_NS};
 
-use crate::pthread_locks::PthreadMutex;
+use crate::pthread_locks::{PthreadMutex, PthreadRwLock};
 use crate::step_by_step::SpinTimes;
 
 /// The global mutex of the old design, and each task's own in the new.
@@ -23,3 +23,5 @@ pub type ReaderLock = RawPercpuRwSem<RawRwSem>;
 pub const NAMES: &str = "lockmeter's Mutex, and its PercpuRwSem over its RwSem";
 /// A mutex that a preloaded meter sees, for runs of one design alone.
 pub type MeteredMutex = PthreadMutex;
+/// The same of the lock that tasks read and CPUs write.
+pub type MeteredReaderLock = PthreadRwLock;

@@ -281,10 +281,15 @@ fn more_breakpoints_than_there_are_is_said_and_the_designs_race_all_the_same() {
     assert!(status == 3 && (said.contains("breakpoints")), "{status}: {said}");
     let mut command =
         lockmeter_lab(["bench", "breakpoint", "-b", "60", "--rounds", "1", "--slice", "20ms", "--cpus", "4"]);
-    command.args(["--user-threads", "1,3", "--format", "json"]);
+    command.args(["--user-threads", "1,3", "--cpu-targets", "20", "--format", "json"]);
+    command.env("LOCKMETER_PRELOAD", preload_library());
     let results = json(command);
     assert!(results["kernel"].is_null() && results["kernel_missing"].is_string(), "{results}");
     assert_eq!(results["user"].as_array().unwrap().len(), 2);
+    let shares = results["lock_shares"].as_array().unwrap_or_else(|| panic!("{results}"));
+    let designs: Vec<&str> = shares.iter().map(|share| share["design"].as_str().unwrap()).collect();
+    assert_eq!(designs, ["before", "after", "ideal", "floor"], "{results}");
+    assert!(shares.iter().all(|share| share["threads"] == 3 && share["waited_ppm"].is_u64()), "{results}");
 }
 
 /// What metering is for: the old design's mutex tops the report, the new design's locks do not.
@@ -293,8 +298,9 @@ fn the_old_designs_mutex_is_at_the_top_of_lockmeters_report_and_the_new_one_has_
     preload_library();
     let waited = |design: &str| -> u64 {
         let own = env!("CARGO_BIN_EXE_lockmeter-lab");
-        let words = ["bench", "breakpoint", "-b", "4", "--only", design, "--user-threads", "4", "--slice", "300ms"];
-        let command: Vec<OsString> = [own].into_iter().chain(words).map(OsString::from).collect();
+        let words = ["bench", "breakpoint", "-b", "4", "--cpu-targets", "0", "--only", design];
+        let command = [own].into_iter().chain(words).chain(["--user-threads", "4", "--slice", "300ms"]);
+        let command: Vec<OsString> = command.map(OsString::from).collect();
         let report = recorded(&command);
         let rows = report["rows"].as_array().unwrap();
         let waits = || rows.iter().filter(|row| row["happened"] == "wait");

@@ -1,10 +1,10 @@
-//! The accounting before and after, over any locks.
+//! The accounting before and after: one algorithm under two ways to lock, over any locks.
 //!
 //! Each CPU has four slots. A task that runs takes as many slots of its CPU as it has breakpoints, and a breakpoint of a CPU
 //! takes one of that CPU's for whichever task runs there. So on every CPU its own breakpoints and those of the task that has most
-//! must fit into the slots together.
+//! must fit into the slots together. For each change the task's breakpoints are looked up for every CPU: once to see whether there is
+//! room, once more to note the change. So it was done when the locking changed; that it need not be was found later.
 
-use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,31 +15,35 @@ pub const SLOTS: u32 = 4;
 
 const KINDS: usize = SLOTS as usize;
 
-/// How often a breakpoint found more slots taken than there are, which must never happen.
-#[derive(Debug, Default)]
-pub struct Violations(AtomicU32);
-
-impl Violations {
-    fn see(&self, taken: u32) {
-        if taken > SLOTS {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// So far.
-    pub fn count(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A task, with its own lock and the breakpoints counted under that, where the design has one.
+/// A task, with its own lock and its breakpoints.
 pub struct Task<M> {
-    breakpoints: Mutex<M, u32>,
+    pub(super) lock: Mutex<M, ()>,
+    /// Where each of them is for: [`UNUSED`], or [`ALL_CPUS`], or one more than a CPU's number.
+    breakpoints: [AtomicU32; KINDS],
 }
+
+const UNUSED: u32 = 0;
+const ALL_CPUS: u32 = u32::MAX;
 
 impl<M: RawMutex> Default for Task<M> {
     fn default() -> Self {
-        Self { breakpoints: Mutex::new(0) }
+        Self { lock: Mutex::new(()), breakpoints: [const { AtomicU32::new(UNUSED) }; KINDS] }
+    }
+}
+
+impl<M> Task<M> {
+    /// Its breakpoints on one CPU. Never inlined: that they are looked up for every CPU is most of what accounting costs.
+    #[inline(never)]
+    fn on_cpu(&self, cpu: usize) -> u32 {
+        let is_here =
+            |on: &&AtomicU32| matches!(on.load(Ordering::Relaxed), on if on == ALL_CPUS || on as usize == cpu + 1);
+        black_box(self).breakpoints.iter().filter(is_here).count() as u32
+    }
+
+    /// One more or less, for all CPUs. Returns whether there was one to change.
+    fn change(&self, from: u32, to: u32) -> bool {
+        let one = self.breakpoints.iter().find(|on| on.load(Ordering::Relaxed) == from);
+        one.inspect(|on| on.store(to, Ordering::Relaxed)).is_some()
     }
 }
 
@@ -56,234 +60,212 @@ pub trait Accounting: Sync {
     fn take_on_cpu(&self, cpu: usize) -> bool;
     /// One breakpoint of the CPU less.
     fn give_back_on_cpu(&self, cpu: usize);
+    /// How often more slots were taken than there are, or something was lost; both must never happen.
+    fn violations(&self) -> u32;
     /// Breakpoints that are still accounted for.
     fn taken(&self) -> u64;
-    /// How often there were more than slots.
-    fn violations(&self) -> u32;
 }
 
-/// Before: one mutex around everything, and for each CPU the task's breakpoints looked up in a table and counted anew: once to see
-/// whether there is room, once more to note the change.
-pub struct GlobalMutex<M> {
-    state: Mutex<M, State>,
-    violations: Violations,
+/// How a design locks.
+pub trait Locking: Sync {
+    /// The lock of a task.
+    type TaskLock: RawMutex + Send + Sync;
+    /// Whether several tasks may change at once, so that what is counted of all of them is changed by atomic instructions.
+    const CHANGES_TASKS_AT_ONCE: bool;
+
+    /// What is held while the breakpoints of a task change.
+    fn for_task<'a>(&'a self, task: &'a Task<Self::TaskLock>) -> impl Sized + 'a;
+    /// What is held while those of a CPU change.
+    fn for_cpu(&self) -> impl Sized + '_;
 }
 
-struct State {
-    cpus: Vec<Cpu>,
-    /// The breakpoints of each task, each with the CPU that it is for; `None` is for all.
-    tasks: HashMap<usize, Vec<Option<usize>>>,
-}
+/// Before: one mutex around everything.
+pub struct GlobalMutex<M>(Mutex<M, ()>);
 
-impl State {
-    /// Breakpoints of the task on one CPU. Never inlined: the look-up for every CPU is what this design costs.
-    #[inline(never)]
-    fn of_task(&self, cpu: usize, task: usize) -> u32 {
-        let breakpoints = self.tasks.get(&black_box(task)).map_or(&[][..], |breakpoints| breakpoints);
-        let here = breakpoints.iter().filter(|on| on.is_none_or(|on| on == cpu)).count();
-        u32::try_from(here).unwrap_or(u32::MAX)
-    }
-
-    fn has_room(&self, task: usize) -> bool {
-        let fits = |(at, cpu): (usize, &Cpu)| cpu.own + (self.of_task(at, task) + 1).max(cpu.most_of_a_task()) <= SLOTS;
-        self.cpus.iter().enumerate().all(fits)
+impl<M: RawMutex> Default for GlobalMutex<M> {
+    fn default() -> Self {
+        Self(Mutex::new(()))
     }
 }
 
-/// A CPU's own breakpoints, and how many tasks have one, two, … breakpoints.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cpu {
-    own: u32,
-    tasks: [u32; KINDS],
-}
-
-impl Cpu {
-    fn most_of_a_task(&self) -> u32 {
-        most(self.tasks)
-    }
-}
-
-/// The breakpoints of the task that has most.
-fn most(tasks: [u32; KINDS]) -> u32 {
-    (1..=SLOTS).rev().find(|count| tasks[*count as usize - 1] > 0).unwrap_or(0)
-}
-
-/// What the mutex protects of each CPU.
-pub const BYTES_OF_A_CPU: usize = size_of::<Cpu>();
-
-impl<M: RawMutex> GlobalMutex<M> {
-    /// Nothing taken on any of so many CPUs.
-    pub fn new(cpus: usize) -> Self {
-        let state = State { cpus: vec![Cpu::default(); cpus], tasks: HashMap::new() };
-        Self { state: Mutex::new(state), violations: Violations::default() }
-    }
-}
-
-/// A task as the table knows it: by its address.
-fn key<M>(task: &Task<M>) -> usize {
-    std::ptr::from_ref(task).addr()
-}
-
-impl<M: RawMutex + Send + Sync> Accounting for GlobalMutex<M> {
+impl<M: RawMutex + Send + Sync> Locking for GlobalMutex<M> {
     type TaskLock = M;
+    const CHANGES_TASKS_AT_ONCE: bool = false;
 
-    fn take(&self, task: &Task<M>) -> bool {
-        let mut state = self.state.lock();
-        let task = key(task);
-        if !state.has_room(task) {
-            return false;
-        }
-        for at in 0..state.cpus.len() {
-            let had = state.of_task(at, task);
-            let cpu = &mut state.cpus[at];
-            move_task(&mut cpu.tasks, had, had + 1);
-            self.violations.see(cpu.own + cpu.most_of_a_task());
-        }
-        state.tasks.entry(task).or_default().push(None);
-        true
+    fn for_task<'a>(&'a self, _: &'a Task<M>) -> impl Sized + 'a {
+        self.0.lock()
     }
 
-    fn give_back(&self, task: &Task<M>) {
-        let mut state = self.state.lock();
-        let task = key(task);
-        for at in 0..state.cpus.len() {
-            let had = state.of_task(at, task);
-            move_task(&mut state.cpus[at].tasks, had, had - 1);
-        }
-        if let Some(breakpoints) = state.tasks.get_mut(&task) {
-            breakpoints.pop();
-            if breakpoints.is_empty() {
-                state.tasks.remove(&task);
-            }
-        }
-    }
-
-    fn take_on_cpu(&self, cpu: usize) -> bool {
-        let mut state = self.state.lock();
-        let cpu = &mut state.cpus[cpu];
-        let room = cpu.own + 1 + cpu.most_of_a_task() <= SLOTS;
-        cpu.own += u32::from(room);
-        self.violations.see(cpu.own + cpu.most_of_a_task());
-        room
-    }
-
-    fn give_back_on_cpu(&self, cpu: usize) {
-        self.state.lock().cpus[cpu].own -= 1;
-    }
-
-    fn taken(&self) -> u64 {
-        let of = |cpu: &Cpu| u64::from(cpu.own) + cpu.tasks.iter().map(|tasks| u64::from(*tasks)).sum::<u64>();
-        let state = self.state.lock();
-        state.cpus.iter().map(of).sum::<u64>() + state.tasks.len() as u64
-    }
-
-    fn violations(&self) -> u32 {
-        self.violations.count()
+    fn for_cpu(&self) -> impl Sized + '_ {
+        self.0.lock()
     }
 }
 
-fn move_task(tasks: &mut [u32; KINDS], from: u32, to: u32) {
-    if from > 0 {
-        tasks[from as usize - 1] -= 1;
-    }
-    if to > 0 {
-        tasks[to as usize - 1] += 1;
-    }
-}
-
-/// After: a task's breakpoints change under its own mutex and the read side of a lock whose write side is for CPUs' breakpoints;
-/// what readers change together is atomic, and counted where they run, so that no line is shared by tasks that only change their own.
+/// After: a task's breakpoints change under its own mutex and the read side of a lock whose write side is for CPUs' breakpoints.
 pub struct TaskMutexes<M, R> {
-    cpus: RwLock<R, Vec<u32>>,
-    /// The most breakpoints that any CPU has of its own: all that a task must know of the CPUs.
-    most_of_a_cpu: AtomicU32,
-    tasks: Vec<Counted>,
-    violations: Violations,
+    pub(super) cpus: RwLock<R, ()>,
     task_lock: std::marker::PhantomData<fn() -> M>,
 }
 
-/// How many tasks have at least one, two, … breakpoints, as changed from one CPU: the sum over all CPUs is the number, and a part alone
-/// may be below nought, since tasks move. A breakpoint more or less changes one counter.
-#[derive(Default)]
-#[repr(align(128))]
-struct Counted([AtomicU32; KINDS]);
-
-impl<M, R: RawRwLock> TaskMutexes<M, R> {
-    /// Nothing taken on any of so many CPUs.
-    pub fn new(cpus: usize) -> Self {
-        let here = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            cpus: RwLock::new(vec![0; cpus]),
-            most_of_a_cpu: AtomicU32::new(0),
-            tasks: (0..here).map(|_| Counted::default()).collect(),
-            violations: Violations::default(),
-            task_lock: std::marker::PhantomData,
-        }
-    }
-
-    /// Where tasks with at least so many breakpoints are counted on this CPU.
-    fn counter(&self, breakpoints: u32) -> &AtomicU32 {
-        // SAFETY: reads the number of the CPU. A thread that has moved on by the time it counts only shares a line.
-        let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
-        &self.tasks[cpu % self.tasks.len()].0[breakpoints as usize - 1]
-    }
-
-    /// Tasks with at least one, two, … breakpoints. Exact while no task may change any.
-    fn count_tasks(&self) -> [u32; KINDS] {
-        let on = |kind: usize| self.tasks.iter().map(move |counted| counted.0[kind].load(Ordering::Relaxed));
-        std::array::from_fn(|kind| on(kind).fold(0, u32::wrapping_add))
+impl<M, R: RawRwLock> Default for TaskMutexes<M, R> {
+    fn default() -> Self {
+        Self { cpus: RwLock::new(()), task_lock: std::marker::PhantomData }
     }
 }
 
-impl<M: RawMutex + Send + Sync, R: RawRwLock + Send + Sync> Accounting for TaskMutexes<M, R> {
+impl<M: RawMutex + Send + Sync, R: RawRwLock + Send + Sync> Locking for TaskMutexes<M, R> {
     type TaskLock = M;
+    const CHANGES_TASKS_AT_ONCE: bool = true;
 
-    fn take(&self, task: &Task<M>) -> bool {
-        let mut breakpoints = task.breakpoints.lock();
-        let _no_cpu_changes = self.cpus.read();
-        let wanted = *breakpoints + 1;
-        let taken = self.most_of_a_cpu.load(Ordering::Relaxed) + wanted;
-        if taken > SLOTS {
+    fn for_task<'a>(&'a self, task: &'a Task<M>) -> impl Sized + 'a {
+        (task.lock.lock(), self.cpus.read())
+    }
+
+    fn for_cpu(&self) -> impl Sized + '_ {
+        self.cpus.write()
+    }
+}
+
+/// The slots of all CPUs, under a way to lock.
+pub struct Slots<L> {
+    locking: L,
+    cpus: Vec<Cpu>,
+    violations: AtomicU32,
+}
+
+/// A CPU's own breakpoints, and how many tasks have one, two, … breakpoints there.
+#[derive(Debug, Default)]
+struct Cpu {
+    own: AtomicU32,
+    tasks: [AtomicU32; KINDS],
+}
+
+/// What there is of each CPU.
+pub const BYTES_OF_A_CPU: usize = size_of::<Cpu>();
+
+impl Cpu {
+    fn own(&self) -> u32 {
+        self.own.load(Ordering::Relaxed)
+    }
+
+    /// The breakpoints of the task that has most.
+    fn most_of_a_task(&self) -> u32 {
+        let is_any = |count: &u32| self.tasks[*count as usize - 1].load(Ordering::Relaxed) > 0;
+        (1..=SLOTS).rev().find(is_any).unwrap_or(0)
+    }
+
+    /// Tasks with so many breakpoints; none of tasks without any.
+    fn tasks_with(&self, breakpoints: u32) -> Option<&AtomicU32> {
+        self.tasks.get(breakpoints.checked_sub(1)? as usize)
+    }
+}
+
+impl<L: Locking + Default> Slots<L> {
+    /// Nothing taken on any of so many CPUs.
+    pub fn new(cpus: usize) -> Self {
+        let cpus = (0..cpus).map(|_| Cpu::default()).collect();
+        Self { locking: L::default(), cpus, violations: AtomicU32::new(0) }
+    }
+}
+
+impl<L: Locking> Slots<L> {
+    /// Has what must be so fail a run where it is not.
+    fn must(&self, be: bool) {
+        if !be {
+            self.violations.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A task has another number of breakpoints on a CPU.
+    fn move_task(cpu: &Cpu, from: u32, to: u32) {
+        let change = |counter: &AtomicU32, by: u32| {
+            if L::CHANGES_TASKS_AT_ONCE {
+                counter.fetch_add(by, Ordering::Relaxed);
+            } else {
+                counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+            }
+        };
+        if let Some(counter) = cpu.tasks_with(to) {
+            change(counter, 1);
+        }
+        if let Some(counter) = cpu.tasks_with(from) {
+            change(counter, 1_u32.wrapping_neg());
+        }
+    }
+}
+
+/// Between a decision and the change that rests on it: where tests let others run, so that a lock that is missing is missed.
+fn decided() {
+    if cfg!(test) {
+        std::thread::yield_now();
+    }
+}
+
+/// The methods keep their names on stacks: by them a meter knows whose locks are waited for.
+impl<L: Locking> Accounting for Slots<L> {
+    type TaskLock = L::TaskLock;
+
+    #[inline(never)]
+    fn take(&self, task: &Task<L::TaskLock>) -> bool {
+        let _held = self.locking.for_task(task);
+        let needs = |(at, cpu): (usize, &Cpu)| cpu.own() + (task.on_cpu(at) + 1).max(cpu.most_of_a_task());
+        if self.cpus.iter().enumerate().map(needs).any(|slots| slots > SLOTS) {
             return false;
         }
-        self.counter(wanted).fetch_add(1, Ordering::Relaxed);
-        *breakpoints = wanted;
-        self.violations.see(taken);
+        decided();
+        for (at, cpu) in self.cpus.iter().enumerate() {
+            let had = task.on_cpu(at);
+            Self::move_task(cpu, had, had + 1);
+            self.must(cpu.own() + had < SLOTS);
+        }
+        self.must(task.change(UNUSED, ALL_CPUS));
         true
     }
 
-    fn give_back(&self, task: &Task<M>) {
-        let mut breakpoints = task.breakpoints.lock();
-        let _no_cpu_changes = self.cpus.read();
-        self.counter(*breakpoints).fetch_sub(1, Ordering::Relaxed);
-        *breakpoints -= 1;
+    #[inline(never)]
+    fn give_back(&self, task: &Task<L::TaskLock>) {
+        let _held = self.locking.for_task(task);
+        for (at, cpu) in self.cpus.iter().enumerate() {
+            let had = task.on_cpu(at);
+            self.must(had > 0);
+            Self::move_task(cpu, had, had.saturating_sub(1));
+        }
+        self.must(task.change(ALL_CPUS, UNUSED));
     }
 
+    #[inline(never)]
     fn take_on_cpu(&self, cpu: usize) -> bool {
-        let mut cpus = self.cpus.write();
-        let taken = cpus[cpu] + 1 + most(self.count_tasks());
-        if taken > SLOTS {
+        let _held = self.locking.for_cpu();
+        let cpu = &self.cpus[cpu];
+        let own = cpu.own() + 1;
+        if own + cpu.most_of_a_task() > SLOTS {
             return false;
         }
-        cpus[cpu] += 1;
-        self.most_of_a_cpu.store(cpus.iter().copied().max().unwrap_or(0), Ordering::Relaxed);
-        self.violations.see(taken);
+        decided();
+        cpu.own.store(own, Ordering::Relaxed);
+        self.must(own + cpu.most_of_a_task() <= SLOTS);
         true
     }
 
+    #[inline(never)]
     fn give_back_on_cpu(&self, cpu: usize) {
-        let mut cpus = self.cpus.write();
-        cpus[cpu] -= 1;
-        self.most_of_a_cpu.store(cpus.iter().copied().max().unwrap_or(0), Ordering::Relaxed);
-    }
-
-    fn taken(&self) -> u64 {
-        let own = self.cpus.write().iter().map(|own| u64::from(*own)).sum::<u64>();
-        own + self.count_tasks().iter().map(|tasks| u64::from(*tasks)).sum::<u64>()
+        let _held = self.locking.for_cpu();
+        let own = self.cpus[cpu].own();
+        decided();
+        self.must(own > 0);
+        self.cpus[cpu].own.store(own.saturating_sub(1), Ordering::Relaxed);
     }
 
     fn violations(&self) -> u32 {
-        self.violations.count()
+        self.violations.load(Ordering::Relaxed)
+    }
+
+    fn taken(&self) -> u64 {
+        let of = |cpu: &Cpu| {
+            let tasks = cpu.tasks.iter().map(|tasks| u64::from(tasks.load(Ordering::Relaxed)));
+            u64::from(cpu.own()) + tasks.sum::<u64>()
+        };
+        self.cpus.iter().map(of).sum()
     }
 }
 

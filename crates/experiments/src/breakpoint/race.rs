@@ -9,7 +9,7 @@ use lock_api::{RawMutex, RawRwLock};
 use lockmeter_statistics::{Disturbances, Estimate, Random, ThreadsInStep, cpus, median};
 use serde::Serialize;
 
-use super::designs::{Accounting, GlobalMutex, SLOTS, Task, TaskMutexes, Unaccounted};
+use super::designs::{Accounting, GlobalMutex, SLOTS, Slots, Task, TaskMutexes, Unaccounted};
 use crate::cache_padded::CachePadded;
 use crate::{arithmetic, step_costs};
 
@@ -49,6 +49,8 @@ pub struct Plan {
     pub threads: Vec<usize>,
     /// Breakpoints of each task.
     pub breakpoints: u32,
+    /// Of a hundred targets of breakpoints so many are CPUs, the others tasks.
+    pub cpu_targets_percent: u32,
     /// How long one run lasts.
     pub slice: Duration,
     /// What a task computes besides its breakpoints.
@@ -81,7 +83,7 @@ pub struct Point {
 pub struct Broken {
     /// The design.
     pub design: Design,
-    /// How often there were more breakpoints than slots.
+    /// How often there were more breakpoints than slots, or one was lost.
     pub violations: u32,
     /// Breakpoints that were still accounted for when all had been given back.
     pub left: u64,
@@ -91,8 +93,8 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the accounting of `{}` is broken: {} times more breakpoints than slots, {} left at the end; the lock under it does not \
-             exclude as it must",
+            "the accounting of `{}` is broken: {} times there were more breakpoints than slots, or one was lost, and {} are left at \
+             the end; a lock under it does not exclude as it must",
             self.design.title(),
             self.violations,
             self.left
@@ -147,8 +149,8 @@ where
 {
     let plan = &Plan { breakpoints: if design == Design::Floor { 0 } else { plan.breakpoints }, ..plan.clone() };
     match design {
-        Design::Before => timed(&GlobalMutex::<M>::new(plan.cpus), design, plan, threads),
-        Design::After => timed(&TaskMutexes::<M, R>::new(plan.cpus), design, plan, threads),
+        Design::Before => timed(&Slots::<GlobalMutex<M>>::new(plan.cpus), design, plan, threads),
+        Design::After => timed(&Slots::<TaskMutexes<M, R>>::new(plan.cpus), design, plan, threads),
         Design::Ideal | Design::Floor => timed(&Unaccounted::<M>::default(), design, plan, threads),
     }
 }
@@ -160,12 +162,20 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
         }
     };
     let work = |(), stop: &AtomicBool| {
-        let mut tasks = 0_u64;
+        let (mut targets, mut percent) = (0_usize, 0);
         while !stop.load(Ordering::Relaxed) {
-            one_task(accounting, plan.breakpoints, plan.work);
-            tasks += 1;
+            percent += plan.cpu_targets_percent;
+            if percent >= 100 {
+                percent -= 100;
+                let cpu = targets % plan.cpus;
+                one_target(plan, || accounting.take_on_cpu(cpu), || accounting.give_back_on_cpu(cpu));
+            } else {
+                let task = Task::default();
+                one_target(plan, || accounting.take(&task), || accounting.give_back(&task));
+            }
+            targets += 1;
         }
-        tasks
+        targets as u64
     };
     let done = ThreadsInStep { threads, length: plan.slice, settling: plan.settling }.run(get_ready, work);
     let (violations, left) = (accounting.violations(), accounting.taken());
@@ -177,7 +187,7 @@ fn timed<A: Accounting>(accounting: &A, design: Design, plan: &Plan, threads: us
 
 /// Changes of the old accounting where its lock is not contended, by tasks of two threads.
 struct Changes<M: RawMutex> {
-    accounting: GlobalMutex<M>,
+    accounting: Slots<GlobalMutex<M>>,
     tasks: [Task<M>; 2],
     steps: [CachePadded<AtomicU32>; 2],
     breakpoints: u32,
@@ -186,7 +196,7 @@ struct Changes<M: RawMutex> {
 impl<M: RawMutex + Send + Sync> Changes<M> {
     fn new(cpus: usize, breakpoints: u32) -> Self {
         Self {
-            accounting: GlobalMutex::new(cpus),
+            accounting: Slots::new(cpus),
             tasks: [Task::default(), Task::default()],
             steps: [const { CachePadded(AtomicU32::new(0)) }; 2],
             breakpoints,
@@ -278,18 +288,16 @@ impl Work {
 /// A breakpoint's record, as large as the kernel's.
 type Record = [u64; 24];
 
-/// A task is set up with its breakpoints, and taken down.
-fn one_task<A: Accounting>(accounting: &A, breakpoints: u32, Work(steps): Work) {
-    let task = Task::default();
+/// A target is set up with its breakpoints, and taken down.
+fn one_target(plan: &Plan, take: impl Fn() -> bool, give_back: impl Fn()) {
+    let Work(steps) = plan.work;
     arithmetic::steps(steps / 2);
-    let records: Vec<Box<Record>> = (0..breakpoints.min(SLOTS))
-        .filter(|_| accounting.take(&task))
-        .map(|at| Box::new([u64::from(at); 24]))
-        .collect();
+    let records: Vec<Box<Record>> =
+        (0..plan.breakpoints.min(SLOTS)).filter(|_| take()).map(|at| Box::new([u64::from(at); 24])).collect();
     arithmetic::steps(steps / 2);
     for record in records {
         drop(black_box(record));
-        accounting.give_back(&task);
+        give_back();
     }
 }
 
@@ -320,6 +328,7 @@ impl fmt::Display for Table<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::breakpoint::designs::Locking;
     use crate::pthread_locks::{PthreadMutex, PthreadRwLock};
     use std::sync::atomic::AtomicUsize;
 
@@ -331,6 +340,7 @@ mod tests {
             cpus: 8,
             rounds: 2,
             work: Work(100),
+            cpu_targets_percent: 10,
             first_cpu: None,
             settling: Duration::ZERO,
         }
@@ -363,35 +373,82 @@ mod tests {
         assert_eq!((points.len(), points[0].task_ns[0].samples), (1, 1));
     }
 
-    /// Tasks and CPUs at once, all that fits and more: never more than the slots, and nothing left at the end.
-    fn crowd<A: Accounting>(accounting: &A) {
+    /// Tasks and CPUs at once, all that fits and more, from four threads that share some tasks. Returns how often a rule was broken, or
+    /// a breakpoint was left.
+    fn crowd<L: Locking + Default>(rounds: usize) -> u64 {
+        let (slots, shared) = (Slots::<L>::new(2), Task::default());
         let refused = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let refused = &refused;
+                let (slots, shared, refused) = (&slots, &shared, &refused);
                 scope.spawn(move || {
-                    for round in 0..2_000 {
-                        let cpu = (thread + round) % 8;
-                        let on_cpu = (round % 3 == 0) && accounting.take_on_cpu(cpu);
-                        let task = Task::default();
-                        let taken = (0..SLOTS + 1).filter(|_| accounting.take(&task)).count();
+                    for round in 0..rounds {
+                        let cpu = (thread + round) % 2;
+                        let on_cpu = (round % 3 == 0) && slots.take_on_cpu(cpu);
+                        let own = Task::default();
+                        let task = if round % 2 == 0 { &own } else { shared };
+                        let taken = (0..SLOTS + 1).filter(|_| slots.take(task)).count();
                         refused.fetch_add(SLOTS as usize + 1 - taken, Ordering::Relaxed);
-                        (0..taken).for_each(|_| accounting.give_back(&task));
+                        (0..taken).for_each(|_| slots.give_back(task));
                         if on_cpu {
-                            accounting.give_back_on_cpu(cpu);
+                            slots.give_back_on_cpu(cpu);
                         }
                     }
                 });
             }
         });
-        assert_eq!((accounting.violations(), accounting.taken()), (0, 0));
-        assert!(refused.load(Ordering::Relaxed) >= 8_000, "the fifth breakpoint of a task found room");
+        assert!(refused.load(Ordering::Relaxed) >= 4 * rounds, "the fifth breakpoint of a task found room");
+        u64::from(slots.violations()) + slots.taken()
     }
+
+    type Before = GlobalMutex<PthreadMutex>;
+    type After = TaskMutexes<PthreadMutex, PthreadRwLock>;
 
     #[test]
     fn neither_design_gives_out_more_than_the_slots() {
-        crowd(&GlobalMutex::<PthreadMutex>::new(8));
-        crowd(&TaskMutexes::<PthreadMutex, PthreadRwLock>::new(8));
+        assert_eq!((crowd::<Before>(2_000), crowd::<After>(2_000)), (0, 0));
+    }
+
+    /// A design without one of its locks, which the rules must show.
+    #[derive(Default)]
+    struct Without<L, const LOCK: u8>(L);
+    const ITS_MUTEX: u8 = 0;
+    const TASK_MUTEX: u8 = 1;
+    const READ_SIDE: u8 = 2;
+    const WRITE_SIDE: u8 = 3;
+
+    impl<const LOCK: u8> Locking for Without<Before, LOCK> {
+        type TaskLock = PthreadMutex;
+        const CHANGES_TASKS_AT_ONCE: bool = Before::CHANGES_TASKS_AT_ONCE;
+
+        fn for_task<'a>(&'a self, _: &'a Task<PthreadMutex>) -> impl Sized + 'a {}
+
+        fn for_cpu(&self) -> impl Sized + '_ {}
+    }
+
+    impl<const LOCK: u8> Locking for Without<After, LOCK> {
+        type TaskLock = PthreadMutex;
+        const CHANGES_TASKS_AT_ONCE: bool = After::CHANGES_TASKS_AT_ONCE;
+
+        fn for_task<'a>(&'a self, task: &'a Task<PthreadMutex>) -> impl Sized + 'a {
+            let mutex = (LOCK != TASK_MUTEX).then(|| task.lock.lock());
+            (mutex, (LOCK != READ_SIDE).then(|| self.0.cpus.read()))
+        }
+
+        fn for_cpu(&self) -> impl Sized + '_ {
+            (LOCK != WRITE_SIDE).then(|| self.0.cpus.write())
+        }
+    }
+
+    #[test]
+    fn without_any_of_its_locks_a_design_breaks_the_rules() {
+        fn breaks<L: Locking + Default>() -> bool {
+            (0..20).any(|_| crowd::<L>(2_000) > 0)
+        }
+        assert!(breaks::<Without<Before, ITS_MUTEX>>());
+        assert!(breaks::<Without<After, TASK_MUTEX>>());
+        assert!(breaks::<Without<After, READ_SIDE>>());
+        assert!(breaks::<Without<After, WRITE_SIDE>>());
     }
 
     /// Both designs decide alike, one after another: CPUs that are full leave tasks no room, and the other way round.
@@ -406,8 +463,8 @@ mod tests {
             said.extend([accounting.take_on_cpu(0), accounting.take(&one)]);
             said
         }
-        let before = transcript(&GlobalMutex::<PthreadMutex>::new(8));
-        assert_eq!(before, transcript(&TaskMutexes::<PthreadMutex, PthreadRwLock>::new(8)));
+        let before = transcript(&Slots::<Before>::new(8));
+        assert_eq!(before, transcript(&Slots::<After>::new(8)));
         assert_eq!(before, [true, true, true, true, false, true, false, true, true, false, false]);
     }
 }

@@ -5,22 +5,29 @@ use std::io;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use clap::ValueEnum;
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_experiments::breakpoint::kernel::{self, NotHere};
 use lockmeter_experiments::breakpoint::race::{Broken, Design, Plan, Point, Table, Work, race, run_once};
 use lockmeter_experiments::breakpoint::{Shape, Timing};
-use lockmeter_experiments::locks_under_test::{MeteredMutex, NAMES, ReaderLock, TaskMutex};
+use lockmeter_experiments::locks_under_test::{MeteredMutex, MeteredReaderLock, NAMES, ReaderLock, TaskMutex};
+use lockmeter_profile::view::Query;
+use lockmeter_profile::{Dimension, Happened, Row, Value};
 use lockmeter_render::units::counted;
 use lockmeter_statistics::{Estimate, Machine, Random};
 use serde::Serialize;
 
-use super::{Stop, cores, write};
+use super::{Stop, cores, own_run, write};
 use crate::arguments::bench::{BreakpointArguments, Part};
+use crate::running_command::Scratch;
 use crate::time_left::TimeLeft;
 
 /// So many threads for each core: the first is where a lock is contended, the second where its holders are often not running.
 const THREADS_PER_CORE: [usize; 2] = [2, 32];
+
+/// A metered run lasts so long at least, so that its start does not count.
+const SHORTEST_METERED: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default, Serialize)]
 struct Results {
@@ -30,6 +37,21 @@ struct Results {
     /// The locks that the designs in user space were built on.
     locks: Option<&'static str>,
     user: Vec<Point>,
+    /// Of designs whose runs were metered.
+    lock_shares: Vec<LockShare>,
+    /// Why none was.
+    lock_shares_missing: Option<String>,
+}
+
+/// How much of its threads' time a design spends on its locks, with the most threads of the race.
+#[derive(Debug, Serialize)]
+struct LockShare {
+    design: Design,
+    threads: usize,
+    /// Of their time, from the start of the process to its end.
+    waited_ppm: u64,
+    /// Waits.
+    waits: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -45,14 +67,7 @@ struct Kernel {
 }
 
 pub fn run(arguments: &BreakpointArguments) -> Result<ExitCode> {
-    let one = match arguments.only {
-        Some(Part::Before) => Some(Design::Before),
-        Some(Part::After) => Some(Design::After),
-        Some(Part::Ideal) => Some(Design::Ideal),
-        Some(Part::Floor) => Some(Design::Floor),
-        Some(Part::Kernel | Part::User) | None => None,
-    };
-    if let Some(design) = one {
+    if let Some(design) = arguments.only.and_then(design) {
         return run_one(arguments, design);
     }
     let machine = Machine::here(arguments.seed);
@@ -71,8 +86,23 @@ pub fn run(arguments: &BreakpointArguments) -> Result<ExitCode> {
     if arguments.only != Some(Part::Kernel) {
         results.locks = Some(NAMES);
         results.user = user(arguments, &mut random, &mut stop)?;
+        match lock_shares(arguments, &mut stop) {
+            Ok(shares) => results.lock_shares = shares,
+            Err(why) => results.lock_shares_missing = Some(format!("{why:#}")),
+        }
     }
     write(arguments.format, machine, &results, &text(&results))
+}
+
+/// The one design that is asked for, if any.
+const fn design(part: Part) -> Option<Design> {
+    match part {
+        Part::Before => Some(Design::Before),
+        Part::After => Some(Design::After),
+        Part::Ideal => Some(Design::Ideal),
+        Part::Floor => Some(Design::Floor),
+        Part::Kernel | Part::User => None,
+    }
 }
 
 fn plan(arguments: &BreakpointArguments) -> Plan {
@@ -84,6 +114,7 @@ fn plan(arguments: &BreakpointArguments) -> Plan {
     Plan {
         threads,
         breakpoints,
+        cpu_targets_percent: arguments.cpu_targets,
         slice: arguments.slice,
         work: Work::lasting(arguments.work),
         cpus: arguments.cpus,
@@ -97,14 +128,14 @@ fn broken(broken: Broken) -> anyhow::Error {
     Failure::error(Status::Failed, broken.to_string())
 }
 
-/// One design alone, over libc's mutex, so that `record` can meter it.
+/// One design alone, over libc's locks, so that `record` can meter it.
 fn run_one(arguments: &BreakpointArguments, design: Design) -> Result<ExitCode> {
     let machine = Machine::here(arguments.seed);
     let plan = plan(arguments);
     let mut text = String::new();
     let mut times = Vec::new();
     for threads in &plan.threads {
-        let task_ns = run_once::<MeteredMutex, ReaderLock>(design, &plan, *threads).map_err(broken)?;
+        let task_ns = run_once::<MeteredMutex, MeteredReaderLock>(design, &plan, *threads).map_err(broken)?;
         let _ = writeln!(
             text,
             "{}, {}: {:.3} µs/op",
@@ -125,6 +156,48 @@ fn user(arguments: &BreakpointArguments, random: &mut Random, stop: &mut Stop) -
     });
     time_left.clear();
     points.map_err(broken)
+}
+
+/// What lockmeter says of runs of the designs, one after another. Fewer if it was interrupted.
+fn lock_shares(arguments: &BreakpointArguments, stop: &mut Stop) -> Result<Vec<LockShare>> {
+    let scratch = Scratch::create()?;
+    let plan = plan(arguments);
+    let Some(threads) = plan.threads.iter().copied().max() else { return Ok(Vec::new()) };
+    let slice = arguments.slice.max(SHORTEST_METERED);
+    let mut shares = Vec::new();
+    for part in [Part::Before, Part::After, Part::Ideal, Part::Floor] {
+        let Some(design) = design(part).filter(|_| stop.go_on()) else { break };
+        let name = part.to_possible_value().context("every design has a name")?;
+        let words = [
+            ("--only", name.get_name().to_owned()),
+            ("-b", arguments.breakpoints.to_string()),
+            ("--user-threads", threads.to_string()),
+            ("--cpus", arguments.cpus.to_string()),
+            ("--cpu-targets", arguments.cpu_targets.to_string()),
+            ("--slice", humantime::format_duration(slice).to_string().replace(' ', "")),
+            ("--work", humantime::format_duration(arguments.work).to_string().replace(' ', "")),
+        ];
+        let words: Vec<&str> = words.iter().flat_map(|(flag, value)| [*flag, value]).collect();
+        let query = Query::by([Dimension::Lock, Dimension::Caller]);
+        let report = own_run::metered(&scratch, stop, "breakpoint", &words, &query)?;
+        // Threads that begin and end wait for each other as well.
+        let is_of_design = |row: &&Row| {
+            let calls = row.caller.as_deref().unwrap_or_default();
+            row.happened == Happened::Wait && calls.iter().any(|function| is_of_accounting(function))
+        };
+        let mut waits = Value::default();
+        report.rows.iter().filter(is_of_design).for_each(|row| waits.merge(&row.value));
+        let threads_ns = u128::from(report.duration_ns) * threads as u128;
+        let waited_ppm = u64::try_from(u128::from(waits.total_ns) * 1_000_000 / threads_ns.max(1))?;
+        shares.push(LockShare { design, threads, waited_ppm, waits: waits.count });
+    }
+    Ok(shares)
+}
+
+/// Whether a function takes slots or gives them back, as programs with and without inlined functions name it.
+fn is_of_accounting(function: &str) -> bool {
+    let name = function.split('<').next().unwrap_or_default();
+    matches!(name, "take" | "give_back" | "take_on_cpu" | "give_back_on_cpu") || function.contains("::Accounting>::")
 }
 
 /// Ours and perf's alternately, whichever first. `None` if it was interrupted before the first.
@@ -206,9 +279,24 @@ fn text(results: &Results) -> String {
     if let Some(locks) = results.locks {
         let _ = write!(
             text,
-            "The designs in user space, over {locks}; a task is set up with its breakpoints and taken down\n\n{}",
+            "The designs in user space, over {locks}; a target is set up with its breakpoints and taken down\n\n{}",
             Table(&results.user)
         );
+    }
+    if let Some(LockShare { threads, .. }) = results.lock_shares.first() {
+        let threads = counted(*threads as u64, "thread", "threads");
+        let _ = writeln!(
+            text,
+            "\nThe time of {threads} that waited for the designs' locks, over libc's, as lockmeter metered it:\n\n{:>9} {:>9}",
+            "WAITING", "WAITS"
+        );
+        for share in &results.lock_shares {
+            let percent = share.waited_ppm as f64 / 1e4;
+            let _ = writeln!(text, "{:>9} {:>9}  {}", format!("{percent:.2} %"), share.waits, share.design.title());
+        }
+    }
+    if let Some(why) = &results.lock_shares_missing {
+        let _ = writeln!(text, "\nThe time that the designs spend on their locks is not measured: {why}");
     }
     text
 }

@@ -5,6 +5,7 @@ mod fork_mail;
 mod locks;
 mod mixed;
 mod model;
+mod own_run;
 mod report;
 
 use std::io::Write;

@@ -318,7 +318,17 @@ fn network(think_ns: f64, hold_ns: f64, base_ns: f64) -> Network {
 /// One run of threads that take and give back slots.
 fn race(cpus: usize, work: Work, slice: Duration, first_cpu: Option<usize>) -> Race {
     let settling = Duration::ZERO;
-    Race { threads: Vec::new(), breakpoints: BREAKPOINTS, slice, work, cpus, rounds: 1, first_cpu, settling }
+    Race {
+        threads: Vec::new(),
+        breakpoints: BREAKPOINTS,
+        cpu_targets_percent: 0,
+        slice,
+        work,
+        cpus,
+        rounds: 1,
+        first_cpu,
+        settling,
+    }
 }
 
 fn broken(broken: Broken) -> anyhow::Error {

@@ -1,22 +1,15 @@
 //! The way of a user: `record --hold` of the old accounting with one thread, with two, and with twice as many as there are CPUs,
 //! and what `predict` says of these from the recording of one and from their own.
 
-use std::ffi::OsString;
-use std::time::Instant;
-
-use anyhow::{Context, Result, anyhow};
-use lockmeter_cli::messages::notice_once;
+use anyhow::{Result, anyhow};
 use lockmeter_predict::forecast::{Plan, Prices, forecast};
 use lockmeter_predict::measured::Measured;
-use lockmeter_profile::view::{Query, ReportBuilder};
-use lockmeter_profile::{Dimension, Interval, RecordingKind};
-use lockmeter_recorder::{LockSources, Sink, Which, describe};
-use lockmeter_render::units::counted;
+use lockmeter_profile::Dimension;
+use lockmeter_profile::view::Query;
 use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
-use super::super::Stop;
-use crate::metered_run::{self, INTERVAL};
+use super::super::{Stop, own_run};
 use crate::running_command::Scratch;
 use crate::time_left::TimeLeft;
 
@@ -128,56 +121,13 @@ fn summarise(work: &'static str, crowd: Crowd, samples: &[Sample], random: &mut 
 
 /// What a run with so many threads measured.
 fn record(scratch: &Scratch, stop: &mut Stop, (work, cpus): (&str, &str), threads: usize) -> Result<Measured> {
-    let own = std::env::current_exe().context("cannot find lockmeter-lab's own file")?;
-    let mut command: Vec<OsString> = vec![own.into()];
-    command.extend(["bench", "breakpoint", "--only", "before", "-b", "4"].map(OsString::from));
     let threads_word = threads.to_string();
-    command.extend(
-        ["--cpus", cpus, "--slice", SLICE, "--user-threads", &threads_word, "--work", work].map(OsString::from),
-    );
-    let options = metered_run::options(&command, Which::User, true);
-    let about = describe(RecordingKind::Locks, "a run of the old breakpoint accounting", options.stacks);
+    let words = ["--only", "before", "-b", "4", "--cpu-targets", "0", "--cpus", cpus, "--slice", SLICE];
+    let words = [&words[..], &["--user-threads", &threads_word, "--work", work]].concat();
     let query = Query::by([Dimension::Lock]);
-    let mut sink = ReportSink { builder: ReportBuilder::new(&about, &query), next_due: Instant::now() + INTERVAL };
-    let sources = LockSources::start(&options)?;
-    let ended = metered_run::run(&command, sources, scratch, &mut stop.signals, &mut sink)?;
-    stop.asked |= ended.interrupted;
-    if !ended.status.success() {
-        let said = scratch.output_text();
-        let last = said.lines().last().unwrap_or("it printed nothing");
-        return Err(anyhow!("recording a run of {} failed: {last}", counted(threads as u64, "thread", "threads")));
-    }
-    let measured = Measured::from_report(&sink.builder.finish());
+    let measured = Measured::from_report(&own_run::metered(scratch, stop, "breakpoint", &words, &query)?);
     if measured.locks.is_empty() {
         return Err(anyhow!("the recording holds no lock; is liblockmeter_preload.so the right one?"));
     }
     Ok(measured)
-}
-
-/// Takes what is metered into a report.
-struct ReportSink {
-    builder: ReportBuilder,
-    next_due: Instant,
-}
-
-impl Sink for ReportSink {
-    type Error = anyhow::Error;
-
-    fn next_due(&self) -> Instant {
-        self.next_due
-    }
-
-    fn take(&mut self, interval: Interval) -> Result<()> {
-        self.builder.add(&interval);
-        Ok(())
-    }
-
-    fn due(&mut self) -> Result<()> {
-        self.next_due = Instant::now() + INTERVAL;
-        Ok(())
-    }
-
-    fn notice(&mut self, sentence: String) {
-        notice_once(sentence);
-    }
 }
