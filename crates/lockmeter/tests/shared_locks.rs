@@ -73,7 +73,9 @@ fn assert_near(measured: u64, known: u64, what: &str) {
 fn waits_are_blamed_on_users(metered: &Metered, lock: &str) {
     let waits = metered.only_row("wait");
     assert_eq!(waits["lock"], lock);
-    assert_eq!(number(&waits, "count"), metered.known("contended"), "{waits:#}");
+    // A lock that a user found taken may be free before it asks for it again and waits.
+    let (count, contended) = (number(&waits, "count"), metered.known("contended"));
+    assert!(count <= contended && (contended - count) * 100 <= contended, "{contended} were contended: {waits:#}");
     assert_near(number(&waits, "total_ns"), metered.known("wait_ns"), "waits");
     let rows = metered.rows("lock,blocker", "wait");
     let is_of = |row: &Value, user: &str| row["blocker"].to_string().contains(user);
