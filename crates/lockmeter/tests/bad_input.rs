@@ -567,7 +567,7 @@ fn unknown_groupings_kinds_modes_formats_and_columns_are_refused_with_the_known_
     let folder = Folder::new();
     let file = Recorder::start(&folder, "recording", &["-a", "-d", "200ms"]).wait().recording();
     refuses(line(&["report", &file, "--by", "locks"]), USAGE, &["instance", "caller"]);
-    refuses(line(&["report", &file, "--by", "lock,caller,blocker"]), USAGE, &["two"]);
+    refuses(line(&["report", &file, "--by", "lock,caller,blocker,task"]), USAGE, &["at most 3"]);
     refuses(line(&["report", &file, "--by", "lock,lock"]), USAGE, &["twice"]);
     refuses(line(&["report", &file, "--by", ""]), USAGE, &["instance"]);
     refuses(line(&["report", &file, "--by", "lock,"]), USAGE, &["instance"]);
