@@ -1,18 +1,52 @@
 //! A run of a command that is metered as `lockmeter record` would.
 
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lockmeter_cli::messages::notice_once;
 use lockmeter_kernel::contention::{Scope, StackBudget};
-use lockmeter_profile::Source;
+use lockmeter_profile::{Interval, Source};
 use lockmeter_recorder::{HoldOptions, LockOptions, LockSources, Recorder, Sink, StopSignals, Which};
 
 use crate::running_command::{Ended, Running, Scratch};
 
-/// How often the sink takes what was metered, as `record` does without `--interval`.
-pub const INTERVAL: Duration = Duration::from_secs(1);
+/// How often what was metered is taken, as `record` does without `--interval`.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Hands on what is metered in each interval, and says what there is to say.
+pub struct EachInterval<F> {
+    take: F,
+    next_due: Instant,
+}
+
+impl<F: FnMut(Interval) -> Result<()>> EachInterval<F> {
+    /// From now on.
+    pub fn to(take: F) -> Self {
+        Self { take, next_due: Instant::now() + INTERVAL }
+    }
+}
+
+impl<F: FnMut(Interval) -> Result<()>> Sink for EachInterval<F> {
+    type Error = anyhow::Error;
+
+    fn next_due(&self) -> Instant {
+        self.next_due
+    }
+
+    fn take(&mut self, interval: Interval) -> Result<()> {
+        (self.take)(interval)
+    }
+
+    fn due(&mut self) -> Result<()> {
+        self.next_due = Instant::now() + INTERVAL;
+        Ok(())
+    }
+
+    fn notice(&mut self, sentence: String) {
+        notice_once(sentence);
+    }
+}
 
 /// What `record -- COMMAND` meters, and with `--hold` also how long locks are held.
 pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {

@@ -115,9 +115,7 @@ impl Warning {
         }
         warnings
     }
-}
 
-impl Warning {
     /// The warning that these rules of a recording deserve where it is read by others. Those that lockmeter comes with are always there,
     /// in one version or another.
     pub fn about_rules(recorded_with: &[RuleSet], in_use: &Rules) -> Option<Self> {

@@ -111,9 +111,9 @@ fn a_program_s_own_locks_are_taught_by_a_file() {
     let sets = report["rules"].as_array().unwrap();
     assert_eq!((&sets[0]["name"], &sets[0]["version"]), (&"in-house locks".into(), &"1".into()), "{sets:?}");
     assert_eq!(sets[1]["name"], "lockmeter");
-    let waited_ns = waits(&json_report(&recording, &["--by", "lock,caller", "--rules", &file]), "order book").0;
+    let (waited_ns, _) = waits(&report, "order book");
     the_trial_shows_what_each_rule_matches(&rules, &file, &recording, waited_ns);
-    // So does one who reads it without them.
+    // Whoever reads it without them is told.
     let warned = |flags: &[&str]| {
         let mut report = lockmeter(["report", &recording]);
         report.args(flags);

@@ -154,7 +154,7 @@ impl Cpu {
         (1..=SLOTS).rev().find(is_any).unwrap_or(0)
     }
 
-    /// Tasks with so many breakpoints; none of tasks without any.
+    /// The counter of tasks with this number of breakpoints. Tasks without any are not counted.
     fn tasks_with(&self, breakpoints: u32) -> Option<&AtomicU32> {
         self.tasks.get(breakpoints.checked_sub(1)? as usize)
     }

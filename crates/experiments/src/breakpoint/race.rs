@@ -49,7 +49,7 @@ pub struct Plan {
     pub threads: Vec<usize>,
     /// Breakpoints of each task.
     pub breakpoints: u32,
-    /// Of a hundred targets of breakpoints so many are CPUs, the others tasks.
+    /// The share of targets that are CPUs; the others are tasks.
     pub cpu_targets_percent: u32,
     /// How long one run lasts.
     pub slice: Duration,

@@ -66,7 +66,7 @@ pub struct BreakpointArguments {
     /// In user space: CPUs of the machine that is modelled
     #[arg(long, default_value_t = 256, value_parser = parse_count)]
     pub cpus: usize,
-    /// In user space: of a hundred targets of breakpoints so many are CPUs, which write what tasks read
+    /// In user space: the share of targets that are CPUs, which write what tasks read; the others are tasks
     #[arg(long, value_name = "PERCENT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=100))]
     pub cpu_targets: u32,
     /// In user space: how long one run lasts

@@ -196,8 +196,9 @@ fn lock_shares(arguments: &BreakpointArguments, stop: &mut Stop) -> Result<Vec<L
 
 /// Whether a function takes slots or gives them back, as programs with and without inlined functions name it.
 fn is_of_accounting(function: &str) -> bool {
-    let name = function.split('<').next().unwrap_or_default();
-    matches!(name, "take" | "give_back" | "take_on_cpu" | "give_back_on_cpu") || function.contains("::Accounting>::")
+    let (name, generics) = function.split_once('<').unwrap_or((function, ""));
+    let is_method = matches!(name, "take" | "give_back" | "take_on_cpu" | "give_back_on_cpu");
+    (is_method && generics.contains("breakpoint::designs::")) || function.contains("::Accounting>::")
 }
 
 /// Ours and perf's alternately, whichever first. `None` if it was interrupted before the first.

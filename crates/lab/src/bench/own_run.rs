@@ -1,16 +1,14 @@
 //! A run of one of this program's own benches, in a process of its own, that is metered as `lockmeter record --user --hold` would.
 
 use std::ffi::OsString;
-use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
-use lockmeter_cli::messages::notice_once;
 use lockmeter_profile::view::{Query, ReportBuilder};
-use lockmeter_profile::{Interval, RecordingKind, Report};
-use lockmeter_recorder::{LockSources, Sink, Which, describe};
+use lockmeter_profile::{RecordingKind, Report};
+use lockmeter_recorder::{LockSources, Which, describe};
 
 use super::Stop;
-use crate::metered_run::{self, INTERVAL};
+use crate::metered_run::{self, EachInterval};
 use crate::running_command::Scratch;
 
 /// What `lockmeter-lab bench BENCH WORDS…` waited for and held.
@@ -20,8 +18,12 @@ pub fn metered(scratch: &Scratch, stop: &mut Stop, bench: &str, words: &[&str], 
     command.extend(words.iter().map(OsString::from));
     let options = metered_run::options(&command, Which::User, true);
     let about = describe(RecordingKind::Locks, "a bench of lockmeter-lab", options.stacks);
-    let mut sink = ReportSink { builder: ReportBuilder::new(&about, query), next_due: Instant::now() + INTERVAL };
+    let mut builder = ReportBuilder::new(&about, query);
     let sources = LockSources::start(&options)?;
+    let mut sink = EachInterval::to(|interval| {
+        builder.add(&interval);
+        Ok(())
+    });
     let ended = metered_run::run(&command, sources, scratch, &mut stop.signals, &mut sink)?;
     stop.asked |= ended.interrupted;
     if !ended.status.success() {
@@ -29,33 +31,5 @@ pub fn metered(scratch: &Scratch, stop: &mut Stop, bench: &str, words: &[&str], 
         let last = said.lines().last().unwrap_or("it printed nothing");
         return Err(anyhow!("a metered run of `bench {bench} {}` failed: {last}", words.join(" ")));
     }
-    Ok(sink.builder.finish())
-}
-
-/// Takes what is metered into a report.
-struct ReportSink {
-    builder: ReportBuilder,
-    next_due: Instant,
-}
-
-impl Sink for ReportSink {
-    type Error = anyhow::Error;
-
-    fn next_due(&self) -> Instant {
-        self.next_due
-    }
-
-    fn take(&mut self, interval: Interval) -> Result<()> {
-        self.builder.add(&interval);
-        Ok(())
-    }
-
-    fn due(&mut self) -> Result<()> {
-        self.next_due = Instant::now() + INTERVAL;
-        Ok(())
-    }
-
-    fn notice(&mut self, sentence: String) {
-        notice_once(sentence);
-    }
+    Ok(builder.finish())
 }

@@ -3,25 +3,24 @@
 use std::ffi::OsString;
 use std::fs;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use lockmeter_cli::exit::Status;
-use lockmeter_cli::messages::{notice_once, say};
+use lockmeter_cli::messages::say;
 use lockmeter_experiments::overhead::naive::Naive;
 use lockmeter_experiments::overhead::slices::Switch;
 use lockmeter_experiments::overhead::whole_runs::{Ended, Plan, compare};
 use lockmeter_experiments::overhead::{KernelSwitch, Level};
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_meter::reader::Session;
+use lockmeter_profile::RecordingKind;
 use lockmeter_profile::recording::RecordingWriter;
-use lockmeter_profile::{Interval, RecordingKind};
-use lockmeter_recorder::{LockSources, Sink, StopSignals, Which, describe, preload};
+use lockmeter_recorder::{LockSources, StopSignals, Which, describe, preload};
 use lockmeter_statistics::{Machine, Random};
 
 use super::{Workload, write};
 use crate::arguments::overhead::OverheadArguments;
-use crate::metered_run::{self, INTERVAL};
+use crate::metered_run::{self, EachInterval};
 use crate::running_command::{self, Ended as CommandEnded, Running, Scratch};
 use crate::time_left::TimeLeft;
 
@@ -171,10 +170,10 @@ impl Runner<'_> {
             Err(error) => return Ok(Ended::NotPossible(format!("{error:#}"))),
         };
         let recording = self.scratch.recording();
-        let writer = RecordingWriter::create(&recording, &about)?;
-        let mut file = RecordingFile { writer, next_due: Instant::now() + INTERVAL };
-        let ended = metered_run::run(self.command, sources, &self.scratch, &mut self.signals, &mut file)?;
-        file.writer.finish()?;
+        let mut writer = RecordingWriter::create(&recording, &about)?;
+        let mut sink = EachInterval::to(|interval| Ok(writer.append(&interval)?));
+        let ended = metered_run::run(self.command, sources, &self.scratch, &mut self.signals, &mut sink)?;
+        writer.finish()?;
         let _ = fs::remove_file(recording);
         Ok(self.outcome(ended))
     }
@@ -193,32 +192,5 @@ impl Runner<'_> {
             let _ = naive.switch(false);
         }
         ended
-    }
-}
-
-/// Writes what is metered into a recording.
-struct RecordingFile {
-    writer: RecordingWriter,
-    next_due: Instant,
-}
-
-impl Sink for RecordingFile {
-    type Error = anyhow::Error;
-
-    fn next_due(&self) -> Instant {
-        self.next_due
-    }
-
-    fn take(&mut self, interval: Interval) -> Result<()> {
-        Ok(self.writer.append(&interval)?)
-    }
-
-    fn due(&mut self) -> Result<()> {
-        self.next_due = Instant::now() + INTERVAL;
-        Ok(())
-    }
-
-    fn notice(&mut self, sentence: String) {
-        notice_once(sentence);
     }
 }

@@ -457,7 +457,7 @@ unsafe fn without_library(
     }
 }
 
-/// As [`without_library`], with a copy on the stack of so many places for variables and bytes for the libraries to preload.
+/// As [`without_library`], with a copy on the stack that has room for `PLACES` variables and `BYTES` of libraries to preload.
 ///
 /// # Safety
 /// As [`execute`].
