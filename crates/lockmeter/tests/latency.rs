@@ -12,7 +12,7 @@ use serde_json::Value;
 use support::control_group::ControlGroup;
 use support::recorder::Recorder;
 use support::trace::{Ran, Trace};
-use support::{Folder, kernel_counts, lockmeter, machine, run, runner_loads, skip, text, too_busy, trace};
+use support::{Folder, is_emulated, kernel_counts, lockmeter, machine, run, runner_loads, skip, text, too_busy, trace};
 
 const INTERRUPTS: &str = "/proc/interrupts";
 const SOFTIRQS: &str = "/proc/softirqs";
@@ -240,8 +240,7 @@ fn run_times_are_those_of_the_same_events_in_tracefs() {
 /// Each reads its clock a little before or after the other, and each is seen by the other as a part of the run.
 fn same_mean(what: &str, row: &Value, truth: Ran) -> Result<(), String> {
     const OTHER_PROBE_NS: u64 = 1_500;
-    let emulated = std::env::var_os("LOCKMETER_TEST_EMULATED").is_some();
-    let other_probe_ns = if emulated { 20 * OTHER_PROBE_NS } else { OTHER_PROBE_NS };
+    let other_probe_ns = if is_emulated() { 20 * OTHER_PROBE_NS } else { OTHER_PROBE_NS };
     let mean_ns = number(row, "mean_ns");
     let truth_ns = truth.total_ns / truth.count.max(1);
     if truth.count < 1_000 {

@@ -15,7 +15,7 @@ use support::bystanders::Bystanders;
 use support::recorder::Recorder;
 use support::report::{Report, Row, report, sum};
 use support::witness::Witness;
-use support::{Folder, machine, run_workload, say, skip, too_busy, workload_sources};
+use support::{Folder, is_emulated, machine, run_workload, say, skip, too_busy, workload_sources};
 
 /// Design §5: so much of the waited time has a name, in percent.
 const LEAST_NAMED_PERCENT: f64 = 95.0;
@@ -255,11 +255,6 @@ impl Expectation {
 fn names_one_of(stack: &[String], functions: &[String]) -> bool {
     // Compilers and modules put things after a name: `ksys_read.isra.0`, `ext4_create [ext4]`.
     stack.iter().any(|frame| functions.iter().any(|name| frame.split(['.', ' ']).next() == Some(name)))
-}
-
-/// Whether this is a guest whose CPUs are emulated.
-fn is_emulated() -> bool {
-    std::env::var_os("LOCKMETER_TEST_EMULATED").is_some()
 }
 
 /// How many contended spinlocks the kernel's own tracing sees during the workload; `None` if that cannot be told.

@@ -72,7 +72,7 @@ fn why_not_here() -> Option<String> {
     let lacks = probe::examine().into_iter().filter(|finding| finding.verdict == Verdict::No);
     let lacks: Vec<String> = lacks.map(|finding| format!("{}: {}", finding.what, finding.found)).collect();
     // A guest has a kernel that is to be metered: what it cannot do is what its tests are for.
-    assert!(lacks.is_empty() || std::env::var_os("LOCKMETER_TEST_EMULATED").is_none(), "{lacks:?}");
+    assert!(lacks.is_empty() || !is_emulated(), "{lacks:?}");
     (!lacks.is_empty()).then(|| lacks.join("; "))
 }
 
@@ -86,6 +86,11 @@ pub fn skip(test: &str, why: &str) {
 /// capability, so it is said and let pass even under `CI`.
 pub fn too_busy(test: &str, what: &str) {
     say(&format!("SKIPPED: {test}: the machine is too busy with something else: {what}"));
+}
+
+/// Whether this is a guest whose CPUs are emulated.
+pub fn is_emulated() -> bool {
+    std::env::var_os("LOCKMETER_TEST_EMULATED").is_some()
 }
 
 /// A line for the person who watches: the test harness does not hold it back.
