@@ -10,6 +10,8 @@
  *   recursive   the one holder takes and releases its mutex again and again while it keeps it
  *   prefers-writers  readers queue behind a writer that waits for a reader
  *   late        the waiter shares its CPU with a real-time thread that computes: it runs long after the lock was released
+ *   shared-queue, shared-alternate, shared-rwlock, shared-gives-up  as those, but each thread is a process, and the lock in memory that all share
+ *   gives-up    the lock changes hands while somebody waits for it who gives up
  *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
  */
 #define _GNU_SOURCE
@@ -18,6 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,13 +40,19 @@ struct event {
 	long long asked_ns, had_ns, released_ns;
 };
 
-static struct event events[MOST_EVENTS];
-static int event_count;
+/* What the processes share, if there are several. */
+static struct shared {
+	struct event events[MOST_EVENTS];
+	int event_count;
+	pthread_mutex_t mutex;
+	pthread_rwlock_t rwlock;
+} * shared;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t database_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_rwlock_t *table = &table_lock;
 static const pthread_rwlock_t prefers_writers = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-static pthread_mutex_t *const mutexes[] = {&queue_lock, &database_lock};
+static pthread_mutex_t *mutexes[] = {&queue_lock, &database_lock};
 
 static long long now_ns(void)
 {
@@ -67,7 +77,8 @@ static void sleep_ms(long ms)
 
 static struct event *asks(int lock, enum who who)
 {
-	struct event *event = &events[__atomic_fetch_add(&event_count, 1, __ATOMIC_RELAXED) % MOST_EVENTS];
+	int number = __atomic_fetch_add(&shared->event_count, 1, __ATOMIC_RELAXED);
+	struct event *event = &shared->events[number % MOST_EVENTS];
 
 	event->lock = lock;
 	event->who = who;
@@ -101,16 +112,30 @@ __attribute__((noinline)) static void take_again(long ms)
 }
 
 HOLDS(outer_holder, LONG_HOLDER, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), take_again(ms))
-HOLDS(read_long, LONG_HOLDER, 2, pthread_rwlock_rdlock(&table_lock), pthread_rwlock_unlock(&table_lock), sleep_ms(ms))
-HOLDS(write_long, LONG_HOLDER, 2, pthread_rwlock_wrlock(&table_lock), pthread_rwlock_unlock(&table_lock), sleep_ms(ms))
-HOLDS(write_shortly, SHORT_HOLDER, 2, pthread_rwlock_wrlock(&table_lock), pthread_rwlock_unlock(&table_lock),
-      sleep_ms(ms))
-HOLDS(reader, READER, 2, pthread_rwlock_rdlock(&table_lock), pthread_rwlock_unlock(&table_lock), sleep_ms(ms))
+HOLDS(read_long, LONG_HOLDER, 2, pthread_rwlock_rdlock(table), pthread_rwlock_unlock(table), sleep_ms(ms))
+HOLDS(write_long, LONG_HOLDER, 2, pthread_rwlock_wrlock(table), pthread_rwlock_unlock(table), sleep_ms(ms))
+HOLDS(write_shortly, SHORT_HOLDER, 2, pthread_rwlock_wrlock(table), pthread_rwlock_unlock(table), sleep_ms(ms))
+HOLDS(reader, READER, 2, pthread_rwlock_rdlock(table), pthread_rwlock_unlock(table), sleep_ms(ms))
 HOLDS(write_database, WRITE_DATABASE, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]), sleep_ms(ms))
 HOLDS(read_database, RELOAD_CONFIG, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]), (void)ms)
 HOLDS(reload_config, RELOAD_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]),
       read_database(ms))
 HOLDS(get_config, GET_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), (void)ms)
+
+/* Does not get the lock. */
+__attribute__((noinline)) static void gives_up(long ms)
+{
+	struct event *event = asks(0, GET_CONFIG);
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += ms * 1000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	if (!pthread_mutex_timedlock(mutexes[0], &until))
+		pthread_mutex_unlock(mutexes[0]);
+	event->had_ns = event->released_ns = now_ns();
+}
 
 /* Has no lock. */
 static void compute(long ms)
@@ -199,6 +224,12 @@ static const struct job late[] = {
 	{compute, 300, 600, 0, 1, 1, 1},
 	{0},
 };
+static const struct job giving_up[] = {
+	{long_holder, 0, 200, 0, 1},
+	{short_holder, 20, 600, 0, 1},
+	{gives_up, 40, 400, 0, 1},
+	{0},
+};
 static const struct job chain[] = {
 	{write_database, 0, 400, 0, 1},
 	{reload_config, 20, 0, 0, 1},
@@ -226,6 +257,8 @@ static int by_release(const void *one, const void *other)
 static void say(void)
 {
 	long long waited_ns = 0, nobodys_ns, had_ns[WHOS] = {0};
+	struct event *events = shared->events;
+	int event_count = shared->event_count;
 
 	qsort(events, event_count, sizeof(*events), by_release);
 	for (const struct event *wait = events; wait < events + event_count; wait++) {
@@ -260,25 +293,79 @@ static void make_recursive(pthread_mutex_t *mutex)
 	pthread_mutex_init(mutex, &attributes);
 }
 
+static void share_locks(void)
+{
+	pthread_mutexattr_t of_mutex;
+	pthread_rwlockattr_t of_rwlock;
+
+	pthread_mutexattr_init(&of_mutex);
+	pthread_mutexattr_setpshared(&of_mutex, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&shared->mutex, &of_mutex);
+	pthread_rwlockattr_init(&of_rwlock);
+	pthread_rwlockattr_setpshared(&of_rwlock, PTHREAD_PROCESS_SHARED);
+	pthread_rwlock_init(&shared->rwlock, &of_rwlock);
+	mutexes[0] = &shared->mutex;
+	table = &shared->rwlock;
+	/* A recorder sees meanwhile that processes may share these. */
+	sleep_ms(200);
+}
+
+static void run_threads(const struct job *jobs)
+{
+	pthread_t threads[MOST_THREADS];
+	int count = 0;
+
+	for (; jobs[count].holds; count++)
+		pthread_create(&threads[count], NULL, run, (void *)&jobs[count]);
+	for (int i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void run_processes(const struct job *jobs)
+{
+	share_locks();
+	for (; jobs->holds; jobs++)
+		if (!fork()) {
+			run((void *)jobs);
+			_exit(0);
+		}
+	while (wait(NULL) > 0)
+		;
+}
+
 static const struct {
 	const char *how;
 	const struct job *jobs;
+	void (*run)(const struct job *jobs);
 } hows[] = {
-	{"queue", queue},   {"busy", busy},	      {"alternate", alternate},
-	{"rwlock", rwlock}, {"recursive", recursive}, {"prefers-writers", queue_of_readers},
-	{"late", late},	    {"chain", chain},
+	{"queue", queue, run_threads},
+	{"busy", busy, run_threads},
+	{"alternate", alternate, run_threads},
+	{"rwlock", rwlock, run_threads},
+	{"recursive", recursive, run_threads},
+	{"prefers-writers", queue_of_readers, run_threads},
+	{"late", late, run_threads},
+	{"gives-up", giving_up, run_threads},
+	{"chain", chain, run_threads},
+	{"shared-queue", queue, run_processes},
+	{"shared-alternate", alternate, run_processes},
+	{"shared-rwlock", rwlock, run_processes},
+	{"shared-gives-up", giving_up, run_processes},
 };
 
 int main(int argc, char **argv)
 {
-	const struct job *jobs = queue;
-	pthread_t threads[MOST_THREADS];
+	size_t chosen = 0;
+	const struct job *jobs;
 	char input[64];
-	int count = 0;
 
 	for (size_t i = 0; argc > 1 && i < sizeof(hows) / sizeof(hows[0]); i++)
 		if (!strcmp(argv[1], hows[i].how))
-			jobs = hows[i].jobs;
+			chosen = i;
+	jobs = hows[chosen].jobs;
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		return 1;
 	while (read(0, input, sizeof(input)) > 0)
 		;
 	jobs_are_placed = jobs == late;
@@ -286,9 +373,6 @@ int main(int argc, char **argv)
 		make_recursive(mutexes[0]);
 	if (jobs == queue_of_readers)
 		memcpy(&table_lock, &prefers_writers, sizeof(table_lock));
-	for (; jobs[count].holds; count++)
-		pthread_create(&threads[count], NULL, run, (void *)&jobs[count]);
-	for (int i = 0; i < count; i++)
-		pthread_join(threads[i], NULL);
+	hows[chosen].run(jobs);
 	say();
 }

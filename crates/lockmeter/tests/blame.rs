@@ -24,12 +24,12 @@ const TO_BLAME: [(&str, &[&str]); 6] = [
 ];
 
 /// What the workload said itself, and its recording.
-fn metered_inside(folder: &Folder, how: &str) -> (Value, String) {
+fn metered_inside(folder: &Folder, options: &[&str], how: &str) -> (Value, String) {
     preload_library();
     let recording = folder.path().join("inside").to_str().unwrap().to_owned();
     let program = user_workload(folder.path(), "blame", &[]);
-    let mut command = lockmeter(["record", "--quiet", "--user", "-o", &recording, "--"]);
-    command.arg(program).arg(how).stdin(Stdio::null());
+    let mut command = lockmeter(["record", "--quiet", "--user", "-o", &recording]);
+    command.args(options).arg("--").arg(program).arg(how).stdin(Stdio::null());
     let output = run(command);
     assert!(output.status.success(), "{}", text(&output.stderr));
     (serde_json::from_slice(&output.stdout).unwrap(), recording)
@@ -50,7 +50,7 @@ fn metered_outside(folder: &Folder, how: &str) -> (Value, String) {
 
 fn blockers(recording: &str) -> Report {
     let mut report = report(recording, &["--by", "lock,blocker"]);
-    report.rows.retain(|row| row.happened == "wait");
+    report.rows.retain(|row| ["wait", "timed-out"].contains(&row.happened.as_str()));
     report
 }
 
@@ -82,9 +82,30 @@ fn head(recording: &str) -> String {
 fn from_inside_each_holder_is_blamed_for_the_time_that_it_had_the_lock() {
     let folder = Folder::new();
     let _machine = machine("waits and who is to blame");
-    for how in ["queue", "alternate", "rwlock", "chain", "recursive", "prefers-writers"] {
-        let (said, recording) = metered_inside(&folder, how);
+    let of_threads = ["queue", "alternate", "rwlock", "chain", "recursive", "prefers-writers"];
+    for how in of_threads.into_iter().chain(["shared-queue", "shared-alternate", "shared-rwlock"]) {
+        let (said, recording) = metered_inside(&folder, &[], how);
         each_holder_is_blamed_for_its_time(&said, &recording);
+    }
+}
+
+/// Only at this level is it noted who has a lock that is not released.
+#[test]
+fn from_inside_a_wait_that_times_out_is_blamed_on_those_who_had_the_lock_meanwhile() {
+    let folder = Folder::new();
+    let _machine = machine("waits that time out and who is to blame");
+    for how in ["gives-up", "shared-gives-up"] {
+        let (said, recording) = metered_inside(&folder, &["--hold"], how);
+        each_holder_is_blamed_for_its_time(&said, &recording);
+        let mut command = lockmeter(["report", &recording]);
+        command.env("COLUMNS", "1000");
+        let shown = run(command);
+        let shown = text(&shown.stdout);
+        let head = shown.lines().next().unwrap();
+        assert!(
+            head.contains(" timed out after ") && head.ends_with(", held mostly by short_holder in blame."),
+            "{head}"
+        );
     }
 }
 
@@ -151,7 +172,7 @@ fn a_chain_of_kernel_locks_is_followed_to_its_root() {
 fn a_chain_is_followed_to_its_root() {
     let Some(_machine) = machine("a chain of holders") else { return };
     let folder = Folder::new();
-    for (said, recording) in [metered_inside(&folder, "chain"), metered_outside(&folder, "chain")] {
+    for (said, recording) in [metered_inside(&folder, &[], "chain"), metered_outside(&folder, "chain")] {
         let mut shown = report(&recording, &["--by", "lock,root"]);
         shown.rows.retain(|row| row.happened == "wait" && row.lock() == "blame:queue_lock");
         let of_root = |row: &&Row| {
@@ -172,7 +193,7 @@ fn a_chain_is_followed_to_its_root() {
 fn the_time_until_the_waiter_runs_is_told_apart() {
     let Some(_machine) = machine("the time until a waiter runs") else { return };
     let folder = Folder::new();
-    for (said, recording) in [metered_inside(&folder, "late"), metered_outside(&folder, "late")] {
+    for (said, recording) in [metered_inside(&folder, &[], "late"), metered_outside(&folder, "late")] {
         each_holder_is_blamed_for_its_time(&said, &recording);
         let shown = report(&recording, &[]);
         let row = shown.rows.iter().find(|row| row.happened == "wait" && row.lock() == "blame:queue_lock");
@@ -210,7 +231,7 @@ fn what_the_holder_did_meanwhile_is_said() {
 fn the_head_names_the_long_holder_and_not_those_who_queued_behind_it() {
     let Some(_machine) = machine("the head about a long holder") else { return };
     let folder = Folder::new();
-    for (_, recording) in [metered_inside(&folder, "queue"), metered_outside(&folder, "queue")] {
+    for (_, recording) in [metered_inside(&folder, &[], "queue"), metered_outside(&folder, "queue")] {
         let head = head(&recording);
         assert!(head.contains("blocked mostly by long_holder"), "{head}");
     }

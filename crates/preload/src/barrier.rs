@@ -6,6 +6,7 @@ use libc::{PTHREAD_BARRIER_SERIAL_THREAD, pthread_barrier_t};
 use lockmeter_meter::writer::{self, OFF, Registers, Wanted, kind, mode};
 
 use crate::entry::interpose;
+use crate::outcome::outcome;
 use crate::real;
 
 interpose!(pthread_barrier_wait, 1, wait);
@@ -20,6 +21,7 @@ unsafe extern "C-unwind" fn wait(barrier: *mut pthread_barrier_t, sp: *const usi
     let waiting = writer::begin_wait(wanted, &unsafe { Registers::at_entry(sp, fp) });
     // SAFETY: the caller's barrier.
     let status = unsafe { real::pthread_barrier_wait(barrier) };
-    writer::end_wait(waiting, status == 0 || status == PTHREAD_BARRIER_SERIAL_THREAD);
+    let is_over = matches!(status, 0 | PTHREAD_BARRIER_SERIAL_THREAD);
+    writer::end_wait(waiting, outcome(is_over, status, || 0));
     status
 }

@@ -20,6 +20,7 @@ mod limits;
 mod locks;
 mod mutex;
 mod old_versions;
+mod outcome;
 mod real;
 mod reserved_names;
 mod rwlock;

@@ -5,7 +5,7 @@
 
 use core::mem::{align_of, size_of};
 
-use lockmeter_meter::writer::{self, OFF, Registers, Waiting, Wanted};
+use lockmeter_meter::writer::{self, OFF, Outcome, Registers, Waiting, Wanted};
 
 use crate::entry::interpose;
 
@@ -43,8 +43,10 @@ unsafe extern "C-unwind" fn contended_begin(
 /// `wait` is what that call wrote, and is given here once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn lockmeter_lock_contended_end(wait: *const Waiting, acquired: usize) {
+    // It may have been interrupted as well, which is rare.
+    let outcome = if acquired == 0 { Outcome::TimedOut(0) } else { Outcome::Acquired };
     // SAFETY: the caller's obligation.
-    writer::end_wait(unsafe { wait.read() }, acquired != 0);
+    writer::end_wait(unsafe { wait.read() }, outcome);
 }
 
 /// A lock is about to be released: leaves word of who does it, if somebody waits.

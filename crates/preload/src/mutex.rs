@@ -9,6 +9,7 @@ use lockmeter_meter::layout::Thread;
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
 use crate::entry::{interpose, interpose_mutex_lock, interpose_mutex_unlock};
+use crate::outcome::outcome;
 use crate::{glibc_mutex, real, swap};
 
 interpose!(pthread_mutex_init, 2, init);
@@ -240,7 +241,8 @@ fn contended(mutex: *mut pthread_mutex_t, tried: c_int, registers: Registers, wa
             let holder = unsafe { holder_of(mutex) };
             let waiting = writer::begin_wait_for(wanted(mutex), holder, &registers);
             let status = wait();
-            writer::end_wait(waiting, has_it(status));
+            // SAFETY: the caller's mutex.
+            writer::end_wait(waiting, outcome(has_it(status), status, || unsafe { holder_of(mutex) }));
             status
         }
         // What is wrong is for the real function to say.

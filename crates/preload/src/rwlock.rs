@@ -7,6 +7,7 @@ use libc::{EBUSY, pthread_rwlock_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
 use crate::entry::{interpose, interpose_acquire, interpose_release_with_mode};
+use crate::outcome::outcome;
 use crate::{real, swap};
 
 interpose!(pthread_rwlock_init, 2, init);
@@ -125,10 +126,8 @@ unsafe fn acquire(
     let status = match tried {
         0 => 0,
         EBUSY => {
-            // SAFETY: the caller's lock.
-            let writer = unsafe { writer_of(lock) };
-            // SAFETY: our own entry, which has not returned.
-            contended(wanted(lock, mode), writer, unsafe { Registers::at_entry(sp, fp) }, wait)
+            // SAFETY: the caller's lock, and our own entry, which has not returned.
+            unsafe { contended(lock, mode, Registers::at_entry(sp, fp), wait) }
         }
         // What is wrong is for the real function to say.
         _ => wait(),
@@ -140,12 +139,21 @@ unsafe fn acquire(
     status
 }
 
+/// # Safety
+/// The lock is valid.
 #[cold]
 #[inline(never)]
-fn contended(wanted: Wanted, holder: u32, registers: Registers, wait: impl FnOnce() -> c_int) -> c_int {
-    let waiting = writer::begin_wait_for(wanted, holder, &registers);
+unsafe fn contended(
+    lock: *const pthread_rwlock_t,
+    mode: u8,
+    registers: Registers,
+    wait: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the caller's lock.
+    let writer = || unsafe { writer_of(lock) };
+    let waiting = writer::begin_wait_for(wanted(lock, mode), writer(), &registers);
     let status = wait();
-    writer::end_wait(waiting, status == 0);
+    writer::end_wait(waiting, outcome(status == 0, status, writer));
     status
 }
 

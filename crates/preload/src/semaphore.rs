@@ -10,6 +10,7 @@ use libc::{sem_t, timespec};
 use lockmeter_meter::writer::{self, OFF, Registers, Wanted, kind, mode};
 
 use crate::entry::interpose;
+use crate::outcome::outcome;
 use crate::real;
 
 interpose!(sem_wait, 1, wait);
@@ -52,7 +53,9 @@ unsafe fn acquire(semaphore: *mut sem_t, sp: *const usize, fp: usize, wait: impl
     // SAFETY: our own entry, which has not returned.
     let waiting = writer::begin_wait(wanted(semaphore), &unsafe { Registers::at_entry(sp, fp) });
     let status = wait();
-    writer::end_wait(waiting, status == 0);
+    // SAFETY: the thread's own.
+    let error = unsafe { *libc::__errno_location() };
+    writer::end_wait(waiting, outcome(status == 0, error, || 0));
     status
 }
 

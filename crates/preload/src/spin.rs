@@ -6,6 +6,7 @@ use libc::{EBUSY, pthread_spinlock_t};
 use lockmeter_meter::writer::{self, OFF, Registers, WAIT, Wanted, kind, mode};
 
 use crate::entry::{interpose, interpose_acquire, interpose_release};
+use crate::outcome::outcome;
 use crate::real;
 
 interpose!(pthread_spin_init, 2, init);
@@ -61,7 +62,7 @@ unsafe extern "C-unwind" fn lock(lock: *mut pthread_spinlock_t, sp: *const usize
         let waiting = writer::begin_wait(wanted(lock), &unsafe { Registers::at_entry(sp, fp) });
         // SAFETY: the caller's lock.
         status = unsafe { real::pthread_spin_lock(lock) };
-        writer::end_wait(waiting, status == 0);
+        writer::end_wait(waiting, outcome(status == 0, status, || 0));
     }
     if level != WAIT && status == 0 {
         // SAFETY: the entry's return address.

@@ -300,6 +300,10 @@ pub struct TimedOut {
     pub mode: Mode,
     /// Those for it.
     pub value: Value,
+    /// The function that had it for most of that time, as far as is known.
+    pub blocker_function: Option<String>,
+    /// The thread that had.
+    pub blocker_task: Option<String>,
 }
 
 /// One group. Fields that belong to a dimension are present when the rows are grouped by it.

@@ -54,6 +54,8 @@ pub struct ReportBuilder {
     /// All waits but lockmeter's own, unfiltered.
     locks: HashMap<LockGroup, Value>,
     timed_out: HashMap<LockGroup, Value>,
+    /// Who is to blame for waits that timed out.
+    timed_out_blame: HashMap<LockGroup, Blame>,
     blame: HashMap<LockGroup, Blame>,
     slow_holds: SlowHolds,
     threads: ThreadSums,
@@ -292,6 +294,7 @@ impl ReportBuilder {
             groups: HashMap::new(),
             locks: HashMap::new(),
             timed_out: HashMap::new(),
+            timed_out_blame: HashMap::new(),
             blame: HashMap::new(),
             slow_holds: SlowHolds::default(),
             threads: ThreadSums::default(),
@@ -528,8 +531,13 @@ impl ReportBuilder {
         let releaser = interval_names.task_name(&mut self.names, sampled.blocker.task);
         let releaser = releaser.map(|task| self.names.comm_of(task));
         let run_delay = RunDelay::of(source, sampled.estimate.total_ns);
-        if sampled.key.happened == Happened::Wait && !own {
-            let blame = self.blame.entry(lock).or_default();
+        let blame = match sampled.key.happened {
+            Happened::Wait if !own => Some(self.blame.entry(lock)),
+            Happened::TimedOut if !own => Some(self.timed_out_blame.entry(lock)),
+            _ => None,
+        };
+        if let Some(blame) = blame {
+            let blame = blame.or_default();
             let is_blamed = matches!(source, BlockerSource::Releaser | BlockerSource::Holder);
             let blocker = blocker_stack.filter(|_| is_blamed).and_then(|stack| stack.main);
             let task = releaser.filter(|_| is_blamed);
@@ -607,7 +615,7 @@ impl ReportBuilder {
         }
         // Only waits have somebody to blame.
         if (self.query.groups_by(Dimension::Blocker) || self.query.groups_by(Dimension::Root))
-            && !matches!(key.happened, Happened::Wait | Happened::Idle)
+            && !matches!(key.happened, Happened::Wait | Happened::TimedOut | Happened::Idle)
         {
             return None;
         }

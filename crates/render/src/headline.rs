@@ -78,12 +78,20 @@ impl<'a> Headline<'a> {
         self.report.threads.as_ref().map_or(0, |threads| threads.open_waits.len())
     }
 
-    fn timed_out(TimedOut { all, lock, mode, value, .. }: &TimedOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn timed_out(timed_out: &TimedOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TimedOut { all, lock, mode, value, blocker_function, blocker_task, .. } = timed_out;
         let lock = without_long_arguments(lock);
         let (waits, lasted, lock) = (counted(all.count, "wait", "waits"), duration(all.total_ns), escaped(&lock));
         match value == all {
             true => write!(f, "{waits} for {lock} ({mode}) timed out after {lasted} in all"),
             false => write!(f, "{waits} timed out after {lasted} in all, most of it for {lock} ({mode})"),
+        }?;
+        let function = blocker_function.as_deref().map(without_long_arguments);
+        match (function, blocker_task) {
+            (Some(function), Some(task)) => write!(f, ", held mostly by {} in {}", escaped(&function), escaped(task)),
+            (Some(function), None) => write!(f, ", held mostly by {}", escaped(&function)),
+            (None, Some(task)) => write!(f, ", held mostly by {}", escaped(task)),
+            (None, None) => Ok(()),
         }
     }
 

@@ -226,6 +226,8 @@ impl Serialize for GaveUp<'_> {
             "kind": timed_out.kind.name(),
             "mode": timed_out.mode.name(),
             "waits": Totals(&timed_out.value),
+            "blocker_function": timed_out.blocker_function,
+            "blocker_task": timed_out.blocker_task,
         })
     }
 }

@@ -75,9 +75,9 @@ impl Exporter for Table {
         let apart = [Happened::Hold, Happened::ContendedHold, Happened::TimedOut, Happened::Failed];
         let waits: Vec<&Row> = report.rows.iter().filter(|row| !apart.contains(&row.happened)).collect();
         self.section(report, &waits, Column::heading, out)?;
+        self.timed_out(report, &of(|happened| happened == Happened::TimedOut), out)?;
         self.section(report, &of(|happened| happened == Happened::Hold), Column::heading_of_holds, out)?;
         self.contended_holds(report, &of(|happened| happened == Happened::ContendedHold), out)?;
-        self.timed_out(report, &of(|happened| happened == Happened::TimedOut), out)?;
         self.failed(&of(|happened| happened == Happened::Failed), out)?;
         for (line, weight) in foot::lines(report) {
             self.paragraph(&line, weight, out)?;
@@ -172,7 +172,6 @@ impl Table {
         writeln!(out)
     }
 
-    /// Tries have no duration, so one line says it all.
     fn timed_out(&self, report: &Report, rows: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
         if !rows.is_empty() {
             self.paragraph("waits that timed out without getting the lock:", Weight::Dim, out)?;
@@ -180,6 +179,7 @@ impl Table {
         self.section(report, rows, Column::heading, out)
     }
 
+    /// Tries have no duration, so one line says it all.
     fn failed(&self, rows: &[&Row], out: &mut dyn io::Write) -> io::Result<()> {
         let tries: u64 = rows.iter().map(|row| row.value.count).fold(0, u64::saturating_add);
         if tries == 0 {

@@ -226,11 +226,15 @@ fn the_head_line_has_words_for_every_case() {
         kind: Kind::Mutex,
         mode: Mode::Exclusive,
         value: value(count, total_ns, 0, 0),
+        blocker_function: None,
+        blocker_task: None,
     };
     let only_timed_out = Report { timed_out: Some(timed_out(4, 801_000_000)), ..empty() };
     let many_timed_out = Report { timed_out: Some(timed_out(4, 9_000_000_000)), ..by_lock() };
     let mut of_several = timed_out(5, 801_500_000);
     of_several.value = value(4, 801_000_000, 0, 0);
+    of_several.blocker_function = Some("transfer".into());
+    of_several.blocker_task = Some("teller".into());
     let several_timed_out = Report { timed_out: Some(of_several), ..empty() };
     let few_timed_out = Report { timed_out: Some(timed_out(1, 2_000_000)), ..by_lock() };
     let reports = [by_lock(), only_spinning, only_sleeping, empty(), lossy, of_a_process, of_no_duration, chained];

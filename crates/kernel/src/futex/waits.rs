@@ -504,10 +504,7 @@ impl Filling<'_> {
         for (key, whole) in &drained.totals {
             let Some(known) = self.words.get(&key.word) else { continue };
             for (at, value) in split(whole, &known.shares()) {
-                // The preloaded library counts no wait that times out.
-                let has_timed_out = key.operation & (TIMED_OUT | RETRIED) != 0;
-                let is_for_us = |told: &&Told| !told.site.is_seen_inside || has_timed_out;
-                let Some(told) = known.told.get(at).filter(is_for_us) else { continue };
+                let Some(told) = known.told.get(at).filter(|told| !told.site.is_seen_inside) else { continue };
                 let total_key = self.key(told, key);
                 totals.entry(total_key).or_default().merge(&value);
                 if !told.is_told {

@@ -36,10 +36,12 @@ pub use releases::{
 pub use samples::{CountedSlot, Meta, ROW_COUNT_SHIFT, Slot, blocked, happened, kind, mode};
 pub use session::{DIRECTORY_VARIABLE, HOLD, MEMORY_FILE, OFF, SESSION_FILE, SESSION_VARIABLE, Session, WAIT};
 pub use shared_locks::{
-    SHARED_LOCKS, SHARED_LOCKS_PAGE, SHARED_LOCKS_PAGES, SITE_IS_ELSEWHERE, SharedLock, pack_elsewhere,
-    unpack_elsewhere,
+    ELSEWHERE_IS_WRITER, ReleaseElsewhere, SHARED_LOCKS, SHARED_LOCKS_PAGE, SHARED_LOCKS_PAGES, SITE_IS_ELSEWHERE,
+    SharedLock, pack_elsewhere, unpack_elsewhere,
 };
-pub use stacks::{CACHED_WORDS, CachedStack, FRAMES, MOVE_BITS, SITE_IS_RELEASE, SITE_IS_STACK, STACKS, Stack};
+pub use stacks::{
+    CACHED_WORDS, CachedStack, FRAMES, MOVE_BITS, SITE_IS_RELEASE, SITE_IS_STACK, SITE_IS_THREAD, STACKS, Stack,
+};
 pub use swaps::{
     SWAP_FILTER_FILE, SWAP_FILTER_VARIABLE, SWAP_MODULES, SWAP_PATH_BYTES, SWAP_RANGES, SWAP_VARIABLE, SWAPS, Swap,
     SwapFilter, SwapRange,
@@ -52,7 +54,7 @@ pub use thread::{
 /// First eight bytes of a session's head.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 #[cfg(test)]
 mod tests {
@@ -63,7 +65,7 @@ mod tests {
         assert_eq!(size_of::<Slot>(), 64);
         assert_eq!(size_of::<Tags>(), 64);
         assert_eq!(size_of::<LockEntry>(), 64);
-        assert_eq!(size_of::<SharedLock>(), 64);
+        assert_eq!(PAGE % size_of::<SharedLock>(), 0);
         assert_eq!(PAGE % size_of::<Releases>(), 0);
         assert_eq!(size_of::<CountedSlot>(), 64);
         assert_eq!(core::mem::offset_of!(CountedSlot, count), core::mem::offset_of!(Slot, count));

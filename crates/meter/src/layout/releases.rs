@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::{LOCK_PLACES, PAGE, SITE_IS_STACK, STACKS};
+use super::{LOCK_PLACES, PAGE, SITE_IS_STACK, STACKS, unpack_elsewhere};
 
 /// Releases that are kept of a lock. A wait during which there were more is divided from the first of these on.
 pub const RELEASES: usize = 12;
@@ -88,7 +88,7 @@ const _: () = assert!(STACK_BITS <= ROOT_STACK_SHIFT && LOCK_BITS <= 16, "they h
 /// The blocker, and the root, of what was packed.
 pub const fn unpack_part(lock: u64, blocker: u64) -> (u64, Option<Releaser>) {
     const STACK: u64 = SITE_IS_STACK | ((1 << ROOT_STACK_SHIFT) - 1);
-    if blocker & SITE_IS_STACK == 0 {
+    if blocker & SITE_IS_STACK == 0 || unpack_elsewhere(blocker).is_some() {
         return (blocker, None);
     }
     let root = Releaser {
@@ -102,6 +102,7 @@ pub const fn unpack_part(lock: u64, blocker: u64) -> (u64, Option<Releaser>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pack_elsewhere;
     use super::*;
 
     #[test]
@@ -125,6 +126,8 @@ mod tests {
         assert_eq!(unpack_part(lock, blocker), (site, Some(root)));
         let (lock, blocker) = pack_part(by, None);
         assert_eq!(unpack_part(lock, blocker), (site, None));
+        let elsewhere = pack_elsewhere(u32::MAX, 7, 3);
+        assert_eq!(unpack_part(0, elsewhere), (elsewhere, None));
         assert_eq!(unpack_part(0, pack_part(Releaser { stack: 0, ..by }, Some(root)).1), (0, None));
     }
 }

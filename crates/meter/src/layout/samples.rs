@@ -128,6 +128,8 @@ pub mod happened {
     pub const HOLD: u8 = 2;
     /// A wait for a condition or a barrier.
     pub const IDLE: u8 = 4;
+    /// A wait for a lock that timed out.
+    pub const TIMED_OUT: u8 = 6;
     /// A hold that was so long that it would have been seen whether or not it was to be timed. Not in the data model.
     pub const LONG_HOLD: u8 = 0x43;
     /// A hold that was not timed: such a sample is a [`CountedSlot`](super::CountedSlot). Not in the data model.
@@ -139,6 +141,26 @@ pub mod happened {
     /// The part of waits that one holder had: a time, by the site and the bucket of the waits, which are counted as
     /// [divided](super::blocked::DIVIDED). Not in the data model.
     pub const PART: u8 = 0x44;
+    /// As [`PART`], of waits that [timed out](TIMED_OUT). Not in the data model.
+    pub const PART_OF_TIMED_OUT: u8 = 0x45;
+
+    /// What parts of this are counted as; `None` if it has none.
+    pub const fn part_of(whole: u8) -> Option<u8> {
+        match whole {
+            WAIT => Some(PART),
+            TIMED_OUT => Some(PART_OF_TIMED_OUT),
+            _ => None,
+        }
+    }
+
+    /// What this is a part of; `None` if it is whole.
+    pub const fn whole_of(part: u8) -> Option<u8> {
+        match part {
+            PART => Some(WAIT),
+            PART_OF_TIMED_OUT => Some(TIMED_OUT),
+            _ => None,
+        }
+    }
 }
 
 /// Codes of `Mode` in the data model.

@@ -6,12 +6,12 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::{COMMS, PAGE, RUNS_PAGE, RUNS_PAGES, SITE_IS_STACK, STACKS};
+use super::{COMMS, PAGE, RELEASES, RUNS_PAGE, RUNS_PAGES, SITE_IS_STACK, STACKS};
 
 /// The first page of [`SharedLock`]s.
 pub const SHARED_LOCKS_PAGE: usize = RUNS_PAGE + RUNS_PAGES;
 /// Pages of them.
-pub const SHARED_LOCKS_PAGES: usize = 16;
+pub const SHARED_LOCKS_PAGES: usize = 64;
 /// Such locks that a session tells apart. Of others it is not known who has them in another process.
 pub const SHARED_LOCKS: usize = SHARED_LOCKS_PAGES * (PAGE / size_of::<SharedLock>());
 
@@ -34,9 +34,23 @@ pub struct SharedLock {
     pub waiting: AtomicU32,
     /// The thread that held it last, if that hold is watched: the page of its table, and below bit 32 its id. 0: none.
     pub watched: AtomicU64,
-    /// Zero.
-    pub spare: AtomicU64,
+    /// Releases while somebody waited.
+    pub release_count: AtomicU64,
+    /// The last of these, each in the place of its number.
+    pub releases: [ReleaseElsewhere; RELEASES],
 }
+
+/// A release of a lock that processes share, while somebody waited.
+#[repr(C)]
+pub struct ReleaseElsewhere {
+    /// As in [`Release`](super::Release).
+    pub at: AtomicU64,
+    /// By whom, as [`pack_elsewhere`] puts it, with [`ELSEWHERE_IS_WRITER`].
+    pub by: AtomicU64,
+}
+
+/// The releaser had the lock as a writer, or alone: a bit that [`pack_elsewhere`] leaves free.
+pub const ELSEWHERE_IS_WRITER: u64 = 1 << 60;
 
 /// A site that is a place in the stack table of this process of the session, and the thread's name there, has this bit beside
 /// [`SITE_IS_STACK`].
@@ -74,6 +88,7 @@ mod tests {
             let (process, stack, comm) = site;
             assert_eq!(unpack_elsewhere(pack_elsewhere(process, stack, comm)), Some(site));
         }
+        assert_eq!(pack_elsewhere(u32::MAX, STACKS as u32 - 1, COMMS as u32) & ELSEWHERE_IS_WRITER, 0);
         assert_eq!(unpack_elsewhere(SITE_IS_STACK | 5), None);
         assert_eq!(unpack_elsewhere(0x7f00_1234_5678), None);
     }

@@ -12,6 +12,8 @@ pub const CACHED_WORDS: usize = 2 * FRAMES;
 pub const SITE_IS_STACK: u64 = 1 << 63;
 /// A site of a hold that is the return address of its release, for its acquisition was not seen, has this bit.
 pub const SITE_IS_RELEASE: u64 = 1 << 62;
+/// What stands for the site of a blocker of which only its id is known, by which the lock names it, has this bit.
+pub const SITE_IS_THREAD: u64 = 1 << 62;
 
 /// Addresses of a library that was unloaded have the number of its move from here on: below are all that programs use.
 pub const MOVE_BITS: u32 = 48;

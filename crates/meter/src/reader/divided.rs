@@ -15,9 +15,10 @@ struct WaitKey {
 }
 
 impl WaitKey {
-    const fn of(delta: &Delta) -> Self {
+    fn of(delta: &Delta) -> Self {
         let Delta { lock, owner, site, meta, .. } = *delta;
-        let meta = Meta { happened: happened::WAIT, blocked: blocked::DIVIDED, ..meta }.pack();
+        let whole = happened::whole_of(meta.happened).unwrap_or(meta.happened);
+        let meta = Meta { happened: whole, blocked: blocked::DIVIDED, ..meta }.pack();
         Self { lock, owner, site, meta }
     }
 }
@@ -31,7 +32,8 @@ pub(super) struct DividedWaits {
 impl DividedWaits {
     /// Takes the parts out of what was counted. The waits stay there.
     pub(super) fn take(deltas: &mut Vec<Delta>) -> Self {
-        let parts: Vec<Delta> = deltas.extract_if(.., |delta| delta.meta.happened == happened::PART).collect();
+        let parts: Vec<Delta> =
+            deltas.extract_if(.., |delta| happened::whole_of(delta.meta.happened).is_some()).collect();
         let mut waits = HashMap::<WaitKey, (Delta, Vec<Delta>)>::new();
         for delta in deltas.iter().filter(|delta| is_divided(delta)) {
             waits.entry(WaitKey::of(delta)).and_modify(|(sum, _)| add(sum, delta)).or_insert((*delta, Vec::new()));
@@ -58,7 +60,7 @@ impl DividedWaits {
 
 /// Whether its parts say who is to blame.
 pub(super) const fn is_divided(delta: &Delta) -> bool {
-    delta.meta.happened == happened::WAIT && delta.meta.blocked == blocked::DIVIDED
+    happened::part_of(delta.meta.happened).is_some() && delta.meta.blocked == blocked::DIVIDED
 }
 
 fn add(sum: &mut Delta, more: &Delta) {
@@ -76,7 +78,7 @@ fn divide(waits: &Delta, parts: &[Delta]) -> Vec<Delta> {
             let count = rounded_share(waits.count, total_ns, waits.total_ns).min(left.count);
             left.total_ns -= total_ns;
             left.count -= count;
-            let meta = Meta { happened: happened::WAIT, ..part.meta };
+            let meta = Meta { happened: waits.meta.happened, ..part.meta };
             Delta { meta, count, total_ns, max_ns: part.max_ns.min(total_ns), ..*part }
         })
         .collect();

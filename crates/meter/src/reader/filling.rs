@@ -21,8 +21,8 @@ use super::segment::{Delta, FilesOfProcess, LockFacts, Reading};
 use super::shared_locks::{self, SharedLocks, unmapped_lock};
 use super::ticks::BetweenReadings;
 use crate::layout::{
-    ENTRY_INIT, ENTRY_SHARED, LOSSES, MOVE_BITS, SITE_IS_RELEASE, SITE_IS_STACK, SWAPS, blocked, happened,
-    unpack_elsewhere,
+    ENTRY_INIT, ENTRY_SHARED, LOSSES, MOVE_BITS, SITE_IS_RELEASE, SITE_IS_STACK, SITE_IS_THREAD, SWAPS, blocked,
+    happened, unpack_elsewhere,
 };
 
 /// The losses of a segment in the order of [`crate::layout::Lost`].
@@ -257,7 +257,10 @@ impl Filling<'_> {
             let (happened, mode) = (codes.0.unwrap_or(Happened::Wait), codes.1.unwrap_or(Mode::Exclusive));
             // Only an exclusive holder is known: a reader's wait is for a writer.
             let mode = if kind == Kind::Rwlock { Mode::Write } else { mode };
-            let stack = self.site(delta.blocker, user_function(happened, kind, mode));
+            let stack = match named_holder(delta) {
+                Some(_) => None,
+                None => self.site(delta.blocker, user_function(happened, kind, mode)),
+            };
             return Blocker { source: BlockerSource::Holder, stack, task, owner_hint: task, root: None, state: None };
         }
         match delta.meta.blocked {
@@ -297,6 +300,9 @@ impl Filling<'_> {
             other.segment.refresh(self.memory);
             let comm = other.segment.comm(self.memory, comm.max(1)).unwrap_or_else(|| "[unknown]".to_owned());
             return Some(self.interval.tables.intern_task(Task { tgid: other.pid, comm, own: false }));
+        }
+        if let Some(thread) = named_holder(delta) {
+            return self.task(0, thread);
         }
         if delta.releaser_comm == 0 { None } else { self.task(delta.releaser_comm, 0) }
     }
@@ -467,6 +473,13 @@ impl Filling<'_> {
         self.process.private_locks.insert(place);
         (self.heap_lock(place, &frames, origin), facts.address)
     }
+}
+
+/// The holder that this was a wait for, if only its id is known.
+fn named_holder(delta: &Delta) -> Option<u32> {
+    let is_named =
+        delta.meta.blocked == blocked::HOLDER && delta.blocker & (SITE_IS_STACK | SITE_IS_THREAD) == SITE_IS_THREAD;
+    is_named.then_some(delta.blocker as u32)
 }
 
 fn unnamed(name: String, why: &str) -> Lock {

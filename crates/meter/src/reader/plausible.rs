@@ -49,8 +49,10 @@ impl ThreadSums {
         let elapsed_ns = bounds.elapsed_ns;
         self.count = self.count.saturating_add(delta.count);
         self.total_ns = self.total_ns.saturating_add(delta.total_ns);
-        let is_timed =
-            matches!(delta.meta.happened, happened::WAIT | happened::HOLD | happened::LONG_HOLD | happened::IDLE);
+        let is_timed = matches!(
+            delta.meta.happened,
+            happened::WAIT | happened::TIMED_OUT | happened::HOLD | happened::LONG_HOLD | happened::IDLE
+        );
         // A bucket's lower bound: the longest is only known to lie above.
         let shortest_ns = if is_timed && delta.meta.bucket > 0 { 1_u64 << (delta.meta.bucket & 63) } else { 0 };
         self.count <= elapsed_ns.saturating_mul(COUNTED_TIMES).saturating_mul(threads) / SHORTEST_EVENT_NS

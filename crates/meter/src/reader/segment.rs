@@ -461,7 +461,7 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
     let total_ns = u64_at(slot, offset_of!(Slot, total_ns)).wrapping_sub(seen.total_ns);
     let total_ns = match meta.happened {
         // The bucket is that of the whole waits.
-        happened::PART => total_ns.min(count.saturating_mul(upper_ns)),
+        part if happened::whole_of(part).is_some() => total_ns.min(count.saturating_mul(upper_ns)),
         _ => total_ns.clamp(count.saturating_mul(lower_ns), count.saturating_mul(upper_ns)),
     };
     let longest_ns = u64_at(slot, offset_of!(Slot, max_ns));
@@ -471,9 +471,9 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
     seen.count = seen.count.wrapping_add(count);
     seen.total_ns = seen.total_ns.wrapping_add(total_ns);
     let (lock, blocker) = (u64_at(slot, offset_of!(Slot, lock)), u64_at(slot, offset_of!(Slot, blocker)));
-    let (blocker, root) = match meta.happened {
-        happened::PART => unpack_part(lock, blocker),
-        _ => (blocker, None),
+    let (blocker, root) = match happened::whole_of(meta.happened) {
+        Some(_) => unpack_part(lock, blocker),
+        None => (blocker, None),
     };
     Ok(Some(Delta {
         meta,

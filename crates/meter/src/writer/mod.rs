@@ -43,16 +43,19 @@ use core::sync::atomic::{
 };
 
 pub use crate::layout::{HOLD, OFF, WAIT, kind, mode};
-use crate::layout::{LockEntry, Lost, Meta, Process, Releaser, Session, Swap, Thread, blocked, happened, pack_part};
+use crate::layout::{
+    LockEntry, Lost, Meta, Process, Releaser, SITE_IS_THREAD, Session, Swap, Thread, blocked, happened, pack_part,
+};
 #[cfg(feature = "reader")]
 pub(crate) use clock::monotonic_ns;
 pub use executed::{Environment, Program, execute};
 pub use hash::CELL_MULTIPLIER;
 use holder::Holder;
 pub use holds::{Releasing, acquired, begin_inner_release, begin_release, count_untimed, released};
+use locks::Sampled;
 pub use newest_hold::{acquired_timed, end_newest_hold};
 pub use release_cache::RELEASE_CACHE_SHIFT;
-use releases::{Part, Parts};
+use releases::{By, Part, Parts};
 pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
@@ -239,17 +242,28 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     waiting
 }
 
-/// The wait is over; `acquired` says whether with the lock.
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// With the lock.
+    Acquired,
+    /// Its time was up. The thread that has the lock then; 0: the lock does not say.
+    TimedOut(u32),
+    /// With neither: the call failed, or was interrupted.
+    Failed,
+}
+
+/// The wait is over.
 #[cold]
 #[inline(never)]
-pub fn end_wait(waiting: Waiting, acquired: bool) {
+pub fn end_wait(waiting: Waiting, outcome: Outcome) {
     let ended = if tls::has_no_clock() { waiting.begun } else { clock::ticks() };
     waiters::gone(waiting.wanted.lock);
     shared_locks::gone(waiting.shared);
-    record_wait(&waiting, ended, acquired);
+    record_wait(&waiting, ended, outcome);
 }
 
-fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
+fn record_wait(waiting: &Waiting, ended: u64, outcome: Outcome) {
     if !waiting.counted {
         return;
     }
@@ -259,8 +273,9 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
             let waited_for = waiting.wanted.lock as u64;
             let _ = thread.waiting[0].compare_exchange(waited_for, 0, Relaxed, Relaxed);
         }
-        if acquired && thread::counts_with_others() {
-            count_without_table(waiting, stops::between_ns_running(waiting.begun, ended));
+        if outcome != Outcome::Failed && thread::counts_with_others() {
+            let ns = stops::between_ns_running(waiting.begun, ended);
+            count_without_table(waiting, happened_by(waiting.wanted.kind, outcome), ns);
         }
         return;
     };
@@ -268,45 +283,61 @@ fn record_wait(waiting: &Waiting, ended: u64, acquired: bool) {
     if mine.thread.held_count.load(Relaxed) == 0 {
         mine.thread.clock_read.store(ended, Relaxed);
     }
-    if acquired && let Some(segment) = segment::current() {
+    if outcome != Outcome::Failed
+        && let Some(segment) = segment::current()
+    {
         let ns = stops::between_ns_running(waiting.begun, ended);
-        count_wait(segment, mine.thread, waiting, (ended, ns));
+        count_wait(segment, mine.thread, waiting, (ended, ns), outcome);
     }
     mine.done();
 }
 
 #[cold]
-fn count_without_table(waiting: &Waiting, ns: u64) {
+fn count_without_table(waiting: &Waiting, happened: u8, ns: u64) {
     let Some(segment) = segment::current() else { return };
     segment::lose(Lost::Site);
     let Wanted { lock, kind, .. } = waiting.wanted;
     let place = locks::find_or_make(segment, lock, kind, || 0).map_or(0, |found| found.place);
-    shared_samples::count(segment, meta(happened_by(kind), waiting.wanted, ns, blocked::UNKNOWN), place, ns);
+    shared_samples::count(segment, meta(happened, waiting.wanted, ns, blocked::UNKNOWN), place, ns);
 }
 
 /// What a wait for this kind is.
-const fn happened_by(kind: u8) -> u8 {
-    match kind {
-        kind::CONDVAR | kind::BARRIER => happened::IDLE,
+const fn happened_by(kind: u8, outcome: Outcome) -> u8 {
+    match (kind, outcome) {
+        (kind::CONDVAR | kind::BARRIER, _) => happened::IDLE,
+        (_, Outcome::TimedOut(_)) => happened::TIMED_OUT,
         _ => happened::WAIT,
     }
 }
 
-fn count_wait(segment: &'static Process, thread: &'static Thread, waiting: &Waiting, (ended, ns): (u64, u64)) {
-    let Wanted { lock, kind, .. } = waiting.wanted;
+fn count_wait(
+    segment: &'static Process,
+    thread: &'static Thread,
+    waiting: &Waiting,
+    (ended, ns): (u64, u64),
+    outcome: Outcome,
+) {
+    let Wanted { lock, kind, mode } = waiting.wanted;
     let found = locks::find_or_make(segment, lock, kind, || waiting.site);
-    if let Some(found) = found.as_ref().filter(|found| is_divided(kind) && !is_shared(found.entry())) {
+    if let Some(found) = found.as_ref().filter(|_| is_divided(kind)) {
         let times = (waiting.begun, ended);
-        let parts = releases::divide(segment, found.place, waiting.wanted.mode, times);
-        releases::waited(thread, times, &parts);
+        let shared = shared_locks::of_entry(found.entry());
+        let parts = match shared {
+            Some(shared) => releases::divide_elsewhere(shared, mode, times),
+            None => releases::divide(segment, found.place, mode, times),
+        };
+        if shared.is_none() {
+            releases::waited(thread, times, &parts);
+        }
         if !parts.is_empty() {
-            return count_divided(segment, thread, waiting, (found.place, ns), &parts);
+            return count_divided(segment, thread, waiting, (found, ns), (&parts, outcome));
         }
     }
-    let (known, site, comm) = blame(waiting, found.map(|found| found.entry()));
+    let named = if matches!(outcome, Outcome::TimedOut(_)) { waiting.named } else { 0 };
+    let (known, site, comm) = blame(waiting, found.map(|found| found.entry()), named);
     let (blocker, comm) = shared_locks::if_own(segment, site, comm);
     let place = found.map_or(0, |found| u64::from(found.place));
-    let meta = meta(happened_by(kind), waiting.wanted, ns, known);
+    let meta = meta(happened_by(kind, outcome), waiting.wanted, ns, known);
     samples::count(segment, thread, Key { meta, lock: place | comm << 32, site: waiting.site, blocker }, ns);
 }
 
@@ -315,39 +346,58 @@ const fn is_divided(kind: u8) -> bool {
     !matches!(kind, kind::CONDVAR | kind::BARRIER)
 }
 
-fn is_shared(entry: &LockEntry) -> bool {
-    shared_locks::of_entry(entry).is_some()
-}
-
-/// Counts a wait for the lock at this place, and what each holder had of it.
+/// Counts a wait for this lock, and what each holder had of it.
 fn count_divided(
     segment: &'static Process,
     thread: &'static Thread,
     waiting: &Waiting,
-    (place, ns): (u32, u64),
-    parts: &Parts,
+    (lock, ns): (&Sampled, u64),
+    (parts, outcome): (&Parts, Outcome),
 ) {
-    let meta = meta(happened_by(waiting.wanted.kind), waiting.wanted, ns, blocked::DIVIDED);
-    let whole = Key { meta, lock: place.into(), site: waiting.site, blocker: 0 };
+    let happened = happened_by(waiting.wanted.kind, outcome);
+    let meta = meta(happened, waiting.wanted, ns, blocked::DIVIDED);
+    let whole = Key { meta, lock: lock.place.into(), site: waiting.site, blocker: 0 };
     let mut left_ns = ns;
-    for Part { by, root, ticks } in parts.iter() {
-        let part_ns = clock::between_ns(0, ticks).min(left_ns);
-        left_ns -= part_ns;
-        let (blocked, (names, blocker)) = match by {
-            Some(by) => (blocked::RELEASER, pack_part(by, root)),
-            None => (blocked::EARLIER, (0, 0)),
+    let mut count = |blocked, (names, blocker), ns: u64| {
+        let ns = ns.min(left_ns);
+        left_ns -= ns;
+        let meta = Meta { happened: happened::part_of(happened).unwrap_or(happened), blocked, ..meta };
+        samples::count_part(segment, thread, Key { meta, lock: whole.lock | names, blocker, ..whole }, ns);
+    };
+    let packed = |(site, comm): (u64, u64)| (comm << 32, site);
+    for Part { by, ticks } in parts.iter() {
+        let (blocked, by) = match by {
+            By::Earlier => (blocked::EARLIER, (0, 0)),
+            By::Own(by, root) => (blocked::RELEASER, pack_part(by, root)),
+            By::Elsewhere(by) => (blocked::RELEASER, packed(shared_locks::if_own(segment, by, 0))),
         };
-        let meta = Meta { happened: happened::PART, blocked, ..meta };
-        samples::count_part(segment, thread, Key { meta, lock: whole.lock | names, blocker, ..whole }, part_ns);
+        count(blocked, by, clock::between_ns(0, ticks));
+    }
+    if let Outcome::TimedOut(named) = outcome {
+        // After the last release somebody else had it.
+        let holder = match shared_locks::of_entry(lock.entry()) {
+            Some(shared) => shared_locks::holder(shared, named).unwrap_or_default(),
+            None => holder::look(segment, waiting.wanted.lock, named),
+        };
+        let (known, site, comm) = blame_holder(holder, named);
+        count(known, packed(shared_locks::if_own(segment, site, comm)), u64::MAX);
     }
     samples::count(segment, thread, whole, ns);
 }
 
-/// Who made a thread wait that has the lock with this entry now: how that is known, the site, and the place of the thread's name.
-fn blame(waiting: &Waiting, entry: Option<&LockEntry>) -> (u8, u64, u64) {
-    let Holder { site, comm } = waiting.holder;
-    let known = if waiting.holder == Holder::default() { blocked::UNKNOWN } else { blocked::HOLDER };
-    let holder = (known, site, u64::from(comm));
+/// This holder as who made a thread wait: how that is known, the site, and the place of the thread's name. Of one that is not known, the
+/// id by which the lock names it stands for the site; 0: it is not to be told.
+const fn blame_holder(holder: Holder, named: u32) -> (u8, u64, u64) {
+    match (holder, named) {
+        (Holder { site: 0, comm: 0 }, 0) => (blocked::UNKNOWN, 0, 0),
+        (Holder { site: 0, comm: 0 }, named) => (blocked::HOLDER, SITE_IS_THREAD | named as u64, 0),
+        (Holder { site, comm }, _) => (blocked::HOLDER, site, comm as u64),
+    }
+}
+
+/// Who made a thread wait for the lock with this entry, as [`blame_holder`] has it.
+fn blame(waiting: &Waiting, entry: Option<&LockEntry>, named: u32) -> (u8, u64, u64) {
+    let holder = blame_holder(waiting.holder, named);
     let Some(entry) = entry else { return holder };
     let (at, by, shift) = match waiting.wanted.mode {
         mode::READ => (&entry.writer_at, &entry.writer, 16),
@@ -413,7 +463,7 @@ fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
                 entry.releaser_comm.store(writer_comm | comm, Relaxed);
             }
             entry.released_at.store(now, Release);
-            if is_divided(held.kind) && !is_shared(entry) {
+            if is_divided(held.kind) && shared_locks::of_entry(entry).is_none() {
                 let stack = stacks::number_of(segment, site).map_or(0, |place| place + 1);
                 let is_writer = held.mode != mode::READ;
                 let by = Releaser { stack, comm: comm as u16, lock: found.place, is_writer };
@@ -459,9 +509,9 @@ pub fn end_condition(condition: InCondition) {
     let given_back = released_at(mutex);
     let again =
         Waiting { wanted: Wanted { lock: mutex, kind: kind::MUTEX, mode: mode::EXCLUSIVE }, begun: woken, ..waiting };
-    record_wait(&waiting, woken, true);
+    record_wait(&waiting, woken, Outcome::Acquired);
     if given_back > woken && woken < ended {
-        record_wait(&again, ended, true);
+        record_wait(&again, ended, Outcome::Acquired);
     }
 }
 

@@ -9,8 +9,8 @@ use core::sync::atomic::{
 
 use super::pages;
 use crate::layout::{
-    LOCK_PLACES, PAGE, Process, RELEASES, RELEASES_PAGES, RELEASES_PLACES, Releaser, Releases, Thread, mode,
-    pack_release, unpack_release,
+    ELSEWHERE_IS_WRITER, LOCK_PLACES, PAGE, Process, RELEASES, RELEASES_PAGES, RELEASES_PLACES, Releaser, Releases,
+    SharedLock, Thread, mode, pack_release, unpack_elsewhere, unpack_release,
 };
 
 fn of(segment: &'static Process, lock: u32, takes_pages: bool) -> Option<&'static Releases> {
@@ -41,13 +41,31 @@ pub(super) fn note(segment: &'static Process, thread: &'static Thread, by: Relea
     place.at.store(now, Release);
 }
 
+/// As [`note`], of a lock that processes share, by a thread as [`pack_elsewhere`](crate::layout::pack_elsewhere) puts it; 0: it is not known.
+pub(super) fn note_elsewhere(lock: &SharedLock, by: u64, is_writer: bool, now: u64) {
+    let number = lock.release_count.fetch_add(1, Relaxed) as usize;
+    let place = &lock.releases[number % RELEASES];
+    place.at.store(0, Relaxed);
+    let mark = if is_writer && by != NOBODY { ELSEWHERE_IS_WRITER } else { 0 };
+    place.by.store(by | mark, Release);
+    place.at.store(now, Release);
+}
+
+/// Who had the lock during a part of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// Those whose releases are no longer kept.
+    Earlier,
+    /// A thread of this process, and whom that one waited for itself meanwhile.
+    Own(Releaser, Option<Releaser>),
+    /// A thread as [`pack_elsewhere`](crate::layout::pack_elsewhere) puts it.
+    Elsewhere(u64),
+}
+
 /// What one holder had of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
-    /// `None`: those whose releases are no longer kept.
-    pub(super) by: Option<Releaser>,
-    /// Whom that one waited for itself meanwhile.
-    pub(super) root: Option<Releaser>,
+    pub(super) by: By,
     pub(super) ticks: u64,
 }
 
@@ -64,11 +82,13 @@ const NOBODY: u64 = 0;
 
 impl Parts {
     pub(super) fn iter(&self) -> impl Iterator<Item = Part> {
-        let unpack = |packed: u64| (packed != NOBODY).then(|| unpack_release(packed));
-        self.parts[..self.count].iter().map(move |[by, root, ticks]| Part {
-            by: unpack(*by),
-            root: unpack(*root),
-            ticks: *ticks,
+        self.parts[..self.count].iter().map(|[by, root, ticks]| {
+            let by = match *by {
+                NOBODY => By::Earlier,
+                elsewhere if unpack_elsewhere(elsewhere).is_some() => By::Elsewhere(elsewhere),
+                own => By::Own(unpack_release(own), (*root != NOBODY).then(|| unpack_release(*root))),
+            };
+            Part { by, ticks: *ticks }
         })
     }
 
@@ -106,43 +126,88 @@ struct InWait {
     past_wait: [u64; 3],
 }
 
-/// Divides a wait for the lock at this place; no parts if no release is known that lies in it.
-pub(super) fn divide(segment: &'static Process, lock: u32, wait_mode: u8, (begun, ended): (u64, u64)) -> Parts {
-    let mut parts = Parts { parts: [[0; 3]; PARTS], count: 0 };
-    let Some(kept) = of(segment, lock, false) else { return parts };
-    let mut releases = [InWait { at: 0, by: 0, past_wait: [0; 3] }; RELEASES];
-    let (mut count, mut reaches_begin) = (0, false);
-    for release in &kept.releases {
-        let (at, by) = (release.at.load(Acquire), release.by.load(Acquire));
-        let releaser = unpack_release(by);
-        reaches_begin |= at <= begun || releaser.lock != lock;
-        let past_wait = core::array::from_fn(|at| release.past_wait[at].load(Acquire));
-        // Written to meanwhile, it is a newer one.
-        let is_in = at > begun && at <= ended && releaser.lock == lock && release.at.load(Acquire) == at;
-        if is_in {
-            releases[count] = InWait { at, by, past_wait };
-            count += 1;
+impl InWait {
+    fn is_writers(&self) -> bool {
+        match unpack_elsewhere(self.by) {
+            Some(_) => self.by & ELSEWHERE_IS_WRITER != 0,
+            None => unpack_release(self.by).is_writer,
         }
     }
-    releases[..count].sort_unstable_by_key(|release| release.at);
+}
+
+/// Releases of a lock, as far as they lie in a wait.
+struct ReleasesInWait {
+    releases: [InWait; RELEASES],
+    count: usize,
+    /// Who had the lock when the wait began is known by its release.
+    reaches_begin: bool,
+}
+
+impl ReleasesInWait {
+    const fn new() -> Self {
+        Self { releases: [InWait { at: 0, by: 0, past_wait: [0; 3] }; RELEASES], count: 0, reaches_begin: false }
+    }
+
+    fn add(&mut self, release: InWait) {
+        if let Some(free) = self.releases.get_mut(self.count) {
+            *free = release;
+            self.count += 1;
+        }
+    }
+}
+
+/// Divides a wait for the lock at this place; no parts if no release is known that lies in it.
+pub(super) fn divide(segment: &'static Process, lock: u32, wait_mode: u8, (begun, ended): (u64, u64)) -> Parts {
+    let mut in_wait = ReleasesInWait::new();
+    for release in of(segment, lock, false).into_iter().flat_map(|kept| &kept.releases) {
+        let (at, by) = (release.at.load(Acquire), release.by.load(Acquire));
+        let is_its = unpack_release(by).lock == lock;
+        in_wait.reaches_begin |= at <= begun || !is_its;
+        let past_wait = core::array::from_fn(|at| release.past_wait[at].load(Acquire));
+        // Written to meanwhile, it is a newer one.
+        if is_its && at > begun && at <= ended && release.at.load(Acquire) == at {
+            in_wait.add(InWait { at, by, past_wait });
+        }
+    }
+    divide_by(&mut in_wait, lock, wait_mode, begun)
+}
+
+/// As [`divide`], for a lock that processes share. What its holders waited for themselves is not known.
+pub(super) fn divide_elsewhere(lock: &SharedLock, wait_mode: u8, (begun, ended): (u64, u64)) -> Parts {
+    let mut in_wait = ReleasesInWait::new();
+    for release in &lock.releases {
+        let (at, by) = (release.at.load(Acquire), release.by.load(Acquire));
+        in_wait.reaches_begin |= at <= begun;
+        if at > begun && at <= ended && release.at.load(Acquire) == at {
+            in_wait.add(InWait { at, by, past_wait: [0; 3] });
+        }
+    }
+    divide_by(&mut in_wait, 0, wait_mode, begun)
+}
+
+fn divide_by(in_wait: &mut ReleasesInWait, lock: u32, wait_mode: u8, begun: u64) -> Parts {
+    let mut parts = Parts { parts: [[0; 3]; PARTS], count: 0 };
+    let ReleasesInWait { releases, count, reaches_begin } = in_wait;
+    let mut releases = &mut releases[..*count];
+    releases.sort_unstable_by_key(|release| release.at);
     if wait_mode == mode::READ {
         // Readers keep out those that queue behind a writer. When the last writer was gone, nobody kept a reader out.
-        let is_writers = |release: &InWait| unpack_release(release.by).is_writer;
-        count = releases[..count].iter().rposition(is_writers).map_or(0, |last| last + 1);
+        let writers = releases.iter().rposition(InWait::is_writers).map_or(0, |last| last + 1);
+        releases = &mut releases[..writers];
     }
     let mut since = begun;
-    for InWait { at, by, past_wait: [from, until, root] } in &releases[..count] {
-        let ticks = *at - since;
-        if since == begun && !reaches_begin {
+    for InWait { at, by, past_wait: [from, until, root] } in releases {
+        let (by, ticks) = (*by & !ELSEWHERE_IS_WRITER, *at - since);
+        if since == begun && !*reaches_begin {
             parts.add(NOBODY, NOBODY, ticks);
         } else {
             let chained = (*until).min(*at).saturating_sub((*from).max(since));
             let chained = if *root == NOBODY { 0 } else { chained };
             // Before it ran with the lock, nobody had it.
             if unpack_release(*root).lock != lock {
-                parts.add(*by, *root, chained);
+                parts.add(by, *root, chained);
             }
-            parts.add(*by, NOBODY, ticks - chained);
+            parts.add(by, NOBODY, ticks - chained);
         }
         since = *at;
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::{
 
 use super::hash::CELL_MULTIPLIER;
 use super::holder::Holder;
-use super::{Waiting, Wanted, locks, pages, segment, stacks, tls};
+use super::{Waiting, Wanted, locks, pages, releases, segment, stacks, tls};
 use crate::layout::{
     ENTRY_NUMBER_SHIFT, ENTRY_SHARED, LockEntry, Process, SHARED_LOCKS, SITE_IS_STACK, SharedLock, Thread, blocked,
     mode, pack_elsewhere, unpack_elsewhere,
@@ -176,7 +176,7 @@ pub(super) fn blame(lock: &SharedLock, waiting: &Waiting, own: u8, own_at: u64) 
 }
 
 /// Who has the lock, if that is the thread with this id: a holder that was killed, or is not metered, has left what another wrote.
-fn holder(lock: &SharedLock, thread: u32) -> Option<Holder> {
+pub(super) fn holder(lock: &SharedLock, thread: u32) -> Option<Holder> {
     let is_it = thread != 0 && lock.holder_thread.load(Acquire) == thread;
     let site = if is_it { lock.holder.load(Relaxed) } else { 0 };
     (site != 0).then_some(Holder { site, comm: 0 })
@@ -224,6 +224,7 @@ pub(super) fn note_releaser(
     (site, mode, now): (u64, u8, u64),
 ) {
     let site = elsewhere(segment, thread, site);
+    releases::note_elsewhere(lock, site, mode != mode::READ, now);
     lock.releaser.store(site, Relaxed);
     if mode == mode::WRITE {
         lock.writer.store(site, Relaxed);

@@ -89,7 +89,31 @@ fn timed_out(builder: &ReportBuilder) -> Option<TimedOut> {
         let name = builder.names.lock(group.lock).name.as_str();
         by_name.entry((name, group.kind, group.mode)).or_default().merge(value);
     }
-    most(by_name).map(|((lock, kind, mode), value)| TimedOut { all, lock: lock.to_owned(), kind, mode, value })
+    most(by_name).map(|(lock, value)| {
+        let blamed = |pick| most_blamed(builder, &builder.timed_out_blame, lock, pick).map(|(who, _)| who);
+        let (blocker_function, blocker_task) = (blamed(|blame| &blame.blockers), blamed(|blame| &blame.blocker_tasks));
+        let (lock, kind, mode) = (lock.0.to_owned(), lock.1, lock.2);
+        TimedOut { all, lock, kind, mode, value, blocker_function, blocker_task }
+    })
+}
+
+/// Whom most of the waits for a lock are blamed on, and how much of them.
+fn most_blamed(
+    builder: &ReportBuilder,
+    blamed: &HashMap<LockGroup, Blame>,
+    lock: (&str, Kind, Mode),
+    pick: fn(&Blame) -> &HashMap<TextName, u64>,
+) -> Option<(String, u64)> {
+    let mut sums = BTreeMap::<&str, u64>::new();
+    for (group, blame) in blamed {
+        if (builder.names.lock(group.lock).name.as_str(), group.kind, group.mode) == lock {
+            for (who, waited_ns) in pick(blame) {
+                let sum = sums.entry(builder.names.text_of(*who)).or_default();
+                *sum = sum.saturating_add(*waited_ns);
+            }
+        }
+    }
+    sums.into_iter().rev().max_by_key(|(_, waited_ns)| *waited_ns).map(|(who, waited_ns)| (who.to_owned(), waited_ns))
 }
 
 pub(super) fn head(builder: &ReportBuilder) -> Head {
@@ -105,21 +129,7 @@ pub(super) fn head(builder: &ReportBuilder) -> Head {
         }
     }
     let worst = most(by_name).map(|((name, kind, mode), value)| {
-        let blamed = |pick: fn(&Blame) -> &HashMap<TextName, u64>| {
-            let mut sums = BTreeMap::<&str, u64>::new();
-            for (group, blame) in &builder.blame {
-                if (name_of(group), group.kind, group.mode) == (name, kind, mode) {
-                    for (who, waited_ns) in pick(blame) {
-                        let sum = sums.entry(names.text_of(*who)).or_default();
-                        *sum = sum.saturating_add(*waited_ns);
-                    }
-                }
-            }
-            sums.into_iter()
-                .rev()
-                .max_by_key(|(_, waited_ns)| *waited_ns)
-                .map(|(who, waited_ns)| (who.to_owned(), waited_ns))
-        };
+        let blamed = |pick| most_blamed(builder, &builder.blame, (name, kind, mode), pick);
         let who = |blamed: Option<(String, u64)>| blamed.map(|(who, _)| who);
         let (blocker_function, blocker_ns) = blamed(|blame| &blame.blockers).unzip();
         let blocker_ns = blocker_ns.unwrap_or(0);
