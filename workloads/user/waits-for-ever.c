@@ -1,17 +1,24 @@
 /*
- * Threads that wait for a lock which they do not get while standard input is open.
+ * Threads that wait for a lock which they do not get while standard input is open, or, of one kind, get after a while.
  *
  *   deadlock   two transfers take two locks in the opposite order, a third thread waits for one of them
  *   held       keeper has big_lock and sleeps; four visitors wait for it, one reader for table_lock, which keeper has for writing
  *   lends      the same, and big_lock lends its waiters' priority (PTHREAD_PRIO_INHERIT)
+ *   in-turn    forty threads have big_lock for some milliseconds, one after another, again and again: each waits long, none for ever
+ *   files      as deadlock, but two processes, and locks on two files in the working folder (flock); nobody is behind them
  *   timed      two threads hold what the other waits for with a deadline: they give up, and so are in no deadlock
  *
  * Prints "ready" when all of them wait.
  */
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,6 +80,61 @@ __attribute__((noinline)) static void visitor(void)
 	KEEP_IN_STACK();
 }
 
+__attribute__((noinline)) static void take_turns(void)
+{
+	for (;;) {
+		pthread_mutex_lock(&big_lock);
+		usleep(6000);
+		pthread_mutex_unlock(&big_lock);
+	}
+}
+
+/* Each process has opened both for itself: a lock belongs to what was opened. */
+static void lock_file(const char *name)
+{
+	int file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	if (file < 0 || flock(file, LOCK_EX))
+		exit(2);
+}
+
+static pid_t start_process_that_locks_files(pthread_barrier_t *both, const char *first, const char *second)
+{
+	pid_t child = fork();
+
+	if (child)
+		return child;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	lock_file(first);
+	pthread_barrier_wait(both);
+	lock_file(second);
+	_exit(0);
+}
+
+/* Whether the kernel lists a process among those that wait for a lock on a file. */
+static int waits_for_file(pid_t process)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "grep -q -- '-> FLOCK .* %d ' /proc/locks", process);
+	return !system(command);
+}
+
+static void lock_files(void)
+{
+	pthread_barrier_t *both = mmap(NULL, sizeof(*both), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_barrierattr_t shared;
+	pid_t one, other;
+
+	pthread_barrierattr_init(&shared);
+	pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	pthread_barrier_init(both, &shared, 2);
+	one = start_process_that_locks_files(both, "one-file", "other-file");
+	other = start_process_that_locks_files(both, "other-file", "one-file");
+	while (!waits_for_file(one) || !waits_for_file(other))
+		usleep(10000);
+}
+
 __attribute__((noinline)) static void reader(void)
 {
 	pthread_rwlock_rdlock(&table_lock);
@@ -132,6 +194,13 @@ int main(int argc, char **argv)
 			start(visitor);
 		start(reader);
 		threads = 6;
+	} else if (!strcmp(argv[1], "in-turn")) {
+		threads = 40;
+		for (int i = 0; i < threads; i++)
+			start(take_turns);
+	} else if (!strcmp(argv[1], "files")) {
+		lock_files();
+		threads = 0;
 	} else {
 		pthread_barrier_init(&both_have_one, NULL, 2);
 		start(debit_first);
@@ -139,8 +208,8 @@ int main(int argc, char **argv)
 		usleep(50000);
 		start(audit);
 	}
-	/* This thread waits for the pipe's other end. */
-	while (all_sleep() < threads + 1)
+	/* This thread waits for the pipe's other end. Of those that take turns some may be on their way. */
+	while (all_sleep() < threads + 1 - threads / 10)
 		usleep(10000);
 	puts("ready");
 	fflush(stdout);

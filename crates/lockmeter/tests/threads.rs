@@ -93,6 +93,33 @@ fn a_deadlock_is_called_one_in_the_first_sentence() {
     assert!(alarm(&all).contains("debit_lock"), "{}", alarm(&all));
 }
 
+/// Regression: a lock's owner is read later than who waits for it, and may have waited itself.
+#[test]
+fn threads_that_wait_long_for_their_turn_are_in_no_deadlock() {
+    let Some(_machine) = machine("a queue that moves on") else { return };
+    let folder = Folder::new();
+    let waiting = Waiting::start(program(&folder, "waits-for-ever", "in-turn"));
+    for _ in 0..4 {
+        for scope in [&["-a"][..], &["-p", &waiting.pid()]] {
+            let report = recorded(&folder, &[scope, &["-d", "500ms"]].concat());
+            assert!(!open_waits(&report).is_empty(), "{report:#}");
+            assert!(!alarm(&report).contains("deadlock"), "{}", alarm(&report));
+        }
+    }
+}
+
+#[test]
+fn processes_that_wait_for_each_others_files_are_in_a_deadlock() {
+    let Some(_machine) = machine("a deadlock by files") else { return };
+    let folder = Folder::new();
+    let mut program = program(&folder, "waits-for-ever", "files");
+    program.current_dir(folder.path());
+    let waiting = Waiting::start(program);
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "500ms"]);
+    let alarm = alarm(&report);
+    assert!(alarm.starts_with("deadlock: ") && alarm.contains("one-file") && alarm.contains("other-file"), "{alarm}");
+}
+
 #[test]
 fn a_command_that_deadlocks_is_seen_to() {
     let Some(_machine) = machine("a command's deadlock") else { return };

@@ -219,9 +219,6 @@ impl ThreadSource {
     fn drain_all(&mut self, interval: &mut Interval, is_last: bool) -> Result<(), KernelError> {
         let choice = self.threads.choose_stacks(STACKS_A_LOOK);
         self.look_at(choice)?;
-        if is_last {
-            self.links.clear();
-        }
         let counted = self.take_counts();
         self.drain_futexes(counted.runs, interval, is_last);
         interval.losses.add(Loss::ThreadsUntracked, counted.untracked);
@@ -236,13 +233,25 @@ impl ThreadSource {
         self.threads.drain_into(interval, &self.cgroups, &mut names, &mut self.sites);
         self.recorded_ns += interval.duration_ns;
         let recorded = Recorded { begin_ns: self.begin_ns, length_ns: self.recorded_ns };
-        let waits = open_waits::find(&self.threads, recorded, &mut self.sites);
+        let mut waits = open_waits::find(&self.threads, recorded, &mut self.sites);
+        let mut changed = Vec::new();
+        if open_waits::are_in_circles(&waits) {
+            changed = read_states(&mut self.skeleton, &self.iterator, StackChoice::all(0))?;
+            open_waits::leave_ended_out(&mut waits, Records(&changed));
+        }
+        if is_last {
+            // Only while they are attached is it known who still sleeps.
+            self.links.clear();
+        }
         let caches = || self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |data| &data.caches);
         let classes = Classes { of: &|address| classify(&self.skeleton, address), caches: &caches };
         open_waits::add(&waits, interval, &mut names, &classes);
         if is_last {
             let open = interval.threads.open_waits.clone();
             open_waits::count(&waits, &open, interval, &self.cgroups);
+        }
+        for record in Records(&changed) {
+            self.threads.see(&record, &mut self.sites);
         }
         self.sites.grow_old();
         self.programs.processes.borrow_mut().grow_old();
@@ -270,18 +279,8 @@ impl ThreadSource {
     }
 
     fn look_at(&mut self, choice: StackChoice) -> Result<(), KernelError> {
-        if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
-            data.long_sleep_ns = choice.long_sleep_ns;
-            data.long_stacks_left = choice.long_stacks;
-            data.stacks_left = choice.stacks;
-            data.stack_chance = (f64::from(u32::MAX) * choice.chance) as u32;
-        }
         let begin_ns = monotonic_ns();
-        let mut records = Vec::new();
-        let read = Iter::new(&self.iterator).map_err(|error| error.to_string());
-        read.and_then(|mut iterator| iterator.read_to_end(&mut records).map_err(|error| error.to_string())).map_err(
-            |why| KernelError::new(crate::ErrorKind::Refused, format!("cannot read the threads' states: {why}")),
-        )?;
+        let records = read_states(&mut self.skeleton, &self.iterator, choice)?;
         for record in Records(&records) {
             self.threads.see(&record, &mut self.sites);
         }
@@ -305,6 +304,22 @@ impl ThreadSource {
         new.exits_lost = new.exits_lost.saturating_sub(before.exits_lost);
         new
     }
+}
+
+/// What a look at all threads says of each that is not as it was at the look before, for [`Records`].
+fn read_states(skeleton: &mut ThreadsSkel<'_>, iterator: &Link, choice: StackChoice) -> Result<Vec<u8>, KernelError> {
+    if let Some(data) = skeleton.maps.bss_data.as_deref_mut() {
+        data.long_sleep_ns = choice.long_sleep_ns;
+        data.long_stacks_left = choice.long_stacks;
+        data.stacks_left = choice.stacks;
+        data.stack_chance = (f64::from(u32::MAX) * choice.chance) as u32;
+    }
+    let mut records = Vec::new();
+    let read = Iter::new(iterator).map_err(|error| error.to_string());
+    read.and_then(|mut iterator| iterator.read_to_end(&mut records).map_err(|error| error.to_string())).map_err(
+        |why| KernelError::new(crate::ErrorKind::Refused, format!("cannot read the threads' states: {why}")),
+    )?;
+    Ok(records)
 }
 
 /// The longest since the last call.

@@ -10,8 +10,9 @@ use lockmeter_profile::{
 };
 
 use super::file_locks::FileWait;
+use super::skeleton::types::{thread_look, thread_time};
 use super::sleep_sites::{SleepSite, SleepSites};
-use super::table::{Thread, Threads};
+use super::table::{Thread, Threads, is_asleep};
 use crate::cgroups::CgroupTree;
 use crate::clock::monotonic_ns;
 use crate::kernel_names::{KernelNames, is_of_slab};
@@ -158,17 +159,41 @@ pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut Sle
         })
         .collect();
     find_deadlocks(&mut found);
-    found.sort_by_key(|wait| (wait.deadlock.is_none(), std::cmp::Reverse(wait.age_ns), wait.thread.time.tid));
+    found.sort_by_key(order);
     found
 }
 
+/// Whether threads seem to wait for each other.
+pub(super) fn are_in_circles(waits: &[Wait<'_>]) -> bool {
+    waits.iter().any(|wait| wait.deadlock.is_some())
+}
+
+/// Leaves out the waits that have ended since they were found, by a look at the threads that are not as they were: what a lock says of its
+/// holder was read later than who waits for it, and the holder may be one that waited. Those that still wait did so when their locks
+/// were read.
+pub(super) fn leave_ended_out(waits: &mut Vec<Wait<'_>>, changed: impl Iterator<Item = Box<thread_look>>) {
+    let changed: HashMap<u64, thread_time> = changed.map(|look| (look.time.id, look.time)).collect();
+    waits.retain(|wait| {
+        let before = &wait.thread.time;
+        changed.get(&before.id).is_none_or(|now| is_asleep(now) && now.since_ns == before.since_ns)
+    });
+    find_deadlocks(waits);
+    waits.sort_by_key(order);
+}
+
+fn order(wait: &Wait<'_>) -> (bool, std::cmp::Reverse<u64>, u32) {
+    (wait.deadlock.is_none(), std::cmp::Reverse(wait.age_ns), wait.thread.time.tid)
+}
+
 /// Follows each wait from holder to holder. Threads that come back to where they began wait for ever, unless one of them gives up by
-/// itself: all of them sleep since before the last look, so what their locks say now they have said all the while.
+/// itself, or [has ended](leave_ended_out) before what its lock says was read.
 fn find_deadlocks(waits: &mut [Wait<'_>]) {
+    waits.iter_mut().for_each(|wait| wait.deadlock = None);
     let at_of: HashMap<u64, usize> = waits.iter().enumerate().map(|(at, wait)| (wait.thread.time.id, at)).collect();
     let next = |at: usize, waits: &[Wait<'_>]| {
         let wait = &waits[at];
-        let holder = wait.holder.filter(|_| !wait.is_timed && matches!(wait.for_what, For::User { .. }))?;
+        let is_told = matches!(wait.for_what, For::User { .. } | For::File { .. });
+        let holder = wait.holder.filter(|_| is_told && !wait.is_timed)?;
         at_of.get(&holder.time.id).copied()
     };
     let mut circles = 0;

@@ -150,6 +150,15 @@ struct SleepSum {
     variance_ns2: f64,
 }
 
+fn is_blocked(time: &thread_time) -> bool {
+    state_of(time.state).is_some_and(ThreadState::is_blocked)
+}
+
+/// Whether the thread sleeps, and nobody has woken it.
+pub(super) fn is_asleep(time: &thread_time) -> bool {
+    is_blocked(time) && time.woken_ns <= time.since_ns
+}
+
 impl Thread {
     pub(super) fn state(&self) -> Option<ThreadState> {
         // It runs soon, whatever it slept for.
@@ -157,7 +166,7 @@ impl Thread {
     }
 
     fn is_woken(&self) -> bool {
-        self.time.woken_ns > self.time.since_ns && state_of(self.time.state).is_some_and(ThreadState::is_blocked)
+        is_blocked(&self.time) && !is_asleep(&self.time)
     }
 
     /// Where it sleeps, if it does and its stacks were taken.
