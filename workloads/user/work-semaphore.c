@@ -41,7 +41,8 @@ int main(void)
 	pthread_t thread;
 
 	sem_init(&work, 0, 0);
-	sem_init(&own_lock, 0, 0);
+	sem_init(&own_lock, 0, 1);
+	sem_wait(&own_lock);
 	pthread_create(&thread, NULL, serve, NULL);
 	await_waiter(&work);
 	sem_post(&work);

@@ -57,6 +57,7 @@ pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
         stacks: StackBudget::DEFAULT,
         holds: hold.then(HoldOptions::default),
         swap: None,
+        counts_unfinished: true,
     }
 }
 

@@ -326,6 +326,7 @@ fn recorded(command: &[OsString]) -> Value {
         stacks: StackBudget::DEFAULT,
         holds: Some(HoldOptions::default()),
         swap: None,
+        counts_unfinished: true,
     };
     let mut sources = LockSources::start(&options).unwrap();
     let target = target::start(command, &sources.environment(), CommandOutput::ToStderr).unwrap();

@@ -375,7 +375,7 @@ impl RecordArguments {
             _ => Which::All,
         };
         let (stacks, holds) = (self.stacks.budget(), self.hold.then_some(holds));
-        LockOptions { scope, command: self.command.clone(), which, stacks, holds, swap }
+        LockOptions { scope, command: self.command.clone(), which, stacks, holds, swap, counts_unfinished: true }
     }
 }
 
@@ -562,6 +562,7 @@ impl TopArguments {
             stacks: self.stacks.budget(),
             holds: self.hold.then(|| self.hooks.hold_options(&self.stacks)),
             swap: None,
+            counts_unfinished: false,
         }
     }
 }

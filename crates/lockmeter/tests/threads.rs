@@ -326,6 +326,30 @@ fn a_semaphore_that_hands_out_work_is_no_lock_and_one_that_guards_is() {
     assert!((1.0..=3.05).contains(&threads), "three of four threads wait for a lock, not {threads}");
 }
 
+#[test]
+fn from_inside_a_semaphore_that_hands_out_work_is_no_lock_either() {
+    let folder = Folder::new();
+    let _machine = machine("semaphores from inside");
+    let program = user_workload(folder.path(), "semaphore-uses", &[]);
+    let metered = |how: &str| {
+        let file = folder.file(how);
+        let mut command = lockmeter(["record", "--quiet", "--user", "-o", &file, "--", "sh", "-c"]);
+        command.arg(format!("sleep 2 | {} {how}", program.display()));
+        assert!(run(command).status.success());
+        let report = json(lockmeter(["report", "--format", "json", "--by", "lock", "--kind", "semaphore", &file]));
+        let asleep = report["head"]["asleep"].as_f64().unwrap_or(0.0);
+        let happened: Vec<String> =
+            report["rows"].as_array().unwrap().iter().map(|row| row["happened"].as_str().unwrap().to_owned()).collect();
+        (asleep, happened)
+    };
+    let (asleep, happened) = metered("work");
+    assert!(asleep < 0.05, "four threads wait for work, and {asleep} for locks");
+    assert_eq!(happened, ["idle"]);
+    let (asleep, happened) = metered("lock");
+    assert!(asleep > 1.5, "three of four threads wait for a lock, not {asleep}");
+    assert_eq!(happened, ["wait"]);
+}
+
 /// How many threads were blocked for user locks, and how many the head says slept for locks, on average.
 fn for_locks(report: &Value) -> (f64, f64) {
     let states = report["threads"]["states"].as_array().unwrap();

@@ -43,7 +43,11 @@ unsafe fn acquire(semaphore: *mut sem_t, sp: *const usize, fp: usize, wait: impl
     // SAFETY: the caller's semaphore; the function only reads it.
     unsafe { libc::sem_getvalue(semaphore, &raw mut value) };
     if value > 0 {
-        return wait();
+        let status = wait();
+        if status == 0 {
+            writer::semaphore_taken(semaphore as usize);
+        }
+        return status;
     }
     // SAFETY: the caller's semaphore.
     if unsafe { is_shared(semaphore) } {
@@ -55,7 +59,12 @@ unsafe fn acquire(semaphore: *mut sem_t, sp: *const usize, fp: usize, wait: impl
     let status = wait();
     // SAFETY: the thread's own.
     let error = unsafe { *libc::__errno_location() };
-    writer::end_wait(waiting, outcome(status == 0, error, || 0));
+    let is_for_work = writer::end_wait(waiting, outcome(status == 0, error, || 0));
+    if is_for_work {
+        writer::semaphore_gave_work(semaphore as usize);
+    } else if status == 0 {
+        writer::semaphore_taken(semaphore as usize);
+    }
     status
 }
 
@@ -87,7 +96,11 @@ unsafe extern "C-unwind" fn clockwait(
 
 unsafe extern "C-unwind" fn trywait(semaphore: *mut sem_t, _: *const usize, _: usize) -> c_int {
     // SAFETY: the caller's semaphore.
-    unsafe { real::sem_trywait(semaphore) }
+    let status = unsafe { real::sem_trywait(semaphore) };
+    if status == 0 && writer::level() != OFF {
+        writer::semaphore_taken(semaphore as usize);
+    }
+    status
 }
 
 unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, sp: *const usize, fp: usize) -> c_int {
@@ -99,7 +112,7 @@ unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, sp: *const usize, fp: us
             // SAFETY: the entry's return address.
             writer::may_be_shared(wanted(semaphore), unsafe { *sp } as u64);
         }
-        writer::releasing(wanted(semaphore), 0, &registers, || false);
+        writer::posting(wanted(semaphore), &registers);
     }
     // SAFETY: the caller's semaphore.
     unsafe { real::sem_post(semaphore) }

@@ -52,6 +52,9 @@ pub struct LockOptions {
     pub holds: Option<HoldOptions>,
     /// Which locks to swap.
     pub swap: Option<SwapOptions>,
+    /// Whether waits that go on at the end are counted in the last interval, each with all of it that was metered. For who adds all intervals
+    /// up: in the last one alone, these waits would be longer than it.
+    pub counts_unfinished: bool,
 }
 
 /// All sources of locks.
@@ -69,6 +72,7 @@ pub struct LockSources {
     /// Where no kernel locks are metered, whose source has one.
     clock: IntervalClock,
     own_cpu: OwnCpu,
+    counts_unfinished: bool,
 }
 
 /// So much may be drained early, or it would grow with a long interval.
@@ -173,7 +177,9 @@ impl LockSources {
         let threads = threads.started_anyhow(&mut notices);
         let (clock, own_cpu) = (IntervalClock::start(), OwnCpu::start());
         let early = Interval::default();
-        let mut sources = Self { kernel: None, user, threads, news_of_all: None, notices, early, clock, own_cpu };
+        let counts_unfinished = options.counts_unfinished;
+        let mut sources =
+            Self { kernel: None, user, threads, news_of_all: None, notices, early, clock, own_cpu, counts_unfinished };
         sources.news_of_all = sources.watch_news()?;
         match kernel {
             Some(Ok(kernel)) => sources.kernel = Some(kernel),
@@ -356,8 +362,10 @@ impl Source for LockSources {
             Some(User::NotAtAll(mut unmetered)) => unmetered.drain_into(&mut interval),
             Some(User::Outside) | None => {}
         }
-        if let Some(threads) = self.threads {
-            threads.stop_into(&mut interval)?;
+        match self.threads {
+            Some(threads) if self.counts_unfinished => threads.stop_into(&mut interval)?,
+            Some(mut threads) => threads.drain_into(&mut interval)?,
+            None => {}
         }
         interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
         Ok(interval)

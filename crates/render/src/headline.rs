@@ -134,7 +134,9 @@ impl<'a> Headline<'a> {
         if waits.spin_ns > 0 {
             let burned = thousandths(self.report.waited_rate(|waits| waits.spin_ns, MILLION).unwrap_or(0));
             let (share, of) = (share(cpu_ppm), count(1_000 * u64::from(self.report.about.cpus)));
-            write!(f, "took {share} of the machine's CPU time ({burned} ms of every {of})")?;
+            // Of programs' own spinlocks it is only known how long threads waited, not whether they had a CPU all the while.
+            let at_most = if self.report.user_waits.spin_ns > 0 { "at most " } else { "" };
+            write!(f, "took {at_most}{share} of the machine's CPU time ({burned} ms of every {of})")?;
         }
         let sleepers = match asleep {
             0 => "fewer than 0.001 tasks".to_owned(),
@@ -199,15 +201,22 @@ impl fmt::Display for Headline<'_> {
         if self.report.waits.count == 0 {
             return self.nothing(f);
         }
+        let waited_ns = self.report.waits.total_ns;
+        let is_notable = |timed_out: &&TimedOut| {
+            let all_ns = timed_out.all.total_ns.saturating_add(waited_ns);
+            timed_out.all.total_ns >= NOTICEABLE_NS && ratio(timed_out.all.total_ns, MILLION, all_ns) >= NOTABLE_PPM
+        };
+        let timed_out = self.report.timed_out.as_ref().filter(is_notable);
+        let most_timed_out = timed_out.filter(|timed_out| timed_out.all.total_ns > waited_ns);
+        if let Some(timed_out) = most_timed_out {
+            Self::timed_out(timed_out, f)?;
+            f.write_str("; besides, ")?;
+        }
         self.cost(f)?;
         if let Some(worst) = &self.report.worst {
             self.worst(worst, f)?;
         }
-        let is_notable = |timed_out: &&TimedOut| {
-            let all_ns = timed_out.all.total_ns.saturating_add(self.report.waits.total_ns);
-            timed_out.all.total_ns >= NOTICEABLE_NS && ratio(timed_out.all.total_ns, MILLION, all_ns) >= NOTABLE_PPM
-        };
-        match self.report.timed_out.as_ref().filter(is_notable) {
+        match timed_out.filter(|_| most_timed_out.is_none()) {
             Some(timed_out) => {
                 f.write_str("; besides, ")?;
                 Self::timed_out(timed_out, f)

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lockmeter_profile::{OpenWaitRow, Report, RowHolder, RowWaker, SleepRow, StateTime, ThreadState, ThreadsReport};
+use lockmeter_profile::{
+    Happened, OpenWaitRow, Report, RowHolder, RowWaker, SleepRow, StateTime, ThreadState, ThreadsReport,
+};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::grid::{Grid, GridColumn, GridRow};
@@ -67,19 +69,25 @@ pub(crate) fn budget(report: &Report, threads: &ThreadsReport) -> Option<String>
     })
 }
 
-/// What threads waited for most, if that is a lock which a program has built of something else than a futex: the tables of locks do not
-/// have it.
+/// What threads waited for most, if that is a lock which a program has built of something else than a futex: the tables of locks have at
+/// most the waits for it that went on at the end.
 pub(crate) fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option<String> {
     let (lock, total_ns) = most_waited_own_lock(threads)?;
     let worst = report.worst.as_ref();
-    let is_in_table = report.rows.iter().any(|row| row.lock.as_deref() == Some(lock));
-    let is_worst = !is_in_table && worst.is_none_or(|worst| worst.lock != lock && worst.value.total_ns < total_ns);
+    let rows = report.rows.iter().filter(|row| row.happened == Happened::Wait && row.lock.as_deref() == Some(lock));
+    let in_table_ns = rows.map(|row| row.value.total_ns).fold(0, u64::saturating_add);
+    let is_in_table = in_table_ns >= total_ns / 2;
+    let is_worst = !is_in_table && worst.is_none_or(|worst| worst.value.total_ns < total_ns);
     let mean = ratio(total_ns, 1_000, report.duration_ns.max(1));
     (is_worst && ratio(total_ns, MILLION, threads.total_ns) >= SMALLEST_PPM).then(|| {
         format!(
-            "threads waited most for {}, {} of them on average; it is not in the table of locks",
+            "threads waited most for {}, {} of them on average; {}",
             with_article(lock),
-            thousandths(mean)
+            thousandths(mean),
+            match in_table_ns {
+                0 => "it is not in the table of locks".to_owned(),
+                _ => format!("the table of locks has {} of that", share(ratio(in_table_ns, MILLION, total_ns))),
+            }
         )
     })
 }

@@ -287,7 +287,7 @@ impl ThreadSource {
         // An error is that of a callback, and ours has none.
         let _ = self.exits.consume();
         for time in self.ended.borrow_mut().drain(..) {
-            self.threads.end(time);
+            self.threads.end(time, &self.sites);
         }
         self.threads.look_ends(begin_ns, choice, &mut self.names.borrow_mut());
         Ok(())

@@ -287,13 +287,13 @@ impl Threads {
     }
 
     /// Takes in the last of a thread that has ended.
-    pub(super) fn end(&mut self, time: thread_time) {
+    pub(super) fn end(&mut self, time: thread_time, sites: &SleepSites) {
         let who = Who { tgid: time.tgid, comm: time.comm.map(i8::cast_unsigned) };
         let mut thread = self.known.remove(&time.id);
         let spent = match &mut thread {
             Some(thread) => {
                 let spent = thread.uncharged(&time.spent_ns);
-                add_looks(&mut self.sleeps, &self.turns, who, thread, &spent);
+                add_looks(&mut self.sleeps, (&self.turns, sites), who, thread, &spent);
                 spent
             }
             None => time.spent_ns,
@@ -427,7 +427,7 @@ impl Threads {
         for thread in self.known.values_mut() {
             let spent = thread.spent_until(now_ns);
             let new = thread.uncharged(&spent);
-            add_looks(&mut self.sleeps, &self.turns, thread.who(), thread, &new);
+            add_looks(&mut self.sleeps, (&self.turns, sites), thread.who(), thread, &new);
             let (sum, threads) = times.entry((thread.who(), thread.time.cgroup)).or_default();
             add(sum, &new);
             *threads += 1;
@@ -475,14 +475,17 @@ impl Threads {
 /// Adds what the looks since the last drain found of a thread, which spent its time so meanwhile.
 fn add_looks(
     sleeps: &mut HashMap<(Who, u8, bool, Option<*const SleepSite>), SleepSum>,
-    turns: &LockTurns,
+    (turns, sites): (&LockTurns, &SleepSites),
     who: Who,
     thread: &mut Thread,
     spent: &Spent,
 ) {
     for look in std::mem::take(&mut thread.looks) {
         let reason = look.site.as_ref().and_then(|site| site.reason()).or(ThreadState::from_code(look.state));
-        let is_where_always = reason.is_some_and(may_be_for_work) && thread.last_site.is_at(look.site.as_ref());
+        // In a queue for a lock a thread is where it always is, too.
+        let is_guard = || look.site.as_ref().is_some_and(|site| sites.is_guard(site));
+        let is_where_always =
+            reason.is_some_and(may_be_for_work) && thread.last_site.is_at(look.site.as_ref()) && !is_guard();
         let takes_turns = look.lock.is_some_and(|lock| turns.is_at_rest(lock));
         let has_no_work = look.site.as_ref().is_some_and(|site| site.has_no_work());
         let at_rest = has_no_work || (ran_little(spent) && (is_where_always || takes_turns));

@@ -253,19 +253,19 @@ pub enum Outcome {
     Failed,
 }
 
-/// The wait is over.
+/// The wait is over. Returns whether it was one for work: nobody had the semaphore meanwhile.
 #[cold]
 #[inline(never)]
-pub fn end_wait(waiting: Waiting, outcome: Outcome) {
+pub fn end_wait(waiting: Waiting, outcome: Outcome) -> bool {
     let ended = if tls::has_no_clock() { waiting.begun } else { clock::ticks() };
     waiters::gone(waiting.wanted.lock);
     shared_locks::gone(waiting.shared);
-    record_wait(&waiting, ended, outcome);
+    record_wait(&waiting, ended, outcome)
 }
 
-fn record_wait(waiting: &Waiting, ended: u64, outcome: Outcome) {
+fn record_wait(waiting: &Waiting, ended: u64, outcome: Outcome) -> bool {
     if !waiting.counted {
-        return;
+        return false;
     }
     let Some(mine) = thread::mine() else {
         if let Some(thread) = thread::table() {
@@ -277,8 +277,9 @@ fn record_wait(waiting: &Waiting, ended: u64, outcome: Outcome) {
             let ns = stops::between_ns_running(waiting.begun, ended);
             count_without_table(waiting, happened_by(waiting.wanted.kind, outcome), ns);
         }
-        return;
+        return false;
     };
+    let mut is_for_work = false;
     mine.thread.waiting[0].store(0, Relaxed);
     if mine.thread.held_count.load(Relaxed) == 0 {
         mine.thread.clock_read.store(ended, Relaxed);
@@ -287,9 +288,10 @@ fn record_wait(waiting: &Waiting, ended: u64, outcome: Outcome) {
         && let Some(segment) = segment::current()
     {
         let ns = stops::between_ns_running(waiting.begun, ended);
-        count_wait(segment, mine.thread, waiting, (ended, ns), outcome);
+        is_for_work = count_wait(segment, mine.thread, waiting, (ended, ns), outcome);
     }
     mine.done();
+    is_for_work
 }
 
 #[cold]
@@ -316,10 +318,11 @@ fn count_wait(
     waiting: &Waiting,
     (ended, ns): (u64, u64),
     outcome: Outcome,
-) {
+) -> bool {
     let Wanted { lock, kind, mode } = waiting.wanted;
     let found = locks::find_or_make(segment, lock, kind, || waiting.site);
-    if let Some(found) = found.as_ref().filter(|_| is_divided(kind)) {
+    let is_for_work = kind == kind::SEMAPHORE && found.as_ref().is_some_and(|found| hands_out_work(found.entry()));
+    if let Some(found) = found.as_ref().filter(|_| is_divided(kind) && !is_for_work) {
         let times = (waiting.begun, ended);
         let shared = shared_locks::of_entry(found.entry());
         let parts = match shared {
@@ -330,15 +333,28 @@ fn count_wait(
             releases::waited(thread, times, &parts);
         }
         if !parts.is_empty() {
-            return count_divided(segment, thread, waiting, (found, ns), (&parts, outcome));
+            count_divided(segment, thread, waiting, (found, ns), (&parts, outcome));
+            return false;
         }
     }
     let named = if matches!(outcome, Outcome::TimedOut(_)) { waiting.named } else { 0 };
     let (known, site, comm) = blame(waiting, found.map(|found| found.entry()), named);
     let (blocker, comm) = shared_locks::if_own(segment, site, comm);
     let place = found.map_or(0, |found| u64::from(found.place));
-    let meta = meta(happened_by(kind, outcome), waiting.wanted, ns, known);
+    let happened = if is_for_work { happened::IDLE } else { happened_by(kind, outcome) };
+    let meta = meta(happened, waiting.wanted, ns, known);
     samples::count(segment, thread, Key { meta, lock: place | comm << 32, site: waiting.site, blocker }, ns);
+    is_for_work
+}
+
+/// Whether a semaphore was last posted, while somebody waited for it, by a thread that had not taken it: then it guards nothing, and hands
+/// out work.
+fn hands_out_work(entry: &LockEntry) -> bool {
+    let (released, by_a_taker) = match shared_locks::of_entry(entry) {
+        Some(shared) => (&shared.released_at, &shared.writer_at),
+        None => (&entry.released_at, &entry.writer_at),
+    };
+    released.load(Acquire) > by_a_taker.load(Acquire)
 }
 
 /// Whether a wait ends when holders have released the lock, and not by one event.
@@ -431,14 +447,34 @@ pub fn releasing(held: Wanted, acquired: u64, registers: &Registers, is_contende
         Waiters::Somebody => true,
     };
     if somebody {
-        note_releaser(held, acquired, registers);
+        note_releaser(held, held.mode == mode::WRITE, acquired, registers);
     }
 }
 
-/// Leaves word of who releases a lock that somebody waits for.
+/// This thread has taken a semaphore.
+pub fn semaphore_taken(semaphore: usize) {
+    tls::take_semaphore(semaphore);
+}
+
+/// This thread waited for a semaphore, and was handed work by it.
+pub fn semaphore_gave_work(semaphore: usize) {
+    tls::give_semaphore(semaphore);
+}
+
+/// A semaphore is about to be posted: says who does it if somebody waits.
+pub fn posting(semaphore: Wanted, registers: &Registers) {
+    let had_it = tls::give_semaphore(semaphore.lock);
+    let somebody = waiters::waiters(semaphore.lock) != Waiters::Nobody
+        || shared_locks::any() && shared_locks::is_waited_for(semaphore.lock, || false);
+    if somebody {
+        note_releaser(semaphore, had_it, 0, registers);
+    }
+}
+
+/// Leaves word of who releases a lock that somebody waits for; `is_writer`: it had the lock as a writer, or a semaphore at all.
 #[cold]
 #[inline(never)]
-fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
+fn note_releaser(held: Wanted, is_writer: bool, acquired: u64, registers: &Registers) {
     if tls::has_no_clock() {
         return;
     }
@@ -452,10 +488,10 @@ fn note_releaser(held: Wanted, acquired: u64, registers: &Registers) {
             let writer_comm = entry.releaser_comm.load(Relaxed) & !0xffff;
             let now = clock::ticks();
             if let Some(shared) = shared_locks::of_entry(entry) {
-                shared_locks::note_releaser(shared, segment, mine.thread, (site, held.mode, now));
+                shared_locks::note_releaser(shared, segment, mine.thread, (site, is_writer, now));
             }
             entry.releaser.store(site, Relaxed);
-            if held.mode == mode::WRITE {
+            if is_writer {
                 entry.writer.store(site, Relaxed);
                 entry.releaser_comm.store(comm << 16 | comm, Relaxed);
                 entry.writer_at.store(now, Release);

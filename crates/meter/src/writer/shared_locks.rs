@@ -221,12 +221,12 @@ pub(super) fn note_releaser(
     lock: &SharedLock,
     segment: &'static Process,
     thread: &'static Thread,
-    (site, mode, now): (u64, u8, u64),
+    (site, is_writer, now): (u64, bool, u64),
 ) {
     let site = elsewhere(segment, thread, site);
-    releases::note_elsewhere(lock, site, mode != mode::READ, now);
+    releases::note_elsewhere(lock, site, is_writer, now);
     lock.releaser.store(site, Relaxed);
-    if mode == mode::WRITE {
+    if is_writer {
         lock.writer.store(site, Relaxed);
         lock.writer_at.store(now, Release);
     }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::syscalls;
 use crate::layout::{HELD, Thread};
 
-// Initial-exec storage of three words, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
+// Initial-exec storage of eight words, which Rust cannot ask for: the general model would call `__tls_get_addr`, which may
 // allocate, and a large block would make `pthread_create` fail for small stacks.
 global_asm!(
     ".pushsection .tbss.lockmeter_thread,\"awT\",@nobits",
@@ -15,9 +15,9 @@ global_asm!(
     ".hidden lockmeter_thread",
     ".globl lockmeter_thread",
     ".type lockmeter_thread, @object",
-    ".size lockmeter_thread, 24",
+    ".size lockmeter_thread, 64",
     "lockmeter_thread:",
-    ".zero 24",
+    ".zero 64",
     ".popsection",
 );
 
@@ -34,6 +34,46 @@ const INHERITED_SHIFT: u32 = 34;
 const INHERITED: u64 = 0x3f << INHERITED_SHIFT;
 const FLAGS: u64 = HAS_NO_CLOCK | IS_WATCHED | INHERITED;
 const _: () = assert!(HELD as u64 <= INHERITED >> INHERITED_SHIFT);
+
+/// The words of the semaphores that the thread has taken and not posted since, the newest first; 0: none.
+const TAKEN: usize = 24;
+/// Of more that are taken at a time, the oldest are forgotten.
+const MOST_TAKEN: usize = 5;
+
+fn taken() -> &'static [AtomicU64; MOST_TAKEN] {
+    let at: usize;
+    // SAFETY: reads where the thread's own words lie; the first word of its control block is its own address.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + lockmeter_thread@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) at,
+            options(nostack, readonly)
+        );
+        &*((at + TAKEN) as *const [AtomicU64; MOST_TAKEN])
+    }
+}
+
+/// The thread has taken a semaphore.
+pub(super) fn take_semaphore(semaphore: usize) {
+    let taken = taken();
+    let known = taken.iter().position(|known| known.load(Relaxed) == semaphore as u64);
+    for at in (1..=known.unwrap_or(MOST_TAKEN - 1)).rev() {
+        taken[at].store(taken[at - 1].load(Relaxed), Relaxed);
+    }
+    taken[0].store(semaphore as u64, Relaxed);
+}
+
+/// The thread posts a semaphore, or was handed work by it. Whether it had taken it.
+pub(super) fn give_semaphore(semaphore: usize) -> bool {
+    let taken = taken();
+    let Some(known) = taken.iter().position(|known| known.load(Relaxed) == semaphore as u64) else { return false };
+    for at in known..MOST_TAKEN {
+        let next = taken.get(at + 1).map_or(0, |next| next.load(Relaxed));
+        taken[at].store(next, Relaxed);
+    }
+    true
+}
 
 #[inline(always)]
 fn word<const AT: usize>() -> u64 {
