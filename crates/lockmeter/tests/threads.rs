@@ -507,6 +507,18 @@ fn several_processes_are_metered_at_once_and_their_number_is_said() {
     assert_eq!(open_waits(&by_two_flags).len(), 2 * HELD, "{by_two_flags:#}");
 }
 
+/// Regression: the last table of `top` counted whole waits against a part of an interval.
+#[test]
+fn top_counts_no_wait_that_goes_on_for_longer_than_its_interval() {
+    let Some(_machine) = machine("top's last table") else { return };
+    let folder = Folder::new();
+    let held = Waiting::start(program(&folder, "waits-for-ever", "held"));
+    let shown = run(lockmeter(["top", "-p", &held.pid(), "--interval", "1s", "-d", "2500ms"]));
+    let shown = text(&shown.stdout);
+    assert!(shown.matches("Still waiting: ").count() >= 3, "a table each second, and a last one: {shown}");
+    assert!(!shown.contains(" tasks asleep on average"), "none of these waits ends: {shown}");
+}
+
 /// The recording ends when the last of them has.
 #[test]
 fn several_processes_are_metered_until_all_have_ended() {

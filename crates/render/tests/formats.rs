@@ -236,11 +236,13 @@ fn the_head_line_has_words_for_every_case() {
     of_several.blocker_function = Some("transfer".into());
     of_several.blocker_task = Some("teller".into());
     let several_timed_out = Report { timed_out: Some(of_several), ..empty() };
+    let mostly_timed_out = Report { timed_out: Some(timed_out(4, 90_000_000_000_000)), ..by_lock() };
     let few_timed_out = Report { timed_out: Some(timed_out(1, 2_000_000)), ..by_lock() };
     let reports = [by_lock(), only_spinning, only_sleeping, empty(), lossy, of_a_process, of_no_duration, chained];
     assert!(reports.iter().all(|report| Headline::of(report).is_nothing() == (report.waits.count == 0)));
     assert!(!Headline::of(&only_timed_out).is_nothing());
-    let reports = reports.into_iter().chain([only_timed_out, several_timed_out, many_timed_out, few_timed_out]);
+    let some_timed_out = [only_timed_out, several_timed_out, many_timed_out, mostly_timed_out, few_timed_out];
+    let reports = reports.into_iter().chain(some_timed_out);
     let reports: Vec<Report> = reports.collect();
     let heads: Vec<String> = reports.iter().map(|report| Headline::of(report).to_string()).collect();
     assert_snapshot!(heads.join("\n\n"));

@@ -8,7 +8,7 @@ use lockmeter_profile::{
     Kind, Mode, OpenWaitRow, Report, RowHolder, RowTask, RowWaker, SleepRow, StateTime, ThreadState, ThreadsReport,
 };
 use lockmeter_render::{Json, Table};
-use reports::{empty, idle_threads, written};
+use reports::{by_lock, empty, idle_threads, value, written};
 
 fn stack(functions: &[&str]) -> Arc<[Arc<str>]> {
     functions.iter().map(|function| Arc::from(*function)).collect()
@@ -116,7 +116,15 @@ fn places_are_shown_with_their_share_and_its_error() {
     let threads =
         ThreadsReport { total_ns: 30_000_000_000, rest_ns: 9_000_000_000, states, sleeps, open_waits: Vec::new() };
     insta::assert_snapshot!(written(&Table::default(), &report(threads.clone())));
-    insta::assert_snapshot!(written(&Table { width: Some(80), ..Table::default() }, &report(threads)));
+    insta::assert_snapshot!(written(&Table { width: Some(80), ..Table::default() }, &report(threads.clone())));
+    // One wait for it that went on at the end.
+    let mut with_a_row = report(threads);
+    with_a_row.rows = by_lock().rows;
+    with_a_row.rows.truncate(1);
+    with_a_row.rows[0].lock = Some("PostgreSQL heavyweight lock".into());
+    with_a_row.rows[0].value = value(1, 3_000_000_000, 3_000_000_000, 0);
+    let shown = written(&Table::default(), &with_a_row);
+    assert!(shown.starts_with("Threads waited most for a PostgreSQL heavyweight lock, 1.2 of them on average; the table of locks has 25 % of that."), "{shown}");
 }
 
 #[test]
