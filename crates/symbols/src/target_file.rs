@@ -47,6 +47,17 @@ impl FilePlace {
         if path.is_absolute() && sees_other_files(pid) { Self::InRootOf { pid, path } } else { Self::Here(path) }
     }
 
+    /// Where the kernel shows the file that a process maps here, by whatever name it goes now: addresses as the process's list of mappings
+    /// has them, there filled up with zeros.
+    pub fn mapped(pid: u32, range: &str) -> Self {
+        let bare = |address: &str| match address.trim_start_matches('0') {
+            "" => "0".to_owned(),
+            bare => bare.to_owned(),
+        };
+        let range = range.split('-').map(bare).collect::<Vec<_>>().join("-");
+        Self::Here(PathBuf::from(format!("/proc/{pid}/map_files/{range}")))
+    }
+
     /// The path as the process knows it.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {

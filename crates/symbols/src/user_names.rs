@@ -379,7 +379,7 @@ fn mapped_file(pid: u32, memory: &Range<u64>) -> Option<FilePlace> {
         begin.is_some_and(|begin| memory.contains(&begin))
     };
     let range = ranges.into_iter().find(begins_in)?;
-    Some(FilePlace::Here(PathBuf::from(format!("/proc/{pid}/map_files/{range}"))))
+    Some(FilePlace::mapped(pid, &range))
 }
 
 /// What a file is called when another build lies in its place.

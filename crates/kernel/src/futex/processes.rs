@@ -436,7 +436,7 @@ impl Opened {
             let places = (here.clone(), here);
             return ElfFile::read(&file, None, places, bounds).map_or(Self::Other, |elf| Self::Elf(Rc::new(elf)));
         }
-        let mapped = FilePlace::Here(PathBuf::from(format!("/proc/{tgid}/map_files/{}", mapping.range)));
+        let mapped = FilePlace::mapped(tgid, &mapping.range);
         // Some file systems tell other numbers than the list of mappings, but a deleted file's path is another file's.
         let by_path = FilePlace::InRootOf { pid: tgid, path: PathBuf::from(&mapping.id.path) };
         let known_as = FilePlace::of_process(tgid, &mapping.path());

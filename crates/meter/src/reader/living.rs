@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lockmeter_symbols::{TargetFile, sees_other_files};
+use lockmeter_symbols::{FilePlace, TargetFile, sees_other_files};
 
 /// More processes than this are not looked through for one of another namespace.
 const MOST_PROCESSES: usize = 1 << 16;
@@ -79,8 +79,7 @@ impl HeldFiles {
         }
         for line in maps.split(|byte| *byte == b'\n') {
             let Some((range, name)) = mapped_code(line) else { continue };
-            let place = format!("/proc/{pid}/map_files/{range}");
-            let Ok(file) = TargetFile::open(Path::new(&place)) else { continue };
+            let Ok(file) = FilePlace::mapped(pid, range).open() else { continue };
             let of_name = self.libraries.entry(name.to_owned()).or_default();
             let is_same = |other: &Arc<TargetFile>| identity(other) == identity(&file);
             if self.count < MOST_HELD_LIBRARIES && !of_name.iter().any(is_same) {
