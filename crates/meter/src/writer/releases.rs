@@ -185,6 +185,8 @@ pub(super) fn divide_elsewhere(lock: &SharedLock, wait_mode: u8, (begun, ended):
     divide_by(&mut in_wait, 0, wait_mode, begun)
 }
 
+// Inlined, so that the parts are on the stack once.
+#[inline(always)]
 fn divide_by(in_wait: &mut ReleasesInWait, lock: u32, wait_mode: u8, begun: u64) -> Parts {
     let mut parts = Parts { parts: [[0; 3]; PARTS], count: 0 };
     let ReleasesInWait { releases, count, reaches_begin } = in_wait;
