@@ -90,8 +90,10 @@ pub struct Rule {
     pub files: Patterns,
     /// A function that stands further in.
     pub inside: Patterns,
-    /// The kind of the primitive inside.
+    /// The kind of the primitive inside; of a futex of which nothing else is known, `Futex`.
     pub of: Option<Kind>,
+    /// The value that the futex word has while the thread sleeps.
+    pub value: Option<u64>,
     /// Nothing but the C library stands further in.
     pub direct: bool,
     /// Nothing stands further in but so many functions without names, of the same file, and the C library.
@@ -248,10 +250,17 @@ impl Rules {
     /// What a program has built that waits with this stack, innermost frame first: the innermost of the first set that knows any. `of` is
     /// the kind of the primitive inside.
     pub fn built(&self, stack: &[Frame], of: Option<Kind>) -> Option<Match<'_>> {
+        self.built_of(stack, of, None)
+    }
+
+    /// The same of a thread that sleeps in a futex call while the word has this value.
+    pub fn built_of(&self, stack: &[Frame], of: Option<Kind>, value: Option<u64>) -> Option<Match<'_>> {
         let stack = &stack[..stack.len().min(DEEPEST)];
         (0..self.sets.len()).find_map(|set| {
             let mut places = (0..stack.len()).flat_map(|at| self.all().map(move |(id, rule)| Match { rule, id, at }));
-            places.find(|place| place.rule.set == set && place.rule.matches(stack, place.at, of))
+            places.find(|Match { rule, at, .. }| {
+                rule.set == set && rule.value.is_none_or(|is| value == Some(is)) && rule.matches(stack, *at, of)
+            })
         })
     }
 

@@ -125,8 +125,8 @@ impl UserWait {
     }
 
     /// This, unless the program has built something else of it.
-    fn as_used_in(self, frames: &[Frame]) -> Self {
-        if let Some(found) = installed().built(frames, Some(self.kind)) {
+    fn as_used_in(self, frames: &[Frame], call: FutexCall) -> Self {
+        if let Some(found) = installed().built_of(frames, Some(self.kind), Some(call.expected)) {
             return self.built(found);
         }
         match by_shape(frames) {
@@ -163,9 +163,12 @@ impl UserWait {
     /// Tells from a stack, innermost frame first. `None`: neither its functions nor the call say it.
     pub fn tell(frames: &[Frame], call: FutexCall) -> Option<Self> {
         match Self::primitive(frames, call) {
-            Some(primitive) => Some(primitive.as_used_in(frames)),
+            Some(primitive) => Some(primitive.as_used_in(frames, call)),
             // A program may build a lock of nothing but the call.
-            None => installed().built(frames, None).map(|found| Self::UNTOLD.built(found)),
+            None => {
+                let found = installed().built_of(frames, Some(Kind::Futex), Some(call.expected));
+                found.map(|found| Self::UNTOLD.built(found))
+            }
         }
     }
 

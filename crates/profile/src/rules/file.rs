@@ -28,6 +28,9 @@ const EVERYWHERE: &[&str] = &["main", "_start", "start_thread", "clone", "clone3
 const LOCKS: &[Kind] = &[Kind::Mutex, Kind::Rwlock, Kind::Spin, Kind::Semaphore];
 const CONDITIONS: &[Kind] = &[Kind::Condvar, Kind::Barrier, Kind::Join, Kind::Park, Kind::Semaphore, Kind::Futex];
 
+/// Values of a futex word that tell what it is. All others are counted together: they are counters and ids of threads.
+const TOLD_APART: &[u64] = &[0, 1, 2, 0xffff_ffff];
+
 /// What is wrong with a file of rules, and where.
 #[derive(Debug)]
 pub struct RulesError {
@@ -163,6 +166,7 @@ struct RawRule {
     file: Option<Spanned<Names>>,
     inside: Option<Spanned<Names>>,
     of: Option<KindWord>,
+    value: Option<Spanned<u64>>,
     #[serde(default)]
     direct: bool,
     nameless: Option<u32>,
@@ -242,6 +246,16 @@ impl File<'_> {
         Ok(patterns)
     }
 
+    fn value(&self, value: Option<Spanned<u64>>) -> Result<Option<u64>, RulesError> {
+        let Some(value) = value else { return Ok(None) };
+        if TOLD_APART.contains(value.get_ref()) {
+            return Ok(Some(value.into_inner()));
+        }
+        let values: Vec<String> = TOLD_APART.iter().map(u64::to_string).collect();
+        let what = format!("no `value` but these is told apart from others; write one of: {}", values.join(", "));
+        Err(self.error(value.span().start, what))
+    }
+
     fn rule(&self, at: usize, raw: RawRule, set: usize) -> Result<Rule, RulesError> {
         let is = raw.is.0;
         let layer = raw.layer.map_or(Layer::Built, |layer| layer.0);
@@ -286,6 +300,7 @@ impl File<'_> {
             files: self.patterns("file", raw.file)?,
             inside: self.patterns("inside", raw.inside)?,
             of: raw.of.map(|of| of.0),
+            value: self.value(raw.value)?,
             direct: raw.direct,
             nameless: raw.nameless.map(|most| most as usize),
             any_call,
@@ -430,6 +445,7 @@ mod tests {
             (SHOP.replace("book_lock*", "*a*"), &["line 4", "matches every stack", "`main`"]),
             (SHOP.replace("function", "release"), &["line 2", "matches everything", "function"]),
             (SHOP.replace("function", "file"), &["line 2", "every function of a file"]),
+            (format!("{SHOP}value = 77\n"), &["line 6", "0, 1, 2, 4294967295"]),
             (format!("{SHOP}calls = \"any\"\n"), &["line 2", "whose calls", "file"]),
             (format!("{SHOP}variable = \"book\"\n"), &["line 2", "a rule of each"]),
             (SHOP.replace("\"order book\"", "\"a\\u001b[2J\""), &["line 2", "not printable"]),

@@ -4,7 +4,7 @@ use super::{RuleSet, Rules, file};
 
 /// What they are called together, and their version: it is raised with every change of them.
 pub(super) const NAME: &str = "lockmeter";
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 macro_rules! shipped {
     ($($file:literal),+) => { &[$(($file, include_str!(concat!("../../rules/", $file)))),+] };
@@ -14,6 +14,10 @@ macro_rules! shipped {
 pub const SHIPPED: &[(&str, &str)] = shipped!(
     "c-library.toml",
     "cpp.toml",
+    "absl.toml",
+    "tbb.toml",
+    "openmp.toml",
+    "qt.toml",
     "glib.toml",
     "rust.toml",
     "go.toml",
@@ -22,6 +26,8 @@ pub const SHIPPED: &[(&str, &str)] = shipped!(
     "javascript.toml",
     "postgresql.toml",
     "mariadb.toml",
+    "rocksdb.toml",
+    "redis.toml",
     "sqlite.toml"
 );
 

@@ -1,0 +1,364 @@
+//! Shipped rules on the libraries that they are about: programs of `workloads/libraries` contend on a lock, or are idle, and the report must
+//! say so.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::recorder::Recorder;
+use support::report::{json_report, report_as};
+use support::{Folder, Machine, lockmeter, machine, run, skip, text, workload_sources};
+
+/// How long is recorded: long enough that readings ten times a second say what each thread waits for.
+const DURATION: &str = "600ms";
+const DURATION_NS: u64 = 600_000_000;
+const DURATION_OF_STARTED: Duration = Duration::from_nanos(DURATION_NS);
+
+/// What a scene must show.
+struct Expected {
+    scene: &'static str,
+    /// For which sort of lock, and in which function; none: an idle scene.
+    locks: &'static [(&'static str, &'static str, &'static str)],
+}
+
+/// Threads are idle.
+const fn idle(scene: &'static str) -> Expected {
+    Expected { scene, locks: &[] }
+}
+
+/// Threads wait for locks of these kinds and modes in these functions.
+const fn contends(scene: &'static str, locks: &'static [(&'static str, &'static str, &'static str)]) -> Expected {
+    Expected { scene, locks }
+}
+
+/// A scene that plays until it is dropped.
+struct Scene {
+    program: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Scene {
+    fn start(mut command: Command) -> Self {
+        let mut program = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let input = program.stdin.take();
+        Self { program, input }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+fn ns(value: &Value) -> u64 {
+    value.as_u64().unwrap()
+}
+
+fn program(folder: &Folder, library: &str, flags: &[&str]) -> PathBuf {
+    let source = workload_sources().join("libraries").join(library).with_extension("cc");
+    let program = folder.path().join(library);
+    let mut compiler = Command::new("g++");
+    compiler.args(["-std=c++17", "-O2", "-pthread", "-fPIC", "-o"]).arg(&program).arg(source).args(flags);
+    let output = run(compiler);
+    assert!(output.status.success(), "{library}:\n{}", text(&output.stderr));
+    program
+}
+
+/// What `pkg-config` says of a library; `None` if it is not installed.
+fn package(name: &str) -> Option<Vec<String>> {
+    let output = Command::new("pkg-config").args(["--cflags", "--libs", name]).output().ok()?;
+    let flags = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| flags.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Plays the scenes, and fails unless the report of each says what it must. All are played at once: threads that sleep disturb nobody.
+fn plays(folder: &Folder, command: impl Fn(&str) -> Command, scenes: &[Expected]) {
+    let playing: Vec<Scene> = scenes.iter().map(|expected| Scene::start(command(expected.scene))).collect();
+    let start = |(scene, expected): (&Scene, &Expected)| {
+        let pid = scene.program.id().to_string();
+        Recorder::start_all(folder, expected.scene, &["--user", "-p", &pid, "-d", DURATION])
+    };
+    let recorders: Vec<Recorder> = playing.iter().zip(scenes).map(start).collect();
+    for (recorder, Expected { scene, locks }) in recorders.into_iter().zip(scenes) {
+        judge(scene, locks, &recorder.wait().recording());
+    }
+}
+
+/// The same of one that lockmeter starts.
+fn plays_started(folder: &Folder, program: &Path, Expected { scene, locks }: &Expected) -> String {
+    let file = folder.file("started");
+    let mut command = lockmeter(["record", "--user", "-o", &file, "--"]);
+    let (input, end_of_input) = std::io::pipe().unwrap();
+    command.arg(program).arg(scene).stdin(input);
+    let recorder = Recorder::spawn(command, file);
+    std::thread::sleep(DURATION_OF_STARTED);
+    drop(end_of_input);
+    let file = recorder.wait().recording();
+    judge(scene, locks, &file);
+    file
+}
+
+fn judge(scene: &str, locks: &[(&str, &str, &str)], recording: &str) {
+    let report = json_report(recording, &["--by", "lock,caller"]);
+    let shown = || report_as(recording, "table", &["--by", "lock,caller"]);
+    let rows: Vec<&Value> = report["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == "wait").collect();
+    let calls = |row: &Value, function: &str| row["caller"][0].as_str().is_some_and(|caller| caller.contains(function));
+    for (function, kind, mode) in locks {
+        let sum = |of_it: &dyn Fn(&Value) -> bool| -> u64 {
+            rows.iter().filter(|row| calls(row, function) && of_it(row)).map(|row| ns(&row["total_ns"])).sum()
+        };
+        let (right_ns, all_ns) = (sum(&|row| row["kind"] == *kind && row["mode"] == *mode), sum(&|_| true));
+        let said = || format!("{scene}: {right_ns} ns of {all_ns} in {function} for a {kind} ({mode})\n{}", shown());
+        assert!(right_ns > 0 && right_ns >= all_ns / 10 * 9, "{}", said());
+    }
+    let others = rows.iter().filter(|row| !locks.iter().any(|(function, ..)| calls(row, function)));
+    let false_ns: u64 = others.map(|row| ns(&row["total_ns"])).sum();
+    assert!(false_ns < DURATION_NS / 10, "{scene}: {false_ns} ns in other functions\n{}", shown());
+    // The threads' time says the same, and leaves nothing untold.
+    for sleep in report["threads"]["sleeps"].as_array().unwrap() {
+        let stack = sleep["stack"].as_array().unwrap();
+        let in_it = |function: &str| stack.iter().any(|name| name.as_str().is_some_and(|name| name.contains(function)));
+        let is_long = ns(&sleep["total_ns"]) > DURATION_NS / 10;
+        let is_lock = sleep["state"] == "user-lock";
+        let is_told = sleep["state"] != "futex" && (!is_lock || locks.iter().any(|(function, ..)| in_it(function)));
+        assert!(is_told || !is_long, "{scene}: {sleep:#}");
+    }
+}
+
+/// The place of the machine, and a folder for programs; `None` if it cannot meter here.
+fn place(test: &str) -> Option<(Machine, Folder)> {
+    Some((machine(test)?, Folder::new()))
+}
+
+fn plays_program(folder: &Folder, program: &Path, scenes: &[Expected]) {
+    let command = |scene: &str| {
+        let mut command = Command::new(program);
+        command.arg(scene);
+        command
+    };
+    plays(folder, command, scenes);
+}
+
+const MUTEX: (&str, &str, &str) = ("post_entry", "mutex", "exclusive");
+
+#[test]
+fn locks_of_abseil_are_told_from_its_conditions() {
+    let Some(flags) = package("absl_synchronization") else { return skip("Abseil", "libabsl-dev is not installed") };
+    let Some((_machine, folder)) = place("Abseil") else { return };
+    let program = program(&folder, "absl", &flags.iter().map(String::as_str).collect::<Vec<_>>());
+    // Nothing tells readers apart where the library's functions have no names.
+    let readers = contends("readers", &[("read_entries", "mutex", "exclusive"), MUTEX]);
+    plays_program(&folder, &program, &[contends("mutex", &[MUTEX]), readers, idle("idle")]);
+    plays_started(&folder, &program, &contends("mutex", &[MUTEX]));
+    // Who waits for what: four threads in functions of the mutex, and two of its condition variable.
+    let recording = plays_started(&folder, &program, &idle("idle"));
+    let idle = json_report(&recording, &["--by", "lock,caller", "--kind", "condvar"]);
+    let waited_ns: u64 = idle["rows"].as_array().unwrap().iter().map(|row| ns(&row["total_ns"])).sum();
+    assert!(waited_ns > 3 * ns(&idle["duration_ns"]), "{waited_ns} ns\n{idle:#}");
+    // The library's functions have their names only in a program of which it is a part.
+    let whole: Vec<&str> = flags
+        .iter()
+        .map(|flag| if flag == "-labsl_synchronization" { "-l:libabsl_synchronization.a" } else { flag })
+        .collect();
+    let program = self::program(&folder, "absl", &whole);
+    let readers = contends("readers", &[("read_entries", "rwlock", "read"), MUTEX]);
+    plays_program(&folder, &program, &[readers]);
+}
+
+#[test]
+fn semaphores_of_the_standard_library_are_told_from_its_latches_and_barriers() {
+    let Some((_machine, folder)) = place("C++'s standard library") else { return };
+    let program = program(&folder, "std", &["-std=c++20"]);
+    plays_program(
+        &folder,
+        &program,
+        &[contends("semaphore", &[("take_turn", "semaphore", "exclusive")]), idle("idle")],
+    );
+}
+
+#[test]
+fn locks_of_tbb_are_told_from_its_queues_and_workers() {
+    if !Path::new("/usr/include/oneapi/tbb/mutex.h").exists() {
+        return skip("oneTBB", "libtbb-dev is not installed");
+    }
+    let Some((_machine, folder)) = place("oneTBB") else { return };
+    let program = program(&folder, "tbb", &["-ltbb"]);
+    let readers = contends("readers", &[("read_price", "rwlock", "read"), ("set_price", "rwlock", "write")]);
+    plays_program(&folder, &program, &[contends("mutex", &[MUTEX]), readers, idle("idle")]);
+}
+
+#[test]
+fn locks_of_openmp_are_told_from_its_barriers_and_teams() {
+    let Some((_machine, folder)) = place("OpenMP") else { return };
+    let program = program(&folder, "openmp", &["-fopenmp"]);
+    let scenes = [
+        contends("critical", &[("add_total", "mutex", "exclusive")]),
+        contends("lock", &[MUTEX]),
+        contends("nested", &[("walk_tree", "mutex", "exclusive")]),
+        idle("barrier"),
+        idle("idle"),
+    ];
+    plays_program(&folder, &program, &scenes);
+    plays_started(&folder, &program, &contends("lock", &[MUTEX]));
+}
+
+#[test]
+fn locks_of_glib_are_told_from_its_conditions() {
+    let library = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"]
+        .map(|folder| Path::new(folder).join("libglib-2.0.so.0"))
+        .into_iter()
+        .find(|library| library.exists());
+    let Some(library) = library else { return skip("GLib", "libglib2.0-0 is not installed") };
+    let Some((_machine, folder)) = place("GLib") else { return };
+    let program = program(&folder, "glib", &[library.to_str().unwrap()]);
+    plays_program(&folder, &program, &[contends("mutex", &[("libglib-2.0", "mutex", "exclusive")]), idle("idle")]);
+}
+
+#[test]
+fn locks_of_libuv_are_told_from_its_pool_of_threads() {
+    let Some(flags) = package("libuv") else { return skip("libuv", "libuv1-dev is not installed") };
+    let Some((_machine, folder)) = place("libuv") else { return };
+    let program = program(&folder, "uv", &flags.iter().map(String::as_str).collect::<Vec<_>>());
+    let scenes = [
+        contends("mutex", &[("uv_mutex_lock", "mutex", "exclusive")]),
+        contends("semaphore", &[("uv_sem_wait", "semaphore", "exclusive")]),
+        idle("idle"),
+    ];
+    plays_program(&folder, &program, &scenes);
+}
+
+#[test]
+fn locks_of_cpython_are_told_from_its_queues_and_joins() {
+    let Some((_machine, folder)) = place("CPython") else { return };
+    let command = |scene: &str| {
+        let mut command = Command::new("/usr/bin/python3");
+        command.arg(workload_sources().join("libraries/python.py")).arg(scene);
+        command
+    };
+    // Debian's interpreter has no names for its inner functions.
+    let semaphore = &[("python3", "semaphore", "exclusive")];
+    plays(&folder, command, &[contends("lock", semaphore), contends("rlock", semaphore), idle("idle")]);
+}
+
+/// Builds what Cargo does not build for a test of another package.
+fn rust_runtimes() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_lockmeter")).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--locked", "--quiet", "--package", "rust-runtimes", "--target-dir"]);
+    build.arg(folder.parent().unwrap());
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    let output = run(build);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    folder.join("rust-runtimes")
+}
+
+/// Its readers and writers meet in one function, and its threads wait on words of their own.
+#[test]
+fn locks_of_parking_lot_are_told_and_idle_pools_of_rayon_and_tokio_are_none() {
+    let program = rust_runtimes();
+    let Some((_machine, folder)) = place("Rust's runtimes") else { return };
+    let readers = contends("readers", &[("read_price", "rwlock", "read"), ("set_price", "rwlock", "write")]);
+    let scenes = [
+        contends("mutex", &[MUTEX]),
+        contends("fair", &[("play_fair", "mutex", "exclusive")]),
+        readers,
+        idle("idle"),
+        idle("rayon"),
+        idle("tokio"),
+    ];
+    plays_program(&folder, &program, &scenes);
+    // Workers that have something to do now and then are at rest between.
+    for (scene, function) in [("rayon-sparse", "rayon_core::sleep::"), ("tokio-mutex", "multi_thread::park::")] {
+        let mut command = Command::new(&program);
+        command.arg(scene);
+        let playing = Scene::start(command);
+        let pid = playing.program.id().to_string();
+        let recorder = Recorder::start_all(&folder, scene, &["--user", "-p", &pid, "-d", DURATION]);
+        let report = json_report(&recorder.wait().recording(), &[]);
+        let sleeps = report["threads"]["sleeps"].as_array().unwrap().iter();
+        let workers: Vec<&Value> = sleeps.filter(|sleep| sleep["stack"].to_string().contains(function)).collect();
+        assert!(!workers.is_empty() && workers.iter().all(|sleep| sleep["at_rest"] == true), "{scene}: {report:#}");
+    }
+}
+
+/// Redis puts its threads for input and output to rest with a mutex that its main thread has.
+#[test]
+fn threads_of_redis_without_work_are_at_rest() {
+    if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return skip("Redis", "redis-server is not installed");
+    }
+    let Some((_machine, folder)) = place("Redis") else { return };
+    let socket = folder.file("redis.sock");
+    let command = |_: &str| {
+        let mut command = Command::new("redis-server");
+        command.args(["--port", "0", "--save", "", "--io-threads", "3", "--dir"]).arg(folder.path());
+        command.args(["--unixsocket", &socket]);
+        command
+    };
+    plays(&folder, command, &[idle("idle")]);
+}
+
+#[test]
+#[ignore = "its packages are large: make test-libraries"]
+fn locks_of_qt_are_told_from_its_conditions_and_pools() {
+    let Some(flags) = package("Qt5Core") else { return skip("Qt", "qtbase5-dev is not installed") };
+    let Some((_machine, folder)) = place("Qt") else { return };
+    let program = program(&folder, "qt", &flags.iter().map(String::as_str).collect::<Vec<_>>());
+    let scenes = [
+        contends("mutex", &[MUTEX]),
+        contends("recursive", &[("libQt5Core", "mutex", "exclusive")]),
+        contends("writers", &[("set_price", "rwlock", "write")]),
+        contends("readers", &[("read_price", "rwlock", "read"), ("set_price", "rwlock", "write")]),
+        contends("semaphore", &[("take_turn", "semaphore", "exclusive")]),
+        contends("timed", &[("take_turn_in_time", "semaphore", "exclusive")]),
+        idle("idle"),
+    ];
+    plays_program(&folder, &program, &scenes);
+    plays_started(&folder, &program, &contends("mutex", &[MUTEX]));
+}
+
+#[test]
+#[ignore = "its packages are large: make test-libraries"]
+fn locks_of_boost_are_told_from_its_conditions_and_pools() {
+    if !Path::new("/usr/include/boost/thread/mutex.hpp").exists() {
+        return skip("Boost", "libboost-thread-dev is not installed");
+    }
+    let Some((_machine, folder)) = place("Boost") else { return };
+    let program = program(&folder, "boost", &["-lboost_thread"]);
+    let scenes =
+        [contends("mutex", &[MUTEX]), contends("recursive", &[("walk_tree", "mutex", "exclusive")]), idle("idle")];
+    plays_program(&folder, &program, &scenes);
+}
+
+#[test]
+#[ignore = "its packages are large: make test-libraries"]
+fn the_write_group_of_rocksdb_is_a_lock() {
+    if !Path::new("/usr/include/rocksdb/db.h").exists() {
+        return skip("RocksDB", "librocksdb-dev is not installed");
+    }
+    let Some((_machine, folder)) = place("RocksDB") else { return };
+    let source = workload_sources().join("../bench/real-programs/programs/rocksdb-writers.cc");
+    let program = folder.path().join("rocksdb-writers");
+    let mut compiler = Command::new("g++");
+    compiler.args(["-std=c++17", "-O2", "-pthread", "-o"]).arg(&program).arg(source).arg("-lrocksdb");
+    assert!(run(compiler).status.success());
+    let mut command = Command::new(program);
+    command.arg(folder.path().join("data"));
+    let playing = Scene::start(command);
+    let pid = playing.program.id().to_string();
+    let recorder = Recorder::start_all(&folder, "rocksdb", &["--user", "-p", &pid, "-d", DURATION]);
+    let recording = recorder.wait().recording();
+    let report = json_report(&recording, &["--by", "lock,blocker"]);
+    let worst = &report["rows"][0];
+    assert_eq!(worst["lock"], "RocksDB write group", "{report:#}");
+    let blocker = worst["blocker"][0].as_str().unwrap_or_default();
+    assert!(!blocker.contains("SetState"), "the lock's own function says nothing of who has it: {blocker}");
+}

@@ -1,0 +1,48 @@
+"""CPython's locks, and threads that wait for something else: one scene, by its name, until the input ends."""
+
+import queue
+import sys
+import threading
+import time
+
+HOLD = 0.005
+
+lock = threading.Lock()
+tree = threading.RLock()
+condition = threading.Condition()
+never = threading.Event()
+
+
+def post_entry():
+    while True:
+        with lock:
+            time.sleep(HOLD)
+
+
+def walk_tree():
+    while True:
+        with tree:
+            time.sleep(HOLD)
+
+
+def wait():
+    with condition:
+        condition.wait()
+
+
+def start(threads, work):
+    for _ in range(threads):
+        threading.Thread(target=work, daemon=True).start()
+
+
+def idle():
+    start(2, queue.Queue().get)
+    start(2, queue.SimpleQueue().get)
+    start(2, wait)
+    joined = threading.Thread(target=never.wait, daemon=True)
+    joined.start()
+    start(1, joined.join)
+
+
+{"lock": lambda: start(4, post_entry), "rlock": lambda: start(4, walk_tree), "idle": idle}[sys.argv[1]]()
+sys.stdin.read()
