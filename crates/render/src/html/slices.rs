@@ -1,0 +1,273 @@
+//! What a page knows of each part of the recording's time, so that a window of it can be added up in the page.
+//!
+//! Each interval is grouped by itself, by the same views as the whole, and enters as numbers under the ids of its rows. When there are
+//! too many slices, neighbours are added up, two and two: memory grows with the rows, not with the recording.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use lockmeter_profile::{
+    BlockerSource, Happened, Kind, Limits, Mode, Report, Row, ThreadState, ThreadsReport, TooLarge, Value,
+};
+
+use super::VIEWS;
+
+/// More columns than this are narrower than a pixel or two of a heat map; half as many remain when they are added up.
+const MOST_SLICES: usize = 240;
+
+/// What a row takes in a slice, its buckets apart.
+const PART_BYTES: usize = 80;
+
+/// What a bucket takes in a slice.
+const BUCKET_BYTES: usize = size_of::<(u8, u64, u64)>();
+
+/// What tells rows of a view by lock apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct LockKey {
+    pub happened: Happened,
+    pub name: Arc<str>,
+    pub kind: Option<Kind>,
+    pub mode: Option<Mode>,
+    pub own: bool,
+}
+
+/// What tells rows of any view apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct RowKey {
+    pub lock: u32,
+    pub caller: Option<u32>,
+    pub blocker: Option<(BlockerSource, u32)>,
+    /// The lock (`None`: the blocker is the root itself), how it is known, and the stack.
+    pub root: Option<(Option<u32>, BlockerSource, u32)>,
+}
+
+/// Items of one type, each stored once.
+#[derive(Debug)]
+pub(super) struct Ids<T> {
+    ids: HashMap<T, u32>,
+    items: Vec<T>,
+}
+
+impl<T> Default for Ids<T> {
+    fn default() -> Self {
+        Self { ids: HashMap::new(), items: Vec::new() }
+    }
+}
+
+impl<T: Eq + Hash + Clone> Ids<T> {
+    pub fn of(&mut self, item: T) -> u32 {
+        let next = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
+        *self.ids.entry(item).or_insert_with_key(|item| {
+            self.items.push(item.clone());
+            next
+        })
+    }
+
+    pub fn items(&self) -> &[T] {
+        &self.items
+    }
+}
+
+/// The ids of everything that rows are made of.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    pub texts: Ids<Arc<str>>,
+    pub stacks: Ids<Arc<[u32]>>,
+    pub locks: Ids<LockKey>,
+    /// Of each view.
+    pub rows: [Ids<RowKey>; VIEWS.len()],
+    bytes: usize,
+}
+
+impl Names {
+    fn text(&mut self, text: &str) -> u32 {
+        if let Some(id) = self.texts.ids.get(text) {
+            return *id;
+        }
+        self.bytes += text.len() + 100;
+        self.texts.of(text.into())
+    }
+
+    fn stack(&mut self, functions: &[Arc<str>]) -> u32 {
+        let frames: Arc<[u32]> = functions.iter().map(|function| self.text(function)).collect();
+        let (before, bytes) = (self.stacks.items.len(), size_of_val(&*frames) + 120);
+        let id = self.stacks.of(frames);
+        self.bytes += if self.stacks.items.len() > before { bytes } else { 0 };
+        id
+    }
+
+    /// The id of a row's lock.
+    pub fn lock(&mut self, row: &Row) -> u32 {
+        let name = row.lock.as_deref().unwrap_or("");
+        let text = self.text(name);
+        let name = Arc::clone(&self.texts.items[text as usize]);
+        self.locks.of(LockKey { happened: row.happened, name, kind: row.kind, mode: row.mode, own: row.own })
+    }
+
+    /// The id of a row of this view.
+    pub fn row(&mut self, view: usize, row: &Row) -> u32 {
+        let lock = self.lock(row);
+        let caller = row.caller.as_deref().map(|stack| self.stack(stack));
+        let blocker = row.blocker.as_ref().map(|blocker| (blocker.source, self.stack(&blocker.stack)));
+        let root = row.root.as_deref().map(|root| {
+            let lock = root.lock.as_deref().map(|lock| self.text(lock));
+            (lock, root.source, self.stack(&root.stack))
+        });
+        let before = self.rows[view].items.len();
+        let id = self.rows[view].of(RowKey { lock, caller, blocker, root });
+        self.bytes += if self.rows[view].items.len() > before { 4 * size_of::<RowKey>() } else { 0 };
+        id
+    }
+}
+
+/// The numbers of a row in a slice.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Part {
+    pub value: Value,
+    /// Of locks only.
+    pub histogram: Vec<(u8, u64, u64)>,
+}
+
+impl Part {
+    pub fn merge(&mut self, other: &Part) {
+        self.value.merge(&other.value);
+        for (bucket, count, total_ns) in &other.histogram {
+            match self.histogram.binary_search_by_key(bucket, |entry| entry.0) {
+                Ok(at) => {
+                    let entry = &mut self.histogram[at];
+                    entry.1 = entry.1.saturating_add(*count);
+                    entry.2 = entry.2.saturating_add(*total_ns);
+                }
+                Err(at) => self.histogram.insert(at, (*bucket, *count, *total_ns)),
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        PART_BYTES + self.histogram.len() * BUCKET_BYTES
+    }
+}
+
+/// A part of the recording's time: one interval, or several in a row.
+#[derive(Debug, Default)]
+pub(super) struct Slice {
+    /// From the recording's first interval to the beginning of this.
+    pub from_ns: u64,
+    /// To its end, gaps included.
+    pub to_ns: u64,
+    /// Metered time.
+    pub duration_ns: u64,
+    pub intervals: u64,
+    /// Of each view.
+    pub parts: [HashMap<u32, Part>; VIEWS.len()],
+    /// All waits, whatever the filters.
+    pub waits_ns: u64,
+    pub threads_ns: u64,
+    pub rest_ns: u64,
+    pub states: HashMap<ThreadState, u64>,
+}
+
+impl Slice {
+    fn add_threads(&mut self, threads: &ThreadsReport) {
+        self.threads_ns = self.threads_ns.saturating_add(threads.total_ns);
+        self.rest_ns = self.rest_ns.saturating_add(threads.rest_ns);
+        for time in &threads.states {
+            let sum = self.states.entry(time.state).or_default();
+            *sum = sum.saturating_add(time.total_ns);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.to_ns = self.to_ns.max(other.to_ns);
+        self.duration_ns = self.duration_ns.saturating_add(other.duration_ns);
+        self.intervals += other.intervals;
+        self.waits_ns = self.waits_ns.saturating_add(other.waits_ns);
+        self.threads_ns = self.threads_ns.saturating_add(other.threads_ns);
+        self.rest_ns = self.rest_ns.saturating_add(other.rest_ns);
+        for (state, ns) in other.states {
+            let sum = self.states.entry(state).or_default();
+            *sum = sum.saturating_add(ns);
+        }
+        for (all, more) in self.parts.iter_mut().zip(other.parts) {
+            for (row, part) in more {
+                all.entry(row).or_default().merge(&part);
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.iter().flat_map(HashMap::values).map(Part::bytes).sum()
+    }
+}
+
+/// The slices of a recording, in the order of their intervals.
+#[derive(Debug, Default)]
+pub struct Slices {
+    pub(super) names: Names,
+    pub(super) slices: Vec<Slice>,
+    /// When the recording's first interval began.
+    pub(super) begun_unix_ns: u64,
+    /// How many intervals a slice has; the last may have fewer.
+    each: u64,
+    bytes: usize,
+}
+
+impl Slices {
+    /// Takes an interval in, as each of the [`VIEWS`] sees it alone. `begun_unix_ns`: when the recording's first interval began.
+    pub fn add(
+        &mut self,
+        begun_unix_ns: u64,
+        reports: &[Report; VIEWS.len()],
+        limits: &Limits,
+    ) -> Result<(), TooLarge> {
+        let [by_lock, ..] = reports;
+        self.begun_unix_ns = begun_unix_ns;
+        let offset_ns = by_lock.start_unix_ns.saturating_sub(begun_unix_ns);
+        let mut slice = Slice {
+            from_ns: offset_ns,
+            to_ns: offset_ns.saturating_add(by_lock.duration_ns),
+            duration_ns: by_lock.duration_ns,
+            intervals: 1,
+            waits_ns: by_lock.waits.total_ns,
+            ..Slice::default()
+        };
+        if let Some(threads) = &by_lock.threads {
+            slice.add_threads(threads);
+        }
+        for (view, report) in reports.iter().enumerate() {
+            for row in &report.rows {
+                let histogram = match view {
+                    0 => row.histogram.iter().map(|(bucket, count, ns)| (bucket.0, *count, *ns)).collect(),
+                    _ => Vec::new(),
+                };
+                let id = self.names.row(view, row);
+                slice.parts[view].entry(id).or_default().merge(&Part { value: row.value, histogram });
+            }
+        }
+        self.bytes += slice.bytes();
+        self.each = self.each.max(1);
+        match self.slices.last_mut().filter(|last| last.intervals < self.each) {
+            Some(last) => last.merge(slice),
+            None => self.slices.push(slice),
+        }
+        if self.slices.len() > MOST_SLICES {
+            self.halve();
+        }
+        limits.check(self.bytes + self.names.bytes)
+    }
+
+    /// Adds up neighbours.
+    fn halve(&mut self) {
+        let mut halved = Vec::<Slice>::with_capacity(MOST_SLICES);
+        for (at, slice) in std::mem::take(&mut self.slices).into_iter().enumerate() {
+            match halved.last_mut().filter(|_| at % 2 == 1) {
+                Some(last) => last.merge(slice),
+                None => halved.push(slice),
+            }
+        }
+        self.slices = halved;
+        self.each *= 2;
+        self.bytes = self.slices.iter().map(Slice::bytes).sum();
+    }
+}
