@@ -18,7 +18,7 @@ function drawBudget() {
   const taken = new Set(BUDGET.flatMap(([, of]) => of));
   const parts = BUDGET.map(([words, of]) => [words, of.reduce((sum, state) => sum + (states[state] || 0), 0), of[0]]);
   const others = Object.entries(states).filter(([state]) => !taken.has(state)).sort((one, other) => other[1] - one[1]);
-  for (const [state, ns] of others) parts.push([data.states[state] || state, ns, 'other']);
+  others.forEach(([state, ns], at) => parts.push([data.states[state] || state, ns, `other other${Math.min(at, 3)}`]));
   parts.push(['at rest', restNs, 'rest']);
   const shown = parts.filter(([, ns]) => ns > 0);
   const width = widthOf(place);
@@ -30,14 +30,14 @@ function drawBudget() {
     const lines = [words, `${duration(ns)}, ${share(ns, threadsNs)} of the threads' time`];
     bar.append(svg('g', { tip: lines },
       svg('rect', { class: `state ${state}`, x, y: 0, width: Math.max(0.5, wide - 1), height }),
-      wide > 60 ? svg('text', { class: `on ${state}`, x: x + 6, y: 21 }, fitting(words, wide - 12)) : null));
+      fitting(words, wide - 12) === words ? svg('text', { class: `on ${state}`, x: x + 6, y: 21 }, words) : null));
     x += wide;
   }
   const legend = shown.map(([words, ns, state]) => el('li', {},
     drawing(12, 12, '', svg('rect', { class: `state ${state}`, width: 12, height: 12 })), ` ${words} `, el('b', {}, share(ns, threadsNs))));
   const mean = thousandths(ratio(threadsNs, 1000, durationNs));
-  const note = selection.window ? ' In a window, each interval is divided by itself.' : '';
-  place.replaceChildren(el('h3', {}, `Time of ${mean} threads`), bar, el('ul', { class: 'legend' }, legend), note ? quiet(note) : null);
+  const note = selection.window ? [quiet('In a window, the time is divided interval by interval and added up.')] : [];
+  place.replaceChildren(el('h3', {}, `Time of ${mean} threads`), bar, el('ul', { class: 'legend' }, legend), ...note);
 }
 
 onSelection(drawBudget);

@@ -10,7 +10,7 @@ function fill(element, attributes, children) {
     else if (value === true) element.setAttribute(name, '');
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 }
 
@@ -45,7 +45,7 @@ function quiet(text) {
 }
 
 // As much of a text as fits, about.
-const LETTER_PX = 6.7;
+const LETTER_PX = 7;
 function fitting(text, width) {
   const letters = Math.floor(width / LETTER_PX);
   if (letters < 3) return '';

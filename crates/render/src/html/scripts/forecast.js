@@ -67,7 +67,7 @@ function drawForecast() {
     return;
   }
   const total = widthOf(place);
-  const width = total > 760 && of.length > 1 ? Math.floor((total - 24) / 2) : total;
+  const width = total > 780 && of.length > 1 ? Math.floor((total - 24) / 2) : total;
   place.replaceChildren(el('div', { class: 'figures' }, of.map((forecast) => forecastElement(forecast, width))),
     quiet('Acquisitions a second by number of CPUs, one thread on each; of the whole recording, also in a window. `lockmeter predict` takes other numbers of threads.'));
 }

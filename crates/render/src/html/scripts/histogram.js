@@ -25,7 +25,7 @@ function drawHistogram(title, ofRows, width, kind) {
     const at = x(ns);
     if (ns < 2 ** first || at - free < 46) continue;
     free = at;
-    chart.append(svg('text', { class: 'axis', x: at, y: HISTOGRAM_PX - 10, 'text-anchor': 'middle' }, duration(ns).replace(/\.00 | 1$/, ' ')));
+    chart.append(svg('text', { class: 'axis', x: at, y: HISTOGRAM_PX - 10, 'text-anchor': 'middle' }, duration(ns).replace(/\.0+ /, ' ')));
     chart.append(svg('line', { class: 'tick', x1: at, x2: at, y1: HISTOGRAM_PX - bottom, y2: HISTOGRAM_PX - bottom + 4 }));
   }
   const points = [['p50', quantile(histogram, maxNs, 500000)], ['p90', quantile(histogram, maxNs, 900000)], ['p99', quantile(histogram, maxNs, 990000)], ['max', maxNs]];
@@ -34,7 +34,7 @@ function drawHistogram(title, ofRows, width, kind) {
     chart.append(svg('line', { class: 'quantile', x1: place, x2: place, y1: 14 + (at % 2) * 12, y2: HISTOGRAM_PX - bottom, tip: [`${name}: ${duration(ns)}`] }),
       svg('text', { class: 'axis', x: Math.min(Math.max(place, 14), width - 14), y: 11 + (at % 2) * 12, 'text-anchor': 'middle' }, name));
   });
-  const words = points.map(([name, ns]) => [el('dt', {}, name), el('dd', {}, duration(ns))]);
+  const words = points.map(([name, ns]) => el('div', {}, el('dt', {}, name), el('dd', {}, duration(ns))));
   return el('figure', {}, el('figcaption', {}, `${title}: ${count(all)}`), chart, el('dl', { class: 'quantiles' }, words));
 }
 
@@ -44,7 +44,7 @@ function drawLengths() {
   const all = sums(LOCKS, selection.window);
   const drawn = kinds.map(([what, title, kind]) => [title, all.filter((row) => row.count > 0 && row.histogram.length > 0 && isSelected(row, what)), kind]).filter(([, of]) => of.length > 0);
   const total = widthOf(place);
-  const width = total > 760 && drawn.length > 1 ? Math.floor((total - 24) / 2) : total;
+  const width = total > 780 && drawn.length > 1 ? Math.floor((total - 24) / 2) : total;
   const charts = drawn.map(([title, of, kind]) => drawHistogram(title, of, width, kind));
   const noHolds = data.locks.some((lock) => isHeld(lock.happened)) ? null : quiet('No holds were recorded; `lockmeter record --hold` times them.');
   const folded = isFolded() && selection.window ? quiet('This is one of the small locks, whose numbers in a window were added up.') : null;

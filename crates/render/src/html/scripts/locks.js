@@ -1,6 +1,6 @@
 // The table of locks: sorted and filtered; the selected row filters everything below.
 
-const SHOWN_AT_FIRST = 25;
+const SHOWN_AT_FIRST = window.innerWidth < 600 ? 10 : 25;
 
 const KINDS_OF_ROWS = [
   ['wait', 'Waits'],

@@ -78,7 +78,7 @@ function drawGraph() {
   const inCircle = circles(sites.filter((site) => site.knows).flatMap((site) => [[site.waiter, site.blocker], ...(site.root ? [[site.blocker, site.root]] : [])]));
   const columns = [column(sites, 'waiter'), column(sites, 'blocker'), column(sites.filter((site) => site.root), 'root')].filter((nodes) => nodes.size > 0);
   const width = widthOf(place);
-  const most = Math.max(...columns.map((nodes) => nodes.size));
+  const most = Math.max(...columns.map((nodes) => distinct(nodes).length));
   const least = 20;
   const room = Math.max(220, most * (least + 8));
   const gap = width < 600 ? 24 : Math.min(130, width * 0.12);
@@ -86,10 +86,10 @@ function drawGraph() {
   const chart = drawing(width, room + 22, 'Who blocks whom');
   ['Waits', 'Blocks', 'Root'].slice(0, columns.length).forEach((heading, at) => chart.append(svg('text', { class: 'axis', x: at * (wide + gap), y: 12 }, heading)));
   columns.forEach((nodes) => {
-    const spare = room - nodes.size * (least + 6);
-    const all = [...nodes.values()].reduce((sum, node) => sum + node.ns, 0);
+    const spare = room - distinct(nodes).length * (least + 6);
+    const all = distinct(nodes).reduce((sum, node) => sum + node.ns, 0);
     let y = 20;
-    for (const node of [...nodes.values()].sort((one, other) => one.last - other.last || other.ns - one.ns)) {
+    for (const node of distinct(nodes).sort((one, other) => one.last - other.last || other.ns - one.ns)) {
       node.height = least + (node.ns / allNs) * Math.max(0, spare * (all / allNs));
       node.y = y;
       node.out = 0;
@@ -114,9 +114,9 @@ function drawGraph() {
     chart.append(svg('path', { class: isCircle ? 'edge circle' : 'edge', d: path, tip: [`${link.from.name} ${verb} ${link.to.name}`, `${duration(link.ns)}, ${share(link.ns, allNs)} of the waited time`] }));
   }
   columns.forEach((nodes, at) => {
-    for (const node of nodes.values()) {
+    for (const node of distinct(nodes)) {
       const circle = inCircle.get(node.name);
-      const isRoot = at === 2 || (at === 1 && node.isRoot);
+      const isRoot = at === 2 || (at === 1 && node.rootNs * 2 >= node.ns);
       const mark = `${isRoot ? '● ' : ''}${circle ? '↻ ' : ''}`;
       const words = ['waits', 'blocks', 'is the root of'][at];
       const lines = [node.name, `${words} ${duration(node.ns)}, ${share(node.ns, allNs)} of the waited time`];
@@ -131,23 +131,26 @@ function drawGraph() {
   });
   const size = el('select', { id: 'graph-size', 'data-focus': 'graph-size', onchange: () => { graphSize = Number(size.value); drawGraph(); } },
     GRAPH_SIZES.map(([number, words]) => el('option', { value: number, selected: number === graphSize }, words)));
-  const marks = [inCircle.size > 0 ? '↻ call sites that block each other in a circle (no deadlock: these waits ended).' : null, '● roots: call sites that held others up and were not seen to wait themselves.'].filter(Boolean);
+  const marks = [inCircle.size > 0 ? '↻ call sites that block each other in turn: a circle of functions, which need not be a deadlock.' : null, '● roots: call sites that held others up and were not seen to wait themselves.'].filter(Boolean);
   place.replaceChildren(el('p', { class: 'tools' }, el('label', { for: 'graph-size' }, 'Call sites in a column '), size), chart, quiet(marks.join(' ')));
 }
+
+// Small call sites share one node.
+const distinct = (nodes) => [...new Set(nodes.values())];
 
 // The call sites of a column, largest first, the small ones folded.
 function column(sites, key) {
   const all = new Map();
   for (const site of sites) {
-    const node = all.get(site[key]) || { name: site[key], ns: 0, last: 0, isRoot: false };
+    const node = all.get(site[key]) || { name: site[key], ns: 0, last: 0, rootNs: 0 };
     node.ns += site.ns;
-    if (key === 'blocker' && !site.root && site.knows) node.isRoot = true;
+    if (key === 'blocker' && !site.root && site.knows) node.rootNs += site.ns;
     all.set(site[key], node);
   }
   const sorted = [...all.values()].sort((one, other) => other.ns - one.ns);
   if (sorted.length <= graphSize + 1) return new Map(sorted.map((node) => [node.name, node]));
   const rest = sorted.slice(graphSize);
-  const others = { name: counted(rest.length, 'other', 'others'), ns: rest.reduce((sum, node) => sum + node.ns, 0), last: 1, isRoot: false };
+  const others = { name: counted(rest.length, 'other', 'others'), ns: rest.reduce((sum, node) => sum + node.ns, 0), last: 1, rootNs: 0 };
   return new Map([...sorted.slice(0, graphSize).map((node) => [node.name, node]), ...rest.map((node) => [node.name, others])].map(([name, node]) => [name, node]));
 }
 
