@@ -29,8 +29,9 @@ pub fn write(arguments: &ReportArguments, recordings: Vec<RecordingReader>) -> R
     if arguments.output.as_deref().is_none_or(output::is_standard_output) && io::stdout().is_terminal() {
         return Err(usage("a page is for a browser, not for a terminal; name a file with -o, such as -o report.html"));
     }
-    let [recording] = <[RecordingReader; 1]>::try_from(recordings)
-        .map_err(|_| usage("a page shows one recording; make one page of each, or compare two with `lockmeter diff`"))?;
+    let [recording] = <[RecordingReader; 1]>::try_from(recordings).map_err(|_| {
+        usage("a page shows one recording; make one page of each, or compare two with `lockmeter diff`")
+    })?;
     let asked = query::from_flags(&arguments.query, arguments.window);
     let queries = VIEWS.map(|by| Query { by: by.to_vec(), ..asked.clone() });
     let mut slices = Slices::default();
@@ -73,7 +74,8 @@ fn forecasts([by_lock, by_caller, ..]: &[Loaded; VIEWS.len()]) -> Value {
     if measured.locks.is_empty() {
         return json!({ "why": "No holds were timed, so nothing can be forecast; `lockmeter record --hold -- COMMAND` times them." });
     }
-    let plan = Plan { cpus: FORECAST_CPUS.to_vec(), threads_per_cpu: 1, threads: None, shards: 16, prices: Prices::default() };
+    let plan =
+        Plan { cpus: FORECAST_CPUS.to_vec(), threads_per_cpu: 1, threads: None, shards: 16, prices: Prices::default() };
     let of_lock = |lock| {
         let forecast = forecast(&measured, lock, &plan)?;
         Ok(forecast.refuse_if_far_off().with_callers(&measured, lock, &by_caller.report))

@@ -22,8 +22,12 @@ const MOST_ROWS: usize = 1_500;
 pub(super) fn write(page: Page<'_>, out: &mut impl io::Write) -> io::Result<()> {
     let mut slices = page.slices;
     let folding = Folding::new(&mut slices, &page.reports[0]);
-    let views: Vec<Folded> =
-        page.reports.iter().enumerate().map(|(view, report)| Folded::new(&mut slices, view, report, &folding)).collect();
+    let views: Vec<Folded> = page
+        .reports
+        .iter()
+        .enumerate()
+        .map(|(view, report)| Folded::new(&mut slices, view, report, &folding))
+        .collect();
     let all = json!({
         "locks": folding.locks,
         "views": views.iter().map(|view| &view.columns).collect::<Vec<_>>(),

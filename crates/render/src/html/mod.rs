@@ -184,7 +184,8 @@ fn notices(report: &Report, warnings: &[String]) -> String {
         .filter(|line| line != "lost:")
         .collect();
     if warnings.is_empty() && lines.is_empty() {
-        return "<p class=\"quiet\">Nothing was lost, and nothing else makes this page less certain than it looks.</p>".to_owned();
+        return "<p class=\"quiet\">Nothing was lost, and nothing else makes this page less certain than it looks.</p>"
+            .to_owned();
     }
     let warned = match warnings {
         [] => String::new(),
@@ -245,8 +246,7 @@ fn fine_print(reports: &[Report; VIEWS.len()]) -> String {
         ("Rules", rules.join(", ")),
     ];
     let facts = facts.iter().filter(|(_, fact)| !fact.is_empty());
-    let facts: String =
-        facts.map(|(name, fact)| format!("<dt>{}</dt><dd>{}</dd>\n", text(name), text(fact))).collect();
+    let facts: String = facts.map(|(name, fact)| format!("<dt>{}</dt><dd>{}</dd>\n", text(name), text(fact))).collect();
     let (lost, others): (Vec<&String>, Vec<&String>) = lines.iter().partition(|line| line.starts_with("  "));
     let lost = match lost.as_slice() {
         [] => String::new(),

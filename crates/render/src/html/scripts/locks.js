@@ -80,7 +80,7 @@ function drawLocks() {
       : el('button', { type: 'button', class: 'lock', 'data-focus': `lock-${row.lock}`, 'aria-pressed': String(isChosen), onclick: choose }, lockText(row)),
     el('span', { class: 'kind' }, ` ${of.kind || ''} ${of.mode && of.mode !== 'exclusive' ? of.mode : ''}`));
     const cells = columns.map(([, key, , number, words]) => el('td', { 'data-key': key }, words(number(row))));
-    return el('tr', { class: isChosen ? 'chosen' : null, 'data-lock': of.lock, 'data-mode': of.mode }, name, cells);
+    return el('tr', { class: isChosen ? 'chosen' : null, 'data-lock': of.lock, 'data-kind': of.kind, 'data-mode': of.mode }, name, cells);
   };
   const tabs = present.length < 2 ? null : el('div', { class: 'tabs', role: 'group', 'aria-label': 'What to list' },
     present.map(([name, label]) => el('button', { type: 'button', 'data-focus': `show-${name}`, 'aria-pressed': String(name === what), onclick: () => select({ happened: name }) }, label)));
