@@ -21,6 +21,10 @@ use crate::report::{Loaded, load_each};
 /// Locks that have a forecast: those held longest. Each takes up to a second of simulation.
 const FORECASTS: usize = 4;
 
+/// Into how many parts the memory is divided that a page may take: one for each view, one for what an interval is grouped in, and two
+/// for the slices.
+const SHARES: usize = VIEWS.len() + 3;
+
 /// From the machine at hand to the largest that are sold, in the steps of `lockmeter predict`.
 const FORECAST_CPUS: [usize; 6] = [1, 4, 16, 64, 128, 256];
 
@@ -41,17 +45,16 @@ pub fn write(arguments: &ReportArguments, recordings: Vec<RecordingReader>) -> R
         if !asked.covers(interval.start_unix_ns.saturating_sub(begun_unix_ns), interval.duration_ns) {
             return Ok(());
         }
-        let alone = |query: &Query| {
+        let share = limits.shared_by(SHARES);
+        for (view, query) in queries.iter().enumerate() {
             // It has been seen to lie in the window, which the interval alone cannot tell.
-            let mut builder = ReportBuilder::new(about, &Query { window: None, ..query.clone() });
-            builder.add_within(interval, limits)?;
-            builder.finish_within(limits)
-        };
-        let [locks, callers, blockers, roots, chains] = queries.each_ref().map(alone);
-        slices.add(begun_unix_ns, &[locks?, callers?, blockers?, roots?, chains?], limits)
+            let mut alone = ReportBuilder::new(about, &Query { window: None, ..query.clone() });
+            alone.add_within(interval, &share)?;
+            slices.add(begun_unix_ns, view, &alone.finish_within(&share)?);
+        }
+        slices.keep_within(&limits.shared_by(SHARES / 2))
     };
-    // Of each view the whole, and one interval at a time; and what was kept of the intervals before.
-    let loaded = load_each(recording, &queries, 2 * VIEWS.len() + 1, &mut each)?;
+    let loaded = load_each(recording, &queries, SHARES, &mut each)?;
     let warnings = loaded[0].warnings(&asked);
     let forecasts = forecasts(&loaded);
     let page = Page {

@@ -152,6 +152,7 @@ pub fn load_whole(reader: RecordingReader, query: &Query) -> Result<Loaded> {
 /// The same of one of several reports that are held together, and what each interval says.
 pub fn load_with_spread(reader: RecordingReader, query: &Query, reports: usize, spread: &mut Spread) -> Result<Report> {
     let mut each = |about: &About, interval: &Interval, limits: &Limits| {
+        let limits = &limits.shared_by(reports);
         let mut alone = ReportBuilder::new(about, query);
         alone.add_within(interval, limits)?;
         spread.add(&alone.finish_within(limits)?);
@@ -198,7 +199,7 @@ impl Loaded {
     }
 }
 
-/// Takes an interval in beside the reports, within the limits of one of them.
+/// Takes an interval in beside the reports; the limits are those of all together.
 pub type Each<'a> = &'a mut dyn FnMut(&About, &Interval, &Limits) -> Result<(), TooLarge>;
 
 /// A recording as each of these queries sees it, from one reading. `reports` is how many are held together, what `each` holds among them.
@@ -215,7 +216,7 @@ pub fn load_each<const N: usize>(
         for builder in &mut builders {
             builder.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
         }
-        each(reader.about(), &interval, &limits).map_err(|error| reader.too_large(error))?;
+        each(reader.about(), &interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
         length_ns = u64::saturating_add(length_ns, interval.duration_ns);
         intervals += 1;
         languages.extend(interval.tables.frames().iter().filter_map(Language::of));

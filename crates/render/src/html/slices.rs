@@ -16,6 +16,9 @@ use super::VIEWS;
 /// More columns than this are narrower than a pixel or two of a heat map; half as many remain when they are added up.
 const MOST_SLICES: usize = 240;
 
+/// Fewer columns show no course of time.
+const LEAST_SLICES: usize = 30;
+
 /// What a row takes in a slice, its buckets apart.
 const PART_BYTES: usize = 80;
 
@@ -202,7 +205,7 @@ impl Slice {
 }
 
 /// The slices of a recording, in the order of their intervals.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Slices {
     pub(super) names: Names,
     pub(super) slices: Vec<Slice>,
@@ -213,48 +216,63 @@ pub struct Slices {
     bytes: usize,
 }
 
+impl Default for Slices {
+    fn default() -> Self {
+        Self { names: Names::default(), slices: Vec::new(), begun_unix_ns: 0, each: 1, bytes: 0 }
+    }
+}
+
 impl Slices {
-    /// Takes an interval in, as each of the [`VIEWS`] sees it alone. `begun_unix_ns`: when the recording's first interval began.
-    pub fn add(
-        &mut self,
-        begun_unix_ns: u64,
-        reports: &[Report; VIEWS.len()],
-        limits: &Limits,
-    ) -> Result<(), TooLarge> {
-        let [by_lock, ..] = reports;
-        self.begun_unix_ns = begun_unix_ns;
-        let offset_ns = by_lock.start_unix_ns.saturating_sub(begun_unix_ns);
-        let mut slice = Slice {
-            from_ns: offset_ns,
-            to_ns: offset_ns.saturating_add(by_lock.duration_ns),
-            duration_ns: by_lock.duration_ns,
-            intervals: 1,
-            waits_ns: by_lock.waits.total_ns,
-            ..Slice::default()
-        };
-        if let Some(threads) = &by_lock.threads {
-            slice.add_threads(threads);
-        }
-        for (view, report) in reports.iter().enumerate() {
-            for row in &report.rows {
-                let histogram = match view {
-                    0 => row.histogram.iter().map(|(bucket, count, ns)| (bucket.0, *count, *ns)).collect(),
-                    _ => Vec::new(),
-                };
-                let id = self.names.row(view, row);
-                slice.parts[view].entry(id).or_default().merge(&Part { value: row.value, histogram });
-            }
+    /// Takes an interval in, as one of the [`VIEWS`] sees it alone: the first view first. `begun_unix_ns`: when the recording's first
+    /// interval began.
+    pub fn add(&mut self, begun_unix_ns: u64, view: usize, report: &Report) {
+        let mut slice = if view == 0 { self.slice_of(begun_unix_ns, report) } else { Slice::default() };
+        for row in &report.rows {
+            let histogram = match view {
+                0 => row.histogram.iter().map(|(bucket, count, ns)| (bucket.0, *count, *ns)).collect(),
+                _ => Vec::new(),
+            };
+            let id = self.names.row(view, row);
+            slice.parts[view].entry(id).or_default().merge(&Part { value: row.value, histogram });
         }
         self.bytes += slice.bytes();
-        self.each = self.each.max(1);
-        match self.slices.last_mut().filter(|last| last.intervals < self.each) {
+        match self.slices.last_mut().filter(|last| view > 0 || last.intervals < self.each) {
             Some(last) => last.merge(slice),
             None => self.slices.push(slice),
         }
+    }
+
+    fn slice_of(&mut self, begun_unix_ns: u64, report: &Report) -> Slice {
+        self.begun_unix_ns = begun_unix_ns;
+        let from_ns = report.start_unix_ns.saturating_sub(begun_unix_ns);
+        let mut slice = Slice {
+            from_ns,
+            to_ns: from_ns.saturating_add(report.duration_ns),
+            duration_ns: report.duration_ns,
+            intervals: 1,
+            waits_ns: report.waits.total_ns,
+            ..Slice::default()
+        };
+        if let Some(threads) = &report.threads {
+            slice.add_threads(threads);
+        }
+        slice
+    }
+
+    /// Adds up neighbours where there are too many slices, or where they take too much memory; an error if few of them do so still.
+    pub fn keep_within(&mut self, limits: &Limits) -> Result<(), TooLarge> {
+        let check = |slices: &Self| limits.check(slices.bytes + slices.names.bytes);
         if self.slices.len() > MOST_SLICES {
             self.halve();
         }
-        limits.check(self.bytes + self.names.bytes)
+        if check(self).is_err() {
+            // Rows that a slice had already were counted twice.
+            self.bytes = self.slices.iter().map(Slice::bytes).sum();
+        }
+        while self.slices.len() > LEAST_SLICES && check(self).is_err() {
+            self.halve();
+        }
+        check(self)
     }
 
     /// Adds up neighbours.
@@ -267,7 +285,7 @@ impl Slices {
             }
         }
         self.slices = halved;
-        self.each *= 2;
+        self.each = self.each.saturating_mul(2);
         self.bytes = self.slices.iter().map(Slice::bytes).sum();
     }
 }
