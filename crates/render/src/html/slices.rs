@@ -289,3 +289,69 @@ impl Slices {
         self.bytes = self.slices.iter().map(Slice::bytes).sum();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lockmeter_profile::view::{self, Query};
+    use lockmeter_profile::{About, Bucket, Interval, Key, Lock, Naming, Total};
+
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn interval(at: u64) -> Interval {
+        let mut interval = Interval { start_unix_ns: at * SECOND_NS, duration_ns: SECOND_NS, ..Interval::default() };
+        let name = format!("lock_{}", at % 7);
+        let lock = Lock { name, object: None, naming: Naming::Symbol, detail: String::new() };
+        let lock = interval.tables.intern_lock(lock);
+        let (happened, kind, mode, total_ns) = (Happened::Wait, Kind::Mutex, Mode::Exclusive, 1_000 + at);
+        let key = Key { happened, lock, kind, mode, task: None, cgroup: None, bucket: Bucket::of(total_ns) };
+        interval.totals.push(Total { key, value: Value { count: 1, total_ns, max_ns: total_ns, spin_ns: at } });
+        interval
+    }
+
+    fn sliced(intervals: u64, limits: &Limits) -> (Slices, Report) {
+        let (about, query) = (About::default(), Query::by(VIEWS[0]));
+        let mut slices = Slices::default();
+        for at in 0..intervals {
+            slices.add(0, 0, &view::report(&about, std::iter::once(interval(at)), &query));
+            slices.keep_within(limits).unwrap();
+        }
+        (slices, view::report(&about, (0..intervals).map(interval), &query))
+    }
+
+    /// Makes sure that nothing is lost, counted twice or moved when neighbours are added up, and that no slice overlaps another.
+    #[test]
+    fn however_many_intervals_there_are_the_slices_add_up_to_the_whole() {
+        for intervals in [1, 239, 241, 500, 2_000] {
+            let (mut slices, whole) = sliced(intervals, &Limits::NONE);
+            assert!(slices.slices.len() <= MOST_SLICES, "{intervals}: {} slices", slices.slices.len());
+            assert!(slices.slices.len() as u64 >= intervals.min(MOST_SLICES as u64 / 2), "{intervals}: too few");
+            assert_eq!(slices.slices.iter().map(|slice| slice.intervals).sum::<u64>(), intervals);
+            assert_eq!(slices.slices.iter().map(|slice| slice.waits_ns).sum::<u64>(), whole.waits.total_ns);
+            assert!(slices.slices.windows(2).all(|pair| pair[0].to_ns == pair[1].from_ns), "{intervals}: gaps");
+            for row in &whole.rows {
+                let id = slices.names.row(0, row);
+                let mut sum = Part::default();
+                slices.slices.iter().filter_map(|slice| slice.parts[0].get(&id)).for_each(|part| sum.merge(part));
+                let histogram: Vec<_> =
+                    row.histogram.iter().map(|(bucket, count, ns)| (bucket.0, *count, *ns)).collect();
+                assert_eq!((sum.value, sum.histogram), (row.value, histogram), "{intervals}: {:?}", row.lock);
+            }
+        }
+    }
+
+    /// Makes sure that a long recording in little memory has longer slices, and is refused only when even few are too many.
+    #[test]
+    fn slices_grow_longer_where_memory_is_short() {
+        let (all, _) = sliced(200, &Limits::NONE);
+        let bytes = all.bytes + all.names.bytes;
+        let limits = Limits::of_recording(0);
+        let share = limits.shared_by((192 << 20) / (bytes / 2));
+        let (few, _) = sliced(200, &share);
+        assert!((LEAST_SLICES / 2..150).contains(&few.slices.len()), "{} slices", few.slices.len());
+        assert_eq!(few.slices.iter().map(|slice| slice.intervals).sum::<u64>(), 200);
+        let mut too_many = sliced(100, &Limits::NONE).0;
+        assert!(too_many.keep_within(&limits.shared_by(192 << 20)).is_err());
+    }
+}

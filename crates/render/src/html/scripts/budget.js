@@ -37,7 +37,7 @@ function drawBudget() {
     drawing(12, 12, '', svg('rect', { class: `state ${state}`, width: 12, height: 12 })), ` ${words} `, el('b', {}, share(ns, threadsNs))));
   const mean = thousandths(ratio(threadsNs, 1000, durationNs));
   const note = selection.window ? [quiet('In a window, the time is divided interval by interval and added up.')] : [];
-  place.replaceChildren(el('h3', {}, `Time of ${mean} threads`), bar, el('ul', { class: 'legend' }, legend), ...note);
+  place.replaceChildren(el('h3', {}, `Time of ${mean} threads${selection.window ? ' in this window' : ''}`), bar, el('ul', { class: 'legend' }, legend), ...note);
 }
 
 onSelection(drawBudget);

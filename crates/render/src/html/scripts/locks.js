@@ -98,7 +98,7 @@ function drawLocks() {
   ].filter(Boolean);
   drawTools(place, tabs, what, found.length, table.length);
   place.querySelector('.result').replaceChildren(grid, ...[more].filter(Boolean), ...notes.map(quiet),
-    el('p', { class: 'command' }, 'The same as text: ', el('code', {}, command('lock'))));
+    el('p', { class: 'command' }, 'The same as text: ', el('code', {}, command('lock', null))));
 }
 
 // The field stays the same element while one types in it.

@@ -71,12 +71,12 @@ function windowFlag(window) {
   return `${offset(slices[window.first].from_ns)}..${offset(slices[window.last].to_ns)}`;
 }
 
-// The command that shows the same as text.
-function command(by) {
+// The command that shows the same as text; of the selected lock, or of all.
+function command(by, chosenLock = selection.lock) {
   const { kind, mode, lock, window: asked, others } = data.flags;
-  const chosen = selection.lock === null ? { lock, kind, mode } : rows[selection.lock];
+  const chosen = chosenLock === null ? { lock, kind, mode } : rows[chosenLock];
   const flags = { lock: chosen.lock, kind: chosen.kind, mode: chosen.mode, window: selection.window ? windowFlag(selection.window) : asked };
-  const words = ['lockmeter report', '--by', by, ...others.map(quoted)];
+  const words = ['lockmeter report RECORDING', '--by', by, ...others.map(quoted)];
   for (const [flag, value] of Object.entries(flags)) if (value) words.push(`--${flag}`, quoted(value));
   return words.join(' ');
 }
