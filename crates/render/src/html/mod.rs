@@ -252,7 +252,7 @@ fn fine_print(reports: &[Report; VIEWS.len()]) -> String {
         [] => String::new(),
         _ => format!("<ul>\n{}</ul>\n", items(lost.into_iter().map(|line| line.trim().to_owned()))),
     };
-    let others: String = others.iter().map(|line| format!("<p>{}</p>\n", text(&sentence(line)))).collect();
-    let others = others.replacen("<p>Lost:.</p>\n", &format!("<p>Lost:</p>\n{lost}"), 1);
+    let others: String = others.iter().map(|line| format!("<p>{}</p>\n", text(line))).collect();
+    let others = others.replacen("<p>lost:</p>\n", &format!("<p>lost:</p>\n{lost}"), 1);
     format!("{others}<dl>\n{facts}</dl>\n")
 }
