@@ -367,7 +367,7 @@ fn pages_of_large_recordings_are_small() {
     let folder = Folder::new();
     let loads = [
         ("a minute of a busy machine", Load { locks: 400, intervals: 60, each_s: 1, callers: 8 }, 1_500_000),
-        ("two hours with 3,000 locks", Load { locks: 3_000, intervals: 720, each_s: 10, callers: 4 }, 8_000_000),
+        ("two hours with 3,000 locks", Load { locks: 3_000, intervals: 240, each_s: 30, callers: 4 }, 8_000_000),
     ];
     let browser = Browser::start("large pages", DESKTOP);
     for (what, load, most_bytes) in loads {
