@@ -299,9 +299,10 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    fn interval(at: u64) -> Interval {
+    /// The locks take turns.
+    fn interval(at: u64, locks: u64) -> Interval {
         let mut interval = Interval { start_unix_ns: at * SECOND_NS, duration_ns: SECOND_NS, ..Interval::default() };
-        let name = format!("lock_{}", at % 7);
+        let name = format!("lock_{}", at % locks);
         let lock = Lock { name, object: None, naming: Naming::Symbol, detail: String::new() };
         let lock = interval.tables.intern_lock(lock);
         let (happened, kind, mode, total_ns) = (Happened::Wait, Kind::Mutex, Mode::Exclusive, 1_000 + at);
@@ -310,21 +311,21 @@ mod tests {
         interval
     }
 
-    fn sliced(intervals: u64, limits: &Limits) -> (Slices, Report) {
+    fn sliced(intervals: u64, locks: u64, limits: &Limits) -> (Slices, Report) {
         let (about, query) = (About::default(), Query::by(VIEWS[0]));
         let mut slices = Slices::default();
         for at in 0..intervals {
-            slices.add(0, 0, &view::report(&about, std::iter::once(interval(at)), &query));
+            slices.add(0, 0, &view::report(&about, std::iter::once(interval(at, locks)), &query));
             slices.keep_within(limits).unwrap();
         }
-        (slices, view::report(&about, (0..intervals).map(interval), &query))
+        (slices, view::report(&about, (0..intervals).map(|at| interval(at, locks)), &query))
     }
 
     /// Makes sure that nothing is lost, counted twice or moved when neighbours are added up, and that no slice overlaps another.
     #[test]
     fn however_many_intervals_there_are_the_slices_add_up_to_the_whole() {
         for intervals in [1, 239, 241, 500, 2_000] {
-            let (mut slices, whole) = sliced(intervals, &Limits::NONE);
+            let (mut slices, whole) = sliced(intervals, 7, &Limits::NONE);
             assert!(slices.slices.len() <= MOST_SLICES, "{intervals}: {} slices", slices.slices.len());
             assert!(slices.slices.len() as u64 >= intervals.min(MOST_SLICES as u64 / 2), "{intervals}: too few");
             assert_eq!(slices.slices.iter().map(|slice| slice.intervals).sum::<u64>(), intervals);
@@ -344,14 +345,14 @@ mod tests {
     /// Makes sure that a long recording in little memory has longer slices, and is refused only when even few are too many.
     #[test]
     fn slices_grow_longer_where_memory_is_short() {
-        let (all, _) = sliced(200, &Limits::NONE);
+        let (all, _) = sliced(200, 1, &Limits::NONE);
         let bytes = all.bytes + all.names.bytes;
         let limits = Limits::of_recording(0);
         let share = limits.shared_by((192 << 20) / (bytes / 2));
-        let (few, _) = sliced(200, &share);
+        let (few, _) = sliced(200, 1, &share);
         assert!((LEAST_SLICES / 2..150).contains(&few.slices.len()), "{} slices", few.slices.len());
         assert_eq!(few.slices.iter().map(|slice| slice.intervals).sum::<u64>(), 200);
-        let mut too_many = sliced(100, &Limits::NONE).0;
+        let mut too_many = sliced(100, 1, &Limits::NONE).0;
         assert!(too_many.keep_within(&limits.shared_by(192 << 20)).is_err());
     }
 }
