@@ -184,8 +184,7 @@ fn notices(report: &Report, warnings: &[String]) -> String {
         .filter(|line| line != "lost:")
         .collect();
     if warnings.is_empty() && lines.is_empty() {
-        return "<p class=\"quiet\">Nothing was lost, and nothing else makes this page less certain than it looks.</p>"
-            .to_owned();
+        return "<p class=\"quiet\">Nothing was lost, and there is no warning.</p>".to_owned();
     }
     let warned = match warnings {
         [] => String::new(),
