@@ -446,6 +446,8 @@ pub enum Format {
     Folded,
     /// Google's pprof
     Pprof,
+    /// For browsers: one page that needs nothing else, with all groupings, graphs and windows
+    Html,
 }
 
 const REPORT_EXAMPLES: &str = "\
@@ -458,7 +460,8 @@ Examples:
   lockmeter report monday.lockmeter tuesday.lockmeter     both added up
   lockmeter report --format json | jq '.rows[0]'
   lockmeter report --format folded | flamegraph.pl > waits.svg
-  lockmeter report --format pprof -o locks.pb.gz && go tool pprof -top locks.pb.gz";
+  lockmeter report --format pprof -o locks.pb.gz && go tool pprof -top locks.pb.gz
+  lockmeter report --format html -o report.html  a page to look at, or to attach to a ticket";
 
 #[derive(Debug, Args)]
 #[command(after_help = REPORT_EXAMPLES)]

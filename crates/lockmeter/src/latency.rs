@@ -242,6 +242,7 @@ fn applicable(arguments: &ReportArguments, path: &Path) -> Result<LatencyFormat>
         Format::Csv => Ok(LatencyFormat::Csv),
         Format::Folded => Err("--format folded"),
         Format::Pprof => Err("--format pprof"),
+        Format::Html => Err("--format html"),
         Format::Histogram => Err("--format histogram"),
     };
     let wrong = flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag).or(format.err());

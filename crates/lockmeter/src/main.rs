@@ -9,6 +9,7 @@ mod latency;
 mod left_behind;
 mod lock_filter;
 mod mmap;
+mod page;
 mod predict;
 mod query;
 mod record;

@@ -15,13 +15,13 @@ use lockmeter_profile::merge::{self, Difference};
 use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::rules::installed;
 use lockmeter_profile::view::{Query, ReportBuilder};
-use lockmeter_profile::{Dimension, RecordingKind, Report};
+use lockmeter_profile::{About, Dimension, Interval, Limits, RecordingKind, Report, TooLarge};
 use lockmeter_render::{Csv, Exporter, Folded, FoldedStacks, Histograms, Json, Pprof, Table};
 
 use crate::arguments::{Format, ReportArguments};
 use crate::input::{is_standard_input, kind, open, open_locks, refuse_standard_input_twice};
 use crate::warnings::{Language, Warning};
-use crate::{latency, query};
+use crate::{latency, page, query};
 
 pub fn run(arguments: &ReportArguments) -> Result<()> {
     if let Some(output) = arguments
@@ -50,8 +50,10 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
             "--histogram draws what `lockmeter latency` recorded; --format json holds the histograms of waits";
         return Err(Failure::error(Status::Usage, sentence));
     }
-    if arguments.format == Format::Pprof {
-        return write_pprof(arguments, recordings);
+    match arguments.format {
+        Format::Pprof => return write_pprof(arguments, recordings),
+        Format::Html => return page::write(arguments, recordings),
+        _ => {}
     }
     let mut query = query::from_flags(&arguments.query, arguments.window);
     let folded = folded_stacks(&query.by);
@@ -87,8 +89,8 @@ fn write(report: &Report, arguments: &ReportArguments, folded: FoldedStacks, out
         Format::Json => Json.write(report, out)?,
         Format::Csv => Csv.write(report, out)?,
         Format::Folded => Folded { stacks: folded }.write(report, out)?,
-        // Written before, from two reports.
-        Format::Pprof => {}
+        // Written before, from several reports.
+        Format::Pprof | Format::Html => {}
     }
     out.flush()
 }
@@ -137,19 +139,26 @@ impl Loaded {
 
 /// A recording as two queries see it, and whether the recorder ended it cleanly.
 pub fn load_two(path: &Path, queries: &[Query; 2]) -> Result<([Report; 2], bool)> {
-    let [one, other] = load_each(open_locks(path)?, queries, 2, None)?;
+    let [one, other] = load_each(open_locks(path)?, queries, 2, &mut |_, _, _| Ok(()))?;
     Ok(([one.report, other.report], one.ended_cleanly))
 }
 
 /// A recording as the query sees it.
 pub fn load_whole(reader: RecordingReader, query: &Query) -> Result<Loaded> {
-    let [loaded] = load_each(reader, std::array::from_ref(query), 1, None)?;
+    let [loaded] = load_each(reader, std::array::from_ref(query), 1, &mut |_, _, _| Ok(()))?;
     Ok(loaded)
 }
 
 /// The same of one of several reports that are held together, and what each interval says.
 pub fn load_with_spread(reader: RecordingReader, query: &Query, reports: usize, spread: &mut Spread) -> Result<Report> {
-    let [loaded] = load_each(reader, std::array::from_ref(query), reports, Some(spread))?;
+    let mut each = |about: &About, interval: &Interval, limits: &Limits| {
+        let limits = &limits.shared_by(reports);
+        let mut alone = ReportBuilder::new(about, query);
+        alone.add_within(interval, limits)?;
+        spread.add(&alone.finish_within(limits)?);
+        limits.check(spread.memory_bytes())
+    };
+    let [loaded] = load_each(reader, std::array::from_ref(query), reports, &mut each)?;
     Ok(loaded.report)
 }
 
@@ -163,7 +172,7 @@ fn load_all<const N: usize>(
     let reports = if recordings.len() > 1 { reports * (recordings.len() + 1) } else { reports };
     let mut of_queries: [Vec<Loaded>; N] = std::array::from_fn(|_| Vec::with_capacity(recordings.len()));
     for recording in recordings {
-        for (all, loaded) in of_queries.iter_mut().zip(load_each(recording, queries, reports, None)?) {
+        for (all, loaded) in of_queries.iter_mut().zip(load_each(recording, queries, reports, &mut |_, _, _| Ok(()))?) {
             all.push(loaded);
         }
     }
@@ -190,13 +199,15 @@ impl Loaded {
     }
 }
 
-/// A recording as each of these queries sees it, from one reading. `reports` is how many are held together. The spread is that of the
-/// first query.
-fn load_each<const N: usize>(
+/// Takes an interval in beside the reports; the limits are those of all together.
+pub type Each<'a> = &'a mut dyn FnMut(&About, &Interval, &Limits) -> Result<(), TooLarge>;
+
+/// A recording as each of these queries sees it, from one reading. `reports` is how many are held together, what `each` holds among them.
+pub fn load_each<const N: usize>(
     mut reader: RecordingReader,
     queries: &[Query; N],
     reports: usize,
-    mut spread: Option<&mut Spread>,
+    each: Each<'_>,
 ) -> Result<[Loaded; N]> {
     let mut builders = queries.each_ref().map(|query| ReportBuilder::new(reader.about(), query));
     let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
@@ -205,12 +216,7 @@ fn load_each<const N: usize>(
         for builder in &mut builders {
             builder.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
         }
-        if let (Some(spread), [query, ..]) = (&mut spread, queries.as_slice()) {
-            let mut alone = ReportBuilder::new(reader.about(), query);
-            alone.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
-            spread.add(&alone.finish_within(&limits).map_err(|error| reader.too_large(error))?);
-            limits.check(spread.memory_bytes()).map_err(|error| reader.too_large(error))?;
-        }
+        each(reader.about(), &interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
         length_ns = u64::saturating_add(length_ns, interval.duration_ns);
         intervals += 1;
         languages.extend(interval.tables.frames().iter().filter_map(Language::of));

@@ -1,7 +1,8 @@
 //! lockmeter's sinks: what turns a [`Report`] into something to look at.
 //!
 //! One [`Exporter`] per format, each in a file of its own: [`Table`] for people, [`Json`] and [`Csv`] for programs,
-//! [`Folded`] for flame graphs. [`Pprof`] is made from two reports: who waits, and who makes them wait.
+//! [`Folded`] for flame graphs. [`Pprof`] is made from two reports: who waits, and who makes them wait; a page of [`html`] from several, of
+//! the whole and of each interval.
 //! What a row says is defined once, in [`columns`]; every format and `--sort` follow from it. A [`Diff`] of two reports has
 //! its own columns, in [`diff`], and goes through the same [`Table`], [`Json`] and [`Csv`].
 
@@ -12,6 +13,7 @@ mod foot;
 mod grid;
 mod headline;
 mod histograms;
+pub mod html;
 mod json;
 mod slow_holds;
 mod stacks;

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod browser;
 pub mod bystanders;
 pub mod control_group;
 pub mod harmful_names;

@@ -4,6 +4,9 @@
 //! complete. What a function that only wraps a lock is called tells it: at most one word that is not about locks, and it
 //! stands first.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use super::kernel::{Role, has_role};
 use super::skip_while;
 use crate::rules::{DEEPEST, installed};
@@ -85,10 +88,39 @@ const DEALINGS: &[&str] = &[
     "variable",
 ];
 
+/// What the installed rules say of a function.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// It is part of a lock that programs build.
+    is_of_rule: bool,
+    /// It takes or releases locks for others.
+    is_lock: bool,
+}
+
+/// Functions whose answers are kept; a recording has some thousands.
+const MOST_KEPT: usize = 100_000;
+
+/// Every stack of every interval asks of the same functions, and each answer takes dozens of patterns. Rules are installed once.
+fn told(name: &str) -> Told {
+    thread_local! { static TOLD: RefCell<HashMap<Box<str>, Told>> = RefCell::default(); }
+    TOLD.with_borrow_mut(|all| {
+        if let Some(told) = all.get(name) {
+            return *told;
+        }
+        let rules = installed();
+        let is_of_rule = rules.is_function_of_rule(name);
+        let told = Told { is_of_rule, is_lock: rules.is_lock_function(name) && !rules.is_user(name) };
+        if all.len() >= MOST_KEPT {
+            all.clear();
+        }
+        all.insert(name.into(), told);
+        told
+    })
+}
+
 /// Whether a function of a program takes or releases locks for others.
 pub fn is_user_lock_function(name: &str) -> bool {
-    let rules = installed();
-    rules.is_lock_function(name) && !rules.is_user(name)
+    told(name).is_lock
 }
 
 /// Whether a function of a program stands between a lock and the code that uses it: a lock function, a function that only
@@ -104,7 +136,7 @@ pub(super) fn lock_frames(stack: &[&str]) -> Option<usize> {
     let innermost = stack.first()?;
     let is_of_kernel = || has_role(innermost, Role::ALL);
     // All that a lock calls is part of it, such as a timed sleep.
-    let inside = stack.iter().take(DEEPEST).position(|name| installed().is_function_of_rule(name));
+    let inside = stack.iter().take(DEEPEST).position(|name| told(name).is_of_rule);
     let inside = inside.filter(|_| is_user_lock_function(innermost) || !is_of_kernel());
     let begin = match inside {
         Some(at) => at,

@@ -179,6 +179,15 @@ impl TaskPattern {
     }
 }
 
+impl fmt::Display for TaskPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tgid(tgid) => tgid.fmt(f),
+            Self::Name(pattern) => pattern.fmt(f),
+        }
+    }
+}
+
 impl FromStr for TaskPattern {
     type Err = Infallible;
 

@@ -1,0 +1,530 @@
+//! Pages of recordings in a real browser: what they show is what the other formats say, and they do nothing else.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use lockmeter_profile::recording::RecordingWriter;
+use lockmeter_profile::{
+    About, Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, LockId, Mode, Naming,
+    RecordingKind, Sampled, StackId, Task, TaskId, Total, Value,
+};
+use lockmeter_render::units::{count, duration, percent};
+use serde_json::{Value as Json, json};
+use support::browser::{Browser, DESKTOP, PHONE};
+use support::harmful_names::{assert_harmless, on_terminal};
+use support::recorder::Recorder;
+use support::report::{json_report, report_as};
+use support::{Folder, lockmeter, machine, run, run_workload, say, skip, text};
+
+/// A real recording of waits and holds of several kinds of locks, and its page. `None` if none can be made.
+fn recorded(test: &str) -> Option<&'static (Folder, String, String)> {
+    static RECORDED: OnceLock<Option<(Folder, String, String)>> = OnceLock::new();
+    let machine = machine(test)?;
+    let recorded = RECORDED.get_or_init(|| {
+        let folder = Folder::new();
+        let recorder = Recorder::start(&folder, "recording", &["-a", "--hold", "--interval", "200ms"]);
+        for (workload, arguments) in [
+            ("dir-churn", &["--seconds", "0.8"][..]),
+            ("mmap-fault", &["--seconds", "0.8"]),
+            ("file-pos", &["--seconds", "0.6"]),
+        ] {
+            run_workload(workload, arguments).ok()?;
+        }
+        let recording = recorder.stop().recording();
+        let page = page(&folder, &recording, &[]);
+        Some((folder, recording, page))
+    });
+    drop(machine);
+    if recorded.is_none() {
+        skip(test, "its workloads are not possible here");
+    }
+    recorded.as_ref()
+}
+
+/// Makes the page of a recording.
+fn page(folder: &Folder, recording: &str, flags: &[&str]) -> String {
+    let page = folder.file(&format!("{}.html", Path::new(recording).file_name().unwrap().display()));
+    let mut command = lockmeter(["report", "--format", "html", "-o", &page, recording]);
+    command.args(flags);
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    page
+}
+
+/// A row of the table of locks: by lock, kind and mode, what its cells say.
+type Table = BTreeMap<(String, String, String), BTreeMap<String, String>>;
+
+/// The table as the page shows it.
+fn shown_table(browser: &Browser) -> Table {
+    let rows = browser.js(
+        "return [...document.querySelectorAll('table.locks tbody tr')].map((row) => [row.dataset.lock, row.dataset.kind, row.dataset.mode,
+            Object.fromEntries([...row.querySelectorAll('td')].map((cell) => [cell.dataset.key, cell.textContent]))])",
+    );
+    serde_json::from_value::<Vec<(String, String, String, BTreeMap<String, String>)>>(rows)
+        .unwrap()
+        .into_iter()
+        .map(|(lock, kind, mode, cells)| ((lock, kind, mode), cells))
+        .collect()
+}
+
+/// The same rows as a report in JSON has them, written as tables write numbers.
+fn expected_table(report: &Json, what: &str) -> Table {
+    let rows = report["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == what && row["own"] == false);
+    let name = |row: &Json, key: &str| row[key].as_str().unwrap().to_owned();
+    rows.map(|row| {
+        let mut cells = BTreeMap::new();
+        let mut cell = |key: &str, words: fn(u64) -> String| {
+            if let Some(number) = row[key].as_u64() {
+                cells.insert(key.to_owned(), words(number));
+            }
+        };
+        cell("total_ns", duration);
+        cell("share_ppm", percent);
+        cell("count", count);
+        cell("spin_ns", duration);
+        cell("sleep_ns", duration);
+        cell("mean_ns", duration);
+        cell("p50_ns", duration);
+        cell("p99_ns", duration);
+        cell("max_ns", duration);
+        ((name(row, "lock"), name(row, "kind"), name(row, "mode")), cells)
+    })
+    .collect()
+}
+
+/// Fails if the page's table is not this one. `per_second` is a rate: it is looked at alone.
+fn assert_same_table(browser: &Browser, report: &Json, what: &str, when: &str) {
+    let mut shown = shown_table(browser);
+    shown.values_mut().for_each(|cells| drop(cells.remove("per_second")));
+    let mut expected = expected_table(report, what);
+    if what != "wait" {
+        expected.values_mut().for_each(|cells| drop(cells.remove("share_ppm")));
+    }
+    assert_eq!(shown.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{when}: other rows of {what}");
+    for (key, cells) in expected {
+        assert_eq!(shown[&key], cells, "{when}: {key:?}");
+    }
+}
+
+fn show_all(browser: &Browser) {
+    if browser.js("return document.querySelector('#locks .more') !== null") == json!(true) {
+        browser.click("#locks .more");
+    }
+}
+
+/// The window that the page's own command names.
+fn window_flag(browser: &Browser) -> String {
+    let command = browser.js("return document.querySelector('#locks .command code').textContent");
+    let command = command.as_str().unwrap().to_owned();
+    command.split_whitespace().skip_while(|word| *word != "--window").nth(1).expect(&command).to_owned()
+}
+
+/// Chooses a window by the two fields, by numbers of its first and last slice.
+fn choose_window(browser: &Browser, first: usize, last: usize) {
+    for (field, slice) in [("window-from", first), ("window-to", last)] {
+        browser.js(&format!(
+            "const field = document.getElementById('{field}'); field.value = {slice}; field.dispatchEvent(new Event('change'));"
+        ));
+    }
+}
+
+/// Makes sure that the page says what the text and the JSON say.
+#[test]
+fn the_numbers_of_a_page_are_those_of_the_json() {
+    let Some((folder, recording, page)) = recorded("numbers of a page") else { return };
+    let Some(browser) = Browser::start("numbers of a page", DESKTOP) else { return };
+    let report = json_report(recording, &[]);
+    browser.open(page, "");
+    show_all(&browser);
+    assert_same_table(&browser, &report, "wait", "the whole");
+    let verdict = browser.js("return document.getElementById('verdict').innerText");
+    let sentence = report["head"]["sentence"].as_str().unwrap();
+    assert!(verdict.as_str().unwrap().contains(&sentence[1..]), "{verdict} lacks {sentence}");
+    let table = report_as(recording, "table", &[]);
+    for line in table.lines().skip_while(|line| *line != "lost:").skip(1).take_while(|line| line.starts_with("  ")) {
+        let notices = browser.js("return document.getElementById('notices').innerText");
+        assert!(notices.as_str().unwrap().contains(line.trim()), "{notices} lacks {line}");
+    }
+    for what in ["hold", "contended-hold"] {
+        if report["rows"].as_array().unwrap().iter().any(|row| row["happened"] == what) {
+            browser.click(&format!("[data-focus=show-{what}]"));
+            show_all(&browser);
+            assert_same_table(&browser, &report, what, "the whole");
+        }
+    }
+    let downloads = folder.file("downloads");
+    fs::create_dir_all(&downloads).unwrap();
+    browser.devtools("Browser.setDownloadBehavior", &json!({ "behavior": "allow", "downloadPath": downloads }));
+    browser.click("#download");
+    let file = Path::new(&downloads).join("lockmeter-report.json");
+    support::until("the JSON is downloaded", || file.exists());
+    let downloaded: Json = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    assert_eq!(downloaded["report"], report);
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// Makes sure that a window of the page is that window of the recording, chosen in any way.
+#[test]
+fn a_window_of_a_page_is_that_window_of_the_report() {
+    let Some((_, recording, page)) = recorded("windows of a page") else { return };
+    let Some(browser) = Browser::start("windows of a page", DESKTOP) else { return };
+    let slices = json_report(recording, &[])["intervals"].as_u64().unwrap() as usize;
+    assert!(slices >= 6, "{slices} intervals");
+    browser.open(page, "");
+    for (first, last) in [(0, 0), (1, 3), (2, slices - 1), (slices - 2, slices - 2)] {
+        choose_window(&browser, first, last);
+        show_all(&browser);
+        let flag = window_flag(&browser);
+        let report = json_report(recording, &["--window", &flag]);
+        assert_eq!(report["intervals"], json!(last - first + 1), "--window {flag} is not slices {first} to {last}");
+        assert_same_table(&browser, &report, "wait", &format!("--window {flag}"));
+    }
+    choose_window(&browser, 0, slices - 1);
+    assert_eq!(browser.js("return document.getElementById('selection').hidden"), json!(true), "the whole is no window");
+    // From the second to the fourth column of the heat map.
+    browser.js("document.getElementById('when').scrollIntoView()");
+    let columns = browser.js(
+        "const cells = [...document.querySelectorAll('#when rect.heat')].map((cell) => cell.getBoundingClientRect());
+         return [cells[1], cells[3]].map((box) => [Math.round(box.x + box.width / 2), Math.round(box.y + 8)])",
+    );
+    let [from, to]: [(i64, i64); 2] = serde_json::from_value(columns).unwrap();
+    browser.drag(from, to);
+    assert!(
+        browser.js("return location.hash").as_str().unwrap().contains("window=1-3"),
+        "{}",
+        browser.js("return location.hash")
+    );
+    show_all(&browser);
+    let report = json_report(recording, &["--window", &window_flag(&browser)]);
+    assert_eq!(report["intervals"], json!(3));
+    assert_same_table(&browser, &report, "wait", "brushed");
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// The frames of a flame graph below its top, with their times.
+fn outermost_frames(browser: &Browser) -> BTreeMap<String, String> {
+    let frames = browser.js(
+        "return Object.fromEntries([...document.querySelectorAll('#flames .frame')].filter((frame) => frame.querySelector('rect').getAttribute('y') === '18')
+            .map((frame) => frame.getAttribute('aria-label').split(/, (?=[\\d.,]+ (?:ns|µs|ms|s|min) waited)/)).map(([name, rest]) => [name, rest.split(' waited')[0]]))",
+    );
+    serde_json::from_value(frames).unwrap()
+}
+
+/// Makes sure that stacks have the time that the report gives them, in the whole and in one interval.
+#[test]
+fn flame_graphs_are_as_wide_as_the_report_says() {
+    let Some((_, recording, page)) = recorded("flame graphs") else { return };
+    let Some(browser) = Browser::start("flame graphs", DESKTOP) else { return };
+    browser.open(page, "");
+    for window in [None, Some(2)] {
+        let mut flags = vec!["--by".to_owned(), "lock,caller".to_owned()];
+        if let Some(slice) = window {
+            choose_window(&browser, slice, slice);
+            flags.extend(["--window".to_owned(), window_flag(&browser)]);
+        }
+        let report = json_report(recording, &flags.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut expected = BTreeMap::<String, u64>::new();
+        for row in
+            report["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == "wait" && row["own"] == false)
+        {
+            let outermost = row["caller"].as_array().and_then(|caller| caller.last()).and_then(Json::as_str);
+            *expected.entry(outermost.unwrap_or("[no stack taken]").to_owned()).or_default() +=
+                row["total_ns"].as_u64().unwrap();
+        }
+        let frames = outermost_frames(&browser);
+        let longest = expected.iter().max_by_key(|(_, ns)| **ns).expect("waits").0;
+        assert!(frames.contains_key(longest), "{frames:?} lacks {longest}");
+        for (name, time) in frames {
+            assert_eq!(time, duration(expected[&name]), "{name} in {flags:?}");
+        }
+    }
+}
+
+/// Makes sure that the table sorts and filters, that a selected lock filters what is below, and that the address brings all of it back.
+#[test]
+fn sorting_filtering_and_selecting_work_and_are_in_the_address() {
+    let Some((_, recording, page)) = recorded("selections") else { return };
+    let Some(browser) = Browser::start("selections", DESKTOP) else { return };
+    let report = json_report(recording, &[]);
+    let worst = &report["head"]["worst"];
+    browser.open(page, "");
+    let counts = |browser: &Browser| -> Vec<u64> {
+        let cells = browser.js("return [...document.querySelectorAll('td[data-key=count]')].map((cell) => Number(cell.textContent.replaceAll(',', '')))");
+        serde_json::from_value(cells).unwrap()
+    };
+    browser.click("[data-focus=sort-count]");
+    let down = counts(&browser);
+    assert!(down.len() > 3 && down.is_sorted_by(|one, other| one >= other), "{down:?}");
+    assert_eq!(
+        browser.js("return document.activeElement.dataset.focus"),
+        json!("sort-count"),
+        "the keyboard's place is lost"
+    );
+    browser.click("[data-focus=sort-count]");
+    let up = counts(&browser);
+    assert!(up.is_sorted() && up != down, "{up:?}");
+    let name = worst["lock"].as_str().unwrap();
+    browser.type_into("#filter", name);
+    let locks: BTreeSet<String> = shown_table(&browser).into_keys().map(|(lock, _, _)| lock).collect();
+    assert!(locks.contains(name) && locks.iter().all(|lock| lock.contains(name)), "{locks:?}");
+    let chosen = format!("tr[data-lock='{name}'][data-mode={}] button.lock", worst["mode"].as_str().unwrap());
+    browser.click(&chosen);
+    let all =
+        |browser: &Browser| browser.js("return document.querySelector('#flames .frame').getAttribute('aria-label')");
+    let total = duration(worst["waits"]["total_ns"].as_u64().unwrap());
+    assert!(
+        all(&browser).as_str().unwrap().contains(&format!("{total} waited")),
+        "{} is not of {total}",
+        all(&browser)
+    );
+    choose_window(&browser, 1, 2);
+    let (table, frame, hash) = (shown_table(&browser), all(&browser), browser.js("return location.hash"));
+    browser.open(page, hash.as_str().unwrap());
+    assert_eq!((&shown_table(&browser), &all(&browser)), (&table, &frame), "not what {hash} showed");
+    assert_eq!(browser.js("return document.getElementById('filter').value"), json!(name));
+    browser.click("[aria-label='Show all locks']");
+    assert_ne!(browser.js("return location.hash"), hash);
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// Makes sure that the page asks nobody for anything, and that its policy lets no other script run: not even one that is in it.
+#[test]
+fn a_page_asks_for_nothing_and_runs_no_other_script() {
+    let folder = Folder::new();
+    let recording = folder.file("small");
+    write_recording(&recording, &Load { locks: 20, intervals: 5, each_s: 1, callers: 2 }, |_, number| {
+        format!("lock_{number}")
+    });
+    let page = page(&folder, &recording, &[]);
+    for size in [DESKTOP, PHONE] {
+        let Some(browser) = Browser::start("requests of a page", size) else { return };
+        browser.open(&page, "");
+        let wide = browser.js("return document.documentElement.scrollWidth <= window.innerWidth");
+        assert_eq!(wide, json!(true), "wider than a window of {size:?}");
+        assert_eq!(browser.console(), Vec::<String>::new());
+        let address = format!("file://{page}");
+        let others = |url: &String| *url != address && !["data:,", "about:blank"].contains(&url.as_str());
+        assert_eq!(browser.requests().into_iter().filter(others).collect::<Vec<_>>(), Vec::<String>::new());
+        browser.js(
+            "const script = document.createElement('script'); script.textContent = 'window.ran = true'; document.body.append(script);
+             document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran = true\"><p style=\"color: red\">')",
+        );
+        let console = browser.console();
+        assert_eq!(browser.js("return window.ran === undefined"), json!(true));
+        assert!(
+            console.len() >= 3 && console.iter().all(|line| line.contains("Content Security Policy")),
+            "{console:?}"
+        );
+    }
+}
+
+/// Names that would end a script or an element, run code or steer a terminal.
+const HOSTILE: [&str; 6] = [
+    "</script><script>window.hacked = 1</script>",
+    "<img src=x onerror=window.hacked=1>",
+    "\"><svg onload=window.hacked=1>",
+    "{{script}}<!--",
+    "\u{2028}\u{202e}\x1b[31mred",
+    "';window.hacked=1;//`${window.hacked=1}`",
+];
+
+/// Makes sure that names of the measured system are text, wherever they are shown.
+#[test]
+fn hostile_names_run_no_script_and_leave_no_escape() {
+    let folder = Folder::new();
+    let recording = folder.file("hostile");
+    write_recording(&recording, &Load { locks: 12, intervals: 4, each_s: 1, callers: 3 }, |what, number| {
+        format!("{what} {number} {}", HOSTILE[number % HOSTILE.len()])
+    });
+    let page = page(&folder, &recording, &[]);
+    assert_harmless("the page", &fs::read(&page).unwrap(), &[]);
+    let Some(browser) = Browser::start("hostile names", DESKTOP) else { return };
+    browser.open(&page, "");
+    for what in ["lock", "frame", "thread"] {
+        let number = 0;
+        let name = format!("{what} {number} {}", HOSTILE[number]);
+        let shown = browser.js("return document.body.textContent + [...document.querySelectorAll('[aria-label]')].map((element) => element.getAttribute('aria-label')).join()");
+        assert!(shown.as_str().unwrap().contains(&name), "{name} is not shown");
+    }
+    browser.click("button.lock");
+    browser.type_into("#flame-search", "</script>");
+    choose_window(&browser, 1, 2);
+    for flames in ["blockers", "roots"] {
+        browser.click(&format!("[data-focus=flames-{flames}]"));
+    }
+    let elements = "return document.querySelectorAll('main img, main script, main svg[onload]').length";
+    assert_eq!((browser.js("return window.hacked === undefined"), browser.js(elements)), (json!(true), json!(0)));
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// Makes sure that pages stay small. How long they take to open is said, not judged: the machine may be busy.
+#[test]
+fn pages_of_large_recordings_are_small() {
+    let folder = Folder::new();
+    let loads = [
+        ("a minute of a busy machine", Load { locks: 400, intervals: 60, each_s: 1, callers: 8 }, 1_500_000),
+        ("two hours with 3,000 locks", Load { locks: 3_000, intervals: 240, each_s: 30, callers: 4 }, 8_000_000),
+    ];
+    let browser = Browser::start("large pages", DESKTOP);
+    for (what, load, most_bytes) in loads {
+        let recording = folder.file(&format!("{}-locks", load.locks));
+        write_recording(&recording, &load, |what, number| format!("{what}_{number}.some_structure.member"));
+        let page = page(&folder, &recording, &[]);
+        let bytes = fs::metadata(&page).unwrap().len();
+        let Some(browser) = &browser else { continue };
+        let opened_ms = browser.open(&page, "");
+        say(&format!("page of {what}: {bytes} bytes, drawn {opened_ms} ms after its begin"));
+        assert!(bytes <= most_bytes, "{what}: {bytes} bytes");
+        let table = json_report(&recording, &[]);
+        show_all(browser);
+        assert_same_table(browser, &table, "wait", what);
+        choose_window(browser, 3, 9);
+        let others = browser.js("return [...document.querySelectorAll('table.locks tbody th')].filter((cell) => cell.textContent.includes('other locks')).length");
+        assert_eq!(others, json!(1), "{what}: small locks in a window");
+        show_all(browser);
+        let report = json_report(&recording, &["--window", &window_flag(browser)]);
+        let shown = browser.js("return [...document.querySelectorAll('td[data-key=count]')].reduce((sum, cell) => sum + Number(cell.textContent.replaceAll(',', '')), 0)");
+        assert_eq!(shown, report["head"]["waits"]["count"], "{what}: waits in a window");
+        assert_eq!(browser.console(), Vec::<String>::new());
+    }
+}
+
+/// Makes sure that what cannot be shown as a page is refused in a sentence.
+#[test]
+fn what_makes_no_page_is_refused() {
+    let folder = Folder::new();
+    let [one, other] = ["one", "other"].map(|name| folder.file(name));
+    for recording in [&one, &other] {
+        write_recording(recording, &Load { locks: 3, intervals: 2, each_s: 1, callers: 1 }, |_, number| {
+            format!("lock_{number}")
+        });
+    }
+    let (status, said) = support::refused(lockmeter(["report", "--format", "html", &one, &other]));
+    assert!(status == 2 && said.contains("a page shows one recording"), "{status}: {said}");
+    let output = support::harmful_names::sent_to_terminal(&folder, &["report", "--format", "html", &one], &[]);
+    assert!(
+        output.status.code() == Some(2) && text(&output.stdout).contains("name a file with -o"),
+        "{}",
+        text(&output.stdout)
+    );
+    let shown = on_terminal(&folder, &["report", "--format", "html", "-o", &folder.file("page.html"), &one], &[]);
+    assert!(!shown.contains("<html"), "{shown}");
+}
+
+/// What a made recording holds.
+struct Load {
+    locks: usize,
+    intervals: usize,
+    /// How long each of them is.
+    each_s: u64,
+    /// Call sites of each lock.
+    callers: usize,
+}
+
+/// Numbers that look random, and are the same in every run (Marsaglia, "Xorshift RNGs", 2003).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Writes a recording like those of real machines: few locks are contended all the time, and most now and then. `name` gives the names of
+/// locks, frames and threads.
+fn write_recording(path: &str, load: &Load, name: impl Fn(&str, usize) -> String) {
+    let about = About {
+        lockmeter_version: "0.1.0".into(),
+        kernel_release: name("kernel", 0),
+        machine: "x86_64".into(),
+        cpus: 4,
+        kind: Some(RecordingKind::Locks),
+        scope: name("scope", 0),
+        command_line: vec!["lockmeter".into(), "record".into(), name("command", 1)],
+        start_unix_ns: 1_795_000_000_000_000_000,
+        ..About::default()
+    };
+    let mut numbers = Numbers(88_172_645_463_325_252);
+    let mut writer = RecordingWriter::create(path, &about).unwrap();
+    let frames = (load.locks * load.callers / 2).clamp(12, 3_000);
+    for at in 0..load.intervals as u64 {
+        let mut interval = Interval {
+            start_unix_ns: about.start_unix_ns + at * load.each_s * 1_000_000_000,
+            duration_ns: load.each_s * 1_000_000_000,
+            ..Interval::default()
+        };
+        for lock in 0..load.locks {
+            // The first are contended in each interval, the others more rarely the further down they are.
+            if numbers.below(lock as u64 + 1) < 60 {
+                add_waits(&mut interval, lock, load, frames, &name, &mut numbers);
+            }
+        }
+        writer.append(&interval).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn add_waits(
+    interval: &mut Interval,
+    number: usize,
+    load: &Load,
+    frames: usize,
+    name: &impl Fn(&str, usize) -> String,
+    numbers: &mut Numbers,
+) {
+    let lock = interval.tables.intern_lock(Lock {
+        name: name("lock", number),
+        object: None,
+        naming: Naming::Symbol,
+        detail: String::new(),
+    });
+    let task = interval.tables.intern_task(Task { tgid: 4000, comm: name("thread", number % 3), own: false });
+    // The hot ones wait for all kinds of times, the others for about one.
+    let buckets = if number < 50 { 8 } else { 2 };
+    for bucket in 0..buckets {
+        let exponent = 9 + ((number as u64 + bucket) % 16) as u8;
+        let each_ns = (1 << exponent) + numbers.below(1 << exponent);
+        let number_of_waits = 1 + numbers.below(200);
+        let value = Value { count: number_of_waits, total_ns: number_of_waits * each_ns, max_ns: each_ns, spin_ns: 0 };
+        let key = key(lock, task, exponent);
+        interval.totals.push(Total { key, value });
+        // Stacks are taken on a budget.
+        if bucket > 1 {
+            continue;
+        }
+        let caller = numbers.below(load.callers as u64) as usize;
+        let site = stack(interval, number * load.callers + caller, frames, name);
+        let blocker = stack(interval, number * load.callers + caller / 2 + 1, frames, name);
+        let blocker = Blocker { stack: Some(blocker), task: Some(task), ..Blocker::unknown(BlockerSource::Releaser) };
+        interval.sampled.push(Sampled { key, instance: None, site: Some(site), blocker, stacks: 1, estimate: value });
+    }
+}
+
+fn key(lock: LockId, task: TaskId, exponent: u8) -> Key {
+    let (happened, kind, mode) = (Happened::Wait, Kind::Mutex, Mode::Exclusive);
+    Key { happened, lock, kind, mode, task: Some(task), cgroup: None, bucket: Bucket(exponent) }
+}
+
+/// A stack of ten functions, whose outer ones many have in common.
+fn stack(interval: &mut Interval, which: usize, frames: usize, name: &impl Fn(&str, usize) -> String) -> StackId {
+    let functions = (0..10).map(|depth| (which >> depth) * (10 - depth) % frames);
+    let functions: Vec<_> = functions
+        .map(|function| {
+            let function_name = Some(name("frame", function));
+            interval.tables.intern_frame(Frame {
+                address: function as u64,
+                function: function_name,
+                offset: 0,
+                module: None,
+            })
+        })
+        .collect();
+    interval.tables.intern_stack(functions)
+}
