@@ -38,10 +38,11 @@ impl Browser {
         // It writes for ever, and must not wait for a reader.
         thread::spawn(move || lines.for_each(drop));
         let mut browser = Self { driver, port, session: String::new() };
-        // Chromium's sandbox refuses root, and tests run as root.
+        // Chromium's sandbox refuses root, and tests run as root. A container's shared memory is too small for it.
         let window = format!("--window-size={width},{height}");
-        let mut options =
-            json!({ "args": ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", window] });
+        let flags =
+            ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", &window];
+        let mut options = json!({ "args": flags });
         if width < 500 {
             let metrics = json!({ "width": width, "height": height, "pixelRatio": 1.0, "touch": true });
             options["mobileEmulation"] = json!({ "deviceMetrics": metrics });
