@@ -35,12 +35,7 @@ static void mutex()
 
 static void readers()
 {
-	std::thread writer([] {
-		while (!over)
-			post_entry();
-	});
-	repeat(3, read_entries);
-	writer.join();
+	repeat_beside(post_entry, 3, read_entries);
 }
 
 // Threads that wait for something to be true, each in another way.

@@ -32,8 +32,7 @@ APART static void add_total()
 static void team(void (*work)())
 {
 	std::thread([] {
-		while (std::getchar() != EOF)
-			;
+		await_end_of_input();
 		over = true;
 	}).detach();
 #pragma omp parallel num_threads(4)

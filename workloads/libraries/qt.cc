@@ -85,12 +85,7 @@ static void writers()
 
 static void readers()
 {
-	std::thread writer([] {
-		while (!over)
-			set_price();
-	});
-	repeat(3, read_price);
-	writer.join();
+	repeat_beside(set_price, 3, read_price);
 }
 
 static void semaphore()

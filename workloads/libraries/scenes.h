@@ -30,6 +30,12 @@ inline void compute(int milliseconds)
 		;
 }
 
+inline void await_end_of_input()
+{
+	while (std::getchar() != EOF)
+		;
+}
+
 /* Has so many threads repeat this until the input ends. */
 inline void repeat(int threads, std::function<void()> work)
 {
@@ -39,18 +45,27 @@ inline void repeat(int threads, std::function<void()> work)
 			while (!over)
 				work();
 		});
-	while (std::getchar() != EOF)
-		;
+	await_end_of_input();
 	over = true;
 	for (std::thread &thread : all)
 		thread.join();
 }
 
+/* The same, beside one thread that repeats something else. */
+inline void repeat_beside(std::function<void()> other, int threads, std::function<void()> work)
+{
+	std::thread beside([&other] {
+		while (!over)
+			other();
+	});
+	repeat(threads, work);
+	beside.join();
+}
+
 /* Until the input ends; for scenes in which threads wait that nobody can end. */
 [[noreturn]] inline void until_input_ends()
 {
-	while (std::getchar() != EOF)
-		;
+	await_end_of_input();
 	std::_Exit(0);
 }
 

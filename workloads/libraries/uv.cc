@@ -47,12 +47,7 @@ static void mutex()
 
 static void readers()
 {
-	std::thread writer([] {
-		while (!over)
-			set_price();
-	});
-	repeat(3, read_price);
-	writer.join();
+	repeat_beside(set_price, 3, read_price);
 }
 
 static void semaphore()

@@ -159,7 +159,6 @@ pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut Sle
         })
         .collect();
     find_deadlocks(&mut found);
-    found.sort_by_key(order);
     found
 }
 
@@ -178,15 +177,11 @@ pub(super) fn leave_ended_out(waits: &mut Vec<Wait<'_>>, changed: impl Iterator<
         changed.get(&before.id).is_none_or(|now| is_asleep(now) && now.since_ns == before.since_ns)
     });
     find_deadlocks(waits);
-    waits.sort_by_key(order);
-}
-
-fn order(wait: &Wait<'_>) -> (bool, std::cmp::Reverse<u64>, u32) {
-    (wait.deadlock.is_none(), std::cmp::Reverse(wait.age_ns), wait.thread.time.tid)
 }
 
 /// Follows each wait from holder to holder. Threads that come back to where they began wait for ever, unless one of them gives up by
-/// itself, or [has ended](leave_ended_out) before what its lock says was read.
+/// itself, or [has ended](leave_ended_out) before what its lock says was read. They come first, then the
+/// oldest.
 fn find_deadlocks(waits: &mut [Wait<'_>]) {
     waits.iter_mut().for_each(|wait| wait.deadlock = None);
     let at_of: HashMap<u64, usize> = waits.iter().enumerate().map(|(at, wait)| (wait.thread.time.id, at)).collect();
@@ -216,6 +211,7 @@ fn find_deadlocks(waits: &mut [Wait<'_>]) {
             path.push(at);
         }
     }
+    waits.sort_by_key(|wait| (wait.deadlock.is_none(), std::cmp::Reverse(wait.age_ns), wait.thread.time.tid));
 }
 
 /// Counts those that the last interval of a recording ends with, for nobody sees their end: the part of each that lies in the recording.

@@ -441,13 +441,18 @@ const fn bucket(ns: u64) -> u8 {
 /// `is_contended` tells whether a lock that a thread in a condition wait may want back has a waiter.
 #[inline]
 pub fn releasing(held: Wanted, acquired: u64, registers: &Registers, is_contended: impl FnOnce() -> bool) {
-    let somebody = match waiters::waiters(held.lock) {
-        Waiters::Nobody => shared_locks::any() && shared_locks::is_waited_for(held.lock, is_contended),
+    if is_waited_for(held.lock, is_contended) {
+        note_releaser(held, held.mode == mode::WRITE, acquired, registers);
+    }
+}
+
+/// Whether anybody waits for a lock; `is_contended` as in [`releasing`].
+#[inline(always)]
+fn is_waited_for(lock: usize, is_contended: impl FnOnce() -> bool) -> bool {
+    match waiters::waiters(lock) {
+        Waiters::Nobody => shared_locks::any() && shared_locks::is_waited_for(lock, is_contended),
         Waiters::InCondition => is_contended(),
         Waiters::Somebody => true,
-    };
-    if somebody {
-        note_releaser(held, held.mode == mode::WRITE, acquired, registers);
     }
 }
 
@@ -464,9 +469,7 @@ pub fn semaphore_gave_work(semaphore: usize) {
 /// A semaphore is about to be posted: says who does it if somebody waits.
 pub fn posting(semaphore: Wanted, registers: &Registers) {
     let had_it = tls::give_semaphore(semaphore.lock);
-    let somebody = waiters::waiters(semaphore.lock) != Waiters::Nobody
-        || shared_locks::any() && shared_locks::is_waited_for(semaphore.lock, || false);
-    if somebody {
+    if is_waited_for(semaphore.lock, || false) {
         note_releaser(semaphore, had_it, 0, registers);
     }
 }
@@ -501,8 +504,7 @@ fn note_releaser(held: Wanted, is_writer: bool, acquired: u64, registers: &Regis
             entry.released_at.store(now, Release);
             if is_divided(held.kind) && shared_locks::of_entry(entry).is_none() {
                 let stack = stacks::number_of(segment, site).map_or(0, |place| place + 1);
-                let is_writer = held.mode != mode::READ;
-                let by = Releaser { stack, comm: comm as u16, lock: found.place, is_writer };
+                let by = Releaser { stack, comm: comm as u16, lock: found.place, is_writer: held.mode != mode::READ };
                 releases::note(segment, mine.thread, by, now);
             }
         }
