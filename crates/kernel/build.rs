@@ -13,6 +13,7 @@ const COLLECTORS: [(&str, &[&str]); 5] = [
         "contention",
         &[
             "class_cache.bpf.c",
+            "waits/older.bpf.c",
             "waits/releases.bpf.c",
             "waits/waits.bpf.c",
             "holds/accounts.bpf.c",

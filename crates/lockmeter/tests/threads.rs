@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::control_group::ControlGroup;
@@ -606,12 +607,7 @@ fn who_waits_for_a_frozen_file_system_is_seen() {
     let Some(_machine) = machine("a frozen file system") else { return };
     let folder = Folder::new();
     let Some(frozen) = Frozen::new(folder.path()) else { return };
-    let mut writers: Vec<Child> = (0..4).map(|at| writer(&frozen.mount.join(format!("file{at}")))).collect();
-    let is_asleep = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
-    };
-    until("four writers wait", || writers.iter().all(|writer| is_asleep(writer.id())));
+    let mut writers = frozen.writers();
     let report = recorded(&folder, &["-a", "-d", "1s"]);
     drop(frozen);
     for writer in &mut writers {
@@ -627,6 +623,36 @@ fn who_waits_for_a_frozen_file_system_is_seen() {
         assert!(wait["lock"].as_str().unwrap().contains("s_writers"), "{wait}");
         assert_eq!(wait["older"], true);
     }
+}
+
+/// Regression: the wait of one that began before the recording and ended in it was in the threads' time alone.
+#[test]
+fn waits_of_before_the_recording_that_end_in_it_are_counted_with_their_blocker() {
+    let Some(_machine) = machine("a file system that is thawed") else { return };
+    let folder = Folder::new();
+    let Some(frozen) = Frozen::new(folder.path()) else { return };
+    let mut writers = frozen.writers();
+    let began = Instant::now();
+    let recorder = Recorder::start_all(&folder, "recording", &["-a"]);
+    let metered = Instant::now();
+    std::thread::sleep(Duration::from_millis(300));
+    let at_least = metered.elapsed();
+    frozen.thaw();
+    for writer in &mut writers {
+        wait(writer, "a writer");
+    }
+    let at_most = began.elapsed();
+    let recording = recorder.stop().recording();
+    let report = json(lockmeter(["report", "--format", "json", "--by", "lock,blocker", "--task", "dd", &recording]));
+    let is_freezing = |row: &&Value| row["lock"].as_str().unwrap().contains("s_writers");
+    let rows: Vec<&Value> = report["rows"].as_array().unwrap().iter().filter(is_freezing).collect();
+    let sum = |key: &str| rows.iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sum("count"), 4, "{report:#}");
+    let mean = Duration::from_nanos(sum("total_ns") / 4);
+    assert!((at_least..at_most).contains(&mean), "{mean:?} is not from {at_least:?} to {at_most:?}: {report:#}");
+    let thawed = |row: &&&Value| row["blocker"][0].as_str().is_some_and(|top| top.contains("thaw_super"));
+    let by_thaw: u64 = rows.iter().filter(thawed).map(|row| row["total_ns"].as_u64().unwrap()).sum();
+    assert!(by_thaw * 10 > sum("total_ns") * 9, "{report:#}");
 }
 
 fn writer(file: &Path) -> Child {
@@ -661,11 +687,26 @@ impl Frozen {
         }
         Some(Self { mount })
     }
+
+    /// Four processes that want to write there, and wait.
+    fn writers(&self) -> Vec<Child> {
+        let writers: Vec<Child> = (0..4).map(|at| writer(&self.mount.join(format!("file{at}")))).collect();
+        let is_asleep = |pid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
+        };
+        until("four writers wait", || writers.iter().all(|writer| is_asleep(writer.id())));
+        writers
+    }
+
+    fn thaw(&self) {
+        let _ = Command::new("fsfreeze").arg("-u").arg(&self.mount).stderr(Stdio::null()).status();
+    }
 }
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        let at = self.mount.display();
-        let _ = Command::new("sh").arg("-c").arg(format!("fsfreeze -u '{at}'; umount -l '{at}'")).status();
+        self.thaw();
+        let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
     }
 }

@@ -227,7 +227,17 @@ impl LockSources {
         if let Some(threads) = &mut self.threads {
             threads.begin();
         }
+        self.tell_older_waits();
         Ok(())
+    }
+
+    /// The kernel's source does not see who waits already when it begins.
+    fn tell_older_waits(&mut self) {
+        let (Some(threads), Some(kernel)) = (&mut self.threads, &mut self.kernel) else { return };
+        if let Err(error) = kernel.adopt(&threads.take_older_waits()) {
+            self.notices
+                .push(format!("waits for kernel locks that began before the recording are not counted: {error}"));
+        }
     }
 
     /// How many processes are metered now; `None` if that is not known.
@@ -347,6 +357,7 @@ impl Source for LockSources {
         if let Some(threads) = &mut self.threads {
             threads.drain_into(&mut interval)?;
         }
+        self.tell_older_waits();
         interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
         Ok(interval)
     }

@@ -25,6 +25,7 @@ pub use scope::{ProcessScope, Scope};
 pub(crate) use tables::LOSS_CAUSES;
 #[cfg(test)]
 pub(crate) use waits::BLOCKERS;
+pub use waits::OlderWait;
 
 pub use crate::followed_processes::open_process;
 pub use crate::kernel_names::MMAP_LOCK;
@@ -42,7 +43,7 @@ use interval::Intervals;
 use programs::{attach, load};
 use scope::follow;
 use tables::{Drained, PROGRAMS};
-use waits::Waking;
+use waits::{OlderWaits, Waking};
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
@@ -74,6 +75,7 @@ pub struct ContentionSource {
     // Links go first: nothing may write to the tables when they are unmapped.
     links: Vec<Link>,
     waking: Waking,
+    older: OlderWaits,
     hooks: hooked::Attached,
     buffers: DoubleBuffers<skeleton::types::buffer>,
     skeleton: ContentionSkel<'static>,
@@ -143,6 +145,7 @@ impl ContentionSource {
         let mut source = Self {
             links,
             waking,
+            older: OlderWaits::default(),
             hooks,
             buffers,
             hold_buffers,
@@ -174,6 +177,11 @@ impl ContentionSource {
     /// Meters a process that runs already, its threads and the children that it has from now on; under a scope that follows children.
     pub fn follow(&self, pid: u32) -> Result<(), KernelError> {
         follow(&self.skeleton.maps.sleepers, pid)
+    }
+
+    /// Meters waits that had begun before the programs were attached, from their begin as it is told: they end as others do.
+    pub fn adopt(&mut self, waits: &[OlderWait]) -> Result<(), KernelError> {
+        self.older.tell(waits, &mut self.skeleton)
     }
 
     /// How many functions are hooked.

@@ -190,4 +190,19 @@ struct buffer {
 	__u64 stacks_used;
 };
 
+/* Waits that the loader tells the programs of at a time. */
+#define OLDER_WAITS 64
+
+/* A wait that nobody saw begin. */
+struct older_wait {
+	__u64 lock;
+	/* From when on it counts. */
+	__u64 begin_ns;
+	__u32 kind_mode;
+	__u32 tid;
+	/* How often the task had left its CPU when it was found asleep. */
+	__u32 switches;
+	__u32 unused;
+};
+
 #endif

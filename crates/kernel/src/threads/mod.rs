@@ -26,7 +26,7 @@ use lockmeter_profile::{Interval, Loss};
 use crate::attaching::attach_one;
 use crate::cgroups::CgroupTree;
 use crate::clock::monotonic_ns;
-use crate::contention::Scope;
+use crate::contention::{OlderWait, Scope};
 use crate::cost::{self, ProgramCost, Programs};
 use crate::error::KernelError;
 use crate::futex::{self, FutexOptions, FutexWaits, KnownPrograms};
@@ -188,6 +188,13 @@ impl ThreadSource {
         if let Some(futexes) = &self.futexes {
             futexes.read_ring();
         }
+    }
+
+    /// Waits for kernel locks that began before this source did, each once: for the source that meters them, which saw none of them begin.
+    pub fn take_older_waits(&mut self) -> Vec<OlderWait> {
+        let caches = || self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |data| &data.caches);
+        let classes = Classes { of: &|address| classify(&self.skeleton, address), caches: &caches };
+        open_waits::find_older(&mut self.threads, self.begin_ns, &mut self.names.borrow_mut(), &classes)
     }
 
     /// The processes of the threads in scope.

@@ -15,6 +15,7 @@ use super::sleep_sites::{SleepSite, SleepSites};
 use super::table::{Thread, Threads, is_asleep};
 use crate::cgroups::CgroupTree;
 use crate::clock::monotonic_ns;
+use crate::contention::OlderWait;
 use crate::kernel_names::{KernelNames, is_of_slab};
 use crate::lock_codes::kind_mode_of_flags;
 
@@ -159,6 +160,24 @@ pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut Sle
         })
         .collect();
     find_deadlocks(&mut found);
+    found
+}
+
+/// Those for kernel locks that began before anybody could see them begin, each once.
+pub(super) fn find_older(
+    threads: &mut Threads,
+    begin_ns: u64,
+    names: &mut KernelNames,
+    classes: &Classes<'_>,
+) -> Vec<OlderWait> {
+    let mut found = Vec::new();
+    for (thread, site) in threads.first_sleeps() {
+        site.learn_reason(names);
+        let Some((kind, mode)) = site.kernel_lock() else { continue };
+        let Some(lock) = lock_on_stack(thread, kind, names, classes) else { continue };
+        let (tid, switches) = (thread.time.tid, thread.switches);
+        found.push(OlderWait { tid, switches, lock, kind, mode, begin_ns: thread.time.since_ns.max(begin_ns) });
+    }
     found
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Thread {
     pub(super) waker_tid: u32,
     /// The system call that it sleeps in.
     pub(super) call: u32,
+    /// How often it has left its CPU.
+    pub(super) switches: u32,
     /// The kernel's record of it, and where its stack ends while it sleeps.
     pub(super) task: u64,
     pub(super) stack_pointer: u64,
@@ -65,6 +67,8 @@ pub(super) struct Thread {
     /// Since the last drain.
     looks: Vec<Look>,
     last_site: LastSite,
+    /// Whether its first sleep was [handed over](Threads::first_sleeps).
+    first_sleep_told: bool,
 }
 
 /// The place where a thread was asleep when it was last seen asleep, and at which of the last looks it was there: the lowest bit is the
@@ -265,6 +269,7 @@ impl Threads {
             wakee_tid: 0,
             waker_tid: 0,
             call: 0,
+            switches: 0,
             chance: (0, 1.0),
             task: 0,
             stack_pointer: 0,
@@ -272,6 +277,7 @@ impl Threads {
             charged: [0; STATES],
             looks: Vec::new(),
             last_site: LastSite::default(),
+            first_sleep_told: false,
         });
         thread.time = look.time;
         thread.before_ns = look.before_ns;
@@ -279,7 +285,7 @@ impl Threads {
         thread.futex = look.futex;
         (thread.last_word, thread.last_operation) = (look.last_word, look.last_operation);
         (thread.released_ns, thread.woke_ns, thread.call) = (look.released_ns, look.woke_ns, look.call);
-        (thread.wakee_tid, thread.waker_tid) = (look.wakee_tid, look.waker_tid);
+        (thread.wakee_tid, thread.waker_tid, thread.switches) = (look.wakee_tid, look.waker_tid, look.switches);
         (thread.task, thread.stack_pointer) = (look.task, look.stack_pointer);
         if let Some((site, word)) = described {
             thread.sleep = Some((look.time.since_ns, site, word));
@@ -390,6 +396,14 @@ impl Threads {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Thread> {
         self.known.values()
+    }
+
+    /// Threads that have slept in one place since they were first seen, each once.
+    pub(super) fn first_sleeps(&mut self) -> impl Iterator<Item = (&Thread, Rc<SleepSite>)> {
+        self.known.values_mut().filter_map(|thread| {
+            let site = Rc::clone(thread.site().filter(|_| thread.before_ns > 0)?.0);
+            (!std::mem::replace(&mut thread.first_sleep_told, true)).then_some((&*thread, site))
+        })
     }
 
     /// The futex words that threads wait for, with their processes.

@@ -93,7 +93,8 @@ struct thread_look {
 	__u32 wakee_tid;
 	__u32 waker_tid;
 	__u32 last_operation;
-	__u32 unused_too;
+	/* How often it has left its CPU. */
+	__u32 switches;
 	/* From here on only with stacks. */
 	__u32 kernel_bytes;
 	__u32 around_bytes;

@@ -275,11 +275,17 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 	}
 }
 
+/* What a task has run since it came to the CPU, or before it left. */
+static __always_inline __u64 burst_ns(struct task_struct *task)
+{
+	return task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
+}
+
 /* Some kernels of virtual machines run no program while a thread of their first process is current, and so nobody hears who comes to the
  * CPU after it. What comes has run since then. */
 static __always_inline __u64 came_unheard_ns(struct task_struct *task, const struct thread *thread, __u64 now_ns)
 {
-	__u64 ran_ns = task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
+	__u64 ran_ns = burst_ns(task);
 
 	return ran_ns < now_ns - thread->time.since_ns ? now_ns - ran_ns : now_ns;
 }
@@ -479,23 +485,19 @@ int BPF_PROG(thread_ends, struct task_struct *task)
 }
 
 /*
- * How long a sleeping thread has slept already, at least: by the clock of its run queue when it was last charged for running, and when it
- * last came to a CPU. The clocks of two CPUs differ by what interrupts have taken, so the smaller of both counts.
+ * How long a sleeping thread has slept already, at least: since it last came to a CPU, less what it ran there. Where the kernel does not
+ * keep that, since it was last charged for running, by a clock that stands still on a CPU while interrupts and other guests have it.
  */
 static __always_inline __u64 slept_ns(struct task_struct *task)
 {
 	struct task_struct *here = bpf_get_current_task_btf();
-	__u64 charged = task->se.exec_start, charged_here = here->se.exec_start;
-	__u64 slept = charged_here > charged ? charged_here - charged : 0;
-	__u64 arrived, arrived_here;
+	__u64 begin = task->se.exec_start, now = here->se.exec_start;
 
 	if (bpf_core_field_exists(struct task_struct, sched_info.last_arrival)) {
-		arrived = BPF_CORE_READ(task, sched_info.last_arrival);
-		arrived_here = BPF_CORE_READ(here, sched_info.last_arrival);
-		if (arrived && arrived_here > arrived && arrived_here - arrived < slept)
-			slept = arrived_here - arrived;
+		begin = BPF_CORE_READ(task, sched_info.last_arrival) + burst_ns(task);
+		now = BPF_CORE_READ(here, sched_info.last_arrival);
 	}
-	return slept;
+	return now > begin ? now - begin : 0;
 }
 
 /* A thread that began before the programs were attached, or that has come into the control group. */
@@ -512,7 +514,8 @@ static __always_inline struct thread *adopt(struct task_struct *task, __u64 now_
 	regs = registers_of(task);
 	begin_change(thread);
 	thread->time.state = reason_of(task, thread, task_state, regs);
-	thread->before_ns = slept_ns(task);
+	/* Never 0, which says that it has run since. */
+	thread->before_ns = slept_ns(task) ?: 1;
 	end_change(thread);
 	/* The part of its wait that is seen counts. */
 	if (buffer && task_state & TASK_INTERRUPTIBLE && waits_for_futex(regs))
@@ -644,6 +647,7 @@ int look(struct bpf_iter__task *ctx)
 	look->task = (__u64)task;
 	look->stack_pointer = BPF_CORE_READ(task, thread.sp);
 	look->has_stacks = 0;
+	look->switches = task->nvcsw + task->nivcsw;
 	look->bytes = __builtin_offsetof(struct thread_look, kernel_bytes);
 	left = stacks_left_for(thread, look, now_ns);
 	if (left) {
