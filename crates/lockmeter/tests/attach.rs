@@ -203,6 +203,27 @@ fn both_views(folder: &Folder, program: &Path, arguments: &[&str]) -> (serde_jso
     (said, report(&inside, &["--lock", "hot_lock"]), report(&outside, &["--lock", "hot_lock"]))
 }
 
+/// Regression: four waits of 0.2 s were 160 of 5 ms, without a blocker.
+#[test]
+fn a_wait_that_signals_interrupt_is_one() {
+    let Some(_machine) = machine("waits that signals interrupt") else { return };
+    let folder = Folder::new();
+    let program = build(&folder, "interrupted-waits", &[]);
+    for arguments in [&[][..], &["without-restart"]] {
+        let (said, recording) = meter(&folder, &program, arguments);
+        assert!(said["handled"].as_u64().unwrap() > 40, "{said}");
+        let of_lock = report(&recording, &["--by", "lock,blocker"]);
+        let rows: Vec<&Row> = of_lock.rows.iter().filter(|row| row.lock().ends_with(":kept_lock")).collect();
+        let (count, total_ns) = sum(rows.iter().copied());
+        assert_near(total_ns, &said, &of_lock.shown);
+        // A release while the waiter handles a signal wakes nobody: that wait has no blocker, and one that begins soon after goes on.
+        assert!((3..=5).contains(&count), "{count} waits\n{}", of_lock.shown);
+        let is_keeper = |row: &&&Row| functions(row.blocker.as_ref()).iter().any(|name| name.contains("keeper"));
+        let (_, by_keeper_ns) = sum(rows.iter().filter(is_keeper).copied());
+        assert!(by_keeper_ns * 2 > total_ns, "{}", of_lock.shown);
+    }
+}
+
 /// The child of a process that runs this program already.
 fn child_running(parent: u32, program: &Path) -> Option<u32> {
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;

@@ -117,6 +117,18 @@ struct thread_struct {
 	unsigned long sp;
 };
 
+typedef struct {
+	unsigned long sig[1];
+} sigset_t;
+
+struct sigpending {
+	sigset_t signal;
+};
+
+struct signal_struct {
+	struct sigpending shared_pending;
+};
+
 struct task_struct {
 	struct thread_struct thread;
 	struct thread_info thread_info;
@@ -134,6 +146,10 @@ struct task_struct {
 	unsigned long nivcsw;
 	struct sched_entity se;
 	char comm[16];
+	struct sigpending pending;
+	struct signal_struct *signal;
+	sigset_t blocked;
+	unsigned long jobctl;
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 };

@@ -24,6 +24,8 @@
 #include <bpf/bpf_helpers.h>
 
 #define TASK_INTERRUPTIBLE 1
+/* Of `jobctl`: it is to stop, for a signal that another thread of its process took, for a debugger, or for a control group. */
+#define JOBCTL_TO_STOP (1UL << 17 | 1UL << 19 | 1UL << 20 | 1UL << 23)
 /* Of `flags`: forked, and no program run since. */
 #define PF_FORKNOEXEC 0x40
 
@@ -44,6 +46,9 @@
 #define FUTEX_COMMAND 0x7f
 #define FUTEX_PRIVATE 0x80
 
+/* A thread whose wait a signal has interrupted, and which has run for longer since, has ended it. */
+#define LONGEST_HANDLER_NS 1000000
+
 /* Words remembered as introduced since the last drain. A power of two. */
 #define INTRODUCED 4096
 
@@ -60,6 +65,12 @@ __u64 counted_from_ns = 0; /* waits are no part of the recording until then */
 /* A thread's last sleep in a futex call. It goes on if it began when the thread's present state did. */
 struct futex_sleep {
 	__u64 begin_ns;
+	/* How long its wait had been before: before a signal interrupted it. */
+	__u64 slept_ns;
+	/* How long that has been when a signal interrupted it, if it has neither gone on nor ended since; 0 otherwise. What its thread had
+	 * run by then. */
+	__u64 interrupted_after_ns;
+	__u64 ran_ns;
 	__u64 word;
 	__u64 threshold_ns;
 	__u64 period_ns;
@@ -129,13 +140,27 @@ static __always_inline enum waker waker_of(const struct pt_regs *regs)
 	return call == CALL_FUTEX && !waits_for_futex(regs) ? WAKER_FUTEX : WAKER_OTHER;
 }
 
-/* How long the part of it has been that lies in the recording. */
+/* Whether a thread that was woken is to handle a signal, or to stop. */
+static __always_inline int is_interrupted(const struct task_struct *task)
+{
+	__u64 signals = task->pending.signal.sig[0] | task->signal->shared_pending.signal.sig[0];
+
+	return (signals & ~task->blocked.sig[0]) || task->jobctl & JOBCTL_TO_STOP;
+}
+
+/* When a wait began that has lasted without a break until the sleep's. */
+static __always_inline __u64 wait_begin_ns(const struct futex_sleep *sleep)
+{
+	return sleep->begin_ns - sleep->slept_ns;
+}
+
+/* How long the part of its wait has been that lies in the recording. */
 static __always_inline __u64 slept_until(const struct futex_sleep *sleep, __u64 now_ns)
 {
 	__u64 from_ns = *(volatile __u64 *)&counted_from_ns;
 
-	if (from_ns < sleep->begin_ns)
-		from_ns = sleep->begin_ns;
+	if (from_ns < wait_begin_ns(sleep))
+		from_ns = wait_begin_ns(sleep);
 	return now_ns > from_ns ? now_ns - from_ns : 0;
 }
 
@@ -172,7 +197,7 @@ static __always_inline void describe_sleep(struct sleep_record *record, enum rec
 	record->tid = task->pid;
 	record->tgid = task->tgid;
 	record->operation = sleep->operation;
-	record->begin_ns = sleep->begin_ns;
+	record->begin_ns = wait_begin_ns(sleep);
 	record->word = sleep->word;
 	record->expected = regs->dx;
 }
@@ -229,6 +254,8 @@ static __always_inline void begin_sleep(struct futex_sleep *sleep, const struct 
 	/* With its flags: a word shared between processes is another thing than a private one. */
 	sleep->operation = regs->orig_ax == CALL_FUTEX ? regs->si & 0xffff : FUTEX_WAIT;
 	sleep->word = word;
+	sleep->slept_ns = 0;
+	sleep->interrupted_after_ns = 0;
 	sleep->timed_out_ns = 0;
 	sleep->sampled = 0;
 	sleep->released = 0;
@@ -290,8 +317,8 @@ static __always_inline void read_comm(struct task_struct *task, union comm *comm
 		comm->text[i] = task->comm[i];
 }
 
-static __always_inline void count_sleep(struct futex_buffer *buffer, const struct futex_sleep *sleep,
-					struct task_struct *task, __u64 total_ns)
+static __noinline void count_sleep(struct futex_buffer *buffer, const struct futex_sleep *sleep,
+				   struct task_struct *task, __u64 total_ns)
 {
 	union comm comm;
 
@@ -299,9 +326,19 @@ static __always_inline void count_sleep(struct futex_buffer *buffer, const struc
 	count_total(buffer, sleep, task->tgid, total_ns, task->cgroups->dfl_cgrp->kn->id, &comm);
 }
 
-/* The running thread goes to sleep. */
+/* A wait that a signal has interrupted has not gone on: then that was its end. */
+static __always_inline void end_interrupted_wait(struct task_struct *task, struct futex_sleep *sleep)
+{
+	struct futex_buffer *buffer = this_buffer(&buffers);
+
+	if (buffer && sleep->interrupted_after_ns)
+		count_sleep(buffer, sleep, task, sleep->interrupted_after_ns);
+	sleep->interrupted_after_ns = 0;
+}
+
+/* The running thread goes to sleep, having run for so long since ever. */
 static __always_inline void begin_futex_wait(struct task_struct *task, struct futex_sleep *sleep,
-					     const struct pt_regs *regs, __u64 now_ns)
+					     const struct pt_regs *regs, __u64 now_ns, __u64 ran_ns)
 {
 	struct futex_buffer *buffer = this_buffer(&buffers);
 	__u64 word;
@@ -309,6 +346,15 @@ static __always_inline void begin_futex_wait(struct task_struct *task, struct fu
 	if (!buffer)
 		return;
 	word = word_of(regs);
+	/* Its signal handled, it waits on: in the same call, or in one that the program made in its place. */
+	if (sleep->interrupted_after_ns && word == sleep->word && ran_ns - sleep->ran_ns < LONGEST_HANDLER_NS) {
+		sleep->slept_ns = sleep->interrupted_after_ns;
+		sleep->interrupted_after_ns = 0;
+		barrier();
+		sleep->begin_ns = now_ns;
+		return;
+	}
+	end_interrupted_wait(task, sleep);
 	/* A condition has two words, side by side. */
 	if (sleep->timed_out_ns && word >> 3 == sleep->word >> 3) {
 		sleep->operation |= OPERATION_RETRIED;
@@ -319,8 +365,16 @@ static __always_inline void begin_futex_wait(struct task_struct *task, struct fu
 	introduce(task, sleep, regs, buffer);
 }
 
+/* The thread ends, or sleeps for something else: its last wait for a futex does not go on. */
+static __always_inline void futex_waits_are_over(struct task_struct *task, struct futex_sleep *sleep)
+{
+	end_interrupted_wait(task, sleep);
+	sleep->timed_out_ns = 0;
+}
+
 /* The thread runs again. */
-static __always_inline void end_futex_wait(struct task_struct *task, struct futex_sleep *sleep, __u64 now_ns)
+static __always_inline void end_futex_wait(struct task_struct *task, struct futex_sleep *sleep, __u64 now_ns,
+					   __u64 ran_ns)
 {
 	struct futex_buffer *buffer = this_buffer(&buffers);
 	struct pt_regs *regs = registers_of(task);
@@ -331,6 +385,11 @@ static __always_inline void end_futex_wait(struct task_struct *task, struct fute
 
 	if (!buffer)
 		return;
+	if (!sleep->released && !sleep->sampled && is_interrupted(task)) {
+		sleep->interrupted_after_ns = total_ns ?: 1;
+		sleep->ran_ns = ran_ns;
+		return;
+	}
 	if (!sleep->released && has_time_limit(regs)) {
 		sleep->operation |= OPERATION_TIMED_OUT;
 		sleep->timed_out_ns = total_ns;
@@ -371,6 +430,8 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 		return;
 	if (by != WAKER_OTHER)
 		sleep->released = 1;
+	else if (is_interrupted(wakee))
+		return;
 	if (sleep->sampled || slept_until(sleep, now_ns) < sleep->threshold_ns)
 		return;
 	if (over_budget()) {

@@ -271,7 +271,7 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 	end_change(thread);
 	if (waited_for_futex) {
 		thread->released_ns = thread->futex.released ? now_ns : 0;
-		end_futex_wait(task, &thread->futex, now_ns);
+		end_futex_wait(task, &thread->futex, now_ns, thread->time.spent_ns[STATE_RUNNING]);
 	}
 }
 
@@ -312,9 +312,9 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state
 	end_change(thread);
 	/* What sleeps uninterruptibly in a futex call waits for a page, not for the word. */
 	if (with_futexes && regs && task_state & TASK_INTERRUPTIBLE && waits_for_futex(regs))
-		begin_futex_wait(task, &thread->futex, regs, now_ns);
-	else if (regs)
-		thread->futex.timed_out_ns = 0;
+		begin_futex_wait(task, &thread->futex, regs, now_ns, thread->time.spent_ns[STATE_RUNNING]);
+	else if (with_futexes && regs && !(task_state & (TASK_STOPPED | TASK_TRACED)))
+		futex_waits_are_over(task, &thread->futex);
 }
 
 SEC("tp_btf/sched_switch")
@@ -466,6 +466,8 @@ int BPF_PROG(thread_ends, struct task_struct *task)
 
 	if (!thread || thread->time.state >= STATES)
 		return 0;
+	if (with_futexes)
+		futex_waits_are_over(task, &thread->futex);
 	begin_change(thread);
 	spend(thread, thread->time.state, thread->time.since_ns, now_ns);
 	thread->time.state = STATES;
@@ -645,9 +647,9 @@ int look(struct bpf_iter__task *ctx)
 	look->parent = task->flags & PF_FORKNOEXEC ? BPF_CORE_READ(task, group_leader, real_parent, tgid) : 0;
 	find_owner(look);
 	look->task = (__u64)task;
+	look->switches = task->nvcsw + task->nivcsw;
 	look->stack_pointer = BPF_CORE_READ(task, thread.sp);
 	look->has_stacks = 0;
-	look->switches = task->nvcsw + task->nivcsw;
 	look->bytes = __builtin_offsetof(struct thread_look, kernel_bytes);
 	left = stacks_left_for(thread, look, now_ns);
 	if (left) {
