@@ -6,6 +6,8 @@
  *   lends      the same, and big_lock lends its waiters' priority (PTHREAD_PRIO_INHERIT)
  *   in-turn    forty threads have big_lock for some milliseconds, one after another, again and again: each waits long, none for ever
  *   files      as deadlock, but two processes, and locks on two files in the working folder (flock); nobody is behind them
+ *   processes  the same with two mutexes in memory that they share, the first at its very begin
+ *   ended      a thread has ended with big_lock; two visitors wait for it
  *   timed      two threads hold what the other waits for with a deadline: they give up, and so are in no deadlock
  *
  * Prints "ready" when all of them wait.
@@ -80,6 +82,12 @@ __attribute__((noinline)) static void visitor(void)
 	KEEP_IN_STACK();
 }
 
+static void *end_with_it(void *nothing)
+{
+	pthread_mutex_lock(&big_lock);
+	return nothing;
+}
+
 __attribute__((noinline)) static void take_turns(void)
 {
 	for (;;) {
@@ -96,6 +104,52 @@ static void lock_file(const char *name)
 
 	if (file < 0 || flock(file, LOCK_EX))
 		exit(2);
+}
+
+static pthread_barrier_t *barrier_of_processes(void)
+{
+	pthread_barrier_t *both = mmap(NULL, sizeof(*both), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_barrierattr_t shared;
+
+	pthread_barrierattr_init(&shared);
+	pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	pthread_barrier_init(both, &shared, 2);
+	return both;
+}
+
+static struct between_processes {
+	pthread_mutex_t locks[2];
+	/* Processes that wait for their second lock, or are about to. */
+	int waiting;
+} * between_processes;
+
+static void start_process_that_takes(pthread_barrier_t *both, int first)
+{
+	if (fork())
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	pthread_mutex_lock(&between_processes->locks[first]);
+	pthread_barrier_wait(both);
+	__atomic_fetch_add(&between_processes->waiting, 1, __ATOMIC_SEQ_CST);
+	pthread_mutex_lock(&between_processes->locks[!first]);
+	_exit(0);
+}
+
+static void take_locks_of_processes(void)
+{
+	pthread_barrier_t *both = barrier_of_processes();
+	pthread_mutexattr_t shared;
+
+	between_processes =
+		mmap(NULL, sizeof(*between_processes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_mutexattr_init(&shared);
+	pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	for (int i = 0; i < 2; i++)
+		pthread_mutex_init(&between_processes->locks[i], &shared);
+	for (int i = 0; i < 2; i++)
+		start_process_that_takes(both, i);
+	while (__atomic_load_n(&between_processes->waiting, __ATOMIC_SEQ_CST) < 2)
+		usleep(10000);
 }
 
 static pid_t start_process_that_locks_files(pthread_barrier_t *both, const char *first, const char *second)
@@ -122,13 +176,9 @@ static int waits_for_file(pid_t process)
 
 static void lock_files(void)
 {
-	pthread_barrier_t *both = mmap(NULL, sizeof(*both), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pthread_barrierattr_t shared;
+	pthread_barrier_t *both = barrier_of_processes();
 	pid_t one, other;
 
-	pthread_barrierattr_init(&shared);
-	pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-	pthread_barrier_init(both, &shared, 2);
 	one = start_process_that_locks_files(both, "one-file", "other-file");
 	other = start_process_that_locks_files(both, "other-file", "one-file");
 	while (!waits_for_file(one) || !waits_for_file(other))
@@ -201,6 +251,17 @@ int main(int argc, char **argv)
 	} else if (!strcmp(argv[1], "files")) {
 		lock_files();
 		threads = 0;
+	} else if (!strcmp(argv[1], "processes")) {
+		take_locks_of_processes();
+		threads = 0;
+	} else if (!strcmp(argv[1], "ended")) {
+		pthread_t ends;
+
+		if (pthread_create(&ends, NULL, end_with_it, NULL) || pthread_join(ends, NULL))
+			return 2;
+		threads = 2;
+		for (int i = 0; i < threads; i++)
+			start(visitor);
 	} else {
 		pthread_barrier_init(&both_have_one, NULL, 2);
 		start(debit_first);

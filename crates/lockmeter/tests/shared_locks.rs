@@ -4,9 +4,11 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use support::{Folder, lockmeter, preload_library, run, text, user_workload};
+use support::recorder::Recorder;
+use support::{Folder, lockmeter, machine, preload_library, run, text, user_workload};
 
 /// What a program measures itself and what lockmeter says may differ by this much: both read clocks at slightly different places.
 const TOLERANCE_PERCENT: u64 = 5;
@@ -160,6 +162,38 @@ fn programs_that_map_one_file_share_its_locks() {
         waits_are_blamed_on_users(&metered, &lock);
         holds_add_up(&metered, &lock);
     }
+}
+
+/// Regression: it was a lock of each process, with the name `heap`.
+#[test]
+fn a_lock_that_running_processes_share_is_one_from_outside_too() {
+    let Some(_machine) = machine("locks of several running processes") else { return };
+    let folder = Folder::new();
+    let (program, file) = (user_workload(folder.path(), "shared-lock", &[]), folder.file("shared file"));
+    let mut command = Command::new("sh");
+    command.args(["-c", "read line; exec \"$0\" exec mutex \"$1\""]).arg(program).arg(&file);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let recorder = Recorder::start_all(&folder, "outside", &["--user", "-p", &child.id().to_string()]);
+    drop(child.stdin.take());
+    let known = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+    let recording = recorder.wait().recording();
+    let metered = Metered { known, recording, folder };
+    let lock = format!("file {}+0x1000", PathBuf::from(file).canonicalize().unwrap().display());
+    let rows: Vec<Value> = metered.rows("lock,blocker", "wait");
+    let of_lock: Vec<&Value> = rows.iter().filter(|row| row["lock"] == lock.as_str()).collect();
+    let sum = |rows: &mut dyn Iterator<Item = &&Value>| rows.map(|row| number(row, "total_ns")).sum::<u64>();
+    let (total_ns, known_ns) = (sum(&mut of_lock.iter()), metered.known("wait_ns"));
+    assert!(total_ns <= known_ns && total_ns * 100 >= known_ns * 90, "{total_ns} of {known_ns} ns: {rows:#?}");
+    let is_of = |row: &&&Value, user: &str| row["blocker"].to_string().contains(user);
+    let blamed_ns = sum(&mut of_lock.iter().filter(|row| USERS.iter().any(|user| is_of(row, user))));
+    assert!(blamed_ns * 100 >= total_ns * KNOWN_PERCENT, "{blamed_ns} of {total_ns} ns: {rows:#?}");
+    let instances: BTreeSet<String> = metered
+        .rows("lock,instance", "wait")
+        .iter()
+        .filter(|row| row["lock"] == lock.as_str())
+        .map(|row| row["instance"].to_string())
+        .collect();
+    assert_eq!(instances.len(), 1, "one lock has one address: {instances:?}");
 }
 
 /// Makes sure that one address in two processes is not taken for one lock: nobody waits for a lock that no other process has, and none

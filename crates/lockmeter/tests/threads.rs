@@ -109,6 +109,39 @@ fn threads_that_wait_long_for_their_turn_are_in_no_deadlock() {
     }
 }
 
+/// Regression: a holder in another process was not looked for, and a lock at the begin of a page was not read.
+#[test]
+fn processes_that_wait_for_each_others_shared_locks_are_in_a_deadlock() {
+    let Some(_machine) = machine("a deadlock over two processes") else { return };
+    let folder = Folder::new();
+    let waiting = Waiting::start(program(&folder, "waits-for-ever", "processes"));
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "500ms"]);
+    let alarm = alarm(&report);
+    let names = ["anonymous shared memory+0x0", "anonymous shared memory+0x28"];
+    assert!(alarm.starts_with("deadlock: ") && names.iter().all(|name| alarm.contains(name)), "{alarm}");
+    let waits = open_waits(&report);
+    assert_eq!(waits.len(), 2, "{report:#}");
+    assert_eq!(waits[0]["holder"]["tid"], waits[1]["tid"]);
+    assert_eq!(waits[1]["holder"]["tid"], waits[0]["tid"]);
+}
+
+#[test]
+fn a_thread_that_ended_with_a_lock_is_named() {
+    let Some(_machine) = machine("a holder that has ended") else { return };
+    let folder = Folder::new();
+    let waiting = Waiting::start(program(&folder, "waits-for-ever", "ended"));
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]);
+    let waits = open_waits(&report);
+    assert_eq!(waits.len(), 2, "{report:#}");
+    for wait in waits {
+        assert!(wait["lock"].as_str().unwrap().ends_with(":big_lock"), "{wait}");
+        let ended = wait["ended_holder"].as_u64().unwrap_or_else(|| panic!("{wait}"));
+        assert!(!Path::new(&format!("/proc/{}/task/{ended}", waiting.pid())).exists());
+    }
+    let alarm = alarm(&report);
+    assert!(alarm.ends_with(" has it, which has ended"), "{alarm}");
+}
+
 #[test]
 fn processes_that_wait_for_each_others_files_are_in_a_deadlock() {
     let Some(_machine) = machine("a deadlock by files") else { return };

@@ -202,6 +202,8 @@ pub struct OpenWaitRow {
     pub is_timed: bool,
     /// Who has the lock, if that is known.
     pub holder: Option<RowHolder>,
+    /// The thread that has it and has ended.
+    pub ended_holder: Option<u32>,
     /// Waits with the same number wait for each other in a circle.
     pub deadlock: Option<u32>,
 }

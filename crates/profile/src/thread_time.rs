@@ -114,6 +114,8 @@ pub struct OpenWait {
     pub is_timed: bool,
     /// Who has the lock, if the lock tells.
     pub holder: Option<LockHolder>,
+    /// The thread that the lock names, if that has ended: nobody will release it.
+    pub ended_holder: Option<u32>,
     /// Waits with the same number wait for each other in a circle, and never end.
     pub deadlock: Option<u32>,
 }

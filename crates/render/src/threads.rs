@@ -183,7 +183,11 @@ impl<'a> Group<'a> {
             first.kind,
             first.mode,
             duration(oldest_ns),
-            first.holder.as_ref().map_or(String::new(), |holder| format!("; {}", holder_words(holder)))
+            match (&first.holder, first.ended_holder) {
+                (Some(holder), _) => format!("; {}", holder_words(holder)),
+                (None, Some(tid)) => format!("; thread {tid} has it, which has ended"),
+                (None, None) => String::new(),
+            }
         )
     }
 }
@@ -423,6 +427,7 @@ impl Serialize for WaitJson<'_> {
             "timed": wait.is_timed,
             "deadlock": wait.deadlock,
             "holder": wait.holder.as_ref().map(HolderJson),
+            "ended_holder": wait.ended_holder,
         })
     }
 }

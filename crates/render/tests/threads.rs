@@ -38,6 +38,7 @@ fn wait(comm: &str, tid: u32, lock: &str, holder: (&str, u32)) -> OpenWaitRow {
             state: Some(ThreadState::UserLock),
             stack: stack(&["transfer", "main"]),
         }),
+        ended_holder: None,
         deadlock: None,
     }
 }

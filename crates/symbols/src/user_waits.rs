@@ -34,6 +34,11 @@ impl FutexCall {
     const fn command(self) -> u32 {
         self.operation & FUTEX_COMMAND
     }
+
+    /// Whether other processes may map the word.
+    pub const fn is_shared(self) -> bool {
+        self.operation & FUTEX_PRIVATE == 0
+    }
 }
 
 /// What a program waited for.
@@ -220,7 +225,7 @@ impl UserWait {
             return None;
         }
         let is_wait = matches!(call.command(), FUTEX_WAIT | FUTEX_WAIT_BITSET);
-        if is_wait && call.operation & FUTEX_PRIVATE == 0 && call.expected > LOCKED_WITH_WAITERS {
+        if is_wait && call.is_shared() && call.expected > LOCKED_WITH_WAITERS {
             // The kernel wakes the word that held an ended thread's id, and knows no private ones there.
             return Some(JOIN);
         }

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
-use lockmeter_profile::{Frame, Loss, Losses};
+use lockmeter_profile::{Frame, Lock, Loss, Losses};
 use lockmeter_symbols::{
-    BuildId, ElfPart, FilePlace, MappedFile, StaticPlace, TargetFile, UserNames, sees_other_files,
+    BuildId, ElfPart, FilePlace, MappedFile, Origin, SharedAddress, SharedMapping, StaticPlace, TargetFile, UserNames,
+    sees_other_files, shared_lock,
 };
 use object::elf::PF_X;
 use object::read::elf::ElfFile64;
@@ -35,6 +36,9 @@ const MOST_MAPPINGS: usize = 4 << 10;
 
 /// Files that are held open: what else lockmeter opens still fits into the usual limit of 1024 descriptors.
 const MOST_HELD: usize = 400;
+
+/// Names of locks in shared memory that are remembered.
+const MOST_SHARED: usize = 1 << 16;
 
 /// Files that are remembered.
 const MOST_FILES: usize = 1 << 14;
@@ -85,6 +89,8 @@ pub struct Processes {
     bounds: Bounds,
     names: UserNames,
     rules: CacheX86_64,
+    /// Locks that processes share, with the address at which each was first seen.
+    shared: HashMap<SharedAddress, (Lock, u64)>,
 }
 
 /// What the files take, and what was left out since it was last asked for.
@@ -114,6 +120,8 @@ struct Process {
     parent: u32,
     /// The list of mappings that `files` was made from.
     maps: String,
+    /// What it shares with other processes.
+    shared: Vec<SharedMapping>,
     /// Held open: paths of another root cannot be followed after the process's end.
     held: Vec<Rc<TargetFile>>,
     /// The mappings were read since the last [`Processes::grow_old`].
@@ -268,6 +276,25 @@ impl Processes {
         self.names.static_place(files, address)
     }
 
+    /// The lock at an address, and the one that stands for it in all processes, if that lies in memory that processes share. `used` is a
+    /// stack that waits for it.
+    pub fn shared_lock(&mut self, tgid: u32, address: u64, used: &[Frame]) -> Option<(Lock, u64)> {
+        let is_known = |process: &Process| process.fresh || SharedMapping::at(&process.shared, address).is_some();
+        if !self.known.get(&tgid).is_some_and(is_known) {
+            self.refresh(tgid);
+        }
+        let (place, path) = SharedMapping::at(&self.known.get(&tgid)?.shared, address)?;
+        if let Some(known) = self.shared.get(&place) {
+            return Some(known.clone());
+        }
+        let named = (shared_lock(place, path, used, Origin::FirstSeen), address);
+        // Without a stack it would have a name that says less for good.
+        if !used.is_empty() && self.shared.len() < MOST_SHARED {
+            self.shared.insert(place, named.clone());
+        }
+        Some(named)
+    }
+
     fn follow(&mut self, tgid: u32, stack: CopiedStack<'_>) -> Unwound {
         let process = self.known.entry(tgid).or_default();
         process.age = 0;
@@ -302,17 +329,21 @@ impl Processes {
         process.fresh = true;
         let (changes, age, parent) = (process.changes + 1, process.age, process.parent);
         let living = living_thread(tgid);
-        let maps = code_mappings(living);
+        let (maps, shared) = read_mappings(living);
+        if !maps.is_empty() {
+            process.shared.clone_from(&shared);
+        }
         // A process that has ended has no mappings, and keeps those that it had or was born with.
-        let maps = if maps.is_empty() && process.maps.is_empty() {
-            self.known.get(&parent).map_or_else(String::new, |parent| parent.maps.clone())
+        let (maps, shared) = if maps.is_empty() && process.maps.is_empty() {
+            let inherited = self.known.get(&parent);
+            inherited.map_or_else(Default::default, |parent| (parent.maps.clone(), parent.shared.clone()))
         } else {
-            maps
+            (maps, shared)
         };
         if maps.is_empty() || self.known.get(&tgid).is_some_and(|process| process.maps == maps) {
             return false;
         }
-        let mut next = Process { maps, fresh: true, changes, age, parent, ..Process::default() };
+        let mut next = Process { maps, shared, fresh: true, changes, age, parent, ..Process::default() };
         let is_elsewhere = sees_other_files(living);
         for mapping in next.maps.lines().filter_map(Mapping::parse) {
             let elf = self
@@ -361,12 +392,20 @@ fn living_thread(tgid: u32) -> u32 {
     threads.find(lives).unwrap_or(tgid)
 }
 
-/// The lines of code in the list of mappings; empty if the process has ended.
-fn code_mappings(tgid: u32) -> String {
-    let Ok(file) = File::open(format!("/proc/{tgid}/maps")) else { return String::new() };
+/// The lines of code in the list of mappings, and what is shared; nothing if the process has ended.
+fn read_mappings(tgid: u32) -> (String, Vec<SharedMapping>) {
+    let Ok(file) = File::open(format!("/proc/{tgid}/maps")) else { return Default::default() };
     let lines = BufReader::new(file.take(LONGEST_MAPS)).split(b'\n').map_while(Result::ok);
-    let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
-    lines.filter(|line| maps_a_file(line)).take(MOST_MAPPINGS).collect::<Vec<_>>().join("\n")
+    let (mut code, mut shared) = (Vec::new(), Vec::new());
+    for line in lines.map(|line| String::from_utf8_lossy(&line).into_owned()) {
+        if shared.len() < MOST_MAPPINGS {
+            shared.extend(SharedMapping::parse(&line));
+        }
+        if code.len() < MOST_MAPPINGS && maps_a_file(&line) {
+            code.push(line);
+        }
+    }
+    (code.join("\n"), shared)
 }
 
 /// Only code is of interest, and what has a name.

@@ -51,15 +51,28 @@ pub struct LockBehind {
 }
 
 impl LockBehind {
-    pub fn find(processes: &mut Processes, tgid: u32, word: u64, told: UserWait, frames: &[Frame]) -> Self {
-        let address = told.lock_address(word);
+    /// `is_shared`: other processes may map the word.
+    pub fn find(
+        processes: &mut Processes,
+        (tgid, word, is_shared): (u32, u64, bool),
+        told: UserWait,
+        frames: &[Frame],
+    ) -> Self {
+        let mut address = told.lock_address(word);
         let place = address.and_then(|address| processes.static_place(tgid, address));
         let kind = if told.is_made_of_condition() { Kind::Condvar } else { told.kind };
         let in_variable = place.as_ref().and_then(|place| lock_in_variable(place, kind));
         let own = told.program_lock().and_then(|own| own.lock(frames));
         let is_own = own.is_some();
         let wait = if !is_own && in_variable.is_some() { told.for_a_lock() } else { told };
-        let lock = own.or(in_variable).or_else(|| place.map(|place| place.lock()));
+        let mut lock = own.or(in_variable).or_else(|| place.map(|place| place.lock()));
+        if lock.is_none()
+            && is_shared
+            && let Some((shared, stands_for_it)) = processes.shared_lock(tgid, address.unwrap_or(word), frames)
+        {
+            address = address.is_some().then_some(stands_for_it);
+            lock = Some(shared);
+        }
         Self { wait, lock, address, is_own }
     }
 }

@@ -88,6 +88,8 @@ pub(super) struct Site {
     pub(super) user: Option<String>,
     /// The same of a semaphore, with or without a name.
     pub(super) semaphore_user: Option<String>,
+    /// Other processes may map the word.
+    is_shared: bool,
     /// The preloaded library meters it, or may do so.
     is_seen_inside: bool,
 }
@@ -299,8 +301,12 @@ impl Waits {
     /// Remembers that this stack waits on this word. Returns the place of the lock among those behind the word.
     fn learn(&mut self, word: Word, site: &Rc<Site>, weight: f64) -> usize {
         let told = site.wait.unwrap_or(UserWait::UNTOLD);
-        let LockBehind { wait, lock, address, is_own } =
-            LockBehind::find(&mut self.processes.borrow_mut(), word.tgid, word.address, told, &site.frames);
+        let LockBehind { wait, lock, address, is_own } = LockBehind::find(
+            &mut self.processes.borrow_mut(),
+            (word.tgid, word.address, site.is_shared),
+            told,
+            &site.frames,
+        );
         let known = self.words.entry(word).or_default();
         known.age = 0;
         let user = site.user.as_deref();
@@ -380,6 +386,7 @@ impl Waits {
                     wait: UserWait::by_call(call),
                     user: None,
                     semaphore_user: None,
+                    is_shared: call.is_shared(),
                     is_seen_inside: self.is_beside_preloaded
                         && self.processes.borrow_mut().maps_any(key.word.tgid, is_preloaded_file),
                 });
@@ -433,7 +440,7 @@ impl Site {
         let user = lock_functions::main_function(&names).map(str::to_owned);
         let is_semaphore = wait.is_some_and(|wait| wait.kind == Kind::Semaphore);
         let semaphore_user = is_semaphore.then(|| semaphore_user(&frames)).flatten();
-        Self { frames, wait, user, semaphore_user, is_seen_inside: false }
+        Self { frames, wait, user, semaphore_user, is_shared: call.is_shared(), is_seen_inside: false }
     }
 }
 

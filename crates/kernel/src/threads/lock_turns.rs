@@ -9,14 +9,11 @@
 //! somebody.
 
 use std::collections::HashMap;
-use std::fs;
 
 use lockmeter_profile::ThreadState;
+use lockmeter_symbols::{FutexCall, SharedAddress, SharedMapping};
 
 use super::table::Thread;
-
-/// Set in the operation of a futex call whose word no other process maps.
-const FUTEX_PRIVATE: u32 = 0x80;
 
 /// Addresses remembered; beyond, all are forgotten.
 const MOST_WORDS: usize = 1 << 14;
@@ -28,15 +25,8 @@ pub(super) struct WordId(u32);
 /// Where a word lies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Place {
-    Private {
-        tgid: u32,
-        address: u64,
-    },
-    /// In a file, or in memory that the kernel tells apart like one.
-    Shared {
-        file: String,
-        offset: u64,
-    },
+    Private { tgid: u32, address: u64 },
+    Shared(SharedAddress),
 }
 
 /// The locks that threads wait for, and what the looks since the last drain have found of each.
@@ -167,7 +157,7 @@ impl LockTurns {
 }
 
 const fn is_private(thread: &Thread) -> bool {
-    thread.last_operation & FUTEX_PRIVATE != 0
+    !FutexCall { operation: thread.last_operation, expected: 0 }.is_shared()
 }
 
 /// Whether the holder of a lock sleeps for something to do: in a read of a pipe or a local socket or for a connection, and without having
@@ -183,20 +173,8 @@ fn waits_for_work(holder: &Thread, came_out: bool) -> bool {
     is_asleep && (accepts || (reads && is_local)) && !has_asked
 }
 
-/// Where a word lies in what a process maps.
+/// Where a word lies in what a process shares.
 fn shared_place(tgid: u32, address: u64) -> Option<Place> {
-    let maps = fs::read_to_string(format!("/proc/{tgid}/maps")).ok()?;
-    maps.lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let number = |word: &str| u64::from_str_radix(word, 16).ok();
-        let (start, end) = (number(start)?, number(end)?);
-        if !(start..end).contains(&address) {
-            return None;
-        }
-        let _rights = words.next()?;
-        let offset = number(words.next()?)?;
-        let (device, inode) = (words.next()?, words.next()?);
-        (inode != "0").then(|| Place::Shared { file: format!("{device} {inode}"), offset: address - start + offset })
-    })
+    let mappings = SharedMapping::all_of(tgid)?;
+    Some(Place::Shared(SharedMapping::at(&mappings, address)?.0))
 }

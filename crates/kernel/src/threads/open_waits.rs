@@ -11,7 +11,7 @@ use lockmeter_profile::{
 
 use super::file_locks::FileWait;
 use super::skeleton::types::{thread_look, thread_time};
-use super::sleep_sites::{SleepSite, SleepSites};
+use super::sleep_sites::{FutexWord, SleepSite, SleepSites};
 use super::table::{Thread, Threads, is_asleep};
 use crate::cgroups::CgroupTree;
 use crate::clock::monotonic_ns;
@@ -36,6 +36,8 @@ pub(super) struct Wait<'a> {
     is_timed: bool,
     for_what: For,
     holder: Option<&'a Thread>,
+    /// The thread that the lock names, if that has ended.
+    ended_holder: Option<u32>,
     deadlock: Option<u32>,
 }
 
@@ -71,6 +73,13 @@ impl<'a> ThreadIds<'a> {
         let inner = self.by_inner.entry(tgid).or_insert_with(|| inner_ids(tgid));
         let tid = inner.as_ref().map_or(Some(tid), |inner| inner.get(&tid).copied())?;
         self.by_tid.get(&tid).copied()
+    }
+
+    /// Whether no thread has this id any more that may have the lock at the word. Not said of processes that count their threads otherwise.
+    fn has_ended(&mut self, word: &FutexWord, tid: u32) -> bool {
+        let is_inner = self.by_inner.entry(word.tgid).or_insert_with(|| inner_ids(word.tgid)).is_some();
+        let thread = if word.is_shared { format!("/proc/{tid}") } else { format!("/proc/{}/task/{tid}", word.tgid) };
+        !is_inner && fs::exists(thread).is_ok_and(|exists| !exists)
     }
 }
 
@@ -112,6 +121,7 @@ pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut Sle
             };
             // Of one that says who has it, the word leads there.
             let program_lock = site.program_lock().filter(|_| word.is_none() || !site.names_owner());
+            let mut ended_holder = None;
             let (for_what, holder, is_timed) = match (file, program_lock, word) {
                 (Some(FileWait { lock, mode, holder }), _, _) => {
                     let holder = holder.and_then(|pid| ids.by_tid.get(&pid).copied());
@@ -127,8 +137,14 @@ pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut Sle
                     if wait.happened != Happened::Wait {
                         return None;
                     }
-                    let holder = word.holder(&wait, site).and_then(|tid| ids.of_process(thread.time.tgid, tid));
-                    let holder = holder.filter(|holder| holder.time.tgid == thread.time.tgid);
+                    let named = word.holder(&wait, site);
+                    let holder = named.and_then(|tid| ids.of_process(thread.time.tgid, tid));
+                    let holder = holder.filter(|holder| word.is_shared || holder.time.tgid == thread.time.tgid);
+                    ended_holder = named.filter(|tid| holder.is_none() && ids.has_ended(&word, *tid)).filter(|tid| {
+                        // One that ends in peace has released the lock before.
+                        word.read_again();
+                        word.holder(&wait, site) == Some(*tid)
+                    });
                     (For::User { lock, address, kind: wait.kind, mode: wait.mode }, holder, word.is_timed)
                 }
                 (None, None, None) => {
@@ -155,6 +171,7 @@ pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut Sle
                 is_timed,
                 for_what,
                 holder,
+                ended_holder,
                 deadlock: None,
             })
         })
@@ -315,6 +332,7 @@ pub(super) fn add(waits: &[Wait<'_>], interval: &mut Interval, names: &mut Kerne
             is_older: wait.is_older,
             is_timed: wait.is_timed,
             holder,
+            ended_holder: wait.ended_holder,
             deadlock: wait.deadlock,
         });
     }

@@ -82,6 +82,8 @@ pub(super) struct SleepSite {
 pub(super) struct FutexWord {
     pub(super) tgid: u32,
     pub(super) address: u64,
+    /// Whether other processes may map it.
+    pub(super) is_shared: bool,
     /// Whether the call ends by itself.
     pub(super) is_timed: bool,
     /// What stood about it.
@@ -125,6 +127,7 @@ impl SleepSites {
         let word = is_futex.then_some(FutexWord {
             tgid,
             address: look.word,
+            is_shared: FutexCall { operation, expected }.is_shared(),
             is_timed: look.timeout != 0,
             around: if look.around_bytes == 0 { [0; AROUND_BYTES] } else { look.around },
         });
@@ -146,7 +149,8 @@ impl SleepSites {
                 let wait = wait.or_else(|| UserWait::by_call(call));
                 // Where a library is stripped, the variable says that its condition is a lock.
                 let processes = &mut self.processes.borrow_mut();
-                futex = Some(wait.map(|wait| LockBehind::find(processes, tgid, look.word, wait, &frames).wait));
+                let place = (tgid, look.word, call.is_shared());
+                futex = Some(wait.map(|wait| LockBehind::find(processes, place, wait, &frames).wait));
             }
             has_no_work = futex.flatten().map_or_else(|| waits_for_work(&frames), |wait: UserWait| wait.is_for_work());
             let in_any_call = || if is_futex { None } else { program_lock(&frames, None) };
@@ -194,7 +198,8 @@ impl SleepSites {
     /// The lock behind a word at which threads sleep, and its address.
     pub(super) fn lock(&mut self, site: &SleepSite, word: &FutexWord) -> Option<(UserWait, Lock, u64)> {
         let told = site.futex??;
-        let found = LockBehind::find(&mut self.processes.borrow_mut(), word.tgid, word.address, told, site.user());
+        let place = (word.tgid, word.address, word.is_shared);
+        let found = LockBehind::find(&mut self.processes.borrow_mut(), place, told, site.user());
         let lock = found.lock.unwrap_or_else(|| heap_lock(site.user(), Origin::FirstSeen));
         Some((found.wait, lock, found.address.unwrap_or(word.address)))
     }
@@ -306,10 +311,12 @@ impl SleepSite {
 impl FutexWord {
     /// The words of the program may have changed since the sleep began.
     pub(super) fn read_again(&mut self) {
-        let memory = File::open(format!("/proc/{}/mem", self.tgid));
+        let Ok(memory) = File::open(format!("/proc/{}/mem", self.tgid)) else { return };
         let mut around = [0; AROUND_BYTES];
-        let begin = self.address.wrapping_sub(AROUND_BEFORE);
-        if memory.is_ok_and(|memory| memory.read_exact_at(&mut around, begin).is_ok()) {
+        let (before, from_word) = around.split_at_mut(AROUND_BEFORE as usize);
+        // Either may reach into a page that is not there.
+        let _ = memory.read_at(before, self.address.wrapping_sub(AROUND_BEFORE));
+        if memory.read_at(from_word, self.address).is_ok() {
             self.around = around;
         }
     }

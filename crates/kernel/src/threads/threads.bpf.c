@@ -600,7 +600,10 @@ static __always_inline void copy_user_stack(struct thread_look *look, struct tas
 			look->word = first[1];
 		return;
 	}
-	if (!bpf_copy_from_user_task(look->around, AROUND_BYTES, (void *)(look->word - AROUND_BEFORE), task, 0))
+	/* A lock may lie at the very begin of what is mapped. */
+	if (!bpf_copy_from_user_task(look->around, AROUND_BYTES, (void *)(look->word - AROUND_BEFORE), task, 0) ||
+	    !bpf_copy_from_user_task(look->around + AROUND_BEFORE, AROUND_BYTES - AROUND_BEFORE, (void *)look->word,
+				     task, 0))
 		look->around_bytes = AROUND_BYTES;
 }
 

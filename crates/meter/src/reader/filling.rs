@@ -9,7 +9,7 @@ use lockmeter_profile::{
 };
 use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, is_wait_for_work, lock_in_variable, lock_made_of_condition,
-    may_be_the_lock_of,
+    may_be_the_lock_of, unmapped_lock,
 };
 
 use super::divided::{DividedWaits, is_divided};
@@ -18,7 +18,7 @@ use super::memory::Memory;
 use super::plausible::Bounds;
 use super::process::Process;
 use super::segment::{Delta, FilesOfProcess, LockFacts, Reading};
-use super::shared_locks::{self, SharedLocks, unmapped_lock};
+use super::shared_locks::{self, SharedLocks};
 use super::ticks::BetweenReadings;
 use crate::layout::{
     ENTRY_INIT, ENTRY_SHARED, LOSSES, MOVE_BITS, SITE_IS_RELEASE, SITE_IS_STACK, SITE_IS_THREAD, SWAPS, blocked,

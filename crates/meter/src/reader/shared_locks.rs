@@ -1,47 +1,25 @@
 //! Which locks of a session's processes are one: those that lie at one place of a file, or of a piece of memory, that several map.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::Read;
 use std::mem::{offset_of, size_of};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockmeter_profile::{Frame, Lock, Naming};
-use lockmeter_symbols::{Origin, heap_lock};
+use lockmeter_profile::{Frame, Lock};
+use lockmeter_symbols::{Origin, SharedAddress, SharedMapping, shared_lock};
 
-use super::living::{LONGEST_MAPS, Nested, living_here};
+use super::living::{Nested, living_here};
 use super::memory::{Memory, u32_at, u64_at};
 use crate::layout::{
     ENTRY_NUMBER_SHIFT, ENTRY_SHARED, FIRST_PAGE, LockEntry, PAGE, PageKind, Process, SESSION_PAGE, SHARED_LOCKS,
     SessionHead,
 };
 
-/// Shared mappings that are kept of a process.
-const MOST_MAPPINGS: usize = 1 << 12;
 /// Processes whose mappings are kept.
 const MOST_PROCESSES: usize = 1 << 14;
 /// How many processes are looked at again at a time, in turn: each takes some 100 µs.
 const MOST_AGAIN: u64 = 16;
 /// Places whose names are kept.
 const MOST_NAMES: usize = 1 << 16;
-
-/// A place in what processes map together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct SharedAddress {
-    device: u64,
-    inode: u64,
-    offset: u64,
-}
-
-/// Something that a process maps for others to see what it writes there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Mapping {
-    start: u64,
-    end: u64,
-    /// Of the first address.
-    place: SharedAddress,
-    path: String,
-}
 
 /// What is known of a process.
 #[derive(Debug, Default)]
@@ -50,7 +28,7 @@ struct Known {
     /// Locks of its that say that processes may share them, when it was last looked at.
     locks: u32,
     /// `None` while they are not known.
-    mappings: Option<Vec<Mapping>>,
+    mappings: Option<Vec<SharedMapping>>,
     /// At which look they were asked for last.
     asked: u64,
 }
@@ -151,7 +129,9 @@ impl SharedLocks {
     fn ask_for_mappings(&mut self, process: u32, pid: Option<u32>) {
         let Some(known) = self.processes.get_mut(&process) else { return };
         known.asked = self.looks;
-        if let Some(mappings) = pid.and_then(|pid| shared_mappings(pid, self.inode)) {
+        if let Some(mut mappings) = pid.and_then(SharedMapping::all_of) {
+            // But for the session's memory.
+            mappings.retain(|mapping| mapping.place.inode != self.inode);
             known.mappings = Some(mappings);
         }
     }
@@ -208,10 +188,10 @@ impl SharedLocks {
     /// What lies at this address of a process, and the path of what is mapped there: as the process itself said, or its parents, of whom
     /// it has inherited what they mapped.
     fn shared_address(&self, process: u32, address: u64) -> Option<(SharedAddress, &str)> {
-        shared_address_in(self.mappings(process)?, address)
+        SharedMapping::at(self.mappings(process)?, address)
     }
 
-    fn mappings(&self, process: u32) -> Option<&[Mapping]> {
+    fn mappings(&self, process: u32) -> Option<&[SharedMapping]> {
         let mut next = process;
         loop {
             let known = self.processes.get(&next)?;
@@ -239,105 +219,10 @@ impl SharedLocks {
         if let Some(known) = self.names.get(&place) {
             return Some(known.clone());
         }
-        let named = (named(place, path, used, origin), address);
+        let named = (shared_lock(place, path, used, origin), address);
         if self.names.len() < MOST_NAMES {
             self.names.insert(place, named.clone());
         }
         Some(named)
-    }
-}
-
-/// As [`heap_lock`] of a lock that says that processes may share it, while nobody can tell any more where it lay.
-pub(super) fn unmapped_lock(used: &[Frame], origin: Origin) -> Lock {
-    let heap = heap_lock(used, origin);
-    let name = format!("shared memory{}", heap.name.strip_prefix("heap").unwrap_or(""));
-    Lock { name, ..heap }
-}
-
-fn shared_address_in(mappings: &[Mapping], address: u64) -> Option<(SharedAddress, &str)> {
-    let mapping = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&address))?;
-    let offset = mapping.place.offset.wrapping_add(address - mapping.start);
-    Some((SharedAddress { offset, ..mapping.place }, &mapping.path))
-}
-
-/// Names the lock at this place of what has this path.
-fn named(place: SharedAddress, path: &str, used: &[Frame], origin: Origin) -> Lock {
-    let offset = place.offset;
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    let is_anonymous = path == "/dev/zero" || path.is_empty();
-    let name = if is_anonymous {
-        // Nothing but who made it tells one from others.
-        let heap = heap_lock(used, origin).name;
-        format!("anonymous shared memory+{offset:#x}{}", heap.strip_prefix("heap").unwrap_or(""))
-    } else if let Some(name) = path.strip_prefix("/dev/shm/sem.") {
-        format!("named semaphore /{name}")
-    } else if let Some(name) = path.strip_prefix("/dev/shm/") {
-        format!("shared memory /{name}+{offset:#x}")
-    } else if let Some(name) = path.strip_prefix("/memfd:") {
-        format!("memfd {name}+{offset:#x}")
-    } else if let Some(key) = path.strip_prefix("/SYSV") {
-        format!("System V shared memory {key}+{offset:#x}")
-    } else {
-        format!("file {path}+{offset:#x}")
-    };
-    let detail = match origin {
-        Origin::Created => heap_lock(used, origin).detail,
-        Origin::FirstSeen => String::new(),
-    };
-    Lock { name, object: None, naming: Naming::UserShared, detail }
-}
-
-/// What a process maps and shares with others, but for the session's memory; `None` if it cannot be looked into.
-fn shared_mappings(pid: u32, session: u64) -> Option<Vec<Mapping>> {
-    let mut maps = Vec::new();
-    fs::File::open(format!("/proc/{pid}/maps")).ok()?.take(LONGEST_MAPS).read_to_end(&mut maps).ok()?;
-    let lines = String::from_utf8_lossy(&maps);
-    let mappings = lines.lines().filter_map(mapping).filter(|mapping| mapping.place.inode != session);
-    Some(mappings.take(MOST_MAPPINGS).collect())
-}
-
-/// A line of `maps`, if that is shared.
-fn mapping(line: &str) -> Option<Mapping> {
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    fields.next()?.ends_with('s').then_some(())?;
-    let offset = hex(fields.next()?)?;
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let device = hex(major)? << 32 | hex(minor)?;
-    let inode = fields.next()?.parse().ok()?;
-    let path = fields.next().unwrap_or_default().trim_start().to_owned();
-    Some(Mapping { start: hex(start)?, end: hex(end)?, place: SharedAddress { device, inode, offset }, path })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name_at(line: &str, address: u64) -> Option<String> {
-        let mappings: Vec<Mapping> = mapping(line).into_iter().collect();
-        let (place, path) = shared_address_in(&mappings, address)?;
-        let frame = Frame { address: 0, function: Some("set_up".into()), offset: 0, module: Some("program".into()) };
-        Some(named(place, path, &[frame], Origin::Created).name)
-    }
-
-    #[test]
-    fn a_shared_lock_is_called_by_what_it_lies_in() {
-        let named = |path: &str| {
-            name_at(&format!("7f0000000000-7f0000004000 rw-s 00002000 00:01 77    {path}"), 0x7f00_0000_0140)
-        };
-        assert_eq!(named("/dev/zero (deleted)").unwrap(), "anonymous shared memory+0x2140, created at set_up");
-        assert_eq!(named("/memfd:ring (deleted)").unwrap(), "memfd ring+0x2140");
-        assert_eq!(named("/dev/shm/queue").unwrap(), "shared memory /queue+0x2140");
-        assert_eq!(named("/dev/shm/sem.turn").unwrap(), "named semaphore /turn");
-        assert_eq!(named("/SYSV0000002a (deleted)").unwrap(), "System V shared memory 0000002a+0x2140");
-        assert_eq!(named("/var/lib/two words.db").unwrap(), "file /var/lib/two words.db+0x2140");
-    }
-
-    #[test]
-    fn what_is_private_or_lies_elsewhere_is_shared_with_nobody() {
-        assert_eq!(name_at("7f0000000000-7f0000004000 rw-p 00000000 08:01 77    /a/file", 0x7f00_0000_0140), None);
-        assert_eq!(name_at("7f0000000000-7f0000004000 rw-s 00000000 08:01 77    /a/file", 0x7f00_0000_4000), None);
-        assert_eq!(name_at("", 0), None);
     }
 }

@@ -313,6 +313,7 @@ fn open_wait(
             let stack = functions(holder.site);
             Some(RowHolder { task: who(holder.task)?, tid: holder.tid, state: holder.state, stack })
         }),
+        ended_holder: wait.ended_holder,
         deadlock: wait.deadlock,
     })
 }

@@ -74,6 +74,7 @@ pub(super) fn open_wait_to_proto(wait: &OpenWait) -> proto::OpenWait {
             site: holder.site.map(|id| id.0),
         }),
         deadlock: wait.deadlock,
+        ended_holder: wait.ended_holder,
     }
 }
 
@@ -97,6 +98,7 @@ pub(super) fn open_wait_from_proto(wait: &proto::OpenWait) -> Option<OpenWait> {
         is_older: wait.is_older,
         is_timed: wait.is_timed,
         holder,
+        ended_holder: wait.ended_holder,
         deadlock: wait.deadlock,
     })
 }
