@@ -1,5 +1,5 @@
 /*
- * Locks on the heap as C++ programs have them: in a class that wraps pthread's, a std::mutex that nobody initialises by a call,
+ * Locks on the heap as C++ programs have them: two in a class that wraps pthread's, a std::mutex that nobody initialises by a call,
  * and a reader-writer lock that is made of a condition variable.  Each is held for 2 ms at a time by each of two threads.
  */
 #include <pthread.h>
@@ -80,6 +80,20 @@ struct Pool {
 	std::unique_ptr<Mutex> mutex;
 };
 
+/* Its lock is made by the same call as the pool's. */
+struct Cache {
+	__attribute__((noinline)) Cache() : mutex(std::make_unique<Mutex>())
+	{
+	}
+	__attribute__((noinline)) void look()
+	{
+		mutex->Lock();
+		work();
+		mutex->Unlock();
+	}
+	std::unique_ptr<Mutex> mutex;
+};
+
 struct Account {
 	__attribute__((noinline)) void deposit()
 	{
@@ -101,7 +115,8 @@ struct Journal {
 
 struct Server {
 	__attribute__((noinline)) Server()
-	    : pool(std::make_unique<Pool>()), account(std::make_unique<Account>()), journal(std::make_unique<Journal>())
+	    : pool(std::make_unique<Pool>()), cache(std::make_unique<Cache>()), account(std::make_unique<Account>()),
+	      journal(std::make_unique<Journal>())
 	{
 	}
 	__attribute__((noinline)) void serve()
@@ -109,6 +124,11 @@ struct Server {
 		pthread_barrier_wait(&both);
 		for (int i = 0; i < 20; i++) {
 			pool->take();
+			let_others();
+		}
+		pthread_barrier_wait(&both);
+		for (int i = 0; i < 20; i++) {
+			cache->look();
 			let_others();
 		}
 		pthread_barrier_wait(&both);
@@ -123,6 +143,7 @@ struct Server {
 		}
 	}
 	std::unique_ptr<Pool> pool;
+	std::unique_ptr<Cache> cache;
 	std::unique_ptr<Account> account;
 	std::unique_ptr<Journal> journal;
 };

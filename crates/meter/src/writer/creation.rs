@@ -1,6 +1,7 @@
 //! Where locks were made, noted in a few instructions: programs make locks by the million and use some of them.
 //!
-//! Of each call that makes locks the stack is followed once. Which call made the lock at an address stands in a table by address, and
+//! Of each call that makes locks the stack is followed once: libraries wrap the functions of pthread, so a call is where the lock's maker
+//! returns to, and where its caller does. Which call made the lock at an address stands in a table by address, and
 //! is looked up when the lock is first waited for or released. Locks that one call makes at equal distances are a run: an array.
 
 use core::sync::atomic::{
@@ -37,6 +38,9 @@ const IS_TOLD_APART: u64 = 1 << 63;
 struct Call {
     /// Its return address; 0: free, and [`CODE_GONE`] where that code was unloaded. Written when all else is.
     returns_to: AtomicU64,
+    /// Where the function that makes the locks returns to, and where it keeps that ([`unwind::caller_place`]).
+    caller: AtomicU64,
+    caller_place: AtomicU32,
     depth: AtomicUsize,
     frames: [AtomicU64; FRAMES],
     /// Locks that it made that are told apart.
@@ -55,6 +59,8 @@ const CODE_GONE: u64 = 1;
 static CALL: [Call; CALLS] = [const {
     Call {
         returns_to: AtomicU64::new(0),
+        caller: AtomicU64::new(0),
+        caller_place: AtomicU32::new(0),
         depth: AtomicUsize::new(0),
         frames: [const { AtomicU64::new(0) }; FRAMES],
         told_apart: AtomicU32::new(0),
@@ -115,21 +121,45 @@ pub(super) fn may_be_used(address: usize) -> bool {
 pub(super) fn made(address: usize, registers: Registers) -> u32 {
     let returns_to = registers.return_address() as u64;
     let first = home(returns_to);
-    let place = match CALL[first].returns_to.load(Acquire) == returns_to {
-        true => first,
-        false => match find_or_take(returns_to, first, registers) {
-            Some(place) => place,
-            None => return 0,
-        },
-    };
-    let (call, number) = (&CALL[place % CALLS], place as u32 + 1);
-    // Programs use no more bits of an address unless they ask for it: such a lock is not found again.
-    let word = address as u64 & ADDRESS | u64::from(number) << ADDRESS_BITS;
+    let call = &CALL[first];
+    let (last, stride) = (call.last.load(Relaxed), call.stride.load(Relaxed));
+    // Whoever makes an array makes the next one of it.
+    let continues = stride != 0 && (last & ADDRESS) as usize + stride == address;
+    if !continues || call.returns_to.load(Acquire) != returns_to {
+        return made_by_itself(address, first, registers);
+    }
+    let number = first as u32 + 1;
+    entry(address).store(word_of(address, number), Relaxed);
+    call.last.store(last + stride as u64, Relaxed);
+    number
+}
+
+/// The same of a lock that continues no array.
+#[inline(never)]
+fn made_by_itself(address: usize, first: usize, registers: Registers) -> u32 {
+    let returns_to = registers.return_address() as u64;
+    let call = &CALL[first];
+    let is_first = call.returns_to.load(Acquire) == returns_to && call.is_from(&registers);
+    let place = if is_first { Some(first) } else { find_or_take(returns_to, first, registers) };
+    let Some(place) = place else { return 0 };
+    let number = place as u32 + 1;
+    note(&CALL[place % CALLS], number, address);
+    number
+}
+
+/// Programs use no more bits of an address unless they ask for it: such a lock is not found again.
+#[inline(always)]
+const fn word_of(address: usize, number: u32) -> u64 {
+    address as u64 & ADDRESS | (number as u64) << ADDRESS_BITS
+}
+
+/// A call, which has this number, made this lock.
+fn note(call: &Call, number: u32, address: usize) {
+    let word = word_of(address, number);
     let told_apart = call.told_apart.load(Relaxed);
     if told_apart < TOLD_APART {
         call.told_apart.store(told_apart + 1, Relaxed);
-        entry(address).store(word | IS_TOLD_APART, Relaxed);
-        return number;
+        return entry(address).store(word | IS_TOLD_APART, Relaxed);
     }
     entry(address).store(word, Relaxed);
     let (last, stride) = (call.last.load(Relaxed), call.stride.load(Relaxed));
@@ -138,7 +168,6 @@ pub(super) fn made(address: usize, registers: Registers) -> u32 {
     } else {
         begin_run(call, (last & ADDRESS) as usize, address);
     }
-    number
 }
 
 #[inline(always)]
@@ -157,14 +186,27 @@ fn begin_run(call: &Call, last: usize, address: usize) {
     call.last.store(address as u64 | u64::from(run) << ADDRESS_BITS, Release);
 }
 
+impl Call {
+    /// Whether the function that it returns to has the same caller.
+    fn is_from(&self, registers: &Registers) -> bool {
+        let place = self.caller_place.load(Relaxed) as u16;
+        unwind::callers_return_address(registers, place) as u64 == self.caller.load(Relaxed)
+    }
+}
+
+/// The first caller's is at `first`, if that is free; those of others lie elsewhere.
 #[cold]
 #[inline(never)]
 fn find_or_take(returns_to: u64, first: usize, registers: Registers) -> Option<usize> {
-    (0..PROBES).map(|probe| (first + probe) % CALLS).find(|place| {
+    let caller_place = unwind::caller_place(returns_to as usize);
+    let caller = unwind::callers_return_address(&registers, caller_place) as u64;
+    let of_others = home(returns_to ^ caller.rotate_left(20));
+    let mut places = (0..PROBES).map(|probe| if probe == 0 { first } else { (of_others + probe) % CALLS });
+    places.find(|place| {
         let call = &CALL[*place];
         let there = call.returns_to.load(Acquire);
         if there != 0 {
-            return there == returns_to;
+            return there == returns_to && call.caller.load(Relaxed) == caller;
         }
         // The depth is what one thread takes the place by.
         let is_ours = call.depth.compare_exchange(0, usize::MAX, AcqRel, Relaxed).is_ok();
@@ -176,6 +218,8 @@ fn find_or_take(returns_to: u64, first: usize, registers: Registers) -> Option<u
                 to.store(from, Relaxed);
             }
             call.depth.store(taken, Relaxed);
+            call.caller.store(caller, Relaxed);
+            call.caller_place.store(caller_place.into(), Relaxed);
             call.returns_to.store(returns_to, Release);
         }
         is_ours

@@ -142,6 +142,42 @@ pub(super) fn stack(registers: &Registers, frames: &mut [u64], seen: &mut ReadWo
     }
 }
 
+/// In what [`caller_place`] gives: the words are counted from the frame pointer.
+const FROM_FRAME_POINTER: u16 = 1 << 15;
+
+/// Where the function that a call returns to keeps its own return address: so many words above its stack pointer or its frame pointer. It is
+/// the same for all calls that return there. 0: that is not known.
+#[cold]
+#[inline(never)]
+pub(super) fn caller_place(return_address: usize) -> u16 {
+    let (from, offset) = match rule_of(return_address.wrapping_sub(1)) {
+        Rule::FromStackPointer { offset, .. } => (0, offset),
+        Rule::FromFramePointer { offset, .. } => (FROM_FRAME_POINTER, offset),
+        Rule::Outermost | Rule::Unknown => return 0,
+    };
+    let words = offset / size_of::<usize>() as isize - 1;
+    u16::try_from(words).ok().filter(|words| *words < FROM_FRAME_POINTER).map_or(0, |words| words | from)
+}
+
+/// Where the caller of an interposed function returns to itself; 0 if that is not known. `place` is what [`caller_place`] gives of the caller.
+#[inline(always)]
+pub(super) fn callers_return_address(registers: &Registers, place: u16) -> usize {
+    let sp = registers.stack_pointer();
+    if place == 0 {
+        return 0;
+    }
+    let mut at = sp.wrapping_add(usize::from(place) * size_of::<usize>());
+    if place & FROM_FRAME_POINTER != 0 {
+        let words = usize::from(place & !FROM_FRAME_POINTER);
+        at = registers.frame_pointer.wrapping_add(words * size_of::<usize>());
+        if at < sp || at >= stack_end(sp) || !at.is_multiple_of(size_of::<usize>()) {
+            return 0;
+        }
+    }
+    // SAFETY: on this stack: the caller's frame is as large each time that it calls from there, or the frame pointer is sound.
+    unsafe { (at as *const usize).read() }
+}
+
 /// No stack is larger: beyond, the two pointers belong to different memory.
 const LARGEST_STACK: usize = 256 << 20;
 
