@@ -160,6 +160,8 @@ pub struct DiffKey {
     pub mode: Option<Mode>,
     /// Type of the object the lock lies in.
     pub object: Option<String>,
+    /// Its file system.
+    pub filesystem: Option<String>,
     /// Name of the task.
     pub task: Option<String>,
     /// The cgroup's path.
@@ -463,6 +465,7 @@ fn key(row: &Row, by: &[Dimension]) -> DiffKey {
         kind: row.kind.filter(|_| has(Dimension::Lock) || has(Dimension::Kind)),
         mode: row.mode.filter(|_| has(Dimension::Lock) || has(Dimension::Mode)),
         object: row.object.clone(),
+        filesystem: row.filesystem.clone(),
         task: row.task.as_ref().map(|task| task.comm.clone()),
         cgroup: row.cgroup.clone(),
         caller: row.caller.clone(),

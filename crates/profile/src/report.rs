@@ -35,13 +35,15 @@ named_enum! {
         Root = 9, "root";
         /// How the lock was to be taken: exclusively, for reading, for writing.
         Mode = 10, "mode";
+        /// The file system of the object that a kernel lock lies in.
+        Filesystem = 11, "filesystem";
     }
 }
 
 impl Dimension {
     /// Whether rows of this dimension rest on sampled stacks rather than on exact totals.
     pub const fn is_sampled(self) -> bool {
-        matches!(self, Self::Instance | Self::Caller | Self::Blocker | Self::Root)
+        matches!(self, Self::Instance | Self::Caller | Self::Blocker | Self::Root | Self::Filesystem)
     }
 }
 
@@ -306,6 +308,9 @@ pub struct TimedOut {
     pub blocker_task: Option<String>,
 }
 
+/// Stands for the file system of locks that were not sampled, or whose object could not be read.
+pub const UNKNOWN_FILESYSTEM: &str = "unknown";
+
 /// One group. Fields that belong to a dimension are present when the rows are grouped by it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -325,6 +330,9 @@ pub struct Row {
     pub instance: Option<u64>,
     /// Type of the object the lock lies in.
     pub object: Option<String>,
+    /// The file system of the object the lock lies in, [`UNKNOWN_FILESYSTEM`] if that is not known; `None` if the lock belongs to no file
+    /// system.
+    pub filesystem: Option<String>,
     /// The task that waited, `comm` and `tgid`.
     pub task: Option<RowTask>,
     /// Path of its control group, or `id:N` where the path is not known.

@@ -1,7 +1,7 @@
 //! Groups a recording into a [`Report`].
 //!
 //! Rows by exact dimensions (lock, kind, task, cgroup, object) are sums of exact totals. Rows by sampled dimensions
-//! (instance, caller, blocker) share out those totals among the stacks that were taken: `scaling.rs` says how. Either way
+//! (instance, caller, blocker, file system) share out those totals among the stacks that were taken: `scaling.rs` says how. Either way
 //! the rows add up to what was counted, to the nanosecond.
 //!
 //! Intervals are taken in one by one; memory grows with the groups, not with the recording.
@@ -17,6 +17,7 @@ mod worst;
 
 use std::collections::HashMap;
 
+use crate::filesystem::OfFilesystem;
 use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, StackId, Total};
 use crate::limits::{Limits, TooLarge};
 use crate::lock::Space;
@@ -114,6 +115,12 @@ struct Site<Stack> {
     blocker: Option<(BlockerSource, Stack)>,
     root: Option<(Option<LockName>, BlockerSource, Stack)>,
     instance: Option<Option<u64>>,
+    filesystem: Option<OfFilesystem<TextName>>,
+}
+
+impl<Stack> Site<Stack> {
+    /// That of a query that asks nothing of the stacks.
+    const NONE: Self = Self { caller: None, blocker: None, root: None, instance: None, filesystem: None };
 }
 
 /// Everything measured in one group.
@@ -482,7 +489,9 @@ impl ReportBuilder {
         if self.query.is_sampled() && (basis.site.is_some() || basis.instance.is_some()) {
             let site = basis.site.and_then(|stack| interval_names.stack(&mut self.names, stack, true));
             let nobody = (BlockerSource::NotSampled, None);
-            let key = self.site(site, nobody, (None, BlockerSource::NotSampled, None), basis.instance);
+            // Only of programs' locks.
+            let filesystem = OfFilesystem::None;
+            let key = self.site(site, nobody, (None, BlockerSource::NotSampled, None), basis.instance, filesystem);
             self.at_site(group, key).basis.get_or_insert_default().merge(&basis.value);
         }
     }
@@ -494,6 +503,7 @@ impl ReportBuilder {
         (source, blocker): (BlockerSource, Option<NamedStack>),
         (root_lock, root_source, root): (Option<LockName>, BlockerSource, Option<NamedStack>),
         instance: Option<u64>,
+        filesystem: OfFilesystem<TextName>,
     ) -> Site<StackName> {
         let by = |dimension| self.query.groups_by(dimension);
         let nothing = self.names.no_stack();
@@ -503,6 +513,7 @@ impl ReportBuilder {
             blocker: by(Dimension::Blocker).then(|| (source, all(blocker))),
             root: by(Dimension::Root).then(|| (root_lock, root_source, all(root))),
             instance: by(Dimension::Instance).then_some(instance),
+            filesystem: by(Dimension::Filesystem).then_some(filesystem),
         }
     }
 
@@ -571,7 +582,14 @@ impl ReportBuilder {
             Some((lock, stack)) => (Some(lock), BlockerSource::Releaser, stack),
             None => (None, source, blocker_stack),
         };
-        let key = self.site(site, (source, blocker_stack), root, sampled.instance);
+        let filesystem = match self.query.groups_by(Dimension::Filesystem) {
+            true if interval_names.space(sampled.key.lock) == Space::Kernel => {
+                self.names.see_filesystem(lock.lock, sampled.filesystem);
+                interval_names.filesystem(&mut self.names, sampled.filesystem)
+            }
+            _ => OfFilesystem::None,
+        };
+        let key = self.site(site, (source, blocker_stack), root, sampled.instance, filesystem);
         let estimate = self.at_site(group, key);
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });

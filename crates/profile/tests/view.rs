@@ -5,7 +5,7 @@ mod synthetic;
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder, report};
 use lockmeter_profile::{
     About, Blocker, BlockerSource, Bucket, Dimension, Frame, Happened, HolderTime, Interval, Key, Kind, Lock, Loss,
-    Mode, Naming, NextLock, Report, Row, Sampled, SlowHold, StackId, Task, Total, Unnamed, Value,
+    Mode, Naming, NextLock, OfFilesystem, Report, Row, Sampled, SlowHold, StackId, Task, Total, Unnamed, Value,
 };
 use proptest::prelude::*;
 use synthetic::{SECOND_NS, START_UNIX_NS, Size, about, interval};
@@ -74,7 +74,15 @@ impl Made {
     fn sample(&mut self, key: Key, site: StackId, blocker: Blocker, count: u64, each_ns: u64) {
         let estimate = Value { count, total_ns: count * each_ns, max_ns: each_ns, spin_ns: 0 };
         let key = Key { bucket: Bucket::of(each_ns), ..key };
-        self.0.sampled.push(Sampled { key, instance: None, site: Some(site), blocker, stacks: 1, estimate });
+        self.0.sampled.push(Sampled {
+            key,
+            instance: None,
+            filesystem: OfFilesystem::NotLookedUp,
+            site: Some(site),
+            blocker,
+            stacks: 1,
+            estimate,
+        });
     }
 }
 
@@ -356,8 +364,15 @@ fn absurd_numbers_from_a_forged_file_give_a_report_all_the_same() {
     let most = Value { count: u64::MAX, total_ns: u64::MAX, max_ns: 1, spin_ns: u64::MAX };
     for bucket in [Bucket(0), Bucket(63), Bucket(255)] {
         let key = Key { bucket, ..key };
-        let sampled =
-            Sampled { key, instance: None, site: Some(site), blocker: UNSEEN, stacks: u64::MAX, estimate: most };
+        let sampled = Sampled {
+            key,
+            instance: None,
+            filesystem: OfFilesystem::NotLookedUp,
+            site: Some(site),
+            blocker: UNSEEN,
+            stacks: u64::MAX,
+            estimate: most,
+        };
         for value in [most, Value { count: 0, ..most }, Value { total_ns: 0, ..most }] {
             made_by_hand.0.totals.push(Total { key, value });
         }

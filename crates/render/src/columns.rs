@@ -243,6 +243,8 @@ pub const COLUMNS: &[ReportColumn] = &[
         .headed("INSTANCE").by(Dimension::Instance),
     ReportColumn::new("object", Unit::Name, |row, _| Cell::name(row.object.as_deref()))
         .headed("OBJECT").by(Dimension::Object),
+    ReportColumn::new("filesystem", Unit::Name, |row, _| Cell::name(row.filesystem.as_deref()))
+        .headed("FILE SYSTEM").by(Dimension::Filesystem),
     ReportColumn::new("task", Unit::Name, |row, _| Cell::name(row.task.as_ref().map(|task| task.comm.as_str())))
         .headed("TASK").by(Dimension::Task),
     ReportColumn::new("tgid", Unit::Id, |row, _| {

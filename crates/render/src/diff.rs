@@ -31,6 +31,8 @@ pub const COLUMNS: &[DiffColumn] = &[
     DiffColumn::new("lock", Unit::Name, |row, ()| Cell::name(row.key.lock.as_deref())).headed("LOCK"),
     DiffColumn::new("object", Unit::Name, |row, ()| Cell::name(row.key.object.as_deref()))
         .headed("OBJECT").by(Dimension::Object),
+    DiffColumn::new("filesystem", Unit::Name, |row, ()| Cell::name(row.key.filesystem.as_deref()))
+        .headed("FILE SYSTEM").by(Dimension::Filesystem),
     DiffColumn::new("task", Unit::Name, |row, ()| Cell::name(row.key.task.as_deref()))
         .headed("TASK").by(Dimension::Task),
     DiffColumn::new("cgroup", Unit::Name, |row, ()| Cell::name(row.key.cgroup.as_deref()))

@@ -5,7 +5,7 @@
 //! who waits, `-sample_index=blame` who makes others wait, and both add up to all waited time. The innermost frame is the lock, as in
 //! [folded stacks](crate::Folded). Where there is no stack, a frame in brackets says why.
 //!
-//! Labels: `happened`, `lock`, `kind`, `mode`, `task` (of the waiter, in a report by task; with blame, of the releaser), `blocker` (how it
+//! Labels: `happened`, `lock`, `kind`, `mode`, `filesystem` (in a report by file system), `task` (of the waiter, in a report by task; with blame, of the releaser), `blocker` (how it
 //! is known), and `own` on the waits of lockmeter itself.
 
 use std::collections::HashMap;
@@ -125,6 +125,7 @@ impl Tables {
             ("lock", row.lock.as_deref()),
             ("kind", row.kind.map(|kind| kind.name())),
             ("mode", row.mode.map(|mode| mode.name())),
+            ("filesystem", row.filesystem.as_deref()),
             ("task", task),
             ("blocker", row.blocker.as_ref().map(|blocker| blocker.source.name())),
             ("own", row.own.then_some("yes")),
@@ -178,8 +179,8 @@ mod tests {
 
     use lockmeter_profile::view::{Query, report};
     use lockmeter_profile::{
-        About, Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, Mode, Naming, Sampled, Task,
-        Total, Value,
+        About, Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, Mode, Naming, OfFilesystem,
+        Sampled, Task, Total, Value,
     };
 
     use super::*;
@@ -195,7 +196,15 @@ mod tests {
         let estimate = Value { count: 1, total_ns: total_ns / 2, ..value };
         let blocker = Blocker::unknown(BlockerSource::NeverSlept);
         interval.totals.push(Total { key, value });
-        interval.sampled.push(Sampled { key, instance: None, site: None, blocker, stacks: 1, estimate });
+        interval.sampled.push(Sampled {
+            key,
+            instance: None,
+            filesystem: OfFilesystem::NotLookedUp,
+            site: None,
+            blocker,
+            stacks: 1,
+            estimate,
+        });
     }
 
     /// The profile of these intervals, encoded and decoded.

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lockmeter_profile::{Kind, Lock, StackId, Tables, lock_functions};
+use lockmeter_profile::{Filesystem, Kind, Lock, OfFilesystem, StackId, Tables, lock_functions};
 use lockmeter_symbols::{KernelMemory, KernelSymbols, KernelTypes, LockNamer, WHOLE_PPM};
 
 use frames::Frames;
@@ -113,6 +113,23 @@ impl KernelNames {
         let stacks: Vec<(Vec<&str>, u64)> =
             stacks.iter().map(|(names, weight)| (names.iter().map(|name| &**name).collect(), *weight)).collect();
         self.namer.name(&lock_class::identity(class, caches), kind, &stacks)
+    }
+
+    /// To be called before the file systems of an interval's locks are looked up.
+    pub fn renew_filesystems(&mut self) {
+        self.namer.renew_filesystems();
+    }
+
+    /// The file system of a single lock of a class, which was named before: as its object says now.
+    pub fn filesystem(
+        &mut self,
+        lock: &Lock,
+        class: u64,
+        kind: Kind,
+        address: u64,
+        caches: &[u64],
+    ) -> OfFilesystem<Filesystem> {
+        self.namer.filesystem(lock, &lock_class::identity(class, caches), kind, address)
     }
 
     /// The functions on a stack, innermost first.

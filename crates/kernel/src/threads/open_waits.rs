@@ -5,8 +5,8 @@ use std::fs;
 use std::rc::Rc;
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Happened, Interval, Key, Kind, Lock, LockHolder, Loss, Mode, Naming, OpenWait,
-    Sampled, ThreadState, Total, Unnamed, Value,
+    Blocker, BlockerSource, Bucket, Happened, Interval, Key, Kind, Lock, LockHolder, Loss, Mode, Naming, OfFilesystem,
+    OpenWait, Sampled, ThreadState, Total, Unnamed, Value,
 };
 
 use super::file_locks::FileWait;
@@ -234,8 +234,8 @@ pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interv
             None => Blocker::unknown(BlockerSource::WakeupNotSeen),
         };
         interval.totals.push(Total { key, value });
-        let (instance, site) = (open.instance, open.site);
-        interval.sampled.push(Sampled { key, instance, site, blocker, stacks: 1, estimate: value });
+        let (instance, filesystem, site) = (open.instance, OfFilesystem::NotLookedUp, open.site);
+        interval.sampled.push(Sampled { key, instance, filesystem, site, blocker, stacks: 1, estimate: value });
     }
     interval.losses.settle(Loss::Unfinished, counted().count() as u64);
 }

@@ -4,9 +4,10 @@ use prost::Message;
 
 use super::chunk::MAX_ENTRIES;
 use super::costs::{self, MAX_FRAMES, MAX_STACK_FRAMES, Weight};
+use crate::filesystem::{Filesystem, OfFilesystem};
 use crate::interval::{
-    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, Root,
-    RunWait, Sampled, StackId, Tables, Task, TaskId, Total,
+    Basis, Blocker, BlockerSource, Cgroup, CgroupId, FilesystemId, Frame, FrameId, Interval, LockId, LongRun, Overhead,
+    Root, RunWait, Sampled, StackId, Tables, Task, TaskId, Total,
 };
 use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
@@ -92,6 +93,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         locks: tables.locks().iter().map(lock_to_proto).collect(),
         tasks: tables.tasks().iter().map(task_to_proto).collect(),
         cgroups: tables.cgroups().iter().map(|c| proto::Cgroup { id: c.id, path: c.path.clone() }).collect(),
+        filesystems: tables.filesystems().iter().map(filesystem_to_proto).collect(),
         frames: tables.frames().iter().map(frame_to_proto).collect(),
         stacks: tables.stacks().iter().map(|s| proto::Stack { frames: s.iter().map(|f| f.0).collect() }).collect(),
         totals: interval.totals.iter().map(total_to_proto).collect(),
@@ -112,6 +114,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
     let entries = message.locks.len()
         + message.tasks.len()
         + message.cgroups.len()
+        + message.filesystems.len()
         + message.frames.len()
         + message.stacks.len()
         + message.totals.len()
@@ -139,6 +142,7 @@ pub(super) fn decode_interval(message: &[u8], weight: &Weight) -> Option<Interva
         message.locks.into_iter().map(|lock| unknown.lock(lock)).collect(),
         message.tasks.into_iter().map(|t| Task { tgid: t.tgid, comm: t.comm, own: t.own }).collect(),
         message.cgroups.into_iter().map(|c| Cgroup { id: c.id, path: c.path }).collect(),
+        message.filesystems.into_iter().map(|f| Filesystem { kind: f.kind, device: f.device }).collect(),
         message.frames.into_iter().map(frame_from_proto).collect(),
         message.stacks.into_iter().map(|s| s.frames.into_iter().map(FrameId).collect()).collect(),
     );
@@ -239,6 +243,31 @@ fn task_to_proto(task: &Task) -> proto::Task {
     proto::Task { tgid: task.tgid, comm: task.comm.clone(), own: task.own }
 }
 
+fn filesystem_to_proto(filesystem: &Filesystem) -> proto::Filesystem {
+    proto::Filesystem { kind: filesystem.kind.clone(), device: filesystem.device.clone() }
+}
+
+/// The first code that stands for a file system's place in its table.
+const FIRST_FILESYSTEM: u32 = 3;
+
+const fn of_filesystem_to_proto(of: OfFilesystem<FilesystemId>) -> u32 {
+    match of {
+        OfFilesystem::NotLookedUp => 0,
+        OfFilesystem::None => 1,
+        OfFilesystem::Unreadable => 2,
+        OfFilesystem::Known(id) => id.0.saturating_add(FIRST_FILESYSTEM),
+    }
+}
+
+const fn of_filesystem_from_proto(code: u32) -> OfFilesystem<FilesystemId> {
+    match code {
+        0 => OfFilesystem::NotLookedUp,
+        1 => OfFilesystem::None,
+        2 => OfFilesystem::Unreadable,
+        _ => OfFilesystem::Known(FilesystemId(code - FIRST_FILESYSTEM)),
+    }
+}
+
 fn frame_to_proto(frame: &Frame) -> proto::Frame {
     proto::Frame {
         address: frame.address,
@@ -324,6 +353,7 @@ fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {
     proto::Sampled {
         key: Some(key_to_proto(&sampled.key)),
         instance: sampled.instance,
+        filesystem: of_filesystem_to_proto(sampled.filesystem),
         site: sampled.site.map(|id| id.0),
         blocker: Some(proto::Blocker {
             source: blocker.source.code().into(),
@@ -348,6 +378,7 @@ fn sampled_from_proto(sampled: proto::Sampled) -> Option<Sampled> {
     Some(Sampled {
         key: key_from_proto(&sampled.key?)?,
         instance: sampled.instance,
+        filesystem: of_filesystem_from_proto(sampled.filesystem),
         site: sampled.site.map(StackId),
         blocker: Blocker {
             source: code(blocker.source).and_then(BlockerSource::from_code)?,

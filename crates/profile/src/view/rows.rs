@@ -11,10 +11,11 @@ use super::buckets::Buckets;
 use super::names::{Names, StackName, TextName};
 use super::scaling::{Estimate, Portion, divide_bucket, scale_bucket};
 use super::{Group, HolderStates, Measured, ReportBuilder, RunDelay, Site, SiteEstimate, Uniform};
+use crate::filesystem::OfFilesystem;
 use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
 use crate::quantile::quantile_ns;
-use crate::report::{Dimension, Row, RowBlocker, RowRoot, RowTask};
+use crate::report::{Dimension, Row, RowBlocker, RowRoot, RowTask, UNKNOWN_FILESYSTEM};
 use crate::sample::{Bucket, Happened, HoldBasis, Kind, Mode, Value};
 use crate::slow_hold::HolderTime;
 
@@ -49,6 +50,8 @@ struct RowKey<'a> {
     object: Option<Option<&'a str>>,
     task: Option<TaskLabel<'a>>,
     cgroup: Option<Option<Cow<'a, str>>>,
+    filesystem: Option<OfFilesystem<&'a str>>,
+    /// Without the file system, which is above by its name.
     site: Site<StackRank>,
 }
 
@@ -114,10 +117,10 @@ pub(super) fn rows(
     let mut memory = Memory { bytes: builder.memory_bytes(), limits };
     for (group, measured) in named_groups(builder, groups) {
         let parts = if builder.query.is_sampled() {
-            shared_out(builder, &stacks, &measured, &mut memory)?
+            shared_out(builder, &stacks, group.lock, &measured, &mut memory)?
         } else {
             memory.add_buckets(measured.exact.len())?;
-            vec![Part::whole(&measured, Site { caller: None, blocker: None, root: None, instance: None })]
+            vec![Part::whole(&measured, Site::NONE)]
         };
         let off_ns = off_ns(builder, &group, &measured);
         let is_of_program = !matches!(measured.owner, Uniform::Same(None) | Uniform::Unseen);
@@ -260,6 +263,7 @@ impl<'a> RankedStacks<'a> {
             blocker: site.blocker.map(|(source, stack)| (source, rank(stack))),
             root: site.root.map(|(lock, source, stack)| (lock, source, rank(stack))),
             instance: site.instance,
+            filesystem: site.filesystem,
         }
     }
 
@@ -345,13 +349,14 @@ fn off_ns(builder: &ReportBuilder, group: &NamedGroup<'_>, measured: &Measured) 
 fn shared_out<'a>(
     builder: &'a ReportBuilder,
     stacks: &RankedStacks<'_>,
+    lock_name: &str,
     measured: &Measured,
     memory: &mut Memory<'_>,
 ) -> Result<Vec<Part<'a>>, TooLarge> {
     let mut sites: Vec<(Site<StackRank>, &SiteEstimate)> =
         measured.sites.iter().map(|(site, estimate)| (stacks.rank(site), estimate)).collect();
     if sites.is_empty() {
-        return Ok(vec![Part::whole(measured, site_without_stacks(builder, measured))]);
+        return Ok(vec![Part::whole(measured, site_without_stacks(builder, lock_name, measured))]);
     }
     sites.sort_by_key(|(site, _)| *site);
     let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
@@ -378,7 +383,7 @@ fn shared_out<'a>(
         })
         .collect();
     let mut without_stacks = Part {
-        site: site_without_stacks(builder, measured),
+        site: site_without_stacks(builder, lock_name, measured),
         buckets: Buckets::default(),
         basis: is_told_apart.then(HoldBasis::default),
         run_delay: RunDelay::default(),
@@ -417,7 +422,7 @@ fn shared_out<'a>(
 }
 
 /// The site of a group in which no stack was taken.
-fn site_without_stacks(builder: &ReportBuilder, measured: &Measured) -> Site<StackRank> {
+fn site_without_stacks(builder: &ReportBuilder, lock_name: &str, measured: &Measured) -> Site<StackRank> {
     let by = |dimension| builder.query.groups_by(dimension);
     let only_spun = measured.exact.values().all(|value| value.spin_ns >= value.total_ns);
     let source = if only_spun { BlockerSource::NeverSlept } else { BlockerSource::NotSampled };
@@ -426,6 +431,10 @@ fn site_without_stacks(builder: &ReportBuilder, measured: &Measured) -> Site<Sta
         blocker: by(Dimension::Blocker).then_some((source, RankedStacks::NONE)),
         root: by(Dimension::Root).then_some((None, source, RankedStacks::NONE)),
         instance: by(Dimension::Instance).then_some(None),
+        filesystem: by(Dimension::Filesystem).then(|| match builder.names.lacks_filesystem(lock_name) {
+            true => OfFilesystem::None,
+            false => OfFilesystem::Unreadable,
+        }),
     }
 }
 
@@ -485,7 +494,7 @@ impl<'a> RowSum<'a> {
     }
 }
 
-fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<StackRank>) -> RowKey<'a> {
+fn row_key<'a>(builder: &'a ReportBuilder, group: &NamedGroup<'a>, site: Site<StackRank>) -> RowKey<'a> {
     let by = |dimension| builder.query.groups_by(dimension);
     // An address alone would say nothing, so single locks carry their class.
     let has_lock = by(Dimension::Lock) || by(Dimension::Instance);
@@ -498,7 +507,8 @@ fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<Stack
         object: by(Dimension::Object).then_some(group.object),
         task: group.task,
         cgroup: group.cgroup.clone(),
-        site,
+        filesystem: site.filesystem.map(|of| of.map(|text| &**builder.names.text_of(text))),
+        site: Site { filesystem: None, ..site },
     }
 }
 
@@ -516,6 +526,11 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         mode: sum.mode.same(),
         instance: key.site.instance.flatten(),
         object: key.object.flatten().map(str::to_owned),
+        filesystem: key.filesystem.and_then(|of| match of {
+            OfFilesystem::None => None,
+            OfFilesystem::NotLookedUp | OfFilesystem::Unreadable => Some(UNKNOWN_FILESYSTEM.to_owned()),
+            OfFilesystem::Known(filesystem) => Some(filesystem.to_owned()),
+        }),
         task: key.task.map(|(tgid, comm)| RowTask { tgid, comm: comm.to_owned() }),
         cgroup: key.cgroup.flatten().map(Cow::into_owned),
         caller: key.site.caller.map(|rank| stacks.functions(rank)),
