@@ -110,15 +110,15 @@ struct Group {
 
 /// What the query asks of the stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Site<Stack> {
+struct Site<Stack, Text> {
     caller: Option<Stack>,
     blocker: Option<(BlockerSource, Stack)>,
     root: Option<(Option<LockName>, BlockerSource, Stack)>,
     instance: Option<Option<u64>>,
-    filesystem: Option<OfFilesystem<TextName>>,
+    filesystem: Option<OfFilesystem<Text>>,
 }
 
-impl<Stack> Site<Stack> {
+impl<Stack, Text> Site<Stack, Text> {
     /// That of a query that asks nothing of the stacks.
     const NONE: Self = Self { caller: None, blocker: None, root: None, instance: None, filesystem: None };
 }
@@ -132,7 +132,7 @@ struct Measured {
     run_delay: RunDelay,
     /// The process whose lock it is; `None` is the kernel.
     owner: Uniform<Option<u32>>,
-    sites: HashMap<Site<StackName>, SiteEstimate>,
+    sites: HashMap<Site<StackName, TextName>, SiteEstimate>,
 }
 
 /// What the stacks of one site stand for.
@@ -504,7 +504,7 @@ impl ReportBuilder {
         (root_lock, root_source, root): (Option<LockName>, BlockerSource, Option<NamedStack>),
         instance: Option<u64>,
         filesystem: OfFilesystem<TextName>,
-    ) -> Site<StackName> {
+    ) -> Site<StackName, TextName> {
         let by = |dimension| self.query.groups_by(dimension);
         let nothing = self.names.no_stack();
         let all = |stack: Option<NamedStack>| stack.map_or(nothing, |stack| stack.all);
@@ -518,7 +518,7 @@ impl ReportBuilder {
     }
 
     /// What is measured at a site of a group, which is added if it is new.
-    fn at_site(&mut self, group: Group, site: Site<StackName>) -> &mut SiteEstimate {
+    fn at_site(&mut self, group: Group, site: Site<StackName, TextName>) -> &mut SiteEstimate {
         let row_bytes = SITE_BYTES + self.row_text_bytes(&group);
         self.groups.entry(group).or_default().sites.entry(site).or_insert_with(|| {
             self.groups_bytes += row_bytes;

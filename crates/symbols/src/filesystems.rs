@@ -183,3 +183,136 @@ fn struct_with_way(btf: &Btf, id: u32, outer: Type<'_>, depth: usize) -> Option<
         Some((offset + u64::from(member.offset), steps))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::btf::tests::Builder;
+    use crate::memory::Unreadable;
+
+    /// Where the objects of the tests lie.
+    const INODE: u64 = KERNEL_HALF | 0x1000;
+    const SUPER_BLOCK: u64 = KERNEL_HALF | 0x2000;
+    const KIND: u64 = KERNEL_HALF | 0x3000;
+    const NAME: u64 = KERNEL_HALF | 0x4000;
+
+    /// Offsets in the structs of [`btf`].
+    const VFS_INODE: u64 = 16;
+    const I_SB: u64 = 8;
+    const S_ID: u64 = 8;
+
+    fn btf() -> Btf {
+        let mut types = Builder::new(None);
+        let int = types.int("int", 4);
+        let pointer = types.int("pointer", 8);
+        let byte = types.int("char", 1);
+        let id = types.array(byte, LONGEST_DEVICE as u32);
+        types.add(4, "file_system_type", 8, &[("name", pointer, 0)]);
+        types.add(4, "super_block", 40, &[("s_type", pointer, 0), ("s_id", id, S_ID as u32)]);
+        let inode = types.add(4, "inode", 16, &[("i_lock", int, 0), ("i_sb", pointer, I_SB as u32)]);
+        let inner = types.add(4, "some_inode_base", 24, &[("flags", int, 0), ("vfs", inode, 8)]);
+        types.add(4, "some_inode_info", 32, &[("own_lock", int, 0), ("base", inner, VFS_INODE as u32 - 8)]);
+        types.add(4, "file", 8, &[("f_renamed_inode", pointer, 0)]);
+        types.add(4, "pipe_inode_info", 8, &[("lock", int, 0)]);
+        types.build(None)
+    }
+
+    /// Memory of which only what was written can be read.
+    #[derive(Default)]
+    struct Written(HashMap<u64, u8>);
+
+    impl Written {
+        fn write(&mut self, at: u64, bytes: &[u8]) {
+            self.0.extend((at..).zip(bytes.iter().copied()));
+        }
+
+        /// An inode of a file system of this type, on this.
+        fn with_inode(kind: &str, device: &[u8]) -> Self {
+            let mut memory = Self::default();
+            memory.write(INODE + VFS_INODE + I_SB, &SUPER_BLOCK.to_ne_bytes());
+            memory.write(SUPER_BLOCK, &KIND.to_ne_bytes());
+            memory.write(KIND, &NAME.to_ne_bytes());
+            memory.write(NAME, &[0; 80]);
+            memory.write(NAME, kind.as_bytes());
+            memory.write(SUPER_BLOCK + S_ID, &[0; LONGEST_DEVICE]);
+            memory.write(SUPER_BLOCK + S_ID, device);
+            memory
+        }
+    }
+
+    impl KernelMemory for Written {
+        fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+            for (at, byte) in (address..).zip(into) {
+                *byte = *self.0.get(&at).ok_or(Unreadable { address })?;
+            }
+            Ok(())
+        }
+    }
+
+    fn filesystems() -> Filesystems {
+        let registered = listed("nodev\ttmpfs\n\text4\nnodev\tcgroup2\n");
+        Filesystems { registered, ..Filesystems::new(&btf()) }
+    }
+
+    fn found(memory: &Written) -> OfFilesystem<Filesystem> {
+        let mut filesystems = filesystems();
+        assert!(filesystems.has_way(&btf(), "some_inode_info"));
+        filesystems.of_object(memory, "some_inode_info", INODE)
+    }
+
+    fn known(kind: &str, device: Option<&str>) -> OfFilesystem<Filesystem> {
+        OfFilesystem::Known(Filesystem { kind: kind.into(), device: device.map(str::to_owned) })
+    }
+
+    #[test]
+    fn an_inode_inside_another_object_leads_to_its_file_system() {
+        assert_eq!(found(&Written::with_inode("ext4", b"vda1")), known("ext4", Some("vda1")));
+        // What lies on nothing has its own name as its device.
+        assert_eq!(found(&Written::with_inode("cgroup2", b"cgroup2")), known("cgroup2", None));
+    }
+
+    /// The object may have been freed, and anything may lie there now.
+    #[test]
+    fn what_is_no_super_block_of_a_listed_type_is_not_believed() {
+        for memory in [
+            Written::default(),
+            Written::with_inode("ext5", b"vda1"),
+            Written::with_inode("", b"vda1"),
+            Written::with_inode("ext4 ", b"vda1"),
+            Written::with_inode("ext4", b""),
+            Written::with_inode("ext4", b"\x1b[2Jvda1"),
+            Written::with_inode("ext4", b"vda\n1"),
+            Written::with_inode("ext4", b"vda 1"),
+            Written::with_inode("ext4", "vdä".as_bytes()),
+            Written::with_inode("ext4", &[b'x'; LONGEST_DEVICE]),
+        ] {
+            assert_eq!(found(&memory), OfFilesystem::Unreadable);
+        }
+        let mut memory = Written::with_inode("ext4", b"vda1");
+        memory.write(INODE + VFS_INODE + I_SB, &8_u64.to_ne_bytes());
+        assert_eq!(found(&memory), OfFilesystem::Unreadable, "a pointer into a program's half");
+    }
+
+    #[test]
+    fn types_that_lead_to_no_super_block_belong_to_no_file_system() {
+        let mut filesystems = filesystems();
+        for type_name in ["pipe_inode_info", "no_such_struct", "file"] {
+            assert!(!filesystems.has_way(&btf(), type_name), "{type_name}");
+            assert_eq!(filesystems.of_object(&Written::default(), type_name, INODE), OfFilesystem::None);
+        }
+    }
+
+    /// Makes sure that a super block that was unmounted, and its memory used again, is not taken for the one before.
+    #[test]
+    fn what_was_read_is_forgotten_when_it_is_renewed() {
+        let mut filesystems = filesystems();
+        assert!(filesystems.has_way(&btf(), "some_inode_info"));
+        let mut look = |kind| filesystems.of_object(&Written::with_inode(kind, b"vda"), "some_inode_info", INODE);
+        assert_eq!(look("ext4"), known("ext4", Some("vda")));
+        assert_eq!(look("tmpfs"), known("ext4", Some("vda")), "read once a round");
+        filesystems.renew();
+        filesystems.registered = listed("nodev\ttmpfs\n");
+        let look = filesystems.of_object(&Written::with_inode("tmpfs", b"vda"), "some_inode_info", INODE);
+        assert_eq!(look, known("tmpfs", Some("vda")));
+    }
+}

@@ -604,6 +604,30 @@ mod tests {
         assert!(interval.losses.is_empty());
     }
 
+    /// Makes sure that nothing is known of file systems where an older lockmeter recorded, and that what is known reads back.
+    #[test]
+    fn the_file_system_of_a_sample_reads_back_and_an_older_recording_says_nothing_of_it() {
+        for of in [
+            OfFilesystem::NotLookedUp,
+            OfFilesystem::None,
+            OfFilesystem::Unreadable,
+            OfFilesystem::Known(FilesystemId(0)),
+            OfFilesystem::Known(FilesystemId(7)),
+        ] {
+            assert_eq!(of_filesystem_from_proto(of_filesystem_to_proto(of)), of);
+        }
+        let sampled = |filesystem| {
+            let blocker = proto::Blocker { source: 3, ..Default::default() };
+            proto::Sampled { key: Some(key()), blocker: Some(blocker), filesystem, ..Default::default() }
+        };
+        let filesystems = vec![proto::Filesystem { kind: "ext4".into(), device: Some("vda".into()) }];
+        let message = proto::Interval { sampled: vec![sampled(0), sampled(3)], filesystems, ..Default::default() };
+        let interval = decode_interval(&message.encode_to_vec()).unwrap();
+        assert_eq!(interval.sampled[0].filesystem, OfFilesystem::NotLookedUp);
+        let OfFilesystem::Known(id) = interval.sampled[1].filesystem else { panic!("{:?}", interval.sampled[1]) };
+        assert_eq!(interval.tables.filesystem(id).unwrap().to_string(), "ext4 (vda)");
+    }
+
     #[test]
     fn an_item_stored_twice_does_not_move_those_behind_it() {
         let task = |comm: &str| proto::Task { tgid: 1, comm: comm.into(), own: false };

@@ -23,6 +23,9 @@ use crate::slow_hold::HolderTime;
 /// stacks came.
 type StackRank = u32;
 
+/// The same of a text among all texts.
+type TextRank = u32;
+
 /// A group as names tell it apart, in the order of the names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct NamedGroup<'a> {
@@ -50,9 +53,7 @@ struct RowKey<'a> {
     object: Option<Option<&'a str>>,
     task: Option<TaskLabel<'a>>,
     cgroup: Option<Option<Cow<'a, str>>>,
-    filesystem: Option<OfFilesystem<&'a str>>,
-    /// Without the file system, which is above by its name.
-    site: Site<StackRank>,
+    site: Site<StackRank, TextRank>,
 }
 
 /// What a row adds up.
@@ -77,7 +78,7 @@ struct RowSum<'a> {
 
 /// A part of a group that goes to one row.
 struct Part<'a> {
-    site: Site<StackRank>,
+    site: Site<StackRank, TextRank>,
     buckets: Buckets<Portion>,
     /// `None` where stacks do not tell.
     basis: Option<HoldBasis>,
@@ -231,13 +232,21 @@ struct RankedStacks<'a> {
     /// Each stack, and its functions once they were asked for: rows share them.
     by_rank: Vec<(StackName, OnceCell<Functions>)>,
     rank_of: Vec<StackRank>,
+    text_ranks: Vec<TextRank>,
+    text_by_rank: Vec<TextName>,
 }
 
 impl<'a> RankedStacks<'a> {
     /// None are ranked if no row is by stack.
     fn new(names: &'a Names, is_needed: bool) -> Self {
         if !is_needed {
-            return Self { names, by_rank: Vec::new(), rank_of: Vec::new() };
+            return Self {
+                names,
+                by_rank: Vec::new(),
+                rank_of: Vec::new(),
+                text_ranks: Vec::new(),
+                text_by_rank: Vec::new(),
+            };
         }
         let text_ranks = ranks(names.texts(), |one, other| one.cmp(other));
         let text_rank = |text: &u32| text_ranks[*text as usize];
@@ -251,20 +260,28 @@ impl<'a> RankedStacks<'a> {
         by_rank.sort_unstable();
         let first = (!has_empty).then(|| (StackName(u32::MAX), OnceCell::from(Arc::default())));
         let by_rank = first.into_iter().chain(by_rank.into_iter().map(|(_, stack)| (stack, OnceCell::new()))).collect();
-        Self { names, by_rank, rank_of }
+        let mut text_by_rank = vec![TextName(0); text_ranks.len()];
+        for (text, rank) in (0..).zip(&text_ranks) {
+            text_by_rank[*rank as usize] = TextName(text);
+        }
+        Self { names, by_rank, rank_of, text_ranks, text_by_rank }
     }
 
     const NONE: StackRank = 0;
 
-    fn rank(&self, site: &Site<StackName>) -> Site<StackRank> {
+    fn rank(&self, site: &Site<StackName, TextName>) -> Site<StackRank, TextRank> {
         let rank = |stack: StackName| self.rank_of[stack.0 as usize];
         Site {
             caller: site.caller.map(rank),
             blocker: site.blocker.map(|(source, stack)| (source, rank(stack))),
             root: site.root.map(|(lock, source, stack)| (lock, source, rank(stack))),
             instance: site.instance,
-            filesystem: site.filesystem,
+            filesystem: site.filesystem.map(|of| of.map(|text| self.text_ranks[text.0 as usize])),
         }
+    }
+
+    fn text(&self, rank: TextRank) -> &'a str {
+        self.names.text_of(self.text_by_rank[rank as usize])
     }
 
     fn functions(&self, rank: StackRank) -> Functions {
@@ -353,7 +370,7 @@ fn shared_out<'a>(
     measured: &Measured,
     memory: &mut Memory<'_>,
 ) -> Result<Vec<Part<'a>>, TooLarge> {
-    let mut sites: Vec<(Site<StackRank>, &SiteEstimate)> =
+    let mut sites: Vec<(Site<StackRank, TextRank>, &SiteEstimate)> =
         measured.sites.iter().map(|(site, estimate)| (stacks.rank(site), estimate)).collect();
     if sites.is_empty() {
         return Ok(vec![Part::whole(measured, site_without_stacks(builder, lock_name, measured))]);
@@ -422,7 +439,7 @@ fn shared_out<'a>(
 }
 
 /// The site of a group in which no stack was taken.
-fn site_without_stacks(builder: &ReportBuilder, lock_name: &str, measured: &Measured) -> Site<StackRank> {
+fn site_without_stacks(builder: &ReportBuilder, lock_name: &str, measured: &Measured) -> Site<StackRank, TextRank> {
     let by = |dimension| builder.query.groups_by(dimension);
     let only_spun = measured.exact.values().all(|value| value.spin_ns >= value.total_ns);
     let source = if only_spun { BlockerSource::NeverSlept } else { BlockerSource::NotSampled };
@@ -440,7 +457,7 @@ fn site_without_stacks(builder: &ReportBuilder, lock_name: &str, measured: &Meas
 
 impl Part<'_> {
     /// All of a group.
-    fn whole(measured: &Measured, site: Site<StackRank>) -> Self {
+    fn whole(measured: &Measured, site: Site<StackRank, TextRank>) -> Self {
         let portion = |value: &Value| Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
         Self {
             site,
@@ -494,7 +511,7 @@ impl<'a> RowSum<'a> {
     }
 }
 
-fn row_key<'a>(builder: &'a ReportBuilder, group: &NamedGroup<'a>, site: Site<StackRank>) -> RowKey<'a> {
+fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<StackRank, TextRank>) -> RowKey<'a> {
     let by = |dimension| builder.query.groups_by(dimension);
     // An address alone would say nothing, so single locks carry their class.
     let has_lock = by(Dimension::Lock) || by(Dimension::Instance);
@@ -507,8 +524,7 @@ fn row_key<'a>(builder: &'a ReportBuilder, group: &NamedGroup<'a>, site: Site<St
         object: by(Dimension::Object).then_some(group.object),
         task: group.task,
         cgroup: group.cgroup.clone(),
-        filesystem: site.filesystem.map(|of| of.map(|text| &**builder.names.text_of(text))),
-        site: Site { filesystem: None, ..site },
+        site,
     }
 }
 
@@ -526,10 +542,10 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         mode: sum.mode.same(),
         instance: key.site.instance.flatten(),
         object: key.object.flatten().map(str::to_owned),
-        filesystem: key.filesystem.and_then(|of| match of {
+        filesystem: key.site.filesystem.and_then(|of| match of {
             OfFilesystem::None => None,
             OfFilesystem::NotLookedUp | OfFilesystem::Unreadable => Some(UNKNOWN_FILESYSTEM.to_owned()),
-            OfFilesystem::Known(filesystem) => Some(filesystem.to_owned()),
+            OfFilesystem::Known(rank) => Some(stacks.text(rank).to_owned()),
         }),
         task: key.task.map(|(tgid, comm)| RowTask { tgid, comm: comm.to_owned() }),
         cgroup: key.cgroup.flatten().map(Cow::into_owned),

@@ -89,6 +89,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         mode: Some(mode),
         instance: None,
         object: None,
+        filesystem: None,
         task: None,
         cgroup: None,
         caller: None,
