@@ -45,7 +45,7 @@ pub use report::{
     About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowRoot, RowTask,
     RowWaker, SleepRow, SlowHoldRow, StateTime, ThreadsReport, TimedOut, UNKNOWN_FILESYSTEM, Worst,
 };
-pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
+pub use sample::{Bucket, Context, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use source::Source;
 pub use swap::{Swap, Swaps};

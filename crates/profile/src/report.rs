@@ -6,7 +6,7 @@ use crate::interval::{BlockerSource, Overhead};
 use crate::lock::Naming;
 use crate::loss::Losses;
 use crate::rules::RuleSet;
-use crate::sample::{Happened, HoldBasis, Kind, Mode, Value, named_enum};
+use crate::sample::{Context, Happened, HoldBasis, Kind, Mode, Value, named_enum};
 use crate::slow_hold::HolderTime;
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
@@ -37,6 +37,8 @@ named_enum! {
         Mode = 10, "mode";
         /// The file system of the object that a kernel lock lies in.
         Filesystem = 11, "filesystem";
+        /// What waited: a task, a softirq or an interrupt.
+        Context = 12, "context";
     }
 }
 
@@ -337,6 +339,8 @@ pub struct Row {
     pub task: Option<RowTask>,
     /// Path of its control group, or `id:N` where the path is not known.
     pub cgroup: Option<String>,
+    /// What waited; `None` if that is not known.
+    pub context: Option<Context>,
     /// Function names of the stack that waited, innermost first, without the lock functions.
     pub caller: Option<Arc<[Arc<str>]>>,
     /// Function names of the stack that made it wait, innermost first, and how it is known.

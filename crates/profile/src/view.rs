@@ -1,6 +1,6 @@
 //! Groups a recording into a [`Report`].
 //!
-//! Rows by exact dimensions (lock, kind, task, cgroup, object) are sums of exact totals. Rows by sampled dimensions
+//! Rows by exact dimensions (lock, kind, mode, task, cgroup, object, context) are sums of exact totals. Rows by sampled dimensions
 //! (instance, caller, blocker, file system) share out those totals among the stacks that were taken: `scaling.rs` says how. Either way
 //! the rows add up to what was counted, to the nanosecond.
 //!
@@ -23,7 +23,7 @@ use crate::limits::{Limits, TooLarge};
 use crate::lock::Space;
 use crate::loss::{Loss, Losses};
 use crate::report::{About, Dimension, Report};
-use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
+use crate::sample::{Context, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
 use crate::thread_time::ThreadState;
@@ -106,6 +106,7 @@ struct Group {
     /// Outer `None`: not asked for. Inner `None`: not known.
     task: Option<Option<TaskName>>,
     cgroup: Option<Option<u64>>,
+    context: Option<Option<Context>>,
 }
 
 /// What the query asks of the stacks.
@@ -647,6 +648,7 @@ impl ReportBuilder {
                 .query
                 .groups_by(Dimension::Cgroup)
                 .then(|| cgroup.inspect(|cgroup| self.names.see_cgroup(cgroup)).map(|cgroup| cgroup.id)),
+            context: self.query.groups_by(Dimension::Context).then(|| key.waited_in(space)),
         })
     }
 }

@@ -4,9 +4,9 @@ mod synthetic;
 
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder, report};
 use lockmeter_profile::{
-    About, Blocker, BlockerSource, Bucket, Dimension, Filesystem, FilesystemId, Frame, Happened, HolderTime, Interval,
-    Key, Kind, Lock, Loss, Mode, Naming, NextLock, OfFilesystem, Report, Row, Sampled, SlowHold, StackId, Task, Total,
-    Unnamed, Value,
+    About, Blocker, BlockerSource, Bucket, Context, Dimension, Filesystem, FilesystemId, Frame, Happened, HolderTime,
+    Interval, Key, Kind, Lock, Loss, Mode, Naming, NextLock, OfFilesystem, Report, Row, Sampled, SlowHold, StackId,
+    Task, Total, Unnamed, Value,
 };
 use proptest::prelude::*;
 use synthetic::{SECOND_NS, START_UNIX_NS, Size, about, interval};
@@ -54,7 +54,7 @@ impl Made {
         self.0.duration_ns = SECOND_NS;
         self.0.start_unix_ns = START_UNIX_NS;
         let lock = self.0.tables.intern_lock(lock);
-        Key { happened: Happened::Wait, lock, kind, mode, task: None, cgroup: None, bucket: Bucket(0) }
+        Key { happened: Happened::Wait, lock, kind, mode, task: None, cgroup: None, context: None, bucket: Bucket(0) }
     }
 
     fn task(&mut self, key: Key, comm: &str, own: bool) -> Key {
@@ -242,6 +242,44 @@ fn waits_are_divided_among_file_systems_as_they_were_sampled() {
     assert_eq!(rows, expected);
     assert!(report.rows.iter().all(|row| row.estimated));
     assert_eq!(report.losses.get(Loss::DanglingReference), 1);
+}
+
+/// Makes sure that only a lock of the kernel that spins may be waited for by anything but a task, and that what an older
+/// lockmeter did not note is not known.
+#[test]
+fn waits_are_told_apart_by_what_waited() {
+    let mut by_hand = Made::default();
+    let user = Lock { name: "server:lock".into(), object: None, naming: Naming::UserSymbol, detail: String::new() };
+    let user = by_hand.named_lock(user, Kind::Rwlock, Mode::Read);
+    let spin = by_hand.lock("sock.sk_lock", Kind::Spin, Mode::Exclusive);
+    let mutex = by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    let waits = [
+        (spin, Some(Context::Softirq), 1_000),
+        (spin, Some(Context::Hardirq), 100),
+        (spin, Some(Context::Nmi), 1),
+        (spin, Some(Context::Task), 10),
+        (spin, None, 10_000),
+        (mutex, None, 30),
+        (user, None, 3),
+    ];
+    for (key, context, each_ns) in waits {
+        by_hand.total(Key { context, ..key }, 1, each_ns);
+    }
+    let hold = Key { happened: Happened::Hold, ..spin };
+    by_hand.total(hold, 5, 7);
+    let report = made(&[by_hand.0], &Query::by([Dimension::Context]));
+    let rows: Vec<_> = report.rows.iter().map(|row| (row.happened, row.context, row.value.total_ns)).collect();
+    let expected = [
+        (Happened::Wait, None, 10_000),
+        (Happened::Wait, Some(Context::Softirq), 1_000),
+        (Happened::Wait, Some(Context::Hardirq), 100),
+        (Happened::Wait, Some(Context::Task), 43),
+        (Happened::Hold, None, 35),
+        (Happened::Wait, Some(Context::Nmi), 1),
+    ];
+    assert_eq!(rows, expected);
+    // The waits of these holds are in five rows.
+    assert_eq!(report.rows[4].contended, None);
 }
 
 #[test]

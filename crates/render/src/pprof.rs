@@ -5,7 +5,7 @@
 //! who waits, `-sample_index=blame` who makes others wait, and both add up to all waited time. The innermost frame is the lock, as in
 //! [folded stacks](crate::Folded). Where there is no stack, a frame in brackets says why.
 //!
-//! Labels: `happened`, `lock`, `kind`, `mode`, `filesystem` (in a report by file system), `task` (of the waiter, in a report by task; with blame, of the releaser), `blocker` (how it
+//! Labels: `happened`, `lock`, `kind`, `mode`, `filesystem` and `context` (in a report by these), `task` (of the waiter, in a report by task; with blame, of the releaser), `blocker` (how it
 //! is known), and `own` on the waits of lockmeter itself.
 
 use std::collections::HashMap;
@@ -126,6 +126,7 @@ impl Tables {
             ("kind", row.kind.map(|kind| kind.name())),
             ("mode", row.mode.map(|mode| mode.name())),
             ("filesystem", row.filesystem.as_deref()),
+            ("context", row.context.map(|context| context.name())),
             ("task", task),
             ("blocker", row.blocker.as_ref().map(|blocker| blocker.source.name())),
             ("own", row.own.then_some("yes")),
@@ -191,7 +192,8 @@ mod tests {
         let lock = interval.tables.intern_lock(lock);
         let task = interval.tables.intern_task(Task { tgid: 1, comm: "task".into(), own });
         let (kind, mode, bucket) = (Kind::Spin, Mode::Exclusive, Bucket::of(total_ns));
-        let key = Key { happened: Happened::Wait, lock, kind, mode, task: Some(task), cgroup: None, bucket };
+        let key =
+            Key { happened: Happened::Wait, lock, kind, mode, task: Some(task), cgroup: None, context: None, bucket };
         let value = Value { count: 3, total_ns, max_ns: total_ns, spin_ns: total_ns };
         let estimate = Value { count: 1, total_ns: total_ns / 2, ..value };
         let blocker = Blocker::unknown(BlockerSource::NeverSlept);

@@ -40,9 +40,6 @@ const LONGEST_KIND: usize = 64;
 /// Size of `super_block.s_id`.
 const LONGEST_DEVICE: usize = 32;
 
-/// From here up lies the kernel's half of the address space.
-const KERNEL_HALF: u64 = 1 << 63;
-
 /// Finds the file systems of objects.
 #[derive(Debug)]
 pub(crate) struct Filesystems {
@@ -117,8 +114,8 @@ impl Filesystems {
 
     fn read(&self, memory: &impl KernelMemory, super_block: u64) -> Option<Filesystem> {
         let fields = self.super_block.as_ref()?;
-        let kind = pointer(memory, super_block.wrapping_add(fields.kind))?;
-        let name = pointer(memory, kind.wrapping_add(fields.kind_name))?;
+        let kind = memory.read_u64(super_block.wrapping_add(fields.kind)).ok()?;
+        let name = memory.read_u64(kind.wrapping_add(fields.kind_name)).ok()?;
         let kind = memory.read_string(name, LONGEST_KIND).ok().filter(|kind| self.registered.contains(kind))?;
         let mut device = [0; LONGEST_DEVICE];
         memory.read(super_block.wrapping_add(fields.device), &mut device).ok()?;
@@ -132,15 +129,10 @@ impl Filesystems {
 impl Way {
     fn follow(&self, memory: &impl KernelMemory, object: u64) -> Option<u64> {
         let begin = object.wrapping_add(self.begin);
-        self.steps
-            .iter()
-            .try_fold(begin, |at, (field, back)| Some(pointer(memory, at.wrapping_add(*field))?.wrapping_sub(*back)))
+        self.steps.iter().try_fold(begin, |at, (field, back)| {
+            Some(memory.read_u64(at.wrapping_add(*field)).ok()?.wrapping_sub(*back))
+        })
     }
-}
-
-/// A pointer into the kernel's half.
-fn pointer(memory: &impl KernelMemory, at: u64) -> Option<u64> {
-    memory.read_u64(at).ok().filter(|pointer| *pointer >= KERNEL_HALF)
 }
 
 /// What `/proc/filesystems` lists: the last word of each line.
@@ -191,10 +183,10 @@ mod tests {
     use crate::memory::Unreadable;
 
     /// Where the objects of the tests lie.
-    const INODE: u64 = KERNEL_HALF | 0x1000;
-    const SUPER_BLOCK: u64 = KERNEL_HALF | 0x2000;
-    const KIND: u64 = KERNEL_HALF | 0x3000;
-    const NAME: u64 = KERNEL_HALF | 0x4000;
+    const INODE: u64 = 0x1000;
+    const SUPER_BLOCK: u64 = 0x2000;
+    const KIND: u64 = 0x3000;
+    const NAME: u64 = 0x4000;
 
     /// Offsets in the structs of [`btf`].
     const VFS_INODE: u64 = 16;
@@ -288,9 +280,6 @@ mod tests {
         ] {
             assert_eq!(found(&memory), OfFilesystem::Unreadable);
         }
-        let mut memory = Written::with_inode("ext4", b"vda1");
-        memory.write(INODE + VFS_INODE + I_SB, &8_u64.to_ne_bytes());
-        assert_eq!(found(&memory), OfFilesystem::Unreadable, "a pointer into a program's half");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::cgroups::CgroupTree;
 use crate::clock::boot_unix_ns;
 use crate::comm::{Comm, text};
 use crate::kernel_names::{Functions, KernelNames, SharedNames};
-use crate::lock_codes::{kind_code, kind_mode_of};
+use crate::lock_codes::{context_of, kind_code, kind_mode_of};
 use crate::lock_shares::split;
 
 /// Makes intervals, one after another.
@@ -163,6 +163,7 @@ impl Builder<'_> {
             mode,
             task: (!folded).then(|| self.task(key.tgid, &key.comm)),
             cgroup: self.cgroup(key.cgroup),
+            context: context_of(key.meta),
             bucket: key.bucket(),
         })
     }

@@ -584,6 +584,7 @@ impl Filling<'_> {
             mode: told.wait.mode,
             task: (key.comm[0] != 0).then(|| self.task(key.word.tgid, &key.comm)),
             cgroup: self.cgroup(key.cgroup),
+            context: None,
             bucket: Bucket(key.bucket),
         }
     }

@@ -68,6 +68,7 @@ pub struct Row {
     pub tgid: Option<u32>,
     pub cgroup: Option<String>,
     pub filesystem: Option<String>,
+    pub context: Option<String>,
     pub count: u64,
     pub total_ns: u64,
     pub spin_ns: u64,

@@ -13,7 +13,7 @@ use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
 use crate::report::{About, RecordingKind};
 use crate::rules::RuleSet;
-use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
+use crate::sample::{Bucket, Context, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::slow_hold::{HolderTime, NextLock, SlowHold};
 use crate::swap::{Swap, Swaps};
 use crate::switched_off::SwitchedOff;
@@ -290,6 +290,7 @@ fn key_to_proto(key: &Key) -> proto::Key {
         task: key.task.map(|id| id.0),
         cgroup: key.cgroup.map(|id| id.0),
         bucket: key.bucket.0.into(),
+        context: key.context.map_or(0, |context| context.code().into()),
     }
 }
 
@@ -301,6 +302,10 @@ fn key_from_proto(key: &proto::Key) -> Option<Key> {
         mode: code(key.mode).and_then(Mode::from_code)?,
         task: key.task.map(TaskId),
         cgroup: key.cgroup.map(CgroupId),
+        context: match key.context {
+            0 => None,
+            number => Some(code(number).and_then(Context::from_code)?),
+        },
         bucket: u8::try_from(key.bucket).ok().filter(|bucket| *bucket < 64).map(Bucket)?,
     })
 }
@@ -535,7 +540,7 @@ mod tests {
     }
 
     fn key() -> proto::Key {
-        proto::Key { happened: 1, lock: 0, kind: 3, mode: 1, task: None, cgroup: None, bucket: 10 }
+        proto::Key { happened: 1, lock: 0, kind: 3, mode: 1, task: None, cgroup: None, context: 0, bucket: 10 }
     }
 
     fn total(key: proto::Key) -> proto::Total {
@@ -583,13 +588,16 @@ mod tests {
                 total(proto::Key { mode: 99, ..key() }),
                 total(proto::Key { bucket: 64, ..key() }),
                 total(proto::Key { happened: -1, ..key() }),
+                total(proto::Key { context: 9, ..key() }),
+                total(proto::Key { context: 2, ..key() }),
             ],
             losses: vec![proto::Lost { loss: 200, count: 5 }, proto::Lost { loss: 1, count: 6 }],
             ..Default::default()
         };
         let interval = decode_interval(&message.encode_to_vec()).unwrap();
-        assert_eq!(interval.totals.len(), 1);
-        assert_eq!(interval.losses.get(Loss::UnknownCode), 5, "four samples and one naming");
+        let contexts: Vec<_> = interval.totals.iter().map(|total| total.key.context).collect();
+        assert_eq!(contexts, [None, Some(Context::Softirq)]);
+        assert_eq!(interval.losses.get(Loss::UnknownCode), 6, "five samples and one naming");
         assert_eq!(interval.losses.get(Loss::UnknownLoss), 5);
         assert_eq!(interval.losses.get(Loss::TaskFolded), 6);
         assert_eq!(interval.tables.locks()[1].naming, Naming::Unnamed(Unnamed::NewerReason));

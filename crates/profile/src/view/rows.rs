@@ -16,7 +16,7 @@ use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
 use crate::quantile::quantile_ns;
 use crate::report::{Dimension, Row, RowBlocker, RowRoot, RowTask, UNKNOWN_FILESYSTEM};
-use crate::sample::{Bucket, Happened, HoldBasis, Kind, Mode, Value};
+use crate::sample::{Bucket, Context, Happened, HoldBasis, Kind, Mode, Value};
 use crate::slow_hold::HolderTime;
 
 /// Place of a stack among all stacks in the order of their functions, so that rows do not depend on the order in which the
@@ -37,6 +37,7 @@ struct NamedGroup<'a> {
     object: Option<&'a str>,
     task: Option<TaskLabel<'a>>,
     cgroup: Option<Option<Cow<'a, str>>>,
+    context: Option<Option<Context>>,
 }
 
 /// A task in the order of [`RowTask`].
@@ -53,6 +54,7 @@ struct RowKey<'a> {
     object: Option<Option<&'a str>>,
     task: Option<TaskLabel<'a>>,
     cgroup: Option<Option<Cow<'a, str>>>,
+    context: Option<Option<Context>>,
     site: Site<StackRank, TextRank>,
 }
 
@@ -201,6 +203,10 @@ fn contended(
     if key.happened != Happened::Hold || key.site.blocker.is_some() || key.site.root.is_some() {
         return None;
     }
+    // Of holds of locks that spin it is not known, so their waits are in other rows.
+    if key.context == Some(None) {
+        return None;
+    }
     if let Some(caller) = key.site.caller {
         let functions = stacks.functions(caller);
         let is_told =
@@ -347,6 +353,7 @@ fn named_group<'a>(
         object: builder.query.groups_by(Dimension::Object).then_some(object).flatten(),
         task: group.task.map(task),
         cgroup: group.cgroup.map(|cgroup| cgroup.map(|id| names.cgroup_label(id))),
+        context: group.context,
     }
 }
 
@@ -524,6 +531,7 @@ fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<Stack
         object: by(Dimension::Object).then_some(group.object),
         task: group.task,
         cgroup: group.cgroup.clone(),
+        context: group.context,
         site,
     }
 }
@@ -549,6 +557,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         }),
         task: key.task.map(|(tgid, comm)| RowTask { tgid, comm: comm.to_owned() }),
         cgroup: key.cgroup.flatten().map(Cow::into_owned),
+        context: key.context.flatten(),
         caller: key.site.caller.map(|rank| stacks.functions(rank)),
         blocker: key.site.blocker.map(|(source, rank)| RowBlocker {
             source,

@@ -4,8 +4,8 @@
 
 use fastrand::Rng;
 use lockmeter_profile::{
-    About, Blocker, BlockerSource, Bucket, Cgroup, Filesystem, Frame, Happened, Interval, Key, Kind, Lock, Loss, Mode,
-    Naming, OfFilesystem, Overhead, RecordingKind, Sampled, Task, Total, Unnamed, Value,
+    About, Blocker, BlockerSource, Bucket, Cgroup, Context, Filesystem, Frame, Happened, Interval, Key, Kind, Lock,
+    Loss, Mode, Naming, OfFilesystem, Overhead, RecordingKind, Sampled, Task, Total, Unnamed, Value,
 };
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -88,6 +88,7 @@ fn key(interval: &mut Interval, numbers: &mut Rng, lock: u64, kind: Kind, mode: 
         mode,
         task: (numbers.u64(..10) > 0).then(|| tables.intern_task(task)),
         cgroup: Some(tables.intern_cgroup(cgroup)),
+        context: Context::from_code(numbers.u64(..5) as u8),
         bucket: Bucket(0),
     }
 }

@@ -92,6 +92,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         filesystem: None,
         task: None,
         cgroup: None,
+        context: None,
         caller: None,
         blocker: None,
         root: None,
