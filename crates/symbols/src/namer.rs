@@ -152,6 +152,18 @@ impl<M: KernelMemory> LockNamer<M> {
         self.percpu.cpus()
     }
 
+    /// Where each CPU keeps its `preempt_count`, by its number; 0 where that is not known.
+    pub fn preempt_counts(&self) -> Vec<u64> {
+        let btf = &self.types.vmlinux;
+        // From Linux 6.2 to 6.14 it lies in a struct.
+        let in_struct = || {
+            let offset = u64::from(btf.offset_of("pcpu_hot", "preempt_count")?);
+            let copies = self.percpu.copies_of(btf, "pcpu_hot")?;
+            Some(copies.into_iter().map(|copy| if copy == 0 { 0 } else { copy.wrapping_add(offset) }).collect())
+        };
+        self.percpu.copies_of(btf, "__preempt_count").or_else(in_struct).unwrap_or_default()
+    }
+
     /// Which static objects were found without their symbols (`init_task`, memory nodes, …).
     pub fn landmarks(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.landmarks.objects()

@@ -238,6 +238,19 @@ fn every_cpus_run_queue_has_one_name() {
 }
 
 #[test]
+fn every_cpu_has_a_preempt_count() {
+    // Makes sure that what is read there is one: this thread's CPU runs a program that may not be preempted meanwhile.
+    let kernel = running_kernel!();
+    let counts = kernel.namer().preempt_counts();
+    assert_eq!(counts.len(), crate::percpu::possible_cpus() as usize);
+    for address in &counts {
+        // The highest bit says that nothing is to be scheduled; what else a CPU can be in takes 24.
+        let count = kernel.memory.read_u32(*address).expect("a variable of this kernel");
+        assert_eq!(count & 0x7f00_0000, 0, "{count:#x} at {address:#x}");
+    }
+}
+
+#[test]
 fn static_objects_are_found_by_following_pointers() {
     let kernel = running_kernel!();
     let mut namer = kernel.namer();

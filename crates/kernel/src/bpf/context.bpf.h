@@ -2,36 +2,30 @@
 /*
  * Whether a task, a softirq or an interrupt runs on this CPU: its preempt_count says it (include/linux/preempt.h). Nothing else needs to
  * be traced for it.
+ *
+ * The loader finds where it is: programs may name a variable of the kernel only where the kernel lists its variables.
  */
 #ifndef LOCKMETER_CONTEXT_BPF_H
 #define LOCKMETER_CONTEXT_BPF_H
 
+#include "lock_class.bpf.h"
 #include "lock_kind.bpf.h"
-#include <bpf/bpf_core_read.h>
 
 /* Bits of preempt_count. That one bit is set while a softirq runs; merely to forbid softirqs adds twice as much. */
 #define SERVING_SOFTIRQ 0x100
 #define HARDIRQ_BITS 0xf0000
 #define NMI_BITS 0xf00000
 
-/* On x86-64 it is a variable of its own, but from Linux 6.2 to 6.14, where it lies in a struct. */
-struct pcpu_hot {
-	int preempt_count;
-} __attribute__((preserve_access_index));
-
-extern const int __preempt_count __ksym __weak;
-extern const struct pcpu_hot pcpu_hot __ksym __weak;
-
-/* One of `enum context`; 0 where this kernel does not show its preempt_count. */
-static __always_inline __u32 running_context(void)
+/* One of `enum context`, by the preempt_count of this CPU; 0 if it is not known where that is. */
+static __always_inline __u32 running_context(__u64 preempt_count_at)
 {
-	__u32 count;
+	__u32 count = 0;
 
-	if (&pcpu_hot)
-		count = ((const struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->preempt_count;
-	else if (&__preempt_count)
-		count = *(const int *)bpf_this_cpu_ptr(&__preempt_count);
-	else
+	if (!preempt_count_at)
+		return 0;
+	if (bpf_rdonly_cast)
+		count = bpf_core_cast((const void *)preempt_count_at, struct timespec64)->tv_sec;
+	else if (bpf_probe_read_kernel(&count, sizeof(count), (const void *)preempt_count_at))
 		return 0;
 	if (count & NMI_BITS)
 		return CONTEXT_NMI;

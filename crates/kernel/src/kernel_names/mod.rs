@@ -86,6 +86,11 @@ impl KernelNames {
         self.namer.memory().read_u64(address).ok()
     }
 
+    /// Where each CPU keeps its `preempt_count`, by its number; 0 where that is not known.
+    pub fn preempt_counts(&self) -> Vec<u64> {
+        self.namer.preempt_counts()
+    }
+
     /// Whether an address lies in the kernel's or a module's image.
     pub fn is_in_image(&self, address: u64) -> bool {
         address >= IMAGE_BEGIN
