@@ -129,7 +129,7 @@ fn sampled(interval: &mut Interval, numbers: &mut Rng, size: Size, key: Key) -> 
     };
     let instance = Some(0xffff_8880_0000_0000 + numbers.u64(..16) * 64);
     let estimate = value(numbers, key.bucket, key.kind, 5);
-    let device = |nth: u64| (nth % 2 == 0).then(|| format!("vd{}", char::from(b'a' + nth as u8)));
+    let device = |nth: u64| nth.is_multiple_of(2).then(|| format!("vd{}", char::from(b'a' + nth as u8)));
     let filesystem = match numbers.u64(..8) {
         0 => OfFilesystem::NotLookedUp,
         1 => OfFilesystem::None,
