@@ -8,8 +8,7 @@
  *
  * The version 2 hierarchy is mounted in a mount namespace of this program's own, and the two cgroups are removed at the end.
  */
-#include <sys/mount.h>
-
+#include "own-cgroup2.h"
 #include "workload.h"
 
 #define CGROUPS 2
@@ -18,34 +17,20 @@ static struct {
 	char dir[PATH_MAX + 64];
 	int procs; /* its cgroup.procs, for writing */
 } cgroups[CGROUPS];
-static char mount_point[PATH_MAX + 32];
-
-static void mount_hierarchy(void)
-{
-	snprintf(mount_point, sizeof(mount_point), "%s/cgroup", workload_dir());
-	if (mkdir(mount_point, 0700))
-		fail_errno(mount_point);
-	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL))
-		not_possible_here("needs a mount namespace of its own: %s; run it as root", strerror(errno));
-	if (mount("cgroup2", mount_point, "cgroup2", 0, NULL)) {
-		mount_point[0] = '\0';
-		not_possible_here("cannot mount cgroup2: %s", strerror(errno));
-	}
-}
 
 static void make_cgroups(void)
 {
 	char procs[PATH_MAX + 96];
 	int i;
 
-	mount_hierarchy();
+	mount_cgroup2();
 	for (i = 0; i < CGROUPS; i++) {
-		snprintf(cgroups[i].dir, sizeof(cgroups[i].dir), "%s/lockmeter-%d-%d", mount_point, getpid(), i);
+		snprintf(cgroups[i].dir, sizeof(cgroups[i].dir), "%s/lockmeter-%d-%d", cgroup2_dir, getpid(), i);
 		if (mkdir(cgroups[i].dir, 0700)) {
 			cgroups[i].dir[0] = '\0';
 			not_possible_here("cannot make a cgroup: %s; run it as root", strerror(errno));
 		}
-		snprintf(procs, sizeof(procs), "%s/lockmeter-%d-%d/cgroup.procs", mount_point, getpid(), i);
+		snprintf(procs, sizeof(procs), "%s/lockmeter-%d-%d/cgroup.procs", cgroup2_dir, getpid(), i);
 		cgroups[i].procs = open(procs, O_WRONLY | O_CLOEXEC);
 		if (cgroups[i].procs < 0)
 			fail_errno(procs);
@@ -64,8 +49,7 @@ static void remove_cgroups(void)
 		while (rmdir(cgroups[i].dir) && errno == EBUSY)
 			sleep_until_ns(now_ns() + NSEC_PER_MSEC);
 	}
-	if (mount_point[0])
-		umount(mount_point);
+	unmount_cgroup2();
 }
 
 static pid_t start_passenger(void)

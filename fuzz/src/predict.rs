@@ -73,6 +73,7 @@ fn interval(bytes: &mut Unstructured<'_>) -> Result<Interval> {
             mode: *bytes.choose(Mode::ALL)?,
             task: None,
             cgroup: None,
+            context: None,
             bucket: Bucket(bytes.int_in_range(0..=63)?),
         };
         let value =

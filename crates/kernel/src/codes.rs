@@ -1,6 +1,6 @@
 //! The numbers that the programs and the loader both know, compared by their names: the programs' headers are C, the model is Rust.
 
-use lockmeter_profile::{Happened, Kind, Loss, Mode, ThreadState};
+use lockmeter_profile::{Context, Happened, Kind, Loss, Mode, ThreadState};
 
 use crate::{contention, futex, latency};
 
@@ -43,6 +43,20 @@ fn kinds_and_modes_are_those_of_the_model() {
     for (name, code) in modes {
         assert_eq!(Mode::from_code(code).map(Mode::name), Some(name.as_str()));
     }
+}
+
+#[test]
+fn contexts_are_those_of_the_model() {
+    let contexts = codes(LOCK_KIND, "context", "CONTEXT_");
+    assert_eq!(contexts.len(), Context::ALL.len(), "{contexts:?}");
+    for (name, code) in contexts {
+        assert_eq!(Context::from_code(code).map(Context::name), Some(name.as_str()));
+        // Mode and context share a byte of the word.
+        let meta = 2 | 3 << 8 | u32::from(code) << 12;
+        assert_eq!(crate::lock_codes::kind_mode_of(meta), Some((Kind::Rwlock, Mode::Write)));
+        assert_eq!(crate::lock_codes::context_of(meta), Context::from_code(code));
+    }
+    assert!(LOCK_KIND.contains("#define CONTEXT_SHIFT 12"));
 }
 
 #[test]

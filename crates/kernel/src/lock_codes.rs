@@ -1,6 +1,6 @@
 //! Kinds and modes of locks, as the programs code them in `lock_kind.bpf.h`: the numbers of the model (`codes.rs` compares them).
 
-use lockmeter_profile::{Kind, Mode};
+use lockmeter_profile::{Context, Kind, Mode};
 
 /// The code of the kind in a word of kind, mode and bucket.
 pub const fn kind_code(meta: u32) -> u32 {
@@ -9,7 +9,12 @@ pub const fn kind_code(meta: u32) -> u32 {
 
 /// `None` for numbers that are none of the model's.
 pub fn kind_mode_of(meta: u32) -> Option<(Kind, Mode)> {
-    Some((Kind::from_code(meta as u8)?, Mode::from_code((meta >> 8) as u8)?))
+    Some((Kind::from_code(meta as u8)?, Mode::from_code((meta >> 8) as u8 & 0xf)?))
+}
+
+/// Where a wait that spins was; `None` where that is not known, and for what sleeps.
+pub const fn context_of(meta: u32) -> Option<Context> {
+    Context::from_code((meta >> 12) as u8 & 0xf)
 }
 
 /// What the flags of `lock:contention_begin` say, as `kind_mode_of` in `lock_kind.bpf.h`.

@@ -387,7 +387,7 @@ fn hook_choices() -> impl TypedValueParser<Value = HookChoice> {
 /// How rows are grouped and chosen.
 #[derive(Debug, Args)]
 pub struct QueryArguments {
-    /// Group by up to three of: lock, instance, caller, blocker, root, kind, mode, task, cgroup, object
+    /// Group by up to three of: lock, instance, caller, blocker, root, kind, mode, task, cgroup, object, filesystem, context
     #[arg(long, value_name = "WHAT[,WHAT…]", default_value = "lock", value_parser = parse_dimensions)]
     pub by: Dimensions,
     /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore; idle: condvar,

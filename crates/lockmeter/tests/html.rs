@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use lockmeter_profile::recording::RecordingWriter;
 use lockmeter_profile::{
     About, Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, LockId, Mode, Naming,
-    RecordingKind, Sampled, StackId, Task, TaskId, Total, Value,
+    OfFilesystem, RecordingKind, Sampled, StackId, Task, TaskId, Total, Value,
 };
 use lockmeter_render::units::{count, duration, percent};
 use serde_json::{Value as Json, json};
@@ -503,13 +503,21 @@ fn add_waits(
         let site = stack(interval, number * load.callers + caller, frames, name);
         let blocker = stack(interval, number * load.callers + caller / 2 + 1, frames, name);
         let blocker = Blocker { stack: Some(blocker), task: Some(task), ..Blocker::unknown(BlockerSource::Releaser) };
-        interval.sampled.push(Sampled { key, instance: None, site: Some(site), blocker, stacks: 1, estimate: value });
+        interval.sampled.push(Sampled {
+            key,
+            instance: None,
+            filesystem: OfFilesystem::None,
+            site: Some(site),
+            blocker,
+            stacks: 1,
+            estimate: value,
+        });
     }
 }
 
 fn key(lock: LockId, task: TaskId, exponent: u8) -> Key {
     let (happened, kind, mode) = (Happened::Wait, Kind::Mutex, Mode::Exclusive);
-    Key { happened, lock, kind, mode, task: Some(task), cgroup: None, bucket: Bucket(exponent) }
+    Key { happened, lock, kind, mode, task: Some(task), cgroup: None, context: None, bucket: Bucket(exponent) }
 }
 
 /// A stack of ten functions, whose outer ones many have in common.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
 use crate::report::{Dimension, Report, Row, RowRoot};
-use crate::sample::{Bucket, Happened, Kind, Mode, Value, named_enum};
+use crate::sample::{Bucket, Context, Happened, Kind, Mode, Value, named_enum};
 use significance::Tested;
 pub use spread::Spread;
 use spread::logarithms;
@@ -160,10 +160,14 @@ pub struct DiffKey {
     pub mode: Option<Mode>,
     /// Type of the object the lock lies in.
     pub object: Option<String>,
+    /// Its file system.
+    pub filesystem: Option<String>,
     /// Name of the task.
     pub task: Option<String>,
     /// The cgroup's path.
     pub cgroup: Option<String>,
+    /// What waited.
+    pub context: Option<Context>,
     /// Functions that waited, innermost first.
     pub caller: Option<Arc<[Arc<str>]>>,
     /// How the blocker is known, and its functions, innermost first.
@@ -463,8 +467,10 @@ fn key(row: &Row, by: &[Dimension]) -> DiffKey {
         kind: row.kind.filter(|_| has(Dimension::Lock) || has(Dimension::Kind)),
         mode: row.mode.filter(|_| has(Dimension::Lock) || has(Dimension::Mode)),
         object: row.object.clone(),
+        filesystem: row.filesystem.clone(),
         task: row.task.as_ref().map(|task| task.comm.clone()),
         cgroup: row.cgroup.clone(),
+        context: row.context,
         caller: row.caller.clone(),
         blocker: row.blocker.as_ref().map(|blocker| (blocker.source, blocker.stack.clone())),
         root: row.root.as_deref().map(|root| RowRoot { state: None, ..root.clone() }),

@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use crate::filesystem::{Filesystem, OfFilesystem};
 use crate::lock::Lock;
 use crate::lock_functions::plain_name;
 use crate::loss::Losses;
@@ -33,6 +34,8 @@ handle! { /// Points to a [`Task`] of the same interval.
 TaskId }
 handle! { /// Points to a [`Cgroup`] of the same interval.
 CgroupId }
+handle! { /// Points to a [`Filesystem`] of the same interval.
+FilesystemId }
 handle! { /// Points to a [`Frame`] of the same interval.
 FrameId }
 handle! { /// Points to a stack (a list of [`FrameId`]s) of the same interval.
@@ -194,6 +197,7 @@ tables! {
     locks: Lock, LockId, intern_lock, lock;
     tasks: Task, TaskId, intern_task, task;
     cgroups: Cgroup, CgroupId, intern_cgroup, cgroup;
+    filesystems: Filesystem, FilesystemId, intern_filesystem, filesystem;
     frames: Frame, FrameId, intern_frame, frame;
     stacks: Vec<FrameId>, StackId, intern_stack, stack;
 }
@@ -203,6 +207,7 @@ impl PartialEq for Tables {
         self.locks.entries == other.locks.entries
             && self.tasks.entries == other.tasks.entries
             && self.cgroups.entries == other.cgroups.entries
+            && self.filesystems.entries == other.filesystems.entries
             && self.frames.entries == other.frames.entries
             && self.stacks.entries == other.stacks.entries
     }
@@ -301,6 +306,8 @@ pub struct Sampled {
     pub key: Key,
     /// Address of the lock itself, where it was kept. In a recording a number may stand for it: `docs/reference/file-format.md`.
     pub instance: Option<u64>,
+    /// Whose object the lock lies in.
+    pub filesystem: OfFilesystem<FilesystemId>,
     /// Where the lock was waited for, innermost frame first; `None` if that stack was lost.
     pub site: Option<StackId>,
     /// Who is to blame.

@@ -7,6 +7,7 @@
 //! All durations are integers in nanoseconds and their names end in `_ns`.
 
 pub mod diff;
+mod filesystem;
 mod interval;
 mod interval_clock;
 pub mod latency;
@@ -29,9 +30,10 @@ mod switched_off;
 mod thread_time;
 pub mod view;
 
+pub use filesystem::{Filesystem, OfFilesystem};
 pub use interval::{
-    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, Root,
-    RunWait, Sampled, StackId, Tables, Task, TaskId, Total,
+    Basis, Blocker, BlockerSource, Cgroup, CgroupId, FilesystemId, Frame, FrameId, Interval, LockId, LongRun, Overhead,
+    Root, RunWait, Sampled, StackId, Tables, Task, TaskId, Total,
 };
 pub use interval_clock::IntervalClock;
 pub use lengths::Lengths;
@@ -41,9 +43,9 @@ pub use loss::{Loss, Losses};
 pub use own_cpu::OwnCpu;
 pub use report::{
     About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowRoot, RowTask,
-    RowWaker, SleepRow, SlowHoldRow, StateTime, ThreadsReport, TimedOut, Worst,
+    RowWaker, SleepRow, SlowHoldRow, StateTime, ThreadsReport, TimedOut, UNKNOWN_FILESYSTEM, Worst,
 };
-pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
+pub use sample::{Bucket, Context, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use source::Source;
 pub use swap::{Swap, Swaps};

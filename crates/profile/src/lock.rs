@@ -22,14 +22,7 @@ pub struct Lock {
 impl Lock {
     /// Whether this is a lock of the kernel or of a program.
     pub const fn space(&self) -> Space {
-        match self.naming {
-            Naming::UserSymbol
-            | Naming::UserCreated
-            | Naming::UserFirstSite
-            | Naming::UserShared
-            | Naming::Unnamed(Unnamed::NoUserSite) => Space::User,
-            _ => Space::Kernel,
-        }
+        self.naming.space()
     }
 
     /// Whether the lock has a name (rather than an address in other words).
@@ -99,6 +92,18 @@ named_enum! {
 }
 
 impl Naming {
+    /// Whose lock is named so.
+    pub const fn space(self) -> Space {
+        match self {
+            Self::UserSymbol
+            | Self::UserCreated
+            | Self::UserFirstSite
+            | Self::UserShared
+            | Self::Unnamed(Unnamed::NoUserSite) => Space::User,
+            _ => Space::Kernel,
+        }
+    }
+
     /// The stable name used in files, JSON and tables.
     pub const fn name(self) -> &'static str {
         match self {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
 use crate::report::{About, Dimension, Report, Row, RowBlocker, RowRoot, RowTask, TimedOut};
-use crate::sample::{Bucket, Happened, Kind, Mode};
+use crate::sample::{Bucket, Context, Happened, Kind, Mode};
 use crate::slow_hold::HolderTime;
 
 /// As many single holds are shown of a report.
@@ -95,8 +95,10 @@ struct RowKey {
     mode: Option<Mode>,
     instance: Option<u64>,
     object: Option<String>,
+    filesystem: Option<String>,
     task: Option<RowTask>,
     cgroup: Option<String>,
+    context: Option<Context>,
     caller: Option<Arc<[Arc<str>]>>,
     blocker: Option<(BlockerSource, Arc<[Arc<str>]>)>,
     root: Option<RowRoot>,
@@ -116,8 +118,10 @@ impl RowKey {
             mode: row.mode.filter(|_| of_mode),
             instance: row.instance,
             object: row.object.clone(),
+            filesystem: row.filesystem.clone(),
             task: row.task.clone(),
             cgroup: row.cgroup.clone(),
+            context: row.context,
             caller: row.caller.clone(),
             blocker: row.blocker.as_ref().map(|blocker| (blocker.source, Arc::clone(&blocker.stack))),
             root: row.root.as_deref().map(|root| RowRoot { state: None, ..root.clone() }),

@@ -6,7 +6,7 @@ use crate::interval::{BlockerSource, Overhead};
 use crate::lock::Naming;
 use crate::loss::Losses;
 use crate::rules::RuleSet;
-use crate::sample::{Happened, HoldBasis, Kind, Mode, Value, named_enum};
+use crate::sample::{Context, Happened, HoldBasis, Kind, Mode, Value, named_enum};
 use crate::slow_hold::HolderTime;
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
@@ -35,13 +35,17 @@ named_enum! {
         Root = 9, "root";
         /// How the lock was to be taken: exclusively, for reading, for writing.
         Mode = 10, "mode";
+        /// The file system of the object that a kernel lock lies in.
+        Filesystem = 11, "filesystem";
+        /// What waited: a task, a softirq or an interrupt.
+        Context = 12, "context";
     }
 }
 
 impl Dimension {
     /// Whether rows of this dimension rest on sampled stacks rather than on exact totals.
     pub const fn is_sampled(self) -> bool {
-        matches!(self, Self::Instance | Self::Caller | Self::Blocker | Self::Root)
+        matches!(self, Self::Instance | Self::Caller | Self::Blocker | Self::Root | Self::Filesystem)
     }
 }
 
@@ -308,6 +312,9 @@ pub struct TimedOut {
     pub blocker_task: Option<String>,
 }
 
+/// Stands for the file system of locks that were not sampled, or whose object could not be read.
+pub const UNKNOWN_FILESYSTEM: &str = "unknown";
+
 /// One group. Fields that belong to a dimension are present when the rows are grouped by it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -327,10 +334,15 @@ pub struct Row {
     pub instance: Option<u64>,
     /// Type of the object the lock lies in.
     pub object: Option<String>,
+    /// The file system of the object the lock lies in, [`UNKNOWN_FILESYSTEM`] if that is not known; `None` if the lock belongs to no file
+    /// system.
+    pub filesystem: Option<String>,
     /// The task that waited, `comm` and `tgid`.
     pub task: Option<RowTask>,
     /// Path of its control group, or `id:N` where the path is not known.
     pub cgroup: Option<String>,
+    /// What waited; `None` if that is not known.
+    pub context: Option<Context>,
     /// Function names of the stack that waited, innermost first, without the lock functions.
     pub caller: Option<Arc<[Arc<str>]>>,
     /// Function names of the stack that made it wait, innermost first, and how it is known.

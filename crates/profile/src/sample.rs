@@ -1,6 +1,7 @@
 //! The key and the value of a sample.
 
 use crate::interval::{CgroupId, LockId, TaskId};
+use crate::lock::Space;
 
 /// Declares a fieldless enum together with the stable names that files, JSON and the command line use for it.
 macro_rules! named_enum {
@@ -140,6 +141,20 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// What ran on the CPU of a wait.
+    Context {
+        /// A task.
+        Task = 1, "task";
+        /// A softirq, also in `ksoftirqd`.
+        Softirq = 2, "softirq";
+        /// A hard interrupt.
+        Hardirq = 3, "hardirq";
+        /// A non-maskable interrupt.
+        Nmi = 4, "nmi";
+    }
+}
+
 /// Power-of-two bucket of a duration: bucket `n` holds durations in `[2^n, 2^(n+1))` ns; bucket 0 also holds 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bucket(pub u8);
@@ -180,8 +195,20 @@ pub struct Key {
     pub task: Option<TaskId>,
     /// In which cgroup that task was.
     pub cgroup: Option<CgroupId>,
+    /// Of a wait for a lock of the kernel that spins: what waited. `None`: not known, or any other lock ([`Key::waited_in`]).
+    pub context: Option<Context>,
     /// Power-of-two bucket of the duration.
     pub bucket: Bucket,
+}
+
+impl Key {
+    /// What waited: only for locks of the kernel that spin it may be anything but a task.
+    pub const fn waited_in(&self, space: Space) -> Option<Context> {
+        match (space, self.kind) {
+            (Space::Kernel, Kind::Spin | Kind::Rwlock | Kind::Unknown) => self.context,
+            _ => Some(Context::Task),
+        }
+    }
 }
 
 /// How often and for how long.

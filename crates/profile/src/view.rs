@@ -1,7 +1,7 @@
 //! Groups a recording into a [`Report`].
 //!
-//! Rows by exact dimensions (lock, kind, task, cgroup, object) are sums of exact totals. Rows by sampled dimensions
-//! (instance, caller, blocker) share out those totals among the stacks that were taken: `scaling.rs` says how. Either way
+//! Rows by exact dimensions (lock, kind, mode, task, cgroup, object, context) are sums of exact totals. Rows by sampled dimensions
+//! (instance, caller, blocker, file system) share out those totals among the stacks that were taken: `scaling.rs` says how. Either way
 //! the rows add up to what was counted, to the nanosecond.
 //!
 //! Intervals are taken in one by one; memory grows with the groups, not with the recording.
@@ -17,12 +17,13 @@ mod worst;
 
 use std::collections::HashMap;
 
+use crate::filesystem::OfFilesystem;
 use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, StackId, Total};
 use crate::limits::{Limits, TooLarge};
 use crate::lock::Space;
 use crate::loss::{Loss, Losses};
 use crate::report::{About, Dimension, Report};
-use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
+use crate::sample::{Context, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
 use crate::thread_time::ThreadState;
@@ -105,15 +106,22 @@ struct Group {
     /// Outer `None`: not asked for. Inner `None`: not known.
     task: Option<Option<TaskName>>,
     cgroup: Option<Option<u64>>,
+    context: Option<Option<Context>>,
 }
 
 /// What the query asks of the stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Site<Stack> {
+struct Site<Stack, Text> {
     caller: Option<Stack>,
     blocker: Option<(BlockerSource, Stack)>,
     root: Option<(Option<LockName>, BlockerSource, Stack)>,
     instance: Option<Option<u64>>,
+    filesystem: Option<OfFilesystem<Text>>,
+}
+
+impl<Stack, Text> Site<Stack, Text> {
+    /// That of a query that asks nothing of the stacks.
+    const NONE: Self = Self { caller: None, blocker: None, root: None, instance: None, filesystem: None };
 }
 
 /// Everything measured in one group.
@@ -125,7 +133,7 @@ struct Measured {
     run_delay: RunDelay,
     /// The process whose lock it is; `None` is the kernel.
     owner: Uniform<Option<u32>>,
-    sites: HashMap<Site<StackName>, SiteEstimate>,
+    sites: HashMap<Site<StackName, TextName>, SiteEstimate>,
 }
 
 /// What the stacks of one site stand for.
@@ -482,7 +490,9 @@ impl ReportBuilder {
         if self.query.is_sampled() && (basis.site.is_some() || basis.instance.is_some()) {
             let site = basis.site.and_then(|stack| interval_names.stack(&mut self.names, stack, true));
             let nobody = (BlockerSource::NotSampled, None);
-            let key = self.site(site, nobody, (None, BlockerSource::NotSampled, None), basis.instance);
+            // Only of programs' locks.
+            let filesystem = OfFilesystem::None;
+            let key = self.site(site, nobody, (None, BlockerSource::NotSampled, None), basis.instance, filesystem);
             self.at_site(group, key).basis.get_or_insert_default().merge(&basis.value);
         }
     }
@@ -494,7 +504,8 @@ impl ReportBuilder {
         (source, blocker): (BlockerSource, Option<NamedStack>),
         (root_lock, root_source, root): (Option<LockName>, BlockerSource, Option<NamedStack>),
         instance: Option<u64>,
-    ) -> Site<StackName> {
+        filesystem: OfFilesystem<TextName>,
+    ) -> Site<StackName, TextName> {
         let by = |dimension| self.query.groups_by(dimension);
         let nothing = self.names.no_stack();
         let all = |stack: Option<NamedStack>| stack.map_or(nothing, |stack| stack.all);
@@ -503,11 +514,12 @@ impl ReportBuilder {
             blocker: by(Dimension::Blocker).then(|| (source, all(blocker))),
             root: by(Dimension::Root).then(|| (root_lock, root_source, all(root))),
             instance: by(Dimension::Instance).then_some(instance),
+            filesystem: by(Dimension::Filesystem).then_some(filesystem),
         }
     }
 
     /// What is measured at a site of a group, which is added if it is new.
-    fn at_site(&mut self, group: Group, site: Site<StackName>) -> &mut SiteEstimate {
+    fn at_site(&mut self, group: Group, site: Site<StackName, TextName>) -> &mut SiteEstimate {
         let row_bytes = SITE_BYTES + self.row_text_bytes(&group);
         self.groups.entry(group).or_default().sites.entry(site).or_insert_with(|| {
             self.groups_bytes += row_bytes;
@@ -571,7 +583,14 @@ impl ReportBuilder {
             Some((lock, stack)) => (Some(lock), BlockerSource::Releaser, stack),
             None => (None, source, blocker_stack),
         };
-        let key = self.site(site, (source, blocker_stack), root, sampled.instance);
+        let filesystem = match self.query.groups_by(Dimension::Filesystem) {
+            true if interval_names.space(sampled.key.lock) == Space::Kernel => {
+                self.names.see_filesystem(lock.lock, sampled.filesystem);
+                interval_names.filesystem(&mut self.names, sampled.filesystem)
+            }
+            _ => OfFilesystem::None,
+        };
+        let key = self.site(site, (source, blocker_stack), root, sampled.instance, filesystem);
         let estimate = self.at_site(group, key);
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
@@ -629,6 +648,7 @@ impl ReportBuilder {
                 .query
                 .groups_by(Dimension::Cgroup)
                 .then(|| cgroup.inspect(|cgroup| self.names.see_cgroup(cgroup)).map(|cgroup| cgroup.id)),
+            context: self.query.groups_by(Dimension::Context).then(|| key.waited_in(space)),
         })
     }
 }

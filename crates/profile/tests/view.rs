@@ -4,8 +4,9 @@ mod synthetic;
 
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder, report};
 use lockmeter_profile::{
-    About, Blocker, BlockerSource, Bucket, Dimension, Frame, Happened, HolderTime, Interval, Key, Kind, Lock, Loss,
-    Mode, Naming, NextLock, Report, Row, Sampled, SlowHold, StackId, Task, Total, Unnamed, Value,
+    About, Blocker, BlockerSource, Bucket, Context, Dimension, Filesystem, FilesystemId, Frame, Happened, HolderTime,
+    Interval, Key, Kind, Lock, Loss, Mode, Naming, NextLock, OfFilesystem, Report, Row, Sampled, SlowHold, StackId,
+    Task, Total, Unnamed, Value,
 };
 use proptest::prelude::*;
 use synthetic::{SECOND_NS, START_UNIX_NS, Size, about, interval};
@@ -53,7 +54,7 @@ impl Made {
         self.0.duration_ns = SECOND_NS;
         self.0.start_unix_ns = START_UNIX_NS;
         let lock = self.0.tables.intern_lock(lock);
-        Key { happened: Happened::Wait, lock, kind, mode, task: None, cgroup: None, bucket: Bucket(0) }
+        Key { happened: Happened::Wait, lock, kind, mode, task: None, cgroup: None, context: None, bucket: Bucket(0) }
     }
 
     fn task(&mut self, key: Key, comm: &str, own: bool) -> Key {
@@ -74,7 +75,15 @@ impl Made {
     fn sample(&mut self, key: Key, site: StackId, blocker: Blocker, count: u64, each_ns: u64) {
         let estimate = Value { count, total_ns: count * each_ns, max_ns: each_ns, spin_ns: 0 };
         let key = Key { bucket: Bucket::of(each_ns), ..key };
-        self.0.sampled.push(Sampled { key, instance: None, site: Some(site), blocker, stacks: 1, estimate });
+        self.0.sampled.push(Sampled {
+            key,
+            instance: None,
+            filesystem: OfFilesystem::NotLookedUp,
+            site: Some(site),
+            blocker,
+            stacks: 1,
+            estimate,
+        });
     }
 }
 
@@ -184,6 +193,93 @@ fn the_head_names_the_worst_lock_its_blocker_and_its_caller() {
     assert_eq!(worst.blocker_function.as_deref(), Some("do_munmap"));
     assert_eq!(worst.blocker_task.as_deref(), Some("stress-ng"));
     assert_eq!(worst.caller_function.as_deref(), Some("vm_mmap_pgoff"));
+}
+
+/// Makes sure that waits go to the file systems that their samples say, and that what nobody looked at is not called none.
+#[test]
+fn waits_are_divided_among_file_systems_as_they_were_sampled() {
+    let mut by_hand = Made::default();
+    let inode = Lock { name: "inode.i_rwsem".into(), object: None, naming: Naming::SlabField, detail: String::new() };
+    let user = Lock { name: "server:lock".into(), object: None, naming: Naming::UserSymbol, detail: String::new() };
+    let group = Lock { name: "task_group.lock".into(), ..inode.clone() };
+    let inode = by_hand.named_lock(inode, Kind::Rwsem, Mode::Write);
+    let group = by_hand.named_lock(group, Kind::Spin, Mode::Exclusive);
+    let user = by_hand.named_lock(user, Kind::Mutex, Mode::Exclusive);
+    let variable = by_hand.lock("rename_lock", Kind::Spin, Mode::Exclusive);
+    let mut known = |kind: &str, device: Option<&str>| {
+        let filesystem = Filesystem { kind: kind.into(), device: device.map(str::to_owned) };
+        OfFilesystem::Known(by_hand.0.tables.intern_filesystem(filesystem))
+    };
+    let (ext4, cgroup2) = (known("ext4", Some("vda")), known("cgroup2", None));
+    let dangling = OfFilesystem::Known(FilesystemId(9));
+    let site = by_hand.stack(&["caller"]);
+    for (key, count, each_ns) in
+        [(inode, 60, 1_000), (inode, 5, 100_000), (group, 8, 100), (user, 3, 10), (variable, 2, 10)]
+    {
+        by_hand.total(key, count, each_ns);
+    }
+    by_hand.total(group, 4, 5_000);
+    for (key, filesystem, count) in [
+        (inode, ext4, 20),
+        (inode, cgroup2, 10),
+        (inode, OfFilesystem::Unreadable, 5),
+        (inode, OfFilesystem::NotLookedUp, 3),
+        (inode, dangling, 2),
+    ] {
+        by_hand.sample(key, site, UNSEEN, count, 1_000);
+        by_hand.0.sampled.last_mut().unwrap().filesystem = filesystem;
+    }
+    by_hand.sample(group, site, UNSEEN, 1, 100);
+    by_hand.0.sampled.last_mut().unwrap().filesystem = OfFilesystem::None;
+    // As an older lockmeter recorded it.
+    by_hand.sample(user, site, UNSEEN, 1, 10);
+    let report = made(&[by_hand.0], &Query::by([Dimension::Filesystem]));
+    let rows: Vec<_> = report.rows.iter().map(|row| (row.filesystem.as_deref(), row.value.total_ns)).collect();
+    // 60 waits by 20, 10 and 10 samples; five long waits were not sampled. Of one sample that belongs to none neither do the rest.
+    let none_ns = 8 * 100 + 4 * 5_000 + 3 * 10 + 2 * 10;
+    let expected =
+        [(Some("unknown"), 515_000), (Some("ext4 (vda)"), 30_000), (None, none_ns), (Some("cgroup2"), 15_000)];
+    assert_eq!(rows, expected);
+    assert!(report.rows.iter().all(|row| row.estimated));
+    assert_eq!(report.losses.get(Loss::DanglingReference), 1);
+}
+
+/// Makes sure that only a lock of the kernel that spins may be waited for by anything but a task, and that what an older
+/// lockmeter did not note is not known.
+#[test]
+fn waits_are_told_apart_by_what_waited() {
+    let mut by_hand = Made::default();
+    let user = Lock { name: "server:lock".into(), object: None, naming: Naming::UserSymbol, detail: String::new() };
+    let user = by_hand.named_lock(user, Kind::Rwlock, Mode::Read);
+    let spin = by_hand.lock("sock.sk_lock", Kind::Spin, Mode::Exclusive);
+    let mutex = by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    let waits = [
+        (spin, Some(Context::Softirq), 1_000),
+        (spin, Some(Context::Hardirq), 100),
+        (spin, Some(Context::Nmi), 1),
+        (spin, Some(Context::Task), 10),
+        (spin, None, 10_000),
+        (mutex, None, 30),
+        (user, None, 3),
+    ];
+    for (key, context, each_ns) in waits {
+        by_hand.total(Key { context, ..key }, 1, each_ns);
+    }
+    let hold = Key { happened: Happened::Hold, ..spin };
+    by_hand.total(hold, 5, 7);
+    let report = made(&[by_hand.0], &Query::by([Dimension::Context]));
+    let rows: Vec<_> = report.rows.iter().map(|row| (row.happened, row.context, row.value.total_ns)).collect();
+    let expected = [
+        (Happened::Wait, None, 10_000),
+        (Happened::Wait, Some(Context::Softirq), 1_000),
+        (Happened::Wait, Some(Context::Hardirq), 100),
+        (Happened::Wait, Some(Context::Task), 43),
+        (Happened::Hold, None, 35),
+        (Happened::Wait, Some(Context::Nmi), 1),
+    ];
+    assert_eq!(rows, expected);
+    // The waits of these holds are in five rows.
+    assert_eq!(report.rows[4].contended, None);
 }
 
 #[test]
@@ -356,8 +452,15 @@ fn absurd_numbers_from_a_forged_file_give_a_report_all_the_same() {
     let most = Value { count: u64::MAX, total_ns: u64::MAX, max_ns: 1, spin_ns: u64::MAX };
     for bucket in [Bucket(0), Bucket(63), Bucket(255)] {
         let key = Key { bucket, ..key };
-        let sampled =
-            Sampled { key, instance: None, site: Some(site), blocker: UNSEEN, stacks: u64::MAX, estimate: most };
+        let sampled = Sampled {
+            key,
+            instance: None,
+            filesystem: OfFilesystem::NotLookedUp,
+            site: Some(site),
+            blocker: UNSEEN,
+            stacks: u64::MAX,
+            estimate: most,
+        };
         for value in [most, Value { count: 0, ..most }, Value { total_ns: 0, ..most }] {
             made_by_hand.0.totals.push(Total { key, value });
         }

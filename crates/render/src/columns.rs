@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use lockmeter_profile::{Bucket, Dimension, Happened, HolderTime, Kind, Mode, Naming, Report, Row, Value};
+use lockmeter_profile::{Bucket, Context, Dimension, Happened, HolderTime, Kind, Mode, Naming, Report, Row, Value};
 
 use crate::stacks::{NO_STACK, blocker, chain, root, without_long_arguments};
 use crate::units::{MILLION, ratio};
@@ -243,6 +243,8 @@ pub const COLUMNS: &[ReportColumn] = &[
         .headed("INSTANCE").by(Dimension::Instance),
     ReportColumn::new("object", Unit::Name, |row, _| Cell::name(row.object.as_deref()))
         .headed("OBJECT").by(Dimension::Object),
+    ReportColumn::new("filesystem", Unit::Name, |row, _| Cell::name(row.filesystem.as_deref()))
+        .headed("FILE SYSTEM").by(Dimension::Filesystem),
     ReportColumn::new("task", Unit::Name, |row, _| Cell::name(row.task.as_ref().map(|task| task.comm.as_str())))
         .headed("TASK").by(Dimension::Task),
     ReportColumn::new("tgid", Unit::Id, |row, _| {
@@ -250,6 +252,7 @@ pub const COLUMNS: &[ReportColumn] = &[
     }).headed("PID").by(Dimension::Task),
     ReportColumn::new("cgroup", Unit::Name, |row, _| Cell::name(row.cgroup.as_deref()))
         .headed("CGROUP").by(Dimension::Cgroup),
+    ReportColumn::new("context", Unit::Name, |row, _| Cell::Name(context(row.context))).headed("CONTEXT").by(Dimension::Context),
     ReportColumn::new("total_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.total_ns)).headed("WAITED").of_holds("HELD"),
     ReportColumn::new("error_ns", Unit::Nanoseconds, |row, _| {
         row.basis.as_ref().and_then(|basis| basis.error_ns()).map_or(Cell::Missing, Cell::Nanoseconds)
@@ -355,6 +358,14 @@ pub const fn is_inferred(naming: Naming) -> bool {
 /// A part of what the holders did.
 fn holder<'a>(row: &Row, part: fn(&HolderTime) -> u64) -> Cell<'a> {
     row.holder.as_ref().map_or(Cell::Missing, |holder| Cell::Nanoseconds(part(holder)))
+}
+
+/// What waited.
+pub(crate) const fn context(known: Option<Context>) -> &'static str {
+    match known {
+        Some(context) => context.name(),
+        None => "unknown",
+    }
 }
 
 /// Whoever holds a lock neither spins nor sleeps for it.

@@ -8,7 +8,7 @@ use lockmeter_profile::diff::{Change, Diff, DiffKey, DiffRow, Evidence, Rate, Re
 use lockmeter_profile::{Dimension, Happened, Kind, Mode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::columns::{Cell, Column, Unit};
+use crate::columns::{Cell, Column, Unit, context};
 use crate::csv::write_records;
 use crate::escape::{Form, escaped};
 use crate::json::{JSON_SCHEMA, Rows, decimal, object, write_object};
@@ -31,10 +31,13 @@ pub const COLUMNS: &[DiffColumn] = &[
     DiffColumn::new("lock", Unit::Name, |row, ()| Cell::name(row.key.lock.as_deref())).headed("LOCK"),
     DiffColumn::new("object", Unit::Name, |row, ()| Cell::name(row.key.object.as_deref()))
         .headed("OBJECT").by(Dimension::Object),
+    DiffColumn::new("filesystem", Unit::Name, |row, ()| Cell::name(row.key.filesystem.as_deref()))
+        .headed("FILE SYSTEM").by(Dimension::Filesystem),
     DiffColumn::new("task", Unit::Name, |row, ()| Cell::name(row.key.task.as_deref()))
         .headed("TASK").by(Dimension::Task),
     DiffColumn::new("cgroup", Unit::Name, |row, ()| Cell::name(row.key.cgroup.as_deref()))
         .headed("CGROUP").by(Dimension::Cgroup),
+    DiffColumn::new("context", Unit::Name, |row, ()| Cell::Name(context(row.key.context))).headed("CONTEXT").by(Dimension::Context),
     DiffColumn::new("delta_ns_per_s", Unit::SignedNanoseconds, |row, ()| Cell::SignedNanoseconds(row.delta_ns_per_s))
         .headed("CHANGE/S"),
     DiffColumn::new("ratio", Unit::Decimal, |row, ()| times(&row.before, &row.after).map_or(Cell::Missing, Cell::Thousandths))

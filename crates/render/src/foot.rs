@@ -160,6 +160,7 @@ const fn plural(dimension: Dimension) -> &'static str {
         Dimension::Blocker => "blockers",
         Dimension::Root => "roots",
         Dimension::Instance => "instances",
+        Dimension::Filesystem => "file systems",
         other => other.name(),
     }
 }

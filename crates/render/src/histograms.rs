@@ -173,6 +173,7 @@ mod tests {
                 mode: Mode::Read,
                 task: None,
                 cgroup: None,
+                context: None,
                 bucket,
             };
             let value = Value { count: 1, total_ns: *duration_ns, max_ns: *duration_ns, spin_ns: 0 };

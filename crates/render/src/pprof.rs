@@ -5,7 +5,7 @@
 //! who waits, `-sample_index=blame` who makes others wait, and both add up to all waited time. The innermost frame is the lock, as in
 //! [folded stacks](crate::Folded). Where there is no stack, a frame in brackets says why.
 //!
-//! Labels: `happened`, `lock`, `kind`, `mode`, `task` (of the waiter, in a report by task; with blame, of the releaser), `blocker` (how it
+//! Labels: `happened`, `lock`, `kind`, `mode`, `filesystem` and `context` (in a report by these), `task` (of the waiter, in a report by task; with blame, of the releaser), `blocker` (how it
 //! is known), and `own` on the waits of lockmeter itself.
 
 use std::collections::HashMap;
@@ -125,6 +125,8 @@ impl Tables {
             ("lock", row.lock.as_deref()),
             ("kind", row.kind.map(|kind| kind.name())),
             ("mode", row.mode.map(|mode| mode.name())),
+            ("filesystem", row.filesystem.as_deref()),
+            ("context", row.context.map(|context| context.name())),
             ("task", task),
             ("blocker", row.blocker.as_ref().map(|blocker| blocker.source.name())),
             ("own", row.own.then_some("yes")),
@@ -178,8 +180,8 @@ mod tests {
 
     use lockmeter_profile::view::{Query, report};
     use lockmeter_profile::{
-        About, Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, Mode, Naming, Sampled, Task,
-        Total, Value,
+        About, Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, Mode, Naming, OfFilesystem,
+        Sampled, Task, Total, Value,
     };
 
     use super::*;
@@ -190,12 +192,21 @@ mod tests {
         let lock = interval.tables.intern_lock(lock);
         let task = interval.tables.intern_task(Task { tgid: 1, comm: "task".into(), own });
         let (kind, mode, bucket) = (Kind::Spin, Mode::Exclusive, Bucket::of(total_ns));
-        let key = Key { happened: Happened::Wait, lock, kind, mode, task: Some(task), cgroup: None, bucket };
+        let key =
+            Key { happened: Happened::Wait, lock, kind, mode, task: Some(task), cgroup: None, context: None, bucket };
         let value = Value { count: 3, total_ns, max_ns: total_ns, spin_ns: total_ns };
         let estimate = Value { count: 1, total_ns: total_ns / 2, ..value };
         let blocker = Blocker::unknown(BlockerSource::NeverSlept);
         interval.totals.push(Total { key, value });
-        interval.sampled.push(Sampled { key, instance: None, site: None, blocker, stacks: 1, estimate });
+        interval.sampled.push(Sampled {
+            key,
+            instance: None,
+            filesystem: OfFilesystem::NotLookedUp,
+            site: None,
+            blocker,
+            stacks: 1,
+            estimate,
+        });
     }
 
     /// The profile of these intervals, encoded and decoded.

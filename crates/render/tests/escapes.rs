@@ -72,6 +72,7 @@ fn report(name: &str) -> Report {
         Dimension::Lock,
         Dimension::Task,
         Dimension::Object,
+        Dimension::Filesystem,
         Dimension::Cgroup,
         Dimension::Caller,
         Dimension::Blocker,
@@ -89,6 +90,7 @@ fn report(name: &str) -> Report {
             row.naming = Some(Naming::InferredType);
             row.naming_detail = Some(name());
             row.object = Some(name());
+            row.filesystem = Some(name());
             row.task = Some(RowTask { tgid: Some(1), comm: name() });
             row.cgroup = Some(name());
             row.caller = Some([name().into(), name().into()].into());

@@ -19,8 +19,16 @@ fn interval(rows: &[(Happened, Kind, &str, &str, u64, u64)]) -> Interval {
             detail: (*detail).to_owned(),
         });
         let bucket = Bucket::of(*each_ns);
-        let key =
-            Key { happened: *happened, lock, kind: *kind, mode: Mode::Exclusive, task: None, cgroup: None, bucket };
+        let key = Key {
+            happened: *happened,
+            lock,
+            kind: *kind,
+            mode: Mode::Exclusive,
+            task: None,
+            cgroup: None,
+            context: None,
+            bucket,
+        };
         let total_ns = count * each_ns;
         // Softirqs of timers call what is counted by itself.
         let spin_ns = if *name == "TIMER" { total_ns / 10 } else { total_ns };

@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use lockmeter_profile::view::{Query, report};
 use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, CgroupId, Dimension, Frame, Happened, Interval, Key, Kind, Lock, LockId, Mode,
-    Naming, Sampled, StackId, Task, TaskId, Total,
+    Naming, OfFilesystem, Sampled, StackId, Task, TaskId, Total,
 };
 use lockmeter_render::Pprof;
 use reports::{about, value};
@@ -36,7 +36,7 @@ fn lock(interval: &mut Interval, name: &str) -> LockId {
 
 fn key(lock: LockId, kind: Kind, mode: Mode, task: Option<TaskId>) -> Key {
     let cgroup = None::<CgroupId>;
-    Key { happened: Happened::Wait, lock, kind, mode, task, cgroup, bucket: Bucket(20) }
+    Key { happened: Happened::Wait, lock, kind, mode, task, cgroup, context: None, bucket: Bucket(20) }
 }
 
 /// A lock whose waits were sampled, 1,000 ms in all, and one of 250 ms that was never sampled.
@@ -69,6 +69,7 @@ fn interval() -> Interval {
         Sampled {
             key: mmap_lock,
             instance: None,
+            filesystem: OfFilesystem::NotLookedUp,
             site: Some(site),
             blocker: released,
             stacks: 6,
@@ -77,6 +78,7 @@ fn interval() -> Interval {
         Sampled {
             key: mmap_lock,
             instance: None,
+            filesystem: OfFilesystem::NotLookedUp,
             site: Some(other_site),
             blocker: unseen,
             stacks: 3,

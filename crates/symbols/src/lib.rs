@@ -21,6 +21,7 @@ mod elf_image;
 mod error;
 mod evidence;
 mod fields;
+mod filesystems;
 mod heap_locks;
 #[doc(hidden)]
 pub mod hostile_elf;

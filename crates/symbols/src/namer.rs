@@ -6,12 +6,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lockmeter_profile::lock_functions::{beyond_locks, outer_lock};
-use lockmeter_profile::{Kind, Lock, Naming, Unnamed};
+use lockmeter_profile::{Filesystem, Kind, Lock, Naming, OfFilesystem, Unnamed};
 
 use crate::btf::Btf;
 use crate::error::SymbolsError;
 use crate::evidence::{self, Candidate, Verdict};
 use crate::fields::{LockPath, LockTypes};
+use crate::filesystems::Filesystems;
 use crate::kernel_symbols::{KernelSymbols, Symbol};
 use crate::landmarks::{Landmarks, type_of_symbol};
 use crate::memory::KernelMemory;
@@ -69,6 +70,7 @@ pub struct LockNamer<M> {
     landmarks: Landmarks,
     aliases: Aliases,
     caches: CacheFields,
+    filesystems: Filesystems,
     classes: HashMap<(Identity, Kind), Class>,
     /// Verdicts remembered in all classes.
     verdicts: usize,
@@ -131,6 +133,7 @@ impl<M: KernelMemory> LockNamer<M> {
             landmarks: Landmarks::find(btf, &memory, task),
             aliases: Aliases::from_sys(),
             caches,
+            filesystems: Filesystems::new(btf),
             classes: HashMap::new(),
             verdicts: 0,
             types: Types::new(types),
@@ -147,6 +150,18 @@ impl<M: KernelMemory> LockNamer<M> {
     /// How many CPUs' per-CPU variables can be told.
     pub fn cpus_found(&self) -> usize {
         self.percpu.cpus()
+    }
+
+    /// Where each CPU keeps its `preempt_count`, by its number; 0 where that is not known.
+    pub fn preempt_counts(&self) -> Vec<u64> {
+        let btf = &self.types.vmlinux;
+        // From Linux 6.2 to 6.14 it lies in a struct.
+        let in_struct = || {
+            let offset = u64::from(btf.offset_of("pcpu_hot", "preempt_count")?);
+            let copies = self.percpu.copies_of(btf, "pcpu_hot")?;
+            Some(copies.into_iter().map(|copy| if copy == 0 { 0 } else { copy.wrapping_add(offset) }).collect())
+        };
+        self.percpu.copies_of(btf, "__preempt_count").or_else(in_struct).unwrap_or_default()
     }
 
     /// Which static objects were found without their symbols (`init_task`, memory nodes, …).
@@ -195,6 +210,51 @@ impl<M: KernelMemory> LockNamer<M> {
         }
         self.classes.insert(key, class);
         named
+    }
+
+    /// Forgets which file systems were found: to be called before each round of [`LockNamer::filesystem`].
+    pub fn renew_filesystems(&mut self) {
+        self.filesystems.renew();
+    }
+
+    /// The file system of a single lock that was named before: that of the object it lies in.
+    ///
+    /// The object is read now, and may have been freed since its lock was waited for.
+    pub fn filesystem(
+        &mut self,
+        lock: &Lock,
+        identity: &Identity,
+        kind: Kind,
+        address: u64,
+    ) -> OfFilesystem<Filesystem> {
+        if !lock.is_named() {
+            // An object of unknown type may be one of a file system's.
+            return if self.is_variable(identity) { OfFilesystem::None } else { OfFilesystem::NotLookedUp };
+        }
+        let Some(object) = &lock.object else { return OfFilesystem::None };
+        let Some(found) = self.types.structs_named(std::slice::from_ref(object)).into_iter().next() else {
+            return OfFilesystem::NotLookedUp;
+        };
+        if !self.filesystems.has_way(&found.scope, object) {
+            return OfFilesystem::None;
+        }
+        // Only in the slab it is known where the object begins.
+        let Identity::Slab { offset, .. } = identity else { return OfFilesystem::Unreadable };
+        // Where the name begins at an inner struct, it does not say where the object begins.
+        let path = self.locks.at_in_open_array(&found.scope, found.id, u64::from(*offset), kind);
+        if path.is_none_or(|path| path.name != lock.name) {
+            return OfFilesystem::Unreadable;
+        }
+        self.filesystems.of_object(&self.memory, object, address.wrapping_sub(u64::from(*offset)))
+    }
+
+    /// Whether it is a variable of the kernel or of a module, or lies in the record of a page.
+    fn is_variable(&self, identity: &Identity) -> bool {
+        match identity {
+            Identity::Address(address) => self.image.contains(address),
+            Identity::PageStruct { .. } => true,
+            Identity::Slab { .. } => false,
+        }
     }
 
     /// What can be said without stacks.

@@ -238,6 +238,19 @@ fn every_cpus_run_queue_has_one_name() {
 }
 
 #[test]
+fn every_cpu_has_a_preempt_count() {
+    // Makes sure that what is read there is one: this thread's CPU runs a program that may not be preempted meanwhile.
+    let kernel = running_kernel!();
+    let counts = kernel.namer().preempt_counts();
+    assert_eq!(counts.len(), crate::percpu::possible_cpus() as usize);
+    for address in &counts {
+        // The highest bit says that nothing is to be scheduled; what else a CPU can be in takes 24.
+        let count = kernel.memory.read_u32(*address).expect("a variable of this kernel");
+        assert_eq!(count & 0x7f00_0000, 0, "{count:#x} at {address:#x}");
+    }
+}
+
+#[test]
 fn static_objects_are_found_by_following_pointers() {
     let kernel = running_kernel!();
     let mut namer = kernel.namer();
@@ -345,4 +358,89 @@ fn parts_make_up_the_whole() {
     let parts = in_parts_per_million(vec![(lock("a"), 1), (lock("b"), 1), (lock("c"), 1)]);
     assert_eq!(parts.iter().map(|(_, part)| part).sum::<u64>(), WHOLE_PPM);
     assert_eq!(parts[1].1, 333_333);
+}
+
+#[test]
+fn objects_of_the_running_kernel_lead_to_their_file_systems() {
+    // Makes sure that every way from an object to its super block is one that this kernel's types have.
+    let kernel = running_kernel!();
+    let mut namer = kernel.namer();
+    namer.renew_filesystems();
+    let btf = &kernel.types.vmlinux;
+    for type_name in ["super_block", "inode", "dentry", "file", "address_space", "mount", "kernfs_root"] {
+        assert!(namer.filesystems.has_way(btf, type_name), "{type_name}");
+    }
+    assert!(!namer.filesystems.has_way(btf, "task_struct"));
+    let (reader, _writer) = std::io::pipe().expect("a pipe");
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let own = std::fs::File::open("/proc/self/status").expect("the test itself");
+    let system = std::fs::File::open("/sys/kernel/mm").expect("sysfs");
+    for (fd, kind) in [
+        (reader.as_raw_fd(), "pipefs"),
+        (socket.as_raw_fd(), "sockfs"),
+        (own.as_raw_fd(), "proc"),
+        (system.as_raw_fd(), "sysfs"),
+    ] {
+        let known = OfFilesystem::Known(Filesystem { kind: kind.into(), device: None });
+        let file = kernel.file(fd);
+        assert_eq!(filesystem_of(&kernel, &mut namer, file, "file", "f_pos_lock", Kind::Mutex), known);
+        // An inode of these types lies inside another object, so its cache is another one each.
+        let inode = kernel.follow(file, "file", "f_inode");
+        let super_block = kernel.follow(inode, "inode", "i_sb");
+        let read = namer.filesystems.of_object(&namer.memory, "inode", inode);
+        assert_eq!(read, known);
+        assert_eq!(namer.filesystems.of_object(&namer.memory, "super_block", super_block), known);
+        let dentry = kernel.follow(file + kernel.offset("file", "f_path"), "path", "dentry");
+        assert_eq!(filesystem_of(&kernel, &mut namer, dentry, "dentry", "d_lockref", Kind::Spin), known);
+    }
+    // A lock that is called after a struct inside does not say where the object begins.
+    let file = kernel.file(own.as_raw_fd());
+    let identity = kernel.identity(file, "file", "f_pos_lock").expect("a slab object");
+    let (lock, _) = namer.name(&identity, Kind::Mutex, &[]).remove(0);
+    let inner = Lock { name: "inner.lock".into(), ..lock };
+    let address = file + kernel.offset("file", "f_pos_lock");
+    assert_eq!(namer.filesystem(&inner, &identity, Kind::Mutex, address), OfFilesystem::Unreadable);
+    let mm = kernel.follow(kernel.memory.current_task(), "task_struct", "mm");
+    let none = filesystem_of(&kernel, &mut namer, mm, "mm_struct", "mmap_lock", Kind::Rwsem);
+    assert_eq!(none, OfFilesystem::None, "an address space belongs to none");
+}
+
+/// The file system that a lock at a field of a slab object has, once it is named.
+fn filesystem_of(
+    kernel: &Kernel,
+    namer: &mut LockNamer<Arc<Live>>,
+    object: u64,
+    type_name: &str,
+    field: &str,
+    kind: Kind,
+) -> OfFilesystem<Filesystem> {
+    let identity = kernel.identity(object, type_name, field).expect("a slab object");
+    let (lock, _) = namer.name(&identity, kind, &[]).remove(0);
+    namer.filesystem(&lock, &identity, kind, object + kernel.offset(type_name, field))
+}
+
+#[test]
+fn a_lock_without_a_name_may_belong_to_a_file_system() {
+    // Makes sure that what is not known is not called none.
+    let (Ok(types), Ok(symbols)) = (KernelTypes::from_sys(), KernelSymbols::from_proc()) else {
+        skip!("no types or no symbols here")
+    };
+    let mut namer =
+        LockNamer::new(Arc::new(symbols), types, crate::NoKernelMemory, 0).expect("works without kernel memory");
+    let in_slab = Identity::Slab { cache: 8, offset: 24 };
+    let no_name = unnamed("slab+0x18".into(), None, Unnamed::NoSlabIdentity, "");
+    assert_eq!(namer.filesystem(&no_name, &in_slab, Kind::Spin, 1 << 63), OfFilesystem::NotLookedUp);
+    let variable = Identity::Address(namer.image.start + 0x100);
+    assert_eq!(namer.filesystem(&no_name, &variable, Kind::Spin, 1 << 63), OfFilesystem::None);
+    let lock = |name: &str, object: &str| Lock {
+        name: name.into(),
+        object: Some(object.into()),
+        naming: Naming::SlabField,
+        detail: String::new(),
+    };
+    let elsewhere = Identity::Address(0xffff_c900_0000_1000);
+    let of_inode = lock("inode.i_rwsem", "inode");
+    assert_eq!(namer.filesystem(&of_inode, &elsewhere, Kind::Rwsem, 1 << 63), OfFilesystem::Unreadable);
+    let of_pipe = lock("pipe_inode_info.mutex", "pipe_inode_info");
+    assert_eq!(namer.filesystem(&of_pipe, &in_slab, Kind::Mutex, 1 << 63), OfFilesystem::None);
 }

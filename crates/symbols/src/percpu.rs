@@ -17,12 +17,14 @@ const SECTION: &str = ".data..percpu";
 /// More CPUs than any kernel is built for: a list longer than this is damage.
 const MOST_CPUS: u32 = 8192;
 
-/// Where each CPU keeps its copy of the per-CPU variables.
+/// Where each CPU keeps its copy of the per-CPU variables. No copy begins at address 0.
 #[derive(Debug, Default)]
 pub(crate) struct PerCpu {
     section: Option<u32>,
     section_bytes: u64,
-    /// Start of each CPU's copy, sorted.
+    /// Start of each CPU's copy, by its number; 0 where it is not known.
+    by_cpu: Vec<u64>,
+    /// Those that are known, sorted.
     bases: Vec<u64>,
 }
 
@@ -39,16 +41,25 @@ impl PerCpu {
     pub fn find(btf: &Btf, symbols: &KernelSymbols, memory: &impl KernelMemory, task: u64) -> Self {
         let section = btf.by_name(TypeKind::Section, SECTION).next();
         let section_bytes = section.and_then(|id| btf.size_of(id)).unwrap_or(0);
-        let mut bases = bases_from_run_queues(btf, memory, task)
+        let by_cpu = bases_from_run_queues(btf, memory, task)
             .or_else(|| bases_from_offsets(symbols, memory))
             .unwrap_or_default();
+        let mut bases: Vec<u64> = by_cpu.iter().copied().filter(|base| *base != 0).collect();
         bases.sort_unstable();
-        Self { section, section_bytes, bases }
+        Self { section, section_bytes, by_cpu, bases }
     }
 
     /// How many CPUs' copies are known.
     pub fn cpus(&self) -> usize {
         self.bases.len()
+    }
+
+    /// The address of a variable on each CPU, by its number; 0 where it is not known. None if there is no such variable.
+    pub fn copies_of(&self, btf: &Btf, name: &str) -> Option<Vec<u64>> {
+        let is_named = |id| btf.get(id).is_some_and(|variable| variable.name() == name);
+        let placed = btf.get(self.section?)?.variables().find(|placed| is_named(placed.variable_id))?;
+        let copy = |base: &u64| if *base == 0 { 0 } else { base.wrapping_add(u64::from(placed.offset)) };
+        Some(self.by_cpu.iter().map(copy).collect())
     }
 
     /// Where the first CPU's copy starts.
@@ -112,15 +123,14 @@ fn bases_from_run_queues(btf: &Btf, memory: &impl KernelMemory, task: u64) -> Op
     let group = read(task.wrapping_add(at("task_struct", "sched_task_group")?))?;
     let queues = read(group.wrapping_add(at("task_group", "cfs_rq")?))?;
     let (queue_to_run_queue, run_queue_cpu) = (at("cfs_rq", "rq")?, at("rq", "cpu")?);
-    let mut bases = Vec::new();
-    for cpu in 0..possible_cpus().min(MOST_CPUS) {
-        let Some(queue) = read(queues.wrapping_add(u64::from(cpu) * 8)) else { continue };
-        let Some(run_queue) = read(queue.wrapping_add(queue_to_run_queue)) else { continue };
-        if memory.read_u32(run_queue.wrapping_add(run_queue_cpu)) == Ok(cpu) {
-            bases.push(run_queue.wrapping_sub(run_queues));
-        }
-    }
-    (!bases.is_empty()).then_some(bases)
+    let base = |cpu: u32| {
+        let queue = read(queues.wrapping_add(u64::from(cpu) * 8))?;
+        let run_queue = read(queue.wrapping_add(queue_to_run_queue))?;
+        let is_its_own = memory.read_u32(run_queue.wrapping_add(run_queue_cpu)) == Ok(cpu);
+        is_its_own.then(|| run_queue.wrapping_sub(run_queues))
+    };
+    let bases: Vec<u64> = (0..possible_cpus().min(MOST_CPUS)).map(|cpu| base(cpu).unwrap_or(0)).collect();
+    bases.iter().any(|base| *base != 0).then_some(bases)
 }
 
 /// `__per_cpu_offset[cpu]` is the distance from the section as linked to a CPU's copy.
@@ -129,8 +139,8 @@ fn bases_from_offsets(symbols: &KernelSymbols, memory: &impl KernelMemory) -> Op
     // Where the section was linked at 0 (x86-64 before 6.15) this symbol is absolute and so not in the table.
     let linked_at = symbols.address_of("__per_cpu_start").unwrap_or(0);
     let bases = (0..possible_cpus().min(MOST_CPUS))
-        .filter_map(|cpu| memory.read_u64(offsets.wrapping_add(u64::from(cpu) * 8)).ok())
-        .map(|offset| linked_at.wrapping_add(offset));
+        .map(|cpu| memory.read_u64(offsets.wrapping_add(u64::from(cpu) * 8)))
+        .map(|offset| offset.map_or(0, |offset| linked_at.wrapping_add(offset)));
     Some(bases.collect())
 }
 

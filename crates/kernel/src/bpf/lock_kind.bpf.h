@@ -21,6 +21,12 @@ enum kind {
 
 enum mode { MODE_EXCLUSIVE = 1, MODE_READ = 2, MODE_WRITE = 3 };
 
+/* Where a wait that spins was. 0: not known. */
+enum context { CONTEXT_TASK = 1, CONTEXT_SOFTIRQ = 2, CONTEXT_HARDIRQ = 3, CONTEXT_NMI = 4 };
+
+/* Four bits of mode lie below. */
+#define CONTEXT_SHIFT 12
+
 /* Kind, mode and duration bucket in one word. */
 #define META(kind, mode, bucket) ((__u32)(kind) | (__u32)(mode) << 8 | (__u32)(bucket) << 16)
 

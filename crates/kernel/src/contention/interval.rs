@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    Basis, Cgroup, CgroupId, Happened, HoldBasis, Interval, Key, Kind, LockId, Loss, Mode, Sampled, StackId, Task,
-    TaskId, Total, Value,
+    Basis, Cgroup, CgroupId, FilesystemId, Happened, HoldBasis, Interval, Key, Kind, LockId, Loss, Mode, OfFilesystem,
+    Sampled, StackId, Task, TaskId, Total, Value,
 };
 
 use super::tables::{Counted, Drained, SampleKey, TotalKey, Untimed};
@@ -13,7 +13,7 @@ use crate::cgroups::CgroupTree;
 use crate::clock::boot_unix_ns;
 use crate::comm::{Comm, text};
 use crate::kernel_names::{Functions, KernelNames, SharedNames};
-use crate::lock_codes::{kind_code, kind_mode_of};
+use crate::lock_codes::{context_of, kind_code, kind_mode_of};
 use crate::lock_shares::split;
 
 /// Makes intervals, one after another.
@@ -40,6 +40,8 @@ pub(super) struct Builder<'a> {
     stack_ids: HashMap<u64, Option<StackId>>,
     /// The locks of a class with the share of each; several only where one class holds objects of several types.
     locks: HashMap<(u64, u32), Vec<(LockId, u64)>>,
+    /// Of single locks, by their address: each is read once.
+    filesystems: HashMap<(LockId, u64), OfFilesystem<FilesystemId>>,
     totals: HashMap<Key, Value>,
 }
 
@@ -61,6 +63,7 @@ impl Intervals {
         let mut stacks = std::mem::replace(&mut self.previous_stacks, fresh.clone());
         stacks.extend(fresh);
         let mut names = self.names.borrow_mut();
+        names.renew_filesystems();
         let mut builder = Builder {
             names: &mut names,
             cgroups: &self.cgroups,
@@ -72,6 +75,7 @@ impl Intervals {
             functions: HashMap::new(),
             stack_ids: HashMap::new(),
             locks: HashMap::new(),
+            filesystems: HashMap::new(),
             totals: HashMap::new(),
         };
         builder.name_locks(&drained);
@@ -159,6 +163,7 @@ impl Builder<'_> {
             mode,
             task: (!folded).then(|| self.task(key.tgid, &key.comm)),
             cgroup: self.cgroup(key.cgroup),
+            context: context_of(key.meta),
             bucket: key.bucket(),
         })
     }
@@ -213,6 +218,7 @@ impl Builder<'_> {
         let sampled = Sampled {
             key: total_key,
             instance: (key.instance != 0).then_some(key.instance),
+            filesystem: self.filesystem(lock, &key.total, key.instance),
             site: self.stack(key.site),
             blocker: self.blocker(key),
             stacks: counted.stacks,
@@ -224,6 +230,22 @@ impl Builder<'_> {
             },
         };
         self.interval.sampled.push(sampled);
+    }
+
+    /// The file system of a single lock.
+    fn filesystem(&mut self, lock: LockId, key: &TotalKey, instance: u64) -> OfFilesystem<FilesystemId> {
+        if let Some(known) = self.filesystems.get(&(lock, instance)) {
+            return *known;
+        }
+        let kind = u8::try_from(kind_code(key.meta)).ok().and_then(Kind::from_code).unwrap_or(Kind::Unknown);
+        let tables = &mut self.interval.tables;
+        let of = match tables.lock(lock) {
+            Some(named) => self.names.filesystem(named, key.class, kind, instance, self.caches),
+            None => OfFilesystem::NotLookedUp,
+        };
+        let of = of.map(|filesystem| tables.intern_filesystem(filesystem));
+        self.filesystems.insert((lock, instance), of);
+        of
     }
 
     /// Of several locks that a class may be, the likeliest.

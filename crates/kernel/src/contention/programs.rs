@@ -4,11 +4,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 
 use super::holds::hooked;
 use super::mmap::{self, MmapTracepoints};
 use super::scope::Scope;
+use super::skeleton::types::cpu_state;
 use super::skeleton::{ContentionSkel, ContentionSkelBuilder};
 use super::tables::PROGRAMS;
 use super::{Options, metered};
@@ -88,7 +89,22 @@ pub(super) fn load(
         }
         kernel_names::tell_programs!(names, rodata);
     }
-    Ok((open.load().map_err(refused)?, mmap_tracepoints))
+    let skeleton = open.load().map_err(refused)?;
+    tell_preempt_counts(&skeleton, &names.preempt_counts(), cpus).map_err(refused)?;
+    Ok((skeleton, mmap_tracepoints))
+}
+
+/// Tells each CPU where its `preempt_count` is. Nothing is attached yet, so the rest of its state is zero.
+fn tell_preempt_counts(skeleton: &ContentionSkel<'_>, addresses: &[u64], cpus: u32) -> libbpf_rs::Result<()> {
+    let state = |cpu: usize| {
+        let mut bytes = vec![0; size_of::<cpu_state>()];
+        let at = std::mem::offset_of!(cpu_state, preempt_count_at);
+        let address = addresses.get(cpu).copied().unwrap_or(0);
+        bytes[at..at + size_of::<u64>()].copy_from_slice(&address.to_ne_bytes());
+        bytes
+    };
+    let states: Vec<Vec<u8>> = (0..cpus as usize).map(state).collect();
+    skeleton.maps.cpu_states.update_percpu(&0_u32.to_ne_bytes(), &states, MapFlags::ANY)
 }
 
 /// Attaches end before begin: a begin without its end would leave a wait open.

@@ -132,7 +132,8 @@ struct cpu_state {
 	__u32 marks_since;    /* which resumption */
 	struct hold_group hold_groups[HOLD_GROUPS];
 	__u64 untimed_marks[UNTIMED_MARKS];
-	__u32 gaps_of; /* which generation */
+	__u64 preempt_count_at; /* where this CPU's is; 0: not known. Set by the loader before anything is attached */
+	__u32 gaps_of;		/* which generation */
 	__u32 unused;
 	struct open_holds open_holds[2]; /* of locks that sleep, and of those that spin */
 	struct known_who releaser;	 /* of a lock that is hooked */

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
-    Naming, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value, lock_functions,
+    Naming, OfFilesystem, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value, lock_functions,
 };
 use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
 
@@ -530,7 +530,15 @@ impl Filling<'_> {
         let site = self.stack(&told.site);
         let blocker = Blocker::unknown(BlockerSource::WakeupNotSeen);
         let instance = Some(told.instance);
-        self.interval.sampled.push(Sampled { key, instance, site, blocker, stacks: 1, estimate: value });
+        self.interval.sampled.push(Sampled {
+            key,
+            instance,
+            filesystem: OfFilesystem::None,
+            site,
+            blocker,
+            stacks: 1,
+            estimate: value,
+        });
     }
 
     fn add_samples(&mut self, ended: &[Ended]) {
@@ -558,7 +566,15 @@ impl Filling<'_> {
         }
         for (SampledKey { key, instance, site, blocker }, (stacks, count, sum_ns, max_ns)) in sums {
             let estimate = Value { count: count.round() as u64, total_ns: sum_ns as u64, max_ns, spin_ns: 0 };
-            self.interval.sampled.push(Sampled { key, instance: Some(instance), site, blocker, stacks, estimate });
+            self.interval.sampled.push(Sampled {
+                key,
+                instance: Some(instance),
+                filesystem: OfFilesystem::None,
+                site,
+                blocker,
+                stacks,
+                estimate,
+            });
         }
     }
 
@@ -575,6 +591,7 @@ impl Filling<'_> {
             mode: told.wait.mode,
             task: (key.comm[0] != 0).then(|| self.task(key.word.tgid, &key.comm)),
             cgroup: self.cgroup(key.cgroup),
+            context: None,
             bucket: Bucket(key.bucket),
         }
     }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lockmeter_profile::{Kind, Lock, StackId, Tables, lock_functions};
+use lockmeter_profile::{Filesystem, Kind, Lock, OfFilesystem, StackId, Tables, lock_functions};
 use lockmeter_symbols::{KernelMemory, KernelSymbols, KernelTypes, LockNamer, WHOLE_PPM};
 
 use frames::Frames;
@@ -86,6 +86,11 @@ impl KernelNames {
         self.namer.memory().read_u64(address).ok()
     }
 
+    /// Where each CPU keeps its `preempt_count`, by its number; 0 where that is not known.
+    pub fn preempt_counts(&self) -> Vec<u64> {
+        self.namer.preempt_counts()
+    }
+
     /// Whether an address lies in the kernel's or a module's image.
     pub fn is_in_image(&self, address: u64) -> bool {
         address >= IMAGE_BEGIN
@@ -113,6 +118,23 @@ impl KernelNames {
         let stacks: Vec<(Vec<&str>, u64)> =
             stacks.iter().map(|(names, weight)| (names.iter().map(|name| &**name).collect(), *weight)).collect();
         self.namer.name(&lock_class::identity(class, caches), kind, &stacks)
+    }
+
+    /// To be called before the file systems of an interval's locks are looked up.
+    pub fn renew_filesystems(&mut self) {
+        self.namer.renew_filesystems();
+    }
+
+    /// The file system of a single lock of a class, which was named before: as its object says now.
+    pub fn filesystem(
+        &mut self,
+        lock: &Lock,
+        class: u64,
+        kind: Kind,
+        address: u64,
+        caches: &[u64],
+    ) -> OfFilesystem<Filesystem> {
+        self.namer.filesystem(lock, &lock_class::identity(class, caches), kind, address)
     }
 
     /// The functions on a stack, innermost first.

@@ -125,7 +125,16 @@ impl Names {
         let Some((happened, kind)) = told(key) else { return };
         let lock = interval.tables.intern_lock(self.what_ran(key, kind, &runner.name));
         if runner.untimed > 0 {
-            let key = Key { happened, lock, kind, mode: Mode::Exclusive, task: None, cgroup: None, bucket: Bucket(0) };
+            let key = Key {
+                happened,
+                lock,
+                kind,
+                mode: Mode::Exclusive,
+                task: None,
+                cgroup: None,
+                context: None,
+                bucket: Bucket(0),
+            };
             interval.bases.push(Basis {
                 key,
                 instance: None,
@@ -134,7 +143,8 @@ impl Names {
             });
         }
         let mut add = |happened, bucket, value: Value| {
-            let key = Key { happened, lock, kind, mode: Mode::Exclusive, task: None, cgroup: None, bucket };
+            let key =
+                Key { happened, lock, kind, mode: Mode::Exclusive, task: None, cgroup: None, context: None, bucket };
             interval.totals.push(Total { key, value });
         };
         for (bucket, durations) in (0..).zip(&runner.runs).filter(|(_, durations)| durations.count > 0) {

@@ -5,8 +5,8 @@ use std::fs;
 use std::rc::Rc;
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Happened, Interval, Key, Kind, Lock, LockHolder, Loss, Mode, Naming, OpenWait,
-    Sampled, ThreadState, Total, Unnamed, Value,
+    Blocker, BlockerSource, Bucket, Happened, Interval, Key, Kind, Lock, LockHolder, Loss, Mode, Naming, OfFilesystem,
+    OpenWait, Sampled, ThreadState, Total, Unnamed, Value,
 };
 
 use super::file_locks::FileWait;
@@ -262,6 +262,7 @@ pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interv
             mode: open.mode,
             task: Some(open.task),
             cgroup: wait.thread.cgroup(cgroups, &mut interval.tables),
+            context: None,
             bucket: Bucket::of(wait.seen_ns),
         };
         let value = Value { count: 1, total_ns: wait.seen_ns, max_ns: wait.seen_ns, spin_ns: 0 };
@@ -270,8 +271,8 @@ pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interv
             None => Blocker::unknown(BlockerSource::WakeupNotSeen),
         };
         interval.totals.push(Total { key, value });
-        let (instance, site) = (open.instance, open.site);
-        interval.sampled.push(Sampled { key, instance, site, blocker, stacks: 1, estimate: value });
+        let (instance, filesystem, site) = (open.instance, OfFilesystem::NotLookedUp, open.site);
+        interval.sampled.push(Sampled { key, instance, filesystem, site, blocker, stacks: 1, estimate: value });
     }
     interval.losses.settle(Loss::Unfinished, counted().count() as u64);
 }

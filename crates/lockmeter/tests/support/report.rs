@@ -67,6 +67,8 @@ pub struct Row {
     pub task: Option<String>,
     pub tgid: Option<u32>,
     pub cgroup: Option<String>,
+    pub filesystem: Option<String>,
+    pub context: Option<String>,
     pub count: u64,
     pub total_ns: u64,
     pub spin_ns: u64,

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, Key, Kind, Lock, LockId, Loss, Mode,
-    Naming, Root, Sampled, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
+    Naming, OfFilesystem, Root, Sampled, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
 };
 use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, is_wait_for_work, lock_in_variable, lock_made_of_condition,
@@ -184,7 +184,15 @@ impl Filling<'_> {
         let blocker = self.blocker(delta, kind);
         let site = self.site(delta.site, called);
         let (stacks, estimate) = (delta.count, value_of(delta, &key));
-        self.interval.sampled.push(Sampled { key, instance, site, blocker, stacks, estimate });
+        self.interval.sampled.push(Sampled {
+            key,
+            instance,
+            filesystem: OfFilesystem::None,
+            site,
+            blocker,
+            stacks,
+            estimate,
+        });
     }
 
     /// What was counted here, and the address of the lock; `None` of codes that do not exist.
@@ -206,7 +214,10 @@ impl Filling<'_> {
             None => (happened, kind, mode),
         };
         let task = self.task(meta.comm.into(), delta.owner);
-        Some((Key { happened, lock, kind, mode, task, cgroup: None, bucket: Bucket(meta.bucket) }, instance))
+        Some((
+            Key { happened, lock, kind, mode, task, cgroup: None, context: None, bucket: Bucket(meta.bucket) },
+            instance,
+        ))
     }
 
     /// The kind and mode of the lock that a wait for a condition is part of, and which one if a rule names it.
@@ -236,7 +247,8 @@ impl Filling<'_> {
         };
         let (lock, instance) = self.lock(delta.lock, kind);
         let task = self.task(meta.comm.into(), delta.owner);
-        let key = Key { happened: Happened::Hold, lock, kind, mode, task, cgroup: None, bucket: Bucket(0) };
+        let key =
+            Key { happened: Happened::Hold, lock, kind, mode, task, cgroup: None, context: None, bucket: Bucket(0) };
         let mut value = HoldBasis::default();
         match meta.happened {
             happened::UNTIMED => value = HoldBasis { untimed: delta.count, variance_ns2, ..value },

@@ -6,6 +6,7 @@
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
+use crate::filesystem::OfFilesystem;
 use crate::interval::{Interval, StackId, TaskId};
 use crate::lock::Lock;
 use crate::sample::Key;
@@ -161,7 +162,17 @@ pub(super) fn text_bytes(interval: &Interval) -> u64 {
     let mut sum: u64 = stacks.iter().sum();
     sum += interval.totals.iter().map(|total| key(&total.key)).sum::<u64>();
     sum += interval.bases.iter().map(|basis| key(&basis.key) + stack(basis.site)).sum::<u64>();
-    sum += interval.sampled.iter().map(|sampled| key(&sampled.key) + task(sampled.blocker.task)).sum::<u64>();
+    let filesystem = |of| match of {
+        OfFilesystem::Known(id) => {
+            tables.filesystem(id).map_or(0, |known| known.kind.len() + length(&known.device)) as u64
+        }
+        _ => 0,
+    };
+    sum += interval
+        .sampled
+        .iter()
+        .map(|sampled| key(&sampled.key) + task(sampled.blocker.task) + filesystem(sampled.filesystem))
+        .sum::<u64>();
     let threads = &interval.threads;
     sum += threads.times.iter().map(|time| task(Some(time.task))).sum::<u64>();
     sum += threads

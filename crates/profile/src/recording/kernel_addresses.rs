@@ -38,6 +38,7 @@ impl KernelAddresses {
             tables.locks().iter().map(|lock| self.hidden_lock(lock)).collect(),
             tables.tasks().to_vec(),
             tables.cgroups().to_vec(),
+            tables.filesystems().to_vec(),
             tables.frames().iter().map(|frame| self.hidden_frame(frame)).collect(),
             tables.stacks().to_vec(),
         );
@@ -90,6 +91,7 @@ fn instances(interval: &Interval) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filesystem::OfFilesystem;
     use crate::interval::{Blocker, BlockerSource, Sampled};
     use crate::lock::{Naming, Unnamed};
     use crate::sample::{Bucket, Happened, Key, Kind, Mode, Value};
@@ -110,11 +112,19 @@ mod tests {
         let frames = [TEXT, TEXT + 1, OF_PROGRAM].map(|address| interval.tables.intern_frame(frame(address)));
         let site = Some(interval.tables.intern_stack(frames.to_vec()));
         let (happened, kind, mode) = (Happened::Wait, Kind::Spin, Mode::Exclusive);
-        let key = Key { happened, lock, kind, mode, task: None, cgroup: None, bucket: Bucket(0) };
+        let key = Key { happened, lock, kind, mode, task: None, cgroup: None, context: None, bucket: Bucket(0) };
         let blocker = Blocker::unknown(BlockerSource::NeverSlept);
         for instance in [HEAP, HEAP, HEAP + 64, OF_PROGRAM] {
             let estimate = Value::default();
-            interval.sampled.push(Sampled { key, instance: Some(instance), site, blocker, stacks: 1, estimate });
+            interval.sampled.push(Sampled {
+                key,
+                instance: Some(instance),
+                filesystem: OfFilesystem::NotLookedUp,
+                site,
+                blocker,
+                stacks: 1,
+                estimate,
+            });
         }
         interval
     }

@@ -4,15 +4,16 @@ use prost::Message;
 
 use super::chunk::MAX_ENTRIES;
 use super::costs::{self, MAX_FRAMES, MAX_STACK_FRAMES, Weight};
+use crate::filesystem::{Filesystem, OfFilesystem};
 use crate::interval::{
-    Basis, Blocker, BlockerSource, Cgroup, CgroupId, Frame, FrameId, Interval, LockId, LongRun, Overhead, Root,
-    RunWait, Sampled, StackId, Tables, Task, TaskId, Total,
+    Basis, Blocker, BlockerSource, Cgroup, CgroupId, FilesystemId, Frame, FrameId, Interval, LockId, LongRun, Overhead,
+    Root, RunWait, Sampled, StackId, Tables, Task, TaskId, Total,
 };
 use crate::lock::{Lock, Naming, Unnamed};
 use crate::loss::{Loss, Losses};
 use crate::report::{About, RecordingKind};
 use crate::rules::RuleSet;
-use crate::sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
+use crate::sample::{Bucket, Context, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::slow_hold::{HolderTime, NextLock, SlowHold};
 use crate::swap::{Swap, Swaps};
 use crate::switched_off::SwitchedOff;
@@ -92,6 +93,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         locks: tables.locks().iter().map(lock_to_proto).collect(),
         tasks: tables.tasks().iter().map(task_to_proto).collect(),
         cgroups: tables.cgroups().iter().map(|c| proto::Cgroup { id: c.id, path: c.path.clone() }).collect(),
+        filesystems: tables.filesystems().iter().map(filesystem_to_proto).collect(),
         frames: tables.frames().iter().map(frame_to_proto).collect(),
         stacks: tables.stacks().iter().map(|s| proto::Stack { frames: s.iter().map(|f| f.0).collect() }).collect(),
         totals: interval.totals.iter().map(total_to_proto).collect(),
@@ -112,6 +114,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
     let entries = message.locks.len()
         + message.tasks.len()
         + message.cgroups.len()
+        + message.filesystems.len()
         + message.frames.len()
         + message.stacks.len()
         + message.totals.len()
@@ -139,6 +142,7 @@ pub(super) fn decode_interval(message: &[u8], weight: &Weight) -> Option<Interva
         message.locks.into_iter().map(|lock| unknown.lock(lock)).collect(),
         message.tasks.into_iter().map(|t| Task { tgid: t.tgid, comm: t.comm, own: t.own }).collect(),
         message.cgroups.into_iter().map(|c| Cgroup { id: c.id, path: c.path }).collect(),
+        message.filesystems.into_iter().map(|f| Filesystem { kind: f.kind, device: f.device }).collect(),
         message.frames.into_iter().map(frame_from_proto).collect(),
         message.stacks.into_iter().map(|s| s.frames.into_iter().map(FrameId).collect()).collect(),
     );
@@ -239,6 +243,31 @@ fn task_to_proto(task: &Task) -> proto::Task {
     proto::Task { tgid: task.tgid, comm: task.comm.clone(), own: task.own }
 }
 
+fn filesystem_to_proto(filesystem: &Filesystem) -> proto::Filesystem {
+    proto::Filesystem { kind: filesystem.kind.clone(), device: filesystem.device.clone() }
+}
+
+/// The first code that stands for a file system's place in its table.
+const FIRST_FILESYSTEM: u32 = 3;
+
+const fn of_filesystem_to_proto(of: OfFilesystem<FilesystemId>) -> u32 {
+    match of {
+        OfFilesystem::NotLookedUp => 0,
+        OfFilesystem::None => 1,
+        OfFilesystem::Unreadable => 2,
+        OfFilesystem::Known(id) => id.0.saturating_add(FIRST_FILESYSTEM),
+    }
+}
+
+const fn of_filesystem_from_proto(code: u32) -> OfFilesystem<FilesystemId> {
+    match code {
+        0 => OfFilesystem::NotLookedUp,
+        1 => OfFilesystem::None,
+        2 => OfFilesystem::Unreadable,
+        _ => OfFilesystem::Known(FilesystemId(code - FIRST_FILESYSTEM)),
+    }
+}
+
 fn frame_to_proto(frame: &Frame) -> proto::Frame {
     proto::Frame {
         address: frame.address,
@@ -261,6 +290,7 @@ fn key_to_proto(key: &Key) -> proto::Key {
         task: key.task.map(|id| id.0),
         cgroup: key.cgroup.map(|id| id.0),
         bucket: key.bucket.0.into(),
+        context: key.context.map_or(0, |context| context.code().into()),
     }
 }
 
@@ -272,6 +302,10 @@ fn key_from_proto(key: &proto::Key) -> Option<Key> {
         mode: code(key.mode).and_then(Mode::from_code)?,
         task: key.task.map(TaskId),
         cgroup: key.cgroup.map(CgroupId),
+        context: match key.context {
+            0 => None,
+            number => Some(code(number).and_then(Context::from_code)?),
+        },
         bucket: u8::try_from(key.bucket).ok().filter(|bucket| *bucket < 64).map(Bucket)?,
     })
 }
@@ -324,6 +358,7 @@ fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {
     proto::Sampled {
         key: Some(key_to_proto(&sampled.key)),
         instance: sampled.instance,
+        filesystem: of_filesystem_to_proto(sampled.filesystem),
         site: sampled.site.map(|id| id.0),
         blocker: Some(proto::Blocker {
             source: blocker.source.code().into(),
@@ -348,6 +383,7 @@ fn sampled_from_proto(sampled: proto::Sampled) -> Option<Sampled> {
     Some(Sampled {
         key: key_from_proto(&sampled.key?)?,
         instance: sampled.instance,
+        filesystem: of_filesystem_from_proto(sampled.filesystem),
         site: sampled.site.map(StackId),
         blocker: Blocker {
             source: code(blocker.source).and_then(BlockerSource::from_code)?,
@@ -504,7 +540,7 @@ mod tests {
     }
 
     fn key() -> proto::Key {
-        proto::Key { happened: 1, lock: 0, kind: 3, mode: 1, task: None, cgroup: None, bucket: 10 }
+        proto::Key { happened: 1, lock: 0, kind: 3, mode: 1, task: None, cgroup: None, context: 0, bucket: 10 }
     }
 
     fn total(key: proto::Key) -> proto::Total {
@@ -552,13 +588,16 @@ mod tests {
                 total(proto::Key { mode: 99, ..key() }),
                 total(proto::Key { bucket: 64, ..key() }),
                 total(proto::Key { happened: -1, ..key() }),
+                total(proto::Key { context: 9, ..key() }),
+                total(proto::Key { context: 2, ..key() }),
             ],
             losses: vec![proto::Lost { loss: 200, count: 5 }, proto::Lost { loss: 1, count: 6 }],
             ..Default::default()
         };
         let interval = decode_interval(&message.encode_to_vec()).unwrap();
-        assert_eq!(interval.totals.len(), 1);
-        assert_eq!(interval.losses.get(Loss::UnknownCode), 5, "four samples and one naming");
+        let contexts: Vec<_> = interval.totals.iter().map(|total| total.key.context).collect();
+        assert_eq!(contexts, [None, Some(Context::Softirq)]);
+        assert_eq!(interval.losses.get(Loss::UnknownCode), 6, "five samples and one naming");
         assert_eq!(interval.losses.get(Loss::UnknownLoss), 5);
         assert_eq!(interval.losses.get(Loss::TaskFolded), 6);
         assert_eq!(interval.tables.locks()[1].naming, Naming::Unnamed(Unnamed::NewerReason));
@@ -571,6 +610,30 @@ mod tests {
         let interval = decode_interval(&message).unwrap();
         assert_eq!(interval.duration_ns, 9);
         assert!(interval.losses.is_empty());
+    }
+
+    /// Makes sure that nothing is known of file systems where an older lockmeter recorded, and that what is known reads back.
+    #[test]
+    fn the_file_system_of_a_sample_reads_back_and_an_older_recording_says_nothing_of_it() {
+        for of in [
+            OfFilesystem::NotLookedUp,
+            OfFilesystem::None,
+            OfFilesystem::Unreadable,
+            OfFilesystem::Known(FilesystemId(0)),
+            OfFilesystem::Known(FilesystemId(7)),
+        ] {
+            assert_eq!(of_filesystem_from_proto(of_filesystem_to_proto(of)), of);
+        }
+        let sampled = |filesystem| {
+            let blocker = proto::Blocker { source: 3, ..Default::default() };
+            proto::Sampled { key: Some(key()), blocker: Some(blocker), filesystem, ..Default::default() }
+        };
+        let filesystems = vec![proto::Filesystem { kind: "ext4".into(), device: Some("vda".into()) }];
+        let message = proto::Interval { sampled: vec![sampled(0), sampled(3)], filesystems, ..Default::default() };
+        let interval = decode_interval(&message.encode_to_vec()).unwrap();
+        assert_eq!(interval.sampled[0].filesystem, OfFilesystem::NotLookedUp);
+        let OfFilesystem::Known(id) = interval.sampled[1].filesystem else { panic!("{:?}", interval.sampled[1]) };
+        assert_eq!(interval.tables.filesystem(id).unwrap().to_string(), "ext4 (vda)");
     }
 
     #[test]

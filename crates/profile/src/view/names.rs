@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::LockGroup;
-use crate::interval::{Cgroup, CgroupId, Frame, FrameId, Interner, LockId, StackId, Tables, Task, TaskId};
+use crate::filesystem::OfFilesystem;
+use crate::interval::{
+    Cgroup, CgroupId, FilesystemId, Frame, FrameId, Interner, LockId, StackId, Tables, Task, TaskId,
+};
 use crate::lock::{Lock, Naming, Space};
 use crate::lock_functions::{main_of_stripped, strip_lock_functions};
 use crate::sample::Key;
@@ -68,6 +71,8 @@ pub(super) struct Names {
     texts: Interner<Arc<str>>,
     stacks: Interner<Box<[u32]>>,
     cgroups: BTreeMap<u64, Option<String>>,
+    /// Names of locks of which a sample says that they belong to no file system.
+    without_filesystem: HashSet<String>,
     /// What all of these take, about.
     memory_bytes: usize,
 }
@@ -170,11 +175,38 @@ impl Names {
         path.map_or_else(|| format!("id:{id}").into(), Cow::Borrowed)
     }
 
+    /// Remembers what the sample of a lock says: all locks of one name belong to file systems, or none does.
+    pub(super) fn see_filesystem(&mut self, lock: LockName, of: OfFilesystem<FilesystemId>) {
+        let name = &self.locks.entries()[lock.0 as usize].name;
+        if of == OfFilesystem::None && !self.without_filesystem.contains(name) {
+            self.memory_bytes += NAME_BYTES + name.len();
+            self.without_filesystem.insert(name.clone());
+        }
+    }
+
+    /// Whether a lock belongs to no file system, as far as is known without a sample: variables of the kernel do not.
+    pub(super) fn lacks_filesystem(&self, lock_name: &str) -> bool {
+        let is_variable = |naming| matches!(naming, Naming::Symbol | Naming::PerCpu);
+        self.without_filesystem.contains(lock_name)
+            || self
+                .namings
+                .get(lock_name)
+                .is_some_and(|(naming, _)| is_variable(*naming) || naming.space() == Space::User)
+    }
+
     /// Takes in the locks of an interval's tables, ready to look up the rest as samples need it.
     pub(super) fn interval_names<'a>(&mut self, tables: &'a Tables) -> IntervalNames<'a> {
         let locks = tables.locks().iter().map(|lock| self.see_lock(lock)).collect();
         let frames = vec![None; tables.frames().len()];
-        IntervalNames { tables, locks, stacks: HashMap::new(), tasks: HashMap::new(), frames, dangling: Cell::new(0) }
+        IntervalNames {
+            tables,
+            locks,
+            stacks: HashMap::new(),
+            tasks: HashMap::new(),
+            filesystems: HashMap::new(),
+            frames,
+            dangling: Cell::new(0),
+        }
     }
 
     fn see_lock(&mut self, lock: &Lock) -> LockName {
@@ -220,6 +252,7 @@ pub(super) struct IntervalNames<'a> {
     /// With their functions, and without.
     stacks: HashMap<(StackId, bool), NamedStack>,
     tasks: HashMap<TaskId, TaskName>,
+    filesystems: HashMap<FilesystemId, TextName>,
     /// The labels of frames that were needed so far.
     frames: Vec<Option<TextName>>,
     dangling: Cell<u64>,
@@ -259,6 +292,20 @@ impl<'a> IntervalNames<'a> {
 
     pub(super) fn cgroup(&self, id: Option<CgroupId>) -> Option<&'a Cgroup> {
         self.tables.cgroup(id?)
+    }
+
+    /// A file system by its name in the report; what was not looked up is as little known as what could not be read.
+    pub(super) fn filesystem(&mut self, names: &mut Names, of: OfFilesystem<FilesystemId>) -> OfFilesystem<TextName> {
+        match of {
+            OfFilesystem::None => OfFilesystem::None,
+            OfFilesystem::NotLookedUp | OfFilesystem::Unreadable => OfFilesystem::Unreadable,
+            OfFilesystem::Known(id) => match self.or_dangling(self.tables.filesystem(id)) {
+                Some(known) => {
+                    OfFilesystem::Known(*self.filesystems.entry(id).or_insert_with(|| names.text(&known.to_string())))
+                }
+                None => OfFilesystem::Unreadable,
+            },
+        }
     }
 
     pub(super) fn stack(&mut self, names: &mut Names, id: StackId, whole: bool) -> Option<NamedStack> {

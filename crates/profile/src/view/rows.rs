@@ -11,16 +11,20 @@ use super::buckets::Buckets;
 use super::names::{Names, StackName, TextName};
 use super::scaling::{Estimate, Portion, divide_bucket, scale_bucket};
 use super::{Group, HolderStates, Measured, ReportBuilder, RunDelay, Site, SiteEstimate, Uniform};
+use crate::filesystem::OfFilesystem;
 use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
 use crate::quantile::quantile_ns;
-use crate::report::{Dimension, Row, RowBlocker, RowRoot, RowTask};
-use crate::sample::{Bucket, Happened, HoldBasis, Kind, Mode, Value};
+use crate::report::{Dimension, Row, RowBlocker, RowRoot, RowTask, UNKNOWN_FILESYSTEM};
+use crate::sample::{Bucket, Context, Happened, HoldBasis, Kind, Mode, Value};
 use crate::slow_hold::HolderTime;
 
 /// Place of a stack among all stacks in the order of their functions, so that rows do not depend on the order in which the
 /// stacks came.
 type StackRank = u32;
+
+/// The same of a text among all texts.
+type TextRank = u32;
 
 /// A group as names tell it apart, in the order of the names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +37,7 @@ struct NamedGroup<'a> {
     object: Option<&'a str>,
     task: Option<TaskLabel<'a>>,
     cgroup: Option<Option<Cow<'a, str>>>,
+    context: Option<Option<Context>>,
 }
 
 /// A task in the order of [`RowTask`].
@@ -49,7 +54,8 @@ struct RowKey<'a> {
     object: Option<Option<&'a str>>,
     task: Option<TaskLabel<'a>>,
     cgroup: Option<Option<Cow<'a, str>>>,
-    site: Site<StackRank>,
+    context: Option<Option<Context>>,
+    site: Site<StackRank, TextRank>,
 }
 
 /// What a row adds up.
@@ -74,7 +80,7 @@ struct RowSum<'a> {
 
 /// A part of a group that goes to one row.
 struct Part<'a> {
-    site: Site<StackRank>,
+    site: Site<StackRank, TextRank>,
     buckets: Buckets<Portion>,
     /// `None` where stacks do not tell.
     basis: Option<HoldBasis>,
@@ -114,10 +120,10 @@ pub(super) fn rows(
     let mut memory = Memory { bytes: builder.memory_bytes(), limits };
     for (group, measured) in named_groups(builder, groups) {
         let parts = if builder.query.is_sampled() {
-            shared_out(builder, &stacks, &measured, &mut memory)?
+            shared_out(builder, &stacks, group.lock, &measured, &mut memory)?
         } else {
             memory.add_buckets(measured.exact.len())?;
-            vec![Part::whole(&measured, Site { caller: None, blocker: None, root: None, instance: None })]
+            vec![Part::whole(&measured, Site::NONE)]
         };
         let off_ns = off_ns(builder, &group, &measured);
         let is_of_program = !matches!(measured.owner, Uniform::Same(None) | Uniform::Unseen);
@@ -197,6 +203,10 @@ fn contended(
     if key.happened != Happened::Hold || key.site.blocker.is_some() || key.site.root.is_some() {
         return None;
     }
+    // Of holds of locks that spin it is not known, so their waits are in other rows.
+    if key.context == Some(None) {
+        return None;
+    }
     if let Some(caller) = key.site.caller {
         let functions = stacks.functions(caller);
         let is_told =
@@ -228,13 +238,21 @@ struct RankedStacks<'a> {
     /// Each stack, and its functions once they were asked for: rows share them.
     by_rank: Vec<(StackName, OnceCell<Functions>)>,
     rank_of: Vec<StackRank>,
+    text_ranks: Vec<TextRank>,
+    text_by_rank: Vec<TextName>,
 }
 
 impl<'a> RankedStacks<'a> {
     /// None are ranked if no row is by stack.
     fn new(names: &'a Names, is_needed: bool) -> Self {
         if !is_needed {
-            return Self { names, by_rank: Vec::new(), rank_of: Vec::new() };
+            return Self {
+                names,
+                by_rank: Vec::new(),
+                rank_of: Vec::new(),
+                text_ranks: Vec::new(),
+                text_by_rank: Vec::new(),
+            };
         }
         let text_ranks = ranks(names.texts(), |one, other| one.cmp(other));
         let text_rank = |text: &u32| text_ranks[*text as usize];
@@ -248,19 +266,28 @@ impl<'a> RankedStacks<'a> {
         by_rank.sort_unstable();
         let first = (!has_empty).then(|| (StackName(u32::MAX), OnceCell::from(Arc::default())));
         let by_rank = first.into_iter().chain(by_rank.into_iter().map(|(_, stack)| (stack, OnceCell::new()))).collect();
-        Self { names, by_rank, rank_of }
+        let mut text_by_rank = vec![TextName(0); text_ranks.len()];
+        for (text, rank) in (0..).zip(&text_ranks) {
+            text_by_rank[*rank as usize] = TextName(text);
+        }
+        Self { names, by_rank, rank_of, text_ranks, text_by_rank }
     }
 
     const NONE: StackRank = 0;
 
-    fn rank(&self, site: &Site<StackName>) -> Site<StackRank> {
+    fn rank(&self, site: &Site<StackName, TextName>) -> Site<StackRank, TextRank> {
         let rank = |stack: StackName| self.rank_of[stack.0 as usize];
         Site {
             caller: site.caller.map(rank),
             blocker: site.blocker.map(|(source, stack)| (source, rank(stack))),
             root: site.root.map(|(lock, source, stack)| (lock, source, rank(stack))),
             instance: site.instance,
+            filesystem: site.filesystem.map(|of| of.map(|text| self.text_ranks[text.0 as usize])),
         }
+    }
+
+    fn text(&self, rank: TextRank) -> &'a str {
+        self.names.text_of(self.text_by_rank[rank as usize])
     }
 
     fn functions(&self, rank: StackRank) -> Functions {
@@ -326,6 +353,7 @@ fn named_group<'a>(
         object: builder.query.groups_by(Dimension::Object).then_some(object).flatten(),
         task: group.task.map(task),
         cgroup: group.cgroup.map(|cgroup| cgroup.map(|id| names.cgroup_label(id))),
+        context: group.context,
     }
 }
 
@@ -345,13 +373,14 @@ fn off_ns(builder: &ReportBuilder, group: &NamedGroup<'_>, measured: &Measured) 
 fn shared_out<'a>(
     builder: &'a ReportBuilder,
     stacks: &RankedStacks<'_>,
+    lock_name: &str,
     measured: &Measured,
     memory: &mut Memory<'_>,
 ) -> Result<Vec<Part<'a>>, TooLarge> {
-    let mut sites: Vec<(Site<StackRank>, &SiteEstimate)> =
+    let mut sites: Vec<(Site<StackRank, TextRank>, &SiteEstimate)> =
         measured.sites.iter().map(|(site, estimate)| (stacks.rank(site), estimate)).collect();
     if sites.is_empty() {
-        return Ok(vec![Part::whole(measured, site_without_stacks(builder, measured))]);
+        return Ok(vec![Part::whole(measured, site_without_stacks(builder, lock_name, measured))]);
     }
     sites.sort_by_key(|(site, _)| *site);
     let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
@@ -378,7 +407,7 @@ fn shared_out<'a>(
         })
         .collect();
     let mut without_stacks = Part {
-        site: site_without_stacks(builder, measured),
+        site: site_without_stacks(builder, lock_name, measured),
         buckets: Buckets::default(),
         basis: is_told_apart.then(HoldBasis::default),
         run_delay: RunDelay::default(),
@@ -417,7 +446,7 @@ fn shared_out<'a>(
 }
 
 /// The site of a group in which no stack was taken.
-fn site_without_stacks(builder: &ReportBuilder, measured: &Measured) -> Site<StackRank> {
+fn site_without_stacks(builder: &ReportBuilder, lock_name: &str, measured: &Measured) -> Site<StackRank, TextRank> {
     let by = |dimension| builder.query.groups_by(dimension);
     let only_spun = measured.exact.values().all(|value| value.spin_ns >= value.total_ns);
     let source = if only_spun { BlockerSource::NeverSlept } else { BlockerSource::NotSampled };
@@ -426,12 +455,16 @@ fn site_without_stacks(builder: &ReportBuilder, measured: &Measured) -> Site<Sta
         blocker: by(Dimension::Blocker).then_some((source, RankedStacks::NONE)),
         root: by(Dimension::Root).then_some((None, source, RankedStacks::NONE)),
         instance: by(Dimension::Instance).then_some(None),
+        filesystem: by(Dimension::Filesystem).then(|| match builder.names.lacks_filesystem(lock_name) {
+            true => OfFilesystem::None,
+            false => OfFilesystem::Unreadable,
+        }),
     }
 }
 
 impl Part<'_> {
     /// All of a group.
-    fn whole(measured: &Measured, site: Site<StackRank>) -> Self {
+    fn whole(measured: &Measured, site: Site<StackRank, TextRank>) -> Self {
         let portion = |value: &Value| Portion { count: value.count, total_ns: value.total_ns, spin_ns: value.spin_ns };
         Self {
             site,
@@ -485,7 +518,7 @@ impl<'a> RowSum<'a> {
     }
 }
 
-fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<StackRank>) -> RowKey<'a> {
+fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<StackRank, TextRank>) -> RowKey<'a> {
     let by = |dimension| builder.query.groups_by(dimension);
     // An address alone would say nothing, so single locks carry their class.
     let has_lock = by(Dimension::Lock) || by(Dimension::Instance);
@@ -498,6 +531,7 @@ fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<Stack
         object: by(Dimension::Object).then_some(group.object),
         task: group.task,
         cgroup: group.cgroup.clone(),
+        context: group.context,
         site,
     }
 }
@@ -516,8 +550,14 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         mode: sum.mode.same(),
         instance: key.site.instance.flatten(),
         object: key.object.flatten().map(str::to_owned),
+        filesystem: key.site.filesystem.and_then(|of| match of {
+            OfFilesystem::None => None,
+            OfFilesystem::NotLookedUp | OfFilesystem::Unreadable => Some(UNKNOWN_FILESYSTEM.to_owned()),
+            OfFilesystem::Known(rank) => Some(stacks.text(rank).to_owned()),
+        }),
         task: key.task.map(|(tgid, comm)| RowTask { tgid, comm: comm.to_owned() }),
         cgroup: key.cgroup.flatten().map(Cow::into_owned),
+        context: key.context.flatten(),
         caller: key.site.caller.map(|rank| stacks.functions(rank)),
         blocker: key.site.blocker.map(|(source, rank)| RowBlocker {
             source,

@@ -4,8 +4,8 @@
 
 use fastrand::Rng;
 use lockmeter_profile::{
-    About, Blocker, BlockerSource, Bucket, Cgroup, Frame, Happened, Interval, Key, Kind, Lock, Loss, Mode, Naming,
-    Overhead, RecordingKind, Sampled, Task, Total, Unnamed, Value,
+    About, Blocker, BlockerSource, Bucket, Cgroup, Context, Filesystem, Frame, Happened, Interval, Key, Kind, Lock,
+    Loss, Mode, Naming, OfFilesystem, Overhead, RecordingKind, Sampled, Task, Total, Unnamed, Value,
 };
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -88,6 +88,7 @@ fn key(interval: &mut Interval, numbers: &mut Rng, lock: u64, kind: Kind, mode: 
         mode,
         task: (numbers.u64(..10) > 0).then(|| tables.intern_task(task)),
         cgroup: Some(tables.intern_cgroup(cgroup)),
+        context: Context::from_code(numbers.u64(..5) as u8),
         bucket: Bucket(0),
     }
 }
@@ -128,5 +129,14 @@ fn sampled(interval: &mut Interval, numbers: &mut Rng, size: Size, key: Key) -> 
     };
     let instance = Some(0xffff_8880_0000_0000 + numbers.u64(..16) * 64);
     let estimate = value(numbers, key.bucket, key.kind, 5);
-    Sampled { key, instance, site: Some(site), blocker, stacks: 1, estimate }
+    let device = |nth: u64| nth.is_multiple_of(2).then(|| format!("vd{}", char::from(b'a' + nth as u8)));
+    let filesystem = match numbers.u64(..8) {
+        0 => OfFilesystem::NotLookedUp,
+        1 => OfFilesystem::None,
+        2 => OfFilesystem::Unreadable,
+        nth => OfFilesystem::Known(
+            interval.tables.intern_filesystem(Filesystem { kind: format!("fs{}", nth / 2), device: device(nth) }),
+        ),
+    };
+    Sampled { key, instance, filesystem, site: Some(site), blocker, stacks: 1, estimate }
 }

@@ -7,6 +7,7 @@
 
 #include "../class_cache.bpf.h"
 #include "../counting.bpf.h"
+#include "context.bpf.h"
 
 static __always_inline void begin_spinning(struct task_struct *task, __u64 lock, __u32 flags, struct cpu_state *cpu,
 					   struct buffer *buffer)
@@ -35,7 +36,7 @@ static __always_inline void begin_spinning(struct task_struct *task, __u64 lock,
 	wait->lock = lock;
 	wait->nested_ns = 0;
 	wait->tid = task->pid;
-	wait->kind_mode = kind_mode_of(flags);
+	wait->kind_mode = kind_mode_of(flags) | running_context(cpu->preempt_count_at) << CONTEXT_SHIFT;
 	if (!wait->inner) {
 		wait->class = class_of(lock, cpu, buffer);
 		draw(&cpu->random, &wait->threshold_ns, &wait->period_ns);
