@@ -1,6 +1,8 @@
 //! A program with names that steer terminals, spreadsheets and parsers, under every command: none of them comes out as it is.
 
 mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -13,6 +15,7 @@ use support::harmful_names::{
     path, program, sent_to_terminal,
 };
 use support::{Folder, machine, run, text, until};
+use terminal::Terminal;
 
 /// Those of `top`, too, and how a terminal ends lines.
 const SCREEN: [&str; 11] = [
@@ -268,6 +271,27 @@ fn top_is_harmless_on_a_terminal_and_in_a_file() {
     }
     load.kill().unwrap();
     load.wait().unwrap();
+}
+
+/// Makes sure that the screen spells the names out, whatever they are grouped by, and that nothing of them reaches the terminal.
+#[test]
+fn the_screen_of_top_is_harmless() {
+    let Recorded { recording, .. } = recorded();
+    // What the screen itself never sends.
+    let never = ["\x1b[31m", "\x1b]", "\u{9b}", "\u{202e}", "\u{2066}", "\u{200b}", "\u{85}", "\x7f"];
+    for by in ["lock", "task", "lock,caller"] {
+        let mut top = Terminal::start(command(&["top", recording, "--by", by]).env_remove("COLUMNS"), (240, 60));
+        top.press(">>>>>");
+        top.until_shown("END OF RECORDING");
+        let screen = top.press_and_wait("\r", if by == "task" { "\\u{" } else { &LOCK[..20] });
+        assert_harmless("the screen of top", screen.as_bytes(), &[]);
+        // The name goes into a file's place and onto the screen, too.
+        top.press_and_wait("/\u{202e}\r", "\\u{202e}");
+        top.press("q");
+        let (status, sent) = top.ended();
+        assert!(status.success());
+        never.iter().for_each(|sequence| assert!(!sent.contains(sequence), "{by}: {sequence:?} was sent"));
+    }
 }
 
 /// Makes sure that the tests above would see a name as it is: the program's own names are harmful.

@@ -15,15 +15,17 @@ use signal_hook::consts::SIGTSTP;
 
 use super::canvas::{Canvas, Palette};
 
-/// The alternate screen without a cursor; buttons and the wheel of the mouse, by xterm's modes 1000 and 1006.
-const OWN_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[?1000h\x1b[?1006h";
+/// The alternate screen, empty and without a cursor; buttons and the wheel of the mouse, by xterm's modes 1000 and 1006.
+const OWN_SCREEN: &str = "\x1b[?1049h\x1b[2J\x1b[?25l\x1b[?1000h\x1b[?1006h";
 const USERS_SCREEN: &str = "\x1b[?1006l\x1b[?1000l\x1b[?25h\x1b[?1049l";
 
 /// The modes to go back to, while the terminal is ours.
 static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
+type Drawn = Terminal<TermionBackend<io::BufWriter<io::Stdout>>>;
+
 pub struct Screen {
-    terminal: Terminal<TermionBackend<io::BufWriter<io::Stdout>>>,
+    terminal: Drawn,
     palette: Palette,
 }
 
@@ -48,16 +50,7 @@ impl Screen {
             }));
         });
         take()?;
-        let opened = || {
-            let backend = TermionBackend::new(io::BufWriter::new(io::stdout()));
-            let viewport = match output::size(io::stdout()) {
-                (Some(_), Some(_)) => Viewport::Fullscreen,
-                // A serial line does not know its size.
-                _ => Viewport::Fixed(Rect::new(0, 0, 80, 24)),
-            };
-            Terminal::with_options(backend, TerminalOptions { viewport })
-        };
-        let terminal = opened().inspect_err(|_| give_back())?;
+        let terminal = nothing_drawn().inspect_err(|_| give_back())?;
         Ok(Self { terminal, palette: Palette::of(Colour::detect(true)) })
     }
 
@@ -87,8 +80,20 @@ impl Screen {
     /// Takes the terminal again after whoever had it meanwhile.
     pub fn resume(&mut self) -> io::Result<()> {
         take()?;
-        self.terminal.clear()
+        self.terminal = nothing_drawn()?;
+        Ok(())
     }
+}
+
+/// A terminal on which all is to be drawn.
+fn nothing_drawn() -> io::Result<Drawn> {
+    let backend = TermionBackend::new(io::BufWriter::new(io::stdout()));
+    let viewport = match output::size(io::stdout()) {
+        (Some(_), Some(_)) => Viewport::Fullscreen,
+        // A serial line does not know its size.
+        _ => Viewport::Fixed(Rect::new(0, 0, 80, 24)),
+    };
+    Terminal::with_options(backend, TerminalOptions { viewport })
 }
 
 impl Drop for Screen {
@@ -117,4 +122,35 @@ fn give_back() {
     let mut out = io::stdout();
     let _ = out.write_all(USERS_SCREEN.as_bytes()).and_then(|()| out.flush());
     let _ = tcsetattr(io::stdin().as_fd(), OptionalActions::Now, &before);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Set where a test runs as the program on a terminal.
+    const ON_TERMINAL: &str = "LOCKMETER_TEST_ON_TERMINAL";
+
+    /// Makes sure that a panic, on whatever thread, gives the terminal back, and that what it says stands on the user's screen.
+    #[test]
+    fn a_panic_leaves_the_terminal_as_it_was() {
+        if std::env::var_os(ON_TERMINAL).is_some() {
+            let mut screen = Screen::open().unwrap();
+            screen
+                .draw(|canvas| {
+                    canvas.text(canvas.area(), "on its screen", canvas.palette.plain);
+                })
+                .unwrap();
+            std::thread::spawn(move || panic!("a hole in {}", screen.width().unwrap())).join().unwrap_err();
+            return;
+        }
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let test = std::thread::current().name().unwrap().to_owned();
+        command.args(["--exact", &test, "--nocapture"]).env(ON_TERMINAL, "1");
+        let (status, shown) = crate::terminal::Terminal::start(&mut command, (80, 24)).ended();
+        assert!(status.success(), "{status}: {shown}");
+        let (on_its_screen, on_the_users) = shown.split_once(USERS_SCREEN).expect("the screen was given back");
+        assert!(on_its_screen.contains(OWN_SCREEN) && on_its_screen.contains("on its screen"), "{shown}");
+        assert!(on_the_users.contains("a hole in 80"), "{shown}");
+    }
 }

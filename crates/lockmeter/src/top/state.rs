@@ -698,7 +698,7 @@ mod tests {
         }
         state.apply(Action::Accept);
         let view = state.locks().unwrap();
-        assert_eq!((view.query.by.as_slice(), view.sort()), (&[Dimension::Kind][..], DEFAULT_SORT));
+        assert_eq!((view.query.by.as_slice(), view.sort()), (&[Dimension::Kind][..], "lock"));
     }
 
     #[test]
