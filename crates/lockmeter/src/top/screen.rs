@@ -138,7 +138,7 @@ mod tests {
             let mut screen = Screen::open().unwrap();
             screen
                 .draw(|canvas| {
-                    canvas.text(canvas.area(), "on its screen", canvas.palette.plain);
+                    canvas.text(canvas.area(), "drawn", canvas.palette.plain);
                 })
                 .unwrap();
             std::thread::spawn(move || panic!("a hole in {}", screen.width().unwrap())).join().unwrap_err();
@@ -150,7 +150,7 @@ mod tests {
         let (status, shown) = crate::terminal::Terminal::start(&mut command, (80, 24)).ended();
         assert!(status.success(), "{status}: {shown}");
         let (on_its_screen, on_the_users) = shown.split_once(USERS_SCREEN).expect("the screen was given back");
-        assert!(on_its_screen.contains(OWN_SCREEN) && on_its_screen.contains("on its screen"), "{shown}");
+        assert!(on_its_screen.contains(OWN_SCREEN) && on_its_screen.contains("drawn"), "{shown}");
         assert!(on_the_users.contains("a hole in 80"), "{shown}");
     }
 }
