@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lockmeter_profile::recording::{RecordingError, RecordingWriter};
 use lockmeter_profile::About;
+use lockmeter_profile::recording::{RecordingError, RecordingWriter};
 use lockmeter_render::units::{counted, duration};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGCONT, SIGTSTP, SIGWINCH};

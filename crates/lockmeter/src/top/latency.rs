@@ -1,7 +1,7 @@
 //! The view of what keeps CPUs from their tasks: the tables of `lockmeter latency`.
 
-use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
 use lockmeter_profile::TooLarge;
+use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
 use lockmeter_render::latency::{LatencySortKey, LatencyTable};
 use lockmeter_render::{Exporter, Table};
 

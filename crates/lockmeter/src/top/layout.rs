@@ -42,6 +42,9 @@ const WIDE: u16 = 140;
 /// A pane that has fewer lines, its title among them, shows too little.
 const LEAST_PANE: u16 = 6;
 
+/// The sentences at the top have at most this part of the screen's height; the fine print has all of them.
+const MOST_HEAD: u16 = 6;
+
 /// How many lines the parts above the panes need.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Needs {
@@ -73,9 +76,7 @@ impl Layout {
         let mut rest = screen;
         let mut layout = Self { title: take_top(&mut rest, 1), keys: take_bottom(&mut rest, 1), ..Self::default() };
         layout.message = take_bottom(&mut rest, needs.message);
-        // The panes have at least half of the screen.
-        let most_head = (screen.height / 2).saturating_sub(2 + needs.bar + needs.lost + needs.message);
-        layout.head = take_top(&mut rest, needs.head.min(most_head.max(1)));
+        layout.head = take_top(&mut rest, needs.head.min((screen.height / MOST_HEAD).max(1)));
         layout.bar = take_top(&mut rest, needs.bar);
         layout.lost = take_top(&mut rest, needs.lost);
         let details = if screen.width >= WIDE {
@@ -165,7 +166,8 @@ mod tests {
             for detail in Pane::ALL {
                 let layout = of(width, height, detail);
                 let details = layout.details.iter().map(|(_, area)| *area);
-                let parts = [layout.title, layout.head, layout.bar, layout.lost, layout.locks, layout.message, layout.keys];
+                let parts =
+                    [layout.title, layout.head, layout.bar, layout.lost, layout.locks, layout.message, layout.keys];
                 let parts: Vec<Rect> = parts.into_iter().chain(details).filter(|part| !part.is_empty()).collect();
                 for (at, part) in parts.iter().enumerate() {
                     assert!(part.right() <= width && part.bottom() <= height, "{width}×{height}: {part:?}");

@@ -140,4 +140,3 @@ pub fn replay(arguments: &TopArguments, mut reader: RecordingReader, subject: Su
     }
     Ok(())
 }
-

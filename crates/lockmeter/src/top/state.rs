@@ -584,8 +584,8 @@ fn scrolled(scroll: usize, action: Action) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use lockmeter_profile::view::Query;
-    use lockmeter_profile::{Key, Kind, Lock, Mode as LockMode, Naming, Total, Value};
     use lockmeter_profile::{Bucket, Happened};
+    use lockmeter_profile::{Key, Kind, Lock, Mode as LockMode, Naming, Total, Value};
 
     use super::super::locks::DEFAULT_SORT;
     use super::*;
@@ -597,15 +597,18 @@ mod tests {
         let mut interval =
             Interval { start_unix_ns: start_s * SECOND_NS, duration_ns: SECOND_NS, ..Interval::default() };
         for (name, total_ns) in waits {
-            let lock = Lock {
-                name: (*name).to_owned(),
-                object: None,
-                naming: Naming::Symbol,
-                detail: String::new(),
-            };
+            let lock = Lock { name: (*name).to_owned(), object: None, naming: Naming::Symbol, detail: String::new() };
             let lock = interval.tables.intern_lock(lock);
             let bucket = Bucket::of(*total_ns);
-            let key = Key { happened: Happened::Wait, lock, kind: Kind::Mutex, mode: LockMode::Exclusive, task: None, cgroup: None, bucket };
+            let key = Key {
+                happened: Happened::Wait,
+                lock,
+                kind: Kind::Mutex,
+                mode: LockMode::Exclusive,
+                task: None,
+                cgroup: None,
+                bucket,
+            };
             let value = Value { count: 1, total_ns: *total_ns, max_ns: *total_ns, spin_ns: 0 };
             interval.totals.push(Total { key, value });
         }

@@ -32,11 +32,8 @@ pub fn draw(canvas: &mut Canvas<'_>, state: &State, pane: Pane, area: Rect) -> u
 fn title(canvas: &mut Canvas<'_>, state: &State, view: &LocksView, pane: Pane, area: Rect) {
     let palette = canvas.palette;
     let mut rest = canvas.text(area, "── ", palette.dim);
-    let shown: Vec<Pane> = if state.layout.has_tabs && state.layout.details.len() == 1 {
-        Pane::DETAILS.to_vec()
-    } else {
-        vec![pane]
-    };
+    let shown: Vec<Pane> =
+        if state.layout.has_tabs && state.layout.details.len() == 1 { Pane::DETAILS.to_vec() } else { vec![pane] };
     for tab in shown {
         let style = match (tab == pane, state.focus == pane) {
             (true, true) => palette.selected,

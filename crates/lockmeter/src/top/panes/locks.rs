@@ -65,12 +65,8 @@ fn list_title(canvas: &mut Canvas<'_>, state: &State, view: &LocksView, rows: us
     let by: Vec<&str> = view.query.by.iter().map(|by| by.name()).collect();
     let filter = view.query.lock.as_ref().map(|pattern| format!(", only {pattern}")).unwrap_or_default();
     let gone = if view.selected_is_gone() { ", the chosen row is not among them now" } else { "" };
-    let title = format!(
-        "── {} by {}, sorted by {}{filter}: {rows}{gone} ",
-        view.section().title(),
-        by.join(", "),
-        view.sort()
-    );
+    let title =
+        format!("── {} by {}, sorted by {}{filter}: {rows}{gone} ", view.section().title(), by.join(", "), view.sort());
     let style = if state.focus == Pane::Locks { palette.heading } else { palette.dim };
     let rest = canvas.text(area, &title, style);
     canvas.text(rest, &"─".repeat(rest.width.into()), palette.dim);

@@ -48,7 +48,8 @@ pub fn draw(canvas: &mut Canvas<'_>, state: &mut State) {
             }
         }
         View::Latency(view) => {
-            let area = Rect { height: layout.keys.y.saturating_sub(layout.head.y + layout.message.height), ..layout.head };
+            let area =
+                Rect { height: layout.keys.y.saturating_sub(layout.head.y + layout.message.height), ..layout.head };
             let lines = view.lines(area.width);
             let scroll = &mut state.scroll[Pane::Locks.index()];
             *scroll = (*scroll).min(lines.len().saturating_sub(area.height.into()));
@@ -61,7 +62,11 @@ pub fn draw(canvas: &mut Canvas<'_>, state: &mut State) {
         let style = if message.is_warning { canvas.palette.warning } else { canvas.palette.plain };
         canvas.text(layout.message, &message.text, style);
     } else if let Feed::Ended(why) = &state.feed {
-        canvas.text(layout.message, &format!("{why}; q quits, w writes what was seen, ← steps back"), canvas.palette.warning);
+        canvas.text(
+            layout.message,
+            &format!("{why}; q quits, w writes what was seen, ← steps back"),
+            canvas.palette.warning,
+        );
     }
     keys(canvas, state, layout.keys);
     if let Some(over) = &mut state.overlay.take() {
@@ -92,7 +97,8 @@ fn needs(state: &State, screen: Rect) -> Needs {
 /// What is looked at, when, and what that costs.
 fn title(canvas: &mut Canvas<'_>, state: &State, area: Rect) {
     let palette = canvas.palette;
-    let used = state.used_ppm().map_or("lockmeter: …".to_owned(), |ppm| format!("lockmeter: {} of a CPU", share(ppm)));
+    let used =
+        state.used_ppm().map_or("lockmeter: …".to_owned(), |ppm| format!("lockmeter: {} of a CPU", share(ppm)));
     let rest = canvas.text_right(area, &format!(" {used}"), palette.dim);
     let (badge, style) = badge(state, palette.good, palette.warning);
     let rest = canvas.text(rest, &format!("{badge}  "), style);
