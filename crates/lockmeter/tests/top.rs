@@ -364,6 +364,19 @@ fn colours_are_left_out_where_no_color_is_set() {
     assert_eq!(colours(&[("NO_COLOR", "1")]), 0);
 }
 
+/// Makes sure that a new size is answered at once, not with what is metered next.
+#[test]
+fn a_screen_on_which_nothing_happens_follows_the_size_of_the_terminal() {
+    let folder = Folder::new();
+    let recording = recorded(&folder);
+    let mut top = Top::start_in(folder, &[&recording], SMALL, &[]);
+    top.terminal.press(">>>>>");
+    top.terminal.until_shown("END OF RECORDING");
+    top.terminal.resize(LARGE.0, LARGE.1);
+    top.terminal.until_shown("── waiting now");
+    top.quit();
+}
+
 /// A recording of a command, which needs no privileges.
 fn recorded(folder: &Folder) -> String {
     let recording = folder.file("recording");
