@@ -146,7 +146,12 @@ fn top_can_be_suspended_and_comes_back() {
     top.terminal.signal(libc::SIGCONT);
     until("the terminal is top's again", || !top.terminal.is_users());
     top.terminal.until_shown("q quit");
-    // What stops it without asking may have left anything on the screen.
+    // Whoever stops it without asking may do anything with the terminal meanwhile.
+    top.terminal.signal(libc::SIGSTOP);
+    until("top has stopped", || top.terminal.is_stopped());
+    top.terminal.set_modes_of_before();
+    top.terminal.signal(libc::SIGCONT);
+    until("the terminal is top's again", || !top.terminal.has_modes_of_before());
     top.terminal.press_and_wait("?", "══ keys");
     // With `q` right behind it, it would be another key.
     top.terminal.press(ESCAPE);
@@ -175,6 +180,10 @@ fn what_was_seen_is_frozen_stepped_through_written_reported_and_played_with_the_
     assert_eq!((numbers(&row_of(&later, CHURNED).unwrap()), time_of(&later)), (numbers(&row), time.clone()));
     drop(load);
 
+    let fine_print = top.terminal.press_and_wait("i", "kept: ");
+    let kept = fine_print.split("kept: ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse::<usize>();
+    top.terminal.press("q");
+    top.terminal.until("the fine print is gone", |screen| !screen.contains("kept: "));
     top.terminal.press_and_wait("w", "write what was seen into: top-");
     top.terminal.press(&"\x7f".repeat(40));
     top.terminal.press_and_wait("seen.lockmeter\r", "wrote seen.lockmeter");
@@ -182,11 +191,17 @@ fn what_was_seen_is_frozen_stepped_through_written_reported_and_played_with_the_
     let mode = fs::metadata(&recording).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "what `record` gives its files");
     let intervals = json_lines(&recording);
-    let begin_ns = intervals[0]["start_unix_ns"].as_u64().unwrap();
-    let of_that_time = |interval: &&Value| clock(interval["start_unix_ns"].as_u64().unwrap()) == time;
+    assert!(intervals.len() >= kept.unwrap(), "{fine_print}");
+    let bounds_ns = |interval: &Value| {
+        let start_ns = interval["start_unix_ns"].as_u64().unwrap();
+        (start_ns, start_ns + interval["duration_ns"].as_u64().unwrap())
+    };
+    assert!(intervals.windows(2).all(|two| bounds_ns(&two[0]).1 == bounds_ns(&two[1]).0), "some are missing");
+    let begin_ns = bounds_ns(&intervals[0]).0;
+    let of_that_time = |interval: &&Value| clock(bounds_ns(interval).0) == time;
     let in_window = |interval: &Value| {
-        let from_ns = interval["start_unix_ns"].as_u64().unwrap() - begin_ns;
-        reported(&recording, (from_ns, from_ns + interval["duration_ns"].as_u64().unwrap()), CHURNED)
+        let (from_ns, to_ns) = bounds_ns(interval);
+        reported(&recording, (from_ns - begin_ns, to_ns - begin_ns), CHURNED)
     };
     let reports: Vec<Option<String>> = intervals.iter().filter(of_that_time).map(in_window).collect();
     assert!(reports.contains(&Some(numbers(&row))), "{reports:?}, but the screen had\n{screen}");

@@ -154,6 +154,13 @@ impl Terminal {
         self.theirs.as_ref().is_some_and(|theirs| same(&modes(theirs), &self.modes_before))
     }
 
+    /// As a shell does that gets the terminal back.
+    pub fn set_modes_of_before(&self) {
+        let theirs = self.theirs.as_ref().unwrap();
+        // SAFETY: an open terminal, and modes that were read from it.
+        assert_eq!(unsafe { libc::tcsetattr(theirs.as_raw_fd(), libc::TCSANOW, &raw const self.modes_before) }, 0);
+    }
+
     /// Whether the terminal is as it was before the command.
     pub fn is_users(&self) -> bool {
         self.shows_what_was_there() && self.has_modes_of_before()
