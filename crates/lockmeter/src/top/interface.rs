@@ -124,11 +124,12 @@ impl Interface {
                 }
                 next = Next::Draw;
             }
-        } else if self.decoder.is_in_sequence() && self.last_key.elapsed() >= REST_OF_SEQUENCE {
-            if let Some(input) = self.decoder.give_up() {
-                self.act(input);
-                next = Next::Draw;
-            }
+        } else if self.decoder.is_in_sequence()
+            && self.last_key.elapsed() >= REST_OF_SEQUENCE
+            && let Some(input) = self.decoder.give_up()
+        {
+            self.act(input);
+            next = Next::Draw;
         }
         if self.playback.as_mut().is_some_and(|playback| playback.play(&mut self.state)) {
             next = Next::Draw;

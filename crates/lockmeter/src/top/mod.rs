@@ -94,7 +94,7 @@ fn has_screen(arguments: &TopArguments) -> bool {
 fn view(arguments: &TopArguments, subject: Subject) -> View {
     match subject {
         Subject::Locks(query, _) => View::Locks(Box::new(LocksView::new(query, &arguments.sort))),
-        Subject::Latency(query, sort) => View::Latency(LatencyView::new(query, sort)),
+        Subject::Latency(query, sort) => View::Latency(Box::new(LatencyView::new(query, sort))),
     }
 }
 

@@ -38,7 +38,7 @@ pub enum Feed {
 
 pub enum View {
     Locks(Box<LocksView>),
-    Latency(LatencyView),
+    Latency(Box<LatencyView>),
 }
 
 /// What lies over the screen.
