@@ -114,8 +114,11 @@ fn top_ends_by_q_alone_and_leaves_the_terminal_as_it_was() {
     top.terminal.press("q");
     top.terminal.until("the help is gone", |screen| !screen.contains("══ keys"));
     top.quit();
-    let top = Top::start(&["--latency"], SMALL);
-    top.terminal.until_shown("q quit");
+    // What keeps CPUs is a screen, too: it can be frozen and stepped through.
+    let mut top = Top::start(&["--latency", "--interval", "200ms"], SMALL);
+    top.terminal.until_shown("softirq");
+    top.terminal.press_and_wait(" ", "FROZEN −2");
+    top.terminal.press_and_wait("\x1b[F", "LIVE");
     top.quit();
 }
 
