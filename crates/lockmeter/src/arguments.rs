@@ -521,13 +521,29 @@ pub struct DiffArguments {
     pub format: ResultFormat,
 }
 
+const TOP_EXAMPLES: &str = "\
+Examples:
+  lockmeter top                         the whole machine; ? on the screen lists the keys
+  lockmeter top -p 4242 --interval 5s   a program and its children
+  lockmeter top --by lock,caller        grouped so from the start
+  lockmeter top --hold                  also how long kernel locks are held
+  lockmeter top --latency               what keeps CPUs from their tasks
+  lockmeter top out.lockmeter           plays a recording
+  lockmeter top --format json | jq .head.sentence
+                                        one JSON object a line, as `report --format json` has it";
+
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  lockmeter top\n  lockmeter top --by lock,caller -n 10\n  \
-    lockmeter top -p 4242 --interval 5s\n  lockmeter top --hold\n  lockmeter top --latency")]
+#[command(after_help = TOP_EXAMPLES)]
 pub struct TopArguments {
+    /// A recording to play instead of metering; `-` is standard input
+    #[arg(value_name = "RECORDING", conflicts_with_all = ["latency", "all", "pid", "cgroup", "hold", "stack_budget", "every", "interval", "duration", "debuginfod"])]
+    pub recording: Option<PathBuf>,
     /// Show what keeps CPUs from their tasks (as `lockmeter latency`) instead of locks
     #[arg(long, conflicts_with_all = ["all", "pid", "cgroup", "by", "mode", "user", "kernel", "task", "own", "frames", "stack_budget", "every", "hold"])]
     pub latency: bool,
+    /// On a terminal, tables are a screen that one can drive
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
     #[command(flatten)]
     pub scope: ScopeArguments,
     #[command(flatten)]

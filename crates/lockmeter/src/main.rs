@@ -21,6 +21,10 @@ mod switch;
 mod top;
 mod warnings;
 
+#[cfg(test)]
+#[path = "../tests/support/terminal.rs"]
+mod terminal;
+
 use std::process::ExitCode;
 
 use anyhow::Result;

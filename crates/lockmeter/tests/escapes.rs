@@ -1,11 +1,13 @@
 //! A program with names that steer terminals, spreadsheets and parsers, under every command: none of them comes out as it is.
 
 mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use support::harmful_names::{
@@ -13,21 +15,7 @@ use support::harmful_names::{
     path, program, sent_to_terminal,
 };
 use support::{Folder, machine, run, text, until};
-
-/// Those of `top`, too, and how a terminal ends lines.
-const SCREEN: [&str; 11] = [
-    "\x1b[0m",
-    "\x1b[1m",
-    "\x1b[2m",
-    "\x1b[33m",
-    "\x1b[H",
-    "\x1b[K",
-    "\x1b[J",
-    "\x1b[?1049h",
-    "\x1b[?25l",
-    "\x1b[?25h",
-    "\x1b[?1049l",
-];
+use terminal::Terminal;
 
 /// A program, a recording of its waits and holds, and what recording it said.
 struct Recorded {
@@ -247,27 +235,51 @@ fn a_doctor_is_harmless() {
     }
 }
 
-/// Makes sure that `top` sends its own control sequences to a terminal and no others, and none to a file.
+/// What a terminal is sent by `top`, which must show all of these, until `q` is pressed. Fails if any of it is harmful.
+fn harmless_screen(arguments: &[&str], shows: &[&str]) {
+    // In a name, and nothing that the screen itself sends.
+    const NEVER: [&str; 8] = ["\x1b[31m", "\x1b]", "\u{9b}", "\u{202e}", "\u{2066}", "\u{200b}", "\u{85}", "\x7f"];
+    let mut top = Terminal::start(&mut command(arguments), (240, 60));
+    // Plays a recording to its end.
+    top.press(">>>>>");
+    shows.iter().for_each(|text| drop(top.until_shown(text)));
+    // Whole stacks; and a name that is typed is a name, too.
+    top.press("\r");
+    let screen = top.press_and_wait("/\u{202e}\r", "only \\u{202e}:");
+    assert_harmless("the screen of top", screen.as_bytes(), &[]);
+    top.press("q");
+    let (status, sent) = top.ended();
+    assert!(status.success());
+    NEVER.iter().for_each(|sequence| assert!(!sent.contains(sequence), "{arguments:?}: {sequence:?} was sent"));
+}
+
+/// Makes sure that no name reaches the terminal as it is, from a program that runs or from a recording, nor a file.
 #[test]
 fn top_is_harmless_on_a_terminal_and_in_a_file() {
     let Some(_machine) = machine("top_is_harmless_on_a_terminal_and_in_a_file") else { return };
-    let Recorded { program, folder, .. } = recorded();
-    let mut load = Command::new(program).arg("1000000000").stdin(Stdio::null()).spawn().unwrap();
-    let pid = load.id().to_string();
+    let Recorded { program, recording, .. } = recorded();
+    let load = KilledAtEnd(Command::new(program).arg("1000000000").stdin(Stdio::null()).spawn().unwrap());
+    let pid = load.0.id().to_string();
     until("the program has its threads", || {
         fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() == 9)
     });
     for by in ["lock", "task", "lock,caller"] {
-        let arguments = ["top", "-p", &pid, "--by", by, "-d", "1s"];
-        let screen = on_terminal(folder, &arguments, &SCREEN);
-        let file = harmless_success(&arguments);
-        if by == "lock" {
-            assert!(screen.contains(&LOCK[..20]), "{screen}");
-            assert!(file.contains(LOCK), "{file}");
-        }
+        let name = if by == "task" { "\\u{" } else { &LOCK[..20] };
+        harmless_screen(&["top", "-p", &pid, "--by", by], &[name]);
+        harmless_screen(&["top", recording, "--by", by], &["END OF RECORDING", name]);
+        let file = harmless_success(&["top", "-p", &pid, "--by", by, "-d", "1s"]);
+        assert!(by != "lock" || file.contains(LOCK), "{file}");
     }
-    load.kill().unwrap();
-    load.wait().unwrap();
+}
+
+/// A program that does not outlive a test that fails.
+struct KilledAtEnd(Child);
+
+impl Drop for KilledAtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Makes sure that the tests above would see a name as it is: the program's own names are harmful.

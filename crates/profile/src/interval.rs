@@ -418,3 +418,50 @@ pub struct Interval {
     /// What metering cost meanwhile.
     pub overhead: Overhead,
 }
+
+impl Interval {
+    /// What it takes in memory, about: its lists, and the text that they point to.
+    pub fn memory_bytes(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let tables = &self.tables;
+        let lists = size_of_val(self.totals.as_slice())
+            + size_of_val(self.bases.as_slice())
+            + size_of_val(self.sampled.as_slice())
+            + size_of_val(self.slow_holds.as_slice())
+            + size_of_val(self.long_runs.as_slice())
+            + size_of_val(self.threads.times.as_slice())
+            + size_of_val(self.threads.sleeps.as_slice())
+            + size_of_val(self.threads.open_waits.as_slice());
+        let spent = self.threads.times.iter().map(|time| size_of_val(time.spent.as_slice())).sum::<usize>();
+        let waits = self.long_runs.iter().map(|run| size_of_val(run.waits.as_slice())).sum::<usize>();
+        let entries = size_of_val(tables.locks())
+            + size_of_val(tables.tasks())
+            + size_of_val(tables.cgroups())
+            + size_of_val(tables.frames())
+            + size_of_val(tables.stacks());
+        let locks = tables.locks().iter().map(|lock| lock.name.len() + text(&lock.object) + lock.detail.len());
+        let tasks = tables.tasks().iter().map(|task| task.comm.len());
+        let cgroups = tables.cgroups().iter().map(|cgroup| text(&cgroup.path));
+        let frames = tables.frames().iter().map(|frame| text(&frame.function) + text(&frame.module));
+        let stacks = tables.stacks().iter().map(|stack| size_of_val(stack.as_slice()));
+        let texts = locks.chain(tasks).chain(cgroups).chain(frames).chain(stacks).sum::<usize>();
+        size_of::<Self>() + lists + spent + waits + entries + texts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_an_interval_grows_with_what_it_holds() {
+        let mut interval = Interval::default();
+        let empty = interval.memory_bytes();
+        let frame = Frame { address: 1, function: Some("f".repeat(1_000)), offset: 0, module: None };
+        let frame = interval.tables.intern_frame(frame);
+        interval.tables.intern_stack(vec![frame; 100]);
+        let grown = interval.memory_bytes() - empty;
+        let least = 1_000 + 100 * size_of::<FrameId>() + size_of::<Frame>();
+        assert!((least..2 * least).contains(&grown), "{grown}");
+    }
+}

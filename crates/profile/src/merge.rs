@@ -85,9 +85,9 @@ fn add_timed_out(one: Option<TimedOut>, other: Option<TimedOut>) -> Option<Timed
     Some(TimedOut { all, ..most })
 }
 
-/// What tells rows apart, in the order of names.
+/// What tells rows of reports apart that are grouped alike, in the order of names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct RowKey {
+pub struct RowKey {
     happened: Happened,
     own: bool,
     lock: Option<String>,
@@ -105,7 +105,8 @@ struct RowKey {
 }
 
 impl RowKey {
-    fn of(row: &Row, by: &[Dimension]) -> Self {
+    /// That of a row of a report which is grouped by these dimensions.
+    pub fn of(row: &Row, by: &[Dimension]) -> Self {
         // A row by caller may happen to hold one kind only: that is not what makes it the same row.
         let of_lock = by.contains(&Dimension::Lock);
         let of_kind = of_lock || by.contains(&Dimension::Kind);

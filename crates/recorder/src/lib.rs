@@ -6,7 +6,6 @@
 mod about;
 mod error;
 mod hold_hooks;
-mod keys;
 pub mod preload;
 mod recorder;
 mod signals;

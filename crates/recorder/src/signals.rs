@@ -1,7 +1,7 @@
-//! Ctrl-C and its relatives as a readable descriptor, and waiting for that, for a process or for the key that ends.
+//! Ctrl-C and its relatives as a readable descriptor, and waiting for that, for a process or for another thread that asks to stop.
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,12 +11,11 @@ use lockmeter_profile::recording::{PipeWait, TRY_PIPE_AGAIN};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-use crate::keys::Keys;
-
 /// Signals that end a recording cleanly.
 pub struct StopSignals {
     streams: [(i32, UnixStream); SIGNALS.len()],
-    keys: Option<Keys>,
+    /// Readable once another thread asks to stop.
+    stop: Option<UnixStream>,
     stopping: Arc<AtomicBool>,
 }
 
@@ -50,7 +49,7 @@ impl StopSignals {
             streams.push((signal, stream));
         }
         let streams = streams.try_into().map_err(|_| io::Error::other("one stream a signal"))?;
-        Ok(Self { streams, keys: None, stopping: Arc::default() })
+        Ok(Self { streams, stop: None, stopping: Arc::default() })
     }
 
     /// For a writer to a pipe: it waits for the reader until one of these signals comes.
@@ -64,9 +63,9 @@ impl StopSignals {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// From here on `q` asks to stop as Ctrl-C does, if there is a terminal.
-    pub fn catch_q(&mut self) {
-        self.keys = Keys::open();
+    /// From here on another thread asks to stop as Ctrl-C does: by a byte, or by closing its end.
+    pub fn also_stop_by(&mut self, stream: UnixStream) {
+        self.stop = Some(stream);
     }
 
     /// Waits for a signal or, if they are given, for the end of a process (a pidfd) or for a source's news.
@@ -86,7 +85,7 @@ impl StopSignals {
             entry(hang_up.1.as_raw_fd()),
             optional(process),
             optional(news),
-            optional(self.keys.as_ref().map(AsFd::as_fd)),
+            entry(self.stop.as_ref().map_or(-1, AsRawFd::as_raw_fd)),
         ];
         // Rounded up: a wait of half a millisecond must not become a busy loop.
         let timeout_ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
@@ -104,8 +103,10 @@ impl StopSignals {
                 return Ok(Woken::Signal(*signal));
             }
         }
-        let [.., process, news, key] = entries;
-        if key.revents != 0 && self.quits() {
+        let [.., process, news, stop] = entries;
+        if stop.revents != 0 {
+            // It stays readable once it is closed.
+            self.stop = None;
             return Ok(Woken::Signal(SIGINT));
         }
         Ok(match (process.revents, news.revents) {
@@ -113,18 +114,6 @@ impl StopSignals {
             (0, _) => Woken::News,
             _ => Woken::Exited,
         })
-    }
-
-    /// Whether `q` is among the keys that were pressed.
-    fn quits(&mut self) -> bool {
-        match self.keys.as_ref().map(Keys::pressed) {
-            Some(Some(keys)) => keys.iter().any(|key| key.eq_ignore_ascii_case(&b'q')),
-            // A terminal that is gone would be readable for ever.
-            _ => {
-                self.keys = None;
-                false
-            }
-        }
     }
 }
 

@@ -95,17 +95,22 @@ impl Histograms {
 
     fn picture(&self, row: &Row, out: &mut dyn io::Write) -> io::Result<()> {
         self.table.paragraph(&format!("  {}", summary(row)), Weight::Plain, out)?;
-        let filled = filled(row);
-        let most = filled.iter().map(|(_, events)| *events).max().unwrap_or(0);
-        let widest = count(most).len().max(5);
-        writeln!(out, "    {:>21} : {:<widest$}  distribution", "time", "count")?;
-        for (bucket, events) in filled {
-            let bounds = format!("{:>9} -> {:<8}", duration(bucket.lower_ns()), duration(bucket.upper_ns()));
-            let stars = "*".repeat(ratio(BAR, events, most) as usize);
-            writeln!(out, "    {bounds} : {:<widest$} |{stars:<width$}|", count(events), width = BAR as usize)?;
-        }
-        Ok(())
+        drawn_histogram(row, BAR).iter().try_for_each(|line| writeln!(out, "    {line}"))
     }
+}
+
+/// A row's histogram, a line for each power of two and one above; the longest bar has this many letters.
+pub fn drawn_histogram(row: &Row, bar: u64) -> Vec<String> {
+    let filled = filled(row);
+    let most = filled.iter().map(|(_, events)| *events).max().unwrap_or(0);
+    let widest = count(most).len().max(5);
+    let heading = format!("{:>21} : {:<widest$}  distribution", "time", "count");
+    let lines = filled.into_iter().map(|(bucket, events)| {
+        let bounds = format!("{:>9} -> {:<8}", duration(bucket.lower_ns()), duration(bucket.upper_ns()));
+        let stars = "*".repeat(ratio(bar, events, most) as usize);
+        format!("{bounds} : {:<widest$} |{stars:<width$}|", count(events), width = bar as usize)
+    });
+    std::iter::once(heading).chain(lines).collect()
 }
 
 /// The buckets from the first that holds something to the last, with the empty ones between.

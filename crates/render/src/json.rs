@@ -32,6 +32,26 @@ impl Exporter for Json {
     }
 }
 
+/// The same object in one line, for a stream of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JsonLine;
+
+impl Exporter for JsonLine {
+    fn form(&self) -> Form {
+        Form::JSON
+    }
+
+    fn export(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+        write_line(&Top(report), out)
+    }
+}
+
+/// Writes one object in one line.
+pub(crate) fn write_line(object: &impl Serialize, out: &mut dyn io::Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, object)?;
+    out.write_all(b"\n")
+}
+
 /// Writes any value as indented JSON, ended by a line break: for what is no [`Exporter`]'s.
 pub fn write_json(value: &impl Serialize, out: impl io::Write) -> io::Result<()> {
     let mut out = Escaping::new(out, Form::JSON);

@@ -39,12 +39,15 @@ pub use crate::csv::Csv;
 pub use crate::diff::DiffHeadline;
 use crate::escape::{Escaping, Form};
 pub use crate::folded::{Folded, FoldedStacks};
+pub use crate::foot::{FootLine, lines as foot_lines, lost as lost_lines, used_ppm};
+pub use crate::grid::{cut_end, wrap};
 pub use crate::headline::Headline;
-pub use crate::histograms::Histograms;
-pub use crate::json::{JSON_SCHEMA, Json, write_json};
+pub use crate::histograms::{Histograms, drawn_histogram};
+pub use crate::json::{JSON_SCHEMA, Json, JsonLine, write_json};
 pub use crate::pprof::Pprof;
-pub use crate::table::{DEFAULT_FRAMES, Table};
-pub use crate::terminal::Colour;
+pub use crate::table::{DEFAULT_FRAMES, LaidOut, Table, head_sentences};
+pub use crate::terminal::{Colour, Weight};
+pub use crate::threads::{WaitingNow, has_deadlock, waiting_now, words as state_words};
 
 /// A format in which a report, or a [`Diff`], can be written.
 pub trait Exporter<T = Report> {

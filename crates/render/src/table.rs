@@ -41,6 +41,17 @@ pub struct Table {
     pub frames: usize,
 }
 
+/// Rows of a table as lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LaidOut {
+    /// The headings of the columns.
+    pub heading: String,
+    /// Each row, and the lines that belong below it.
+    pub rows: Vec<(String, Vec<String>)>,
+    /// Headings of the columns for which there was no room.
+    pub left_out: Vec<String>,
+}
+
 impl Default for Table {
     fn default() -> Self {
         Self { width: None, colour: Colour::Never, limit: None, folds_small: false, frames: DEFAULT_FRAMES }
@@ -53,18 +64,9 @@ impl Exporter for Table {
     }
 
     fn export(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-        if let Some(alarm) = report.threads.as_ref().and_then(threads::alarm) {
-            self.paragraph(&sentence(&alarm), Weight::Bold, out)?;
-        }
-        if let Some(own) = report.threads.as_ref().and_then(|activity| threads::worst_own_lock(report, activity)) {
-            self.paragraph(&sentence(&own), Weight::Bold, out)?;
-        }
-        if let Some(missing) = report.threads.as_ref().and_then(threads::out_of_sight) {
-            self.paragraph(&sentence(&missing), Weight::Bold, out)?;
-        }
-        self.paragraph(&sentence(&Headline::of(report).to_string()), Weight::Bold, out)?;
-        if let Some(budget) = report.threads.as_ref().and_then(|activity| threads::budget(report, activity)) {
-            self.paragraph(&sentence(&budget), Weight::Bold, out)?;
+        let budget = report.threads.as_ref().and_then(|activity| threads::budget(report, activity));
+        for sentence in head_sentences(report).into_iter().chain(budget.map(|budget| sentence(&budget))) {
+            self.paragraph(&sentence, Weight::Bold, out)?;
         }
         self.paragraph(&about(report), Weight::Dim, out)?;
         writeln!(out)?;
@@ -102,17 +104,7 @@ impl Table {
 
     /// Writes a grid, made to fit where there is a width. Names in it are escaped here, line breaks included.
     pub(crate) fn grid(&self, mut grid: Grid, out: &mut dyn io::Write) -> io::Result<()> {
-        for row in &mut grid.rows {
-            if row.cells.iter().any(|text| matches!(escaped(text), Cow::Owned(_))) {
-                row.cells = row.cells.iter().map(|text| escaped(text).into_owned()).collect();
-            }
-            for text in &mut row.below {
-                if let Cow::Owned(escaped) = escaped(text) {
-                    *text = escaped;
-                }
-            }
-        }
-        let left_out = self.width.map(|width| grid.fit(width.into())).unwrap_or_default();
+        let left_out = self.fit(&mut grid);
         for line in grid.lines() {
             let (line, weight) = match &line {
                 Line::Heading(line) => (line, Weight::Bold),
@@ -127,6 +119,43 @@ impl Table {
             self.paragraph(&left_out, Weight::Dim, out)?;
         }
         Ok(())
+    }
+
+    /// Escapes the names in a grid and makes it fit where there is a width. Returns the headings of what was left out.
+    fn fit(&self, grid: &mut Grid) -> Vec<String> {
+        for row in &mut grid.rows {
+            if row.cells.iter().any(|text| matches!(escaped(text), Cow::Owned(_))) {
+                row.cells = row.cells.iter().map(|text| escaped(text).into_owned()).collect();
+            }
+            for text in &mut row.below {
+                if let Cow::Owned(escaped) = escaped(text) {
+                    *text = escaped;
+                }
+            }
+        }
+        self.width.map(|width| grid.fit(width.into())).unwrap_or_default()
+    }
+
+    /// These rows of a report, all of which say that the same happened, as lines that fit the width: for a screen that has its own
+    /// place for each of them.
+    pub fn laid_out(&self, report: &Report, rows: &[&Row]) -> LaidOut {
+        let heading = match rows.first().map(|row| row.happened) {
+            Some(Happened::Hold) => Column::heading_of_holds,
+            Some(Happened::ContendedHold) => Column::heading_of_contended_holds,
+            _ => Column::heading,
+        };
+        let columns: Vec<&Column> = columns(&report.by).collect();
+        let mut grid = self.layout(&columns, rows, &Whole::from(report), heading);
+        let left_out = self.fit(&mut grid);
+        let mut laid_out = LaidOut { heading: String::new(), rows: Vec::with_capacity(rows.len()), left_out };
+        for line in grid.lines() {
+            match line {
+                Line::Heading(line) => laid_out.heading = line,
+                Line::Cells(line) => laid_out.rows.push((line, Vec::new())),
+                Line::Below(line) => laid_out.rows.last_mut().expect("a row stands above").1.push(line),
+            }
+        }
+        laid_out
     }
 
     /// Where the threads' time went, and who waits still.
@@ -303,6 +332,15 @@ fn cell_text(cell: Cell<'_>) -> String {
         Cell::Address(address) => format!("{address:#018x}"),
         Cell::Frames(frames) => chain(frames, frames.len()),
     }
+}
+
+/// What a reader must know first, a sentence each: deadlocks and long waits, what the table does not have, and what waiting cost.
+pub fn head_sentences(report: &Report) -> Vec<String> {
+    let before = report.threads.iter().flat_map(|activity| {
+        [threads::alarm(activity), threads::worst_own_lock(report, activity), threads::out_of_sight(activity)]
+    });
+    let all = before.flatten().chain([Headline::of(report).to_string()]);
+    all.map(|text| sentence(&text)).collect()
 }
 
 /// `text` with a capital and a full stop, as it stands alone.

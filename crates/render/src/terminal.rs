@@ -23,9 +23,13 @@ const WARNING: &str = "\x1b[33m";
 /// A way to set text apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
+    /// As the rest.
     Plain,
+    /// What is read first.
     Bold,
+    /// What is read last.
     Dim,
+    /// What makes the rest less certain.
     Warning,
 }
 

@@ -22,7 +22,7 @@ const MOST_PLACES: usize = 8;
 const MOST_WAITS: usize = 10;
 
 /// What a thread does, in words that follow "for" or stand alone.
-pub(crate) const fn words(state: ThreadState) -> &'static str {
+pub const fn words(state: ThreadState) -> &'static str {
     match state {
         ThreadState::Running => "running",
         ThreadState::Runnable => "runnable",
@@ -267,6 +267,36 @@ pub(crate) fn open_waits(threads: &ThreadsReport, frames: usize) -> Vec<String> 
         lines.push(format!("  and {} more", groups.len() - MOST_WAITS));
     }
     lines
+}
+
+/// A thread that waits now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingNow {
+    /// For how long already, in words.
+    pub age: String,
+    /// Who waits for what, and who has it.
+    pub sentence: String,
+    /// Where it waits, where that is known.
+    pub site: Option<String>,
+}
+
+/// Each thread that waits now: deadlocks first, then the oldest.
+pub fn waiting_now(threads: &ThreadsReport, frames: usize) -> Vec<WaitingNow> {
+    let each = threads.open_waits.iter().map(|wait| {
+        let mark = if wait.deadlock.is_some() { "deadlock: " } else { "" };
+        let least = if wait.is_older { "≥ " } else { "" };
+        WaitingNow {
+            age: format!("{least}{}", duration(wait.age_ns)),
+            sentence: format!("{mark}{}", Group { waits: vec![wait] }.sentence()),
+            site: (!wait.stack.is_empty() && frames > 0).then(|| format!("in {}", chain(&wait.stack, frames))),
+        }
+    });
+    each.collect()
+}
+
+/// Whether threads wait for each other in a circle.
+pub fn has_deadlock(threads: &ThreadsReport) -> bool {
+    threads.open_waits.iter().any(|wait| wait.deadlock.is_some())
 }
 
 /// A place as it is shown: stacks that differ in outer frames alone look the same.

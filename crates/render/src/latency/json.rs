@@ -11,8 +11,8 @@ use super::headline::LatencyHeadline;
 use super::long_runs;
 use crate::csv::write_records;
 use crate::escape::Form;
-use crate::json::{Cost, Lost, Rows, object, write_object};
-use crate::{Csv, Exporter, JSON_SCHEMA, Json};
+use crate::json::{Cost, Lost, Rows, object, write_line, write_object};
+use crate::{Csv, Exporter, JSON_SCHEMA, Json, JsonLine};
 
 impl Exporter<LatencyReport> for Json {
     fn form(&self) -> Form {
@@ -21,6 +21,16 @@ impl Exporter<LatencyReport> for Json {
 
     fn export(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
         write_object(&Top(report), out)
+    }
+}
+
+impl Exporter<LatencyReport> for JsonLine {
+    fn form(&self) -> Form {
+        Form::JSON
+    }
+
+    fn export(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
+        write_line(&Top(report), out)
     }
 }
 

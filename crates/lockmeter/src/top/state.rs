@@ -1,0 +1,733 @@
+//! What is on the screen, and how what a person does changes it. Nothing here knows the terminal, the clock or the source.
+
+use std::sync::Arc;
+
+use lockmeter_profile::rules::installed;
+use lockmeter_profile::{About, Dimension, Interval, Limits, Losses, TooLarge};
+use lockmeter_render::units::{counted, duration, time_of_day};
+use lockmeter_render::{Weight, foot_lines, head_sentences, used_ppm};
+
+use super::history::{History, MOST_BYTES, Step};
+use super::keys::{Action, Mode};
+use super::latency::LatencyView;
+use super::layout::{Layout, Pane};
+use super::locks::{LocksView, Window};
+use crate::warnings::Warning;
+
+/// How many steps can be shown together.
+const SPANS: [usize; 6] = [1, 5, 15, 60, 300, 600];
+
+/// How many times as fast as it was recorded a recording can be played.
+const SPEEDS: [u32; 6] = [1, 2, 5, 10, 30, 60];
+
+/// No more dimensions than `--by` takes.
+const MOST_DIMENSIONS: usize = 3;
+
+/// Where steps come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Feed {
+    /// They are measured.
+    Live,
+    /// Nothing more comes; why.
+    Ended(String),
+    /// They are read, this fast.
+    Replay { speed: u32 },
+    /// The recording has been read to its end.
+    ReplayedAll { speed: u32 },
+}
+
+pub enum View {
+    Locks(Box<LocksView>),
+    Latency(Box<LatencyView>),
+}
+
+/// What lies over the screen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Overlay {
+    Help { scroll: usize },
+    FinePrint { scroll: usize },
+    Menu(Menu),
+    Prompt(Prompt),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MenuOf {
+    Sort,
+    Group,
+}
+
+/// A list to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Menu {
+    pub of: MenuOf,
+    pub items: Vec<String>,
+    pub at: usize,
+    /// What is taken, in that order.
+    pub taken: Vec<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptOf {
+    Filter,
+    File,
+}
+
+/// A line that is being written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    pub of: PromptOf,
+    pub text: String,
+}
+
+/// A sentence for the person who watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    pub text: String,
+    pub is_warning: bool,
+}
+
+/// What is to be done outside of here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    Quit,
+    /// Read the next steps of the recording.
+    Read(u64),
+    /// Write the steps that are kept into this file.
+    Write(String),
+}
+
+pub struct State {
+    pub about: About,
+    pub history: History,
+    /// The newest step that is shown; `None` follows the newest there is.
+    pub at: Option<u64>,
+    /// How many steps are shown together.
+    pub span: usize,
+    pub feed: Feed,
+    pub view: View,
+    pub focus: Pane,
+    /// The detail pane that is seen where there is no room for all.
+    pub detail: Pane,
+    pub expanded: bool,
+    /// By [`Pane::index`].
+    pub scroll: [usize; Pane::ALL.len()],
+    pub overlay: Option<Overlay>,
+    pub message: Option<Message>,
+    /// What the source had to say.
+    pub notices: Vec<String>,
+    pub file_losses: Losses,
+    pub limits: Limits,
+    /// Where things were drawn last, and which row each line of the locks' pane showed.
+    pub layout: Layout,
+    pub drawn_rows: Vec<Option<usize>>,
+}
+
+impl State {
+    pub fn new(about: About, view: View, feed: Feed) -> Self {
+        Self {
+            about,
+            history: History::default(),
+            at: None,
+            span: 1,
+            feed,
+            view,
+            focus: Pane::Locks,
+            detail: Pane::Callers,
+            expanded: false,
+            scroll: [0; Pane::ALL.len()],
+            overlay: None,
+            message: None,
+            notices: Vec::new(),
+            file_losses: Losses::default(),
+            limits: Limits::NONE,
+            layout: Layout::default(),
+            drawn_rows: Vec::new(),
+        }
+    }
+
+    pub const fn mode(&self) -> Mode {
+        match &self.overlay {
+            None => Mode::Watching,
+            Some(Overlay::Prompt(_)) => Mode::Writing,
+            Some(Overlay::Menu(_)) => Mode::Choosing,
+            Some(Overlay::Help { .. } | Overlay::FinePrint { .. }) => Mode::Reading,
+        }
+    }
+
+    pub fn say(&mut self, text: impl Into<String>) {
+        self.message = Some(Message { text: text.into(), is_warning: false });
+    }
+
+    pub fn warn(&mut self, text: impl Into<String>) {
+        self.message = Some(Message { text: text.into(), is_warning: true });
+    }
+
+    /// Takes in what was measured, or read, since the last time.
+    pub fn push(&mut self, intervals: Vec<Interval>) {
+        self.history.push(intervals);
+        let Some((oldest, _)) = self.history.bounds() else { return };
+        match self.at {
+            None => self.forget_reports(),
+            Some(at) if at < oldest => {
+                self.at = Some(oldest);
+                self.forget_reports();
+                self.warn("what was on the screen is no longer kept: this is the oldest step that is");
+            }
+            // A window that reaches beyond the oldest step has become smaller.
+            Some(_) => {}
+        }
+    }
+
+    /// What is known of the file that steps are read from.
+    pub fn set_file(&mut self, losses: &Losses, limits: Limits) {
+        self.limits = limits;
+        if self.file_losses != *losses {
+            self.file_losses = losses.clone();
+            self.forget_reports();
+        }
+    }
+
+    fn forget_reports(&mut self) {
+        match &mut self.view {
+            View::Locks(view) => view.forget_reports(),
+            View::Latency(view) => view.forget_reports(),
+        }
+    }
+
+    /// The number of the newest step on the screen.
+    pub fn shown(&self) -> Option<u64> {
+        self.at.or_else(|| self.history.bounds().map(|(_, newest)| newest))
+    }
+
+    /// The steps on the screen.
+    pub fn shown_steps(&self) -> Vec<Arc<Step>> {
+        self.steps_before(self.span)
+    }
+
+    /// Up to `count` steps, of which the newest on the screen is the last.
+    pub fn steps_before(&self, count: usize) -> Vec<Arc<Step>> {
+        self.shown().map(|last| self.history.up_to(last, count).cloned().collect()).unwrap_or_default()
+    }
+
+    /// Makes the reports that these panes show.
+    pub fn prepare(&mut self, panes: &[Pane]) -> Result<(), TooLarge> {
+        let steps = self.shown_steps();
+        let window = Window { about: &self.about, steps, losses: &self.file_losses, limits: self.limits };
+        match &mut self.view {
+            _ if window.steps.is_empty() => Ok(()),
+            View::Locks(view) => view.prepare(&window, panes),
+            View::Latency(view) => view.prepare(&window),
+        }
+    }
+
+    /// Reckons one step of the sparklines. `false` where none is left.
+    pub fn prepare_sparkline(&mut self, steps: usize) -> Result<bool, TooLarge> {
+        let shown = self.steps_before(steps);
+        let View::Locks(view) = &mut self.view else { return Ok(false) };
+        let Some(step) = view.missing_rates(&shown) else { return Ok(false) };
+        let window = Window { about: &self.about, steps: vec![step], losses: &self.file_losses, limits: self.limits };
+        view.add_rates(&window).map(|()| true)
+    }
+
+    pub fn locks(&self) -> Option<&LocksView> {
+        match &self.view {
+            View::Locks(view) => Some(view),
+            View::Latency(_) => None,
+        }
+    }
+
+    fn locks_mut(&mut self) -> Option<&mut LocksView> {
+        match &mut self.view {
+            View::Locks(view) => Some(view),
+            View::Latency(_) => None,
+        }
+    }
+
+    /// What metering used of one CPU over what is on the screen, in millionths.
+    pub fn used_ppm(&self) -> Option<u64> {
+        let (overhead, duration_ns) = match &self.view {
+            View::Locks(view) => view.report().map(|report| (report.overhead, report.duration_ns)),
+            View::Latency(view) => view.report().map(|report| (report.overhead, report.duration_ns)),
+        }?;
+        used_ppm(&overhead, duration_ns)
+    }
+
+    /// Does it, and says what is left to do outside.
+    pub fn apply(&mut self, action: Action) -> Option<Effect> {
+        // A sentence stays until the next key.
+        self.message = None;
+        match self.overlay.take() {
+            None => self.watch(action),
+            Some(overlay) => self.in_overlay(overlay, action),
+        }
+    }
+
+    fn watch(&mut self, action: Action) -> Option<Effect> {
+        match action {
+            Action::Quit => return Some(Effect::Quit),
+            Action::Freeze => self.freeze(),
+            Action::Back(steps) => self.step_back(steps),
+            Action::Forward(steps) => return self.step_forward(steps),
+            Action::Oldest => self.step_back(u64::MAX),
+            Action::Newest => self.go_to(None),
+            Action::Widen => self.set_span(SPANS.iter().copied().find(|span| *span > self.span)),
+            Action::Narrow => self.set_span(SPANS.iter().copied().rfind(|span| *span < self.span)),
+            Action::Faster => self.set_speed(|speed| SPEEDS.into_iter().find(|faster| *faster > speed)),
+            Action::Slower => self.set_speed(|speed| SPEEDS.into_iter().rfind(|slower| *slower < speed)),
+            Action::Help => self.overlay = Some(Overlay::Help { scroll: 0 }),
+            Action::FinePrint => self.overlay = Some(Overlay::FinePrint { scroll: 0 }),
+            Action::AskFile => self.ask_file(),
+            Action::Move(rows) => self.move_in_focus(rows.into()),
+            Action::MovePage(pages) => {
+                let height = self.area_of(self.focus).height.saturating_sub(2).max(1);
+                self.move_in_focus(i64::from(pages) * i64::from(height));
+            }
+            Action::Wheel(column, row, rows) => {
+                let pane = self.layout.pane_at(column, row).unwrap_or(self.focus);
+                self.move_in(pane, rows.into());
+            }
+            Action::Click(column, row) => self.click(column, row),
+            Action::NextPane => self.change_pane(1),
+            Action::PreviousPane => self.change_pane(Pane::ALL.len() - 1),
+            Action::Expand => self.expanded = !self.expanded,
+            Action::Deselect => {
+                if let Some(view) = self.locks_mut() {
+                    view.deselect();
+                }
+                self.focus = Pane::Locks;
+                self.scroll = [0; Pane::ALL.len()];
+            }
+            Action::NextSection => self.next_section(),
+            Action::AskSort => self.ask_sort(),
+            Action::AskGroup => self.ask_group(),
+            Action::AskFilter => self.ask_filter(),
+            Action::Type(_) | Action::Erase | Action::Toggle | Action::Accept | Action::Dismiss => {}
+        }
+        None
+    }
+
+    fn freeze(&mut self) {
+        self.at = match self.at {
+            None => self.shown(),
+            Some(_) => None,
+        };
+        self.forget_reports();
+    }
+
+    fn go_to(&mut self, at: Option<u64>) {
+        self.at = at;
+        self.forget_reports();
+    }
+
+    fn step_back(&mut self, steps: u64) {
+        let (Some((oldest, _)), Some(shown)) = (self.history.bounds(), self.shown()) else { return };
+        if shown == oldest {
+            let dropped = self.history.dropped();
+            match dropped {
+                0 => self.say("this is the first step"),
+                _ => self.warn(format!(
+                    "this is the oldest step that is kept: {} before it are not",
+                    counted(dropped, "step", "steps")
+                )),
+            }
+        }
+        self.go_to(Some(shown.saturating_sub(steps).max(oldest)));
+    }
+
+    fn step_forward(&mut self, steps: u64) -> Option<Effect> {
+        let (at, (_, newest)) = (self.at?, self.history.bounds()?);
+        let to = at.saturating_add(steps);
+        match &self.feed {
+            Feed::Replay { .. } if to > newest => {
+                self.go_to(Some(newest));
+                return Some(Effect::Read(to - newest));
+            }
+            Feed::Live if at == newest => self.go_to(None),
+            Feed::Ended(_) | Feed::ReplayedAll { .. } if at == newest => self.say("this is the last step"),
+            _ => self.go_to(Some(to.min(newest))),
+        }
+        None
+    }
+
+    fn set_span(&mut self, span: Option<usize>) {
+        if let Some(span) = span {
+            self.span = span;
+            self.forget_reports();
+        }
+    }
+
+    fn set_speed(&mut self, change: impl Fn(u32) -> Option<u32>) {
+        match &mut self.feed {
+            Feed::Replay { speed } | Feed::ReplayedAll { speed } => *speed = change(*speed).unwrap_or(*speed),
+            Feed::Live | Feed::Ended(_) => self.say("only a recording plays faster or slower: `lockmeter top FILE`"),
+        }
+    }
+
+    fn area_of(&self, pane: Pane) -> ratatui_core::layout::Rect {
+        let detail = self.layout.details.iter().find(|(shown, _)| *shown == pane);
+        detail.map_or(self.layout.locks, |(_, area)| *area)
+    }
+
+    fn move_in_focus(&mut self, rows: i64) {
+        self.move_in(self.focus, rows);
+    }
+
+    fn move_in(&mut self, pane: Pane, rows: i64) {
+        if pane == Pane::Locks && self.locks().is_some() {
+            if let Some(view) = self.locks_mut() {
+                view.move_by(rows);
+            }
+            self.scroll_details_to_top();
+            return;
+        }
+        // The pane knows how far it can be scrolled: it says so when it is drawn.
+        let scroll = &mut self.scroll[pane.index()];
+        *scroll = scroll.saturating_add_signed(isize::try_from(rows).unwrap_or(0));
+    }
+
+    fn scroll_details_to_top(&mut self) {
+        Pane::DETAILS.iter().for_each(|pane| self.scroll[pane.index()] = 0);
+    }
+
+    fn change_pane(&mut self, by: usize) {
+        if self.locks().is_none() {
+            return;
+        }
+        self.set_focus(Pane::ALL[(self.focus.index() + by) % Pane::ALL.len()]);
+    }
+
+    fn set_focus(&mut self, pane: Pane) {
+        self.focus = pane;
+        if pane != Pane::Locks {
+            self.detail = pane;
+        }
+    }
+
+    fn click(&mut self, column: u16, row: u16) {
+        let Some(pane) = self.layout.pane_at(column, row) else { return };
+        self.set_focus(pane);
+        if pane == Pane::Locks {
+            let line = usize::from(row - self.layout.locks.y);
+            let at = self.drawn_rows.get(line).copied().flatten();
+            if let (Some(at), Some(view)) = (at, self.locks_mut()) {
+                view.select(at);
+                self.scroll_details_to_top();
+            }
+        }
+    }
+
+    fn next_section(&mut self) {
+        let Some(view) = self.locks_mut() else { return };
+        match view.next_section() {
+            Some(section) => self.say(section.title()),
+            None => self.say("there are no other rows: `lockmeter top --hold` also shows holds"),
+        }
+    }
+
+    fn ask_sort(&mut self) {
+        let Some(view) = self.locks() else { return };
+        let columns = view.sort_columns();
+        let at = columns.iter().position(|(key, _)| *key == view.sort()).unwrap_or(0);
+        let items = columns.iter().map(|(key, heading)| format!("{heading:<10} {key}")).collect();
+        self.overlay = Some(Overlay::Menu(Menu { of: MenuOf::Sort, items, at, taken: vec![at] }));
+    }
+
+    fn ask_group(&mut self) {
+        let Some(view) = self.locks() else { return };
+        let place = |wanted: &Dimension| Dimension::ALL.iter().position(|dimension| dimension == wanted);
+        let taken = view.query.by.iter().filter_map(place).collect();
+        let items = Dimension::ALL.iter().map(|dimension| dimension.name().to_owned()).collect();
+        self.overlay = Some(Overlay::Menu(Menu { of: MenuOf::Group, items, at: 0, taken }));
+    }
+
+    fn ask_filter(&mut self) {
+        let Some(view) = self.locks() else { return };
+        let text = view.query.lock.as_ref().map(ToString::to_string).unwrap_or_default();
+        self.overlay = Some(Overlay::Prompt(Prompt { of: PromptOf::Filter, text }));
+    }
+
+    fn ask_file(&mut self) {
+        let Some((oldest, _)) = self.history.bounds() else { return self.say("nothing was seen yet") };
+        let start_unix_ns = self.history.get(oldest).map_or(0, |step| step.start_unix_ns());
+        let time: String = time_of_day(start_unix_ns).chars().filter(char::is_ascii_digit).take(6).collect();
+        let text = format!("top-{time}.lockmeter");
+        self.overlay = Some(Overlay::Prompt(Prompt { of: PromptOf::File, text }));
+    }
+
+    fn in_overlay(&mut self, overlay: Overlay, action: Action) -> Option<Effect> {
+        match overlay {
+            Overlay::Help { scroll } => {
+                self.overlay = scrolled(scroll, action).map(|scroll| Overlay::Help { scroll });
+                None
+            }
+            Overlay::FinePrint { scroll } => {
+                self.overlay = scrolled(scroll, action).map(|scroll| Overlay::FinePrint { scroll });
+                None
+            }
+            Overlay::Menu(menu) => {
+                self.in_menu(menu, action);
+                None
+            }
+            Overlay::Prompt(prompt) => self.in_prompt(prompt, action),
+        }
+    }
+
+    fn in_menu(&mut self, mut menu: Menu, action: Action) {
+        match action {
+            Action::Move(by) | Action::Wheel(_, _, by) => {
+                let last = menu.items.len().saturating_sub(1);
+                menu.at = menu.at.saturating_add_signed(by as isize).min(last);
+            }
+            Action::Toggle if menu.of == MenuOf::Group => match menu.taken.iter().position(|at| *at == menu.at) {
+                Some(taken) => drop(menu.taken.remove(taken)),
+                None if menu.taken.len() < MOST_DIMENSIONS => menu.taken.push(menu.at),
+                None => self.say("three at most: leave another one first, with the space bar"),
+            },
+            Action::Accept | Action::Toggle => return self.accept_menu(&menu),
+            Action::Dismiss => return,
+            _ => {}
+        }
+        self.overlay = Some(Overlay::Menu(menu));
+    }
+
+    fn accept_menu(&mut self, menu: &Menu) {
+        let Some(view) = self.locks_mut() else { return };
+        match menu.of {
+            MenuOf::Sort => {
+                if let Some((key, _)) = view.sort_columns().get(menu.at) {
+                    view.sort_by(key);
+                }
+            }
+            MenuOf::Group => {
+                // The one under the bar, where none was taken.
+                let taken = if menu.taken.is_empty() { std::slice::from_ref(&menu.at) } else { &menu.taken };
+                view.group_by(taken.iter().filter_map(|at| Dimension::ALL.get(*at).copied()).collect());
+            }
+        }
+        self.scroll = [0; Pane::ALL.len()];
+    }
+
+    fn in_prompt(&mut self, mut prompt: Prompt, action: Action) -> Option<Effect> {
+        match action {
+            Action::Type(character) => prompt.text.push(character),
+            Action::Erase => drop(prompt.text.pop()),
+            Action::Dismiss => return None,
+            Action::Accept => {
+                let text = prompt.text.trim();
+                match (prompt.of, self.locks_mut()) {
+                    (PromptOf::File, _) if text.is_empty() => {}
+                    (PromptOf::File, _) => return Some(Effect::Write(text.to_owned())),
+                    (PromptOf::Filter, Some(view)) => view.filter(text),
+                    (PromptOf::Filter, None) => {}
+                }
+                return None;
+            }
+            _ => {}
+        }
+        self.overlay = Some(Overlay::Prompt(prompt));
+        None
+    }
+
+    /// What stands under a report, and what this screen adds to that.
+    pub fn fine_print(&self) -> Vec<(String, Weight)> {
+        let mut lines = Vec::new();
+        if let Some(report) = self.locks().and_then(LocksView::report) {
+            lines.extend(head_sentences(report).into_iter().map(|sentence| (sentence, Weight::Bold)));
+            let warnings = Warning::about(report, true);
+            let rules = Warning::about_rules(&report.about.rules, installed());
+            let warnings = warnings.into_iter().chain(rules).map(|warning| (warning.to_string(), Weight::Warning));
+            lines.extend(warnings);
+            lines.extend(foot_lines(report));
+        }
+        lines.extend(self.notices.iter().map(|notice| (notice.clone(), Weight::Plain)));
+        let about = &self.about;
+        lines.push((
+            format!(
+                "{}, {}, Linux {}, lockmeter {}",
+                about.scope,
+                counted(about.cpus.into(), "CPU", "CPUs"),
+                about.kernel_release,
+                about.lockmeter_version
+            ),
+            Weight::Plain,
+        ));
+        let kept = self.history.bounds().map_or(0, |(oldest, newest)| newest - oldest + 1);
+        let dropped = match self.history.dropped() {
+            0 => "none was dropped".to_owned(),
+            dropped => format!("{} before them were dropped", counted(dropped, "step", "steps")),
+        };
+        lines.push((
+            format!(
+                "kept: {}, {} in all (at most ten minutes and {} MiB); {dropped}",
+                counted(kept, "step", "steps"),
+                duration(self.history.duration_ns()),
+                MOST_BYTES >> 20
+            ),
+            if self.history.dropped() > 0 { Weight::Warning } else { Weight::Plain },
+        ));
+        lines
+    }
+}
+
+/// `None` once the page is read.
+fn scrolled(scroll: usize, action: Action) -> Option<usize> {
+    const PAGE: isize = 10;
+    let by = match action {
+        Action::Dismiss => return None,
+        Action::Move(by) | Action::Wheel(_, _, by) => by as isize,
+        Action::MovePage(pages) => pages as isize * PAGE,
+        _ => 0,
+    };
+    Some(scroll.saturating_add_signed(by))
+}
+
+#[cfg(test)]
+mod tests {
+    use lockmeter_profile::view::Query;
+    use lockmeter_profile::{Bucket, Happened};
+    use lockmeter_profile::{Key, Kind, Lock, Mode as LockMode, Naming, Total, Value};
+
+    use super::super::locks::DEFAULT_SORT;
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// A second in which these locks were waited for so long.
+    fn second(start_s: u64, waits: &[(&str, u64)]) -> Vec<Interval> {
+        let mut interval =
+            Interval { start_unix_ns: start_s * SECOND_NS, duration_ns: SECOND_NS, ..Interval::default() };
+        for (name, total_ns) in waits {
+            let lock = Lock { name: (*name).to_owned(), object: None, naming: Naming::Symbol, detail: String::new() };
+            let lock = interval.tables.intern_lock(lock);
+            let bucket = Bucket::of(*total_ns);
+            let key = Key {
+                happened: Happened::Wait,
+                lock,
+                kind: Kind::Mutex,
+                mode: LockMode::Exclusive,
+                task: None,
+                cgroup: None,
+                bucket,
+            };
+            let value = Value { count: 1, total_ns: *total_ns, max_ns: *total_ns, spin_ns: 0 };
+            interval.totals.push(Total { key, value });
+        }
+        vec![interval]
+    }
+
+    fn state(feed: Feed) -> State {
+        let view = LocksView::new(Query::by([Dimension::Lock]), DEFAULT_SORT);
+        State::new(About::default(), View::Locks(Box::new(view)), feed)
+    }
+
+    fn locks_shown(state: &mut State) -> Vec<String> {
+        state.prepare(&[]).unwrap();
+        state.locks().unwrap().rows().iter().filter_map(|row| row.lock.clone()).collect()
+    }
+
+    #[test]
+    fn a_frozen_screen_stays_while_steps_come_and_one_can_step_into_the_past() {
+        let mut state = state(Feed::Live);
+        state.push(second(0, &[("first", 5)]));
+        state.push(second(1, &[("second", 5)]));
+        assert_eq!(locks_shown(&mut state), ["second"]);
+        state.apply(Action::Freeze);
+        state.push(second(2, &[("third", 5)]));
+        assert_eq!(locks_shown(&mut state), ["second"]);
+        state.apply(Action::Back(1));
+        assert_eq!(locks_shown(&mut state), ["first"]);
+        state.apply(Action::Back(1));
+        assert_eq!(locks_shown(&mut state), ["first"]);
+        assert_eq!(state.message.as_ref().unwrap().text, "this is the first step");
+        state.apply(Action::Forward(2));
+        assert_eq!((state.at, locks_shown(&mut state)), (Some(2), vec!["third".to_owned()]));
+        state.apply(Action::Forward(1));
+        assert_eq!(state.at, None, "beyond the newest it follows again");
+    }
+
+    #[test]
+    fn a_replay_reads_on_where_one_steps_beyond_what_was_read() {
+        let mut state = state(Feed::Replay { speed: 1 });
+        state.push(second(0, &[("first", 5)]));
+        state.apply(Action::Freeze);
+        assert_eq!(state.apply(Action::Forward(3)), Some(Effect::Read(3)));
+        state.apply(Action::Faster);
+        assert_eq!(state.feed, Feed::Replay { speed: 2 });
+    }
+
+    #[test]
+    fn what_is_frozen_is_no_longer_shown_once_it_is_dropped_and_that_is_said() {
+        let mut state = state(Feed::Live);
+        state.push(second(0, &[("first", 5)]));
+        state.apply(Action::Freeze);
+        (1..=600).for_each(|start_s| state.push(second(start_s, &[("later", 5)])));
+        assert_eq!(locks_shown(&mut state), ["later"]);
+        assert!(state.message.as_ref().is_some_and(|message| message.is_warning));
+        assert!(state.fine_print().iter().any(|(line, _)| line.contains("1 step before them were dropped")));
+    }
+
+    #[test]
+    fn rows_are_filtered_grouped_and_sorted_and_a_chosen_one_is_followed() {
+        let mut state = state(Feed::Live);
+        state.push(second(0, &[("big_lock", 90), ("small_lock", 10), ("other", 50)]));
+        assert_eq!(locks_shown(&mut state), ["big_lock", "other", "small_lock"]);
+        state.apply(Action::Move(2));
+        state.push(second(1, &[("small_lock", 99), ("other", 1)]));
+        state.prepare(&[Pane::Callers]).unwrap();
+        let view = state.locks().unwrap();
+        assert_eq!((view.selected_at(), view.details_of()), (Some(0), "small_lock (exclusive)".to_owned()));
+        state.apply(Action::Back(1));
+        state.prepare(&[]).unwrap();
+        assert_eq!(state.locks().unwrap().selected_at(), Some(2));
+
+        state.apply(Action::AskFilter);
+        "_lock".chars().for_each(|character| drop(state.apply(Action::Type(character))));
+        state.apply(Action::Accept);
+        assert_eq!(locks_shown(&mut state), ["big_lock", "small_lock"]);
+
+        state.apply(Action::AskSort);
+        let Some(Overlay::Menu(menu)) = &state.overlay else { panic!("no menu") };
+        let by_name = menu.items.iter().position(|item| item.starts_with("LOCK ")).unwrap();
+        let down = by_name as i32 - menu.at as i32;
+        state.apply(Action::Move(down));
+        state.apply(Action::Accept);
+        assert_eq!(state.locks().unwrap().sort(), "lock");
+
+        state.apply(Action::AskGroup);
+        for _ in 0..2 {
+            // Leaves `lock`, then takes the one below it.
+            state.apply(Action::Toggle);
+            state.apply(Action::Move(4));
+        }
+        state.apply(Action::Accept);
+        let view = state.locks().unwrap();
+        assert_eq!((view.query.by.as_slice(), view.sort()), (&[Dimension::Kind][..], "lock"));
+    }
+
+    #[test]
+    fn several_steps_together_are_summed() {
+        let mut state = state(Feed::Live);
+        (0..5).for_each(|start_s| state.push(second(start_s, &[("lock", 7)])));
+        state.apply(Action::Widen);
+        state.prepare(&[]).unwrap();
+        let view = state.locks().unwrap();
+        assert_eq!((view.rows()[0].value.total_ns, view.report().unwrap().duration_ns), (35, 5 * SECOND_NS));
+        // A sparkline has each step by itself.
+        while state.prepare_sparkline(3).unwrap() {}
+        let steps = state.steps_before(3);
+        let view = state.locks().unwrap();
+        assert_eq!(view.rates_of(view.rows()[0], &steps), [Some(7); 3]);
+    }
+
+    #[test]
+    fn a_file_is_written_only_when_it_has_a_name() {
+        let mut state = state(Feed::Live);
+        state.apply(Action::AskFile);
+        assert_eq!(state.overlay, None, "there is nothing to write yet");
+        state.push(second(3_661, &[]));
+        state.apply(Action::AskFile);
+        let Some(Overlay::Prompt(prompt)) = &state.overlay else { panic!("no prompt") };
+        assert_eq!(prompt.text, "top-010101.lockmeter");
+        assert_eq!(state.apply(Action::Accept), Some(Effect::Write("top-010101.lockmeter".to_owned())));
+    }
+}
