@@ -41,7 +41,7 @@ pub use loss::{Loss, Losses};
 pub use own_cpu::OwnCpu;
 pub use report::{
     About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowRoot, RowTask,
-    RowWaker, SleepRow, SlowHoldRow, StateTime, ThreadsReport, TimedOut, Worst,
+    RowWaker, SleepRow, SlowHoldRow, Spinning, StateTime, ThreadsReport, TimedOut, Worst,
 };
 pub use sample::{Bucket, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};

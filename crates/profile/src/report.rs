@@ -62,6 +62,8 @@ pub struct Report {
     pub waits: Value,
     /// The part of them that programs waited for locks of their own.
     pub user_waits: Value,
+    /// What is known of the spinning in them.
+    pub spinning: Spinning,
     /// What lockmeter's own process waited for.
     pub own_waits: Value,
     /// Waited time (in `waits`) whose lock has a name.
@@ -88,6 +90,17 @@ pub struct Report {
     pub off: SwitchedOff,
     /// What metering cost.
     pub overhead: Overhead,
+}
+
+/// What is known of the spinning in waits, beside its sum.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Spinning {
+    /// For how long threads that wait for spinning locks had no CPU.
+    pub preempted_ns: u64,
+    /// Of how many samples of what CPUs ran a part of the sum is an estimate; 0: it is exact.
+    pub samples: u64,
+    /// How far the sum may be from the truth, either way, in 95 of 100 cases.
+    pub error_ns: u64,
 }
 
 /// What rates are computed in parts of, so that the sum of two is as exact as one.

@@ -21,7 +21,7 @@ use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, StackId
 use crate::limits::{Limits, TooLarge};
 use crate::lock::Space;
 use crate::loss::{Loss, Losses};
-use crate::report::{About, Dimension, Report};
+use crate::report::{About, Dimension, Report, Spinning};
 use crate::sample::{Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
@@ -411,6 +411,7 @@ impl ReportBuilder {
             intervals: self.intervals,
             waits: self.waits,
             user_waits: self.user_waits,
+            spinning: self.spinning(),
             own_waits: self.own_waits,
             named_ns: head.named_ns,
             worst: head.worst,
@@ -426,6 +427,13 @@ impl ReportBuilder {
             overhead: self.overhead,
         };
         (report, outcome)
+    }
+
+    fn spinning(&self) -> Spinning {
+        let spinlocks = self.locks.iter().filter(|(lock, _)| lock.kind == Kind::Spin);
+        // Who waits for one never sleeps for it.
+        let preempted_ns = spinlocks.fold(0, |sum: u64, (_, value)| sum.saturating_add(value.sleep_ns()));
+        Spinning { preempted_ns, ..Spinning::default() }
     }
 
     fn add_total(&mut self, interval_names: &mut IntervalNames<'_>, total: &Total) {

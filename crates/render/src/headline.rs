@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockmeter_profile::{Report, ThreadState, TimedOut, Worst};
+use lockmeter_profile::{Loss, Report, ThreadState, TimedOut, Worst};
 
 use crate::escape::escaped;
 use crate::stacks::{holder_words, without_long_arguments};
@@ -45,9 +45,19 @@ impl<'a> Headline<'a> {
         (cpus > 0).then(|| ratio(spin_ppm, 1, cpus))
     }
 
+    /// How far that may be from the truth, in words; empty where it is exact.
+    fn error(&self) -> String {
+        let Report { spinning, duration_ns, about, .. } = self.report;
+        match ratio(spinning.error_ns, MILLION, duration_ns.saturating_mul(about.cpus.into())) {
+            0 => String::new(),
+            error_ppm => format!(" (± {})", share(error_ppm)),
+        }
+    }
+
     /// How many tasks slept for a lock at a time on average, in thousandths of a task; `None` when no time passed.
     pub fn mean_asleep_thousandths(&self) -> Option<u64> {
-        self.report.waited_rate(|waits| waits.sleep_ns(), 1_000)
+        let preempted = ratio(self.report.spinning.preempted_ns, 1_000, self.report.duration_ns);
+        Some(self.report.waited_rate(|waits| waits.sleep_ns(), 1_000)?.saturating_sub(preempted))
     }
 
     /// The part of all waited time that the worst lock has, in millionths.
@@ -134,17 +144,24 @@ impl<'a> Headline<'a> {
         if waits.spin_ns > 0 {
             let burned = thousandths(self.report.waited_rate(|waits| waits.spin_ns, MILLION).unwrap_or(0));
             let (share, of) = (share(cpu_ppm), count(1_000 * u64::from(self.report.about.cpus)));
-            // Of programs' own spinlocks it is only known how long threads waited, not whether they had a CPU all the while.
-            let at_most = if self.report.user_waits.spin_ns > 0 { "at most " } else { "" };
-            write!(f, "took {at_most}{share} of the machine's CPU time ({burned} ms of every {of})")?;
+            let is_undivided = self.report.losses.get(Loss::UserSpinUndivided) > 0;
+            let at_most = if is_undivided { "at most " } else { "" };
+            write!(f, "took {at_most}{share}{} of the machine's CPU time ({burned} ms of every {of})", self.error())?;
         }
-        let sleepers = match asleep {
+        let tasks = |thousandths_of_task| match thousandths_of_task {
             0 => "fewer than 0.001 tasks".to_owned(),
-            _ => format!("{} tasks", thousandths(asleep)),
+            some => format!("{} tasks", thousandths(some)),
         };
-        match (waits.spin_ns, waits.sleep_ns()) {
+        let preempted_ns = self.report.spinning.preempted_ns;
+        let preempted = ratio(preempted_ns, 1_000, self.report.duration_ns);
+        let sleepers = tasks(asleep);
+        match (waits.spin_ns, waits.sleep_ns().saturating_sub(preempted_ns)) {
+            (_, 0) if preempted > 0 => write!(f, " plus {} preempted while they spun, on average", tasks(preempted)),
             (_, 0) => write!(f, "; nobody slept"),
             (0, _) => write!(f, "kept {sleepers} asleep on average and burned no CPU time"),
+            _ if preempted > 0 => {
+                write!(f, " plus {sleepers} asleep, and {} preempted while they spun, on average", tasks(preempted))
+            }
             _ => write!(f, " plus {sleepers} asleep on average"),
         }
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use lockmeter_profile::{
     About, BlockerSource, Bucket, Dimension, Happened, Kind, Loss, Losses, Mode, Naming, Overhead, RecordingKind,
-    Report, Row, RowBlocker, RowTask, StateTime, Swaps, SwitchedOff, ThreadState, ThreadsReport, Unnamed, Value, Worst,
+    Report, Row, RowBlocker, RowTask, Spinning, StateTime, Swaps, SwitchedOff, ThreadState, ThreadsReport, Unnamed,
+    Value, Worst,
 };
 use lockmeter_render::Exporter;
 
@@ -62,6 +63,7 @@ pub fn empty() -> Report {
         intervals: 10,
         waits: Value::default(),
         user_waits: Value::default(),
+        spinning: Spinning::default(),
         own_waits: Value::default(),
         named_ns: 0,
         worst: None,
