@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockmeter_profile::{Loss, Report, ThreadState, TimedOut, Worst};
+use lockmeter_profile::{Loss, Report, SampledSpin, ThreadState, TimedOut, Worst};
 
 use crate::escape::escaped;
 use crate::stacks::{holder_words, without_long_arguments};
@@ -48,7 +48,7 @@ impl<'a> Headline<'a> {
     /// How far that may be from the truth, in words; empty where it is exact.
     fn error(&self) -> String {
         let Report { spinning, duration_ns, about, .. } = self.report;
-        match ratio(spinning.error_ns, MILLION, duration_ns.saturating_mul(about.cpus.into())) {
+        match ratio(spinning.sampled_error_ns(), MILLION, duration_ns.saturating_mul(about.cpus.into())) {
             0 => String::new(),
             error_ppm => format!(" (± {})", share(error_ppm)),
         }
@@ -80,12 +80,34 @@ impl<'a> Headline<'a> {
 
     /// Whether nothing waited for a lock, as far as was seen: no wait ended, timed out or goes on.
     pub fn is_nothing(&self) -> bool {
-        let has_ended = self.report.waits.count > 0 || self.report.timed_out.is_some();
-        !has_ended && self.waits_that_go_on() == 0 && self.blocked_ns() < NOTICEABLE_NS
+        let has_ended = self.has_waits() || self.report.timed_out.is_some();
+        let is_blocked = self.waits_that_go_on() > 0 || self.blocked_ns() >= NOTICEABLE_NS;
+        !has_ended && !is_blocked && self.untold_spin().is_none()
+    }
+
+    /// Whether anybody got a lock after a wait, or spins for one.
+    const fn has_waits(&self) -> bool {
+        self.report.waits.count > 0 || self.report.waits.total_ns > 0
     }
 
     fn waits_that_go_on(&self) -> usize {
         self.report.threads.as_ref().map_or(0, |threads| threads.open_waits.len())
+    }
+
+    /// Spinning of which it is not known what it is for, if it is noticeable: it may be for locks.
+    fn untold_spin(&self) -> Option<SampledSpin> {
+        let spun = self.report.threads.as_ref()?.spun(|row| row.happened.is_none());
+        (spun.total_ns >= NOTICEABLE_NS).then_some(spun)
+    }
+
+    fn spun_for_unknown(&self, spun: SampledSpin, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (total, error) = (duration(spun.total_ns), duration(spun.error_ns()));
+        write!(f, "threads spun for {total} (± {error}), for what is not known")?;
+        let rows = self.report.threads.iter().flat_map(|threads| &threads.spins);
+        match rows.filter(|row| row.happened.is_none()).find_map(|row| row.stack.first()) {
+            Some(function) => write!(f, ", mostly in {}", escaped(&without_long_arguments(function))),
+            None => Ok(()),
+        }
     }
 
     fn timed_out(timed_out: &TimedOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,6 +144,9 @@ impl<'a> Headline<'a> {
                 0 => f.write_str("their waits timed out, were interrupted, or their end was not seen"),
                 waits => write!(f, "{} still", counted(waits, "thread waits", "threads wait")),
             }
+        } else if let Some(spun) = self.untold_spin() {
+            write!(f, "no wait for a lock{scope_phrase} was seen in {over}, yet ")?;
+            self.spun_for_unknown(spun, f)
         } else if self.report.losses.is_empty() && self.report.threads.is_none() {
             write!(f, "no wait for a lock{scope_phrase} ended in {over}; waits that still go on were not looked for")
         } else if self.report.losses.is_empty() {
@@ -215,7 +240,7 @@ impl<'a> Headline<'a> {
 
 impl fmt::Display for Headline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.report.waits.count == 0 {
+        if !self.has_waits() {
             return self.nothing(f);
         }
         let waited_ns = self.report.waits.total_ns;
@@ -229,9 +254,19 @@ impl fmt::Display for Headline<'_> {
             Self::timed_out(timed_out, f)?;
             f.write_str("; besides, ")?;
         }
+        let untold = self.untold_spin().filter(|spun| ratio(spun.total_ns, MILLION, waited_ns) >= NOTABLE_PPM);
+        let most_untold = untold.filter(|spun| spun.total_ns > waited_ns);
+        if let Some(spun) = most_untold {
+            self.spun_for_unknown(spun, f)?;
+            f.write_str("; besides, ")?;
+        }
         self.cost(f)?;
         if let Some(worst) = &self.report.worst {
             self.worst(worst, f)?;
+        }
+        if let Some(spun) = untold.filter(|_| most_untold.is_none()) {
+            f.write_str("; besides, ")?;
+            self.spun_for_unknown(spun, f)?;
         }
         match timed_out.filter(|_| most_timed_out.is_none()) {
             Some(timed_out) => {

@@ -50,6 +50,8 @@ pub fn idle_threads() -> ThreadsReport {
         states: vec![time(ThreadState::Running, 200_000_000), time(ThreadState::Woken, 100_000_000)],
         sleeps: Vec::new(),
         open_waits: Vec::new(),
+        spins: Vec::new(),
+        run_samples: 0,
     }
 }
 
@@ -107,6 +109,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         stacks: 0,
         estimated: false,
         own: false,
+        sampled_spin: None,
         histogram: vec![
             (Bucket::of(value.mean_ns()), value.count - 1, value.total_ns - value.max_ns),
             (Bucket::of(value.max_ns), 1, value.max_ns),
