@@ -10,7 +10,7 @@
  *   yield     the same, which calls sched_yield
  *   alone     pthread_spin_lock, a lock for each thread: nobody waits
  *
- * A thread works for WORK_US, takes the lock, and has it for HOLD_US, all in CPU time or nearly so. All threads run on two CPUs, so that with
+ * All begin when standard input ends, so that somebody can begin to look before. A thread works for WORK_US, takes the lock, and has it for HOLD_US, all in CPU time or nearly so. All threads run on two CPUs, so that with
  * more than two of them those that spin are preempted.
  *
  * Prints one line of JSON when the time is up.  Exit status: 0 ran, 2 bad arguments.
@@ -95,31 +95,53 @@ __attribute__((noinline)) void take_with_yield(void)
 static bool try_lock(struct tally *tally)
 {
 	switch (kind) {
-	case SPIN: return !pthread_spin_trylock(&known_spinlock);
-	case ALONE: return !pthread_spin_lock(&tally->own);
-	case ADAPTIVE: return !pthread_mutex_trylock(&known_mutex);
-	default: return try_own();
+	case SPIN:
+		return !pthread_spin_trylock(&known_spinlock);
+	case ALONE:
+		return !pthread_spin_lock(&tally->own);
+	case ADAPTIVE:
+		return !pthread_mutex_trylock(&known_mutex);
+	default:
+		return try_own();
 	}
 }
 
 static void wait_for_lock(void)
 {
 	switch (kind) {
-	case SPIN: pthread_spin_lock(&known_spinlock); break;
-	case ADAPTIVE: pthread_mutex_lock(&known_mutex); break;
-	case PAUSE: take_with_pause(); break;
-	case BARE: take_bare(); break;
-	default: take_with_yield(); break;
+	case SPIN:
+		pthread_spin_lock(&known_spinlock);
+		break;
+	case ADAPTIVE:
+		pthread_mutex_lock(&known_mutex);
+		break;
+	case PAUSE:
+		take_with_pause();
+		break;
+	case BARE:
+		take_bare();
+		break;
+	default:
+		take_with_yield();
+		break;
 	}
 }
 
 static void unlock(struct tally *tally)
 {
 	switch (kind) {
-	case SPIN: pthread_spin_unlock(&known_spinlock); break;
-	case ALONE: pthread_spin_unlock(&tally->own); break;
-	case ADAPTIVE: pthread_mutex_unlock(&known_mutex); break;
-	default: __atomic_store_n(&own_lock, 0, __ATOMIC_RELEASE); break;
+	case SPIN:
+		pthread_spin_unlock(&known_spinlock);
+		break;
+	case ALONE:
+		pthread_spin_unlock(&tally->own);
+		break;
+	case ADAPTIVE:
+		pthread_mutex_unlock(&known_mutex);
+		break;
+	default:
+		__atomic_store_n(&own_lock, 0, __ATOMIC_RELEASE);
+		break;
 	}
 }
 
@@ -174,7 +196,8 @@ int main(int argc, char **argv)
 	for (kind = 0; kind < KINDS && (argc < 3 || strcmp(argv[1], names[kind])); kind++)
 		;
 	if (kind == KINDS || threads < 1 || threads > MOST_THREADS) {
-		fprintf(stderr, "usage: known-spins spin|adaptive|pause|bare|yield|alone SECONDS [THREADS [HOLD_US [WORK_US]]]\n");
+		fprintf(stderr, "usage: known-spins spin|adaptive|pause|bare|yield|alone SECONDS [THREADS [HOLD_US "
+				"[WORK_US]]]\n");
 		return 2;
 	}
 	if (argc > 4)
@@ -183,6 +206,8 @@ int main(int argc, char **argv)
 		work_ns = strtoull(argv[5], NULL, 10) * 1000;
 	stay_on_two_cpus();
 	pthread_spin_init(&known_spinlock, PTHREAD_PROCESS_PRIVATE);
+	while (getchar() != EOF)
+		;
 	end_ns = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(atof(argv[2]) * 1e9);
 	for (int i = 0; i < threads; i++)
 		pthread_create(&tallies[i].thread, NULL, spinner, &tallies[i]);
@@ -194,8 +219,9 @@ int main(int argc, char **argv)
 		sum.acquisitions += tallies[i].acquisitions;
 		sum.cpu_ns += tallies[i].cpu_ns;
 	}
-	printf("{\"lock\":\"%s\",\"spun_ns\":%llu,\"waited_ns\":%llu,\"waits\":%llu,\"acquisitions\":%llu,\"cpu_ns\":%llu}\n", names[kind],
-	       (unsigned long long)sum.spun_ns, (unsigned long long)sum.waited_ns, (unsigned long long)sum.waits,
-	       (unsigned long long)sum.acquisitions, (unsigned long long)sum.cpu_ns);
+	printf("{\"lock\":\"%s\",\"spun_ns\":%llu,\"waited_ns\":%llu,\"waits\":%llu,\"acquisitions\":%llu,\"cpu_ns\":%"
+	       "llu}\n",
+	       names[kind], (unsigned long long)sum.spun_ns, (unsigned long long)sum.waited_ns,
+	       (unsigned long long)sum.waits, (unsigned long long)sum.acquisitions, (unsigned long long)sum.cpu_ns);
 	return 0;
 }
