@@ -35,7 +35,7 @@ const COLLECTORS: [(&str, &[&str]); 5] = [
 ];
 
 /// Headers that several collectors include, or one from another's folder.
-const SHARED_HEADERS: [&str; 2] = ["src/bpf", "src/futex"];
+const SHARED_HEADERS: [&str; 3] = ["src/bpf", "src/futex", "src/spinning"];
 
 /// `-mcpu=v3`: atomics with a return value, in every kernel since 5.12 and so in all that have the tracepoints.
 const CLANG_ARGS: [&str; 6] = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-mcpu=v3", "-Isrc/bpf"];

@@ -1,6 +1,7 @@
 // Abseil's locks and conditions.
 #include "scenes.h"
 
+#include <absl/base/internal/spinlock.h>
 #include <absl/synchronization/blocking_counter.h>
 #include <absl/synchronization/mutex.h>
 #include <absl/synchronization/notification.h>
@@ -59,8 +60,26 @@ static void idle()
 	until_input_ends();
 }
 
+static absl::base_internal::SpinLock counter_lock;
+
+APART static void count()
+{
+	{
+		absl::base_internal::SpinLockHolder lock(&counter_lock);
+		// So short that those who wait for it spin, and seldom sleep.
+		for (int step = 0; step < 200; step++)
+			STAY;
+	}
+	STAY;
+}
+
+static void spin()
+{
+	repeat(3, count);
+}
+
 int main(int arguments, char **argument)
 {
-	const Scene scenes[] = {{"mutex", mutex}, {"readers", readers}, {"idle", idle}};
+	const Scene scenes[] = {{"mutex", mutex}, {"readers", readers}, {"idle", idle}, {"spin", spin}};
 	return play(scenes, arguments, argument);
 }

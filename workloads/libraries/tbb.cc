@@ -5,6 +5,7 @@
 #include <oneapi/tbb/mutex.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/rw_mutex.h>
+#include <oneapi/tbb/spin_mutex.h>
 #include <oneapi/tbb/task_arena.h>
 
 static tbb::mutex ledger;
@@ -63,8 +64,39 @@ static void idle()
 	until_input_ends();
 }
 
+static tbb::spin_mutex counter_lock;
+
+static void (tbb::spin_mutex::*volatile const lock_counter)() = &tbb::spin_mutex::lock;
+
+APART static void count()
+{
+	(counter_lock.*lock_counter)();
+	hold();
+	counter_lock.unlock();
+	STAY;
+}
+
+// As compilers do it with optimisation: nothing of the lock is left on the stack.
+APART static void count_inlined()
+{
+	counter_lock.lock();
+	hold();
+	counter_lock.unlock();
+	STAY;
+}
+
+static void spin()
+{
+	repeat(3, count);
+}
+
+static void spin_inlined()
+{
+	repeat(3, count_inlined);
+}
+
 int main(int arguments, char **argument)
 {
-	const Scene scenes[] = {{"mutex", mutex}, {"readers", readers}, {"idle", idle}};
+	const Scene scenes[] = {{"mutex", mutex}, {"readers", readers}, {"idle", idle}, {"spin", spin}, {"spin_inlined", spin_inlined}};
 	return play(scenes, arguments, argument);
 }

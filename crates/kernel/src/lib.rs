@@ -30,6 +30,7 @@ mod lock_codes;
 mod lock_shares;
 mod lockdown;
 mod peek;
+mod spinning;
 mod stack_budget;
 mod switches;
 mod thread_states;

@@ -208,7 +208,14 @@ fn metering_programs() -> Finding {
     let futexes = FutexOptions { stacks: StackBudget::DEFAULT, is_beside_preloaded: false };
     let names = futex::can_meter(&[own]).and_then(|()| kernel_names::prepare());
     match names.and_then(|names| ThreadSource::start(&Scope::process(own), names, Some(futexes), None)) {
-        Ok(_) => Finding::yes(WHAT, "programs load and attach"),
+        Ok(source) => match source.not_sampled() {
+            None => Finding::yes(WHAT, "programs load and attach; CPUs are sampled for spinning"),
+            Some(why) => Finding::less(
+                WHAT,
+                format!("programs load and attach, but CPUs cannot be sampled for spinning: {why}"),
+                "allow perf events (sysctl kernel.perf_event_paranoid, CAP_PERFMON, no seccomp filter against perf_event_open)",
+            ),
+        },
         Err(error) => Finding::less(
             WHAT,
             error.to_string(),

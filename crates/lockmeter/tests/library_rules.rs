@@ -155,6 +155,8 @@ fn locks_of_abseil_are_told_from_its_conditions() {
     // Nothing tells readers apart where the library's functions have no names.
     let readers = contends("readers", &[("read_entries", "mutex", "exclusive"), MUTEX]);
     plays_program(&folder, &program, &[contends("mutex", &[MUTEX]), readers, idle("idle")]);
+    // Who waits for long sleeps, for a thread that has the spinlock and no CPU.
+    plays_program(&folder, &program, &[contends("spin", &[("count", "spin", "exclusive")])]);
     plays_started(&folder, &program, &contends("mutex", &[MUTEX]));
     // Who waits for what: four threads in functions of the mutex, and two of its condition variable.
     let recording = plays_started(&folder, &program, &idle("idle"));
@@ -191,6 +193,27 @@ fn locks_of_tbb_are_told_from_its_queues_and_workers() {
     let program = program(&folder, "tbb", &["-ltbb"]);
     let readers = contends("readers", &[("read_price", "rwlock", "read"), ("set_price", "rwlock", "write")]);
     plays_program(&folder, &program, &[contends("mutex", &[MUTEX]), readers, idle("idle")]);
+    // What is part of its caller is seen to spin, but not to be a lock.
+    spins(&folder, &program, "spin", ("count()", Some("spin")));
+    spins(&folder, &program, "spin_inlined", ("count_inlined()", None));
+}
+
+/// Plays a scene whose threads spin in a function, and fails unless the report says so, and for which kind of lock.
+fn spins(folder: &Folder, program: &Path, scene: &str, (function, kind): (&str, Option<&str>)) {
+    let mut command = Command::new(program);
+    command.arg(scene);
+    let playing = Scene::start(command);
+    let pid = playing.program.id().to_string();
+    let recorder = Recorder::start_all(folder, scene, &["--user", "-p", &pid, "-d", "1500ms"]);
+    let report = json_report(&recorder.wait().recording(), &[]);
+    let spins = report["threads"]["spins"].as_array().unwrap();
+    assert!(!spins.is_empty(), "{scene}: {report:#}");
+    for spin in spins {
+        let is_in_function = spin["stack"][0].as_str().is_some_and(|caller| caller.contains(function));
+        assert!(is_in_function && spin["kind"].as_str() == kind, "{scene}: {spin:#}");
+    }
+    let of_locks = report["rows"].as_array().unwrap().iter().filter(|row| !row["spin_samples"].is_null()).count();
+    assert_eq!(of_locks, usize::from(kind.is_some()), "{scene}: {report:#}");
 }
 
 #[test]

@@ -59,9 +59,16 @@ unsafe extern "C-unwind" fn lock(lock: *mut pthread_spinlock_t, sp: *const usize
     let mut status = unsafe { real::pthread_spin_trylock(lock) };
     if status == EBUSY {
         // SAFETY: our own entry, which has not returned.
-        let waiting = writer::begin_wait(wanted(lock), &unsafe { Registers::at_entry(sp, fp) });
+        let mut waiting = writer::begin_wait(wanted(lock), &unsafe { Registers::at_entry(sp, fp) });
+        // SAFETY: the caller's lock, of four bytes. What they say is the C library's business, but that they change with each release.
+        let word = || unsafe { lock.cast::<u32>().read_volatile() };
         // SAFETY: the caller's lock.
-        status = unsafe { real::pthread_spin_lock(lock) };
+        let try_it = || unsafe { real::pthread_spin_trylock(lock) } == 0;
+        status = match writer::spin(&mut waiting, word, try_it) {
+            true => 0,
+            // SAFETY: the caller's lock.
+            false => unsafe { real::pthread_spin_lock(lock) },
+        };
         writer::end_wait(waiting, outcome(status == 0, status, || 0));
     }
     if level != WAIT && status == 0 {

@@ -43,14 +43,15 @@ pub use loss::{Loss, Losses};
 pub use own_cpu::OwnCpu;
 pub use report::{
     About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowRoot, RowTask,
-    RowWaker, SleepRow, SlowHoldRow, StateTime, ThreadsReport, TimedOut, UNKNOWN_FILESYSTEM, Worst,
+    RowWaker, SampledSpin, SleepRow, SlowHoldRow, SpinRow, Spinning, StateTime, ThreadsReport, TimedOut,
+    UNKNOWN_FILESYSTEM, Worst,
 };
 pub use sample::{Bucket, Context, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use source::Source;
 pub use swap::{Swap, Swaps};
 pub use switched_off::{OffTime, SwitchedOff};
-pub use thread_time::{LockHolder, OpenWait, Sleep, ThreadActivity, ThreadState, ThreadTime};
+pub use thread_time::{LockHolder, OpenWait, Sleep, Spin, SpinLoop, SpinWait, ThreadActivity, ThreadState, ThreadTime};
 
 /// The README's example, which tests run.
 #[cfg(doctest)]

@@ -121,6 +121,13 @@ named_enum! {
         ThreadsUntracked = 57, "threads_untracked";
         /// Threads whose last time is missing: too many ended at once.
         ThreadExitsLost = 58, "thread_exits_lost";
+        /// Samples of what CPUs ran dropped: the ring buffer was full.
+        RunSamplesLost = 62, "run_samples_lost";
+        /// Recordings without samples of what CPUs ran, though they were asked for.
+        CpusNotSampled = 63, "cpus_not_sampled";
+        /// Waits for a program's spinlocks of which it is not known whether the threads had a CPU all the while: there is no time stamp
+        /// counter to see it by.
+        UserSpinUndivided = 61, "user_spin_undivided";
     }
 }
 
@@ -272,6 +279,22 @@ impl Loss {
                 "thread",
                 "threads",
                 " that ended in a burst: their time since the last reading is not in the threads' time",
+            ),
+            Self::RunSamplesLost => (
+                "sample",
+                "samples",
+                " of what CPUs ran dropped (ring buffer full): the error of the spinning is larger",
+            ),
+            Self::CpusNotSampled => (
+                "recording",
+                "recordings",
+                " without samples of what CPUs ran, which the kernel refused: spinning of programs that is not counted is not seen",
+            ),
+            Self::UserSpinUndivided => (
+                "wait",
+                "waits",
+                " for a program's spinlock counted as spinning, though the thread may have been preempted: this machine's time stamp counter \
+                 cannot be used",
             ),
             Self::RunsFull => ("run", "runs", " not counted (table of interrupts, timers and work items full)"),
             Self::RunUnpaired => {

@@ -40,6 +40,9 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
         whole.waits.merge(&report.waits);
         whole.user_waits.merge(&report.user_waits);
         whole.own_waits.merge(&report.own_waits);
+        let spinning = &mut whole.spinning;
+        spinning.preempted_ns = spinning.preempted_ns.saturating_add(report.spinning.preempted_ns);
+        spinning.sampled.merge(&report.spinning.sampled);
         whole.named_ns = whole.named_ns.saturating_add(report.named_ns);
         whole.timed_out = add_timed_out(whole.timed_out, report.timed_out);
         whole.holds = whole.holds.saturating_add(report.holds);
@@ -154,6 +157,13 @@ fn add_row(sum: &mut Row, row: Row) {
     sum.contended = sum.contended.zip(row.contended).map(|(one, other)| one.saturating_add(other));
     sum.run_delay_ns = match (sum.run_delay_ns, row.run_delay_ns) {
         (Some(sum_ns), Some(more_ns)) => Some(sum_ns.saturating_add(more_ns)),
+        (one, other) => one.or(other),
+    };
+    sum.sampled_spin = match (sum.sampled_spin, row.sampled_spin) {
+        (Some(mut one), Some(other)) => {
+            one.merge(&other);
+            Some(one)
+        }
         (one, other) => one.or(other),
     };
     sum.holder = match (sum.holder.take(), row.holder) {

@@ -10,7 +10,7 @@ use crate::sample::{Context, Happened, HoldBasis, Kind, Mode, Value, named_enum}
 use crate::slow_hold::HolderTime;
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
-use crate::thread_time::ThreadState;
+use crate::thread_time::{SpinLoop, ThreadState};
 
 named_enum! {
     /// What rows can be grouped by. Lock, kind and mode always stay apart in a row that has a lock.
@@ -66,6 +66,8 @@ pub struct Report {
     pub waits: Value,
     /// The part of them that programs waited for locks of their own.
     pub user_waits: Value,
+    /// What is known of the spinning in them.
+    pub spinning: Spinning,
     /// What lockmeter's own process waited for.
     pub own_waits: Value,
     /// Waited time (in `waits`) whose lock has a name.
@@ -92,6 +94,57 @@ pub struct Report {
     pub off: SwitchedOff,
     /// What metering cost.
     pub overhead: Overhead,
+}
+
+/// What is known of the spinning in waits, beside its sum.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Spinning {
+    /// For how long threads that wait for spinning locks had no CPU.
+    pub preempted_ns: u64,
+    /// The part of the sum that is an estimate.
+    pub sampled: SampledSpin,
+}
+
+impl Spinning {
+    /// How far the sum may be from the truth, either way, in 95 of 100 cases; 0 if it is exact.
+    pub fn sampled_error_ns(&self) -> u64 {
+        if self.sampled.samples > 0 { self.sampled.error_ns() } else { 0 }
+    }
+}
+
+/// CPU time spent spinning, as samples of what CPUs ran tell it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SampledSpin {
+    /// How many samples met it.
+    pub samples: u64,
+    /// What they stand for.
+    pub total_ns: u64,
+    /// The part of that which was added to waited time: the others are in waits that were counted otherwise.
+    pub added_ns: u64,
+    /// The variance of the time, in square nanoseconds.
+    pub variance_ns2: f64,
+}
+
+impl SampledSpin {
+    /// Standard deviations about the mean of a normal distribution that hold 95 % of it.
+    const OF_95_PERCENT: f64 = 1.96;
+    /// Where all samples hit, or hardly any, they seem to have no error: as if so many more had hit, and as many missed.
+    const MORE_SAMPLES: f64 = 2.0;
+
+    /// Adds what others met.
+    pub fn merge(&mut self, other: &Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.added_ns = self.added_ns.saturating_add(other.added_ns);
+        self.variance_ns2 += other.variance_ns2;
+    }
+
+    /// How far the time may be from the truth, either way, in 95 of 100 cases.
+    pub fn error_ns(&self) -> u64 {
+        let each_ns = self.total_ns as f64 / self.samples.max(1) as f64;
+        let variance_ns2 = self.variance_ns2.max(0.0) + (Self::MORE_SAMPLES * each_ns).powi(2);
+        (Self::OF_95_PERCENT * variance_ns2.sqrt()) as u64
+    }
 }
 
 /// What rates are computed in parts of, so that the sum of two is as exact as one.
@@ -124,9 +177,20 @@ pub struct ThreadsReport {
     pub sleeps: Vec<SleepRow>,
     /// Who waits for a lock when the window ends: deadlocks first, then the oldest.
     pub open_waits: Vec<OpenWaitRow>,
+    /// How much of the running was spinning, and where, longest first.
+    pub spins: Vec<SpinRow>,
+    /// How many samples of threads that ran these rest on; 0: none were taken.
+    pub run_samples: u64,
 }
 
 impl ThreadsReport {
+    /// How much of the running was spinning for what fits.
+    pub fn spun(&self, fits: impl Fn(&SpinRow) -> bool) -> SampledSpin {
+        let mut sum = SampledSpin::default();
+        self.spins.iter().filter(|row| fits(row)).for_each(|row| sum.merge(&row.spun));
+        sum
+    }
+
     /// The time in states that fit.
     pub fn spent_ns(&self, fits: impl Fn(ThreadState) -> bool) -> u64 {
         let fitting = self.states.iter().filter(|time| fits(time.state));
@@ -166,6 +230,25 @@ pub struct SleepRow {
     pub looks: u64,
     /// Who wakes threads there most, where they sleep in futexes.
     pub woken_by: Option<RowWaker>,
+}
+
+/// A place where threads of one name spun.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpinRow {
+    /// By what it was seen.
+    pub how: SpinLoop,
+    /// What for: a lock, or anything else; `None` if nothing says so.
+    pub happened: Option<Happened>,
+    /// The kind of what it was for; `None` if nothing says so.
+    pub kind: Option<Kind>,
+    /// The lock, if it was for one.
+    pub lock: Option<String>,
+    /// The threads' name.
+    pub comm: String,
+    /// Where, innermost first, without the lock functions; empty where unknown.
+    pub stack: Arc<[Arc<str>]>,
+    /// For how long.
+    pub spun: SampledSpin,
 }
 
 /// Who wakes threads that sleep at a place.
@@ -372,6 +455,8 @@ pub struct Row {
     pub estimated: bool,
     /// Whether lockmeter itself waited.
     pub own: bool,
+    /// Of a row of waits: the part of the spinning that is an estimate, if any was met.
+    pub sampled_spin: Option<SampledSpin>,
     /// The histogram: `(bucket, count, total_ns)`, shortest bucket first.
     pub histogram: Vec<(crate::sample::Bucket, u64, u64)>,
 }

@@ -100,6 +100,10 @@ pub struct Rule {
     pub nameless: Option<usize>,
     /// Threads in these files are looked at in any call, not only in futex calls.
     pub any_call: bool,
+    /// A thread that runs in the function spins, whatever it does there.
+    pub spins: bool,
+    /// While a thread spins in the function itself, the register with its first argument holds the lock's address.
+    pub address_in_argument: bool,
     /// A variable in which the lock lies, instead of functions.
     pub variable: Option<String>,
     /// The class for which a Java thread says that it is parked, instead of functions.
@@ -255,12 +259,19 @@ impl Rules {
 
     /// The same of a thread that sleeps in a futex call while the word has this value.
     pub fn built_of(&self, stack: &[Frame], of: Option<Kind>, value: Option<u64>) -> Option<Match<'_>> {
+        self.built_where(stack, of, |rule| rule.value.is_none_or(|is| value == Some(is)))
+    }
+
+    /// The same of a thread that runs: of a futex word that it does not wait on nobody knows the value, so that any may be it.
+    pub fn built_by_runner(&self, stack: &[Frame], of: Kind) -> Option<Match<'_>> {
+        self.built_where(stack, Some(of), |_| true)
+    }
+
+    fn built_where(&self, stack: &[Frame], of: Option<Kind>, fits: impl Fn(&Rule) -> bool) -> Option<Match<'_>> {
         let stack = &stack[..stack.len().min(DEEPEST)];
         (0..self.sets.len()).find_map(|set| {
             let mut places = (0..stack.len()).flat_map(|at| self.all().map(move |(id, rule)| Match { rule, id, at }));
-            places.find(|Match { rule, at, .. }| {
-                rule.set == set && rule.value.is_none_or(|is| value == Some(is)) && rule.matches(stack, *at, of)
-            })
+            places.find(|Match { rule, at, .. }| rule.set == set && fits(rule) && rule.matches(stack, *at, of))
         })
     }
 
@@ -279,6 +290,16 @@ impl Rules {
     /// Whether threads that run code of a file of this name may sleep for its own locks in any call.
     pub fn watches_any_call(&self, file: &str) -> bool {
         self.rules.iter().any(|rule| rule.any_call && rule.files.matches(file))
+    }
+
+    /// Whether threads that run code of a file of this name may spin in functions that say so.
+    pub fn watches_spins(&self, file: &str) -> bool {
+        self.rules.iter().any(|rule| rule.spins && rule.files.matches(file))
+    }
+
+    /// Whether a function only takes a lock for others, wraps one, or is a part of a language.
+    pub fn is_part_of_lock(&self, function: &str) -> bool {
+        self.is_lock_function(function) || self.is_wrapper_or_machinery(function)
     }
 
     /// Whether a function takes or releases locks for others: it says nothing of who uses the lock.

@@ -1,7 +1,7 @@
 //! Where the time of threads went, and who still waits.
 
 use crate::interval::{CgroupId, LockId, StackId, TaskId};
-use crate::sample::{Kind, Mode, named_enum};
+use crate::sample::{Happened, Kind, Mode, named_enum};
 
 named_enum! {
     /// What a thread does: it runs, could run, or is blocked for a reason.
@@ -87,6 +87,58 @@ pub struct Sleep {
     pub variance_ns2: f64,
 }
 
+named_enum! {
+    /// How a thread was seen to spin.
+    SpinLoop {
+        /// In a loop with the instruction that is made for it.
+        Pause = 1, "pause";
+        /// It gave its CPU up, to come back at once.
+        Yield = 2, "yield";
+        /// It went to sleep for a short time, in a function that is known to.
+        Sleep = 3, "sleep";
+        /// In a function that is known to spin.
+        Function = 4, "function";
+    }
+}
+
+/// CPU time that threads spent spinning, told from samples of what CPUs ran: an estimate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spin {
+    /// Whose.
+    pub task: TaskId,
+    /// Where they are.
+    pub cgroup: Option<CgroupId>,
+    /// By what it was seen.
+    pub how: SpinLoop,
+    /// What for; `None` if nothing says so.
+    pub wait: Option<SpinWait>,
+    /// Whether it is a part of waits that are in the totals, which count all of their time as slept.
+    pub is_part: bool,
+    /// Where, innermost frame first; `None` if no stack could be taken.
+    pub site: Option<StackId>,
+    /// How many samples met it.
+    pub samples: u64,
+    /// The CPU time that they stand for.
+    pub estimate_ns: u64,
+    /// The variance of that, in square nanoseconds.
+    pub variance_ns2: f64,
+}
+
+/// What a thread spins for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpinWait {
+    /// [`Happened::Wait`] for a lock, [`Happened::Idle`] for anything else.
+    pub happened: Happened,
+    /// For which.
+    pub lock: LockId,
+    /// Its kind.
+    pub kind: Kind,
+    /// In which mode it is asked for.
+    pub mode: Mode,
+    /// The lock's address.
+    pub instance: Option<u64>,
+}
+
 /// A thread that waits for a lock when an interval ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenWait {
@@ -142,4 +194,8 @@ pub struct ThreadActivity {
     pub sleeps: Vec<Sleep>,
     /// Who still waits at the end.
     pub open_waits: Vec<OpenWait>,
+    /// How much of the running was spinning.
+    pub spins: Vec<Spin>,
+    /// How many samples of threads that ran that rests on; 0: none were taken.
+    pub run_samples: u64,
 }

@@ -22,11 +22,11 @@ use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, StackId
 use crate::limits::{Limits, TooLarge};
 use crate::lock::Space;
 use crate::loss::{Loss, Losses};
-use crate::report::{About, Dimension, Report};
-use crate::sample::{Context, Happened, HoldBasis, Key, Kind, Mode, Value};
+use crate::report::{About, Dimension, Report, SampledSpin, Spinning};
+use crate::sample::{Bucket, Context, Happened, HoldBasis, Key, Kind, Mode, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
-use crate::thread_time::ThreadState;
+use crate::thread_time::{Spin, SpinWait, ThreadState};
 use buckets::Buckets;
 use names::{IntervalNames, LockName, NamedStack, Names, StackName, TaskName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
@@ -63,6 +63,7 @@ pub struct ReportBuilder {
     waits: Value,
     user_waits: Value,
     own_waits: Value,
+    spinning: Spinning,
     /// What the groups take, about; names apart.
     groups_bytes: usize,
     /// Of the first interval taken in.
@@ -129,6 +130,8 @@ impl<Stack, Text> Site<Stack, Text> {
 struct Measured {
     exact: Buckets<Value>,
     basis: HoldBasis,
+    /// Of waits: the spinning that only samples tell.
+    spun: SampledSpin,
     /// Of waits, where stacks do not divide them.
     run_delay: RunDelay,
     /// The process whose lock it is; `None` is the kernel.
@@ -145,6 +148,8 @@ struct SiteEstimate {
     stacks: u64,
     /// Of holds.
     basis: Option<Box<HoldBasis>>,
+    /// As in [`Measured`].
+    spun: SampledSpin,
     /// Of waits: for how long of them the lock was free, and the waiter not yet running. Of all in the buckets.
     run_delay_ns: u64,
     /// The name of the releasing task.
@@ -246,6 +251,7 @@ impl Measured {
             self.exact.entry(bucket).merge(value);
         }
         self.basis.merge(&other.basis);
+        self.spun.merge(&other.spun);
         self.run_delay.merge(other.run_delay);
         self.owner.merge(other.owner);
         for (site, estimate) in other.sites {
@@ -275,6 +281,7 @@ impl SiteEstimate {
         }
         self.max_ns = self.max_ns.max(other.max_ns);
         self.stacks = self.stacks.saturating_add(other.stacks);
+        self.spun.merge(&other.spun);
         if let Some(basis) = &other.basis {
             self.basis.get_or_insert_default().merge(basis);
         }
@@ -309,6 +316,7 @@ impl ReportBuilder {
             waits: Value::default(),
             user_waits: Value::default(),
             own_waits: Value::default(),
+            spinning: Spinning::default(),
             groups_bytes: 0,
             begun_unix_ns: None,
             start_unix_ns: None,
@@ -354,6 +362,10 @@ impl ReportBuilder {
         }
         for sampled in &interval.sampled {
             self.add_sampled(&mut interval_names, sampled);
+            limits.check(self.memory_bytes())?;
+        }
+        for spin in &interval.threads.spins {
+            self.add_spin(&mut interval_names, spin);
             limits.check(self.memory_bytes())?;
         }
         for hold in &interval.slow_holds {
@@ -419,6 +431,7 @@ impl ReportBuilder {
             intervals: self.intervals,
             waits: self.waits,
             user_waits: self.user_waits,
+            spinning: self.spinning,
             own_waits: self.own_waits,
             named_ns: head.named_ns,
             worst: head.worst,
@@ -434,6 +447,53 @@ impl ReportBuilder {
             overhead: self.overhead,
         };
         (report, outcome)
+    }
+
+    /// Adds what samples say of the spinning in waits for locks.
+    fn add_spin(&mut self, interval_names: &mut IntervalNames<'_>, spin: &Spin) {
+        let Some(wait) = spin.wait.filter(|wait| wait.happened == Happened::Wait) else { return };
+        let SpinWait { happened, lock, kind, mode, instance } = wait;
+        let (task, context) = (Some(spin.task), None);
+        let key = Key { happened, lock, kind, mode, task, cgroup: spin.cgroup, context, bucket: Bucket(0) };
+        let Some(lock) = interval_names.lock(&key) else { return };
+        interval_names.check(&key);
+        let added_ns = if spin.is_part { 0 } else { spin.estimate_ns };
+        let (samples, total_ns, variance_ns2) = (spin.samples, spin.estimate_ns, spin.variance_ns2);
+        let spun = SampledSpin { samples, total_ns, added_ns, variance_ns2 };
+        let value = Value { count: 0, total_ns: added_ns, max_ns: 0, spin_ns: total_ns };
+        let task = interval_names.task(key.task);
+        let (own, tgid) = (task.is_some_and(|task| task.own), task.map(|task| task.tgid));
+        let whole = self.query.is_sampled();
+        let site = spin.site.and_then(|stack| interval_names.stack(&mut self.names, stack, whole));
+        if own {
+            self.own_waits.merge(&value);
+        } else {
+            self.waits.merge(&value);
+            self.user_waits.merge(&value);
+            self.spinning.sampled.merge(&spun);
+            self.locks.entry(lock).or_insert_with(|| {
+                self.groups_bytes += HEAD_BYTES;
+                Value::default()
+            });
+            self.locks.entry(lock).and_modify(|sum| sum.merge(&value));
+            let blame = self.blame.entry(lock).or_default();
+            let before = blame.len();
+            blame.add_wait(RunDelay::of(BlockerSource::NeverSlept, added_ns), samples);
+            blame.add(site.and_then(|stack| stack.main), None, None, total_ns);
+            self.groups_bytes += (blame.len() - before) * BLAME_BYTES;
+        }
+        let Some(group) = self.group(interval_names, &key, lock, own) else { return };
+        let measured = self.measured(group);
+        measured.spun.merge(&spun);
+        measured.owner.see(tgid);
+        if whole {
+            let source = BlockerSource::NeverSlept;
+            // Of programs' locks alone.
+            let key = self.site(site, (source, None), (None, source, None), instance, OfFilesystem::None);
+            let estimate = self.at_site(group, key);
+            estimate.spun.merge(&spun);
+            estimate.stacks = estimate.stacks.saturating_add(samples);
+        }
     }
 
     fn add_total(&mut self, interval_names: &mut IntervalNames<'_>, total: &Total) {
@@ -457,6 +517,11 @@ impl ReportBuilder {
                 self.waits.merge(&total.value);
                 if is_user {
                     self.user_waits.merge(&total.value);
+                }
+                // A program's own spinlock may have its waiters sleep, and then none of their time is known to be spinning.
+                if total.key.kind == Kind::Spin && total.value.spin_ns > 0 {
+                    let preempted_ns = &mut self.spinning.preempted_ns;
+                    *preempted_ns = preempted_ns.saturating_add(total.value.sleep_ns());
                 }
                 Some(&mut self.locks)
             }

@@ -5,8 +5,8 @@ mod synthetic;
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder, report};
 use lockmeter_profile::{
     About, Blocker, BlockerSource, Bucket, Context, Dimension, Filesystem, FilesystemId, Frame, Happened, HolderTime,
-    Interval, Key, Kind, Lock, Loss, Mode, Naming, NextLock, OfFilesystem, Report, Row, Sampled, SlowHold, StackId,
-    Task, Total, Unnamed, Value,
+    Interval, Key, Kind, Lock, Loss, Mode, Naming, NextLock, OfFilesystem, Report, Row, Sampled, SlowHold, Spin,
+    SpinLoop, SpinWait, StackId, Task, Total, Unnamed, Value,
 };
 use proptest::prelude::*;
 use synthetic::{SECOND_NS, START_UNIX_NS, Size, about, interval};
@@ -121,6 +121,48 @@ fn what_has_no_stack_is_not_charged_to_those_that_have() {
     let report = made(&[made_by_hand.0], &Query::by([Dimension::Caller]));
     assert_eq!(callers(&report), [(String::new(), 1, 0), ("quick".into(), 1_000, 1)]);
     assert_eq!(report.rows.iter().map(|row| row.value.max_ns).collect::<Vec<_>>(), [3_600_000_000, 100]);
+}
+
+/// Makes sure that what samples tell adds to the waits where nothing else counts them, and is taken from the sleep where something does.
+#[test]
+fn spinning_that_samples_tell_is_a_part_of_waits_or_comes_on_top() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("ledger", Kind::Mutex, Mode::Exclusive);
+    let key = made_by_hand.task(key, "clerk", false);
+    let site = made_by_hand.stack(&["pthread_mutex_lock", "post"]);
+    made_by_hand.total(key, 10, 1_000_000);
+    made_by_hand.sample(key, site, UNSEEN, 10, 1_000_000);
+    let wait = |happened| Some(SpinWait { happened, lock: key.lock, kind: key.kind, mode: key.mode, instance: None });
+    let spin = Spin {
+        task: key.task.unwrap(),
+        cgroup: None,
+        how: SpinLoop::Pause,
+        wait: wait(Happened::Wait),
+        is_part: true,
+        site: Some(site),
+        samples: 4,
+        estimate_ns: 4_000_000,
+        variance_ns2: 1e12,
+    };
+    let made_of = |spins: &[Spin], by| {
+        let mut interval = made_by_hand.0.clone();
+        interval.threads.spins = spins.to_vec();
+        made(&[interval], &Query::by([by]))
+    };
+    for by in [Dimension::Lock, Dimension::Caller] {
+        let values =
+            |report: &Report| (report.rows[0].value.total_ns, report.rows[0].value.spin_ns, report.waits.sleep_ns());
+        let part = made_of(&[spin], by);
+        assert_eq!(values(&part), (10_000_000, 4_000_000, 6_000_000), "{by:?}");
+        let apart = made_of(&[Spin { is_part: false, ..spin }], by);
+        assert_eq!(values(&apart), (14_000_000, 4_000_000, 10_000_000), "{by:?}");
+        // The standard deviation is a millisecond, and two more samples could have hit.
+        let error_ns = apart.rows[0].sampled_spin.unwrap().error_ns();
+        assert_eq!(error_ns, apart.spinning.sampled_error_ns());
+        assert_eq!(error_ns, (1.96 * 5_f64.sqrt() * 1e6) as u64);
+        let idle = made_of(&[Spin { wait: wait(Happened::Idle), ..spin }, Spin { wait: None, ..spin }], by);
+        assert_eq!(values(&idle), (10_000_000, 0, 10_000_000), "no lock: {by:?}");
+    }
 }
 
 #[test]
@@ -410,11 +452,15 @@ proptest! {
             prop_assert_eq!(without_max(sum(own)), without_max(report.own_waits), "by {:?}", &by);
             for row in &report.rows {
                 let (count, total_ns) = row.histogram.iter().fold((0, 0), |(c, t), (_, count, ns)| (c + count, t + ns));
-                prop_assert_eq!((count, total_ns), (row.value.count, row.value.total_ns));
-                prop_assert!(row.value.spin_ns <= row.value.total_ns);
+                // What only samples have met is in no bucket.
+                let spun = row.sampled_spin.unwrap_or_default();
+                let (counted_ns, spin_ns) = (row.value.total_ns - spun.added_ns, row.value.spin_ns - spun.total_ns);
+                let counted = Value { total_ns: counted_ns, spin_ns, ..row.value };
+                prop_assert_eq!((count, total_ns), (counted.count, counted.total_ns));
+                prop_assert!(counted.spin_ns <= counted.total_ns);
                 // A blocker or root also has time of waits that count for others.
                 let is_of_parts = row.blocker.is_some() || row.root.is_some();
-                prop_assert!(row.value.mean_ns() <= row.value.max_ns || is_of_parts, "by {:?}: {:?}", &by, row);
+                prop_assert!(counted.mean_ns() <= counted.max_ns || is_of_parts, "by {:?}: {:?}", &by, row);
                 prop_assert!(row.p50_ns <= row.p99_ns && row.p99_ns <= row.value.max_ns);
             }
             prop_assert!(report.rows.is_sorted_by_key(|row| std::cmp::Reverse(row.value.total_ns)));

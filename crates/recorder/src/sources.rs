@@ -175,6 +175,11 @@ impl LockSources {
             _ => start_outside(options.which == Which::User, &mut threads, &mut notices)?,
         };
         let threads = threads.started_anyhow(&mut notices);
+        if let Some(why) = threads.as_ref().and_then(ThreadSource::not_sampled) {
+            notices.push(format!(
+                "programs' spinning is not sampled, so that reports have no more of it than is counted: {why}"
+            ));
+        }
         let (clock, own_cpu) = (IntervalClock::start(), OwnCpu::start());
         let early = Interval::default();
         let counts_unfinished = options.counts_unfinished;

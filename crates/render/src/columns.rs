@@ -259,7 +259,7 @@ pub const COLUMNS: &[ReportColumn] = &[
     }).headed("±").in_table_if_any(|row| row.basis.as_ref().and_then(|basis| basis.error_ns()).is_some_and(|error_ns| error_ns > 0)),
     ReportColumn::new("share_ppm", Unit::Millionths, share).headed("%"),
     ReportColumn::new("utilization_ppm", Unit::Millionths, utilization).headed("UTIL %"),
-    ReportColumn::new("count", Unit::Count, |row, _| Cell::Count(row.value.count)).headed("CONTENDED").of_holds("ACQUIRED"),
+    ReportColumn::new("count", Unit::Count, |row, _| of_counted(row, Cell::Count(row.value.count))).headed("CONTENDED").of_holds("ACQUIRED"),
     ReportColumn::new("contended", Unit::Count, |row, _| row.contended.map_or(Cell::Missing, Cell::Count)),
     ReportColumn::new("contended_ppm", Unit::Millionths, |row, _| match row.contended {
         Some(contended) if row.value.count > 0 => Cell::Millionths(ratio(contended, MILLION, row.value.count)),
@@ -287,16 +287,22 @@ pub const COLUMNS: &[ReportColumn] = &[
         .in_table_if_any(|row| row.holder.as_ref().is_some_and(|holder| holder.asleep_ns > 0)),
     ReportColumn::new("per_second", Unit::Decimal, per_second).headed("PER S").expendable(1),
     ReportColumn::new("spin_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.spin_ns)).headed("SPIN"),
+    ReportColumn::new("spin_error_ns", Unit::Nanoseconds, |row, _| {
+        row.sampled_spin.map_or(Cell::Missing, |spun| Cell::Nanoseconds(spun.error_ns()))
+    }).headed("± SPIN"),
+    ReportColumn::new("spin_samples", Unit::Count, |row, _| {
+        row.sampled_spin.map_or(Cell::Missing, |spun| Cell::Count(spun.samples))
+    }),
     ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.sleep_ns()))
         .headed("SLEEP").expendable(6),
     ReportColumn::new("run_delay_ns", Unit::Nanoseconds, |row, _| row.run_delay_ns.map_or(Cell::Missing, Cell::Nanoseconds))
         .headed("RUN DELAY").in_table_if_any(has_run_delay).expendable(7),
     ReportColumn::new("mean_ns", Unit::Nanoseconds, |row, _| {
-        if is_of_parts(row) { Cell::Missing } else { Cell::Nanoseconds(row.value.mean_ns()) }
+        if is_of_parts(row) { Cell::Missing } else { of_counted(row, Cell::Nanoseconds(mean_ns(row))) }
     }).headed("MEAN").in_table_if_any(|row| !is_of_parts(row)).expendable(2),
-    ReportColumn::new("p50_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.p50_ns)).headed("P50").expendable(3),
-    ReportColumn::new("p99_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.p99_ns)).headed("P99").expendable(5),
-    ReportColumn::new("max_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.max_ns))
+    ReportColumn::new("p50_ns", Unit::Nanoseconds, |row, _| of_counted(row, Cell::Nanoseconds(row.p50_ns))).headed("P50").expendable(3),
+    ReportColumn::new("p99_ns", Unit::Nanoseconds, |row, _| of_counted(row, Cell::Nanoseconds(row.p99_ns))).headed("P99").expendable(5),
+    ReportColumn::new("max_ns", Unit::Nanoseconds, |row, _| of_counted(row, Cell::Nanoseconds(row.value.max_ns)))
         .headed("MAX").expendable(4),
     ReportColumn::new("stacks", Unit::Count, |row, _| Cell::Count(row.stacks))
         .headed("STACKS").in_table_if_any(|row| row.estimated).expendable(0),
@@ -376,6 +382,17 @@ const fn of_waits<'a>(row: &Row, duration_ns: u64) -> Cell<'a> {
     }
 }
 
+/// What is counted of waits that ended: nothing is of those that only samples have met.
+const fn of_counted<'a>(row: &Row, cell: Cell<'a>) -> Cell<'a> {
+    if row.value.count == 0 && row.sampled_spin.is_some() { Cell::Missing } else { cell }
+}
+
+/// Of the waits that were counted, without the spinning that was met beside them.
+fn mean_ns(row: &Row) -> u64 {
+    let added_ns = row.sampled_spin.map_or(0, |spun| spun.added_ns);
+    Value { total_ns: row.value.total_ns.saturating_sub(added_ns), ..row.value }.mean_ns()
+}
+
 /// How much of the time a lock was held; several readers, or several locks of one name, add up.
 fn utilization<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
     match row.happened {
@@ -409,7 +426,7 @@ fn is_of_parts(row: &Row) -> bool {
 fn per_second<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
     match whole.metered_ns(row) {
         0 => Cell::Missing,
-        metered_ns => Cell::Thousandths(ratio(row.value.count, 1000 * 1_000_000_000, metered_ns)),
+        metered_ns => of_counted(row, Cell::Thousandths(ratio(row.value.count, 1000 * 1_000_000_000, metered_ns))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockmeter_profile::{Report, ThreadState, TimedOut, Worst};
+use lockmeter_profile::{Loss, Report, SampledSpin, ThreadState, TimedOut, Worst};
 
 use crate::escape::escaped;
 use crate::stacks::{holder_words, without_long_arguments};
@@ -45,9 +45,19 @@ impl<'a> Headline<'a> {
         (cpus > 0).then(|| ratio(spin_ppm, 1, cpus))
     }
 
+    /// How far that may be from the truth, in words; empty where it is exact.
+    fn error(&self) -> String {
+        let Report { spinning, duration_ns, about, .. } = self.report;
+        match ratio(spinning.sampled_error_ns(), MILLION, duration_ns.saturating_mul(about.cpus.into())) {
+            0 => String::new(),
+            error_ppm => format!(" (± {})", share(error_ppm)),
+        }
+    }
+
     /// How many tasks slept for a lock at a time on average, in thousandths of a task; `None` when no time passed.
     pub fn mean_asleep_thousandths(&self) -> Option<u64> {
-        self.report.waited_rate(|waits| waits.sleep_ns(), 1_000)
+        let preempted = ratio(self.report.spinning.preempted_ns, 1_000, self.report.duration_ns);
+        Some(self.report.waited_rate(|waits| waits.sleep_ns(), 1_000)?.saturating_sub(preempted))
     }
 
     /// The part of all waited time that the worst lock has, in millionths.
@@ -70,12 +80,34 @@ impl<'a> Headline<'a> {
 
     /// Whether nothing waited for a lock, as far as was seen: no wait ended, timed out or goes on.
     pub fn is_nothing(&self) -> bool {
-        let has_ended = self.report.waits.count > 0 || self.report.timed_out.is_some();
-        !has_ended && self.waits_that_go_on() == 0 && self.blocked_ns() < NOTICEABLE_NS
+        let has_ended = self.has_waits() || self.report.timed_out.is_some();
+        let is_blocked = self.waits_that_go_on() > 0 || self.blocked_ns() >= NOTICEABLE_NS;
+        !has_ended && !is_blocked && self.untold_spin().is_none()
+    }
+
+    /// Whether anybody got a lock after a wait, or spins for one.
+    const fn has_waits(&self) -> bool {
+        self.report.waits.count > 0 || self.report.waits.total_ns > 0
     }
 
     fn waits_that_go_on(&self) -> usize {
         self.report.threads.as_ref().map_or(0, |threads| threads.open_waits.len())
+    }
+
+    /// Spinning of which it is not known what it is for, if it is noticeable: it may be for locks.
+    fn untold_spin(&self) -> Option<SampledSpin> {
+        let spun = self.report.threads.as_ref()?.spun(|row| row.happened.is_none());
+        (spun.total_ns >= NOTICEABLE_NS).then_some(spun)
+    }
+
+    fn spun_for_unknown(&self, spun: SampledSpin, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (total, error) = (duration(spun.total_ns), duration(spun.error_ns()));
+        write!(f, "threads spun for {total} (± {error}), for what is not known")?;
+        let rows = self.report.threads.iter().flat_map(|threads| &threads.spins);
+        match rows.filter(|row| row.happened.is_none()).find_map(|row| row.stack.first()) {
+            Some(function) => write!(f, ", mostly in {}", escaped(&without_long_arguments(function))),
+            None => Ok(()),
+        }
     }
 
     fn timed_out(timed_out: &TimedOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,6 +144,9 @@ impl<'a> Headline<'a> {
                 0 => f.write_str("their waits timed out, were interrupted, or their end was not seen"),
                 waits => write!(f, "{} still", counted(waits, "thread waits", "threads wait")),
             }
+        } else if let Some(spun) = self.untold_spin() {
+            write!(f, "no wait for a lock{scope_phrase} was seen in {over}, yet ")?;
+            self.spun_for_unknown(spun, f)
         } else if self.report.losses.is_empty() && self.report.threads.is_none() {
             write!(f, "no wait for a lock{scope_phrase} ended in {over}; waits that still go on were not looked for")
         } else if self.report.losses.is_empty() {
@@ -134,17 +169,24 @@ impl<'a> Headline<'a> {
         if waits.spin_ns > 0 {
             let burned = thousandths(self.report.waited_rate(|waits| waits.spin_ns, MILLION).unwrap_or(0));
             let (share, of) = (share(cpu_ppm), count(1_000 * u64::from(self.report.about.cpus)));
-            // Of programs' own spinlocks it is only known how long threads waited, not whether they had a CPU all the while.
-            let at_most = if self.report.user_waits.spin_ns > 0 { "at most " } else { "" };
-            write!(f, "took {at_most}{share} of the machine's CPU time ({burned} ms of every {of})")?;
+            let is_undivided = self.report.losses.get(Loss::UserSpinUndivided) > 0;
+            let at_most = if is_undivided { "at most " } else { "" };
+            write!(f, "took {at_most}{share}{} of the machine's CPU time ({burned} ms of every {of})", self.error())?;
         }
-        let sleepers = match asleep {
+        let tasks = |thousandths_of_task| match thousandths_of_task {
             0 => "fewer than 0.001 tasks".to_owned(),
-            _ => format!("{} tasks", thousandths(asleep)),
+            some => format!("{} tasks", thousandths(some)),
         };
-        match (waits.spin_ns, waits.sleep_ns()) {
+        let preempted_ns = self.report.spinning.preempted_ns;
+        let preempted = ratio(preempted_ns, 1_000, self.report.duration_ns);
+        let sleepers = tasks(asleep);
+        match (waits.spin_ns, waits.sleep_ns().saturating_sub(preempted_ns)) {
+            (_, 0) if preempted > 0 => write!(f, " plus {} preempted while they spun, on average", tasks(preempted)),
             (_, 0) => write!(f, "; nobody slept"),
             (0, _) => write!(f, "kept {sleepers} asleep on average and burned no CPU time"),
+            _ if preempted > 0 => {
+                write!(f, " plus {sleepers} asleep, and {} preempted while they spun, on average", tasks(preempted))
+            }
             _ => write!(f, " plus {sleepers} asleep on average"),
         }
     }
@@ -198,7 +240,7 @@ impl<'a> Headline<'a> {
 
 impl fmt::Display for Headline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.report.waits.count == 0 {
+        if !self.has_waits() {
             return self.nothing(f);
         }
         let waited_ns = self.report.waits.total_ns;
@@ -212,9 +254,19 @@ impl fmt::Display for Headline<'_> {
             Self::timed_out(timed_out, f)?;
             f.write_str("; besides, ")?;
         }
+        let untold = self.untold_spin().filter(|spun| ratio(spun.total_ns, MILLION, waited_ns) >= NOTABLE_PPM);
+        let most_untold = untold.filter(|spun| spun.total_ns > waited_ns);
+        if let Some(spun) = most_untold {
+            self.spun_for_unknown(spun, f)?;
+            f.write_str("; besides, ")?;
+        }
         self.cost(f)?;
         if let Some(worst) = &self.report.worst {
             self.worst(worst, f)?;
+        }
+        if let Some(spun) = untold.filter(|_| most_untold.is_none()) {
+            f.write_str("; besides, ")?;
+            self.spun_for_unknown(spun, f)?;
         }
         match timed_out.filter(|_| most_timed_out.is_none()) {
             Some(timed_out) => {

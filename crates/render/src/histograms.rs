@@ -140,6 +140,10 @@ fn summary(row: &Row) -> String {
         _ => row.happened.name().to_owned(),
     };
     let value = &row.value;
+    if let Some(spun) = row.sampled_spin.filter(|_| value.count == 0) {
+        let (total, error) = (duration(spun.total_ns), duration(spun.error_ns()));
+        return format!("spun{purpose} for {total} (± {error}), by {}", counted(spun.samples, "sample", "samples"));
+    }
     let waited = match row.contended {
         Some(contended) => format!(", {} of these waited", count(contended)),
         None => String::new(),

@@ -174,6 +174,11 @@ impl Table {
             self.grid(places, out)?;
             writeln!(out)?;
         }
+        if let Some(places) = threads::spin_sites(activity, self.frames) {
+            self.paragraph("where threads spun, by samples of what CPUs ran:", Weight::Dim, out)?;
+            self.grid(places, out)?;
+            writeln!(out)?;
+        }
         Ok(())
     }
 

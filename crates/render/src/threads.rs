@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use lockmeter_profile::{
-    Happened, OpenWaitRow, Report, RowHolder, RowWaker, SleepRow, StateTime, ThreadState, ThreadsReport,
+    Happened, Kind, OpenWaitRow, Report, RowHolder, RowWaker, SampledSpin, SleepRow, SpinLoop, SpinRow, StateTime,
+    ThreadState, ThreadsReport,
 };
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -58,15 +59,101 @@ pub(crate) fn budget(report: &Report, threads: &ThreadsReport) -> Option<String>
         }
         let colon = if reasons.is_empty() { "" } else { ": " };
         format!(
-            "the time of {} threads: {} running, {} waiting for a CPU, {} blocked{colon}{}{}",
+            "the time of {} threads: {} running{}, {} waiting for a CPU, {} blocked{colon}{}{}",
             thousandths(mean),
             part(threads.spent_ns(|state| state == ThreadState::Running)),
+            spinning(report, threads),
             part(waiting_ns),
             part(blocked_ns),
             reasons.join(", "),
             own_locks(threads)
         )
     })
+}
+
+/// How much of the running was spinning, in brackets; nothing if it was hardly any.
+fn spinning(report: &Report, threads: &ThreadsReport) -> String {
+    let part = |ns: u64| ratio(ns, MILLION, threads.total_ns);
+    let words = |ns: u64, error_ns: u64| match part(error_ns) {
+        // Below what is printed of the share.
+        0..1_000 => share(part(ns)),
+        error_ppm => format!("{} (± {})", share(part(ns)), share(error_ppm)),
+    };
+    // Of programs' locks, sampled or counted from inside: for the kernel's, threads spin that are not among these.
+    let spun_ns = report.user_waits.spin_ns;
+    let for_locks = words(spun_ns, report.spinning.sampled_error_ns());
+    let others = threads.spun(|row| row.happened != Some(Happened::Wait));
+    let other = words(others.total_ns, others.error_ns());
+    let is_notable = |ns: u64| part(ns) >= SMALLEST_PPM / 10;
+    match (is_notable(spun_ns), is_notable(others.total_ns)) {
+        (true, true) => format!(" ({for_locks} spinning for locks, {other} for something else or not known)"),
+        (true, false) => format!(" ({for_locks} spinning for locks)"),
+        (false, true) => format!(" ({other} spinning, for something else than locks or not known)"),
+        (false, false) => String::new(),
+    }
+}
+
+/// In what kind of loop threads were, in words that follow "for".
+fn spins_for(row: &SpinRow) -> String {
+    match (&row.lock, row.kind, row.how) {
+        (Some(lock), _, _) => without_long_arguments(lock).into_owned(),
+        (None, Some(kind), _) => kind.to_string(),
+        (None, None, SpinLoop::Pause) => "? (loop with `pause`)".to_owned(),
+        (None, None, SpinLoop::Yield) => "? (loop of sched_yield)".to_owned(),
+        (None, None, SpinLoop::Sleep) => "? (loop of short sleeps)".to_owned(),
+        (None, None, SpinLoop::Function) => "?".to_owned(),
+    }
+}
+
+/// The places where threads spun, longest first; `None` if there are none worth a row.
+pub(crate) fn spin_sites(threads: &ThreadsReport, frames: usize) -> Option<Grid> {
+    let part = |ns: u64| ratio(ns, MILLION, threads.total_ns);
+    let mut places = Vec::<(String, &str, String, SampledSpin)>::new();
+    for row in &threads.spins {
+        let (what_for, stack) = (spins_for(row), chain(&row.stack, frames.max(1)));
+        let same = |place: &&mut (String, &str, String, SampledSpin)| {
+            (&place.0, place.1, &place.2) == (&what_for, row.comm.as_str(), &stack)
+        };
+        match places.iter_mut().find(same) {
+            Some((.., spun)) => spun.merge(&row.spun),
+            None => places.push((what_for, &row.comm, stack, row.spun)),
+        }
+    }
+    places.sort_by_key(|(.., spun)| std::cmp::Reverse(spun.total_ns));
+    places.retain(|(.., spun)| part(spun.total_ns) >= SMALLEST_PPM);
+    places.truncate(MOST_PLACES);
+    if places.is_empty() {
+        return None;
+    }
+    let rows = places.into_iter().map(|(what_for, comm, stack, spun)| GridRow {
+        cells: [
+            duration(spun.total_ns),
+            share(part(spun.total_ns)),
+            share(part(spun.error_ns())),
+            what_for,
+            comm.to_owned(),
+        ]
+        .into_iter()
+        .collect(),
+        below: vec![stack],
+    });
+    Some(Grid { columns: place_columns("SPUN"), rows: rows.collect() })
+}
+
+fn place_columns(how_long: &str) -> Vec<GridColumn> {
+    let column = |heading: &str, right: bool| GridColumn {
+        heading: heading.to_owned(),
+        right,
+        expendable: None,
+        may_be_cut: false,
+    };
+    vec![
+        column(how_long, true),
+        column("% OF TIME", true),
+        column("±", true),
+        column("FOR", false),
+        column("THREAD", false),
+    ]
 }
 
 /// What threads waited for most, if that is a lock which a program has built of something else than a futex: the tables of locks have at
@@ -342,19 +429,6 @@ pub(crate) fn sleep_sites(threads: &ThreadsReport, frames: usize) -> Option<Grid
     if shown.is_empty() {
         return None;
     }
-    let column = |heading: &str, right: bool| GridColumn {
-        heading: heading.to_owned(),
-        right,
-        expendable: None,
-        may_be_cut: false,
-    };
-    let columns = vec![
-        column("BLOCKED", true),
-        column("% OF TIME", true),
-        column("±", true),
-        column("FOR", false),
-        column("THREAD", false),
-    ];
     let rows = shown.into_iter().map(|place| GridRow {
         cells: [
             duration(place.total_ns),
@@ -367,7 +441,7 @@ pub(crate) fn sleep_sites(threads: &ThreadsReport, frames: usize) -> Option<Grid
         .collect(),
         below: std::iter::once(place.stack).chain(place.woken_by.map(|by| waker(by, frames))).collect(),
     });
-    Some(Grid { columns, rows: rows.collect() })
+    Some(Grid { columns: place_columns("BLOCKED"), rows: rows.collect() })
 }
 
 fn waker(by: &RowWaker, frames: usize) -> String {
@@ -382,6 +456,7 @@ impl Serialize for ThreadsJson<'_> {
         let Self(report, threads) = self;
         let states: Vec<StateJson<'_>> = threads.states.iter().map(StateJson).collect();
         let sleeps: Vec<SleepJson<'_>> = threads.sleeps.iter().map(SleepJson).collect();
+        let spins: Vec<SpinJson<'_>> = threads.spins.iter().map(SpinJson).collect();
         let waits: Vec<WaitJson<'_>> = threads.open_waits.iter().map(WaitJson).collect();
         object!(serializer, {
             "threads": ratio(threads.total_ns, 1_000, report.duration_ns.max(1)) as f64 / 1_000.0,
@@ -390,6 +465,8 @@ impl Serialize for ThreadsJson<'_> {
             "states": states,
             "sleeps": sleeps,
             "open_waits": waits,
+            "run_samples": threads.run_samples,
+            "spins": spins,
         })
     }
 }
@@ -435,6 +512,25 @@ impl Serialize for SleepJson<'_> {
             "error_ns": row.error_ns,
             "looks": row.looks,
             "woken_by": row.woken_by.as_ref().map(WakerJson),
+        })
+    }
+}
+
+struct SpinJson<'a>(&'a SpinRow);
+
+impl Serialize for SpinJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let row = self.0;
+        object!(serializer, {
+            "loop": row.how.name(),
+            "happened": row.happened.map(Happened::name),
+            "kind": row.kind.map(Kind::name),
+            "lock": row.lock,
+            "thread": row.comm,
+            "stack": row.stack,
+            "total_ns": row.spun.total_ns,
+            "error_ns": row.spun.error_ns(),
+            "samples": row.spun.samples,
         })
     }
 }

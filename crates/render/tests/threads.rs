@@ -5,10 +5,11 @@ mod reports;
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    Kind, Mode, OpenWaitRow, Report, RowHolder, RowTask, RowWaker, SleepRow, StateTime, ThreadState, ThreadsReport,
+    Happened, Kind, Mode, OpenWaitRow, Report, RowHolder, RowTask, RowWaker, SampledSpin, SleepRow, SpinLoop, SpinRow,
+    Spinning, StateTime, ThreadState, ThreadsReport, Value,
 };
-use lockmeter_render::{Json, Table};
-use reports::{by_lock, empty, idle_threads, value, written};
+use lockmeter_render::{Headline, Json, Table};
+use reports::{by_lock, empty, idle_threads, row, value, written};
 
 fn stack(functions: &[&str]) -> Arc<[Arc<str>]> {
     functions.iter().map(|function| Arc::from(*function)).collect()
@@ -56,7 +57,7 @@ fn deadlock() -> Report {
     ];
     let states = vec![StateTime { state: ThreadState::UserLock, total_ns: 30_000_000_000, error_ns: 0 }];
     let total_ns = 30_000_000_000;
-    report(ThreadsReport { total_ns, rest_ns: 0, states, sleeps: Vec::new(), open_waits })
+    report(ThreadsReport { total_ns, rest_ns: 0, states, sleeps: Vec::new(), open_waits, ..idle_threads() })
 }
 
 #[test]
@@ -114,8 +115,7 @@ fn places_are_shown_with_their_share_and_its_error() {
         time(ThreadState::DiskIo, 3_000_000_000),
         time(ThreadState::PageFault, 200_000_000),
     ];
-    let threads =
-        ThreadsReport { total_ns: 30_000_000_000, rest_ns: 9_000_000_000, states, sleeps, open_waits: Vec::new() };
+    let threads = ThreadsReport { total_ns: 30_000_000_000, rest_ns: 9_000_000_000, states, sleeps, ..idle_threads() };
     insta::assert_snapshot!(written(&Table::default(), &report(threads.clone())));
     insta::assert_snapshot!(written(&Table { width: Some(80), ..Table::default() }, &report(threads.clone())));
     // One wait for it that went on at the end.
@@ -126,6 +126,64 @@ fn places_are_shown_with_their_share_and_its_error() {
     with_a_row.rows[0].value = value(1, 3_000_000_000, 3_000_000_000, 0);
     let shown = written(&Table::default(), &with_a_row);
     assert!(shown.starts_with("Threads waited most for a PostgreSQL heavyweight lock, 1.2 of them on average; the table of locks has 25 % of that."), "{shown}");
+}
+
+/// Four threads that run for most of ten seconds, and spin for a third of it.
+fn spinning_threads() -> ThreadsReport {
+    let spin = |how, wait: Option<(Happened, Kind, Option<&str>)>, functions: &[&str], samples: u64| SpinRow {
+        how,
+        happened: wait.map(|(happened, ..)| happened),
+        kind: wait.map(|(_, kind, _)| kind),
+        lock: wait.and_then(|(.., lock)| lock.map(str::to_owned)),
+        comm: "server".to_owned(),
+        stack: stack(functions),
+        spun: spun(samples),
+    };
+    let spins = vec![
+        spin(
+            SpinLoop::Pause,
+            Some((Happened::Wait, Kind::Spin, Some("server:queue_lock"))),
+            &["next_job", "main"],
+            600,
+        ),
+        spin(SpinLoop::Yield, None, &["take_ticket", "main"], 300),
+        spin(SpinLoop::Pause, Some((Happened::Idle, Kind::Barrier, None)), &["step", "main"], 100),
+    ];
+    let states = vec![StateTime { state: ThreadState::Running, total_ns: 28_000_000_000, error_ns: 0 }];
+    ThreadsReport { total_ns: 30_000_000_000, rest_ns: 0, states, spins, run_samples: 2_800, ..idle_threads() }
+}
+
+fn spun(samples: u64) -> SampledSpin {
+    let total_ns = samples * 10_000_000;
+    SampledSpin { samples, total_ns, added_ns: total_ns, variance_ns2: samples as f64 * 1e14 }
+}
+
+#[test]
+fn spinning_is_shown_with_its_error_and_by_what_it_is_for() {
+    let mut shown = report(spinning_threads());
+    let value = Value { count: 0, total_ns: 6_000_000_000, max_ns: 0, spin_ns: 6_000_000_000 };
+    let mut row = row("server:queue_lock", Kind::Spin, Mode::Exclusive, self::value(2, 2, 1, 2));
+    (row.value, row.sampled_spin, row.histogram) = (value, Some(spun(600)), Vec::new());
+    (shown.rows, shown.waits, shown.user_waits) = (vec![row], value, value);
+    shown.spinning = Spinning { preempted_ns: 0, sampled: spun(600) };
+    insta::assert_snapshot!(written(&Table::default(), &shown));
+    let json: serde_json::Value = serde_json::from_str(&written(&Json, &shown)).unwrap();
+    let (row, spin) = (&json["rows"][0], &json["threads"]["spins"][0]);
+    assert!(row["count"].is_null() && row["p99_ns"].is_null() && row["mean_ns"].is_null(), "{row:#}");
+    assert_eq!((&row["spin_samples"], &row["spin_error_ns"]), (&600.into(), &spin["error_ns"]));
+    assert_eq!(json["head"]["spin_error_ns"], spin["error_ns"]);
+}
+
+/// Regression: a program that spins in a lock of its own all the time was one in which nothing waited.
+#[test]
+fn spinning_for_what_is_not_known_is_no_all_clear() {
+    let mut threads = spinning_threads();
+    threads.spins.remove(0);
+    let report = report(threads);
+    assert!(!Headline::of(&report).is_nothing());
+    let head = Headline::of(&report).to_string();
+    assert!(head.starts_with("no wait for a lock was seen in 10.0 s, yet threads spun for 3.00 s (± "), "{head}");
+    assert!(head.ends_with("), for what is not known, mostly in take_ticket"), "{head}");
 }
 
 #[test]

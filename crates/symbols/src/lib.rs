@@ -42,6 +42,7 @@ mod slab_layout;
 mod target_file;
 mod types;
 mod user_names;
+mod user_spins;
 mod user_waits;
 mod work_semaphores;
 
@@ -62,6 +63,7 @@ pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
 pub use target_file::{FilePlace, TargetFile, sees_other_files};
 pub use types::KernelTypes;
 pub use user_names::{MappedFile, NoVariable, ProcessPath, StaticPlace, UserNames};
+pub use user_spins::{UserSpin, has_own_spins};
 pub use user_waits::{FutexCall, UserWait, waits_for_work};
 pub use work_semaphores::is_wait_for_work;
 

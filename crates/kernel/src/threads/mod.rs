@@ -32,10 +32,12 @@ use crate::error::KernelError;
 use crate::futex::{self, FutexOptions, FutexWaits, KnownPrograms};
 use crate::kernel_names::{self, SharedNames};
 use crate::libbpf_log::quiet_libbpf;
+use crate::spinning::{CpuSampler, sample_cpus};
 use crate::stack_budget::StackBudget;
 use crate::switches::{self, DoubleBuffered};
 use open_waits::{Classes, Recorded};
 use sleep_sites::SleepSites;
+pub(crate) use table::Who;
 use table::{StackChoice, Threads};
 pub(crate) use waiter_on_stack::Lists;
 
@@ -55,7 +57,7 @@ const THREADS_OF_CGROUP: u32 = 2;
 const FIRST_STACKS: u32 = 2048;
 const STACKS_A_LOOK: u32 = 32;
 
-const PROGRAMS: usize = 3;
+const PROGRAMS: usize = 4;
 
 impl Programs<PROGRAMS> for ThreadsSkel<'_> {
     fn programs(&self) -> [Option<BorrowedFd<'_>>; PROGRAMS] {
@@ -64,6 +66,7 @@ impl Programs<PROGRAMS> for ThreadsSkel<'_> {
             Some(programs.thread_switch.as_fd()),
             Some(programs.thread_waking.as_fd()),
             Some(programs.thread_contention_begin.as_fd()),
+            Some(&programs.sample_cpu).filter(|program| program.autoload()).map(AsFd::as_fd),
         ]
     }
 
@@ -87,6 +90,9 @@ pub struct ThreadSource {
     // Links go first: nothing may write to the tables when they are unmapped.
     links: Vec<Link>,
     iterator: Link,
+    sampler: Option<CpuSampler>,
+    not_sampled: Option<String>,
+    samples_lost: u64,
     exits: RingBuffer<'static>,
     ended: Rc<RefCell<Vec<thread_time>>>,
     futexes: Option<FutexWaits>,
@@ -115,7 +121,19 @@ impl ThreadSource {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| KernelError::from_libbpf("cannot find out how many CPUs there are", &error))?;
         quiet_libbpf();
-        let mut skeleton = load(scope, &names, futexes, past_sleeps, cpus)?;
+        // Without user space nothing spins there that could be told.
+        let asks_for_samples = futexes.is_some();
+        let mut not_sampled = None;
+        let loaded = load(scope, &names, (futexes, asks_for_samples), past_sleeps, cpus);
+        let mut skeleton = match loaded {
+            // Kernels may refuse this program alone.
+            Err(error) if asks_for_samples => {
+                let skeleton = load(scope, &names, (futexes, false), past_sleeps, cpus)?;
+                not_sampled = Some(error.to_string());
+                skeleton
+            }
+            loaded => loaded?,
+        };
         for pid in scope.pids() {
             let refused = |error| KernelError::from_libbpf("cannot tell the programs what to watch", &error);
             let one = 1_u32.to_ne_bytes();
@@ -136,11 +154,25 @@ impl ThreadSource {
             scope.pids().iter().for_each(|pid| programs.processes.borrow_mut().look_at(*pid));
         }
         let links = attach(&mut skeleton)?;
+        let sampler = if asks_for_samples && not_sampled.is_none() {
+            match sample_cpus(&skeleton.progs.sample_cpu) {
+                Ok(links) => Some(CpuSampler::new(links, programs.clone(), &skeleton.maps.cpu_samples)?),
+                Err(error) => {
+                    not_sampled = Some(format!("the kernel refuses perf events ({error})"));
+                    None
+                }
+            }
+        } else {
+            None
+        };
         let iterator = attach_one(&mut skeleton.progs.look)?;
         let cost = ProgramCost::new(&skeleton);
         let mut source = Self {
             links,
             iterator,
+            sampler,
+            not_sampled,
+            samples_lost: 0,
             exits,
             ended,
             futexes,
@@ -164,11 +196,19 @@ impl ThreadSource {
     /// The first interval begins now: what was before is no part of it.
     pub fn begin(&mut self) {
         self.threads.begin();
+        if let Some(sampler) = &self.sampler {
+            sampler.begin();
+        }
         self.begin_ns = monotonic_ns();
         self.recorded_ns = 0;
         if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
             data.counted_from_ns = self.begin_ns;
         }
+    }
+
+    /// Why it is not sampled what CPUs run, if it was asked for.
+    pub fn not_sampled(&self) -> Option<&str> {
+        self.not_sampled.as_deref()
     }
 
     /// Under [`Scope::Children`]: what this process starts from here on is not watched.
@@ -207,6 +247,9 @@ impl ThreadSource {
         self.cost.tick(&self.skeleton);
         let choice = self.threads.choose_stacks(STACKS_A_LOOK);
         self.look_at(choice)?;
+        if let Some(sampler) = &self.sampler {
+            sampler.read();
+        }
         let Some(futexes) = &self.futexes else { return Ok(false) };
         futexes.read_ring();
         let buffer = switches::active_buffer(&mut self.skeleton);
@@ -238,6 +281,15 @@ impl ThreadSource {
         self.cgroups.learn(self.threads.cgroups());
         self.sites.add_losses(interval);
         self.threads.drain_into(interval, &self.cgroups, &mut names, &mut self.sites);
+        let is_first = self.recorded_ns == 0;
+        interval.losses.add(Loss::CpusNotSampled, u64::from(is_first && self.not_sampled.is_some()));
+        if let Some(sampler) = &self.sampler {
+            sampler.read();
+            sampler.drain_into(interval, &self.cgroups);
+            let lost = self.skeleton.maps.bss_data.as_deref().map_or(0, |data| data.cpu_samples_lost);
+            let before = std::mem::replace(&mut self.samples_lost, lost);
+            interval.losses.add(Loss::RunSamplesLost, lost.saturating_sub(before));
+        }
         self.recorded_ns += interval.duration_ns;
         let recorded = Recorded { begin_ns: self.begin_ns, length_ns: self.recorded_ns };
         let mut waits = open_waits::find(&self.threads, recorded, &mut self.sites);
@@ -350,7 +402,7 @@ fn classify(skeleton: &ThreadsSkel<'_>, address: u64) -> u64 {
 /// # Safety
 ///
 /// Any bytes must be values of the type.
-unsafe fn fill<T>(into: &mut T, bytes: &[u8]) {
+pub(crate) unsafe fn fill<T>(into: &mut T, bytes: &[u8]) {
     let length = bytes.len().min(size_of::<T>());
     // SAFETY: no more than both have; the caller vouches for the values.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut *into).cast::<u8>(), length) };
@@ -392,7 +444,7 @@ impl Iterator for Records<'_> {
 fn load(
     scope: &Scope,
     names: &SharedNames,
-    futexes: Option<FutexOptions>,
+    (futexes, asks_for_samples): (Option<FutexOptions>, bool),
     past_sleeps: Option<BorrowedFd<'_>>,
     cpus: usize,
 ) -> Result<ThreadsSkel<'static>, KernelError> {
@@ -404,6 +456,8 @@ fn load(
     open.maps.buffers.set_max_entries(cpus * 2).map_err(refused)?;
     open.maps.buffers.set_autocreate(futexes.is_some()).map_err(refused)?;
     open.maps.records.set_autocreate(futexes.is_some()).map_err(refused)?;
+    open.maps.cpu_samples.set_autocreate(asks_for_samples).map_err(refused)?;
+    open.progs.sample_cpu.set_autoload(asks_for_samples);
     if let Some(shared) = past_sleeps {
         open.maps.past_sleeps.reuse_fd(shared).map_err(refused)?;
     }

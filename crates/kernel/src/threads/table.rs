@@ -26,9 +26,9 @@ type Spent = [u64; STATES];
 
 /// The thread's name and process: what times are told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Who {
-    tgid: u32,
-    comm: Comm,
+pub(crate) struct Who {
+    pub(crate) tgid: u32,
+    pub(crate) comm: Comm,
 }
 
 /// What is known of a thread.
@@ -245,7 +245,7 @@ impl Thread {
 }
 
 impl Who {
-    fn task(&self, tables: &mut Tables) -> TaskId {
+    pub(crate) fn task(&self, tables: &mut Tables) -> TaskId {
         tables.intern_task(Task { tgid: self.tgid, comm: text(&self.comm), own: false })
     }
 }

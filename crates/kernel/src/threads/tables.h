@@ -8,6 +8,7 @@
 #define LOCKMETER_THREADS_TABLES_H
 
 #include "../futex/tables.h"
+#include "../spinning/tables.h"
 #include "copied_stack.h"
 #include "thread_state.h"
 
@@ -28,7 +29,7 @@
 enum thread_scope { THREADS_OF_ALL, THREADS_OF_TARGETS, THREADS_OF_CGROUP };
 
 /* The programs, as indices of `runs`. */
-enum thread_program { PROGRAM_SWITCH, PROGRAM_WAKING, PROGRAM_CONTENTION, PROGRAMS };
+enum thread_program { PROGRAM_SWITCH, PROGRAM_WAKING, PROGRAM_CONTENTION, PROGRAM_SAMPLE, PROGRAMS };
 
 /* Of one CPU; they only grow. */
 struct thread_counts {

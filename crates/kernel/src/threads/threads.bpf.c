@@ -5,6 +5,7 @@
  *   sched_switch           ends what the previous thread and the next one did, to the nanosecond
  *   sched_waking           tells blocked from runnable, and who wakes whom
  *   contention_begin/end   tell a sleep for a kernel lock from others
+ *   sample_cpu             at each tick of a CPU's clock: what the thread does that has the CPU
  *   look                   an iterator over all threads: adopts those that began before, and hands over what has changed since it ran
  *                          last, with the stacks of sleeps that it has not met yet
  *
@@ -13,6 +14,7 @@
  */
 #include "core.h"
 #include "../futex/futex_waits.bpf.h"
+#include "../spinning/cpu_samples.bpf.h"
 #include "cgroup_scope.bpf.h"
 #include "lock_class.bpf.h"
 #include "lock_kind.bpf.h"
@@ -353,6 +355,17 @@ int BPF_PROG(thread_waking, struct task_struct *wakee)
 	*(volatile __u64 *)&thread->time.woken_ns = now_ns;
 	if (is_in_futex_wait(thread))
 		wake_futex_waiter(wakee, &thread->futex, now_ns);
+	return 0;
+}
+
+SEC("perf_event")
+int sample_cpu(struct sampled_event *event)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	count_run(PROGRAM_SAMPLE);
+	if (thread_of(task))
+		take_sample(event, task);
 	return 0;
 }
 

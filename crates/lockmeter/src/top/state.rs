@@ -607,6 +607,7 @@ mod tests {
                 mode: LockMode::Exclusive,
                 task: None,
                 cgroup: None,
+                context: None,
                 bucket,
             };
             let value = Value { count: 1, total_ns: *total_ns, max_ns: *total_ns, spin_ns: 0 };

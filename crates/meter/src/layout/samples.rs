@@ -143,6 +143,9 @@ pub mod happened {
     pub const PART: u8 = 0x44;
     /// As [`PART`], of waits that [timed out](TIMED_OUT). Not in the data model.
     pub const PART_OF_TIMED_OUT: u8 = 0x45;
+    /// The part of waits for a spinning lock during which the thread had no CPU: a time, by the site and the bucket of the waits. Not in
+    /// the data model.
+    pub const OFF_CPU: u8 = 0x46;
 
     /// What parts of this are counted as; `None` if it has none.
     pub const fn part_of(whole: u8) -> Option<u8> {
@@ -156,7 +159,7 @@ pub mod happened {
     /// What this is a part of; `None` if it is whole.
     pub const fn whole_of(part: u8) -> Option<u8> {
         match part {
-            PART => Some(WAIT),
+            PART | OFF_CPU => Some(WAIT),
             PART_OF_TIMED_OUT => Some(TIMED_OUT),
             _ => None,
         }

@@ -7,7 +7,7 @@ use crate::layout::{Meta, blocked, happened};
 
 /// What waits and their parts have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct WaitKey {
+pub(super) struct WaitKey {
     lock: u32,
     owner: u32,
     site: u64,
@@ -15,7 +15,7 @@ struct WaitKey {
 }
 
 impl WaitKey {
-    fn of(delta: &Delta) -> Self {
+    pub(super) fn of(delta: &Delta) -> Self {
         let Delta { lock, owner, site, meta, .. } = *delta;
         let whole = happened::whole_of(meta.happened).unwrap_or(meta.happened);
         let meta = Meta { happened: whole, blocked: blocked::DIVIDED, ..meta }.pack();

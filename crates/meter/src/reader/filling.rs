@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use lockmeter_profile::{
     Basis, Blocker, BlockerSource, Bucket, Frame, Happened, HoldBasis, Interval, Key, Kind, Lock, LockId, Loss, Mode,
-    Naming, OfFilesystem, Root, Sampled, StackId, Swap, Task, TaskId, Total, Unnamed, Value,
+    Naming, OfFilesystem, Root, Sampled, StackId, Swap, Task, TaskId, Total, Unnamed,
 };
 use lockmeter_symbols::{
     MappedFile, Origin, UserNames, heap_lock, is_wait_for_work, lock_in_variable, lock_made_of_condition,
@@ -15,6 +15,7 @@ use lockmeter_symbols::{
 use super::divided::{DividedWaits, is_divided};
 use super::living::HeldFiles;
 use super::memory::Memory;
+use super::off_cpu::OffCpu;
 use super::plausible::Bounds;
 use super::process::Process;
 use super::segment::{Delta, FilesOfProcess, LockFacts, Reading};
@@ -92,6 +93,7 @@ pub(super) fn drain_process(
     }
     let files = FilesOfProcess { pid: process.pid, program: process.program.as_ref(), held };
     let modules = process.segment.modules(memory, &files, names);
+    let off_cpu = OffCpu::take(&mut reading.deltas);
     let divided = DividedWaits::take(&mut reading.deltas);
     let counted = process.holds.share_out(&mut reading.deltas, process.segment.reading_ns(between_readings));
     let mut filling = Filling {
@@ -104,6 +106,7 @@ pub(super) fn drain_process(
         modules,
         modules_of_others: HashMap::new(),
         interval,
+        off_cpu,
         locks: HashMap::new(),
         sites: HashMap::new(),
         interpreter_locks: HashSet::new(),
@@ -137,6 +140,7 @@ struct Filling<'a> {
     /// By the number of another process.
     modules_of_others: HashMap<u32, Vec<MappedFile>>,
     interval: &'a mut Interval,
+    off_cpu: OffCpu,
     locks: HashMap<u32, (LockId, Option<u64>)>,
     sites: HashMap<(u64, &'static str), Option<StackId>>,
     /// Places of locks that are conditions of an interpreter lock.
@@ -147,19 +151,15 @@ struct Filling<'a> {
     thread_names: HashMap<u32, Option<String>>,
 }
 
-/// How often and for how long.
-fn value_of(delta: &Delta, key: &Key) -> Value {
-    let is_spinning = key.kind == Kind::Spin && key.happened == Happened::Wait;
-    let spin_ns = if is_spinning { delta.total_ns } else { 0 };
-    Value { count: delta.count, total_ns: delta.total_ns, max_ns: delta.max_ns, spin_ns }
-}
-
 impl Filling<'_> {
     fn add(&mut self, delta: &Delta) {
         let Some((key, instance)) = self.key(delta) else {
             return self.interval.losses.add(Loss::UserSegmentDamaged, 1);
         };
-        self.interval.totals.push(Total { key, value: value_of(delta, &key) });
+        if key.kind == Kind::Spin && key.happened == Happened::Wait && !self.process.segment.has_counter() {
+            self.interval.losses.add(Loss::UserSpinUndivided, delta.count);
+        }
+        self.interval.totals.push(Total { key, value: self.off_cpu.value_of(delta, &key) });
         self.interval.overhead.stacks += delta.count;
         if !is_divided(delta) {
             self.add_estimate(delta, key, instance);
@@ -183,7 +183,7 @@ impl Filling<'_> {
         };
         let blocker = self.blocker(delta, kind);
         let site = self.site(delta.site, called);
-        let (stacks, estimate) = (delta.count, value_of(delta, &key));
+        let (stacks, estimate) = (delta.count, self.off_cpu.value_of(delta, &key));
         self.interval.sampled.push(Sampled {
             key,
             instance,

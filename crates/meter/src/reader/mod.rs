@@ -12,6 +12,7 @@ mod filling;
 mod keeper;
 mod living;
 mod memory;
+mod off_cpu;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod plausible;

@@ -171,6 +171,11 @@ impl SegmentReader {
         between.ns(u64_at(&self.head, offset_of!(Process, tick_ns_shifted)))
     }
 
+    /// Whether its process reads the time stamp counter, and not the system's clock.
+    pub(super) fn has_counter(&self) -> bool {
+        u64_at(&self.head, offset_of!(Process, tick_ns_shifted)) != 0
+    }
+
     /// How much is kept of it: a few tens of bytes each.
     pub(super) fn kept(&self) -> usize {
         self.seen.len()

@@ -24,6 +24,7 @@ mod samples;
 mod segment;
 mod shared_locks;
 mod shared_samples;
+mod spinning;
 mod stack_cache;
 mod stacks;
 mod stops;
@@ -60,6 +61,7 @@ pub use rows::CHANGES;
 use samples::Key;
 pub use segment::HEADER;
 pub use shared_locks::may_be_shared;
+pub use spinning::spin;
 pub use ticks::TICK;
 pub use timing::{CELL_SHIFT, time_next};
 pub use tls::{QUIET, TABLE};
@@ -205,6 +207,8 @@ pub struct Waiting {
     shared: u16,
     /// Not counted, but the counter of waiters was raised, if false.
     counted: bool,
+    /// In ticks: for how long of it the thread, which spins, had no CPU.
+    off_cpu: u64,
 }
 
 /// A lock could not be had at once: the wait begins.
@@ -219,8 +223,16 @@ pub fn begin_wait_for(wanted: Wanted, holder: u32, registers: &Registers) -> Wai
     let has_clock = !tls::has_no_clock();
     let begun = if has_clock { clock::ticks() } else { 0 };
     waiters::came(wanted.lock);
-    let mut waiting =
-        Waiting { wanted, begun, site: 0, holder: Holder::default(), named: holder, shared: 0, counted: false };
+    let mut waiting = Waiting {
+        wanted,
+        begun,
+        site: 0,
+        holder: Holder::default(),
+        named: holder,
+        shared: 0,
+        counted: false,
+        off_cpu: 0,
+    };
     if !has_clock {
         return waiting;
     }
@@ -288,10 +300,22 @@ fn record_wait(waiting: &Waiting, ended: u64, outcome: Outcome) -> bool {
         && let Some(segment) = segment::current()
     {
         let ns = stops::between_ns_running(waiting.begun, ended);
+        count_off_cpu(segment, mine.thread, waiting, ns);
         is_for_work = count_wait(segment, mine.thread, waiting, (ended, ns), outcome);
     }
     mine.done();
     is_for_work
+}
+
+/// Counts for how long of a wait the thread did not spin.
+fn count_off_cpu(segment: &'static Process, thread: &'static Thread, waiting: &Waiting, ns: u64) {
+    let off_ns = clock::between_ns(0, waiting.off_cpu).min(ns);
+    if off_ns > 0 {
+        let lock = locks::find_or_make(segment, waiting.wanted.lock, waiting.wanted.kind, || waiting.site);
+        let lock = lock.map_or(0, |found| u64::from(found.place));
+        let meta = meta(happened::OFF_CPU, waiting.wanted, ns, blocked::UNKNOWN);
+        samples::count_part(segment, thread, Key { meta, lock, site: waiting.site, blocker: 0 }, off_ns);
+    }
 }
 
 #[cold]

@@ -180,6 +180,9 @@ pub(super) fn text_bytes(interval: &Interval) -> u64 {
         .iter()
         .map(|sleep| task(Some(sleep.task)) + stack(sleep.site) + sleep.lock.map_or(0, lock))
         .sum::<u64>();
+    for spin in &threads.spins {
+        sum += task(Some(spin.task)) + stack(spin.site) + spin.wait.map_or(0, |wait| lock(wait.lock));
+    }
     for wait in &threads.open_waits {
         sum += lock(wait.lock) + task(Some(wait.task)) + stack(wait.site);
         sum += wait.holder.map_or(0, |holder| task(Some(holder.task)) + stack(holder.site));

@@ -102,6 +102,8 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         thread_times: interval.threads.times.iter().map(threads::time_to_proto).collect(),
         sleeps: interval.threads.sleeps.iter().map(threads::sleep_to_proto).collect(),
         open_waits: interval.threads.open_waits.iter().map(threads::open_wait_to_proto).collect(),
+        spins: interval.threads.spins.iter().map(threads::spin_to_proto).collect(),
+        run_samples: interval.threads.run_samples,
         losses: interval.losses.iter().map(|(l, count)| proto::Lost { loss: l.code().into(), count }).collect(),
         overhead: Some(overhead_to_proto(&interval.overhead)),
         long_runs: interval.long_runs.iter().map(long_run_to_proto).collect(),
@@ -125,6 +127,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         + message.thread_times.iter().map(|time| 1 + time.spent.len()).sum::<usize>()
         + message.sleeps.len()
         + 2 * message.open_waits.len()
+        + message.spins.len()
         + message.off.len();
     let frames: usize = message.stacks.iter().map(|stack| stack.frames.len()).sum();
     let deepest = message.stacks.iter().map(|stack| stack.frames.len()).max().unwrap_or(0);
@@ -162,6 +165,8 @@ pub(super) fn decode_interval(message: &[u8], weight: &Weight) -> Option<Interva
             .iter()
             .filter_map(|wait| unknown.count(threads::open_wait_from_proto(wait)))
             .collect(),
+        spins: message.spins.iter().filter_map(|spin| unknown.count(threads::spin_from_proto(spin))).collect(),
+        run_samples: message.run_samples,
     };
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);

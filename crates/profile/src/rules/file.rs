@@ -171,6 +171,10 @@ struct RawRule {
     direct: bool,
     nameless: Option<u32>,
     calls: Option<CallsWord>,
+    #[serde(default)]
+    spins: bool,
+    #[serde(default)]
+    argument: bool,
     variable: Option<String>,
     class: Option<String>,
     layer: Option<LayerWord>,
@@ -304,6 +308,8 @@ impl File<'_> {
             direct: raw.direct,
             nameless: raw.nameless.map(|most| most as usize),
             any_call,
+            spins: raw.spins,
+            address_in_argument: raw.argument,
             variable: raw.variable,
             class: raw.class,
             is,
@@ -341,6 +347,14 @@ impl File<'_> {
         }
         if rule.any_call && rule.files.is_empty() {
             return Some("with `calls = \"any\"` say whose calls: add `file = \"…\"`, the name of the program's file");
+        }
+        if rule.spins && rule.files.is_empty() {
+            return Some(
+                "with `spins = true` say in which programs: add `file = \"…\"`, the name of the program's file",
+            );
+        }
+        if (rule.spins || rule.address_in_argument) && !has_function {
+            return Some("`spins` and `argument` are about a function; add `function = \"…\"`");
         }
         if rule.layer != Layer::Built && !has_function {
             return Some("a rule of this layer goes by `function`; add it");
@@ -447,6 +461,7 @@ mod tests {
             (SHOP.replace("function", "file"), &["line 2", "every function of a file"]),
             (format!("{SHOP}value = 77\n"), &["line 6", "0, 1, 2, 4294967295"]),
             (format!("{SHOP}calls = \"any\"\n"), &["line 2", "whose calls", "file"]),
+            (format!("{SHOP}spins = true\n"), &["line 2", "in which programs", "file"]),
             (format!("{SHOP}variable = \"book\"\n"), &["line 2", "a rule of each"]),
             (SHOP.replace("\"order book\"", "\"a\\u001b[2J\""), &["line 2", "not printable"]),
             (SHOP.replace("\"book_lock*\"", "7"), &["line 4", "a name in quotes or a list of them"]),

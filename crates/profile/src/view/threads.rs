@@ -7,8 +7,11 @@ use super::names::{IntervalNames, LockName, Names, StackName, TaskName, TextName
 use super::query::Query;
 use crate::Happened;
 use crate::interval::{Interval, StackId, TaskId};
-use crate::report::{OpenWaitRow, RowHolder, RowTask, RowWaker, SleepRow, StateTime, ThreadsReport};
-use crate::thread_time::{OpenWait, ThreadState};
+use crate::report::{
+    OpenWaitRow, RowHolder, RowTask, RowWaker, SampledSpin, SleepRow, SpinRow, StateTime, ThreadsReport,
+};
+use crate::sample::Kind;
+use crate::thread_time::{OpenWait, SpinLoop, ThreadState};
 
 /// What a sum takes, its names apart.
 const SUM_BYTES: usize = 160;
@@ -23,12 +26,22 @@ pub(super) struct ThreadSums {
     exact: HashMap<(TaskName, ThreadState), u64>,
     /// What stacks say of these reasons.
     sleeps: HashMap<SleepKey, SleepSum>,
+    spins: HashMap<SpinKey, SampledSpin>,
+    run_samples: u64,
     /// Who ended sleeps at a place that are no waits for locks, and how long these were.
     wakers: HashMap<StackName, HashMap<Waker, u64>>,
     /// Of the last interval of the window.
     open_waits: Vec<OpenWaitRow>,
     last_unix_ns: u64,
     text_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct SpinKey {
+    comm: TextName,
+    how: SpinLoop,
+    wait: Option<(Happened, Kind, LockName)>,
+    site: Option<StackName>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,6 +115,17 @@ impl ThreadSums {
             let (looks, estimate_ns, variance_ns2) = (sleep.looks, sleep.estimate_ns, sleep.variance_ns2);
             sum.add(&SleepSum { looks, estimate_ns, variance_ns2 });
         }
+        self.run_samples = self.run_samples.saturating_add(interval.threads.run_samples);
+        for spin in &interval.threads.spins {
+            let Some(task) = wanted(names, interval_names, spin.task) else { continue };
+            let site = spin.site.and_then(|site| interval_names.stack(names, site, true)).map(|stack| stack.all);
+            let wait =
+                spin.wait.and_then(|wait| Some((wait.happened, wait.kind, interval_names.lock_name(wait.lock)?)));
+            let (samples, total_ns, variance_ns2) = (spin.samples, spin.estimate_ns, spin.variance_ns2);
+            let key = SpinKey { comm: names.comm_of(task), how: spin.how, wait, site };
+            let spun = SampledSpin { samples, total_ns, added_ns: 0, variance_ns2 };
+            self.spins.entry(key).or_default().merge(&spun);
+        }
         self.add_wakers(names, interval_names, interval);
         // Intervals come in any order.
         if interval.start_unix_ns >= self.last_unix_ns {
@@ -137,7 +161,7 @@ impl ThreadSums {
     /// What the sums take, about.
     pub(super) fn memory_bytes(&self) -> usize {
         let wakers: usize = self.wakers.values().map(HashMap::len).sum();
-        (self.exact.len() + self.sleeps.len() + wakers) * SUM_BYTES + self.text_bytes
+        (self.exact.len() + self.sleeps.len() + self.spins.len() + wakers) * SUM_BYTES + self.text_bytes
     }
 
     pub(super) fn report(&self, names: &Names) -> Option<ThreadsReport> {
@@ -181,7 +205,42 @@ impl ThreadSums {
         });
         let total_ns = self.exact.values().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
         let rest_ns = rest.ns.round() as u64;
-        Some(ThreadsReport { total_ns, rest_ns, states, sleeps, open_waits: self.open_waits.clone() })
+        let (spins, run_samples) = (self.spin_rows(names), self.run_samples);
+        Some(ThreadsReport {
+            total_ns,
+            rest_ns,
+            states,
+            sleeps,
+            open_waits: self.open_waits.clone(),
+            spins,
+            run_samples,
+        })
+    }
+
+    fn spin_rows(&self, names: &Names) -> Vec<SpinRow> {
+        let mut rows: Vec<SpinRow> = self
+            .spins
+            .iter()
+            .map(|(key, spun)| SpinRow {
+                how: key.how,
+                happened: key.wait.map(|(happened, ..)| happened),
+                kind: key.wait.map(|(_, kind, _)| kind),
+                lock: key
+                    .wait
+                    .filter(|(happened, ..)| *happened == Happened::Wait)
+                    .map(|(.., lock)| names.lock(lock).name.clone()),
+                comm: names.text_of(key.comm).as_ref().to_owned(),
+                stack: key.site.map(|site| names.functions(site)).unwrap_or_default(),
+                spun: *spun,
+            })
+            .collect();
+        rows.sort_by(|one, other| {
+            let key = |row: &SpinRow| (std::cmp::Reverse(row.spun.total_ns), row.how, row.kind);
+            key(one)
+                .cmp(&key(other))
+                .then_with(|| (&one.comm, &one.lock, &one.stack).cmp(&(&other.comm, &other.lock, &other.stack)))
+        });
+        rows
     }
 
     /// Shares each exact time out among what the looks found in it, told apart as asked: the parts add up to it again.

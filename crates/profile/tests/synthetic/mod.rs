@@ -5,7 +5,8 @@
 use fastrand::Rng;
 use lockmeter_profile::{
     About, Blocker, BlockerSource, Bucket, Cgroup, Context, Filesystem, Frame, Happened, Interval, Key, Kind, Lock,
-    Loss, Mode, Naming, OfFilesystem, Overhead, RecordingKind, Sampled, Task, Total, Unnamed, Value,
+    Loss, Mode, Naming, OfFilesystem, Overhead, RecordingKind, Sampled, Spin, SpinLoop, SpinWait, StackId, Task,
+    TaskId, Total, Unnamed, Value,
 };
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -67,9 +68,21 @@ pub fn interval(nth: u64, size: Size) -> Interval {
         if at < size.stacks {
             let sampled = sampled(&mut interval, &mut numbers, size, Key { bucket, ..key });
             interval.sampled.push(sampled);
+            if let Some(task) = key.task.filter(|_| at % 3 == 0) {
+                interval.threads.spins.push(spin(&mut numbers, task, key, sampled.site));
+            }
         }
     }
     interval
+}
+
+fn spin(numbers: &mut Rng, task: TaskId, key: Key, site: Option<StackId>) -> Spin {
+    let Key { happened, lock, kind, mode, cgroup, .. } = key;
+    let instance = Some(0x7fff_0000_0000 + numbers.u64(..16) * 64);
+    let wait = (numbers.u64(..4) > 0).then_some(SpinWait { happened, lock, kind, mode, instance });
+    let (samples, is_part) = (1 + numbers.u64(..20), numbers.bool());
+    let (estimate_ns, variance_ns2) = (samples * 10_101_011, samples as f64 * 1e14);
+    Spin { task, cgroup, how: SpinLoop::Pause, wait, is_part, site, samples, estimate_ns, variance_ns2 }
 }
 
 fn key(interval: &mut Interval, numbers: &mut Rng, lock: u64, kind: Kind, mode: Mode) -> Key {

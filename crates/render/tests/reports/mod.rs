@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use lockmeter_profile::{
     About, BlockerSource, Bucket, Dimension, Happened, Kind, Loss, Losses, Mode, Naming, Overhead, RecordingKind,
-    Report, Row, RowBlocker, RowTask, StateTime, Swaps, SwitchedOff, ThreadState, ThreadsReport, Unnamed, Value, Worst,
+    Report, Row, RowBlocker, RowTask, Spinning, StateTime, Swaps, SwitchedOff, ThreadState, ThreadsReport, Unnamed,
+    Value, Worst,
 };
 use lockmeter_render::Exporter;
 
@@ -49,6 +50,8 @@ pub fn idle_threads() -> ThreadsReport {
         states: vec![time(ThreadState::Running, 200_000_000), time(ThreadState::Woken, 100_000_000)],
         sleeps: Vec::new(),
         open_waits: Vec::new(),
+        spins: Vec::new(),
+        run_samples: 0,
     }
 }
 
@@ -62,6 +65,7 @@ pub fn empty() -> Report {
         intervals: 10,
         waits: Value::default(),
         user_waits: Value::default(),
+        spinning: Spinning::default(),
         own_waits: Value::default(),
         named_ns: 0,
         worst: None,
@@ -107,6 +111,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         stacks: 0,
         estimated: false,
         own: false,
+        sampled_spin: None,
         histogram: vec![
             (Bucket::of(value.mean_ns()), value.count - 1, value.total_ns - value.max_ns),
             (Bucket::of(value.max_ns), 1, value.max_ns),

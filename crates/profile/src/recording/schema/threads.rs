@@ -2,8 +2,8 @@
 
 use super::{code, proto};
 use crate::interval::{CgroupId, LockId, StackId, TaskId};
-use crate::sample::{Kind, Mode};
-use crate::thread_time::{LockHolder, OpenWait, Sleep, ThreadState, ThreadTime};
+use crate::sample::{Happened, Kind, Mode};
+use crate::thread_time::{LockHolder, OpenWait, Sleep, Spin, SpinLoop, SpinWait, ThreadState, ThreadTime};
 
 pub(super) fn time_to_proto(time: &ThreadTime) -> proto::ThreadTime {
     let spent = time.spent.iter();
@@ -51,6 +51,52 @@ pub(super) fn sleep_from_proto(sleep: &proto::Sleep) -> Option<Sleep> {
         looks: sleep.looks,
         estimate_ns: sleep.estimate_ns,
         variance_ns2: if sleep.variance_ns2.is_finite() { sleep.variance_ns2.max(0.0) } else { 0.0 },
+    })
+}
+
+pub(super) fn spin_to_proto(spin: &Spin) -> proto::Spin {
+    proto::Spin {
+        task: spin.task.0,
+        cgroup: spin.cgroup.map(|id| id.0),
+        how: spin.how.code().into(),
+        wait: spin.wait.map(|wait| proto::SpinWait {
+            happened: wait.happened.code().into(),
+            lock: wait.lock.0,
+            kind: wait.kind.code().into(),
+            mode: wait.mode.code().into(),
+            instance: wait.instance,
+        }),
+        is_part: spin.is_part,
+        site: spin.site.map(|id| id.0),
+        samples: spin.samples,
+        estimate_ns: spin.estimate_ns,
+        variance_ns2: spin.variance_ns2,
+    }
+}
+
+pub(super) fn spin_from_proto(spin: &proto::Spin) -> Option<Spin> {
+    let wait = spin.wait.as_ref().map(|wait| {
+        Some(SpinWait {
+            happened: code(wait.happened).and_then(Happened::from_code)?,
+            lock: LockId(wait.lock),
+            kind: code(wait.kind).and_then(Kind::from_code)?,
+            mode: code(wait.mode).and_then(Mode::from_code)?,
+            instance: wait.instance,
+        })
+    });
+    Some(Spin {
+        task: TaskId(spin.task),
+        cgroup: spin.cgroup.map(CgroupId),
+        how: code(spin.how).and_then(SpinLoop::from_code)?,
+        wait: match wait {
+            Some(wait) => Some(wait?),
+            None => None,
+        },
+        is_part: spin.is_part,
+        site: spin.site.map(StackId),
+        samples: spin.samples,
+        estimate_ns: spin.estimate_ns,
+        variance_ns2: if spin.variance_ns2.is_finite() { spin.variance_ns2.max(0.0) } else { 0.0 },
     })
 }
 
