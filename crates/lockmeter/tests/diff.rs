@@ -67,8 +67,9 @@ fn holds_that_last_three_times_as_long_are_found_and_the_same_program_shows_no_d
         assert!(hold["delta_low_ns_per_s"].as_i64() <= hold["delta_high_ns_per_s"].as_i64(), "{hold}");
     });
     shows("no difference", &SHORT_HOLDS, &|hold| {
+        // The interval lies between the limits of what counts as alike; it need not hold 1.
         let (low, high) = (number(hold, "typical_ratio_low"), number(hold, "typical_ratio_high"));
-        assert!(low <= 1.0 && high >= 1.0, "{hold}");
+        assert!(low > 0.8 && low <= high && high < 1.25, "{hold}");
     });
 }
 

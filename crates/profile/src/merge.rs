@@ -159,7 +159,7 @@ fn add_row(sum: &mut Row, row: Row) {
         (Some(sum_ns), Some(more_ns)) => Some(sum_ns.saturating_add(more_ns)),
         (one, other) => one.or(other),
     };
-    sum.sampled_spin = match (sum.sampled_spin, row.sampled_spin) {
+    sum.sampled_spin = match (sum.sampled_spin.take(), row.sampled_spin) {
         (Some(mut one), Some(other)) => {
             one.merge(&other);
             Some(one)

@@ -456,7 +456,7 @@ pub struct Row {
     /// Whether lockmeter itself waited.
     pub own: bool,
     /// Of a row of waits: the part of the spinning that is an estimate, if any was met.
-    pub sampled_spin: Option<SampledSpin>,
+    pub sampled_spin: Option<Box<SampledSpin>>,
     /// The histogram: `(bucket, count, total_ns)`, shortest bucket first.
     pub histogram: Vec<(crate::sample::Bucket, u64, u64)>,
 }

@@ -139,6 +139,15 @@ struct Measured {
     sites: HashMap<Site<StackName, TextName>, SiteEstimate>,
 }
 
+/// Of what there are very many, and most did not spin.
+type Spun = Option<Box<SampledSpin>>;
+
+fn merge_spun(into: &mut Spun, other: Option<&SampledSpin>) {
+    if let Some(other) = other {
+        into.get_or_insert_default().merge(other);
+    }
+}
+
 /// What the stacks of one site stand for.
 #[derive(Debug, Clone, Default)]
 struct SiteEstimate {
@@ -149,7 +158,7 @@ struct SiteEstimate {
     /// Of holds.
     basis: Option<Box<HoldBasis>>,
     /// As in [`Measured`].
-    spun: SampledSpin,
+    spun: Spun,
     /// Of waits: for how long of them the lock was free, and the waiter not yet running. Of all in the buckets.
     run_delay_ns: u64,
     /// The name of the releasing task.
@@ -281,7 +290,7 @@ impl SiteEstimate {
         }
         self.max_ns = self.max_ns.max(other.max_ns);
         self.stacks = self.stacks.saturating_add(other.stacks);
-        self.spun.merge(&other.spun);
+        merge_spun(&mut self.spun, other.spun.as_deref());
         if let Some(basis) = &other.basis {
             self.basis.get_or_insert_default().merge(basis);
         }
@@ -491,7 +500,7 @@ impl ReportBuilder {
             // Of programs' locks alone.
             let key = self.site(site, (source, None), (None, source, None), instance, OfFilesystem::None);
             let estimate = self.at_site(group, key);
-            estimate.spun.merge(&spun);
+            merge_spun(&mut estimate.spun, Some(&spun));
             estimate.stacks = estimate.stacks.saturating_add(samples);
         }
     }

@@ -157,7 +157,7 @@ fn spinning_that_samples_tell_is_a_part_of_waits_or_comes_on_top() {
         let apart = made_of(&[Spin { is_part: false, ..spin }], by);
         assert_eq!(values(&apart), (14_000_000, 4_000_000, 10_000_000), "{by:?}");
         // The standard deviation is a millisecond, and two more samples could have hit.
-        let error_ns = apart.rows[0].sampled_spin.unwrap().error_ns();
+        let error_ns = apart.rows[0].sampled_spin.as_ref().unwrap().error_ns();
         assert_eq!(error_ns, apart.spinning.sampled_error_ns());
         assert_eq!(error_ns, (1.96 * 5_f64.sqrt() * 1e6) as u64);
         let idle = made_of(&[Spin { wait: wait(Happened::Idle), ..spin }, Spin { wait: None, ..spin }], by);
@@ -453,7 +453,7 @@ proptest! {
             for row in &report.rows {
                 let (count, total_ns) = row.histogram.iter().fold((0, 0), |(c, t), (_, count, ns)| (c + count, t + ns));
                 // What only samples have met is in no bucket.
-                let spun = row.sampled_spin.unwrap_or_default();
+                let spun = row.sampled_spin.as_deref().copied().unwrap_or_default();
                 let (counted_ns, spin_ns) = (row.value.total_ns - spun.added_ns, row.value.spin_ns - spun.total_ns);
                 let counted = Value { total_ns: counted_ns, spin_ns, ..row.value };
                 prop_assert_eq!((count, total_ns), (counted.count, counted.total_ns));

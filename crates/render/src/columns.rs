@@ -288,10 +288,10 @@ pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("per_second", Unit::Decimal, per_second).headed("PER S").expendable(1),
     ReportColumn::new("spin_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.spin_ns)).headed("SPIN"),
     ReportColumn::new("spin_error_ns", Unit::Nanoseconds, |row, _| {
-        row.sampled_spin.map_or(Cell::Missing, |spun| Cell::Nanoseconds(spun.error_ns()))
+        row.sampled_spin.as_ref().map_or(Cell::Missing, |spun| Cell::Nanoseconds(spun.error_ns()))
     }).headed("± SPIN"),
     ReportColumn::new("spin_samples", Unit::Count, |row, _| {
-        row.sampled_spin.map_or(Cell::Missing, |spun| Cell::Count(spun.samples))
+        row.sampled_spin.as_ref().map_or(Cell::Missing, |spun| Cell::Count(spun.samples))
     }),
     ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.sleep_ns()))
         .headed("SLEEP").expendable(6),
@@ -389,7 +389,7 @@ const fn of_counted<'a>(row: &Row, cell: Cell<'a>) -> Cell<'a> {
 
 /// Of the waits that were counted, without the spinning that was met beside them.
 fn mean_ns(row: &Row) -> u64 {
-    let added_ns = row.sampled_spin.map_or(0, |spun| spun.added_ns);
+    let added_ns = row.sampled_spin.as_ref().map_or(0, |spun| spun.added_ns);
     Value { total_ns: row.value.total_ns.saturating_sub(added_ns), ..row.value }.mean_ns()
 }
 

@@ -163,7 +163,7 @@ fn spinning_is_shown_with_its_error_and_by_what_it_is_for() {
     let mut shown = report(spinning_threads());
     let value = Value { count: 0, total_ns: 6_000_000_000, max_ns: 0, spin_ns: 6_000_000_000 };
     let mut row = row("server:queue_lock", Kind::Spin, Mode::Exclusive, self::value(2, 2, 1, 2));
-    (row.value, row.sampled_spin, row.histogram) = (value, Some(spun(600)), Vec::new());
+    (row.value, row.sampled_spin, row.histogram) = (value, Some(Box::new(spun(600))), Vec::new());
     (shown.rows, shown.waits, shown.user_waits) = (vec![row], value, value);
     shown.spinning = Spinning { preempted_ns: 0, sampled: spun(600) };
     insta::assert_snapshot!(written(&Table::default(), &shown));

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use super::buckets::Buckets;
 use super::names::{Names, StackName, TextName};
 use super::scaling::{Estimate, Portion, divide_bucket, scale_bucket};
-use super::{Group, HolderStates, Measured, ReportBuilder, RunDelay, Site, SiteEstimate, Uniform};
+use super::{Group, HolderStates, Measured, ReportBuilder, RunDelay, Site, SiteEstimate, Spun, Uniform, merge_spun};
 use crate::filesystem::OfFilesystem;
 use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
 use crate::quantile::quantile_ns;
-use crate::report::{Dimension, Row, RowBlocker, RowRoot, RowTask, SampledSpin, UNKNOWN_FILESYSTEM};
+use crate::report::{Dimension, Row, RowBlocker, RowRoot, RowTask, UNKNOWN_FILESYSTEM};
 use crate::sample::{Bucket, Context, Happened, HoldBasis, Kind, Mode, Value};
 use crate::slow_hold::HolderTime;
 
@@ -65,7 +65,7 @@ struct RowSum<'a> {
     value: Value,
     basis: HoldBasis,
     run_delay: RunDelay,
-    spun: SampledSpin,
+    spun: Spun,
     /// Of some part it is not known what it rests on.
     lacks_basis: bool,
     /// It is a lock of a program's.
@@ -86,7 +86,7 @@ struct Part<'a> {
     /// `None` where stacks do not tell.
     basis: Option<HoldBasis>,
     run_delay: RunDelay,
-    spun: SampledSpin,
+    spun: Spun,
     max_ns: u64,
     stacks: u64,
     releaser: Uniform<Option<&'a str>>,
@@ -402,7 +402,7 @@ fn shared_out<'a>(
             buckets: Buckets::default(),
             basis: is_told_apart.then(|| estimate.basis.as_deref().copied().unwrap_or_default()),
             run_delay: if is_divided { RunDelay::default() } else { estimate.run_delay() },
-            spun: estimate.spun,
+            spun: estimate.spun.clone(),
             max_ns: estimate.max_ns.min(longest_ns),
             stacks: estimate.stacks,
             releaser: releaser(estimate),
@@ -414,7 +414,7 @@ fn shared_out<'a>(
         buckets: Buckets::default(),
         basis: is_told_apart.then(HoldBasis::default),
         run_delay: RunDelay::default(),
-        spun: SampledSpin::default(),
+        spun: None,
         max_ns: 0,
         stacks: 0,
         releaser: Uniform::Unseen,
@@ -445,7 +445,7 @@ fn shared_out<'a>(
         }
     }
     parts.push(without_stacks);
-    parts.retain(|part| !part.buckets.is_empty() || part.spun.samples > 0);
+    parts.retain(|part| !part.buckets.is_empty() || part.spun.is_some());
     Ok(parts)
 }
 
@@ -475,7 +475,7 @@ impl Part<'_> {
             buckets: measured.exact.iter().map(|(bucket, value)| (bucket, portion(value))).collect(),
             basis: Some(measured.basis),
             run_delay: measured.run_delay,
-            spun: measured.spun,
+            spun: (measured.spun.samples > 0).then(|| Box::new(measured.spun)),
             max_ns: measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0),
             stacks: 0,
             releaser: Uniform::Unseen,
@@ -511,9 +511,10 @@ impl<'a> RowSum<'a> {
                 spin_ns: portion.spin_ns,
             });
         }
-        let (total_ns, spin_ns) = (part.spun.added_ns, part.spun.total_ns);
-        self.value.merge(&Value { total_ns, spin_ns, ..Value::default() });
-        self.spun.merge(&part.spun);
+        if let Some(spun) = part.spun.as_deref() {
+            self.value.merge(&Value { total_ns: spun.added_ns, spin_ns: spun.total_ns, ..Value::default() });
+            merge_spun(&mut self.spun, Some(spun));
+        }
         match part.basis {
             Some(basis) => self.basis.merge(&basis),
             None => self.lacks_basis = true,
@@ -592,7 +593,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         stacks: sum.stacks,
         estimated: builder.query.is_sampled(),
         own: key.own,
-        sampled_spin: (sum.spun.samples > 0).then_some(sum.spun),
+        sampled_spin: sum.spun,
         histogram,
     }
 }
