@@ -13,7 +13,9 @@ use lockmeter_profile::{
     Overhead, Report, RowBlocker, RowRoot, RowTask, SlowHoldRow, Worst,
 };
 use lockmeter_render::latency::{LatencyHeadline, LatencyTable};
-use lockmeter_render::{Colour, Csv, DiffHeadline, Exporter, Folded, FoldedStacks, Headline, Histograms, Json, Table};
+use lockmeter_render::{
+    Colour, Csv, DiffHeadline, Exporter, Folded, FoldedStacks, Headline, Histograms, Json, JsonLine, Table,
+};
 use reports::{about, by_lock, row, value};
 
 /// What a terminal obeys, or what hides or reorders text: a list of its own, not the one under test.
@@ -226,6 +228,8 @@ fn outputs(name: &str) -> Vec<Output> {
         output("Exporter for Json", &Json, &report),
         output("Exporter<LatencyReport> for Json", &Json, &latency),
         output("Exporter<Diff> for Json", &Json, &difference),
+        output("Exporter for JsonLine", &JsonLine, &report),
+        output("Exporter<LatencyReport> for JsonLine", &JsonLine, &latency),
         output("Exporter for Csv", &Csv, &report),
         output("Exporter<LatencyReport> for Csv", &Csv, &latency),
         output("Exporter<Diff> for Csv", &Csv, &difference),
