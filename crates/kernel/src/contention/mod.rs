@@ -179,7 +179,7 @@ impl ContentionSource {
         follow(&self.skeleton.maps.sleepers, pid)
     }
 
-    /// Meters waits that had begun before the programs were attached, from their begin as it is told: they end as others do.
+    /// Meters waits that began before the programs were attached. They end, and are counted, as others do.
     pub fn adopt(&mut self, waits: &[OlderWait]) -> Result<(), KernelError> {
         self.older.tell(waits, &mut self.skeleton)
     }

@@ -336,7 +336,7 @@ static __always_inline void end_interrupted_wait(struct task_struct *task, struc
 	sleep->interrupted_after_ns = 0;
 }
 
-/* The running thread goes to sleep, having run for so long since ever. */
+/* The running thread goes to sleep. `ran_ns`: what it has run in all. */
 static __always_inline void begin_futex_wait(struct task_struct *task, struct futex_sleep *sleep,
 					     const struct pt_regs *regs, __u64 now_ns, __u64 ran_ns)
 {

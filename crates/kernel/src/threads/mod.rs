@@ -14,16 +14,15 @@ mod table;
 mod waiter_on_stack;
 
 use std::cell::RefCell;
-use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBuffer, RingBufferBuilder};
 use lockmeter_profile::{Interval, Loss};
 
-use crate::attaching::attach_one;
+use crate::attaching::{attach_one, run_iterator};
 use crate::cgroups::CgroupTree;
 use crate::clock::monotonic_ns;
 use crate::contention::{OlderWait, Scope};
@@ -373,12 +372,7 @@ fn read_states(skeleton: &mut ThreadsSkel<'_>, iterator: &Link, choice: StackCho
         data.stacks_left = choice.stacks;
         data.stack_chance = (f64::from(u32::MAX) * choice.chance) as u32;
     }
-    let mut records = Vec::new();
-    let read = Iter::new(iterator).map_err(|error| error.to_string());
-    read.and_then(|mut iterator| iterator.read_to_end(&mut records).map_err(|error| error.to_string())).map_err(
-        |why| KernelError::new(crate::ErrorKind::Refused, format!("cannot read the threads' states: {why}")),
-    )?;
-    Ok(records)
+    run_iterator(iterator, "cannot read the threads' states")
 }
 
 /// The longest since the last call.

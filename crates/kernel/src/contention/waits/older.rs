@@ -1,11 +1,9 @@
 //! Waits that began before metering did.
 
-use std::io::Read;
-
-use libbpf_rs::{Iter, Link};
+use libbpf_rs::Link;
 use lockmeter_profile::{Kind, Mode};
 
-use crate::attaching::attach_one;
+use crate::attaching::{attach_one, run_iterator};
 use crate::contention::skeleton::ContentionSkel;
 use crate::contention::skeleton::types::older_wait;
 use crate::error::KernelError;
@@ -60,15 +58,8 @@ impl OlderWaits {
                 };
             }
             bss.older_waits_told = some.len() as u32;
-            // It writes nothing: reading it runs it over all tasks.
-            let read = Iter::new(iterator).map(|mut tasks| tasks.read_to_end(&mut Vec::new()));
-            read.map_err(|error| KernelError::from_libbpf("cannot tell the programs of older waits", &error))?
-                .map_err(|error| {
-                    KernelError::new(
-                        crate::ErrorKind::Refused,
-                        format!("cannot tell the programs of older waits: {error}"),
-                    )
-                })?;
+            // It goes through all tasks, and writes nothing.
+            run_iterator(iterator, "cannot tell the programs of older waits")?;
         }
         Ok(())
     }
