@@ -210,8 +210,9 @@ fn of_a_lock_taken_very_often_every_hold_is_counted_and_some_are_timed() {
         let all = own_maps(&["--every"], &["--seconds", "1"]);
         some.all_are_counted();
         all.all_are_counted();
-        if is_emulated() && some.held.iter().all(|held| held.timed == held.count) {
-            return too_busy(test, "an emulated CPU takes the lock so seldom that every hold is timed");
+        // Each mode has a budget of its own.
+        if is_emulated() && some.held.iter().any(|held| held.timed == held.count) {
+            return too_busy(test, "an emulated CPU takes the lock so seldom that every hold of a mode is timed");
         }
         assert!(some.shown.contains("hold times are estimated from"), "{}", some.shown);
         assert!(!all.shown.contains("hold times are estimated from"), "{}", all.shown);
