@@ -130,7 +130,7 @@ lint:
 	$(CARGO) fmt --all --check
 	clang-format --dry-run --Werror $(C_SOURCES)
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy --package lockmeter-meter --no-default-features --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package lockmeter-meter --no-default-features --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-preload --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-locks --no-default-features --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-locks --features lockdep --all-targets --locked -- -D warnings

@@ -14,7 +14,6 @@
  *   gives-up    the lock changes hands while somebody waits for it who gives up
  *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
  */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -269,6 +268,9 @@ static void say(void)
 		waited_ns += wait->had_ns - wait->asked_ns;
 		for (const struct event *other = events; other < events + event_count; other++) {
 			if (other == wait || other->lock != wait->lock || (wait->who == READER && other->who == READER))
+				continue;
+			/* One that gave up has released nothing. */
+			if (other->had_ns == other->released_ns)
 				continue;
 			had_ns[other->who] += overlap_ns(since_ns, wait->had_ns, other);
 			if (other->released_ns > since_ns && other->released_ns <= wait->had_ns)

@@ -147,7 +147,10 @@ fn of_a_kernel_lock_the_long_holder_is_blamed_for_those_who_queue_behind_it() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let mut shown = blockers(&recording);
     shown.rows.retain(|row| row.lock() == "file.f_pos_lock");
-    let (count, all_ns) = sum(&shown.rows);
+    let nobodys = |row: &&Row| row.blocker_source.as_deref() == Some("handover");
+    let (count, _) = sum(&shown.rows);
+    // Of the time that somebody had the lock: on a busy machine a waiter runs late.
+    let (_, all_ns) = sum(shown.rows.iter().filter(|row| !nobodys(row)));
     let (_, read_ns) = sum(shown.rows.iter().filter(|row| is_by(row, &["ksys_read"])));
     assert!(count > 100 && read_ns * 100 >= all_ns * 95, "{read_ns} of {all_ns} ns\n{}", shown.shown);
     // It reads a file, a page of which is late.
@@ -155,8 +158,7 @@ fn of_a_kernel_lock_the_long_holder_is_blamed_for_those_who_queue_behind_it() {
     assert_eq!(long.blocker_state.as_deref(), Some("disk-io"), "{}", shown.shown);
     let head = head(&recording);
     assert!(head.contains("blocked mostly by ksys_read in known-wait (itself blocked: disk or file system)"), "{head}");
-    let nobodys = shown.rows.iter().any(|row| row.blocker_source.as_deref() == Some("handover"));
-    assert!(nobodys, "a waiter ran before it was woken\n{}", shown.shown);
+    assert!(shown.rows.iter().any(|row| nobodys(&row)), "a waiter ran before it was woken\n{}", shown.shown);
 }
 
 /// Who waits for a file's position waits in truth for a reader of the directory.

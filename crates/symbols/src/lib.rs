@@ -58,7 +58,7 @@ pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};
 pub use program_locks::{ProgramLock, has_own_locks, program_lock};
 pub use program_names::as_written;
-pub use shared_memory::{SharedAddress, SharedMapping, shared_lock, unmapped_lock};
+pub use shared_memory::{LONGEST_MAPS, MOST_MAPPINGS, SharedAddress, SharedMapping, shared_lock, unmapped_lock};
 pub use slab_layout::{PageAnchor, SlabLayout, SlabMark, struct_page_anchor};
 pub use target_file::{FilePlace, TargetFile, sees_other_files};
 pub use types::KernelTypes;

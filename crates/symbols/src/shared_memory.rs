@@ -7,11 +7,11 @@ use lockmeter_profile::{Frame, Lock, Naming};
 
 use crate::heap_locks::{Origin, heap_lock};
 
-/// Longer lists of mappings are cut.
-const LONGEST_MAPS: u64 = 16 << 20;
+/// Longer lists of what a process maps are cut.
+pub const LONGEST_MAPS: u64 = 16 << 20;
 
-/// Shared mappings that are kept of a process.
-const MOST_MAPPINGS: usize = 1 << 12;
+/// Mappings that are kept of a process, of code and of shared memory each: no program has that many.
+pub const MOST_MAPPINGS: usize = 1 << 12;
 
 /// A place in what processes map together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -13,6 +13,7 @@ use crate::build_id::{BuildId, BuildIds};
 use crate::debug_package::debug_package;
 use crate::debuginfod;
 use crate::program_names::ProgramNames;
+use crate::shared_memory::LONGEST_MAPS;
 use crate::target_file::{FilePlace, TargetFile, Version, sees_other_files};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
 
@@ -33,9 +34,6 @@ const MOST_COUNTED: usize = 1 << 14;
 
 /// Stripped files whose packages are looked for.
 const MOST_ASKED_PACKAGES: usize = 64;
-
-/// Longer lists of mappings are cut.
-const LONGEST_MAPS: u64 = 16 << 20;
 
 /// A file that a process maps, program or library.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use lockmeter_profile::{Frame, Lock, Loss, Losses};
 use lockmeter_symbols::{
-    BuildId, ElfPart, FilePlace, MappedFile, Origin, SharedAddress, SharedMapping, StaticPlace, TargetFile, UserNames,
-    sees_other_files, shared_lock,
+    BuildId, ElfPart, FilePlace, LONGEST_MAPS, MOST_MAPPINGS, MappedFile, Origin, SharedAddress, SharedMapping,
+    StaticPlace, TargetFile, UserNames, sees_other_files, shared_lock,
 };
 use object::elf::PF_X;
 use object::read::elf::ElfFile64;
@@ -27,12 +27,6 @@ const REMEMBERED_DRAINS: u32 = 10;
 
 /// Frames that are kept of a stack.
 const DEEPEST: usize = 64;
-
-/// Longer lists of mappings are cut.
-const LONGEST_MAPS: u64 = 16 << 20;
-
-/// Mappings of code that are read of a process: no program has that many files.
-const MOST_MAPPINGS: usize = 4 << 10;
 
 /// Files that are held open: what else lockmeter opens still fits into the usual limit of 1024 descriptors.
 const MOST_HELD: usize = 400;
@@ -330,9 +324,6 @@ impl Processes {
         let (changes, age, parent) = (process.changes + 1, process.age, process.parent);
         let living = living_thread(tgid);
         let (maps, shared) = read_mappings(living);
-        if !maps.is_empty() {
-            process.shared.clone_from(&shared);
-        }
         // A process that has ended has no mappings, and keeps those that it had or was born with.
         let (maps, shared) = if maps.is_empty() && process.maps.is_empty() {
             let inherited = self.known.get(&parent);
@@ -340,7 +331,11 @@ impl Processes {
         } else {
             (maps, shared)
         };
-        if maps.is_empty() || self.known.get(&tgid).is_some_and(|process| process.maps == maps) {
+        if maps.is_empty() {
+            return false;
+        }
+        if let Some(process) = self.known.get_mut(&tgid).filter(|process| process.maps == maps) {
+            process.shared = shared;
             return false;
         }
         let mut next = Process { maps, shared, fresh: true, changes, age, parent, ..Process::default() };

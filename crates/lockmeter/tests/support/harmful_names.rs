@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use object::{Object, ObjectSection};
 
@@ -87,7 +88,9 @@ pub fn on_terminal(folder: &Folder, arguments: &[&str], own: &[&str]) -> String 
 pub fn sent_to_terminal(folder: &Folder, arguments: &[&str], own: &[&str]) -> Output {
     let quoted: Vec<String> = arguments.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
     let line = format!("stty cols 200 rows 60; exec '{}' {}", BINARY, quoted.join(" "));
-    let script = folder.file("line.sh");
+    // Tests share the folder.
+    static SCRIPTS: AtomicU32 = AtomicU32::new(0);
+    let script = folder.file(&format!("line-{}.sh", SCRIPTS.fetch_add(1, Ordering::Relaxed)));
     fs::write(&script, line).unwrap();
     let mut terminal = Command::new("script");
     terminal.args(["--quiet", "--return", "--command", &format!("sh {script}"), "/dev/null"]);
