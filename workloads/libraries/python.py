@@ -25,6 +25,12 @@ def walk_tree():
             time.sleep(HOLD)
 
 
+def compute():
+    number = 0
+    while True:
+        number += 1
+
+
 def wait():
     with condition:
         condition.wait()
@@ -44,5 +50,11 @@ def idle():
     start(1, joined.join)
 
 
-{"lock": lambda: start(4, post_entry), "rlock": lambda: start(4, walk_tree), "idle": idle}[sys.argv[1]]()
+SCENES = {
+    "lock": lambda: start(4, post_entry),
+    "rlock": lambda: start(4, walk_tree),
+    "compute": lambda: start(4, compute),
+    "idle": idle,
+}
+SCENES[sys.argv[1]]()
 sys.stdin.read()

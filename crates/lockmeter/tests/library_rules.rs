@@ -256,17 +256,36 @@ fn locks_of_libuv_are_told_from_its_pool_of_threads() {
     plays_program(&folder, &program, &scenes);
 }
 
+fn python(scene: &str) -> Command {
+    let mut command = Command::new("/usr/bin/python3");
+    command.arg(workload_sources().join("libraries/python.py")).arg(scene);
+    command
+}
+
 #[test]
 fn locks_of_cpython_are_told_from_its_queues_and_joins() {
     let Some((_machine, folder)) = place("CPython") else { return };
-    let command = |scene: &str| {
-        let mut command = Command::new("/usr/bin/python3");
-        command.arg(workload_sources().join("libraries/python.py")).arg(scene);
-        command
-    };
     // Debian's interpreter has no names for its inner functions.
     let semaphore = &[("python3", "semaphore", "exclusive")];
-    plays(&folder, command, &[contends("lock", semaphore), contends("rlock", semaphore), idle("idle")]);
+    plays(&folder, python, &[contends("lock", semaphore), contends("rlock", semaphore), idle("idle")]);
+}
+
+/// It is waited for in parts of 5 ms, most of which time out while some thread has it.
+#[test]
+fn who_has_the_interpreter_lock_meanwhile_is_known() {
+    let Some((_machine, folder)) = place("CPython's interpreter lock") else { return };
+    let playing = Scene::start(python("compute"));
+    let pid = playing.program.id().to_string();
+    let recorder = Recorder::start_all(&folder, "compute", &["--user", "-p", &pid, "-d", DURATION]);
+    let report = json_report(&recorder.wait().recording(), &["--by", "lock,blocker"]);
+    let of_lock = |row: &&Value| row["happened"] == "wait" && row["lock"].as_str().unwrap().ends_with(":GIL");
+    let waits: Vec<&Value> = report["rows"].as_array().unwrap().iter().filter(of_lock).collect();
+    let sum = |sources: &[&str]| -> u64 {
+        let is_of = |row: &&&Value| sources.iter().any(|source| row["blocker_source"] == *source);
+        waits.iter().filter(is_of).map(|row| ns(&row["total_ns"])).sum()
+    };
+    let (known_ns, unknown_ns) = (sum(&["releaser", "handover"]), sum(&["wakeup-not-seen", "earlier-holder"]));
+    assert!(sum(&["releaser"]) > 0 && unknown_ns * 4 < known_ns, "{known_ns}, {unknown_ns} ns: {waits:#?}");
 }
 
 /// Builds what Cargo does not build for a test of another package.

@@ -135,31 +135,34 @@ impl<By, Lock: Clone> Releases<By, Lock> {
         }
     }
 
-    /// What each releaser had of a wait for this lock that a release has ended. What is left was nobody's: the releaser did not run yet.
+    /// What each releaser had of a wait for this lock. What is left was nobody's: the releaser did not run yet. Whoever released the lock
+    /// first after the wait's end had it then.
     pub(super) fn divide(&self, lock: LockAddress, begin_ns: u64, end_ns: u64) -> Vec<Part<By, Lock>> {
         let mut parts = Vec::new();
         let Some(last) = self.locks.get(&lock) else { return parts };
         let is_whole = last.len() < RELEASES || last.front().is_some_and(|first| first.at_ns <= begin_ns);
         let mut since_ns = begin_ns;
-        for Release { at_ns, thread, by, slept } in
-            last.iter().filter(|release| release.at_ns > begin_ns && release.at_ns <= end_ns)
-        {
+        for Release { at_ns, thread, by, slept } in last.iter().filter(|release| release.at_ns > begin_ns) {
+            if since_ns >= end_ns {
+                break;
+            }
+            let at_ns = (*at_ns).min(end_ns);
             if since_ns == begin_ns && !is_whole {
                 add(&mut parts, Part { by: None, root: None, did: None, ns: at_ns - since_ns });
             } else {
                 let mut own_ns = at_ns - since_ns;
                 for wait in self.waits.get(thread).into_iter().flatten() {
-                    let both_ns = wait.ran_ns.min(*at_ns).saturating_sub(wait.begin_ns.max(since_ns)).min(own_ns);
+                    let both_ns = wait.ran_ns.min(at_ns).saturating_sub(wait.begin_ns.max(since_ns)).min(own_ns);
                     own_ns -= both_ns;
                     if wait.address != lock {
                         let root = Some(Rc::clone(&wait.root));
                         add(&mut parts, Part { by: Some(Rc::clone(by)), did: wait.root.did, root, ns: both_ns });
                     }
                 }
-                let did = Some(mostly(slept, since_ns, *at_ns));
+                let did = Some(mostly(slept, since_ns, at_ns));
                 add(&mut parts, Part { by: Some(Rc::clone(by)), root: None, did, ns: own_ns });
             }
-            since_ns = *at_ns;
+            since_ns = at_ns;
         }
         parts
     }
@@ -225,6 +228,21 @@ mod tests {
         let parts = releases.divide(lock, 0, end_ns);
         assert_eq!(told(&parts), expected(&[("earlier", None, 1_010), ("known", None, end_ns - 1_010)]));
         assert_eq!(told(&releases.divide(lock, end_ns - 5, end_ns)), expected(&[("known", None, 5)]));
+    }
+
+    #[test]
+    fn a_wait_that_timed_out_is_blamed_on_who_released_the_lock_next() {
+        let (first, second) = (by("first"), by("second"));
+        let mut releases = Releases::<String, u32>::default();
+        let lock = (1, 0x10);
+        releases.note(lock, 1_000, 1, (first, Vec::new()));
+        releases.note(lock, 9_000, 2, (second, Vec::new()));
+        assert_eq!(
+            told(&releases.divide(lock, 400, 5_400)),
+            expected(&[("first", None, 600), ("second", None, 4_400)])
+        );
+        assert_eq!(told(&releases.divide(lock, 2_000, 7_000)), expected(&[("second", None, 5_000)]));
+        assert!(releases.divide(lock, 9_500, 9_900).is_empty(), "nobody has released it since");
     }
 
     #[test]

@@ -48,6 +48,9 @@ const MOST_WORDS: usize = 1 << 16;
 /// Stacks remembered with their names, over all processes.
 const MOST_SITES: usize = 1 << 15;
 
+/// At a release, so many of the last waits that have ended are looked at for those that timed out.
+const LAST_ENDED: usize = 64;
+
 /// What a stack weighs that belongs to no sampled wait: it counts only where there is no other.
 const INTRODUCTION_WEIGHT: f64 = 1.0;
 
@@ -137,6 +140,7 @@ struct Woken {
     site: Rc<Site>,
     /// Who woke it.
     by: Rc<BlamedFor>,
+    woken_ns: u64,
     waited_ns: u64,
     /// What each holder had of the wait, if it was divided.
     parts: Vec<Part<BlamedFor, WordLock>>,
@@ -230,7 +234,8 @@ impl Waits {
         let comm = record.waker_comm.map(i8::cast_unsigned);
         let by = self.blamed(BlamedFor { source, comm, tgid: record.waker_tgid, releaser });
         let parts = self.divide(word, told, &by, record);
-        let woken = Woken { word, told, weight, site, by, waited_ns: record.waited_ns, parts, age: 0 };
+        let (woken_ns, waited_ns) = (record.woken_ns, record.waited_ns);
+        let woken = Woken { word, told, weight, site, by, woken_ns, waited_ns, parts, age: 0 };
         self.woken.insert((record.sleep.tid, record.sleep.begin_ns), woken);
     }
 
@@ -263,15 +268,31 @@ impl Waits {
             Some(PastSleep { begin_ns: sleep.begin_ns, end_ns: sleep.end_ns, state })
         });
         self.releases.note(lock, end_ns, record.waker_tid, (Rc::clone(by), slept.collect()));
+        self.divide_timed_out(lock, end_ns);
         let parts = self.releases.divide(lock, begin_ns, end_ns);
         self.releases.waited(record.sleep.tid, (begin_ns, end_ns), (lock, &word_lock), &parts);
         parts
     }
 
+    /// A lock that is made of a condition is waited for in parts with time limits. Who had it when a part timed out is known at its next
+    /// release, which is this one.
+    fn divide_timed_out(&mut self, lock: LockAddress, released_ns: u64) {
+        let ended = self.ended.iter_mut().rev().take(LAST_ENDED).map(|ended| &mut ended.woken);
+        for woken in ended.chain(self.woken.values_mut()) {
+            let told = self.words.get(&woken.word).and_then(|known| known.told.get(woken.told));
+            let is_of_lock = |told: &Told| told.wait.is_made_of_condition() && told.address_of(woken.word.tgid) == lock;
+            let is_due = woken.parts.is_empty() && woken.by.source == BlockerSource::WakeupNotSeen;
+            if is_due && woken.woken_ns < released_ns && told.is_some_and(is_of_lock) {
+                let begin_ns = woken.woken_ns.saturating_sub(woken.waited_ns);
+                woken.parts = self.releases.divide(lock, begin_ns, woken.woken_ns);
+            }
+        }
+    }
+
     fn end(&mut self, record: &end_record) {
         let Some(woken) = self.woken.remove(&(record.sleep.tid, record.sleep.begin_ns)) else { return };
         let comm = record.comm.map(i8::cast_unsigned);
-        if !woken.parts.is_empty() {
+        if !woken.parts.is_empty() && woken.by.source != BlockerSource::WakeupNotSeen {
             self.releases.ran(record.sleep.tid, record.total_ns.saturating_sub(woken.waited_ns));
         }
         self.ended.push(Ended { woken, total_ns: record.total_ns, cgroup: record.cgroup, comm });
