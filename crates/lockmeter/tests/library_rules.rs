@@ -92,16 +92,23 @@ fn plays(folder: &Folder, command: impl Fn(&str) -> Command, scenes: &[Expected]
 
 /// The same of one that lockmeter starts.
 fn plays_started(folder: &Folder, program: &Path, Expected { scene, locks }: &Expected) -> String {
+    let mut command = Command::new(program);
+    command.arg(scene);
+    let file = started(folder, &command);
+    judge(scene, locks, &file);
+    file
+}
+
+/// A recording of a scene that lockmeter starts.
+fn started(folder: &Folder, scene: &Command) -> String {
     let file = folder.file("started");
     let mut command = lockmeter(["record", "--user", "-o", &file, "--"]);
     let (input, end_of_input) = std::io::pipe().unwrap();
-    command.arg(program).arg(scene).stdin(input);
+    command.arg(scene.get_program()).args(scene.get_args()).stdin(input);
     let recorder = Recorder::spawn(command, file);
     std::thread::sleep(DURATION_OF_STARTED);
     drop(end_of_input);
-    let file = recorder.wait().recording();
-    judge(scene, locks, &file);
-    file
+    recorder.wait().recording()
 }
 
 fn judge(scene: &str, locks: &[(&str, &str, &str)], recording: &str) {
@@ -277,15 +284,35 @@ fn who_has_the_interpreter_lock_meanwhile_is_known() {
     let playing = Scene::start(python("compute"));
     let pid = playing.program.id().to_string();
     let recorder = Recorder::start_all(&folder, "compute", &["--user", "-p", &pid, "-d", DURATION]);
-    let report = json_report(&recorder.wait().recording(), &["--by", "lock,blocker"]);
-    let of_lock = |row: &&Value| row["happened"] == "wait" && row["lock"].as_str().unwrap().ends_with(":GIL");
-    let waits: Vec<&Value> = report["rows"].as_array().unwrap().iter().filter(of_lock).collect();
-    let sum = |sources: &[&str]| -> u64 {
-        let is_of = |row: &&&Value| sources.iter().any(|source| row["blocker_source"] == *source);
-        waits.iter().filter(is_of).map(|row| ns(&row["total_ns"])).sum()
+    let waits = waits_by_blocker(&recorder.wait().recording());
+    let sum = |sources: &[&str]| {
+        sum(&waits, |row| named(row, ":GIL") && sources.iter().any(|it| row["blocker_source"] == *it))
     };
     let (known_ns, unknown_ns) = (sum(&["releaser", "handover"]), sum(&["wakeup-not-seen", "earlier-holder"]));
     assert!(sum(&["releaser"]) > 0 && unknown_ns * 4 < known_ns, "{known_ns}, {unknown_ns} ns: {waits:#?}");
+}
+
+/// From inside such a part was taken for a wait for the condition's mutex, once another thread had been signalled.
+#[test]
+fn from_inside_waits_for_the_interpreter_lock_are_none_for_its_mutex() {
+    let Some((_machine, folder)) = place("CPython's interpreter lock, from inside") else { return };
+    let waits = waits_by_blocker(&started(&folder, &python("compute")));
+    let (lock_ns, mutex_ns) = (sum(&waits, |row| named(row, ":GIL")), sum(&waits, |row| named(row, ":GIL's mutex")));
+    assert!(lock_ns > 0 && mutex_ns * 10 < lock_ns, "{lock_ns}, {mutex_ns} ns: {waits:#?}");
+}
+
+fn waits_by_blocker(recording: &str) -> Vec<Value> {
+    let mut report = json_report(recording, &["--by", "lock,blocker"]);
+    let rows = std::mem::take(report["rows"].as_array_mut().unwrap());
+    rows.into_iter().filter(|row| row["happened"] == "wait").collect()
+}
+
+fn named(row: &Value, end: &str) -> bool {
+    row["lock"].as_str().unwrap().ends_with(end)
+}
+
+fn sum(rows: &[Value], is_it: impl Fn(&Value) -> bool) -> u64 {
+    rows.iter().filter(|row| is_it(row)).map(|row| ns(&row["total_ns"])).sum()
 }
 
 /// Builds what Cargo does not build for a test of another package.

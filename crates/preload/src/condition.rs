@@ -33,7 +33,7 @@ unsafe fn metered(
     let ended = writer::begin_release(level, mutex::wanted(mutex), &registers, is_contended);
     let waiting = writer::begin_condition(condition as usize, mutex as usize, &registers);
     let status = wait();
-    writer::end_condition(waiting);
+    writer::end_condition(waiting, status == libc::ETIMEDOUT);
     if let Some(ended) = ended {
         writer::released(&ended, true);
         // SAFETY: the caller's mutex, which it holds again, and the entry's return address.

@@ -553,9 +553,9 @@ pub fn begin_condition(condition: usize, mutex: usize, registers: &Registers) ->
 }
 
 /// It has its mutex again. What passed until the signal was a wait for the condition; if the mutex was contended after that,
-/// the rest was a wait for the mutex.
+/// the rest was a wait for the mutex. Of a wait that timed out all was for the condition: signals were for others.
 #[inline(never)]
-pub fn end_condition(condition: InCondition) {
+pub fn end_condition(condition: InCondition, has_timed_out: bool) {
     let InCondition { waiting, mutex } = condition;
     let ended = if tls::has_no_clock() { waiting.begun } else { clock::ticks() };
     waiters::condition_gone(mutex);
@@ -567,7 +567,8 @@ pub fn end_condition(condition: InCondition) {
         shared_locks::of(segment, lock).map_or(own, |shared| own.max(shared.released_at.load(Acquire)))
     };
     let signalled = released_at(waiting.wanted.lock);
-    let woken = if (waiting.begun..=ended).contains(&signalled) { signalled } else { ended };
+    let was_signalled = !has_timed_out && (waiting.begun..=ended).contains(&signalled);
+    let woken = if was_signalled { signalled } else { ended };
     let given_back = released_at(mutex);
     let again =
         Waiting { wanted: Wanted { lock: mutex, kind: kind::MUTEX, mode: mode::EXCLUSIVE }, begun: woken, ..waiting };
