@@ -13,6 +13,7 @@ mod postgresql;
 mod processes;
 mod reason;
 mod recorder;
+mod redis;
 mod thread_states;
 mod trials;
 mod truth;
