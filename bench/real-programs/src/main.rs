@@ -6,6 +6,7 @@
 
 mod cargo_build;
 mod frozen;
+mod idle_servers;
 mod load;
 mod mariadb;
 mod ours;
@@ -13,7 +14,6 @@ mod postgresql;
 mod processes;
 mod reason;
 mod recorder;
-mod redis;
 mod thread_states;
 mod trials;
 mod truth;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::load::Trial;
-use crate::{cargo_build, frozen, mariadb, ours, postgresql, redis};
+use crate::{cargo_build, frozen, idle_servers, mariadb, ours, postgresql};
 
 const OFTEN: Duration = Duration::from_millis(50);
 const BY_CONSTRUCTION: &str = "by construction: who sleeps in a futex waits for the lock";
@@ -222,8 +222,15 @@ pub const TRIALS: &[Trial] = &[
     Trial {
         name: "idle-redis-io",
         what: "Redis with four I/O threads, no client",
-        source: redis::SOURCE,
-        start: redis::idle,
+        source: idle_servers::REDIS_SOURCE,
+        start: idle_servers::redis,
+        ..LIKE_MOST
+    },
+    Trial {
+        name: "idle-apache",
+        what: "Apache, eight prefork processes, two ports, no client",
+        source: idle_servers::APACHE_SOURCE,
+        start: idle_servers::apache,
         ..LIKE_MOST
     },
     Trial {
