@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ pub fn apache(_: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
     std::fs::write(&file, configuration).context("cannot write Apache's configuration")?;
     let mut server = Command::new(find("apache2")?);
     server.args(["-DFOREGROUND", "-f"]).arg(&file);
+    // It ends its process group, not only its own processes.
+    server.process_group(0);
     IdleServer::start(server, folder, || {
         let said = answer(TcpStream::connect(("127.0.0.1", first)), "GET /server-status?auto HTTP/1.0\r\n\r\n")?;
         let scoreboard = said.lines().find_map(|line| line.strip_prefix("Scoreboard: ")).unwrap_or_default();
