@@ -6,6 +6,7 @@
 
 mod cargo_build;
 mod frozen;
+mod idle_servers;
 mod load;
 mod mariadb;
 mod ours;
@@ -44,7 +45,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Compares lockmeter's first answer about real programs with what the programs say themselves, and measures what watching costs
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:
-  real-programs                                    all programs, about eight minutes; as root
+  real-programs                                    all programs, about eleven minutes; as root
   real-programs --programs postgresql-hot-row      one of them
   real-programs --seconds 2 --pairs 0              no cost; does it all work?
   real-programs --lockmeter ./target/release/lockmeter")]

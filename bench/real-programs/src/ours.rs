@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -18,6 +18,10 @@ use crate::truth::{Looks, Sum};
 enum Knows {
     /// All that it waits for on this lock, by its own sum.
     Lock(&'static str),
+    /// All that it waits for this reason, and on this lock if it is for one, by its own sum.
+    Waits(Reason, &'static str),
+    /// The threads that its first line numbers have nothing but this lock to be blocked for; how long they are, the scheduler tells.
+    Threads(&'static str),
     /// Threads asleep in futexes wait for this lock, by construction.
     HeldLock(&'static str),
     /// It waits for no lock, by construction; what else, the kernel tells.
@@ -26,6 +30,10 @@ enum Knows {
 
 struct Ours {
     program: Conversation,
+    /// Those that its first line numbers.
+    threads: Vec<u32>,
+    /// Before it was started.
+    begun: Instant,
     knows: Knows,
     metered_by_command: bool,
 }
@@ -41,11 +49,12 @@ impl Ours {
         if !metered_by_command {
             command.stderr(std::process::Stdio::null());
         }
+        let begun = Instant::now();
         let mut program = Conversation::start(&mut command)?;
         // Its first words say that its threads are there.
-        program.line()?;
+        let threads = program.line()?.split(' ').filter_map(|number| number.parse().ok()).collect();
         std::thread::sleep(WARM_UP);
-        Ok(Box::new(Self { program, knows, metered_by_command }))
+        Ok(Box::new(Self { program, threads, begun, knows, metered_by_command }))
     }
 
     fn threads(&self) -> Vec<Thread> {
@@ -63,6 +72,18 @@ impl Ours {
         };
         Ok(Sum { at_ns, work, waited_ns })
     }
+
+    /// How long its threads were neither running nor waiting for a CPU, since this program was started. It is not asked: the thread
+    /// that answers would want the lock, too.
+    fn blocked(&self) -> Result<Sum> {
+        let (mut at_ns, mut waited_ns) = (0, 0);
+        for thread in &self.threads {
+            let scheduled_ns = thread_states::scheduled_ns(self.program.pid(), *thread)?;
+            at_ns = u64::try_from(self.begun.elapsed().as_nanos())?;
+            waited_ns += at_ns.saturating_sub(scheduled_ns);
+        }
+        Ok(Sum { at_ns, work: 0, waited_ns })
+    }
 }
 
 impl Load for Ours {
@@ -76,6 +97,11 @@ impl Load for Ours {
                 let sum = self.sum()?;
                 looks.sum(Reason::UserLock, lock, sum);
             }
+            Knows::Waits(reason, lock) => {
+                let sum = self.sum()?;
+                looks.sum(reason, lock, sum);
+            }
+            Knows::Threads(lock) => looks.sum(Reason::UserLock, lock, self.blocked()?),
             Knows::HeldLock(lock) => {
                 let threads = self.threads();
                 looks.threads(&threads, |_, reason| (reason == Reason::Condition).then_some((Reason::UserLock, lock)));
@@ -87,7 +113,7 @@ impl Load for Ours {
 
     fn work(&mut self) -> Result<Option<u64>> {
         match self.knows {
-            Knows::Lock(_) => Ok(Some(self.sum()?.work)),
+            Knows::Lock(_) | Knows::Waits(..) | Knows::Threads(_) => Ok(Some(self.sum()?.work)),
             _ => Ok(None),
         }
     }
@@ -101,8 +127,13 @@ impl Load for Ours {
 const WAITS_FOR_EVER: &str = include_str!("../../../workloads/user/waits-for-ever.c");
 
 fn in_c(folder: &Path, name: &str, source: &str) -> Result<PathBuf> {
+    in_c_with(folder, name, source, &[])
+}
+
+fn in_c_with(folder: &Path, name: &str, source: &str, options: &[&str]) -> Result<PathBuf> {
     let file = format!("{name}.c");
-    build(folder, (&file, source), name, &["gcc", "-O2", "-g", "-pthread", &file, "-o", name])
+    let how = ["gcc", "-O2", "-g", "-pthread", &file, "-o", name];
+    build(folder, (&file, source), name, &[&how, options].concat())
 }
 
 pub fn deadlock(folder: &Path, under: Option<Command>) -> Result<Box<dyn Load>> {
@@ -202,4 +233,54 @@ pub fn idle_pool(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
     let how = ["g++", "-std=c++20", "-O2", "-g", "-pthread", "idle-pool.cc", "-o", "idle-pool"];
     let program = build(folder, ("idle-pool.cc", source), "idle-pool", &how)?;
     Ours::start(&program, &[], None, Knows::NoLock)
+}
+
+fn ruby(folder: &Path, mode: &str, knows: Knows) -> Result<Box<dyn Load>> {
+    let script = folder.join("ruby-locks.rb");
+    std::fs::write(&script, include_str!("../programs/ruby-locks.rb")).context("cannot write a program")?;
+    Ours::start(&find("ruby")?, &[&script.to_string_lossy(), mode], None, knows)
+}
+
+pub fn ruby_threads(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
+    ruby(folder, "threads", Knows::Threads("GVL|Global VM Lock"))
+}
+
+pub fn ruby_mutex(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
+    ruby(folder, "mutex", Knows::Lock("Mutex|rb_mutex"))
+}
+
+pub fn idle_ruby(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
+    ruby(folder, "pool", Knows::NoLock)
+}
+
+fn sqlite(folder: &Path, mode: &str, knows: Knows) -> Result<Box<dyn Load>> {
+    anyhow::ensure!(
+        Path::new("/usr/include/sqlite3.h").exists(),
+        "libsqlite3-dev is not installed (scripts/setup bench installs it)"
+    );
+    let source = include_str!("../programs/sqlite-writers.c");
+    let program = in_c_with(folder, "sqlite-writers", source, &["-lsqlite3"])?;
+    Ours::start(&program, &[mode, &folder.join("shop.db").to_string_lossy()], None, knows)
+}
+
+/// The lock is one of the database: a POSIX record lock on a file beside it, for which SQLite sleeps and tries again.
+pub fn sqlite_processes(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
+    sqlite(folder, "processes", Knows::Waits(Reason::FileLock, "SQLite|sqlite3|shop.db"))
+}
+
+pub fn sqlite_threads(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
+    sqlite(folder, "threads", Knows::Lock("SQLite|sqlite3"))
+}
+
+fn openmp(folder: &Path, mode: &str, knows: Knows) -> Result<Box<dyn Load>> {
+    let program = in_c_with(folder, "openmp-team", include_str!("../programs/openmp-team.c"), &["-fopenmp"])?;
+    Ours::start(&program, &[mode], None, knows)
+}
+
+pub fn openmp_critical(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
+    openmp(folder, "critical", Knows::Lock("ledger|critical"))
+}
+
+pub fn openmp_barrier(folder: &Path, _: Option<Command>) -> Result<Box<dyn Load>> {
+    openmp(folder, "barrier", Knows::Waits(Reason::Condition, ""))
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use anyhow::{Context, Result};
+
 use crate::reason::Reason;
 
 /// A thread at one moment.
@@ -65,6 +67,15 @@ fn numbers(folder: &str) -> Vec<u32> {
 pub fn letter(pid: u32, tid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Time on and for a CPU, of a thread.
+pub fn scheduled_ns(pid: u32, tid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/task/{tid}/schedstat");
+    let account = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let mut numbers = account.split(' ').map_while(|number| number.parse::<u64>().ok());
+    let (on_cpu, for_cpu) = numbers.next().zip(numbers.next()).with_context(|| format!("{path} has `{account}`"))?;
+    Ok(on_cpu + for_cpu)
 }
 
 /// The outer `None`: it is gone.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::load::Trial;
-use crate::{cargo_build, frozen, mariadb, ours, postgresql};
+use crate::{cargo_build, frozen, idle_servers, mariadb, ours, postgresql};
 
 const OFTEN: Duration = Duration::from_millis(50);
 const BY_CONSTRUCTION: &str = "by construction: who sleeps in a futex waits for the lock";
@@ -145,6 +145,53 @@ pub const TRIALS: &[Trial] = &[
         ..LIKE_MOST
     },
     Trial {
+        name: "ruby-threads",
+        what: "Ruby, four threads compute",
+        source: BY_SCHEDULER,
+        start: ours::ruby_threads,
+        ..LIKE_MOST
+    },
+    Trial {
+        name: "ruby-mutex",
+        what: "Ruby, six threads share a connection behind a Mutex",
+        source: "each thread's own clock around Mutex#lock",
+        until_it_runs: true,
+        start: ours::ruby_mutex,
+        ..LIKE_MOST
+    },
+    Trial {
+        name: "sqlite-processes",
+        what: "SQLite, four processes write to one database",
+        source: "each process's own clock around BEGIN IMMEDIATE",
+        until_it_runs: true,
+        start: ours::sqlite_processes,
+        ..LIKE_MOST
+    },
+    Trial {
+        name: "sqlite-threads",
+        what: "SQLite, four threads write by one connection",
+        source: "each thread's own clock around sqlite3_mutex_enter",
+        until_it_runs: true,
+        start: ours::sqlite_threads,
+        ..LIKE_MOST
+    },
+    Trial {
+        name: "openmp-critical",
+        what: "OpenMP, a team wants one critical section",
+        source: "each thread's own clock around the way into it",
+        until_it_runs: true,
+        start: ours::openmp_critical,
+        ..LIKE_MOST
+    },
+    Trial {
+        name: "openmp-barrier",
+        what: "OpenMP, a team waits for its slowest at a barrier, no lock",
+        source: "each thread's own clock around the barrier",
+        until_it_runs: true,
+        start: ours::openmp_barrier,
+        ..LIKE_MOST
+    },
+    Trial {
         name: "idle-cargo-build",
         what: "cargo build of a tiny crate, six times",
         source: cargo_build::SOURCE,
@@ -166,6 +213,26 @@ pub const TRIALS: &[Trial] = &[
     },
     Trial { name: "idle-java", what: "Java, a pool with 20 tiny jobs a second", start: ours::idle_java, ..LIKE_MOST },
     Trial { name: "idle-postgresql", what: "PostgreSQL, 16 clients connected", start: postgresql::idle, ..LIKE_MOST },
+    Trial {
+        name: "idle-ruby",
+        what: "Ruby, six threads at a Queue with 10 tiny jobs a second",
+        start: ours::idle_ruby,
+        ..LIKE_MOST
+    },
+    Trial {
+        name: "idle-redis-io",
+        what: "Redis with four I/O threads, no client",
+        source: idle_servers::REDIS_SOURCE,
+        start: idle_servers::redis,
+        ..LIKE_MOST
+    },
+    Trial {
+        name: "idle-apache",
+        what: "Apache, eight prefork processes, two ports, no client",
+        source: idle_servers::APACHE_SOURCE,
+        start: idle_servers::apache,
+        ..LIKE_MOST
+    },
     Trial {
         name: "idle-mariadb",
         what: "MariaDB, no client",
