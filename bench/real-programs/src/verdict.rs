@@ -29,7 +29,8 @@ impl Verdict {
             let of = |said: &BTreeMap<Reason, f64>| said.get(reason).copied().unwrap_or(0.0);
             ((of(&said.blocked) + of(&said.active) * woken) * scale).min(*threads)
         });
-        let locks: f64 = said.blocked.iter().filter(|(reason, _)| reason.is_lock()).map(|(_, threads)| threads).sum();
+        // Who takes turns at waiting for work, by a lock, is said to be at rest.
+        let locks: f64 = said.active.iter().filter(|(reason, _)| reason.is_lock()).map(|(_, threads)| threads).sum();
         // The head may count what the account of time does not. Its waits last until the thread runs.
         let locks = locks.max(said.asleep_for_locks - said.woken);
         let sentences = said.sentences.join(" ");
@@ -89,6 +90,15 @@ mod tests {
         assert!((verdict.right_reason - 0.75).abs() < 1e-9, "{verdict:?}");
         assert!((verdict.false_contention - 0.2).abs() < 1e-9, "{verdict:?}");
         assert_eq!(verdict.right_lock, Some(false));
+    }
+
+    #[test]
+    fn who_is_said_to_be_at_rest_is_not_said_to_wait_for_a_lock() {
+        let truth = truth(&[(Reason::Condition, 8.0)], "");
+        let mut said = said(&[(Reason::UserLock, 8.0)], "");
+        assert!((Verdict::of(&truth, &said).false_contention - 0.8).abs() < 1e-9);
+        said.active.clear();
+        assert!(Verdict::of(&truth, &said).false_contention.abs() < 1e-9);
     }
 
     #[test]

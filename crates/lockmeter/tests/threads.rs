@@ -397,11 +397,12 @@ fn for_locks(report: &Value) -> (f64, f64) {
 fn who_takes_turns_in_waiting_for_work_is_at_rest() {
     let Some(_machine) = machine("workers that take turns") else { return };
     let folder = Folder::new();
-    for how in ["processes", "threads"] {
+    for how in ["processes", "threads", "connections"] {
         let waiting = Waiting::start(program(&folder, "turns-at-work", how));
         let report = recorded(&folder, &["--user", "-p", &waiting.pid(), "-d", "3s"]);
         let (threads, asleep) = for_locks(&report);
         assert!(threads < 0.2 && asleep < 0.2, "{how}: nobody waits for a lock, and {threads} or {asleep} do");
+        assert_eq!(open_waits(&report).len(), 0, "{how}");
         let rest = report["threads"]["rest_ns"].as_f64().unwrap() / report["duration_ns"].as_f64().unwrap();
         assert!(rest > 4.0, "{how}: five workers are at rest, not {rest}");
     }

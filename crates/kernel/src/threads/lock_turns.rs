@@ -2,9 +2,9 @@
 //!
 //! Of a lock that is waited for all the while, the thread that came out of a wait for it last has it: had that thread released the lock,
 //! another one would have come out. If it sleeps for that lock again, it came too late. Then another one has it; of those that have ever
-//! slept for it, if all but one do so now, that one.
+//! slept for it, if all but one do so now, that one. Of a lock that names its holder that is asked where the waits do not tell.
 //!
-//! Workers that take turns at one source of work do so by a lock: one of them has it and reads from a pipe or accepts a connection, the
+//! Workers that take turns at one source of work do so by a lock: one of them has it and reads from a pipe or waits for a connection, the
 //! others wait for the lock. All of them are at rest. Who has a lock and waits for an answer, however, has asked for it first, by waking
 //! somebody.
 
@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use lockmeter_profile::ThreadState;
 use lockmeter_symbols::{FutexCall, SharedAddress, SharedMapping};
 
+use super::connections::sleeps_for_connections;
 use super::table::Thread;
 
 /// Addresses remembered; beyond, all are forgotten.
@@ -35,6 +36,8 @@ pub(super) struct LockTurns {
     by_address: HashMap<(u32, u64), WordId>,
     by_place: HashMap<Place, WordId>,
     looks: HashMap<WordId, LooksAtLock>,
+    /// By thread, when a sleep of it began, and whether that is for connections.
+    for_connections: HashMap<u64, (u64, bool)>,
 }
 
 /// How often somebody was found to wait for a lock.
@@ -56,7 +59,8 @@ impl LooksAtLock {
 }
 
 /// Those who wait for one lock at a look, and the last that came out.
-struct Turn {
+struct Turn<'a> {
+    waiter: &'a Thread,
     waiters: u64,
     oldest_wait_ns: u64,
     /// When it came out, and who.
@@ -65,7 +69,7 @@ struct Turn {
     elsewhere: Vec<u64>,
 }
 
-impl Turn {
+impl Turn<'_> {
     /// The thread that has the lock, and whether it has had it since it came out of a wait for it.
     fn holder(&self, sleeps_for_it: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
         match (self.last, self.elsewhere.as_slice()) {
@@ -81,14 +85,15 @@ impl Turn {
 impl LockTurns {
     /// Looks at all threads. Returns by thread the lock that it waits for, or has while it waits for work.
     pub(super) fn look(&mut self, threads: &HashMap<u64, Thread>) -> HashMap<u64, WordId> {
-        let mut turns = HashMap::<WordId, Turn>::new();
+        let mut turns = HashMap::<WordId, Turn<'_>>::new();
         let mut found = HashMap::new();
         let mut are_shared = false;
         for thread in threads.values().filter(|thread| thread.waits_for_lock()) {
             are_shared |= !is_private(thread);
             let word = self.word(thread);
             found.insert(thread.time.id, word);
-            let new = || Turn { waiters: 0, oldest_wait_ns: u64::MAX, last: None, elsewhere: Vec::new() };
+            let new =
+                || Turn { waiter: thread, waiters: 0, oldest_wait_ns: u64::MAX, last: None, elsewhere: Vec::new() };
             let turn = turns.entry(word).or_insert_with(new);
             turn.waiters += 1;
             turn.oldest_wait_ns = turn.oldest_wait_ns.min(thread.time.since_ns);
@@ -110,9 +115,12 @@ impl LockTurns {
         }
         for (word, turn) in turns {
             let holder = turn.holder(|id| found.get(&id) == Some(&word));
+            let holder = holder.and_then(|(id, came_out)| Some((threads.get(&id)?, came_out)));
+            let holder = holder.or_else(|| Some((named_holder(turn.waiter, threads)?, false)));
+            let for_work = holder.is_some_and(|(holder, came_out)| self.waits_for_work(holder, came_out));
             let looks = self.looks.entry(word).or_default();
-            match holder.and_then(|(id, came_out)| Some((threads.get(&id)?, came_out))) {
-                Some((holder, came_out)) if waits_for_work(holder, came_out) => {
+            match holder {
+                Some((holder, _)) if for_work => {
                     looks.holder_waits_for_work += turn.waiters;
                     found.entry(holder.time.id).or_insert(word);
                 }
@@ -136,10 +144,38 @@ impl LockTurns {
     /// To be called when a drain is over.
     pub(super) fn forget_looks(&mut self) {
         self.looks.clear();
+        self.for_connections.clear();
         if self.by_address.len() > MOST_WORDS {
             self.by_address.clear();
             self.by_place.clear();
         }
+    }
+
+    /// Whether the holder of a lock sleeps for something to do: in a read of a pipe or a local socket or for a connection, and without
+    /// having asked for it. Who came out of a wait with the lock has asked if it has woken anybody since. Who took it without a wait may
+    /// have woken somebody before it did; it has asked if it woke the one who wakes it.
+    fn waits_for_work(&mut self, holder: &Thread, came_out: bool) -> bool {
+        let is_in = |calls: &[i64]| calls.contains(&i64::from(holder.call));
+        let is_local = holder.state() == Some(ThreadState::PipeOrSocket);
+        let is_asleep = holder.state().is_some_and(ThreadState::is_blocked);
+        let has_asked = holder.woke_ns > holder.released_ns && (came_out || holder.wakee_tid == holder.waker_tid);
+        if !is_asleep || has_asked {
+            return false;
+        }
+        is_in(&[libc::SYS_accept, libc::SYS_accept4])
+            || (is_local && is_in(&[libc::SYS_read, libc::SYS_readv, libc::SYS_recvfrom, libc::SYS_recvmsg]))
+            || (holder.state() == Some(ThreadState::NetworkOrPoll) && self.is_for_connections(holder))
+    }
+
+    /// Of each sleep it is asked once: it goes on for long where there is little work.
+    fn is_for_connections(&mut self, holder: &Thread) -> bool {
+        let since_ns = holder.time.since_ns;
+        let ask = || (since_ns, sleeps_for_connections(holder.time.tgid, holder.time.tid));
+        let known = self.for_connections.entry(holder.time.id).or_insert_with(ask);
+        if known.0 != since_ns {
+            *known = ask();
+        }
+        known.1
     }
 
     /// The word that a thread waits for, or waited for last.
@@ -160,17 +196,13 @@ const fn is_private(thread: &Thread) -> bool {
     !FutexCall { operation: thread.last_operation, expected: 0 }.is_shared()
 }
 
-/// Whether the holder of a lock sleeps for something to do: in a read of a pipe or a local socket or for a connection, and without having
-/// asked for it. Who came out of a wait with the lock has asked if it has woken anybody since. Who took it without a wait may have woken
-/// somebody before it did; it has asked if it woke the one who wakes it.
-fn waits_for_work(holder: &Thread, came_out: bool) -> bool {
-    let accepts = [libc::SYS_accept, libc::SYS_accept4].contains(&i64::from(holder.call));
-    let reads =
-        [libc::SYS_read, libc::SYS_readv, libc::SYS_recvfrom, libc::SYS_recvmsg].contains(&i64::from(holder.call));
-    let is_local = holder.state() == Some(ThreadState::PipeOrSocket);
-    let is_asleep = holder.state().is_some_and(ThreadState::is_blocked);
-    let has_asked = holder.woke_ns > holder.released_ns && (came_out || holder.wakee_tid == holder.waker_tid);
-    is_asleep && (accepts || (reads && is_local)) && !has_asked
+/// The thread that the lock itself names as its holder.
+fn named_holder<'a>(waiter: &Thread, threads: &'a HashMap<u64, Thread>) -> Option<&'a Thread> {
+    let (site, word) = waiter.site()?;
+    let word = word?;
+    let tid = word.clone().holder_now(site)?;
+    let is_it = |thread: &&Thread| thread.time.tid == tid && (word.is_shared || thread.time.tgid == word.tgid);
+    threads.values().find(is_it)
 }
 
 /// Where a word lies in what a process shares.

@@ -6,6 +6,7 @@
 //! is as visible as one that has.
 
 mod calls;
+mod connections;
 mod file_locks;
 mod lock_turns;
 mod open_waits;
@@ -14,6 +15,7 @@ mod table;
 mod waiter_on_stack;
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -269,7 +271,8 @@ impl ThreadSource {
         let choice = self.threads.choose_stacks(STACKS_A_LOOK);
         self.look_at(choice)?;
         let counted = self.take_counts();
-        self.drain_futexes(counted.runs, interval, is_last);
+        let at_rest = self.threads.words_at_rest();
+        self.drain_futexes(counted.runs, &at_rest, interval, is_last);
         interval.losses.add(Loss::ThreadsUntracked, counted.untracked);
         interval.losses.add(Loss::ThreadExitsLost, counted.exits_lost);
         if counted.exits_lost > 0 {
@@ -291,7 +294,7 @@ impl ThreadSource {
         }
         self.recorded_ns += interval.duration_ns;
         let recorded = Recorded { begin_ns: self.begin_ns, length_ns: self.recorded_ns };
-        let mut waits = open_waits::find(&self.threads, recorded, &mut self.sites);
+        let mut waits = open_waits::find(&self.threads, recorded, &at_rest, &mut self.sites);
         let mut changed = Vec::new();
         if open_waits::are_in_circles(&waits) {
             changed = read_states(&mut self.skeleton, &self.iterator, StackChoice::all(0))?;
@@ -317,11 +320,17 @@ impl ThreadSource {
     }
 
     /// Adds the waits for futexes, and what all programs cost.
-    fn drain_futexes(&mut self, runs: [u64; PROGRAMS], interval: &mut Interval, is_last: bool) {
+    fn drain_futexes(
+        &mut self,
+        runs: [u64; PROGRAMS],
+        at_rest: &HashSet<(u32, u64)>,
+        interval: &mut Interval,
+        is_last: bool,
+    ) {
         let mut stack_ns = 0;
         if let Some(futexes) = &mut self.futexes {
             let buffer = switches::flip(&mut self.skeleton);
-            futexes.set_words_at_rest(self.threads.words_at_rest());
+            futexes.set_words_at_rest(at_rest.iter().copied());
             stack_ns = futexes.drain_into(buffer, interval);
             if is_last {
                 futexes.count_unfinished(self.threads.futexes(), interval);

@@ -1,6 +1,6 @@
 //! Threads that wait for a lock right now: for which, since when, for whom, and whether for ever.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::rc::Rc;
 
@@ -98,8 +98,13 @@ fn inner_ids(tgid: u32) -> Option<HashMap<u32, u32>> {
     Some(ids.collect())
 }
 
-/// Finds those that have gone on for a while.
-pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut SleepSites) -> Vec<Wait<'a>> {
+/// Finds those that have gone on for a while. `at_rest` are the words, by process, for which threads wait at rest.
+pub(super) fn find<'a>(
+    threads: &'a Threads,
+    recorded: Recorded,
+    at_rest: &HashSet<(u32, u64)>,
+    sites: &mut SleepSites,
+) -> Vec<Wait<'a>> {
     let Recorded { begin_ns, length_ns } = recorded;
     let now_ns = monotonic_ns();
     let mut ids = ThreadIds::new(threads);
@@ -114,6 +119,9 @@ pub(super) fn find<'a>(threads: &'a Threads, recorded: Recorded, sites: &mut Sle
                 return None;
             }
             let word = word.filter(|_| reason == ThreadState::UserLock);
+            if word.is_some_and(|word| at_rest.contains(&(word.tgid, word.address))) {
+                return None;
+            }
             let file = if reason == ThreadState::FileLock {
                 Some(FileWait::find(thread.time.tgid, thread.time.tid)?)
             } else {

@@ -326,6 +326,13 @@ impl FutexWord {
         Some(u32::from_ne_bytes(self.around.get(at..at.checked_add(4)?)?.try_into().ok()?))
     }
 
+    /// The same as [`holder`](Self::holder), by what stands there now.
+    pub(super) fn holder_now(mut self, site: &SleepSite) -> Option<u32> {
+        let wait = site.futex.flatten()?;
+        self.read_again();
+        self.holder(&wait, site)
+    }
+
     /// The thread that the lock names as its holder, as the process knows it; `None` if this kind of lock does not tell.
     pub(super) fn holder(&self, wait: &UserWait, site: &SleepSite) -> Option<u32> {
         if site.lends_priority {
