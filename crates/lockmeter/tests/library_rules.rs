@@ -315,6 +315,22 @@ fn sum(rows: &[Value], is_it: impl Fn(&Value) -> bool) -> u64 {
     rows.iter().filter(|row| is_it(row)).map(|row| ns(&row["total_ns"])).sum()
 }
 
+#[test]
+fn the_lock_of_ruby_is_told_from_its_queues_and_sleepers() {
+    let ruby = Path::new("/usr/bin/ruby");
+    if !ruby.exists() {
+        return skip("Ruby", "ruby is not installed");
+    }
+    let Some((_machine, folder)) = place("Ruby") else { return };
+    let command = |scene: &str| {
+        let mut command = Command::new(ruby);
+        command.arg(workload_sources().join("libraries/ruby.rb")).arg(scene);
+        command
+    };
+    // Debian's library has no names for its inner functions.
+    plays(&folder, command, &[contends("compute", &[("libruby", "mutex", "exclusive")]), idle("idle")]);
+}
+
 /// Builds what Cargo does not build for a test of another package.
 fn rust_runtimes() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_lockmeter")).parent().unwrap();
