@@ -116,11 +116,17 @@ impl LockTurns {
         for (word, turn) in turns {
             let holder = turn.holder(|id| found.get(&id) == Some(&word));
             let holder = holder.and_then(|(id, came_out)| Some((threads.get(&id)?, came_out)));
-            let holder = holder.or_else(|| Some((named_holder(turn.waiter, threads)?, false)));
-            let for_work = holder.is_some_and(|(holder, came_out)| self.waits_for_work(holder, came_out));
+            let (holder, for_work) = match holder {
+                Some((holder, came_out)) => (Some(holder), self.waits_for_work(holder, came_out)),
+                // Who keeps a lock while it reads may hang. Connections are work for sure.
+                None => {
+                    let holder = named_holder(turn.waiter, threads);
+                    (holder, holder.is_some_and(|holder| self.waits_for_connections(holder)))
+                }
+            };
             let looks = self.looks.entry(word).or_default();
             match holder {
-                Some((holder, _)) if for_work => {
+                Some(holder) if for_work => {
                     looks.holder_waits_for_work += turn.waiters;
                     found.entry(holder.time.id).or_insert(word);
                 }
@@ -155,16 +161,18 @@ impl LockTurns {
     /// having asked for it. Who came out of a wait with the lock has asked if it has woken anybody since. Who took it without a wait may
     /// have woken somebody before it did; it has asked if it woke the one who wakes it.
     fn waits_for_work(&mut self, holder: &Thread, came_out: bool) -> bool {
-        let is_in = |calls: &[i64]| calls.contains(&i64::from(holder.call));
-        let is_local = holder.state() == Some(ThreadState::PipeOrSocket);
-        let is_asleep = holder.state().is_some_and(ThreadState::is_blocked);
+        let reads =
+            [libc::SYS_read, libc::SYS_readv, libc::SYS_recvfrom, libc::SYS_recvmsg].contains(&i64::from(holder.call));
+        let reads = reads && holder.state() == Some(ThreadState::PipeOrSocket);
         let has_asked = holder.woke_ns > holder.released_ns && (came_out || holder.wakee_tid == holder.waker_tid);
-        if !is_asleep || has_asked {
-            return false;
-        }
-        is_in(&[libc::SYS_accept, libc::SYS_accept4])
-            || (is_local && is_in(&[libc::SYS_read, libc::SYS_readv, libc::SYS_recvfrom, libc::SYS_recvmsg]))
-            || (holder.state() == Some(ThreadState::NetworkOrPoll) && self.is_for_connections(holder))
+        !has_asked && (reads || self.waits_for_connections(holder))
+    }
+
+    fn waits_for_connections(&mut self, holder: &Thread) -> bool {
+        let accepts = [libc::SYS_accept, libc::SYS_accept4].contains(&i64::from(holder.call));
+        let is_asleep = holder.state().is_some_and(ThreadState::is_blocked);
+        let polls = holder.state() == Some(ThreadState::NetworkOrPoll);
+        is_asleep && (accepts || (polls && self.is_for_connections(holder)))
     }
 
     /// Of each sleep it is asked once: it goes on for long where there is little work.

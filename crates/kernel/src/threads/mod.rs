@@ -333,7 +333,7 @@ impl ThreadSource {
             futexes.set_words_at_rest(at_rest.iter().copied());
             stack_ns = futexes.drain_into(buffer, interval);
             if is_last {
-                futexes.count_unfinished(self.threads.futexes(), interval);
+                futexes.count_unfinished(self.threads.futexes(&self.sites), interval);
             }
             let period_ns = longest_period_ns(&mut self.skeleton);
             interval.overhead.sampling_period_ns = interval.overhead.sampling_period_ns.max(period_ns);

@@ -406,9 +406,12 @@ impl Threads {
         })
     }
 
-    /// The futex words that threads wait for, with their processes.
-    pub(super) fn futexes(&self) -> impl Iterator<Item = (u32, u64)> {
+    /// The futex words that threads wait for, with their processes, without those of which a stack says that they are no locks.
+    pub(super) fn futexes(&self, sites: &SleepSites) -> impl Iterator<Item = (u32, u64)> {
+        let is_lock = |site: &SleepSite| site.reason() == Some(ThreadState::UserLock) || sites.is_guard(site);
+        let may_be_lock = move |thread: &Thread| thread.site().is_none_or(|(site, _)| is_lock(site));
         let asleep = self.known.values().filter(|thread| thread.futex != 0 && !thread.is_woken());
+        let asleep = asleep.filter(move |thread| may_be_lock(thread));
         asleep.map(|thread| (thread.time.tgid, thread.futex))
     }
 
