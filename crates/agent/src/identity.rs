@@ -87,7 +87,8 @@ mod tests {
     const UID: &str = "2c48913c-b29f-11e7-9350-020968147796";
 
     fn check(path: &str, unit: &str, pod: &str, container: &str) {
-        let workload = Workload { unit: unit.into(), namespace: String::new(), pod: pod.into(), container: container.into() };
+        let workload =
+            Workload { unit: unit.into(), namespace: String::new(), pod: pod.into(), container: container.into() };
         assert_eq!(Workload::of_cgroup(path), workload, "{path}");
     }
 

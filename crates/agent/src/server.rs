@@ -98,7 +98,9 @@ impl Server {
             Err((status, result)) => return send(&mut stream, end, status, "text/plain", b"", false).map(|()| result),
         };
         let (status, kind, body, result) = match request.path.as_str() {
-            "/metrics" if !self.may_answer() => ("429 Too Many Requests", "text/plain", Vec::new(), "too_many_requests"),
+            "/metrics" if !self.may_answer() => {
+                ("429 Too Many Requests", "text/plain", Vec::new(), "too_many_requests")
+            }
             "/metrics" => {
                 let format = negotiate(&request.accept);
                 let families = locked(&self.store).families();

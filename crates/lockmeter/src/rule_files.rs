@@ -68,6 +68,7 @@ fn refuse(error: RulesError) -> anyhow::Error {
 
 fn add(rules: &mut Rules, path: &Path) -> Result<()> {
     let name = path.display().to_string();
-    let text = trusted_file::read(path, "rules", MOST_BYTES).map_err(|what| refuse(RulesError::of_file(&name, what)))?;
+    let text =
+        trusted_file::read(path, "rules", MOST_BYTES).map_err(|what| refuse(RulesError::of_file(&name, what)))?;
     rules.add(&name, &text).map_err(refuse)
 }

@@ -171,7 +171,10 @@ mod tests {
         let labels = ["a\"b\\c\nd", "kernel", "mutex", ""].map(str::to_owned).to_vec();
         vec![
             Family { metric: Metric::LockWait, samples: vec![Sample { labels, value: Value::Histogram(waits) }] },
-            Family { metric: Metric::AgentIntervals, samples: vec![Sample { labels: vec![], value: Value::Number(7.0) }] },
+            Family {
+                metric: Metric::AgentIntervals,
+                samples: vec![Sample { labels: vec![], value: Value::Number(7.0) }],
+            },
         ]
     }
 
@@ -179,15 +182,24 @@ mod tests {
     fn text_escapes_labels_and_leaves_empty_ones_out() {
         let text = String::from_utf8(encode(&families(), Format::Text)).unwrap();
         let labels = r#"lock="a\"b\\c\nd",space="kernel",kind="mutex""#;
-        assert!(text.contains(&format!("lockmeter_lock_wait_seconds_bucket{{{labels},le=\"0.000004096\"}} 2\n")), "{text}");
+        assert!(
+            text.contains(&format!("lockmeter_lock_wait_seconds_bucket{{{labels},le=\"0.000004096\"}} 2\n")),
+            "{text}"
+        );
         assert!(text.contains(&format!("lockmeter_lock_wait_seconds_count{{{labels}}} 2\n")), "{text}");
-        assert!(text.contains("# TYPE lockmeter_agent_intervals_total counter\nlockmeter_agent_intervals_total 7\n"), "{text}");
+        assert!(
+            text.contains("# TYPE lockmeter_agent_intervals_total counter\nlockmeter_agent_intervals_total 7\n"),
+            "{text}"
+        );
     }
 
     #[test]
     fn open_metrics_names_counters_without_their_ending_and_ends() {
         let text = String::from_utf8(encode(&families(), Format::OpenMetrics)).unwrap();
-        assert!(text.contains("# TYPE lockmeter_agent_intervals counter\nlockmeter_agent_intervals_total 7\n"), "{text}");
+        assert!(
+            text.contains("# TYPE lockmeter_agent_intervals counter\nlockmeter_agent_intervals_total 7\n"),
+            "{text}"
+        );
         assert!(text.contains("# UNIT lockmeter_lock_wait_seconds seconds\n") && text.ends_with("# EOF\n"), "{text}");
     }
 
@@ -199,7 +211,11 @@ mod tests {
                               application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         assert_eq!(negotiate(PROMETHEUS), Format::OpenMetrics);
         assert_eq!(negotiate(NATIVE), Format::Protobuf);
-        assert_eq!(negotiate("application/openmetrics-text;version=0.0.1"), Format::Text, "a version that there is not");
+        assert_eq!(
+            negotiate("application/openmetrics-text;version=0.0.1"),
+            Format::Text,
+            "a version that there is not"
+        );
         assert_eq!(negotiate("application/vnd.google.protobuf;proto=other;encoding=delimited"), Format::Text);
         assert_eq!(negotiate("application/openmetrics-text;q=0.1, text/plain;q=x, */*;q=0.3"), Format::Text);
         assert_eq!(negotiate(""), Format::Text);

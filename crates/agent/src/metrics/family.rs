@@ -36,6 +36,11 @@ pub struct Family {
 impl Sample {
     /// The labels that are not empty, with their names.
     pub fn named_labels(&self, metric: Metric) -> impl Iterator<Item = (&'static str, &str)> {
-        metric.labels().iter().copied().zip(self.labels.iter().map(String::as_str)).filter(|(_, value)| !value.is_empty())
+        metric
+            .labels()
+            .iter()
+            .copied()
+            .zip(self.labels.iter().map(String::as_str))
+            .filter(|(_, value)| !value.is_empty())
     }
 }

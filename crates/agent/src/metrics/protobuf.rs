@@ -153,7 +153,8 @@ mod tests {
         let mut waits = Distribution::default();
         waits.add(&[(Bucket(29), 5, 0), (Bucket(30), 3, 0), (Bucket(33), 4, 0)], 12, 0);
         let histogram = histogram(&waits);
-        let spans: Vec<_> = histogram.positive_span.iter().map(|span| (span.offset.unwrap(), span.length.unwrap())).collect();
+        let spans: Vec<_> =
+            histogram.positive_span.iter().map(|span| (span.offset.unwrap(), span.length.unwrap())).collect();
         assert_eq!(spans, [(0, 2), (2, 1)]);
         assert_eq!(histogram.positive_delta, [5, -2, 1]);
     }

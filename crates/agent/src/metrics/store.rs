@@ -250,7 +250,9 @@ impl Store {
             }
             Metric::WorkloadWaits => self.of_workloads(|(count, _)| count as f64),
             Metric::WorkloadWait => self.of_workloads(|(_, ns)| seconds(ns)),
-            Metric::OpenWaits => self.open.iter().map(|(space, open)| number(vec![space.name().into()], open.0 as f64)).collect(),
+            Metric::OpenWaits => {
+                self.open.iter().map(|(space, open)| number(vec![space.name().into()], open.0 as f64)).collect()
+            }
             Metric::OldestOpenWait => {
                 self.open.iter().map(|(space, open)| number(vec![space.name().into()], seconds(open.1))).collect()
             }
@@ -271,10 +273,16 @@ impl Store {
             }
             Metric::AgentDetail => {
                 let value = |metered: bool| f64::from(u8::from(metered));
-                self.state.details.iter().map(|(detail, metered)| number(vec![(*detail).into()], value(*metered))).collect()
+                self.state
+                    .details
+                    .iter()
+                    .map(|(detail, metered)| number(vec![(*detail).into()], value(*metered)))
+                    .collect()
             }
             Metric::AgentShed => counted(&self.shed),
-            Metric::AgentLost => self.losses.iter().map(|(loss, count)| number(vec![loss.name().into()], count as f64)).collect(),
+            Metric::AgentLost => {
+                self.losses.iter().map(|(loss, count)| number(vec![loss.name().into()], count as f64)).collect()
+            }
             Metric::AgentMerged => counted(&self.merged),
             Metric::AgentOwnWait => one(seconds(self.own_wait_ns)),
             Metric::AgentIntervals => one(self.intervals as f64),
@@ -287,7 +295,8 @@ impl Store {
     fn all_locks(&self) -> impl Iterator<Item = (Labels, &LockSums)> {
         let labels = |key: &LockKey| vec![key.lock.clone(), key.space.name().into(), key.kind.into(), key.mode.into()];
         let others = self.other_locks.iter();
-        let others = others.map(|(space, sums)| (vec![OTHER.into(), space.name().into(), String::new(), String::new()], sums));
+        let others =
+            others.map(|(space, sums)| (vec![OTHER.into(), space.name().into(), String::new(), String::new()], sums));
         self.locks.shown().into_iter().map(move |(key, sums)| (labels(key), sums)).chain(others)
     }
 
@@ -304,9 +313,14 @@ impl Store {
         let Some(workloads) = &self.workloads else { return Vec::new() };
         let labels = |workload: &Workload, space: &Space| {
             let Workload { unit, namespace, pod, container } = workload;
-            [unit, namespace, pod, container].into_iter().map(|text| bounded(text)).chain([space.name().into()]).collect()
+            [unit, namespace, pod, container]
+                .into_iter()
+                .map(|text| bounded(text))
+                .chain([space.name().into()])
+                .collect()
         };
-        let own = workloads.shown().into_iter().map(|((workload, space), sum)| number(labels(workload, space), of(*sum)));
+        let own =
+            workloads.shown().into_iter().map(|((workload, space), sum)| number(labels(workload, space), of(*sum)));
         let other = Workload { unit: OTHER.into(), ..Workload::default() };
         let others = self.other_workloads.iter().map(|(space, sum)| number(labels(&other, space), of(*sum)));
         own.chain(others).collect()
@@ -339,7 +353,8 @@ impl LockSums {
 
 /// `None` for what is no lock.
 fn key_of(row: &Row) -> Option<LockKey> {
-    let is_lock = matches!(row.happened, Happened::Wait | Happened::TimedOut | Happened::Hold | Happened::ContendedHold);
+    let is_lock =
+        matches!(row.happened, Happened::Wait | Happened::TimedOut | Happened::Hold | Happened::ContendedHold);
     let lock = bounded(row.lock.as_deref().filter(|_| is_lock)?);
     let (kind, mode) = (row.kind.map_or("", Kind::name), row.mode.map_or("", |mode| mode.name()));
     Some(LockKey { lock, space: row.naming?.space(), kind, mode })

@@ -59,8 +59,10 @@ impl<K: Eq + Hash + Clone + Ord, S: Default> Top<K, S> {
     /// The interval has ended: gives series to the keys where most happens.
     pub fn end_interval(&mut self) {
         loop {
-            let least = self.slots.iter().filter(|(_, slot)| slot.shown).min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
-            let best = self.slots.iter().filter(|(_, slot)| !slot.shown).max_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
+            let least =
+                self.slots.iter().filter(|(_, slot)| slot.shown).min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
+            let best =
+                self.slots.iter().filter(|(_, slot)| !slot.shown).max_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
             let (Some((least, low)), Some((best, high))) = (least, best) else { break };
             if high.recent <= AHEAD * low.recent {
                 break;

@@ -94,7 +94,9 @@ mod tests {
     fn a_detail_comes_back_after_a_quarter_of_an_hour_of_calm() {
         let calm = vec![0.4; 15];
         assert_eq!(verdicts(&calm, 0.1)[13..], [Verdict::Keep, Verdict::Restore]);
-        assert!(verdicts(&[&calm[..8], &[0.6], &calm[..8]].concat(), 0.1).iter().all(|verdict| *verdict == Verdict::Keep));
+        assert!(
+            verdicts(&[&calm[..8], &[0.6], &calm[..8]].concat(), 0.1).iter().all(|verdict| *verdict == Verdict::Keep)
+        );
         assert!(verdicts(&calm, 0.7).iter().all(|verdict| *verdict == Verdict::Keep));
     }
 }

@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn what_is_printed_reads_back_and_an_empty_file_is_the_defaults() {
-        let config = Config { interval: Duration::from_secs(90), holds: true, cpu_budget_percent: 2.0, ..Config::default() };
+        let config =
+            Config { interval: Duration::from_secs(90), holds: true, cpu_budget_percent: 2.0, ..Config::default() };
         assert_eq!(Config::parse(&config.text()), Ok(config));
         assert_eq!(Config::parse(""), Ok(Config::default()));
     }

@@ -140,7 +140,8 @@ impl MetricsSink {
         self.notifier.reloading();
         match Config::read(self.file.as_deref()) {
             Ok(config) => {
-                let fixed = |config: &Config| (config.listen, config.most_locks, config.workloads, config.most_workloads);
+                let fixed =
+                    |config: &Config| (config.listen, config.most_locks, config.workloads, config.most_workloads);
                 if fixed(&config) != fixed(&self.config) {
                     say("lockmeter: listen, most_locks, workloads and most_workloads change only with a restart");
                 }
