@@ -189,32 +189,30 @@ fn prometheus_and_victoria_metrics_scrape_it_answer_every_shipped_query_and_an_a
     let mut servers = Vec::new();
     let mut start = |program: &str, arguments: &[String]| {
         let mut command = Command::new(program);
-        let log = fs::File::create(folder.file(&format!("{program}.log"))).unwrap();
+        let log = fs::OpenOptions::new().create(true).append(true).open(folder.file("servers.log")).unwrap();
         command.args(arguments).current_dir(folder.path()).stdout(Stdio::null()).stderr(log);
         servers.push(Load(command.spawn().unwrap()));
     };
-    let (prometheus, victoria) = (free_address(), free_address());
-    let native = "--enable-feature=native-histograms".to_owned();
-    let flags = [
-        format!("--web.listen-address={prometheus}"),
-        "--config.file=prometheus.yml".into(),
-        "--storage.tsdb.path=tsdb".into(),
-        native,
-    ];
-    start("prometheus", &flags);
-    let flags = [
-        format!("-httpListenAddr={victoria}"),
-        "-promscrape.config=scrape.yml".into(),
-        "-storageDataPath=vm".into(),
-        "-search.latencyOffset=0s".into(),
-    ];
-    start("victoria-metrics", &flags);
+    let [prometheus, native, victoria] = [(); 3].map(|()| free_address());
+    let of_prometheus = |address: &str, storage: &str| {
+        [
+            format!("--web.listen-address={address}"),
+            "--config.file=prometheus.yml".into(),
+            format!("--storage.tsdb.path={storage}"),
+        ]
+    };
+    start("prometheus", &of_prometheus(&prometheus, "classic"));
+    // With native histograms it asks for protobuf, and keeps no classic ones.
+    let flag = "--enable-feature=native-histograms".to_owned();
+    start("prometheus", &[&of_prometheus(&native, "native")[..], &[flag]].concat());
+    let flags =
+        [format!("-httpListenAddr={victoria}"), "-promscrape.config=scrape.yml".into(), "-storageDataPath=vm".into()];
+    start("victoria-metrics", &[&flags[..], &["-search.latencyOffset=0s".into()]].concat());
 
     check_queries(&victoria);
-    until("Prometheus is ready", || get(&prometheus, "/-/ready", "").0 == 200);
-    // It asked for protobuf, so its histograms are native: their own names, without _count.
-    let native = "/api/v1/query?query=histogram_count(lockmeter_lock_wait_seconds)";
-    until("it has native histograms", || get(&prometheus, native, "").1.contains("i_rwsem"));
+    check_queries(&prometheus);
+    let query = "/api/v1/query?query=histogram_count(lockmeter_lock_wait_seconds)";
+    until("there are native histograms", || get(&native, query, "").1.contains("i_rwsem"));
     until("an alert fires", || {
         let alerts = get(&prometheus, "/api/v1/alerts", "").1;
         alerts.contains("\"alertname\":\"LockContended\"") && alerts.contains("\"state\":\"firing\"")
