@@ -1,5 +1,6 @@
 //! The command line.
 
+pub mod agent;
 pub mod latency;
 pub mod mmap;
 pub mod predict;
@@ -68,6 +69,8 @@ pub enum Command {
     Mmap(mmap::MmapArguments),
     /// Show what keeps CPUs from their tasks: interrupts, softirqs, timers, work items
     Latency(latency::LatencyArguments),
+    /// Meter the whole machine always, and serve metrics of it to Prometheus
+    Agent(agent::AgentArguments),
     /// Predict what a lock will cost on more CPUs, and what removing or splitting it would gain
     Predict(predict::PredictArguments),
     /// List the rules by which waits of programs are told apart, or try a file of them
@@ -97,6 +100,7 @@ impl Command {
             Self::Report(arguments) => Some(&arguments.rules.rules),
             Self::Diff(arguments) => Some(&arguments.rules.rules),
             Self::Top(arguments) => Some(&arguments.rules.rules),
+            Self::Agent(arguments) => Some(&arguments.rules.rules),
             Self::Predict(arguments) => Some(&arguments.rules.rules),
             Self::Rules(RulesArguments { command: RulesCommand::List(arguments) }) => Some(&arguments.rules.rules),
             Self::Rules(RulesArguments { command: RulesCommand::Test(arguments) }) => {

@@ -1,6 +1,7 @@
 //! lockmeter finds the lock that slows a Linux system down, the caller that waits for it, and the holder that makes it
 //! wait. One file per subcommand; this one only dispatches.
 
+mod agent;
 mod arguments;
 mod diff;
 mod doctor;
@@ -19,6 +20,7 @@ mod rules;
 mod scope;
 mod switch;
 mod top;
+mod trusted_file;
 mod warnings;
 
 #[cfg(test)]
@@ -51,6 +53,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Rules(arguments) => rules::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::On(arguments) => switch::on(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Off(arguments) => switch::off(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Agent(arguments) => agent::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(_) => Err(moved("bench")),
         Command::Compare(_) => Err(moved("compare")),

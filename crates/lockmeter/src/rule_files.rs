@@ -3,28 +3,22 @@
 //! Rules say what a report calls a lock and what it leaves out, so root takes them from root alone: the file and every folder above it
 //! belong to root, and nobody else may write there.
 
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::Result;
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_profile::rules::{self, MOST_BYTES, Rules, RulesError};
-use rustix::fs::OFlags;
-use rustix::process::geteuid;
+
+use crate::trusted_file;
 
 /// Rules of the machine, in the order of the files' names.
 const FOLDER: &str = "/etc/lockmeter/rules.d";
 
 /// More files are no folder of rules.
 const MOST_FILES: usize = 64;
-
-/// Others of the group and everybody else may write.
-const WRITABLE: u32 = 0o022;
-/// Only the owner of what is in it may rename or remove it.
-const STICKY: u32 = 0o1000;
 
 static GIVEN: OnceLock<Rules> = OnceLock::new();
 
@@ -74,55 +68,7 @@ fn refuse(error: RulesError) -> anyhow::Error {
 
 fn add(rules: &mut Rules, path: &Path) -> Result<()> {
     let name = path.display().to_string();
-    let text = read(path).map_err(|what| refuse(RulesError::of_file(&name, what)))?;
+    let text =
+        trusted_file::read(path, "rules", MOST_BYTES).map_err(|what| refuse(RulesError::of_file(&name, what)))?;
     rules.add(&name, &text).map_err(refuse)
-}
-
-/// The text of a file of rules, or what is wrong with it.
-fn read(path: &Path) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}; name a file of rules");
-    // One that is no file must not make us wait.
-    let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path).map_err(cannot)?;
-    let data = file.metadata().map_err(cannot)?;
-    if !data.is_file() {
-        return Err("is no file; name a file of rules".to_owned());
-    }
-    if geteuid().is_root() {
-        is_of_root(path, &data)?;
-    }
-    let mut bytes = Vec::new();
-    File::take(file, MOST_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
-    if bytes.len() > MOST_BYTES {
-        return Err(format!("is larger than the {} KiB that rules may have; divide it", MOST_BYTES >> 10));
-    }
-    String::from_utf8(bytes).map_err(|_| "is no text in UTF-8; name a file of rules".to_owned())
-}
-
-/// What is wrong with the owner or the mode of a file that root is to trust.
-fn is_of_root(path: &Path, opened: &Metadata) -> Result<(), String> {
-    is_only_roots(opened, false)
-        .map_err(|what| format!("{what}, and root reads only rules of root; `chown root` and `chmod go-w` it"))?;
-    let path = fs::canonicalize(path).map_err(|error| format!("cannot be read: {error}"))?;
-    for folder in path.ancestors().skip(1) {
-        let data = fs::metadata(folder).map_err(|error| format!("cannot be read: {error}"))?;
-        is_only_roots(&data, true).map_err(|what| {
-            let folder = folder.display();
-            format!("lies in {folder}, which {what}, and root reads only rules of root; copy it to another folder")
-        })?;
-    }
-    // What was checked is what was opened.
-    let data = fs::metadata(&path).map_err(|error| format!("cannot be read: {error}"))?;
-    if (data.dev(), data.ino()) == (opened.dev(), opened.ino()) {
-        Ok(())
-    } else {
-        Err("was replaced while it was read; try again".to_owned())
-    }
-}
-
-fn is_only_roots(data: &Metadata, is_folder: bool) -> Result<(), String> {
-    if data.uid() != 0 {
-        return Err(format!("belongs to user {}", data.uid()));
-    }
-    let is_safe = data.mode() & WRITABLE == 0 || (is_folder && data.mode() & STICKY != 0);
-    if is_safe { Ok(()) } else { Err("may be written by others".to_owned()) }
 }

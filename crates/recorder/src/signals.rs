@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 /// Signals that end a recording cleanly.
 pub struct StopSignals {
-    streams: [(i32, UnixStream); SIGNALS.len()],
+    streams: Vec<(i32, UnixStream)>,
     /// Readable once another thread asks to stop.
     stop: Option<UnixStream>,
     stopping: Arc<AtomicBool>,
@@ -37,8 +37,17 @@ pub enum Woken {
 impl StopSignals {
     /// From here on these signals no longer end the program at once.
     pub fn catch() -> io::Result<Self> {
+        Self::catch_each(&SIGNALS)
+    }
+
+    /// The same for a service, for which SIGHUP means something else.
+    pub fn catch_for_service() -> io::Result<Self> {
+        Self::catch_each(&[SIGINT, SIGTERM])
+    }
+
+    fn catch_each(signals: &[i32]) -> io::Result<Self> {
         let mut streams = Vec::new();
-        for signal in SIGNALS {
+        for &signal in signals {
             if is_ignored(signal) {
                 IGNORED_FROM_THE_START.fetch_or(1 << signal, Ordering::Relaxed);
             }
@@ -48,7 +57,6 @@ impl StopSignals {
             end_if_ignored(signal)?;
             streams.push((signal, stream));
         }
-        let streams = streams.try_into().map_err(|_| io::Error::other("one stream a signal"))?;
         Ok(Self { streams, stop: None, stopping: Arc::default() })
     }
 
@@ -78,32 +86,26 @@ impl StopSignals {
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // A negative descriptor is ignored by poll.
         let optional = |fd: Option<BorrowedFd<'_>>| entry(fd.map_or(-1, |fd| fd.as_raw_fd()));
-        let [interrupt, terminate, hang_up] = &self.streams;
-        let mut entries = [
-            entry(interrupt.1.as_raw_fd()),
-            entry(terminate.1.as_raw_fd()),
-            entry(hang_up.1.as_raw_fd()),
-            optional(process),
-            optional(news),
-            entry(self.stop.as_ref().map_or(-1, AsRawFd::as_raw_fd)),
-        ];
+        let others = [optional(process), optional(news), entry(self.stop.as_ref().map_or(-1, AsRawFd::as_raw_fd))];
+        let streams = self.streams.iter().map(|(_, stream)| entry(stream.as_raw_fd()));
+        let mut entries: Vec<_> = others.into_iter().chain(streams).collect();
         // Rounded up: a wait of half a millisecond must not become a busy loop.
         let timeout_ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
-        // SAFETY: six initialised entries that live across the call.
-        let ready = unsafe { libc::poll(entries.as_mut_ptr(), 6, timeout_ms) };
+        // SAFETY: initialised entries, as many as are said, that live across the call.
+        let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout_ms) };
         if ready < 0 {
             let error = io::Error::last_os_error();
             // The handler has put a byte into a stream: the next wait sees it.
             return if error.kind() == io::ErrorKind::Interrupted { Ok(Woken::Timeout) } else { Err(error) };
         }
-        for ((signal, stream), entry) in self.streams.iter_mut().zip(&entries) {
+        for ((signal, stream), entry) in self.streams.iter_mut().zip(&entries[others.len()..]) {
             if entry.revents != 0 {
                 let _ = stream.read(&mut [0; 1]);
                 IGNORED.store(0, Ordering::Relaxed);
                 return Ok(Woken::Signal(*signal));
             }
         }
-        let [.., process, news, stop] = entries;
+        let [process, news, stop] = [entries[0], entries[1], entries[2]];
         if stop.revents != 0 {
             // It stays readable once it is closed.
             self.stop = None;

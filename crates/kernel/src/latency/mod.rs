@@ -128,6 +128,26 @@ impl LatencySource {
         switches::pause(&mut self.skeleton, paused);
     }
 
+    /// As [`drain`](Source::drain), into an interval that holds already what others have measured, and when. What this process took is for
+    /// the one who drains all of them to count.
+    pub fn drain_into(&mut self, interval: &mut Interval) -> Result<(), KernelError> {
+        let buffer = switches::flip(&mut self.skeleton);
+        let mut drained = self.buffers.drain(buffer);
+        let interrupted = self.windows.as_ref().map(Windows::interrupted).unwrap_or_default();
+        self.untimed.complete(&mut drained, interrupted);
+        for (loss, count) in &drained.losses {
+            interval.losses.add(*loss, *count);
+        }
+        let misses = cost::recursion_misses(&self.skeleton);
+        interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
+        self.misses = misses;
+        interval.overhead.merge(&self.overhead()?);
+        let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
+        let tick_ns = tick_ns(self.first_tick, ticks_and_ns(&self.skeleton)?);
+        self.names.fill(interval, &drained, &Clocks { tick_ns, boot_unix_ns: boot_unix_ns() }, caches);
+        Ok(())
+    }
+
     fn overhead(&mut self) -> Result<Overhead, KernelError> {
         let counters = cpu_counters(&self.skeleton.maps.run_cpus)?;
         let mut runs = counters.runs;
@@ -136,7 +156,6 @@ impl LatencySource {
         }
         self.counters = counters;
         Ok(Overhead {
-            own_cpu_ns: self.own_cpu.used_ns(),
             program_run_ns: self.cost.estimate_ns(&self.skeleton, &runs, 0),
             program_runs: runs.iter().sum(),
             ..Overhead::default()
@@ -176,21 +195,10 @@ impl Source for LatencySource {
     }
 
     fn drain(&mut self) -> Result<Interval, KernelError> {
-        let buffer = switches::flip(&mut self.skeleton);
-        let mut interval = self.clock.cut();
-        let mut drained = self.buffers.drain(buffer);
-        let interrupted = self.windows.as_ref().map(Windows::interrupted).unwrap_or_default();
-        self.untimed.complete(&mut drained, interrupted);
-        for (loss, count) in &drained.losses {
-            interval.losses.add(*loss, *count);
-        }
-        let misses = cost::recursion_misses(&self.skeleton);
-        interval.losses.add(Loss::ProgramRecursion, misses.saturating_sub(self.misses));
-        self.misses = misses;
-        interval.overhead = self.overhead()?;
-        let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
-        let tick_ns = tick_ns(self.first_tick, ticks_and_ns(&self.skeleton)?);
-        self.names.fill(&mut interval, &drained, &Clocks { tick_ns, boot_unix_ns: boot_unix_ns() }, caches);
+        let mut interval = Interval::default();
+        self.clock.cut_into(&mut interval);
+        self.drain_into(&mut interval)?;
+        interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
         Ok(interval)
     }
 

@@ -1,0 +1,203 @@
+//! `lockmeter agent`: meters the whole machine until it is told to end, and serves metrics of it.
+
+mod budget;
+mod config;
+mod memory;
+mod notify;
+mod sources;
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use lockmeter_agent::identity::Workload;
+use lockmeter_agent::metrics::{AgentState, Limits, Store};
+use lockmeter_agent::server::{Shared, locked, serve};
+use lockmeter_cli::exit::{Failure, Status, report as report_error};
+use lockmeter_cli::messages::{notice_once, say};
+use lockmeter_kernel::contention::StackBudget;
+use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery};
+use lockmeter_profile::view::{Query, ReportBuilder};
+use lockmeter_profile::{About, Dimension, Interval, RecordingKind};
+use lockmeter_recorder::target::Target;
+use lockmeter_recorder::{Ended, Recorder, Sink, StopSignals};
+use signal_hook::consts::SIGHUP;
+
+use self::budget::{Budgets, Verdict};
+use self::config::Config;
+use self::notify::Notifier;
+use self::sources::{AgentSources, Details};
+use crate::arguments::agent::AgentArguments;
+
+pub fn run(arguments: &AgentArguments) -> Result<()> {
+    let config = Config::read(arguments.config.as_deref())?;
+    if arguments.print_config {
+        print!("{}", config.text());
+        return Ok(());
+    }
+    if arguments.check {
+        say("lockmeter: the configuration can be used");
+        return Ok(());
+    }
+    let mut signals = StopSignals::catch_for_service().context("cannot catch signals")?;
+    let hang_up = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGHUP, Arc::clone(&hang_up)).context("cannot catch signals")?;
+    let about = lockmeter_recorder::describe(RecordingKind::Locks, "whole machine", StackBudget::DEFAULT);
+    let limits = Limits { locks: config.most_locks, workloads: config.most_workloads };
+    let store: Shared = Arc::new(Mutex::new(Store::new(limits, config.workloads)));
+    let details = Rc::new(Cell::new(config.details()));
+    let source = AgentSources::start(Rc::clone(&details))?;
+    let address = serve(config.listen, Arc::clone(&store)).map_err(|error| {
+        let sentence = format!("cannot listen on {}: {error}; give another address as `listen`", config.listen);
+        Failure::error(Status::Failed, sentence)
+    })?;
+    let file = arguments.config.clone();
+    let notifier = Notifier::from_environment();
+    let next_due = Instant::now() + config.interval;
+    let budgets = Budgets::new(Instant::now());
+    let mut sink = MetricsSink { about, store, details, file, config, hang_up, notifier, next_due, budgets, shed: 0 };
+    sink.say_state();
+    say(format_args!("lockmeter: metering the whole machine; metrics at http://{address}/metrics"));
+    sink.notifier.ready();
+    let recorder = Recorder { signals: &mut signals, target: &Target::None, duration: None };
+    let ended: Result<Ended> = recorder.run(source, &mut sink);
+    sink.notifier.stopping();
+    ended.map(|_| ())
+}
+
+impl Config {
+    fn details(&self) -> Details {
+        Details { programs: self.programs, latency: self.latency, holds: self.holds }
+    }
+}
+
+/// Adds what is metered to the metrics, and keeps budgets and configuration.
+struct MetricsSink {
+    about: About,
+    store: Shared,
+    /// What the source is to meter.
+    details: Rc<Cell<Details>>,
+    file: Option<PathBuf>,
+    config: Config,
+    hang_up: Arc<AtomicBool>,
+    notifier: Notifier,
+    next_due: Instant,
+    budgets: Budgets,
+    /// How many of the configured details are not metered.
+    shed: usize,
+}
+
+impl MetricsSink {
+    fn keep_budgets(&mut self) {
+        let memory: u64 = memory::used().iter().map(|(_, bytes)| bytes).sum();
+        let memory = memory as f64 / (self.config.memory_budget_mb * 1_000_000) as f64;
+        let allowed_ns_per_s = self.config.cpu_budget_percent / 100.0 * f64::from(self.about.cpus) * 1e9;
+        let used_ns = locked(&self.store).cpu_ns();
+        let details = self.config.details().named().iter().filter(|(_, metered)| *metered).count();
+        match self.budgets.look(Instant::now(), used_ns, allowed_ns_per_s, memory) {
+            Verdict::Shed(budget) if self.shed < details => {
+                self.shed += 1;
+                locked(&self.store).count_shed(budget);
+                say(format_args!("lockmeter: metering less, to keep the {budget} budget: {}", self.in_words()));
+            }
+            Verdict::Restore if self.shed > 0 => {
+                self.shed -= 1;
+                say(format_args!("lockmeter: metering more again: {}", self.in_words()));
+            }
+            _ => {}
+        }
+        self.details.set(self.config.details().without(self.shed));
+    }
+
+    fn in_words(&self) -> String {
+        let left = self.config.details().without(self.shed).named();
+        let left: Vec<&str> = left.iter().filter(|(_, metered)| *metered).map(|(name, _)| *name).collect();
+        if left.is_empty() { "kernel locks only".to_owned() } else { format!("kernel locks, {}", left.join(", ")) }
+    }
+
+    /// What the metrics say of the agent itself.
+    fn say_state(&self) {
+        let wanted = self.config.details().named();
+        let metered = self.config.details().without(self.shed).named();
+        let details = wanted.iter().zip(metered).filter(|((_, wanted), _)| *wanted).map(|(_, metered)| metered);
+        let state = AgentState {
+            version: self.about.lockmeter_version.clone(),
+            kernel: self.about.kernel_release.clone(),
+            cpus: self.about.cpus,
+            memory: memory::used().to_vec(),
+            budgets: vec![("cpu", self.budgets.cpu), ("memory", self.budgets.memory)],
+            details: details.collect(),
+        };
+        locked(&self.store).set_state(state);
+    }
+
+    /// Reads the configuration again. One that makes no sense changes nothing.
+    fn reload(&mut self) {
+        self.notifier.reloading();
+        match Config::read(self.file.as_deref()) {
+            Ok(config) => {
+                let fixed =
+                    |config: &Config| (config.listen, config.most_locks, config.workloads, config.most_workloads);
+                if fixed(&config) != fixed(&self.config) {
+                    say("lockmeter: listen, most_locks, workloads and most_workloads change only with a restart");
+                }
+                self.config = config;
+                self.shed = 0;
+                self.details.set(self.config.details());
+                self.next_due = self.next_due.min(Instant::now() + self.config.interval);
+                self.say_state();
+                locked(&self.store).count_reload("done");
+                say("lockmeter: read the configuration again");
+            }
+            Err(error) => {
+                let _ = report_error(&error);
+                say("lockmeter: going on with the configuration as it was");
+                locked(&self.store).count_reload("refused");
+            }
+        }
+        self.notifier.ready();
+    }
+}
+
+impl Sink for MetricsSink {
+    type Error = anyhow::Error;
+
+    fn next_due(&self) -> Instant {
+        self.next_due
+    }
+
+    fn take(&mut self, interval: Interval) -> Result<()> {
+        let by = if self.config.workloads { vec![Dimension::Lock, Dimension::Cgroup] } else { vec![Dimension::Lock] };
+        let mut builder = ReportBuilder::new(&self.about, &Query::by(by));
+        builder.add(&interval);
+        let mut latency = LatencyBuilder::new(&self.about, &LatencyQuery::default());
+        latency.add(&interval);
+        let (report, latency) = (builder.finish(), latency.report());
+        let mut store = locked(&self.store);
+        store.add(&report, Workload::of_cgroup);
+        store.add_latency(&latency);
+        Ok(())
+    }
+
+    fn due(&mut self) -> Result<()> {
+        self.keep_budgets();
+        self.say_state();
+        self.next_due = Instant::now() + self.config.interval;
+        Ok(())
+    }
+
+    fn notice(&mut self, sentence: String) {
+        notice_once(sentence);
+    }
+
+    fn tick(&mut self) {
+        self.notifier.alive();
+        if self.hang_up.swap(false, Ordering::Relaxed) {
+            self.reload();
+        }
+    }
+}
