@@ -17,7 +17,7 @@ KERNELS ?=
 # How often each test that depends on when threads run is run beside busy loops.
 LOADED_RUNS ?= 50
 
-.PHONY: help setup build workloads demo test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint install uninstall clean
+.PHONY: help setup build workloads demo test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint screenshots install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -38,6 +38,7 @@ help:
 	@echo "make bench-all the same in full, and what metering costs in detail: an hour and a half"
 	@echo "make bench-vm-holds  what holds of kernel locks cost the machine, in a guest that counts instructions; half an hour or more"
 	@echo "make lint      formatting and lints, as errors"
+	@echo "make screenshots  the README's two pictures, from real runs"
 	@echo "make install   install to $(PREFIX)/bin"
 
 setup:
@@ -124,6 +125,10 @@ bench-all: build
 bench-vm-holds: build
 	@scripts/setup vm
 	@bench/hold-cost
+
+screenshots: build
+	@scripts/setup screenshots
+	@scripts/screenshots $(RELEASE)
 
 lint:
 	@scripts/setup test

@@ -6,6 +6,7 @@ pub mod exit;
 pub mod messages;
 pub mod output;
 mod program;
+pub mod progress;
 mod result_format;
 pub mod swaps;
 

@@ -30,9 +30,14 @@ pub fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
+/// Whether only errors are wanted.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
 /// Says a line that is no error: what is done, and how.
 pub fn inform(line: impl Display) {
-    if !QUIET.load(Ordering::Relaxed) {
+    if !is_quiet() {
         say(line);
     }
 }

@@ -1,44 +1,31 @@
 //! The line that says how long a comparison will still take.
 
-use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use lockmeter_cli::progress::{Progress, Unit};
 
-use lockmeter_render::escape::escaped;
-
-/// A line on a terminal, redrawn at most once a second.
+/// A bar on a terminal.
 pub struct TimeLeft {
-    begin: Instant,
-    steps: usize,
-    shown: Option<Instant>,
-    on: bool,
+    progress: Option<Progress>,
+    steps: u64,
 }
 
 impl TimeLeft {
     /// Nothing is shown where nobody watches.
     pub fn new() -> Self {
-        Self { begin: Instant::now(), steps: 0, shown: None, on: std::io::stderr().is_terminal() }
+        Self { progress: None, steps: 0 }
     }
 
     /// A step begins, and so many are left with it.
     pub fn step(&mut self, what: &str, left: usize) {
-        let due = self.shown.is_none_or(|shown| shown.elapsed() >= Duration::from_secs(1));
-        if self.on && due {
-            let each = self.begin.elapsed().checked_div(u32::try_from(self.steps).unwrap_or(u32::MAX));
-            let all = each.map(|each| each.saturating_mul(u32::try_from(left).unwrap_or(u32::MAX)));
-            let time = all.map_or_else(String::new, |all| {
-                format!(", about {} to go", humantime::format_duration(Duration::from_secs(all.as_secs())))
-            });
-            let _ =
-                write!(std::io::stderr(), "\r\x1b[K{}: {left} left{time}; Ctrl-C shows what there is ", escaped(what));
-            self.shown = Some(Instant::now());
-        }
+        let all = self.steps + left as u64;
+        let progress = self.progress.get_or_insert_with(|| Progress::of(what, Unit::Runs, Some(all)));
+        progress.rename(what);
+        progress.set_length(all);
+        progress.reach(self.steps);
         self.steps += 1;
     }
 
-    /// Takes the line away.
+    /// Takes the bar away.
     pub fn clear(&mut self) {
-        if self.shown.take().is_some() {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        self.progress = None;
     }
 }

@@ -37,7 +37,7 @@ fn comparisons_are_harmless() {
     on_terminal(
         &folder,
         &[&compare[..], &["--", path(&program), "2"]].concat(),
-        &[&COLOURS[..], &["\r\x1b[K"]].concat(),
+        &[&COLOURS[..], &["\r\x1b[2K"]].concat(),
     );
     // What the command printed is shown when it fails.
     let fails = ["--", "sh", "-c", "printf 'a\\tb\\033[31m\\n\\302\\2331m\\n'; exit 3"];
@@ -59,6 +59,6 @@ fn overheads_are_harmless() {
         assert!(said.contains("=\\u{1b}[31mfile\\n") || said.contains("=\\\\u{1b}[31mfile"), "{said}");
     }
     let arguments = [&overhead[..], &["--", path(&program), "1"]].concat();
-    let screen = on_terminal(&folder, &arguments, &[&COLOURS[..], &["\r\x1b[K"]].concat());
+    let screen = on_terminal(&folder, &arguments, &[&COLOURS[..], &["\r\x1b[2K"]].concat());
     assert!(screen.contains("left; Ctrl-C shows"), "{screen}");
 }

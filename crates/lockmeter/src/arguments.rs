@@ -18,12 +18,13 @@ use lockmeter_cli::ResultFormat;
 use lockmeter_cli::durations::parse_duration;
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::output::cannot_write;
+use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_cli::swaps::{Swaps, parse_swaps};
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{About, Kind, Mode};
-use lockmeter_recorder::{HoldOptions, HookChoice, LockOptions, StopSignals, SwapOptions, Which, ask_servers};
+use lockmeter_recorder::{Asking, HoldOptions, HookChoice, LockOptions, StopSignals, SwapOptions, Which, ask_servers};
 
 pub use values::{Dimensions, Window};
 use values::{
@@ -175,6 +176,7 @@ const RECORD_EXAMPLES: &str = "\
 Examples:
   lockmeter record -a -d 10s                     the whole machine, ten seconds
   lockmeter record -a                            until Ctrl-C, which ends it cleanly and reports
+  lockmeter record -a -d 10s --html locks.html   and a page to look at, or to attach to a ticket
   lockmeter record -a -- make                    the whole machine, while a command runs
   lockmeter record -p $(pidof mariadbd) -d 1m    a running program: its own locks and the kernel's
   lockmeter record -p 4242,4250 -d 1m            several programs
@@ -240,7 +242,18 @@ impl NameArguments {
     /// Has servers asked from now on, if that is wanted.
     pub fn prepare(&self) -> Result<()> {
         let Some(urls) = &self.debuginfod else { return Ok(()) };
-        ask_servers(urls).map_err(|error| Failure::error(Status::Usage, format!("--debuginfod: {error}")))
+        let mut progress = None;
+        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let tell = move |asking| match asking {
+            Asking::ForSoLong { spent, at_most } => progress
+                .get_or_insert_with(|| {
+                    Progress::of("asking debuginfod servers", Unit::Limit, Some(milliseconds(at_most)))
+                })
+                .reach(milliseconds(spent)),
+            Asking::Over => progress = None,
+        };
+        ask_servers(urls, Box::new(tell))
+            .map_err(|error| Failure::error(Status::Usage, format!("--debuginfod: {error}")))
     }
 }
 
@@ -280,9 +293,12 @@ pub struct FileArguments {
 impl FileArguments {
     /// For a writer that waits for the reader of a pipe until one of these signals comes.
     fn options(&self, signals: &StopSignals) -> io::Result<RecordingOptions> {
-        let (kernel_addresses, wait) = (self.kernel_addresses, signals.pipe_wait()?);
-        let default = RecordingOptions::default();
-        Ok(RecordingOptions { mode: self.mode.unwrap_or(default.mode), kernel_addresses, wait })
+        Ok(RecordingOptions { mode: self.mode(), kernel_addresses: self.kernel_addresses, wait: signals.pipe_wait()? })
+    }
+
+    /// The permissions of the recording.
+    pub fn mode(&self) -> u32 {
+        self.mode.unwrap_or(RecordingOptions::default().mode)
     }
 
     /// Begins the recording.
@@ -312,6 +328,9 @@ pub struct RecordArguments {
     pub rules: RuleFileArguments,
     #[command(flatten)]
     pub file: FileArguments,
+    /// Also write what was recorded as a page, as `lockmeter report --format html` does, with the permissions of the recording
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// How often to write to the recording; a recorder that is killed loses at most this much
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub interval: Duration,
@@ -498,6 +517,7 @@ const DIFF_EXAMPLES: &str = "\
 Examples:
   lockmeter diff before.lockmeter after.lockmeter
   lockmeter diff before.lockmeter after.lockmeter --by lock,caller --format json
+  lockmeter diff before.lockmeter after.lockmeter --format html -o diff.html
   lockmeter diff --before old-1 old-2 old-3 --after new-1 new-2 new-3";
 
 #[derive(Debug, Args)]
@@ -521,8 +541,21 @@ pub struct DiffArguments {
     #[command(flatten)]
     pub query: QueryArguments,
     /// How to write the comparison
-    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
-    pub format: ResultFormat,
+    #[arg(long, value_enum, default_value_t = DiffFormat::Table)]
+    pub format: DiffFormat,
+    /// File to write to; without it, standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DiffFormat {
+    /// For people
+    Table,
+    /// For programs (documented in docs/reference/json.md)
+    Json,
+    /// For browsers: one page that needs nothing else, with flame graphs of the changes in red and blue
+    Html,
 }
 
 const TOP_EXAMPLES: &str = "\

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::{notice_once, say};
 use lockmeter_cli::output::{self, cannot_write};
+use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery, LatencyReport};
@@ -15,11 +16,13 @@ use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::{About, Dimension, Interval, RecordingKind, Source};
 use lockmeter_recorder::target::Target;
 use lockmeter_recorder::{Ended, Recorder, Sink, StopSignals};
+use lockmeter_render::html::LatencyPage;
 use lockmeter_render::latency::{LatencySortKey, LatencyTable};
 use lockmeter_render::{Csv, Exporter, Json, Table};
 
 use crate::arguments::latency::{LatencyArguments, LatencyFormat};
 use crate::arguments::{Format, QueryArguments, ReportArguments};
+use crate::page;
 use crate::warnings::Warning;
 
 /// The column that rows are ordered by: what kept a CPU longest.
@@ -198,36 +201,49 @@ fn write(report: &LatencyReport, format: LatencyFormat, table: LatencyTable, out
 
 /// `lockmeter report` of such a recording.
 pub fn report(arguments: &ReportArguments, path: &Path, mut reader: RecordingReader) -> Result<()> {
-    let format = applicable(arguments, path)?;
+    applicable(arguments, path)?;
+    if arguments.format == Format::Html {
+        page::refuse_terminal(arguments.output.as_deref())?;
+    }
     let column = if arguments.sort == "total_ns" { DEFAULT_SORT } else { &arguments.sort };
     let sort = sort_key(column)?;
     let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let window = arguments.window.map(|window| (nanoseconds(window.from), window.to.map_or(u64::MAX, nanoseconds)));
     let mut builder = LatencyBuilder::new(reader.about(), &LatencyQuery { window, ..query(&arguments.query) });
+    let mut progress = Progress::of(format_args!("reading {}", reader.name()), Unit::Bytes, reader.length_bytes());
     while let Some(interval) = reader.next_interval()? {
+        progress.reach(reader.read_bytes());
         builder.add_within(&interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
     }
+    drop(progress);
     builder.add_losses(reader.losses());
     let mut report = builder.report();
     sort.apply(&mut report);
+    let is_filtered = window.is_some() || arguments.query.kind.is_some() || arguments.query.lock.is_some();
+    let mut warnings = Warning::about_latency(&report, reader.ended_cleanly());
+    if report.rows.is_empty() && is_filtered {
+        warnings.insert(0, Warning::NothingFits);
+    }
     let limit = arguments.query.rows();
     let table = output::table_into(arguments.output.as_deref(), limit, 0);
     let mut out = output::open(arguments.output.as_deref())?;
-    write(&report, format, LatencyTable { table, histograms: arguments.histogram }, &mut out)
-        .and_then(|()| out.flush())
-        .map_err(|error| output::failed(arguments.output.as_deref(), error))?;
-    let is_filtered = window.is_some() || arguments.query.kind.is_some() || arguments.query.lock.is_some();
-    if report.rows.is_empty() && is_filtered {
-        say(Warning::NothingFits);
-    }
-    for warning in Warning::about_latency(&report, reader.ended_cleanly()) {
-        say(warning);
-    }
+    let written = match arguments.format {
+        Format::Html => {
+            let (warnings, flags) =
+                (warnings.iter().map(ToString::to_string).collect(), page::flags(&arguments.query, window));
+            LatencyPage { report: &report, warnings, flags }.write(&mut out)
+        }
+        Format::Json => write(&report, LatencyFormat::Json, LatencyTable::default(), &mut out),
+        Format::Csv => write(&report, LatencyFormat::Csv, LatencyTable::default(), &mut out),
+        _ => write(&report, LatencyFormat::Table, LatencyTable { table, histograms: arguments.histogram }, &mut out),
+    };
+    written.and_then(|()| out.flush()).map_err(|error| output::failed(arguments.output.as_deref(), error))?;
+    warnings.into_iter().for_each(say);
     Ok(())
 }
 
-/// The format asked for, if all that is asked for can be said of what ran.
-fn applicable(arguments: &ReportArguments, path: &Path) -> Result<LatencyFormat> {
+/// Whether all that is asked for can be said of what ran.
+fn applicable(arguments: &ReportArguments, path: &Path) -> Result<()> {
     let query = &arguments.query;
     let flags = [
         (query.by.0 != [Dimension::Lock], "--by"),
@@ -235,27 +251,15 @@ fn applicable(arguments: &ReportArguments, path: &Path) -> Result<LatencyFormat>
         (query.user, "--user"),
         (query.task.is_some(), "--task"),
         (query.own, "--own"),
+        (arguments.format == Format::Folded, "--format folded"),
+        (arguments.format == Format::Pprof, "--format pprof"),
+        (arguments.format == Format::Histogram, "--format histogram"),
     ];
-    let format = match arguments.format {
-        Format::Table => Ok(LatencyFormat::Table),
-        Format::Json => Ok(LatencyFormat::Json),
-        Format::Csv => Ok(LatencyFormat::Csv),
-        Format::Folded => Err("--format folded"),
-        Format::Pprof => Err("--format pprof"),
-        Format::Html => Err("--format html"),
-        Format::Histogram => Err("--format histogram"),
-    };
-    let wrong = flags.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag).or(format.err());
-    match (wrong, format) {
-        (None, Ok(format)) => Ok(format),
-        (flag, _) => Err(Failure::error(
-            Status::Usage,
-            format!(
-                "{} holds interrupts, timers and work items, not waits, so {} does not apply to it; use --kind, --lock (a \
-                name), --window, --sort, or the formats table, json and csv",
-                path.display(),
-                flag.unwrap_or("that")
-            ),
-        )),
-    }
+    let Some((_, flag)) = flags.into_iter().find(|(given, _)| *given) else { return Ok(()) };
+    let sentence = format!(
+        "{} holds interrupts, timers and work items, not waits, so {flag} does not apply to it; use --kind, --lock (a name), \
+        --window, --sort, or the formats table, json, csv and html",
+        path.display()
+    );
+    Err(Failure::error(Status::Usage, sentence))
 }

@@ -1,22 +1,25 @@
-//! `lockmeter report --format html`: one recording as a page.
+//! A recording of locks as a page: `lockmeter report --format html`, `lockmeter record --html`.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::say;
 use lockmeter_cli::output;
+use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_predict::forecast::{Plan, Prices, forecast};
 use lockmeter_predict::measured::Measured;
-use lockmeter_profile::recording::RecordingReader;
+use lockmeter_profile::recording::{PipeWait, RecordingReader, WholeFile};
 use lockmeter_profile::view::{Query, ReportBuilder};
-use lockmeter_profile::{About, Interval, Limits, Report};
+use lockmeter_profile::{About, Dimension, Interval, Limits, Report};
 use lockmeter_render::html::{Flags, Page, Slices, VIEWS};
 use serde_json::{Value, json};
 
-use crate::arguments::ReportArguments;
+use crate::arguments::{QueryArguments, ReportArguments};
 use crate::query;
 use crate::report::{Loaded, load_each};
+use crate::warnings::Warning;
 
 /// Locks that have a forecast: those held longest. Each takes up to a second of simulation.
 const FORECASTS: usize = 4;
@@ -28,46 +31,112 @@ const SHARES: usize = VIEWS.len() + 3;
 /// From the machine at hand to the largest that are sold, in the steps of `lockmeter predict`.
 const FORECAST_CPUS: [usize; 6] = [1, 4, 16, 64, 128, 256];
 
-pub fn write(arguments: &ReportArguments, recordings: Vec<RecordingReader>) -> Result<()> {
-    let usage = |sentence: &str| Failure::error(Status::Usage, sentence);
-    if arguments.output.as_deref().is_none_or(output::is_standard_output) && io::stdout().is_terminal() {
-        return Err(usage("a page is for a browser, not for a terminal; name a file with -o, such as -o report.html"));
-    }
+/// `lockmeter report --format html`.
+pub fn report(arguments: &ReportArguments, recordings: Vec<RecordingReader>) -> Result<()> {
+    refuse_terminal(arguments.output.as_deref())?;
     let [recording] = <[RecordingReader; 1]>::try_from(recordings).map_err(|_| {
-        usage("a page shows one recording; make one page of each, or compare two with `lockmeter diff`")
+        usage("a page shows one recording; make one page of each, or compare two with `lockmeter diff --format html`")
     })?;
     let asked = query::from_flags(&arguments.query, arguments.window);
-    let queries = VIEWS.map(|by| Query { by: by.to_vec(), ..asked.clone() });
-    let mut slices = Slices::default();
-    let mut begun_unix_ns = None;
-    let mut each = |about: &About, interval: &Interval, limits: &Limits| {
-        let begun_unix_ns = *begun_unix_ns.get_or_insert(interval.start_unix_ns);
-        if !asked.covers(interval.start_unix_ns.saturating_sub(begun_unix_ns), interval.duration_ns) {
-            return Ok(());
-        }
-        let share = limits.shared_by(SHARES);
-        for (view, query) in queries.iter().enumerate() {
-            // It has been seen to lie in the window, which the interval alone cannot tell.
-            let mut alone = ReportBuilder::new(about, &Query { window: None, ..query.clone() });
-            alone.add_within(interval, &share)?;
-            slices.add(begun_unix_ns, view, &alone.finish_within(&share)?);
-        }
-        slices.keep_within(&limits.shared_by(SHARES / 2))
-    };
-    let loaded = load_each(recording, &queries, SHARES, &mut each)?;
-    let warnings = loaded[0].warnings(&asked);
-    let forecasts = forecasts(&loaded);
-    let page = Page {
-        reports: &loaded.map(|loaded| loaded.report),
-        slices,
-        warnings: warnings.iter().map(ToString::to_string).collect(),
-        forecasts,
-        flags: flags(arguments, &asked),
-    };
+    let made = Made::of(recording, &asked)?;
     let mut out = output::open(arguments.output.as_deref())?;
-    page.write(&mut out).map_err(|error| output::failed(arguments.output.as_deref(), error))?;
+    let flags = flags(&arguments.query, asked.window);
+    let warnings = made.write(flags, &mut out).map_err(|error| output::failed(arguments.output.as_deref(), error))?;
     warnings.into_iter().for_each(say);
     Ok(())
+}
+
+/// A page is of no use on a terminal.
+pub fn refuse_terminal(output: Option<&Path>) -> Result<()> {
+    if output.is_none_or(output::is_standard_output) && io::stdout().is_terminal() {
+        return Err(usage("a page is for a browser, not for a terminal; name a file with -o, such as -o report.html"));
+    }
+    Ok(())
+}
+
+fn usage(sentence: &str) -> anyhow::Error {
+    Failure::error(Status::Usage, sentence)
+}
+
+/// All that a page of a recording shows.
+pub struct Made {
+    reports: [Report; VIEWS.len()],
+    slices: Slices,
+    warnings: Vec<Warning>,
+    forecasts: Value,
+}
+
+impl Made {
+    /// Reads the recording, as this query sees it; what the query groups by does not matter.
+    pub fn of(recording: RecordingReader, asked: &Query) -> Result<Self> {
+        let queries = VIEWS.map(|by| Query { by: by.to_vec(), ..asked.clone() });
+        let mut slices = Slices::default();
+        let mut begun_unix_ns = None;
+        let mut each = |about: &About, interval: &Interval, limits: &Limits| {
+            let begun_unix_ns = *begun_unix_ns.get_or_insert(interval.start_unix_ns);
+            if !asked.covers(interval.start_unix_ns.saturating_sub(begun_unix_ns), interval.duration_ns) {
+                return Ok(());
+            }
+            let share = limits.shared_by(SHARES);
+            for (view, query) in queries.iter().enumerate() {
+                // It has been seen to lie in the window, which the interval alone cannot tell.
+                let mut alone = ReportBuilder::new(about, &Query { window: None, ..query.clone() });
+                alone.add_within(interval, &share)?;
+                slices.add(begun_unix_ns, view, &alone.finish_within(&share)?);
+            }
+            slices.keep_within(&limits.shared_by(SHARES / 2))
+        };
+        let loaded = load_each(recording, &queries, SHARES, &mut each)?;
+        let warnings = loaded[0].warnings(asked);
+        let forecasts = forecasts(&loaded);
+        Ok(Self { reports: loaded.map(|loaded| loaded.report), slices, warnings, forecasts })
+    }
+
+    /// Writes the page, and gives the warnings that are in it.
+    pub fn write(self, flags: Flags, out: &mut dyn Write) -> io::Result<Vec<Warning>> {
+        let page = Page {
+            reports: &self.reports,
+            slices: self.slices,
+            warnings: self.warnings.iter().map(ToString::to_string).collect(),
+            forecasts: self.forecasts,
+            flags,
+        };
+        page.write(out)?;
+        Ok(self.warnings)
+    }
+}
+
+/// The page that `record --html` writes when the recording ends. Its place is looked at before metering begins.
+pub struct Pending {
+    path: PathBuf,
+    file: WholeFile,
+}
+
+impl Pending {
+    /// Makes sure that a page can be written there, of what goes into this recording.
+    pub fn begin(path: &Path, recording: &Path, mode: u32, wait: Box<dyn PipeWait>) -> Result<Self> {
+        refuse_terminal(Some(path))?;
+        if path == recording {
+            let sentence =
+                format!("{} is the recording; choose another place for the page with --html", path.display());
+            return Err(Failure::error(Status::NoOutput, sentence));
+        }
+        let file = WholeFile::create(path, mode, wait).map_err(|error| {
+            // The same rules, another flag.
+            Failure::error(Status::NoOutput, error.to_string().replace("with -o", "with --html"))
+        })?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Reads the recording, which stands at its begin, and writes the page.
+    pub fn write(mut self, recording: RecordingReader) -> Result<()> {
+        let made = Made::of(recording, &Query::by([Dimension::Lock]))?;
+        let mut out = BufWriter::new(&mut self.file);
+        let written = made.write(Flags::default(), &mut out).and_then(|_| out.flush());
+        drop(out);
+        written.map_err(|error| output::failed(Some(&self.path), error))?;
+        self.file.commit().map_err(output::cannot_write)
+    }
 }
 
 /// What removing or splitting the locks that were held longest would gain, or why that is not known.
@@ -79,21 +148,22 @@ fn forecasts([by_lock, by_caller, ..]: &[Loaded; VIEWS.len()]) -> Value {
     }
     let plan =
         Plan { cpus: FORECAST_CPUS.to_vec(), threads_per_cpu: 1, threads: None, shards: 16, prices: Prices::default() };
-    let of_lock = |lock| {
+    let locks = measured.locks.len().min(FORECASTS);
+    let mut progress = Progress::of("forecasting", Unit::Steps, Some(locks as u64));
+    let mut of_lock = |lock| {
+        progress.reach(lock as u64);
         let forecast = forecast(&measured, lock, &plan)?;
         Ok(forecast.refuse_if_far_off().with_callers(&measured, lock, &by_caller.report))
     };
-    let forecasts: Result<Vec<_>, lockmeter_predict::forecast::TooMuch> =
-        (0..measured.locks.len().min(FORECASTS)).map(of_lock).collect();
+    let forecasts: Result<Vec<_>, lockmeter_predict::forecast::TooMuch> = (0..locks).map(&mut of_lock).collect();
     match forecasts {
         Ok(forecasts) => json!({ "locks": forecasts }),
         Err(error) => json!({ "why": format!("There is no forecast: the recording {error}.") }),
     }
 }
 
-/// The flags that choose what the page shows.
-fn flags(arguments: &ReportArguments, asked: &Query) -> Flags {
-    let query = &arguments.query;
+/// The flags that choose what a page shows; the window is from and to, in nanoseconds after the recording's begin.
+pub fn flags(query: &QueryArguments, window: Option<(u64, u64)>) -> Flags {
     let mut others: Vec<String> = Vec::new();
     if let Some(task) = &query.task {
         others.extend(["--task".to_owned(), task.to_string()]);
@@ -105,7 +175,7 @@ fn flags(arguments: &ReportArguments, asked: &Query) -> Flags {
         kind: query.kind.map(|kind| kind.to_string()),
         mode: query.mode.map(|mode| mode.to_string()),
         lock: query.lock.as_ref().map(ToString::to_string),
-        window: asked.window.map(|(from_ns, to_ns)| {
+        window: window.map(|(from_ns, to_ns)| {
             let to = if to_ns == u64::MAX { String::new() } else { microseconds(to_ns) };
             format!("{}..{to}", microseconds(from_ns))
         }),

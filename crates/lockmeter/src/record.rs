@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::{be_quiet, explain, inform, notice_once, say};
 use lockmeter_cli::output::{self, cannot_write};
+use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Interval, RecordingKind, Source};
@@ -19,6 +20,7 @@ use lockmeter_recorder::{Ended, LockSources, Recorder, Sink, StopSignals};
 
 use crate::arguments::RecordArguments;
 use crate::lock_filter::LockFilter;
+use crate::page::Pending;
 use crate::{left_behind, report, scope};
 
 /// Rows of the summary at the end.
@@ -55,6 +57,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     arguments.names.prepare()?;
     let mut sources = LockSources::start(&options)?;
     let mut writer = arguments.file.create(&arguments.output, &about, &signals)?;
+    let page = arguments.html.as_deref().map(|path| begin_page(path, arguments, &writer, &signals)).transpose()?;
     let target = if arguments.command.is_empty() {
         watched
     } else {
@@ -70,18 +73,22 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let mut file = RecordingSink::new(arguments, &mut writer);
     let recorder = Recorder { signals: &mut signals, target: &target, duration: arguments.duration };
     let written: Result<Ended> = recorder.run(sources, &mut file);
-    file.progress.clear();
+    file.progress = None;
     let complaint = file.filter.complaint(arguments);
     let finished = written.and_then(|_| writer.finish().map_err(cannot_write));
     let summarised = match &finished {
         Ok(written) if !arguments.quiet => summarise(&arguments.output, written.as_ref()),
         _ => Ok(()),
     };
+    let page_written = match (&finished, page) {
+        (Ok(written), Some(page)) => write_page(page, arguments, written.as_ref()),
+        _ => Ok(()),
+    };
     if !say_that_command_goes_on(&target) && !arguments.quiet {
         left_behind::say_what_is(&environment);
     }
     let status = target.wait(&mut signals)?;
-    finished.and(summarised)?;
+    finished.and(summarised).and(page_written)?;
     if let Some(complaint) = complaint {
         say(complaint);
     }
@@ -102,13 +109,16 @@ struct RecordingSink<'a> {
     arguments: &'a RecordArguments,
     writer: &'a mut RecordingWriter,
     filter: LockFilter,
-    progress: Progress,
+    /// `None` where the command may use the terminal itself.
+    progress: Option<Progress>,
     next_due: Instant,
 }
 
 impl<'a> RecordingSink<'a> {
     fn new(arguments: &'a RecordArguments, writer: &'a mut RecordingWriter) -> Self {
-        let (filter, progress) = (LockFilter::default(), Progress::new(arguments));
+        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let progress = || Progress::of("metering", Unit::Milliseconds, arguments.duration.map(milliseconds));
+        let (filter, progress) = (LockFilter::default(), arguments.command.is_empty().then(progress));
         Self { arguments, writer, filter, progress, next_due: Instant::now() + arguments.interval }
     }
 }
@@ -131,45 +141,42 @@ impl Sink for RecordingSink<'_> {
     }
 
     fn notice(&mut self, sentence: String) {
-        notice_once(sentence);
+        match &self.progress {
+            Some(progress) => progress.aside(|| notice_once(sentence)),
+            None => notice_once(sentence),
+        }
     }
 
     fn tick(&mut self) {
-        self.progress.show();
+        if let Some(progress) = &mut self.progress {
+            progress.reach_now();
+        }
     }
 }
 
-/// The line that says on a terminal that something is happening.
-struct Progress {
-    begin: Instant,
-    shown: bool,
-    on: bool,
-    last: Option<Instant>,
+/// Looks whether the page that is asked for can be made and written.
+fn begin_page(
+    path: &Path,
+    arguments: &RecordArguments,
+    writer: &RecordingWriter,
+    signals: &StopSignals,
+) -> Result<Pending> {
+    if !writer.is_file() {
+        let sentence = "--html reads the recording when it is complete, and a pipe or a device cannot be read again; name a file with -o";
+        return Err(Failure::error(Status::Usage, sentence));
+    }
+    let wait = signals.pipe_wait().context("cannot catch signals")?;
+    Pending::begin(path, &arguments.output, arguments.file.mode(), wait)
 }
 
-impl Progress {
-    /// A command may use the terminal itself, so then there is no line.
-    fn new(arguments: &RecordArguments) -> Self {
-        let on = std::io::stderr().is_terminal() && !arguments.quiet && arguments.command.is_empty();
-        Self { begin: Instant::now(), shown: false, on, last: None }
+fn write_page(page: Pending, arguments: &RecordArguments, written: Option<&File>) -> Result<()> {
+    let Some(mut written) = written else { return Ok(()) };
+    written.seek(SeekFrom::Start(0)).context("cannot read the recording again")?;
+    page.write(RecordingReader::from_file(written.try_clone()?, &shown(&arguments.output))?)?;
+    if let Some(path) = &arguments.html {
+        inform(format_args!("lockmeter: wrote {}, a page for a browser", path.display()));
     }
-
-    fn show(&mut self) {
-        if self.on && self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
-            let _ = write!(
-                std::io::stderr(),
-                "\rmetering for {} s, Ctrl-C ends and reports ",
-                self.begin.elapsed().as_secs()
-            );
-            (self.shown, self.last) = (true, Some(Instant::now()));
-        }
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
+    Ok(())
 }
 
 /// A file as the user knows it.
@@ -207,7 +214,7 @@ fn summarise(recording: &Path, written: Option<&File>) -> Result<()> {
     };
     let query = Query::by([Dimension::Lock, Dimension::Caller]);
     // What was written, whatever may stand under its name by now.
-    let reader = RecordingReader::from_reader(written.try_clone()?, &name)?;
+    let reader = RecordingReader::from_file(written.try_clone()?, &name)?;
     let loaded = report::load_whole(reader, &query)?;
     output::print_summary(&loaded.report, SUMMARY_ROWS, lockmeter_render::DEFAULT_FRAMES);
     for warning in loaded.warnings(&query) {

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::say;
 use lockmeter_cli::output;
+use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_profile::diff::Spread;
 use lockmeter_profile::merge::{self, Difference};
 use lockmeter_profile::recording::RecordingReader;
@@ -24,16 +25,7 @@ use crate::warnings::{Language, Warning};
 use crate::{latency, page, query};
 
 pub fn run(arguments: &ReportArguments) -> Result<()> {
-    if let Some(output) = arguments
-        .output
-        .as_deref()
-        .filter(|output| !output::is_standard_output(output))
-        .filter(|output| arguments.recordings.iter().any(|recording| is_same_file(output, recording)))
-    {
-        let sentence =
-            format!("{} is the recording itself; choose another place for the report with -o", output.display());
-        return Err(Failure::error(Status::NoOutput, sentence));
-    }
+    refuse_to_overwrite(arguments.output.as_deref(), &arguments.recordings)?;
     refuse_standard_input_twice(arguments.recordings.iter())?;
     let recordings = match arguments.recordings.as_slice() {
         [path] => {
@@ -52,7 +44,7 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
     }
     match arguments.format {
         Format::Pprof => return write_pprof(arguments, recordings),
-        Format::Html => return page::write(arguments, recordings),
+        Format::Html => return page::report(arguments, recordings),
         _ => {}
     }
     let mut query = query::from_flags(&arguments.query, arguments.window);
@@ -72,6 +64,17 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
         .map_err(|error| output::failed(arguments.output.as_deref(), error))?;
     for warning in loaded.warnings(&query) {
         say(warning);
+    }
+    Ok(())
+}
+
+/// A report never takes the place of what it is made of.
+pub fn refuse_to_overwrite<'a>(output: Option<&Path>, recordings: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
+    let Some(output) = output.filter(|output| !output::is_standard_output(output)) else { return Ok(()) };
+    if recordings.into_iter().any(|recording| is_same_file(output, recording)) {
+        let sentence =
+            format!("{} is the recording itself; choose another place for the report with -o", output.display());
+        return Err(Failure::error(Status::NoOutput, sentence));
     }
     Ok(())
 }
@@ -149,17 +152,24 @@ pub fn load_whole(reader: RecordingReader, query: &Query) -> Result<Loaded> {
     Ok(loaded)
 }
 
-/// The same of one of several reports that are held together, and what each interval says.
-pub fn load_with_spread(reader: RecordingReader, query: &Query, reports: usize, spread: &mut Spread) -> Result<Report> {
+/// A recording as each of these queries sees it, of `reports` that are held together, and what each interval says of each.
+pub fn load_with_spreads<const N: usize>(
+    reader: RecordingReader,
+    queries: &[Query; N],
+    reports: usize,
+    spreads: &mut [Spread; N],
+) -> Result<[Loaded; N]> {
     let mut each = |about: &About, interval: &Interval, limits: &Limits| {
         let limits = &limits.shared_by(reports);
-        let mut alone = ReportBuilder::new(about, query);
-        alone.add_within(interval, limits)?;
-        spread.add(&alone.finish_within(limits)?);
-        limits.check(spread.memory_bytes())
+        for (query, spread) in queries.iter().zip(&mut *spreads) {
+            let mut alone = ReportBuilder::new(about, query);
+            alone.add_within(interval, limits)?;
+            spread.add(&alone.finish_within(limits)?);
+            limits.check(spread.memory_bytes())?;
+        }
+        Ok(())
     };
-    let [loaded] = load_each(reader, std::array::from_ref(query), reports, &mut each)?;
-    Ok(loaded.report)
+    load_each(reader, queries, reports, &mut each)
 }
 
 /// Recordings added up, as each of these queries sees them. `reports` is how many are held together of each.
@@ -209,6 +219,7 @@ pub fn load_each<const N: usize>(
     reports: usize,
     each: Each<'_>,
 ) -> Result<[Loaded; N]> {
+    let mut progress = Progress::of(format_args!("reading {}", reader.name()), Unit::Bytes, reader.length_bytes());
     let mut builders = queries.each_ref().map(|query| ReportBuilder::new(reader.about(), query));
     let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
     while let Some(interval) = reader.next_interval()? {
@@ -216,6 +227,7 @@ pub fn load_each<const N: usize>(
         for builder in &mut builders {
             builder.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
         }
+        progress.reach(reader.read_bytes());
         each(reader.about(), &interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
         length_ns = u64::saturating_add(length_ns, interval.duration_ns);
         intervals += 1;

@@ -2,6 +2,8 @@
 //! own, on this machine.
 
 mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -174,4 +176,26 @@ fn user() -> u32 {
 
 fn is_root() -> bool {
     user() == 0
+}
+
+/// Makes sure that somebody who waits for a server sees for how long yet, at most, and that the line goes when the server does.
+#[test]
+fn a_server_that_does_not_answer_is_waited_for_visibly() {
+    let Some(mut scene) = Scene::begin("a server that does not answer") else { return };
+    let _ = scene.server.kill();
+    let _ = scene.server.wait();
+    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    scene.url = format!("http://{}", silent.local_addr().unwrap());
+    let recording = scene.folder.file("recording");
+    let mut record = lockmeter(["record", "--user", "--debuginfod", &scene.url, "-o", &recording, "--"]);
+    record.arg(&scene.program).current_dir(scene.folder.path());
+    record.env("LOCKMETER_PRELOAD", preload_library()).env("XDG_CACHE_HOME", scene.folder.path().join("cache"));
+    let terminal = terminal::Terminal::start(&mut record, (120, 40));
+    let screen = terminal.until_shown("s of at most 60 s");
+    assert!(screen.contains("asking debuginfod servers"), "{screen}");
+    // Nobody listens there any more: what waits to be accepted is reset.
+    drop(silent);
+    terminal.until("the line is gone", |screen| !screen.contains("asking debuginfod servers"));
+    let (status, _) = terminal.ended();
+    assert_eq!(status.code(), Some(RAN));
 }

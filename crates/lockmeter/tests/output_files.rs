@@ -312,6 +312,57 @@ fn a_recording_has_the_permissions_asked_for_whatever_the_umask() {
     }
 }
 
+// ---- the page of a recording --------------------------------------------------------------------------------------------
+
+fn record_page(recording: &Path, page: &Path, flags: &[&str]) -> Command {
+    record(recording, &[&["--html", page.to_str().unwrap()], flags].concat())
+}
+
+/// Makes sure that the page that `record --html` writes is treated as the recording is: what another user laid in its place is refused
+/// before anything is metered, and it has the recording's permissions.
+#[test]
+fn the_page_of_a_recording_is_written_as_the_recording_is() {
+    let Some(shared) = Shared::new("the page of a recording") else { return };
+    let (recording, page, precious) = (shared.path("out"), shared.path("page"), shared.path("precious"));
+    fs::write(&precious, "root's").unwrap();
+    link_of(ALICE, &precious, &page);
+    refuses(record_page(&recording, &page, &[]), NO_OUTPUT, &["symbolic link", "another user", "65534", "--html"]);
+    fs::remove_file(&page).unwrap();
+    named_pipe_of(ALICE, &page);
+    refuses(record_page(&recording, &page, &[]), NO_OUTPUT, &["another user", "--html"]);
+    fs::remove_file(&page).unwrap();
+    assert_eq!(shared.names(), ["precious"], "something was metered");
+
+    for (flags, mode) in [(&[][..], 0o600), (&["--mode", "0644"], 0o644)] {
+        succeeds(with_umask(0, record_page(&recording, &page, flags)));
+        assert_eq!((mode_of(&recording), mode_of(&page)), (mode, mode), "{flags:?}");
+    }
+    assert!(fs::read_to_string(&page).unwrap().starts_with("<!doctype html>"));
+    // The other name of a file keeps what it has.
+    fs::remove_file(&page).unwrap();
+    fs::hard_link(&precious, &page).unwrap();
+    succeeds(record_page(&recording, &page, &[]));
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "root's");
+    assert!(fs::read_to_string(&page).unwrap().starts_with("<!doctype html>"));
+    assert_eq!(shared.names(), ["out", "page", "precious"]);
+}
+
+/// Makes sure that a page which cannot be made is refused before anything is metered, and that nothing is lost or left behind.
+#[test]
+fn a_page_that_cannot_be_made_is_refused_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let [recording, page] = ["out", "page"].map(|name| folder.path().join(name));
+    refuses(record_page(&recording, &recording, &[]), NO_OUTPUT, &["is the recording", "--html"]);
+    refuses(record_page(Path::new("/dev/null"), &page, &[]), USAGE, &["a pipe or a device cannot be read again", "-o"]);
+    refuses(record_page(&recording, &folder.path().join("missing/page"), &[]), NO_OUTPUT, &["missing/page"]);
+    assert!(names_in(folder.path()).is_empty());
+    fs::write(&page, "the older page").unwrap();
+    let not_found = record_command(&recording, &["--html", page.to_str().unwrap()], &["./no-such-command"]);
+    refuses(not_found, NOT_FOUND, &["no-such-command"]);
+    assert_eq!(fs::read_to_string(&page).unwrap(), "the older page");
+    assert_eq!(names_in(folder.path()), ["page"]);
+}
+
 // ---- the older recording ---------------------------------------------------------------------------------------------
 
 /// Regression: a command that was not found cost the older recording.

@@ -397,11 +397,15 @@ fn a_screen_on_which_nothing_happens_follows_the_size_of_the_terminal() {
 
 /// A recording of a command, which needs no privileges.
 fn recorded(folder: &Folder) -> String {
+    recorded_with(folder, &["--rounds", "200"])
+}
+
+fn recorded_with(folder: &Folder, arguments: &[&str]) -> String {
     let recording = folder.file("recording");
     let program = user_workload(folder.path(), "two-locks", &[]);
     support::preload_library();
     let mut record = lockmeter(["record", "--user", "--interval", "100ms", "-o", &recording, "--"]);
-    record.arg(program).args(["--rounds", "200"]);
+    record.arg(program).args(arguments);
     let output = run(record);
     assert!(output.status.success(), "{}", text(&output.stderr));
     recording
@@ -477,6 +481,54 @@ fn a_file_that_is_no_recording_is_not_overwritten() {
     top.terminal.press(&"\x7f".repeat(40));
     top.terminal.press_and_wait("precious\r", "is not a recording");
     assert_eq!(fs::read_to_string(&precious).unwrap(), "text\n");
+    top.quit();
+}
+
+/// Makes sure that `w` follows no link that another user laid there, whoever runs `top`.
+#[test]
+fn a_link_of_another_user_is_not_written_through() {
+    // SAFETY: takes nothing and returns a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return support::skip("a_link_of_another_user_is_not_written_through", "needs root");
+    }
+    const ANOTHER: u32 = 65_534;
+    let folder = Folder::new();
+    let recording = recorded(&folder);
+    let precious = folder.file("precious");
+    let original = fs::read(&recording).unwrap();
+    fs::copy(&recording, &precious).unwrap();
+    std::os::unix::fs::symlink(&precious, folder.file("link")).unwrap();
+    std::os::unix::fs::lchown(folder.file("link"), Some(ANOTHER), Some(ANOTHER)).unwrap();
+    let mut top = Top::start_in(folder, &[&recording], SMALL, &[]);
+    top.terminal.press(">>>>>");
+    top.terminal.until_shown("END OF RECORDING");
+    top.terminal.press_and_wait("w", "into: top-");
+    top.terminal.press(&"\x7f".repeat(40));
+    top.terminal.press_and_wait("link\r", "symbolic link");
+    assert_eq!(fs::read(&precious).unwrap(), original);
+    top.quit();
+}
+
+/// Makes sure that in a recording Home goes to its first interval and End to its last, by either of the keys' spellings.
+#[test]
+fn home_and_end_go_to_the_ends_of_a_recording() {
+    let folder = Folder::new();
+    let sleeping = ["--threads", "3", "--rounds", "100", "--hold-ns", "2000000", "--sleep"];
+    let recording = recorded_with(&folder, &sleeping);
+    let intervals = json_lines(&recording);
+    assert!(intervals.len() >= 3, "{} intervals", intervals.len());
+    let begun = |interval: &Value| clock(interval["start_unix_ns"].as_u64().unwrap());
+    let (first, last) = (begun(&intervals[0]), begun(intervals.last().unwrap()));
+    let mut top = Top::start_in(folder, &[&recording], LARGE, &[]);
+    top.terminal.press(">>>>>");
+    top.terminal.until_shown("END OF RECORDING");
+    let steps = format!("−{}", intervals.len() - 1);
+    for (home, end) in [("\x1b[H", "\x1b[F"), ("\x1b[1~", "\x1b[4~")] {
+        let screen = top.terminal.press_and_wait(home, &steps);
+        assert_eq!(time_of(&screen), first, "{screen}");
+        let screen = top.terminal.press_and_wait(end, "END OF RECORDING");
+        assert_eq!(time_of(&screen), last, "{screen}");
+    }
     top.quit();
 }
 

@@ -17,7 +17,7 @@ mod stream;
 mod writer;
 
 pub use error::{RecordingError, RecordingErrorKind};
-pub use output_file::{OutputFile, write_file};
+pub use output_file::{OutputFile, WholeFile, write_file};
 pub use reader::RecordingReader;
 pub use stream::{PipeWait, TRY_PIPE_AGAIN, WaitForever};
 pub use writer::{RecordingOptions, RecordingWriter};

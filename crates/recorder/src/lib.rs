@@ -16,7 +16,7 @@ pub mod target;
 pub use about::describe;
 pub use error::{RecorderError, RecorderErrorKind};
 pub use hold_hooks::{HoldOptions, HookChoice};
-pub use lockmeter_symbols::ask_servers;
+pub use lockmeter_symbols::{Asking, ask_servers};
 pub use recorder::{Ended, Recorder, Sink};
 pub use signals::{StopSignals, Woken, survive_file_size_limit};
 pub use sources::{LockOptions, LockSources, SwapOptions, Which};

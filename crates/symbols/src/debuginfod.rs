@@ -40,6 +40,23 @@ const LONGEST_PATH: u64 = 4 << 10;
 /// What is asked, and what may be spent on it yet. There is one for all sources of names: they share the limits.
 static SERVERS: Mutex<Option<Servers>> = Mutex::new(None);
 
+/// What is told to a person who waits meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// Told again and again.
+    ForSoLong {
+        /// The time that was spent, also on files before.
+        spent: Duration,
+        /// No more is spent on all files together.
+        at_most: Duration,
+    },
+    /// It has answered, or takes too long.
+    Over,
+}
+
+/// Whom that is told.
+pub type WhileAsking = Box<dyn FnMut(Asking) + Send>;
+
 struct Servers {
     /// With blanks between them.
     urls: String,
@@ -47,10 +64,11 @@ struct Servers {
     time_left: Duration,
     files_left: u32,
     bytes_left: u64,
+    tell: WhileAsking,
 }
 
 /// Has the symbols of stripped programs asked for at these servers (URLs with blanks between them), from now on.
-pub fn ask_servers(urls: &str) -> io::Result<()> {
+pub fn ask_servers(urls: &str, tell: WhileAsking) -> io::Result<()> {
     let is_url = |url: &str| ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
     if let Some(bad) = urls.split_ascii_whitespace().find(|url| !is_url(url)) {
         return Err(io::Error::new(
@@ -68,6 +86,7 @@ pub fn ask_servers(urls: &str) -> io::Result<()> {
         time_left: LONGEST_OF_ALL,
         files_left: MOST_FILES,
         bytes_left: MOST_SYMBOL_BYTES,
+        tell,
     };
     *SERVERS.lock().unwrap_or_else(PoisonError::into_inner) = Some(servers);
     Ok(())
@@ -91,6 +110,7 @@ impl Servers {
         self.files_left -= 1;
         let begin = Instant::now();
         let path = self.fetch(build_id);
+        (self.tell)(Asking::Over);
         self.time_left = self.time_left.saturating_sub(begin.elapsed());
         let file = TargetFile::open(&path?).ok().filter(|file| BuildId::of_file(file).as_ref() == Some(build_id))?;
         let symbols = ElfImage::copy_of_symbols(&file).ok()?;
@@ -99,7 +119,7 @@ impl Servers {
     }
 
     /// Where the client has put the debug file of this build.
-    fn fetch(&self, build_id: &BuildId) -> Option<PathBuf> {
+    fn fetch(&mut self, build_id: &BuildId) -> Option<PathBuf> {
         let limit = LONGEST_FETCH.min(self.time_left);
         let seconds = limit.as_secs().max(1).to_string();
         let mut client = Command::new(CLIENT);
@@ -109,7 +129,9 @@ impl Servers {
         client.env("DEBUGINFOD_MAXTIME", &seconds).env("DEBUGINFOD_TIMEOUT", &seconds);
         let mut client =
             client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).current_dir("/").spawn().ok()?;
-        if !ends_well(&mut client, limit) {
+        let spent = LONGEST_OF_ALL.saturating_sub(self.time_left);
+        let tell = |so_long| (self.tell)(Asking::ForSoLong { spent: spent + so_long, at_most: LONGEST_OF_ALL });
+        if !ends_well(&mut client, limit, tell) {
             return None;
         }
         let mut path = Vec::new();
@@ -120,12 +142,15 @@ impl Servers {
     }
 }
 
-fn ends_well(client: &mut Child, limit: Duration) -> bool {
+fn ends_well(client: &mut Child, limit: Duration, mut tell: impl FnMut(Duration)) -> bool {
     let begin = Instant::now();
     loop {
         match client.try_wait() {
             Ok(Some(status)) => return status.success(),
-            Ok(None) if begin.elapsed() < limit => std::thread::sleep(POLL),
+            Ok(None) if begin.elapsed() < limit => {
+                tell(begin.elapsed());
+                std::thread::sleep(POLL);
+            }
             _ => {
                 // It may have ended by itself.
                 let _ = client.kill();

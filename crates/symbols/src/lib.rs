@@ -48,7 +48,7 @@ mod work_semaphores;
 
 pub use build_id::BuildId;
 pub use condition_locks::{lock_in_variable, lock_made_of_condition};
-pub use debuginfod::ask_servers;
+pub use debuginfod::{Asking, WhileAsking, ask_servers};
 pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
 pub use heap_locks::{Origin, heap_lock, may_be_the_lock_of};

@@ -14,6 +14,7 @@ mod latency;
 mod layout;
 mod lines;
 mod locks;
+mod overlays;
 mod panes;
 mod playback;
 mod screen;

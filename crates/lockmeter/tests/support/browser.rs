@@ -1,5 +1,6 @@
 //! A real browser that a test drives: Chromium through chromedriver, by the WebDriver protocol (https://www.w3.org/TR/webdriver2/).
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -13,6 +14,23 @@ use super::{skip, until};
 pub const DESKTOP: (u32, u32) = (1280, 800);
 /// A phone's screen.
 pub const PHONE: (u32, u32) = (390, 844);
+
+/// By what a row is told from others: what each of its cells says, under the cell's key. Empty cells are left out.
+pub type Table = BTreeMap<Vec<String>, BTreeMap<String, String>>;
+
+/// The rows of a page's table: the values of these attributes, and its cells.
+pub fn table_script(attributes: &[&str]) -> String {
+    format!(
+        "return [...document.querySelectorAll('table.locks tbody tr')].map((row) => [{}.map((name) => row.dataset[name]),
+            Object.fromEntries([...row.querySelectorAll('td')].filter((cell) => cell.textContent).map((cell) => [cell.dataset.key, cell.textContent]))])",
+        json!(attributes)
+    )
+}
+
+/// What that script returns.
+pub fn table(rows: Json) -> Table {
+    serde_json::from_value::<Vec<(Vec<String>, BTreeMap<String, String>)>>(rows).unwrap().into_iter().collect()
+}
 
 /// A browser with a page open; closed when dropped.
 pub struct Browser {
@@ -69,6 +87,11 @@ impl Browser {
     /// What a script returns.
     pub fn js(&self, script: &str) -> Json {
         self.post("/execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// The table as the page shows it, by these attributes.
+    pub fn table(&self, attributes: &[&str]) -> Table {
+        table(self.js(&table_script(attributes)))
     }
 
     /// Clicks the first element that this selects, as a user would.

@@ -8,6 +8,7 @@
 pub mod browser;
 pub mod bystanders;
 pub mod control_group;
+pub mod firefox;
 pub mod harmful_names;
 pub mod kernel_counts;
 pub mod recorder;

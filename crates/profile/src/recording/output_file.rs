@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::fcntl_dupfd_cloexec;
 
 use super::error::{RecordingError, shown};
+use super::new_file::NewFile;
 use super::output_path::{Destination, Entry, Obstacle, Standing, resolve};
 use super::stream::{PipeWait, Stream, WaitForever};
 
@@ -37,6 +38,70 @@ impl OutputFile {
             Destination::Entry(entry) => open_entry(&entry, wait),
         });
         created.map(Self).map_err(|obstacle| obstacle.into_error(&name))
+    }
+}
+
+/// A file that takes its place when it is whole; until then, nothing there changes.
+#[derive(Debug)]
+pub struct WholeFile {
+    output: Whole,
+    name: String,
+}
+
+#[derive(Debug)]
+enum Whole {
+    New(NewFile),
+    Stream(Stream),
+}
+
+impl WholeFile {
+    /// Begins the file, with exactly this mode, whatever the umask; a pipe or a device is written to at once.
+    ///
+    /// Refused is what [`OutputFile::create`] refuses, but for files with several names: the others keep what they had.
+    pub fn create(path: impl AsRef<Path>, mode: u32, wait: Box<dyn PipeWait>) -> Result<Self, RecordingError> {
+        let name = shown(path.as_ref());
+        let begin = |entry: Entry| match entry.examine()? {
+            Standing::Nothing => NewFile::create(entry, mode, None).map(Whole::New),
+            Standing::Regular(stat) => {
+                let replaced = File::from(entry.open(&stat, OFlags::WRONLY)?);
+                NewFile::create(entry, mode, Some((replaced, stat))).map(Whole::New)
+            }
+            Standing::Pipe(stat) => Stream::open_pipe(&entry, &stat, wait).map(Whole::Stream),
+            Standing::Device(stat) => {
+                Ok(Whole::Stream(Stream::new(entry.open(&stat, OFlags::WRONLY)?.into(), Box::new(WaitForever))))
+            }
+        };
+        let begun = resolve(path.as_ref()).and_then(|destination| match destination {
+            Destination::Descriptor(number) => {
+                Ok(Whole::Stream(Stream::new(descriptor(number)?, Box::new(WaitForever))))
+            }
+            Destination::Entry(entry) => begin(entry),
+        });
+        begun.map(|output| Self { output, name: name.clone() }).map_err(|obstacle| obstacle.into_error(&name))
+    }
+
+    /// Gives the file its name; what had it is gone then.
+    pub fn commit(mut self) -> Result<(), RecordingError> {
+        match &mut self.output {
+            Whole::New(new) => new.commit().map(drop).map_err(|obstacle| obstacle.into_error(&self.name)),
+            Whole::Stream(_) => Ok(()),
+        }
+    }
+}
+
+impl Write for WholeFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.output {
+            Whole::New(new) => new.file().write(bytes),
+            Whole::Stream(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.output {
+            Whole::New(new) => new.file().flush(),
+            Whole::Stream(stream) => stream.flush(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads a recording, whatever happened to it.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
@@ -28,6 +28,8 @@ pub struct RecordingReader {
     about: About,
     losses: Losses,
     state: State,
+    /// How long the file is, if it is one.
+    length_bytes: Option<u64>,
     /// Rules by which it is read again.
     rules: Option<&'static Rules>,
 }
@@ -44,16 +46,23 @@ impl RecordingReader {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, RecordingError> {
         let name = shown(path.as_ref());
         match File::open(&path) {
-            Ok(file) => Self::from_reader(file, &name),
+            Ok(file) => Self::from_file(file, &name),
             Err(error) => Err(RecordingError::io("cannot read", &name, error)),
         }
+    }
+
+    /// Reads a recording from where a file stands; `name` stands for it in error messages.
+    pub fn from_file(file: File, name: &str) -> Result<Self, RecordingError> {
+        let length_bytes = file.metadata().ok().filter(Metadata::is_file).map(|data| data.len());
+        Ok(Self { length_bytes, ..Self::from_reader(file, name)? })
     }
 
     /// Reads a recording from anywhere; `name` stands for it in error messages.
     pub fn from_reader(input: impl Read + Send + 'static, name: &str) -> Result<Self, RecordingError> {
         let mut chunks = Chunks::new(Box::new(input));
         let about = read_head(&mut chunks, name)?;
-        Ok(Self { chunks, name: name.to_owned(), about, losses: Losses::default(), state: State::Reading, rules: None })
+        let (losses, state) = (Losses::default(), State::Reading);
+        Ok(Self { chunks, name: name.to_owned(), about, losses, state, length_bytes: None, rules: None })
     }
 
     /// Has the waits of its intervals be [what these rules say](Rules::read_again).
@@ -96,6 +105,21 @@ impl RecordingReader {
             }
         }
         Ok(None)
+    }
+
+    /// What stands for the recording in error messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How long the recording is, as far as that is known.
+    pub fn length_bytes(&self) -> Option<u64> {
+        self.length_bytes
+    }
+
+    /// How much of it was read so far.
+    pub fn read_bytes(&self) -> u64 {
+        self.chunks.costs.read_bytes
     }
 
     /// What a report of what was read so far may take.

@@ -148,6 +148,11 @@ impl RecordingWriter {
         self.written_bytes
     }
 
+    /// Whether the recording is a file, which can be read again when it is finished.
+    pub fn is_file(&self) -> bool {
+        !matches!(self.output, Output::Stream(_))
+    }
+
     /// Whether the recording goes to standard output, so that nothing else may.
     pub fn is_standard_output(&self) -> bool {
         self.descriptor == Some(1)

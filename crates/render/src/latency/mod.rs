@@ -10,3 +10,4 @@ mod table;
 pub use columns::{COLUMNS, LatencySortKey};
 pub use headline::LatencyHeadline;
 pub use table::LatencyTable;
+pub(crate) use table::{about, foot};

@@ -12,7 +12,7 @@ use crate::escape::Form;
 use crate::table::sentence;
 use crate::terminal::Weight;
 use crate::units::{MILLION, count, counted, duration, moment, ratio, share};
-use crate::{Exporter, Table, foot};
+use crate::{Exporter, FootLine, Table, foot};
 
 /// What ran, as tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Exporter<LatencyReport> for LatencyTable {
         self.section(report, &keeping, out)?;
         self.section(report, &items, out)?;
         self.long_runs(report, out)?;
-        self.foot(report, out)
+        foot(report).iter().try_for_each(|(line, weight)| self.table.paragraph(line, *weight, out))
     }
 }
 
@@ -93,16 +93,14 @@ impl LatencyTable {
         }
         writeln!(out)
     }
+}
 
-    fn foot(&self, report: &LatencyReport, out: &mut dyn io::Write) -> io::Result<()> {
-        let mut lines = foot::lost(&report.losses);
-        lines.extend(timed_in_windows(report).map(|line| (line, Weight::Plain)));
-        lines.push((foot::cost_without_stacks(&report.overhead, report.duration_ns), Weight::Plain));
-        for (line, weight) in lines {
-            self.table.paragraph(&line, weight, out)?;
-        }
-        Ok(())
-    }
+/// What stands under the tables: what was lost, what they rest on, what it cost.
+pub fn foot(report: &LatencyReport) -> Vec<FootLine> {
+    let mut lines = foot::lost(&report.losses);
+    lines.extend(timed_in_windows(report).map(|line| (line, Weight::Plain)));
+    lines.push((foot::cost_without_stacks(&report.overhead, report.duration_ns), Weight::Plain));
+    lines
 }
 
 /// Which rows' times rest on less than all runs.
@@ -124,7 +122,7 @@ fn timed_in_windows(report: &LatencyReport) -> Option<String> {
 }
 
 /// What was recorded, where and when.
-fn about(report: &LatencyReport) -> String {
+pub fn about(report: &LatencyReport) -> String {
     let about = &report.about;
     format!(
         "{} of the whole machine from {}, {}, Linux {}, lockmeter {}; the time of a run is without interrupts during it",

@@ -60,7 +60,8 @@ fn lines(view: &LocksView, pane: Pane, width: u16, expanded: bool, palette: Pale
         return lines;
     }
     let nothing = match pane {
-        Pane::Waiting => "nobody waits at the end of this step",
+        // Shorter ones are not looked for: they would have ended before one could read of them.
+        Pane::Waiting => "no wait of 100 ms or longer goes on at the end of this step",
         _ => "nothing waited for it here",
     };
     vec![(nothing.to_owned(), palette.dim)]

@@ -12,7 +12,8 @@ use ratatui_core::style::Style;
 use super::canvas::{Canvas, line_of};
 use super::layout::{Layout, Needs, Pane};
 use super::locks::MOST_SPARKS;
-use super::state::{Feed, Overlay, PromptOf, State, View};
+use super::overlays::{Overlay, PromptOf};
+use super::state::{Feed, State, View};
 
 /// Draws everything. Where a file is larger than its limits allow, a sentence says so.
 pub fn draw(canvas: &mut Canvas<'_>, state: &mut State) {

@@ -6,7 +6,8 @@ use ratatui_core::style::Style;
 
 use super::super::canvas::{Canvas, line_of};
 use super::super::keys::HELP;
-use super::super::state::{Menu, MenuOf, Overlay, State};
+use super::super::overlays::{Menu, MenuOf, Overlay};
+use super::super::state::State;
 
 const WIDEST_PAGE: u16 = 110;
 

@@ -18,7 +18,7 @@ function drawBudget() {
   const taken = new Set(BUDGET.flatMap(([, of]) => of));
   const parts = BUDGET.map(([words, of]) => [words, of.reduce((sum, state) => sum + (states[state] || 0), 0), of[0]]);
   const others = Object.entries(states).filter(([state]) => !taken.has(state)).sort((one, other) => other[1] - one[1]);
-  others.forEach(([state, ns], at) => parts.push([data.states[state] || state, ns, `other other${Math.min(at, 3)}`]));
+  others.forEach(([state, ns], at) => parts.push([data.states[state] || state, ns, `other${Math.min(at, 3)}`]));
   parts.push(['at rest', restNs, 'rest']);
   const shown = parts.filter(([, ns]) => ns > 0);
   const width = widthOf(place);

@@ -40,8 +40,9 @@ function widthOf(place) {
   return Math.max(280, Math.floor(place.clientWidth || place.parentElement.clientWidth));
 }
 
+// A note; what stands between backticks is code.
 function quiet(text) {
-  return el('p', { class: 'quiet' }, text);
+  return el('p', { class: 'quiet' }, text.split('`').map((part, at) => (at % 2 === 1 ? el('code', {}, part) : part)));
 }
 
 // As much of a text as fits, about.

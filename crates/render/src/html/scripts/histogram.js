@@ -1,7 +1,48 @@
-// How long waits and holds last, on a logarithmic axis.
+// Histograms on a logarithmic axis, with percentiles. Buckets are their lower bound, how many and how long together.
 
 const HISTOGRAM_PX = 190;
 
+function quantile(histogram, maxNs, millionths) {
+  const all = histogram.reduce((sum, [, number]) => sum + number, 0);
+  const rank = Math.min(Math.max(Math.ceil((all * millionths) / MILLION), 1), Math.max(all, 1));
+  if (rank === all && maxNs > 0) return maxNs;
+  let before = 0;
+  for (const [lowerNs, number, totalNs] of histogram) {
+    if (rank - before <= number) {
+      const upperNs = Math.max(Math.min(Math.max(2 * lowerNs, 2) - 1, maxNs), lowerNs);
+      const width = upperNs - lowerNs;
+      if (width === 0) return lowerNs;
+      const mean = Math.min(Math.max((totalNs / number - lowerNs) / width, 0), 1);
+      const found = Math.round(lowerNs + linearDensity(mean, (rank - before - 0.5) / number) * width);
+      return Math.min(Math.max(found, lowerNs), upperNs, maxNs || Infinity);
+    }
+    before += number;
+  }
+  return maxNs;
+}
+
+// The quantile of the linear density on [0, 1] with this mean (crates/profile/src/quantile.rs).
+function linearDensity(mean, part) {
+  if (mean < 1 / 3) return 3 * mean * (1 - Math.sqrt(1 - part));
+  if (mean > 2 / 3) return 1 - 3 * (1 - mean) * (1 - Math.sqrt(part));
+  const slope = 6 * (mean - 0.5);
+  if (Math.abs(slope) < 1e-9) return part;
+  const middle = 1 - slope;
+  return (Math.sqrt(middle * middle + 4 * slope * part) - middle) / (2 * slope);
+}
+
+function added(histograms) {
+  const all = new Map();
+  for (const [lower, number, totalNs] of histograms.flat()) {
+    const bucket = all.get(lower) || [lower, 0, 0];
+    bucket[1] += number;
+    bucket[2] += totalNs;
+    all.set(lower, bucket);
+  }
+  return [...all.values()].sort((one, other) => one[0] - other[0]);
+}
+
+// Of rows with a histogram and their longest: a title, and the class of the bars.
 function drawHistogram(title, ofRows, width, kind) {
   const histogram = added(ofRows.map((row) => row.histogram));
   const all = histogram.reduce((sum, [, number]) => sum + number, 0);
@@ -25,32 +66,28 @@ function drawHistogram(title, ofRows, width, kind) {
     const at = x(ns);
     if (ns < 2 ** first || at - free < 46) continue;
     free = at;
-    chart.append(svg('text', { class: 'axis', x: at, y: HISTOGRAM_PX - 10, 'text-anchor': 'middle' }, duration(ns).replace(/\.0+ /, ' ')));
+    const anchor = at < left + 20 ? 'start' : at > width - left - 20 ? 'end' : 'middle';
+    chart.append(svg('text', { class: 'axis', x: at, y: HISTOGRAM_PX - 10, 'text-anchor': anchor }, duration(ns).replace(/\.0+ /, ' ')));
     chart.append(svg('line', { class: 'tick', x1: at, x2: at, y1: HISTOGRAM_PX - bottom, y2: HISTOGRAM_PX - bottom + 4 }));
   }
   const points = [['p50', quantile(histogram, maxNs, 500000)], ['p90', quantile(histogram, maxNs, 900000)], ['p99', quantile(histogram, maxNs, 990000)], ['max', maxNs]];
-  points.forEach(([name, ns], at) => {
+  // Those at about one place have one label.
+  const labels = [];
+  points.forEach(([name, ns]) => {
     const place = x(ns);
-    chart.append(svg('line', { class: 'quantile', x1: place, x2: place, y1: 14 + (at % 2) * 12, y2: HISTOGRAM_PX - bottom, tip: [`${name}: ${duration(ns)}`] }),
-      svg('text', { class: 'axis', x: Math.min(Math.max(place, 14), width - 14), y: 11 + (at % 2) * 12, 'text-anchor': 'middle' }, name));
+    const last = labels[labels.length - 1];
+    if (last && place - last.place < 12) last.names.push(name);
+    else labels.push({ place, names: [name] });
   });
+  labels.forEach(({ place, names }, at) => {
+    const words = names.join(', ');
+    const half = (words.length * LETTER_PX) / 2;
+    chart.append(svg('text', { class: 'axis', x: Math.min(Math.max(place, half), width - half), y: 11 + (at % 2) * 12, 'text-anchor': 'middle' }, words));
+  });
+  for (const [name, ns] of points) {
+    const line = labels.findIndex(({ names }) => names.includes(name)) % 2;
+    chart.append(svg('line', { class: 'quantile', x1: x(ns), x2: x(ns), y1: 14 + line * 12, y2: HISTOGRAM_PX - bottom, tip: [`${name}: ${duration(ns)}`] }));
+  }
   const words = points.map(([name, ns]) => el('div', {}, el('dt', {}, name), el('dd', {}, duration(ns))));
   return el('figure', {}, el('figcaption', {}, `${title}: ${count(all)}`), chart, el('dl', { class: 'quantiles' }, words));
 }
-
-function drawLengths() {
-  const place = document.querySelector('#lengths .contents');
-  const kinds = [['wait', 'Waits', 'waiters'], ['hold', 'Holds', 'holders'], ['contended-hold', 'Contended parts of holds', 'contended-holders']];
-  const all = sums(LOCKS, selection.window);
-  const drawn = kinds.map(([what, title, kind]) => [title, all.filter((row) => row.count > 0 && row.histogram.length > 0 && isSelected(row, what)), kind]).filter(([, of]) => of.length > 0);
-  const total = widthOf(place);
-  const width = total > 780 && drawn.length > 1 ? Math.floor((total - 24) / 2) : total;
-  const charts = drawn.map(([title, of, kind]) => drawHistogram(title, of, width, kind));
-  const noHolds = data.locks.some((lock) => isHeld(lock.happened)) ? null : quiet('No holds were recorded; `lockmeter record --hold` times them.');
-  const noRuns = quiet('Interrupts, softirqs and timers are not in a recording of locks; `lockmeter latency` times them.');
-  const folded = isFolded() && selection.window ? quiet('This is one of the small locks, whose numbers in a window were added up.') : null;
-  place.replaceChildren(el('div', { class: 'figures' }, charts), ...[charts.length === 0 && !folded ? quiet(whyNoStacks('wait')) : null, folded, noHolds, noRuns].filter(Boolean));
-}
-
-section('lengths', 'How long', 'Each bar counts the waits or holds of at least that long, and less than twice that.');
-onSelection(drawLengths);

@@ -50,7 +50,7 @@ function drawLongest() {
   const holds = report.slow_holds.filter((hold) => (name === null || hold.chain.some((link) => link.lock === name)) && within(hold));
   const waitsPart = waits.length > 0 ? [el('ol', { class: 'entries' }, waits), quiet('The longest wait of each pair of call sites of which a stack was taken; a longer one without a stack is in the table above.')] : [quiet(whyNoStacks('wait'))];
   const holdsPart = holds.length > 0 ? [el('ol', { class: 'entries' }, holds.slice(0, LONGEST).map(holdElement)), holds.length > LONGEST ? quiet(`${count(holds.length - LONGEST)} more are in the JSON.`) : null]
-    : [quiet(report.slow_holds.length > 0 ? 'None of the longest contended holds is of this selection.' : 'No contended holds were timed; `lockmeter record --hold` times them.')];
+    : [quiet(report.slow_holds.length > 0 ? 'None of the longest contended holds is of this selection.' : data.locks.some((lock) => isHeld(lock.happened)) ? 'No hold was timed while somebody waited for it.' : 'No holds were timed; `lockmeter record --hold` times them.')];
   const sleeps = report.threads ? report.threads.sleeps.filter((row) => !row.at_rest && row.total_ns * 100 >= report.threads.total_ns).slice(0, LONGEST) : [];
   const sleepsPart = sleeps.length === 0 ? [] : [el('h3', {}, 'Where threads were blocked, in the whole recording'),
     el('ol', { class: 'entries' }, sleeps.map((row) => el('li', {}, el('b', {}, share(row.total_ns, report.threads.total_ns)), row.error_ns > 0 ? ` (± ${share(row.error_ns, report.threads.total_ns)})` : '',

@@ -1,9 +1,9 @@
-// Puts it together: the first drawing, new widths, and the download.
+// Puts a page together: the first drawing, new widths, and the download.
 
 const button = document.getElementById('download');
 button.disabled = false;
 button.addEventListener('click', () => {
-  // The report as `lockmeter report --format json` wrote it, and what the page knows beside it.
+  // What the same command prints with `--format json`, and what the page knows beside it.
   const blob = new Blob(['{"report": ', reportText, ', "page": ', dataText, '}\n'], { type: 'application/json' });
   const link = el('a', { href: URL.createObjectURL(blob), download: 'lockmeter-report.json' });
   link.click();

@@ -1,23 +1,16 @@
-// What is selected: a lock, a window, what the table shows. It is in the address after `#`, so that it can be shared and gone back to.
+// What is selected: a lock, a window, what the table shows.
 
 const selection = { lock: null, window: null, happened: null, filter: '', sort: null, flames: 'waiters', page: 0 };
-const redraws = [];
-
-function onSelection(redraw) {
-  redraws.push(redraw);
-}
 
 const KEY = ['happened', 'lock', 'kind', 'mode'];
 
 function readAddress() {
   const asked = new URLSearchParams(window.location.hash.slice(1));
-  const isAsked = (row) => KEY.every((key) => !asked.has(key) || String(row[key]) === asked.get(key));
-  const lock = asked.has('lock') ? rows.findIndex(isAsked) : -1;
-  selection.lock = lock < 0 ? null : lock;
+  selection.lock = rowInAddress(asked, KEY, rows);
   const [from, to] = (asked.get('window') || '').split('-').map(Number);
   const covers = (at) => at >= 0 && at < slices.length;
   selection.window = asked.has('window') && covers(from) && covers(to) && from <= to ? { first: from, last: to } : null;
-  selection.happened = asked.get('show') || (lock < 0 ? null : rows[lock].happened);
+  selection.happened = asked.get('show') || (selection.lock === null ? null : rows[selection.lock].happened);
   selection.filter = asked.get('filter') || '';
   selection.sort = asked.get('sort');
   selection.flames = asked.get('flames') || 'waiters';
@@ -25,29 +18,13 @@ function readAddress() {
 
 function address() {
   const asked = new URLSearchParams();
-  if (selection.lock !== null) {
-    for (const key of KEY) if (rows[selection.lock][key] !== null) asked.set(key, rows[selection.lock][key]);
-  }
+  if (selection.lock !== null) putRow(asked, KEY, rows[selection.lock]);
   if (selection.window) asked.set('window', `${selection.window.first}-${selection.window.last}`);
   if (selection.happened) asked.set('show', selection.happened);
   if (selection.filter) asked.set('filter', selection.filter);
   if (selection.sort) asked.set('sort', selection.sort);
   if (selection.flames !== 'waiters') asked.set('flames', selection.flames);
   return String(asked);
-}
-
-// Changes what is selected, and draws again what depends on it.
-function select(change) {
-  Object.assign(selection, change);
-  const hash = address();
-  if (hash !== window.location.hash.slice(1)) window.history.replaceState(null, '', `#${hash}`);
-  // What is drawn again has a new element at the same place in the hands of somebody who uses the keyboard.
-  const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.focus : undefined;
-  for (const redraw of redraws) redraw(change);
-  if (focused && document.activeElement === document.body) {
-    const same = [...document.querySelectorAll('[data-focus]')].find((element) => element.dataset.focus === focused);
-    if (same) same.focus();
-  }
 }
 
 // Whether a row of a view belongs to the selected lock, or to any; of what happened, waits unless asked otherwise.
@@ -81,29 +58,17 @@ function command(by, chosenLock = selection.lock) {
   return words.join(' ');
 }
 
-function quoted(word) {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replace(/'/g, "'\\''")}'`;
-}
-
 function drawSelection() {
-  const place = document.getElementById('selection');
   const chosen = [];
   if (selection.lock !== null) {
     const what = happened(selection.lock) === 'wait' ? '' : `, ${happened(selection.lock)}`;
-    chosen.push(el('span', { class: 'chip' }, `lock ${lockTitle(selection.lock)}${what}`,
-      el('button', { type: 'button', 'aria-label': 'Show all locks', onclick: () => select({ lock: null }) }, '✕')));
+    chosen.push([`lock ${lockTitle(selection.lock)}${what}`, 'Show all locks', { lock: null }]);
   }
   if (selection.window) {
     const { first, last } = selection.window;
-    chosen.push(el('span', { class: 'chip' }, `window ${seconds(slices[first].from_ns)} to ${seconds(slices[last].to_ns)}`,
-      el('button', { type: 'button', 'aria-label': 'Show the whole recording', onclick: () => select({ window: null }) }, '✕')));
+    chosen.push([`window ${seconds(slices[first].from_ns)} to ${seconds(slices[last].to_ns)}`, 'Show the whole recording', { window: null }]);
   }
-  place.hidden = chosen.length === 0;
-  place.replaceChildren('Shown below: ', ...chosen);
+  drawChips(chosen);
 }
 
 onSelection(drawSelection);
-window.addEventListener('hashchange', () => {
-  readAddress();
-  select({});
-});

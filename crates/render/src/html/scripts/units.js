@@ -34,6 +34,11 @@ function duration(ns) {
   return `${count(ratio(ns, 1, 3600 * SECOND_NS))} h`;
 }
 
+function change(ns) {
+  const sign = ns === 0 ? '' : ns > 0 ? '+' : '-';
+  return `${sign}${duration(Math.abs(ns))}`;
+}
+
 // Thousandths with about two significant digits.
 function thousandths(value) {
   if (value >= 9950) return count(ratio(value, 1, 1000));

@@ -1,6 +1,7 @@
 // Who blocks whom: waiting call sites, the call sites that made them wait, and the roots, joined by time.
 
 const GRAPH_SIZES = [[10, '10 largest'], [40, '40 largest'], [500, 'up to 500']];
+const NARROWEST_PX = 220;
 let graphSize = 10;
 
 const firstFunction = (stack) => stackOf(stack)[0];
@@ -77,7 +78,8 @@ function drawGraph() {
   const sites = of.map((row) => ({ ...sitesOf(view, row.at), ns: row.totalNs }));
   const inCircle = circles(sites.filter((site) => site.knows).flatMap((site) => [[site.waiter, site.blocker], ...(site.root ? [[site.blocker, site.root]] : [])]));
   const columns = [column(sites, 'waiter'), column(sites, 'blocker'), column(sites.filter((site) => site.root), 'root')].filter((nodes) => nodes.size > 0);
-  const width = widthOf(place);
+  // Narrower, no name would fit: then one scrolls.
+  const width = Math.max(widthOf(place), columns.length * NARROWEST_PX);
   const most = Math.max(...columns.map((nodes) => distinct(nodes).length));
   const least = 20;
   const room = Math.max(220, most * (least + 8));
@@ -132,7 +134,7 @@ function drawGraph() {
   const size = el('select', { id: 'graph-size', 'data-focus': 'graph-size', onchange: () => { graphSize = Number(size.value); drawGraph(); } },
     GRAPH_SIZES.map(([number, words]) => el('option', { value: number, selected: number === graphSize }, words)));
   const marks = [inCircle.size > 0 ? '↻ call sites that block each other in turn: a circle of functions, which need not be a deadlock.' : null, '● roots: call sites that held others up and were not seen to wait themselves.'].filter(Boolean);
-  place.replaceChildren(el('p', { class: 'tools' }, el('label', { for: 'graph-size' }, 'Call sites in a column '), size), chart, quiet(marks.join(' ')));
+  place.replaceChildren(el('p', { class: 'tools' }, el('label', { for: 'graph-size' }, 'Call sites in a column '), size), el('div', { class: 'scroll graph' }, chart), quiet(marks.join(' ')));
 }
 
 // Small call sites share one node.
