@@ -14,7 +14,7 @@ use core::time::Duration;
 use crate::current_thread::owner_word;
 use crate::generation::Generation;
 use crate::handoff::LastHandoff;
-use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::instrument::{CallSite, Contended, HoldStart, Instrument, Kind, Mode, NoCallSite, Unmetered};
 use crate::lock_methods::{acquisitions, constructors};
 use crate::lockdep::Ordered;
 use crate::misuse;
@@ -59,12 +59,12 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
 
     acquisitions!(
         "Locks it for writing", fast: write_fast, try_slow: try_write_slow, slow: lock_slow(Mode::Write),
-        write, write_nested, try_write, write_for, write_interruptible, write_until
+        write, write_nested, write_at, try_write, write_for, write_interruptible, write_until
     );
 
     acquisitions!(
         "Locks it for reading", fast: read_fast, try_slow: stay_counted, slow: lock_slow(Mode::Read),
-        read, read_nested, try_read, read_for, read_interruptible, read_until
+        read, read_nested, read_at, try_read, read_for, read_interruptible, read_until
     );
 
     /// Joins readers that hold it, whichever threads wait: for a thread that may hold it for reading already, and would wait for itself

@@ -6,7 +6,7 @@ use super::state::{HANDOFF, READER, READER_COUNT, READERS, SLEEPERS, WRITER, WRI
 use super::{Policy, RawRwSem, read_hold_times};
 use crate::current_thread::{own_number, owner_word};
 use crate::handoff::WaitStart;
-use crate::instrument::{HoldStart, Instrument, Mode, metered_wait};
+use crate::instrument::{CallSite, HoldStart, Instrument, Mode, metered_wait};
 use crate::spin_wait::SpinWait;
 use crate::sync::{SleepsFor, WaitEnd, mutated};
 use crate::thread_number::owner_number;
@@ -68,7 +68,7 @@ impl Waiter {
 impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[cold]
     #[inline(never)]
-    pub(super) fn lock_slow(&self, mode: Mode, limits: WaitLimits) -> Result<(), NotAcquired> {
+    pub(super) fn lock_slow(&self, mode: Mode, limits: WaitLimits, site: &impl CallSite) -> Result<(), NotAcquired> {
         // A reader was counted. A writer without an owner word has not tried yet.
         let is_acquired = match mode {
             Mode::Read => self.stay_counted(),
@@ -80,6 +80,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         self.drop_waiters_of_the_parent(0);
         metered_wait(
             &self.instrument,
+            site,
             self.contended(mode),
             || self.wait(Waiter::new(mode), limits),
             |now| match mode {
