@@ -48,7 +48,7 @@ pub fn run(arguments: &MixedArguments) -> Result<ExitCode> {
         if !stop.go_on() {
             break;
         }
-        let step = workshop.step(&arguments.mix, users, arguments.jobs).context("the mix cannot go on")?;
+        let step = workshop.step(&arguments.mix(), users, arguments.jobs).context("the mix cannot go on")?;
         done += users;
         steps.push(Row {
             jobs_per_minute: step.jobs_per_minute(),
