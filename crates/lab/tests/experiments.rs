@@ -325,6 +325,7 @@ fn recorded(command: &[OsString]) -> Value {
         which: Which::User,
         stacks: StackBudget::DEFAULT,
         holds: Some(HoldOptions::default()),
+        per_cpu: false,
         swap: None,
         counts_unfinished: true,
     };
