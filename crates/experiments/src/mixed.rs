@@ -96,6 +96,9 @@ pub struct Step {
     pub cpu_ns: u64,
     /// What lockmeter saw, or why it saw nothing.
     pub seen: Result<KernelWaits, String>,
+    /// Why not every acquisition was counted.
+    #[serde(default)]
+    pub uncounted: Option<String>,
 }
 
 impl Step {
@@ -107,6 +110,19 @@ impl Step {
     /// The share of the users' CPU time that they spent spinning for kernel locks.
     pub fn spinning(&self) -> Option<f64> {
         self.seen.as_ref().ok().map(|seen| seen.spin_ns as f64 / self.cpu_ns.max(1) as f64)
+    }
+
+    /// Acquisitions of sleeping kernel locks a second, if they were counted.
+    pub fn acquired_per_second(&self) -> Option<f64> {
+        let count = self.seen.as_ref().ok()?.acquisitions?.count;
+        Some(count as f64 / std::time::Duration::from_nanos(self.elapsed_ns).as_secs_f64().max(f64::MIN_POSITIVE))
+    }
+
+    /// The share of them that had to wait.
+    pub fn contention(&self) -> Option<f64> {
+        let acquisitions = self.seen.as_ref().ok()?.acquisitions?;
+        (acquisitions.count > 0)
+            .then(|| acquisitions.contended.min(acquisitions.count) as f64 / acquisitions.count as f64)
     }
 
     /// Sleep for kernel locks in one job.
@@ -135,7 +151,7 @@ impl Workshop {
 
     /// So many users do so many jobs each.
     pub fn step(&self, mix: &Mix, users: usize, jobs_each: usize) -> io::Result<Step> {
-        let mut meter = kernel_waits::start();
+        let (mut meter, uncounted) = kernel_waits::start_with_acquisitions();
         let (begin, cpu_ns) = (Instant::now(), processes::cpu_of_children_ns());
         let mut children = Vec::new();
         let mut failure = None;
@@ -169,6 +185,7 @@ impl Workshop {
                 Ok(meter) => kernel_waits::so_far(meter),
                 Err(why) => Err(why.clone()),
             },
+            uncounted,
         })
     }
 

@@ -1,4 +1,4 @@
-//! With `--per-cpu`, waits and holds of kernel locks are told apart by the CPU on which they ended.
+//! With `--per-cpu`, waits for kernel locks are told apart by the CPU on which they ended.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn waits_are_told_of_the_cpu_on_which_they_ended() {
     let cpus: Vec<usize> = allowed().into_iter().take(2).collect();
     let [first, second] = cpus[..] else { return skip(TEST, "one CPU alone") };
     let folder = Folder::new();
-    let recorder = Recorder::start(&folder, "recording", &["-a", "--hold", "--hooks", "none", "--per-cpu"]);
+    let recorder = Recorder::start(&folder, "recording", &["-a", "--per-cpu"]);
     for cpu in [first, second] {
         stay_on(cpu);
         if let Err(why) = run_workload("dir-churn", &["--seconds", "1"]) {
@@ -64,11 +64,8 @@ fn waits_are_told_of_the_cpu_on_which_they_ended() {
     expected.sort();
     assert_eq!(told_in_order, expected, "{}", by_cpu.shown);
     let by_lock = report(&recording, &["--by", "lock"]);
-    for happened in ["wait", "hold"] {
-        let whole = |rows: &[support::report::Row]| sum(rows.iter().filter(|row| row.happened == happened));
-        let cpus = report(&recording, &["--by", "cpu,lock"]);
-        assert_eq!(whole(&cpus.rows), whole(&by_lock.rows), "{happened}\n{}\n{}", cpus.shown, by_lock.shown);
-    }
+    let cpus = report(&recording, &["--by", "cpu,lock"]);
+    assert_eq!(sum(&cpus.rows), sum(&by_lock.rows), "{}\n{}", cpus.shown, by_lock.shown);
     assert!(by_cpu.rows.iter().all(|row| !row.estimated), "CPUs are counted, not sampled\n{}", by_cpu.shown);
 }
 

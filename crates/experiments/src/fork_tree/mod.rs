@@ -67,7 +67,7 @@ impl Variant {
 }
 
 /// A lock in the race.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Contender {
     /// For a table.
     pub name: &'static str,
