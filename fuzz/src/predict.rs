@@ -74,6 +74,7 @@ fn interval(bytes: &mut Unstructured<'_>) -> Result<Interval> {
             task: None,
             cgroup: None,
             context: None,
+            cpu: None,
             bucket: Bucket(bytes.int_in_range(0..=63)?),
         };
         let value =

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
+use lockmeter_kernel::best_hooks;
+use lockmeter_kernel::contention::{ContentionSource, Hooks, Metered, Options, SLEEPING_KINDS, Scope, StackBudget};
 use lockmeter_profile::view::{Query, ReportBuilder};
-use lockmeter_profile::{About, Dimension, Happened, Interval, Source};
+use lockmeter_profile::{About, Dimension, Happened, Interval, Kind, Source};
 use lockmeter_render::escape::escaped;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,18 @@ pub struct KernelWaits {
     pub sleep_ns: u64,
     /// The locks waited for longest.
     pub locks: Vec<WaitedLock>,
+    /// Of locks that sleep, if function hooks counted them.
+    #[serde(default)]
+    pub acquisitions: Option<Acquisitions>,
+}
+
+/// All acquisitions of locks that sleep (mutexes, semaphores), contended or not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acquisitions {
+    /// All of them.
+    pub count: u64,
+    /// Those that had to wait.
+    pub contended: u64,
 }
 
 /// One lock.
@@ -47,13 +60,32 @@ pub fn start() -> Result<ContentionSource, String> {
     ContentionSource::start(&options).map_err(|error| error.to_string())
 }
 
+/// As [`start`], and counts all acquisitions of locks that sleep where the kernel allows function hooks, whatever that costs; otherwise
+/// the second string says why not.
+pub fn start_with_acquisitions() -> (Result<ContentionSource, String>, Option<String>) {
+    let way = match best_hooks() {
+        Ok(way) => way,
+        Err(refused) => return (start(), Some(refused.why)),
+    };
+    let kinds = SLEEPING_KINDS.to_vec();
+    let hooks = Hooks { way, kinds, min_hold_ns: 0, hold_budget_ppm: None, spin_budget_ppm: 0 };
+    let metered = Metered::Holds { hooks: Some(hooks) };
+    let options = Options { scope: Scope::Children, stacks: StackBudget::DEFAULT, metered };
+    match ContentionSource::start(&options) {
+        Ok(source) => (Ok(source), None),
+        // A kernel may allow hooks and yet refuse these.
+        Err(error) => (start(), Some(error.to_string())),
+    }
+}
+
 /// What was metered until now; the source goes on.
 pub fn so_far(source: &mut ContentionSource) -> Result<KernelWaits, String> {
-    source.drain().map(|interval| KernelWaits::of(&interval)).map_err(|error| error.to_string())
+    let counts_all = source.hooks() > 0;
+    source.drain().map(|interval| KernelWaits::of(&interval, counts_all)).map_err(|error| error.to_string())
 }
 
 impl KernelWaits {
-    fn of(interval: &Interval) -> Self {
+    fn of(interval: &Interval, counts_all: bool) -> Self {
         let mut builder = ReportBuilder::new(&About::default(), &Query::by([Dimension::Lock]));
         builder.add(interval);
         let report = builder.finish();
@@ -66,11 +98,22 @@ impl KernelWaits {
             max_ns: row.value.max_ns,
             histogram: row.histogram.iter().map(|(bucket, count, _)| (bucket.lower_ns(), *count)).collect(),
         };
+        let of_sleeping = |happened: Happened| -> u64 {
+            let sleeps = |kind: Option<Kind>| kind.is_some_and(|kind| SLEEPING_KINDS.contains(&kind));
+            report
+                .rows
+                .iter()
+                .filter(|row| row.happened == happened && sleeps(row.kind))
+                .map(|row| row.value.count)
+                .sum()
+        };
         Self {
             contended: report.waits.count,
             spin_ns: report.waits.spin_ns,
             sleep_ns: report.waits.sleep_ns(),
             locks: waits.take(KEPT).map(lock).collect(),
+            acquisitions: counts_all
+                .then(|| Acquisitions { count: of_sleeping(Happened::Hold), contended: of_sleeping(Happened::Wait) }),
         }
     }
 }

@@ -4,10 +4,11 @@
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, Read, Write};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -33,13 +34,16 @@ pub enum Work {
     Signal,
     /// Memory mapped, touched and unmapped.
     Mmap,
+    /// One file that all users map, touch and unmap.
+    Share,
     /// Files in memory: created, written, read, renamed and removed, all users in one directory.
     File,
 }
 
 impl Work {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Compute, Self::Fork, Self::Pipe, Self::Signal, Self::Mmap, Self::File];
+    pub const ALL: [Self; 7] =
+        [Self::Compute, Self::Fork, Self::Pipe, Self::Signal, Self::Mmap, Self::Share, Self::File];
 
     const fn name(self) -> &'static str {
         match self {
@@ -48,6 +52,7 @@ impl Work {
             Self::Pipe => "pipe",
             Self::Signal => "signal",
             Self::Mmap => "mmap",
+            Self::Share => "share",
             Self::File => "file",
         }
     }
@@ -56,12 +61,6 @@ impl Work {
 /// How often a job does each kind of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mix(pub Vec<(Work, u32)>);
-
-impl Default for Mix {
-    fn default() -> Self {
-        Self(Work::ALL.iter().map(|work| (*work, 1)).collect())
-    }
-}
 
 impl FromStr for Mix {
     type Err = String;
@@ -97,6 +96,9 @@ pub struct Step {
     pub cpu_ns: u64,
     /// What lockmeter saw, or why it saw nothing.
     pub seen: Result<KernelWaits, String>,
+    /// Why not every acquisition was counted.
+    #[serde(default)]
+    pub uncounted: Option<String>,
 }
 
 impl Step {
@@ -110,6 +112,19 @@ impl Step {
         self.seen.as_ref().ok().map(|seen| seen.spin_ns as f64 / self.cpu_ns.max(1) as f64)
     }
 
+    /// Acquisitions of sleeping kernel locks a second, if they were counted.
+    pub fn acquired_per_second(&self) -> Option<f64> {
+        let count = self.seen.as_ref().ok()?.acquisitions?.count;
+        Some(count as f64 / std::time::Duration::from_nanos(self.elapsed_ns).as_secs_f64().max(f64::MIN_POSITIVE))
+    }
+
+    /// The share of them that had to wait.
+    pub fn contention(&self) -> Option<f64> {
+        let acquisitions = self.seen.as_ref().ok()?.acquisitions?;
+        (acquisitions.count > 0)
+            .then(|| acquisitions.contended.min(acquisitions.count) as f64 / acquisitions.count as f64)
+    }
+
     /// Sleep for kernel locks in one job.
     pub fn sleep_per_job_ns(&self) -> Option<f64> {
         self.seen.as_ref().ok().map(|seen| seen.sleep_ns as f64 / self.jobs.max(1) as f64)
@@ -119,6 +134,8 @@ impl Step {
 /// A directory in memory that all users work in; removed at the end.
 pub struct Workshop {
     folder: TempDir,
+    /// What all users map.
+    shared: File,
 }
 
 impl Workshop {
@@ -126,12 +143,15 @@ impl Workshop {
     pub fn open() -> io::Result<Self> {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        Ok(Self { folder: work_folder::create(&parent, "lockmeter-mixed-")? })
+        let folder = work_folder::create(&parent, "lockmeter-mixed-")?;
+        let shared = File::options().read(true).write(true).create_new(true).open(folder.path().join("shared"))?;
+        shared.set_len(SHARED_BYTES as u64)?;
+        Ok(Self { folder, shared })
     }
 
     /// So many users do so many jobs each.
     pub fn step(&self, mix: &Mix, users: usize, jobs_each: usize) -> io::Result<Step> {
-        let mut meter = kernel_waits::start();
+        let (mut meter, uncounted) = kernel_waits::start_with_acquisitions();
         let (begin, cpu_ns) = (Instant::now(), processes::cpu_of_children_ns());
         let mut children = Vec::new();
         let mut failure = None;
@@ -165,6 +185,7 @@ impl Workshop {
                 Ok(meter) => kernel_waits::so_far(meter),
                 Err(why) => Err(why.clone()),
             },
+            uncounted,
         })
     }
 
@@ -180,6 +201,7 @@ impl Workshop {
                     Work::Pipe => talk()?,
                     Work::Signal => signal_self(),
                     Work::Mmap => map_memory()?,
+                    Work::Share => map_shared(&self.shared)?,
                     Work::File => self.files(user)?,
                 }
             }
@@ -276,6 +298,27 @@ fn map_memory() -> io::Result<()> {
     Ok(())
 }
 
+/// Of the file that all users map.
+const SHARED_BYTES: usize = 1 << 16;
+
+/// Each mapping is linked to the file, and unlinked: all users meet at its `i_mmap_rwsem`.
+fn map_shared(file: &File) -> io::Result<()> {
+    const MAPS: usize = 200;
+    for _ in 0..MAPS {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at a place of the kernel's choice, of a file that is open.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), SHARED_BYTES, protection, flags, file.as_raw_fd(), 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: inside the mapping just made; others write the same byte, and nobody relies on it.
+        unsafe { (*at.cast::<AtomicU8>()).store(1, Ordering::Relaxed) };
+        // SAFETY: the mapping just made, whole.
+        unsafe { libc::munmap(at, SHARED_BYTES) };
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,7 +326,7 @@ mod tests {
     #[test]
     fn a_mix_names_its_work_and_how_often() {
         assert_eq!("compute=4,fork".parse(), Ok(Mix(vec![(Work::Compute, 4), (Work::Fork, 1)])));
-        assert!("disk=1".parse::<Mix>().unwrap_err().contains("compute, fork, pipe"));
+        assert!("disk=1".parse::<Mix>().unwrap_err().contains("mmap, share, file"));
         assert!("compute=0".parse::<Mix>().unwrap_err().contains("must do something"));
         assert!("compute=many".parse::<Mix>().is_err());
     }

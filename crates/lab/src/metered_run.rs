@@ -56,6 +56,7 @@ pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
         which,
         stacks: StackBudget::DEFAULT,
         holds: hold.then(HoldOptions::default),
+        per_cpu: false,
         swap: None,
         counts_unfinished: true,
     }

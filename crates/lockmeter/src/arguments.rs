@@ -23,7 +23,7 @@ use lockmeter_cli::swaps::{Swaps, parse_swaps};
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
-use lockmeter_profile::{About, Kind, Mode};
+use lockmeter_profile::{About, Dimension, Kind, Mode};
 use lockmeter_recorder::{Asking, HoldOptions, HookChoice, LockOptions, StopSignals, SwapOptions, Which, ask_servers};
 
 pub use values::{Dimensions, Window};
@@ -342,6 +342,9 @@ pub struct RecordArguments {
     /// of the holds of other sleeping kernel locks
     #[arg(long)]
     pub hold: bool,
+    /// Count waits and holds of kernel locks for each CPU apart, for `report --by cpu`; on many CPUs the recording gets larger
+    #[arg(long, conflicts_with = "user")]
+    pub per_cpu: bool,
     /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
     #[arg(long, value_name = "KIND=VARIANT,…", conflicts_with = "kernel", value_parser = parse_swaps)]
     pub swap: Option<Swaps>,
@@ -397,8 +400,16 @@ impl RecordArguments {
             (_, true) => Which::Kernel,
             _ => Which::All,
         };
-        let (stacks, holds) = (self.stacks.budget(), self.hold.then_some(holds));
-        LockOptions { scope, command: self.command.clone(), which, stacks, holds, swap, counts_unfinished: true }
+        LockOptions {
+            scope,
+            command: self.command.clone(),
+            which,
+            stacks: self.stacks.budget(),
+            holds: self.hold.then_some(holds),
+            per_cpu: self.per_cpu,
+            swap,
+            counts_unfinished: true,
+        }
     }
 }
 
@@ -410,7 +421,7 @@ fn hook_choices() -> impl TypedValueParser<Value = HookChoice> {
 /// How rows are grouped and chosen.
 #[derive(Debug, Args)]
 pub struct QueryArguments {
-    /// Group by up to three of: lock, instance, caller, blocker, root, kind, mode, task, cgroup, object, filesystem, context
+    /// Group by up to three of: lock, instance, caller, blocker, root, kind, mode, task, cgroup, object, filesystem, context, cpu
     #[arg(long, value_name = "WHAT[,WHAT…]", default_value = "lock", value_parser = parse_dimensions)]
     pub by: Dimensions,
     /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore; idle: condvar,
@@ -617,6 +628,7 @@ impl TopArguments {
             which: Which::All,
             stacks: self.stacks.budget(),
             holds: self.hold.then(|| self.hooks.hold_options(&self.stacks)),
+            per_cpu: self.query.by.0.contains(&Dimension::Cpu),
             swap: None,
             counts_unfinished: false,
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use lockmeter_profile::latency::LatencyReport;
 use lockmeter_profile::merge::Difference;
 use lockmeter_profile::rules::{RuleSet, Rules};
-use lockmeter_profile::{Frame, Happened, Loss, Naming, Report, Unnamed};
+use lockmeter_profile::{Dimension, Frame, Happened, Loss, Naming, Report, Unnamed};
 use lockmeter_render::{Headline, units};
 
 /// Callers and blockers of a lock that rest on fewer stacks than this are hints.
@@ -54,6 +54,8 @@ pub enum Warning {
     },
     /// The filters leave nothing of what there is.
     NothingFits,
+    /// Rows by CPU are asked of a recording that does not keep CPUs apart.
+    CpusTogether,
     /// A program's language has locks that are not told apart from idle threads.
     OwnLocks(Language),
     /// Metering itself was dear.
@@ -93,6 +95,9 @@ impl Warning {
         let stacks = report.rows.iter().map(|row| row.stacks).fold(0, u64::saturating_add);
         if report.by.iter().any(|dimension| dimension.is_sampled()) && stacks < FEW_STACKS {
             warnings.push(Self::FewStacks(stacks));
+        }
+        if report.by.contains(&Dimension::Cpu) && report.rows.iter().all(|row| row.cpu.is_none()) {
+            warnings.push(Self::CpusTogether);
         }
         let named = percent(report.named_ns, report.waits.total_ns);
         if report.waits.total_ns > 0 && named < MIN_NAMED_PERCENT {
@@ -244,6 +249,9 @@ impl fmt::Display for Warning {
             ),
             Self::NothingFits => f.write_str(
                 "nothing in the recording matches these filters; leave them out to see everything",
+            ),
+            Self::CpusTogether => f.write_str(
+                "no kernel lock's waits are kept apart by CPU in this recording; record with --per-cpu",
             ),
             Self::OwnLocks(Language::Go) => f.write_str(
                 "waits for Go's mutexes, channels and wait groups are not in this report, because they park goroutines, not \

@@ -613,7 +613,17 @@ fn add_waits(
 
 fn key(lock: LockId, task: TaskId, exponent: u8) -> Key {
     let (happened, kind, mode) = (Happened::Wait, Kind::Mutex, Mode::Exclusive);
-    Key { happened, lock, kind, mode, task: Some(task), cgroup: None, context: None, bucket: Bucket(exponent) }
+    Key {
+        happened,
+        lock,
+        kind,
+        mode,
+        task: Some(task),
+        cgroup: None,
+        context: None,
+        cpu: None,
+        bucket: Bucket(exponent),
+    }
 }
 
 /// A stack of ten functions, whose outer ones many have in common.

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
-use lockmeter_locks::instrument::{Contended, Instrument, Mode, TimedHoldStart};
+use lockmeter_locks::instrument::{CallSite, Contended, Instrument, Mode, TimedHoldStart};
 
 /// What a lock is.
 #[repr(C)]
@@ -46,7 +46,8 @@ pub struct lm_wait_t {
 }
 
 /// Functions to call when a lock is contended, and only then; each may be NULL. They run in the thread that waits or unlocks,
-/// and must not use the lock. Each call of `contended` is followed by one of `acquired` or `given_up` in the same thread.
+/// and must not use the lock. Those given to an lm_..._at() function are for that one call, run around those of the lock, and of them only
+/// `contended` and `acquired` are called. Each call of `contended` is followed by one of `acquired` or `given_up` in the same thread.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct lm_hooks_t {
@@ -101,6 +102,53 @@ impl Hooks {
     }
 }
 
+/// The hooks of one call that locks.
+pub(crate) struct Site<'a> {
+    hooks: *const lm_hooks_t,
+    of_lock: &'a Hooks,
+    /// Where a lock was set up by zeroes, its hooks do not know what it is.
+    lock: *const c_void,
+    kind: lm_kind_t,
+}
+
+impl<'a> Site<'a> {
+    /// # Safety
+    ///
+    /// `hooks` is null, or stays what it is until the call is over.
+    pub(crate) unsafe fn new<T>(hooks: *const lm_hooks_t, of_lock: &'a Hooks, lock: *const T, kind: lm_kind_t) -> Self {
+        Site { hooks, of_lock, lock: lock.cast(), kind }
+    }
+
+    fn call(&self, contended: Contended, call: impl FnOnce(&lm_hooks_t, &lm_wait_t)) {
+        let at_call = Hooks { hooks: self.hooks, lock: self.lock, name: self.of_lock.name, kind: self.kind };
+        at_call.call(contended, call);
+    }
+}
+
+impl CallSite for Site<'_> {
+    fn contended_begin(&self, contended: Contended) {
+        self.call(contended, call_contended);
+    }
+
+    fn acquired(&self, contended: Contended, wait_ns: u64) {
+        self.call(contended, |hooks, wait| call_acquired(hooks, wait, wait_ns));
+    }
+}
+
+fn call_contended(hooks: &lm_hooks_t, wait: &lm_wait_t) {
+    if let Some(hook) = hooks.contended {
+        // SAFETY: the program's own function, with what it asked for.
+        unsafe { hook(wait, hooks.context) };
+    }
+}
+
+fn call_acquired(hooks: &lm_hooks_t, wait: &lm_wait_t, wait_ns: u64) {
+    if let Some(hook) = hooks.acquired {
+        // SAFETY: the program's own function, with what it asked for.
+        unsafe { hook(wait, wait_ns, hooks.context) };
+    }
+}
+
 impl Instrument for Hooks {
     type HoldStart = TimedHoldStart;
 
@@ -112,21 +160,11 @@ impl Instrument for Hooks {
     }
 
     fn contended_begin(&self, contended: Contended) {
-        self.call(contended, |hooks, wait| {
-            if let Some(hook) = hooks.contended {
-                // SAFETY: the program's own function, with what it asked for.
-                unsafe { hook(wait, hooks.context) };
-            }
-        });
+        self.call(contended, call_contended);
     }
 
     fn acquired(&self, contended: Contended, wait_ns: u64) {
-        self.call(contended, |hooks, wait| {
-            if let Some(hook) = hooks.acquired {
-                // SAFETY: the program's own function, with what it asked for.
-                unsafe { hook(wait, wait_ns, hooks.context) };
-            }
-        });
+        self.call(contended, |hooks, wait| call_acquired(hooks, wait, wait_ns));
     }
 
     fn given_up(&self, contended: Contended, wait_ns: u64) {

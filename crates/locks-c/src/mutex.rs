@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use libc::c_int;
 use lockmeter_locks::RawMutex;
 
-use crate::hooks::{Hooks, lm_hooks_t, lm_kind_t};
+use crate::hooks::{Hooks, Site, lm_hooks_t, lm_kind_t};
 use crate::{busy_unless, duration, timed_out_unless};
 
 type Inner = RawMutex<Hooks>;
@@ -94,4 +94,18 @@ pub unsafe extern "C" fn lm_mutex_timedlock(lock: *const lm_mutex_t, timeout_ns:
 pub unsafe extern "C" fn lm_mutex_unlock(lock: *const lm_mutex_t) {
     // SAFETY: the caller set it up, and gives its hold up.
     unsafe { inner(lock).unlock() };
+}
+
+/// Locks it, with hooks for this call (NULL: none) beside those of the lock.
+///
+/// # Safety
+///
+/// `lock` was set up; `site` is NULL, or stays what it is until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lm_mutex_lock_at(lock: *const lm_mutex_t, site: *const lm_hooks_t) {
+    // SAFETY: the caller set it up.
+    let inner = unsafe { inner(lock) };
+    // SAFETY: the caller keeps the hooks.
+    let site = unsafe { Site::new(site, inner.instrument(), lock, lm_kind_t::LM_MUTEX) };
+    inner.lock_at(&site);
 }

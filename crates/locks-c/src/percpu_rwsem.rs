@@ -7,7 +7,7 @@ use lock_api::{RawRwLock, RawRwLockDowngrade, RawRwLockTimed};
 use lockmeter_locks::rwsem::Standard;
 use lockmeter_locks::{RawPercpuRwSem, RawRwSem};
 
-use crate::hooks::{Hooks, lm_hooks_t, lm_kind_t};
+use crate::hooks::{Hooks, Site, lm_hooks_t, lm_kind_t};
 use crate::{busy_unless, duration, timed_out_unless};
 
 type Inner = RawPercpuRwSem<RawRwSem<Standard, Hooks>>;
@@ -158,4 +158,32 @@ pub unsafe extern "C" fn lm_percpu_rwsem_write_unlock(lock: *const lm_percpu_rws
 pub unsafe extern "C" fn lm_percpu_rwsem_downgrade(lock: *const lm_percpu_rwsem_t) {
     // SAFETY: the caller set it up, and holds it.
     unsafe { inner(lock).downgrade() };
+}
+
+/// Locks it for reading, with hooks for this call (NULL: none) beside those of the lock.
+///
+/// # Safety
+///
+/// `lock` was set up; `site` is NULL, or stays what it is until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lm_percpu_rwsem_read_lock_at(lock: *const lm_percpu_rwsem_t, site: *const lm_hooks_t) {
+    // SAFETY: the caller set it up.
+    let inner = unsafe { inner(lock) };
+    // SAFETY: the caller keeps the hooks.
+    let site = unsafe { Site::new(site, inner.instrument(), lock, lm_kind_t::LM_PERCPU_RWSEM) };
+    inner.read_at(&site);
+}
+
+/// Locks it for writing, with hooks for this call (NULL: none) beside those of the lock.
+///
+/// # Safety
+///
+/// `lock` was set up; `site` is NULL, or stays what it is until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lm_percpu_rwsem_write_lock_at(lock: *const lm_percpu_rwsem_t, site: *const lm_hooks_t) {
+    // SAFETY: the caller set it up.
+    let inner = unsafe { inner(lock) };
+    // SAFETY: the caller keeps the hooks.
+    let site = unsafe { Site::new(site, inner.instrument(), lock, lm_kind_t::LM_PERCPU_RWSEM) };
+    inner.write_at(&site);
 }

@@ -6,7 +6,7 @@ use libc::c_int;
 use lockmeter_locks::RawRwSem;
 use lockmeter_locks::rwsem::Standard;
 
-use crate::hooks::{Hooks, lm_hooks_t, lm_kind_t};
+use crate::hooks::{Hooks, Site, lm_hooks_t, lm_kind_t};
 use crate::{busy_unless, duration, timed_out_unless};
 
 type Inner = RawRwSem<Standard, Hooks>;
@@ -150,4 +150,32 @@ pub unsafe extern "C" fn lm_rwsem_write_unlock(lock: *const lm_rwsem_t) {
 pub unsafe extern "C" fn lm_rwsem_downgrade(lock: *const lm_rwsem_t) {
     // SAFETY: the caller set it up, and holds it.
     unsafe { inner(lock).downgrade() };
+}
+
+/// Locks it for reading, with hooks for this call (NULL: none) beside those of the lock.
+///
+/// # Safety
+///
+/// `lock` was set up; `site` is NULL, or stays what it is until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lm_rwsem_read_lock_at(lock: *const lm_rwsem_t, site: *const lm_hooks_t) {
+    // SAFETY: the caller set it up.
+    let inner = unsafe { inner(lock) };
+    // SAFETY: the caller keeps the hooks.
+    let site = unsafe { Site::new(site, inner.instrument(), lock, lm_kind_t::LM_RWSEM) };
+    inner.read_at(&site);
+}
+
+/// Locks it for writing, with hooks for this call (NULL: none) beside those of the lock.
+///
+/// # Safety
+///
+/// `lock` was set up; `site` is NULL, or stays what it is until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lm_rwsem_write_lock_at(lock: *const lm_rwsem_t, site: *const lm_hooks_t) {
+    // SAFETY: the caller set it up.
+    let inner = unsafe { inner(lock) };
+    // SAFETY: the caller keeps the hooks.
+    let site = unsafe { Site::new(site, inner.instrument(), lock, lm_kind_t::LM_RWSEM) };
+    inner.write_at(&site);
 }

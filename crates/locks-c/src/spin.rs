@@ -6,7 +6,7 @@ use libc::c_int;
 use lockmeter_locks::RawSpin;
 
 use crate::busy_unless;
-use crate::hooks::{Hooks, lm_hooks_t, lm_kind_t};
+use crate::hooks::{Hooks, Site, lm_hooks_t, lm_kind_t};
 
 type Inner = RawSpin<Hooks>;
 
@@ -83,4 +83,18 @@ pub unsafe extern "C" fn lm_spin_trylock(lock: *const lm_spin_t) -> c_int {
 pub unsafe extern "C" fn lm_spin_unlock(lock: *const lm_spin_t) {
     // SAFETY: the caller set it up, and gives its hold up.
     unsafe { inner(lock).unlock() };
+}
+
+/// Locks it, with hooks for this call (NULL: none) beside those of the lock.
+///
+/// # Safety
+///
+/// `lock` was set up; `site` is NULL, or stays what it is until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lm_spin_lock_at(lock: *const lm_spin_t, site: *const lm_hooks_t) {
+    // SAFETY: the caller set it up.
+    let inner = unsafe { inner(lock) };
+    // SAFETY: the caller keeps the hooks.
+    let site = unsafe { Site::new(site, inner.instrument(), lock, lm_kind_t::LM_SPIN) };
+    inner.lock_at(&site);
 }

@@ -197,6 +197,135 @@ static void a_mutex_tells_its_hooks_of_waits_only(void)
 	lm_mutex_destroy(&mutex);
 }
 
+// A lock that another thread holds until somebody waits for it: whom the hooks of the call are told of.
+struct held {
+	void (*take)(void *lock);
+	void (*release)(void *lock);
+	void *lock;
+	const struct calls *at_call;
+	int is_held;
+};
+
+static void *hold_until_contended(void *at)
+{
+	struct held *held = (struct held *)at;
+	held->take(held->lock);
+	__atomic_store_n(&held->is_held, 1, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&held->at_call->contended, __ATOMIC_SEQ_CST))
+		usleep(100);
+	held->release(held->lock);
+	return NULL;
+}
+
+static void contend(void (*take)(void *), void (*release)(void *), void (*at)(void *, const lm_hooks_t *), void *lock,
+		    lm_kind_t kind, lm_mode_t mode, const char *name)
+{
+	struct calls at_call;
+	memset(&at_call, 0, sizeof at_call);
+	// NULL for what is of no interest.
+	lm_hooks_t site = {on_contended, on_acquired, NULL, NULL, &at_call};
+	at(lock, &site);
+	release(lock);
+	at(lock, NULL);
+	release(lock);
+	CHECK(at_call.contended == 0 && at_call.acquired == 0);
+	struct held held = {take, release, lock, &at_call, 0};
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, hold_until_contended, &held) == 0);
+	while (!__atomic_load_n(&held.is_held, __ATOMIC_SEQ_CST))
+		usleep(100);
+	at(lock, &site);
+	pthread_join(thread, NULL);
+	release(lock);
+	CHECK(at_call.contended == 1 && at_call.acquired == 1);
+	CHECK(at_call.last.lock == lock && at_call.last.kind == kind && at_call.last.mode == mode);
+	CHECK(name ? strcmp(at_call.last.name, name) == 0 : at_call.last.name == NULL);
+}
+
+static void take_mutex(void *lock)
+{
+	lm_mutex_lock((lm_mutex_t *)lock);
+}
+static void release_mutex(void *lock)
+{
+	lm_mutex_unlock((lm_mutex_t *)lock);
+}
+static void mutex_at(void *lock, const lm_hooks_t *site)
+{
+	lm_mutex_lock_at((lm_mutex_t *)lock, site);
+}
+static void take_spin(void *lock)
+{
+	lm_spin_lock((lm_spin_t *)lock);
+}
+static void release_spin(void *lock)
+{
+	lm_spin_unlock((lm_spin_t *)lock);
+}
+static void spin_at(void *lock, const lm_hooks_t *site)
+{
+	lm_spin_lock_at((lm_spin_t *)lock, site);
+}
+static void take_rwsem(void *lock)
+{
+	lm_rwsem_write_lock((lm_rwsem_t *)lock);
+}
+static void release_rwsem(void *lock)
+{
+	lm_rwsem_write_unlock((lm_rwsem_t *)lock);
+}
+static void write_rwsem_at(void *lock, const lm_hooks_t *site)
+{
+	lm_rwsem_write_lock_at((lm_rwsem_t *)lock, site);
+}
+static void read_rwsem_at(void *lock, const lm_hooks_t *site)
+{
+	lm_rwsem_read_lock_at((lm_rwsem_t *)lock, site);
+	CHECK(lm_rwsem_write_trylock((lm_rwsem_t *)lock) == EBUSY);
+	// So that what holds it is released alike.
+	lm_rwsem_read_unlock((lm_rwsem_t *)lock);
+	lm_rwsem_write_lock((lm_rwsem_t *)lock);
+}
+static void take_percpu(void *lock)
+{
+	lm_percpu_rwsem_write_lock((lm_percpu_rwsem_t *)lock);
+}
+static void release_percpu(void *lock)
+{
+	lm_percpu_rwsem_write_unlock((lm_percpu_rwsem_t *)lock);
+}
+static void write_percpu_at(void *lock, const lm_hooks_t *site)
+{
+	lm_percpu_rwsem_write_lock_at((lm_percpu_rwsem_t *)lock, site);
+}
+static void read_percpu_at(void *lock, const lm_hooks_t *site)
+{
+	lm_percpu_rwsem_read_lock_at((lm_percpu_rwsem_t *)lock, site);
+	CHECK(lm_percpu_rwsem_write_trylock((lm_percpu_rwsem_t *)lock) == EBUSY);
+	lm_percpu_rwsem_read_unlock((lm_percpu_rwsem_t *)lock);
+	lm_percpu_rwsem_write_lock((lm_percpu_rwsem_t *)lock);
+}
+
+static void a_call_tells_its_own_hooks_of_its_wait(void)
+{
+	// Without hooks of its own and set up by zeroes, and with both.
+	static lm_mutex_t mutex = LM_MUTEX_INIT;
+	contend(take_mutex, release_mutex, mutex_at, &mutex, LM_MUTEX, LM_EXCLUSIVE, NULL);
+	lm_mutex_t hooked;
+	lm_mutex_init(&hooked, "accounts", hooks());
+	contend(take_mutex, release_mutex, mutex_at, &hooked, LM_MUTEX, LM_EXCLUSIVE, "accounts");
+	CHECK(calls.contended == 1 && calls.acquired == 1 && calls.released == 1);
+	static lm_spin_t spin = LM_SPIN_INIT;
+	contend(take_spin, release_spin, spin_at, &spin, LM_SPIN, LM_EXCLUSIVE, NULL);
+	static lm_rwsem_t rwsem = LM_RWSEM_INIT;
+	contend(take_rwsem, release_rwsem, write_rwsem_at, &rwsem, LM_RWSEM, LM_WRITE, NULL);
+	contend(take_rwsem, release_rwsem, read_rwsem_at, &rwsem, LM_RWSEM, LM_READ, NULL);
+	static lm_percpu_rwsem_t percpu = LM_PERCPU_RWSEM_INIT;
+	contend(take_percpu, release_percpu, write_percpu_at, &percpu, LM_PERCPU_RWSEM, LM_WRITE, NULL);
+	contend(take_percpu, release_percpu, read_percpu_at, &percpu, LM_PERCPU_RWSEM, LM_READ, NULL);
+	lm_percpu_rwsem_destroy(&percpu);
+}
+
 static void a_spinlock_is_taken_by_one(void)
 {
 	lm_spin_t spin;
@@ -383,6 +512,7 @@ int main(void)
 	locks_in_shared_memory_keep_processes_apart();
 	static_locks_keep_threads_apart();
 	a_mutex_tells_its_hooks_of_waits_only();
+	a_call_tells_its_own_hooks_of_its_wait();
 	a_spinlock_is_taken_by_one();
 	a_rwsem_downgrades();
 	a_percpu_rwsem_keeps_its_readers_counted();

@@ -33,6 +33,11 @@ macro_rules! constructors {
                 }
             }
 
+            /// Its hooks.
+            pub const fn instrument(&self) -> &I {
+                &self.instrument
+            }
+
             /// A free one with a name, for reports and for the order of locks.
             #[must_use]
             #[track_caller]
@@ -49,7 +54,7 @@ pub(crate) use constructors;
 macro_rules! acquisitions {
     (
         $locks_it:literal, fast: $fast:ident, try_slow: $try_slow:ident, slow: $slow:ident($($mode:expr)?),
-        $lock:ident, $nested:ident, $try:ident, $within:ident, $interruptible:ident, $until:ident
+        $lock:ident, $nested:ident, $at:ident, $try:ident, $within:ident, $interruptible:ident, $until:ident
     ) => {
         #[doc = concat!($locks_it, ".")]
         #[inline]
@@ -66,7 +71,17 @@ macro_rules! acquisitions {
         pub fn $nested(&self, subclass: u8) {
             self.order.acquire(subclass);
             if !self.$fast() {
-                let _acquired = self.$slow($($mode,)? WaitLimits::default());
+                let _acquired = self.$slow($($mode,)? WaitLimits::default(), &NoCallSite);
+            }
+        }
+
+        #[doc = concat!($locks_it, ", with hooks for this call.")]
+        #[inline]
+        #[track_caller]
+        pub fn $at(&self, site: &impl CallSite) {
+            self.order.acquire(0);
+            if !self.$fast() {
+                let _acquired = self.$slow($($mode,)? WaitLimits::default(), site);
             }
         }
 
@@ -110,7 +125,7 @@ macro_rules! acquisitions {
             if self.$fast() {
                 return Ok(());
             }
-            let result = self.$slow($($mode,)? limits());
+            let result = self.$slow($($mode,)? limits(), &NoCallSite);
             if result.is_err() {
                 self.order.release();
             }

@@ -11,7 +11,7 @@ use core::time::Duration;
 use crate::current_thread::{own_number, owner_word};
 use crate::generation::Generation;
 use crate::handoff::{LastHandoff, WaitStart};
-use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
+use crate::instrument::{CallSite, Contended, HoldStart, Instrument, Kind, Mode, NoCallSite, Unmetered, metered_wait};
 use crate::lock_methods::{acquisitions, constructors};
 use crate::lockdep::Ordered;
 use crate::misuse;
@@ -104,7 +104,7 @@ impl<I: Instrument> RawMutex<I> {
 
     acquisitions!(
         "Locks it", fast: lock_fast, try_slow: try_lock_slow, slow: lock_slow(),
-        lock, lock_nested, try_lock, lock_for, lock_interruptible, lock_until
+        lock, lock_nested, lock_at, try_lock, lock_for, lock_interruptible, lock_until
     );
 
     /// Whether a thread holds it.
@@ -126,13 +126,13 @@ impl<I: Instrument> RawMutex<I> {
 
     #[cold]
     #[inline(never)]
-    fn lock_slow(&self, limits: WaitLimits) -> Result<(), NotAcquired> {
+    fn lock_slow(&self, limits: WaitLimits, site: &impl CallSite) -> Result<(), NotAcquired> {
         // A thread without an owner word has not tried yet.
         if owner_word() == 0 && self.try_lock_slow() {
             return Ok(());
         }
         self.drop_waiters_of_the_parent();
-        metered_wait(&self.instrument, self.contended(), || self.wait(limits), |now| self.hold_start.begin(now))
+        metered_wait(&self.instrument, site, self.contended(), || self.wait(limits), |now| self.hold_start.begin(now))
     }
 
     fn wait(&self, limits: WaitLimits) -> Result<(), NotAcquired> {

@@ -13,7 +13,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::generation::Generation;
-use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered, metered_wait};
+use crate::instrument::{CallSite, Contended, HoldStart, Instrument, Kind, Mode, NoCallSite, Unmetered, metered_wait};
 use crate::lock_methods::constructors;
 use crate::lockdep::Ordered;
 use crate::spin_queue::SpinQueue;
@@ -104,7 +104,17 @@ impl<I: Instrument, R: Relax> RawSpin<I, R> {
     pub fn lock_nested(&self, subclass: u8) {
         self.order.acquire(subclass);
         if !self.lock_fast() {
-            self.lock_slow();
+            self.lock_slow(&NoCallSite);
+        }
+    }
+
+    /// Locks it, with hooks for this call.
+    #[inline]
+    #[track_caller]
+    pub fn lock_at(&self, site: &impl CallSite) {
+        self.order.acquire(0);
+        if !self.lock_fast() {
+            self.lock_slow(site);
         }
     }
 
@@ -150,14 +160,14 @@ impl<I: Instrument, R: Relax> RawSpin<I, R> {
 
     #[cold]
     #[inline(never)]
-    fn lock_slow(&self) {
+    fn lock_slow(&self, site: &impl CallSite) {
         // In a forked child the threads that were queued are not there.
         self.generation.enter(|| self.spinners.drop_all());
         let wait = || {
             self.wait();
             Ok::<(), Infallible>(())
         };
-        let Ok(()) = metered_wait(&self.instrument, self.contended(), wait, |now| self.hold_start.begin(now));
+        let Ok(()) = metered_wait(&self.instrument, site, self.contended(), wait, |now| self.hold_start.begin(now));
     }
 
     fn wait(&self) {

@@ -2,9 +2,11 @@
 #![cfg(feature = "lockdep")]
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use lockmeter_locks::instrument::{CallSite, Contended, Instrument, TimedHoldStart};
 use lockmeter_locks::lockdep::{OnReport, Report, on_report};
 use lockmeter_locks::{Mutex, RawMutex, RawRwSem, RawSpin};
 
@@ -192,4 +194,140 @@ fn locks_without_a_place_are_classes_of_their_own_and_leave_nothing_behind() {
         }
     });
     assert!(reports.is_empty(), "{reports:?}");
+}
+
+/// Counts waits: of all locks that carry it, or of one call.
+#[derive(Debug, Default)]
+struct Counted {
+    contended: AtomicU32,
+    acquired: AtomicU32,
+    released: AtomicU32,
+}
+
+static OF_LOCKS: Counted =
+    Counted { contended: AtomicU32::new(0), acquired: AtomicU32::new(0), released: AtomicU32::new(0) };
+
+impl Counted {
+    fn counts(&self) -> [u32; 3] {
+        [&self.contended, &self.acquired, &self.released].map(|count| count.load(Relaxed))
+    }
+}
+
+impl CallSite for Counted {
+    fn contended_begin(&self, _: Contended) {
+        self.contended.fetch_add(1, Relaxed);
+    }
+
+    fn acquired(&self, _: Contended, _: u64) {
+        self.acquired.fetch_add(1, Relaxed);
+    }
+}
+
+/// The hooks of locks: see [`OF_LOCKS`].
+struct OfLock;
+
+impl Instrument for OfLock {
+    type HoldStart = TimedHoldStart;
+    const INIT: Self = OfLock;
+
+    fn named(_: &'static str) -> Self {
+        OfLock
+    }
+
+    fn contended_begin(&self, _: Contended) {
+        OF_LOCKS.contended.fetch_add(1, Relaxed);
+    }
+
+    fn acquired(&self, _: Contended, _: u64) {
+        OF_LOCKS.acquired.fetch_add(1, Relaxed);
+    }
+
+    fn released(&self, _: Contended, _: u64) {
+        OF_LOCKS.released.fetch_add(1, Relaxed);
+    }
+}
+
+/// Makes sure that a contended acquisition with hooks on the lock and on the call is still checked for its order, under contention in
+/// both orders, and that each of the three sees it once.
+#[test]
+fn hooks_of_lock_and_call_and_the_order_of_locks_are_all_kept_under_contention() {
+    let (first, second): (RawMutex<OfLock>, RawMutex<OfLock>) =
+        (RawMutex::named("hooks and order: first"), RawMutex::named("hooks and order: second"));
+    let (outer_site, inner_site) = (Counted::default(), Counted::default());
+    // Another thread has both locks, and releases each when this one waits for it: so both acquisitions are contended, in either order.
+    let contended_nest = |outer: &RawMutex<OfLock>, inner: &RawMutex<OfLock>| {
+        let waits = |site: &Counted, before: u32| {
+            while site.contended.load(Relaxed) == before {
+                thread::yield_now();
+            }
+        };
+        let (outer_waits, inner_waits) = (outer_site.counts()[0], inner_site.counts()[0]);
+        let both_are_held = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // By tries, which no order comes before: that of this thread is not judged.
+                assert!(outer.try_lock() && inner.try_lock());
+                both_are_held.wait();
+                waits(&outer_site, outer_waits);
+                // SAFETY: locked above.
+                unsafe { outer.unlock() };
+                waits(&inner_site, inner_waits);
+                // SAFETY: locked above.
+                unsafe { inner.unlock() };
+            });
+            both_are_held.wait();
+            outer.lock_at(&outer_site);
+            inner.lock_at(&inner_site);
+            // SAFETY: locked above.
+            unsafe {
+                inner.unlock();
+                outer.unlock();
+            }
+        });
+    };
+    let in_order = reports_of(|| contended_nest(&first, &second));
+    assert!(in_order.is_empty(), "{in_order:?}");
+    let reports = reports_of(|| contended_nest(&second, &first));
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    let said = reports[0].to_string();
+    assert!(said.starts_with("possible deadlock: this thread takes hooks and order: first"), "{said}");
+    assert!(said.contains("\n    at crates/locks/tests/lockdep.rs"), "the caller of lock_at is not named: {said}");
+    assert_eq!((outer_site.counts(), inner_site.counts()), ([2, 2, 0], [2, 2, 0]));
+    assert_eq!(OF_LOCKS.counts(), [4, 4, 4]);
+}
+
+#[test]
+fn calls_with_hooks_are_checked_whatever_they_lock() {
+    let site = Counted::default();
+    let mutex: RawMutex = RawMutex::named("calls: mutex");
+    let spin: RawSpin = RawSpin::named("calls: spin");
+    let (read, written): (RawRwSem, RawRwSem) = (RawRwSem::named("calls: read"), RawRwSem::named("calls: written"));
+    let take = || {
+        spin.lock_at(&site);
+        read.read_at(&site);
+        written.write_at(&site);
+    };
+    let release = || {
+        // SAFETY: `take` has locked them.
+        unsafe {
+            written.unlock_write();
+            read.unlock_read();
+            spin.unlock();
+        }
+    };
+    let reports = reports_of(|| {
+        mutex.lock_at(&site);
+        take();
+        release();
+        // SAFETY: locked above.
+        unsafe { mutex.unlock() };
+        take();
+        mutex.lock();
+        // SAFETY: locked above.
+        unsafe { mutex.unlock() };
+        release();
+    });
+    let held: Vec<_> = reports.iter().map(|report| (report.now.held.as_str(), report.now.taken.as_str())).collect();
+    let taken = "calls: mutex";
+    assert_eq!(held, [("calls: spin", taken), ("calls: read", taken), ("calls: written", taken)]);
 }

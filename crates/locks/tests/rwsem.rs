@@ -8,7 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use lock_api::RwLock as AnyRwLock;
-use lockmeter_locks::rwsem::{NoHandoff, NoReaderSpin, NoSpin, Policy, Standard};
+use lockmeter_locks::rwsem::{
+    NoHandoff, NoQueue, NoReaderSpin, NoSpin, NoSteal, Policy, ReaderOwner, ReadersOwn, Standard,
+};
 use lockmeter_locks::{RawRwSem, RwLock, RwLockWriteGuard, Unmetered};
 use sleepers::Sleeper;
 
@@ -46,6 +48,9 @@ fn readers_and_writers_exclude_each_other_under_every_policy() {
     mixed::<NoSpin>();
     mixed::<NoHandoff>();
     mixed::<NoReaderSpin>();
+    mixed::<NoQueue>();
+    mixed::<NoSteal>();
+    mixed::<ReadersOwn>();
 }
 
 /// As small as a mutex: with data of a few words beside it, a writer then touches one cache line where it would else touch two.
@@ -133,6 +138,94 @@ fn a_writer_that_sleeps_is_passed_by_no_reader() {
     }
     let passed = (0..20).map(|_| times_readers_pass_a_writer::<NoHandoff>());
     assert!(passed.max() > Some(1), "this test cannot fail");
+}
+
+/// A thread that comes waits behind those that sleep, where it may steal nothing; a lock that may be stolen is.
+#[test]
+fn without_stealing_no_thread_passes_one_that_sleeps() {
+    for round in 0..10 {
+        assert_eq!(times_writers_pass_a_reader::<NoSteal>(), 0, "a reader that sleeps was passed in round {round}");
+        assert_eq!(times_readers_pass_a_writer::<NoSteal>(), 0, "a writer that sleeps was passed in round {round}");
+    }
+    assert!((0..20).map(|_| times_writers_pass_a_reader::<Standard>()).max() > Some(0), "this test cannot fail");
+}
+
+/// All that sleep have given up, and nobody is woken: the marks that they left keep nobody out for good.
+#[test]
+fn without_stealing_a_lock_is_free_after_all_who_slept_have_given_up() {
+    let lock = RawRwSem::<NoSteal>::with(Unmetered);
+    for reads in [false, true] {
+        lock.write();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let wait = Duration::from_millis(5);
+                assert!(if reads { lock.read_for(wait) } else { lock.write_for(wait) }.is_err());
+            });
+        });
+        // SAFETY: locked above, and by the tries.
+        unsafe {
+            lock.unlock_write();
+            assert!(lock.try_read());
+            lock.unlock_read();
+            assert!(lock.try_write());
+            lock.unlock_write();
+        }
+    }
+}
+
+/// Of readers: who owns the lock, by how often each begins and ends.
+#[derive(Default)]
+struct Balance;
+
+static BEGUN: AtomicI64 = AtomicI64::new(0);
+static ENDED: AtomicI64 = AtomicI64::new(0);
+
+impl ReaderOwner for Balance {
+    const NONE: Self = Balance;
+
+    fn begin(&self) {
+        BEGUN.fetch_add(1, Relaxed);
+    }
+
+    fn end(&self) {
+        ENDED.fetch_add(1, Relaxed);
+    }
+
+    fn number(&self) -> u32 {
+        0
+    }
+}
+
+struct Counted;
+
+impl Policy for Counted {
+    type Reader = Balance;
+}
+
+#[test]
+fn whichever_way_readers_come_in_each_becomes_owner_once() {
+    let lock = RawRwSem::<Counted>::with(Unmetered);
+    let begun = || BEGUN.load(Relaxed);
+    lock.read();
+    assert!(lock.try_read() && lock.try_read_again() && lock.read_for(Duration::from_secs(1)).is_ok());
+    assert_eq!(begun(), 4);
+    // SAFETY: read four times.
+    (0..4).for_each(|_| unsafe { lock.unlock_read() });
+    lock.write();
+    thread::scope(|scope| {
+        let mut reader = Sleeper::start(scope, || lock.read());
+        reader.await_sleep();
+        assert!(!lock.try_read() && lock.read_for(Duration::ZERO).is_err());
+        assert_eq!(begun(), 4, "nobody else had the lock");
+        // SAFETY: locked above.
+        unsafe { lock.downgrade() };
+        reader.join();
+    });
+    assert_eq!(begun(), 6);
+    // SAFETY: read by the downgrade, and by the thread.
+    (0..2).for_each(|_| unsafe { lock.unlock_read() });
+    assert_eq!(ENDED.load(Relaxed), 6);
+    assert!(!lock.is_locked());
 }
 
 #[test]

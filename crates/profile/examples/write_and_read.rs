@@ -55,6 +55,7 @@ fn interval(start_unix_ns: u64) -> Interval {
             task: Some(interval.tables.intern_task(Task { tgid: 100, comm: comm.into(), own: false })),
             cgroup: None,
             context: None,
+            cpu: None,
             bucket: Bucket::of(wait_ns),
         };
         let value = Value { count, total_ns: count * wait_ns, max_ns: wait_ns, spin_ns: 0 };

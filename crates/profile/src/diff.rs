@@ -168,6 +168,8 @@ pub struct DiffKey {
     pub cgroup: Option<String>,
     /// What waited.
     pub context: Option<Context>,
+    /// Where the wait or the hold ended.
+    pub cpu: Option<u32>,
     /// Functions that waited, innermost first.
     pub caller: Option<Arc<[Arc<str>]>>,
     /// How the blocker is known, and its functions, innermost first.
@@ -471,6 +473,7 @@ fn key(row: &Row, by: &[Dimension]) -> DiffKey {
         task: row.task.as_ref().map(|task| task.comm.clone()),
         cgroup: row.cgroup.clone(),
         context: row.context,
+        cpu: row.cpu,
         caller: row.caller.clone(),
         blocker: row.blocker.as_ref().map(|blocker| (blocker.source, blocker.stack.clone())),
         root: row.root.as_deref().map(|root| RowRoot { state: None, ..root.clone() }),

@@ -39,6 +39,8 @@ named_enum! {
         Filesystem = 11, "filesystem";
         /// What waited: a task, a softirq or an interrupt.
         Context = 12, "context";
+        /// The CPU on which the wait, or the hold, ended.
+        Cpu = 13, "cpu";
     }
 }
 
@@ -426,6 +428,8 @@ pub struct Row {
     pub cgroup: Option<String>,
     /// What waited; `None` if that is not known.
     pub context: Option<Context>,
+    /// The CPU on which the wait or the hold ended; `None` if the recording does not keep CPUs apart.
+    pub cpu: Option<u32>,
     /// Function names of the stack that waited, innermost first, without the lock functions.
     pub caller: Option<Arc<[Arc<str>]>>,
     /// Function names of the stack that made it wait, innermost first, and how it is known.

@@ -197,6 +197,8 @@ pub struct Key {
     pub cgroup: Option<CgroupId>,
     /// Of a wait for a lock of the kernel that spins: what waited. `None`: not known, or any other lock ([`Key::waited_in`]).
     pub context: Option<Context>,
+    /// The CPU on which it ended; `None` unless the recording keeps CPUs apart.
+    pub cpu: Option<u32>,
     /// Power-of-two bucket of the duration.
     pub bucket: Bucket,
 }

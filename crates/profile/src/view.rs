@@ -1,6 +1,6 @@
 //! Groups a recording into a [`Report`].
 //!
-//! Rows by exact dimensions (lock, kind, mode, task, cgroup, object, context) are sums of exact totals. Rows by sampled dimensions
+//! Rows by exact dimensions (lock, kind, mode, task, cgroup, object, context, CPU) are sums of exact totals. Rows by sampled dimensions
 //! (instance, caller, blocker, file system) share out those totals among the stacks that were taken: `scaling.rs` says how. Either way
 //! the rows add up to what was counted, to the nanosecond.
 //!
@@ -245,7 +245,7 @@ impl ReportBuilder {
         let Some(wait) = spin.wait.filter(|wait| wait.happened == Happened::Wait) else { return };
         let SpinWait { happened, lock, kind, mode, instance } = wait;
         let (task, context) = (Some(spin.task), None);
-        let key = Key { happened, lock, kind, mode, task, cgroup: spin.cgroup, context, bucket: Bucket(0) };
+        let key = Key { happened, lock, kind, mode, task, cgroup: spin.cgroup, context, cpu: None, bucket: Bucket(0) };
         let Some(lock) = interval_names.lock(&key) else { return };
         interval_names.check(&key);
         let added_ns = if spin.is_part { 0 } else { spin.estimate_ns };
@@ -505,6 +505,7 @@ impl ReportBuilder {
                 .groups_by(Dimension::Cgroup)
                 .then(|| cgroup.inspect(|cgroup| self.names.see_cgroup(cgroup)).map(|cgroup| cgroup.id)),
             context: self.query.groups_by(Dimension::Context).then(|| key.waited_in(space)),
+            cpu: self.query.groups_by(Dimension::Cpu).then_some(key.cpu),
         })
     }
 }

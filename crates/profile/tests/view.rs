@@ -54,7 +54,17 @@ impl Made {
         self.0.duration_ns = SECOND_NS;
         self.0.start_unix_ns = START_UNIX_NS;
         let lock = self.0.tables.intern_lock(lock);
-        Key { happened: Happened::Wait, lock, kind, mode, task: None, cgroup: None, context: None, bucket: Bucket(0) }
+        Key {
+            happened: Happened::Wait,
+            lock,
+            kind,
+            mode,
+            task: None,
+            cgroup: None,
+            context: None,
+            cpu: None,
+            bucket: Bucket(0),
+        }
     }
 
     fn task(&mut self, key: Key, comm: &str, own: bool) -> Key {
@@ -580,4 +590,32 @@ fn holds_that_were_counted_in_windows_have_the_rates_of_the_windows() {
         "a quarter of the waits were in the windows"
     );
     assert_eq!(of("traced", Happened::Hold), (0, Some(12)), "of another kind");
+}
+
+/// Makes sure that figures by CPU are those of the lock, divided; that only of locks that spin a share of contended acquisitions is given,
+/// for a sleeper may release on another CPU; and that what was not kept apart is its own row.
+#[test]
+fn waits_and_holds_are_told_apart_by_cpu() {
+    let mut by_hand = Made::default();
+    let spin = by_hand.lock("rq.__lock", Kind::Spin, Mode::Exclusive);
+    let mutex = by_hand.lock("rtnl_mutex", Kind::Mutex, Mode::Exclusive);
+    for (cpu, waits, holds) in [(Some(0), 1, 10), (Some(3), 2, 40), (None, 5, 50)] {
+        for key in [spin, mutex] {
+            by_hand.total(Key { cpu, ..key }, waits, 100);
+            by_hand.total(Key { cpu, happened: Happened::Hold, ..key }, holds, 1);
+        }
+    }
+    let report = made(&[by_hand.0], &Query::by([Dimension::Lock, Dimension::Cpu]));
+    let of = |lock: &str, happened: Happened| -> Vec<_> {
+        let is_asked = |row: &&Row| row.lock.as_deref() == Some(lock) && row.happened == happened;
+        let mut rows: Vec<_> =
+            report.rows.iter().filter(is_asked).map(|row| (row.cpu, row.value.count, row.contended)).collect();
+        rows.sort_unstable();
+        rows
+    };
+    for lock in ["rq.__lock", "rtnl_mutex"] {
+        assert_eq!(of(lock, Happened::Wait), [(None, 5, None), (Some(0), 1, None), (Some(3), 2, None)]);
+    }
+    assert_eq!(of("rq.__lock", Happened::Hold), [(None, 50, Some(5)), (Some(0), 10, Some(1)), (Some(3), 40, Some(2))]);
+    assert_eq!(of("rtnl_mutex", Happened::Hold), [(None, 50, None), (Some(0), 10, None), (Some(3), 40, None)]);
 }

@@ -50,6 +50,8 @@ pub struct LockOptions {
     pub stacks: StackBudget,
     /// Holds, too.
     pub holds: Option<HoldOptions>,
+    /// Whether kernel locks are counted for each CPU apart.
+    pub per_cpu: bool,
     /// Which locks to swap.
     pub swap: Option<SwapOptions>,
     /// Whether waits that go on at the end are counted in the last interval, each with all of it that was metered. For who adds all intervals
@@ -403,10 +405,16 @@ fn start_kernel(
         Err(error) => return Ok(Err(error)),
     };
     let kernel = kernel_options(options, metered);
-    Ok(match &options.holds {
+    let started = match &options.holds {
         Some(holds) => holds.start(&kernel, &names, notices),
         None => ContentionSource::start_with(&kernel, &names),
-    })
+    };
+    Ok(started.map(|mut source| {
+        if options.per_cpu {
+            source.keep_cpus_apart();
+        }
+        source
+    }))
 }
 
 fn kernel_options(options: &LockOptions, metered: Metered) -> Options {

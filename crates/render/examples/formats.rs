@@ -39,6 +39,7 @@ fn interval() -> Interval {
         task: Some(interval.tables.intern_task(Task { tgid: 100, comm: "server".into(), own: false })),
         cgroup: None,
         context: None,
+        cpu: None,
         bucket: Bucket::of(3_000_000),
     };
     let value = Value { count: 40, total_ns: 120_000_000, max_ns: 4_000_000, spin_ns: 0 };

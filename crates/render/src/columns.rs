@@ -253,6 +253,7 @@ pub const COLUMNS: &[ReportColumn] = &[
     ReportColumn::new("cgroup", Unit::Name, |row, _| Cell::name(row.cgroup.as_deref()))
         .headed("CGROUP").by(Dimension::Cgroup),
     ReportColumn::new("context", Unit::Name, |row, _| Cell::Name(context(row.context))).headed("CONTEXT").by(Dimension::Context),
+    ReportColumn::new("cpu", Unit::Id, |row, _| row.cpu.map_or(Cell::Missing, Cell::Id)).headed("CPU").by(Dimension::Cpu),
     ReportColumn::new("total_ns", Unit::Nanoseconds, |row, _| Cell::Nanoseconds(row.value.total_ns)).headed("WAITED").of_holds("HELD"),
     ReportColumn::new("error_ns", Unit::Nanoseconds, |row, _| {
         row.basis.as_ref().and_then(|basis| basis.error_ns()).map_or(Cell::Missing, Cell::Nanoseconds)

@@ -38,6 +38,7 @@ pub const COLUMNS: &[DiffColumn] = &[
     DiffColumn::new("cgroup", Unit::Name, |row, ()| Cell::name(row.key.cgroup.as_deref()))
         .headed("CGROUP").by(Dimension::Cgroup),
     DiffColumn::new("context", Unit::Name, |row, ()| Cell::Name(context(row.key.context))).headed("CONTEXT").by(Dimension::Context),
+    DiffColumn::new("cpu", Unit::Id, |row, ()| row.key.cpu.map_or(Cell::Missing, Cell::Id)).headed("CPU").by(Dimension::Cpu),
     DiffColumn::new("delta_ns_per_s", Unit::SignedNanoseconds, |row, ()| Cell::SignedNanoseconds(row.delta_ns_per_s))
         .headed("CHANGE/S"),
     DiffColumn::new("ratio", Unit::Decimal, |row, ()| times(&row.before, &row.after).map_or(Cell::Missing, Cell::Thousandths))

@@ -183,6 +183,7 @@ mod tests {
                 task: None,
                 cgroup: None,
                 context: None,
+                cpu: None,
                 bucket,
             };
             let value = Value { count: 1, total_ns: *duration_ns, max_ns: *duration_ns, spin_ns: 0 };

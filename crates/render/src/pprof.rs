@@ -192,8 +192,17 @@ mod tests {
         let lock = interval.tables.intern_lock(lock);
         let task = interval.tables.intern_task(Task { tgid: 1, comm: "task".into(), own });
         let (kind, mode, bucket) = (Kind::Spin, Mode::Exclusive, Bucket::of(total_ns));
-        let key =
-            Key { happened: Happened::Wait, lock, kind, mode, task: Some(task), cgroup: None, context: None, bucket };
+        let key = Key {
+            happened: Happened::Wait,
+            lock,
+            kind,
+            mode,
+            task: Some(task),
+            cgroup: None,
+            context: None,
+            cpu: None,
+            bucket,
+        };
         let value = Value { count: 3, total_ns, max_ns: total_ns, spin_ns: total_ns };
         let estimate = Value { count: 1, total_ns: total_ns / 2, ..value };
         let blocker = Blocker::unknown(BlockerSource::NeverSlept);

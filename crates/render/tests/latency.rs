@@ -27,6 +27,7 @@ fn interval(rows: &[(Happened, Kind, &str, &str, u64, u64)]) -> Interval {
             task: None,
             cgroup: None,
             context: None,
+            cpu: None,
             bucket,
         };
         let total_ns = count * each_ns;

@@ -36,7 +36,7 @@ fn lock(interval: &mut Interval, name: &str) -> LockId {
 
 fn key(lock: LockId, kind: Kind, mode: Mode, task: Option<TaskId>) -> Key {
     let cgroup = None::<CgroupId>;
-    Key { happened: Happened::Wait, lock, kind, mode, task, cgroup, context: None, bucket: Bucket(20) }
+    Key { happened: Happened::Wait, lock, kind, mode, task, cgroup, context: None, cpu: None, bucket: Bucket(20) }
 }
 
 /// A lock whose waits were sampled, 1,000 ms in all, and one of 250 ms that was never sampled.

@@ -407,6 +407,7 @@ mod tests {
                 task: Some(task),
                 cgroup: Some(cgroup),
                 context: None,
+                cpu: None,
                 bucket: Bucket::of(1_000),
             };
             let value = Counted { count: *count, total_ns: count * 1_000, max_ns: 1_000, spin_ns: 0 };

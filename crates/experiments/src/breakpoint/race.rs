@@ -415,7 +415,8 @@ mod tests {
     /// A design without one of its locks, which the rules must show.
     #[derive(Default)]
     struct Without<L, const LOCK: u8>(L);
-    const ITS_MUTEX: u8 = 0;
+    const MUTEX_OF_TASKS: u8 = 0;
+    const MUTEX_OF_CPUS: u8 = 4;
     const TASK_MUTEX: u8 = 1;
     const READ_SIDE: u8 = 2;
     const WRITE_SIDE: u8 = 3;
@@ -424,9 +425,13 @@ mod tests {
         type TaskLock = PthreadMutex;
         const CHANGES_TASKS_AT_ONCE: bool = Before::CHANGES_TASKS_AT_ONCE;
 
-        fn for_task<'a>(&'a self, _: &'a Task<PthreadMutex>) -> impl Sized + 'a {}
+        fn for_task<'a>(&'a self, task: &'a Task<PthreadMutex>) -> impl Sized + 'a {
+            (LOCK != MUTEX_OF_TASKS).then(|| self.0.for_task(task))
+        }
 
-        fn for_cpu(&self) -> impl Sized + '_ {}
+        fn for_cpu(&self) -> impl Sized + '_ {
+            (LOCK != MUTEX_OF_CPUS).then(|| self.0.for_cpu())
+        }
     }
 
     impl<const LOCK: u8> Locking for Without<After, LOCK> {
@@ -448,7 +453,8 @@ mod tests {
         fn breaks<L: Locking + Default>() -> bool {
             (0..200).any(|_| crowd::<L>(2_000) > 0)
         }
-        assert!(breaks::<Without<Before, ITS_MUTEX>>());
+        assert!(breaks::<Without<Before, MUTEX_OF_TASKS>>());
+        assert!(breaks::<Without<Before, MUTEX_OF_CPUS>>());
         assert!(breaks::<Without<After, TASK_MUTEX>>());
         assert!(breaks::<Without<After, READ_SIDE>>());
         assert!(breaks::<Without<After, WRITE_SIDE>>());

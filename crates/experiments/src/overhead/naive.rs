@@ -1,15 +1,19 @@
-//! The naive meter: every acquisition of `mmap_lock` timed, contended or not. Built only to be measured.
+//! The naive meter: how long every acquisition of `mmap_lock` takes, contended or not, as the mail of 2020 measured it. Built only to be
+//! measured.
 
 use std::mem::MaybeUninit;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/naive.skel.rs"));
 }
 use skeleton::{NaiveSkel, NaiveSkelBuilder};
+
+/// Of its histogram: as in `naive.bpf.c`.
+const BUCKETS: u32 = 64;
 
 /// The naive meter, loaded. Dropping it detaches it.
 pub struct Naive {
@@ -37,17 +41,19 @@ impl Naive {
         } else if self.links.is_empty() {
             let refused = |error| format!("cannot attach the naive meter: {error}");
             let programs = &mut self.skeleton.progs;
-            self.links = vec![
-                programs.releases.attach().map_err(refused)?,
-                programs.has.attach().map_err(refused)?,
-                programs.asks.attach().map_err(refused)?,
-            ];
+            self.links = vec![programs.has.attach().map_err(refused)?, programs.asks.attach().map_err(refused)?];
         }
         Ok(())
     }
 
     /// How many acquisitions it has timed.
     pub fn timed(&self) -> u64 {
-        self.skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.timed)
+        let of_bucket = |bucket: u32| {
+            let counts =
+                self.skeleton.maps.histogram.lookup_percpu(&bucket.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+            let counts = counts.unwrap_or_default();
+            counts.iter().filter_map(|count| count.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))).sum::<u64>()
+        };
+        (0..BUCKETS).map(of_bucket).sum()
     }
 }

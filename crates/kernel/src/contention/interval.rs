@@ -164,6 +164,7 @@ impl Builder<'_> {
             task: (!folded).then(|| self.task(key.tgid, &key.comm)),
             cgroup: self.cgroup(key.cgroup),
             context: context_of(key.meta),
+            cpu: key.cpu,
             bucket: key.bucket(),
         })
     }

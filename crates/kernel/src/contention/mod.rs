@@ -94,9 +94,16 @@ pub struct ContentionSource {
     hooks_spent_ns: u64,
     hook_events: u64,
     open_waits: i64,
+    keeps_cpus_apart: bool,
 }
 
 impl ContentionSource {
+    /// Counts for each CPU apart from now on: every wait, and every hold, on the one on which it ended. Each interval then has up to as many
+    /// totals more as there are CPUs.
+    pub fn keep_cpus_apart(&mut self) {
+        self.keeps_cpus_apart = true;
+    }
+
     /// Where the programs that watch threads are to keep the last sleeps of each: then it is known what holders did.
     pub fn past_sleeps(&self) -> BorrowedFd<'_> {
         self.skeleton.maps.past_sleeps.as_fd()
@@ -162,6 +169,7 @@ impl ContentionSource {
             hooks_spent_ns: 0,
             hook_events: 0,
             open_waits: 0,
+            keeps_cpus_apart: false,
         };
         // Attaching takes a while on a slow machine; only now do begins and ends come in pairs.
         source.pause(false);
@@ -236,9 +244,9 @@ impl ContentionSource {
     pub fn drain_into(&mut self, interval: &mut Interval) {
         let buffer = switches::flip(&mut self.skeleton);
         self.clock.cut_into(interval);
-        let mut drained = self.buffers.drain(buffer);
+        let mut drained = self.buffers.drain(buffer, self.keeps_cpus_apart);
         if let Some(buffers) = &mut self.hold_buffers {
-            drained.merge(buffers.drain(buffer));
+            drained.merge(buffers.drain(buffer, self.keeps_cpus_apart));
         }
         for (loss, count) in &drained.losses {
             interval.losses.add(*loss, *count);

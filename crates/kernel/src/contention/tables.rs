@@ -40,6 +40,8 @@ pub struct TotalKey {
     pub tgid: u32,
     pub meta: u32,
     pub comm: Comm,
+    /// Where it ended, if CPUs are to be kept apart.
+    pub cpu: Option<u32>,
 }
 
 impl TotalKey {
@@ -193,10 +195,11 @@ impl DoubleBuffers<types::buffer> {
     }
 
     /// Reads and clears the given buffer of every CPU.
-    pub fn drain(&mut self, buffer: InactiveBuffer) -> Drained {
+    pub fn drain(&mut self, buffer: InactiveBuffer, keeps_cpus_apart: bool) -> Drained {
         let mut drained = Drained::default();
         for cpu in 0..self.cpus() {
-            drain_buffer(self.inactive(cpu, buffer), &mut drained);
+            let kept = u32::try_from(cpu).ok().filter(|_| keeps_cpus_apart);
+            drain_buffer(self.inactive(cpu, buffer), kept, &mut drained);
         }
         drained.losses = self.take_losses(buffer, LOSS_CAUSES, |buffer| &mut buffer.losses);
         drained
@@ -207,7 +210,7 @@ const TOTALS: usize = table_length(|buffer: &types::buffer| &buffer.totals);
 const SAMPLES: usize = table_length(|buffer: &types::buffer| &buffer.samples);
 const STACKS: usize = table_length(|buffer: &types::buffer| &buffer.stacks);
 
-fn drain_buffer(buffer: &mut types::buffer, drained: &mut Drained) {
+fn drain_buffer(buffer: &mut types::buffer, cpu: Option<u32>, drained: &mut Drained) {
     for slot in buffer.totals.iter_mut().chain(&mut buffer.folded).filter(|slot| slot.tag != 0) {
         let slot = std::mem::take(slot);
         let key = TotalKey {
@@ -216,6 +219,7 @@ fn drain_buffer(buffer: &mut types::buffer, drained: &mut Drained) {
             tgid: slot.tgid,
             meta: slot.meta,
             comm: slot.comm.map(i8::cast_unsigned),
+            cpu,
         };
         drained.totals.entry(key).or_default().merge(Counted {
             count: slot.count,
@@ -234,6 +238,7 @@ fn drain_buffer(buffer: &mut types::buffer, drained: &mut Drained) {
                 tgid: slot.tgid,
                 meta: slot.meta,
                 comm: slot.comm.map(i8::cast_unsigned),
+                cpu,
             },
             instance: slot.instance,
             site: slot.site,

@@ -613,6 +613,7 @@ impl Filling<'_> {
             task: (key.comm[0] != 0).then(|| self.task(key.word.tgid, &key.comm)),
             cgroup: self.cgroup(key.cgroup),
             context: None,
+            cpu: None,
             bucket: Bucket(key.bucket),
         }
     }

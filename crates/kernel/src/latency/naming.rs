@@ -133,6 +133,7 @@ impl Names {
                 task: None,
                 cgroup: None,
                 context: None,
+                cpu: None,
                 bucket: Bucket(0),
             };
             interval.bases.push(Basis {
@@ -143,8 +144,17 @@ impl Names {
             });
         }
         let mut add = |happened, bucket, value: Value| {
-            let key =
-                Key { happened, lock, kind, mode: Mode::Exclusive, task: None, cgroup: None, context: None, bucket };
+            let key = Key {
+                happened,
+                lock,
+                kind,
+                mode: Mode::Exclusive,
+                task: None,
+                cgroup: None,
+                context: None,
+                cpu: None,
+                bucket,
+            };
             interval.totals.push(Total { key, value });
         };
         for (bucket, durations) in (0..).zip(&runner.runs).filter(|(_, durations)| durations.count > 0) {

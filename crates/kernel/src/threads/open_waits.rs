@@ -271,6 +271,7 @@ pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interv
             task: Some(open.task),
             cgroup: wait.thread.cgroup(cgroups, &mut interval.tables),
             context: None,
+            cpu: None,
             bucket: Bucket::of(wait.seen_ns),
         };
         let value = Value { count: 1, total_ns: wait.seen_ns, max_ns: wait.seen_ns, spin_ns: 0 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use lockmeter_cli::ResultFormat;
 use lockmeter_cli::durations::parse_duration;
-use lockmeter_experiments::mixed::Mix;
+use lockmeter_experiments::mixed::{Mix, Work};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -17,6 +17,8 @@ pub enum BenchCommand {
     Breakpoint(BreakpointArguments),
     /// Mail delivery that forks a process for each message
     ForkMail(ForkMailArguments),
+    /// The policies of the reader-writer semaphore, one switched at a time, beside other locks
+    Rwsem(RwsemArguments),
     /// A mix of work modelled on AIM7, without its disk part: jobs a minute as users are added
     Mixed(MixedArguments),
     /// The queueing model of `lockmeter predict`, compared with measurements here and with published figures
@@ -135,7 +137,30 @@ pub struct ForkMailArguments {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  lockmeter-lab bench mixed\n  lockmeter-lab bench mixed --mix fork=4,file=2 --users 8,32"
+    after_help = "Examples:\n  lockmeter-lab bench rwsem\n  lockmeter-lab bench rwsem --threads 8 --reads 0,50,95"
+)]
+pub struct RwsemArguments {
+    /// Threads at once; without it, one, two and four for each core
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = parse_count)]
+    pub threads: Vec<usize>,
+    /// How many of a hundred acquisitions only read
+    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_value = "0,80",
+        value_parser = clap::value_parser!(u32).range(..=99))]
+    pub reads: Vec<u32>,
+    /// Rounds; each lock runs once in each, for 30 ms
+    #[arg(long, default_value_t = 40, value_parser = parse_count)]
+    pub rounds: usize,
+    /// Seed of the random order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
+    pub format: ResultFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  lockmeter-lab bench mixed\n  lockmeter-lab bench mixed --preset high-systime\n  lockmeter-lab bench mixed --mix fork=4,file=2 --users 8,32"
 )]
 pub struct MixedArguments {
     /// Users at once, step by step; without it, 1 to 16 for each core
@@ -144,12 +169,44 @@ pub struct MixedArguments {
     /// Jobs that each user does in a step
     #[arg(long, default_value_t = 5, value_parser = parse_count)]
     pub jobs: usize,
-    /// How often a job does each kind of work: compute, fork, pipe, signal, mmap, file
+    /// How often a job does each kind of work: compute, fork, pipe, signal, mmap, share, file
     #[arg(long, value_name = "WORK=TIMES,…", default_value = "compute=1,fork=1,pipe=1,signal=1,mmap=1,file=1")]
     pub mix: Mix,
+    /// Instead of --mix: one modelled on AIM7's of this name
+    #[arg(long, value_enum, conflicts_with = "mix")]
+    pub preset: Option<Preset>,
     /// How to write the result
     #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
     pub format: ResultFormat,
+}
+
+/// Mixes whose throughput the mails of 2013 give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// System calls alone: fork=3,pipe=2,signal=1,mmap=3,share=2,file=2
+    HighSystime,
+    /// A file that all users map, and some of all else: compute=2,fork=1,pipe=1,signal=1,mmap=1,share=6,file=1
+    Shared,
+}
+
+impl Preset {
+    /// The weights are ours: AIM7's tests that need a disk, a network or floating point have no counterpart here.
+    fn mix(self) -> Mix {
+        use Work::{Compute, File, Fork, Mmap, Pipe, Share, Signal};
+        Mix(match self {
+            Self::HighSystime => vec![(Fork, 3), (Pipe, 2), (Signal, 1), (Mmap, 3), (Share, 2), (File, 2)],
+            Self::Shared => {
+                vec![(Compute, 2), (Fork, 1), (Pipe, 1), (Signal, 1), (Mmap, 1), (Share, 6), (File, 1)]
+            }
+        })
+    }
+}
+
+impl MixedArguments {
+    /// What a job does.
+    pub fn mix(&self) -> Mix {
+        self.preset.map_or_else(|| self.mix.clone(), Preset::mix)
+    }
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_experiments::fork_mail::{Plan, PostOffice, Step};
-use lockmeter_experiments::fork_tree::{self, Variant};
+use lockmeter_experiments::fork_tree::{self, FORK_MAIL, Variant};
 use lockmeter_experiments::kernel_waits::{self, KernelWaits};
 use lockmeter_statistics::{Disturbances, Estimate, Machine, Patience, Random};
 use serde::Serialize;
@@ -84,7 +84,8 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
     let mut time_left = TimeLeft::new();
     let mut disturbances = Disturbances::with(Patience::WITH_ROUNDS);
     let mut race = |variant, slice, what| {
-        let plan = fork_tree::Plan { variant, at_once: &clients, rounds: arguments.races, slice };
+        let plan =
+            fork_tree::Plan { contenders: &FORK_MAIL, variant, at_once: &clients, rounds: arguments.races, slice };
         fork_tree::race(plan, &mut disturbances, &mut random, |left| {
             time_left.step(what, left);
             stop.go_on()
@@ -94,7 +95,7 @@ pub fn run(arguments: &ForkMailArguments) -> Result<ExitCode> {
     let locks_of_processes =
         race(Variant::Processes, PROCESS_RACE_SLICE, "the lock that forks contend for, between processes")?;
     // Last: it starts threads, and a process with threads must not fork.
-    let locks = race(Variant::Threads, RACE_SLICE, "the lock that forks contend for, between threads")?;
+    let locks = race(Variant::WRITING_THREADS, RACE_SLICE, "the lock that forks contend for, between threads")?;
     time_left.clear();
     let results =
         Results { points, seen, seen_messages, fsync: arguments.fsync, locks_of_processes, locks, disturbances };
@@ -173,7 +174,7 @@ fn text(results: &Results, most: usize) -> String {
             "\nThe lock that forks and exits contend for, with user-space locks in its place, always taken for writing.\n\
              Between processes, which fork for each message and share the lock in a mapping:\n\n{}\nBetween threads, without forks:\n\n{}",
             fork_tree::Table { variant: Variant::Processes, rows: &results.locks_of_processes },
-            fork_tree::Table { variant: Variant::Threads, rows: &results.locks }
+            fork_tree::Table { variant: Variant::WRITING_THREADS, rows: &results.locks }
         );
         let _ = writeln!(text, "\n{}.", results.disturbances);
     }

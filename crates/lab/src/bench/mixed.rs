@@ -26,6 +26,10 @@ struct Row {
     jobs_per_minute: f64,
     spinning: Option<f64>,
     sleep_per_job_ns: Option<f64>,
+    /// Of kernel locks that sleep; `None` where the kernel refuses function hooks.
+    acquired_per_second: Option<f64>,
+    /// The share of these acquisitions that had to wait.
+    contention: Option<f64>,
     #[serde(flatten)]
     step: Step,
 }
@@ -48,12 +52,14 @@ pub fn run(arguments: &MixedArguments) -> Result<ExitCode> {
         if !stop.go_on() {
             break;
         }
-        let step = workshop.step(&arguments.mix, users, arguments.jobs).context("the mix cannot go on")?;
+        let step = workshop.step(&arguments.mix(), users, arguments.jobs).context("the mix cannot go on")?;
         done += users;
         steps.push(Row {
             jobs_per_minute: step.jobs_per_minute(),
             spinning: step.spinning(),
             sleep_per_job_ns: step.sleep_per_job_ns(),
+            acquired_per_second: step.acquired_per_second(),
+            contention: step.contention(),
             step,
         });
     }
@@ -64,10 +70,10 @@ pub fn run(arguments: &MixedArguments) -> Result<ExitCode> {
 
 fn text(results: &Results) -> String {
     let mut text = format!(
-        "{:>6} {:>12} {:>10} {:>16} {:>14}  WORST LOCK: CONTENDED A JOB, MEAN AND LONGEST WAIT\n",
-        "USERS", "JOBS/MIN", "SPINNING", "SLEEP A JOB", "CONTENDED/JOB"
+        "{:>6} {:>12} {:>10} {:>16} {:>14} {:>10} {:>9}  WORST LOCK: CONTENDED A JOB, MEAN AND LONGEST WAIT\n",
+        "USERS", "JOBS/MIN", "SPINNING", "SLEEP A JOB", "CONTENDED/JOB", "ACQUIRED/S", "CONT %"
     );
-    for Row { jobs_per_minute, spinning, sleep_per_job_ns, step } in &results.steps {
+    for Row { jobs_per_minute, spinning, sleep_per_job_ns, acquired_per_second, contention, step } in &results.steps {
         let _ = write!(text, "{:>6} {jobs_per_minute:>12.0}", step.users);
         match (&step.seen, spinning, sleep_per_job_ns) {
             (Ok(seen), Some(spinning), Some(sleep_ns)) => {
@@ -78,6 +84,13 @@ fn text(results: &Results) -> String {
                     spinning * 100.0,
                     sleep_ns / 1e6,
                     a_job(seen.contended)
+                );
+                let or_dash = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
+                let _ = write!(
+                    text,
+                    " {:>10} {:>9}",
+                    or_dash(acquired_per_second.map(|count| format!("{count:.0}"))),
+                    or_dash(contention.map(|share| format!("{:.3} %", share * 100.0)))
                 );
                 if let Some(worst) = seen.locks.first() {
                     let mean_us = worst.waited_ns as f64 / worst.contended.max(1) as f64 / 1e3;
@@ -96,6 +109,14 @@ fn text(results: &Results) -> String {
             _ => {}
         }
         text.push('\n');
+    }
+    match results.steps.iter().find_map(|row| row.step.uncounted.as_ref()) {
+        Some(why) => {
+            let _ = writeln!(text, "\nNot every acquisition was counted, only those that waited: {}", escaped(why));
+        }
+        None => text.push_str(
+            "\nACQUIRED/S and CONT %: of locks that sleep (mutexes, semaphores), all counted by function hooks\n",
+        ),
     }
     text
 }
@@ -117,9 +138,17 @@ mod tests {
             histogram: Vec::new(),
         };
         let seen = Ok(KernelWaits { locks: vec![worst], ..KernelWaits::default() });
-        let step = Step { users: 1, jobs: 1, elapsed_ns: 1, cpu_ns: 1, seen };
-        let row = Row { jobs_per_minute: 1.0, spinning: Some(0.0), sleep_per_job_ns: Some(0.0), step };
+        let uncounted = Some("no\nhooks".to_owned());
+        let step = Step { users: 1, jobs: 1, elapsed_ns: 1, cpu_ns: 1, seen, uncounted };
+        let row = Row {
+            jobs_per_minute: 1.0,
+            spinning: Some(0.0),
+            sleep_per_job_ns: Some(0.0),
+            acquired_per_second: None,
+            contention: None,
+            step,
+        };
         let text = text(&Results { steps: vec![row] });
-        assert!(text.contains("a\\u{1b}[31m\\nb: ") && text.lines().count() == 2, "{text}");
+        assert!(text.contains("a\\u{1b}[31m\\nb: ") && text.lines().count() == 4, "{text}");
     }
 }

@@ -7,6 +7,7 @@ mod mixed;
 mod model;
 mod own_run;
 mod report;
+mod rwsem;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ pub fn run(command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Locks(arguments) => locks::run(arguments),
         BenchCommand::Breakpoint(arguments) => breakpoint::run(arguments),
         BenchCommand::ForkMail(arguments) => fork_mail::run(arguments),
+        BenchCommand::Rwsem(arguments) => rwsem::run(arguments),
         BenchCommand::Mixed(arguments) => mixed::run(arguments),
         BenchCommand::Model(arguments) => model::run(arguments),
         BenchCommand::All(arguments) => all::run(arguments),

@@ -94,6 +94,7 @@ fn lock_options(details: Details) -> LockOptions {
         which: if details.programs { Which::All } else { Which::Kernel },
         stacks: StackBudget::DEFAULT,
         holds: details.holds.then(|| HoldOptions { hooks: HookChoice::None, ..HoldOptions::default() }),
+        per_cpu: false,
         swap: None,
         counts_unfinished: false,
     }

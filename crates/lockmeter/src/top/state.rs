@@ -452,6 +452,7 @@ mod tests {
                 task: None,
                 cgroup: None,
                 context: None,
+                cpu: None,
                 bucket,
             };
             let value = Value { count: 1, total_ns: *total_ns, max_ns: *total_ns, spin_ns: 0 };

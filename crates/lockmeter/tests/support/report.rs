@@ -69,6 +69,7 @@ pub struct Row {
     pub cgroup: Option<String>,
     pub filesystem: Option<String>,
     pub context: Option<String>,
+    pub cpu: Option<u32>,
     pub count: u64,
     pub total_ns: u64,
     pub spin_ns: u64,

@@ -83,6 +83,32 @@ pub trait Instrument: Send + Sync {
     fn released(&self, _contended: Contended, _hold_ns: u64) {}
 }
 
+/// What runs at one call that acquires a lock, if the lock could not be had at once; beside the [`Instrument`] of the lock. Given to
+/// `lock_at`, `read_at` and `write_at`, which check the order of locks as `lock` does.
+///
+/// A call counts as contended where the lock's own hooks would be told so. Both run in the thread that waits: those of the call site
+/// around those of the lock. Neither may use the lock.
+pub trait CallSite {
+    /// Whether waits are timed and told.
+    const ENABLED: bool = true;
+
+    /// The lock could not be had at once.
+    #[inline]
+    fn contended_begin(&self, _contended: Contended) {}
+
+    /// It was acquired at last, this long after `contended_begin`.
+    #[inline]
+    fn acquired(&self, _contended: Contended, _wait_ns: u64) {}
+}
+
+/// A call without hooks: no instruction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NoCallSite;
+
+impl CallSite for NoCallSite {
+    const ENABLED: bool = false;
+}
+
 /// No hooks: takes no room in the lock, and no instruction.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unmetered;
@@ -97,9 +123,34 @@ impl Instrument for Unmetered {
     }
 }
 
-/// Waits for a contended lock, and tells of it; `begin_hold` is told when it was acquired.
+/// Waits for a contended lock, and tells the lock's hooks and those of the call; `begin_hold` is told when it was acquired.
 #[inline(always)]
 pub(crate) fn metered_wait<I: Instrument, E>(
+    instrument: &I,
+    site: &impl CallSite,
+    contended: Contended,
+    wait: impl FnOnce() -> Result<(), E>,
+    begin_hold: impl FnOnce(u64),
+) -> Result<(), E> {
+    site_wait(site, contended, || instrument_wait(instrument, contended, wait, begin_hold))
+}
+
+#[inline(always)]
+fn site_wait<S: CallSite, E>(site: &S, contended: Contended, wait: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    if !S::ENABLED {
+        return wait();
+    }
+    let begun = now_ns();
+    site.contended_begin(contended);
+    let result = wait();
+    if result.is_ok() {
+        site.acquired(contended, now_ns().saturating_sub(begun));
+    }
+    result
+}
+
+#[inline(always)]
+fn instrument_wait<I: Instrument, E>(
     instrument: &I,
     contended: Contended,
     wait: impl FnOnce() -> Result<(), E>,

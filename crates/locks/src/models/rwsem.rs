@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Arc, Guarded, all, check, check_three};
 use crate::Unmetered;
-use crate::rwsem::{NoHandoff, Policy, RawRwSem, Standard};
+use crate::rwsem::{NoHandoff, NoQueue, NoSteal, Policy, RawRwSem, ReadersOwn, Standard};
 
 struct Locked<P: Policy> {
     rwsem: RawRwSem<P>,
@@ -89,6 +89,39 @@ fn two_writers_and_a_reader_come_through_without_handoff() {
         let locked = locked::<NoHandoff>();
         all(vec![writes(&locked, 1), reads(&locked, 1), writes(&locked, 1)]);
         assert_usable(&locked, 2);
+    });
+}
+
+#[test]
+fn two_writers_and_a_reader_come_through_under_every_other_policy() {
+    fn come_through<P: Policy>() {
+        check_three(|| {
+            let locked = locked::<P>();
+            all(vec![writes(&locked, 1), reads(&locked, 1), writes(&locked, 1)]);
+            assert_usable(&locked, 2);
+        });
+    }
+    come_through::<NoSteal>();
+    come_through::<NoQueue>();
+    come_through::<ReadersOwn>();
+}
+
+/// Whoever sleeps leaves its mark, which keeps others out of the free lock: also one that has given up since.
+#[test]
+fn a_free_lock_that_keeps_threads_out_lets_one_in_though_all_who_slept_have_given_up() {
+    check_three(|| {
+        let locked = locked::<NoSteal>();
+        let timed: Box<dyn FnOnce() + Send> = {
+            let locked = Arc::clone(&locked);
+            Box::new(move || {
+                if locked.rwsem.write_for(Duration::ZERO).is_ok() {
+                    // SAFETY: locked above.
+                    unsafe { locked.rwsem.unlock_write() };
+                }
+            })
+        };
+        all(vec![writes(&locked, 1), timed, reads(&locked, 1)]);
+        assert_usable(&locked, 1);
     });
 }
 
@@ -260,9 +293,20 @@ fn a_writer_that_sleeps_beside_readers_keeps_those_out_that_come() {
 #[cfg(shuttle)]
 #[test]
 fn a_crowd_of_readers_writers_and_timed_ones_comes_through() {
+    crowd_comes_through::<Standard>();
+}
+
+#[cfg(shuttle)]
+#[test]
+fn a_crowd_that_does_not_steal_comes_through() {
+    crowd_comes_through::<NoSteal>();
+}
+
+#[cfg(shuttle)]
+fn crowd_comes_through<P: Policy>() {
     check(0, || {
-        let locked = locked::<Standard>();
-        let timed = |locked: &Arc<Locked<Standard>>| -> Box<dyn FnOnce() + Send> {
+        let locked = locked::<P>();
+        let timed = |locked: &Arc<Locked<P>>| -> Box<dyn FnOnce() + Send> {
             let locked = Arc::clone(locked);
             Box::new(move || {
                 if locked.rwsem.write_for(Duration::ZERO).is_ok() {

@@ -8,7 +8,8 @@ use lock_api::RawRwLockTimed;
 use lock_api::{RawRwLock, RawRwLockDowngrade, RawRwLockFair, RawRwLockRecursive};
 
 use super::bias::{Biased, Central};
-use crate::rwsem::RawRwSem;
+use crate::instrument::{CallSite, Instrument};
+use crate::rwsem::{Policy, RawRwSem};
 
 /// A [`RawPercpuRwSem`] over a [`RawRwSem`](crate::RawRwSem), and what it protects.
 pub type PercpuRwLock<T> = lock_api::RwLock<RawPercpuRwSem, T>;
@@ -84,6 +85,33 @@ impl<R> RawPercpuRwSem<R> {
         R: RawRwLock,
     {
         &self.biased.central().0
+    }
+}
+
+impl<P: Policy, I: Instrument> RawPercpuRwSem<RawRwSem<P, I>> {
+    /// Locks it for reading, with hooks for this call.
+    #[inline]
+    #[track_caller]
+    pub fn read_at(&self, site: &impl CallSite) {
+        self.biased.lock_shared(|central| {
+            central.0.read_at(site);
+            true
+        });
+    }
+
+    /// Locks it for writing, with hooks for this call.
+    #[inline]
+    #[track_caller]
+    pub fn write_at(&self, site: &impl CallSite) {
+        self.biased.lock_exclusive(|central| {
+            central.0.write_at(site);
+            true
+        });
+    }
+
+    /// Its hooks.
+    pub fn instrument(&self) -> &I {
+        self.central().instrument()
     }
 }
 

@@ -14,7 +14,7 @@ use core::time::Duration;
 use crate::current_thread::owner_word;
 use crate::generation::Generation;
 use crate::handoff::LastHandoff;
-use crate::instrument::{Contended, HoldStart, Instrument, Kind, Mode, Unmetered};
+use crate::instrument::{CallSite, Contended, HoldStart, Instrument, Kind, Mode, NoCallSite, Unmetered};
 use crate::lock_methods::{acquisitions, constructors};
 use crate::lockdep::Ordered;
 use crate::misuse;
@@ -22,7 +22,10 @@ use crate::spin_queue::SpinQueue;
 use crate::sync::{Deadline, FutexDouble, SleepsFor, const_unless_model, is_alone, mutated, now_ns};
 use crate::wait_limits::{NotAcquired, WaitLimits};
 
-pub use policy::{NoHandoff, NoReaderSpin, NoSpin, Policy, Standard};
+pub use policy::{
+    LastReader, NoHandoff, NoQueue, NoReaderSpin, NoSpin, NoSteal, Policy, ReaderOwner, ReadersOwn, Standard,
+    UnknownReader,
+};
 use state::{HANDOFF, OWNER, READER, READER_COUNT, READERS, SLEEPERS, WRITER, is_held};
 
 /// The semaphore without its data: see [`RwLock`](crate::RwLock) for the one with.
@@ -36,6 +39,7 @@ pub struct RawRwSem<P: Policy = Standard, I: Instrument = Unmetered> {
     hold_start: I::HoldStart,
     instrument: I,
     order: Ordered,
+    reader: P::Reader,
     policy: PhantomData<P>,
 }
 
@@ -52,6 +56,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 hold_start: I::HoldStart::INIT,
                 instrument,
                 order,
+                reader: P::Reader::NONE,
                 policy: PhantomData,
             }
         }
@@ -59,12 +64,12 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
 
     acquisitions!(
         "Locks it for writing", fast: write_fast, try_slow: try_write_slow, slow: lock_slow(Mode::Write),
-        write, write_nested, try_write, write_for, write_interruptible, write_until
+        write, write_nested, write_at, try_write, write_for, write_interruptible, write_until
     );
 
     acquisitions!(
         "Locks it for reading", fast: read_fast, try_slow: stay_counted, slow: lock_slow(Mode::Read),
-        read, read_nested, try_read, read_for, read_interruptible, read_until
+        read, read_nested, read_at, try_read, read_for, read_interruptible, read_until
     );
 
     /// Joins readers that hold it, whichever threads wait: for a thread that may hold it for reading already, and would wait for itself
@@ -75,6 +80,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         while state & WRITER == 0 && state & READER_COUNT != 0 {
             match self.state.compare_exchange_weak(state, state + READER, Acquire, Relaxed) {
                 Ok(_) => {
+                    self.reader.begin();
                     self.order.acquired_by_try();
                     return true;
                 }
@@ -138,6 +144,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         let mut state = self.state.load(Relaxed);
         loop {
             let marks = if state & HANDOFF != 0 { HANDOFF | SLEEPERS } else { 0 };
+            let marks = if P::STEAL { marks } else { marks | SLEEPERS };
             let released = state & (READER_COUNT | marks);
             let order = mutated!("rwsem-write-release", Relaxed, Release);
             match self.state.compare_exchange_weak(state, released, order, Relaxed) {
@@ -145,7 +152,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 Ok(_) if state & HANDOFF != 0 => return self.wake_successor_of_writer(),
                 // Readers that are counted already hold it now, and need not wake the others.
                 Ok(_) if mutated!("rwsem-counted-reader-is-to-wake-others", is_held(released), false) => return,
-                Ok(_) => return self.wake_sleepers(state),
+                Ok(_) => return self.wake_next(state),
                 Err(now) => state = now,
             }
         }
@@ -159,6 +166,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[inline]
     pub unsafe fn unlock_read(&self) {
         self.end_read_hold();
+        self.reader.end();
         let state = self.state.fetch_sub(READER, mutated!("rwsem-read-release", Relaxed, Release));
         let left = state.wrapping_sub(READER);
         // A thread waits, or none held it, and more than the count has changed.
@@ -196,7 +204,11 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
                 // It may read, or goes back to sleep until the readers' end.
                 Ok(_) if state & HANDOFF != 0 && mutated!("rwsem-downgrade-forgets-successor", true, false) => return,
                 Ok(_) if state & HANDOFF != 0 => return self.wake_successor_of_writer(),
-                Ok(_) => return self.wake_sleepers(state & marks),
+                Ok(_) => {
+                    self.reader.begin();
+                    self.wake_sleepers(state & marks);
+                    return;
+                }
                 Err(now) => state = now,
             }
         }
@@ -267,6 +279,10 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[inline(always)]
     fn read_fast(&self) -> bool {
         let state = self.state.fetch_add(READER, mutated!("rwsem-read-acquire", Relaxed, Acquire));
-        state & !READER_COUNT == 0
+        let is_acquired = state & !READER_COUNT == 0;
+        if is_acquired {
+            self.reader.begin();
+        }
+        is_acquired
     }
 }

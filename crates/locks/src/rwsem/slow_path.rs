@@ -3,10 +3,10 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::state::{HANDOFF, READER, READER_COUNT, READERS, SLEEPERS, WRITER, WRITERS, is_held, is_read};
-use super::{Policy, RawRwSem, read_hold_times};
+use super::{Policy, RawRwSem, ReaderOwner, read_hold_times};
 use crate::current_thread::{own_number, owner_word};
 use crate::handoff::WaitStart;
-use crate::instrument::{HoldStart, Instrument, Mode, metered_wait};
+use crate::instrument::{CallSite, HoldStart, Instrument, Mode, metered_wait};
 use crate::spin_wait::SpinWait;
 use crate::sync::{SleepsFor, WaitEnd, mutated};
 use crate::thread_number::owner_number;
@@ -33,19 +33,25 @@ impl Waiter {
     }
 
     /// Whether this thread may take a lock in this state.
-    fn may_take(&self, state: u64) -> bool {
+    fn may_take<P: Policy>(&self, state: u64) -> bool {
+        if !P::STEAL && state & SLEEPERS != 0 && !self.was_woken && !self.is_successor {
+            return false;
+        }
         let readers = mutated!("rwsem-writer-ignores-readers", 0, READER_COUNT);
         let excluded_by = if self.reads() { WRITER } else { WRITER | readers };
         state & excluded_by == 0 && (state & HANDOFF == 0 || self.is_successor)
     }
 
     /// A lock in this state once this thread has taken it.
-    fn taken(&self, state: u64) -> u64 {
+    fn taken<P: Policy>(&self, state: u64) -> u64 {
         if self.reads() {
             return (state & !HANDOFF) + READER;
         }
         // The wake-ups that marks on a free lock stand for are under way.
-        let marks = if self.is_successor { state & SLEEPERS } else { 0 };
+        let none_came = P::STEAL && !self.is_successor;
+        // Where a free lock keeps threads out, some sleep that came after those wake-ups.
+        let marks =
+            if none_came || mutated!("rwsem-woken-drops-marks", !P::STEAL, false) { 0 } else { state & SLEEPERS };
         let others_may_sleep = self.was_woken && !mutated!("rwsem-woken-forgets-others", true, false);
         owner_word() | marks | if others_may_sleep { WRITERS } else { 0 }
     }
@@ -68,7 +74,7 @@ impl Waiter {
 impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[cold]
     #[inline(never)]
-    pub(super) fn lock_slow(&self, mode: Mode, limits: WaitLimits) -> Result<(), NotAcquired> {
+    pub(super) fn lock_slow(&self, mode: Mode, limits: WaitLimits, site: &impl CallSite) -> Result<(), NotAcquired> {
         // A reader was counted. A writer without an owner word has not tried yet.
         let is_acquired = match mode {
             Mode::Read => self.stay_counted(),
@@ -80,6 +86,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         self.drop_waiters_of_the_parent(0);
         metered_wait(
             &self.instrument,
+            site,
             self.contended(mode),
             || self.wait(Waiter::new(mode), limits),
             |now| match mode {
@@ -101,7 +108,9 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     pub(super) fn stay_counted(&self) -> bool {
         self.drop_waiters_of_the_parent(READER);
         let mut state = self.state.load(Acquire);
-        while state & (WRITER | HANDOFF) != 0 {
+        // Those that sleep beside readers wait for a writer that sleeps.
+        let keeps_out = if P::STEAL { WRITER | HANDOFF } else { WRITER | HANDOFF | WRITERS };
+        while state & keeps_out != 0 {
             match self.state.compare_exchange_weak(state, state - READER, Relaxed, Acquire) {
                 Ok(_) => {
                     // Others may have taken this thread for one that holds the lock.
@@ -118,6 +127,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             let before = self.state.fetch_and(!WRITERS, Relaxed);
             self.wake_sleepers(before & WRITERS);
         }
+        self.reader.begin();
         true
     }
 
@@ -144,9 +154,14 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     /// Takes it if this thread may. Otherwise: the state in which it may not.
     fn try_take(&self, waiter: &Waiter) -> Result<(), u64> {
         let mut state = self.state.load(Relaxed);
-        while waiter.may_take(state) {
-            match self.state.compare_exchange_weak(state, waiter.taken(state), Acquire, Relaxed) {
-                Ok(_) => return Ok(()),
+        while waiter.may_take::<P>(state) {
+            match self.state.compare_exchange_weak(state, waiter.taken::<P>(state), Acquire, Relaxed) {
+                Ok(_) => {
+                    if waiter.reads() {
+                        self.reader.begin();
+                    }
+                    return Ok(());
+                }
                 Err(now) => state = now,
             }
         }
@@ -162,11 +177,15 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             return false;
         }
         let Some(mut spinning) = SpinWait::begin() else { return false };
-        let Some(_turn) = self.spinners.enter(|before| !spinning.pause(before.get())) else { return false };
+        let turn = P::QUEUE.then(|| self.spinners.enter(|before| !spinning.pause(before.get())));
+        if let Some(None) = turn {
+            return false;
+        }
         loop {
             let Err(state) = self.try_take(waiter) else { return true };
             let stops = state & HANDOFF != 0 || is_read(state) && !P::READER_SPIN;
-            if stops || !spinning.pause(owner_number(state)) {
+            let owner = if is_read(state) { self.reader.number() } else { owner_number(state) };
+            if stops || !spinning.pause(owner) {
                 return false;
             }
         }
@@ -205,7 +224,10 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
             let marks = if state & WRITER == 0 { SLEEPERS } else { 0 };
             match self.state.compare_exchange_weak(state, state & !(HANDOFF | marks), Relaxed, Relaxed) {
                 Ok(_) if mutated!("rwsem-successor-gives-up-silently", true, false) => return,
-                Ok(_) => return self.wake_sleepers(state & marks),
+                Ok(_) => {
+                    self.wake_sleepers(state & marks);
+                    return;
+                }
                 Err(now) => state = now,
             }
         }
@@ -226,17 +248,38 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         if state & HANDOFF != 0 {
             self.state.wake(SleepsFor::ReadersEnd, 1);
         } else {
-            self.wake_sleepers(state);
+            self.wake_next(state);
         }
     }
 
-    /// Wakes all readers and one writer, where the marks in this state say that there may be some. Uses the address alone.
-    pub(super) fn wake_sleepers(&self, state: u64) {
-        if state & READERS != 0 {
-            self.state.wake(SleepsFor::Read, u32::MAX);
+    /// After a release in this state: wakes those that are next, and where nothing is left to steal, sees to it that there are some.
+    pub(super) fn wake_next(&self, state: u64) {
+        let woken = self.wake_sleepers(state);
+        if !P::STEAL && state & SLEEPERS != 0 && woken == 0 && !mutated!("rwsem-free-for-nobody", true, false) {
+            self.let_anybody_take();
         }
-        if state & WRITERS != 0 {
-            self.state.wake(SleepsFor::Exclusive, 1);
+    }
+
+    /// All who slept have given up, and the marks that they left keep all others out. Some may sleep since, because of these.
+    #[cold]
+    fn let_anybody_take(&self) {
+        let mut state = self.state.load(Relaxed);
+        while !is_held(state) && state & HANDOFF == 0 && state & SLEEPERS != 0 {
+            match self.state.compare_exchange_weak(state, state & !SLEEPERS, Relaxed, Relaxed) {
+                Ok(_) => {
+                    self.wake_sleepers(state);
+                    return;
+                }
+                Err(now) => state = now,
+            }
         }
+    }
+
+    /// Wakes all readers and one writer, where the marks in this state say that there may be some. Uses the address alone. Returns how many
+    /// there were.
+    pub(super) fn wake_sleepers(&self, state: u64) -> u32 {
+        let readers = if state & READERS != 0 { self.state.wake(SleepsFor::Read, u32::MAX) } else { 0 };
+        let writers = if state & WRITERS != 0 { self.state.wake(SleepsFor::Exclusive, 1) } else { 0 };
+        readers + writers
     }
 }

@@ -17,6 +17,9 @@
 //! A thread that goes to sleep sets the mark of its kind. A writer that releases the lock takes both marks off and wakes one writer and all readers.
 //! A last reader may not touch the lock after its release, and leaves the marks; the thread that takes the free lock next takes them off. The
 //! woken writer sets its mark again when it takes the lock or goes back to sleep: others may still sleep.
+//!
+//! Without stealing ([`Policy::STEAL`](super::Policy::STEAL)) a writer's release leaves the marks, too, and a free lock with marks may be taken
+//! by threads that were woken alone. A thread that takes it leaves the marks as they are. A release that has woken nobody takes them off.
 
 /// A writer holds it: the low half of an owner word.
 pub(super) const WRITER: u64 = crate::thread_number::OWNED;

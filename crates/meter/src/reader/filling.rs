@@ -215,7 +215,17 @@ impl Filling<'_> {
         };
         let task = self.task(meta.comm.into(), delta.owner);
         Some((
-            Key { happened, lock, kind, mode, task, cgroup: None, context: None, bucket: Bucket(meta.bucket) },
+            Key {
+                happened,
+                lock,
+                kind,
+                mode,
+                task,
+                cgroup: None,
+                context: None,
+                cpu: None,
+                bucket: Bucket(meta.bucket),
+            },
             instance,
         ))
     }
@@ -247,8 +257,17 @@ impl Filling<'_> {
         };
         let (lock, instance) = self.lock(delta.lock, kind);
         let task = self.task(meta.comm.into(), delta.owner);
-        let key =
-            Key { happened: Happened::Hold, lock, kind, mode, task, cgroup: None, context: None, bucket: Bucket(0) };
+        let key = Key {
+            happened: Happened::Hold,
+            lock,
+            kind,
+            mode,
+            task,
+            cgroup: None,
+            context: None,
+            cpu: None,
+            bucket: Bucket(0),
+        };
         let mut value = HoldBasis::default();
         match meta.happened {
             happened::UNTIMED => value = HoldBasis { untimed: delta.count, variance_ns2, ..value },

@@ -74,6 +74,7 @@ mod tests {
             task: None,
             cgroup: None,
             context: None,
+            cpu: None,
             bucket: Bucket(20),
         };
         let spun: Vec<u64> = deltas.iter().map(|delta| off.value_of(delta, &key(Kind::Spin)).spin_ns).collect();

@@ -112,7 +112,8 @@ mod tests {
         let frames = [TEXT, TEXT + 1, OF_PROGRAM].map(|address| interval.tables.intern_frame(frame(address)));
         let site = Some(interval.tables.intern_stack(frames.to_vec()));
         let (happened, kind, mode) = (Happened::Wait, Kind::Spin, Mode::Exclusive);
-        let key = Key { happened, lock, kind, mode, task: None, cgroup: None, context: None, bucket: Bucket(0) };
+        let key =
+            Key { happened, lock, kind, mode, task: None, cgroup: None, context: None, cpu: None, bucket: Bucket(0) };
         let blocker = Blocker::unknown(BlockerSource::NeverSlept);
         for instance in [HEAP, HEAP, HEAP + 64, OF_PROGRAM] {
             let estimate = Value::default();

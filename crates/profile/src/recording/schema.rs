@@ -296,6 +296,7 @@ fn key_to_proto(key: &Key) -> proto::Key {
         cgroup: key.cgroup.map(|id| id.0),
         bucket: key.bucket.0.into(),
         context: key.context.map_or(0, |context| context.code().into()),
+        cpu: key.cpu,
     }
 }
 
@@ -311,6 +312,7 @@ fn key_from_proto(key: &proto::Key) -> Option<Key> {
             0 => None,
             number => Some(code(number).and_then(Context::from_code)?),
         },
+        cpu: key.cpu,
         bucket: u8::try_from(key.bucket).ok().filter(|bucket| *bucket < 64).map(Bucket)?,
     })
 }
@@ -545,7 +547,17 @@ mod tests {
     }
 
     fn key() -> proto::Key {
-        proto::Key { happened: 1, lock: 0, kind: 3, mode: 1, task: None, cgroup: None, context: 0, bucket: 10 }
+        proto::Key {
+            happened: 1,
+            lock: 0,
+            kind: 3,
+            mode: 1,
+            task: None,
+            cgroup: None,
+            context: 0,
+            cpu: None,
+            bucket: 10,
+        }
     }
 
     fn total(key: proto::Key) -> proto::Total {

@@ -160,7 +160,7 @@ impl Moves {
     fn add(&mut self, from: Key, to: Key, weight: u64) {
         add_to(self.by_key.entry(from).or_default(), to, weight);
         // One representative of each class suffices: the rest of the key is that of the total.
-        let to = Key { task: None, cgroup: None, context: None, bucket: crate::Bucket(0), ..to };
+        let to = Key { task: None, cgroup: None, context: None, cpu: None, bucket: crate::Bucket(0), ..to };
         add_to(self.by_class.entry(class_of(&from)).or_default(), to, weight);
     }
 

@@ -29,6 +29,7 @@ pub(super) struct Group {
     pub(super) task: Option<Option<TaskName>>,
     pub(super) cgroup: Option<Option<u64>>,
     pub(super) context: Option<Option<Context>>,
+    pub(super) cpu: Option<Option<u32>>,
 }
 
 /// What the query asks of the stacks.

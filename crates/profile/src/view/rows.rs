@@ -38,6 +38,7 @@ struct NamedGroup<'a> {
     task: Option<TaskLabel<'a>>,
     cgroup: Option<Option<Cow<'a, str>>>,
     context: Option<Option<Context>>,
+    cpu: Option<Option<u32>>,
 }
 
 /// A task in the order of [`RowTask`].
@@ -55,6 +56,7 @@ struct RowKey<'a> {
     task: Option<TaskLabel<'a>>,
     cgroup: Option<Option<Cow<'a, str>>>,
     context: Option<Option<Context>>,
+    cpu: Option<Option<u32>>,
     site: Site<StackRank, TextRank>,
 }
 
@@ -209,6 +211,10 @@ fn contended(
     if key.context == Some(None) {
         return None;
     }
+    // A task that slept may have moved to another CPU before it released the lock.
+    if key.cpu.is_some() && !matches!(key.kind, Some(Kind::Spin | Kind::Rwlock)) {
+        return None;
+    }
     if let Some(caller) = key.site.caller {
         let functions = stacks.functions(caller);
         let is_told =
@@ -356,6 +362,7 @@ fn named_group<'a>(
         task: group.task.map(task),
         cgroup: group.cgroup.map(|cgroup| cgroup.map(|id| names.cgroup_label(id))),
         context: group.context,
+        cpu: group.cpu,
     }
 }
 
@@ -541,6 +548,7 @@ fn row_key<'a>(builder: &ReportBuilder, group: &NamedGroup<'a>, site: Site<Stack
         task: group.task,
         cgroup: group.cgroup.clone(),
         context: group.context,
+        cpu: group.cpu,
         site,
     }
 }
@@ -567,6 +575,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         task: key.task.map(|(tgid, comm)| RowTask { tgid, comm: comm.to_owned() }),
         cgroup: key.cgroup.flatten().map(Cow::into_owned),
         context: key.context.flatten(),
+        cpu: key.cpu.flatten(),
         caller: key.site.caller.map(|rank| stacks.functions(rank)),
         blocker: key.site.blocker.map(|(source, rank)| RowBlocker {
             source,

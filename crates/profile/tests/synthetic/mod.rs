@@ -102,6 +102,7 @@ fn key(interval: &mut Interval, numbers: &mut Rng, lock: u64, kind: Kind, mode: 
         task: (numbers.u64(..10) > 0).then(|| tables.intern_task(task)),
         cgroup: Some(tables.intern_cgroup(cgroup)),
         context: Context::from_code(numbers.u64(..5) as u8),
+        cpu: (numbers.u64(..4) > 0).then(|| numbers.u64(..3) as u32),
         bucket: Bucket(0),
     }
 }

@@ -306,8 +306,17 @@ mod tests {
         let lock = Lock { name, object: None, naming: Naming::Symbol, detail: String::new() };
         let lock = interval.tables.intern_lock(lock);
         let (happened, kind, mode, total_ns) = (Happened::Wait, Kind::Mutex, Mode::Exclusive, 1_000 + at);
-        let key =
-            Key { happened, lock, kind, mode, task: None, cgroup: None, context: None, bucket: Bucket::of(total_ns) };
+        let key = Key {
+            happened,
+            lock,
+            kind,
+            mode,
+            task: None,
+            cgroup: None,
+            context: None,
+            cpu: None,
+            bucket: Bucket::of(total_ns),
+        };
         interval.totals.push(Total { key, value: Value { count: 1, total_ns, max_ns: total_ns, spin_ns: at } });
         interval
     }

@@ -97,6 +97,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         task: None,
         cgroup: None,
         context: None,
+        cpu: None,
         caller: None,
         blocker: None,
         root: None,

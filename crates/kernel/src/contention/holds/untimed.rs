@@ -85,7 +85,8 @@ mod tests {
     const WRITE: u32 = 0x0204;
 
     fn key(happened: u8, bucket: u8, tgid: u32) -> TotalKey {
-        TotalKey { class: 3 << 60, cgroup: 1, tgid, meta: WRITE, comm: [0; 16] }.with(happened, Bucket(bucket))
+        TotalKey { class: 3 << 60, cgroup: 1, tgid, meta: WRITE, comm: [0; 16], cpu: None }
+            .with(happened, Bucket(bucket))
     }
 
     fn counted(count: u64, total_ns: u64) -> Counted {
