@@ -7,6 +7,7 @@ mod notify;
 mod sources;
 
 use std::cell::Cell;
+use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ use lockmeter_agent::metrics::{AgentState, Limits, Store};
 use lockmeter_agent::server::{Shared, locked, serve};
 use lockmeter_cli::exit::{Failure, Status, report as report_error};
 use lockmeter_cli::messages::{notice_once, say};
+use lockmeter_cli::output;
 use lockmeter_kernel::contention::StackBudget;
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery};
 use lockmeter_profile::view::{Query, ReportBuilder};
@@ -36,8 +38,9 @@ use crate::arguments::agent::AgentArguments;
 pub fn run(arguments: &AgentArguments) -> Result<()> {
     let config = Config::read(arguments.config.as_deref())?;
     if arguments.print_config {
-        print!("{}", config.text());
-        return Ok(());
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(config.text().as_bytes()).and_then(|()| out.flush());
+        return written.map_err(|error| output::failed(None, error));
     }
     if arguments.check {
         say("lockmeter: the configuration can be used");
