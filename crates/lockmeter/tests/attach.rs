@@ -216,8 +216,9 @@ fn a_wait_that_signals_interrupt_is_one() {
         let rows: Vec<&Row> = of_lock.rows.iter().filter(|row| row.lock().ends_with(":kept_lock")).collect();
         let (count, total_ns) = sum(rows.iter().copied());
         assert_near(total_ns, &said, &of_lock.shown);
-        // A release while the waiter handles a signal wakes nobody: that wait has no blocker, and one that begins soon after goes on.
-        assert!((3..=5).contains(&count), "{count} waits\n{}", of_lock.shown);
+        // A release while the waiter handles a signal wakes nobody: that wait has no blocker, and one that begins soon after goes on. On a
+        // busy machine a handler may take so long that the wait ends.
+        assert!((3..=12).contains(&count), "{count} waits\n{}", of_lock.shown);
         let is_keeper = |row: &&&Row| functions(row.blocker.as_ref()).iter().any(|name| name.contains("keeper"));
         let (_, by_keeper_ns) = sum(rows.iter().filter(is_keeper).copied());
         assert!(by_keeper_ns * 2 > total_ns, "{}", of_lock.shown);
