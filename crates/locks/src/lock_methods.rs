@@ -71,7 +71,7 @@ macro_rules! acquisitions {
         pub fn $nested(&self, subclass: u8) {
             self.order.acquire(subclass);
             if !self.$fast() {
-                let _acquired = self.$slow($($mode,)? WaitLimits::default(), &NoCallSite);
+                let _acquired = self.$slow($($mode,)? WaitLimits::default(), NoCallSite);
             }
         }
 
@@ -125,7 +125,7 @@ macro_rules! acquisitions {
             if self.$fast() {
                 return Ok(());
             }
-            let result = self.$slow($($mode,)? limits(), &NoCallSite);
+            let result = self.$slow($($mode,)? limits(), NoCallSite);
             if result.is_err() {
                 self.order.release();
             }

@@ -126,13 +126,13 @@ impl<I: Instrument> RawMutex<I> {
 
     #[cold]
     #[inline(never)]
-    fn lock_slow(&self, limits: WaitLimits, site: &impl CallSite) -> Result<(), NotAcquired> {
+    fn lock_slow(&self, limits: WaitLimits, site: impl CallSite) -> Result<(), NotAcquired> {
         // A thread without an owner word has not tried yet.
         if owner_word() == 0 && self.try_lock_slow() {
             return Ok(());
         }
         self.drop_waiters_of_the_parent();
-        metered_wait(&self.instrument, site, self.contended(), || self.wait(limits), |now| self.hold_start.begin(now))
+        metered_wait(&self.instrument, &site, self.contended(), || self.wait(limits), |now| self.hold_start.begin(now))
     }
 
     fn wait(&self, limits: WaitLimits) -> Result<(), NotAcquired> {

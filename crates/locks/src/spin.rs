@@ -104,7 +104,7 @@ impl<I: Instrument, R: Relax> RawSpin<I, R> {
     pub fn lock_nested(&self, subclass: u8) {
         self.order.acquire(subclass);
         if !self.lock_fast() {
-            self.lock_slow(&NoCallSite);
+            self.lock_slow(NoCallSite);
         }
     }
 
@@ -160,14 +160,14 @@ impl<I: Instrument, R: Relax> RawSpin<I, R> {
 
     #[cold]
     #[inline(never)]
-    fn lock_slow(&self, site: &impl CallSite) {
+    fn lock_slow(&self, site: impl CallSite) {
         // In a forked child the threads that were queued are not there.
         self.generation.enter(|| self.spinners.drop_all());
         let wait = || {
             self.wait();
             Ok::<(), Infallible>(())
         };
-        let Ok(()) = metered_wait(&self.instrument, site, self.contended(), wait, |now| self.hold_start.begin(now));
+        let Ok(()) = metered_wait(&self.instrument, &site, self.contended(), wait, |now| self.hold_start.begin(now));
     }
 
     fn wait(&self) {

@@ -101,7 +101,21 @@ pub trait CallSite {
     fn acquired(&self, _contended: Contended, _wait_ns: u64) {}
 }
 
-/// A call without hooks: no instruction.
+impl<S: CallSite> CallSite for &S {
+    const ENABLED: bool = S::ENABLED;
+
+    #[inline]
+    fn contended_begin(&self, contended: Contended) {
+        (**self).contended_begin(contended);
+    }
+
+    #[inline]
+    fn acquired(&self, contended: Contended, wait_ns: u64) {
+        (**self).acquired(contended, wait_ns);
+    }
+}
+
+/// A call without hooks: no instruction. By value, nothing stands for it either.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NoCallSite;
 

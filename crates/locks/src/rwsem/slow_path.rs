@@ -74,7 +74,7 @@ impl Waiter {
 impl<P: Policy, I: Instrument> RawRwSem<P, I> {
     #[cold]
     #[inline(never)]
-    pub(super) fn lock_slow(&self, mode: Mode, limits: WaitLimits, site: &impl CallSite) -> Result<(), NotAcquired> {
+    pub(super) fn lock_slow(&self, mode: Mode, limits: WaitLimits, site: impl CallSite) -> Result<(), NotAcquired> {
         // A reader was counted. A writer without an owner word has not tried yet.
         let is_acquired = match mode {
             Mode::Read => self.stay_counted(),
@@ -86,7 +86,7 @@ impl<P: Policy, I: Instrument> RawRwSem<P, I> {
         self.drop_waiters_of_the_parent(0);
         metered_wait(
             &self.instrument,
-            site,
+            &site,
             self.contended(mode),
             || self.wait(Waiter::new(mode), limits),
             |now| match mode {

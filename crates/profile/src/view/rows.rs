@@ -65,7 +65,8 @@ struct RowKey<'a> {
 struct RowSum<'a> {
     histogram: Buckets<(u64, u64)>,
     value: Value,
-    basis: HoldBasis,
+    /// Of holds.
+    basis: Option<Box<HoldBasis>>,
     run_delay: RunDelay,
     spun: Spun,
     /// Of some part it is not known what it rests on.
@@ -523,7 +524,8 @@ impl<'a> RowSum<'a> {
             merge_spun(&mut self.spun, Some(spun));
         }
         match part.basis {
-            Some(basis) => self.basis.merge(&basis),
+            Some(basis) if basis == HoldBasis::default() => {}
+            Some(basis) => self.basis.get_or_insert_default().merge(&basis),
             None => self.lacks_basis = true,
         }
         self.stacks = self.stacks.saturating_add(part.stacks);
@@ -595,7 +597,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         contended: None,
         holder: None,
         run_delay_ns: sum.run_delay.share_of(sum.value.total_ns).filter(|_| key.happened == Happened::Wait),
-        basis: (key.happened == Happened::Hold && !sum.lacks_basis).then(|| Box::new(sum.basis)),
+        basis: (key.happened == Happened::Hold && !sum.lacks_basis).then(|| sum.basis.unwrap_or_default()),
         off_ns: sum.off_ns.unwrap_or(0),
         p50_ns: quantile(500_000),
         p99_ns: quantile(990_000),
