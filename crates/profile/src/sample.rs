@@ -204,6 +204,11 @@ pub struct Key {
 }
 
 impl Key {
+    /// Of durations in the shortest bucket, of nobody known, nowhere known.
+    pub const fn of(happened: Happened, lock: LockId, kind: Kind, mode: Mode) -> Self {
+        Self { happened, lock, kind, mode, task: None, cgroup: None, context: None, cpu: None, bucket: Bucket(0) }
+    }
+
     /// What waited: only for locks of the kernel that spin it may be anything but a task.
     pub const fn waited_in(&self, space: Space) -> Option<Context> {
         match (space, self.kind) {

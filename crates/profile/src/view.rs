@@ -24,7 +24,7 @@ use crate::limits::{Limits, TooLarge};
 use crate::lock::Space;
 use crate::loss::{Loss, Losses};
 use crate::report::{About, Dimension, Report, SampledSpin, Spinning};
-use crate::sample::{Bucket, Happened, Key, Kind, Value};
+use crate::sample::{Happened, Key, Kind, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
 use crate::thread_time::{Spin, SpinWait};
@@ -244,8 +244,7 @@ impl ReportBuilder {
     fn add_spin(&mut self, interval_names: &mut IntervalNames<'_>, spin: &Spin) {
         let Some(wait) = spin.wait.filter(|wait| wait.happened == Happened::Wait) else { return };
         let SpinWait { happened, lock, kind, mode, instance } = wait;
-        let (task, context) = (Some(spin.task), None);
-        let key = Key { happened, lock, kind, mode, task, cgroup: spin.cgroup, context, cpu: None, bucket: Bucket(0) };
+        let key = Key { task: Some(spin.task), cgroup: spin.cgroup, ..Key::of(happened, lock, kind, mode) };
         let Some(lock) = interval_names.lock(&key) else { return };
         interval_names.check(&key);
         let added_ns = if spin.is_part { 0 } else { spin.estimate_ns };

@@ -606,15 +606,10 @@ impl Filling<'_> {
             happened => happened,
         };
         Key {
-            happened,
-            lock: self.lock(told),
-            kind: told.wait.kind,
-            mode: told.wait.mode,
             task: (key.comm[0] != 0).then(|| self.task(key.word.tgid, &key.comm)),
             cgroup: self.cgroup(key.cgroup),
-            context: None,
-            cpu: None,
             bucket: Bucket(key.bucket),
+            ..Key::of(happened, self.lock(told), told.wait.kind, told.wait.mode)
         }
     }
 

@@ -125,17 +125,7 @@ impl Names {
         let Some((happened, kind)) = told(key) else { return };
         let lock = interval.tables.intern_lock(self.what_ran(key, kind, &runner.name));
         if runner.untimed > 0 {
-            let key = Key {
-                happened,
-                lock,
-                kind,
-                mode: Mode::Exclusive,
-                task: None,
-                cgroup: None,
-                context: None,
-                cpu: None,
-                bucket: Bucket(0),
-            };
+            let key = Key::of(happened, lock, kind, Mode::Exclusive);
             interval.bases.push(Basis {
                 key,
                 instance: None,
@@ -144,17 +134,7 @@ impl Names {
             });
         }
         let mut add = |happened, bucket, value: Value| {
-            let key = Key {
-                happened,
-                lock,
-                kind,
-                mode: Mode::Exclusive,
-                task: None,
-                cgroup: None,
-                context: None,
-                cpu: None,
-                bucket,
-            };
+            let key = Key { bucket, ..Key::of(happened, lock, kind, Mode::Exclusive) };
             interval.totals.push(Total { key, value });
         };
         for (bucket, durations) in (0..).zip(&runner.runs).filter(|(_, durations)| durations.count > 0) {

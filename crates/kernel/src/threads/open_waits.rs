@@ -264,15 +264,10 @@ pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interv
     let counted = || waits.iter().zip(open).filter(|(wait, _)| !matches!(wait.for_what, For::File { .. }));
     for (wait, open) in counted() {
         let key = Key {
-            happened: Happened::Wait,
-            lock: open.lock,
-            kind: open.kind,
-            mode: open.mode,
             task: Some(open.task),
             cgroup: wait.thread.cgroup(cgroups, &mut interval.tables),
-            context: None,
-            cpu: None,
             bucket: Bucket::of(wait.seen_ns),
+            ..Key::of(Happened::Wait, open.lock, open.kind, open.mode)
         };
         let value = Value { count: 1, total_ns: wait.seen_ns, max_ns: wait.seen_ns, spin_ns: 0 };
         let blocker = match open.holder {

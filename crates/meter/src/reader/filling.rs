@@ -214,20 +214,7 @@ impl Filling<'_> {
             None => (happened, kind, mode),
         };
         let task = self.task(meta.comm.into(), delta.owner);
-        Some((
-            Key {
-                happened,
-                lock,
-                kind,
-                mode,
-                task,
-                cgroup: None,
-                context: None,
-                cpu: None,
-                bucket: Bucket(meta.bucket),
-            },
-            instance,
-        ))
+        Some((Key { task, bucket: Bucket(meta.bucket), ..Key::of(happened, lock, kind, mode) }, instance))
     }
 
     /// The kind and mode of the lock that a wait for a condition is part of, and which one if a rule names it.
@@ -257,17 +244,7 @@ impl Filling<'_> {
         };
         let (lock, instance) = self.lock(delta.lock, kind);
         let task = self.task(meta.comm.into(), delta.owner);
-        let key = Key {
-            happened: Happened::Hold,
-            lock,
-            kind,
-            mode,
-            task,
-            cgroup: None,
-            context: None,
-            cpu: None,
-            bucket: Bucket(0),
-        };
+        let key = Key { task, ..Key::of(Happened::Hold, lock, kind, mode) };
         let mut value = HoldBasis::default();
         match meta.happened {
             happened::UNTIMED => value = HoldBasis { untimed: delta.count, variance_ns2, ..value },

@@ -66,17 +66,7 @@ mod tests {
             delta(happened::WAIT, blocked::DIVIDED, 1_500_000),
         ];
         let off = OffCpu::take(&mut deltas);
-        let key = |kind| Key {
-            happened: Happened::Wait,
-            lock: LockId(0),
-            kind,
-            mode: Mode::Exclusive,
-            task: None,
-            cgroup: None,
-            context: None,
-            cpu: None,
-            bucket: Bucket(20),
-        };
+        let key = |kind| Key { bucket: Bucket(20), ..Key::of(Happened::Wait, LockId(0), kind, Mode::Exclusive) };
         let spun: Vec<u64> = deltas.iter().map(|delta| off.value_of(delta, &key(Kind::Spin)).spin_ns).collect();
         assert_eq!(spun, [1_050_000, 1_050_000]);
         assert_eq!(off.value_of(&deltas[0], &key(Kind::Mutex)).spin_ns, 0);

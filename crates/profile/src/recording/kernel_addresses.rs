@@ -94,7 +94,7 @@ mod tests {
     use crate::filesystem::OfFilesystem;
     use crate::interval::{Blocker, BlockerSource, Sampled};
     use crate::lock::{Naming, Unnamed};
-    use crate::sample::{Bucket, Happened, Key, Kind, Mode, Value};
+    use crate::sample::{Happened, Key, Kind, Mode, Value};
 
     const TEXT: u64 = 0xffff_ffff_8123_4567;
     const HEAP: u64 = 0xffff_8880_0000_1040;
@@ -112,8 +112,7 @@ mod tests {
         let frames = [TEXT, TEXT + 1, OF_PROGRAM].map(|address| interval.tables.intern_frame(frame(address)));
         let site = Some(interval.tables.intern_stack(frames.to_vec()));
         let (happened, kind, mode) = (Happened::Wait, Kind::Spin, Mode::Exclusive);
-        let key =
-            Key { happened, lock, kind, mode, task: None, cgroup: None, context: None, cpu: None, bucket: Bucket(0) };
+        let key = Key::of(happened, lock, kind, mode);
         let blocker = Blocker::unknown(BlockerSource::NeverSlept);
         for instance in [HEAP, HEAP, HEAP + 64, OF_PROGRAM] {
             let estimate = Value::default();
