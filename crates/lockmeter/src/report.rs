@@ -124,7 +124,10 @@ impl Loaded {
         let mut warnings = Warning::about(&self.report, self.ended_cleanly);
         warnings.extend(self.differences.iter().cloned().map(Warning::AddedUp));
         warnings.extend(Warning::about_rules(&self.report.about.rules, installed()));
-        warnings.extend(self.languages.iter().map(|language| Warning::OwnLocks(*language)));
+        warnings.extend(self.languages.iter().map(|language| match language {
+            Language::Go if self.report.goroutines.looks > 0 => Warning::Goroutines,
+            language => Warning::OwnLocks(*language),
+        }));
         let is_outside = query.window.is_some() && self.report.intervals == 0 && self.intervals > 0;
         if is_outside {
             warnings.push(Warning::NoIntervalInWindow { length_ns: self.length_ns, intervals: self.intervals });

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use lockmeter_profile::latency::LatencyReport;
+use lockmeter_profile::lock_functions::is_of_go;
 use lockmeter_profile::merge::Difference;
 use lockmeter_profile::rules::{RuleSet, Rules};
 use lockmeter_profile::{Dimension, Frame, Happened, Loss, Naming, Report, Unnamed};
@@ -58,6 +59,8 @@ pub enum Warning {
     CpusTogether,
     /// A program's language has locks that are not told apart from idle threads.
     OwnLocks(Language),
+    /// Goroutines' waits are known from looks, and not all of them.
+    Goroutines,
     /// Metering itself was dear.
     Expensive(u64),
     /// Many runs are not in the totals.
@@ -180,12 +183,8 @@ pub enum Language {
 impl Language {
     /// The language whose runtime this frame belongs to.
     pub fn of(frame: &Frame) -> Option<Self> {
-        // Every thread of Go's begins in one of these.
-        const GO: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.mcall"];
-        let function = frame.function.as_deref().unwrap_or_default();
-        let is_go = GO.contains(&function.strip_suffix(".abi0").unwrap_or(function));
         let is_java = frame.module.as_deref() == Some("libjvm.so");
-        if is_go { Some(Self::Go) } else { is_java.then_some(Self::Java) }
+        if is_of_go(frame) { Some(Self::Go) } else { is_java.then_some(Self::Java) }
     }
 }
 
@@ -256,6 +255,10 @@ impl fmt::Display for Warning {
             Self::OwnLocks(Language::Go) => f.write_str(
                 "waits for Go's mutexes, channels and wait groups are not in this report, because they park goroutines, not \
                 threads; use Go's mutex profile for them (`go tool pprof http://…/debug/pprof/mutex`)",
+            ),
+            Self::Goroutines => f.write_str(
+                "of goroutines' waits this report has those for sync.Mutex and sync.RWMutex, estimated from ten looks a second and \
+                without who had the lock; waits for channels and conditions are not in it",
             ),
             Self::OwnLocks(Language::Java) => f.write_str(
                 "waits for locks of java.util.concurrent are in the threads' time only, not in the table of locks, and no line of \

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use lockmeter_profile::recording::RecordingWriter;
 use lockmeter_profile::{
     About, Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, LockId, Mode, Naming,
-    OfFilesystem, RecordingKind, Sampled, Spin, SpinLoop, SpinWait, StackId, Task, TaskId, Total, Value,
+    OfFilesystem, RecordingKind, Sampled, SampledWait, Spin, SpinLoop, StackId, Task, TaskId, Total, Value,
 };
 use lockmeter_render::units::{count, duration, percent};
 use serde_json::{Value as Json, json};
@@ -205,7 +205,7 @@ fn what_only_samples_have_met_has_no_count() {
                 task,
                 cgroup: None,
                 how: SpinLoop::Pause,
-                wait: Some(SpinWait { happened, lock, kind, mode, instance: None }),
+                wait: Some(SampledWait { happened, lock, kind, mode, instance: None }),
                 is_part: false,
                 site: None,
                 samples: 40,

@@ -472,35 +472,6 @@ fn a_lock_made_of_atomics_in_javascript_is_a_lock() {
     assert!(threads > 0.7, "of four workers most wait for the lock, not {threads}: {:#}", report["threads"]["sleeps"]);
 }
 
-#[test]
-fn a_report_about_goroutines_says_first_that_their_waits_are_out_of_sight() {
-    let Some(_machine) = machine("goroutines") else { return };
-    let folder = Folder::new();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/real-programs/programs/hot_mutex.go");
-    let mut compiler = Command::new("go");
-    compiler.args(["build", "-o", &folder.file("hot-mutex"), source]).current_dir(folder.path());
-    match compiler.output() {
-        Ok(output) => assert!(output.status.success(), "{}", text(&output.stderr)),
-        Err(error) => return skip("goroutines", &format!("Go is not installed ({error})")),
-    }
-    let waiting = Waiting::start(Command::new(folder.file("hot-mutex")));
-    let recorder = Recorder::start_all(&folder, "recording", &["-p", &waiting.pid(), "-d", "2s"]);
-    let recording = recorder.wait().recording();
-    let said = text(&run(lockmeter(["report", &recording])).stdout);
-    assert!(said.starts_with("Goroutines' own waits are out of sight"), "{said}");
-    let report = json(lockmeter(["report", "--format", "json", &recording]));
-    let idle = |sleep: &&Value| {
-        sleep["stack"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|function| function == "runtime.findRunnable" || function == "runtime.stopm")
-    };
-    let sleeps = report["threads"]["sleeps"].as_array().unwrap().iter().filter(|sleep| sleep["state"] == "condition");
-    let without_work: Vec<&Value> = sleeps.filter(idle).collect();
-    assert!(!without_work.is_empty() && without_work.iter().all(|sleep| sleep["at_rest"] == true), "{without_work:#?}");
-}
-
 /// Makes sure that a condition is a lock where its variable says so: the distribution's Python has no names of inner functions.
 #[test]
 fn threads_that_wait_for_pythons_interpreter_lock_wait_for_a_lock() {

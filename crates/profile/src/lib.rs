@@ -42,16 +42,18 @@ pub use lock::{Lock, Naming, Space, Unnamed};
 pub use loss::{Loss, Losses};
 pub use own_cpu::OwnCpu;
 pub use report::{
-    About, ChainLink, Dimension, OpenWaitRow, RecordingKind, Report, Row, RowBlocker, RowHolder, RowRoot, RowTask,
-    RowWaker, SampledSpin, SleepRow, SlowHoldRow, SpinRow, Spinning, StateTime, ThreadsReport, TimedOut,
-    UNKNOWN_FILESYSTEM, Worst,
+    About, ChainLink, Dimension, Goroutines, OpenWaitRow, ParkedTime, RecordingKind, Report, Row, RowBlocker,
+    RowHolder, RowRoot, RowTask, RowWaker, SampledSpin, SleepRow, SlowHoldRow, SpinRow, Spinning, StateTime,
+    ThreadsReport, TimedOut, UNKNOWN_FILESYSTEM, Worst,
 };
 pub use sample::{Bucket, Context, Happened, HoldBasis, Key, Kind, Mode, Value};
 pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use source::Source;
 pub use swap::{Swap, Swaps};
 pub use switched_off::{OffTime, SwitchedOff};
-pub use thread_time::{LockHolder, OpenWait, Sleep, Spin, SpinLoop, SpinWait, ThreadActivity, ThreadState, ThreadTime};
+pub use thread_time::{
+    LockHolder, OpenWait, Parked, SampledWait, Sleep, Spin, SpinLoop, ThreadActivity, ThreadState, ThreadTime,
+};
 
 /// The README's example, which tests run.
 #[cfg(doctest)]

@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 
 use kernel::{GROUPS, Role, has_role};
 
+use crate::interval::Frame;
 use crate::{Kind, Mode};
 
 pub use pattern::{matches_pattern, plain_name};
@@ -157,6 +158,13 @@ fn skip_run<'a, 'name>(stack: &'a [&'name str], roles: &[Role]) -> &'a [&'name s
 fn skip_while<'a, 'name>(stack: &'a [&'name str], is_skipped: impl Fn(&str) -> bool) -> &'a [&'name str] {
     let run = stack.iter().take_while(|name| is_skipped(name)).count();
     &stack[run.min(stack.len().saturating_sub(1))..]
+}
+
+/// Whether this frame belongs to Go's runtime: every thread of its begins in such a one.
+pub fn is_of_go(frame: &Frame) -> bool {
+    const BEGINS: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.mcall"];
+    let function = frame.function.as_deref().unwrap_or_default();
+    BEGINS.contains(&function.strip_suffix(".abi0").unwrap_or(function))
 }
 
 #[cfg(test)]

@@ -43,6 +43,8 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
         let spinning = &mut whole.spinning;
         spinning.preempted_ns = spinning.preempted_ns.saturating_add(report.spinning.preempted_ns);
         spinning.sampled.merge(&report.spinning.sampled);
+        whole.goroutines.looks = whole.goroutines.looks.saturating_add(report.goroutines.looks);
+        whole.goroutines.parked.merge(&report.goroutines.parked);
         whole.named_ns = whole.named_ns.saturating_add(report.named_ns);
         whole.timed_out = add_timed_out(whole.timed_out, report.timed_out);
         whole.holds = whole.holds.saturating_add(report.holds);
@@ -161,13 +163,12 @@ fn add_row(sum: &mut Row, row: Row) {
         (Some(sum_ns), Some(more_ns)) => Some(sum_ns.saturating_add(more_ns)),
         (one, other) => one.or(other),
     };
-    sum.sampled_spin = match (sum.sampled_spin.take(), row.sampled_spin) {
-        (Some(mut one), Some(other)) => {
-            one.merge(&other);
-            Some(one)
-        }
-        (one, other) => one.or(other),
-    };
+    if let Some(spun) = row.sampled_spin {
+        sum.sampled_spin.get_or_insert_default().merge(&spun);
+    }
+    if let Some(parked) = row.parked {
+        sum.parked.get_or_insert_default().merge(&parked);
+    }
     sum.holder = match (sum.holder.take(), row.holder) {
         (Some(one), Some(other)) => {
             let (mut parts, others) = (one.parts(), other.parts());

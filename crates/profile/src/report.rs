@@ -70,6 +70,8 @@ pub struct Report {
     pub user_waits: Value,
     /// What is known of the spinning in them.
     pub spinning: Spinning,
+    /// The waits of goroutines among these.
+    pub goroutines: Goroutines,
     /// What lockmeter's own process waited for.
     pub own_waits: Value,
     /// Waited time (in `waits`) whose lock has a name.
@@ -107,6 +109,15 @@ pub struct Spinning {
     pub sampled: SampledSpin,
 }
 
+/// What is known of goroutines.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Goroutines {
+    /// How many looks at all that wait; 0: there were none, or they could not be seen.
+    pub looks: u64,
+    /// The part of all waits that is theirs.
+    pub parked: ParkedTime,
+}
+
 impl Spinning {
     /// How far the sum may be from the truth, either way, in 95 of 100 cases; 0 if it is exact.
     pub fn sampled_error_ns(&self) -> u64 {
@@ -127,9 +138,10 @@ pub struct SampledSpin {
     pub variance_ns2: f64,
 }
 
+/// Standard deviations about the mean of a normal distribution that hold 95 % of it.
+pub(crate) const OF_95_PERCENT: f64 = 1.96;
+
 impl SampledSpin {
-    /// Standard deviations about the mean of a normal distribution that hold 95 % of it.
-    const OF_95_PERCENT: f64 = 1.96;
     /// Where all samples hit, or hardly any, they seem to have no error: as if so many more had hit, and as many missed.
     const MORE_SAMPLES: f64 = 2.0;
 
@@ -145,7 +157,32 @@ impl SampledSpin {
     pub fn error_ns(&self) -> u64 {
         let each_ns = self.total_ns as f64 / self.samples.max(1) as f64;
         let variance_ns2 = self.variance_ns2.max(0.0) + (Self::MORE_SAMPLES * each_ns).powi(2);
-        (Self::OF_95_PERCENT * variance_ns2.sqrt()) as u64
+        (OF_95_PERCENT * variance_ns2.sqrt()) as u64
+    }
+}
+
+/// Time that goroutines were parked, as looks at them tell it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ParkedTime {
+    /// How many looks found any.
+    pub looks: u64,
+    /// What they stand for.
+    pub total_ns: u64,
+    /// The variance of the time, in square nanoseconds.
+    pub variance_ns2: f64,
+}
+
+impl ParkedTime {
+    /// Adds what others found.
+    pub fn merge(&mut self, other: &Self) {
+        self.looks = self.looks.saturating_add(other.looks);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.variance_ns2 += other.variance_ns2;
+    }
+
+    /// How far the time may be from the truth, either way, in 95 of 100 cases.
+    pub fn error_ns(&self) -> u64 {
+        (OF_95_PERCENT * self.variance_ns2.max(0.0).sqrt()) as u64
     }
 }
 
@@ -461,6 +498,8 @@ pub struct Row {
     pub own: bool,
     /// Of a row of waits: the part of the spinning that is an estimate, if any was met.
     pub sampled_spin: Option<Box<SampledSpin>>,
+    /// Of a row of waits: the part that goroutines were parked, if any were.
+    pub parked: Option<Box<ParkedTime>>,
     /// The histogram: `(bucket, count, total_ns)`, shortest bucket first.
     pub histogram: Vec<(crate::sample::Bucket, u64, u64)>,
 }

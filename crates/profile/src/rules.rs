@@ -73,6 +73,8 @@ pub enum Word {
     Start,
     /// The word, rounded down to eight bytes, lies so far behind the lock's begin.
     Behind(u64),
+    /// The word lies exactly so far behind the lock's begin.
+    At(u64),
     /// The word belongs to the thread, which waits on it for any lock.
     OfThread,
 }

@@ -111,7 +111,7 @@ pub struct Spin {
     /// By what it was seen.
     pub how: SpinLoop,
     /// What for; `None` if nothing says so.
-    pub wait: Option<SpinWait>,
+    pub wait: Option<SampledWait>,
     /// Whether it is a part of waits that are in the totals, which count all of their time as slept.
     pub is_part: bool,
     /// Where, innermost frame first; `None` if no stack could be taken.
@@ -124,9 +124,29 @@ pub struct Spin {
     pub variance_ns2: f64,
 }
 
-/// What a thread spins for.
+/// Time for which threads of a language's own were parked, which its runtime switches without the kernel: an estimate from regular
+/// looks at them. So far goroutines are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Parked {
+    /// The process, by the name of its program: goroutines have none.
+    pub task: TaskId,
+    /// Where the process is.
+    pub cgroup: Option<CgroupId>,
+    /// What for.
+    pub wait: SampledWait,
+    /// Where, innermost frame first; `None` if the stack could not be read.
+    pub site: Option<StackId>,
+    /// How many looks found any there.
+    pub looks: u64,
+    /// The time that they stand for, that of all goroutines added up.
+    pub estimate_ns: u64,
+    /// The variance of that, in square nanoseconds.
+    pub variance_ns2: f64,
+}
+
+/// What a thread spins for, or a goroutine is parked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpinWait {
+pub struct SampledWait {
     /// [`Happened::Wait`] for a lock, [`Happened::Idle`] for anything else.
     pub happened: Happened,
     /// For which.
@@ -198,4 +218,8 @@ pub struct ThreadActivity {
     pub spins: Vec<Spin>,
     /// How many samples of threads that ran that rests on; 0: none were taken.
     pub run_samples: u64,
+    /// Where goroutines waited.
+    pub parked: Vec<Parked>,
+    /// How many looks at all that wait that rests on; 0: there was no process with any, or they could not be seen.
+    pub goroutine_looks: u64,
 }

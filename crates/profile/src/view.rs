@@ -19,16 +19,19 @@ mod worst;
 use std::collections::HashMap;
 
 use crate::filesystem::OfFilesystem;
-use crate::interval::{Basis, BlockerSource, Interval, Overhead, Sampled, StackId, Total};
+use crate::interval::{Basis, BlockerSource, CgroupId, Interval, Overhead, Sampled, StackId, TaskId, Total};
 use crate::limits::{Limits, TooLarge};
 use crate::lock::Space;
 use crate::loss::{Loss, Losses};
-use crate::report::{About, Dimension, Report, SampledSpin, Spinning};
+use crate::report::{About, Dimension, Goroutines, ParkedTime, Report, SampledSpin, Spinning};
 use crate::sample::{Happened, Key, Kind, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
-use crate::thread_time::{Spin, SpinWait};
-use groups::{Group, HolderStates, LockGroup, Measured, RunDelay, Site, SiteEstimate, Spun, Uniform, merge_spun};
+use crate::thread_time::{Parked, SampledWait, Spin};
+use groups::{
+    Group, HolderStates, LockGroup, Measured, RunDelay, Samples, Site, SiteEstimate, SomeSamples, Uniform,
+    merge_samples,
+};
 use names::{IntervalNames, LockName, NamedStack, Names, StackName, TextName};
 pub use query::{NamePattern, Query, TaskPattern};
 use slow_holds::SlowHolds;
@@ -64,6 +67,7 @@ pub struct ReportBuilder {
     user_waits: Value,
     own_waits: Value,
     spinning: Spinning,
+    goroutines: Goroutines,
     /// What the groups take, about; names apart.
     groups_bytes: usize,
     /// Of the first interval taken in.
@@ -90,6 +94,16 @@ const HEAD_BYTES: usize = 150;
 /// What each name takes that is blamed for a lock.
 const BLAME_BYTES: usize = 64;
 
+/// Waits for a lock that samples have met.
+struct Met {
+    who: (TaskId, Option<CgroupId>),
+    wait: SampledWait,
+    site: Option<StackId>,
+    samples: Samples,
+    /// Why it is not known who was to blame.
+    source: BlockerSource,
+}
+
 impl ReportBuilder {
     /// An empty report.
     pub fn new(about: &About, query: &Query) -> Self {
@@ -108,6 +122,7 @@ impl ReportBuilder {
             user_waits: Value::default(),
             own_waits: Value::default(),
             spinning: Spinning::default(),
+            goroutines: Goroutines::default(),
             groups_bytes: 0,
             begun_unix_ns: None,
             start_unix_ns: None,
@@ -159,6 +174,12 @@ impl ReportBuilder {
             self.add_spin(&mut interval_names, spin);
             limits.check(self.memory_bytes())?;
         }
+        for parked in &interval.threads.parked {
+            self.add_parked(&mut interval_names, parked);
+            limits.check(self.memory_bytes())?;
+        }
+        let looks = &mut self.goroutines.looks;
+        *looks = looks.saturating_add(interval.threads.goroutine_looks);
         for hold in &interval.slow_holds {
             self.slow_holds.add(&mut self.names, &mut interval_names, interval, hold, &self.query);
             limits.check(self.memory_bytes())?;
@@ -223,6 +244,7 @@ impl ReportBuilder {
             waits: self.waits,
             user_waits: self.user_waits,
             spinning: self.spinning,
+            goroutines: self.goroutines,
             own_waits: self.own_waits,
             named_ns: head.named_ns,
             worst: head.worst,
@@ -242,25 +264,57 @@ impl ReportBuilder {
 
     /// Adds what samples say of the spinning in waits for locks.
     fn add_spin(&mut self, interval_names: &mut IntervalNames<'_>, spin: &Spin) {
-        let Some(wait) = spin.wait.filter(|wait| wait.happened == Happened::Wait) else { return };
-        let SpinWait { happened, lock, kind, mode, instance } = wait;
-        let key = Key { task: Some(spin.task), cgroup: spin.cgroup, ..Key::of(happened, lock, kind, mode) };
-        let Some(lock) = interval_names.lock(&key) else { return };
-        interval_names.check(&key);
+        let Some(wait) = spin.wait else { return };
         let added_ns = if spin.is_part { 0 } else { spin.estimate_ns };
         let (samples, total_ns, variance_ns2) = (spin.samples, spin.estimate_ns, spin.variance_ns2);
         let spun = SampledSpin { samples, total_ns, added_ns, variance_ns2 };
-        let value = Value { count: 0, total_ns: added_ns, max_ns: 0, spin_ns: total_ns };
+        let met = Met {
+            who: (spin.task, spin.cgroup),
+            wait,
+            site: spin.site,
+            samples: Samples { spun, ..Samples::default() },
+            source: BlockerSource::NeverSlept,
+        };
+        self.add_met(interval_names, &met);
+    }
+
+    /// Adds what looks say of goroutines that waited for locks.
+    fn add_parked(&mut self, interval_names: &mut IntervalNames<'_>, parked: &Parked) {
+        let Parked { looks, estimate_ns, variance_ns2, .. } = *parked;
+        let met = Met {
+            who: (parked.task, parked.cgroup),
+            wait: parked.wait,
+            site: parked.site,
+            samples: Samples {
+                parked: ParkedTime { looks, total_ns: estimate_ns, variance_ns2 },
+                ..Samples::default()
+            },
+            source: BlockerSource::WakeupNotSeen,
+        };
+        self.add_met(interval_names, &met);
+    }
+
+    fn add_met(&mut self, interval_names: &mut IntervalNames<'_>, met: &Met) {
+        let SampledWait { happened, lock, kind, mode, instance } = met.wait;
+        if happened != Happened::Wait {
+            return;
+        }
+        let (task, cgroup) = met.who;
+        let key = Key { task: Some(task), cgroup, ..Key::of(happened, lock, kind, mode) };
+        let Some(lock) = interval_names.lock(&key) else { return };
+        interval_names.check(&key);
+        let (source, value) = (met.source, met.samples.added());
         let task = interval_names.task(key.task);
         let (own, tgid) = (task.is_some_and(|task| task.own), task.map(|task| task.tgid));
         let whole = self.query.is_sampled();
-        let site = spin.site.and_then(|stack| interval_names.stack(&mut self.names, stack, whole));
+        let site = met.site.and_then(|stack| interval_names.stack(&mut self.names, stack, whole));
         if own {
             self.own_waits.merge(&value);
         } else {
             self.waits.merge(&value);
             self.user_waits.merge(&value);
-            self.spinning.sampled.merge(&spun);
+            self.spinning.sampled.merge(&met.samples.spun);
+            self.goroutines.parked.merge(&met.samples.parked);
             self.locks.entry(lock).or_insert_with(|| {
                 self.groups_bytes += HEAD_BYTES;
                 Value::default()
@@ -268,21 +322,20 @@ impl ReportBuilder {
             self.locks.entry(lock).and_modify(|sum| sum.merge(&value));
             let blame = self.blame.entry(lock).or_default();
             let before = blame.len();
-            blame.add_wait(RunDelay::of(BlockerSource::NeverSlept, added_ns), samples);
-            blame.add(site.and_then(|stack| stack.main), None, None, total_ns);
+            blame.add_wait(RunDelay::of(source, value.total_ns), met.samples.number());
+            blame.add(site.and_then(|stack| stack.main), None, None, met.samples.whole_ns());
             self.groups_bytes += (blame.len() - before) * BLAME_BYTES;
         }
         let Some(group) = self.group(interval_names, &key, lock, own) else { return };
         let measured = self.measured(group);
-        measured.spun.merge(&spun);
+        measured.samples.merge(&met.samples);
         measured.owner.see(tgid);
         if whole {
-            let source = BlockerSource::NeverSlept;
             // Of programs' locks alone.
             let key = self.site(site, (source, None), (None, source, None), instance, OfFilesystem::None);
             let estimate = self.at_site(group, key);
-            merge_spun(&mut estimate.spun, Some(&spun));
-            estimate.stacks = estimate.stacks.saturating_add(samples);
+            merge_samples(&mut estimate.samples, Some(&met.samples));
+            estimate.stacks = estimate.stacks.saturating_add(met.samples.number());
         }
     }
 

@@ -5,8 +5,8 @@ mod synthetic;
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder, report};
 use lockmeter_profile::{
     About, Blocker, BlockerSource, Bucket, Context, Dimension, Filesystem, FilesystemId, Frame, Happened, HolderTime,
-    Interval, Key, Kind, Lock, Loss, Mode, Naming, NextLock, OfFilesystem, Report, Row, Sampled, SlowHold, Spin,
-    SpinLoop, SpinWait, StackId, Task, Total, Unnamed, Value,
+    Interval, Key, Kind, Lock, Loss, Mode, Naming, NextLock, OfFilesystem, Parked, Report, Row, Sampled, SampledWait,
+    SlowHold, Spin, SpinLoop, StackId, Task, Total, Unnamed, Value,
 };
 use proptest::prelude::*;
 use synthetic::{SECOND_NS, START_UNIX_NS, Size, about, interval};
@@ -142,7 +142,8 @@ fn spinning_that_samples_tell_is_a_part_of_waits_or_comes_on_top() {
     let site = made_by_hand.stack(&["pthread_mutex_lock", "post"]);
     made_by_hand.total(key, 10, 1_000_000);
     made_by_hand.sample(key, site, UNSEEN, 10, 1_000_000);
-    let wait = |happened| Some(SpinWait { happened, lock: key.lock, kind: key.kind, mode: key.mode, instance: None });
+    let wait =
+        |happened| Some(SampledWait { happened, lock: key.lock, kind: key.kind, mode: key.mode, instance: None });
     let spin = Spin {
         task: key.task.unwrap(),
         cgroup: None,
@@ -172,6 +173,41 @@ fn spinning_that_samples_tell_is_a_part_of_waits_or_comes_on_top() {
         assert_eq!(error_ns, (1.96 * 5_f64.sqrt() * 1e6) as u64);
         let idle = made_of(&[Spin { wait: wait(Happened::Idle), ..spin }, Spin { wait: None, ..spin }], by);
         assert_eq!(values(&idle), (10_000_000, 0, 10_000_000), "no lock: {by:?}");
+    }
+}
+
+/// Makes sure that what looks at goroutines tell comes on top of what was counted, in the rows and in the head, with its error.
+#[test]
+fn waits_of_goroutines_add_to_the_waits_for_their_lock() {
+    let mut made_by_hand = Made::default();
+    let key = made_by_hand.lock("ledger", Kind::Mutex, Mode::Exclusive);
+    let key = made_by_hand.task(key, "server", false);
+    let site = made_by_hand.stack(&["sync.(*Mutex).lockSlow", "main.post"]);
+    made_by_hand.total(key, 10, 1_000_000);
+    let wait = |happened| SampledWait { happened, lock: key.lock, kind: key.kind, mode: key.mode, instance: None };
+    let parked = Parked {
+        task: key.task.unwrap(),
+        cgroup: None,
+        wait: wait(Happened::Wait),
+        site: Some(site),
+        looks: 4,
+        estimate_ns: 5_000_000,
+        variance_ns2: 1e12,
+    };
+    for by in [Dimension::Lock, Dimension::Caller] {
+        let mut interval = made_by_hand.0.clone();
+        interval.threads.parked = vec![parked, Parked { wait: wait(Happened::Idle), ..parked }];
+        interval.threads.goroutine_looks = 10;
+        let report = made(&[interval], &Query::by([by]));
+        let sum = report.rows.iter().fold(Value::default(), |mut sum, row| {
+            sum.merge(&row.value);
+            sum
+        });
+        assert_eq!((sum.count, sum.total_ns, sum.spin_ns), (10, 15_000_000, 0), "{by:?}");
+        assert_eq!((report.waits.total_ns, report.user_waits.total_ns), (15_000_000, 5_000_000));
+        assert_eq!((report.goroutines.looks, report.goroutines.parked.total_ns), (10, 5_000_000));
+        let of_goroutines = report.rows.iter().find_map(|row| row.parked.as_deref()).unwrap();
+        assert_eq!(of_goroutines.error_ns(), 1_960_000, "{by:?}");
     }
 }
 
@@ -464,7 +500,9 @@ proptest! {
                 let (count, total_ns) = row.histogram.iter().fold((0, 0), |(c, t), (_, count, ns)| (c + count, t + ns));
                 // What only samples have met is in no bucket.
                 let spun = row.sampled_spin.as_deref().copied().unwrap_or_default();
-                let (counted_ns, spin_ns) = (row.value.total_ns - spun.added_ns, row.value.spin_ns - spun.total_ns);
+                let parked_ns = row.parked.as_deref().map_or(0, |parked| parked.total_ns);
+                let counted_ns = row.value.total_ns - spun.added_ns - parked_ns;
+                let spin_ns = row.value.spin_ns - spun.total_ns;
                 let counted = Value { total_ns: counted_ns, spin_ns, ..row.value };
                 prop_assert_eq!((count, total_ns), (counted.count, counted.total_ns));
                 prop_assert!(counted.spin_ns <= counted.total_ns);

@@ -296,6 +296,12 @@ pub const COLUMNS: &[ReportColumn] = &[
     }),
     ReportColumn::new("sleep_ns", Unit::Nanoseconds, |row, _| of_waits(row, row.value.sleep_ns()))
         .headed("SLEEP").expendable(6),
+    ReportColumn::new("sleep_error_ns", Unit::Nanoseconds, |row, _| {
+        row.parked.as_ref().map_or(Cell::Missing, |parked| Cell::Nanoseconds(parked.error_ns()))
+    }).headed("± SLEEP").in_table_if_any(|row| row.parked.is_some()),
+    ReportColumn::new("sleep_looks", Unit::Count, |row, _| {
+        row.parked.as_ref().map_or(Cell::Missing, |parked| Cell::Count(parked.looks))
+    }),
     ReportColumn::new("run_delay_ns", Unit::Nanoseconds, |row, _| row.run_delay_ns.map_or(Cell::Missing, Cell::Nanoseconds))
         .headed("RUN DELAY").in_table_if_any(has_run_delay).expendable(7),
     ReportColumn::new("mean_ns", Unit::Nanoseconds, |row, _| {
@@ -385,12 +391,13 @@ const fn of_waits<'a>(row: &Row, duration_ns: u64) -> Cell<'a> {
 
 /// What is counted of waits that ended: nothing is of those that only samples have met.
 const fn of_counted<'a>(row: &Row, cell: Cell<'a>) -> Cell<'a> {
-    if row.value.count == 0 && row.sampled_spin.is_some() { Cell::Missing } else { cell }
+    if row.value.count == 0 && (row.sampled_spin.is_some() || row.parked.is_some()) { Cell::Missing } else { cell }
 }
 
-/// Of the waits that were counted, without the spinning that was met beside them.
+/// Of the waits that were counted, without what samples met beside them.
 fn mean_ns(row: &Row) -> u64 {
-    let added_ns = row.sampled_spin.as_ref().map_or(0, |spun| spun.added_ns);
+    let spun_ns = row.sampled_spin.as_ref().map_or(0, |spun| spun.added_ns);
+    let added_ns = spun_ns.saturating_add(row.parked.as_ref().map_or(0, |parked| parked.total_ns));
     Value { total_ns: row.value.total_ns.saturating_sub(added_ns), ..row.value }.mean_ns()
 }
 

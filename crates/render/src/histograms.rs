@@ -140,6 +140,13 @@ fn summary(row: &Row) -> String {
         _ => row.happened.name().to_owned(),
     };
     let value = &row.value;
+    if let Some(parked) = row.parked.as_deref().filter(|_| value.count == 0) {
+        let (total, error) = (duration(parked.total_ns), duration(parked.error_ns()));
+        return format!(
+            "goroutines waited{purpose} for {total} (± {error}), by {}",
+            counted(parked.looks, "look", "looks")
+        );
+    }
     if let Some(spun) = row.sampled_spin.as_deref().filter(|_| value.count == 0) {
         let (total, error) = (duration(spun.total_ns), duration(spun.error_ns()));
         return format!("spun{purpose} for {total} (± {error}), by {}", counted(spun.samples, "sample", "samples"));

@@ -194,6 +194,8 @@ impl Serialize for Head<'_> {
             "spin_samples": report.spinning.sampled.samples,
             "preempted_ns": report.spinning.preempted_ns,
             "asleep": head.mean_asleep_thousandths().map(decimal),
+            "goroutines": decimal(head.mean_goroutines_thousandths()),
+            "goroutines_error": decimal(head.goroutines_error_thousandths()),
             "own_waits": Totals(&report.own_waits),
             "worst": report.worst.as_ref().map(|worst| Blamed(worst, head.worst_share_ppm(worst))),
             "timed_out": report.timed_out.as_ref().map(GaveUp),

@@ -180,11 +180,11 @@ pub(crate) fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option
 }
 
 /// What no report has, where it would change the meaning of the rest: locks that put something else to sleep than threads.
-pub(crate) fn out_of_sight(threads: &ThreadsReport) -> Option<String> {
+pub(crate) fn out_of_sight(report: &Report, threads: &ThreadsReport) -> Option<String> {
     // Every thread of Go's is in one of these when it has no goroutine to run.
     const OF_GO: [&str; 3] = ["runtime.mPark", "runtime.stopm", "runtime.findRunnable"];
     let is_of_go = |row: &&SleepRow| row.stack.iter().any(|function| OF_GO.contains(&&**function));
-    let row = threads.sleeps.iter().find(is_of_go)?;
+    let row = threads.sleeps.iter().find(is_of_go).filter(|_| report.goroutines.looks == 0)?;
     Some(format!(
         "goroutines' own waits are out of sight: Go's mutexes, channels and wait groups put goroutines of {} to sleep, not threads",
         row.comm
@@ -466,6 +466,7 @@ impl Serialize for ThreadsJson<'_> {
             "sleeps": sleeps,
             "open_waits": waits,
             "run_samples": threads.run_samples,
+            "goroutine_looks": self.0.goroutines.looks,
             "spins": spins,
         })
     }

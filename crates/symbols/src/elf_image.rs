@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -154,6 +155,22 @@ pub(crate) fn section_bytes(file: &TargetFile, name: &str, most: u64) -> io::Res
     let mut bytes = vec![0; size as usize];
     file.read_at(&mut bytes, section.sh_offset.get(LE))?;
     Ok(Some(bytes))
+}
+
+/// Where a section lies in memory, before the program is moved, and in the file.
+pub(crate) struct SectionPlace {
+    pub addresses: Range<u64>,
+    pub in_file: u64,
+}
+
+/// The section of this name; `None` if there is none.
+pub(crate) fn section_place(file: &TargetFile, name: &str) -> io::Result<Option<SectionPlace>> {
+    let headers = Headers::read(file)?;
+    Ok(headers.section(name).map(|section| {
+        let start = section.sh_addr.get(LE);
+        let addresses = start..start.saturating_add(section.sh_size.get(LE));
+        SectionPlace { addresses, in_file: section.sh_offset.get(LE) }
+    }))
 }
 
 /// The headers of a file, cut to what is plausible.

@@ -8,14 +8,13 @@
 //! The program runs on meanwhile, so whatever is read may be nonsense: it counts only if it leads to the name of a class.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use lockmeter_profile::rules::installed;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSymbol};
 
 use crate::elf_image::ElfPart;
+use crate::process_memory::ProcessMemory;
 use crate::program_locks::ProgramLock;
 use crate::user_names::MappedFile;
 
@@ -55,7 +54,7 @@ pub enum Parked {
 /// A Java machine in a process.
 #[derive(Debug)]
 pub struct JavaMachine {
-    memory: Memory,
+    memory: ProcessMemory,
     layout: Layout,
     /// By the thread's id for the kernel: the machine's own record of it.
     threads: HashMap<u32, u64>,
@@ -65,49 +64,6 @@ pub struct JavaMachine {
     classes: HashMap<u64, Option<String>>,
     /// Where `Thread.parkBlocker` lies in a thread's object, once one was seen that says it.
     blocker_at: Option<usize>,
-}
-
-/// The memory of a process.
-#[derive(Debug)]
-struct Memory(File);
-
-impl Memory {
-    fn bytes<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
-        let mut bytes = [0; N];
-        self.0.read_exact_at(&mut bytes, address).ok()?;
-        Some(bytes)
-    }
-
-    fn u64(&self, address: u64) -> Option<u64> {
-        self.bytes(address).map(u64::from_ne_bytes)
-    }
-
-    fn u32(&self, address: u64) -> Option<u32> {
-        self.bytes(address).map(u32::from_ne_bytes)
-    }
-
-    fn text(&self, address: u64, length: usize) -> Option<String> {
-        let mut bytes = vec![0; length];
-        self.0.read_exact_at(&mut bytes, address).ok()?;
-        String::from_utf8(bytes).ok()
-    }
-
-    /// Up to its NUL.
-    fn string(&self, address: u64) -> Option<String> {
-        const PIECE: usize = 64;
-        let mut bytes = Vec::new();
-        while address != 0 && bytes.len() < LONGEST_NAME {
-            let at = address.checked_add(bytes.len() as u64)?;
-            let mut piece = [0; PIECE];
-            let got = self.0.read_at(&mut piece, at).ok().filter(|got| *got > 0)?;
-            let end = piece[..got].iter().position(|byte| *byte == 0);
-            bytes.extend_from_slice(&piece[..end.unwrap_or(got)]);
-            if end.is_some() {
-                return String::from_utf8(bytes).ok();
-            }
-        }
-        None
-    }
 }
 
 /// Where this build of the machine keeps what is needed.
@@ -139,7 +95,7 @@ struct Compression {
 }
 
 impl Compression {
-    fn whole(self, memory: &Memory, compressed: u32) -> Option<u64> {
+    fn whole(self, memory: &ProcessMemory, compressed: u32) -> Option<u64> {
         let shifted = u64::from(compressed).checked_shl(memory.u32(self.shift)?)?;
         shifted.checked_add(memory.u64(self.base)?)
     }
@@ -149,7 +105,7 @@ impl Compression {
 struct Fields(HashMap<(String, String), u64>);
 
 impl Fields {
-    fn read(memory: &Memory, symbols: &HashMap<String, u64>) -> Option<Self> {
+    fn read(memory: &ProcessMemory, symbols: &HashMap<String, u64>) -> Option<Self> {
         let variable = |name: &str| memory.u64(*symbols.get(&format!("gHotSpotVMStruct{name}"))?);
         let table = variable("s")?;
         let size = variable("EntryArrayStride")?;
@@ -166,7 +122,9 @@ impl Fields {
             let is_static = memory.u32(word(static_at)?)? != 0;
             let value = memory.u64(word(if is_static { address_at } else { offset_at })?)?;
             let name = memory.u64(word(field_at)?)?;
-            if let (Some(type_name), Some(name)) = (memory.string(type_name), memory.string(name)) {
+            if let (Some(type_name), Some(name)) =
+                (memory.string(type_name, LONGEST_NAME), memory.string(name, LONGEST_NAME))
+            {
                 fields.insert((type_name, name), value);
             }
         }
@@ -180,7 +138,7 @@ impl Fields {
 }
 
 impl Layout {
-    fn read(memory: &Memory, symbols: &HashMap<String, u64>) -> Option<Self> {
+    fn read(memory: &ProcessMemory, symbols: &HashMap<String, u64>) -> Option<Self> {
         let fields = Fields::read(memory, symbols)?;
         let compression = |of: &str, before: &str| {
             let at = |field: &str| {
@@ -220,7 +178,7 @@ impl JavaMachine {
             Some((name.to_owned(), symbol.address().wrapping_add(library.bias)))
         });
         let symbols: HashMap<String, u64> = exported.collect();
-        let memory = Memory(File::open(format!("/proc/{pid}/mem")).ok()?);
+        let memory = ProcessMemory::open(pid)?;
         let layout = Layout::read(&memory, &symbols)?;
         Some(Self {
             memory,

@@ -13,6 +13,7 @@ use crate::build_id::BuildId;
 use crate::debug_file::{debug_file, small_symbol_table};
 use crate::debuginfod;
 use crate::elf_image::{ElfImage, ElfPart};
+use crate::go_names::GoNames;
 use crate::target_file::{FilePlace, TargetFile};
 
 /// Longer names are cut: a few bytes of a mangled name can stand for megabytes.
@@ -34,6 +35,8 @@ pub(crate) struct Variable {
 pub(crate) struct ProgramNames {
     /// Of the file itself, its separate debug file, and the small symbol table that it carries.
     functions: Vec<ElfResolver>,
+    /// Of a stripped program of Go's.
+    of_go: Option<GoNames>,
     /// By address.
     variables: Vec<Variable>,
     /// Memory that it takes beyond what every reader of the file shares.
@@ -58,6 +61,10 @@ impl ProgramNames {
         let mut names = Self::of([&separate, &own, &small].into_iter().flatten());
         names.is_whole = is_whole(&own) || is_whole(&separate);
         names.build_id = BuildId::of_file(file);
+        if !names.is_whole {
+            names.of_go = GoNames::of_file(file).ok().flatten();
+            names.bytes += names.of_go.as_ref().map_or(0, GoNames::bytes);
+        }
         names
     }
 
@@ -96,6 +103,9 @@ impl ProgramNames {
     pub fn function(&self, address: u64) -> Option<(String, u64)> {
         // Nothing lies at the last address, and blazesym counts one beyond.
         address.checked_add(1)?;
+        if let Some((name, offset)) = self.of_go.as_ref().and_then(|go| go.function(address)) {
+            return Some((bounded(&name), offset));
+        }
         let found = |resolver: &ElfResolver| {
             let found = resolver.find_sym(address, &FindSymOpts::Basic).ok()?.ok()?;
             Some((as_written(found.name), address.wrapping_sub(found.addr)))

@@ -54,19 +54,11 @@ pub struct UserWait {
     pub function: Option<&'static str>,
     /// How far behind the lock's begin the id of the thread stands that has it; `None` if it does not say.
     pub owner: Option<u64>,
-    start: Start,
+    start: Word,
     /// What the program has built of it.
     built: Option<RuleId>,
     /// Whether the thread waits for work, and is at rest.
     for_work: bool,
-}
-
-/// Where the lock begins, as seen from the futex word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Start {
-    Of(Word),
-    /// musl's mutex: behind its type.
-    MuslMutex,
 }
 
 impl UserWait {
@@ -75,7 +67,7 @@ impl UserWait {
     }
 
     const fn condition(kind: Kind, function: &'static str, word: Word) -> Self {
-        Self { kind, function: Some(function), start: Start::Of(word), ..Self::UNTOLD }
+        Self { kind, function: Some(function), start: word, ..Self::UNTOLD }
     }
 
     /// What a primitive is.
@@ -86,7 +78,7 @@ impl UserWait {
             mode: rule.mode,
             function: rule.called.as_deref(),
             owner: rule.owner,
-            start: Start::Of(rule.word.unwrap_or(Word::Start)),
+            start: rule.word.unwrap_or(Word::Start),
             built: None,
             for_work: rule.is == Is::Idle,
         }
@@ -100,7 +92,7 @@ impl UserWait {
             kind: rule.kind,
             mode: rule.mode,
             owner: rule.owner,
-            start: rule.word.map_or(self.start, Start::Of),
+            start: rule.word.unwrap_or(self.start),
             built: Some(id),
             for_work: rule.is == Is::Idle,
             ..self
@@ -114,7 +106,7 @@ impl UserWait {
         mode: Mode::Exclusive,
         function: None,
         owner: None,
-        start: Start::Of(Word::Start),
+        start: Word::Start,
         built: None,
         for_work: false,
     };
@@ -158,11 +150,16 @@ impl UserWait {
     /// The address of the lock in which this futex word lies; `None` if the word is not part of it.
     pub const fn lock_address(&self, word: u64) -> Option<u64> {
         match self.start {
-            Start::Of(Word::Start) => Some(word),
-            Start::Of(Word::Behind(bytes)) => Some((word & !7).wrapping_sub(bytes)),
-            Start::MuslMutex => Some(word.wrapping_sub(4)),
-            Start::Of(Word::OfThread) => None,
+            Word::Start => Some(word),
+            Word::Behind(bytes) => Some((word & !7).wrapping_sub(bytes)),
+            Word::At(bytes) => Some(word.wrapping_sub(bytes)),
+            Word::OfThread => None,
         }
+    }
+
+    /// The same of a thread of a language's own, which its runtime put to sleep without a futex call.
+    pub fn tell_parked(frames: &[Frame]) -> Option<Self> {
+        Self::tell(frames, FutexCall { operation: FUTEX_WAIT | FUTEX_PRIVATE, expected: 0 })
     }
 
     /// Tells from a stack, innermost frame first. `None`: neither its functions nor the call say it.
@@ -215,7 +212,8 @@ impl UserWait {
         });
         let expected = call.expected & 0xffff_ffff;
         let is_held = expected & WAITERS != 0 && expected & !WAITERS != 0 && expected != NOBODY;
-        (is_musl && call.command() == FUTEX_WAIT && is_held).then_some(Self { start: Start::MuslMutex, ..MUTEX })
+        // The word stands behind the mutex's type.
+        (is_musl && call.command() == FUTEX_WAIT && is_held).then_some(Self { start: Word::At(4), ..MUTEX })
     }
 
     /// The C library is rarely installed with the names of its inner functions, and jumps from its outer ones to them.

@@ -229,6 +229,16 @@ impl Processes {
         self.known.get(&tgid)?.files.iter().find(|file| is_such(&file.name))
     }
 
+    /// All files that a process maps.
+    pub fn files(&self, tgid: u32) -> &[MappedFile] {
+        self.known.get(&tgid).map_or(&[], |process| &process.files)
+    }
+
+    /// Whether a process is remembered.
+    pub fn is_known(&self, tgid: u32) -> bool {
+        self.known.contains_key(&tgid)
+    }
+
     /// How often the mappings of a process have changed: what was known of its addresses then is not known any more.
     pub fn changes(&self, tgid: u32) -> u32 {
         self.known.get(&tgid).map_or(0, |process| process.changes)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use lockmeter_profile::{
-    Cgroup, Frame, Interval, Kind, Lock, Losses, Spin, SpinLoop, SpinWait, StackId, TaskId, ThreadState, ThreadTime,
+    Cgroup, Frame, Interval, Kind, Lock, Losses, SampledWait, Spin, SpinLoop, StackId, TaskId, ThreadState, ThreadTime,
 };
 use lockmeter_symbols::{Origin, UserSpin, has_own_spins, heap_lock};
 
@@ -145,7 +145,7 @@ impl Samples {
             let cgroup = (cgroup != 0).then(|| interval.tables.intern_cgroup(Cgroup { id: cgroup, path: path() }));
             let (estimate_ns, variance_ns2) = strata.estimate(task, samples);
             let (how, is_part, stack) = (site.how, site.is_part, site.stack(interval));
-            let wait = site.wait.as_ref().map(|(spin, lock, instance)| SpinWait {
+            let wait = site.wait.as_ref().map(|(spin, lock, instance)| SampledWait {
                 happened: spin.happened(),
                 lock: interval.tables.intern_lock(lock.clone()),
                 kind: spin.kind(),

@@ -8,6 +8,7 @@
 mod calls;
 mod connections;
 mod file_locks;
+mod goroutines;
 mod lock_turns;
 mod open_waits;
 mod sleep_sites;
@@ -36,6 +37,7 @@ use crate::libbpf_log::quiet_libbpf;
 use crate::spinning::{CpuSampler, sample_cpus};
 use crate::stack_budget::StackBudget;
 use crate::switches::{self, DoubleBuffered};
+use goroutines::Goroutines;
 use open_waits::{Classes, Recorded};
 use sleep_sites::SleepSites;
 pub(crate) use table::Who;
@@ -101,6 +103,7 @@ pub struct ThreadSource {
     names: SharedNames,
     threads: Threads,
     sites: SleepSites,
+    goroutines: Goroutines,
     programs: KnownPrograms,
     cgroups: CgroupTree,
     cost: ProgramCost<PROGRAMS>,
@@ -182,6 +185,7 @@ impl ThreadSource {
             names,
             threads: Threads::default(),
             sites: SleepSites::new(programs.clone()),
+            goroutines: Goroutines::new(programs.processes.clone()),
             programs,
             cgroups: CgroupTree::find(),
             cost,
@@ -201,6 +205,7 @@ impl ThreadSource {
             sampler.begin();
         }
         self.begin_ns = monotonic_ns();
+        self.goroutines.begin(self.begin_ns);
         self.recorded_ns = 0;
         if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
             data.counted_from_ns = self.begin_ns;
@@ -292,6 +297,7 @@ impl ThreadSource {
             let before = std::mem::replace(&mut self.samples_lost, lost);
             interval.losses.add(Loss::RunSamplesLost, lost.saturating_sub(before));
         }
+        self.goroutines.drain_into(interval, &self.cgroups);
         self.recorded_ns += interval.duration_ns;
         let recorded = Recorded { begin_ns: self.begin_ns, length_ns: self.recorded_ns };
         let mut waits = open_waits::find(&self.threads, recorded, &at_rest, &mut self.sites);
@@ -357,6 +363,7 @@ impl ThreadSource {
             self.threads.end(time, &self.sites);
         }
         self.threads.look_ends(begin_ns, choice, &mut self.names.borrow_mut());
+        self.goroutines.look(self.sites.run_go(), &self.threads);
         Ok(())
     }
 

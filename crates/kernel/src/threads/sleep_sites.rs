@@ -1,7 +1,7 @@
 //! Where threads sleep: their stacks, named, and what these say of the reason.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
@@ -42,6 +42,8 @@ pub(super) struct SleepSites {
     known: HashMap<SiteKey, Rc<SleepSite>>,
     /// By process, and by where its library lies; `None`: it cannot be asked, or not yet.
     java: HashMap<u32, (u64, Option<JavaMachine>)>,
+    /// Processes with threads of Go's runtime.
+    run_go: HashSet<u32>,
     losses: Losses,
 }
 
@@ -93,7 +95,14 @@ pub(super) struct FutexWord {
 impl SleepSites {
     pub(super) fn new(programs: KnownPrograms) -> Self {
         let KnownPrograms { processes, semaphores } = programs;
-        Self { processes, semaphores, known: HashMap::new(), java: HashMap::new(), losses: Losses::default() }
+        Self {
+            processes,
+            semaphores,
+            known: HashMap::new(),
+            java: HashMap::new(),
+            run_go: HashSet::new(),
+            losses: Losses::default(),
+        }
     }
 
     /// The place of a sleep, by the stacks in a record; `None` if the thread was to be asked, and has gone on meanwhile.
@@ -143,6 +152,9 @@ impl SleepSites {
         let (mut futex, mut own, mut has_no_work) = (is_futex.then_some(None), None, false);
         if is_named {
             let frames = self.processes.borrow_mut().frames(tgid, &key.user);
+            if frames.iter().any(lock_functions::is_of_go) {
+                self.run_go.insert(tgid);
+            }
             if is_futex {
                 let call = FutexCall { operation, expected };
                 let wait = if frames.is_empty() { None } else { UserWait::tell(&frames, call) };
@@ -204,6 +216,11 @@ impl SleepSites {
         Some((found.wait, lock, found.address.unwrap_or(word.address)))
     }
 
+    /// The processes that were seen to run Go.
+    pub(super) const fn run_go(&self) -> &HashSet<u32> {
+        &self.run_go
+    }
+
     pub(super) fn add_losses(&mut self, interval: &mut Interval) {
         interval.losses.merge(&std::mem::take(&mut self.losses));
     }
@@ -212,6 +229,7 @@ impl SleepSites {
         self.known.retain(|_, site| Rc::strong_count(site) > 1);
         let processes = self.processes.borrow();
         let is_there = |tgid: &u32| processes.file(*tgid, |file| file == JAVA_MACHINE).is_some();
+        self.run_go.retain(|tgid| processes.is_known(*tgid));
         self.java.retain(|tgid, (_, machine)| machine.is_some() && is_there(tgid));
         self.java.values_mut().filter_map(|(_, machine)| machine.as_mut()).for_each(JavaMachine::grow_old);
     }

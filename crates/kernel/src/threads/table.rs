@@ -420,6 +420,13 @@ impl Threads {
         processes.into_iter().collect()
     }
 
+    /// A process, by the name of its first thread, and its control group; `None` if no thread of its is there.
+    pub(super) fn process(&self, tgid: u32) -> Option<(Who, u64)> {
+        let threads = self.known.values().filter(|thread| thread.time.tgid == tgid);
+        let first = threads.min_by_key(|thread| (thread.time.tid != tgid, thread.time.tid))?;
+        Some((first.who(), first.time.cgroup))
+    }
+
     pub(super) fn cgroups(&self) -> impl Iterator<Item = u64> {
         let alive = self.known.values().map(|thread| thread.time.cgroup);
         alive.chain(self.ended.keys().map(|(_, cgroup)| *cgroup)).filter(|id| *id != 0)
@@ -540,7 +547,7 @@ fn add(sum: &mut Spent, more: &Spent) {
     }
 }
 
-fn named_cgroup(id: u64, cgroups: &CgroupTree, tables: &mut Tables) -> Option<CgroupId> {
+pub(super) fn named_cgroup(id: u64, cgroups: &CgroupTree, tables: &mut Tables) -> Option<CgroupId> {
     let path = cgroups.path(id).map(str::to_owned);
     (id != 0).then(|| tables.intern_cgroup(Cgroup { id, path }))
 }

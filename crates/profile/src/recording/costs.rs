@@ -183,6 +183,9 @@ pub(super) fn text_bytes(interval: &Interval) -> u64 {
     for spin in &threads.spins {
         sum += task(Some(spin.task)) + stack(spin.site) + spin.wait.map_or(0, |wait| lock(wait.lock));
     }
+    for parked in &threads.parked {
+        sum += task(Some(parked.task)) + stack(parked.site) + lock(parked.wait.lock);
+    }
     for wait in &threads.open_waits {
         sum += lock(wait.lock) + task(Some(wait.task)) + stack(wait.site);
         sum += wait.holder.map_or(0, |holder| task(Some(holder.task)) + stack(holder.site));

@@ -104,6 +104,8 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         open_waits: interval.threads.open_waits.iter().map(threads::open_wait_to_proto).collect(),
         spins: interval.threads.spins.iter().map(threads::spin_to_proto).collect(),
         run_samples: interval.threads.run_samples,
+        parked: interval.threads.parked.iter().map(threads::parked_to_proto).collect(),
+        goroutine_looks: interval.threads.goroutine_looks,
         losses: interval.losses.iter().map(|(l, count)| proto::Lost { loss: l.code().into(), count }).collect(),
         overhead: Some(overhead_to_proto(&interval.overhead)),
         long_runs: interval.long_runs.iter().map(long_run_to_proto).collect(),
@@ -128,6 +130,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         + message.sleeps.len()
         + 2 * message.open_waits.len()
         + message.spins.len()
+        + message.parked.len()
         + message.off.len();
     let frames: usize = message.stacks.iter().map(|stack| stack.frames.len()).sum();
     let deepest = message.stacks.iter().map(|stack| stack.frames.len()).max().unwrap_or(0);
@@ -167,6 +170,8 @@ pub(super) fn decode_interval(message: &[u8], weight: &Weight) -> Option<Interva
             .collect(),
         spins: message.spins.iter().filter_map(|spin| unknown.count(threads::spin_from_proto(spin))).collect(),
         run_samples: message.run_samples,
+        parked: message.parked.iter().filter_map(|parked| unknown.count(threads::parked_from_proto(parked))).collect(),
+        goroutine_looks: message.goroutine_looks,
     };
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);

@@ -133,6 +133,8 @@ word!(CallsWord, bool, "`calls`", vec![("any", true), ("futex", false)]);
 enum WordPlace {
     Behind(u64),
     Named(String),
+    #[serde(skip)]
+    At(u64),
 }
 
 #[derive(Deserialize)]
@@ -182,6 +184,7 @@ struct RawRule {
     kind: Option<Spanned<KindWord>>,
     mode: Option<ModeWord>,
     word: Option<WordPlace>,
+    word_at: Option<u64>,
     called: Option<String>,
     owner: Option<u64>,
 }
@@ -278,8 +281,9 @@ impl File<'_> {
             let what = format!("`{kind}` is no kind of a {}; write one of: {}", is.name(), names.join(", "));
             return Err(self.error(kind_at, what));
         }
-        let word = match raw.word {
+        let word = match raw.word.or(raw.word_at.map(WordPlace::At)) {
             None => None,
+            Some(WordPlace::At(bytes)) => Some(Word::At(bytes)),
             Some(WordPlace::Behind(bytes)) => Some(Word::Behind(bytes)),
             Some(WordPlace::Named(name)) if name == "thread" => Some(Word::OfThread),
             Some(WordPlace::Named(name)) => {

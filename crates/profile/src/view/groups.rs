@@ -7,7 +7,7 @@ use super::names::{LockName, StackName, TaskName, TextName};
 use super::scaling::{Estimate, Portion};
 use crate::filesystem::OfFilesystem;
 use crate::interval::BlockerSource;
-use crate::report::SampledSpin;
+use crate::report::{ParkedTime, SampledSpin};
 use crate::sample::{Context, Happened, HoldBasis, Kind, Mode, Value};
 use crate::thread_time::ThreadState;
 
@@ -52,8 +52,8 @@ impl<Stack, Text> Site<Stack, Text> {
 pub(super) struct Measured {
     pub(super) exact: Buckets<Value>,
     pub(super) basis: HoldBasis,
-    /// Of waits: the spinning that only samples tell.
-    pub(super) spun: SampledSpin,
+    /// Of waits: what only samples tell.
+    pub(super) samples: Samples,
     /// Of waits, where stacks do not divide them.
     pub(super) run_delay: RunDelay,
     /// The process whose lock it is; `None` is the kernel.
@@ -61,10 +61,42 @@ pub(super) struct Measured {
     pub(super) sites: HashMap<Site<StackName, TextName>, SiteEstimate>,
 }
 
-/// Of what there are very many, and most did not spin.
-pub(super) type Spun = Option<Box<SampledSpin>>;
+/// Waited time that nothing counts, and samples tell.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Samples {
+    /// That of threads which spun.
+    pub(super) spun: SampledSpin,
+    /// That of goroutines.
+    pub(super) parked: ParkedTime,
+}
 
-pub(super) fn merge_spun(into: &mut Spun, other: Option<&SampledSpin>) {
+impl Samples {
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.spun.merge(&other.spun);
+        self.parked.merge(&other.parked);
+    }
+
+    /// What it adds to counted waits.
+    pub(super) fn added(&self) -> Value {
+        let total_ns = self.spun.added_ns.saturating_add(self.parked.total_ns);
+        Value { total_ns, spin_ns: self.spun.total_ns, ..Value::default() }
+    }
+
+    /// All of it, whether or not something else counts it.
+    pub(super) const fn whole_ns(&self) -> u64 {
+        self.spun.total_ns.saturating_add(self.parked.total_ns)
+    }
+
+    /// How many it rests on.
+    pub(super) const fn number(&self) -> u64 {
+        self.spun.samples.saturating_add(self.parked.looks)
+    }
+}
+
+/// Of what there are very many, and most have none.
+pub(super) type SomeSamples = Option<Box<Samples>>;
+
+pub(super) fn merge_samples(into: &mut SomeSamples, other: Option<&Samples>) {
     if let Some(other) = other {
         into.get_or_insert_default().merge(other);
     }
@@ -80,7 +112,7 @@ pub(super) struct SiteEstimate {
     /// Of holds.
     pub(super) basis: Option<Box<HoldBasis>>,
     /// As in [`Measured`].
-    pub(super) spun: Spun,
+    pub(super) samples: SomeSamples,
     /// Of waits: for how long of them the lock was free, and the waiter not yet running. Of all in the buckets.
     pub(super) run_delay_ns: u64,
     /// The name of the releasing task.
@@ -182,7 +214,7 @@ impl Measured {
             self.exact.entry(bucket).merge(value);
         }
         self.basis.merge(&other.basis);
-        self.spun.merge(&other.spun);
+        self.samples.merge(&other.samples);
         self.run_delay.merge(other.run_delay);
         self.owner.merge(other.owner);
         for (site, estimate) in other.sites {
@@ -212,7 +244,7 @@ impl SiteEstimate {
         }
         self.max_ns = self.max_ns.max(other.max_ns);
         self.stacks = self.stacks.saturating_add(other.stacks);
-        merge_spun(&mut self.spun, other.spun.as_deref());
+        merge_samples(&mut self.samples, other.samples.as_deref());
         if let Some(basis) = &other.basis {
             self.basis.get_or_insert_default().merge(basis);
         }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use super::buckets::Buckets;
 use super::names::{Names, StackName, TextName};
 use super::scaling::{Estimate, Portion, divide_bucket, scale_bucket};
-use super::{Group, HolderStates, Measured, ReportBuilder, RunDelay, Site, SiteEstimate, Spun, Uniform, merge_spun};
+use super::{
+    Group, HolderStates, Measured, ReportBuilder, RunDelay, Site, SiteEstimate, SomeSamples, Uniform, merge_samples,
+};
 use crate::filesystem::OfFilesystem;
 use crate::interval::BlockerSource;
 use crate::limits::{Limits, TooLarge};
@@ -68,7 +70,7 @@ struct RowSum<'a> {
     /// Of holds.
     basis: Option<Box<HoldBasis>>,
     run_delay: RunDelay,
-    spun: Spun,
+    samples: SomeSamples,
     /// Of some part it is not known what it rests on.
     lacks_basis: bool,
     /// It is a lock of a program's.
@@ -89,7 +91,7 @@ struct Part<'a> {
     /// `None` where stacks do not tell.
     basis: Option<HoldBasis>,
     run_delay: RunDelay,
-    spun: Spun,
+    samples: SomeSamples,
     max_ns: u64,
     stacks: u64,
     releaser: Uniform<Option<&'a str>>,
@@ -410,7 +412,7 @@ fn shared_out<'a>(
             buckets: Buckets::default(),
             basis: is_told_apart.then(|| estimate.basis.as_deref().copied().unwrap_or_default()),
             run_delay: if is_divided { RunDelay::default() } else { estimate.run_delay() },
-            spun: estimate.spun.clone(),
+            samples: estimate.samples.clone(),
             max_ns: estimate.max_ns.min(longest_ns),
             stacks: estimate.stacks,
             releaser: releaser(estimate),
@@ -422,7 +424,7 @@ fn shared_out<'a>(
         buckets: Buckets::default(),
         basis: is_told_apart.then(HoldBasis::default),
         run_delay: RunDelay::default(),
-        spun: None,
+        samples: None,
         max_ns: 0,
         stacks: 0,
         releaser: Uniform::Unseen,
@@ -453,7 +455,7 @@ fn shared_out<'a>(
         }
     }
     parts.push(without_stacks);
-    parts.retain(|part| !part.buckets.is_empty() || part.spun.is_some());
+    parts.retain(|part| !part.buckets.is_empty() || part.samples.is_some());
     Ok(parts)
 }
 
@@ -483,7 +485,7 @@ impl Part<'_> {
             buckets: measured.exact.iter().map(|(bucket, value)| (bucket, portion(value))).collect(),
             basis: Some(measured.basis),
             run_delay: measured.run_delay,
-            spun: (measured.spun.samples > 0).then(|| Box::new(measured.spun)),
+            samples: (measured.samples.number() > 0).then(|| Box::new(measured.samples)),
             max_ns: measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0),
             stacks: 0,
             releaser: Uniform::Unseen,
@@ -519,9 +521,9 @@ impl<'a> RowSum<'a> {
                 spin_ns: portion.spin_ns,
             });
         }
-        if let Some(spun) = part.spun.as_deref() {
-            self.value.merge(&Value { total_ns: spun.added_ns, spin_ns: spun.total_ns, ..Value::default() });
-            merge_spun(&mut self.spun, Some(spun));
+        if let Some(samples) = part.samples.as_deref() {
+            self.value.merge(&samples.added());
+            merge_samples(&mut self.samples, Some(samples));
         }
         match part.basis {
             Some(basis) if basis == HoldBasis::default() => {}
@@ -604,7 +606,8 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         stacks: sum.stacks,
         estimated: builder.query.is_sampled(),
         own: key.own,
-        sampled_spin: sum.spun,
+        sampled_spin: sum.samples.as_ref().map(|samples| samples.spun).filter(|spun| spun.samples > 0).map(Box::new),
+        parked: sum.samples.map(|samples| samples.parked).filter(|parked| parked.looks > 0).map(Box::new),
         histogram,
     }
 }

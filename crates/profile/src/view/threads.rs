@@ -8,16 +8,13 @@ use super::query::Query;
 use crate::Happened;
 use crate::interval::{Interval, StackId, TaskId};
 use crate::report::{
-    OpenWaitRow, RowHolder, RowTask, RowWaker, SampledSpin, SleepRow, SpinRow, StateTime, ThreadsReport,
+    OF_95_PERCENT, OpenWaitRow, RowHolder, RowTask, RowWaker, SampledSpin, SleepRow, SpinRow, StateTime, ThreadsReport,
 };
 use crate::sample::Kind;
 use crate::thread_time::{OpenWait, SpinLoop, ThreadState};
 
 /// What a sum takes, its names apart.
 const SUM_BYTES: usize = 160;
-
-/// Standard deviations about the mean of a normal distribution that hold 95 % of it.
-const OF_95_PERCENT: f64 = 1.96;
 
 /// Sums of what the intervals say of threads.
 #[derive(Debug, Clone, Default)]

@@ -5,8 +5,8 @@
 use fastrand::Rng;
 use lockmeter_profile::{
     About, Blocker, BlockerSource, Bucket, Cgroup, Context, Filesystem, Frame, Happened, Interval, Key, Kind, Lock,
-    Loss, Mode, Naming, OfFilesystem, Overhead, RecordingKind, Sampled, Spin, SpinLoop, SpinWait, StackId, Task,
-    TaskId, Total, Unnamed, Value,
+    Loss, Mode, Naming, OfFilesystem, Overhead, Parked, RecordingKind, Sampled, SampledWait, Spin, SpinLoop, StackId,
+    Task, TaskId, Total, Unnamed, Value,
 };
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -70,16 +70,25 @@ pub fn interval(nth: u64, size: Size) -> Interval {
             interval.sampled.push(sampled);
             if let Some(task) = key.task.filter(|_| at % 3 == 0) {
                 interval.threads.spins.push(spin(&mut numbers, task, key, sampled.site));
+                interval.threads.parked.push(parked(&mut numbers, task, key, sampled.site));
             }
         }
     }
     interval
 }
 
+fn parked(numbers: &mut Rng, task: TaskId, key: Key, site: Option<StackId>) -> Parked {
+    let Key { happened, lock, kind, mode, cgroup, .. } = key;
+    let instance = Some(0xc000_0000_0000 + numbers.u64(..16) * 64);
+    let wait = SampledWait { happened, lock, kind, mode, instance };
+    let looks = 1 + numbers.u64(..10);
+    Parked { task, cgroup, wait, site, looks, estimate_ns: looks * 101_010_101, variance_ns2: looks as f64 * 1e15 }
+}
+
 fn spin(numbers: &mut Rng, task: TaskId, key: Key, site: Option<StackId>) -> Spin {
     let Key { happened, lock, kind, mode, cgroup, .. } = key;
     let instance = Some(0x7fff_0000_0000 + numbers.u64(..16) * 64);
-    let wait = (numbers.u64(..4) > 0).then_some(SpinWait { happened, lock, kind, mode, instance });
+    let wait = (numbers.u64(..4) > 0).then_some(SampledWait { happened, lock, kind, mode, instance });
     let (samples, is_part) = (1 + numbers.u64(..20), numbers.bool());
     let (estimate_ns, variance_ns2) = (samples * 10_101_011, samples as f64 * 1e14);
     Spin { task, cgroup, how: SpinLoop::Pause, wait, is_part, site, samples, estimate_ns, variance_ns2 }

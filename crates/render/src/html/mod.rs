@@ -150,7 +150,7 @@ fn verdict(report: &Report) -> String {
     let before = [
         activity.and_then(threads::alarm),
         activity.and_then(|activity| threads::worst_own_lock(report, activity)),
-        activity.and_then(threads::out_of_sight),
+        activity.and_then(|activity| threads::out_of_sight(report, activity)),
     ];
     for line in before.into_iter().flatten() {
         html.push_str(&format!("<p class=\"alarm\">{}</p>\n", text(&sentence(&line))));

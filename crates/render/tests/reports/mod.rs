@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    About, BlockerSource, Bucket, Dimension, Happened, Kind, Loss, Losses, Mode, Naming, Overhead, RecordingKind,
-    Report, Row, RowBlocker, RowTask, Spinning, StateTime, Swaps, SwitchedOff, ThreadState, ThreadsReport, Unnamed,
-    Value, Worst,
+    About, BlockerSource, Bucket, Dimension, Goroutines, Happened, Kind, Loss, Losses, Mode, Naming, Overhead,
+    RecordingKind, Report, Row, RowBlocker, RowTask, Spinning, StateTime, Swaps, SwitchedOff, ThreadState,
+    ThreadsReport, Unnamed, Value, Worst,
 };
 use lockmeter_render::Exporter;
 
@@ -66,6 +66,7 @@ pub fn empty() -> Report {
         waits: Value::default(),
         user_waits: Value::default(),
         spinning: Spinning::default(),
+        goroutines: Goroutines::default(),
         own_waits: Value::default(),
         named_ns: 0,
         worst: None,
@@ -113,6 +114,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         estimated: false,
         own: false,
         sampled_spin: None,
+        parked: None,
         histogram: vec![
             (Bucket::of(value.mean_ns()), value.count - 1, value.total_ns - value.max_ns),
             (Bucket::of(value.max_ns), 1, value.max_ns),

@@ -3,7 +3,7 @@
 use super::{code, proto};
 use crate::interval::{CgroupId, LockId, StackId, TaskId};
 use crate::sample::{Happened, Kind, Mode};
-use crate::thread_time::{LockHolder, OpenWait, Sleep, Spin, SpinLoop, SpinWait, ThreadState, ThreadTime};
+use crate::thread_time::{LockHolder, OpenWait, Parked, SampledWait, Sleep, Spin, SpinLoop, ThreadState, ThreadTime};
 
 pub(super) fn time_to_proto(time: &ThreadTime) -> proto::ThreadTime {
     let spent = time.spent.iter();
@@ -50,7 +50,55 @@ pub(super) fn sleep_from_proto(sleep: &proto::Sleep) -> Option<Sleep> {
         site: sleep.site.map(StackId),
         looks: sleep.looks,
         estimate_ns: sleep.estimate_ns,
-        variance_ns2: if sleep.variance_ns2.is_finite() { sleep.variance_ns2.max(0.0) } else { 0.0 },
+        variance_ns2: variance(sleep.variance_ns2),
+    })
+}
+
+const fn variance(of_file: f64) -> f64 {
+    if of_file.is_finite() { of_file.max(0.0) } else { 0.0 }
+}
+
+fn wait_to_proto(wait: SampledWait) -> proto::SampledWait {
+    proto::SampledWait {
+        happened: wait.happened.code().into(),
+        lock: wait.lock.0,
+        kind: wait.kind.code().into(),
+        mode: wait.mode.code().into(),
+        instance: wait.instance,
+    }
+}
+
+fn wait_from_proto(wait: &proto::SampledWait) -> Option<SampledWait> {
+    Some(SampledWait {
+        happened: code(wait.happened).and_then(Happened::from_code)?,
+        lock: LockId(wait.lock),
+        kind: code(wait.kind).and_then(Kind::from_code)?,
+        mode: code(wait.mode).and_then(Mode::from_code)?,
+        instance: wait.instance,
+    })
+}
+
+pub(super) fn parked_to_proto(parked: &Parked) -> proto::Parked {
+    proto::Parked {
+        task: parked.task.0,
+        cgroup: parked.cgroup.map(|id| id.0),
+        wait: Some(wait_to_proto(parked.wait)),
+        site: parked.site.map(|id| id.0),
+        looks: parked.looks,
+        estimate_ns: parked.estimate_ns,
+        variance_ns2: parked.variance_ns2,
+    }
+}
+
+pub(super) fn parked_from_proto(parked: &proto::Parked) -> Option<Parked> {
+    Some(Parked {
+        task: TaskId(parked.task),
+        cgroup: parked.cgroup.map(CgroupId),
+        wait: wait_from_proto(parked.wait.as_ref()?)?,
+        site: parked.site.map(StackId),
+        looks: parked.looks,
+        estimate_ns: parked.estimate_ns,
+        variance_ns2: variance(parked.variance_ns2),
     })
 }
 
@@ -59,13 +107,7 @@ pub(super) fn spin_to_proto(spin: &Spin) -> proto::Spin {
         task: spin.task.0,
         cgroup: spin.cgroup.map(|id| id.0),
         how: spin.how.code().into(),
-        wait: spin.wait.map(|wait| proto::SpinWait {
-            happened: wait.happened.code().into(),
-            lock: wait.lock.0,
-            kind: wait.kind.code().into(),
-            mode: wait.mode.code().into(),
-            instance: wait.instance,
-        }),
+        wait: spin.wait.map(wait_to_proto),
         is_part: spin.is_part,
         site: spin.site.map(|id| id.0),
         samples: spin.samples,
@@ -75,28 +117,19 @@ pub(super) fn spin_to_proto(spin: &Spin) -> proto::Spin {
 }
 
 pub(super) fn spin_from_proto(spin: &proto::Spin) -> Option<Spin> {
-    let wait = spin.wait.as_ref().map(|wait| {
-        Some(SpinWait {
-            happened: code(wait.happened).and_then(Happened::from_code)?,
-            lock: LockId(wait.lock),
-            kind: code(wait.kind).and_then(Kind::from_code)?,
-            mode: code(wait.mode).and_then(Mode::from_code)?,
-            instance: wait.instance,
-        })
-    });
     Some(Spin {
         task: TaskId(spin.task),
         cgroup: spin.cgroup.map(CgroupId),
         how: code(spin.how).and_then(SpinLoop::from_code)?,
-        wait: match wait {
-            Some(wait) => Some(wait?),
+        wait: match &spin.wait {
+            Some(wait) => Some(wait_from_proto(wait)?),
             None => None,
         },
         is_part: spin.is_part,
         site: spin.site.map(StackId),
         samples: spin.samples,
         estimate_ns: spin.estimate_ns,
-        variance_ns2: if spin.variance_ns2.is_finite() { spin.variance_ns2.max(0.0) } else { 0.0 },
+        variance_ns2: variance(spin.variance_ns2),
     })
 }
 

@@ -10,7 +10,7 @@ const KINDS_OF_ROWS = [
 ];
 
 // Waits of which none was counted: samples of CPUs have met threads that spun.
-const isOfSamplesOnly = (row) => row.count === 0 && !isOthers(row.lock) && rows[row.lock].spin_samples !== null;
+const isOfSamplesOnly = (row) => row.count === 0 && !isOthers(row.lock) && (rows[row.lock].spin_samples !== null || rows[row.lock].sleep_looks !== null);
 
 // What only samples have met is in no bucket.
 const meanNs = ({ count: number, histogram }) => (number ? Math.floor(histogram.reduce((sum, [, , ns]) => sum + ns, 0) / number) : 0);
@@ -81,7 +81,7 @@ function drawLocks() {
   const notes = [
     found.length === 0 ? (table.length === 0 ? 'Nothing of this happened in the window.' : `No lock's name, kind or mode contains “${selection.filter}”.`) : null,
     folded > 0 && selection.window ? `In a window, the ${count(folded)} smallest locks are added up.` : null,
-    shown.some(isOfSamplesOnly) ? 'Empty cells: no wait was counted there; that threads spun is known from samples of the CPUs.' : null,
+    shown.some(isOfSamplesOnly) ? 'Empty cells: no wait was counted there; what is shown is known from samples of the CPUs, or from looks at goroutines.' : null,
     rows.some((row) => row.naming && row.naming.startsWith('inferred')) ? '~ marks a name that was inferred.' : null,
   ].filter(Boolean);
   drawFilter(place, 'name, kind or mode', ['lock', 'locks'], found.length, table.length);
