@@ -52,8 +52,10 @@ const SAVED_ADDRESS: usize = 8;
 const SAVED_FRAME_POINTER: [usize; 2] = [12, 13];
 const G_WORDS: usize = 14;
 
-/// Records that are followed in one look: a table half changed may lead round in circles.
-const MOST_RECORDS: usize = 1 << 12;
+/// Records that are followed at one root, and at each root once so many were followed in a look: they stand for the others.
+const MOST_RECORDS: usize = 512;
+const FEW_RECORDS: usize = 16;
+const MANY_RECORDS: usize = 2048;
 
 /// How often a root is looked at that changes meanwhile.
 const TRIES: usize = 8;
@@ -100,20 +102,13 @@ pub struct GoRuntime {
     table: u64,
 }
 
-/// What a look found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LookAtGoroutines {
-    /// How many wait.
-    pub waiting: u64,
-    /// Those of them that were looked at.
-    pub parked: Vec<ParkedGoroutine>,
-}
-
 /// A goroutine that waits for a word to become free.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ParkedGoroutine {
     /// The word's address.
     pub word: u64,
+    /// How many it stands for: of many that wait not all are looked at.
+    pub stands_for: f64,
     /// Its `g`.
     goroutine: u64,
 }
@@ -161,37 +156,37 @@ impl GoRuntime {
     }
 
     /// Looks at who waits right now; `None` if the process has ended.
-    pub fn look(&self) -> Option<LookAtGoroutines> {
+    pub fn look(&self) -> Option<Vec<ParkedGoroutine>> {
         let mut table = vec![0; (ROOTS * ROOT_STRIDE) as usize];
         self.memory.read(self.table, &mut table)?;
-        let mut look = LookAtGoroutines::default();
+        let mut parked = Vec::new();
         for (index, root) in (0..).zip(table.chunks_exact(ROOT_STRIDE as usize)) {
             if Root::of(root).waiters == 0 {
                 continue;
             }
-            let (waiting, parked) = self.look_at_root(index)?;
-            look.waiting += waiting;
-            look.parked.extend(parked);
+            let most_records = if parked.len() < MANY_RECORDS { MOST_RECORDS } else { FEW_RECORDS };
+            parked.extend(self.look_at_root(index, most_records)?);
         }
-        Some(look)
+        Some(parked)
     }
 
-    /// How many wait at a root, and those that could be followed. While one looks, the first of them may be gone and another one come:
-    /// then it is looked at again.
-    fn look_at_root(&self, index: u64) -> Option<(u64, Vec<ParkedGoroutine>)> {
-        let mut most = (0, Vec::new());
+    /// Those that wait at a root and could be followed. While one looks, the first of them may be gone and another one come: then it is
+    /// looked at again.
+    fn look_at_root(&self, index: u64, most_records: usize) -> Option<Vec<ParkedGoroutine>> {
+        let mut most = Vec::new();
         for _ in 0..TRIES {
             let root = Root::of(&self.memory.bytes::<ROOT_BYTES>(self.table + index * ROOT_STRIDE)?);
             if root.waiters == 0 {
-                return Some((0, Vec::new()));
+                return Some(Vec::new());
             }
-            let parked = self.follow(root.tree, index);
+            let mut parked = self.follow(root.tree, index, most_records);
             let found = parked.len() as u64;
-            if parked.len() > most.1.len() {
-                // Those that were followed stand for the others.
-                most = (found.max(root.waiters), parked);
+            if parked.len() > most.len() {
+                let stands_for = (root.waiters as f64 / found as f64).max(1.0);
+                parked.iter_mut().for_each(|parked| parked.stands_for = stands_for);
+                most = parked;
             }
-            if found >= root.waiters {
+            if found >= root.waiters.min(most_records as u64) {
                 break;
             }
         }
@@ -199,18 +194,18 @@ impl GoRuntime {
     }
 
     /// All that wait at one root.
-    fn follow(&self, tree: u64, root: u64) -> Vec<ParkedGoroutine> {
+    fn follow(&self, tree: u64, root: u64, most_records: usize) -> Vec<ParkedGoroutine> {
         let mut parked = Vec::new();
         let mut seen = HashSet::new();
         let mut records = vec![(tree, None)];
         while let Some((record, word)) = records.pop() {
-            if record == 0 || parked.len() >= MOST_RECORDS || !seen.insert(record) {
+            if record == 0 || parked.len() >= most_records || !seen.insert(record) {
                 continue;
             }
             let Some(words) = self.words::<SUDOG_WORDS>(record) else { continue };
             let waiter = Waiter::of(&words, root).filter(|waiter| word.is_none_or(|word| word == waiter.word));
             let Some(waiter) = waiter else { continue };
-            parked.push(ParkedGoroutine { word: waiter.word, goroutine: words[GOROUTINE] });
+            parked.push(ParkedGoroutine { word: waiter.word, stands_for: 1.0, goroutine: words[GOROUTINE] });
             records.push((waiter.next, Some(waiter.word)));
             // Only who stands in the tree itself has branches.
             if word.is_none() {

@@ -54,7 +54,7 @@ pub use condition_locks::{lock_in_variable, lock_made_of_condition};
 pub use debuginfod::{Asking, WhileAsking, ask_servers};
 pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
-pub use go_runtime::{GoRuntime, LookAtGoroutines, ParkedGoroutine};
+pub use go_runtime::{GoRuntime, ParkedGoroutine};
 pub use heap_locks::{Origin, heap_lock, may_be_the_lock_of};
 pub use java_parks::{JAVA_MACHINE, JavaMachine, Parked};
 pub use kernel_symbols::{KernelSymbols, Symbol};

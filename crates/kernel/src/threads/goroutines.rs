@@ -117,16 +117,16 @@ impl Program {
     /// Whether anything could be seen.
     fn look(&mut self, now_ns: u64) -> bool {
         let Some(runtime) = &self.runtime else { return false };
-        let Some(look) = runtime.look() else { return false };
+        let Some(parked) = runtime.look() else { return false };
         let lasted_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns)) as f64;
         self.looks.add(lasted_ns);
-        let every = look.parked.len().div_ceil(STACKS_A_LOOK).max(1);
+        let every = parked.len().div_ceil(STACKS_A_LOOK).max(1);
         let first = self.looks.count as usize % every;
-        let chosen: Vec<&ParkedGoroutine> = look.parked.iter().skip(first).step_by(every).collect();
-        let each_ns = lasted_ns * look.waiting as f64 / chosen.len().max(1) as f64;
+        let chosen: Vec<&ParkedGoroutine> = parked.iter().skip(first).step_by(every).collect();
+        let each_ns = lasted_ns * parked.len() as f64 / chosen.len().max(1) as f64;
         for parked in chosen {
             let place = Place { word: parked.word, stack: runtime.stack(parked) };
-            self.waits.entry(place).or_default().add(&self.looks, lasted_ns, each_ns);
+            self.waits.entry(place).or_default().add(&self.looks, lasted_ns, each_ns * parked.stands_for);
         }
         true
     }
@@ -171,6 +171,8 @@ impl Goroutines {
         let mut processes = self.processes.borrow_mut();
         for (tgid, program) in &mut self.programs {
             let (looks, (who, cgroup)) = (std::mem::take(&mut program.looks), program.who);
+            // The last look comes a moment after the interval's end.
+            let within = (interval.duration_ns as f64 / looks.sum_ns.max(1.0)).min(1.0);
             for (place, mut waited) in std::mem::take(&mut program.waits) {
                 waited.end_look();
                 let frames = processes.frames(*tgid, &place.stack);
@@ -197,8 +199,8 @@ impl Goroutines {
                     wait,
                     site: (!stack.is_empty()).then(|| tables.intern_stack(stack)),
                     looks: waited.looks,
-                    estimate_ns: waited.sum_ns as u64,
-                    variance_ns2: waited.variance_ns2(&looks),
+                    estimate_ns: (within * waited.sum_ns) as u64,
+                    variance_ns2: within * within * waited.variance_ns2(&looks),
                 });
             }
         }
