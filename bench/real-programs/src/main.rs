@@ -295,13 +295,17 @@ fn shares(blocked: &std::collections::BTreeMap<reason::Reason, f64>, all: f64) -
 
 fn print_table(measured: &[Measured]) {
     println!(
-        "\n{:<22} {:<18} {:>8} {:>8} {:>7} {:>6} {:>7}  {:<28} goal",
+        "\n{:<22} {:<18} {:>8} {:>8} {:>7} {:>9} {:>7}  {:<28} goal",
         "program", "command", "blocked", "lockmtr", "right", "lock", "false", "throughput kept"
     );
     for one in measured {
         let all: f64 = one.said.blocked.values().sum();
         let is_idle = TRIALS.iter().any(|trial| trial.name == one.name && trial.is_idle());
-        let lock = one.verdict.right_lock.map_or("–", |right| if right { "yes" } else { "NO" });
+        let named = one.verdict.right_lock.map(|right| if right { "yes" } else { "NO" });
+        let lock = match (named, one.verdict.right_lock_time) {
+            (Some(named), Some(share)) => format!("{named} {:.0} %", share * 100.0),
+            (named, _) => named.unwrap_or("–").to_owned(),
+        };
         let kept = one.kept.map_or_else(
             || "–".to_owned(),
             |kept| format!("{:.3} [{:.3}, {:.3}] of {}", kept.median, kept.low, kept.high, kept.samples),
@@ -312,7 +316,7 @@ fn print_table(measured: &[Measured]) {
             one.verdict.right_reason >= RIGHT_REASON && one.verdict.right_lock != Some(false)
         };
         println!(
-            "{:<22} {:<18} {:>8.2} {:>8.2} {:>5.1} % {:>6} {:>5.1} %  {:<28} {}",
+            "{:<22} {:<18} {:>8.2} {:>8.2} {:>5.1} % {:>9} {:>5.1} %  {:<28} {}",
             one.name,
             one.command,
             one.truth.all(),
@@ -327,7 +331,9 @@ fn print_table(measured: &[Measured]) {
     println!(
         "blocked, lockmtr: mean number of threads blocked, by the truth and by lockmeter (of all threads in scope)"
     );
-    println!("right: share of the truly blocked time under the right reason; lock: named by the first two sentences");
+    println!(
+        "right: share of the truly blocked time under the right reason; lock: named by the first two sentences, and the share of its time that is under it"
+    );
     println!(
         "false: time said to be for locks beyond what is true, of all threads' time; goals: right ≥ 95 % and the lock, idle: false ≤ 1 %"
     );

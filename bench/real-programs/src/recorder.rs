@@ -68,6 +68,9 @@ impl Lockmeter {
         arguments.extend(task.iter().flat_map(|task| ["--task", task]));
         let report: Value = serde_json::from_str(&self.report(&arguments, recording)?)?;
         let mut said = Said::of(&text, &report).context("lockmeter's report has no account of the threads' time")?;
+        arguments.extend(["--by", "lock,caller"]);
+        let by_caller: Value = serde_json::from_str(&self.report(&arguments, recording)?)?;
+        said.add_locks(&by_caller);
         if task.is_some() {
             // The head is of everybody.
             said.asleep_for_locks = 0.0;
@@ -134,8 +137,28 @@ pub struct Said {
     pub woken: f64,
     /// Mean number of tasks asleep for locks, by the table of locks.
     pub asleep_for_locks: f64,
+    /// The same, by the lock and the functions that wait for it.
+    pub locks: Vec<WaitedLock>,
+    /// The same by the account of threads, which has locks that the table has not.
+    pub sleeps: Vec<WaitedLock>,
     /// Of one CPU.
     pub own_cpu: f64,
+}
+
+/// How many threads wait for a lock.
+#[derive(Debug, Serialize)]
+pub struct WaitedLock {
+    /// The lock, and the functions of the waiters.
+    pub names: Vec<String>,
+    pub threads: f64,
+}
+
+impl WaitedLock {
+    fn new(lock: &Value, functions: &Value, total_ns: &Value, wall_ns: f64) -> Self {
+        let functions = functions.as_array().into_iter().flatten();
+        let names = std::iter::once(lock).chain(functions).filter_map(Value::as_str).map(str::to_owned).collect();
+        Self { names, threads: total_ns.as_f64().unwrap_or(0.0) / wall_ns }
+    }
 }
 
 impl Said {
@@ -143,13 +166,17 @@ impl Said {
         let mut lines = text.lines().filter(|line| !line.starts_with("warning"));
         let threads = &report["threads"];
         let wall_ns = report["duration_ns"].as_f64()?;
+        // They are in no account of threads, and the program counts them as such.
+        let goroutines = report["head"]["goroutines"].as_f64().unwrap_or(0.0);
         let mut said = Self {
             sentences: [lines.next()?.to_owned(), lines.next()?.to_owned()],
             threads: threads["total_ns"].as_f64()? / wall_ns,
             blocked: BTreeMap::new(),
             active: BTreeMap::new(),
             woken: 0.0,
-            asleep_for_locks: report["head"]["asleep"].as_f64().unwrap_or(0.0),
+            asleep_for_locks: report["head"]["asleep"].as_f64().unwrap_or(0.0) + goroutines,
+            locks: Vec::new(),
+            sleeps: Vec::new(),
             own_cpu: report["overhead"]["one_cpu_ppm"].as_f64().unwrap_or(0.0) / 1e6,
         };
         let at_rest = threads["sleeps"].as_array()?.iter().filter(|sleep| sleep["at_rest"] == true);
@@ -165,6 +192,23 @@ impl Said {
                 None => {}
             }
         }
+        if goroutines > 0.0 {
+            *said.blocked.entry(Reason::UserLock).or_default() += goroutines;
+            *said.active.entry(Reason::UserLock).or_default() += goroutines;
+        }
         Some(said)
+    }
+
+    fn add_locks(&mut self, by_caller: &Value) {
+        let wall_ns = by_caller["duration_ns"].as_f64().unwrap_or(1.0).max(1.0);
+        // A wait that timed out or goes on was one for the lock as well.
+        let is_wait = |row: &&Value| row["happened"] == "wait" || row["happened"] == "timed-out";
+        let rows = by_caller["rows"].as_array().into_iter().flatten().filter(is_wait);
+        self.locks = rows.map(|row| WaitedLock::new(&row["lock"], &row["caller"], &row["total_ns"], wall_ns)).collect();
+        let sleeps = by_caller["threads"]["sleeps"].as_array().into_iter().flatten();
+        let of_locks = sleeps.filter(|sleep| !sleep["lock"].is_null());
+        self.sleeps = of_locks
+            .map(|sleep| WaitedLock::new(&sleep["lock"], &sleep["stack"], &sleep["total_ns"], wall_ns))
+            .collect();
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::reason::Reason;
-use crate::recorder::Said;
+use crate::recorder::{Said, WaitedLock};
 use crate::truth::Truth;
 
 /// The judgement of one load.
@@ -15,6 +15,8 @@ pub struct Verdict {
     pub right_reason: f64,
     /// Whether the first two sentences name the lock for which most time was spent; `None` if there is none.
     pub right_lock: Option<bool>,
+    /// Share of the time truly spent for locks that lockmeter has under the right lock; `None` if there is none.
+    pub right_lock_time: Option<f64>,
     /// Time that lockmeter has under locks beyond what is true, as a share of the threads' time.
     pub false_contention: f64,
 }
@@ -34,12 +36,24 @@ impl Verdict {
         // The head may count what the account of time does not. Its waits last until the thread runs.
         let locks = locks.max(said.asleep_for_locks - said.woken);
         let sentences = said.sentences.join(" ");
+        let true_locks: f64 = truth.locks.values().sum();
+        let under_lock = truth.locks.iter().map(|(lock, threads)| (for_lock(said, lock, woken) * scale).min(*threads));
         Self {
             right_reason: if truth.all() > 0.0 { right.sum::<f64>() / truth.all() } else { 1.0 },
             right_lock: truth.worst_lock().map(|lock| lock.split('|').any(|name| sentences.contains(name))),
+            right_lock_time: (true_locks > 0.0).then(|| under_lock.sum::<f64>() / true_locks),
             false_contention: (locks * scale - truth.for_locks()).max(0.0) / said.threads.max(1.0),
         }
     }
+}
+
+/// How many threads lockmeter has waiting for a lock that is called one of these names, or in such a function: by its table of locks, or
+/// by the account of threads, which knows of locks that the table has not.
+fn for_lock(said: &Said, names: &str, woken: f64) -> f64 {
+    let is_it = |lock: &&WaitedLock| names.split('|').any(|name| lock.names.iter().any(|known| known.contains(name)));
+    let sum = |locks: &[WaitedLock]| locks.iter().filter(is_it).map(|lock| lock.threads).sum::<f64>();
+    // The table's waits last until the thread runs, those of the account until it is woken.
+    sum(&said.locks).max(sum(&said.sleeps) * (1.0 + woken))
 }
 
 /// Where all threads are known to both, shares of the blocked time are compared: asking keeps a thread or two from their CPU. Threads that
@@ -64,6 +78,8 @@ mod tests {
             active: blocked.iter().copied().collect(),
             woken: 1.0,
             asleep_for_locks: 0.0,
+            locks: Vec::new(),
+            sleeps: Vec::new(),
             own_cpu: 0.0,
         }
     }
@@ -90,6 +106,19 @@ mod tests {
         assert!((verdict.right_reason - 0.75).abs() < 1e-9, "{verdict:?}");
         assert!((verdict.false_contention - 0.2).abs() < 1e-9, "{verdict:?}");
         assert_eq!(verdict.right_lock, Some(false));
+    }
+
+    #[test]
+    fn time_counts_for_the_lock_under_whose_name_or_function_it_stands() {
+        let truth = truth(&[(Reason::UserLock, 1.0)], "row lock|lock_wait");
+        let waited = |name: &str, threads| WaitedLock { names: vec![name.to_owned()], threads };
+        let mut said = said(&[(Reason::UserLock, 1.0)], "");
+        said.locks = vec![waited("lock_wait_suspend", 0.25), waited("another", 2.0)];
+        assert_eq!(Verdict::of(&truth, &said).right_lock_time, Some(0.25));
+        said.sleeps = vec![waited("InnoDB row lock", 0.5)];
+        assert_eq!(Verdict::of(&truth, &said).right_lock_time, Some(0.5));
+        said.locks.push(waited("row lock", 7.0));
+        assert_eq!(Verdict::of(&truth, &said).right_lock_time, Some(1.0), "no more than there is");
     }
 
     #[test]
