@@ -49,7 +49,7 @@ impl Drop for Idler {
 pub fn attach(load: Load, idler: &Idler, stacks: StackBudget) -> Result<ThreadSource> {
     let pid = if load.is_metered() { std::process::id() } else { idler.0.id() };
     let futexes = FutexOptions { stacks, is_beside_preloaded: false };
-    Ok(ThreadSource::start(&Scope::process(pid), prepare_kernel_names()?, Some(futexes), None)?)
+    Ok(ThreadSource::start(&Scope::process(pid), prepare_kernel_names(None)?, Some(futexes), None)?)
 }
 
 /// Does for a while what `lockmeter record` does, and returns what it drained.

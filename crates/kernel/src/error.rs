@@ -24,6 +24,8 @@ pub enum ErrorKind {
     NoUserLocks,
     /// No such control group, or not one of the unified hierarchy.
     NoSuchCgroup,
+    /// A file that was given is of another kernel.
+    OtherKernel,
     /// Anything else that the kernel refused.
     Refused,
 }
@@ -65,6 +67,7 @@ impl KernelError {
         let kind = match error.kind() {
             SymbolsErrorKind::AddressesHidden => ErrorKind::NotPermitted,
             SymbolsErrorKind::MissingField => ErrorKind::KernelTooOld,
+            SymbolsErrorKind::OtherKernel => ErrorKind::OtherKernel,
             _ => ErrorKind::NoTypeInformation,
         };
         Self::new(kind, error.to_string())

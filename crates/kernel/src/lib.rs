@@ -41,4 +41,5 @@ pub use cost::online_cpus;
 pub use error::{ErrorKind, KernelError};
 pub use hooks::{HookWay, HooksRefused, best_hooks, try_hooks};
 pub use kernel_names::{SharedNames, prepare as prepare_kernel_names};
+pub use lockmeter_symbols::SystemMap;
 pub use peek::KernelReader;

@@ -206,7 +206,7 @@ fn metering_programs() -> Finding {
     const WHAT: &str = "locks of running programs";
     let own = std::process::id();
     let futexes = FutexOptions { stacks: StackBudget::DEFAULT, is_beside_preloaded: false };
-    let names = futex::can_meter(&[own]).and_then(|()| kernel_names::prepare());
+    let names = futex::can_meter(&[own]).and_then(|()| kernel_names::prepare(None));
     match names.and_then(|names| ThreadSource::start(&Scope::process(own), names, Some(futexes), None)) {
         Ok(source) => match source.not_sampled() {
             None => Finding::yes(WHAT, "programs load and attach; CPUs are sampled for spinning"),

@@ -58,6 +58,7 @@ pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
         holds: hold.then(HoldOptions::default),
         per_cpu: false,
         swap: None,
+        system_map: None,
         counts_unfinished: true,
     }
 }

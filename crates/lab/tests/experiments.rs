@@ -327,6 +327,7 @@ fn recorded(command: &[OsString]) -> Value {
         holds: Some(HoldOptions::default()),
         per_cpu: false,
         swap: None,
+        system_map: None,
         counts_unfinished: true,
     };
     let mut sources = LockSources::start(&options).unwrap();

@@ -345,6 +345,9 @@ pub struct RecordArguments {
     /// Count waits and holds of kernel locks for each CPU apart, for `report --by cpu`; on many CPUs the recording gets larger
     #[arg(long, conflicts_with = "user")]
     pub per_cpu: bool,
+    /// Symbols of the running kernel beside those that it lists, such as its variables (/boot/System.map-RELEASE)
+    #[arg(long, value_name = "FILE", conflicts_with = "user")]
+    pub system_map: Option<PathBuf>,
     /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
     #[arg(long, value_name = "KIND=VARIANT,…", conflicts_with = "kernel", value_parser = parse_swaps)]
     pub swap: Option<Swaps>,
@@ -408,6 +411,7 @@ impl RecordArguments {
             holds: self.hold.then_some(holds),
             per_cpu: self.per_cpu,
             swap,
+            system_map: None,
             counts_unfinished: true,
         }
     }
@@ -630,6 +634,7 @@ impl TopArguments {
             holds: self.hold.then(|| self.hooks.hold_options(&self.stacks)),
             per_cpu: self.query.by.0.contains(&Dimension::Cpu),
             swap: None,
+            system_map: None,
             counts_unfinished: false,
         }
     }

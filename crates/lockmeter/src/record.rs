@@ -12,6 +12,7 @@ use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::{be_quiet, explain, inform, notice_once, say};
 use lockmeter_cli::output::{self, cannot_write};
 use lockmeter_cli::progress::{Progress, Unit};
+use lockmeter_kernel::SystemMap;
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Interval, RecordingKind, Source};
@@ -21,7 +22,7 @@ use lockmeter_recorder::{Ended, LockSources, Recorder, Sink, StopSignals};
 use crate::arguments::RecordArguments;
 use crate::lock_filter::LockFilter;
 use crate::page::Pending;
-use crate::{left_behind, report, scope};
+use crate::{left_behind, report, scope, trusted_file};
 
 /// Rows of the summary at the end.
 const SUMMARY_ROWS: usize = 10;
@@ -38,6 +39,15 @@ lockmeter record meters contention of locks and writes a recording. Say whose wa
 
 Then: lockmeter report --by lock,caller. `lockmeter record --help` lists all options.";
 
+/// Larger is no kernel's.
+const MOST_MAP_BYTES: usize = 64 << 20;
+
+fn read_system_map(path: &Path) -> Result<SystemMap> {
+    let refuse = |what: String| Failure::error(Status::BadInput, format!("{}: {what}", path.display()));
+    let text = trusted_file::read(path, "symbols", MOST_MAP_BYTES).map_err(refuse)?;
+    Ok(SystemMap { file: path.display().to_string(), text })
+}
+
 pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     if arguments.swap.is_some() && (arguments.command.is_empty() || arguments.scope.all) {
         let sentence = "--swap replaces a program's locks from its start on, for those of a running one are in use; give `-- COMMAND`";
@@ -52,7 +62,8 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     }
     let mut signals = StopSignals::catch().context("cannot catch signals")?;
     let watched = target::watch(&scope)?;
-    let options = arguments.lock_options(scope);
+    let mut options = arguments.lock_options(scope);
+    options.system_map = arguments.system_map.as_deref().map(read_system_map).transpose()?;
     let about = lockmeter_recorder::describe(RecordingKind::Locks, &words, options.stacks);
     arguments.names.prepare()?;
     let mut sources = LockSources::start(&options)?;

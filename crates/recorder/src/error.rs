@@ -73,6 +73,7 @@ impl From<KernelError> for RecorderError {
             ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup | ErrorKind::NoUserLocks => {
                 RecorderErrorKind::NoTarget
             }
+            ErrorKind::OtherKernel => RecorderErrorKind::Usage,
             _ => RecorderErrorKind::NotAllowed,
         };
         Self::new(kind, error.to_string())

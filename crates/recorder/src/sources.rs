@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_kernel::futex::{self, FutexOptions};
 use lockmeter_kernel::threads::ThreadSource;
-use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, confinement_of, prepare_kernel_names};
+use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, SystemMap, confinement_of, prepare_kernel_names};
 use lockmeter_meter::reader::{BeforeOthers, Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::{Interval, IntervalClock, Loss, OwnCpu, Source};
 use rustix::event::epoll;
@@ -54,6 +54,8 @@ pub struct LockOptions {
     pub per_cpu: bool,
     /// Which locks to swap.
     pub swap: Option<SwapOptions>,
+    /// Symbols of the kernel that it does not list.
+    pub system_map: Option<SystemMap>,
     /// Whether waits that go on at the end are counted in the last interval, each with all of it that was metered. For who adds all intervals
     /// up: in the last one alone, these waits would be longer than it.
     pub counts_unfinished: bool,
@@ -155,7 +157,12 @@ impl LockSources {
             ));
         }
         let mut notices = Vec::new();
-        let mut threads = Threads { options, names: prepare_kernel_names(), past_sleeps: None, started: None };
+        let mut threads = Threads {
+            options,
+            names: prepare_kernel_names(options.system_map.as_ref()),
+            past_sleeps: None,
+            started: None,
+        };
         let kernel = match options.which {
             Which::User => None,
             Which::All | Which::Kernel => Some(start_kernel(options, threads.names.clone(), &mut notices)?),
@@ -422,7 +429,10 @@ fn kernel_options(options: &LockOptions, metered: Metered) -> Options {
 }
 
 fn is_refusal(error: &KernelError) -> bool {
-    !matches!(error.kind(), ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup)
+    !matches!(
+        error.kind(),
+        ErrorKind::NoSuchProcess | ErrorKind::NotAProcess | ErrorKind::NoSuchCgroup | ErrorKind::OtherKernel
+    )
 }
 
 /// `None` if the command's own locks cannot be metered, which is said; without kernel locks there is nothing else, and it is an error.

@@ -16,6 +16,8 @@ pub enum SymbolsErrorKind {
     BadTypeInformation,
     /// A type or field that is needed is not in this kernel's type information.
     MissingField,
+    /// A file is of another kernel than the one that runs.
+    OtherKernel,
     /// Kernel memory did not hold what was expected there.
     UnexpectedMemory,
 }

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::ops::Range;
 
 use crate::error::{SymbolsError, SymbolsErrorKind};
+use crate::system_map::SystemMap;
 
 const KALLSYMS: &str = "/proc/kallsyms";
 
@@ -124,12 +125,39 @@ impl KernelSymbols {
                  run as root, with sysctl kernel.kptr_restrict=1 at most",
             ));
         }
-        // Stable: of several names for one address the first listed stays first, which is the one the kernel prints.
-        symbols.entries.sort_by_key(|entry| entry.address);
-        symbols.mark_data_beyond_text();
-        symbols.entries.shrink_to_fit();
-        symbols.names.shrink_to_fit();
+        symbols.settle();
         Ok(symbols)
+    }
+
+    /// These and what else the file says that the kernel was linked with.
+    ///
+    /// # Errors
+    ///
+    /// If the file is no map of this kernel.
+    pub fn with_map(mut self, map: &SystemMap) -> Result<Self, SymbolsError> {
+        for line in map.unlisted(&self)?.lines() {
+            self.add_line(line);
+        }
+        self.settle();
+        Ok(self)
+    }
+
+    fn settle(&mut self) {
+        // Stable: of several names for one address the first listed stays first, which is the one the kernel prints.
+        self.entries.sort_by_key(|entry| entry.address);
+        self.mark_data_beyond_text();
+        self.entries.shrink_to_fit();
+        self.names.shrink_to_fit();
+    }
+
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().map(|entry| entry.address)
+    }
+
+    /// The functions of the kernel itself.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = (&str, u64)> {
+        let of_kernel = self.entries.iter().filter(|entry| entry.module == NO_MODULE && entry.is_function());
+        of_kernel.map(|entry| (self.name_of(entry), entry.address))
     }
 
     fn add_line(&mut self, line: &str) {

@@ -111,7 +111,7 @@ impl ContentionSource {
 
     /// Loads and attaches the programs; when this returns, waits are counted.
     pub fn start(options: &Options) -> Result<Self, KernelError> {
-        Self::start_with(options, &kernel_names::prepare()?)
+        Self::start_with(options, &kernel_names::prepare(None)?)
     }
 
     /// The same with names that other collectors use, too.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lockmeter_profile::{Filesystem, Kind, Lock, OfFilesystem, StackId, Tables, lock_functions};
-use lockmeter_symbols::{KernelMemory, KernelSymbols, KernelTypes, LockNamer, WHOLE_PPM};
+use lockmeter_symbols::{KernelMemory, KernelSymbols, KernelTypes, LockNamer, SystemMap, WHOLE_PPM};
 
 use frames::Frames;
 pub use frames::Functions;
@@ -40,16 +40,21 @@ pub struct KernelNames {
     has_get_kmem_cache: bool,
 }
 
-/// Reads the kernel's symbols and types.
-pub fn prepare() -> Result<SharedNames, KernelError> {
+/// Reads the kernel's symbols and types, and what a map adds to them.
+pub fn prepare(map: Option<&SystemMap>) -> Result<SharedNames, KernelError> {
     KernelError::unless_privileged("cannot meter kernel locks")?;
-    Ok(Rc::new(RefCell::new(KernelNames::prepare()?)))
+    Ok(Rc::new(RefCell::new(KernelNames::prepare(map)?)))
 }
 
 impl KernelNames {
     /// Reads the kernel's symbols and types.
-    pub fn prepare() -> Result<Self, KernelError> {
-        let symbols = Arc::new(KernelSymbols::from_proc().map_err(|error| KernelError::from_symbols(&error))?);
+    pub fn prepare(map: Option<&SystemMap>) -> Result<Self, KernelError> {
+        let listed = KernelSymbols::from_proc();
+        let symbols = match map {
+            Some(map) => listed.and_then(|symbols| symbols.with_map(map)),
+            None => listed,
+        };
+        let symbols = Arc::new(symbols.map_err(|error| KernelError::from_symbols(&error))?);
         let types = KernelTypes::from_sys().map_err(|error| KernelError::from_symbols(&error))?;
         let has_get_kmem_cache = symbols.address_of(SLAB_CACHE_FUNCTION).is_some();
         let reader = KernelReader::load(has_get_kmem_cache)?;

@@ -89,7 +89,7 @@ impl Names {
     /// Reads the kernel's symbols, and its types where locks are to be named.
     pub fn prepare(with_locks: bool) -> Result<Self, KernelError> {
         if with_locks {
-            return Ok(Self::Locks(Box::new(KernelNames::prepare()?)));
+            return Ok(Self::Locks(Box::new(KernelNames::prepare(None)?)));
         }
         let symbols = KernelSymbols::from_proc().map_err(|error| KernelError::from_symbols(&error))?;
         Ok(Self::Functions(Arc::new(symbols)))

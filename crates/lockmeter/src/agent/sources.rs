@@ -96,6 +96,7 @@ fn lock_options(details: Details) -> LockOptions {
         holds: details.holds.then(|| HoldOptions { hooks: HookChoice::None, ..HoldOptions::default() }),
         per_cpu: false,
         swap: None,
+        system_map: None,
         counts_unfinished: false,
     }
 }
