@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 
 use crate::elf_image::{section_bytes, section_place};
+use crate::program_names::LONGEST_NAME;
 use crate::target_file::TargetFile;
 
 const TABLE: &str = ".gopclntab";
@@ -92,7 +93,10 @@ impl GoNames {
 
     /// The addresses of a function.
     pub(crate) fn place_of(&self, name: &str) -> Option<Range<u64>> {
-        let is_it = |at: &usize| self.name(*at) == Some(name);
+        let is_it = |at: &usize| {
+            let rest = self.name_and_more(*at).and_then(|there| there.strip_prefix(name.as_bytes()));
+            rest.is_some_and(|rest| rest.first() == Some(&0))
+        };
         let at = (0..self.functions).map_while(|at| self.begin(at).map(|_| at)).find(is_it)?;
         Some(self.text.checked_add(self.begin(at)?)?..self.text.checked_add(self.begin(at + 1)?)?)
     }
@@ -107,11 +111,16 @@ impl GoNames {
     }
 
     fn name(&self, at: usize) -> Option<&str> {
+        let name = self.name_and_more(at)?;
+        let end = name.iter().take(LONGEST_NAME).position(|byte| *byte == 0)?;
+        std::str::from_utf8(&name[..end]).ok()
+    }
+
+    /// What stands where a function's name begins.
+    fn name_and_more(&self, at: usize) -> Option<&[u8]> {
         let about = self.entries.checked_add(number::<4>(&self.table, self.entry(at)?.checked_add(4)?)? as usize)?;
         let begin = self.names.checked_add(number::<4>(&self.table, about.checked_add(4)?)? as usize)?;
-        let name = self.table.get(begin..)?;
-        let end = name.iter().position(|byte| *byte == 0)?;
-        std::str::from_utf8(&name[..end]).ok()
+        self.table.get(begin..)
     }
 }
 
