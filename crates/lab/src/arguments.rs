@@ -5,6 +5,8 @@ pub mod compare;
 pub mod overhead;
 
 use clap::{Parser, Subcommand};
+use lockmeter_cli::completions::CompletionsArguments;
+use lockmeter_cli::manual_pages::ManualPagesArguments;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,10 +21,14 @@ Exit status:
 
 /// Compares locks under a program, measures what metering costs, and repeats the published experiments.
 #[derive(Debug, Parser)]
-#[command(name = "lockmeter-lab", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "lockmeter-lab", version, long_version = long_version(), after_help = EXAMPLES, max_term_width = 100)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
+}
+
+fn long_version() -> &'static str {
+    lockmeter_cli::long_version(env!("CARGO_PKG_VERSION"), option_env!("LOCKMETER_COMMIT"), &[])
 }
 
 #[derive(Debug, Subcommand)]
@@ -34,6 +40,11 @@ pub enum Command {
     /// Repeat the published experiments here
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Print what has a shell complete the command line
+    Completions(CompletionsArguments),
+    /// Write the manual pages
+    #[command(hide = true)]
+    ManualPages(ManualPagesArguments),
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod time_left;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use lockmeter_cli::{completions, manual_pages};
 
 use crate::arguments::{Arguments, Command};
 
@@ -25,5 +26,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Overhead(arguments) => overhead::run(&arguments),
         Command::Bench(command) => bench::run(&command),
+        Command::Completions(arguments) => completions::run::<Arguments>(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::ManualPages(arguments) => manual_pages::run::<Arguments>(&arguments).map(|()| ExitCode::SUCCESS),
     }
 }
