@@ -38,14 +38,19 @@ pub fn run<P: CommandFactory>(arguments: &CompletionsArguments) -> Result<()> {
 
 /// The command line without what its help hides, which clap_complete would offer.
 fn what_is_shown(command: &Command) -> Command {
-    let mut shown = Command::new(command.get_name().to_owned())
+    let mut shown = Command::new(for_good(command.get_name()))
         .args(command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned())
         .subcommands(command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).map(what_is_shown));
     if let Some(about) = command.get_about() {
         shown = shown.about(about.clone());
     }
     if let Some(version) = command.get_version() {
-        shown = shown.version(version.to_owned());
+        shown = shown.version(for_good(version));
     }
     shown
+}
+
+/// clap takes names that stay. They are a few, and the program ends soon.
+fn for_good(name: &str) -> &'static str {
+    name.to_owned().leak()
 }

@@ -8,6 +8,9 @@ use clap::{Parser, Subcommand};
 use lockmeter_cli::completions::CompletionsArguments;
 use lockmeter_cli::manual_pages::ManualPagesArguments;
 
+/// What `scripts/source-version commit` said when `make` began the build; `None` where Cargo was run alone.
+pub const COMMIT: Option<&str> = option_env!("LOCKMETER_COMMIT");
+
 const EXAMPLES: &str = "\
 Examples:
   lockmeter-lab compare --swap mutex=std,mutex -- ./benchmark   which lock is faster under it
@@ -28,7 +31,7 @@ pub struct Arguments {
 }
 
 fn long_version() -> &'static str {
-    lockmeter_cli::long_version(env!("CARGO_PKG_VERSION"), option_env!("LOCKMETER_COMMIT"), &[])
+    lockmeter_cli::long_version(env!("CARGO_PKG_VERSION"), COMMIT, &[])
 }
 
 #[derive(Debug, Subcommand)]

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use lockmeter_cli::{completions, manual_pages};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, COMMIT, Command};
 
 fn main() -> ExitCode {
     lockmeter_cli::run("lockmeter-lab", |arguments: Arguments| run(arguments.command))
@@ -27,6 +27,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Overhead(arguments) => overhead::run(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Completions(arguments) => completions::run::<Arguments>(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::ManualPages(arguments) => manual_pages::run::<Arguments>(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::ManualPages(arguments) => {
+            manual_pages::run::<Arguments>(COMMIT, &arguments).map(|()| ExitCode::SUCCESS)
+        }
     }
 }

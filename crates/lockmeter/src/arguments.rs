@@ -37,6 +37,9 @@ use values::{
 /// The recording that `record` writes and `report` reads when none is named.
 pub const DEFAULT_RECORDING: &str = "out.lockmeter";
 
+/// What `scripts/source-version commit` said when `make` began the build; `None` where Cargo was run alone.
+pub const COMMIT: Option<&str> = option_env!("LOCKMETER_COMMIT");
+
 const EXAMPLES: &str = "\
 Examples:
   lockmeter record -a -d 10s           meter the whole machine for ten seconds
@@ -60,7 +63,7 @@ pub struct Arguments {
 
 fn long_version() -> &'static str {
     let features = [("static", cfg!(feature = "static"))];
-    lockmeter_cli::long_version(env!("CARGO_PKG_VERSION"), option_env!("LOCKMETER_COMMIT"), &features)
+    lockmeter_cli::long_version(env!("CARGO_PKG_VERSION"), COMMIT, &features)
 }
 
 #[derive(Debug, Subcommand)]
