@@ -2,11 +2,15 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
-RELEASE := target/release/lockmeter
-LAB := target/release/lockmeter-lab
-PRELOAD := target/release/liblockmeter_preload.so
-LOCKS := target/release/liblmlocks
-LOCKS_HEADER := target/release/include/lockmeter/locks.h
+LIBDIR ?= $(PREFIX)/lib
+# Where the built files lie that `make install` copies.
+BUILT ?= target/release
+RELEASE := $(BUILT)/lockmeter
+LAB := $(BUILT)/lockmeter-lab
+PRELOAD := $(BUILT)/liblockmeter_preload.so
+LOCKS := $(BUILT)/liblmlocks
+LOCKS_HEADER := $(BUILT)/include/lockmeter/locks.h
+VERSION := $(shell scripts/source-version version)
 WORKLOADS := target/workloads
 
 C_SOURCES := $(shell git ls-files '*.c' '*.h' '*.cpp')
@@ -17,7 +21,7 @@ KERNELS ?=
 # How often each test that depends on when threads run is run beside busy loops.
 LOADED_RUNS ?= 50
 
-.PHONY: help setup build workloads demo test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint screenshots install uninstall clean
+.PHONY: help setup build packages test-packages install-built install-lockmeter install-lab install-locks workloads demo test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint screenshots install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -40,12 +44,16 @@ help:
 	@echo "make lint      formatting and lints, as errors"
 	@echo "make screenshots  the README's two pictures, from real runs"
 	@echo "make install   install to $(PREFIX)/bin"
+	@echo "make packages  Debian packages, and an archive of the recorder that needs no library, into target/packages"
+	@echo "make test-packages  install these in clean Debian 12 and 13 trees, and use them there; also what the README says to type"
 
 setup:
 	@scripts/setup build
 
 build: setup
-	$(CARGO) build --release --locked --package lockmeter --package lockmeter-lab --package lockmeter-locks-c
+	@# What --version tells. Cargo builds the two programs again if it is another commit, and nothing else.
+	LOCKMETER_COMMIT="$$(scripts/source-version commit)" \
+		$(CARGO) build --release --locked --package lockmeter --package lockmeter-lab --package lockmeter-locks-c
 	@# Apart: Cargo would give it the meter with the side that reads, and each program a seventh more code.
 	$(CARGO) build --release --locked --package lockmeter-preload
 
@@ -144,21 +152,57 @@ lint:
 	scripts/check-links
 	scripts/check-layers
 	scripts/check-packages
-	shellcheck $(shell git ls-files 'scripts/*' ':!scripts/check-links') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
+	scripts/licences
+	shellcheck $(shell git ls-files 'scripts/*' ':!scripts/check-links' ':!scripts/licences') tests/packages/run tests/packages/recipes tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
 
-install: build
+install: build install-built
+
+# What is built already. `make packages` and distributions call these with a DESTDIR.
+install-built: install-lockmeter install-lab install-locks
+
+install-lockmeter:
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter
-	install -D -m 0755 $(LAB) $(DESTDIR)$(PREFIX)/bin/lockmeter-lab
 	install -D -m 0644 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so
-	install -D -m 0644 $(LOCKS).so $(DESTDIR)$(PREFIX)/lib/liblmlocks.so
-	install -D -m 0644 $(LOCKS).a $(DESTDIR)$(PREFIX)/lib/liblmlocks.a
+	@# The unit names the installed program.
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' dist/lockmeter-agent.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/lockmeter-agent.service
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/lockmeter/prometheus dist/prometheus/lockmeter.rules.yml
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/lockmeter/grafana dist/grafana/lockmeter.json
+	@scripts/install-documents $(RELEASE) $(DESTDIR)$(PREFIX)/share
+
+install-lab:
+	install -D -m 0755 $(LAB) $(DESTDIR)$(PREFIX)/bin/lockmeter-lab
+	@scripts/install-documents $(LAB) $(DESTDIR)$(PREFIX)/share
+
+install-locks:
+	install -D -m 0644 $(LOCKS).so $(DESTDIR)$(LIBDIR)/liblmlocks.so.$(VERSION)
+	ln -sf liblmlocks.so.$(VERSION) $(DESTDIR)$(LIBDIR)/liblmlocks.so.0
+	ln -sf liblmlocks.so.0 $(DESTDIR)$(LIBDIR)/liblmlocks.so
+	install -D -m 0644 $(LOCKS).a $(DESTDIR)$(LIBDIR)/liblmlocks.a
 	install -D -m 0644 $(LOCKS_HEADER) $(DESTDIR)$(PREFIX)/include/lockmeter/locks.h
+	@# How others find them.
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/lmlocks
+	for file in pkgconfig/lmlocks.pc cmake/lmlocks/lmlocks-config.cmake cmake/lmlocks/lmlocks-config-version.cmake; do \
+		sed 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VERSION)|g' crates/locks-c/$${file##*/}.in \
+			>$(DESTDIR)$(LIBDIR)/$$file || exit 1; \
+	done
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/lockmeter $(DESTDIR)$(PREFIX)/bin/lockmeter-lab \
-		$(DESTDIR)$(PREFIX)/lib/lockmeter/liblockmeter_preload.so \
-		$(DESTDIR)$(PREFIX)/lib/liblmlocks.so $(DESTDIR)$(PREFIX)/lib/liblmlocks.a \
-		$(DESTDIR)$(PREFIX)/include/lockmeter/locks.h
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/, bin/lockmeter bin/lockmeter-lab lib/systemd/system/lockmeter-agent.service \
+		share/man/man1/lockmeter.1 share/man/man1/lockmeter-*.1 include/lockmeter/locks.h)
+	rm -f $(foreach name, lockmeter lockmeter-lab, $(addprefix $(DESTDIR)$(PREFIX)/share/, \
+		bash-completion/completions/$(name) zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish))
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/liblmlocks, .so .so.0 .so.$(VERSION) .a) $(DESTDIR)$(LIBDIR)/pkgconfig/lmlocks.pc
+	rm -rf $(DESTDIR)$(PREFIX)/lib/lockmeter $(DESTDIR)$(PREFIX)/share/lockmeter $(DESTDIR)$(LIBDIR)/cmake/lmlocks
+
+packages:
+	@scripts/setup packages
+	@scripts/packages
+
+test-packages: packages workloads
+	@scripts/setup packages
+	@tests/packages/recipes
+	@tests/packages/run
 
 clean:
 	$(CARGO) clean

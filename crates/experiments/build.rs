@@ -15,7 +15,11 @@ fn main() -> ExitCode {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-changed=../kernel/src/bpf");
-    match SkeletonBuilder::new().source(SOURCE).clang_args(CLANG_ARGS).build_and_generate(out.join("naive.skel.rs")) {
+    // As seen from here, wherever this lies.
+    let paths =
+        format!("-fdebug-prefix-map={}=.", std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    let arguments = CLANG_ARGS.into_iter().chain([paths.as_str()]);
+    match SkeletonBuilder::new().source(SOURCE).clang_args(arguments).build_and_generate(out.join("naive.skel.rs")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("cargo::error=compiling {SOURCE} failed (is clang installed? `make setup` installs it)");

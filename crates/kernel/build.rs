@@ -65,11 +65,18 @@ fn build(folder: &Path, sources: &[&str], out: &Path, collector: &str) -> Result
     let linker = &mut Linker::new(&linked)?;
     for source in sources {
         let object = out.join(format!("{collector}.part.o"));
-        SkeletonBuilder::new().source(folder.join(source)).clang_args(CLANG_ARGS).obj(&object).build()?;
+        SkeletonBuilder::new().source(folder.join(source)).clang_args(clang_args()?).obj(&object).build()?;
         // It is read at once.
         linker.add_file(&object)?;
     }
     linker.link()?;
     SkeletonBuilder::new().obj(&linked).generate(out.join(collector).with_extension("skel.rs"))?;
     Ok(())
+}
+
+/// The programs' type information names their sources as seen from this folder: wherever it lies, a build gives the same bytes.
+fn clang_args() -> Result<Vec<String>, Box<dyn Error>> {
+    let here = std::env::var("CARGO_MANIFEST_DIR")?;
+    let paths = format!("-fdebug-prefix-map={here}=.");
+    Ok(CLANG_ARGS.map(str::to_owned).into_iter().chain([paths]).collect())
 }

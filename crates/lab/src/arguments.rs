@@ -5,6 +5,11 @@ pub mod compare;
 pub mod overhead;
 
 use clap::{Parser, Subcommand};
+use lockmeter_cli::completions::CompletionsArguments;
+use lockmeter_cli::manual_pages::ManualPagesArguments;
+
+/// What `scripts/source-version commit` said when `make` began the build; `None` where Cargo was run alone.
+pub const COMMIT: Option<&str> = option_env!("LOCKMETER_COMMIT");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,10 +24,14 @@ Exit status:
 
 /// Compares locks under a program, measures what metering costs, and repeats the published experiments.
 #[derive(Debug, Parser)]
-#[command(name = "lockmeter-lab", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "lockmeter-lab", version, long_version = long_version(), after_help = EXAMPLES, max_term_width = 100)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
+}
+
+fn long_version() -> &'static str {
+    lockmeter_cli::long_version(env!("CARGO_PKG_VERSION"), COMMIT, &[])
 }
 
 #[derive(Debug, Subcommand)]
@@ -34,6 +43,11 @@ pub enum Command {
     /// Repeat the published experiments here
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Print what has a shell complete the command line
+    Completions(CompletionsArguments),
+    /// Write the manual pages
+    #[command(hide = true)]
+    ManualPages(ManualPagesArguments),
 }
 
 #[cfg(test)]

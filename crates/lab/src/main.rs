@@ -13,8 +13,9 @@ mod time_left;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use lockmeter_cli::{completions, manual_pages};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, COMMIT, Command};
 
 fn main() -> ExitCode {
     lockmeter_cli::run("lockmeter-lab", |arguments: Arguments| run(arguments.command))
@@ -25,5 +26,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Overhead(arguments) => overhead::run(&arguments),
         Command::Bench(command) => bench::run(&command),
+        Command::Completions(arguments) => completions::run::<Arguments>(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::ManualPages(arguments) => {
+            manual_pages::run::<Arguments>(COMMIT, &arguments).map(|()| ExitCode::SUCCESS)
+        }
     }
 }

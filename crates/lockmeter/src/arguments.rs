@@ -15,8 +15,10 @@ use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lockmeter_cli::ResultFormat;
+use lockmeter_cli::completions::CompletionsArguments;
 use lockmeter_cli::durations::parse_duration;
 use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::manual_pages::ManualPagesArguments;
 use lockmeter_cli::output::cannot_write;
 use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_cli::swaps::{Swaps, parse_swaps};
@@ -35,6 +37,9 @@ use values::{
 /// The recording that `record` writes and `report` reads when none is named.
 pub const DEFAULT_RECORDING: &str = "out.lockmeter";
 
+/// What `scripts/source-version commit` said when `make` began the build; `None` where Cargo was run alone.
+pub const COMMIT: Option<&str> = option_env!("LOCKMETER_COMMIT");
+
 const EXAMPLES: &str = "\
 Examples:
   lockmeter record -a -d 10s           meter the whole machine for ten seconds
@@ -50,10 +55,15 @@ Exit status:
 
 /// Finds the lock that slows a Linux system down, who waits for it, and who makes them wait.
 #[derive(Debug, Parser)]
-#[command(name = "lockmeter", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "lockmeter", version, long_version = long_version(), after_help = EXAMPLES, max_term_width = 100)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
+}
+
+fn long_version() -> &'static str {
+    let features = [("static", cfg!(feature = "static"))];
+    lockmeter_cli::long_version(env!("CARGO_PKG_VERSION"), COMMIT, &features)
 }
 
 #[derive(Debug, Subcommand)]
@@ -82,6 +92,11 @@ pub enum Command {
     Off(SwitchArguments),
     /// Show what this kernel and these privileges allow, and how to fix each "no"
     Doctor(DoctorArguments),
+    /// Print what has a shell complete the command line
+    Completions(CompletionsArguments),
+    /// Write the manual pages
+    #[command(hide = true)]
+    ManualPages(ManualPagesArguments),
     /// Now a command of lockmeter-lab
     #[command(hide = true, disable_help_flag = true)]
     Bench(MovedArguments),

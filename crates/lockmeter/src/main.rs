@@ -31,8 +31,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use lockmeter_cli::exit::{Failure, Status};
+use lockmeter_cli::{completions, manual_pages};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, COMMIT, Command};
 
 fn main() -> ExitCode {
     lockmeter_cli::run("lockmeter", |arguments: Arguments| run(arguments.command))
@@ -55,6 +56,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Off(arguments) => switch::off(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Agent(arguments) => agent::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Completions(arguments) => completions::run::<Arguments>(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::ManualPages(arguments) => {
+            manual_pages::run::<Arguments>(COMMIT, &arguments).map(|()| ExitCode::SUCCESS)
+        }
         Command::Bench(_) => Err(moved("bench")),
         Command::Compare(_) => Err(moved("compare")),
         Command::Overhead(_) => Err(moved("overhead")),
