@@ -2,6 +2,7 @@
 
 mod budget;
 mod config;
+mod flight;
 mod memory;
 mod notify;
 mod sources;
@@ -27,10 +28,11 @@ use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{About, Dimension, Interval, RecordingKind};
 use lockmeter_recorder::target::Target;
 use lockmeter_recorder::{Ended, Recorder, Sink, StopSignals};
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, SIGUSR1};
 
 use self::budget::{Budgets, Verdict};
 use self::config::Config;
+use self::flight::FlightRecorder;
 use self::notify::Notifier;
 use self::sources::{AgentSources, Details};
 use crate::arguments::agent::AgentArguments;
@@ -47,8 +49,11 @@ pub fn run(arguments: &AgentArguments) -> Result<()> {
         return Ok(());
     }
     let mut signals = StopSignals::catch_for_service().context("cannot catch signals")?;
-    let hang_up = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGHUP, Arc::clone(&hang_up)).context("cannot catch signals")?;
+    let [hang_up, asked] = [SIGHUP, SIGUSR1].map(|signal| {
+        let flag = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, Arc::clone(&flag)).map(|_| flag).context("cannot catch signals")
+    });
+    let (hang_up, asked) = (hang_up?, asked?);
     let about = lockmeter_recorder::describe(RecordingKind::Locks, "whole machine", StackBudget::DEFAULT);
     let limits = Limits { locks: config.most_locks, workloads: config.most_workloads };
     let store: Shared = Arc::new(Mutex::new(Store::new(limits, config.workloads)));
@@ -58,17 +63,34 @@ pub fn run(arguments: &AgentArguments) -> Result<()> {
         let sentence = format!("cannot listen on {}: {error}; give another address as `listen`", config.listen);
         Failure::error(Status::Failed, sentence)
     })?;
+    let settings = config.recorder.settings();
+    let recorder = settings.map(|settings| FlightRecorder::start(settings, Arc::clone(&store))).transpose();
+    let flight = recorder.context("cannot start a thread")?;
     let file = arguments.config.clone();
     let notifier = Notifier::from_environment();
     let next_due = Instant::now() + config.interval;
     let budgets = Budgets::new(Instant::now());
-    let mut sink = MetricsSink { about, store, details, file, config, hang_up, notifier, next_due, budgets, shed: 0 };
+    let mut sink = AgentSink {
+        about,
+        store,
+        details,
+        file,
+        config,
+        hang_up,
+        asked,
+        notifier,
+        next_due,
+        budgets,
+        shed: 0,
+        flight,
+    };
     sink.say_state();
     say(format_args!("lockmeter: metering the whole machine; metrics at http://{address}/metrics"));
     sink.notifier.ready();
     let recorder = Recorder { signals: &mut signals, target: &Target::None, duration: None };
     let ended: Result<Ended> = recorder.run(source, &mut sink);
     sink.notifier.stopping();
+    sink.flight.into_iter().for_each(FlightRecorder::finish);
     ended.map(|_| ())
 }
 
@@ -78,8 +100,8 @@ impl Config {
     }
 }
 
-/// Adds what is metered to the metrics, and keeps budgets and configuration.
-struct MetricsSink {
+/// Adds what is metered to the metrics and hands it to the flight recorder, and keeps budgets and configuration.
+struct AgentSink {
     about: About,
     store: Shared,
     /// What the source is to meter.
@@ -87,14 +109,17 @@ struct MetricsSink {
     file: Option<PathBuf>,
     config: Config,
     hang_up: Arc<AtomicBool>,
+    /// Somebody asks for a recording.
+    asked: Arc<AtomicBool>,
     notifier: Notifier,
     next_due: Instant,
     budgets: Budgets,
     /// How many of the configured details are not metered.
     shed: usize,
+    flight: Option<FlightRecorder>,
 }
 
-impl MetricsSink {
+impl AgentSink {
     fn keep_budgets(&mut self) {
         let memory: u64 = memory::used().iter().map(|(_, bytes)| bytes).sum();
         let memory = memory as f64 / (self.config.memory_budget_mb * 1_000_000) as f64;
@@ -134,6 +159,7 @@ impl MetricsSink {
             memory: memory::used().to_vec(),
             budgets: vec![("cpu", self.budgets.cpu), ("memory", self.budgets.memory)],
             details: details.collect(),
+            recorder: self.flight.as_ref().map(FlightRecorder::kept),
         };
         locked(&self.store).set_state(state);
     }
@@ -147,6 +173,9 @@ impl MetricsSink {
                     |config: &Config| (config.listen, config.most_locks, config.workloads, config.most_workloads);
                 if fixed(&config) != fixed(&self.config) {
                     say("lockmeter: listen, most_locks, workloads and most_workloads change only with a restart");
+                }
+                if let (Some(flight), Some(settings)) = (&mut self.flight, config.recorder.settings()) {
+                    flight.configure(settings);
                 }
                 self.config = config;
                 self.shed = 0;
@@ -166,7 +195,7 @@ impl MetricsSink {
     }
 }
 
-impl Sink for MetricsSink {
+impl Sink for AgentSink {
     type Error = anyhow::Error;
 
     fn next_due(&self) -> Instant {
@@ -183,6 +212,10 @@ impl Sink for MetricsSink {
         let mut store = locked(&self.store);
         store.add(&report, Workload::of_cgroup);
         store.add_latency(&latency);
+        drop(store);
+        if let Some(flight) = &mut self.flight {
+            flight.take(&self.about, &interval, &report);
+        }
         Ok(())
     }
 
@@ -201,6 +234,12 @@ impl Sink for MetricsSink {
         self.notifier.alive();
         if self.hang_up.swap(false, Ordering::Relaxed) {
             self.reload();
+        }
+        if self.asked.swap(false, Ordering::Relaxed) {
+            match &mut self.flight {
+                Some(flight) => flight.asked(&self.about),
+                None => say("lockmeter: no recording is written: the configuration names no folder for them"),
+            }
         }
     }
 }
