@@ -59,6 +59,7 @@ pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
         per_cpu: false,
         swap: None,
         counts_unfinished: true,
+        ticks_of_look: 1,
     }
 }
 

@@ -328,6 +328,7 @@ fn recorded(command: &[OsString]) -> Value {
         per_cpu: false,
         swap: None,
         counts_unfinished: true,
+        ticks_of_look: 1,
     };
     let mut sources = LockSources::start(&options).unwrap();
     let target = target::start(command, &sources.environment(), CommandOutput::ToStderr).unwrap();

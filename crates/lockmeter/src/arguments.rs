@@ -409,6 +409,7 @@ impl RecordArguments {
             per_cpu: self.per_cpu,
             swap,
             counts_unfinished: true,
+            ticks_of_look: 1,
         }
     }
 }
@@ -631,6 +632,7 @@ impl TopArguments {
             per_cpu: self.query.by.0.contains(&Dimension::Cpu),
             swap: None,
             counts_unfinished: false,
+            ticks_of_look: 1,
         }
     }
 }

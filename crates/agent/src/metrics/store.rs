@@ -121,7 +121,7 @@ impl Store {
     }
 
     /// Takes an interval in: its report by lock, or by lock and control group where workloads are told apart.
-    pub fn add(&mut self, report: &Report, workload_of: impl Fn(&str) -> Workload) {
+    pub fn add(&mut self, report: &Report, mut workload_of: impl FnMut(&str) -> Workload) {
         let mut by_lock = HashMap::<LockKey, Vec<&Row>>::new();
         let mut by_workload = HashMap::<(Workload, Space), (u64, u64)>::new();
         for row in report.rows.iter().filter(|row| !row.own) {

@@ -109,6 +109,9 @@ pub struct ThreadSource {
     begin_ns: u64,
     /// The length of all intervals since then.
     recorded_ns: u64,
+    /// Every how many ticks all threads are looked at, and how many have passed since.
+    ticks_of_look: u32,
+    ticks: u32,
 }
 
 impl ThreadSource {
@@ -188,6 +191,8 @@ impl ThreadSource {
             counted: thread_counts::default(),
             begin_ns: monotonic_ns(),
             recorded_ns: 0,
+            ticks_of_look: 1,
+            ticks: 0,
         };
         source.look_at(StackChoice::all(FIRST_STACKS))?;
         source.begin();
@@ -205,6 +210,11 @@ impl ThreadSource {
         if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
             data.counted_from_ns = self.begin_ns;
         }
+    }
+
+    /// Looks at all threads at every so manyth tick only.
+    pub fn look_every(&mut self, ticks: u32) {
+        self.ticks_of_look = ticks.max(1);
     }
 
     /// Why it is not sampled what CPUs run, if it was asked for.
@@ -243,11 +253,15 @@ impl ThreadSource {
         self.threads.processes()
     }
 
-    /// Looks at all threads; to be called ten times a second. Returns whether a drain is due.
-    pub fn look(&mut self) -> Result<bool, KernelError> {
+    /// Looks at all threads if it is time; to be called ten times a second. Returns whether a drain is due.
+    pub fn tick(&mut self) -> Result<bool, KernelError> {
         self.cost.tick(&self.skeleton);
-        let choice = self.threads.choose_stacks(STACKS_A_LOOK);
-        self.look_at(choice)?;
+        self.ticks += 1;
+        if self.ticks >= self.ticks_of_look {
+            self.ticks = 0;
+            let choice = self.threads.choose_stacks(STACKS_A_LOOK);
+            self.look_at(choice)?;
+        }
         if let Some(sampler) = &self.sampler {
             sampler.read();
         }

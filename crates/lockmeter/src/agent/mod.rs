@@ -18,11 +18,13 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use lockmeter_agent::identity::Workload;
 use lockmeter_agent::metrics::{AgentState, Limits, Store};
+use lockmeter_agent::runtime_names::{KnownNames, RuntimeState};
 use lockmeter_agent::server::{Shared, locked, serve};
 use lockmeter_cli::exit::{Failure, Status, report as report_error};
 use lockmeter_cli::messages::{notice_once, say};
 use lockmeter_cli::output;
 use lockmeter_kernel::contention::StackBudget;
+use lockmeter_kernel::may_load_programs;
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery};
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{About, Dimension, Interval, RecordingKind};
@@ -58,7 +60,7 @@ pub fn run(arguments: &AgentArguments) -> Result<()> {
     let limits = Limits { locks: config.most_locks, workloads: config.most_workloads };
     let store: Shared = Arc::new(Mutex::new(Store::new(limits, config.workloads)));
     let details = Rc::new(Cell::new(config.details()));
-    let source = AgentSources::start(Rc::clone(&details))?;
+    let source = AgentSources::start(Rc::clone(&details)).map_err(with_what_to_add)?;
     let address = serve(config.listen, Arc::clone(&store)).map_err(|error| {
         let sentence = format!("cannot listen on {}: {error}; give another address as `listen`", config.listen);
         Failure::error(Status::Failed, sentence)
@@ -69,7 +71,7 @@ pub fn run(arguments: &AgentArguments) -> Result<()> {
     let file = arguments.config.clone();
     let notifier = Notifier::from_environment();
     let next_due = Instant::now() + config.interval;
-    let budgets = Budgets::new(Instant::now());
+    let budgets = Budgets::new(Instant::now(), config.interval);
     let mut sink = AgentSink {
         about,
         store,
@@ -83,6 +85,7 @@ pub fn run(arguments: &AgentArguments) -> Result<()> {
         budgets,
         shed: 0,
         flight,
+        names: KnownNames::new(RuntimeState::below("/")),
     };
     sink.say_state();
     say(format_args!("lockmeter: metering the whole machine; metrics at http://{address}/metrics"));
@@ -92,6 +95,18 @@ pub fn run(arguments: &AgentArguments) -> Result<()> {
     sink.notifier.stopping();
     sink.flight.into_iter().for_each(FlightRecorder::finish);
     ended.map(|_| ())
+}
+
+/// What the agent may need, for who has not given it that.
+const WHAT_TO_ADD: &str = "a systemd unit has to allow it CAP_BPF, CAP_PERFMON, CAP_SYSLOG, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH \
+    (CapabilityBoundingSet=), a container needs `hostPID: true` and \
+    `securityContext: {capabilities: {add: [BPF, PERFMON, SYSLOG, SYS_PTRACE, DAC_READ_SEARCH]}}`";
+
+fn with_what_to_add(error: anyhow::Error) -> anyhow::Error {
+    match may_load_programs() {
+        true => error,
+        false => Failure::error(Status::NotAllowed, format!("{error}; {WHAT_TO_ADD}")),
+    }
 }
 
 impl Config {
@@ -117,6 +132,8 @@ struct AgentSink {
     /// How many of the configured details are not metered.
     shed: usize,
     flight: Option<FlightRecorder>,
+    /// What runtimes call their containers.
+    names: KnownNames,
 }
 
 impl AgentSink {
@@ -179,6 +196,7 @@ impl AgentSink {
                 }
                 self.config = config;
                 self.shed = 0;
+                self.budgets.judge_after(self.config.interval);
                 self.details.set(self.config.details());
                 self.next_due = self.next_due.min(Instant::now() + self.config.interval);
                 self.say_state();
@@ -210,9 +228,10 @@ impl Sink for AgentSink {
         latency.add(&interval);
         let (report, latency) = (builder.finish(), latency.report());
         let mut store = locked(&self.store);
-        store.add(&report, Workload::of_cgroup);
+        store.add(&report, |path| Workload::of_cgroup(path, &mut self.names));
         store.add_latency(&latency);
         drop(store);
+        self.names.end_round();
         if let Some(flight) = &mut self.flight {
             flight.take(&self.about, &interval, &report);
         }

@@ -37,6 +37,9 @@ impl Details {
     }
 }
 
+/// All threads are looked at every second: at each tick that would cost a quarter of the agent's budget on a machine with a thousand threads.
+const TICKS_OF_LOOK: u32 = 10;
+
 /// The source. What is wanted may be changed at any time; from the next drain on it is metered.
 pub struct AgentSources {
     locks: Option<LockSources>,
@@ -97,6 +100,7 @@ fn lock_options(details: Details) -> LockOptions {
         per_cpu: false,
         swap: None,
         counts_unfinished: false,
+        ticks_of_look: TICKS_OF_LOOK,
     }
 }
 
