@@ -144,7 +144,7 @@ lint:
 	scripts/check-links
 	scripts/check-layers
 	scripts/check-packages
-	shellcheck $(shell git ls-files 'scripts/*' ':!scripts/check-links') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
+	shellcheck $(shell git ls-files 'scripts/*' ':!scripts/check-links') tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/agent-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
 
 install: build
 	install -D -m 0755 $(RELEASE) $(DESTDIR)$(PREFIX)/bin/lockmeter
