@@ -163,7 +163,11 @@ mod tests {
         ];
         for path in paths {
             let found = Workload::of_cgroup(&path, &mut names);
-            assert_eq!([&found.unit, &found.namespace, &found.pod, &found.container], ["", "prod", "shop", "app"], "{path}");
+            assert_eq!(
+                [&found.unit, &found.namespace, &found.pod, &found.container],
+                ["", "prod", "shop", "app"],
+                "{path}"
+            );
         }
         let other = ID.replace('0', "f");
         let found = Workload::of_cgroup(&format!("/kubepods/pod{UID}/{other}"), &mut names);

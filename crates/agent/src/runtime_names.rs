@@ -14,6 +14,8 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
 use serde_json::Value;
 
 /// What a container is called. What is not known is empty.
@@ -28,14 +30,13 @@ pub struct ContainerNames {
 }
 
 /// Where containerd keeps its bundles, by default and under k3s.
-const BUNDLES: [&str; 2] = [
-    "run/containerd/io.containerd.runtime.v2.task",
-    "run/k3s/containerd/io.containerd.runtime.v2.task",
-];
+const BUNDLES: [&str; 2] =
+    ["run/containerd/io.containerd.runtime.v2.task", "run/k3s/containerd/io.containerd.runtime.v2.task"];
 /// Where Docker keeps what it knows of containers.
 const DOCKER: &str = "var/lib/docker/containers";
 /// Where containers/storage keeps what is there for a run and what is there for longer.
-const STORAGE: [&str; 2] = ["run/containers/storage/overlay-containers", "var/lib/containers/storage/overlay-containers"];
+const STORAGE: [&str; 2] =
+    ["run/containers/storage/overlay-containers", "var/lib/containers/storage/overlay-containers"];
 
 /// What files of a container may be large; a pod's specification takes tens of kilobytes.
 const MOST_BYTES: u64 = 4 << 20;
@@ -101,11 +102,11 @@ fn named(texts: &Value, keys: Keys) -> Option<ContainerNames> {
 
 /// The content of a file of root, or of our own, that nobody else has put there.
 fn json(path: &Path) -> Option<Value> {
-    const NOFOLLOW_NONBLOCK: i32 = 0o400_000 | 0o4_000;
-    let file = OpenOptions::new().read(true).custom_flags(NOFOLLOW_NONBLOCK).open(path).ok()?;
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
     let data = file.metadata().ok()?;
-    let own = std::fs::metadata("/proc/self").ok()?.uid();
-    if !data.is_file() || data.len() > MOST_BYTES || !(data.uid() == 0 || data.uid() == own) {
+    let is_trusted = data.uid() == 0 || data.uid() == geteuid().as_raw();
+    if !data.is_file() || data.len() > MOST_BYTES || !is_trusted {
         return None;
     }
     let mut text = Vec::new();
@@ -230,10 +231,13 @@ mod tests {
     #[test]
     fn what_is_no_state_of_a_runtime_names_nobody() {
         let path = format!("{}/k8s.io/{ID}/config.json", BUNDLES[0]);
-        for text in ["", "{", "[]", "{}", r#"{"annotations":[]}"#, r#"{"annotations":{"io.kubernetes.cri.sandbox-name":7}}"#] {
+        for text in
+            ["", "{", "[]", "{}", r#"{"annotations":[]}"#, r#"{"annotations":{"io.kubernetes.cri.sandbox-name":7}}"#]
+        {
             assert_eq!(names(&path, text), None, "{text}");
         }
-        let large = format!(r#"{{"annotations":{{"io.kubernetes.cri.sandbox-name":"shop"}},"x":"{}"}}"#, "x".repeat(5 << 20));
+        let large =
+            format!(r#"{{"annotations":{{"io.kubernetes.cri.sandbox-name":"shop"}},"x":"{}"}}"#, "x".repeat(5 << 20));
         assert_eq!(names(&path, &large), None);
         // A link, as a container could have left one in a volume that somebody mounts there.
         let root = root("elsewhere.json", r#"{"annotations":{"io.kubernetes.cri.sandbox-name":"shop"}}"#);

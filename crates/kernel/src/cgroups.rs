@@ -102,8 +102,11 @@ impl CgroupTree {
         };
         let mut paths = HashMap::new();
         Walk { root, mark: 0, prefix: "", paths: &mut paths }.visit(root, 0);
-        let mut found: Vec<String> =
-            paths.into_values().flatten().filter(|path| Path::new(path).file_name() == Some(name.as_os_str())).collect();
+        let mut found: Vec<String> = paths
+            .into_values()
+            .flatten()
+            .filter(|path| Path::new(path).file_name() == Some(name.as_os_str()))
+            .collect();
         found.sort();
         match found.as_slice() {
             [] => Ok(None),

@@ -57,8 +57,7 @@ pub fn folder(path: &Path) -> Result<PathBuf, String> {
 
 /// What is wrong with the owner or the mode of a file that root is to trust, by a rule.
 fn is_of_root(path: &Path, opened: &Metadata, rule: &str) -> Result<(), String> {
-    is_only_roots(opened, false)
-        .map_err(|what| format!("{what}, and {rule}; `chown root` and `chmod go-w` it"))?;
+    is_only_roots(opened, false).map_err(|what| format!("{what}, and {rule}; `chown root` and `chmod go-w` it"))?;
     let path = fs::canonicalize(path).map_err(|error| format!("cannot be read: {error}"))?;
     are_above_roots(&path, rule)?;
     // What was checked is what was opened.

@@ -102,7 +102,7 @@ impl Tiny {
     fn mount(path: String) -> Self {
         fs::create_dir(&path).unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", &path]);
+        mount.args(["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", &path]);
         assert!(run(mount).status.success());
         Self(path)
     }
@@ -122,8 +122,8 @@ fn a_full_disk_fails_a_recording_and_leaves_no_half_one() {
     let folder = Folder::new();
     let disk = Tiny::mount(folder.file("recordings"));
     let filler = format!("{}/filler", disk.0);
-    // tmpfs gives whole pages: none is left.
-    let _ = fs::write(&filler, vec![0; 512 << 10]);
+    // Until no page is left.
+    let _ = fs::write(&filler, vec![0; 8 << 20]);
     let agent = Agent::plain(&folder, &format!("[recorder]\nfolder = \"{}\"\nafter = \"1s\"", disk.0));
     let counted = |result: &str| agent.sum("lockmeter_agent_recordings_total", &format!("result=\"{result}\""));
     until("it meters", || agent.sum("lockmeter_agent_intervals_total", "") > 1.0);
@@ -146,7 +146,8 @@ fn without_capabilities_it_says_what_to_add_to_its_unit_or_container() {
     let ended = run(command);
     let said = text(&ended.stderr);
     assert_eq!((ended.status.code(), said.lines().count()), (Some(3), 1), "{said}");
-    for part in ["CapabilityBoundingSet=", "hostPID: true", "add: [BPF, PERFMON, SYSLOG, SYS_PTRACE, DAC_READ_SEARCH]"] {
+    for part in ["CapabilityBoundingSet=", "hostPID: true", "add: [BPF, PERFMON, SYSLOG, SYS_PTRACE, DAC_READ_SEARCH]"]
+    {
         assert!(said.contains(part), "{said}");
     }
 }

@@ -15,7 +15,8 @@ use support::{Folder, json, lockmeter, machine, run, signal, text, until, user_w
 /// A configuration that records into the test's folder, by these settings only.
 fn recording(folder: &Folder, settings: &str) -> String {
     let path = folder.file("recordings");
-    let none = ["deadlock = false", "hung_after = \"0s\"", "wait_longer_than = \"0s\"", "apart = \"0s\"", "after = \"1s\""];
+    let none =
+        ["deadlock = false", "hung_after = \"0s\"", "wait_longer_than = \"0s\"", "apart = \"0s\"", "after = \"1s\""];
     let name = |setting: &str| setting.split(' ').next().unwrap_or_default().to_owned();
     let rest = none.iter().filter(|setting| !settings.lines().any(|line| name(line) == name(setting)));
     let rest: Vec<&str> = rest.copied().collect();
@@ -43,9 +44,9 @@ fn first_recording(folder: &Folder, agent: &Agent, trigger: &str, words: &str) -
         let of_trigger = recordings(folder).into_iter().filter(|_| is_written).filter(named);
         // One may be without its end yet.
         let with_reports = of_trigger.map(|path| (report(&path), path));
-        found = with_reports.map(|(report, path)| (path, report)).find(|(_, report)| {
-            report["reason"].as_str().is_some_and(|reason| reason.contains(words))
-        });
+        found = with_reports
+            .map(|(report, path)| (path, report))
+            .find(|(_, report)| report["reason"].as_str().is_some_and(|reason| reason.contains(words)));
         found.is_some()
     });
     found.unwrap()

@@ -17,8 +17,8 @@ use support::control_group::ControlGroup;
 use support::recorder::Recorder;
 use support::report::{report, report_as, sum};
 use support::{
-    Folder, Load, PATIENCE, bpf_programs_of, lockmeter, machine, pinned_objects, preload_library, program_exists, run, run_workload, say, signal, skip,
-    text, too_busy, until, wait, workload_path,
+    Folder, Load, PATIENCE, bpf_programs_of, lockmeter, machine, pinned_objects, preload_library, program_exists, run,
+    run_workload, say, signal, skip, text, too_busy, until, wait, workload_path,
 };
 
 /// What the recorder may need in memory for processes that come and go, beyond what it needs for those that are there.

@@ -222,7 +222,10 @@ mod tests {
         let text = text(Format::OpenMetrics);
         let with: Vec<&str> = text.lines().filter(|line| line.contains("flight-1")).collect();
         assert_eq!(with.len(), 2, "{text}");
-        assert!(with[0].ends_with("le=\"0.000004096\"} 2 # {recording=\"flight-1\"} 0.000003 1500000000.000"), "{with:?}");
+        assert!(
+            with[0].ends_with("le=\"0.000004096\"} 2 # {recording=\"flight-1\"} 0.000003 1500000000.000"),
+            "{with:?}"
+        );
         let of_counter = "lockmeter_agent_intervals_total 7 # {recording=\"flight-1\"} 1 1500000000.000";
         assert_eq!(with[1], of_counter);
     }

@@ -206,8 +206,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_family_by_family() {
-        let number =
-            |value| vec![Sample { labels: vec!["x".into()], value: Value::Number(value), exemplar: None }];
+        let number = |value| vec![Sample { labels: vec!["x".into()], value: Value::Number(value), exemplar: None }];
         let families = [
             Family { metric: Metric::OpenWaits, samples: number(2.0) },
             Family { metric: Metric::AgentShed, samples: number(3.0) },

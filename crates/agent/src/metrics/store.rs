@@ -321,7 +321,9 @@ impl Store {
                 self.recordings.iter().map(sample).collect()
             }
             Metric::AgentRecorderKept => self.state.recorder.iter().flat_map(|(ns, _)| one(seconds(*ns))).collect(),
-            Metric::AgentRecorderBytes => self.state.recorder.iter().flat_map(|(_, bytes)| one(*bytes as f64)).collect(),
+            Metric::AgentRecorderBytes => {
+                self.state.recorder.iter().flat_map(|(_, bytes)| one(*bytes as f64)).collect()
+            }
             Metric::AgentReloads => counted(&self.reloads),
             Metric::AgentRequests => counted(&self.requests),
         }
@@ -528,7 +530,10 @@ mod tests {
         let exemplar = |metric| store.samples(metric)[0].exemplar.clone();
         assert_eq!(exemplar(Metric::LockWait), Some(exemplar_of(1e-6)));
         let recordings = store.samples(Metric::AgentRecordings);
-        assert_eq!(recordings.iter().map(|sample| sample.labels[1].as_str()).collect::<Vec<_>>(), ["suppressed", "written"]);
+        assert_eq!(
+            recordings.iter().map(|sample| sample.labels[1].as_str()).collect::<Vec<_>>(),
+            ["suppressed", "written"]
+        );
         assert_eq!(recordings[1].exemplar, Some(exemplar_of(1.0)));
     }
 

@@ -182,7 +182,10 @@ impl RecorderConfig {
     fn check(&self) -> Result<(), String> {
         let Self { folder, memory_mb, most_recordings, most_recordings_mb, waited_percent, .. } = self;
         if !folder.is_absolute() && !folder.as_os_str().is_empty() {
-            return Err(format!("folder is {}; give a whole path, or none to have no flight recorder", folder.display()));
+            return Err(format!(
+                "folder is {}; give a whole path, or none to have no flight recorder",
+                folder.display()
+            ));
         }
         if !MEMORY_MB.contains(memory_mb) {
             let (least, most) = (MEMORY_MB.start(), MEMORY_MB.end());

@@ -19,7 +19,8 @@ pub struct PackedInterval {
 impl PackedInterval {
     /// Of an interval that holds more than a recording can, only the losses are kept, and that it was too large.
     pub fn of(interval: &Interval) -> Self {
-        let pack = |interval: &Interval| chunk::encode_fast(ChunkKind::Interval, &schema::encode_interval(interval)?).ok();
+        let pack =
+            |interval: &Interval| chunk::encode_fast(ChunkKind::Interval, &schema::encode_interval(interval)?).ok();
         let chunk = pack(interval).or_else(|| pack(&without_samples(interval))).unwrap_or_default();
         let (start_unix_ns, duration_ns) = (interval.start_unix_ns, interval.duration_ns);
         Self { chunk: chunk.into(), start_unix_ns, duration_ns }

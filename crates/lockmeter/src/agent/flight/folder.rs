@@ -42,14 +42,16 @@ impl RecordingFolder {
 
     /// Removes the oldest recordings, so that one more of this size fits. That one is never removed if it is there already.
     pub fn make_room(&self, room: Room, for_bytes: u64, newest: &Path) -> Result<(), String> {
-        let mut standing = self.standing(newest).map_err(|error| format!("{} cannot be read: {error}", self.0.display()))?;
+        let mut standing =
+            self.standing(newest).map_err(|error| format!("{} cannot be read: {error}", self.0.display()))?;
         standing.sort_by(|a, b| b.path.cmp(&a.path));
         let mut bytes: u64 = for_bytes + standing.iter().map(|recording| recording.bytes).sum::<u64>();
         while let Some(oldest) = standing.last() {
             if standing.len() < room.most && bytes <= room.most_bytes {
                 break;
             }
-            fs::remove_file(&oldest.path).map_err(|error| format!("{} cannot be removed: {error}", oldest.path.display()))?;
+            fs::remove_file(&oldest.path)
+                .map_err(|error| format!("{} cannot be removed: {error}", oldest.path.display()))?;
             bytes -= oldest.bytes;
             standing.pop();
         }

@@ -19,9 +19,6 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// Those that an interval may pull, the rarest first: if there are several, this one names the recording.
-    const OF_INTERVALS: [Self; 4] = [Self::Deadlock, Self::HungTask, Self::LongWait, Self::WaitedShare];
-
     /// As metrics and names of files have it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,25 +58,23 @@ pub struct Pulled {
 /// A trigger is pulled when its condition begins to hold, or holds for more threads than before: a deadlock lasts, and is told once.
 #[derive(Debug, Default)]
 pub struct Triggers {
-    /// For how many threads each of [`Trigger::OF_INTERVALS`] held in the interval before.
-    before: [usize; Trigger::OF_INTERVALS.len()],
+    /// For how many threads each of [`CONDITIONS`] held in the interval before.
+    before: [usize; CONDITIONS.len()],
 }
 
-/// For how many threads a condition holds, and what is said of the worst.
+/// The rarest first: if an interval pulls several triggers, this one names the recording.
+const CONDITIONS: [fn(&Thresholds, &Report) -> Held; 4] = [deadlocks, hung_tasks, long_waits, waited_share];
+
+/// For how many threads a condition holds, and what pulls the trigger if these are more than before.
 type Held = (usize, Option<Pulled>);
 
 impl Triggers {
     /// Those that this interval pulls; its report is by lock.
     pub fn look(&mut self, thresholds: &Thresholds, report: &Report) -> Vec<Pulled> {
         let mut pulled = Vec::new();
-        for (trigger, before) in Trigger::OF_INTERVALS.into_iter().zip(&mut self.before) {
-            let (count, worst) = match trigger {
-                Trigger::Deadlock => deadlocks(thresholds, report),
-                Trigger::HungTask => hung_tasks(thresholds, report),
-                Trigger::LongWait => long_waits(thresholds, report),
-                Trigger::WaitedShare | Trigger::Signal => waited_share(thresholds, report),
-            };
-            pulled.extend(worst.filter(|_| count > *before));
+        for (condition, before) in CONDITIONS.into_iter().zip(&mut self.before) {
+            let (count, pulls) = condition(thresholds, report);
+            pulled.extend(pulls.filter(|_| count > *before));
             *before = count;
         }
         pulled
@@ -105,7 +100,8 @@ fn deadlocks(thresholds: &Thresholds, report: &Report) -> Held {
 fn hung_tasks(thresholds: &Thresholds, report: &Report) -> Held {
     let Some(limit_ns) = thresholds.hung_after.map(nanoseconds) else { return (0, None) };
     let hung = || open_waits(report).iter().filter(move |wait| wait.age_ns >= limit_ns && !wait.is_timed);
-    let pulled = hung().max_by_key(|wait| wait.age_ns).map(|wait| {
+    // The newest was not there before.
+    let pulled = hung().min_by_key(|wait| wait.age_ns).map(|wait| {
         let (age, limit) = (duration(wait.age_ns), duration(limit_ns));
         let reason = format!("{}, which has waited for {} for {age} (limit: {limit})", wait.task.comm, wait.lock);
         Pulled { trigger: Trigger::HungTask, reason, wait: None }
@@ -119,7 +115,7 @@ fn long_waits(thresholds: &Thresholds, report: &Report) -> Held {
     let ended = report.rows.iter().filter(|row| !row.own && row.happened == Happened::Wait);
     let ended = ended.max_by_key(|row| row.value.max_ns).filter(|row| row.value.max_ns >= limit_ns);
     let open = || open_waits(report).iter().filter(move |wait| wait.age_ns >= limit_ns);
-    let pulled = match (ended, open().max_by_key(|wait| wait.age_ns)) {
+    let pulled = match (ended, open().min_by_key(|wait| wait.age_ns)) {
         (Some(row), _) => {
             let wait = LockKey::of(row).map(|key| (key, Duration::from_nanos(row.value.max_ns).as_secs_f64()));
             let reason = says(row.value.max_ns, row.lock.as_deref().unwrap_or("a lock"));
@@ -147,8 +143,7 @@ fn waited_share(thresholds: &Thresholds, report: &Report) -> Held {
     let reason = format!("waits for locks of {percent:.0} % of the machine's CPU time{most} (limit: {limit} %)");
     let longest = report.rows.iter().filter(|row| !row.own && row.happened == Happened::Wait);
     let longest = longest.max_by_key(|row| row.value.total_ns);
-    let wait =
-        longest.and_then(|row| Some((LockKey::of(row)?, Duration::from_nanos(row.value.max_ns).as_secs_f64())));
+    let wait = longest.and_then(|row| Some((LockKey::of(row)?, Duration::from_nanos(row.value.max_ns).as_secs_f64())));
     (1, Some(Pulled { trigger: Trigger::WaitedShare, reason, wait }))
 }
 
@@ -193,7 +188,11 @@ mod tests {
         report
     }
 
-    fn pulled(triggers: &mut Triggers, thresholds: &Thresholds, waits: Vec<OpenWaitRow>) -> Vec<(&'static str, String)> {
+    fn pulled(
+        triggers: &mut Triggers,
+        thresholds: &Thresholds,
+        waits: Vec<OpenWaitRow>,
+    ) -> Vec<(&'static str, String)> {
         let all = triggers.look(thresholds, &report(waits));
         all.into_iter().map(|pulled| (pulled.trigger.name(), pulled.reason)).collect()
     }
