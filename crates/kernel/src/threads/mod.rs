@@ -58,6 +58,10 @@ const THREADS_OF_CGROUP: u32 = 2;
 const FIRST_STACKS: u32 = 2048;
 const STACKS_A_LOOK: u32 = 32;
 
+/// With so small a budget for stacks, the ring buffer that they come through holds as many seconds of them in a quarter of the memory.
+const FEW_STACKS_PPM: u32 = 750;
+const RECORDS_OF_FEW_STACKS: u32 = 2 << 20;
+
 const PROGRAMS: usize = 4;
 
 impl Programs<PROGRAMS> for ThreadsSkel<'_> {
@@ -473,6 +477,9 @@ fn load(
     open.maps.buffers.set_max_entries(cpus * 2).map_err(refused)?;
     open.maps.buffers.set_autocreate(futexes.is_some()).map_err(refused)?;
     open.maps.records.set_autocreate(futexes.is_some()).map_err(refused)?;
+    if let Some(FutexOptions { stacks: StackBudget::Share { ppm: ..=FEW_STACKS_PPM }, .. }) = futexes {
+        open.maps.records.set_max_entries(RECORDS_OF_FEW_STACKS).map_err(refused)?;
+    }
     open.maps.cpu_samples.set_autocreate(asks_for_samples).map_err(refused)?;
     open.progs.sample_cpu.set_autoload(asks_for_samples);
     if let Some(shared) = past_sleeps {

@@ -23,7 +23,6 @@ use lockmeter_agent::server::{Shared, locked, serve};
 use lockmeter_cli::exit::{Failure, Status, report as report_error};
 use lockmeter_cli::messages::{notice_once, say};
 use lockmeter_cli::output;
-use lockmeter_kernel::contention::StackBudget;
 use lockmeter_kernel::may_load_programs;
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery};
 use lockmeter_profile::view::{Query, ReportBuilder};
@@ -36,7 +35,7 @@ use self::budget::{Budgets, Verdict};
 use self::config::Config;
 use self::flight::FlightRecorder;
 use self::notify::Notifier;
-use self::sources::{AgentSources, Details};
+use self::sources::{AgentSources, Details, STACKS};
 use crate::arguments::agent::AgentArguments;
 
 pub fn run(arguments: &AgentArguments) -> Result<()> {
@@ -56,7 +55,7 @@ pub fn run(arguments: &AgentArguments) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&flag)).map(|_| flag).context("cannot catch signals")
     });
     let (hang_up, asked) = (hang_up?, asked?);
-    let about = lockmeter_recorder::describe(RecordingKind::Locks, "whole machine", StackBudget::DEFAULT);
+    let about = lockmeter_recorder::describe(RecordingKind::Locks, "whole machine", STACKS);
     let limits = Limits { locks: config.most_locks, workloads: config.most_workloads };
     let store: Shared = Arc::new(Mutex::new(Store::new(limits, config.workloads)));
     let details = Rc::new(Cell::new(config.details()));
