@@ -59,7 +59,11 @@ END
             exec {SYSTEMD} --system --unit=multi-user.target --log-target=null\n",
             unit.display()
         );
-        fs::write(folder.file("agent.toml"), format!("listen = \"{address}\"\ninterval = \"1s\"\n[recorder]\nafter = \"1s\"\n")).unwrap();
+        fs::write(
+            folder.file("agent.toml"),
+            format!("listen = \"{address}\"\ninterval = \"1s\"\n[recorder]\nafter = \"1s\"\n"),
+        )
+        .unwrap();
         let enter: String =
             groups.iter().map(|group| format!("mkdir {group}; echo $$ >{group}/cgroup.procs\n")).collect();
         let own = "exec unshare --pid --fork --mount --propagation private --cgroup --ipc --kill-child sh -ec \"$1\"";

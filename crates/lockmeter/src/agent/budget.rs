@@ -22,10 +22,10 @@ pub enum Verdict {
 
 /// Watches the budgets.
 pub struct Budgets {
-    /// When the window began, and what had been used by then.
-    begun: Instant,
     window: Duration,
-    used_then_ns: u64,
+    /// When the window began, and what had been used by then. `None` until the next look: starting and changing what is metered takes a second
+    /// of CPU time, once, for which nothing need be shed.
+    begun: Option<(Instant, u64)>,
     calm_since: Instant,
     /// How much of the budgets was used when last looked at.
     pub cpu: f64,
@@ -34,8 +34,7 @@ pub struct Budgets {
 
 impl Budgets {
     pub fn new(now: Instant, interval: Duration) -> Self {
-        let mut budgets =
-            Self { begun: now, window: LONGEST_WINDOW, used_then_ns: 0, calm_since: now, cpu: 0.0, memory: 0.0 };
+        let mut budgets = Self { window: LONGEST_WINDOW, begun: None, calm_since: now, cpu: 0.0, memory: 0.0 };
         budgets.judge_after(interval);
         budgets
     }
@@ -43,21 +42,23 @@ impl Budgets {
     /// Looks are as far apart as this from now on.
     pub fn judge_after(&mut self, interval: Duration) {
         self.window = (INTERVALS * interval).min(LONGEST_WINDOW).max(interval);
+        self.begun = None;
     }
 
     /// A look, with all CPU time that metering has taken so far, what the budget would allow in a second, and the used part of the memory's.
     pub fn look(&mut self, now: Instant, used_ns: u64, allowed_ns_per_s: f64, memory: f64) -> Verdict {
         self.memory = memory;
-        let past = now - self.begun;
+        let (begun, used_then_ns) = *self.begun.get_or_insert((now, used_ns));
+        let past = now - begun;
         if past < self.window {
             return Verdict::Keep;
         }
-        self.cpu = used_ns.saturating_sub(self.used_then_ns) as f64 / (past.as_secs_f64() * allowed_ns_per_s);
-        (self.begun, self.used_then_ns) = (now, used_ns);
+        self.cpu = used_ns.saturating_sub(used_then_ns) as f64 / (past.as_secs_f64() * allowed_ns_per_s);
+        self.begun = Some((now, used_ns));
         if self.cpu > ROOM || memory > ROOM {
             self.calm_since = now;
         }
-        match (self.cpu > 1.0, memory > 1.0) {
+        let verdict = match (self.cpu > 1.0, memory > 1.0) {
             (true, _) => Verdict::Shed("cpu"),
             (_, true) => Verdict::Shed("memory"),
             _ if now - self.calm_since >= CALM => {
@@ -65,7 +66,11 @@ impl Budgets {
                 Verdict::Restore
             }
             _ => Verdict::Keep,
+        };
+        if verdict != Verdict::Keep {
+            self.begun = None;
         }
+        verdict
     }
 }
 
@@ -79,7 +84,9 @@ mod tests {
     fn verdicts(used: &[f64], memory: f64) -> Vec<Verdict> {
         let mut now = Instant::now();
         let mut budgets = Budgets::new(now, INTERVAL);
-        let mut used_ns = 0;
+        // What starting takes.
+        let mut used_ns = 5_000_000_000;
+        budgets.look(now, used_ns, 1e6, memory);
         let look = |part: &f64| {
             now += LONGEST_WINDOW;
             used_ns += (part * LONGEST_WINDOW.as_secs_f64() * 1e6) as u64;
@@ -98,8 +105,21 @@ mod tests {
     fn a_burst_within_the_window_sheds_nothing() {
         let now = Instant::now();
         let mut budgets = Budgets::new(now, INTERVAL);
+        assert_eq!(budgets.look(now, 0, 1e6, 0.1), Verdict::Keep);
         assert_eq!(budgets.look(now + Duration::from_secs(10), 50_000_000, 1e6, 0.1), Verdict::Keep);
         assert_eq!(budgets.look(now + LONGEST_WINDOW, 55_000_000, 1e6, 0.1), Verdict::Keep);
+    }
+
+    /// Regression: a change sheds nothing more, though it costs more than a minute's budget.
+    #[test]
+    fn what_a_change_costs_is_not_judged() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut budgets = Budgets::new(now, INTERVAL);
+        budgets.look(now, 0, 1e6, 0.1);
+        assert_eq!(budgets.look(at(60), 70_000_000, 1e6, 0.1), Verdict::Shed("cpu"));
+        assert_eq!(budgets.look(at(70), 900_000_000, 1e6, 0.1), Verdict::Keep, "it has just changed");
+        assert_eq!(budgets.look(at(130), 930_000_000, 1e6, 0.1), Verdict::Keep);
     }
 
     #[test]
