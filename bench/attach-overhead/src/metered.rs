@@ -57,7 +57,7 @@ pub fn record_for(source: &mut ThreadSource, time: Duration) -> Interval {
     let begin = Instant::now();
     while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
         thread::sleep(left.min(TICK));
-        look_or_panic(source.look());
+        look_or_panic(source.tick());
     }
     let mut interval = Interval::default();
     look_or_panic(source.drain_into(&mut interval));

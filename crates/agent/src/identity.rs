@@ -1,16 +1,18 @@
-//! Who a control group is: a systemd unit, a container, a pod. From the path alone, as the runtimes document theirs: nothing is asked of
-//! a runtime, whose socket is elsewhere on each distribution.
+//! Who a control group is: a systemd unit, a container, a pod. By its path, as the runtimes document theirs, and by what their state on
+//! disk calls it.
+
+use crate::runtime_names::{ContainerNames, KnownNames};
 
 /// Who waited. What is not known is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Workload {
     /// The systemd unit, `[gone]` of a control group that had ended before it could be looked up, `[root]` of none.
     pub unit: String,
-    /// The pod's namespace; a path does not say it.
+    /// The pod's namespace.
     pub namespace: String,
-    /// The pod's UID.
+    /// The pod's name, or its UID.
     pub pod: String,
-    /// The container's id, its first 12 digits.
+    /// The container's name, or the first 12 digits of its id.
     pub container: String,
 }
 
@@ -26,7 +28,7 @@ const ID_DIGITS: usize = 64;
 
 impl Workload {
     /// Who is in the control group of this path; `id:N` is one that is gone.
-    pub fn of_cgroup(path: &str) -> Self {
+    pub fn of_cgroup(path: &str, names: &mut KnownNames) -> Self {
         // The memory controller's own hierarchy has the same folders.
         let path = path.strip_prefix("memory:").unwrap_or(path);
         if path.starts_with("id:") || path.is_empty() {
@@ -37,8 +39,15 @@ impl Workload {
         let pod = folders.iter().rev().find_map(|folder| pod_uid(folder)).unwrap_or_default();
         let unit = if !pod.is_empty() || !container.is_empty() { "" } else { unit(&folders) };
         let unit = if folders.is_empty() { ROOT } else { unit };
-        let container = container[..SHOWN_DIGITS.min(container.len())].to_owned();
-        Self { unit: unit.to_owned(), namespace: String::new(), pod, container }
+        let named = if container.is_empty() { None } else { names.names(container) };
+        let ContainerNames { namespace, pod: pod_name, container: name } = named.cloned().unwrap_or_default();
+        let shown_id = &container[..SHOWN_DIGITS.min(container.len())];
+        Self {
+            unit: unit.to_owned(),
+            namespace,
+            pod: if pod_name.is_empty() { pod } else { pod_name },
+            container: if name.is_empty() { shown_id.to_owned() } else { name },
+        }
     }
 }
 
@@ -82,6 +91,7 @@ fn unit<'a>(folders: &[&'a str]) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime_names::RuntimeState;
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     const UID: &str = "2c48913c-b29f-11e7-9350-020968147796";
@@ -89,7 +99,8 @@ mod tests {
     fn check(path: &str, unit: &str, pod: &str, container: &str) {
         let workload =
             Workload { unit: unit.into(), namespace: String::new(), pod: pod.into(), container: container.into() };
-        assert_eq!(Workload::of_cgroup(path), workload, "{path}");
+        let nowhere = RuntimeState::below("/nonexistent");
+        assert_eq!(Workload::of_cgroup(path, &mut KnownNames::new(nowhere)), workload, "{path}");
     }
 
     #[test]
@@ -133,6 +144,34 @@ mod tests {
         check(&format!("/system.slice/containerd.service/{slice}:cri-containerd:{ID}"), "", UID, &ID[..12]);
         let hash = "0123456789abcdef0123456789abcdef";
         check(&format!("/kubepods/burstable/pod{hash}/{ID}"), "", hash, &ID[..12]);
+    }
+
+    #[test]
+    fn names_of_the_runtime_take_the_place_of_ids() {
+        let root = tempfile::tempdir().unwrap();
+        let bundle = root.path().join("run/containerd/io.containerd.runtime.v2.task/k8s.io").join(ID);
+        std::fs::create_dir_all(&bundle).unwrap();
+        let config = r#"{"annotations":{"io.kubernetes.cri.container-name":"app","io.kubernetes.cri.sandbox-name":"shop",
+            "io.kubernetes.cri.sandbox-namespace":"prod"}}"#;
+        std::fs::write(bundle.join("config.json"), config).unwrap();
+        let mut names = KnownNames::new(RuntimeState::below(root.path()));
+        let slice = format!("kubepods-burstable-pod{}.slice", UID.replace('-', "_"));
+        let paths = [
+            format!("/kubepods.slice/kubepods-burstable.slice/{slice}/cri-containerd-{ID}.scope"),
+            format!("/kubepods/burstable/pod{UID}/{ID}"),
+            format!("memory:/kubepods/burstable/pod{UID}/{ID}"),
+        ];
+        for path in paths {
+            let found = Workload::of_cgroup(&path, &mut names);
+            assert_eq!(
+                [&found.unit, &found.namespace, &found.pod, &found.container],
+                ["", "prod", "shop", "app"],
+                "{path}"
+            );
+        }
+        let other = ID.replace('0', "f");
+        let found = Workload::of_cgroup(&format!("/kubepods/pod{UID}/{other}"), &mut names);
+        assert_eq!([&found.namespace, &found.pod, &found.container], ["", UID, &other[..12]]);
     }
 
     #[test]

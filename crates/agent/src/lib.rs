@@ -3,4 +3,5 @@
 
 pub mod identity;
 pub mod metrics;
+pub mod runtime_names;
 pub mod server;

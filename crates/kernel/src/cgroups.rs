@@ -10,6 +10,10 @@ use crate::error::{ErrorKind, KernelError};
 /// Deepest control group looked at; systemd nests fewer than ten.
 const MAX_DEPTH: usize = 32;
 
+/// Groups that are remembered, gone ones included: a machine has thousands at a time, and a service that starts one for each of its tasks has
+/// millions in a year.
+const MOST_KNOWN: usize = 32 << 10;
+
 /// Marks the id of a group of the memory controller's own hierarchy; `CGROUP_OF_MEMORY_HIERARCHY` in `tables.h`.
 const OF_MEMORY_HIERARCHY: u64 = 1 << 63;
 
@@ -32,7 +36,8 @@ pub struct CgroupTree {
     root: Option<PathBuf>,
     /// Where the memory controller has a hierarchy (version 1) of its own.
     memory_root: Option<PathBuf>,
-    paths: HashMap<u64, String>,
+    /// `None` of those that were gone.
+    paths: HashMap<u64, Option<String>>,
 }
 
 /// A walk over one hierarchy.
@@ -42,7 +47,7 @@ struct Walk<'a> {
     mark: u64,
     /// Stands before every path.
     prefix: &'static str,
-    paths: &'a mut HashMap<u64, String>,
+    paths: &'a mut HashMap<u64, Option<String>>,
 }
 
 impl CgroupTree {
@@ -97,8 +102,11 @@ impl CgroupTree {
         };
         let mut paths = HashMap::new();
         Walk { root, mark: 0, prefix: "", paths: &mut paths }.visit(root, 0);
-        let mut found: Vec<String> =
-            paths.into_values().filter(|path| Path::new(path).file_name() == Some(name.as_os_str())).collect();
+        let mut found: Vec<String> = paths
+            .into_values()
+            .flatten()
+            .filter(|path| Path::new(path).file_name() == Some(name.as_os_str()))
+            .collect();
         found.sort();
         match found.as_slice() {
             [] => Ok(None),
@@ -114,6 +122,12 @@ impl CgroupTree {
     /// Looks up the paths of ids not seen before, with one walk over each hierarchy for all of them.
     pub fn learn(&mut self, ids: impl Iterator<Item = u64>) {
         let unknown: Vec<u64> = ids.filter(|id| !self.paths.contains_key(id)).collect();
+        if unknown.is_empty() {
+            return;
+        }
+        if self.paths.len() > MOST_KNOWN {
+            self.paths.clear();
+        }
         let of_memory = |id: &u64| id & OF_MEMORY_HIERARCHY != 0;
         let paths = &mut self.paths;
         if let Some(root) = self.root.as_deref().filter(|_| !unknown.iter().all(of_memory)) {
@@ -122,18 +136,22 @@ impl CgroupTree {
         if let Some(root) = self.memory_root.as_deref().filter(|_| unknown.iter().any(of_memory)) {
             Walk { root, mark: OF_MEMORY_HIERARCHY, prefix: "memory:", paths }.visit(root, 0);
         }
+        // No id comes back: those are looked up once.
+        for id in unknown {
+            paths.entry(id).or_insert(None);
+        }
     }
 
     /// The path of a control group, `None` if it was gone before it could be looked up.
     pub fn path(&self, id: u64) -> Option<&str> {
-        self.paths.get(&id).map(String::as_str)
+        self.paths.get(&id)?.as_deref()
     }
 }
 
 impl Walk<'_> {
     fn visit(&mut self, directory: &Path, depth: usize) {
         if let (Ok(about), Ok(below)) = (fs::metadata(directory), directory.strip_prefix(self.root)) {
-            self.paths.insert(about.ino() | self.mark, format!("{}/{}", self.prefix, below.display()));
+            self.paths.insert(about.ino() | self.mark, Some(format!("{}/{}", self.prefix, below.display())));
         }
         if depth == MAX_DEPTH {
             return;
@@ -169,6 +187,25 @@ fn memory_mount(mountinfo: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Makes sure that a group which is gone costs one walk, and that forgetting loses nobody who is there.
+    #[test]
+    fn what_is_gone_is_looked_up_once_and_what_is_known_is_bounded() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("a")).unwrap();
+        let id = |name: &str| fs::metadata(root.path().join(name)).unwrap().ino();
+        let gone = u64::MAX >> 1;
+        let mut tree = CgroupTree { root: Some(root.path().into()), memory_root: None, paths: HashMap::new() };
+        tree.learn([id("a"), gone].into_iter());
+        assert_eq!((tree.path(id("a")), tree.path(gone)), (Some("/a"), None));
+        fs::create_dir(root.path().join("b")).unwrap();
+        tree.learn([gone].into_iter());
+        assert_eq!(tree.path(id("b")), None, "nobody walked again");
+        tree.paths.extend((0..=MOST_KNOWN as u64).map(|id| (gone - 1 - id, None)));
+        tree.learn([id("b")].into_iter());
+        assert!(tree.paths.len() < 10);
+        assert_eq!((tree.path(id("a")), tree.path(id("b"))), (Some("/a"), Some("/b")));
+    }
 
     #[test]
     fn the_unified_hierarchy_is_found_beside_the_old_ones() {

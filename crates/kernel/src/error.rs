@@ -115,7 +115,7 @@ pub(crate) fn has_capability(capability: u32) -> bool {
 }
 
 /// Whether the privileges for loading and attaching programs are there.
-pub(crate) fn may_load_programs() -> bool {
+pub fn may_load_programs() -> bool {
     has_capability(CAP_SYS_ADMIN) || has_capability(CAP_BPF) && has_capability(CAP_PERFMON)
 }
 

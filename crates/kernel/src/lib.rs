@@ -38,7 +38,7 @@ mod thread_states;
 pub use cgroups::{CgroupScope, CgroupTree};
 pub use confinement::{Confinement, confinement_of};
 pub use cost::online_cpus;
-pub use error::{ErrorKind, KernelError};
+pub use error::{ErrorKind, KernelError, may_load_programs};
 pub use hooks::{HookWay, HooksRefused, best_hooks, try_hooks};
 pub use kernel_names::{SharedNames, prepare as prepare_kernel_names};
 pub use lockmeter_symbols::SystemMap;

@@ -60,6 +60,7 @@ pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
         swap: None,
         system_map: None,
         counts_unfinished: true,
+        ticks_of_look: 1,
     }
 }
 

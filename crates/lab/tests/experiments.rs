@@ -329,6 +329,7 @@ fn recorded(command: &[OsString]) -> Value {
         swap: None,
         system_map: None,
         counts_unfinished: true,
+        ticks_of_look: 1,
     };
     let mut sources = LockSources::start(&options).unwrap();
     let target = target::start(command, &sources.environment(), CommandOutput::ToStderr).unwrap();

@@ -428,6 +428,7 @@ impl RecordArguments {
             swap,
             system_map: None,
             counts_unfinished: true,
+            ticks_of_look: 1,
         }
     }
 }
@@ -651,6 +652,7 @@ impl TopArguments {
             swap: None,
             system_map: None,
             counts_unfinished: false,
+            ticks_of_look: 1,
         }
     }
 }

@@ -5,6 +5,7 @@ mod agent;
 mod arguments;
 mod diff;
 mod doctor;
+mod history;
 mod input;
 mod latency;
 mod left_behind;

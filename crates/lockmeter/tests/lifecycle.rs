@@ -6,7 +6,6 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,8 +17,8 @@ use support::control_group::ControlGroup;
 use support::recorder::Recorder;
 use support::report::{report, report_as, sum};
 use support::{
-    Folder, Load, PATIENCE, bpf_programs_of, lockmeter, machine, preload_library, run, run_workload, say, signal, skip,
-    text, too_busy, until, wait, workload_path,
+    Folder, Load, PATIENCE, bpf_programs_of, lockmeter, machine, pinned_objects, preload_library, program_exists, run,
+    run_workload, say, signal, skip, text, too_busy, until, wait, workload_path,
 };
 
 /// What the recorder may need in memory for processes that come and go, beyond what it needs for those that are there.
@@ -327,29 +326,6 @@ fn a_recording_is_kept_when_nobody_reads_the_messages() {
     assert!(status.success(), "it ended with {status} (101: it panicked)");
     let read = run(lockmeter(["report", &file]));
     assert!(!text(&read.stderr).contains("no end"), "the recording was not ended: {}", text(&read.stderr));
-}
-
-/// Whether the kernel still has a BPF program of this id.
-fn program_exists(id: u32) -> bool {
-    const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
-    let attributes: [u32; 3] = [id, 0, 0];
-    // SAFETY: the kernel reads the twelve bytes given and returns a new descriptor or -1.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_bpf, BPF_PROG_GET_FD_BY_ID, attributes.as_ptr(), std::mem::size_of_val(&attributes))
-    };
-    let Ok(fd) = i32::try_from(fd) else { return false };
-    if fd >= 0 {
-        // SAFETY: a descriptor just opened, owned by nobody else; it is closed here.
-        drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    }
-    fd >= 0
-}
-
-fn pinned_objects() -> Vec<String> {
-    let names = fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
-    let mut names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
 }
 
 /// Makes sure that a recorder that is killed leaves a readable file that lacks at most the last interval, and no program in

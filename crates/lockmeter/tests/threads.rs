@@ -3,39 +3,15 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::control_group::ControlGroup;
 use support::recorder::Recorder;
+use support::waiting::Waiting;
 use support::{Folder, json, lockmeter, machine, refused, run, skip, text, until, user_workload, wait};
-
-/// A program that says "ready" when its threads are where they stay.
-struct Waiting(Child);
-
-impl Waiting {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "ready\n");
-        Self(child)
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        wait(&mut self.0, "the program");
-    }
-}
 
 fn program(folder: &Folder, name: &str, argument: &str) -> Command {
     let mut command = Command::new(user_workload(folder.path(), name, &[]));

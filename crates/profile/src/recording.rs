@@ -11,6 +11,7 @@ mod kernel_addresses;
 mod new_file;
 mod output_file;
 mod output_path;
+mod packed;
 mod reader;
 mod schema;
 mod stream;
@@ -18,6 +19,7 @@ mod writer;
 
 pub use error::{RecordingError, RecordingErrorKind};
 pub use output_file::{OutputFile, WholeFile, write_file};
+pub use packed::PackedInterval;
 pub use reader::RecordingReader;
 pub use stream::{PipeWait, TRY_PIPE_AGAIN, WaitForever};
 pub use writer::{RecordingOptions, RecordingWriter};

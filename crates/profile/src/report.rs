@@ -384,6 +384,8 @@ pub struct About {
     pub recorder_tgid: u32,
     /// The rules by which waits of programs were told apart, those that count first first; none of recordings before there were rules.
     pub rules: Vec<RuleSet>,
+    /// Why a flight recorder kept it, in words; empty if somebody asked for a recording.
+    pub reason: String,
 }
 
 /// The lock that cost most.

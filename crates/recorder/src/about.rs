@@ -32,5 +32,6 @@ pub fn describe(kind: RecordingKind, scope: &str, stacks: StackBudget) -> About 
         },
         recorder_tgid: std::process::id(),
         rules: rules::installed().sets().to_vec(),
+        reason: String::new(),
     }
 }

@@ -59,6 +59,9 @@ pub struct LockOptions {
     /// Whether waits that go on at the end are counted in the last interval, each with all of it that was metered. For who adds all intervals
     /// up: in the last one alone, these waits would be longer than it.
     pub counts_unfinished: bool,
+    /// Every how many ticks all threads are looked at, which costs by their number. The exact times, and waits for locks, need no look; what
+    /// threads sleep for is estimated from fewer.
+    pub ticks_of_look: u32,
 }
 
 /// All sources of locks.
@@ -130,7 +133,9 @@ impl Threads<'_> {
 
     fn start(&mut self, futexes: Option<FutexOptions>) -> Result<(), KernelError> {
         let past_sleeps = self.past_sleeps.as_ref().map(AsFd::as_fd);
-        self.started = Some(ThreadSource::start(&self.options.scope, self.names.clone()?, futexes, past_sleeps)?);
+        let mut source = ThreadSource::start(&self.options.scope, self.names.clone()?, futexes, past_sleeps)?;
+        source.look_every(self.options.ticks_of_look);
+        self.started = Some(source);
         Ok(())
     }
 
@@ -338,7 +343,7 @@ impl Source for LockSources {
     }
 
     fn tick(&mut self) -> bool {
-        let is_due = match self.threads.as_mut().map(ThreadSource::look) {
+        let is_due = match self.threads.as_mut().map(ThreadSource::tick) {
             // With the locks of programs it is the recording's end, which the drain says.
             Some(Err(error)) if !self.meters_outside() => {
                 self.threads = None;

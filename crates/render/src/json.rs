@@ -89,6 +89,7 @@ impl Serialize for Top<'_> {
             "machine": report.about.machine,
             "recorded": report.about.kind.map(RecordingKind::name),
             "scope": report.about.scope,
+            "reason": reason(&report.about),
             "rules": RuleSets(&report.about.rules),
             "by": by,
             "start_unix_ns": report.start_unix_ns,
@@ -136,6 +137,11 @@ impl Serialize for Swapped<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(swap, count)| (swap.name(), count)))
     }
+}
+
+/// Why a flight recorder kept the recording; `None` if somebody asked for it.
+pub(crate) fn reason(about: &About) -> Option<&str> {
+    (!about.reason.is_empty()).then_some(about.reason.as_str())
 }
 
 /// For how long programs were not metered, nor holds of kernel locks.

@@ -359,13 +359,17 @@ pub(crate) fn sentence(text: &str) -> String {
 pub(crate) fn about(report: &Report) -> String {
     let about = &report.about;
     let by: Vec<&str> = report.by.iter().map(|by| by.name()).collect();
+    let reason = match about.reason.as_str() {
+        "" => String::new(),
+        reason => format!("; recorded because of {reason}"),
+    };
     let scope = match about.scope.as_str() {
         "" => "an unknown scope",
         "whole machine" => "the whole machine",
         scope => scope,
     };
     format!(
-        "{} of {} from {}, {}, Linux {}, lockmeter {}; by {}",
+        "{} of {} from {}, {}, Linux {}, lockmeter {}{reason}; by {}",
         duration(report.duration_ns),
         scope,
         moment(report.start_unix_ns),

@@ -112,6 +112,12 @@ catalog! {
     AgentIntervals = Counter, "lockmeter_agent_intervals_total", "", [], "Intervals metered.";
     AgentLastInterval = Gauge, "lockmeter_agent_last_interval_timestamp_seconds", "seconds", [],
         "When the last interval ended, in seconds since 1970.";
+    AgentRecordings = Counter, "lockmeter_agent_recordings_total", "", ["trigger", "result"],
+        "Recordings that triggers asked for: written, suppressed, or failed.";
+    AgentRecorderKept = Gauge, "lockmeter_agent_recorder_kept_seconds", "seconds", [],
+        "The time before now of which the flight recorder has all detail.";
+    AgentRecorderBytes = Gauge, "lockmeter_agent_recorder_memory_bytes", "bytes", [],
+        "Memory that this detail takes; a part of the process' memory.";
     AgentReloads = Counter, "lockmeter_agent_reloads_total", "", ["result"],
         "Reloads of the configuration, by result.";
     AgentRequests = Counter, "lockmeter_agent_http_requests_total", "", ["result"],

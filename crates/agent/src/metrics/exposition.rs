@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::catalog::{Metric, Type};
-use super::family::{Family, Sample, Value};
+use super::family::{Exemplar, Family, Sample, Value};
 use super::protobuf;
 
 /// A form of metrics.
@@ -92,7 +92,7 @@ fn text(families: &[Family], open_metrics: bool) -> String {
             let _ = writeln!(out, "# UNIT {name} {}", metric.unit());
         }
         for sample in &family.samples {
-            write_sample(&mut out, metric, sample);
+            write_sample(&mut out, metric, sample, open_metrics);
         }
     }
     if open_metrics {
@@ -101,14 +101,21 @@ fn text(families: &[Family], open_metrics: bool) -> String {
     out
 }
 
-fn write_sample(out: &mut String, metric: Metric, sample: &Sample) {
+fn write_sample(out: &mut String, metric: Metric, sample: &Sample, open_metrics: bool) {
     let name = metric.name();
+    // The older text has none.
+    let mut exemplar = sample.exemplar.as_ref().filter(|_| open_metrics);
     match &sample.value {
-        Value::Number(value) => write_line(out, name, metric, sample, None, *value),
+        Value::Number(value) => {
+            write_line(out, name, metric, sample, None, *value);
+            write_exemplar(out, exemplar);
+        }
         Value::Histogram(distribution) => {
             for (bound, count) in distribution.cumulative() {
-                let bound = if bound.is_infinite() { "+Inf".to_owned() } else { number(bound) };
-                write_line(out, &format!("{name}_bucket"), metric, sample, Some(&bound), count as f64);
+                let shown = if bound.is_infinite() { "+Inf".to_owned() } else { number(bound) };
+                write_line(out, &format!("{name}_bucket"), metric, sample, Some(&shown), count as f64);
+                // It belongs to the bucket that holds it.
+                write_exemplar(out, exemplar.take_if(|exemplar| exemplar.value <= bound));
             }
             write_line(out, &format!("{name}_sum"), metric, sample, None, distribution.seconds());
             write_line(out, &format!("{name}_count"), metric, sample, None, distribution.count as f64);
@@ -128,6 +135,14 @@ fn write_line(out: &mut String, name: &str, metric: Metric, sample: &Sample, bou
         out.push('}');
     }
     let _ = writeln!(out, " {}", number(value));
+}
+
+/// Puts it behind the line that was written last.
+fn write_exemplar(out: &mut String, exemplar: Option<&Exemplar>) {
+    let Some(Exemplar { recording, value, unix_seconds }) = exemplar else { return };
+    out.truncate(out.trim_end().len());
+    let (value, name) = (number(*value), escaped(recording, true));
+    let _ = writeln!(out, " # {{recording=\"{name}\"}} {value} {unix_seconds:.3}");
 }
 
 /// Whole numbers without a point, for they are counts.
@@ -165,15 +180,22 @@ mod tests {
     use crate::metrics::distribution::Distribution;
     use lockmeter_profile::Bucket;
 
+    fn exemplar(value: f64) -> Option<Exemplar> {
+        Some(Exemplar { recording: "flight-1".into(), value, unix_seconds: 1.5e9 })
+    }
+
     fn families() -> Vec<Family> {
         let mut waits = Distribution::default();
         waits.add(&[(Bucket::of(3_000), 2, 6_000)], 2, 6_000);
         let labels = ["a\"b\\c\nd", "kernel", "mutex", ""].map(str::to_owned).to_vec();
         vec![
-            Family { metric: Metric::LockWait, samples: vec![Sample { labels, value: Value::Histogram(waits) }] },
+            Family {
+                metric: Metric::LockWait,
+                samples: vec![Sample { labels, value: Value::Histogram(waits), exemplar: exemplar(3e-6) }],
+            },
             Family {
                 metric: Metric::AgentIntervals,
-                samples: vec![Sample { labels: vec![], value: Value::Number(7.0) }],
+                samples: vec![Sample { labels: vec![], value: Value::Number(7.0), exemplar: exemplar(1.0) }],
             },
         ]
     }
@@ -194,10 +216,25 @@ mod tests {
     }
 
     #[test]
+    fn open_metrics_alone_has_exemplars_each_in_the_bucket_that_holds_it() {
+        let text = |format| String::from_utf8(encode(&families(), format)).unwrap();
+        assert!(!text(Format::Text).contains("flight-1"));
+        let text = text(Format::OpenMetrics);
+        let with: Vec<&str> = text.lines().filter(|line| line.contains("flight-1")).collect();
+        assert_eq!(with.len(), 2, "{text}");
+        assert!(
+            with[0].ends_with("le=\"0.000004096\"} 2 # {recording=\"flight-1\"} 0.000003 1500000000.000"),
+            "{with:?}"
+        );
+        let of_counter = "lockmeter_agent_intervals_total 7 # {recording=\"flight-1\"} 1 1500000000.000";
+        assert_eq!(with[1], of_counter);
+    }
+
+    #[test]
     fn open_metrics_names_counters_without_their_ending_and_ends() {
         let text = String::from_utf8(encode(&families(), Format::OpenMetrics)).unwrap();
         assert!(
-            text.contains("# TYPE lockmeter_agent_intervals counter\nlockmeter_agent_intervals_total 7\n"),
+            text.contains("# TYPE lockmeter_agent_intervals counter\nlockmeter_agent_intervals_total 7 # "),
             "{text}"
         );
         assert!(text.contains("# UNIT lockmeter_lock_wait_seconds seconds\n") && text.ends_with("# EOF\n"), "{text}");

@@ -15,6 +15,17 @@ pub enum Value {
     Histogram(Distribution),
 }
 
+/// A recording that shows one of the events that a series counts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exemplar {
+    /// The recording's name.
+    pub recording: String,
+    /// The event's value: of a histogram, a duration in seconds.
+    pub value: f64,
+    /// When that was, in seconds since 1970.
+    pub unix_seconds: f64,
+}
+
 /// One series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
@@ -22,6 +33,8 @@ pub struct Sample {
     pub labels: Labels,
     /// Its value.
     pub value: Value,
+    /// One of its events.
+    pub exemplar: Option<Exemplar>,
 }
 
 /// A metric with its series.

@@ -10,5 +10,5 @@ mod top_locks;
 
 pub use catalog::{Metric, Type};
 pub use exposition::{Format, encode, negotiate};
-pub use family::{Family, Labels, Sample, Value};
-pub use store::{AgentState, Limits, Store};
+pub use family::{Exemplar, Family, Labels, Sample, Value};
+pub use store::{AgentState, Limits, LockKey, Store};

@@ -4,7 +4,7 @@ use prost::Message;
 
 use super::catalog::{Metric, Type};
 use super::distribution::Distribution;
-use super::family::{Family, Sample, Value};
+use super::family::{Exemplar, Family, Sample, Value};
 
 #[derive(Clone, PartialEq, Message)]
 struct LabelPair {
@@ -15,9 +15,30 @@ struct LabelPair {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct Timestamp {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ExemplarOf {
+    #[prost(message, repeated, tag = "1")]
+    label: Vec<LabelPair>,
+    #[prost(double, optional, tag = "2")]
+    value: Option<f64>,
+    #[prost(message, optional, tag = "3")]
+    timestamp: Option<Timestamp>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct Number {
     #[prost(double, optional, tag = "1")]
     value: Option<f64>,
+    /// Of counters only.
+    #[prost(message, optional, tag = "2")]
+    exemplar: Option<ExemplarOf>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -26,6 +47,8 @@ struct ClassicBucket {
     cumulative_count: Option<u64>,
     #[prost(double, optional, tag = "2")]
     upper_bound: Option<f64>,
+    #[prost(message, optional, tag = "3")]
+    exemplar: Option<ExemplarOf>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -107,16 +130,33 @@ fn series(metric: Metric, sample: &Sample) -> Series {
     let pair = |(name, value): (&str, &str)| LabelPair { name: Some(name.to_owned()), value: Some(value.to_owned()) };
     let mut series = Series { label: sample.named_labels(metric).map(pair).collect(), ..Series::default() };
     match (&sample.value, metric.kind()) {
-        (Value::Histogram(distribution), _) => series.histogram = Some(histogram(distribution)),
-        (Value::Number(value), Type::Gauge) => series.gauge = Some(Number { value: Some(*value) }),
-        (Value::Number(value), _) => series.counter = Some(Number { value: Some(*value) }),
+        (Value::Histogram(distribution), _) => {
+            series.histogram = Some(histogram(distribution, sample.exemplar.as_ref()));
+        }
+        (Value::Number(value), Type::Gauge) => series.gauge = Some(Number { value: Some(*value), exemplar: None }),
+        (Value::Number(value), _) => {
+            let exemplar = sample.exemplar.as_ref().map(exemplar_of);
+            series.counter = Some(Number { value: Some(*value), exemplar });
+        }
     }
     series
 }
 
+fn exemplar_of(exemplar: &Exemplar) -> ExemplarOf {
+    let label = LabelPair { name: Some("recording".to_owned()), value: Some(exemplar.recording.clone()) };
+    let whole = exemplar.unix_seconds.floor();
+    let timestamp = Timestamp { seconds: whole as i64, nanos: ((exemplar.unix_seconds - whole) * 1e9) as i32 };
+    ExemplarOf { label: vec![label], value: Some(exemplar.value), timestamp: Some(timestamp) }
+}
+
 /// Native buckets as spans of neighbours: how far each begins after the last one's end, and how long it is; counts as differences.
-fn histogram(distribution: &Distribution) -> Histogram {
-    let classic = |(bound, count)| ClassicBucket { cumulative_count: Some(count), upper_bound: Some(bound) };
+fn histogram(distribution: &Distribution, mut exemplar: Option<&Exemplar>) -> Histogram {
+    let classic = |(bound, count)| ClassicBucket {
+        cumulative_count: Some(count),
+        upper_bound: Some(bound),
+        // It belongs to the bucket that holds it.
+        exemplar: exemplar.take_if(|exemplar| exemplar.value <= bound).map(exemplar_of),
+    };
     let (mut spans, mut deltas) = (Vec::<BucketSpan>::new(), Vec::new());
     let (mut next, mut before) = (None, 0);
     for (index, count) in distribution.native() {
@@ -150,18 +190,23 @@ mod tests {
 
     #[test]
     fn native_buckets_are_spans_of_neighbours_with_differences_of_counts() {
+        let exemplar = Exemplar { recording: "flight-1".into(), value: 3.0, unix_seconds: 1.25 };
         let mut waits = Distribution::default();
         waits.add(&[(Bucket(29), 5, 0), (Bucket(30), 3, 0), (Bucket(33), 4, 0)], 12, 0);
-        let histogram = histogram(&waits);
+        let histogram = histogram(&waits, Some(&exemplar));
         let spans: Vec<_> =
             histogram.positive_span.iter().map(|span| (span.offset.unwrap(), span.length.unwrap())).collect();
         assert_eq!(spans, [(0, 2), (2, 1)]);
         assert_eq!(histogram.positive_delta, [5, -2, 1]);
+        let with: Vec<_> = histogram.bucket.iter().filter(|bucket| bucket.exemplar.is_some()).collect();
+        assert_eq!((with.len(), with[0].upper_bound), (1, Some(4.294967296)));
+        let timestamp = Timestamp { seconds: 1, nanos: 250_000_000 };
+        assert_eq!(with[0].exemplar.as_ref().unwrap().timestamp, Some(timestamp));
     }
 
     #[test]
     fn what_is_written_reads_back_family_by_family() {
-        let number = |value| vec![Sample { labels: vec!["x".into()], value: Value::Number(value) }];
+        let number = |value| vec![Sample { labels: vec!["x".into()], value: Value::Number(value), exemplar: None }];
         let families = [
             Family { metric: Metric::OpenWaits, samples: number(2.0) },
             Family { metric: Metric::AgentShed, samples: number(3.0) },

@@ -7,7 +7,7 @@ use lockmeter_profile::{Happened, Kind, Losses, Overhead, Report, Row, Space, Th
 
 use super::catalog::Metric;
 use super::distribution::Distribution;
-use super::family::{Family, Labels, Sample, Value};
+use super::family::{Exemplar, Family, Labels, Sample, Value};
 use super::top_locks::Top;
 use crate::identity::Workload;
 
@@ -31,8 +31,9 @@ pub struct Limits {
     pub workloads: usize,
 }
 
+/// A lock as metrics tell it from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct LockKey {
+pub struct LockKey {
     lock: String,
     space: Space,
     kind: &'static str,
@@ -47,6 +48,8 @@ struct LockSums {
     timeout_ns: u64,
     holds: Distribution,
     contended: Distribution,
+    /// Of the waits.
+    exemplar: Option<Exemplar>,
 }
 
 /// What the agent says of itself; it is told anew for each interval.
@@ -64,6 +67,8 @@ pub struct AgentState {
     pub budgets: Vec<(&'static str, f64)>,
     /// Whether what the configuration asks for is metered.
     pub details: Vec<(&'static str, bool)>,
+    /// What the flight recorder keeps: for how long in nanoseconds, and in how many bytes. `None` without one.
+    pub recorder: Option<(u64, u64)>,
 }
 
 /// Sums of everything metered.
@@ -83,6 +88,7 @@ pub struct Store {
     intervals: u64,
     last_end_unix_ns: u64,
     shed: BTreeMap<&'static str, u64>,
+    recordings: BTreeMap<(&'static str, &'static str), (u64, Option<Exemplar>)>,
     reloads: BTreeMap<&'static str, u64>,
     requests: BTreeMap<&'static str, u64>,
     state: AgentState,
@@ -107,6 +113,7 @@ impl Store {
             intervals: 0,
             last_end_unix_ns: 0,
             shed: BTreeMap::new(),
+            recordings: BTreeMap::new(),
             reloads: BTreeMap::new(),
             requests: BTreeMap::new(),
             state: AgentState::default(),
@@ -114,11 +121,11 @@ impl Store {
     }
 
     /// Takes an interval in: its report by lock, or by lock and control group where workloads are told apart.
-    pub fn add(&mut self, report: &Report, workload_of: impl Fn(&str) -> Workload) {
+    pub fn add(&mut self, report: &Report, mut workload_of: impl FnMut(&str) -> Workload) {
         let mut by_lock = HashMap::<LockKey, Vec<&Row>>::new();
         let mut by_workload = HashMap::<(Workload, Space), (u64, u64)>::new();
         for row in report.rows.iter().filter(|row| !row.own) {
-            let Some(key) = key_of(row) else { continue };
+            let Some(key) = LockKey::of(row) else { continue };
             if row.happened == Happened::Wait && self.workloads.is_some() {
                 let workload = workload_of(row.cgroup.as_deref().unwrap_or(""));
                 let sum = by_workload.entry((workload, key.space)).or_default();
@@ -213,6 +220,24 @@ impl Store {
         *self.shed.entry(budget).or_default() += 1;
     }
 
+    /// A recording that a trigger asked for was written, suppressed or failed. Where to find it, and of which wait it is.
+    pub fn count_recording(
+        &mut self,
+        trigger: &'static str,
+        result: &'static str,
+        exemplar: Option<Exemplar>,
+        wait: Option<&(LockKey, f64)>,
+    ) {
+        if let (Some((lock, seconds)), Some(exemplar)) = (wait, &exemplar) {
+            let sums = self.locks.shown_of(lock).or_else(|| self.other_locks.get_mut(&lock.space));
+            let exemplar = Exemplar { value: *seconds, ..exemplar.clone() };
+            sums.into_iter().for_each(|sums| sums.exemplar = Some(exemplar.clone()));
+        }
+        let counted = self.recordings.entry((trigger, result)).or_default();
+        counted.0 += 1;
+        counted.1 = exemplar.or_else(|| counted.1.take());
+    }
+
     /// The configuration was read again.
     pub fn count_reload(&mut self, result: &'static str) {
         *self.reloads.entry(result).or_default() += 1;
@@ -238,9 +263,9 @@ impl Store {
         let one = |value: f64| vec![number(vec![], value)];
         let seconds = |ns: u64| ns as f64 * NS;
         match metric {
-            Metric::LockWait => self.distributions(|sums| &sums.waits),
-            Metric::LockHold => self.distributions(|sums| &sums.holds),
-            Metric::LockContendedHold => self.distributions(|sums| &sums.contended),
+            Metric::LockWait => self.distributions(|sums| (&sums.waits, sums.exemplar.as_ref())),
+            Metric::LockHold => self.distributions(|sums| (&sums.holds, None)),
+            Metric::LockContendedHold => self.distributions(|sums| (&sums.contended, None)),
             Metric::LockSpin => self.numbers(|sums| (sums.waits.count > 0).then(|| seconds(sums.spin_ns))),
             Metric::LockTimeouts => self.numbers(|sums| (sums.timeouts > 0).then_some(sums.timeouts as f64)),
             Metric::LockTimeoutWait => self.numbers(|sums| (sums.timeouts > 0).then(|| seconds(sums.timeout_ns))),
@@ -287,6 +312,18 @@ impl Store {
             Metric::AgentOwnWait => one(seconds(self.own_wait_ns)),
             Metric::AgentIntervals => one(self.intervals as f64),
             Metric::AgentLastInterval => one(seconds(self.last_end_unix_ns)),
+            Metric::AgentRecordings => {
+                let labels = |(trigger, result): &(&str, &str)| vec![(*trigger).to_owned(), (*result).to_owned()];
+                let sample = |(key, (count, exemplar)): (_, &(u64, Option<Exemplar>))| Sample {
+                    exemplar: exemplar.clone(),
+                    ..number(labels(key), *count as f64)
+                };
+                self.recordings.iter().map(sample).collect()
+            }
+            Metric::AgentRecorderKept => self.state.recorder.iter().flat_map(|(ns, _)| one(seconds(*ns))).collect(),
+            Metric::AgentRecorderBytes => {
+                self.state.recorder.iter().flat_map(|(_, bytes)| one(*bytes as f64)).collect()
+            }
             Metric::AgentReloads => counted(&self.reloads),
             Metric::AgentRequests => counted(&self.requests),
         }
@@ -300,9 +337,14 @@ impl Store {
         self.locks.shown().into_iter().map(move |(key, sums)| (labels(key), sums)).chain(others)
     }
 
-    fn distributions(&self, of: impl Fn(&LockSums) -> &Distribution) -> Vec<Sample> {
-        let seen = self.all_locks().filter(|(_, sums)| of(sums).count > 0);
-        seen.map(|(labels, sums)| Sample { labels, value: Value::Histogram(of(sums).clone()) }).collect()
+    fn distributions(&self, of: impl Fn(&LockSums) -> (&Distribution, Option<&Exemplar>)) -> Vec<Sample> {
+        let seen = self.all_locks().map(|(labels, sums)| (labels, of(sums))).filter(|(_, (seen, _))| seen.count > 0);
+        seen.map(|(labels, (seen, exemplar))| Sample {
+            labels,
+            value: Value::Histogram(seen.clone()),
+            exemplar: exemplar.cloned(),
+        })
+        .collect()
     }
 
     fn numbers(&self, of: impl Fn(&LockSums) -> Option<f64>) -> Vec<Sample> {
@@ -351,13 +393,15 @@ impl LockSums {
     }
 }
 
-/// `None` for what is no lock.
-fn key_of(row: &Row) -> Option<LockKey> {
-    let is_lock =
-        matches!(row.happened, Happened::Wait | Happened::TimedOut | Happened::Hold | Happened::ContendedHold);
-    let lock = bounded(row.lock.as_deref().filter(|_| is_lock)?);
-    let (kind, mode) = (row.kind.map_or("", Kind::name), row.mode.map_or("", |mode| mode.name()));
-    Some(LockKey { lock, space: row.naming?.space(), kind, mode })
+impl LockKey {
+    /// `None` for what is no lock.
+    pub fn of(row: &Row) -> Option<Self> {
+        let is_lock =
+            matches!(row.happened, Happened::Wait | Happened::TimedOut | Happened::Hold | Happened::ContendedHold);
+        let lock = bounded(row.lock.as_deref().filter(|_| is_lock)?);
+        let (kind, mode) = (row.kind.map_or("", Kind::name), row.mode.map_or("", |mode| mode.name()));
+        Some(Self { lock, space: row.naming?.space(), kind, mode })
+    }
 }
 
 const fn thread_labels(state: ThreadState) -> (&'static str, &'static str) {
@@ -369,7 +413,7 @@ const fn thread_labels(state: ThreadState) -> (&'static str, &'static str) {
 }
 
 fn number(labels: Labels, value: f64) -> Sample {
-    Sample { labels, value: Value::Number(value) }
+    Sample { labels, value: Value::Number(value), exemplar: None }
 }
 
 fn counted(counts: &BTreeMap<&'static str, u64>) -> Vec<Sample> {
@@ -472,6 +516,25 @@ mod tests {
         assert!(counts(&store, Metric::LockWait).is_empty());
         let own = &store.samples(Metric::AgentOwnWait)[0].value;
         assert_eq!(*own, Value::Number(3_000.0 * NS));
+    }
+
+    #[test]
+    fn a_recording_is_counted_and_its_wait_points_to_it() {
+        let mut store = Store::new(LIMITS, false);
+        let report = report(&[("a", 3)], "/", false);
+        store.add(&report, workload);
+        let wait = (LockKey::of(&report.rows[0]).unwrap(), 1e-6);
+        let exemplar_of = |value| Exemplar { recording: "flight-1".into(), value, unix_seconds: 2.0 };
+        store.count_recording("long-wait", "written", Some(exemplar_of(1.0)), Some(&wait));
+        store.count_recording("long-wait", "suppressed", None, None);
+        let exemplar = |metric| store.samples(metric)[0].exemplar.clone();
+        assert_eq!(exemplar(Metric::LockWait), Some(exemplar_of(1e-6)));
+        let recordings = store.samples(Metric::AgentRecordings);
+        assert_eq!(
+            recordings.iter().map(|sample| sample.labels[1].as_str()).collect::<Vec<_>>(),
+            ["suppressed", "written"]
+        );
+        assert_eq!(recordings[1].exemplar, Some(exemplar_of(1.0)));
     }
 
     #[test]

@@ -46,6 +46,11 @@ impl<K: Eq + Hash + Clone + Ord, S: Default> Top<K, S> {
         slot.shown.then_some(&mut slot.sums)
     }
 
+    /// The sums of this key, if it has a series.
+    pub fn shown_of(&mut self, key: &K) -> Option<&mut S> {
+        self.slots.get_mut(key).filter(|slot| slot.shown).map(|slot| &mut slot.sums)
+    }
+
     /// Forgets the key without a series where least happens, if less happens there.
     fn make_room(&mut self, weight: f64) -> bool {
         let hidden = self.slots.iter().filter(|(_, slot)| !slot.shown);

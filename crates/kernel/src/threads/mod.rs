@@ -60,6 +60,10 @@ const THREADS_OF_CGROUP: u32 = 2;
 const FIRST_STACKS: u32 = 2048;
 const STACKS_A_LOOK: u32 = 32;
 
+/// With so small a budget for stacks, the ring buffer that they come through holds as many seconds of them in a quarter of the memory.
+const FEW_STACKS_PPM: u32 = 750;
+const RECORDS_OF_FEW_STACKS: u32 = 2 << 20;
+
 const PROGRAMS: usize = 4;
 
 impl Programs<PROGRAMS> for ThreadsSkel<'_> {
@@ -112,6 +116,9 @@ pub struct ThreadSource {
     begin_ns: u64,
     /// The length of all intervals since then.
     recorded_ns: u64,
+    /// Every how many ticks all threads are looked at, and how many have passed since.
+    ticks_of_look: u32,
+    ticks: u32,
 }
 
 impl ThreadSource {
@@ -192,6 +199,8 @@ impl ThreadSource {
             counted: thread_counts::default(),
             begin_ns: monotonic_ns(),
             recorded_ns: 0,
+            ticks_of_look: 1,
+            ticks: 0,
         };
         source.look_at(StackChoice::all(FIRST_STACKS))?;
         source.begin();
@@ -210,6 +219,11 @@ impl ThreadSource {
         if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
             data.counted_from_ns = self.begin_ns;
         }
+    }
+
+    /// Looks at all threads at every so manyth tick only.
+    pub fn look_every(&mut self, ticks: u32) {
+        self.ticks_of_look = ticks.max(1);
     }
 
     /// Why it is not sampled what CPUs run, if it was asked for.
@@ -248,11 +262,15 @@ impl ThreadSource {
         self.threads.processes()
     }
 
-    /// Looks at all threads; to be called ten times a second. Returns whether a drain is due.
-    pub fn look(&mut self) -> Result<bool, KernelError> {
+    /// Looks at all threads if it is time; to be called ten times a second. Returns whether a drain is due.
+    pub fn tick(&mut self) -> Result<bool, KernelError> {
         self.cost.tick(&self.skeleton);
-        let choice = self.threads.choose_stacks(STACKS_A_LOOK);
-        self.look_at(choice)?;
+        self.ticks += 1;
+        if self.ticks >= self.ticks_of_look {
+            self.ticks = 0;
+            let choice = self.threads.choose_stacks(STACKS_A_LOOK);
+            self.look_at(choice)?;
+        }
         if let Some(sampler) = &self.sampler {
             sampler.read();
         }
@@ -466,6 +484,9 @@ fn load(
     open.maps.buffers.set_max_entries(cpus * 2).map_err(refused)?;
     open.maps.buffers.set_autocreate(futexes.is_some()).map_err(refused)?;
     open.maps.records.set_autocreate(futexes.is_some()).map_err(refused)?;
+    if let Some(FutexOptions { stacks: StackBudget::Share { ppm: ..=FEW_STACKS_PPM }, .. }) = futexes {
+        open.maps.records.set_max_entries(RECORDS_OF_FEW_STACKS).map_err(refused)?;
+    }
     open.maps.cpu_samples.set_autocreate(asks_for_samples).map_err(refused)?;
     open.progs.sample_cpu.set_autoload(asks_for_samples);
     if let Some(shared) = past_sleeps {

@@ -8,6 +8,7 @@ use anyhow::Result;
 use lockmeter_cli::exit::{Failure, Status};
 use serde::Deserialize;
 
+use super::flight::{Room, Settings, Thresholds};
 use crate::trusted_file;
 
 /// The file that is read where none is named.
@@ -21,6 +22,50 @@ const INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=D
 
 /// The most series of locks, and of workloads: a lock has up to 35 lines in an answer.
 const MOST_SERIES: usize = 10_000;
+
+/// What the flight recorder may keep in memory, and recordings may take together: one holds what is kept, and as much again.
+const MEMORY_MB: std::ops::RangeInclusive<u64> = 1..=1024;
+const MOST_RECORDINGS: usize = 1000;
+
+/// The part of it about the flight recorder.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecorderConfig {
+    pub folder: PathBuf,
+    #[serde(deserialize_with = "duration")]
+    pub keep: Duration,
+    pub memory_mb: u64,
+    #[serde(deserialize_with = "duration")]
+    pub after: Duration,
+    #[serde(deserialize_with = "duration")]
+    pub apart: Duration,
+    pub most_recordings: usize,
+    pub most_recordings_mb: u64,
+    pub deadlock: bool,
+    #[serde(deserialize_with = "duration")]
+    pub hung_after: Duration,
+    #[serde(deserialize_with = "duration")]
+    pub wait_longer_than: Duration,
+    pub waited_percent: f64,
+}
+
+impl Default for RecorderConfig {
+    fn default() -> Self {
+        Self {
+            folder: PathBuf::from("/var/lib/lockmeter"),
+            keep: Duration::from_secs(300),
+            memory_mb: 8,
+            after: Duration::from_secs(20),
+            apart: Duration::from_secs(600),
+            most_recordings: 20,
+            most_recordings_mb: 64,
+            deadlock: true,
+            hung_after: Duration::from_secs(120),
+            wait_longer_than: Duration::from_secs(30),
+            waited_percent: 0.0,
+        }
+    }
+}
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -37,6 +82,7 @@ pub struct Config {
     pub most_workloads: usize,
     pub cpu_budget_percent: f64,
     pub memory_budget_mb: u64,
+    pub recorder: RecorderConfig,
 }
 
 impl Default for Config {
@@ -52,6 +98,7 @@ impl Default for Config {
             most_workloads: 100,
             cpu_budget_percent: 0.5,
             memory_budget_mb: 96,
+            recorder: RecorderConfig::default(),
         }
     }
 }
@@ -92,6 +139,7 @@ impl Config {
         if config.memory_budget_mb == 0 {
             return Err("memory_budget_mb is 0; give a number of megabytes".to_owned());
         }
+        config.recorder.check()?;
         Ok(config)
     }
 
@@ -124,6 +172,86 @@ most_workloads = {most_workloads}
 # latency, then without programs.
 cpu_budget_percent = {cpu:?}
 memory_budget_mb = {memory}
+{recorder}",
+            recorder = self.recorder.text()
+        )
+    }
+}
+
+impl RecorderConfig {
+    fn check(&self) -> Result<(), String> {
+        let Self { folder, memory_mb, most_recordings, most_recordings_mb, waited_percent, .. } = self;
+        if !folder.is_absolute() && !folder.as_os_str().is_empty() {
+            return Err(format!(
+                "folder is {}; give a whole path, or none to have no flight recorder",
+                folder.display()
+            ));
+        }
+        if !MEMORY_MB.contains(memory_mb) {
+            let (least, most) = (MEMORY_MB.start(), MEMORY_MB.end());
+            return Err(format!("memory_mb is {memory_mb}; give a number of {least} to {most}"));
+        }
+        if most_recordings_mb / 2 < *memory_mb {
+            return Err(format!("most_recordings_mb is {most_recordings_mb}; give at least twice memory_mb"));
+        }
+        if !(1..=MOST_RECORDINGS).contains(most_recordings) {
+            return Err(format!("most_recordings is {most_recordings}; give a number of 1 to {MOST_RECORDINGS}"));
+        }
+        if !(*waited_percent >= 0.0 && waited_percent.is_finite()) {
+            return Err(format!("waited_percent is {waited_percent}; give a percentage, or 0 for never"));
+        }
+        Ok(())
+    }
+
+    /// `None` where recordings have no place.
+    pub fn settings(&self) -> Option<Settings> {
+        let set = |duration: Duration| (!duration.is_zero()).then_some(duration);
+        (!self.folder.as_os_str().is_empty()).then(|| Settings {
+            folder: self.folder.clone(),
+            keep: self.keep,
+            memory_bytes: usize::try_from(self.memory_mb * 1_000_000).unwrap_or(usize::MAX),
+            after: self.after,
+            apart: self.apart,
+            room: Room { most: self.most_recordings, most_bytes: self.most_recordings_mb * 1_000_000 },
+            thresholds: Thresholds {
+                deadlock: self.deadlock,
+                hung_after: set(self.hung_after),
+                wait_longer_than: set(self.wait_longer_than),
+                waited_percent: (self.waited_percent > 0.0).then_some(self.waited_percent),
+            },
+        })
+    }
+
+    fn text(&self) -> String {
+        let Self { memory_mb, most_recordings, most_recordings_mb, deadlock, waited_percent, .. } = self;
+        let shown = |duration: Duration| humantime::format_duration(duration).to_string();
+        // Strings of JSON are strings of TOML.
+        let folder = serde_json::Value::from(self.folder.to_string_lossy());
+        let (keep, after, apart) = (shown(self.keep), shown(self.after), shown(self.apart));
+        let (hung_after, wait_longer_than) = (shown(self.hung_after), shown(self.wait_longer_than));
+        format!(
+            "
+# The flight recorder keeps the last minutes in all detail, and writes them when a trigger is pulled, or on SIGUSR1.
+[recorder]
+# Where recordings are written; nobody else may write there. Empty: nothing is kept. Whether it is empty changes with a restart.
+folder = {folder}
+# How much is kept in memory: so long, and so many megabytes.
+keep = \"{keep}\"
+memory_mb = {memory_mb}
+# How long a recording goes on after its trigger, and how far recordings are apart at least.
+after = \"{after}\"
+apart = \"{apart}\"
+# How many recordings there may be, and how large they may be together. The oldest are removed.
+most_recordings = {most_recordings}
+most_recordings_mb = {most_recordings_mb}
+# Triggers; 0 is never. Threads that wait for each other in a circle, or for a lock whose holder has ended.
+deadlock = {deadlock}
+# A wait for a lock that has gone on for so long and has no time limit.
+hung_after = \"{hung_after}\"
+# A wait for a lock that took or takes so long.
+wait_longer_than = \"{wait_longer_than}\"
+# Time that threads were blocked for locks in an interval, of the machine's CPU time: 100 is one thread for each CPU on average.
+waited_percent = {waited_percent:?}
 "
         )
     }
@@ -137,6 +265,8 @@ mod tests {
     fn what_is_printed_reads_back_and_an_empty_file_is_the_defaults() {
         let config =
             Config { interval: Duration::from_secs(90), holds: true, cpu_budget_percent: 2.0, ..Config::default() };
+        let recorder = RecorderConfig { folder: "/a \"b\\".into(), keep: Duration::from_secs(61), ..config.recorder };
+        let config = Config { recorder, ..config };
         assert_eq!(Config::parse(&config.text()), Ok(config));
         assert_eq!(Config::parse(""), Ok(Config::default()));
     }
@@ -153,6 +283,12 @@ mod tests {
             ("cpu_budget_percent = nan", "give a percentage above 0"),
             ("memory_budget_mb = 0", "give a number of megabytes"),
             ("holds = 1", "expected a boolean"),
+            ("[recorder]\nfolder = \"here\"", "give a whole path"),
+            ("[recorder]\nmemory_mb = 0", "give a number of 1 to 1024"),
+            ("[recorder]\nmemory_mb = 40", "give at least twice memory_mb"),
+            ("[recorder]\nmost_recordings = 0", "give a number of 1 to 1000"),
+            ("[recorder]\nwaited_percent = -1.0", "give a percentage, or 0"),
+            ("[recorder]\nwait_longer = \"1s\"", "unknown field `wait_longer`"),
         ] {
             let error = Config::parse(text).unwrap_err();
             assert!(error.contains(said) && !error.contains('\n'), "{text}: {error}");

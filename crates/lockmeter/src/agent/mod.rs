@@ -2,6 +2,7 @@
 
 mod budget;
 mod config;
+mod flight;
 mod memory;
 mod notify;
 mod sources;
@@ -17,22 +18,24 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use lockmeter_agent::identity::Workload;
 use lockmeter_agent::metrics::{AgentState, Limits, Store};
+use lockmeter_agent::runtime_names::{KnownNames, RuntimeState};
 use lockmeter_agent::server::{Shared, locked, serve};
 use lockmeter_cli::exit::{Failure, Status, report as report_error};
 use lockmeter_cli::messages::{notice_once, say};
 use lockmeter_cli::output;
-use lockmeter_kernel::contention::StackBudget;
+use lockmeter_kernel::may_load_programs;
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery};
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{About, Dimension, Interval, RecordingKind};
 use lockmeter_recorder::target::Target;
 use lockmeter_recorder::{Ended, Recorder, Sink, StopSignals};
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, SIGUSR1};
 
 use self::budget::{Budgets, Verdict};
 use self::config::Config;
+use self::flight::FlightRecorder;
 use self::notify::Notifier;
-use self::sources::{AgentSources, Details};
+use self::sources::{AgentSources, Details, STACKS};
 use crate::arguments::agent::AgentArguments;
 
 pub fn run(arguments: &AgentArguments) -> Result<()> {
@@ -47,29 +50,62 @@ pub fn run(arguments: &AgentArguments) -> Result<()> {
         return Ok(());
     }
     let mut signals = StopSignals::catch_for_service().context("cannot catch signals")?;
-    let hang_up = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGHUP, Arc::clone(&hang_up)).context("cannot catch signals")?;
-    let about = lockmeter_recorder::describe(RecordingKind::Locks, "whole machine", StackBudget::DEFAULT);
+    let [hang_up, asked] = [SIGHUP, SIGUSR1].map(|signal| {
+        let flag = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, Arc::clone(&flag)).map(|_| flag).context("cannot catch signals")
+    });
+    let (hang_up, asked) = (hang_up?, asked?);
+    let about = lockmeter_recorder::describe(RecordingKind::Locks, "whole machine", STACKS);
     let limits = Limits { locks: config.most_locks, workloads: config.most_workloads };
     let store: Shared = Arc::new(Mutex::new(Store::new(limits, config.workloads)));
     let details = Rc::new(Cell::new(config.details()));
-    let source = AgentSources::start(Rc::clone(&details))?;
+    let source = AgentSources::start(Rc::clone(&details)).map_err(with_what_to_add)?;
     let address = serve(config.listen, Arc::clone(&store)).map_err(|error| {
         let sentence = format!("cannot listen on {}: {error}; give another address as `listen`", config.listen);
         Failure::error(Status::Failed, sentence)
     })?;
+    let settings = config.recorder.settings();
+    let recorder = settings.map(|settings| FlightRecorder::start(settings, Arc::clone(&store))).transpose();
+    let flight = recorder.context("cannot start a thread")?;
     let file = arguments.config.clone();
     let notifier = Notifier::from_environment();
     let next_due = Instant::now() + config.interval;
-    let budgets = Budgets::new(Instant::now());
-    let mut sink = MetricsSink { about, store, details, file, config, hang_up, notifier, next_due, budgets, shed: 0 };
+    let budgets = Budgets::new(Instant::now(), config.interval);
+    let mut sink = AgentSink {
+        about,
+        store,
+        details,
+        file,
+        config,
+        hang_up,
+        asked,
+        notifier,
+        next_due,
+        budgets,
+        shed: 0,
+        flight,
+        names: KnownNames::new(RuntimeState::below("/")),
+    };
     sink.say_state();
     say(format_args!("lockmeter: metering the whole machine; metrics at http://{address}/metrics"));
     sink.notifier.ready();
     let recorder = Recorder { signals: &mut signals, target: &Target::None, duration: None };
     let ended: Result<Ended> = recorder.run(source, &mut sink);
     sink.notifier.stopping();
+    sink.flight.into_iter().for_each(FlightRecorder::finish);
     ended.map(|_| ())
+}
+
+/// What the agent may need, for who has not given it that.
+const WHAT_TO_ADD: &str = "a systemd unit has to allow it CAP_BPF, CAP_PERFMON, CAP_SYSLOG, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH \
+    (CapabilityBoundingSet=), a container needs `hostPID: true` and \
+    `securityContext: {capabilities: {add: [BPF, PERFMON, SYSLOG, SYS_PTRACE, DAC_READ_SEARCH]}}`";
+
+fn with_what_to_add(error: anyhow::Error) -> anyhow::Error {
+    match may_load_programs() {
+        true => error,
+        false => Failure::error(Status::NotAllowed, format!("{error}; {WHAT_TO_ADD}")),
+    }
 }
 
 impl Config {
@@ -78,8 +114,8 @@ impl Config {
     }
 }
 
-/// Adds what is metered to the metrics, and keeps budgets and configuration.
-struct MetricsSink {
+/// Adds what is metered to the metrics and hands it to the flight recorder, and keeps budgets and configuration.
+struct AgentSink {
     about: About,
     store: Shared,
     /// What the source is to meter.
@@ -87,14 +123,19 @@ struct MetricsSink {
     file: Option<PathBuf>,
     config: Config,
     hang_up: Arc<AtomicBool>,
+    /// Somebody asks for a recording.
+    asked: Arc<AtomicBool>,
     notifier: Notifier,
     next_due: Instant,
     budgets: Budgets,
     /// How many of the configured details are not metered.
     shed: usize,
+    flight: Option<FlightRecorder>,
+    /// What runtimes call their containers.
+    names: KnownNames,
 }
 
-impl MetricsSink {
+impl AgentSink {
     fn keep_budgets(&mut self) {
         let memory: u64 = memory::used().iter().map(|(_, bytes)| bytes).sum();
         let memory = memory as f64 / (self.config.memory_budget_mb * 1_000_000) as f64;
@@ -134,6 +175,7 @@ impl MetricsSink {
             memory: memory::used().to_vec(),
             budgets: vec![("cpu", self.budgets.cpu), ("memory", self.budgets.memory)],
             details: details.collect(),
+            recorder: self.flight.as_ref().map(FlightRecorder::kept),
         };
         locked(&self.store).set_state(state);
     }
@@ -148,8 +190,12 @@ impl MetricsSink {
                 if fixed(&config) != fixed(&self.config) {
                     say("lockmeter: listen, most_locks, workloads and most_workloads change only with a restart");
                 }
+                if let (Some(flight), Some(settings)) = (&mut self.flight, config.recorder.settings()) {
+                    flight.configure(settings);
+                }
                 self.config = config;
                 self.shed = 0;
+                self.budgets.judge_after(self.config.interval);
                 self.details.set(self.config.details());
                 self.next_due = self.next_due.min(Instant::now() + self.config.interval);
                 self.say_state();
@@ -166,7 +212,7 @@ impl MetricsSink {
     }
 }
 
-impl Sink for MetricsSink {
+impl Sink for AgentSink {
     type Error = anyhow::Error;
 
     fn next_due(&self) -> Instant {
@@ -181,8 +227,13 @@ impl Sink for MetricsSink {
         latency.add(&interval);
         let (report, latency) = (builder.finish(), latency.report());
         let mut store = locked(&self.store);
-        store.add(&report, Workload::of_cgroup);
+        store.add(&report, |path| Workload::of_cgroup(path, &mut self.names));
         store.add_latency(&latency);
+        drop(store);
+        self.names.end_round();
+        if let Some(flight) = &mut self.flight {
+            flight.take(&self.about, &interval, &report);
+        }
         Ok(())
     }
 
@@ -201,6 +252,12 @@ impl Sink for MetricsSink {
         self.notifier.alive();
         if self.hang_up.swap(false, Ordering::Relaxed) {
             self.reload();
+        }
+        if self.asked.swap(false, Ordering::Relaxed) {
+            match &mut self.flight {
+                Some(flight) => flight.asked(&self.about),
+                None => say("lockmeter: no recording is written: the configuration names no folder for them"),
+            }
         }
     }
 }

@@ -37,6 +37,12 @@ impl Details {
     }
 }
 
+/// What stacks may cost: a tenth of the agent's budget, where a recording takes three fifths of that. Totals are exact all the same.
+pub const STACKS: StackBudget = StackBudget::Share { ppm: 500 };
+
+/// All threads are looked at every second: at each tick that would cost a quarter of the agent's budget on a machine with a thousand threads.
+const TICKS_OF_LOOK: u32 = 10;
+
 /// The source. What is wanted may be changed at any time; from the next drain on it is metered.
 pub struct AgentSources {
     locks: Option<LockSources>,
@@ -92,12 +98,13 @@ fn lock_options(details: Details) -> LockOptions {
         scope: Scope::Machine,
         command: Vec::new(),
         which: if details.programs { Which::All } else { Which::Kernel },
-        stacks: StackBudget::DEFAULT,
+        stacks: STACKS,
         holds: details.holds.then(|| HoldOptions { hooks: HookChoice::None, ..HoldOptions::default() }),
         per_cpu: false,
         swap: None,
         system_map: None,
         counts_unfinished: false,
+        ticks_of_look: TICKS_OF_LOOK,
     }
 }
 

@@ -18,12 +18,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGCONT, SIGTSTP, SIGWINCH};
 
 use super::feed::{Inbox, Message, Messenger};
-use super::history::Step;
 use super::keys::{Decoder, Input, action};
 use super::panes;
 use super::playback::Playback;
 use super::screen::Screen;
 use super::state::{Effect, Feed, State};
+use crate::history::Step;
 
 /// How long after an escape the rest of a sequence may come: over a slow line, in pieces.
 const REST_OF_SEQUENCE: Duration = Duration::from_millis(50);

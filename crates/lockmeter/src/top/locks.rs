@@ -10,8 +10,8 @@ use lockmeter_profile::{About, Dimension, Happened, Limits, Losses, Report, Row,
 use lockmeter_render::SortKey;
 use lockmeter_render::columns::{Column, Unit, columns};
 
-use super::history::Step;
 use super::layout::Pane;
+use crate::history::Step;
 
 /// The column that rows are sorted by unless told otherwise, or where the chosen one is not there.
 pub const DEFAULT_SORT: &str = "total_ns";

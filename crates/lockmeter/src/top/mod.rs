@@ -1,13 +1,12 @@
 //! `lockmeter top`: contention as it happens, or as it was recorded.
 //!
 //! On a terminal it is a screen that one can drive; where the output goes elsewhere, tables or JSON objects, one each refresh. Metering
-//! and showing are apart: the recorder hands each step through [`feed`] to the thread of [`interface`], which keeps them in [`history`].
+//! and showing are apart: the recorder hands each step through [`feed`] to the thread of [`interface`], which keeps them in [`history`](crate::history).
 //! What a key means is in [`keys`], what it changes in [`state`], what is asked of the steps in [`locks`], and what that looks like in
 //! [`panes`].
 
 mod canvas;
 mod feed;
-mod history;
 mod interface;
 mod keys;
 mod latency;

@@ -7,13 +7,19 @@ use lockmeter_profile::{About, Interval, Limits, Losses, TooLarge};
 use lockmeter_render::units::{counted, duration};
 use lockmeter_render::{Weight, foot_lines, head_sentences, used_ppm};
 
-use super::history::{History, MOST_BYTES, Step};
 use super::keys::{Action, Mode};
 use super::latency::LatencyView;
 use super::layout::{Layout, Pane};
 use super::locks::{LocksView, Window};
 use super::overlays::Overlay;
+use crate::history::{History, Step};
 use crate::warnings::Warning;
+
+/// How far back one can step.
+const MOST_NS: u64 = 600 * 1_000_000_000;
+
+/// What the steps may take in memory, about. A busy machine's second takes 100 to 400 KB.
+const MOST_BYTES: usize = 256 << 20;
 
 /// How many steps can be shown together.
 const SPANS: [usize; 6] = [1, 5, 15, 60, 300, 600];
@@ -86,7 +92,7 @@ impl State {
     pub fn new(about: About, view: View, feed: Feed) -> Self {
         Self {
             about,
-            history: History::default(),
+            history: History::within(MOST_NS, MOST_BYTES),
             at: None,
             span: 1,
             feed,

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod agent;
 pub mod browser;
 pub mod bystanders;
 pub mod control_group;
@@ -16,12 +17,13 @@ pub mod report;
 pub mod runner_loads;
 pub mod trace;
 pub mod users;
+pub mod waiting;
 pub mod witness;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -287,6 +289,30 @@ fn bpf_ids_of(pid: u32, field: &str) -> BTreeSet<u32> {
     let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
     let id_in = |text: String| text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok());
     texts.filter_map(id_in).collect()
+}
+
+/// Whether the kernel still has a BPF program of this id.
+pub fn program_exists(id: u32) -> bool {
+    const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+    let attributes: [u32; 3] = [id, 0, 0];
+    // SAFETY: the kernel reads the twelve bytes given and returns a new descriptor or -1.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_bpf, BPF_PROG_GET_FD_BY_ID, attributes.as_ptr(), std::mem::size_of_val(&attributes))
+    };
+    let Ok(fd) = i32::try_from(fd) else { return false };
+    if fd >= 0 {
+        // SAFETY: a descriptor just opened, owned by nobody else; it is closed here.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    fd >= 0
+}
+
+/// What is pinned in the file system of BPF.
+pub fn pinned_objects() -> Vec<String> {
+    let names = fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
+    let mut names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 /// Waits for a child, and kills it when it outlasts [`PATIENCE`].

@@ -145,11 +145,20 @@ impl Header {
 
 /// A whole chunk, ready to be written in one call.
 pub(super) fn encode(kind: ChunkKind, sequence: u32, message: &[u8]) -> Result<Vec<u8>, TooLarge> {
+    encode_at(Compression::default(), kind, sequence, message)
+}
+
+/// The same with less work and somewhat longer, for what is most probably thrown away.
+pub(super) fn encode_fast(kind: ChunkKind, message: &[u8]) -> Result<Vec<u8>, TooLarge> {
+    encode_at(Compression::fast(), kind, 0, message)
+}
+
+fn encode_at(level: Compression, kind: ChunkKind, sequence: u32, message: &[u8]) -> Result<Vec<u8>, TooLarge> {
     let too_large = || TooLarge { inflated_bytes: message.len() };
     let within = |length: usize, limit: u32| u32::try_from(length).ok().filter(|length| *length <= limit);
     let inflated_bytes = within(message.len(), MAX_INFLATED_BYTES).ok_or_else(too_large)?;
     let mut bytes = vec![0; HEADER_BYTES];
-    let mut encoder = ZlibEncoder::new(&mut bytes, Compression::default());
+    let mut encoder = ZlibEncoder::new(&mut bytes, level);
     encoder.write_all(message).and_then(|()| encoder.try_finish()).map_err(|_| too_large())?;
     drop(encoder);
     let payload = &bytes[HEADER_BYTES..];

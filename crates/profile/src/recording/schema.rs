@@ -40,6 +40,7 @@ pub(super) fn encode_about(about: &About) -> Vec<u8> {
         recorder_tgid: about.recorder_tgid,
         kind: about.kind.map_or(0, |kind| kind.code().into()),
         rules: about.rules.iter().map(encode_rule_set).collect(),
+        reason: about.reason.clone(),
     }
     .encode_to_vec()
 }
@@ -60,6 +61,7 @@ pub(super) fn decode_about(message: &[u8]) -> Option<About> {
         // Recordings did not say it before there were others.
         kind: RecordingKind::from_code(u8::try_from(about.kind.max(1)).unwrap_or(0)),
         rules: about.rules.into_iter().take(MOST_RULE_SETS).map(decode_rule_set).collect(),
+        reason: about.reason,
     })
 }
 

@@ -187,7 +187,7 @@ fn write_or_cut(file: &mut File, bytes: &[u8], length: u64) -> io::Result<()> {
 }
 
 /// What is known of an interval without what was measured in it.
-fn without_samples(interval: &Interval) -> Interval {
+pub(super) fn without_samples(interval: &Interval) -> Interval {
     let mut losses = interval.losses.clone();
     losses.add(Loss::IntervalTooLarge, 1);
     Interval {

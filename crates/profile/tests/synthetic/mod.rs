@@ -42,6 +42,7 @@ pub fn about() -> About {
             checksum: 0x1a2b,
         }],
         kind: Some(RecordingKind::Locks),
+        reason: "a wait of 12 s".into(),
     }
 }
 

@@ -145,6 +145,7 @@ pub(super) fn fine_print(lines: &[String], about: &About) -> String {
     let command: Vec<&str> = about.command_line.iter().map(String::as_str).collect();
     let rules: Vec<String> = about.rules.iter().map(|set| format!("{} {}", set.name, set.version)).collect();
     let facts = [
+        ("Recorded because of", about.reason.clone()),
         ("Recorded with", command.join(" ")),
         ("Machine", format!("{}, {} CPUs", about.machine, about.cpus)),
         ("Kernel", format!("Linux {}", about.kernel_release)),

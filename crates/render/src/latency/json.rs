@@ -11,7 +11,7 @@ use super::headline::LatencyHeadline;
 use super::long_runs;
 use crate::csv::write_records;
 use crate::escape::Form;
-use crate::json::{Cost, Lost, Rows, object, write_line, write_object};
+use crate::json::{Cost, Lost, Rows, object, reason, write_line, write_object};
 use crate::{Csv, Exporter, JSON_SCHEMA, Json, JsonLine};
 
 impl Exporter<LatencyReport> for Json {
@@ -58,6 +58,7 @@ impl Serialize for Top<'_> {
             "machine": report.about.machine,
             "recorded": report.about.kind.map(RecordingKind::name),
             "scope": report.about.scope,
+            "reason": reason(&report.about),
             "start_unix_ns": report.start_unix_ns,
             "duration_ns": report.duration_ns,
             "intervals": report.intervals,

@@ -38,6 +38,7 @@ pub fn about() -> About {
             checksum: 0x1a2b,
         }],
         kind: Some(RecordingKind::Locks),
+        reason: String::new(),
     }
 }
 

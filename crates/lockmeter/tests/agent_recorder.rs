@@ -1,0 +1,200 @@
+//! The agent's flight recorder: what pulls its triggers, what it writes then, and what it does not.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::agent::{Agent, get};
+use support::waiting::Waiting;
+use support::{Folder, json, lockmeter, machine, run, signal, text, until, user_workload};
+
+/// A configuration that records into the test's folder, by these settings only.
+fn recording(folder: &Folder, settings: &str) -> String {
+    let path = folder.file("recordings");
+    let none =
+        ["deadlock = false", "hung_after = \"0s\"", "wait_longer_than = \"0s\"", "apart = \"0s\"", "after = \"1s\""];
+    let name = |setting: &str| setting.split(' ').next().unwrap_or_default().to_owned();
+    let rest = none.iter().filter(|setting| !settings.lines().any(|line| name(line) == name(setting)));
+    let rest: Vec<&str> = rest.copied().collect();
+    format!("[recorder]\nfolder = \"{path}\"\n{}\n{settings}\n", rest.join("\n"))
+}
+
+/// All recordings, the oldest first.
+fn recordings(folder: &Folder) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.file("recordings")).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+fn report(recording: &Path) -> Value {
+    json(lockmeter(["report", "--format", "json", recording.to_str().unwrap()]))
+}
+
+/// The first recording that this agent writes because of this trigger, for a reason with these words.
+fn first_recording(folder: &Folder, agent: &Agent, trigger: &str, words: &str) -> (PathBuf, Value) {
+    let mut found = None;
+    until(&format!("a recording because of {trigger}, {words}"), || {
+        let is_written = agent.sum("lockmeter_agent_recordings_total", "result=\"written\"") > 0.0;
+        let named = |path: &PathBuf| path.to_string_lossy().ends_with(&format!("Z-{trigger}.lockmeter"));
+        let of_trigger = recordings(folder).into_iter().filter(|_| is_written).filter(named);
+        // One may be without its end yet.
+        let with_reports = of_trigger.map(|path| (report(&path), path));
+        found = with_reports
+            .map(|(report, path)| (path, report))
+            .find(|(_, report)| report["reason"].as_str().is_some_and(|reason| reason.contains(words)));
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+fn program(folder: &Folder, name: &str, argument: &str) -> Command {
+    let mut command = Command::new(user_workload(folder.path(), name, &[]));
+    command.arg(argument);
+    command
+}
+
+#[test]
+fn a_deadlock_is_recorded_with_what_was_before_and_its_reason() {
+    let Some(_machine) = machine("a recorded deadlock") else { return };
+    let folder = Folder::new();
+    let agent = Agent::plain(&folder, &recording(&folder, "deadlock = true"));
+    until("some of what was before is kept", || agent.sum("lockmeter_agent_recorder_kept_seconds", "") > 3.0);
+    let waiting = Waiting::start(program(&folder, "waits-for-ever", "deadlock"));
+    let (path, report) = first_recording(&folder, &agent, "deadlock", "threads that wait in a circle");
+    let alarm = report["head"]["alarm"].as_str().unwrap();
+    assert!(alarm.contains("debit_lock") && alarm.contains("credit_lock"), "{alarm}");
+    assert!(report["intervals"].as_u64().unwrap() > 4, "seconds before, and at least one after: {report:#}");
+    let shown = text(&run(lockmeter(["report", path.to_str().unwrap()])).stdout);
+    assert!(shown.contains("; recorded because of 3 threads that wait in a circle, one of them"), "{shown}");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+    // It goes on, and is told once.
+    let intervals = agent.sum("lockmeter_agent_intervals_total", "");
+    until("some more intervals", || agent.sum("lockmeter_agent_intervals_total", "") > intervals + 3.0);
+    assert_eq!(recordings(&folder).len(), 1);
+    assert_eq!(agent.sum("lockmeter_agent_recordings_total", "suppressed"), 0.0);
+    drop(waiting);
+    assert_eq!(agent.end(), Some(0));
+}
+
+#[test]
+fn a_hung_task_is_recorded() {
+    let Some(_machine) = machine("a recorded hung task") else { return };
+    let folder = Folder::new();
+    let agent = Agent::plain(&folder, &recording(&folder, "hung_after = \"3s\""));
+    let _waiting = Waiting::start(program(&folder, "waits-for-ever", "held"));
+    let (_, report) = first_recording(&folder, &agent, "hung-task", "which has waited for big_lock for");
+    let waits = report["threads"]["open_waits"].as_array().unwrap();
+    assert!(waits.iter().any(|wait| wait["lock"] == "big_lock" && wait["age_ns"].as_u64() >= Some(3_000_000_000)));
+    assert_eq!(agent.end(), Some(0));
+}
+
+#[test]
+fn a_long_wait_is_recorded_and_its_bucket_points_to_the_recording() {
+    let Some(_machine) = machine("a recorded long wait") else { return };
+    let folder = Folder::new();
+    let agent = Agent::plain(&folder, &recording(&folder, "wait_longer_than = \"200ms\""));
+    let metrics = || get(&agent.address, "/metrics", "application/openmetrics-text;version=1.0.0").1;
+    let of_waits = |text: &str| -> Option<String> {
+        let mut lines = text.lines().filter(|line| line.starts_with("lockmeter_lock_wait_seconds_bucket"));
+        lines.find(|line| line.contains("# {recording=\"flight-")).map(str::to_owned)
+    };
+    let mut with = None;
+    until("a wait points to its recording", || {
+        let mut chain = program(&folder, "blame", "chain");
+        chain.stdin(Stdio::null());
+        run(chain);
+        with = of_waits(&metrics());
+        with.is_some()
+    });
+    let with = with.unwrap();
+    let name = with.split('"').find(|part| part.starts_with("flight-")).unwrap();
+    let report = report(&Path::new(&folder.file("recordings")).join(name));
+    let reason = report["reason"].as_str().unwrap();
+    assert!(reason.starts_with("a wait of ") && reason.ends_with("(limit: 200 ms)"), "{reason}");
+    let lock = with.split('"').nth(1).unwrap();
+    assert!(reason.contains(lock), "{reason}: {with}");
+    let row = report["rows"].as_array().unwrap().iter().find(|row| row["lock"] == lock).unwrap();
+    assert!(row["max_ns"].as_u64().unwrap() >= 200_000_000, "{row:#}");
+    let counted = metrics();
+    let counted = counted.lines().find(|line| line.starts_with("lockmeter_agent_recordings_total")).unwrap();
+    assert!(counted.contains("long-wait") && counted.contains("# {recording=\"flight-"), "{counted}");
+    assert_eq!(agent.end(), Some(0));
+}
+
+#[test]
+fn a_machine_whose_threads_mostly_wait_is_recorded() {
+    let Some(_machine) = machine("a recorded share of waiting") else { return };
+    let folder = Folder::new();
+    let agent = Agent::plain(&folder, &recording(&folder, "waited_percent = 400.0"));
+    let _waiting = Waiting::start(program(&folder, "waits-for-ever", "in-turn"));
+    let (_, report) = first_recording(&folder, &agent, "waited-share", "of the machine's CPU time");
+    assert!(report["rows"].as_array().unwrap().iter().any(|row| row["lock"] == "big_lock"));
+    assert_eq!(agent.end(), Some(0));
+}
+
+#[test]
+fn recordings_are_apart_and_few_and_a_signal_is_never_too_soon() {
+    let Some(_machine) = machine("recordings that are apart") else { return };
+    let folder = Folder::new();
+    let settings = "deadlock = true\napart = \"1h\"\nmost_recordings = 2";
+    let agent = Agent::plain(&folder, &recording(&folder, settings));
+    let counted = |trigger: &str, result: &str| {
+        agent.sum("lockmeter_agent_recordings_total", &format!("trigger=\"{trigger}\",result=\"{result}\""))
+    };
+    let first = Waiting::start(program(&folder, "waits-for-ever", "deadlock"));
+    until("the first is written", || counted("deadlock", "written") == 1.0);
+    let second = Waiting::start(program(&folder, "waits-for-ever", "deadlock"));
+    until("the second is too soon", || counted("deadlock", "suppressed") == 1.0);
+    for times in 1..=3 {
+        signal(agent.pid(), libc::SIGUSR1);
+        until("it is written", || counted("signal", "written") == f64::from(times));
+    }
+    assert_eq!(counted("deadlock", "written"), 1.0);
+    let left = recordings(&folder);
+    assert!(left.len() == 2 && left.iter().all(|path| path.to_string_lossy().contains("signal")), "{left:?}");
+    // One more while the last still goes on is counted only.
+    signal(agent.pid(), libc::SIGUSR1);
+    until("it is seen", || {
+        signal(agent.pid(), libc::SIGUSR1);
+        counted("signal", "suppressed") > 0.0
+    });
+    drop((first, second));
+    assert_eq!(agent.end(), Some(0));
+    let last = recordings(&folder).pop().unwrap();
+    assert_eq!(report(&last)["lost"].get("no_end"), None, "the end of the agent ends the recording");
+}
+
+#[test]
+fn a_folder_that_others_may_write_to_is_refused_and_counted() {
+    let Some(_machine) = machine("a folder of somebody else") else { return };
+    let folder = Folder::new();
+    let agent = Agent::plain(&folder, &recording(&folder, ""));
+    let path = folder.file("recordings");
+    fs::create_dir(&path).unwrap();
+    let failed = || agent.sum("lockmeter_agent_recordings_total", "failed");
+    let ask = |times: f64| {
+        signal(agent.pid(), libc::SIGUSR1);
+        until("it has failed", || failed() == times);
+    };
+    chown(&path, Some(65_534), None).unwrap();
+    ask(1.0);
+    chown(&path, Some(0), None).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    ask(2.0);
+    fs::remove_dir(&path).unwrap();
+    std::os::unix::fs::symlink(folder.path(), &path).unwrap();
+    ask(3.0);
+    assert!(agent.has_said("belongs to another user or may be written by others"));
+    let files: Vec<_> = fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert!(!files.iter().any(|name| name.to_string_lossy().starts_with("flight-")), "{files:?}");
+    fs::remove_file(&path).unwrap();
+    signal(agent.pid(), libc::SIGUSR1);
+    until("it is written", || agent.sum("lockmeter_agent_recordings_total", "written") == 1.0);
+    assert_eq!(agent.end(), Some(0));
+}
