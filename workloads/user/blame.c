@@ -13,6 +13,8 @@
  *   shared-queue, shared-alternate, shared-rwlock, shared-gives-up  as those, but each thread is a process, and the lock in memory that all share
  *   gives-up    the lock changes hands while somebody waits for it who gives up
  *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
+ *
+ * With `named` behind that, each thread is called after its function.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -20,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,6 +56,8 @@ static pthread_rwlock_t *table = &table_lock;
 static const pthread_rwlock_t prefers_writers = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 static pthread_mutex_t *mutexes[] = {&queue_lock, &database_lock};
 
+static int threads_are_named;
+
 static long long now_ns(void)
 {
 	struct timespec now;
@@ -79,6 +84,8 @@ static struct event *asks(int lock, enum who who)
 	int number = __atomic_fetch_add(&shared->event_count, 1, __ATOMIC_RELAXED);
 	struct event *event = &shared->events[number % MOST_EVENTS];
 
+	if (threads_are_named)
+		prctl(PR_SET_NAME, names[who]);
 	event->lock = lock;
 	event->who = who;
 	event->asked_ns = now_ns();
@@ -370,6 +377,7 @@ int main(int argc, char **argv)
 		return 1;
 	while (read(0, input, sizeof(input)) > 0)
 		;
+	threads_are_named = argc > 2 && !strcmp(argv[2], "named");
 	jobs_are_placed = jobs == late;
 	if (jobs == recursive)
 		make_recursive(mutexes[0]);

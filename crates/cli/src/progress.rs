@@ -1,7 +1,9 @@
 //! Long work shows on a terminal how much of it is done and how long is left. Where nobody watches, it says nothing.
 
 use std::fmt::Display;
-use std::sync::OnceLock;
+use std::io::{self, IsTerminal};
+use std::sync::{OnceLock, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -26,6 +28,8 @@ pub enum Unit {
     Limit,
     /// Of anything that is done one after the other.
     Steps,
+    /// Nothing is counted.
+    Unknown,
     /// Of an experiment; Ctrl-C shows what there is.
     Runs,
 }
@@ -51,6 +55,7 @@ impl Progress {
             (Unit::Steps, None) => "{prefix}, {pos} in {elapsed}",
             (Unit::Milliseconds, Some(_)) => "{prefix} {bar:24} {msg}; Ctrl-C ends it and reports",
             (Unit::Limit, _) => "{prefix} {bar:24} {msg}",
+            (Unit::Unknown, _) => "{prefix} for {elapsed}",
             (Unit::Milliseconds, None) => "{prefix} for {elapsed}; Ctrl-C ends it and reports",
         };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -83,10 +88,13 @@ impl Progress {
                     self.bar.set_message(format!("{done} s of {length} s, {} s left", length - done));
                 }
                 Unit::Limit => self.bar.set_message(format!("{done} s of at most {length} s")),
-                Unit::Bytes | Unit::Steps | Unit::Runs => {}
+                Unit::Bytes | Unit::Steps | Unit::Runs | Unit::Unknown => {}
             }
         }
         self.bar.set_position(done);
+        if self.unit == Unit::Unknown {
+            self.bar.tick();
+        }
     }
 
     /// The time since it began, as [`Unit::Milliseconds`] has it.
@@ -104,6 +112,41 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
         all().remove(&self.bar);
+    }
+}
+
+/// A line for work of which nothing can be counted: what is done, and for how long already. Taken away when this is dropped.
+#[derive(Debug)]
+pub struct Working {
+    end: Option<mpsc::Sender<()>>,
+    shows: Option<JoinHandle<()>>,
+}
+
+impl Working {
+    /// What is done, with names in it as they are.
+    pub fn on(what: impl Display) -> Self {
+        if is_quiet() || !io::stderr().is_terminal() {
+            return Self { end: None, shows: None };
+        }
+        let (end, ended) = mpsc::channel();
+        let mut line = Progress::of(what, Unit::Unknown, None);
+        let show = move || {
+            let mut pause = PATIENCE;
+            while ended.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
+                line.reach(0);
+                pause = Duration::from_secs(1) / u32::from(DRAWN_HZ);
+            }
+        };
+        // Work goes on without the line.
+        let shows = thread::Builder::new().name("progress".into()).spawn(show).ok();
+        Self { end: Some(end), shows }
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        self.shows.take().map(JoinHandle::join);
     }
 }
 

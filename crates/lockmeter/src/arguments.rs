@@ -441,7 +441,7 @@ fn hook_choices() -> impl TypedValueParser<Value = HookChoice> {
 /// How rows are grouped and chosen.
 #[derive(Debug, Args)]
 pub struct QueryArguments {
-    /// Group by up to three of: lock, instance, caller, blocker, root, kind, mode, task, cgroup, object, filesystem, context, cpu
+    /// Group by up to three of: lock, instance, caller, blocker, root, kind, mode, task, blocker-task, root-task, cgroup, object, filesystem, context, cpu
     #[arg(long, value_name = "WHAT[,WHAT…]", default_value = "lock", value_parser = parse_dimensions)]
     pub by: Dimensions,
     /// Only locks of this kind (spin, rwlock, mutex, rwsem, percpu-rwsem, rt-mutex, semaphore; idle: condvar,

@@ -1,14 +1,15 @@
 //! A recording of locks as a page: `lockmeter report --format html`, `lockmeter record --html`.
 
+use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::say;
 use lockmeter_cli::output;
-use lockmeter_cli::progress::{Progress, Unit};
-use lockmeter_predict::forecast::{Plan, Prices, forecast};
+use lockmeter_predict::forecast::{Plan, Prices};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::recording::{PipeWait, RecordingReader, WholeFile};
 use lockmeter_profile::view::{Query, ReportBuilder};
@@ -17,6 +18,7 @@ use lockmeter_render::html::{Flags, Page, Slices, VIEWS};
 use serde_json::{Value, json};
 
 use crate::arguments::{QueryArguments, ReportArguments};
+use crate::predict::{doubts, forecast_each};
 use crate::query;
 use crate::report::{Loaded, load_each};
 use crate::warnings::Warning;
@@ -116,7 +118,7 @@ impl Pending {
     /// Makes sure that a page can be written there, of what goes into this recording.
     pub fn begin(path: &Path, recording: &Path, mode: u32, wait: Box<dyn PipeWait>) -> Result<Self> {
         refuse_terminal(Some(path))?;
-        if path == recording {
+        if is_same_place(path, recording) {
             let sentence =
                 format!("{} is the recording; choose another place for the page with --html", path.display());
             return Err(Failure::error(Status::NoOutput, sentence));
@@ -139,6 +141,15 @@ impl Pending {
     }
 }
 
+/// Whether both are one file, which need not be there yet.
+fn is_same_place(one: &Path, other: &Path) -> bool {
+    let folder = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        fs::metadata(folder.unwrap_or(Path::new("."))).map(|data| (data.dev(), data.ino()))
+    };
+    one.file_name() == other.file_name() && matches!((folder(one), folder(other)), (Ok(one), Ok(other)) if one == other)
+}
+
 /// What removing or splitting the locks that were held longest would gain, or why that is not known.
 fn forecasts([by_lock, by_caller, ..]: &[Loaded; VIEWS.len()]) -> Value {
     let report: &Report = &by_lock.report;
@@ -148,16 +159,13 @@ fn forecasts([by_lock, by_caller, ..]: &[Loaded; VIEWS.len()]) -> Value {
     }
     let plan =
         Plan { cpus: FORECAST_CPUS.to_vec(), threads_per_cpu: 1, threads: None, shards: 16, prices: Prices::default() };
-    let locks = measured.locks.len().min(FORECASTS);
-    let mut progress = Progress::of("forecasting", Unit::Steps, Some(locks as u64));
-    let mut of_lock = |lock| {
-        progress.reach(lock as u64);
-        let forecast = forecast(&measured, lock, &plan)?;
-        Ok(forecast.refuse_if_far_off().with_callers(&measured, lock, &by_caller.report))
-    };
-    let forecasts: Result<Vec<_>, lockmeter_predict::forecast::TooMuch> = (0..locks).map(&mut of_lock).collect();
-    match forecasts {
-        Ok(forecasts) => json!({ "locks": forecasts }),
+    let locks: Vec<usize> = (0..measured.locks.len().min(FORECASTS)).collect();
+    match forecast_each(&measured, &locks, &plan, &by_caller.report) {
+        Ok(forecasts) => {
+            let doubts = doubts(report, &measured, None, &forecasts);
+            let doubts: Vec<String> = doubts.iter().map(ToString::to_string).collect();
+            json!({ "locks": forecasts, "doubts": doubts })
+        }
         Err(error) => json!({ "why": format!("There is no forecast: the recording {error}.") }),
     }
 }

@@ -7,6 +7,7 @@ use lockmeter_cli::ResultFormat;
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::say;
 use lockmeter_cli::output;
+use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_predict::forecast::{Forecast, Plan, Prices, TooMuch, forecast};
 use lockmeter_predict::measured::Measured;
 use lockmeter_profile::view::Query;
@@ -33,18 +34,32 @@ pub fn run(arguments: &PredictArguments) -> Result<()> {
             sleep_ns: arguments.sleep_handoff.as_secs_f64() * 1e9,
         },
     };
-    let of_lock = |lock| {
-        let forecast = forecast(&measured, lock, &plan)?;
-        Ok(forecast.refuse_if_far_off().with_callers(&measured, lock, &callers))
-    };
-    let forecasts = chosen.into_iter().map(of_lock).collect::<Result<Vec<_>, _>>();
-    let forecasts = forecasts.map_err(|error| refusal(error, arguments))?;
+    let forecasts = forecast_each(&measured, &chosen, &plan, &callers).map_err(|error| refusal(error, arguments))?;
     let mut out = output::open(None)?;
     write(&forecasts, arguments, &mut out).map_err(|error| output::failed(None, error))?;
-    for doubt in doubts(&report, &measured, arguments, &forecasts, ended_cleanly) {
+    if !ended_cleanly {
+        say(Warning::RecorderDied);
+    }
+    for doubt in doubts(&report, &measured, arguments.threads, &forecasts) {
         say(doubt);
     }
     Ok(())
+}
+
+/// Forecasts of these locks; one that is far off the recording is refused.
+pub fn forecast_each(
+    measured: &Measured,
+    locks: &[usize],
+    plan: &Plan,
+    callers: &Report,
+) -> Result<Vec<Forecast>, TooMuch> {
+    let mut progress = Progress::of("forecasting", Unit::Steps, Some(locks.len() as u64));
+    let of_lock = |(done, lock): (u64, &usize)| {
+        progress.reach(done);
+        let forecast = forecast(measured, *lock, plan)?.refuse_if_doubtful(&measured.locks[*lock]);
+        Ok(forecast.with_callers(measured, *lock, callers))
+    };
+    (0..).zip(locks).map(of_lock).collect()
 }
 
 fn refusal(error: TooMuch, arguments: &PredictArguments) -> anyhow::Error {
@@ -100,21 +115,14 @@ fn write(forecasts: &[Forecast], arguments: &PredictArguments, out: &mut dyn Wri
 
 /// The share of the threads' time above which waits that the model does not know change its answer.
 const MUCH_UNTIMED: f64 = 0.05;
-fn doubts(
-    report: &Report,
-    measured: &Measured,
-    arguments: &PredictArguments,
-    forecasts: &[Forecast],
-    ended_cleanly: bool,
-) -> Vec<Warning> {
+
+/// What makes forecasts less certain than they look; `threads` as the user says.
+pub fn doubts(report: &Report, measured: &Measured, threads: Option<usize>, forecasts: &[Forecast]) -> Vec<Warning> {
     let mut doubts = Vec::new();
-    if !ended_cleanly {
-        doubts.push(Warning::RecorderDied);
-    }
-    let Some(first) = forecasts.first() else { return doubts };
-    if let Some(told) = arguments.threads.filter(|told| *told < first.threads) {
+    let Some(first) = forecasts.iter().find(|forecast| !forecast.points.is_empty()) else { return doubts };
+    if let Some(told) = threads.filter(|told| *told < first.threads) {
         doubts.push(Warning::MoreThreads { told, needed: first.threads });
-    } else if arguments.threads.is_none() {
+    } else if threads.is_none() {
         doubts.push(Warning::ThreadsAssumed(first.threads));
     }
     let all_ns = report.duration_ns as f64 * first.threads as f64;

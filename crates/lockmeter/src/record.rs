@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use lockmeter_cli::exit::{Failure, Status};
 use lockmeter_cli::messages::{be_quiet, explain, inform, notice_once, say};
 use lockmeter_cli::output::{self, cannot_write};
-use lockmeter_cli::progress::{Progress, Unit};
+use lockmeter_cli::progress::{Progress, Unit, Working};
 use lockmeter_kernel::SystemMap;
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
@@ -84,7 +84,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let mut file = RecordingSink::new(arguments, &mut writer);
     let recorder = Recorder { signals: &mut signals, target: &target, duration: arguments.duration };
     let written: Result<Ended> = recorder.run(sources, &mut file);
-    file.progress = None;
+    (file.progress, file.naming) = (None, None);
     let complaint = file.filter.complaint(arguments);
     let finished = written.and_then(|_| writer.finish().map_err(cannot_write));
     let summarised = match &finished {
@@ -122,6 +122,8 @@ struct RecordingSink<'a> {
     filter: LockFilter,
     /// `None` where the command may use the terminal itself.
     progress: Option<Progress>,
+    /// After the end of the metering.
+    naming: Option<Working>,
     next_due: Instant,
 }
 
@@ -130,7 +132,7 @@ impl<'a> RecordingSink<'a> {
         let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let progress = || Progress::of("metering", Unit::Milliseconds, arguments.duration.map(milliseconds));
         let (filter, progress) = (LockFilter::default(), arguments.command.is_empty().then(progress));
-        Self { arguments, writer, filter, progress, next_due: Instant::now() + arguments.interval }
+        Self { arguments, writer, filter, progress, naming: None, next_due: Instant::now() + arguments.interval }
     }
 }
 
@@ -162,6 +164,11 @@ impl Sink for RecordingSink<'_> {
         if let Some(progress) = &mut self.progress {
             progress.reach_now();
         }
+    }
+
+    fn end(&mut self) {
+        self.progress = None;
+        self.naming = Some(Working::on("reading and naming the last of it"));
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use anyhow::Result;
 use lockmeter_cli::ResultFormat;
 use lockmeter_cli::output;
+use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_profile::rules::{Rule, RuleId, Rules, Trial, Tried, installed};
 use lockmeter_render::escape::{Escaping, escaped};
 use lockmeter_render::{units, write_json};
@@ -105,8 +106,11 @@ fn try_rules(arguments: &RulesTestArguments) -> Result<Trial<'static>> {
     // As it was recorded: the rules are tried, not applied.
     let mut recording = input::open_as_recorded(&arguments.recording)?;
     let mut trial = Trial::new(installed());
+    let mut progress =
+        Progress::of(format_args!("reading {}", recording.name()), Unit::Bytes, recording.length_bytes());
     while let Some(interval) = recording.next_interval()? {
         trial.add(&interval);
+        progress.reach(recording.read_bytes());
     }
     Ok(trial)
 }

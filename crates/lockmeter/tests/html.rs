@@ -7,18 +7,16 @@ mod terminal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::OnceLock;
 
-use lockmeter_profile::recording::RecordingWriter;
-use lockmeter_profile::{
-    About, Blocker, BlockerSource, Bucket, Frame, Happened, Interval, Key, Kind, Lock, LockId, Mode, Naming,
-    OfFilesystem, RecordingKind, Sampled, SampledWait, Spin, SpinLoop, StackId, Task, TaskId, Total, Value,
-};
+use lockmeter_profile::{Happened, Kind, Lock, Mode, Naming, SampledWait, Spin, SpinLoop, Task};
 use lockmeter_render::units::{count, duration, percent};
 use serde_json::{Value as Json, json};
 use support::browser::{Browser, DESKTOP, PHONE, Table, table, table_script};
 use support::firefox::Firefox;
-use support::harmful_names::{assert_harmless, on_terminal};
+use support::harmful_names::{assert_harmless, name_in_pages, on_terminal};
+use support::made::{Load, write_recording, write_with};
 use support::recorder::Recorder;
 use support::report::{json_report, report_as};
 use support::{Folder, lockmeter, machine, run, run_workload, say, skip, text};
@@ -376,6 +374,187 @@ fn sorting_filtering_and_selecting_work_and_are_in_the_address() {
     assert_eq!(browser.console(), Vec::<String>::new());
 }
 
+/// Who blocks whom as the page draws it: what each edge says, without its share.
+fn edges(browser: &Browser) -> BTreeSet<String> {
+    let said = browser
+        .js("return [...document.querySelectorAll('#graph .edge')].map((edge) => edge.getAttribute('aria-label'))");
+    let said: Vec<String> = serde_json::from_value(said).unwrap();
+    said.iter().map(|words| words.rsplit_once(", ").unwrap().0.to_owned()).collect()
+}
+
+/// The same of a report in JSON: who waits, who blocks and who is the root are what these say of a row. `None` where that is not known.
+type Ends<'a> = [&'a dyn Fn(&Json) -> Option<String>; 3];
+
+/// The edges between those that are known.
+fn expected_edges(report: &Json, [waiter, blocker, root]: Ends<'_>) -> BTreeSet<String> {
+    let mut all = BTreeMap::<String, u64>::new();
+    for row in report["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == "wait" && row["own"] == false)
+    {
+        let ns = row["total_ns"].as_u64().unwrap();
+        let mut add = |from: Option<String>, verb: &str, to: Option<String>| {
+            if let (Some(from), Some(to)) = (from, to) {
+                *all.entry(format!("{from} {verb} {to}")).or_default() += ns;
+            }
+        };
+        add(waiter(row), "is blocked by", blocker(row));
+        if !row["root_lock"].is_null() {
+            add(blocker(row), "waits itself for", root(row));
+        }
+    }
+    all.into_iter().filter(|(_, ns)| *ns > 0).map(|(edge, ns)| format!("{edge}, {}", duration(ns))).collect()
+}
+
+/// Records a program in which each thread is called after what it does.
+fn recorded_blame(folder: &Folder, how: &str) -> String {
+    let recording = folder.file(how);
+    let mut record = lockmeter(["record", "--quiet", "--user", "--every", "-o", &recording, "--"]);
+    record.arg(support::user_workload(folder.path(), "blame", &[])).args([how, "named"]).stdin(Stdio::null());
+    let output = run(record);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    recording
+}
+
+/// Makes sure that the graph has the edges of the JSON, by call sites, threads and processes; that it marks roots and circles; and that
+/// the choice is in the address.
+#[test]
+fn who_blocks_whom_is_what_the_json_says_by_call_sites_threads_and_processes() {
+    let folder = Folder::new();
+    support::preload_library();
+    let Some(browser) = Browser::start("who blocks whom", DESKTOP) else { return };
+    let first =
+        |row: &Json, key: &str| row[key].as_array().unwrap().first().map(|name| name.as_str().unwrap().to_owned());
+    let task = |row: &Json, name: &str, tgid: &str| Some(format!("{} ({})", row[name].as_str()?, row[tgid].as_u64()?));
+    let process = |row: &Json, tgid: &str| row[tgid].as_u64().map(|tgid| tgid.to_string());
+    let [sites, tasks] = [["--by", "caller,blocker,root"], ["--by", "task,blocker-task,root-task"]];
+    let is_known = |edge: &String| !edge.contains('[');
+    for how in ["chain", "alternate", "shared-queue"] {
+        let recording = recorded_blame(&folder, how);
+        let page = page(&folder, &recording, &[]);
+        browser.open(&page, "#nodes=500");
+        let report = json_report(&recording, &sites);
+        let expected = expected_edges(
+            &report,
+            [&|row| first(row, "caller"), &|row| first(row, "blocker"), &|row| first(row, "root")],
+        );
+        assert!(!expected.is_empty(), "{how}: {report}");
+        assert_eq!(edges(&browser).into_iter().filter(is_known).collect::<BTreeSet<_>>(), expected, "sites of {how}");
+        browser.click("[data-focus=graph-threads]");
+        let report = json_report(&recording, &tasks);
+        let expected = expected_edges(
+            &report,
+            [&|row| task(row, "task", "tgid"), &|row| task(row, "blocker_task", "blocker_tgid"), &|row| {
+                task(row, "root_task", "root_tgid")
+            }],
+        );
+        assert!(!expected.is_empty(), "{how}: {report}");
+        assert_eq!(edges(&browser).into_iter().filter(is_known).collect::<BTreeSet<_>>(), expected, "threads of {how}");
+        let nodes = browser
+            .js("return [...document.querySelectorAll('#graph .site')].map((node) => node.getAttribute('aria-label'))");
+        let nodes: Vec<String> = serde_json::from_value(nodes).unwrap();
+        let marked = |name: &str, mark: &str| nodes.iter().any(|node| node.starts_with(name) && node.contains(mark));
+        match how {
+            "chain" => assert!(marked("write_database (", "● a root") && !marked("get_config (", "●"), "{nodes:#?}"),
+            "alternate" => {
+                assert!(
+                    ["long_holder (", "short_holder ("].iter().all(|name| marked(name, "↻ in a circle of 2")),
+                    "{nodes:#?}"
+                );
+            }
+            _ => {}
+        }
+        browser.click("[data-focus=graph-processes]");
+        let expected = expected_edges(
+            &report,
+            [&|row| process(row, "tgid"), &|row| process(row, "blocker_tgid"), &|row| process(row, "root_tgid")],
+        );
+        // A process has the names of its threads behind its number.
+        let without_names = |edge: String| {
+            let (from, rest) = edge.split_once(": ").unwrap();
+            let verb = ["is blocked by", "waits itself for"].into_iter().find(|verb| rest.contains(verb)).unwrap();
+            let (to, _) = rest.split_once(verb).unwrap().1.trim().split_once(": ").unwrap();
+            format!("{from} {verb} {to}, {}", edge.rsplit_once(", ").unwrap().1)
+        };
+        let shown = edges(&browser).into_iter().filter(is_known).map(without_names).collect::<BTreeSet<_>>();
+        assert_eq!(shown, expected, "processes of {how}");
+        assert_eq!(expected.len() > 1, how == "shared-queue", "{how}: {expected:?}");
+        let (hash, drawn) = (browser.js("return location.hash"), edges(&browser));
+        browser.open(&page, hash.as_str().unwrap());
+        assert_eq!(edges(&browser), drawn, "not what {hash} showed");
+        assert_eq!(browser.console(), Vec::<String>::new());
+    }
+}
+
+/// Makes sure that a graph of hundreds of call sites can be read: each name has a line of its own beside its time, edges are as thick as
+/// their time, and of one that is looked at all edges stand out.
+#[test]
+fn a_graph_of_500_call_sites_can_be_read() {
+    let folder = Folder::new();
+    let recording = folder.file("many-sites");
+    // As long as those of C++.
+    let name = |what: &str, number: usize| format!("app::{what}_{number}::Handler<int>::handle(Request const&)");
+    write_recording(&recording, &Load { locks: 206, intervals: 16, each_s: 1, callers: 7 }, name);
+    let page = page(&folder, &recording, &[]);
+    for size in [DESKTOP, PHONE] {
+        let Some(browser) = Browser::start("a graph of 500 call sites", size) else { return };
+        browser.open(&page, "#nodes=500");
+        let drawn = browser.js(
+            "const box = (element) => { const { left, right, top, bottom } = element.getBoundingClientRect(); return { left, right, top, bottom }; };
+             return [...document.querySelectorAll('#graph .site')].map((site) => [box(site.querySelector('rect')), ...[...site.querySelectorAll('text')].map(box)])",
+        );
+        let nodes = drawn.as_array().unwrap();
+        assert!((800..=1_002).contains(&nodes.len()), "{} nodes", nodes.len());
+        let side = |of: &Json, side: &str| of[side].as_f64().unwrap();
+        let mut lowest = BTreeMap::<i64, f64>::new();
+        for node in nodes {
+            let (frame, name, time) = (&node[0], &node[1], &node[2]);
+            let within =
+                |text: &Json| side(text, "left") >= side(frame, "left") && side(text, "right") <= side(frame, "right");
+            assert!(within(name) && within(time) && side(name, "right") <= side(time, "left"), "{size:?}: {node}");
+            assert!(side(name, "bottom") - side(name, "top") >= 11.0, "{size:?}: too small to read: {node}");
+            let above = lowest.insert(side(frame, "left") as i64, side(frame, "bottom"));
+            assert!(above.is_none_or(|above| side(frame, "top") >= above), "{size:?}: one lies over another: {node}");
+        }
+        // From the path of an edge: where it ends, and how far down from there.
+        let edges = browser.js("return [...document.querySelectorAll('#graph .edge')].map((edge) => {
+                 const [, end, down] = edge.getAttribute('d').match(/,([\\d.]+)V([\\d.]+)/);
+                 return [edge.getAttribute('aria-label'), down - end]; })");
+        let edges: Vec<(String, f64)> = serde_json::from_value(edges).unwrap();
+        let report = json_report(&recording, &["--by", "caller,blocker,root"]);
+        let all_ns = report["head"]["waits"]["total_ns"].as_u64().unwrap() as f64;
+        let thickest = edges.iter().map(|(_, thick)| *thick).fold(0.0, f64::max);
+        assert!(edges.len() > 500 && thickest > 1.0, "{} edges, {thickest} at most", edges.len());
+        let expected: BTreeMap<String, f64> =
+            report["rows"].as_array().unwrap().iter().filter(|row| row["blocker"].is_array()).fold(
+                BTreeMap::new(),
+                |mut all, row| {
+                    if let (Some(from), Some(to)) = (row["caller"][0].as_str(), row["blocker"][0].as_str()) {
+                        *all.entry(format!("{from} is blocked by {to}")).or_default() +=
+                            row["total_ns"].as_u64().unwrap() as f64;
+                    }
+                    all
+                },
+            );
+        let mut compared = 0;
+        for (label, thick) in &edges {
+            let pair = label.rsplitn(3, ", ").last().unwrap();
+            let Some(ns) = expected.get(pair) else { continue };
+            // Thinner than this could not be seen.
+            let right = (ns / all_ns * 480.0).max(0.8);
+            assert!((thick - right).abs() <= 0.05 + right * 0.02, "{label}: {thick} pixels, not {right}");
+            compared += 1;
+        }
+        assert!(compared > 300, "{compared} edges compared");
+        let faded = "const opacity = (element) => Number(getComputedStyle(element).fillOpacity) * Number(getComputedStyle(element).opacity);
+             return [...document.querySelectorAll('#graph .edge')].filter((edge) => opacity(edge) < 0.1).length";
+        assert_eq!(browser.js(faded), json!(0));
+        browser.js("document.querySelector('#graph .site').dispatchEvent(new PointerEvent('pointerenter'))");
+        let near = browser.js("return document.querySelectorAll('#graph .edge.near').length");
+        assert!((1..100).contains(&near.as_u64().unwrap()), "{near} edges of one call site");
+        assert_eq!(browser.js(faded).as_u64().unwrap(), edges.len() as u64 - near.as_u64().unwrap());
+        assert_eq!(browser.console(), Vec::<String>::new());
+    }
+}
+
 /// Makes sure that the page asks nobody for anything, and that its policy lets no other script run: not even one that is in it.
 #[test]
 fn a_page_asks_for_nothing_and_runs_no_other_script() {
@@ -404,46 +583,50 @@ fn a_page_asks_for_nothing_and_runs_no_other_script() {
             console.len() >= 3 && console.iter().all(|line| line.contains("Content Security Policy")),
             "{console:?}"
         );
+        // What else could leave the page, each by itself: the policy is what stops it.
+        for way in [
+            "fetch('https://example.invalid/').catch(() => 0)",
+            "document.body.insertAdjacentHTML('beforeend', '<iframe src=\"https://example.invalid/\"></iframe>')",
+            "document.body.insertAdjacentHTML('beforeend', '<img src=\"https://example.invalid/\">')",
+            "document.head.insertAdjacentHTML('beforeend', '<link rel=stylesheet href=\"https://example.invalid/\">')",
+            "document.head.insertAdjacentHTML('beforeend', '<base href=\"https://example.invalid/\">')",
+            "document.body.insertAdjacentHTML('beforeend', '<form id=leaves action=\"https://example.invalid/\"></form>'); document.getElementById('leaves').submit()",
+        ] {
+            browser.js(way);
+            let mut console = Vec::new();
+            support::until("the policy is said to stop it", || {
+                console.extend(browser.console());
+                !console.is_empty()
+            });
+            assert!(console.iter().all(|line| line.contains("Content Security Policy")), "{way}: {console:?}");
+        }
+        assert_eq!(browser.js("return location.href"), json!(address), "the page was left");
     }
 }
 
-/// Names that would end a script or an element, run code or steer a terminal.
-const HOSTILE: [&str; 6] = [
-    "</script><script>window.hacked = 1</script>",
-    "<img src=x onerror=window.hacked=1>",
-    "\"><svg onload=window.hacked=1>",
-    "{{script}}<!--",
-    "\u{2028}\u{202e}\x1b[31mred",
-    "';window.hacked=1;//`${window.hacked=1}`",
-];
-
-/// Makes sure that names of the measured system are text, wherever they are shown.
+/// Makes sure that names of the measured system are text, wherever they are shown, and leave room for others, however long they are.
 #[test]
 fn hostile_names_run_no_script_and_leave_no_escape() {
     let folder = Folder::new();
     let recording = folder.file("hostile");
-    write_recording(&recording, &Load { locks: 12, intervals: 4, each_s: 1, callers: 3 }, |what, number| {
-        format!("{what} {number} {}", HOSTILE[number % HOSTILE.len()])
-    });
+    write_recording(&recording, &Load { locks: 14, intervals: 4, each_s: 1, callers: 3 }, name_in_pages);
     let page = page(&folder, &recording, &[]);
     assert_harmless("the page", &fs::read(&page).unwrap(), &[]);
     let Some(browser) = Browser::start("hostile names", DESKTOP) else { return };
     browser.open(&page, "");
-    for what in ["lock", "frame", "thread"] {
-        let number = 0;
-        let name = format!("{what} {number} {}", HOSTILE[number]);
-        let shown = browser.js("return document.body.textContent + [...document.querySelectorAll('[aria-label]')].map((element) => element.getAttribute('aria-label')).join()");
-        assert!(shown.as_str().unwrap().contains(&name), "{name} is not shown");
-    }
+    let shown = ["lock", "frame", "thread"].map(|what| name_in_pages(what, 0));
+    browser.click("[data-focus=graph-threads]");
+    browser.assert_names_are_text(&shown);
     browser.click("button.lock");
     browser.type_into("#flame-search", "</script>");
     choose_window(&browser, 1, 2);
     for flames in ["blockers", "roots"] {
         browser.click(&format!("[data-focus=flames-{flames}]"));
     }
-    let elements = "return document.querySelectorAll('main img, main script, main svg[onload]').length";
-    assert_eq!((browser.js("return window.hacked === undefined"), browser.js(elements)), (json!(true), json!(0)));
-    assert_eq!(browser.console(), Vec::<String>::new());
+    for graph in ["processes", "sites"] {
+        browser.click(&format!("[data-focus=graph-{graph}]"));
+    }
+    browser.assert_names_are_text(&[]);
 }
 
 /// Makes sure that pages stay small. How long they take to open is said, not judged: the machine may be busy.
@@ -503,142 +686,4 @@ fn what_makes_no_page_is_refused() {
     );
     let shown = on_terminal(&folder, &["report", "--format", "html", "-o", &folder.file("page.html"), &one], &[]);
     assert!(!shown.contains("<html"), "{shown}");
-}
-
-/// What a made recording holds.
-struct Load {
-    locks: usize,
-    intervals: usize,
-    /// How long each of them is.
-    each_s: u64,
-    /// Call sites of each lock.
-    callers: usize,
-}
-
-/// Numbers that look random, and are the same in every run (Marsaglia, "Xorshift RNGs", 2003).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
-
-/// Writes a recording like those of real machines: few locks are contended all the time, and most now and then. `name` gives the names of
-/// locks, frames and threads.
-fn write_recording(path: &str, load: &Load, name: impl Fn(&str, usize) -> String) {
-    write_with(path, load, name, |_| ());
-}
-
-/// The same, and what is added to each interval.
-fn write_with(path: &str, load: &Load, name: impl Fn(&str, usize) -> String, add: impl Fn(&mut Interval)) {
-    let about = About {
-        lockmeter_version: "0.1.0".into(),
-        kernel_release: name("kernel", 0),
-        machine: "x86_64".into(),
-        cpus: 4,
-        kind: Some(RecordingKind::Locks),
-        scope: name("scope", 0),
-        command_line: vec!["lockmeter".into(), "record".into(), name("command", 1)],
-        start_unix_ns: 1_795_000_000_000_000_000,
-        ..About::default()
-    };
-    let mut numbers = Numbers(88_172_645_463_325_252);
-    let mut writer = RecordingWriter::create(path, &about).unwrap();
-    let frames = (load.locks * load.callers / 2).clamp(12, 3_000);
-    for at in 0..load.intervals as u64 {
-        let mut interval = Interval {
-            start_unix_ns: about.start_unix_ns + at * load.each_s * 1_000_000_000,
-            duration_ns: load.each_s * 1_000_000_000,
-            ..Interval::default()
-        };
-        for lock in 0..load.locks {
-            // The first are contended in each interval, the others more rarely the further down they are.
-            if numbers.below(lock as u64 + 1) < 60 {
-                add_waits(&mut interval, lock, load, frames, &name, &mut numbers);
-            }
-        }
-        add(&mut interval);
-        writer.append(&interval).unwrap();
-    }
-    writer.finish().unwrap();
-}
-
-fn add_waits(
-    interval: &mut Interval,
-    number: usize,
-    load: &Load,
-    frames: usize,
-    name: &impl Fn(&str, usize) -> String,
-    numbers: &mut Numbers,
-) {
-    let lock = interval.tables.intern_lock(Lock {
-        name: name("lock", number),
-        object: None,
-        naming: Naming::Symbol,
-        detail: String::new(),
-    });
-    let task = interval.tables.intern_task(Task { tgid: 4000, comm: name("thread", number % 3), own: false });
-    // The hot ones wait for all kinds of times, the others for about one.
-    let buckets = if number < 50 { 8 } else { 2 };
-    for bucket in 0..buckets {
-        let exponent = 9 + ((number as u64 + bucket) % 16) as u8;
-        let each_ns = (1 << exponent) + numbers.below(1 << exponent);
-        let number_of_waits = 1 + numbers.below(200);
-        let value = Value { count: number_of_waits, total_ns: number_of_waits * each_ns, max_ns: each_ns, spin_ns: 0 };
-        let key = key(lock, task, exponent);
-        interval.totals.push(Total { key, value });
-        // Stacks are taken on a budget.
-        if bucket > 1 {
-            continue;
-        }
-        let caller = numbers.below(load.callers as u64) as usize;
-        let site = stack(interval, number * load.callers + caller, frames, name);
-        let blocker = stack(interval, number * load.callers + caller / 2 + 1, frames, name);
-        let blocker = Blocker { stack: Some(blocker), task: Some(task), ..Blocker::unknown(BlockerSource::Releaser) };
-        interval.sampled.push(Sampled {
-            key,
-            instance: None,
-            filesystem: OfFilesystem::None,
-            site: Some(site),
-            blocker,
-            stacks: 1,
-            estimate: value,
-        });
-    }
-}
-
-fn key(lock: LockId, task: TaskId, exponent: u8) -> Key {
-    let (happened, kind, mode) = (Happened::Wait, Kind::Mutex, Mode::Exclusive);
-    Key {
-        happened,
-        lock,
-        kind,
-        mode,
-        task: Some(task),
-        cgroup: None,
-        context: None,
-        cpu: None,
-        bucket: Bucket(exponent),
-    }
-}
-
-/// A stack of ten functions, whose outer ones many have in common.
-fn stack(interval: &mut Interval, which: usize, frames: usize, name: &impl Fn(&str, usize) -> String) -> StackId {
-    let functions = (0..10).map(|depth| (which >> depth) * (10 - depth) % frames);
-    let functions: Vec<_> = functions
-        .map(|function| {
-            let function_name = Some(name("frame", function));
-            interval.tables.intern_frame(Frame {
-                address: function as u64,
-                function: function_name,
-                offset: 0,
-                module: None,
-            })
-        })
-        .collect();
-    interval.tables.intern_stack(functions)
 }

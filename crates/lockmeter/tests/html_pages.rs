@@ -5,9 +5,12 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lockmeter_profile::{Key, Task, Total};
 use lockmeter_render::units::{change, count, duration, percent, thousandths};
 use serde_json::{Value as Json, json};
 use support::browser::{Browser, DESKTOP, PHONE, Table};
+use support::harmful_names::{assert_harmless, name_in_pages, on_terminal};
+use support::made::{Load, write_latency, write_recording, write_with};
 use support::recorder::Recorder;
 use support::report::json_report;
 use support::{Folder, lockmeter, machine, preload_library, refused, run, run_workload, text, user_workload};
@@ -242,5 +245,81 @@ fn a_page_of_what_ran_has_the_numbers_of_the_json() {
         let wide = browser.js("return document.documentElement.scrollWidth <= window.innerWidth");
         assert_eq!(wide, json!(true), "wider than a window of {size:?}");
         assert_does_nothing_else(&browser, &page);
+    }
+}
+
+/// Makes sure that names of the measured system are text on these pages, too, and that what is said of them steers no terminal.
+#[test]
+fn hostile_names_run_no_script_on_pages_of_two_recordings_and_of_what_ran() {
+    let folder = Folder::new();
+    let [before, after, ran] = ["before", "after", "ran"].map(|name| folder.file(name));
+    let load = |locks| Load { locks, intervals: 12, each_s: 1, callers: 3 };
+    write_recording(&before, &load(12), name_in_pages);
+    // Another machine: what differs is said.
+    write_recording(&after, &load(14), |what, number| match what {
+        "kernel" | "scope" => name_in_pages(what, 1),
+        _ => name_in_pages(what, number),
+    });
+    write_latency(&ran, 4, name_in_pages);
+    let [changes, runs] = ["changes.html", "runs.html"].map(|name| folder.file(name));
+    on_terminal(&folder, &["diff", &before, &after, "--format", "html", "-o", &changes], &[]);
+    on_terminal(&folder, &["report", &ran, "--format", "html", "-o", &runs], &[]);
+    for page in [&changes, &runs] {
+        assert_harmless(page, &std::fs::read(page).unwrap(), &[]);
+    }
+    for size in [DESKTOP, PHONE] {
+        let Some(browser) = Browser::start("hostile names on other pages", size) else { return };
+        browser.open(&changes, "");
+        browser.assert_names_are_text(&["lock", "frame"].map(|what| name_in_pages(what, 0)));
+        browser.click("button.lock");
+        browser.type_into("#flame-search", "</script>");
+        for flames in ["blockers", "roots"] {
+            browser.click(&format!("[data-focus=flames-{flames}]"));
+        }
+        browser.assert_names_are_text(&[]);
+        browser.open(&runs, "");
+        browser.assert_names_are_text(&["runner", "detail", "thread", "lock"].map(|what| name_in_pages(what, 15)));
+        browser.click("button.lock");
+        browser.type_into("#filter", "<");
+        browser.assert_names_are_text(&[]);
+    }
+}
+
+/// Makes sure that what lockmeter itself waited for is on the page of two recordings if it was asked for, marked, and in no graph of others.
+#[test]
+fn what_lockmeter_itself_waited_for_is_shown_apart() {
+    let folder = Folder::new();
+    let recordings = ["before", "after"].map(|name| folder.file(name));
+    for recording in &recordings {
+        write_with(
+            recording,
+            &Load { locks: 6, intervals: 12, each_s: 1, callers: 2 },
+            |what, number| format!("{what}_{number}"),
+            |interval| {
+                let own = interval.tables.intern_task(Task { tgid: 1, comm: "lockmeter".into(), own: true });
+                let total = interval.totals[0];
+                interval.totals.push(Total { key: Key { task: Some(own), ..total.key }, value: total.value });
+            },
+        );
+    }
+    let [before, after] = &recordings;
+    for (flags, shown) in [(&[][..], 0), (&["--own"], 1)] {
+        let page = folder.file("page.html");
+        succeeds(&[&["diff", before, after, "--format", "html", "-o", &page], flags].concat());
+        let Some(browser) = Browser::start("lockmeter's own waits", DESKTOP) else { return };
+        browser.open(&page, "");
+        let own = browser.js("return [...document.querySelectorAll('tr[data-own=true]')].map((row) => row.textContent.includes('lockmeter itself'))");
+        assert_eq!(own, json!(vec![true; shown]), "{flags:?}");
+        let all = diff(before, after, "lock");
+        let others = BTreeMap::from([("all".to_owned(), both(&rows_of(&all, "wait")))]);
+        assert_eq!(frames(&browser, 0), others, "{flags:?}");
+        if shown > 0 {
+            browser.click("tr[data-own=true] button.lock");
+            assert_eq!(browser.js("return document.querySelectorAll('tr.chosen').length"), json!(1));
+            assert_ne!(frames(&browser, 0), others);
+            let hash = browser.js("return location.hash");
+            browser.open(&page, hash.as_str().unwrap());
+            assert_eq!(browser.js("return document.querySelector('tr.chosen').dataset.own"), json!("true"), "{hash}");
+        }
     }
 }

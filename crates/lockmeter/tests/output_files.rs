@@ -352,7 +352,10 @@ fn the_page_of_a_recording_is_written_as_the_recording_is() {
 fn a_page_that_cannot_be_made_is_refused_first() {
     let folder = tempfile::tempdir().unwrap();
     let [recording, page] = ["out", "page"].map(|name| folder.path().join(name));
-    refuses(record_page(&recording, &recording, &[]), NO_OUTPUT, &["is the recording", "--html"]);
+    let other_way = folder.path().join("..").join(folder.path().file_name().unwrap()).join("out");
+    for same in [&recording, &other_way] {
+        refuses(record_page(&recording, same, &[]), NO_OUTPUT, &["is the recording", "--html"]);
+    }
     refuses(record_page(Path::new("/dev/null"), &page, &[]), USAGE, &["a pipe or a device cannot be read again", "-o"]);
     refuses(record_page(&recording, &folder.path().join("missing/page"), &[]), NO_OUTPUT, &["missing/page"]);
     assert!(names_in(folder.path()).is_empty());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
-use crate::report::{Dimension, Report, Row, RowRoot};
+use crate::report::{Dimension, Report, Row, RowRoot, RowTask};
 use crate::sample::{Bucket, Context, Happened, Kind, Mode, Value, named_enum};
 use significance::Tested;
 pub use spread::Spread;
@@ -174,7 +174,9 @@ pub struct DiffKey {
     pub caller: Option<Arc<[Arc<str>]>>,
     /// How the blocker is known, and its functions, innermost first.
     pub blocker: Option<(BlockerSource, Arc<[Arc<str>]>)>,
-    /// The end of the chain of blockers.
+    /// Name of the task that made it wait, if grouped by that and if it is known.
+    pub blocker_task: Option<String>,
+    /// The end of the chain of blockers; its task without the process id.
     pub root: Option<RowRoot>,
 }
 
@@ -476,7 +478,12 @@ fn key(row: &Row, by: &[Dimension]) -> DiffKey {
         cpu: row.cpu,
         caller: row.caller.clone(),
         blocker: row.blocker.as_ref().map(|blocker| (blocker.source, blocker.stack.clone())),
-        root: row.root.as_deref().map(|root| RowRoot { state: None, ..root.clone() }),
+        blocker_task: row.blocker.as_ref().and_then(|blocker| Some(blocker.by_task.as_ref()?.as_ref()?.comm.clone())),
+        root: row.root.as_deref().map(|root| RowRoot {
+            state: None,
+            by_task: root.by_task.clone().map(|task| task.map(|task| RowTask { tgid: None, ..task })),
+            ..root.clone()
+        }),
     }
 }
 

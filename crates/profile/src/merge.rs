@@ -107,6 +107,7 @@ pub struct RowKey {
     cpu: Option<u32>,
     caller: Option<Arc<[Arc<str>]>>,
     blocker: Option<(BlockerSource, Arc<[Arc<str>]>)>,
+    blocker_task: Option<Option<RowTask>>,
     root: Option<RowRoot>,
 }
 
@@ -132,6 +133,7 @@ impl RowKey {
             cpu: row.cpu,
             caller: row.caller.clone(),
             blocker: row.blocker.as_ref().map(|blocker| (blocker.source, Arc::clone(&blocker.stack))),
+            blocker_task: row.blocker.as_ref().and_then(|blocker| blocker.by_task.clone()),
             root: row.root.as_deref().map(|root| RowRoot { state: None, ..root.clone() }),
         }
     }

@@ -41,13 +41,31 @@ named_enum! {
         Context = 12, "context";
         /// The CPU on which the wait, or the hold, ended.
         Cpu = 13, "cpu";
+        /// The process and thread that made it wait.
+        BlockerTask = 14, "blocker-task";
+        /// The process and thread at the end of the chain.
+        RootTask = 15, "root-task";
     }
 }
 
 impl Dimension {
+    /// Whether rows of this dimension tell apart who is to blame for a wait.
+    pub const fn is_of_blame(self) -> bool {
+        matches!(self, Self::Blocker | Self::BlockerTask | Self::Root | Self::RootTask)
+    }
+
     /// Whether rows of this dimension rest on sampled stacks rather than on exact totals.
     pub const fn is_sampled(self) -> bool {
-        matches!(self, Self::Instance | Self::Caller | Self::Blocker | Self::Root | Self::Filesystem)
+        matches!(
+            self,
+            Self::Instance
+                | Self::Caller
+                | Self::Blocker
+                | Self::BlockerTask
+                | Self::Root
+                | Self::RootTask
+                | Self::Filesystem
+        )
     }
 }
 
@@ -471,7 +489,7 @@ pub struct Row {
     pub cpu: Option<u32>,
     /// Function names of the stack that waited, innermost first, without the lock functions.
     pub caller: Option<Arc<[Arc<str>]>>,
-    /// Function names of the stack that made it wait, innermost first, and how it is known.
+    /// Function names of the stack that made it wait, innermost first, or its task, and how it is known.
     pub blocker: Option<RowBlocker>,
     /// The end of the chain of blockers.
     pub root: Option<Box<RowRoot>>,
@@ -556,6 +574,8 @@ pub struct RowRoot {
     pub stack: Arc<[Arc<str>]>,
     /// What it did for at least half of that time, where that is known.
     pub state: Option<ThreadState>,
+    /// The task. Outer `None`: not asked for. Inner `None`: not known.
+    pub by_task: Option<Option<RowTask>>,
 }
 
 /// The blocker of a row.
@@ -567,6 +587,8 @@ pub struct RowBlocker {
     pub stack: Arc<[Arc<str>]>,
     /// The name of the task that released the lock, where all of the row's did so under one name.
     pub task: Option<String>,
+    /// The task that rows are told apart by. Outer `None`: not asked for. Inner `None`: not known.
+    pub by_task: Option<Option<RowTask>>,
     /// What it did with the lock for at least half of that time, where that is known.
     pub state: Option<ThreadState>,
 }

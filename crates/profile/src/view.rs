@@ -29,7 +29,7 @@ use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
 use crate::thread_time::{Parked, SampledWait, Spin};
 use groups::{
-    Group, HolderStates, LockGroup, Measured, RunDelay, Samples, Site, SiteEstimate, SomeSamples, Uniform,
+    Blamed, Group, HolderStates, LockGroup, Measured, RunDelay, Samples, Site, SiteEstimate, SomeSamples, Uniform,
     merge_samples,
 };
 use names::{IntervalNames, LockName, NamedStack, Names, StackName, TextName};
@@ -86,7 +86,7 @@ pub struct ReportBuilder {
 const GROUP_BYTES: usize = 1000;
 
 /// What each site of a group takes until it is a row.
-const SITE_BYTES: usize = 430;
+const SITE_BYTES: usize = 470;
 
 /// What a lock takes in the head of a report.
 const HEAD_BYTES: usize = 150;
@@ -331,8 +331,9 @@ impl ReportBuilder {
         measured.samples.merge(&met.samples);
         measured.owner.see(tgid);
         if whole {
+            let nobody = Blamed::nobody(source);
             // Of programs' locks alone.
-            let key = self.site(site, (source, None), (None, source, None), instance, OfFilesystem::None);
+            let key = self.site(site, nobody, (None, nobody), instance, OfFilesystem::None);
             let estimate = self.at_site(group, key);
             merge_samples(&mut estimate.samples, Some(&met.samples));
             estimate.stacks = estimate.stacks.saturating_add(met.samples.number());
@@ -397,10 +398,9 @@ impl ReportBuilder {
         // What is not told apart is that of the whole group alone.
         if self.query.is_sampled() && (basis.site.is_some() || basis.instance.is_some()) {
             let site = basis.site.and_then(|stack| interval_names.stack(&mut self.names, stack, true));
-            let nobody = (BlockerSource::NotSampled, None);
+            let nobody = Blamed::nobody(BlockerSource::NotSampled);
             // Only of programs' locks.
-            let filesystem = OfFilesystem::None;
-            let key = self.site(site, nobody, (None, BlockerSource::NotSampled, None), basis.instance, filesystem);
+            let key = self.site(site, nobody, (None, nobody), basis.instance, OfFilesystem::None);
             self.at_site(group, key).basis.get_or_insert_default().merge(&basis.value);
         }
     }
@@ -409,18 +409,25 @@ impl ReportBuilder {
     fn site(
         &mut self,
         site: Option<NamedStack>,
-        (source, blocker): (BlockerSource, Option<NamedStack>),
-        (root_lock, root_source, root): (Option<LockName>, BlockerSource, Option<NamedStack>),
+        blocker: Blamed<NamedStack, TextName>,
+        (root_lock, root): (Option<LockName>, Blamed<NamedStack, TextName>),
         instance: Option<u64>,
         filesystem: OfFilesystem<TextName>,
     ) -> Site<StackName, TextName> {
         let by = |dimension| self.query.groups_by(dimension);
         let nothing = self.names.no_stack();
         let all = |stack: Option<NamedStack>| stack.map_or(nothing, |stack| stack.all);
+        let asked = |blamed: Blamed<NamedStack, TextName>, by_stack, by_task| {
+            (by(by_stack) || by(by_task)).then(|| Blamed {
+                source: blamed.source,
+                stack: by(by_stack).then(|| all(blamed.stack)),
+                task: blamed.task.filter(|_| by(by_task)),
+            })
+        };
         Site {
             caller: by(Dimension::Caller).then(|| all(site)),
-            blocker: by(Dimension::Blocker).then(|| (source, all(blocker))),
-            root: by(Dimension::Root).then(|| (root_lock, root_source, all(root))),
+            blocker: asked(blocker, Dimension::Blocker, Dimension::BlockerTask),
+            root: asked(root, Dimension::Root, Dimension::RootTask).map(|root| (root_lock, root)),
             instance: by(Dimension::Instance).then_some(instance),
             filesystem: by(Dimension::Filesystem).then_some(filesystem),
         }
@@ -445,11 +452,13 @@ impl ReportBuilder {
         let mut named = |stack: Option<StackId>| interval_names.stack(&mut self.names, stack?, whole);
         let (site, blocker_stack) = (named(sampled.site), named(sampled.blocker.stack));
         let (source, root) = (sampled.blocker.source, sampled.blocker.root);
+        let root_task = root.and_then(|root| root.task);
         let root = root.and_then(|root| Some((interval_names.lock_name(root.lock)?, root.stack)));
         let root = root
             .map(|(lock, stack)| (lock, stack.and_then(|stack| interval_names.stack(&mut self.names, stack, whole))));
-        let releaser = interval_names.task_name(&mut self.names, sampled.blocker.task);
-        let releaser = releaser.map(|task| self.names.comm_of(task));
+        let mut labelled = |task| interval_names.task_name(&mut self.names, task).map(|task| self.names.label_of(task));
+        let (blocker_task, root_task) = (labelled(sampled.blocker.task), labelled(root_task));
+        let releaser = blocker_task.map(|(_, comm)| comm);
         let run_delay = RunDelay::of(source, sampled.estimate.total_ns);
         let blame = match sampled.key.happened {
             Happened::Wait if !own => Some(self.blame.entry(lock)),
@@ -483,13 +492,16 @@ impl ReportBuilder {
             }
             return;
         }
+        let tells_holders_apart = self.query.is_by_blame();
         let is_shown = site.is_some() || !self.query.groups_by(Dimension::Caller);
-        let by_root = self.query.groups_by(Dimension::Root);
-        let tells_holders_apart = by_root || self.query.groups_by(Dimension::Blocker);
+        let by_root = self.query.groups_by(Dimension::Root) || self.query.groups_by(Dimension::RootTask);
         let state = sampled.blocker.root.filter(|_| by_root).map_or(sampled.blocker.state, |root| root.state);
+        let blocker = Blamed { source, stack: blocker_stack, task: Some(blocker_task) };
         let root = match root {
-            Some((lock, stack)) => (Some(lock), BlockerSource::Releaser, stack),
-            None => (None, source, blocker_stack),
+            Some((lock, stack)) => {
+                (Some(lock), Blamed { source: BlockerSource::Releaser, stack, task: Some(root_task) })
+            }
+            None => (None, blocker),
         };
         let filesystem = match self.query.groups_by(Dimension::Filesystem) {
             true if interval_names.space(sampled.key.lock) == Space::Kernel => {
@@ -498,7 +510,7 @@ impl ReportBuilder {
             }
             _ => OfFilesystem::None,
         };
-        let key = self.site(site, (source, blocker_stack), root, sampled.instance, filesystem);
+        let key = self.site(site, blocker, root, sampled.instance, filesystem);
         let estimate = self.at_site(group, key);
         estimate.add(sampled.key.bucket.0, &sampled.estimate, sampled.stacks);
         estimate.stacks = estimate.stacks.saturating_add(if is_shown { sampled.stacks } else { 0 });
@@ -541,9 +553,7 @@ impl ReportBuilder {
             return None;
         }
         // Only waits have somebody to blame.
-        if (self.query.groups_by(Dimension::Blocker) || self.query.groups_by(Dimension::Root))
-            && !matches!(key.happened, Happened::Wait | Happened::TimedOut | Happened::Idle)
-        {
+        if self.query.is_by_blame() && !matches!(key.happened, Happened::Wait | Happened::TimedOut | Happened::Idle) {
             return None;
         }
         let cgroup = interval_names.cgroup(key.cgroup);

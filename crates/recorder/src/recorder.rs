@@ -29,6 +29,9 @@ pub trait Sink {
 
     /// Called ten times a second.
     fn tick(&mut self) {}
+
+    /// Nothing more is metered: what is left is read and named now, which may take seconds.
+    fn end(&mut self) {}
 }
 
 /// How metering ended.
@@ -59,6 +62,7 @@ impl Recorder<'_> {
         E: From<S::Error> + From<K::Error> + From<std::io::Error>,
     {
         let metered: Result<Ended, E> = self.until_end(&mut source, sink);
+        sink.end();
         let last = source.stop();
         let ended = metered?;
         sink.take(last?)?;

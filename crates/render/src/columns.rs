@@ -6,9 +6,11 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use lockmeter_profile::{Bucket, Context, Dimension, Happened, HolderTime, Kind, Mode, Naming, Report, Row, Value};
+use lockmeter_profile::{
+    Bucket, Context, Dimension, Happened, HolderTime, Kind, Mode, Naming, Report, Row, RowTask, Value,
+};
 
-use crate::stacks::{NO_STACK, blocker, chain, root, without_long_arguments};
+use crate::stacks::{NO_STACK, blocked_by, blocker, chain, root, root_task, without_long_arguments};
 use crate::units::{MILLION, ratio};
 
 /// What a column holds, and so how it is aligned and printed.
@@ -125,7 +127,8 @@ pub struct Column<R: 'static = Row, W: 'static = Whole> {
     pub unit: Unit,
     /// Terminals too narrow for all lose the columns with the lowest rank first; `None` is never left out.
     pub expendable: Option<u8>,
-    dimension: Option<Dimension>,
+    /// It has something to say of reports grouped by any of these; of all if there are none.
+    dimensions: [Option<Dimension>; 2],
     in_table: fn(&R) -> bool,
     cell: for<'a> fn(&'a R, &W) -> Cell<'a>,
     words: Option<fn(&R, usize) -> String>,
@@ -145,7 +148,7 @@ impl<R, W> Column<R, W> {
             heading_of_holds: None,
             unit,
             expendable: None,
-            dimension: None,
+            dimensions: [None; 2],
             in_table: |_| true,
             cell,
             words: None,
@@ -168,7 +171,13 @@ impl<R, W> Column<R, W> {
     }
 
     pub(crate) const fn by(mut self, dimension: Dimension) -> Self {
-        self.dimension = Some(dimension);
+        self.dimensions[0] = Some(dimension);
+        self
+    }
+
+    /// After [`by`](Self::by).
+    pub(crate) const fn or_by(mut self, dimension: Dimension) -> Self {
+        self.dimensions[1] = Some(dimension);
         self
     }
 
@@ -195,7 +204,7 @@ impl<R, W> Column<R, W> {
 
     /// Whether a report grouped like this has the column: each of its rows then has the key, if only with nothing in it.
     pub fn belongs_to(&self, by: &[Dimension]) -> bool {
-        self.dimension.is_none_or(|dimension| by.contains(&dimension))
+        self.dimensions == [None; 2] || self.dimensions.iter().flatten().any(|dimension| by.contains(dimension))
     }
 
     /// Its heading in a table.
@@ -324,31 +333,49 @@ pub const COLUMNS: &[ReportColumn] = &[
         Some(known) => blocker(known.source, known.task.as_deref(), known.state, (&known.stack, frames)),
         None => NO_STACK.to_owned(),
     }),
-    // Tables say how a blocker is known, and its task, in front of its stack.
+    // Tables say how a blocker is known, and its task, in front of its stack; or all of it in one column, where there are no stacks.
     ReportColumn::new("blocker_source", Unit::Name, |row, _| {
         Cell::name(row.blocker.as_ref().map(|blocker| blocker.source.name()))
-    }).by(Dimension::Blocker),
+    }).headed("BLOCKED BY").by(Dimension::Blocker).or_by(Dimension::BlockerTask)
+        .in_table_if_any(|row| row.blocker.as_ref().is_some_and(|blocker| blocker.by_task.is_some()))
+        .in_words(|row, _| row.blocker.as_ref().map_or_else(String::new, |known| blocked_by(known))),
     ReportColumn::new("blocker_task", Unit::Name, |row, _| {
         Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.task.as_deref()))
-    }).by(Dimension::Blocker),
+    }).by(Dimension::Blocker).or_by(Dimension::BlockerTask),
+    ReportColumn::new("blocker_tgid", Unit::Id, |row, _| {
+        row.blocker.as_ref().map_or(Cell::Missing, |blocker| tgid(blocker.by_task.as_ref()))
+    }).by(Dimension::BlockerTask),
     ReportColumn::new("blocker_state", Unit::Name, |row, _| {
         Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.state).map(|state| state.name()))
-    }).by(Dimension::Blocker),
+    }).by(Dimension::Blocker).or_by(Dimension::BlockerTask),
     ReportColumn::new("root", Unit::Frames, |row, _| {
         row.root.as_ref().map_or(Cell::Missing, |root| Cell::Frames(&root.stack))
     }).headed("ROOT").by(Dimension::Root).in_words(|row, frames| row.root.as_ref().map_or_else(String::new, |known| root(known, frames))),
     // Tables say which lock the root had behind its stack.
     ReportColumn::new("root_lock", Unit::Name, |row, _| {
         Cell::name(row.root.as_ref().and_then(|root| root.lock.as_deref()))
-    }).by(Dimension::Root),
+    }).by(Dimension::Root).or_by(Dimension::RootTask),
     ReportColumn::new("root_source", Unit::Name, |row, _| {
         Cell::name(row.root.as_ref().map(|root| root.source.name()))
-    }).by(Dimension::Root),
+    }).headed("ROOT TASK").by(Dimension::Root).or_by(Dimension::RootTask)
+        .in_table_if_any(|row| row.root.as_ref().is_some_and(|root| root.by_task.is_some()))
+        .in_words(|row, _| row.root.as_ref().map_or_else(String::new, |known| root_task(known))),
+    ReportColumn::new("root_task", Unit::Name, |row, _| {
+        Cell::name(row.root.as_ref().and_then(|root| Some(root.by_task.as_ref()?.as_ref()?.comm.as_str())))
+    }).by(Dimension::RootTask),
+    ReportColumn::new("root_tgid", Unit::Id, |row, _| {
+        row.root.as_ref().map_or(Cell::Missing, |root| tgid(root.by_task.as_ref()))
+    }).by(Dimension::RootTask),
     ReportColumn::new("root_state", Unit::Name, |row, _| {
         Cell::name(row.root.as_ref().and_then(|root| root.state).map(|state| state.name()))
-    }).by(Dimension::Root),
+    }).by(Dimension::Root).or_by(Dimension::RootTask),
     ReportColumn::new("histogram", Unit::Histogram, |row, _| Cell::Histogram(&row.histogram)),
 ];
+
+/// The process id of who is to blame, where that is known.
+fn tgid(by_task: Option<&Option<RowTask>>) -> Cell<'static> {
+    by_task.and_then(|task| task.as_ref()?.tgid).map_or(Cell::Missing, Cell::Id)
+}
 
 /// A lock's name and what stands behind it: nothing, a mark that it is inferred, or why there is none.
 fn marked_lock(row: &Row) -> String {

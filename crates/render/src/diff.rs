@@ -12,7 +12,7 @@ use crate::columns::{Cell, Column, Unit, context};
 use crate::csv::write_records;
 use crate::escape::{Form, escaped};
 use crate::json::{JSON_SCHEMA, Rows, decimal, object, write_object};
-use crate::stacks::{blocker, chain, root};
+use crate::stacks::{blocker, chain, root, root_task};
 use crate::table::sentence;
 use crate::terminal::Weight;
 use crate::units::{MILLION, SECOND_NS, change, counted, duration, ratio, share, thousandths};
@@ -93,14 +93,23 @@ pub const COLUMNS: &[DiffColumn] = &[
     }),
     DiffColumn::new("blocker_source", Unit::Name, |row, ()| {
         Cell::name(row.key.blocker.as_ref().map(|(source, _)| source.name()))
-    }).by(Dimension::Blocker),
+    }).by(Dimension::Blocker).or_by(Dimension::BlockerTask),
+    DiffColumn::new("blocker_task", Unit::Name, |row, ()| Cell::name(row.key.blocker_task.as_deref()))
+        .headed("BLOCKED BY").by(Dimension::BlockerTask).in_words(|row, _| match &row.key.blocker {
+            Some((source, _)) => blocker(*source, row.key.blocker_task.as_deref(), None, (&[], 0)),
+            None => String::new(),
+        }),
     DiffColumn::new("root", Unit::Frames, |row, ()| {
         row.key.root.as_ref().map_or(Cell::Missing, |root| Cell::Frames(&root.stack))
     }).headed("ROOT").by(Dimension::Root)
         .in_words(|row, frames| row.key.root.as_ref().map_or_else(String::new, |known| root(known, frames))),
     DiffColumn::new("root_lock", Unit::Name, |row, ()| {
         Cell::name(row.key.root.as_ref().and_then(|root| root.lock.as_deref()))
-    }).by(Dimension::Root),
+    }).by(Dimension::Root).or_by(Dimension::RootTask),
+    DiffColumn::new("root_task", Unit::Name, |row, ()| {
+        Cell::name(row.key.root.as_ref().and_then(|root| Some(root.by_task.as_ref()?.as_ref()?.comm.as_str())))
+    }).headed("ROOT TASK").by(Dimension::RootTask)
+        .in_words(|row, _| row.key.root.as_ref().map_or_else(String::new, |known| root_task(known))),
 ];
 
 /// Whether the intervals say anything at all.

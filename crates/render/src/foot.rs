@@ -159,6 +159,8 @@ const fn plural(dimension: Dimension) -> &'static str {
         Dimension::Caller => "callers",
         Dimension::Blocker => "blockers",
         Dimension::Root => "roots",
+        Dimension::BlockerTask => "blocking tasks",
+        Dimension::RootTask => "tasks at the root",
         Dimension::Instance => "instances",
         Dimension::Filesystem => "file systems",
         other => other.name(),

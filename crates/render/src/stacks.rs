@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lockmeter_profile::{BlockerSource, RowRoot, ThreadState};
+use lockmeter_profile::{BlockerSource, RowBlocker, RowRoot, RowTask, ThreadState};
 
 /// Stands where a wait has no stack.
 pub const NO_STACK: &str = "[no stack taken]";
@@ -114,6 +114,24 @@ pub fn blocker(
     text
 }
 
+/// `releaser in stress-ng (4711)`; only the reason where the task is not known.
+pub fn blocked_by(known: &RowBlocker) -> String {
+    blocker(known.source, task(known.by_task.as_ref()).as_deref(), known.state, (&[], 0))
+}
+
+/// The same of the end of a chain.
+pub fn root_task(root: &RowRoot) -> String {
+    let words = blocker(root.source, task(root.by_task.as_ref()).as_deref(), root.state, (&[], 0));
+    through(words, root.lock.as_deref())
+}
+
+fn task(by_task: Option<&Option<RowTask>>) -> Option<String> {
+    by_task?.as_ref().map(|RowTask { tgid, comm }| match tgid {
+        Some(tgid) => format!("{comm} ({tgid})"),
+        None => comm.clone(),
+    })
+}
+
 /// What a holder did while others waited.
 pub fn holder_words(state: ThreadState) -> String {
     match state {
@@ -124,8 +142,11 @@ pub fn holder_words(state: ThreadState) -> String {
 
 /// `releaser: a < b < c, through LOCK`: the lock is that which the blocker waited for.
 pub fn root(root: &RowRoot, limit: usize) -> String {
-    let mut text = blocker(root.source, None, root.state, (&root.stack, limit));
-    if let Some(lock) = &root.lock {
+    through(blocker(root.source, None, root.state, (&root.stack, limit)), root.lock.as_deref())
+}
+
+fn through(mut text: String, lock: Option<&str>) -> String {
+    if let Some(lock) = lock {
         text.push_str(", through ");
         text.push_str(lock);
     }

@@ -79,6 +79,8 @@ fn report(name: &str) -> Report {
         Dimension::Caller,
         Dimension::Blocker,
         Dimension::Root,
+        Dimension::BlockerTask,
+        Dimension::RootTask,
     ]
     .into();
     report.about.lockmeter_version = name();
@@ -100,11 +102,16 @@ fn report(name: &str) -> Report {
                 source: BlockerSource::Releaser,
                 stack: [name().into(), name().into()].into(),
                 task: Some(name()),
+                by_task: Some(Some(RowTask { tgid: Some(2), comm: name() })),
                 state: None,
             });
-            let stack = [name().into(), name().into()].into();
-            row.root =
-                Some(Box::new(RowRoot { lock: Some(name()), source: BlockerSource::Releaser, stack, state: None }));
+            row.root = Some(Box::new(RowRoot {
+                lock: Some(name()),
+                source: BlockerSource::Releaser,
+                stack: [name().into(), name().into()].into(),
+                by_task: Some(Some(RowTask { tgid: Some(3), comm: name() })),
+                state: None,
+            }));
             row
         })
         .into();

@@ -135,6 +135,23 @@ impl Browser {
         sent.map(|event| event["message"]["params"]["request"]["url"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// Fails if a name of [`name_in_pages`](super::harmful_names::name_in_pages) did something in the page that is open: ran, became an
+    /// element, or took the room of others. These must be seen.
+    pub fn assert_names_are_text(&self, shown: &[String]) {
+        let texts = self.js("return document.body.textContent + [...document.querySelectorAll('[aria-label]')].map((element) => element.getAttribute('aria-label')).join()");
+        for name in shown {
+            assert!(texts.as_str().unwrap().contains(name), "{name} is not shown");
+        }
+        let elements =
+            "return document.querySelectorAll('main img, main script, main svg[onload], header *:not(p, h1)').length";
+        assert_eq!((self.js("return window.hacked === undefined"), self.js(elements)), (json!(true), json!(0)));
+        let tall = self.js("return [...document.querySelectorAll('h1, tbody tr, .headline, #selection, li, text, option, p')].map((element) => element.getBoundingClientRect().height).reduce((one, other) => Math.max(one, other))");
+        assert!(tall.as_f64().unwrap() < 400.0, "something is {tall} pixels high");
+        let wide = self.js("return document.documentElement.scrollWidth <= window.innerWidth");
+        assert_eq!(wide, json!(true), "the page is wider than its window");
+        assert_eq!(self.console(), Vec::<String>::new());
+    }
+
     fn log(&self, kind: &str) -> Vec<String> {
         let entries = self.post("/se/log", &json!({ "type": kind }));
         entries.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()

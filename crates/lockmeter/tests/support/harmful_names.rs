@@ -23,6 +23,25 @@ pub const OVERWRITTEN: [(&str, &str); 2] = [
 /// How the lock's name comes out for people.
 pub const LOCK: &str = "=\\u{1b}[31mlock\\nforged;,\"\\u{202e}\\u{9b}\\u{7f}\\u{200b}x";
 
+/// Names that would end a script or an element, run code or steer a terminal.
+const IN_PAGES: [&str; 6] = [
+    "</script><script>window.hacked = 1</script>",
+    "<img src=x onerror=window.hacked=1>",
+    "\"><svg onload=window.hacked=1>",
+    "{{script}}<!--",
+    "\u{2028}\u{202e}\x1b[31mred",
+    "';window.hacked=1;//`${window.hacked=1}`",
+];
+
+/// A name for a thing of this kind in a recording of which a page is made. One of each kind has a million letters.
+pub fn name_in_pages(what: &str, number: usize) -> String {
+    const LONG: usize = 7;
+    match number {
+        LONG => format!("{what} {number} {}", "long".repeat(250_000)),
+        _ => format!("{what} {number} {}", IN_PAGES[number % IN_PAGES.len()]),
+    }
+}
+
 /// Control sequences of tables on a terminal.
 pub const COLOURS: [&str; 4] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[33m"];
 

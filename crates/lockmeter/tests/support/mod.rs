@@ -12,6 +12,7 @@ pub mod control_group;
 pub mod firefox;
 pub mod harmful_names;
 pub mod kernel_counts;
+pub mod made;
 pub mod recorder;
 pub mod report;
 pub mod runner_loads;

@@ -75,6 +75,9 @@ impl Default for Prices {
 /// Fewer waits than this say nothing about what handing over costs.
 const ENOUGH_WAITS: u64 = 100;
 
+/// Fewer holds than this say nothing about how long the next ones would be, and how often they would come.
+const ENOUGH_HOLDS: u64 = 100;
+
 /// Enough that repeated simulations differ by less than a percent.
 const SIMULATED_STEPS: u64 = 200_000;
 
@@ -135,16 +138,26 @@ pub struct Forecast {
     pub points: Vec<Point>,
     /// Whether writers and readers share this lock, whose interplay only the simulation knows.
     pub has_readers: bool,
-    /// Why points, or some of their columns, are left out: see [`Self::refuse_if_far_off`].
+    /// Why points, or some of their columns, are left out: see [`Self::refuse_if_doubtful`].
     pub refused: Option<String>,
     /// What each of its callers does to the others; `None` if it has one only, or none is known.
     pub by_caller: Option<ByCaller>,
 }
 
 impl Forecast {
-    /// Leaves out what does not give what was recorded: the exact solution, the simulation, or both.
+    /// Leaves out what does not give what was recorded (the exact solution, the simulation, or both), and all of it where the recording
+    /// has next to no holds of this lock.
     #[must_use]
-    pub fn refuse_if_far_off(mut self) -> Self {
+    pub fn refuse_if_doubtful(mut self, of: &MeasuredLock) -> Self {
+        if of.acquisitions < ENOUGH_HOLDS {
+            self.points.clear();
+            self.refused = Some(format!(
+                "the recording has {} of this lock, and fewer than {ENOUGH_HOLDS} say nothing about more CPUs; record for longer, or \
+                 under more load",
+                if of.acquisitions == 1 { "1 hold".to_owned() } else { format!("{} holds", of.acquisitions) }
+            ));
+            return self;
+        }
         let Check { with_handoff, simulated, .. } = self.check;
         let is_far = |off: f64| off.abs() > MOST_OFF;
         let whose = match (is_far(with_handoff), is_far(simulated)) {
@@ -180,7 +193,7 @@ impl Forecast {
     #[must_use]
     pub fn with_callers(mut self, measured: &Measured, lock: usize, report: &Report) -> Self {
         // Callers that hold together do not wait for each other.
-        if !self.has_readers {
+        if !self.has_readers && measured.locks[lock].acquisitions >= ENOUGH_HOLDS {
             let callers = MeasuredCaller::of(&measured.locks[lock], report);
             let workers = Workers {
                 duration_ns: measured.duration_ns,
@@ -440,22 +453,36 @@ mod tests {
     #[test]
     fn a_model_that_is_far_off_forecasts_nothing_and_says_why() {
         let near = forecast(&one_thread(), 0, &plan()).unwrap();
-        assert!(near.clone().refuse_if_far_off().refused.is_none());
+        assert!(near.clone().refuse_if_doubtful(&one_thread().locks[0]).refused.is_none());
         let check = Check { with_handoff: 0.2, simulated: -0.3, ..near.check };
-        let far = Forecast { check, ..near.clone() }.refuse_if_far_off();
+        let far = Forecast { check, ..near.clone() }.refuse_if_doubtful(&one_thread().locks[0]);
         assert!(far.points.is_empty() && far.to_string().contains("no forecast for other CPUs"), "{far}");
         let reason = far.refused.unwrap();
         assert!(reason.contains("+20 %") && reason.contains("-30 %"), "{reason}");
-        let one_is_near = Forecast { check: Check { simulated: 0.1, ..check }, ..near.clone() }.refuse_if_far_off();
+        let one_is_near = Forecast { check: Check { simulated: 0.1, ..check }, ..near.clone() }
+            .refuse_if_doubtful(&one_thread().locks[0]);
         let point = one_is_near.points[0];
         assert_eq!((point.spinning, point.sleeping, point.sharded), (None, None, None));
         assert!(
             point.simulated.is_some() && one_is_near.to_string().contains("the model is off by +20 %"),
             "{one_is_near}"
         );
-        let other_is_near = Forecast { check: Check { with_handoff: 0.1, ..check }, ..near }.refuse_if_far_off();
+        let other_is_near =
+            Forecast { check: Check { with_handoff: 0.1, ..check }, ..near }.refuse_if_doubtful(&one_thread().locks[0]);
         let point = other_is_near.points[0];
         assert!(point.simulated.is_none() && point.spinning.is_some(), "{other_is_near}");
+    }
+
+    /// Regression: 24 holds in a minute were drawn as a line to 256 CPUs.
+    #[test]
+    fn of_a_few_holds_nothing_is_forecast() {
+        let mut measured = one_thread();
+        for (holds, is_enough) in [(1, false), (99, false), (100, true)] {
+            measured.locks[0] = lock("rare", Mode::Exclusive, holds, holds * 250, 0);
+            let forecast = forecast(&measured, 0, &plan()).unwrap().refuse_if_doubtful(&measured.locks[0]);
+            assert_eq!(forecast.points.is_empty(), !is_enough, "{holds}: {forecast}");
+            assert_eq!(forecast.to_string().contains("fewer than 100 say nothing"), !is_enough, "{forecast}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{DiffKey, Renamed};
-use crate::report::{Report, RowRoot};
+use crate::report::{Report, RowRoot, RowTask};
 
 /// As many bytes of a file's name are the name of its threads.
 const LONGEST_COMM: usize = 15;
@@ -62,12 +62,15 @@ pub(super) fn renamed(key: DiffKey, files: &[Renamed]) -> DiffKey {
             true => stack.iter().map(|frame| of_file(frame).map_or_else(|| Arc::clone(frame), Arc::from)).collect(),
             false => stack,
         };
+        let thread = |comm: String| if comm == begin(before) { begin(after).to_owned() } else { comm };
         DiffKey {
             lock: key.lock.map(|lock| of_file(&lock).unwrap_or(lock)),
-            task: key.task.map(|comm| if comm == begin(before) { begin(after).to_owned() } else { comm }),
+            task: key.task.map(thread),
             caller: key.caller.map(stack),
             blocker: key.blocker.map(|(source, functions)| (source, stack(functions))),
+            blocker_task: key.blocker_task.map(thread),
             root: key.root.map(|root| RowRoot {
+                by_task: root.by_task.map(|task| task.map(|task| RowTask { comm: thread(task.comm), ..task })),
                 lock: root.lock.map(|lock| of_file(&lock).unwrap_or(lock)),
                 stack: stack(root.stack),
                 ..root

@@ -36,10 +36,26 @@ pub(super) struct Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Site<Stack, Text> {
     pub(super) caller: Option<Stack>,
-    pub(super) blocker: Option<(BlockerSource, Stack)>,
-    pub(super) root: Option<(Option<LockName>, BlockerSource, Stack)>,
+    pub(super) blocker: Option<Blamed<Stack, Text>>,
+    pub(super) root: Option<(Option<LockName>, Blamed<Stack, Text>)>,
     pub(super) instance: Option<Option<u64>>,
     pub(super) filesystem: Option<OfFilesystem<Text>>,
+}
+
+/// Who is to blame for a wait, as far as that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Blamed<Stack, Text> {
+    pub(super) source: BlockerSource,
+    pub(super) stack: Option<Stack>,
+    /// Process id and name. Outer `None`: not asked for. Inner `None`: not known.
+    pub(super) task: Option<Option<(u32, Text)>>,
+}
+
+impl<Stack, Text> Blamed<Stack, Text> {
+    /// Nobody is known, for this reason.
+    pub(super) const fn nobody(source: BlockerSource) -> Self {
+        Self { source, stack: None, task: Some(None) }
+    }
 }
 
 impl<Stack, Text> Site<Stack, Text> {

@@ -127,12 +127,17 @@ impl Names {
     }
 
     pub(super) fn comm_of(&self, name: TaskName) -> TextName {
-        self.tasks.entries()[name.0 as usize].1
+        self.label_of(name).1
     }
 
     /// Process id and name.
+    pub(super) fn label_of(&self, name: TaskName) -> (u32, TextName) {
+        self.tasks.entries()[name.0 as usize]
+    }
+
+    /// The same, the name as text.
     pub(super) fn task_of(&self, name: TaskName) -> (u32, &Arc<str>) {
-        let (tgid, comm) = self.tasks.entries()[name.0 as usize];
+        let (tgid, comm) = self.label_of(name);
         (tgid, self.text_of(comm))
     }
 

@@ -44,6 +44,11 @@ impl Query {
         self.by.contains(&dimension)
     }
 
+    /// Whether rows tell apart who is to blame: the waits are then divided among them.
+    pub(super) fn is_by_blame(&self) -> bool {
+        self.by.iter().any(|dimension| dimension.is_of_blame())
+    }
+
     /// Whether rows rest on sampled stacks.
     pub(super) fn is_sampled(&self) -> bool {
         self.by.iter().any(|dimension| dimension.is_sampled())

@@ -11,7 +11,8 @@ use super::buckets::Buckets;
 use super::names::{Names, StackName, TextName};
 use super::scaling::{Estimate, Portion, divide_bucket, scale_bucket};
 use super::{
-    Group, HolderStates, Measured, ReportBuilder, RunDelay, Site, SiteEstimate, SomeSamples, Uniform, merge_samples,
+    Blamed, Group, HolderStates, Measured, ReportBuilder, RunDelay, Site, SiteEstimate, SomeSamples, Uniform,
+    merge_samples,
 };
 use crate::filesystem::OfFilesystem;
 use crate::interval::BlockerSource;
@@ -288,17 +289,27 @@ impl<'a> RankedStacks<'a> {
 
     fn rank(&self, site: &Site<StackName, TextName>) -> Site<StackRank, TextRank> {
         let rank = |stack: StackName| self.rank_of[stack.0 as usize];
+        let text_rank = |text: TextName| self.text_ranks[text.0 as usize];
+        let blamed = |of: Blamed<StackName, TextName>| Blamed {
+            source: of.source,
+            stack: of.stack.map(rank),
+            task: of.task.map(|task| task.map(|(tgid, comm)| (tgid, text_rank(comm)))),
+        };
         Site {
             caller: site.caller.map(rank),
-            blocker: site.blocker.map(|(source, stack)| (source, rank(stack))),
-            root: site.root.map(|(lock, source, stack)| (lock, source, rank(stack))),
+            blocker: site.blocker.map(blamed),
+            root: site.root.map(|(lock, root)| (lock, blamed(root))),
             instance: site.instance,
-            filesystem: site.filesystem.map(|of| of.map(|text| self.text_ranks[text.0 as usize])),
+            filesystem: site.filesystem.map(|of| of.map(text_rank)),
         }
     }
 
     fn text(&self, rank: TextRank) -> &'a str {
         self.names.text_of(self.text_by_rank[rank as usize])
+    }
+
+    fn task(&self, known: Option<(u32, TextRank)>) -> Option<RowTask> {
+        known.map(|(tgid, comm)| RowTask { tgid: Some(tgid), comm: self.text(comm).to_owned() })
     }
 
     fn functions(&self, rank: StackRank) -> Functions {
@@ -396,7 +407,7 @@ fn shared_out<'a>(
     }
     sites.sort_by_key(|(site, _)| *site);
     let longest_ns = measured.exact.values().map(|value| value.max_ns).max().unwrap_or(0);
-    let is_divided = builder.query.groups_by(Dimension::Blocker) || builder.query.groups_by(Dimension::Root);
+    let is_divided = builder.query.is_by_blame();
     let told_apart =
         sites.iter().filter_map(|(_, estimate)| Some(estimate.basis.as_ref()?.untimed)).fold(0, u64::saturating_add);
     let is_told_apart = told_apart == measured.basis.untimed;
@@ -464,10 +475,17 @@ fn site_without_stacks(builder: &ReportBuilder, lock_name: &str, measured: &Meas
     let by = |dimension| builder.query.groups_by(dimension);
     let only_spun = measured.exact.values().all(|value| value.spin_ns >= value.total_ns);
     let source = if only_spun { BlockerSource::NeverSlept } else { BlockerSource::NotSampled };
+    let nobody = |by_stack, by_task| {
+        (by(by_stack) || by(by_task)).then(|| Blamed {
+            source,
+            stack: by(by_stack).then_some(RankedStacks::NONE),
+            task: by(by_task).then_some(None),
+        })
+    };
     Site {
         caller: by(Dimension::Caller).then_some(RankedStacks::NONE),
-        blocker: by(Dimension::Blocker).then_some((source, RankedStacks::NONE)),
-        root: by(Dimension::Root).then_some((None, source, RankedStacks::NONE)),
+        blocker: nobody(Dimension::Blocker, Dimension::BlockerTask),
+        root: nobody(Dimension::Root, Dimension::RootTask).map(|root| (None, root)),
         instance: by(Dimension::Instance).then_some(None),
         filesystem: by(Dimension::Filesystem).then(|| match builder.names.lacks_filesystem(lock_name) {
             true => OfFilesystem::None,
@@ -581,18 +599,20 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         context: key.context.flatten(),
         cpu: key.cpu.flatten(),
         caller: key.site.caller.map(|rank| stacks.functions(rank)),
-        blocker: key.site.blocker.map(|(source, rank)| RowBlocker {
-            source,
-            stack: stacks.functions(rank),
+        blocker: key.site.blocker.map(|blocker| RowBlocker {
+            source: blocker.source,
+            stack: stacks.functions(blocker.stack.unwrap_or(RankedStacks::NONE)),
             task: sum.releaser.same().flatten().map(str::to_owned),
+            by_task: blocker.task.map(|task| stacks.task(task)),
             state: sum.states.as_ref().and_then(|states| states.mostly()),
         }),
-        root: key.site.root.map(|(lock, source, rank)| {
+        root: key.site.root.map(|(lock, root)| {
             Box::new(RowRoot {
                 lock: lock.map(|lock| builder.names.lock(lock).name.clone()),
-                source,
-                stack: stacks.functions(rank),
+                source: root.source,
+                stack: stacks.functions(root.stack.unwrap_or(RankedStacks::NONE)),
                 state: sum.states.as_ref().and_then(|states| states.mostly()),
+                by_task: root.task.map(|task| stacks.task(task)),
             })
         }),
         value: sum.value,

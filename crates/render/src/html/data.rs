@@ -1,14 +1,16 @@
 //! The data of a page: rows as columns of numbers and ids, what they are in each slice, and the tables that the ids point into.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::sync::Arc;
 
 use lockmeter_profile::{Happened, Report, Row, ThreadState, Value};
 use serde_json::{Map, Value as Json, json};
 
 use super::slices::{Part, RowKey, Slices};
 use super::{Page, VIEWS};
-use crate::stacks::{holder_words, source_words};
+use crate::stacks::{holder_words, source_words, without_long_arguments};
 use crate::threads;
 
 /// Locks that have numbers of their own in each slice; the others are added up. A heat map has fewer rows, and a table past these is
@@ -43,7 +45,9 @@ pub(super) fn write(page: Page<'_>, out: &mut impl io::Write) -> io::Result<()> 
             "parts": views.iter().enumerate().map(|(at, view)| view.parts(at, &slice.parts[at])).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "texts": slices.names.texts.items().iter().map(|text| &**text).collect::<Vec<_>>(),
+        "short": short_names(slices.names.texts.items()),
         "stacks": slices.names.stacks.items().iter().map(|stack| &**stack).collect::<Vec<_>>(),
+        "tasks": slices.names.tasks.items(),
         "states": ThreadState::ALL.iter().map(|state| (state.name(), threads::words(*state))).collect::<BTreeMap<_, _>>(),
         "holder_parts": crate::slow_holds::PARTS,
         "begun_unix_ns": slices.begun_unix_ns,
@@ -58,6 +62,15 @@ pub(super) fn write(page: Page<'_>, out: &mut impl io::Write) -> io::Result<()> 
     });
     serde_json::to_writer(out, &all)?;
     Ok(())
+}
+
+/// Names as tables write them, by their ids: those that differ.
+fn short_names(texts: &[Arc<str>]) -> BTreeMap<usize, String> {
+    let differs = |(id, text): (usize, &Arc<str>)| match without_long_arguments(text) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(short) => Some((id, short)),
+    };
+    texts.iter().enumerate().filter_map(differs).collect()
 }
 
 fn states(of_slice: &HashMap<ThreadState, u64>) -> Json {
@@ -118,6 +131,9 @@ struct PageRow {
     root_lock: Option<u32>,
     root_source: Option<&'static str>,
     root_state: Option<String>,
+    waiter_task: Option<u32>,
+    blocker_task: Option<u32>,
+    root_task: Option<u32>,
     /// How many rows it stands for.
     folded: u64,
 }
@@ -207,6 +223,9 @@ fn named(key: &RowKey, lock: usize, row: Option<&Row>) -> PageRow {
         root_lock: key.root.and_then(|(lock, _, _)| lock),
         root_source: key.root.map(|(_, source, _)| source_words(source)),
         root_state: root.and_then(|root| root.state).map(holder_words),
+        waiter_task: key.task,
+        blocker_task: key.blocker_task,
+        root_task: key.root_task,
         folded: u64::from(row.is_none()),
         ..PageRow::default()
     }
@@ -239,5 +258,8 @@ fn columns(view: usize, rows: &[PageRow]) -> Json {
     column("root_lock", &|row| row.root_lock.into());
     column("root_source", &|row| row.root_source.into());
     column("root_state", &|row| row.root_state.as_deref().into());
+    column("waiter_task", &|row| row.waiter_task.into());
+    column("blocker_task", &|row| row.blocker_task.into());
+    column("root_task", &|row| row.root_task.into());
     Json::Object(columns)
 }

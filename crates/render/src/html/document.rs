@@ -86,10 +86,16 @@ fn packed(bytes: &[u8]) -> io::Result<String> {
     Ok(BASE64_STANDARD.encode(gzip.finish()?))
 }
 
+/// Names in a text may have any length; beyond this they would only take the room of others. The JSON has all of them.
+const LONGEST_TEXT: usize = 10_000;
+
 /// A text as HTML has it, in an element or an attribute.
 pub(super) fn text(text: &str) -> String {
-    let mut html = String::with_capacity(text.len() + 16);
-    for c in escaped(text).chars() {
+    let text = escaped(text);
+    let (shown, rest) = text.char_indices().nth(LONGEST_TEXT).map_or((&*text, ""), |(at, _)| text.split_at(at));
+    let end = if rest.is_empty() { "" } else { "…" };
+    let mut html = String::with_capacity(shown.len() + 16);
+    for c in shown.chars().chain(end.chars()) {
         match c {
             '&' => html.push_str("&amp;"),
             '<' => html.push_str("&lt;"),
@@ -103,7 +109,7 @@ pub(super) fn text(text: &str) -> String {
 }
 
 pub(super) fn items(lines: impl Iterator<Item = String>) -> String {
-    lines.map(|line| format!("<li>{}</li>\n", text(&line))).collect()
+    lines.map(|line| format!("<li><p>{}</p></li>\n", text(&line))).collect()
 }
 
 /// A sentence at the head of a page.
@@ -172,3 +178,39 @@ macro_rules! script {
     };
 }
 pub(super) use script;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes sure that no escape gets into a page, not even by a part that was not escaped, and that packed data is whatever it was.
+    #[test]
+    fn what_forgot_to_escape_is_escaped() {
+        let raw = "\x1b[31m\u{202e}".to_owned();
+        let document = Document {
+            title: raw.clone(),
+            about: raw.clone(),
+            notices: raw.clone(),
+            verdict: raw.clone(),
+            waiting: raw.clone(),
+            sections: "",
+            fine_print: raw.clone(),
+            script: "",
+            report: raw.clone().into_bytes(),
+            data: raw.clone().into_bytes(),
+        };
+        let mut page = Vec::new();
+        document.write(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(!page.contains(['\x1b', '\u{202e}']), "{page}");
+        assert_eq!(page.matches("\\u{1b}[31m\\u{202e}").count(), 7, "{page}");
+        assert!(page.contains(&packed(raw.as_bytes()).unwrap()));
+    }
+
+    #[test]
+    fn text_is_no_element_and_no_end_of_an_attribute() {
+        assert_eq!(text(&"x".repeat(LONGEST_TEXT)).len(), LONGEST_TEXT);
+        assert_eq!(text(&"<".repeat(LONGEST_TEXT + 1)), "&lt;".repeat(LONGEST_TEXT) + "…");
+        assert_eq!(text("<b a='1' c=\"2\">&amp;"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;amp;");
+    }
+}

@@ -26,12 +26,13 @@ pub use latency::LatencyPage;
 pub use slices::Slices;
 
 /// What the reports that a page is made of are grouped by.
-pub const VIEWS: [&[Dimension]; 5] = [
+pub const VIEWS: [&[Dimension]; 6] = [
     &[Dimension::Lock],
     &[Dimension::Lock, Dimension::Caller],
     &[Dimension::Lock, Dimension::Blocker],
     &[Dimension::Lock, Dimension::Root],
     &[Dimension::Lock, Dimension::Caller, Dimension::Blocker, Dimension::Root],
+    &[Dimension::Lock, Dimension::Task, Dimension::BlockerTask, Dimension::RootTask],
 ];
 
 /// A page in the making.
@@ -88,6 +89,7 @@ const SCRIPT: &str = script!(
     "locks.js",
     "heat_map.js",
     "stacks.js",
+    "circles.js",
     "wait_graph.js",
     "lengths.js",
     "longest.js",

@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use lockmeter_profile::{
-    BlockerSource, Happened, Kind, Limits, Mode, Report, Row, ThreadState, ThreadsReport, TooLarge, Value,
+    BlockerSource, Happened, Kind, Limits, Mode, Report, Row, RowTask, ThreadState, ThreadsReport, TooLarge, Value,
 };
 
 use super::VIEWS;
@@ -43,6 +43,9 @@ pub(super) struct RowKey {
     pub blocker: Option<(BlockerSource, u32)>,
     /// The lock (`None`: the blocker is the root itself), how it is known, and the stack.
     pub root: Option<(Option<u32>, BlockerSource, u32)>,
+    pub task: Option<u32>,
+    pub blocker_task: Option<u32>,
+    pub root_task: Option<u32>,
 }
 
 /// Items of one type, each stored once.
@@ -77,6 +80,8 @@ impl<T: Eq + Hash + Clone> Ids<T> {
 pub(super) struct Names {
     pub texts: Ids<Arc<str>>,
     pub stacks: Ids<Arc<[u32]>>,
+    /// Process id, and the id of the thread's name.
+    pub tasks: Ids<(Option<u32>, u32)>,
     pub locks: Ids<LockKey>,
     /// Of each view.
     pub rows: [Ids<RowKey>; VIEWS.len()],
@@ -100,6 +105,11 @@ impl Names {
         id
     }
 
+    fn task(&mut self, task: &RowTask) -> u32 {
+        let comm = self.text(&task.comm);
+        self.tasks.of((task.tgid, comm))
+    }
+
     /// The id of a row's lock.
     pub fn lock(&mut self, row: &Row) -> u32 {
         let name = row.lock.as_deref().unwrap_or("");
@@ -117,8 +127,13 @@ impl Names {
             let lock = root.lock.as_deref().map(|lock| self.text(lock));
             (lock, root.source, self.stack(&root.stack))
         });
+        let task = row.task.as_ref().map(|task| self.task(task));
+        let of_blocker = row.blocker.as_ref().and_then(|blocker| blocker.by_task.as_ref()?.as_ref());
+        let blocker_task = of_blocker.map(|task| self.task(task));
+        let of_root = row.root.as_deref().and_then(|root| root.by_task.as_ref()?.as_ref());
+        let root_task = of_root.map(|task| self.task(task));
         let before = self.rows[view].items.len();
-        let id = self.rows[view].of(RowKey { lock, caller, blocker, root });
+        let id = self.rows[view].of(RowKey { lock, caller, blocker, root, task, blocker_task, root_task });
         self.bytes += if self.rows[view].items.len() > before { 4 * size_of::<RowKey>() } else { 0 };
         id
     }

@@ -33,8 +33,10 @@ function drawBudget() {
       fitting(words, wide - 12) === words ? svg('text', { class: `on ${state}`, x: x + 6, y: 21 }, words) : null));
     x += wide;
   }
-  const legend = shown.map(([words, ns, state]) => el('li', {},
-    drawing(12, 12, '', svg('rect', { class: `state ${state}`, width: 12, height: 12 })), ` ${words} `, el('b', {}, share(ns, threadsNs))));
+  // The small ones have one colour.
+  const colours = [...new Set(shown.map(([, , state]) => state))];
+  const legend = colours.map((colour) => el('li', {}, drawing(12, 12, '', svg('rect', { class: `state ${colour}`, width: 12, height: 12 })),
+    shown.filter(([, , state]) => state === colour).map(([words, ns], at) => [at > 0 ? ', ' : ' ', `${words} `, el('b', {}, share(ns, threadsNs))])));
   const mean = thousandths(ratio(threadsNs, 1000, durationNs));
   const note = selection.window ? [quiet('In a window, the time is divided interval by interval and added up.')] : [];
   place.replaceChildren(el('h3', {}, `Time of ${mean} threads${selection.window ? ' in this window' : ''}`), bar, el('ul', { class: 'legend' }, legend), ...note);

@@ -2,7 +2,7 @@
 
 const selection = { lock: null, happened: null, filter: '', sort: null, flames: 'waiters', width: 'after', page: 0 };
 
-const KEY = ['happened', 'lock', 'kind', 'mode'];
+const KEY = ['happened', 'lock', 'kind', 'mode', 'own'];
 
 const rows = report.rows;
 
@@ -67,10 +67,9 @@ function command(by) {
   return ['lockmeter diff BEFORE AFTER', '--by', by, ...data.flags.map(quoted)].join(' ');
 }
 
-// Whether a row of any view is of the selected lock, or of any.
+// Whether a row of any view is of the selected lock, or of any; what lockmeter itself waited for is shown if it is selected only.
 function isSelected(row) {
-  if (row.own) return false;
-  return selection.lock === null || ['lock', 'kind', 'mode'].every((key) => row[key] === rows[selection.lock][key]);
+  return selection.lock === null ? !row.own : ['lock', 'kind', 'mode', 'own'].every((key) => row[key] === rows[selection.lock][key]);
 }
 
 function drawChanges() {
@@ -91,12 +90,12 @@ function drawChanges() {
     usual: 'delta_ns_per_s',
     name: lockName,
     text: (row) => `${lockName(row)} ${row.kind} ${row.mode} ${row.verdict}`,
-    attributes: (row) => ({ class: isChosen(row) ? 'chosen' : null, 'data-lock': row.lock, 'data-kind': row.kind, 'data-mode': row.mode }),
+    attributes: (row) => ({ class: isChosen(row) ? 'chosen' : null, 'data-own': row.own, 'data-lock': row.lock, 'data-kind': row.kind, 'data-mode': row.mode }),
     nameCell: (row) => el('th', { scope: 'row', class: 'name' },
       el('button', { type: 'button', class: 'lock', 'data-focus': `lock-${rows.indexOf(row)}`, 'aria-pressed': String(isChosen(row)), onclick: () => select({ lock: isChosen(row) ? null : rows.indexOf(row), happened: what }) }, lockName(row)),
-      el('span', { class: 'kind' }, ` ${row.kind || ''} ${row.mode && row.mode !== 'exclusive' ? row.mode : ''} ${row.change === 'changed' ? '' : row.change}`)),
+      el('span', { class: 'kind' }, ` ${row.kind || ''} ${row.mode && row.mode !== 'exclusive' ? row.mode : ''} ${row.change === 'changed' ? '' : row.change}${row.own ? ' lockmeter itself' : ''}`)),
   };
-  const table = rows.filter((row) => row.happened === what && !row.own);
+  const table = rows.filter((row) => row.happened === what);
   const found = sortedAndFiltered(table, layout);
   const shown = selection.page === what ? found : found.slice(0, SHOWN_AT_FIRST);
   const more = found.length > shown.length

@@ -6,6 +6,7 @@ const CALLERS = 1;
 const BLOCKERS = 2;
 const ROOTS = 3;
 const CHAINS = 4;
+const TASKS = 5;
 
 const slices = data.slices;
 const rows = report.rows;
@@ -17,17 +18,22 @@ function lockName(lock) {
   return isOthers(lock) ? `${counted(data.locks[lock].others, 'other lock', 'other locks')}` : rows[lock].lock || '[no name]';
 }
 
-function lockTitle(lock) {
+function lockTitle(lock, write = asItIs) {
   if (isOthers(lock)) return lockName(lock);
   const row = rows[lock];
   const mode = row.mode && row.mode !== 'exclusive' ? ` (${row.mode})` : '';
-  return `${lockName(lock)}${mode}`;
+  return `${write(lockName(lock))}${mode}`;
 }
 
 const happened = (lock) => data.locks[lock].happened;
 const isWait = (lock) => happened(lock) === 'wait' && !(rows[lock] && rows[lock].own);
 
 const stackOf = (id) => (id === null || id === undefined ? [] : data.stacks[id].map((text) => data.texts[text]));
+
+// A name without its long template arguments, as tables write it.
+const shortNames = new Map(Object.entries(data.short).map(([id, short]) => [data.texts[id], short]));
+const short = (name) => shortNames.get(name) || name;
+const asItIs = (name) => name;
 
 const lowerNs = (exponent) => (exponent === 0 ? 0 : 2 ** exponent);
 

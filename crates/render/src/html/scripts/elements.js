@@ -3,14 +3,19 @@
 const SVG = 'http://www.w3.org/2000/svg';
 const tips = new WeakMap();
 
+// Names may have any length; beyond this they would only take the room of others. The JSON has all of them.
+const LONGEST_TEXT = 2000;
+const cut = (text) => (typeof text === 'string' && text.length > LONGEST_TEXT ? `${text.slice(0, LONGEST_TEXT)}…` : text);
+const OF_TEXT = ['title', 'aria-label'];
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name === 'tip') tips.set(element, value);
     else if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
     else if (value === true) element.setAttribute(name, '');
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, OF_TEXT.includes(name) ? cut(value) : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined).map(cut));
   return element;
 }
 
@@ -45,8 +50,17 @@ function quiet(text) {
   return el('p', { class: 'quiet' }, text.split('`').map((part, at) => (at % 2 === 1 ? el('code', {}, part) : part)));
 }
 
-// As much of a text as fits, about.
 const LETTER_PX = 7;
+
+// Both ends of a text: what tells names of locks apart is at either.
+function fittingEnds(text, width) {
+  const letters = Math.floor(width / LETTER_PX);
+  if (letters < 3 || text.length <= letters) return fitting(text, width);
+  const end = Math.floor((letters - 1) / 2);
+  return `${text.slice(0, letters - 1 - end)}…${text.slice(text.length - end)}`;
+}
+
+// As much of a text as fits, about.
 function fitting(text, width) {
   const letters = Math.floor(width / LETTER_PX);
   if (letters < 3) return '';

@@ -48,7 +48,7 @@ function forecastElement(forecast, width) {
   const mode = forecast.mode === 'exclusive' ? '' : ` (${forecast.mode})`;
   const title = el('figcaption', {}, `${forecast.lock}${mode}`);
   const facts = `Recorded: ${perSecond(forecast.recorded_per_second)} on ${counted(forecast.cpus, 'CPU', 'CPUs')} with ${counted(forecast.threads, 'thread', 'threads')}, held ${share(forecast.utilization, 1)} of the time. The model is off by ${share(errorOf(forecast), 1)} of what was recorded: the band.`;
-  if (forecast.points.length === 0) return el('figure', {}, title, quiet(`No forecast: ${forecast.refused}`));
+  if (forecast.points.length === 0) return el('figure', {}, title, quiet(`It cannot be told: ${forecast.refused}.`));
   const legend = el('ul', { class: 'legend' }, CURVES.filter(([key]) => forecast.points.some((point) => point[key] !== null)).map(([, words, name]) => el('li', {}, drawing(22, 10, '', svg('line', { class: `curve ${name}`, x1: 0, x2: 22, y1: 5, y2: 5 })), ` ${words}`)));
   return el('figure', {}, title, forecastChart(forecast, width), legend, el('p', { class: 'quiet' }, facts), forecast.refused ? quiet(forecast.refused) : null);
 }
@@ -68,8 +68,9 @@ function drawForecast() {
   }
   const total = widthOf(place);
   const width = total > 780 && of.length > 1 ? Math.floor((total - 24) / 2) : total;
-  place.replaceChildren(el('div', { class: 'figures' }, of.map((forecast) => forecastElement(forecast, width))),
-    quiet('Acquisitions a second by number of CPUs, one thread on each; of the whole recording, also in a window. `lockmeter predict` takes other numbers of threads.'));
+  place.replaceChildren(...[el('div', { class: 'figures' }, of.map((forecast) => forecastElement(forecast, width))),
+    quiet('Acquisitions a second by number of CPUs, one thread on each; of the whole recording, also in a window. `lockmeter predict` takes other numbers of threads.'),
+    ...data.forecasts.doubts.map((doubt) => quiet(`${doubt[0].toUpperCase()}${doubt.slice(1)}.`))]);
 }
 
 section('forecast', 'What if', 'What removing or splitting a lock would gain on more CPUs.');

@@ -52,7 +52,7 @@ function drawHeatMap() {
   lines.forEach((row, line) => {
     const y = line * HEAT_ROW_PX;
     const isFaint = selection.lock !== null && row.lock !== selection.lock;
-    const label = svg('text', { class: isFaint ? 'label faint' : 'label', x: left - 6, y: y + 14, 'text-anchor': 'end', tip: [row.label] }, fitting(row.label, left - 8));
+    const label = svg('text', { class: isFaint ? 'label faint' : 'label', x: left - 6, y: y + 14, 'text-anchor': 'end', tip: [row.label] }, fittingEnds(row.lock === null ? row.label : lockTitle(row.lock, short), left - 8));
     chart.append(label);
     row.cells.forEach((ns, at) => {
       const level = ns === 0 ? 0 : Math.max(1, Math.ceil(Math.sqrt(ns / most) * HEAT_STEPS));

@@ -64,10 +64,12 @@ function drawHistogram(title, ofRows, width, kind) {
   let free = -Infinity;
   for (let ns = 1; ns <= 2 ** last; ns *= 10) {
     const at = x(ns);
-    if (ns < 2 ** first || at - free < 46) continue;
-    free = at;
-    const anchor = at < left + 20 ? 'start' : at > width - left - 20 ? 'end' : 'middle';
-    chart.append(svg('text', { class: 'axis', x: at, y: HISTOGRAM_PX - 10, 'text-anchor': anchor }, duration(ns).replace(/\.0+ /, ' ')));
+    const words = duration(ns).replace(/\.0+ /, ' ');
+    const wide = words.length * LETTER_PX;
+    const from = Math.min(Math.max(at - wide / 2, 0), width - wide);
+    if (ns < 2 ** first || from < free) continue;
+    free = from + wide + LETTER_PX;
+    chart.append(svg('text', { class: 'axis', x: from, y: HISTOGRAM_PX - 10 }, words));
     chart.append(svg('line', { class: 'tick', x1: at, x2: at, y1: HISTOGRAM_PX - bottom, y2: HISTOGRAM_PX - bottom + 4 }));
   }
   const points = [['p50', quantile(histogram, maxNs, 500000)], ['p90', quantile(histogram, maxNs, 900000)], ['p99', quantile(histogram, maxNs, 990000)], ['max', maxNs]];

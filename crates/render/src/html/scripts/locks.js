@@ -38,11 +38,11 @@ function lockColumns(what, all) {
   return columns.filter(([, key]) => (!held || !ofWaits.has(key)) && (key !== 'share_ppm' || what === 'wait'));
 }
 
-function lockText(row) {
+function lockText(row, write = asItIs) {
   if (isOthers(row.lock)) return lockName(row.lock);
   const of = rows[row.lock];
   const inferred = of.naming === 'inferred-type' || of.naming === 'inferred-site' ? ' ~' : '';
-  return `${lockName(row.lock)}${inferred}`;
+  return `${write(lockName(row.lock))}${inferred}`;
 }
 
 function drawLocks() {
@@ -65,10 +65,10 @@ function drawLocks() {
     usual: 'total_ns',
     name: lockText,
     text: (row) => `${lockText(row)} ${of(row).kind} ${of(row).mode}`,
-    attributes: (row) => ({ class: isChosen(row) ? 'chosen' : null, 'data-lock': of(row).lock, 'data-kind': of(row).kind, 'data-mode': of(row).mode }),
+    attributes: (row) => ({ class: isChosen(row) ? 'chosen' : null, 'data-own': of(row).own, 'data-lock': of(row).lock, 'data-kind': of(row).kind, 'data-mode': of(row).mode }),
     nameCell: (row) => el('th', { scope: 'row', class: 'name' }, isOthers(row.lock) ? lockText(row)
-      : el('button', { type: 'button', class: 'lock', 'data-focus': `lock-${row.lock}`, title: lockText(row), 'aria-pressed': String(isChosen(row)), onclick: () => select({ lock: isChosen(row) ? null : row.lock, happened: what }) }, lockText(row)),
-    el('span', { class: 'kind' }, ` ${kindOf(row)}`)),
+      : el('button', { type: 'button', class: 'lock', 'data-focus': `lock-${row.lock}`, title: lockText(row), 'aria-pressed': String(isChosen(row)), onclick: () => select({ lock: isChosen(row) ? null : row.lock, happened: what }) }, lockText(row, short)),
+    el('span', { class: 'kind' }, ` ${kindOf(row)}${of(row).own ? ' lockmeter itself' : ''}`)),
   };
   const table = sums(LOCKS, selection.window).filter((row) => happened(row.lock) === what)
     .filter((row) => (selection.window ? row.count > 0 || row.totalNs > 0 : !isOthers(row.lock)))

@@ -5,7 +5,7 @@ const FRAMES_IN_LINE = 4;
 
 function chainOf(functions) {
   if (functions.length === 0) return NO_STACK;
-  return functions.slice(0, FRAMES_IN_LINE).join(' < ') + (functions.length > FRAMES_IN_LINE ? ' < …' : '');
+  return functions.slice(0, FRAMES_IN_LINE).map(short).join(' < ') + (functions.length > FRAMES_IN_LINE ? ' < …' : '');
 }
 
 function stackElement(words, functions) {
@@ -21,7 +21,7 @@ function longestWaits() {
     const task = view.task && view.task[at] ? ` in ${view.task[at]}` : '';
     const state = view.state && view.state[at] ? ` (${view.state[at]})` : '';
     const hasRoot = view.root_lock && view.root_lock[at] !== null && view.root_lock[at] !== undefined;
-    return el('li', {}, el('b', {}, duration(maxNs)), ` for ${lockTitle(lock)}`,
+    return el('li', {}, el('p', { class: 'what' }, el('b', {}, duration(maxNs)), ` for ${lockTitle(lock, short)}`),
       stackElement('waited in', stackOf(view.caller[at])),
       stackOf(view.blocker[at]).length > 0 ? stackElement(`${view.source[at]}${task}${state}`, stackOf(view.blocker[at])) : el('p', { class: 'stack' }, `blocked by: ${view.source[at]}`),
       hasRoot ? stackElement(`which waited for ${data.texts[view.root_lock[at]]}, had by`, stackOf(view.root[at])) : null);
@@ -36,7 +36,7 @@ function holdElement(hold) {
     const did = link.holder ? data.holder_parts.map(([words, key]) => [words, link.holder[key]]).filter(([, ns]) => ns > 0).sort((one, other) => other[1] - one[1]) : [];
     const known = did.reduce((sum, [, ns]) => sum + ns, 0);
     if (link.holder && known < link.total_ns) did.push(['not known', link.total_ns - known]);
-    return el('div', { class: 'link' }, el('b', {}, duration(link.total_ns)), ` ${verb} ${link.lock}${mode}${task}`,
+    return el('div', { class: 'link' }, el('p', { class: 'what' }, el('b', {}, duration(link.total_ns)), ` ${verb} ${short(link.lock)}${mode}${task}`),
       did.length > 0 ? el('p', {}, `the holder: ${did.map(([words, ns]) => `${words} ${duration(ns)}`).join(', ')}`) : null,
       link.stack.length > 0 ? stackElement('released by', link.stack) : null);
   }));
@@ -53,8 +53,8 @@ function drawLongest() {
     : [quiet(report.slow_holds.length > 0 ? 'None of the longest contended holds is of this selection.' : data.locks.some((lock) => isHeld(lock.happened)) ? 'No hold was timed while somebody waited for it.' : 'No holds were timed; `lockmeter record --hold` times them.')];
   const sleeps = report.threads ? report.threads.sleeps.filter((row) => !row.at_rest && row.total_ns * 100 >= report.threads.total_ns).slice(0, LONGEST) : [];
   const sleepsPart = sleeps.length === 0 ? [] : [el('h3', {}, 'Where threads were blocked, in the whole recording'),
-    el('ol', { class: 'entries' }, sleeps.map((row) => el('li', {}, el('b', {}, share(row.total_ns, report.threads.total_ns)), row.error_ns > 0 ? ` (± ${share(row.error_ns, report.threads.total_ns)})` : '',
-      ` of the threads' time: ${row.thread}, for ${row.lock || data.states[row.state] || row.state}`, stackElement('in', row.stack))))];
+    el('ol', { class: 'entries' }, sleeps.map((row) => el('li', {}, el('p', { class: 'what' }, el('b', {}, share(row.total_ns, report.threads.total_ns)), row.error_ns > 0 ? ` (± ${share(row.error_ns, report.threads.total_ns)})` : '',
+      ` of the threads' time: ${row.thread}, for ${row.lock || data.states[row.state] || row.state}`), stackElement('in', row.stack))))];
   place.replaceChildren(el('h3', {}, 'Waits'), ...waitsPart, el('h3', {}, 'Contended holds'), ...holdsPart.filter(Boolean), ...sleepsPart);
 }
 

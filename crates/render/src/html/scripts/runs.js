@@ -111,7 +111,7 @@ function drawLongest() {
   }
   const began = (run) => new Date(run.begin_unix_ns / 1e6).toISOString().slice(11, 23);
   const waits = (run) => run.waits.map((wait) => el('p', {}, `waited ${duration(wait.total_ns)} for ${wait.lock} (${wait.kind}${wait.mode === 'exclusive' ? '' : `, ${wait.mode}`})${wait.count === 1 ? '' : `, ${count(wait.count)} times`}${wait.caller.length > 0 ? `, in ${wait.caller.slice(0, 4).join(' < ')}` : ''}`));
-  place.replaceChildren(el('ol', { class: 'entries' }, of.slice(0, LONGEST).map((run) => el('li', {}, el('b', {}, duration(run.run_ns)), ` ${title(run)} on CPU ${run.cpu} at ${began(run)} UTC${run.task ? ` in ${run.task}` : ''}${run.delay_ns === null ? '' : `, ${duration(run.delay_ns)} late`}${run.asleep_ns ? `, asleep for ${duration(run.asleep_ns)} more` : ''}`, waits(run)))),
+  place.replaceChildren(el('ol', { class: 'entries' }, of.slice(0, LONGEST).map((run) => el('li', {}, el('p', { class: 'what' }, el('b', {}, duration(run.run_ns)), ` ${title(run)} on CPU ${run.cpu} at ${began(run)} UTC${run.task ? ` in ${run.task}` : ''}${run.delay_ns === null ? '' : `, ${duration(run.delay_ns)} late`}${run.asleep_ns ? `, asleep for ${duration(run.asleep_ns)} more` : ''}`), waits(run)))),
     ...(of.length > LONGEST ? [quiet(`${count(of.length - LONGEST)} more are in the JSON.`)] : []));
 }
 

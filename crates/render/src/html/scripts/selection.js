@@ -1,8 +1,8 @@
 // What is selected: a lock, a window, what the table shows.
 
-const selection = { lock: null, window: null, happened: null, filter: '', sort: null, flames: 'waiters', page: 0 };
+const selection = { lock: null, window: null, happened: null, filter: '', sort: null, flames: 'waiters', graph: 'sites', nodes: 10, page: 0 };
 
-const KEY = ['happened', 'lock', 'kind', 'mode'];
+const KEY = ['happened', 'lock', 'kind', 'mode', 'own'];
 
 function readAddress() {
   const asked = new URLSearchParams(window.location.hash.slice(1));
@@ -14,6 +14,8 @@ function readAddress() {
   selection.filter = asked.get('filter') || '';
   selection.sort = asked.get('sort');
   selection.flames = asked.get('flames') || 'waiters';
+  selection.graph = asked.get('graph') || 'sites';
+  selection.nodes = (GRAPH_SIZES.find(([most]) => String(most) === asked.get('nodes')) || GRAPH_SIZES[0])[0];
 }
 
 function address() {
@@ -24,6 +26,8 @@ function address() {
   if (selection.filter) asked.set('filter', selection.filter);
   if (selection.sort) asked.set('sort', selection.sort);
   if (selection.flames !== 'waiters') asked.set('flames', selection.flames);
+  if (selection.graph !== 'sites') asked.set('graph', selection.graph);
+  if (selection.nodes !== 10) asked.set('nodes', selection.nodes);
   return String(asked);
 }
 

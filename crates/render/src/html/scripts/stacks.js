@@ -43,7 +43,7 @@ function drawFlames() {
   const { kinds, found, result } = flamePlaces(drawFlames);
   kinds.replaceChildren(choices('Flames', present, name, (other) => { flames.path = []; select({ flames: other }); }));
   const view = data.views[number];
-  const path = (row) => [...(isRest(view, row.at) ? ['[small ones, added up]'] : frames(view, row.at)), `[${lockTitle(row.lock)}]`];
+  const path = (row) => [...(isRest(view, row.at) ? ['[small ones, added up]'] : frames(view, row.at)), `[${lockTitle(row.lock, short)}]`];
   const root = tree(selectedRows(number, what).map((row) => ({ path: path(row), ns: row.totalNs })), ['ns']);
   if (root.ns === 0) {
     found.textContent = '';
@@ -55,7 +55,7 @@ function drawFlames() {
     number: 'ns',
     kind: name,
     classOf: (node) => `${name} shade${shade(node.name)}${isLock(node) ? ' of-lock' : ''}`,
-    label: (node) => node.name,
+    label: (node) => short(node.name),
     linesOf: (node, top) => [`${duration(node.ns)} ${held}`, `${share(node.ns, top.ns)} of what is shown, ${share(node.ns, root.ns)} of all`],
     words: (top) => (top === root ? `${duration(root.ns)} ${held}` : `${top.name}: ${duration(top.ns)}, ${share(top.ns, root.ns)} of ${duration(root.ns)}`),
     redraw: drawFlames,

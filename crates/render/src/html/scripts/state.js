@@ -7,15 +7,15 @@ function onSelection(redraw) {
   redraws.push(redraw);
 }
 
-// The row that the address names by its values of these keys; `null` if none.
+// The row that the address names by its values of these keys; `null` if none. What is true or not is named where it is true.
 function rowInAddress(asked, keys, among) {
-  const isAsked = (row) => keys.every((key) => !asked.has(key) || String(row[key]) === asked.get(key));
+  const isAsked = (row) => keys.every((key) => (typeof row[key] === 'boolean' ? row[key] === asked.has(key) : !asked.has(key) || String(row[key]) === asked.get(key)));
   const at = keys.some((key) => asked.has(key)) ? among.findIndex(isAsked) : -1;
   return at < 0 ? null : at;
 }
 
 function putRow(asked, keys, row) {
-  for (const key of keys) if (row[key] !== null) asked.set(key, row[key]);
+  for (const key of keys) if (row[key] !== null && row[key] !== false) asked.set(key, row[key]);
 }
 
 // Changes what is selected, and draws again what depends on it.
