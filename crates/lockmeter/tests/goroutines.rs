@@ -3,11 +3,12 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use support::recorder::Recorder;
-use support::{Folder, json, lockmeter, machine, run, skip, text, wait};
+use support::waiting::Waiting;
+use support::{Folder, json, lockmeter, machine, run, skip, text};
 
 /// A program made of a source of Go's with these flags; `None` where Go is not installed.
 fn go_program(test: &str, folder: &Folder, source: &str, flags: &[&str]) -> Option<String> {
@@ -88,36 +89,18 @@ fn a_stripped_program_of_gos_is_looked_at_and_has_names() {
 }
 
 /// A program that answers each line with the time, the work done and the time that goroutines waited, by Go's own metric.
-struct HotMutex(Child);
+struct HotMutex(Waiting);
 
 impl HotMutex {
-    fn start(program: &str) -> Self {
-        let child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut program = Self(child);
-        assert_eq!(program.line(), "ready\n");
-        program
-    }
-
-    fn line(&mut self) -> String {
-        let mut said = String::new();
-        // Nothing is read ahead: it says a line for each that it is given.
-        BufReader::with_capacity(256, self.0.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        said
-    }
-
     /// The time, and for how long goroutines have waited, both in nanoseconds.
     fn ask(&mut self) -> [f64; 2] {
-        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-        let said = self.line();
+        let program = &mut self.0.0;
+        program.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        let mut said = String::new();
+        // Nothing is read ahead: it says a line for each that it is given.
+        BufReader::new(program.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
         let numbers: Vec<f64> = said.split_whitespace().map(|number| number.parse().unwrap()).collect();
         [numbers[0], numbers[2]]
-    }
-}
-
-impl Drop for HotMutex {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        wait(&mut self.0, "the program");
     }
 }
 
@@ -127,8 +110,8 @@ fn goroutines_of_a_running_program_are_looked_at() {
     let folder = Folder::new();
     let source = "bench/real-programs/programs/hot_mutex.go";
     let Some(program) = go_program("goroutines", &folder, source, &[]) else { return };
-    let mut program = HotMutex::start(&program);
-    let pid = program.0.id().to_string();
+    let mut program = HotMutex(Waiting::start(Command::new(program)));
+    let pid = program.0.pid();
     let recorder = Recorder::start_all(&folder, "recording", &["-p", &pid]);
     let before = program.ask();
     std::thread::sleep(std::time::Duration::from_secs(3));

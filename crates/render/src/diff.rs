@@ -109,7 +109,7 @@ pub const COLUMNS: &[DiffColumn] = &[
     DiffColumn::new("root_task", Unit::Name, |row, ()| {
         Cell::name(row.key.root.as_ref().and_then(|root| Some(root.by_task.as_ref()?.as_ref()?.comm.as_str())))
     }).headed("ROOT TASK").by(Dimension::RootTask)
-        .in_words(|row, _| row.key.root.as_ref().map_or_else(String::new, |known| root_task(known))),
+        .in_words(|row, _| row.key.root.as_ref().map_or_else(String::new, root_task)),
 ];
 
 /// Whether the intervals say anything at all.
