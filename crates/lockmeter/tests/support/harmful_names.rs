@@ -45,6 +45,9 @@ pub fn name_in_pages(what: &str, number: usize) -> String {
 /// Control sequences of tables on a terminal.
 pub const COLOURS: [&str; 4] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[33m"];
 
+/// What draws and takes away the line that shows progress, where a command takes a while.
+pub const BAR: [&str; 3] = ["\x1b[2K", "\x1b[1A", "\r"];
+
 /// What a terminal obeys, or what hides or reorders text: a list of its own, not the one under test.
 pub fn is_harmful(c: char) -> bool {
     matches!(c,
