@@ -146,7 +146,9 @@ impl Working {
 impl Drop for Working {
     fn drop(&mut self) {
         drop(self.end.take());
-        self.shows.take().map(JoinHandle::join);
+        if let Some(shows) = self.shows.take() {
+            let _ = shows.join();
+        }
     }
 }
 
