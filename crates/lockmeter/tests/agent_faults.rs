@@ -83,7 +83,7 @@ fn two_agents_meter_the_same_and_a_third_at_a_taken_address_says_so() {
     let agents = [Agent::plain(&folder, ""), Agent::plain(&other_folder, "")];
     let _load = load();
     let waits = |agent: &Agent| agent.sum("lockmeter_lock_wait_seconds_count", "f_pos_lock");
-    until("both have metered the load", || agents.iter().all(|agent| waits(agent) > 100.0));
+    until("both have metered the load", || agents.iter().all(|agent| waits(agent) > 0.0));
     let config = folder.file("taken.toml");
     fs::write(&config, format!("listen = \"{}\"\n", agents[0].address)).unwrap();
     let ended = run(lockmeter(["agent", "--config", &config]));
@@ -181,7 +181,7 @@ fn beyond_its_budget_it_sheds_detail_after_detail_and_says_so() {
     assert!(agent.has_said("metering less, to keep the cpu budget: kernel locks only"));
     let waits = || agent.sum("lockmeter_lock_wait_seconds_count", "f_pos_lock");
     let before = waits();
-    until("waits for kernel locks are metered on", || waits() > before + 100.0);
+    until("waits for kernel locks are metered on", || waits() > before);
     // A budget that is kept brings them back with the next reload.
     let config = fs::read_to_string(&agent.config).unwrap().replace("0.001", "100.0");
     fs::write(&agent.config, config).unwrap();

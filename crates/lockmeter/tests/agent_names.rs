@@ -26,7 +26,7 @@ impl Container {
         // As many digits as an id has, and another for each run.
         let id = format!("{:064x}", u128::from(std::process::id()) << 64 | 0xfeed);
         let bundle = state.join(BUNDLES).join(&id);
-        fs::create_dir_all(bundle.join("rootfs")).unwrap();
+        fs::create_dir_all(bundle.join("rootfs/tmp")).unwrap();
         let mut spec = Command::new("runc");
         spec.arg("spec").current_dir(&bundle);
         assert!(run(spec).status.success());

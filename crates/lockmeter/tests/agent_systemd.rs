@@ -41,7 +41,8 @@ impl Systemd {
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/lockmeter-agent.service").canonicalize().unwrap();
         script += &format!(
             "mount -t proc proc /proc
-            for hidden in /run /var/lib /etc/systemd/system /usr/lib/systemd/system; do mount -t tmpfs tmpfs $hidden; done
+            for hidden in /run /var/lib /etc/systemd/system /etc/init.d /usr/lib/systemd/system \
+                /usr/lib/systemd/system-generators; do mount -t tmpfs tmpfs $hidden; done
             mkdir -p /run/systemd/system /etc/systemd/system/lockmeter-agent.service.d
             for target in sysinit basic shutdown multi-user umount; do
                 echo '[Unit]' >/usr/lib/systemd/system/$target.target
