@@ -216,7 +216,7 @@ mod tests {
         let places: Vec<_> = [
             ".TH \"finder\" \"1\" \"2026-11-28\" \"finder 0.1.0\" ",
             ".SH NAME\nfinder \\- Finds things\n",
-            ".SH SYNOPSIS\nfinder [OPTIONS] <COMMAND>\n",
+            ".SH SYNOPSIS\n\\fBfinder\\fR [OPTIONS] <COMMAND>\n",
             ".SH EXAMPLES\n.TP\n\\fBfinder \\-a\\fR\nall\n.TP\n\\fBfinder \\-\\-very\\-long\\fR\n\\&.it too\n",
             ".SH SUBCOMMANDS\n.TP\nfinder\\-name(1)\n",
             ".SH OPTIONS\n",
