@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::{BINARY, Folder, signal, wait};
+use super::{BINARY, Folder, signal, until, wait};
 
 const SERVING: &str = "metrics at http://";
 
@@ -47,8 +47,14 @@ impl Agent {
         Self::start(folder, config, Command::new(BINARY))
     }
 
+    /// Asked again where it is busy with other clients: an empty answer would be one without any series.
     pub fn metrics(&self) -> String {
-        get(&self.address, "/metrics", "").1
+        let mut answer = (0, String::new());
+        until("the agent answers", || {
+            answer = get(&self.address, "/metrics", "");
+            answer.0 == 200
+        });
+        answer.1
     }
 
     /// The sum of a metric's series whose labels contain this.

@@ -226,7 +226,7 @@ mod tests {
         let found = one(Thresholds { deadlock: true, ..Thresholds::default() });
         assert_eq!(found, [("deadlock", "3 threads that wait in a circle, one of them clerk for ledger".to_owned())]);
         let found = one(Thresholds { wait_longer_than: Some(Duration::from_secs(20)), ..Thresholds::default() });
-        assert_eq!(found, [("long-wait", "a wait of 30 s for ledger (limit: 20 s)".to_owned())]);
+        assert_eq!(found, [("long-wait", "a wait of 30.0 s for ledger (limit: 20.0 s)".to_owned())]);
         let found = one(Thresholds { waited_percent: Some(140.0), ..Thresholds::default() });
         let reason = "waits for locks of 150 % of the machine's CPU time (limit: 140 %)".to_owned();
         assert_eq!(found, [("waited-share", reason)]);
