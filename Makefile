@@ -21,7 +21,7 @@ KERNELS ?=
 # How often each test that depends on when threads run is run beside busy loops.
 LOADED_RUNS ?= 50
 
-.PHONY: help setup build packages test-packages install-built install-lockmeter install-lab install-locks workloads demo test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint screenshots install uninstall clean
+.PHONY: help setup build packages test-packages install-built install-lockmeter install-lab install-locks workloads demo test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-agent test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint screenshots install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -31,6 +31,7 @@ help:
 	@echo "make fuzz      each fuzz target for $(FUZZ_SECONDS) seconds, guided by coverage"
 	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-libraries  the rules for locks of Qt, Boost and RocksDB, whose packages are large"
+	@echo "make test-agent  the agent killed at fifty moments, and an hour of it beside loads: its counts, memory and CPU time"
 	@echo "make test-programs  real programs' own tests, bare and metered"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines; KERNELS=6.1 on one of them"
 	@echo "make test-vm-holds  holds by function hooks: their truth, and a stress, on the same kernels"
@@ -82,6 +83,10 @@ test-locks:
 test-libraries:
 	@scripts/setup libraries
 	$(CARGO) test-members --package lockmeter --test library_rules -- --ignored
+
+test-agent: build workloads
+	$(CARGO) test-members --package lockmeter --test agent_faults -- --ignored
+	@bench/agent-soak
 
 test-programs: build
 	@scripts/setup programs
