@@ -119,10 +119,12 @@ const MUCH_UNTIMED: f64 = 0.05;
 /// What makes forecasts less certain than they look; `threads` as the user says.
 pub fn doubts(report: &Report, measured: &Measured, threads: Option<usize>, forecasts: &[Forecast]) -> Vec<Warning> {
     let mut doubts = Vec::new();
+    let Some(needed) = forecasts.first().map(|forecast| forecast.threads) else { return doubts };
+    if let Some(told) = threads.filter(|told| *told < needed) {
+        doubts.push(Warning::MoreThreads { told, needed });
+    }
     let Some(first) = forecasts.iter().find(|forecast| !forecast.points.is_empty()) else { return doubts };
-    if let Some(told) = threads.filter(|told| *told < first.threads) {
-        doubts.push(Warning::MoreThreads { told, needed: first.threads });
-    } else if threads.is_none() {
+    if threads.is_none() {
         doubts.push(Warning::ThreadsAssumed(first.threads));
     }
     let all_ns = report.duration_ns as f64 * first.threads as f64;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::interval::BlockerSource;
 use crate::quantile::quantile_ns;
-use crate::report::{About, Dimension, Report, Row, RowBlocker, RowRoot, RowTask, TimedOut};
+use crate::report::{About, Dimension, Report, Row, RowRoot, RowTask, TimedOut};
 use crate::sample::{Bucket, Context, Happened, Kind, Mode};
 use crate::slow_hold::HolderTime;
 
@@ -188,10 +188,10 @@ fn add_row(sum: &mut Row, row: Row) {
         }
         _ => None,
     };
-    if let (Some(RowBlocker { task, .. }), Some(other)) = (&mut sum.blocker, &row.blocker)
-        && *task != other.task
+    if let (Some(blocker), Some(other)) = (&mut sum.blocker, &row.blocker)
+        && blocker.task != other.task
     {
-        *task = None;
+        blocker.task = None;
     }
     let mut histogram: BTreeMap<Bucket, (u64, u64)> = BTreeMap::new();
     for (bucket, count, total_ns) in sum.histogram.iter().chain(&row.histogram) {

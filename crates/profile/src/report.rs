@@ -467,7 +467,7 @@ pub struct Row {
     /// How the name is known.
     pub naming: Option<Naming>,
     /// More about the naming (candidates, slab cache).
-    pub naming_detail: Option<String>,
+    pub naming_detail: Option<Box<str>>,
     /// The kind of lock; `None` when the row holds several.
     pub kind: Option<Kind>,
     /// The mode; `None` when the row holds several.
@@ -490,7 +490,7 @@ pub struct Row {
     /// Function names of the stack that waited, innermost first, without the lock functions.
     pub caller: Option<Arc<[Arc<str>]>>,
     /// Function names of the stack that made it wait, innermost first, or its task, and how it is known.
-    pub blocker: Option<RowBlocker>,
+    pub blocker: Option<Box<RowBlocker>>,
     /// The end of the chain of blockers.
     pub root: Option<Box<RowRoot>>,
     /// The numbers. Estimates (scaled to the lock's exact total) when `estimated`.

@@ -338,7 +338,7 @@ pub const COLUMNS: &[ReportColumn] = &[
         Cell::name(row.blocker.as_ref().map(|blocker| blocker.source.name()))
     }).headed("BLOCKED BY").by(Dimension::Blocker).or_by(Dimension::BlockerTask)
         .in_table_if_any(|row| row.blocker.as_ref().is_some_and(|blocker| blocker.by_task.is_some()))
-        .in_words(|row, _| row.blocker.as_ref().map_or_else(String::new, blocked_by)),
+        .in_words(|row, _| row.blocker.as_deref().map_or_else(String::new, blocked_by)),
     ReportColumn::new("blocker_task", Unit::Name, |row, _| {
         Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.task.as_deref()))
     }).by(Dimension::Blocker).or_by(Dimension::BlockerTask),

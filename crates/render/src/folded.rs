@@ -81,7 +81,7 @@ impl Folded {
                 folded.push(lock_frame(row));
             }
             FoldedStacks::Blocker => {
-                folded.extend(blocker_outermost_first(row.blocker.as_ref()));
+                folded.extend(blocker_outermost_first(row.blocker.as_deref()));
                 folded.push(lock_frame(row));
             }
             FoldedStacks::Both => {
@@ -89,7 +89,7 @@ impl Folded {
                 folded.extend(caller());
                 folded.push(lock_frame(row));
                 folded.push("--".to_owned());
-                folded.extend(blocker_outermost_first(row.blocker.as_ref()).into_iter().rev());
+                folded.extend(blocker_outermost_first(row.blocker.as_deref()).into_iter().rev());
             }
         }
         folded

@@ -92,19 +92,19 @@ fn report(name: &str) -> Report {
             let mut row = row(&name(), Kind::Mutex, Mode::Write, value(10, 1_000_000, 200_000, 0));
             row.happened = happened;
             row.naming = Some(Naming::InferredType);
-            row.naming_detail = Some(name());
+            row.naming_detail = Some(name().into());
             row.object = Some(name());
             row.filesystem = Some(name());
             row.task = Some(RowTask { tgid: Some(1), comm: name() });
             row.cgroup = Some(name());
             row.caller = Some([name().into(), name().into()].into());
-            row.blocker = Some(RowBlocker {
+            row.blocker = Some(Box::new(RowBlocker {
                 source: BlockerSource::Releaser,
                 stack: [name().into(), name().into()].into(),
                 task: Some(name()),
                 by_task: Some(Some(RowTask { tgid: Some(2), comm: name() })),
                 state: None,
-            });
+            }));
             row.root = Some(Box::new(RowRoot {
                 lock: Some(name()),
                 source: BlockerSource::Releaser,

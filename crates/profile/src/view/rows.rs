@@ -584,7 +584,7 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         happened: key.happened,
         lock: key.lock.map(str::to_owned),
         naming: naming.map(|best| best.naming),
-        naming_detail: naming.map(|best| best.detail.to_owned()),
+        naming_detail: naming.map(|best| best.detail.into()),
         kind: sum.kind.same(),
         mode: sum.mode.same(),
         instance: key.site.instance.flatten(),
@@ -599,12 +599,14 @@ fn row(builder: &ReportBuilder, stacks: &RankedStacks<'_>, key: RowKey<'_>, sum:
         context: key.context.flatten(),
         cpu: key.cpu.flatten(),
         caller: key.site.caller.map(|rank| stacks.functions(rank)),
-        blocker: key.site.blocker.map(|blocker| RowBlocker {
-            source: blocker.source,
-            stack: stacks.functions(blocker.stack.unwrap_or(RankedStacks::NONE)),
-            task: sum.releaser.same().flatten().map(str::to_owned),
-            by_task: blocker.task.map(|task| stacks.task(task)),
-            state: sum.states.as_ref().and_then(|states| states.mostly()),
+        blocker: key.site.blocker.map(|blocker| {
+            Box::new(RowBlocker {
+                source: blocker.source,
+                stack: stacks.functions(blocker.stack.unwrap_or(RankedStacks::NONE)),
+                task: sum.releaser.same().flatten().map(str::to_owned),
+                by_task: blocker.task.map(|task| stacks.task(task)),
+                state: sum.states.as_ref().and_then(|states| states.mostly()),
+            })
         }),
         root: key.site.root.map(|(lock, root)| {
             Box::new(RowRoot {

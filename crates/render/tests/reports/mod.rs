@@ -90,7 +90,7 @@ pub fn row(lock: &str, kind: Kind, mode: Mode, value: Value) -> Row {
         happened: Happened::Wait,
         lock: Some(lock.to_owned()),
         naming: Some(Naming::SlabField),
-        naming_detail: Some(String::new()),
+        naming_detail: Some("".into()),
         kind: Some(kind),
         mode: Some(mode),
         instance: None,
@@ -189,21 +189,21 @@ pub fn by_stacks() -> Report {
         row.stacks = 1_000;
         row.task = Some(RowTask { tgid: Some(42), comm: "stress-ng".into() });
         row.caller = Some(names(&["do_user_addr_fault", "exc_page_fault", "asm_exc_page_fault"]));
-        row.blocker = Some(RowBlocker {
+        row.blocker = Some(Box::new(RowBlocker {
             source: BlockerSource::NeverSlept,
             stack: names(&[]),
             task: None,
             by_task: None,
             state: None,
-        });
+        }));
     }
-    report.rows[0].blocker = Some(RowBlocker {
+    report.rows[0].blocker = Some(Box::new(RowBlocker {
         source: BlockerSource::Releaser,
         stack: names(&["vms_complete_munmap_vmas", "do_vmi_munmap", "__vm_munmap", "x64_sys_munmap", "do_syscall_64"]),
         task: Some("stress-ng".into()),
         by_task: None,
         state: Some(lockmeter_profile::ThreadState::DiskIo),
-    });
+    }));
     report.rows[1].task = Some(RowTask { tgid: None, comm: "(unknown)".into() });
     report.rows[1].caller = Some(names(&[]));
     report
