@@ -129,7 +129,9 @@ fn a_long_wait_is_recorded_and_its_bucket_points_to_the_recording() {
     let row = report["rows"].as_array().unwrap().iter().find(|row| row["lock"] == lock).unwrap();
     assert!(row["max_ns"].as_u64().unwrap() >= 200_000_000, "{row:#}");
     let counted = metrics();
-    let counted = counted.lines().find(|line| line.starts_with("lockmeter_agent_recordings_total")).unwrap();
+    let is_written =
+        |line: &&str| line.starts_with("lockmeter_agent_recordings_total") && line.contains("result=\"written\"");
+    let counted = counted.lines().find(is_written).unwrap();
     assert!(counted.contains("long-wait") && counted.contains("# {recording=\"flight-"), "{counted}");
     assert_eq!(agent.end(), Some(0));
 }
