@@ -156,9 +156,6 @@ pub struct SampledSpin {
     pub variance_ns2: f64,
 }
 
-/// Standard deviations about the mean of a normal distribution that hold 95 % of it.
-pub(crate) const OF_95_PERCENT: f64 = 1.96;
-
 impl SampledSpin {
     /// Where all samples hit, or hardly any, they seem to have no error: as if so many more had hit, and as many missed.
     const MORE_SAMPLES: f64 = 2.0;
@@ -175,7 +172,7 @@ impl SampledSpin {
     pub fn error_ns(&self) -> u64 {
         let each_ns = self.total_ns as f64 / self.samples.max(1) as f64;
         let variance_ns2 = self.variance_ns2.max(0.0) + (Self::MORE_SAMPLES * each_ns).powi(2);
-        (OF_95_PERCENT * variance_ns2.sqrt()) as u64
+        (HoldBasis::OF_95_PERCENT * variance_ns2.sqrt()) as u64
     }
 }
 
@@ -200,7 +197,7 @@ impl ParkedTime {
 
     /// How far the time may be from the truth, either way, in 95 of 100 cases.
     pub fn error_ns(&self) -> u64 {
-        (OF_95_PERCENT * self.variance_ns2.max(0.0).sqrt()) as u64
+        (HoldBasis::OF_95_PERCENT * self.variance_ns2.max(0.0).sqrt()) as u64
     }
 }
 

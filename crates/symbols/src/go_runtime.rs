@@ -25,10 +25,10 @@ const TABLE: &str = "runtime.semtable";
 /// `semTabSize`.
 const ROOTS: u64 = 251;
 
-/// `semaRoot`: behind its lock the tree and the number of waiters.
-const TREE: usize = 8;
-const WAITERS: usize = 16;
-const ROOT_BYTES: usize = 24;
+/// Words of a `semaRoot`: behind its lock the tree and, in the lower half of the next, the number of waiters.
+const TREE: usize = 1;
+const WAITERS: usize = 2;
+const ROOT_WORDS: usize = 3;
 /// Each has a cache line for itself.
 const ROOT_STRIDE: u64 = 64;
 
@@ -63,20 +63,6 @@ const TRIES: usize = 8;
 /// How much of a stack is read, from its inner end, and how many frames are followed.
 const STACK_BYTES: usize = 2 << 10;
 const DEEPEST: usize = 32;
-
-/// A `semaRoot`.
-struct Root {
-    tree: u64,
-    waiters: u64,
-}
-
-impl Root {
-    /// Of no fewer bytes than it has.
-    fn of(bytes: &[u8]) -> Self {
-        let number = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        Self { tree: number(TREE), waiters: number(WAITERS) & u64::from(u32::MAX) }
-    }
-}
 
 /// What a `sudog` says of a semaphore: the word that is waited for, and the next record of the same word.
 struct Waiter {
@@ -161,7 +147,7 @@ impl GoRuntime {
         self.memory.read(self.table, &mut table)?;
         let mut parked = Vec::new();
         for (index, root) in (0..).zip(table.chunks_exact(ROOT_STRIDE as usize)) {
-            if Root::of(root).waiters == 0 {
+            if root[8 * WAITERS..8 * WAITERS + 4] == [0; 4] {
                 continue;
             }
             let most_records = if parked.len() < MANY_RECORDS { MOST_RECORDS } else { FEW_RECORDS };
@@ -175,18 +161,19 @@ impl GoRuntime {
     fn look_at_root(&self, index: u64, most_records: usize) -> Option<Vec<ParkedGoroutine>> {
         let mut most = Vec::new();
         for _ in 0..TRIES {
-            let root = Root::of(&self.memory.bytes::<ROOT_BYTES>(self.table + index * ROOT_STRIDE)?);
-            if root.waiters == 0 {
+            let root = self.words::<ROOT_WORDS>(self.table + index * ROOT_STRIDE)?;
+            let waiters = root[WAITERS] & u64::from(u32::MAX);
+            if waiters == 0 {
                 return Some(Vec::new());
             }
-            let mut parked = self.follow(root.tree, index, most_records);
+            let mut parked = self.follow(root[TREE], index, most_records);
             let found = parked.len() as u64;
             if parked.len() > most.len() {
-                let stands_for = (root.waiters as f64 / found as f64).max(1.0);
+                let stands_for = (waiters as f64 / found as f64).max(1.0);
                 parked.iter_mut().for_each(|parked| parked.stands_for = stands_for);
                 most = parked;
             }
-            if found >= root.waiters.min(most_records as u64) {
+            if found >= waiters.min(most_records as u64) {
                 break;
             }
         }

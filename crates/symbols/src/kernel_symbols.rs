@@ -58,6 +58,14 @@ impl Entry {
     }
 }
 
+/// The address, the kind, the name and the module that stand in a line of `/proc/kallsyms` or of a `System.map`.
+pub(crate) fn symbol_of_line(line: &str) -> Option<(u64, &str, &str, Option<&str>)> {
+    let mut words = line.split_ascii_whitespace();
+    let address = words.next()?;
+    let (kind, name) = (words.next()?, words.next()?);
+    Some((u64::from_str_radix(address, 16).ok()?, kind, name, words.next()))
+}
+
 /// The symbols of the running kernel and its modules, as `/proc/kallsyms` lists them.
 #[derive(Debug)]
 pub struct KernelSymbols {
@@ -135,8 +143,8 @@ impl KernelSymbols {
     ///
     /// If the file is no map of this kernel.
     pub fn with_map(mut self, map: &SystemMap) -> Result<Self, SymbolsError> {
-        for line in map.unlisted(&self)?.lines() {
-            self.add_line(line);
+        for (address, kind, name) in map.unlisted(&self)? {
+            self.add(address, kind, name, None);
         }
         self.settle();
         Ok(self)
@@ -161,9 +169,12 @@ impl KernelSymbols {
     }
 
     fn add_line(&mut self, line: &str) {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else { return };
-        let Ok(address) = u64::from_str_radix(address, 16) else { return };
+        if let Some((address, kind, name, module)) = symbol_of_line(line) {
+            self.add(address, kind, name, module);
+        }
+    }
+
+    fn add(&mut self, address: u64, kind: &str, name: &str, module: Option<&str>) {
         let kind = kind.as_bytes()[0];
         // Absolute symbols are section offsets, not addresses; padding before a function never runs and would double
         // the table.
@@ -171,7 +182,7 @@ impl KernelSymbols {
             return;
         }
         let Ok(name_at) = u32::try_from(self.names.len()) else { return };
-        let module = words.next().map_or(NO_MODULE, |module| self.intern_module(module.trim_matches(['[', ']'])));
+        let module = module.map_or(NO_MODULE, |module| self.intern_module(module.trim_matches(['[', ']'])));
         self.has_data |= module == NO_MODULE && matches!(name, "init_task" | "tasklist_lock");
         self.names.push_str(name);
         self.names.push('\n');

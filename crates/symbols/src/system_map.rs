@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{SymbolsError, SymbolsErrorKind};
-use crate::kernel_symbols::KernelSymbols;
+use crate::kernel_symbols::{KernelSymbols, symbol_of_line};
 
 /// Addresses of variables that each CPU has for itself, and of sections, are small, and nothing moves them.
 const IMAGE: u64 = 1 << 63;
@@ -12,6 +12,11 @@ const IMAGE: u64 = 1 << 63;
 /// several of one name.
 const ENOUGH_FUNCTIONS: usize = 100;
 const AGREE_PER_MILLE: usize = 990;
+
+/// The address, the kind and the name that stand in a line.
+fn symbol_of_kernel(line: &str) -> Option<(u64, &str, &str)> {
+    symbol_of_line(line).map(|(address, kind, name, _)| (address, kind, name))
+}
 
 /// The text of such a file.
 #[derive(Debug, Clone)]
@@ -23,18 +28,18 @@ pub struct SystemMap {
 }
 
 impl SystemMap {
-    /// The symbols that the kernel does not list, where the running kernel has them, in the form of `/proc/kallsyms`.
+    /// The symbols that the kernel does not list: where the running kernel has them, their kinds and names.
     ///
     /// # Errors
     ///
     /// If the map is another kernel's, or no map.
-    pub(crate) fn unlisted(&self, kernel: &KernelSymbols) -> Result<String, SymbolsError> {
-        let symbols = || self.text.lines().filter_map(symbol);
+    pub(crate) fn unlisted(&self, kernel: &KernelSymbols) -> Result<Vec<(u64, &str, &str)>, SymbolsError> {
+        let symbols = || self.text.lines().filter_map(symbol_of_kernel);
         let moved_by = self.moved_by(kernel)?;
         let listed: HashSet<u64> = kernel.addresses().collect();
         let place = |address: u64| address.wrapping_add(moved_by);
         let missing = symbols().filter(|(address, ..)| *address >= IMAGE && !listed.contains(&place(*address)));
-        Ok(missing.map(|(address, kind, name)| format!("{:x} {kind} {name}\n", place(address))).collect())
+        Ok(missing.map(|(address, kind, name)| (place(address), kind, name)).collect())
     }
 
     /// How far the kernel was moved when it started (KASLR), by its functions.
@@ -43,7 +48,7 @@ impl SystemMap {
         let functions = self
             .text
             .lines()
-            .filter_map(symbol)
+            .filter_map(symbol_of_kernel)
             .filter(|(address, kind, _)| *address >= IMAGE && matches!(*kind, "t" | "T"));
         let in_map: HashMap<&str, u64> = functions.map(|(address, _, name)| (name, address)).collect();
         if in_map.len() < ENOUGH_FUNCTIONS {
@@ -69,13 +74,6 @@ impl SystemMap {
         }
         Ok(offset)
     }
-}
-
-/// The address, the kind and the name that stand in a line.
-fn symbol(line: &str) -> Option<(u64, &str, &str)> {
-    let mut words = line.split_ascii_whitespace();
-    let address = u64::from_str_radix(words.next()?, 16).ok()?;
-    Some((address, words.next()?, words.next()?))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use lockmeter_profile::{Happened, Interval, Lock, Parked, SampledWait};
-use lockmeter_symbols::{GoRuntime, Origin, ParkedGoroutine, UserWait, heap_lock};
+use lockmeter_symbols::{GoRuntime, MappedFile, Origin, ParkedGoroutine, UserWait, heap_lock};
 
 use super::table::{Threads, Who, named_cgroup};
 use crate::cgroups::CgroupTree;
@@ -36,7 +36,7 @@ struct Program {
     changes: u32,
     /// `None`: its runtime cannot be found.
     runtime: Option<GoRuntime>,
-    /// The name of its first thread, and its control group, when it was last seen.
+    /// The name of its first thread, and its control group, when its mappings were last seen to change.
     who: (Who, u64),
     looked_ns: u64,
     looks: Looks,
@@ -108,10 +108,14 @@ impl Waited {
 }
 
 impl Program {
-    fn new(tgid: u32, who: (Who, u64), processes: &Processes, now_ns: u64) -> Self {
-        let changes = processes.changes(tgid);
-        let runtime = processes.files(tgid).iter().find_map(|file| GoRuntime::find(tgid, file));
-        Self { changes, runtime, who, looked_ns: now_ns, looks: Looks::default(), waits: HashMap::new() }
+    fn new(who: (Who, u64), now_ns: u64) -> Self {
+        Self { changes: 0, runtime: None, who, looked_ns: now_ns, looks: Looks::default(), waits: HashMap::new() }
+    }
+
+    /// Finds the runtime in the files that the process maps now: it may run another program than before.
+    fn learn(&mut self, who: (Who, u64), changes: u32, files: &[MappedFile]) {
+        self.runtime = files.iter().find_map(|file| GoRuntime::find(who.0.tgid, file));
+        (self.who, self.changes) = (who, changes);
     }
 
     /// Whether anything could be seen.
@@ -149,16 +153,19 @@ impl Goroutines {
     /// Looks at the goroutines of these processes.
     pub(super) fn look(&mut self, run_go: &HashSet<u32>, threads: &Threads) {
         let processes = self.processes.borrow();
-        self.programs.retain(|tgid, program| {
-            run_go.contains(tgid) && (program.runtime.is_some() || program.changes == processes.changes(*tgid))
-        });
+        self.programs.retain(|tgid, _| run_go.contains(tgid));
         let now_ns = monotonic_ns();
         for tgid in run_go {
+            let changes = processes.changes(*tgid);
+            let is_other = self.programs.get(tgid).is_none_or(|program| program.changes != changes);
             // It may have ended, or may not have been seen yet.
-            let Some(who) = threads.process(*tgid) else { continue };
-            let program = self.programs.entry(*tgid).or_insert_with(|| Program::new(*tgid, who, &processes, now_ns));
-            program.who = who;
-            self.looks += u64::from(program.look(now_ns));
+            if is_other && let Some(who) = threads.process(*tgid) {
+                let program = self.programs.entry(*tgid).or_insert_with(|| Program::new(who, now_ns));
+                program.learn(who, changes, processes.files(*tgid));
+            }
+            if let Some(program) = self.programs.get_mut(tgid) {
+                self.looks += u64::from(program.look(now_ns));
+            }
         }
     }
 

@@ -8,9 +8,9 @@ use super::query::Query;
 use crate::Happened;
 use crate::interval::{Interval, StackId, TaskId};
 use crate::report::{
-    OF_95_PERCENT, OpenWaitRow, RowHolder, RowTask, RowWaker, SampledSpin, SleepRow, SpinRow, StateTime, ThreadsReport,
+    OpenWaitRow, RowHolder, RowTask, RowWaker, SampledSpin, SleepRow, SpinRow, StateTime, ThreadsReport,
 };
-use crate::sample::Kind;
+use crate::sample::{HoldBasis, Kind};
 use crate::thread_time::{OpenWait, SpinLoop, ThreadState};
 
 /// What a sum takes, its names apart.
@@ -78,7 +78,7 @@ impl Part {
 
     fn error_ns(&self) -> u64 {
         // No part is less than nothing or more than all.
-        (OF_95_PERCENT * self.variance_ns2.max(0.0).sqrt()).min(self.ns) as u64
+        (HoldBasis::OF_95_PERCENT * self.variance_ns2.max(0.0).sqrt()).min(self.ns) as u64
     }
 }
 
