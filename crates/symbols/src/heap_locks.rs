@@ -58,6 +58,13 @@ pub fn heap_lock(stack: &[Frame], origin: Origin) -> Lock {
     }
 }
 
+/// As [`heap_lock`] of a lock that these threads wait for while nothing says where it lies.
+pub fn lock_without_address(user: &[Frame]) -> Lock {
+    let heap = heap_lock(user, Origin::FirstSeen);
+    let name = format!("unknown address{}", heap.name.strip_prefix("heap").unwrap_or(""));
+    Lock { name, ..heap }
+}
+
 /// Whether the lock that code with one of these stacks has made may be the one that code with the other uses. Nothing marks that memory
 /// is used again, for a lock that no call makes. So what both do is compared by their names: two functions that say what they are about,
 /// in words of which they have none in common, are taken to be about two things.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use lockmeter_profile::{
     Cgroup, Frame, Interval, Kind, Lock, Losses, SampledWait, Spin, SpinLoop, StackId, TaskId, ThreadState, ThreadTime,
 };
-use lockmeter_symbols::{Origin, UserSpin, has_own_spins, heap_lock};
+use lockmeter_symbols::{Origin, UserSpin, has_own_spins, heap_lock, lock_without_address};
 
 use super::pause_loop::is_next_in_loop;
 use crate::cgroups::CgroupTree;
@@ -175,7 +175,11 @@ impl Site {
         let wait = spin.map(|spin| {
             let place = address.and_then(|address| processes.static_place(key.tgid, address));
             let lock = spin.lock(&frames).or_else(|| place.map(|place| place.lock()));
-            (spin, lock.unwrap_or_else(|| heap_lock(&frames, Origin::FirstSeen)), address)
+            let nameless = || match address {
+                Some(_) => heap_lock(&frames, Origin::FirstSeen),
+                None => lock_without_address(&frames),
+            };
+            (spin, lock.unwrap_or_else(nameless), address)
         });
         Some(Self { how, is_part, frames, wait })
     }

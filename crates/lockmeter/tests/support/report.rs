@@ -70,13 +70,18 @@ pub struct Row {
     pub filesystem: Option<String>,
     pub context: Option<String>,
     pub cpu: Option<u32>,
+    /// Of time that was only sampled there is none, nor of the three percentiles.
+    #[serde(deserialize_with = "number_or_none")]
     pub count: u64,
     pub total_ns: u64,
     pub spin_ns: u64,
     pub sleep_ns: u64,
     pub mean_ns: Option<u64>,
+    #[serde(deserialize_with = "number_or_none")]
     pub p50_ns: u64,
+    #[serde(deserialize_with = "number_or_none")]
     pub p99_ns: u64,
+    #[serde(deserialize_with = "number_or_none")]
     pub max_ns: u64,
     pub root: Option<Vec<String>>,
     pub root_lock: Option<String>,
@@ -90,6 +95,11 @@ pub struct Row {
     pub blocker: Option<Vec<String>>,
     pub blocker_source: Option<String>,
     pub histogram: Vec<(u64, u64, u64)>,
+}
+
+/// `null` is 0.
+fn number_or_none<'input, D: serde::Deserializer<'input>>(input: D) -> Result<u64, D::Error> {
+    Ok(Option::deserialize(input)?.unwrap_or_default())
 }
 
 impl Row {
