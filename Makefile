@@ -32,7 +32,7 @@ help:
 	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-libraries  the rules for locks of Qt, Boost and RocksDB, whose packages are large"
 	@echo "make test-agent  the agent killed at fifty moments, and an hour of it beside loads: its counts, memory and CPU time"
-	@echo "make test-programs  real programs' own tests, bare and metered"
+	@echo "make test-programs  real programs' own tests, bare and metered; and the small programs of the tests, metered without fast paths"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines; KERNELS=6.1 on one of them"
 	@echo "make test-vm-holds  holds by function hooks: their truth, and a stress, on the same kernels"
 	@echo "make test-vm-threads  100,000 threads alive at once, in a virtual machine: every hold counted, at a cost that does not grow"
@@ -88,9 +88,10 @@ test-agent: build workloads
 	$(CARGO) test-members --package lockmeter --test agent_faults -- --ignored
 	@bench/agent-soak
 
-test-programs: build
+test-programs: build workloads
 	@scripts/setup programs
 	@tests/programs/run
+	$(CARGO) test-members --package lockmeter --test undisturbed -- --ignored
 
 # Not `build`: the guests run what the tests run, and that is no release.
 test-vm: setup

@@ -8,15 +8,8 @@ use clap_complete::{Generator, Shell};
 
 use crate::output;
 
-const EXAMPLES: &str = "\
-Examples:
-  lockmeter completions bash > /etc/bash_completion.d/lockmeter
-  lockmeter completions zsh > /usr/local/share/zsh/site-functions/_lockmeter
-  lockmeter completions fish > ~/.config/fish/completions/lockmeter.fish";
-
 /// For which shell.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
 pub struct CompletionsArguments {
     /// The shell
     #[arg(value_enum)]

@@ -11,6 +11,12 @@ use lockmeter_cli::manual_pages::ManualPagesArguments;
 /// What `scripts/source-version commit` said when `make` began the build; `None` where Cargo was run alone.
 pub const COMMIT: Option<&str> = option_env!("LOCKMETER_COMMIT");
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  lockmeter-lab completions bash > /etc/bash_completion.d/lockmeter-lab
+  lockmeter-lab completions zsh > /usr/local/share/zsh/site-functions/_lockmeter-lab
+  lockmeter-lab completions fish > ~/.config/fish/completions/lockmeter-lab.fish";
+
 const EXAMPLES: &str = "\
 Examples:
   lockmeter-lab compare --swap mutex=std,mutex -- ./benchmark   which lock is faster under it
@@ -44,6 +50,7 @@ pub enum Command {
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Print what has a shell complete the command line
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArguments),
     /// Write the manual pages
     #[command(hide = true)]

@@ -61,6 +61,8 @@ pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
         system_map: None,
         counts_unfinished: true,
         ticks_of_look: 1,
+        threads: true,
+        most_name_bytes: None,
     }
 }
 

@@ -330,6 +330,8 @@ fn recorded(command: &[OsString]) -> Value {
         system_map: None,
         counts_unfinished: true,
         ticks_of_look: 1,
+        threads: true,
+        most_name_bytes: None,
     };
     let mut sources = LockSources::start(&options).unwrap();
     let target = target::start(command, &sources.environment(), CommandOutput::ToStderr).unwrap();

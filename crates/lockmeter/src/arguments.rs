@@ -40,6 +40,12 @@ pub const DEFAULT_RECORDING: &str = "out.lockmeter";
 /// What `scripts/source-version commit` said when `make` began the build; `None` where Cargo was run alone.
 pub const COMMIT: Option<&str> = option_env!("LOCKMETER_COMMIT");
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  lockmeter completions bash > /etc/bash_completion.d/lockmeter
+  lockmeter completions zsh > /usr/local/share/zsh/site-functions/_lockmeter
+  lockmeter completions fish > ~/.config/fish/completions/lockmeter.fish";
+
 const EXAMPLES: &str = "\
 Examples:
   lockmeter record -a -d 10s           meter the whole machine for ten seconds
@@ -93,6 +99,7 @@ pub enum Command {
     /// Show what this kernel and these privileges allow, and how to fix each "no"
     Doctor(DoctorArguments),
     /// Print what has a shell complete the command line
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArguments),
     /// Write the manual pages
     #[command(hide = true)]
@@ -429,6 +436,8 @@ impl RecordArguments {
             system_map: None,
             counts_unfinished: true,
             ticks_of_look: 1,
+            threads: true,
+            most_name_bytes: None,
         }
     }
 }
@@ -653,6 +662,8 @@ impl TopArguments {
             system_map: None,
             counts_unfinished: false,
             ticks_of_look: 1,
+            threads: true,
+            most_name_bytes: None,
         }
     }
 }

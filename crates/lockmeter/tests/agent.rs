@@ -183,12 +183,12 @@ fn systemd_hears_of_it_and_the_units_capabilities_are_enough() {
     hear("WATCHDOG=1");
     until("an interval is metered", || agent.sum("lockmeter_agent_intervals_total", "") > 0.0);
     assert!(agent.sum("lockmeter_thread_seconds_total", "running") > 0.0);
-    assert_eq!(agent.sum("lockmeter_agent_detail_metered", ""), 2.0, "programs and latency");
+    assert_eq!(agent.sum("lockmeter_agent_detail_metered", ""), 3.0, "threads, programs and latency");
     fs::write(&agent.config, "interval = \"1s\"\nlatency = false\n").unwrap();
     signal(pid, libc::SIGHUP);
     hear("RELOADING=1");
     hear("READY=1");
-    until("it meters less", || agent.sum("lockmeter_agent_detail_metered", "") == 1.0);
+    until("it meters less", || agent.sum("lockmeter_agent_detail_metered", "") == 2.0);
     fs::write(&agent.config, "interval = \"never\"\n").unwrap();
     signal(pid, libc::SIGHUP);
     until("it refuses a bad one", || agent.sum("lockmeter_agent_reloads_total", "refused") == 1.0);

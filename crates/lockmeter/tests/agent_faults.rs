@@ -176,17 +176,25 @@ fn beyond_its_budget_it_sheds_detail_after_detail_and_says_so() {
     until("latency is shed", || metered("latency") == 0.0);
     assert_eq!(metered("programs"), 1.0, "one after another");
     until("programs are shed", || metered("programs") == 0.0);
-    assert_eq!(agent.sum("lockmeter_agent_details_shed_total", "cpu"), 2.0);
+    assert_eq!(metered("threads"), 1.0, "the last");
+    until("threads are shed", || metered("threads") == 0.0);
+    assert_eq!(agent.sum("lockmeter_agent_details_shed_total", "cpu"), 3.0);
     assert!(agent.sum("lockmeter_agent_budget_used_ratio", "cpu") > 1.0);
     assert!(agent.has_said("metering less, to keep the cpu budget: kernel locks only"));
     let waits = || agent.sum("lockmeter_lock_wait_seconds_count", "f_pos_lock");
-    let before = waits();
+    // What was metered before is in the next interval's metrics.
+    let intervals = || agent.sum("lockmeter_agent_intervals_total", "");
+    let shed_at = intervals();
+    until("what was metered before is counted", || intervals() >= shed_at + 2.0);
+    let of_threads = || agent.sum("lockmeter_thread_seconds_total", "");
+    let (before, seconds) = (waits(), of_threads());
     until("waits for kernel locks are metered on", || waits() > before);
+    assert_eq!(of_threads(), seconds, "the time of threads is metered all the same");
     // A budget that is kept brings them back with the next reload.
     let config = fs::read_to_string(&agent.config).unwrap().replace("0.001", "100.0");
     fs::write(&agent.config, config).unwrap();
     signal(agent.pid(), libc::SIGHUP);
-    until("everything is metered again", || metered("") == 2.0);
+    until("everything is metered again", || metered("") == 3.0);
     assert_eq!(get(&agent.address, "/metrics", "").0, 200);
     assert_eq!(agent.end(), Some(0));
 }

@@ -6,11 +6,12 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use support::agent::{Agent, get};
 use support::waiting::Waiting;
-use support::{Folder, json, lockmeter, machine, run, signal, text, until, user_workload};
+use support::{BINARY, Folder, json, lockmeter, machine, run, signal, text, until, user_workload};
 
 /// A configuration that records into the test's folder, by these settings only, and sheds nothing meanwhile: builds for tests are slow.
 fn recording(folder: &Folder, settings: &str) -> String {
@@ -205,5 +206,46 @@ fn a_folder_that_others_may_write_to_is_refused_and_counted() {
     fs::remove_file(&path).unwrap();
     signal(agent.pid(), libc::SIGUSR1);
     until("it is written", || agent.sum("lockmeter_agent_recordings_total", "written") == 1.0);
+    assert_eq!(agent.end(), Some(0));
+}
+
+/// The agent's own wall clock alone is set: the machine's is others' as well.
+#[test]
+fn when_the_wall_clock_is_set_its_times_follow_and_stay_in_order() {
+    let Some(_machine) = machine("a wall clock that is set") else { return };
+    const HOUR_S: f64 = 3_600.0;
+    let (folder, ahead) = (Folder::new(), Folder::new());
+    let ahead = ahead.file("ahead");
+    fs::write(&ahead, "+0").unwrap();
+    let mut command = Command::new(BINARY);
+    command.env("LD_PRELOAD", "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1");
+    command
+        .env("FAKETIME_TIMESTAMP_FILE", &ahead)
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let agent = Agent::start(&folder, &recording(&folder, ""), command);
+    let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let is_near = |seconds: f64, ahead_s: f64| (seconds - now_s() - ahead_s).abs() < HOUR_S / 10.0;
+    let mut known = 0;
+    for (set, ahead_s) in [("+0", 0.0), ("+1h", HOUR_S), ("-2h", -2.0 * HOUR_S)] {
+        fs::write(&ahead, set).unwrap();
+        until(&format!("the last interval ended when the clock was at {set}"), || {
+            is_near(agent.sum("lockmeter_agent_last_interval_timestamp_seconds", ""), ahead_s)
+        });
+        signal(agent.pid(), libc::SIGUSR1);
+        known += 1;
+        until("it is recorded", || {
+            agent.sum("lockmeter_agent_recordings_total", "result=\"written\"") >= f64::from(known)
+        });
+        let reports = recordings(&folder).into_iter().map(|path| report(&path));
+        let begins = |report: &Value| report["start_unix_ns"].as_f64().unwrap() * 1e-9;
+        let of_now: Vec<Value> = reports.filter(|report| is_near(begins(report), ahead_s)).collect();
+        let [report] = &of_now[..] else { panic!("{set}: {of_now:#?}") };
+        assert!(report["duration_ns"].as_u64().unwrap() < 100_000_000_000, "{report:#}");
+        assert!(report["intervals"].as_u64().unwrap() >= 1, "{report:#}");
+    }
+    let exemplars = get(&agent.address, "/metrics", "application/openmetrics-text;version=1.0.0").1;
+    let exemplar = exemplars.lines().find(|line| line.contains("signal") && line.contains("recording=")).unwrap();
+    assert!(is_near(exemplar.rsplit(' ').next().unwrap().parse().unwrap(), -2.0 * HOUR_S), "{exemplar}");
     assert_eq!(agent.end(), Some(0));
 }

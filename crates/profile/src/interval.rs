@@ -420,6 +420,15 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// Has it happen so much later, or earlier, by the wall clock.
+    pub fn move_by(&mut self, ns: i64) {
+        let holds = self.slow_holds.iter_mut().map(|hold| &mut hold.end_unix_ns);
+        let runs = self.long_runs.iter_mut().map(|run| &mut run.begin_unix_ns);
+        for time in holds.chain(runs).chain([&mut self.start_unix_ns]) {
+            *time = time.saturating_add_signed(ns);
+        }
+    }
+
     /// What it takes in memory, about: its lists, and the text that they point to.
     pub fn memory_bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);

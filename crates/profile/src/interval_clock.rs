@@ -4,6 +4,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::interval::Interval;
 
+/// Nanoseconds since the Unix epoch, by the wall clock.
+pub fn unix_now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Cuts a source's time into intervals without gaps. The wall clock is read once, so that intervals stay in order when it is set.
 #[derive(Debug)]
 pub struct IntervalClock {
@@ -14,9 +20,7 @@ pub struct IntervalClock {
 impl IntervalClock {
     /// The first interval begins now.
     pub fn start() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let begin_unix_ns = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-        Self { begin: Instant::now(), begin_unix_ns }
+        Self { begin: Instant::now(), begin_unix_ns: unix_now_ns() }
     }
 
     /// Ends an interval, of which only the time is filled in, and begins the next.

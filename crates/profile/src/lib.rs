@@ -35,7 +35,7 @@ pub use interval::{
     Basis, Blocker, BlockerSource, Cgroup, CgroupId, FilesystemId, Frame, FrameId, Interval, LockId, LongRun, Overhead,
     Root, RunWait, Sampled, StackId, Tables, Task, TaskId, Total,
 };
-pub use interval_clock::IntervalClock;
+pub use interval_clock::{IntervalClock, unix_now_ns};
 pub use lengths::Lengths;
 pub use limits::{Limits, TooLarge};
 pub use lock::{Lock, Naming, Space, Unnamed};

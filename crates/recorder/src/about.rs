@@ -1,10 +1,9 @@
 //! The description that heads a recording.
 
 use std::ffi::CStr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockmeter_kernel::contention::StackBudget;
-use lockmeter_profile::{About, RecordingKind, rules};
+use lockmeter_profile::{About, RecordingKind, rules, unix_now_ns};
 
 /// Describes this machine and this run.
 pub fn describe(kind: RecordingKind, scope: &str, stacks: StackBudget) -> About {
@@ -23,9 +22,7 @@ pub fn describe(kind: RecordingKind, scope: &str, stacks: StackBudget) -> About 
         kind: Some(kind),
         scope: scope.to_owned(),
         command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        start_unix_ns: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)),
+        start_unix_ns: unix_now_ns(),
         stack_budget_ppm: match stacks {
             StackBudget::Share { ppm } => Some(ppm),
             StackBudget::Every => None,

@@ -62,6 +62,10 @@ pub struct LockOptions {
     /// Every how many ticks all threads are looked at, which costs by their number. The exact times, and waits for locks, need no look; what
     /// threads sleep for is estimated from fewer.
     pub ticks_of_look: u32,
+    /// Whether the time of threads is metered where no locks of programs are, which need it.
+    pub threads: bool,
+    /// In how much memory names of programs are kept that are metered from outside; `None`: as much as usual.
+    pub most_name_bytes: Option<u64>,
 }
 
 /// All sources of locks.
@@ -135,13 +139,16 @@ impl Threads<'_> {
         let past_sleeps = self.past_sleeps.as_ref().map(AsFd::as_fd);
         let mut source = ThreadSource::start(&self.options.scope, self.names.clone()?, futexes, past_sleeps)?;
         source.look_every(self.options.ticks_of_look);
+        if let Some(bytes) = self.options.most_name_bytes {
+            source.keep_names_within(bytes);
+        }
         self.started = Some(source);
         Ok(())
     }
 
     /// Without the privileges for it there is none, as there are no kernel locks then.
     fn started_anyhow(mut self, notices: &mut Vec<String>) -> Option<ThreadSource> {
-        if self.started.is_none() && self.names.is_ok() {
+        if self.started.is_none() && self.names.is_ok() && self.options.threads {
             match self.start(None) {
                 Err(error) if error.kind() != ErrorKind::NotPermitted => {
                     notices.push(format!("the threads' time is not metered: {error}"));

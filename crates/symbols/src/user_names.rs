@@ -20,11 +20,11 @@ use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
 /// Files whose names are kept; the least recently used go first.
 const MOST_FILES: usize = 1 << 10;
 
-/// The same by the memory that they take.
+/// The same by the memory that they take, unless told otherwise.
 const MOST_NAME_BYTES: u64 = 256 << 20;
 
-/// Frames that are kept with their names, by the bytes of these; beyond, all are forgotten.
-const MOST_FRAME_BYTES: usize = 64 << 20;
+/// Frames that are kept with their names may take this part of it more; beyond, all are forgotten.
+const FRAMES_OF_NAMES: u64 = 4;
 
 /// What a kept frame takes besides its names.
 const FRAME_BYTES: usize = 256;
@@ -72,12 +72,13 @@ impl MappedFile {
 #[derive(Default)]
 pub struct UserNames {
     files: HashMap<FileKey, Kept>,
-    /// Memory that these take.
+    /// Memory that these take, and may take.
     file_bytes: u64,
+    most_file_bytes: MostBytes,
     /// Counts the uses of files.
     uses: u64,
     frames: HashMap<FileKey, HashMap<u64, Rc<Vec<Frame>>>>,
-    frame_bytes: usize,
+    frame_bytes: u64,
     build_ids: BuildIds,
     replaced: HashSet<FileKey>,
     newly_replaced: u64,
@@ -85,6 +86,14 @@ pub struct UserNames {
     newly_cut: u64,
     /// By the path of a stripped file: the package with its debug symbols.
     debug_packages: HashMap<PathBuf, Option<String>>,
+}
+
+struct MostBytes(u64);
+
+impl Default for MostBytes {
+    fn default() -> Self {
+        Self(MOST_NAME_BYTES)
+    }
 }
 
 /// The names of a file, kept.
@@ -171,6 +180,12 @@ impl UserNames {
         Self::default()
     }
 
+    /// Keeps names of files in so much memory, and those of frames in a quarter more. The file used last is kept, however large it is.
+    pub fn keep_within(&mut self, bytes: u64) {
+        self.most_file_bytes = MostBytes(bytes);
+        self.forget_oldest();
+    }
+
     /// A file under the path that a process knows it by. If another build lies there by now, or none, the mapped one is looked for
     /// where the kernel shows it while the process lives; else it is one of those that were held open, if that is of this build.
     pub fn file_of_process(
@@ -247,7 +262,11 @@ impl UserNames {
         if let Some(before) = self.files.insert(key, kept) {
             self.file_bytes -= before.names.bytes;
         }
-        while self.files.len() > MOST_FILES || (self.file_bytes > MOST_NAME_BYTES && self.files.len() > 1) {
+        self.forget_oldest();
+    }
+
+    fn forget_oldest(&mut self) {
+        while self.files.len() > MOST_FILES || (self.file_bytes > self.most_file_bytes.0 && self.files.len() > 1) {
             let Some(oldest) = self.files.iter().min_by_key(|(_, kept)| kept.last_use).map(|(key, _)| key.clone())
             else {
                 return;
@@ -270,8 +289,8 @@ impl UserNames {
             return Rc::clone(known);
         }
         let frame = self.symbolize(file, address, in_file);
-        self.frame_bytes += FRAME_BYTES + frame.function.as_ref().map_or(0, String::len);
-        if self.frame_bytes > MOST_FRAME_BYTES {
+        self.frame_bytes += (FRAME_BYTES + frame.function.as_ref().map_or(0, String::len)) as u64;
+        if self.frame_bytes > self.most_file_bytes.0 / FRAMES_OF_NAMES {
             self.frames.clear();
             self.frame_bytes = 0;
         }

@@ -343,6 +343,27 @@ fn variables_that_share_a_long_name_are_kept_in_part_and_that_is_counted() {
     assert_eq!(names.take_read_in_part(), 1);
 }
 
+#[test]
+fn beyond_their_memory_only_the_names_of_the_file_used_last_are_kept() {
+    let (folder, other_folder) = (folder(), folder());
+    let programs = [hostile_program(folder.path()), hostile_program(other_folder.path())];
+    let (take, main) = (address_of(&programs[0], "take"), address_of(&programs[0], "main"));
+    let [first, last] = programs.each_ref().map(|program| mapped(program));
+    let known = |most_bytes: Option<u64>| {
+        let mut names = UserNames::new();
+        most_bytes.into_iter().for_each(|bytes| names.keep_within(bytes));
+        for file in [&first, &last] {
+            assert_eq!(function_at(&mut names, file, take).as_deref(), Some("take"));
+        }
+        names
+    };
+    let (mut all, mut newest) = (known(None), known(Some(1)));
+    programs.iter().for_each(|program| fs::remove_file(program).unwrap());
+    assert_eq!(function_at(&mut all, &first, main).as_deref(), Some("main"));
+    assert_eq!(function_at(&mut newest, &last, main).as_deref(), Some("main"));
+    assert_eq!(function_at(&mut newest, &first, main), None);
+}
+
 /// Regression: its end was computed, which is beyond the last address.
 #[test]
 fn a_function_that_ends_beyond_the_last_address_harms_nobody() {

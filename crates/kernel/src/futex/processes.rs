@@ -185,6 +185,11 @@ impl Processes {
         std::mem::take(&mut self.bounds.read_in_part) + self.names.take_read_in_part()
     }
 
+    /// Keeps their names in so much memory, about.
+    pub fn keep_names_within(&mut self, bytes: u64) {
+        self.names.keep_within(bytes);
+    }
+
     /// From here on mappings are read again when an address is not known, and now of all processes that were asked for:
     /// another program may run in them. Ended ones are forgotten after a while.
     pub fn grow_old(&mut self) {

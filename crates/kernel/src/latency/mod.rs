@@ -71,6 +71,8 @@ pub struct LatencySource {
     notices: Vec<String>,
     cost: ProgramCost<PROGRAMS>,
     clock: IntervalClock,
+    /// By the wall clock when metering began, as the intervals.
+    boot_unix_ns: u64,
     /// When the recording began: ticks, and nanoseconds.
     first_tick: (u64, u64),
     own_cpu: OwnCpu,
@@ -107,6 +109,7 @@ impl LatencySource {
             cost,
             // No run may begin before the interval does.
             clock: IntervalClock::start(),
+            boot_unix_ns: boot_unix_ns(),
             first_tick,
             own_cpu: OwnCpu::start(),
             misses,
@@ -144,7 +147,7 @@ impl LatencySource {
         interval.overhead.merge(&self.overhead()?);
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
         let tick_ns = tick_ns(self.first_tick, ticks_and_ns(&self.skeleton)?);
-        self.names.fill(interval, &drained, &Clocks { tick_ns, boot_unix_ns: boot_unix_ns() }, caches);
+        self.names.fill(interval, &drained, &Clocks { tick_ns, boot_unix_ns: self.boot_unix_ns }, caches);
         Ok(())
     }
 

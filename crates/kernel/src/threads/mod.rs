@@ -226,6 +226,11 @@ impl ThreadSource {
         self.ticks_of_look = ticks.max(1);
     }
 
+    /// Keeps names of programs in so much memory, about.
+    pub fn keep_names_within(&mut self, bytes: u64) {
+        self.programs.processes.borrow_mut().keep_names_within(bytes);
+    }
+
     /// Why it is not sampled what CPUs run, if it was asked for.
     pub fn not_sampled(&self) -> Option<&str> {
         self.not_sampled.as_deref()

@@ -74,6 +74,7 @@ pub struct Config {
     pub listen: SocketAddr,
     #[serde(deserialize_with = "duration")]
     pub interval: Duration,
+    pub threads: bool,
     pub programs: bool,
     pub latency: bool,
     pub holds: bool,
@@ -90,6 +91,7 @@ impl Default for Config {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 9778)),
             interval: Duration::from_secs(10),
+            threads: true,
             programs: true,
             latency: true,
             holds: false,
@@ -139,13 +141,18 @@ impl Config {
         if config.memory_budget_mb == 0 {
             return Err("memory_budget_mb is 0; give a number of megabytes".to_owned());
         }
+        if config.programs && !config.threads {
+            return Err(
+                "programs is true and threads is false; programs cannot be metered without their threads".to_owned()
+            );
+        }
         config.recorder.check()?;
         Ok(config)
     }
 
     /// The file that says the same, with what each setting means.
     pub fn text(&self) -> String {
-        let Self { listen, programs, latency, holds, most_locks, workloads, most_workloads, .. } = self;
+        let Self { listen, threads, programs, latency, holds, most_locks, workloads, most_workloads, .. } = self;
         let (cpu, memory, interval) =
             (self.cpu_budget_percent, self.memory_budget_mb, humantime::format_duration(self.interval));
         format!(
@@ -155,7 +162,9 @@ listen = \"{listen}\"
 # How often what was metered is added to the metrics.
 interval = \"{interval}\"
 
-# Locks of programs, and what their threads sleep for.
+# Where the time of threads goes: running, waiting for a CPU, blocked and why.
+threads = {threads}
+# Locks of programs, and what their threads sleep for. Needs threads.
 programs = {programs}
 # Interrupts, softirqs, timers and work items.
 latency = {latency}
@@ -169,7 +178,7 @@ workloads = {workloads}
 most_workloads = {most_workloads}
 
 # Shares of the machine's CPU time and memory that metering may take. Beyond them it goes on without holds, then without
-# latency, then without programs.
+# latency, then without programs, then without threads.
 cpu_budget_percent = {cpu:?}
 memory_budget_mb = {memory}
 {recorder}",

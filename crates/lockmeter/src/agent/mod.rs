@@ -26,7 +26,7 @@ use lockmeter_cli::output;
 use lockmeter_kernel::may_load_programs;
 use lockmeter_profile::latency::{LatencyBuilder, LatencyQuery};
 use lockmeter_profile::view::{Query, ReportBuilder};
-use lockmeter_profile::{About, Dimension, Interval, RecordingKind};
+use lockmeter_profile::{About, Dimension, Interval, RecordingKind, unix_now_ns};
 use lockmeter_recorder::target::Target;
 use lockmeter_recorder::{Ended, Recorder, Sink, StopSignals};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
@@ -110,7 +110,7 @@ fn with_what_to_add(error: anyhow::Error) -> anyhow::Error {
 
 impl Config {
     fn details(&self) -> Details {
-        Details { programs: self.programs, latency: self.latency, holds: self.holds }
+        Details { threads: self.threads, programs: self.programs, latency: self.latency, holds: self.holds }
     }
 }
 
@@ -212,6 +212,17 @@ impl AgentSink {
     }
 }
 
+/// How far the wall clock is ahead of the intervals, one of which ends now. It was set since metering began, or the machine slept: intervals
+/// go on as if it had not.
+fn stepped_ns(interval: &Interval) -> i64 {
+    /// Between an interval's end and this less passes, and smaller steps do no harm.
+    const LEAST_NS: u64 = 2_000_000_000;
+    let end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
+    let now_ns = unix_now_ns();
+    let is_step = now_ns.abs_diff(end_unix_ns) >= LEAST_NS;
+    if is_step { now_ns.wrapping_sub(end_unix_ns).cast_signed() } else { 0 }
+}
+
 impl Sink for AgentSink {
     type Error = anyhow::Error;
 
@@ -225,14 +236,16 @@ impl Sink for AgentSink {
         builder.add(&interval);
         let mut latency = LatencyBuilder::new(&self.about, &LatencyQuery::default());
         latency.add(&interval);
-        let (report, latency) = (builder.finish(), latency.report());
+        let (mut report, latency) = (builder.finish(), latency.report());
+        let stepped_ns = stepped_ns(&interval);
+        report.start_unix_ns = report.start_unix_ns.saturating_add_signed(stepped_ns);
         let mut store = locked(&self.store);
         store.add(&report, |path| Workload::of_cgroup(path, &mut self.names));
         store.add_latency(&latency);
         drop(store);
         self.names.end_round();
         if let Some(flight) = &mut self.flight {
-            flight.take(&self.about, &interval, &report);
+            flight.take(&self.about, &interval, &report, stepped_ns);
         }
         Ok(())
     }

@@ -10,9 +10,11 @@ use lockmeter_kernel::latency::{LatencySource, Options as LatencyOptions, RUNNER
 use lockmeter_profile::{Interval, Source};
 use lockmeter_recorder::{HoldOptions, HookChoice, LockOptions, LockSources, Which};
 
-/// What is metered beside the waits for kernel locks and the time of threads.
+/// What is metered beside the waits for kernel locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Details {
+    pub threads: bool,
+    /// Needs the threads.
     pub programs: bool,
     pub latency: bool,
     pub holds: bool,
@@ -20,8 +22,8 @@ pub struct Details {
 
 impl Details {
     /// In the order in which they are shed.
-    pub fn named(self) -> [(&'static str, bool); 3] {
-        [("holds", self.holds), ("latency", self.latency), ("programs", self.programs)]
+    pub fn named(self) -> [(&'static str, bool); 4] {
+        [("holds", self.holds), ("latency", self.latency), ("programs", self.programs), ("threads", self.threads)]
     }
 
     /// Without the first `count` of those that are metered.
@@ -32,8 +34,13 @@ impl Details {
             left -= usize::from(shed);
             wanted && !shed
         };
-        let (holds, latency, programs) = (keep(self.holds), keep(self.latency), keep(self.programs));
-        Self { programs, latency, holds }
+        // In the order in which the fields are written.
+        Self {
+            holds: keep(self.holds),
+            latency: keep(self.latency),
+            programs: keep(self.programs),
+            threads: keep(self.threads),
+        }
     }
 }
 
@@ -42,6 +49,9 @@ pub const STACKS: StackBudget = StackBudget::Share { ppm: 500 };
 
 /// All threads are looked at every second: at each tick that would cost a quarter of the agent's budget on a machine with a thousand threads.
 const TICKS_OF_LOOK: u32 = 10;
+
+/// An eighth of the agent's memory. Programs that come and go are read again; what is asked for often is kept by its address.
+const MOST_NAME_BYTES: u64 = 12 << 20;
 
 /// The source. What is wanted may be changed at any time; from the next drain on it is metered.
 pub struct AgentSources {
@@ -80,7 +90,7 @@ impl AgentSources {
             self.latency = None;
         }
         self.start_latency();
-        if (wanted.programs, wanted.holds) != (before.programs, before.holds) {
+        if (Details { latency: before.latency, ..wanted }) != before {
             if let Some(locks) = self.locks.take() {
                 let last = locks.stop()?;
                 // A moment after the drain: nothing but what it cost and lost is worth keeping.
@@ -105,6 +115,8 @@ fn lock_options(details: Details) -> LockOptions {
         system_map: None,
         counts_unfinished: false,
         ticks_of_look: TICKS_OF_LOOK,
+        threads: details.threads,
+        most_name_bytes: Some(MOST_NAME_BYTES),
     }
 }
 
@@ -164,10 +176,12 @@ mod tests {
 
     #[test]
     fn details_are_shed_in_their_order_and_only_those_that_are_metered() {
-        let all = Details { programs: true, latency: true, holds: true };
+        let all = Details { threads: true, programs: true, latency: true, holds: true };
         assert_eq!(all.without(1), Details { holds: false, ..all });
-        assert_eq!(all.without(2), Details { holds: false, latency: false, programs: true });
-        assert_eq!(all.without(9), Details { holds: false, latency: false, programs: false });
+        assert_eq!(all.without(2), Details { holds: false, latency: false, ..all });
+        let none = Details { threads: false, programs: false, latency: false, holds: false };
+        assert_eq!(all.without(3), Details { threads: true, ..none });
+        assert_eq!(all.without(9), none);
         let without_holds = Details { holds: false, ..all };
         assert_eq!(without_holds.without(1), Details { latency: false, ..without_holds });
         assert_eq!(without_holds.without(0), without_holds);

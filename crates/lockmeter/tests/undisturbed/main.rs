@@ -29,12 +29,14 @@ fn locks_of_every_kind_taken_in_every_way() {
 
 /// Makes sure that glibc's own functions serve as well, in case that the fast paths are suspected of anything.
 #[test]
+#[ignore = "`make test-programs` runs it"]
 fn locks_of_every_kind_without_fast_paths() {
     are_undisturbed_with("locks", table::locks(), &WITHOUT_FAST_PATHS);
 }
 
 /// As above, of all other programs that are metered from inside.
 #[test]
+#[ignore = "`make test-programs` runs it"]
 fn all_other_programs_without_fast_paths() {
     let kinds = [
         table::threads,

@@ -48,13 +48,16 @@ pub struct FlightRecorder {
     /// Until when what is metered belongs to the recording that was begun last.
     until: Option<Instant>,
     begun: Option<Instant>,
+    /// How far the wall clock is ahead of the intervals.
+    stepped_ns: i64,
 }
 
 impl FlightRecorder {
     pub fn start(settings: Settings, store: Shared) -> io::Result<Self> {
         let history = History::within(nanoseconds(settings.keep), settings.memory_bytes);
         let writer = Writer::start(Arc::clone(&store))?;
-        Ok(Self { settings, history, triggers: Triggers::default(), writer, store, until: None, begun: None })
+        let triggers = Triggers::default();
+        Ok(Self { settings, history, triggers, writer, store, until: None, begun: None, stepped_ns: 0 })
     }
 
     pub fn configure(&mut self, settings: Settings) {
@@ -67,8 +70,9 @@ impl FlightRecorder {
         (self.history.duration_ns(), self.history.memory_bytes() as u64)
     }
 
-    /// Keeps an interval, whose report is by lock, and looks whether it pulls a trigger.
-    pub fn take(&mut self, about: &About, interval: &Interval, report: &Report) {
+    /// Keeps an interval, whose report is by lock, and looks whether it pulls a trigger. The wall clock is so far ahead of the intervals.
+    pub fn take(&mut self, about: &About, interval: &Interval, report: &Report, stepped_ns: i64) {
+        self.stepped_ns = stepped_ns;
         self.history.push(vec![PackedInterval::of(interval)]);
         self.go_on();
         for pulled in self.triggers.look(&self.settings.thresholds, report) {
@@ -100,12 +104,14 @@ impl FlightRecorder {
             return locked(&self.store).count_recording(pulled.trigger.name(), "suppressed", None, None);
         }
         let before: Vec<Kept> = self.history.all().cloned().collect();
+        let stepped_ns = self.stepped_ns;
         let ends_at = |step: &Kept| step.start_unix_ns().saturating_add(step.duration_ns());
-        let unix_ns = before.last().map_or(about.start_unix_ns, ends_at);
-        let start_unix_ns = before.first().map_or(unix_ns, |step| step.start_unix_ns());
+        let unix_ns = before.last().map_or(about.start_unix_ns, ends_at).saturating_add_signed(stepped_ns);
+        let starts_at = |step: &Kept| step.start_unix_ns().saturating_add_signed(stepped_ns);
+        let start_unix_ns = before.first().map_or(unix_ns, starts_at);
         let about = About { reason: pulled.reason.clone(), start_unix_ns, ..about.clone() };
         let Settings { folder, room, .. } = &self.settings;
-        self.writer.begin(Job { about, folder: folder.clone(), room: *room, pulled, unix_ns, before });
+        self.writer.begin(Job { about, folder: folder.clone(), room: *room, pulled, unix_ns, stepped_ns, before });
         (self.begun, self.until) = (Some(now), Some(now + self.settings.after));
     }
 

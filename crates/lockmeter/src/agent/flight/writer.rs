@@ -30,6 +30,8 @@ pub struct Job {
     pub room: Room,
     pub pulled: Pulled,
     pub unix_ns: u64,
+    /// How far the wall clock is ahead of the intervals. One figure for all of them, so that they stay in order.
+    pub stepped_ns: i64,
     /// What was metered before.
     pub before: Vec<Kept>,
 }
@@ -54,6 +56,7 @@ struct Begun {
     folder: RecordingFolder,
     path: PathBuf,
     writer: RecordingWriter,
+    stepped_ns: i64,
 }
 
 impl Writer {
@@ -135,12 +138,13 @@ impl Begun {
         let bytes: usize = job.before.iter().flat_map(|step| &step.intervals).map(PackedInterval::memory_bytes).sum();
         folder.make_room(job.room, bytes as u64, &path)?;
         let writer = RecordingWriter::create(&path, &job.about).map_err(|error| error.to_string())?;
-        Self { folder, path, writer }.with(&job.before)
+        Self { folder, path, writer, stepped_ns: job.stepped_ns }.with(&job.before)
     }
 
     /// After an error the recording ends, with what was written before.
     fn with(mut self, steps: &[Kept]) -> Result<Self, String> {
-        for interval in steps.iter().flat_map(|step| &step.intervals).filter_map(PackedInterval::unpack) {
+        for mut interval in steps.iter().flat_map(|step| &step.intervals).filter_map(PackedInterval::unpack) {
+            interval.move_by(self.stepped_ns);
             self.writer.append(&interval).map_err(|error| error.to_string())?;
         }
         Ok(self)
