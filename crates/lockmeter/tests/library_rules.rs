@@ -288,6 +288,18 @@ fn locks_of_cpython_are_told_from_its_queues_and_joins() {
     plays(&folder, python, &[contends("lock", semaphore), contends("rlock", semaphore), idle("idle")]);
 }
 
+/// `Thread.join` waits for a semaphore that the thread has taken and posts at its end, as it would a lock.
+#[test]
+fn from_inside_joins_of_cpython_are_no_waits_for_locks() {
+    let Some((_machine, folder)) = place("CPython's joins, from inside") else { return };
+    let recording = started(&folder, &python("joins"));
+    let waits = waits_by_blocker(&recording);
+    let semaphores_ns = sum(&waits, |row| row["kind"] == "semaphore");
+    let joins = json_report(&recording, &["--by", "lock", "--kind", "join"]);
+    let joined_ns = sum(joins["rows"].as_array().unwrap(), |_| true);
+    assert!(joined_ns > DURATION_NS && semaphores_ns * 20 < joined_ns, "{joined_ns}, {semaphores_ns} ns: {waits:#?}");
+}
+
 /// It is waited for in parts of 5 ms, most of which time out while some thread has it.
 #[test]
 fn who_has_the_interpreter_lock_meanwhile_is_known() {
