@@ -345,7 +345,7 @@ fn sum(rows: &[Value], is_it: impl Fn(&Value) -> bool) -> u64 {
 }
 
 #[test]
-fn the_lock_of_ruby_is_told_from_its_queues_and_sleepers() {
+fn the_locks_of_ruby_are_told_from_its_queues_and_sleepers() {
     let ruby = Path::new("/usr/bin/ruby");
     if !ruby.exists() {
         return skip("Ruby", "ruby is not installed");
@@ -357,7 +357,8 @@ fn the_lock_of_ruby_is_told_from_its_queues_and_sleepers() {
         command
     };
     // Debian's library has no names for its inner functions.
-    plays(&folder, command, &[contends("compute", &[("libruby", "mutex", "exclusive")]), idle("idle")]);
+    let mutex = &[("libruby", "mutex", "exclusive")];
+    plays(&folder, command, &[contends("compute", mutex), contends("mutex", mutex), idle("idle")]);
 }
 
 /// Builds what Cargo does not build for a test of another package.
