@@ -327,7 +327,8 @@ fn from_inside_waits_for_the_interpreter_lock_are_none_for_its_mutex() {
     let waits = waits_by_blocker(&started(&folder, &python("compute")));
     let (lock_ns, mutex_ns) = (sum(&waits, |row| named(row, ":GIL")), sum(&waits, |row| named(row, ":GIL's mutex")));
     assert!(lock_ns > 0 && mutex_ns * 10 < lock_ns, "{lock_ns}, {mutex_ns} ns: {waits:#?}");
-    holders_are_known(&waits, 8);
+    // Of parts in different powers of two only the last are charged, and a busy machine makes parts longer.
+    holders_are_known(&waits, 2);
 }
 
 fn waits_by_blocker(recording: &str) -> Vec<Value> {
