@@ -1,5 +1,6 @@
 """CPython's locks, and threads that wait for something else: one scene, by its name, until the input ends."""
 
+import os
 import queue
 import sys
 import threading
@@ -36,6 +37,13 @@ def wait():
         condition.wait()
 
 
+def join_workers():
+    while True:
+        worker = threading.Thread(target=time.sleep, args=(10 * HOLD,))
+        worker.start()
+        worker.join()
+
+
 def start(threads, work):
     for _ in range(threads):
         threading.Thread(target=work, daemon=True).start()
@@ -54,7 +62,10 @@ SCENES = {
     "lock": lambda: start(4, post_entry),
     "rlock": lambda: start(4, walk_tree),
     "compute": lambda: start(4, compute),
+    "joins": lambda: start(4, join_workers),
     "idle": idle,
 }
 SCENES[sys.argv[1]]()
 sys.stdin.read()
+# Without an end of the threads, which still start others.
+os._exit(0)

@@ -354,6 +354,9 @@ impl Rule {
         let between = &inside[of_library..];
         match self.nameless {
             Some(most) => {
+                // A library may call it by functions of its own, whose names it exports.
+                let calls = between.iter().take_while(|frame| is_called_for_lock(frame)).count();
+                let between = &between[calls..];
                 let is_nameless = |other: &Frame| other.function.is_none() && other.module == frame.module;
                 (1..=most).contains(&between.len()) && between.iter().all(is_nameless)
             }
@@ -379,6 +382,11 @@ impl Rule {
         };
         Some(Lock { name, object: None, naming: Naming::UserFirstSite, detail })
     }
+}
+
+/// Whether a frame's function only calls the C library's for others.
+fn is_called_for_lock(frame: &Frame) -> bool {
+    frame.function.as_deref().is_some_and(crate::lock_functions::is_user_lock_function)
 }
 
 /// Whether a frame belongs to the C library.

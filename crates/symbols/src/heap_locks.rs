@@ -88,8 +88,7 @@ fn users(stack: &[Frame]) -> Option<String> {
     let begin = stack.iter().position(is_user).or(stack.len().checked_sub(1))?;
     let users = stack.get(begin..)?;
     let innermost = users.first()?;
-    let evaluates = innermost.function.as_deref().is_some_and(|function| function.starts_with(EVALUATOR));
-    if evaluates || (!is_user(innermost) && is_of(innermost, PYTHON)) {
+    if evaluates_python(innermost) || (!is_user(innermost) && is_of_python(innermost)) {
         return Some("by Python code".to_owned());
     }
     let is_entry = |frame: &&Frame| frame.function.as_deref().is_some_and(|name| ENTRIES.contains(&name));
@@ -102,9 +101,19 @@ fn users(stack: &[Frame]) -> Option<String> {
 fn is_machinery(frame: &Frame) -> bool {
     match (&frame.function, &frame.module) {
         (Some(function), _) => is_user_machinery(function),
-        (None, Some(_)) => is_of(frame, RUNTIMES) || is_of(frame, PYTHON),
+        (None, Some(_)) => is_of(frame, RUNTIMES) || is_of_python(frame),
         (None, None) => true,
     }
+}
+
+/// Whether the frame runs Python's own code.
+pub(crate) fn evaluates_python(frame: &Frame) -> bool {
+    frame.function.as_deref().is_some_and(|function| function.starts_with(EVALUATOR))
+}
+
+/// Whether it lies in Python's interpreter.
+pub(crate) fn is_of_python(frame: &Frame) -> bool {
+    is_of(frame, PYTHON)
 }
 
 fn is_of(frame: &Frame, files: &[&str]) -> bool {

@@ -143,6 +143,8 @@ pub mod happened {
     pub const PART: u8 = 0x44;
     /// As [`PART`], of waits that [timed out](TIMED_OUT). Not in the data model.
     pub const PART_OF_TIMED_OUT: u8 = 0x45;
+    /// As [`PART`], of waits for a condition that timed out. Not in the data model.
+    pub const PART_OF_IDLE: u8 = 0x47;
     /// The part of waits for a spinning lock during which the thread had no CPU: a time, by the site and the bucket of the waits. Not in
     /// the data model.
     pub const OFF_CPU: u8 = 0x46;
@@ -152,6 +154,7 @@ pub mod happened {
         match whole {
             WAIT => Some(PART),
             TIMED_OUT => Some(PART_OF_TIMED_OUT),
+            IDLE => Some(PART_OF_IDLE),
             _ => None,
         }
     }
@@ -161,6 +164,7 @@ pub mod happened {
         match part {
             PART | OFF_CPU => Some(WAIT),
             PART_OF_TIMED_OUT => Some(TIMED_OUT),
+            PART_OF_IDLE => Some(IDLE),
             _ => None,
         }
     }

@@ -82,6 +82,9 @@ pub struct Thread {
     /// A wait of the thread's that has ended: from when to when, in ticks, and who had most of it, as
     /// [`pack_release`](super::pack_release) puts it.
     pub past_wait: [AtomicU64; 3],
+    /// Waits of the thread's for a condition that timed out one after the other, until somebody signals it: from when to when, in ticks;
+    /// the condition's place, from 1, and, from bit 32, their bucket; and the site.
+    pub timed_out: [AtomicU64; 4],
     /// By group of locks: so many more holds that are not timed end before one is timed.
     pub until_timed: [AtomicU32; CELLS],
     /// By group of locks.
@@ -98,6 +101,8 @@ pub struct Thread {
     /// distance from this table, in sizes of a sample.
     pub release_cache: [AtomicI32; RELEASE_CACHE],
 }
+
+const _: () = assert!(size_of::<Thread>() == PAGE, "a thread takes one page");
 
 /// What [`HeldLock::how`] holds of a hold that is timed.
 pub const fn pack_held(kind: u8, mode: u8, again: u32) -> u64 {

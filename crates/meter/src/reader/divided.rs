@@ -52,7 +52,8 @@ impl DividedWaits {
         Self { waits }
     }
 
-    /// What each blocker had of the waits. What is left of one has no blocker: the lock was free, and the waiter not yet running.
+    /// What each blocker had of the waits. What is left of one has no blocker: the lock was free, and the waiter not yet running; or, where
+    /// a condition made the lock, nobody has signalled it yet.
     pub(super) fn by_blocker(&self) -> impl Iterator<Item = Delta> {
         self.waits.values().flat_map(|(waits, parts)| divide(waits, parts))
     }
@@ -83,6 +84,9 @@ fn divide(waits: &Delta, parts: &[Delta]) -> Vec<Delta> {
         })
         .collect();
     left.max_ns = left.max_ns.min(left.total_ns);
+    if left.meta.happened == happened::IDLE {
+        left.meta.blocked = blocked::UNKNOWN;
+    }
     divided.push(left);
     divided.retain(|part| part.total_ns > 0 || part.count > 0);
     divided
@@ -127,6 +131,19 @@ mod tests {
         );
         assert_eq!(divided.iter().map(|part| part.count).sum::<u64>(), 4);
         assert!(divided.iter().all(|part| part.meta.happened == happened::WAIT));
+    }
+
+    #[test]
+    fn of_waits_for_a_condition_that_timed_out_nobody_has_what_no_signal_says() {
+        let waits = delta(happened::IDLE, blocked::DIVIDED, 0, 3, 15_000_000);
+        let mut deltas = vec![waits, delta(happened::PART_OF_IDLE, blocked::RELEASER, 0x10, 2, 10_000_000)];
+        let divided: Vec<Delta> = DividedWaits::take(&mut deltas).by_blocker().collect();
+        let seen: Vec<_> =
+            divided.iter().map(|part| (part.meta.happened, part.meta.blocked, part.blocker, part.total_ns)).collect();
+        assert_eq!(
+            seen,
+            [(happened::IDLE, blocked::RELEASER, 0x10, 10_000_000), (happened::IDLE, blocked::UNKNOWN, 0, 5_000_000)]
+        );
     }
 
     /// Threads that have ended are not told apart any more.

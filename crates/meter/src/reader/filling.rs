@@ -8,8 +8,8 @@ use lockmeter_profile::{
     Naming, OfFilesystem, Root, Sampled, StackId, Swap, Task, TaskId, Total, Unnamed,
 };
 use lockmeter_symbols::{
-    MappedFile, Origin, UserNames, heap_lock, is_wait_for_work, lock_in_variable, lock_made_of_condition,
-    may_be_the_lock_of, unmapped_lock,
+    MappedFile, Origin, UserNames, heap_lock, is_wait_for_end_of_thread, is_wait_for_work, lock_in_variable,
+    lock_made_of_condition, may_be_the_lock_of, unmapped_lock,
 };
 
 use super::divided::{DividedWaits, is_divided};
@@ -111,9 +111,11 @@ pub(super) fn drain_process(
         sites: HashMap::new(),
         interpreter_locks: HashSet::new(),
         made_of_conditions: HashMap::new(),
+        joins: HashSet::new(),
         thread_names: HashMap::new(),
     };
     filling.find_reused_places(&reading.deltas);
+    filling.find_joins(reading.deltas.iter().copied().chain(divided.by_blocker()));
     for delta in &reading.deltas {
         filling.add(delta);
     }
@@ -147,6 +149,8 @@ struct Filling<'a> {
     interpreter_locks: HashSet<u32>,
     /// By site, what its waits for a condition are.
     made_of_conditions: HashMap<u64, Option<(Kind, Mode, Option<LockId>)>>,
+    /// Semaphores and sites of waits for them that the end of a thread ends.
+    joins: HashSet<(u32, u64)>,
     /// By id, what threads are called that did not name themselves.
     thread_names: HashMap<u32, Option<String>>,
 }
@@ -205,6 +209,9 @@ impl Filling<'_> {
         let lock = made.and_then(|(_, _, lock)| lock).unwrap_or(lock);
         let (happened, kind, mode) = match made {
             Some((kind, mode, _)) => (Happened::Wait, kind, mode),
+            None if happened == Happened::Wait && self.joins.contains(&(delta.lock, delta.site)) => {
+                (Happened::Idle, Kind::Join, mode)
+            }
             None if happened == Happened::Wait
                 && kind == Kind::Semaphore
                 && is_wait_for_work(&self.frames(delta.site)) =>
@@ -233,6 +240,24 @@ impl Filling<'_> {
             self.made_of_conditions.insert(delta.site, told);
             told
         })
+    }
+
+    /// Finds waits for semaphores that the end of a thread ended, for most of their time.
+    fn find_joins(&mut self, by_blocker: impl Iterator<Item = Delta>) {
+        let mut blamed_ns = HashMap::<(u32, u64), (u64, u64)>::new();
+        for delta in by_blocker {
+            let is_of_semaphore = Kind::from_code(delta.meta.kind) == Some(Kind::Semaphore);
+            if is_of_semaphore && delta.meta.happened == happened::WAIT && delta.meta.blocked == blocked::RELEASER {
+                let (waiter, releaser) = (self.frames(delta.site), self.frames(delta.blocker));
+                let (by_end_ns, by_others_ns) = blamed_ns.entry((delta.lock, delta.site)).or_default();
+                match is_wait_for_end_of_thread(&waiter, &releaser) {
+                    true => *by_end_ns += delta.total_ns,
+                    false => *by_others_ns += delta.total_ns,
+                }
+            }
+        }
+        let joins = blamed_ns.into_iter().filter(|(_, (by_end_ns, by_others_ns))| by_end_ns > by_others_ns);
+        self.joins = joins.map(|(of, _)| of).collect();
     }
 
     /// What is counted of holds beside their times.

@@ -345,6 +345,17 @@ fn count_wait(
 ) -> bool {
     let Wanted { lock, kind, mode } = waiting.wanted;
     let found = locks::find_or_make(segment, lock, kind, || waiting.site);
+    if let Some(found) = found.as_ref().filter(|_| kind == kind::CONDVAR) {
+        count_timed_out(segment, thread, found.place);
+        if matches!(outcome, Outcome::TimedOut(_)) && shared_locks::of_entry(found.entry()).is_none() {
+            let meta = meta(happened::IDLE, waiting.wanted, ns, blocked::DIVIDED);
+            let what = u64::from(found.place) | u64::from(meta.bucket) << 32;
+            remember_timed_out(segment, thread, (waiting, ended), what);
+            let key = Key { meta, lock: found.place.into(), site: waiting.site, blocker: 0 };
+            samples::count(segment, thread, key, ns);
+            return false;
+        }
+    }
     let is_for_work = kind == kind::SEMAPHORE && found.as_ref().is_some_and(|found| hands_out_work(found.entry()));
     if let Some(found) = found.as_ref().filter(|_| is_divided(kind) && !is_for_work) {
         let times = (waiting.begun, ended);
@@ -386,6 +397,72 @@ const fn is_divided(kind: u8) -> bool {
     !matches!(kind, kind::CONDVAR | kind::BARRIER)
 }
 
+/// A wait for a condition has timed out. Who is to blame is known when somebody signals it. `what`: its place, and the wait's bucket.
+fn remember_timed_out(
+    segment: &'static Process,
+    thread: &'static Thread,
+    (waiting, ended): (&Waiting, u64),
+    what: u64,
+) {
+    let [from, until, waited_for, waited_at] = &thread.timed_out;
+    let goes_on = waiting.begun.saturating_sub(until.load(Relaxed)) < ended.saturating_sub(waiting.begun);
+    if !goes_on || waited_for.load(Relaxed) != what || waited_at.load(Relaxed) != waiting.site {
+        from.store(waiting.begun, Relaxed);
+        waited_for.store(what, Relaxed);
+        waited_at.store(waiting.site, Relaxed);
+    }
+    until.store(ended, Relaxed);
+    releases::keep(segment, what as u32);
+}
+
+/// Counts who is to blame for the last waits of this thread for this condition that timed out, if it has been signalled since.
+#[inline(never)]
+fn count_timed_out(segment: &'static Process, thread: &'static Thread, condition: u32) {
+    let [from, until, what, site] = thread.timed_out.each_ref().map(|word| word.load(Relaxed));
+    if what as u32 != condition {
+        return;
+    }
+    let parts = releases::divide_timed_out(segment, condition, (from, until));
+    if parts.is_empty() {
+        return;
+    }
+    let wanted = Wanted { lock: 0, kind: kind::CONDVAR, mode: mode::EXCLUSIVE };
+    let meta = Meta { bucket: (what >> 32) as u8, ..meta(happened::IDLE, wanted, 0, blocked::DIVIDED) };
+    let mut left_ns = u64::MAX;
+    count_parts(segment, thread, (Key { meta, lock: condition.into(), site, blocker: 0 }, &mut left_ns), &parts);
+    thread.timed_out[2].store(0, Relaxed);
+}
+
+/// Counts what each holder had of waits.
+fn count_parts(segment: &'static Process, thread: &'static Thread, (whole, left_ns): (Key, &mut u64), parts: &Parts) {
+    for Part { by, ticks } in parts.iter() {
+        let (blocked, by) = match by {
+            By::Earlier => (blocked::EARLIER, (0, 0)),
+            By::Own(by, root) => (blocked::RELEASER, pack_part(by, root)),
+            By::Elsewhere(by) => (blocked::RELEASER, packed(shared_locks::if_own(segment, by, 0))),
+        };
+        count_part(segment, thread, (whole, left_ns), (blocked, by, clock::between_ns(0, ticks)));
+    }
+}
+
+/// Counts what one of them had, at most what is left.
+fn count_part(
+    segment: &'static Process,
+    thread: &'static Thread,
+    (whole, left_ns): (Key, &mut u64),
+    (blocked, (names, blocker), ns): (u8, (u64, u64), u64),
+) {
+    let ns = ns.min(*left_ns);
+    *left_ns -= ns;
+    let happened = happened::part_of(whole.meta.happened).unwrap_or(whole.meta.happened);
+    let meta = Meta { happened, blocked, ..whole.meta };
+    samples::count_part(segment, thread, Key { meta, lock: whole.lock | names, blocker, ..whole }, ns);
+}
+
+const fn packed((site, comm): (u64, u64)) -> (u64, u64) {
+    (comm << 32, site)
+}
+
 /// Counts a wait for this lock, and what each holder had of it.
 fn count_divided(
     segment: &'static Process,
@@ -398,21 +475,7 @@ fn count_divided(
     let meta = meta(happened, waiting.wanted, ns, blocked::DIVIDED);
     let whole = Key { meta, lock: lock.place.into(), site: waiting.site, blocker: 0 };
     let mut left_ns = ns;
-    let mut count = |blocked, (names, blocker), ns: u64| {
-        let ns = ns.min(left_ns);
-        left_ns -= ns;
-        let meta = Meta { happened: happened::part_of(happened).unwrap_or(happened), blocked, ..meta };
-        samples::count_part(segment, thread, Key { meta, lock: whole.lock | names, blocker, ..whole }, ns);
-    };
-    let packed = |(site, comm): (u64, u64)| (comm << 32, site);
-    for Part { by, ticks } in parts.iter() {
-        let (blocked, by) = match by {
-            By::Earlier => (blocked::EARLIER, (0, 0)),
-            By::Own(by, root) => (blocked::RELEASER, pack_part(by, root)),
-            By::Elsewhere(by) => (blocked::RELEASER, packed(shared_locks::if_own(segment, by, 0))),
-        };
-        count(blocked, by, clock::between_ns(0, ticks));
-    }
+    count_parts(segment, thread, (whole, &mut left_ns), parts);
     if let Outcome::TimedOut(named) = outcome {
         // After the last release somebody else had it.
         let holder = match shared_locks::of_entry(lock.entry()) {
@@ -420,7 +483,8 @@ fn count_divided(
             None => holder::look(segment, waiting.wanted.lock, named),
         };
         let (known, site, comm) = blame_holder(holder, named);
-        count(known, packed(shared_locks::if_own(segment, site, comm)), u64::MAX);
+        let by = packed(shared_locks::if_own(segment, site, comm));
+        count_part(segment, thread, (whole, &mut left_ns), (known, by, u64::MAX));
     }
     samples::count(segment, thread, whole, ns);
 }
@@ -526,10 +590,11 @@ fn note_releaser(held: Wanted, is_writer: bool, acquired: u64, registers: &Regis
                 entry.releaser_comm.store(writer_comm | comm, Relaxed);
             }
             entry.released_at.store(now, Release);
-            if is_divided(held.kind) && shared_locks::of_entry(entry).is_none() {
+            let is_condition = held.kind == kind::CONDVAR;
+            if (is_divided(held.kind) || is_condition) && shared_locks::of_entry(entry).is_none() {
                 let stack = stacks::number_of(segment, site).map_or(0, |place| place + 1);
                 let by = Releaser { stack, comm: comm as u16, lock: found.place, is_writer: held.mode != mode::READ };
-                releases::note(segment, mine.thread, by, now);
+                releases::note(segment, mine.thread, (by, is_condition), now);
             }
         }
     }
@@ -572,7 +637,7 @@ pub fn end_condition(condition: InCondition, has_timed_out: bool) {
     let given_back = released_at(mutex);
     let again =
         Waiting { wanted: Wanted { lock: mutex, kind: kind::MUTEX, mode: mode::EXCLUSIVE }, begun: woken, ..waiting };
-    record_wait(&waiting, woken, Outcome::Acquired);
+    record_wait(&waiting, woken, if has_timed_out { Outcome::TimedOut(0) } else { Outcome::Acquired });
     if given_back > woken && woken < ended {
         record_wait(&again, ended, Outcome::Acquired);
     }

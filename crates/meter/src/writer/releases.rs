@@ -28,9 +28,15 @@ fn of(segment: &'static Process, lock: u32, takes_pages: bool) -> Option<&'stati
 
 const _: () = assert!(RELEASES_PAGES <= PAGE / size_of::<AtomicU32>(), "one page says where they are");
 
-/// A lock that somebody waits for is about to be released by this thread.
-pub(super) fn note(segment: &'static Process, thread: &'static Thread, by: Releaser, now: u64) {
-    let Some(kept) = of(segment, by.lock, true) else { return };
+/// From now on the signals of the condition at this place are kept, too.
+pub(super) fn keep(segment: &'static Process, condition: u32) {
+    let _ = of(segment, condition, true);
+}
+
+/// A lock that somebody waits for is about to be released by this thread; or a condition, which counts if its signals
+/// [are kept](keep).
+pub(super) fn note(segment: &'static Process, thread: &'static Thread, (by, is_condition): (Releaser, bool), now: u64) {
+    let Some(kept) = of(segment, by.lock, !is_condition) else { return };
     let number = kept.count.fetch_add(1, Relaxed) as usize;
     let place = &kept.releases[number % RELEASES];
     place.at.store(0, Relaxed);
@@ -158,6 +164,22 @@ impl ReleasesInWait {
 
 /// Divides a wait for the lock at this place; no parts if no release is known that lies in it.
 pub(super) fn divide(segment: &'static Process, lock: u32, wait_mode: u8, (begun, ended): (u64, u64)) -> Parts {
+    let mut in_wait = releases_in_wait(segment, lock, (begun, ended));
+    divide_by(&mut in_wait, lock, wait_mode, (begun, ended))
+}
+
+/// The same of waits for a condition that timed out: the thread that signals it first after them had the lock when they ended. No parts if
+/// nobody has signalled it since.
+pub(super) fn divide_timed_out(segment: &'static Process, lock: u32, (begun, ended): (u64, u64)) -> Parts {
+    let mut since_begin = releases_in_wait(segment, lock, (begun, u64::MAX));
+    if since_begin.releases[..since_begin.count].iter().all(|release| release.at <= ended) {
+        since_begin.count = 0;
+    }
+    divide_by(&mut since_begin, lock, mode::EXCLUSIVE, (begun, ended))
+}
+
+#[inline(always)]
+fn releases_in_wait(segment: &'static Process, lock: u32, (begun, ended): (u64, u64)) -> ReleasesInWait {
     let mut in_wait = ReleasesInWait::new();
     for release in of(segment, lock, false).into_iter().flat_map(|kept| &kept.releases) {
         let (at, by) = (release.at.load(Acquire), release.by.load(Acquire));
@@ -169,7 +191,7 @@ pub(super) fn divide(segment: &'static Process, lock: u32, wait_mode: u8, (begun
             in_wait.add(InWait { at, by, past_wait });
         }
     }
-    divide_by(&mut in_wait, lock, wait_mode, begun)
+    in_wait
 }
 
 /// As [`divide`], for a lock that processes share. What its holders waited for themselves is not known.
@@ -182,12 +204,12 @@ pub(super) fn divide_elsewhere(lock: &SharedLock, wait_mode: u8, (begun, ended):
             in_wait.add(InWait { at, by, past_wait: [0; 3] });
         }
     }
-    divide_by(&mut in_wait, 0, wait_mode, begun)
+    divide_by(&mut in_wait, 0, wait_mode, (begun, ended))
 }
 
 // Inlined, so that the parts are on the stack once.
 #[inline(always)]
-fn divide_by(in_wait: &mut ReleasesInWait, lock: u32, wait_mode: u8, begun: u64) -> Parts {
+fn divide_by(in_wait: &mut ReleasesInWait, lock: u32, wait_mode: u8, (begun, ended): (u64, u64)) -> Parts {
     let mut parts = Parts { parts: [[0; 3]; PARTS], count: 0 };
     let ReleasesInWait { releases, count, reaches_begin } = in_wait;
     let mut releases = &mut releases[..*count];
@@ -199,11 +221,12 @@ fn divide_by(in_wait: &mut ReleasesInWait, lock: u32, wait_mode: u8, begun: u64)
     }
     let mut since = begun;
     for InWait { at, by, past_wait: [from, until, root] } in releases {
-        let (by, ticks) = (*by & !ELSEWHERE_IS_WRITER, *at - since);
+        let at = (*at).min(ended);
+        let (by, ticks) = (*by & !ELSEWHERE_IS_WRITER, at - since);
         if since == begun && !*reaches_begin {
             parts.add(NOBODY, NOBODY, ticks);
         } else {
-            let chained = (*until).min(*at).saturating_sub((*from).max(since));
+            let chained = (*until).min(at).saturating_sub((*from).max(since));
             let chained = if *root == NOBODY { 0 } else { chained };
             // Before it ran with the lock, nobody had it.
             if unpack_release(*root).lock != lock {
@@ -211,7 +234,7 @@ fn divide_by(in_wait: &mut ReleasesInWait, lock: u32, wait_mode: u8, begun: u64)
             }
             parts.add(by, NOBODY, ticks - chained);
         }
-        since = *at;
+        since = at;
     }
     parts
 }

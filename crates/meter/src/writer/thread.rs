@@ -172,7 +172,7 @@ fn take_table() -> Option<&'static Thread> {
     thread.held_count.store(0, Relaxed);
     thread.waiting[0].store(0, Relaxed);
     thread.busy.store(0, Relaxed);
-    for word in &thread.past_wait {
+    for word in thread.past_wait.iter().chain(&thread.timed_out) {
         word.store(0, Relaxed);
     }
     thread.comm.store(tls::comm(), Relaxed);
