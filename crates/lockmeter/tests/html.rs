@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::OnceLock;
 
-use lockmeter_profile::{Happened, Kind, Lock, Mode, Naming, SampledWait, Spin, SpinLoop, Task};
+use lockmeter_profile::{
+    Bucket, Happened, Interval, Key, Kind, Lock, Mode, Naming, Parked, SampledWait, Spin, SpinLoop, Task, Total, Value,
+};
 use lockmeter_render::units::{count, duration, percent};
 use serde_json::{Value as Json, json};
 use support::browser::{Browser, DESKTOP, PHONE, Table, table, table_script};
@@ -191,44 +193,88 @@ fn what_only_samples_have_met_has_no_count() {
         &load,
         |what, number| format!("{what} {number}"),
         |interval| {
-            let lock = interval.tables.intern_lock(Lock {
-                name: "spun for".to_owned(),
-                object: None,
-                naming: Naming::Symbol,
-                detail: String::new(),
-            });
-            let task = interval.tables.intern_task(Task { tgid: 4000, comm: "spinner".into(), own: false });
-            let (happened, kind, mode) = (Happened::Wait, Kind::Mutex, Mode::Exclusive);
-            interval.threads.spins.push(Spin {
+            spun_for(interval, "spun for", 40_000_000);
+            let wait = sampled_wait(interval, "parked for");
+            let task = interval.tables.intern_task(Task { tgid: 4000, comm: "goroutines".into(), own: false });
+            interval.threads.goroutine_looks = 40;
+            interval.threads.parked.push(Parked {
                 task,
                 cgroup: None,
-                how: SpinLoop::Pause,
-                wait: Some(SampledWait { happened, lock, kind, mode, instance: None }),
-                is_part: false,
+                wait,
                 site: None,
-                samples: 40,
-                estimate_ns: 40_000_000,
+                looks: 40,
+                estimate_ns: 30_000_000,
                 variance_ns2: 1e12,
             });
         },
     );
     let page = page(&folder, &recording, &[]);
     let Some(browser) = Browser::start("samples only", DESKTOP) else { return };
-    let is_empty = |report: &Json| {
-        let row = report["rows"].as_array().unwrap().iter().find(|row| row["lock"] == "spun for").unwrap().clone();
-        assert!(row["count"].is_null() && row["p99_ns"].is_null() && row["total_ns"].as_u64() > Some(0), "{row}");
+    let are_empty = |report: &Json| {
+        for name in ["spun for", "parked for"] {
+            let row = report["rows"].as_array().unwrap().iter().find(|row| row["lock"] == name).unwrap().clone();
+            assert!(row["count"].is_null() && row["p99_ns"].is_null() && row["total_ns"].as_u64() > Some(0), "{row}");
+        }
     };
     browser.open(&page, "");
     let report = json_report(&recording, &[]);
-    is_empty(&report);
+    are_empty(&report);
     assert_same_table(&browser, &report, "wait", "the whole");
     choose_window(&browser, 1, 2);
     let report = json_report(&recording, &["--window", &window_flag(&browser)]);
-    is_empty(&report);
+    are_empty(&report);
     assert_same_table(&browser, &report, "wait", "a window");
     let notes = browser.js("return document.getElementById('locks').innerText");
     assert!(notes.as_str().unwrap().contains("no wait was counted there"), "{notes}");
     assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// Makes sure that a window can be shown whose small locks, added up, have been met by samples only.
+#[test]
+fn small_locks_that_only_samples_have_met_are_added_up_in_a_window() {
+    let folder = Folder::new();
+    let recording = folder.file("many-spun");
+    let load = Load { locks: 6, intervals: 4, each_s: 1, callers: 2 };
+    let name = |what: &str, number: usize| format!("{what} {number}");
+    write_with(&recording, &load, name, |interval| {
+        for number in 0..300 {
+            spun_for(interval, &format!("spun for {number}"), 1_000 - number);
+        }
+    });
+    let page = page(&folder, &recording, &[]);
+    let Some(browser) = Browser::start("small locks of samples only", DESKTOP) else { return };
+    browser.open(&page, "");
+    choose_window(&browser, 1, 2);
+    show_all(&browser);
+    let small = "return [...document.querySelectorAll('table.locks tbody tr')].map((row) => row.innerText).filter((words) => words.includes('6 other locks'))";
+    // The last six of them, in two seconds.
+    let total = duration((0..6).map(|at| 2 * (701 + at)).sum());
+    let words = browser.js(small);
+    assert!(words[0].as_str().is_some_and(|words| words.contains(&total)), "{words} is not of {total}");
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+fn sampled_wait(interval: &mut Interval, name: &str) -> SampledWait {
+    let (name, naming) = (name.to_owned(), Naming::Symbol);
+    let lock = interval.tables.intern_lock(Lock { name, object: None, naming, detail: String::new() });
+    SampledWait { happened: Happened::Wait, lock, kind: Kind::Mutex, mode: Mode::Exclusive, instance: None }
+}
+
+/// Adds that samples of the CPUs have met a thread that spun for this lock.
+fn spun_for(interval: &mut Interval, name: &str, estimate_ns: u64) {
+    let wait = Some(sampled_wait(interval, name));
+    let task = interval.tables.intern_task(Task { tgid: 4000, comm: "spinner".into(), own: false });
+    interval.threads.spins.push(Spin {
+        task,
+        cgroup: None,
+        how: SpinLoop::Pause,
+        wait,
+        is_part: false,
+        site: None,
+        samples: 40,
+        estimate_ns,
+        variance_ns2: 1e12,
+    });
 }
 
 /// Makes sure that the page that `record` writes when it ends is the one that `report` makes of its recording.
@@ -559,6 +605,43 @@ fn a_graph_of_500_call_sites_can_be_read() {
     }
 }
 
+/// Makes sure that no word in a picture lies over another or leaves the picture, that locks are told apart by both ends of their names, and
+/// that what is said of a thing fits the window.
+#[test]
+fn words_in_pictures_stay_in_their_places() {
+    let folder = Folder::new();
+    let recording = folder.file("long-names");
+    let name = |what: &str, number: usize| format!("{what}::{}::{number}", "component::".repeat(1 + number % 7 * 40));
+    write_recording(&recording, &Load { locks: 12, intervals: 4, each_s: 1, callers: 3 }, name);
+    let page = page(&folder, &recording, &[]);
+    for size in [DESKTOP, PHONE] {
+        let Some(browser) = Browser::start("words in pictures", size) else { return };
+        browser.open(&page, "");
+        // Each word's element, and the one that it must stay in.
+        let outside = browser.js(
+            "const pairs = [...document.querySelectorAll('#flames .frame')].filter((frame) => frame.querySelector('text')?.textContent).map((frame) => [frame.querySelector('text'), frame.querySelector('rect')]);
+             const labels = [...document.querySelectorAll('#when text.label')].map((label) => [label, label.ownerSVGElement]);
+             if (pairs.length === 0 || labels.length === 0) return 'no words';
+             return [...pairs, ...labels].filter(([word, place]) => {
+                 const [of, within] = [word.getBoundingClientRect(), place.getBoundingClientRect()];
+                 return of.left < within.left || of.right > within.right + 1;
+             }).map(([word]) => word.textContent)",
+        );
+        assert_eq!(outside, json!([]), "{size:?}");
+        let labels =
+            browser.js("return [...document.querySelectorAll('#when text.label')].map((label) => label.textContent)");
+        let labels: Vec<String> = serde_json::from_value(labels).unwrap();
+        assert!(labels.len() == 12 && labels.iter().collect::<BTreeSet<_>>().len() == 12, "{size:?}: {labels:?}");
+        let tall = browser.js(
+            "return Math.max(...[...document.querySelectorAll('.frame, #when text.label, .edge, .site')].map((element) => {
+                 element.dispatchEvent(new PointerEvent('pointermove', { bubbles: true, clientX: 100, clientY: 100 }));
+                 return document.getElementById('tip').getBoundingClientRect().bottom - window.innerHeight; }))",
+        );
+        assert!(tall.as_f64().unwrap() <= 0.0, "{size:?}: {tall} pixels below the window");
+        assert_eq!(browser.console(), Vec::<String>::new());
+    }
+}
+
 /// Makes sure that the page asks nobody for anything, and that its policy lets no other script run: not even one that is in it.
 #[test]
 fn a_page_asks_for_nothing_and_runs_no_other_script() {
@@ -631,6 +714,64 @@ fn hostile_names_run_no_script_and_leave_no_escape() {
         browser.click(&format!("[data-focus=graph-{graph}]"));
     }
     browser.assert_names_are_text(&[]);
+}
+
+/// Makes sure that what lockmeter itself waited for is on a page if it was asked for, marked, and in no picture of what others did.
+#[test]
+fn what_lockmeter_itself_waited_for_is_shown_apart() {
+    let folder = Folder::new();
+    let recording = folder.file("own");
+    let load = Load { locks: 6, intervals: 4, each_s: 1, callers: 2 };
+    write_with(
+        &recording,
+        &load,
+        |what, number| format!("{what}_{number}"),
+        |interval| {
+            let own = interval.tables.intern_task(Task { tgid: 1, comm: "lockmeter".into(), own: true });
+            let Total { key, value } = interval.totals[0];
+            // Longer than all others together.
+            let long = Value { count: 1, total_ns: 1 << 42, max_ns: 1 << 42, spin_ns: 0 };
+            let bucket = Bucket::of(long.max_ns);
+            interval.totals.push(Total { key: Key { task: Some(own), bucket, ..key }, value: long });
+            // Holds of that lock by others.
+            interval.totals.push(Total { key: Key { happened: Happened::Hold, ..key }, value });
+        },
+    );
+    let report = json_report(&recording, &[]);
+    let waited_ns = report["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == "wait");
+    let others = duration(waited_ns.map(|row| row["total_ns"].as_u64().unwrap()).sum());
+    for (flags, shown) in [(&[][..], 0), (&["--own"], 1)] {
+        let page = page(&folder, &recording, flags);
+        let Some(browser) = Browser::start("lockmeter's own waits", DESKTOP) else { return };
+        browser.open(&page, "");
+        let is_marked = "return [...document.querySelectorAll('tr[data-own]')].map((row) => row.textContent.includes('lockmeter itself'))";
+        assert_eq!(browser.js(is_marked), json!(vec![true; shown]), "{flags:?}");
+        let lines = "return document.querySelectorAll('#when text.label').length";
+        assert_eq!(browser.js(lines), json!(load.locks), "{flags:?}");
+        let all = |browser: &Browser| {
+            browser.js("return document.querySelector('#flames .frame').getAttribute('aria-label')").to_string()
+        };
+        assert!(all(&browser).contains(&format!("{others} waited")), "{flags:?}: {} is not {others}", all(&browser));
+        for (row, own, pictures) in [
+            ("tr[data-own]", json!(""), json!(["Waits"])),
+            ("tr[data-lock=lock_0]:not([data-own])", Json::Null, json!(["Waits", "Holds"])),
+        ]
+        .into_iter()
+        .filter(|_| shown > 0)
+        {
+            browser.click(&format!("{row} button.lock"));
+            let hash = browser.js("return location.hash");
+            for when in ["selected", "by the address"] {
+                let chosen = browser
+                    .js("return [...document.querySelectorAll('tr.chosen')].map((row) => row.dataset.own ?? null)");
+                assert_eq!(chosen, json!([own]), "{row} {when}: {hash}");
+                let titles = "return [...document.querySelectorAll('#lengths figcaption')].map((title) => title.textContent.split(':')[0])";
+                assert_eq!(browser.js(titles), pictures, "{row} {when}: {hash}");
+                browser.open(&page, hash.as_str().unwrap());
+            }
+        }
+        assert_eq!(browser.console(), Vec::<String>::new());
+    }
 }
 
 /// Makes sure that pages stay small. How long they take to open is said, not judged: the machine may be busy.

@@ -381,7 +381,11 @@ impl TooMuch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockmeter_profile::{Kind, Mode};
+    use lockmeter_profile::view::{self, Query};
+    use lockmeter_profile::{
+        About, Blocker, BlockerSource, Bucket, Dimension, Frame, Happened, Interval, Key, Kind, Lock, Mode, Naming,
+        OfFilesystem, Sampled, Total, Value,
+    };
 
     fn lock(name: &str, mode: Mode, acquisitions: u64, hold_ns: u64, waited_ns: u64) -> MeasuredLock {
         MeasuredLock {
@@ -473,6 +477,31 @@ mod tests {
         assert!(point.simulated.is_none() && point.spinning.is_some(), "{other_is_near}");
     }
 
+    /// Two callers of the lock `rare`, which hold it equally often.
+    fn of_two_callers(holds: u64) -> Report {
+        let mut interval = Interval { duration_ns: 1_000_000_000, ..Interval::default() };
+        let (name, naming) = ("rare".to_owned(), Naming::Symbol);
+        let lock = interval.tables.intern_lock(Lock { name, object: None, naming, detail: String::new() });
+        let key = Key { bucket: Bucket::of(250), ..Key::of(Happened::Hold, lock, Kind::Mutex, Mode::Exclusive) };
+        let value = Value { count: holds / 2, total_ns: holds / 2 * 250, max_ns: 250, spin_ns: 0 };
+        for address in [1, 2] {
+            let function = Some(format!("caller_{address}"));
+            let frame = interval.tables.intern_frame(Frame { address, function, offset: 0, module: None });
+            let sampled = Sampled {
+                key,
+                instance: None,
+                filesystem: OfFilesystem::None,
+                site: Some(interval.tables.intern_stack(vec![frame])),
+                blocker: Blocker::unknown(BlockerSource::NotSampled),
+                stacks: holds / 2,
+                estimate: value,
+            };
+            interval.totals.push(Total { key, value });
+            interval.sampled.push(sampled);
+        }
+        view::report(&About::default(), std::iter::once(interval), &Query::by([Dimension::Lock, Dimension::Caller]))
+    }
+
     /// Regression: 24 holds in a minute were drawn as a line to 256 CPUs.
     #[test]
     fn of_a_few_holds_nothing_is_forecast() {
@@ -482,6 +511,8 @@ mod tests {
             let forecast = forecast(&measured, 0, &plan()).unwrap().refuse_if_doubtful(&measured.locks[0]);
             assert_eq!(forecast.points.is_empty(), !is_enough, "{holds}: {forecast}");
             assert_eq!(forecast.to_string().contains("fewer than 100 say nothing"), !is_enough, "{forecast}");
+            let by_caller = forecast.with_callers(&measured, 0, &of_two_callers(holds)).by_caller;
+            assert_eq!(by_caller.is_some(), is_enough, "{holds}: {by_caller:?}");
         }
     }
 

@@ -263,3 +263,78 @@ fn columns(view: usize, rows: &[PageRow]) -> Json {
     column("root_task", &|row| row.root_task.into());
     Json::Object(columns)
 }
+
+#[cfg(test)]
+mod tests {
+    use lockmeter_profile::view::{self, Query};
+    use lockmeter_profile::{
+        About, Blocker, BlockerSource, Bucket, Frame, Interval, Key, Kind, Lock, Mode, Naming, OfFilesystem, Sampled,
+        Total,
+    };
+
+    use super::*;
+    use crate::html::Flags;
+
+    /// As many locks, the first contended most, and what was sampled of each at as many call sites.
+    fn interval(locks: u64, sites: u64, is_sampled: bool) -> Interval {
+        let mut interval = Interval { duration_ns: 1_000_000_000, ..Interval::default() };
+        for at in 0..locks * sites {
+            let (name, naming) = (format!("lock_{}", at % locks), Naming::Symbol);
+            let lock = interval.tables.intern_lock(Lock { name, object: None, naming, detail: String::new() });
+            let total_ns = 1_000_000 - at;
+            let key =
+                Key { bucket: Bucket::of(total_ns), ..Key::of(Happened::Wait, lock, Kind::Mutex, Mode::Exclusive) };
+            let value = Value { count: 1, total_ns, max_ns: total_ns, spin_ns: 0 };
+            interval.totals.push(Total { key, value });
+            if is_sampled {
+                let function = Some(format!("site_{at}"));
+                let frame = interval.tables.intern_frame(Frame { address: at, function, offset: 0, module: None });
+                let site = Some(interval.tables.intern_stack(vec![frame]));
+                let blocker = Blocker { stack: site, ..Blocker::unknown(BlockerSource::Releaser) };
+                let filesystem = OfFilesystem::None;
+                let sampled = Sampled { key, instance: None, filesystem, site, blocker, stacks: 1, estimate: value };
+                interval.sampled.push(sampled);
+            }
+        }
+        interval
+    }
+
+    /// What a page knows beside the report, of such an interval and one without samples.
+    fn written(locks: u64, sites: u64) -> Json {
+        let (about, intervals) = (About::default(), [true, false].map(|is_sampled| interval(locks, sites, is_sampled)));
+        let report = |of: &[Interval], by| view::report(&about, of.iter().cloned(), &Query::by(by));
+        let mut slices = Slices::default();
+        for interval in &intervals {
+            for (view, by) in VIEWS.into_iter().enumerate() {
+                slices.add(0, view, &report(std::slice::from_ref(interval), by));
+            }
+        }
+        let reports = VIEWS.map(|by| report(&intervals, by));
+        let (warnings, flags) = (Vec::new(), Flags::default());
+        let page = Page { reports: &reports, slices, warnings, forecasts: Json::Null, flags };
+        let mut data = Vec::new();
+        write(page, &mut data).unwrap();
+        serde_json::from_slice(&data).unwrap()
+    }
+
+    /// Makes sure that a page has as many rows as it may have, of many locks as of many stacks, and all of their time in each slice.
+    #[test]
+    fn small_locks_and_stacks_are_added_up_and_nothing_is_lost() {
+        let number = |value: &Json| value.as_u64().unwrap();
+        for (locks, sites) in [(2 * MOST_LOCKS as u64, 1), (4, MOST_ROWS as u64 / 2)] {
+            let data = written(locks, sites);
+            let each_ns: u64 = (0..locks * sites).map(|at| 1_000_000 - at).sum();
+            let alone = data["locks"].as_array().unwrap().iter().filter(|lock| lock["folded"] == false).count();
+            assert_eq!(alone, MOST_LOCKS.min(locks as usize));
+            for (at, view) in data["views"].as_array().unwrap().iter().enumerate().skip(1) {
+                let column = |name: &str| view[name].as_array().unwrap();
+                assert!(column("lock").len() <= MOST_ROWS + alone, "view {at}: {} rows", column("lock").len());
+                assert_eq!(column("total_ns").iter().map(number).sum::<u64>(), 2 * each_ns, "view {at}");
+                for slice in data["slices"].as_array().unwrap() {
+                    let parts = slice["parts"][at].as_array().unwrap();
+                    assert_eq!(parts.chunks(5).map(|part| number(&part[2])).sum::<u64>(), each_ns, "view {at}");
+                }
+            }
+        }
+    }
+}
