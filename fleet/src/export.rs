@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockmeter_profile::recording::RecordingReader;
 use lockmeter_profile::view::{Query, ReportBuilder};
-use lockmeter_profile::{About, Dimension, RecordingKind, Report};
+use lockmeter_profile::{About, Dimension, Happened, Interval, Limits, RecordingKind, Report, Row, TooLarge};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, say};
@@ -56,27 +56,60 @@ pub fn export(path: &Path, options: &Options) -> Result<Written, Failure> {
     let mut reader = RecordingReader::open(path)?;
     refuse_others(path, reader.about())?;
     let mut export = Export::new(options);
-    let mut slice: Option<(u64, ReportBuilder)> = None;
+    let mut of_hour: Option<Hour> = None;
     while let Some(interval) = reader.next_interval()? {
         let id = export.id.get_or_insert_with(|| recording_id(reader.about(), interval.start_unix_ns)).clone();
         let hour = interval.start_unix_ns / HOUR_NS;
-        if slice.as_ref().is_some_and(|(begun, _)| *begun != hour)
-            && let Some((begun, builder)) = slice.take()
-        {
-            let report = builder.finish_within(&reader.limits()).map_err(|error| reader.too_large(error))?;
-            export.write(path, &id, begun, report)?;
+        if let Some(ended) = of_hour.take_if(|of| of.hour != hour) {
+            let hour = ended.hour;
+            let report = ended.report(&reader.limits()).map_err(|error| reader.too_large(error))?;
+            export.write(path, &id, hour, report)?;
         }
-        let (_, builder) = slice.get_or_insert_with(|| (hour, ReportBuilder::new(reader.about(), &export.query)));
-        builder.add_within(&interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
+        let of_hour = of_hour.get_or_insert_with(|| Hour::new(hour, reader.about(), options.workload_by));
+        of_hour.add(&interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
     }
-    let (Some((hour, mut builder)), Some(id)) = (slice, export.id.clone()) else {
+    let (Some(mut last), Some(id)) = (of_hour, export.id.clone()) else {
         say(format_args!("{} holds no interval: nothing to export", path.display()));
         return Ok(export.written);
     };
-    builder.add_losses(reader.losses());
-    let report = builder.finish_within(&reader.limits()).map_err(|error| reader.too_large(error))?;
+    last.waits.add_losses(reader.losses());
+    let hour = last.hour;
+    let report = last.report(&reader.limits()).map_err(|error| reader.too_large(error))?;
     export.write(path, &id, hour, report)?;
     Ok(export.written)
+}
+
+/// What intervals of one hour hold.
+struct Hour {
+    hour: u64,
+    waits: ReportBuilder,
+    /// A report by who is to blame has only what somebody can be blamed for.
+    others: ReportBuilder,
+}
+
+impl Hour {
+    fn new(hour: u64, about: &About, by: WorkloadBy) -> Self {
+        let by_caller = [Dimension::Lock, Dimension::Kind, Dimension::Mode, by.dimension(), Dimension::Caller];
+        let by_blame = by_caller.into_iter().chain([Dimension::Blocker, Dimension::Root]).collect::<Vec<_>>();
+        let [waits, others] =
+            [Query::by(by_blame), Query::by(by_caller)].map(|query| ReportBuilder::new(about, &query));
+        Self { hour, waits, others }
+    }
+
+    fn add(&mut self, interval: &Interval, limits: &Limits) -> Result<(), TooLarge> {
+        let limits = limits.shared_by(2);
+        self.waits.add_within(interval, &limits)?;
+        self.others.add_within(interval, &limits)
+    }
+
+    fn report(self, limits: &Limits) -> Result<Report, TooLarge> {
+        let limits = limits.shared_by(2);
+        let mut report = self.waits.finish_within(&limits)?;
+        let others = self.others.finish_within(&limits)?.rows;
+        let is_blamed = |row: &Row| matches!(row.happened, Happened::Wait | Happened::TimedOut | Happened::Idle);
+        report.rows.extend(others.into_iter().filter(|row| !is_blamed(row)));
+        Ok(report)
+    }
 }
 
 /// Only waits and holds have these columns.
@@ -114,7 +147,6 @@ fn recording_id(about: &About, first_interval_unix_ns: u64) -> String {
 
 struct Export<'a> {
     options: &'a Options,
-    query: Query,
     workloads: Workloads,
     id: Option<String>,
     /// How often each hour was begun: a clock that was set back begins one again.
@@ -124,18 +156,8 @@ struct Export<'a> {
 
 impl<'a> Export<'a> {
     fn new(options: &'a Options) -> Self {
-        let by = options.workload_by;
-        let query = Query::by([
-            Dimension::Lock,
-            Dimension::Kind,
-            Dimension::Mode,
-            by.dimension(),
-            Dimension::Caller,
-            Dimension::Blocker,
-            Dimension::Root,
-        ]);
-        let (workloads, begun, written) = (Workloads::new(by), HashMap::new(), Written::default());
-        Self { options, query, workloads, id: None, begun, written }
+        let workloads = Workloads::new(options.workload_by);
+        Self { options, workloads, id: None, begun: HashMap::new(), written: Written::default() }
     }
 
     /// Writes the files of one hour: the stacks before the samples that name them, and last that there is such a recording.

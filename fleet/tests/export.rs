@@ -10,14 +10,13 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, RecordBatch, StructArray};
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
-use lockmeter_profile::{About, Interval, Losses};
+use lockmeter_profile::view::{Query, ReportBuilder};
+use lockmeter_profile::{About, Dimension, Interval, Losses};
+use lockmeter_render::Exporter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value as Json;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-
-/// Of the tables' columns, in `lockmeter report`.
-const BY: &str = "lock,kind,mode,caller,blocker,root";
 
 fn lockmeter() -> PathBuf {
     built("LOCKMETER", "release/lockmeter")
@@ -161,20 +160,32 @@ fn histogram(buckets: &StructArray) -> Vec<(u64, u64, u64)> {
         .collect()
 }
 
-/// The same of what `lockmeter report` says.
-fn report_rows(recording: &Path, dimension: &str) -> (Json, Rows) {
-    let by = format!("{BY},{dimension}");
-    let done =
-        Command::new(lockmeter()).args(["report", "--format", "json", "--by", &by]).arg(recording).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let report: Json = serde_json::from_slice(&done.stdout).unwrap();
+/// A report as `lockmeter report --format json` writes it, by these and `dimension`.
+fn report(recording: &Path, dimension: Dimension) -> Json {
+    let by =
+        [Dimension::Lock, Dimension::Kind, Dimension::Mode, Dimension::Caller, Dimension::Blocker, Dimension::Root];
+    let mut reader = RecordingReader::open(recording).unwrap();
+    let mut builder =
+        ReportBuilder::new(reader.about(), &Query::by(by.into_iter().chain([dimension]).collect::<Vec<_>>()));
+    while let Some(interval) = reader.next_interval().unwrap() {
+        builder.add(&interval);
+    }
+    builder.add_losses(reader.losses());
+    let mut json = Vec::new();
+    lockmeter_render::Json.write(&builder.finish(), &mut json).unwrap();
+    serde_json::from_slice(&json).unwrap()
+}
+
+/// The same of such a report.
+fn report_rows(recording: &Path, dimension: Dimension) -> (Json, Rows) {
+    let report = report(recording, dimension);
     let mut rows = Rows::new();
     for row in report["rows"].as_array().unwrap() {
         let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
         let number = |value: &Json| value.as_u64().unwrap_or(0);
         let mut key: Vec<String> = TEXTS.iter().map(|name| text(name)).collect();
         key.push(text("root_state"));
-        key.push(text(if dimension == "task" { "task" } else { "cgroup" }));
+        key.push(text(if dimension == Dimension::Task { "task" } else { "cgroup" }));
         for of in ["caller", "blocker", "root"] {
             let functions = row[of].as_array().map_or(&[][..], Vec::as_slice);
             key.push(functions.iter().filter_map(Json::as_str).collect::<Vec<_>>().join(" < "));
@@ -231,7 +242,7 @@ fn samples_are_the_rows_of_a_report_of_the_same_grouping() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("one-hour.lockmeter");
     in_one_hour(recording, &path);
-    for (workload_by, dimension) in [("cgroup", "cgroup"), ("command", "task")] {
+    for (workload_by, dimension) in [("cgroup", Dimension::Cgroup), ("command", Dimension::Task)] {
         let to = exported(&["--host", "web7", "--workload-by", workload_by], &[&path]);
         let (report, expected) = report_rows(&path, dimension);
         let found = parquet_rows(to.path());
@@ -251,6 +262,31 @@ fn samples_are_the_rows_of_a_report_of_the_same_grouping() {
             report["lost"].as_array().map(|lost| lost.len()).or(report["lost"].as_object().map(|lost| lost.len()));
         assert_eq!(Some(names.len()), lost, "{names:?} and {}", report["lost"]);
     }
+}
+
+#[test]
+fn counts_and_times_add_up_to_what_the_report_command_prints() {
+    let Some(recording) = recording() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one-hour.lockmeter");
+    in_one_hour(recording, &path);
+    let mut command = Command::new(lockmeter());
+    let done = command.args(["report", "--format", "json", "--by", "lock,mode,cgroup"]).arg(&path).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let report: Json = serde_json::from_slice(&done.stdout).unwrap();
+    let mut expected = BTreeMap::<[String; 4], (u64, u64)>::new();
+    for row in report["rows"].as_array().unwrap() {
+        let key = ["happened", "lock", "mode", "cgroup"].map(|name| row[name].as_str().unwrap_or_default().to_owned());
+        let sum = expected.entry(key).or_default();
+        *sum = (sum.0 + row["count"].as_u64().unwrap_or(0), sum.1 + row["total_ns"].as_u64().unwrap());
+    }
+    let mut found = BTreeMap::<[String; 4], (u64, u64)>::new();
+    for (key, row) in parquet_rows(exported(&["--host", "web7", "--workload-by", "cgroup"], &[&path]).path()) {
+        let sum = found.entry([0, 1, 4, 10].map(|at| key[at].clone())).or_default();
+        *sum = (sum.0 + row.0, sum.1 + row.1);
+    }
+    assert!(expected.len() > 1);
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -345,7 +381,7 @@ fn hours_have_partitions_of_their_own_also_when_the_clock_is_set_back() {
             *sum = (sum.0 + count, sum.1 + total_ns);
         }
     }
-    assert_eq!(by_parts, exact(report_rows(&path, "cgroup").1));
+    assert_eq!(by_parts, exact(report_rows(&path, Dimension::Cgroup).1));
 }
 
 #[test]
@@ -455,6 +491,7 @@ fn a_recording_of_more_hours_than_a_recorder_writes_is_refused() {
         writer.append(&interval).unwrap();
     }
     writer.finish().unwrap();
-    let to = tempfile::tempdir().unwrap();
+    // In memory: each file is handed to the disk.
+    let to = tempfile::tempdir_in("/dev/shm").unwrap();
     refused(&export(to.path(), &["--host", "web7"], &[&path]), 4, "in more than 2000 hours");
 }
