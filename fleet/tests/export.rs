@@ -160,13 +160,10 @@ fn histogram(buckets: &StructArray) -> Vec<(u64, u64, u64)> {
         .collect()
 }
 
-/// A report as `lockmeter report --format json` writes it, by these and `dimension`.
-fn report(recording: &Path, dimension: Dimension) -> Json {
-    let by =
-        [Dimension::Lock, Dimension::Kind, Dimension::Mode, Dimension::Caller, Dimension::Blocker, Dimension::Root];
+/// A report as `lockmeter report --format json` writes it.
+fn report(recording: &Path, by: &[Dimension]) -> Json {
     let mut reader = RecordingReader::open(recording).unwrap();
-    let mut builder =
-        ReportBuilder::new(reader.about(), &Query::by(by.into_iter().chain([dimension]).collect::<Vec<_>>()));
+    let mut builder = ReportBuilder::new(reader.about(), &Query::by(by));
     while let Some(interval) = reader.next_interval().unwrap() {
         builder.add(&interval);
     }
@@ -176,11 +173,15 @@ fn report(recording: &Path, dimension: Dimension) -> Json {
     serde_json::from_slice(&json).unwrap()
 }
 
-/// The same of such a report.
+/// The same of such reports: of waits by who is to blame, which has no holds, and of holds by caller.
 fn report_rows(recording: &Path, dimension: Dimension) -> (Json, Rows) {
-    let report = report(recording, dimension);
+    let by = [Dimension::Lock, Dimension::Kind, Dimension::Mode, dimension, Dimension::Caller];
+    let of_holds = report(recording, &by);
+    let is_hold = |row: &&Json| row["happened"].as_str().unwrap().contains("hold");
+    let holds = of_holds["rows"].as_array().unwrap().iter().filter(is_hold);
+    let report = report(recording, &[&by[..], &[Dimension::Blocker, Dimension::Root]].concat());
     let mut rows = Rows::new();
-    for row in report["rows"].as_array().unwrap() {
+    for row in report["rows"].as_array().unwrap().iter().chain(holds) {
         let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
         let number = |value: &Json| value.as_u64().unwrap_or(0);
         let mut key: Vec<String> = TEXTS.iter().map(|name| text(name)).collect();
