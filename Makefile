@@ -21,7 +21,7 @@ KERNELS ?=
 # How often each test that depends on when threads run is run beside busy loops.
 LOADED_RUNS ?= 50
 
-.PHONY: help setup build packages test-packages install-built install-lockmeter install-lab install-locks workloads demo test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-agent test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint screenshots install uninstall clean
+.PHONY: help setup build fleet packages test-fleet test-packages install-built install-lockmeter install-lab install-locks workloads demo test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-agent test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint screenshots install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -31,6 +31,8 @@ help:
 	@echo "make fuzz      each fuzz target for $(FUZZ_SECONDS) seconds, guided by coverage"
 	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-libraries  the rules for locks of Qt, Boost and RocksDB, whose packages are large"
+	@echo "make fleet     build lockmeter-fleet, which writes Parquet, into target/fleet/release"
+	@echo "make test-fleet  its Parquet against the reports of the same recordings, and its SQL on DuckDB and ClickHouse"
 	@echo "make test-agent  the agent killed at fifty moments, and an hour of it beside loads: its counts, memory and CPU time"
 	@echo "make test-programs  real programs' own tests, bare and metered; and the small programs of the tests, metered without fast paths"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines; KERNELS=6.1 on one of them"
@@ -57,6 +59,10 @@ build: setup
 		$(CARGO) build --release --locked --package lockmeter --package lockmeter-lab --package lockmeter-locks-c
 	@# Apart: Cargo would give it the meter with the side that reads, and each program a seventh more code.
 	$(CARGO) build --release --locked --package lockmeter-preload
+
+# Parquet takes minutes to build, and the recorder does without.
+fleet: setup
+	cd fleet && $(CARGO) build --release --locked
 
 workloads: setup
 	@$(MAKE) --no-print-directory -C workloads OUT=$(CURDIR)/$(WORKLOADS)
@@ -87,6 +93,13 @@ test-libraries:
 test-agent: build workloads
 	$(CARGO) test-members --package lockmeter --test agent_faults -- --ignored
 	@bench/agent-soak
+
+test-fleet: build workloads
+	@scripts/setup fleet
+	cd fleet && $(CARGO) clippy --all-targets --locked -- -D warnings
+	scripts/licences fleet
+	cd fleet && LOCKMETER=$(CURDIR)/$(RELEASE) $(CARGO) test --locked --no-fail-fast
+	LOCKMETER=$(CURDIR)/$(RELEASE) fleet/tests/engines
 
 test-programs: build workloads
 	@scripts/setup programs
@@ -147,6 +160,7 @@ screenshots: build
 lint:
 	@scripts/setup test
 	$(CARGO) fmt --all --check
+	cd fleet && $(CARGO) fmt --check
 	clang-format --dry-run --Werror $(C_SOURCES)
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package lockmeter-meter --no-default-features --locked -- -D warnings

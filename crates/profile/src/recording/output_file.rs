@@ -87,6 +87,14 @@ impl WholeFile {
             Whole::Stream(_) => Ok(()),
         }
     }
+
+    /// The same once its content is on the disk, so that after a crash the name has all of it, or nothing.
+    pub fn commit_to_disk(mut self) -> Result<(), RecordingError> {
+        if let Whole::New(new) = &mut self.output {
+            new.file().sync_all().map_err(|error| Obstacle::from(error).into_error(&self.name))?;
+        }
+        self.commit()
+    }
 }
 
 impl Write for WholeFile {

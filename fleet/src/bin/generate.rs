@@ -1,0 +1,148 @@
+//! Makes the recordings of many machines from a few real ones, for tests and for measurements of size.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use lockmeter_fleet::{Options, WorkloadBy, export};
+use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
+use lockmeter_profile::{About, Interval, Value};
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// 3 of 100 hosts have the regression.
+const HOSTS_OF_ONE_WITH_REGRESSION: u32 = 33;
+
+/// How many times as often its lock is waited for then, each time as long.
+const REGRESSION: u64 = 4;
+
+/// Make the recordings of many machines from real ones
+#[derive(Debug, Parser)]
+#[command(name = "generate")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write a recording again, made at another time
+    Move {
+        /// The recording
+        from: PathBuf,
+        /// The new one
+        to: PathBuf,
+        /// How much later, in hours
+        #[arg(long, allow_hyphen_values = true)]
+        hours: i64,
+    },
+    /// Export recordings as those of many hosts, one an hour each
+    Fleet(FleetArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct FleetArguments {
+    /// The recordings, which hosts and hours have in turn
+    #[arg(required = true)]
+    recordings: Vec<PathBuf>,
+    /// The folder to export to
+    #[arg(long)]
+    to: PathBuf,
+    /// How many hosts
+    #[arg(long)]
+    hosts: u32,
+    /// How many hours each
+    #[arg(long)]
+    hours: u64,
+    /// On 3 % of the hosts, this lock is waited for four times as often
+    #[arg(long, value_name = "LOCK")]
+    regression: Option<String>,
+    /// Since this hour
+    #[arg(long, value_name = "HOUR", default_value_t = 0)]
+    since: u64,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Move { from, to, hours } => write_again(
+            &from,
+            &to,
+            |_| {},
+            |interval| {
+                let moved = interval.start_unix_ns.checked_add_signed(hours.saturating_mul(HOUR_NS.cast_signed()));
+                interval.start_unix_ns = moved.context("there is no such time")?;
+                Ok(())
+            },
+        ),
+        Command::Fleet(arguments) => fleet(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("generate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn fleet(arguments: &FleetArguments) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("host.lockmeter");
+    let first_hour = RecordingReader::open(&arguments.recordings[0])?.about().start_unix_ns / HOUR_NS;
+    for host in 0..arguments.hosts {
+        let options =
+            Options { to: arguments.to.clone(), host: format!("host{host:05}"), workload_by: WorkloadBy::Command };
+        let has_regression = host % HOSTS_OF_ONE_WITH_REGRESSION == 0;
+        for hour in 0..arguments.hours {
+            let recording = &arguments.recordings[(host as usize + hour as usize) % arguments.recordings.len()];
+            let about = |about: &mut About| {
+                about.kernel_release = format!("{}-{}", about.kernel_release, host % 3);
+                about.recorder_tgid = host;
+            };
+            let slow = arguments.regression.as_deref().filter(|_| has_regression && hour >= arguments.since);
+            write_again(recording, &path, about, |interval| {
+                interval.start_unix_ns = (first_hour + hour) * HOUR_NS + interval.start_unix_ns % HOUR_NS;
+                if let Some(lock) = slow {
+                    slow_down(interval, lock);
+                }
+                Ok(())
+            })?;
+            export(&path, &options)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a recording with its intervals changed.
+fn write_again(
+    from: &Path,
+    to: &Path,
+    about: impl FnOnce(&mut About),
+    mut change: impl FnMut(&mut Interval) -> Result<()>,
+) -> Result<()> {
+    let mut reader = RecordingReader::open(from)?;
+    let mut changed = reader.about().clone();
+    about(&mut changed);
+    let mut writer = RecordingWriter::create(to, &changed)?;
+    while let Some(mut interval) = reader.next_interval()? {
+        change(&mut interval)?;
+        writer.append(&interval)?;
+    }
+    writer.finish()?;
+    Ok(())
+}
+
+/// Has a lock be waited for more often; each wait is as long as it was.
+fn slow_down(interval: &mut Interval, name: &str) {
+    let more = |value: &mut Value| {
+        value.count = value.count.saturating_mul(REGRESSION);
+        value.total_ns = value.total_ns.saturating_mul(REGRESSION);
+        value.spin_ns = value.spin_ns.saturating_mul(REGRESSION);
+    };
+    let tables = &interval.tables;
+    let is_slow = |lock| tables.lock(lock).is_some_and(|lock| lock.name == name);
+    interval.totals.iter_mut().filter(|total| is_slow(total.key.lock)).for_each(|total| more(&mut total.value));
+    let sampled = interval.sampled.iter_mut().filter(|sampled| is_slow(sampled.key.lock));
+    sampled.for_each(|sampled| more(&mut sampled.estimate));
+}
