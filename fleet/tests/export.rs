@@ -39,7 +39,12 @@ fn recording() -> Option<&'static Path> {
         machine.lock().unwrap();
         let load = built("WORKLOADS", "workloads").join("dir-churn");
         let mut command = Command::new(lockmeter());
-        command.args(["record", "--hold", "-o"]).arg(&path).arg("--").arg(load).args(["--seconds", "2"]);
+        command
+            .args(["record", "--hold", "--interval", "300ms", "-o"])
+            .arg(&path)
+            .arg("--")
+            .arg(load)
+            .args(["--seconds", "2"]);
         match command.output() {
             Ok(done) if done.status.success() => Some((folder, path)),
             other => {
@@ -227,7 +232,7 @@ fn moved(recording: &Path, to: &Path, about: impl FnOnce(&mut About), begins: im
         writer.append(&interval).unwrap();
         number += 1;
     }
-    assert!(number > 1, "intervals to spread over hours");
+    assert!(number > 2, "{number} intervals: too few to come back to an hour");
     writer.finish().unwrap();
 }
 
