@@ -43,7 +43,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct FleetArguments {
-    /// The recordings, which hosts and hours have in turn
+    /// The recordings, which hosts have in turn; three of them: then the first is that of all hosts with the regression
     #[arg(required = true)]
     recordings: Vec<PathBuf>,
     /// The folder to export to
@@ -94,8 +94,8 @@ fn fleet(arguments: &FleetArguments) -> Result<()> {
         let options =
             Options { to: arguments.to.clone(), host: format!("host{host:05}"), workload_by: WorkloadBy::Command };
         let has_regression = host % HOSTS_OF_ONE_WITH_REGRESSION == 0;
+        let recording = &arguments.recordings[host as usize % arguments.recordings.len()];
         for hour in 0..arguments.hours {
-            let recording = &arguments.recordings[(host as usize + hour as usize) % arguments.recordings.len()];
             let about = |about: &mut About| {
                 about.kernel_release = format!("{}-{}", about.kernel_release, host % 3);
                 about.recorder_tgid = host;
