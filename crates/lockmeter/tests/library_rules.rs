@@ -297,7 +297,10 @@ fn from_inside_joins_of_cpython_are_no_waits_for_locks() {
     let semaphores_ns = sum(&waits, |row| row["kind"] == "semaphore");
     let joins = json_report(&recording, &["--by", "lock", "--kind", "join"]);
     let joined_ns = sum(joins["rows"].as_array().unwrap(), |_| true);
-    assert!(joined_ns > DURATION_NS / 2 && semaphores_ns * 4 < joined_ns, "{joined_ns}, {semaphores_ns} ns: {waits:#?}");
+    assert!(
+        joined_ns > DURATION_NS / 2 && semaphores_ns * 4 < joined_ns,
+        "{joined_ns}, {semaphores_ns} ns: {waits:#?}"
+    );
 }
 
 /// It is waited for in parts of 5 ms, most of which time out while some thread has it.
