@@ -226,14 +226,12 @@ fn when_the_wall_clock_is_set_its_times_follow_and_stay_in_order() {
     let agent = Agent::start(&folder, &recording(&folder, ""), command);
     let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     let is_near = |seconds: f64, ahead_s: f64| (seconds - now_s() - ahead_s).abs() < HOUR_S / 10.0;
-    let mut known = 0;
-    for (set, ahead_s) in [("+0", 0.0), ("+1h", HOUR_S), ("-2h", -2.0 * HOUR_S)] {
+    for (known, (set, ahead_s)) in (1..).zip([("+0", 0.0), ("+1h", HOUR_S), ("-2h", -2.0 * HOUR_S)]) {
         fs::write(&ahead, set).unwrap();
         until(&format!("the last interval ended when the clock was at {set}"), || {
             is_near(agent.sum("lockmeter_agent_last_interval_timestamp_seconds", ""), ahead_s)
         });
         signal(agent.pid(), libc::SIGUSR1);
-        known += 1;
         until("it is recorded", || {
             agent.sum("lockmeter_agent_recordings_total", "result=\"written\"") >= f64::from(known)
         });

@@ -120,6 +120,8 @@ struct Process {
     held: Vec<Rc<TargetFile>>,
     /// The mappings were read since the last [`Processes::grow_old`].
     fresh: bool,
+    /// It has run since its mappings were read.
+    has_run: bool,
     /// How often the mappings have changed.
     changes: u32,
     /// Calls of [`Processes::grow_old`] since it was last asked for.
@@ -190,10 +192,11 @@ impl Processes {
         self.names.keep_within(bytes);
     }
 
-    /// From here on mappings are read again when an address is not known, and now of all processes that were asked for:
-    /// another program may run in them. Ended ones are forgotten after a while.
-    pub fn grow_old(&mut self) {
-        let asked_for = self.known.iter().filter(|(_, process)| process.age == 0);
+    /// From here on mappings are read again when an address is not known, and now of all processes that were asked for and have run since
+    /// theirs were read: another program may run in them. Nobody else changes what a process maps. Ended ones are forgotten after a while.
+    pub fn grow_old(&mut self, has_run: impl Fn(u32) -> bool) {
+        self.known.iter_mut().for_each(|(tgid, process)| process.has_run |= has_run(*tgid));
+        let asked_for = self.known.iter().filter(|(_, process)| process.age == 0 && process.has_run);
         let asked_for: Vec<u32> = asked_for.map(|(tgid, _)| *tgid).collect();
         for tgid in asked_for {
             self.refresh(tgid);
@@ -335,7 +338,7 @@ impl Processes {
     /// Reads the mappings of a process again; whether they differ from those before.
     fn refresh(&mut self, tgid: u32) -> bool {
         let process = self.known.entry(tgid).or_default();
-        process.fresh = true;
+        (process.fresh, process.has_run) = (true, false);
         let (changes, age, parent) = (process.changes + 1, process.age, process.parent);
         let living = living_thread(tgid);
         let (maps, shared) = read_mappings(living);
@@ -680,6 +683,37 @@ mod tests {
         assert!(names.iter().any(|name| name.contains("this_program_finds_itself")), "{names:?}");
     }
 
+    /// Makes sure that another program is known in a process that executes one, and that one which sleeps costs nothing.
+    #[test]
+    fn mappings_are_read_again_once_the_process_has_run() {
+        let mut command = std::process::Command::new("sh");
+        let mut child =
+            command.args(["-c", "read line; exec sleep 60"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let runs = |name: &str| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
+        let until = |name: &str| {
+            while !runs(name) {
+                std::thread::yield_now()
+            }
+        };
+        until("sh");
+        let mut processes = Processes::default();
+        processes.look_at(pid);
+        let before = processes.changes(pid);
+        let maps_sleep = |processes: &Processes| processes.maps_any(pid, |file| file == "sleep");
+        child.stdin.take();
+        until("sleep");
+        processes.grow_old(|_| false);
+        assert!(!maps_sleep(&processes) && processes.changes(pid) == before, "nobody said that it ran");
+        // It is not asked for now, and later does not run.
+        processes.grow_old(|_| true);
+        assert!(!maps_sleep(&processes));
+        processes.known.get_mut(&pid).unwrap().age = 0;
+        processes.grow_old(|_| false);
+        assert!(maps_sleep(&processes) && processes.changes(pid) == before + 1);
+        child.kill().and_then(|()| child.wait()).unwrap();
+    }
+
     /// Makes sure that a process with more files than may be held open is known, and that what it no longer maps is let go.
     #[test]
     fn of_many_deleted_files_not_all_are_held_open() {
@@ -702,7 +736,7 @@ mod tests {
         assert_eq!(known, mapped.len());
         drop(mapped);
         processes.look_at(own);
-        processes.grow_old();
+        processes.grow_old(|_| true);
         assert_eq!(processes.bounds.held, 0);
     }
 

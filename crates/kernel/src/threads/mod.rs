@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBuffer, RingBufferBuilder};
-use lockmeter_profile::{Interval, Loss};
+use lockmeter_profile::{Interval, Loss, ThreadState, ThreadTime};
 
 use crate::attaching::{attach_one, run_iterator};
 use crate::cgroups::CgroupTree;
@@ -344,7 +344,8 @@ impl ThreadSource {
             self.threads.see(&record, &mut self.sites);
         }
         self.sites.grow_old();
-        self.programs.processes.borrow_mut().grow_old();
+        let ran = processes_that_ran(interval);
+        self.programs.processes.borrow_mut().grow_old(|tgid| counted.untracked > 0 || ran.contains(&tgid));
         Ok(())
     }
 
@@ -552,4 +553,11 @@ fn read_exits(exits: &impl MapCore, ended: &Rc<RefCell<Vec<thread_time>>>) -> Re
     };
     builder.add(exits, take).map_err(refused)?;
     builder.build().map_err(refused)
+}
+
+/// The processes of which a thread has run in an interval.
+fn processes_that_ran(interval: &Interval) -> HashSet<u32> {
+    let has_run = |time: &&ThreadTime| time.spent.iter().any(|(state, _)| *state == ThreadState::Running);
+    let tasks = interval.threads.times.iter().filter(has_run).map(|time| time.task);
+    tasks.filter_map(|task| interval.tables.task(task)).map(|task| task.tgid).collect()
 }
