@@ -37,6 +37,7 @@ impl Systemd {
             script += &format!("umount {mount}; mount -t {kind} {mount}\n");
         }
         let here = folder.path().display();
+        let binaries = Path::new(BINARY).parent().unwrap().display();
         let unit =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/lockmeter-agent.service").canonicalize().unwrap();
         script += &format!(
@@ -55,6 +56,8 @@ ExecStart={BINARY} agent --config {here}/agent.toml
 WatchdogSec=4
 RestartSec=1
 StandardError=append:{here}/said
+# It has a /tmp of its own, and all this may lie in the other.
+BindReadOnlyPaths={binaries} {here}
 END
             export container=lockmeter-test
             exec {SYSTEMD} --system --unit=multi-user.target --log-target=null\n",
