@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lockmeter_profile::{Key, Task, Total};
+use lockmeter_profile::{Bucket, Key, Task, Total, Value};
 use lockmeter_render::units::{change, count, duration, percent, thousandths};
 use serde_json::{Value as Json, json};
 use support::browser::{Browser, DESKTOP, PHONE, Table};
@@ -304,8 +304,11 @@ fn what_lockmeter_itself_waited_for_is_shown_apart() {
             |what, number| format!("{what}_{number}"),
             |interval| {
                 let own = interval.tables.intern_task(Task { tgid: 1, comm: "lockmeter".into(), own: true });
-                let total = interval.totals[0];
-                interval.totals.push(Total { key: Key { task: Some(own), ..total.key }, value: total.value });
+                // Longer than all others together.
+                let value = Value { count: 1, total_ns: 1 << 42, max_ns: 1 << 42, spin_ns: 0 };
+                let bucket = Bucket::of(value.max_ns);
+                let key = Key { task: Some(own), bucket, ..interval.totals[0].key };
+                interval.totals.push(Total { key, value });
             },
         );
     }

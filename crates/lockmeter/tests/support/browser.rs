@@ -149,6 +149,13 @@ impl Browser {
         assert!(tall.as_f64().unwrap() < 400.0, "something is {tall} pixels high");
         let wide = self.js("return document.documentElement.scrollWidth <= window.innerWidth");
         assert_eq!(wide, json!(true), "the page is wider than its window");
+        // Read out, or shown where the pointer rests.
+        let long = self.js(
+            "const called = (element) => (element.getAttribute('aria-label') || '') + element.getAttribute('title');
+             const named = [...document.querySelectorAll('[aria-label], [title]')];
+             return Math.max(...named.map((element) => called(element).length))",
+        );
+        assert!(long.as_u64().unwrap() < 5_000, "something is called by {long} letters");
         assert_eq!(self.console(), Vec::<String>::new());
     }
 
