@@ -1,10 +1,12 @@
 //! What ends with other than success, with its exit status: docs/reference/exit-codes.md lists them.
 
 use std::fmt;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use lockmeter_profile::recording::RecordingError;
+use lockmeter_render::escape::escaped;
 
 /// Why something could not be done, in one sentence.
 #[derive(Debug)]
@@ -54,7 +56,7 @@ impl From<RecordingError> for Failure {
     }
 }
 
-/// Prints one sentence for people.
+/// Prints one sentence for people; what names in it hold is escaped. The reader may be gone.
 pub fn say(sentence: impl fmt::Display) {
-    eprintln!("lockmeter-fleet: {sentence}");
+    let _ = writeln!(std::io::stderr(), "lockmeter-fleet: {}", escaped(&sentence.to_string()));
 }

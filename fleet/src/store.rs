@@ -5,6 +5,7 @@ use std::path::Path;
 
 use arrow_array::RecordBatch;
 use lockmeter_profile::recording::{WaitForever, WholeFile};
+use lockmeter_render::units::moment;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 
@@ -36,22 +37,10 @@ impl Place {
 
     /// The folder, as Hive partitions.
     fn folder(&self) -> String {
-        let (days, hour) = (self.hour / 24, self.hour % 24);
-        let (year, month, day) = civil_date(days);
-        format!("date={year:04}-{month:02}-{day:02}/hour={hour:02}")
+        // `2026-11-03 12:00:00 UTC`
+        let begin = moment(self.hour * HOUR_NS);
+        format!("date={}/hour={}", &begin[..10], &begin[11..13])
     }
-}
-
-/// Year, month and day so many days after 1970-01-01: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
 /// A folder of tables.
