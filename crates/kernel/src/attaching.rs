@@ -13,9 +13,12 @@ pub fn attach_one(program: &mut ProgramMut<'_>) -> Result<Link, KernelError> {
     })
 }
 
+/// A look at some hundred threads writes less.
+const USUAL_BYTES: usize = 64 << 10;
+
 /// Runs an iterator over all that it goes through, and gives what it wrote. `what` is what cannot be done if that fails.
 pub fn run_iterator(iterator: &Link, what: &str) -> Result<Vec<u8>, KernelError> {
-    let mut written = Vec::new();
+    let mut written = Vec::with_capacity(USUAL_BYTES);
     let read = Iter::new(iterator).map_err(|error| error.to_string());
     read.and_then(|mut iterator| iterator.read_to_end(&mut written).map_err(|error| error.to_string()))
         .map_err(|why| KernelError::new(ErrorKind::Refused, format!("{what}: {why}")))?;

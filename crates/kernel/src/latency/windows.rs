@@ -29,8 +29,11 @@ const SWITCH_NS: u64 = 1_000_000;
 /// How long to look before the first verdict.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
-/// How often to look whether what is timed all the time still may be.
+/// How often to look whether what is timed all the time still may be, and how often where it takes less than a part of its budget: a look
+/// at a machine at rest would be dearer than what it looks at.
 const LOOK: Duration = Duration::from_millis(100);
+const CALM_LOOK: Duration = Duration::from_secs(1);
+const CALM_PART: u64 = 8;
 
 /// From the beginning of a window to that of the next, about.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -209,14 +212,15 @@ impl Keeper {
                 return;
             }
             let now = Instant::now();
+            let by_cpu = runs_by_cpu(&self.counters).unwrap_or_default();
             for at in 0..self.kinds.len() {
                 if self.kinds[at].due > now {
                     continue;
                 }
                 if self.kinds[at].links.is_empty() {
-                    self.open(at);
+                    self.open(at, &by_cpu);
                 } else {
-                    self.look(at);
+                    self.look(at, now, &by_cpu);
                 }
             }
         }
@@ -237,10 +241,9 @@ impl Keeper {
     }
 
     /// What is shut and fails to open again stays so for a while; the kernel counts it meanwhile.
-    fn open(&mut self, at: usize) {
-        let by_cpu = runs_by_cpu(&self.counters).unwrap_or_default();
+    fn open(&mut self, at: usize, by_cpu: &[[u64; PROGRAMS]]) {
         let kind = &mut self.kinds[at];
-        kind.runs = kind.counted(&by_cpu);
+        kind.runs = kind.counted(by_cpu);
         if kind.attach().is_err() {
             kind.due = Instant::now() + PERIOD;
             return;
@@ -252,17 +255,18 @@ impl Keeper {
         self.shared.state().open[at] = true;
     }
 
-    /// Is what these programs took within the budget? Closes the window if not, and when the next is due.
-    fn look(&mut self, at: usize) {
-        let by_cpu = runs_by_cpu(&self.counters).unwrap_or_default();
+    /// Is what these programs took within the budget? Closes the window if not, and says when the next is due.
+    fn look(&mut self, at: usize, now: Instant, by_cpu: &[[u64; PROGRAMS]]) {
         let kind = &mut self.kinds[at];
-        let runs = kind.counted(&by_cpu);
+        let runs = kind.counted(by_cpu);
         let ran = runs.iter().zip(kind.runs.iter().chain(std::iter::repeat(&0)));
         let busiest = ran.map(|(after, before)| after.saturating_sub(*before)).max().unwrap_or(0);
-        let elapsed = kind.since.elapsed();
+        let elapsed = now - kind.since;
         let allowed_ppm = budget_ppm(kind.windowed);
         if within(busiest * RUN_NS, elapsed, allowed_ppm) {
-            (kind.runs, kind.since, kind.due) = (runs, Instant::now(), Instant::now() + LOOK);
+            let is_calm = within(busiest * RUN_NS * CALM_PART, elapsed, allowed_ppm);
+            // All by the same clock, so that one look is enough for all.
+            (kind.runs, kind.since, kind.due) = (runs, now, now + if is_calm { CALM_LOOK } else { LOOK });
             return;
         }
         let next = next_window(busiest * RUN_NS, elapsed, allowed_ppm);

@@ -34,6 +34,7 @@ use signal_hook::consts::{SIGHUP, SIGUSR1};
 use self::budget::{Budgets, Verdict};
 use self::config::Config;
 use self::flight::FlightRecorder;
+use self::memory::Memory;
 use self::notify::Notifier;
 use self::sources::{AgentSources, Details, STACKS};
 use crate::arguments::agent::AgentArguments;
@@ -83,6 +84,7 @@ pub fn run(arguments: &AgentArguments) -> Result<()> {
         next_due,
         budgets,
         shed: 0,
+        memory: Memory::look(),
         flight,
         names: KnownNames::new(RuntimeState::below("/")),
     };
@@ -130,6 +132,8 @@ struct AgentSink {
     budgets: Budgets,
     /// How many of the configured details are not metered.
     shed: usize,
+    /// What metering took when last looked at.
+    memory: Memory,
     flight: Option<FlightRecorder>,
     /// What runtimes call their containers.
     names: KnownNames,
@@ -137,8 +141,8 @@ struct AgentSink {
 
 impl AgentSink {
     fn keep_budgets(&mut self) {
-        let memory: u64 = memory::used().iter().map(|(_, bytes)| bytes).sum();
-        let memory = memory as f64 / (self.config.memory_budget_mb * 1_000_000) as f64;
+        self.memory = Memory::look();
+        let memory = self.memory.whole() as f64 / (self.config.memory_budget_mb * 1_000_000) as f64;
         let allowed_ns_per_s = self.config.cpu_budget_percent / 100.0 * f64::from(self.about.cpus) * 1e9;
         let used_ns = locked(&self.store).cpu_ns();
         let details = self.config.details().named().iter().filter(|(_, metered)| *metered).count();
@@ -172,7 +176,7 @@ impl AgentSink {
             version: self.about.lockmeter_version.clone(),
             kernel: self.about.kernel_release.clone(),
             cpus: self.about.cpus,
-            memory: memory::used().to_vec(),
+            memory: self.memory.named().to_vec(),
             budgets: vec![("cpu", self.budgets.cpu), ("memory", self.budgets.memory)],
             details: details.collect(),
             recorder: self.flight.as_ref().map(FlightRecorder::kept),
