@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use lockmeter_cli::messages::notice_once;
 use lockmeter_kernel::contention::{Scope, StackBudget};
+use lockmeter_kernel::futex::USUAL_SAMPLES;
 use lockmeter_profile::{Interval, Source};
 use lockmeter_recorder::{HoldOptions, LockOptions, LockSources, Recorder, Sink, StopSignals, Which};
 
@@ -60,9 +61,10 @@ pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
         swap: None,
         system_map: None,
         counts_unfinished: true,
+        samples_a_second: USUAL_SAMPLES,
         ticks_of_look: 1,
         threads: true,
-        most_name_bytes: None,
+        most_program_bytes: None,
     }
 }
 

@@ -14,6 +14,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use lockmeter_kernel::contention::{Scope, StackBudget};
+use lockmeter_kernel::futex::USUAL_SAMPLES;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Interval, RecordingKind, Source};
 use lockmeter_recorder::target::{self, CommandOutput};
@@ -329,9 +330,10 @@ fn recorded(command: &[OsString]) -> Value {
         swap: None,
         system_map: None,
         counts_unfinished: true,
+        samples_a_second: USUAL_SAMPLES,
         ticks_of_look: 1,
         threads: true,
-        most_name_bytes: None,
+        most_program_bytes: None,
     };
     let mut sources = LockSources::start(&options).unwrap();
     let target = target::start(command, &sources.environment(), CommandOutput::ToStderr).unwrap();

@@ -23,6 +23,7 @@ use lockmeter_cli::output::cannot_write;
 use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_cli::swaps::{Swaps, parse_swaps};
 use lockmeter_kernel::contention::{Scope, StackBudget};
+use lockmeter_kernel::futex::USUAL_SAMPLES;
 use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{About, Dimension, Kind, Mode};
@@ -435,9 +436,10 @@ impl RecordArguments {
             swap,
             system_map: None,
             counts_unfinished: true,
+            samples_a_second: USUAL_SAMPLES,
             ticks_of_look: 1,
             threads: true,
-            most_name_bytes: None,
+            most_program_bytes: None,
         }
     }
 }
@@ -661,9 +663,10 @@ impl TopArguments {
             swap: None,
             system_map: None,
             counts_unfinished: false,
+            samples_a_second: USUAL_SAMPLES,
             ticks_of_look: 1,
             threads: true,
-            most_name_bytes: None,
+            most_program_bytes: None,
         }
     }
 }

@@ -59,13 +59,15 @@ pub struct LockOptions {
     /// Whether waits that go on at the end are counted in the last interval, each with all of it that was metered. For who adds all intervals
     /// up: in the last one alone, these waits would be longer than it.
     pub counts_unfinished: bool,
+    /// As [`FutexOptions::samples_a_second`].
+    pub samples_a_second: u32,
     /// Every how many ticks all threads are looked at, which costs by their number. The exact times, and waits for locks, need no look; what
     /// threads sleep for is estimated from fewer.
     pub ticks_of_look: u32,
     /// Whether the time of threads is metered where no locks of programs are, which need it.
     pub threads: bool,
-    /// In how much memory names of programs are kept that are metered from outside; `None`: as much as usual.
-    pub most_name_bytes: Option<u64>,
+    /// As [`FutexOptions::most_program_bytes`].
+    pub most_program_bytes: Option<u64>,
 }
 
 /// All sources of locks.
@@ -132,16 +134,14 @@ impl Threads<'_> {
     /// Has it meter locks of programs from outside.
     fn start_with_futexes(&mut self, is_beside_preloaded: bool) -> Result<(), KernelError> {
         futex::can_meter(self.options.scope.pids())?;
-        self.start(Some(FutexOptions { stacks: self.options.stacks, is_beside_preloaded }))
+        let LockOptions { stacks, samples_a_second, most_program_bytes, .. } = *self.options;
+        self.start(Some(FutexOptions { stacks, samples_a_second, is_beside_preloaded, most_program_bytes }))
     }
 
     fn start(&mut self, futexes: Option<FutexOptions>) -> Result<(), KernelError> {
         let past_sleeps = self.past_sleeps.as_ref().map(AsFd::as_fd);
         let mut source = ThreadSource::start(&self.options.scope, self.names.clone()?, futexes, past_sleeps)?;
         source.look_every(self.options.ticks_of_look);
-        if let Some(bytes) = self.options.most_name_bytes {
-            source.keep_names_within(bytes);
-        }
         self.started = Some(source);
         Ok(())
     }

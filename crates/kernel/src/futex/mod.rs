@@ -43,13 +43,20 @@ const MOST_CPUS_OF_STACKS: u32 = 4;
 /// Bit of `task_struct.flags`, as `/proc/PID/stat` shows them: a thread of the kernel.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
+/// No divisor of a clock's rate, so that what programs do at regular times is not met at the same place each time.
+pub const USUAL_SAMPLES: u32 = 99;
+
 /// How waits for futexes are metered.
 #[derive(Debug, Clone, Copy)]
 pub struct FutexOptions {
     /// What stacks may cost.
     pub stacks: StackBudget,
+    /// How often it is sampled what a CPU runs.
+    pub samples_a_second: u32,
     /// The preloaded library meters the same processes: what it meters is left out.
     pub is_beside_preloaded: bool,
+    /// In how much memory names of programs are kept, and in how much again what unwinding their stacks needs; `None`: as much as usual.
+    pub most_program_bytes: Option<u64>,
 }
 
 /// What the waits and the looks at threads learn of programs: each file is read once for both, and only the waits see who wakes whom.

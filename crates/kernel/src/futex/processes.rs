@@ -22,8 +22,8 @@ use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
 
 use super::call_frames;
 
-/// Drains that an ended process is remembered for.
-const REMEMBERED_DRAINS: u32 = 10;
+/// Drains that an ended process is remembered for: its stacks have been named by then, and children that it forked before have been seen.
+const REMEMBERED_DRAINS: u32 = 2;
 
 /// Frames that are kept of a stack.
 const DEEPEST: usize = 64;
@@ -37,7 +37,7 @@ const MOST_SHARED: usize = 1 << 16;
 /// Files that are remembered.
 const MOST_FILES: usize = 1 << 14;
 
-/// Unwind information that is kept, of all files together.
+/// Unwind information that is kept, of all files together, unless told otherwise.
 const MOST_UNWIND_BYTES: usize = 256 << 20;
 
 /// The number of this name in `tables.h`.
@@ -87,21 +87,27 @@ pub struct Processes {
     shared: HashMap<SharedAddress, (Lock, u64)>,
 }
 
-/// What the files take, and what was left out since it was last asked for.
-#[derive(Default)]
+/// What the files take and may take, and what was left out since it was last asked for.
 struct Bounds {
     held: usize,
     unwind_bytes: usize,
+    most_unwind_bytes: usize,
     /// Files that nobody can open any more.
     gone: u64,
     /// Files whose unwind information was left out.
     read_in_part: u64,
 }
 
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { held: 0, unwind_bytes: 0, most_unwind_bytes: MOST_UNWIND_BYTES, gone: 0, read_in_part: 0 }
+    }
+}
+
 impl Bounds {
     /// Whether the next files may find no room.
     const fn are_nearly_reached(&self) -> bool {
-        self.held >= MOST_HELD / 2 || self.unwind_bytes >= MOST_UNWIND_BYTES / 2
+        self.held >= MOST_HELD / 2 || self.unwind_bytes >= self.most_unwind_bytes / 2
     }
 }
 
@@ -187,9 +193,10 @@ impl Processes {
         std::mem::take(&mut self.bounds.read_in_part) + self.names.take_read_in_part()
     }
 
-    /// Keeps their names in so much memory, about.
-    pub fn keep_names_within(&mut self, bytes: u64) {
+    /// Keeps names in so much memory, about, and what unwinding needs in as much again.
+    pub fn keep_within(&mut self, bytes: u64) {
         self.names.keep_within(bytes);
+        self.bounds.most_unwind_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     }
 
     /// From here on mappings are read again when an address is not known, and now of all processes that were asked for and have run since
@@ -541,7 +548,7 @@ impl ElfFile {
             eh_frame = eh_frame.filter(|(range, bytes)| call_frames::are_safe(bytes, range.start));
         }
         let bytes = [&eh_frame, &eh_frame_hdr].into_iter().flatten().map(|(_, bytes)| bytes.len()).sum::<usize>();
-        if bounds.unwind_bytes + bytes > MOST_UNWIND_BYTES {
+        if bounds.unwind_bytes + bytes > bounds.most_unwind_bytes {
             (eh_frame, eh_frame_hdr) = (None, None);
             bounds.read_in_part += 1;
         } else {

@@ -8,17 +8,13 @@ use libbpf_sys::{PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWA
 
 use crate::cost::online_cpus;
 
-/// Between two samples of a CPU, at least: 99 a second. No multiple of a clock's tick, so that what programs do at regular times is not
-/// met at the same place each time.
-const SHORTEST_PERIOD_NS: u64 = 10_101_011;
-
 /// Samples in a second of all CPUs together: each costs some microseconds in the one thread that reads them.
 const MOST_A_SECOND: u64 = 3_200;
 
-/// Has a program run whenever each CPU has run threads for so long.
-pub fn sample_cpus(program: &ProgramMut<'_>) -> io::Result<Vec<Link>> {
+/// Has a program run so many times a second on each CPU that runs threads, or less often where there are many CPUs.
+pub fn sample_cpus(program: &ProgramMut<'_>, a_second: u32) -> io::Result<Vec<Link>> {
     let cpus = u64::from(online_cpus());
-    let period_ns = SHORTEST_PERIOD_NS.max(cpus * 1_000_000_000 / MOST_A_SECOND);
+    let period_ns = (1_000_000_000 / u64::from(a_second.max(1))).max(cpus * 1_000_000_000 / MOST_A_SECOND);
     let possible = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
     let mut links = Vec::new();
     for cpu in 0..i32::try_from(possible).unwrap_or(i32::MAX) {

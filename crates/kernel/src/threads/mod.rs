@@ -133,7 +133,8 @@ impl ThreadSource {
             .map_err(|error| KernelError::from_libbpf("cannot find out how many CPUs there are", &error))?;
         quiet_libbpf();
         // Without user space nothing spins there that could be told.
-        let asks_for_samples = futexes.is_some();
+        let samples_a_second = futexes.map(|options| options.samples_a_second);
+        let asks_for_samples = samples_a_second.is_some();
         let mut not_sampled = None;
         let loaded = load(scope, &names, (futexes, asks_for_samples), past_sleeps, cpus);
         let mut skeleton = match loaded {
@@ -157,6 +158,9 @@ impl ThreadSource {
         let exits = read_exits(&skeleton.maps.exits, &ended)?;
         let maps = &skeleton.maps;
         let programs = KnownPrograms::default();
+        if let Some(bytes) = futexes.and_then(|options| options.most_program_bytes) {
+            programs.processes.borrow_mut().keep_within(bytes);
+        }
         let futexes = futexes
             .map(|options| FutexWaits::new(options, programs.clone(), &maps.records, &maps.buffers, cpus))
             .transpose()?;
@@ -165,16 +169,15 @@ impl ThreadSource {
             scope.pids().iter().for_each(|pid| programs.processes.borrow_mut().look_at(*pid));
         }
         let links = attach(&mut skeleton)?;
-        let sampler = if asks_for_samples && not_sampled.is_none() {
-            match sample_cpus(&skeleton.progs.sample_cpu) {
+        let sampler = match samples_a_second.filter(|_| not_sampled.is_none()) {
+            Some(a_second) => match sample_cpus(&skeleton.progs.sample_cpu, a_second) {
                 Ok(links) => Some(CpuSampler::new(links, programs.clone(), &skeleton.maps.cpu_samples)?),
                 Err(error) => {
                     not_sampled = Some(format!("the kernel refuses perf events ({error})"));
                     None
                 }
-            }
-        } else {
-            None
+            },
+            None => None,
         };
         let iterator = attach_one(&mut skeleton.progs.look)?;
         let cost = ProgramCost::new(&skeleton);
@@ -224,11 +227,6 @@ impl ThreadSource {
     /// Looks at all threads at every so manyth tick only.
     pub fn look_every(&mut self, ticks: u32) {
         self.ticks_of_look = ticks.max(1);
-    }
-
-    /// Keeps names of programs in so much memory, about.
-    pub fn keep_names_within(&mut self, bytes: u64) {
-        self.programs.processes.borrow_mut().keep_names_within(bytes);
     }
 
     /// Why it is not sampled what CPUs run, if it was asked for.

@@ -44,14 +44,20 @@ impl Details {
     }
 }
 
-/// What stacks may cost: a tenth of the agent's budget, where a recording takes three fifths of that. Totals are exact all the same.
-pub const STACKS: StackBudget = StackBudget::Share { ppm: 500 };
+/// What stacks may cost: a fiftieth of the agent's budget, a dozen of them a second for each CPU. Totals are exact all the same, and what agents
+/// meter is read by the hour.
+pub const STACKS: StackBudget = StackBudget::Share { ppm: 100 };
 
-/// All threads are looked at every second: at each tick that would cost a quarter of the agent's budget on a machine with a thousand threads.
-const TICKS_OF_LOOK: u32 = 10;
+/// Spinning is estimated from so many samples of each CPU. The clock that takes them wakes idle CPUs, too.
+const SAMPLES_A_SECOND: u32 = 11;
 
-/// An eighth of the agent's memory. Programs that come and go are read again; what is asked for often is kept by its address.
-const MOST_NAME_BYTES: u64 = 12 << 20;
+/// All threads are looked at every other second, and at the end of each interval: at each tick that would cost a quarter of the agent's budget on a
+/// machine with a thousand threads.
+const TICKS_OF_LOOK: u32 = 20;
+
+/// A quarter of the agent's memory, together with what unwinding needs. Programs that come and go are read again; what is asked for often is kept
+/// by its address.
+const MOST_PROGRAM_BYTES: u64 = 12 << 20;
 
 /// The source. What is wanted may be changed at any time; from the next drain on it is metered.
 pub struct AgentSources {
@@ -114,9 +120,10 @@ fn lock_options(details: Details) -> LockOptions {
         swap: None,
         system_map: None,
         counts_unfinished: false,
+        samples_a_second: SAMPLES_A_SECOND,
         ticks_of_look: TICKS_OF_LOOK,
         threads: details.threads,
-        most_name_bytes: Some(MOST_NAME_BYTES),
+        most_program_bytes: Some(MOST_PROGRAM_BYTES),
     }
 }
 
