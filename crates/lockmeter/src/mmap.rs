@@ -17,7 +17,7 @@ use lockmeter_recorder::{Ended, Recorder, Sink, StopSignals};
 use lockmeter_render::{Csv, Exporter, Histograms, Json, Table};
 
 use crate::arguments::mmap::{MmapArguments, MmapBy, MmapFormat};
-use crate::record::{length_in_words, say_that_command_goes_on};
+use crate::record::{is_stopped_before, length_in_words, say_that_command_goes_on};
 use crate::scope;
 use crate::warnings::Warning;
 
@@ -50,6 +50,9 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
         Options { scope, stacks: arguments.stacks.budget(), metered: Metered::MmapLock { holds: !arguments.no_hold } };
     let about = lockmeter_recorder::describe(RecordingKind::Mmap, &words, options.stacks);
     let mut source = ContentionSource::start(&options)?;
+    if let Some(status) = is_stopped_before(&arguments.command, &mut signals)? {
+        return Ok(status);
+    }
     let writer = arguments.output.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
     let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);
     let stdout = if stdout_is_taken { CommandOutput::ToStderr } else { CommandOutput::Inherited };

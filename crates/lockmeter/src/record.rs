@@ -17,7 +17,7 @@ use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::view::Query;
 use lockmeter_profile::{Dimension, Interval, RecordingKind, Source};
 use lockmeter_recorder::target::{self, CommandOutput, Target};
-use lockmeter_recorder::{Ended, LockSources, Recorder, Sink, StopSignals};
+use lockmeter_recorder::{Ended, LockSources, Recorder, Sink, StopSignals, Woken};
 
 use crate::arguments::RecordArguments;
 use crate::lock_filter::LockFilter;
@@ -66,7 +66,16 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     options.system_map = arguments.system_map.as_deref().map(read_system_map).transpose()?;
     let about = lockmeter_recorder::describe(RecordingKind::Locks, &words, options.stacks);
     arguments.names.prepare()?;
-    let mut sources = LockSources::start(&options)?;
+    let started = LockSources::start(&options);
+    if !watched.goes_on() {
+        let sentence =
+            format!("{words} ended before metering began, which takes a second or two; nothing was recorded");
+        return Err(Failure::error(Status::NoTarget, sentence));
+    }
+    let mut sources = started?;
+    if let Some(status) = is_stopped_before(&arguments.command, &mut signals)? {
+        return Ok(status);
+    }
     let mut writer = arguments.file.create(&arguments.output, &about, &signals)?;
     let page = arguments.html.as_deref().map(|path| begin_page(path, arguments, &writer, &signals)).transpose()?;
     let target = if arguments.command.is_empty() {
@@ -104,6 +113,16 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         say(complaint);
     }
     Ok(status.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+/// As a shell says it, if somebody has asked to stop while metering was begun: then the command is not started.
+pub fn is_stopped_before(command: &[OsString], signals: &mut StopSignals) -> Result<Option<ExitCode>> {
+    if command.is_empty() {
+        return Ok(None);
+    }
+    let Woken::Signal(signal) = signals.wait(Duration::ZERO, None, None)? else { return Ok(None) };
+    say("lockmeter: stopped before the command was started; nothing was recorded");
+    Ok(Some(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))))
 }
 
 /// Says that metering has ended before its command, if it has. A command may go on for days after the time that it is metered for.

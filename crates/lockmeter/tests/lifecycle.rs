@@ -248,6 +248,30 @@ fn the_first_interrupt_is_left_to_the_command_and_the_second_ends_the_recording(
 }
 
 /// Regression: `mmap -- COMMAND` ignored the second Ctrl-C, and after `-d` it swallowed SIGTERM until the command had ended.
+/// Regression: Ctrl-C while the programs were loaded was forgotten, and the command started and metered to its end.
+#[test]
+fn who_is_interrupted_before_the_command_starts_starts_none() {
+    let Some(_machine) = machine("interrupts at the start") else { return };
+    let folder = Folder::new();
+    let catches = |status: &str| {
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (libc::SIGINT - 1) != 0
+    };
+    for command in ["record", "mmap"] {
+        let (recording, begun) = (folder.file("recording"), folder.file("begun"));
+        let mut metering = lockmeter([command, "-o", &recording, "--", "touch", &begun]);
+        let child = metering.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        until("it catches the signal", || catches(&fs::read_to_string(&status).unwrap()));
+        signal(child.id(), libc::SIGINT);
+        let ended = child.wait_with_output().unwrap();
+        let said = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(128 + libc::SIGINT), "{said}");
+        assert!(said.contains("stopped before the command was started"), "{said}");
+        assert!(!Path::new(&begun).exists() && !Path::new(&recording).exists());
+    }
+}
+
 #[test]
 fn mmap_of_a_command_ends_at_the_second_interrupt_and_passes_signals_on_after_its_time() {
     let Some(_machine) = machine("interrupts under mmap") else { return };

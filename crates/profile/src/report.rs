@@ -74,6 +74,8 @@ impl Dimension {
 pub struct Report {
     /// What the rows are grouped by, in the order asked for.
     pub by: Vec<Dimension>,
+    /// Whether some locks were asked for and others not, while the threads' time is that of all.
+    pub leaves_locks_out: bool,
     /// What was recorded, where and how.
     pub about: About,
     /// When the window of this report began, nanoseconds since the Unix epoch.

@@ -240,6 +240,7 @@ impl ReportBuilder {
         };
         let report = Report {
             by: self.query.by.clone(),
+            leaves_locks_out: self.query.leaves_locks_out(),
             about: self.about.clone(),
             start_unix_ns,
             duration_ns: self.duration_ns,

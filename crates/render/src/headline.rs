@@ -6,6 +6,7 @@ use lockmeter_profile::{Loss, Report, SampledSpin, ThreadState, TimedOut, Worst}
 
 use crate::escape::escaped;
 use crate::stacks::{holder_words, without_long_arguments};
+use crate::threads::turns_ns;
 use crate::units::{MILLION, count, counted, duration, ratio, share, thousandths};
 
 /// Less is what any program spends on the locks of its start.
@@ -89,6 +90,11 @@ impl<'a> Headline<'a> {
         self.report.threads.as_ref().map_or(0, |threads| threads.spent_ns(ThreadState::is_lock))
     }
 
+    /// Whether threads waited at rest for locks.
+    fn are_turns_taken(&self) -> bool {
+        self.report.threads.as_ref().is_some_and(|threads| turns_ns(threads) >= NOTICEABLE_NS)
+    }
+
     /// Whether nothing waited for a lock, as far as was seen: no wait ended, timed out or goes on.
     pub fn is_nothing(&self) -> bool {
         let has_ended = self.has_waits() || self.report.timed_out.is_some();
@@ -161,7 +167,8 @@ impl<'a> Headline<'a> {
         } else if self.report.losses.is_empty() && self.report.threads.is_none() {
             write!(f, "no wait for a lock{scope_phrase} ended in {over}; waits that still go on were not looked for")
         } else if self.report.losses.is_empty() {
-            write!(f, "nothing waited for a lock{scope_phrase} in {over}")
+            let nothing = if self.are_turns_taken() { "nothing else" } else { "nothing" };
+            write!(f, "{nothing} waited for a lock{scope_phrase} in {over}")
         } else {
             write!(
                 f,
@@ -203,6 +210,9 @@ impl<'a> Headline<'a> {
         };
         match (waits.spin_ns, slept_ns) {
             (_, 0) if preempted > 0 => write!(f, " plus {} preempted while they spun, on average", tasks(preempted)),
+            (_, 0) if self.blocked_ns() >= NOTICEABLE_NS || self.are_turns_taken() => {
+                write!(f, "; no wait that has ended slept")
+            }
             (_, 0) => write!(f, "; nobody slept"),
             (0, _) => write!(f, "kept {sleepers} asleep on average and burned no CPU time"),
             _ if preempted > 0 => {

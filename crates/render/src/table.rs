@@ -341,10 +341,7 @@ fn cell_text(cell: Cell<'_>) -> String {
 
 /// What a reader must know first, a sentence each: deadlocks and long waits, what the table does not have, and what waiting cost.
 pub fn head_sentences(report: &Report) -> Vec<String> {
-    let before = report.threads.iter().flat_map(|activity| {
-        [threads::alarm(activity), threads::worst_own_lock(report, activity), threads::out_of_sight(report, activity)]
-    });
-    let all = before.flatten().chain([Headline::of(report).to_string()]);
+    let all = threads::alarms(report).chain([Headline::of(report).to_string()]);
     all.map(|text| sentence(&text)).collect()
 }
 

@@ -158,7 +158,7 @@ fn place_columns(how_long: &str) -> Vec<GridColumn> {
 
 /// What threads waited for most, if that is a lock which a program has built of something else than a futex: the tables of locks have at
 /// most the waits for it that went on at the end.
-pub(crate) fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option<String> {
+fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option<String> {
     let (lock, total_ns) = most_waited_own_lock(threads)?;
     let worst = report.worst.as_ref();
     let rows = report.rows.iter().filter(|row| row.happened == Happened::Wait && row.lock.as_deref() == Some(lock));
@@ -179,8 +179,51 @@ pub(crate) fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option
     })
 }
 
+/// What threads waited for most, if that is a kind of locks of which the table has hardly any wait: it has no locks on files, and of others
+/// those waits that have ended.
+fn worst_unseen(report: &Report, threads: &ThreadsReport) -> Option<String> {
+    let spent = |state: ThreadState| threads.spent_ns(|other| other == state);
+    let timed_out_ns = report.timed_out.as_ref().map_or(0, |timed_out| timed_out.all.total_ns);
+    let seen_ns = report.user_waits.total_ns.saturating_add(timed_out_ns);
+    let of_files = (spent(ThreadState::FileLock), 0, "file locks", "the table of locks has no waits for these");
+    let why = "these waits were interrupted, or their end was not seen";
+    let of_programs = (spent(ThreadState::UserLock), seen_ns, "locks of programs", why);
+    let (ns, seen_ns, what_for, why) = [of_files, of_programs].into_iter().max_by_key(|(ns, ..)| *ns)?;
+    let is_unseen = seen_ns < ns / 2 && ns > report.waits.total_ns.max(timed_out_ns);
+    let is_notable = ratio(ns, MILLION, threads.total_ns) >= SMALLEST_PPM;
+    // Reports that have left locks out have less than threads waited for.
+    (is_unseen && is_notable && !report.leaves_locks_out && threads.open_waits.is_empty()).then(|| {
+        let mean = thousandths(ratio(ns, 1_000, report.duration_ns.max(1)));
+        format!("threads waited most for {what_for}, {mean} of them on average; {why}")
+    })
+}
+
+/// For how long threads waited at rest for locks.
+pub(crate) fn turns_ns(threads: &ThreadsReport) -> u64 {
+    turns(threads).fold(0, |sum: u64, row| sum.saturating_add(row.total_ns))
+}
+
+fn turns(threads: &ThreadsReport) -> impl Iterator<Item = &SleepRow> {
+    threads.sleeps.iter().filter(|row| row.at_rest && row.state.is_lock())
+}
+
+/// Waits for a lock that count as rest. Those who take turns at one source of work wait so, but whoever needs a lock that is held by a reader
+/// does as well, and nothing tells one from the other for sure.
+fn waits_at_rest(report: &Report, threads: &ThreadsReport) -> Option<String> {
+    let ns = turns_ns(threads);
+    let most = turns(threads).max_by_key(|row| row.total_ns)?;
+    (ratio(ns, MILLION, threads.total_ns) >= SMALLEST_PPM).then(|| {
+        format!(
+            "{} threads on average waited for a lock whose holder waited for input, mostly in {}: they count as at rest, as workers that take turns \
+             do; if they do something else, this is contention",
+            thousandths(ratio(ns, 1_000, report.duration_ns.max(1))),
+            chain(&most.stack, HOLDER_FRAMES)
+        )
+    })
+}
+
 /// What no report has, where it would change the meaning of the rest: locks that put something else to sleep than threads.
-pub(crate) fn out_of_sight(report: &Report, threads: &ThreadsReport) -> Option<String> {
+fn out_of_sight(report: &Report, threads: &ThreadsReport) -> Option<String> {
     // Every thread of Go's is in one of these when it has no goroutine to run.
     const OF_GO: [&str; 3] = ["runtime.mPark", "runtime.stopm", "runtime.findRunnable"];
     let is_of_go = |row: &&SleepRow| row.stack.iter().any(|function| OF_GO.contains(&&**function));
@@ -302,6 +345,16 @@ fn holder_words(holder: &RowHolder) -> String {
         Some(_) => format!(", which sleeps in {}", chain(&holder.stack, HOLDER_FRAMES)),
     };
     format!("{who} has it{what}")
+}
+
+/// What a reader must know before all else, a sentence each: deadlocks and long waits, and what the table does not have.
+pub(crate) fn alarms(report: &Report) -> impl Iterator<Item = String> {
+    let sentences = report.threads.iter().flat_map(|threads| {
+        let own = worst_own_lock(report, threads);
+        let unseen = if own.is_none() { worst_unseen(report, threads) } else { None };
+        [alarm(threads), own, unseen, waits_at_rest(report, threads), out_of_sight(report, threads)]
+    });
+    sentences.flatten()
 }
 
 /// What a reader must know first: threads that wait for ever, or have waited for longer than anything else here; `None` if nobody does.

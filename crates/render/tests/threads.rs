@@ -8,7 +8,7 @@ use lockmeter_profile::{
     Happened, Kind, Mode, OpenWaitRow, Report, RowHolder, RowTask, RowWaker, SampledSpin, SleepRow, SpinLoop, SpinRow,
     Spinning, StateTime, ThreadState, ThreadsReport, Value,
 };
-use lockmeter_render::{Headline, Json, Table};
+use lockmeter_render::{Headline, Json, Table, head_sentences};
 use reports::{by_lock, empty, idle_threads, row, value, written};
 
 fn stack(functions: &[&str]) -> Arc<[Arc<str>]> {
@@ -172,6 +172,58 @@ fn spinning_is_shown_with_its_error_and_by_what_it_is_for() {
     assert!(row["count"].is_null() && row["p99_ns"].is_null() && row["mean_ns"].is_null(), "{row:#}");
     assert_eq!((&row["spin_samples"], &row["spin_error_ns"]), (&600.into(), &spin["error_ns"]));
     assert_eq!(json["head"]["spin_error_ns"], spin["error_ns"]);
+}
+
+/// Three of four threads wait for a lock of this kind for all of ten seconds, at rest or not.
+fn waiting(state: ThreadState, at_rest: bool) -> ThreadsReport {
+    let sleep = SleepRow {
+        state,
+        lock: None,
+        at_rest,
+        comm: "server".to_owned(),
+        stack: stack(&["visit", "start_thread"]),
+        total_ns: 30_000_000_000,
+        error_ns: 0,
+        looks: 300,
+        woken_by: None,
+    };
+    let states = vec![StateTime { state, total_ns: 30_000_000_000, error_ns: 0 }];
+    let (states, rest_ns) = if at_rest { (Vec::new(), 30_000_000_000) } else { (states, 0) };
+    ThreadsReport { total_ns: 40_000_000_000, rest_ns, states, sleeps: vec![sleep], ..idle_threads() }
+}
+
+/// Regression: a spin of some microseconds made "nobody slept" of threads that waited for a file lock all the while.
+#[test]
+fn what_threads_wait_for_and_no_table_has_is_said_first() {
+    let with_a_spin = |threads| {
+        let mut report = report(threads);
+        let spin = Value { count: 1, total_ns: 7_000, max_ns: 7_000, spin_ns: 7_000 };
+        (report.waits, report.worst) = (spin, None);
+        report
+    };
+    let said = |report: &Report| head_sentences(report).join(" ");
+    let of_files = said(&with_a_spin(waiting(ThreadState::FileLock, false)));
+    assert!(of_files.starts_with("Threads waited most for file locks, 3.0 of them on average; the table of locks has no waits for these. Waiting"), "{of_files}");
+    assert!(of_files.contains("; no wait that has ended slept"), "{of_files}");
+    let mut of_programs = with_a_spin(waiting(ThreadState::UserLock, false));
+    assert!(
+        said(&of_programs).starts_with("Threads waited most for locks of programs, 3.0 of them"),
+        "{}",
+        said(&of_programs)
+    );
+    of_programs.leaves_locks_out = true;
+    assert!(said(&of_programs).starts_with("Waiting"), "{}", said(&of_programs));
+    of_programs.leaves_locks_out = false;
+    of_programs.user_waits = value(9, 16_000_000_000, 9, 0);
+    assert!(said(&of_programs).starts_with("Waiting"), "{}", said(&of_programs));
+}
+
+/// Regression: who waits for a lock whose holder reads a slow pipe was "nothing".
+#[test]
+fn waits_that_count_as_rest_are_no_silent_all_clear() {
+    let said = head_sentences(&report(waiting(ThreadState::UserLock, true))).join(" ");
+    let begin = "3.0 threads on average waited for a lock whose holder waited for input, mostly in visit < start_thread: they count as at rest";
+    assert!(said.starts_with(begin) && said.contains("Nothing else waited for a lock in 10.0 s."), "{said}");
 }
 
 /// Regression: a program that spins in a lock of its own all the time was one in which nothing waited.

@@ -40,6 +40,11 @@ impl Query {
         Self { by: by.into(), ..Self::default() }
     }
 
+    /// Whether some locks are left out.
+    pub(super) const fn leaves_locks_out(&self) -> bool {
+        self.kind.is_some() || self.mode.is_some() || self.space.is_some() || self.lock.is_some()
+    }
+
     pub(super) fn groups_by(&self, dimension: Dimension) -> bool {
         self.by.contains(&dimension)
     }

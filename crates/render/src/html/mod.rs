@@ -149,12 +149,7 @@ fn scope(report: &Report) -> &str {
 fn verdict(report: &Report) -> String {
     let mut html = String::new();
     let activity = report.threads.as_ref();
-    let before = [
-        activity.and_then(threads::alarm),
-        activity.and_then(|activity| threads::worst_own_lock(report, activity)),
-        activity.and_then(|activity| threads::out_of_sight(report, activity)),
-    ];
-    for line in before.into_iter().flatten() {
+    for line in threads::alarms(report) {
         html.push_str(&format!("<p class=\"alarm\">{}</p>\n", text(&sentence(&line))));
     }
     html.push_str(&headline(&Headline::of(report).to_string()));

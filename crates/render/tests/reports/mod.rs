@@ -60,6 +60,7 @@ pub fn idle_threads() -> ThreadsReport {
 pub fn empty() -> Report {
     Report {
         by: vec![Dimension::Lock],
+        leaves_locks_out: false,
         about: about(),
         start_unix_ns: 1_793_707_200_000_000_000,
         duration_ns: 10_000_000_000,
