@@ -5,6 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -101,19 +102,19 @@ fn plays(folder: &Folder, command: impl Fn(&str) -> Command, scenes: &[Expected]
 fn plays_started(folder: &Folder, program: &Path, Expected { scene, locks }: &Expected) -> String {
     let mut command = Command::new(program);
     command.arg(scene);
-    let file = started(folder, &command);
+    let file = started(folder, &command, DURATION_OF_STARTED);
     judge(scene, locks, &file);
     file
 }
 
 /// A recording of a scene that lockmeter starts.
-fn started(folder: &Folder, scene: &Command) -> String {
+fn started(folder: &Folder, scene: &Command, duration: Duration) -> String {
     let file = folder.file("started");
     let mut command = lockmeter(["record", "--user", "-o", &file, "--"]);
     let (input, end_of_input) = std::io::pipe().unwrap();
     command.arg(scene.get_program()).args(scene.get_args()).stdin(input);
     let recorder = Recorder::spawn(command, file);
-    std::thread::sleep(DURATION_OF_STARTED);
+    std::thread::sleep(duration);
     drop(end_of_input);
     recorder.wait().recording()
 }
@@ -292,7 +293,7 @@ fn locks_of_cpython_are_told_from_its_queues_and_joins() {
 #[test]
 fn from_inside_joins_of_cpython_are_no_waits_for_locks() {
     let Some((_machine, folder)) = place("CPython's joins, from inside") else { return };
-    let recording = started(&folder, &python("joins"));
+    let recording = started(&folder, &python("joins"), DURATION_OF_STARTED);
     let waits = waits_by_blocker(&recording);
     let semaphores_ns = sum(&waits, |row| row["kind"] == "semaphore");
     let joins = json_report(&recording, &["--by", "lock", "--kind", "join"]);
@@ -327,11 +328,31 @@ fn holders_are_known(waits: &[Value], times: u64) {
 #[test]
 fn from_inside_waits_for_the_interpreter_lock_are_none_for_its_mutex() {
     let Some((_machine, folder)) = place("CPython's interpreter lock, from inside") else { return };
-    let waits = waits_by_blocker(&started(&folder, &python("compute")));
+    // On a busy machine its parts are of many lengths. Of the last ones nobody knows who has it: they are a small part of a long scene.
+    let scene = || started(&folder, &python("compute"), 6 * DURATION_OF_STARTED);
+    let waits = waits_by_blocker(&beside_busy_loops(scene));
     let (lock_ns, mutex_ns) = (sum(&waits, |row| named(row, ":GIL")), sum(&waits, |row| named(row, ":GIL's mutex")));
     assert!(lock_ns > 0 && mutex_ns * 10 < lock_ns, "{lock_ns}, {mutex_ns} ns: {waits:#?}");
-    // Of parts in different powers of two only the last are charged, and a busy machine makes parts longer.
-    holders_are_known(&waits, 2);
+    holders_are_known(&waits, 8);
+}
+
+/// Does this while twice as many threads compute as there are CPUs.
+fn beside_busy_loops<T>(work: impl FnOnce() -> T) -> T {
+    struct EndOnDrop<'a>(&'a AtomicBool);
+    impl Drop for EndOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Also where the work fails.
+        let _end = EndOnDrop(&is_over);
+        for _ in 0..2 * std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| while !is_over.load(Relaxed) {});
+        }
+        work()
+    })
 }
 
 fn waits_by_blocker(recording: &str) -> Vec<Value> {

@@ -465,6 +465,7 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
     }
     let total_ns = u64_at(slot, offset_of!(Slot, total_ns)).wrapping_sub(seen.total_ns);
     let total_ns = match meta.happened {
+        happened::PART_OF_IDLE => total_ns,
         // The bucket is that of the whole waits.
         part if happened::whole_of(part).is_some() => total_ns.min(count.saturating_mul(upper_ns)),
         _ => total_ns.clamp(count.saturating_mul(lower_ns), count.saturating_mul(upper_ns)),
