@@ -289,6 +289,30 @@ fn locks_of_cpython_are_told_from_its_queues_and_joins() {
     plays(&folder, python, &[contends("lock", semaphore), contends("rlock", semaphore), idle("idle")]);
 }
 
+/// Both sleep in the same functions. Who ends a wait says which it was, and `with lock` calls otherwise than `join`.
+#[test]
+fn joins_of_cpython_are_no_waits_for_the_locks_beside_them() {
+    let Some((_machine, folder)) = place("CPython's joins beside a lock") else { return };
+    let playing = Scene::start(python("joins beside a lock"));
+    let pid = playing.program.id().to_string();
+    let recorder = Recorder::start_all(&folder, "joins", &["--user", "-p", &pid, "-d", "1500ms"]);
+    let recording = recorder.wait().recording();
+    let calls = |of: &Value, call: &str| of.as_array().unwrap().iter().any(|name| name == call);
+    let waits = json_report(&recording, &["--by", "lock,caller"]);
+    let waits: Vec<Value> =
+        waits["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == "wait").cloned().collect();
+    let of = |call: &str| sum(&waits, |row| row["kind"] == "semaphore" && calls(&row["caller"], call));
+    let (locks_ns, others_ns) = (of("_PyObject_MakeTpCall"), of("PyObject_Vectorcall"));
+    assert!(others_ns * 20 < locks_ns, "{locks_ns}, {others_ns} ns: {waits:#?}");
+    let joins = json_report(&recording, &["--by", "lock", "--kind", "join"]);
+    assert!(sum(joins["rows"].as_array().unwrap(), |_| true) > DURATION_NS, "{joins:#}");
+    let report = json_report(&recording, &[]);
+    let sleeps = report["threads"]["sleeps"].as_array().unwrap();
+    let of = |call: &str| sum(sleeps, |sleep| sleep["state"] == "user-lock" && calls(&sleep["stack"], call));
+    let (locks_ns, others_ns) = (of("_PyObject_MakeTpCall"), of("PyObject_Vectorcall"));
+    assert!(others_ns * 20 < locks_ns, "{locks_ns}, {others_ns} ns: {sleeps:#?}");
+}
+
 /// `Thread.join` waits for a semaphore that the thread has taken and posts at its end, as it would a lock.
 #[test]
 fn from_inside_joins_of_cpython_are_no_waits_for_locks() {

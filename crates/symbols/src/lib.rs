@@ -71,7 +71,7 @@ pub use types::KernelTypes;
 pub use user_names::{MappedFile, NoVariable, ProcessPath, StaticPlace, UserNames};
 pub use user_spins::{UserSpin, has_own_spins};
 pub use user_waits::{FutexCall, UserWait, waits_for_work};
-pub use work_semaphores::{is_wait_for_end_of_thread, is_wait_for_work};
+pub use work_semaphores::{call_of_evaluator, is_wait_for_end_of_thread, is_wait_for_work};
 
 /// The README's example, which tests run.
 #[cfg(doctest)]
