@@ -203,6 +203,24 @@ fn semaphores_of_the_standard_library_are_told_from_its_latches_and_barriers() {
     );
 }
 
+/// The first thread's stack is told from the heap, from outside and from inside.
+#[test]
+fn a_mutex_on_the_stack_is_called_so() {
+    let Some((_machine, folder)) = place("a mutex on the stack") else { return };
+    let program = program(&folder, "std", &["-std=c++20"]);
+    let mut command = Command::new(&program);
+    command.arg("mutex on stack");
+    let inside = started(&folder, &command, DURATION_OF_STARTED);
+    let playing = Scene::start(command);
+    let pid = playing.program.id().to_string();
+    let outside = Recorder::start_all(&folder, "outside", &["--user", "-p", &pid, "-d", DURATION]).wait().recording();
+    for recording in [inside, outside] {
+        let report = json_report(&recording, &[]);
+        let lock = report["rows"][0]["lock"].as_str().unwrap();
+        assert!(lock.starts_with("stack, first seen at post_entry("), "{report:#}");
+    }
+}
+
 #[test]
 fn locks_of_tbb_are_told_from_its_queues_and_workers() {
     if !Path::new("/usr/include/oneapi/tbb/mutex.h").exists() {

@@ -9,7 +9,7 @@ use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
     Naming, OfFilesystem, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value, lock_functions,
 };
-use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock, is_wait_for_end_of_thread};
+use lockmeter_symbols::{FutexCall, UserWait, WHOLE_PPM, is_wait_for_end_of_thread};
 
 use super::KnownPrograms;
 use super::processes::{Processes, copied_stack as as_copied};
@@ -334,6 +334,7 @@ impl Waits {
             told,
             &site.frames,
         );
+        let in_memory = || self.processes.borrow().lock_in_memory(word.tgid, address, &site.frames);
         let known = self.words.entry(word).or_default();
         known.age = 0;
         let user = site.user.as_deref();
@@ -359,7 +360,7 @@ impl Waits {
             let told = Told {
                 wait,
                 is_told: site.wait.is_some(),
-                lock: lock.clone().unwrap_or_else(|| heap_lock(&site.frames, Origin::FirstSeen)),
+                lock: lock.clone().unwrap_or_else(in_memory),
                 instance: address.unwrap_or(word.address),
                 site: Rc::clone(site),
                 now,

@@ -171,6 +171,11 @@ impl SegmentReader {
         between.ns(u64_at(&self.head, offset_of!(Process, tick_ns_shifted)))
     }
 
+    /// Where the stack of its process's first thread ends.
+    pub(super) fn stack_end(&self) -> u64 {
+        u64_at(&self.head, offset_of!(Process, stack_end))
+    }
+
     /// Whether its process reads the time stamp counter, and not the system's clock.
     pub(super) fn has_counter(&self) -> bool {
         u64_at(&self.head, offset_of!(Process, tick_ns_shifted)) != 0
