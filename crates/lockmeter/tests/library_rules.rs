@@ -222,6 +222,29 @@ fn a_mutex_on_the_stack_is_called_so() {
 }
 
 #[test]
+fn locks_of_sqlite_are_told_by_the_functions_that_wait_for_them() {
+    let Some(flags) = package("sqlite3") else { return skip("SQLite", "libsqlite3-dev is not installed") };
+    let Some((_machine, folder)) = place("SQLite") else { return };
+    let program = program(&folder, "sqlite", &flags.iter().map(String::as_str).collect::<Vec<_>>());
+    for (scene, state, lock) in
+        [("connection", "user-lock", "SQLite connection mutex"), ("database", "file-lock", "SQLite database lock")]
+    {
+        let mut command = Command::new(&program);
+        command.arg(scene);
+        let playing = Scene::start(command);
+        let pid = playing.program.id().to_string();
+        let recorder = Recorder::start_all(&folder, scene, &["--user", "-p", &pid, "-d", DURATION]);
+        let report = json_report(&recorder.wait().recording(), &[]);
+        let sleeps = report["threads"]["sleeps"].as_array().unwrap();
+        let ns = sum(sleeps, |sleep| sleep["state"] == state && sleep["lock"] == lock);
+        assert!(ns > DURATION_NS, "{scene}: {ns} ns\n{report:#}");
+        if state == "user-lock" {
+            assert_eq!(report["rows"][0]["lock"], lock, "{report:#}");
+        }
+    }
+}
+
+#[test]
 fn locks_of_tbb_are_told_from_its_queues_and_workers() {
     if !Path::new("/usr/include/oneapi/tbb/mutex.h").exists() {
         return skip("oneTBB", "libtbb-dev is not installed");
@@ -425,7 +448,10 @@ fn the_locks_of_ruby_are_told_from_its_queues_and_sleepers() {
     };
     // Debian's library has no names for its inner functions.
     let mutex = &[("libruby", "mutex", "exclusive")];
-    plays(&folder, command, &[contends("compute", mutex), contends("mutex", mutex), idle("idle")]);
+    let monitor = contends("monitor", &[("monitor.so", "mutex", "exclusive")]);
+    let locks = [contends("compute", mutex), contends("mutex", mutex), contends("lock", mutex), monitor];
+    plays(&folder, command, &locks);
+    plays(&folder, command, &[idle("idle")]);
 }
 
 /// Builds what Cargo does not build for a test of another package.

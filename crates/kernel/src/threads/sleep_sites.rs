@@ -305,8 +305,10 @@ impl SleepSite {
             return Some(ThreadState::KernelLock);
         }
         // A semaphore is a lock only where those who wait for it release it, too.
-        if self.program_lock.is_some_and(|lock| lock.kind() != Kind::Semaphore) {
-            return Some(ThreadState::UserLock);
+        match self.program_lock.map(ProgramLock::kind) {
+            None | Some(Kind::Semaphore) => {}
+            Some(Kind::File) => return Some(ThreadState::FileLock),
+            Some(_) => return Some(ThreadState::UserLock),
         }
         match self.futex? {
             // One that nobody was seen to use as a lock is no more than a condition.
