@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use support::recorder::Recorder;
 use support::report::{json_report, report_as};
-use support::{Folder, Machine, lockmeter, machine, run, skip, text, workload_sources};
+use support::{Folder, Machine, child_of, lockmeter, machine, run, skip, text, until, workload_sources};
 
 /// How long is recorded: long enough that readings ten times a second say what each thread waits for.
 const DURATION: &str = "600ms";
@@ -45,15 +45,14 @@ impl Scene {
     fn start(mut command: Command) -> Self {
         let mut program = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let input = program.stdin.take();
-        // Every scene has several threads. An interpreter takes its time on a busy machine.
-        let tasks = format!("/proc/{}/task", program.id());
-        while std::fs::read_dir(&tasks).is_ok_and(|threads| threads.count() < 2)
-            && program.try_wait().unwrap().is_none()
-        {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("the scene has begun", || has_begun(program.id()) || program.try_wait().unwrap().is_some());
         Self { program, input }
     }
+}
+
+/// Every scene has several threads. An interpreter takes its time on a busy machine.
+fn has_begun(pid: u32) -> bool {
+    std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 1)
 }
 
 impl Drop for Scene {
@@ -114,6 +113,7 @@ fn started(folder: &Folder, scene: &Command, duration: Duration) -> String {
     let (input, end_of_input) = std::io::pipe().unwrap();
     command.arg(scene.get_program()).args(scene.get_args()).stdin(input);
     let recorder = Recorder::spawn(command, file);
+    until("the scene has begun", || child_of(recorder.pid()).is_some_and(has_begun));
     std::thread::sleep(duration);
     drop(end_of_input);
     recorder.wait().recording()
@@ -364,7 +364,7 @@ fn from_inside_joins_of_cpython_are_no_waits_for_locks() {
     let joins = json_report(&recording, &["--by", "lock", "--kind", "join"]);
     let joined_ns = sum(joins["rows"].as_array().unwrap(), |_| true);
     assert!(
-        joined_ns > DURATION_NS / 2 && semaphores_ns * 4 < joined_ns,
+        joined_ns > DURATION_NS / 2 && semaphores_ns * 20 < joined_ns,
         "{joined_ns}, {semaphores_ns} ns: {waits:#?}"
     );
 }
