@@ -119,6 +119,14 @@ fn started(folder: &Folder, scene: &Command, duration: Duration) -> String {
     recorder.wait().recording()
 }
 
+/// The report of a scene that plays on.
+fn report_of(folder: &Folder, scene: &str, command: Command) -> Value {
+    let playing = Scene::start(command);
+    let pid = playing.program.id().to_string();
+    let recorder = Recorder::start_all(folder, scene, &["--user", "-p", &pid, "-d", DURATION]);
+    json_report(&recorder.wait().recording(), &[])
+}
+
 fn judge(scene: &str, locks: &[(&str, &str, &str)], recording: &str) {
     let report = json_report(recording, &["--by", "lock,caller"]);
     let shown = || report_as(recording, "table", &["--by", "lock,caller"]);
@@ -231,10 +239,7 @@ fn locks_of_sqlite_are_told_by_the_functions_that_wait_for_them() {
     {
         let mut command = Command::new(&program);
         command.arg(scene);
-        let playing = Scene::start(command);
-        let pid = playing.program.id().to_string();
-        let recorder = Recorder::start_all(&folder, scene, &["--user", "-p", &pid, "-d", DURATION]);
-        let report = json_report(&recorder.wait().recording(), &[]);
+        let report = report_of(&folder, scene, command);
         let sleeps = report["threads"]["sleeps"].as_array().unwrap();
         let ns = sum(sleeps, |sleep| sleep["state"] == state && sleep["lock"] == lock);
         // Threads that compute wait for a CPU, too.
@@ -452,6 +457,11 @@ fn the_locks_of_ruby_are_told_from_its_queues_and_sleepers() {
     let locks = ["compute", "mutex", "lock", "monitor"].map(|scene| contends(scene, mutex));
     plays(&folder, command, &locks);
     plays(&folder, command, &[idle("idle")]);
+    for (scene, lock) in [("mutex", "Ruby Mutex"), ("lock", "Ruby Mutex"), ("monitor", "Ruby Monitor")] {
+        let report = report_of(&folder, scene, command(scene));
+        let ns = sum(report["rows"].as_array().unwrap(), |row| row["happened"] == "wait" && row["lock"] == lock);
+        assert!(ns > DURATION_NS, "{scene}: {ns} ns\n{report:#}");
+    }
 }
 
 /// Builds what Cargo does not build for a test of another package.
