@@ -330,7 +330,7 @@ fn locks_of_process(folder: &Folder, pid: u32) -> Vec<(String, u64)> {
     let recorder = Recorder::start_all(folder, "shipped", &["--user", "-p", &pid.to_string(), "-d", "2s"]);
     let report = json_report(&recorder.wait().recording(), &[]);
     let sleeps = report["threads"]["sleeps"].as_array().unwrap().iter();
-    let of_locks = sleeps.filter(|sleep| sleep["state"] == "user-lock");
+    let of_locks = sleeps.filter(|sleep| sleep["state"] == "user-lock" || sleep["state"] == "file-lock");
     of_locks.filter_map(|sleep| Some((sleep["lock"].as_str()?.to_owned(), ns(&sleep["total_ns"])))).collect()
 }
 
