@@ -63,6 +63,7 @@ SCENES = {
     "rlock": lambda: start(4, walk_tree),
     "compute": lambda: start(4, compute),
     "joins": lambda: start(4, join_workers),
+    "joins beside a lock": lambda: (start(4, join_workers), start(4, post_entry)),
     "idle": idle,
 }
 SCENES[sys.argv[1]]()

@@ -3,6 +3,7 @@
 
 #include <barrier>
 #include <latch>
+#include <mutex>
 #include <semaphore>
 
 static std::counting_semaphore<4> turns(1), none(0);
@@ -23,6 +24,20 @@ static void semaphore()
 	repeat(4, take_turn);
 }
 
+APART static void post_entry(std::mutex &mutex)
+{
+	std::lock_guard<std::mutex> guard(mutex);
+	hold();
+}
+
+/* All of them want a mutex that lies on the stack of the first thread. */
+static void mutex_on_stack()
+{
+	std::mutex mutex;
+
+	repeat(4, [&mutex] { post_entry(mutex); });
+}
+
 static void idle()
 {
 	std::thread([] { latch.wait(); }).detach();
@@ -34,6 +49,6 @@ static void idle()
 
 int main(int arguments, char **argument)
 {
-	const Scene scenes[] = {{"semaphore", semaphore}, {"idle", idle}};
+	const Scene scenes[] = {{"semaphore", semaphore}, {"mutex on stack", mutex_on_stack}, {"idle", idle}};
 	return play(scenes, arguments, argument);
 }

@@ -196,7 +196,7 @@ fn all_rules_are_listed_with_where_they_come_from() {
     }
     let table = text(&run(lockmeter(["rules", "list"])).stdout);
     assert!(
-        table.starts_with("lockmeter 6 (") && table.contains("ProcSleep in postgres  (postgresql.toml:"),
+        table.starts_with("lockmeter 7 (") && table.contains("ProcSleep in postgres  (postgresql.toml:"),
         "{table}"
     );
 }
@@ -300,7 +300,7 @@ fn rules_of_the_machine_count_without_a_flag() {
     let said = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let at = |what: &str| said.find(what).unwrap_or_else(|| panic!("no {what}:\n{said}"));
-    assert!(at("10-a") < at("20-b") && at("20-b") < at("lockmeter 6"), "{said}");
+    assert!(at("10-a") < at("20-b") && at("20-b") < at("lockmeter 7"), "{said}");
     let output = list(&[("10-a.toml", "format = 1\n[[rule]]\n")]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(BAD_INPUT), "{said}");
@@ -330,7 +330,7 @@ fn locks_of_process(folder: &Folder, pid: u32) -> Vec<(String, u64)> {
     let recorder = Recorder::start_all(folder, "shipped", &["--user", "-p", &pid.to_string(), "-d", "2s"]);
     let report = json_report(&recorder.wait().recording(), &[]);
     let sleeps = report["threads"]["sleeps"].as_array().unwrap().iter();
-    let of_locks = sleeps.filter(|sleep| sleep["state"] == "user-lock");
+    let of_locks = sleeps.filter(|sleep| sleep["state"] == "user-lock" || sleep["state"] == "file-lock");
     of_locks.filter_map(|sleep| Some((sleep["lock"].as_str()?.to_owned(), ns(&sleep["total_ns"])))).collect()
 }
 

@@ -357,7 +357,10 @@ impl Rule {
                 // A library may call it by functions of its own, whose names it exports.
                 let calls = between.iter().take_while(|frame| is_called_for_lock(frame)).count();
                 let between = &between[calls..];
-                let is_nameless = |other: &Frame| other.function.is_none() && other.module == frame.module;
+                // Without a function it is the file that calls another one.
+                let is_nameless = |other: &Frame| {
+                    other.function.is_none() && (self.functions.is_empty() || other.module == frame.module)
+                };
                 (1..=most).contains(&between.len()) && between.iter().all(is_nameless)
             }
             None => !self.direct || between.is_empty(),

@@ -27,7 +27,8 @@ const MOST_LISTED_BYTES: u64 = 1 << 20;
 const SUGGESTED: usize = 3;
 
 /// How reports begin the names of locks on the heap.
-const HEAP_NAMES: [&str; 2] = ["heap, created at ", "heap, first seen at "];
+const HEAP_NAMES: [&str; 4] =
+    ["heap, created at ", "heap, first seen at ", "stack, created at ", "stack, first seen at "];
 
 /// What a program's environment must hold for its locks to be swapped: all, or those that match.
 pub fn environment(

@@ -58,6 +58,19 @@ pub fn heap_lock(stack: &[Frame], origin: Origin) -> Lock {
     }
 }
 
+/// The kernel maps nothing else so close below the end of a process's first stack, however large that may become.
+const BELOW_STACK_END: u64 = 128 << 20;
+
+/// Whether an address lies on the stack of a process's first thread, which ends there.
+pub const fn is_on_main_stack(address: u64, stack_end: u64) -> bool {
+    address < stack_end && stack_end - address < BELOW_STACK_END
+}
+
+/// A [`heap_lock`] that lies on a stack.
+pub fn on_stack(lock: Lock) -> Lock {
+    Lock { name: lock.name.replacen("heap", "stack", 1), ..lock }
+}
+
 /// As [`heap_lock`] of a lock that these threads wait for while nothing says where it lies.
 pub fn lock_without_address(user: &[Frame]) -> Lock {
     let heap = heap_lock(user, Origin::FirstSeen);

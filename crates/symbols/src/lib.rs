@@ -56,7 +56,7 @@ pub use debuginfod::{Asking, WhileAsking, ask_servers};
 pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
 pub use go_runtime::{GoRuntime, ParkedGoroutine};
-pub use heap_locks::{Origin, heap_lock, lock_without_address, may_be_the_lock_of};
+pub use heap_locks::{Origin, heap_lock, is_on_main_stack, lock_without_address, may_be_the_lock_of, on_stack};
 pub use java_parks::{JAVA_MACHINE, JavaMachine, Parked};
 pub use kernel_symbols::{KernelSymbols, Symbol};
 pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
@@ -71,7 +71,7 @@ pub use types::KernelTypes;
 pub use user_names::{MappedFile, NoVariable, ProcessPath, StaticPlace, UserNames};
 pub use user_spins::{UserSpin, has_own_spins};
 pub use user_waits::{FutexCall, UserWait, waits_for_work};
-pub use work_semaphores::{is_wait_for_end_of_thread, is_wait_for_work};
+pub use work_semaphores::{call_of_evaluator, is_wait_for_end_of_thread, is_wait_for_work};
 
 /// The README's example, which tests run.
 #[cfg(doctest)]

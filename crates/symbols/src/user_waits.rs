@@ -121,6 +121,11 @@ impl UserWait {
         Self { happened: Happened::Wait, kind, mode, ..self }
     }
 
+    /// The same as a wait until a thread has ended.
+    pub const fn for_end_of_thread(self) -> Self {
+        Self { happened: Happened::Idle, kind: Kind::Join, ..self }
+    }
+
     /// This, unless the program has built something else of it.
     fn as_used_in(self, frames: &[Frame], call: FutexCall) -> Self {
         if let Some(found) = installed().built_of(frames, Some(self.kind), Some(call.expected)) {

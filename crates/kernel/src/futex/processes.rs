@@ -14,7 +14,7 @@ use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use lockmeter_profile::{Frame, Lock, Loss, Losses};
 use lockmeter_symbols::{
     BuildId, ElfPart, FilePlace, LONGEST_MAPS, MOST_MAPPINGS, MappedFile, Origin, SharedAddress, SharedMapping,
-    StaticPlace, TargetFile, UserNames, sees_other_files, shared_lock,
+    StaticPlace, TargetFile, UserNames, heap_lock, is_on_main_stack, on_stack, sees_other_files, shared_lock,
 };
 use object::elf::PF_X;
 use object::read::elf::ElfFile64;
@@ -122,6 +122,8 @@ struct Process {
     maps: String,
     /// What it shares with other processes.
     shared: Vec<SharedMapping>,
+    /// Where the stack of its first thread ends; 0 if that is not known.
+    stack_end: u64,
     /// Held open: paths of another root cannot be followed after the process's end.
     held: Vec<Rc<TargetFile>>,
     /// The mappings were read since the last [`Processes::grow_old`].
@@ -259,6 +261,13 @@ impl Processes {
         self.known.get(&tgid).map_or(0, |process| process.changes)
     }
 
+    /// What reports call a lock in memory of which nothing else is known: on the heap, or on the stack of the process's first thread.
+    pub fn lock_in_memory(&self, tgid: u32, address: Option<u64>, user: &[Frame]) -> Lock {
+        let lock = heap_lock(user, Origin::FirstSeen);
+        let stack_end = self.known.get(&tgid).map_or(0, |process| process.stack_end);
+        if address.is_some_and(|address| is_on_main_stack(address, stack_end)) { on_stack(lock) } else { lock }
+    }
+
     /// Return addresses of a copied stack, innermost first; the first is where the thread is itself.
     pub fn unwind(&mut self, tgid: u32, stack: CopiedStack<'_>, losses: &mut Losses) -> Vec<u64> {
         if stack.copy.is_empty() {
@@ -348,13 +357,14 @@ impl Processes {
         (process.fresh, process.has_run) = (true, false);
         let (changes, age, parent) = (process.changes + 1, process.age, process.parent);
         let living = living_thread(tgid);
-        let (maps, shared) = read_mappings(living);
+        let (maps, shared, stack_end) = read_mappings(living);
         // A process that has ended has no mappings, and keeps those that it had or was born with.
-        let (maps, shared) = if maps.is_empty() && process.maps.is_empty() {
+        let (maps, shared, stack_end) = if maps.is_empty() && process.maps.is_empty() {
             let inherited = self.known.get(&parent);
-            inherited.map_or_else(Default::default, |parent| (parent.maps.clone(), parent.shared.clone()))
+            let of = |parent: &Process| (parent.maps.clone(), parent.shared.clone(), parent.stack_end);
+            inherited.map_or_else(Default::default, of)
         } else {
-            (maps, shared)
+            (maps, shared, stack_end)
         };
         if maps.is_empty() {
             return false;
@@ -363,7 +373,7 @@ impl Processes {
             process.shared = shared;
             return false;
         }
-        let mut next = Process { maps, shared, fresh: true, changes, age, parent, ..Process::default() };
+        let mut next = Process { maps, shared, stack_end, fresh: true, changes, age, parent, ..Process::default() };
         let is_elsewhere = sees_other_files(living);
         for mapping in next.maps.lines().filter_map(Mapping::parse) {
             let elf = self
@@ -412,20 +422,23 @@ fn living_thread(tgid: u32) -> u32 {
     threads.find(lives).unwrap_or(tgid)
 }
 
-/// The lines of code in the list of mappings, and what is shared; nothing if the process has ended.
-fn read_mappings(tgid: u32) -> (String, Vec<SharedMapping>) {
+/// The lines of code in the list of mappings, what is shared, and where the first thread's stack ends; nothing if the process has ended.
+fn read_mappings(tgid: u32) -> (String, Vec<SharedMapping>, u64) {
     let Ok(file) = File::open(format!("/proc/{tgid}/maps")) else { return Default::default() };
     let lines = BufReader::new(file.take(LONGEST_MAPS)).split(b'\n').map_while(Result::ok);
-    let (mut code, mut shared) = (Vec::new(), Vec::new());
+    let (mut code, mut shared, mut stack_end) = (Vec::new(), Vec::new(), 0);
     for line in lines.map(|line| String::from_utf8_lossy(&line).into_owned()) {
         if shared.len() < MOST_MAPPINGS {
             shared.extend(SharedMapping::parse(&line));
         }
         if code.len() < MOST_MAPPINGS && maps_a_file(&line) {
             code.push(line);
+        } else if line.ends_with("[stack]") {
+            let end = line.split(['-', ' ']).nth(1).and_then(|end| u64::from_str_radix(end, 16).ok());
+            stack_end = end.unwrap_or(0);
         }
     }
-    (code.join("\n"), shared)
+    (code.join("\n"), shared, stack_end)
 }
 
 /// Only code is of interest, and what has a name.

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use lockmeter_profile::{Frame, Happened, Kind, lock_functions};
+use lockmeter_symbols::call_of_evaluator;
 
 use super::waits::{Site, Told};
 
@@ -17,8 +18,16 @@ const MOST_THREADS: usize = 1024;
 const MOST_FUNCTIONS: usize = 4096;
 
 /// The function that waits for a semaphore, by the stack. One without a name is told by where it calls: a library's semaphores are none
-/// of the program's that calls it.
+/// of the program's that calls it. Of Python's own code it is added how that calls.
 pub fn semaphore_user(frames: &[Frame]) -> Option<String> {
+    let user = user(frames)?;
+    Some(match call_of_evaluator(frames) {
+        Some(call) => format!("{user} < {call}"),
+        None => user,
+    })
+}
+
+fn user(frames: &[Frame]) -> Option<String> {
     let names: Vec<&str> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
     let user = lock_functions::main_function(&names);
     let is_user = |frame: &&Frame| {

@@ -1,6 +1,6 @@
 //! From futex words to locks: what their stacks tell, applied to what was counted.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use lockmeter_profile::{
     Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
     Naming, OfFilesystem, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value, lock_functions,
 };
-use lockmeter_symbols::{FutexCall, Origin, UserWait, WHOLE_PPM, heap_lock};
+use lockmeter_symbols::{FutexCall, UserWait, WHOLE_PPM, is_wait_for_end_of_thread};
 
 use super::KnownPrograms;
 use super::processes::{Processes, copied_stack as as_copied};
@@ -95,6 +95,8 @@ pub(super) struct Site {
     is_shared: bool,
     /// The preloaded library meters it, or may do so.
     is_seen_inside: bool,
+    /// The same stack, where a thread's end is what it waits for: the stack alone does not say so.
+    as_join: OnceCell<Rc<Site>>,
 }
 
 /// A futex word, and what was waited for on it: one lock nearly always, several where it is a thread's own.
@@ -216,15 +218,19 @@ impl Waits {
             .and_then(KnownWord::heaviest)
             .map(|told| Rc::clone(&told.site));
         let site = known.unwrap_or_else(|| self.site(&record.sleep, record.sleep.tgid, &record.sleeper));
+        let is_by_futex = record.waker == WAKER_FUTEX;
+        let releaser = is_by_futex.then(|| self.site(&record.sleep, record.waker_tgid, &record.releaser));
+        let site = match &releaser {
+            Some(releaser) if site.is_joined_by(releaser) => site.as_join(),
+            _ => site,
+        };
         let waited_ns = record.waited_ns.max(1);
         let weight = if waited_ns >= record.period_ns { 1.0 } else { record.period_ns as f64 / waited_ns as f64 };
         let told = self.learn(word, &site, weight * waited_ns as f64);
         self.semaphores.borrow_mut().waits(&site, record.sleep.tid);
-        if record.waker == WAKER_FUTEX {
+        if is_by_futex {
             self.semaphores.borrow_mut().wakes(&site, record.waker_tid, weight);
         }
-        let releaser =
-            (record.waker == WAKER_FUTEX).then(|| self.site(&record.sleep, record.waker_tgid, &record.releaser));
         let source = match (record.waker, &releaser) {
             (WAKER_FUTEX, Some(releaser)) if releaser.frames.is_empty() => BlockerSource::StackLost,
             (WAKER_FUTEX, _) => BlockerSource::Releaser,
@@ -328,6 +334,7 @@ impl Waits {
             told,
             &site.frames,
         );
+        let in_memory = || self.processes.borrow().lock_in_memory(word.tgid, address, &site.frames);
         let known = self.words.entry(word).or_default();
         known.age = 0;
         let user = site.user.as_deref();
@@ -353,7 +360,7 @@ impl Waits {
             let told = Told {
                 wait,
                 is_told: site.wait.is_some(),
-                lock: lock.clone().unwrap_or_else(|| heap_lock(&site.frames, Origin::FirstSeen)),
+                lock: lock.clone().unwrap_or_else(in_memory),
                 instance: address.unwrap_or(word.address),
                 site: Rc::clone(site),
                 now,
@@ -410,6 +417,7 @@ impl Waits {
                     is_shared: call.is_shared(),
                     is_seen_inside: self.is_beside_preloaded
                         && self.processes.borrow_mut().maps_any(key.word.tgid, is_preloaded_file),
+                    as_join: OnceCell::new(),
                 });
                 self.learn(key.word, &site, INTRODUCTION_WEIGHT);
             }
@@ -461,7 +469,26 @@ impl Site {
         let user = lock_functions::main_function(&names).map(str::to_owned);
         let is_semaphore = wait.is_some_and(|wait| wait.kind == Kind::Semaphore);
         let semaphore_user = is_semaphore.then(|| semaphore_user(&frames)).flatten();
-        Self { frames, wait, user, semaphore_user, is_shared: call.is_shared(), is_seen_inside: false }
+        let (is_shared, as_join) = (call.is_shared(), OnceCell::new());
+        Self { frames, wait, user, semaphore_user, is_shared, is_seen_inside: false, as_join }
+    }
+
+    /// Whether who waits here for a semaphore has waited for the end of the thread that posted it.
+    fn is_joined_by(&self, releaser: &Self) -> bool {
+        self.wait.is_some_and(|wait| wait.kind == Kind::Semaphore)
+            && is_wait_for_end_of_thread(&self.frames, &releaser.frames)
+    }
+
+    fn as_join(&self) -> Rc<Self> {
+        let join = || Self {
+            frames: self.frames.clone(),
+            wait: self.wait.map(UserWait::for_end_of_thread),
+            user: self.user.clone(),
+            semaphore_user: None,
+            as_join: OnceCell::new(),
+            ..*self
+        };
+        Rc::clone(self.as_join.get_or_init(|| Rc::new(join())))
     }
 }
 

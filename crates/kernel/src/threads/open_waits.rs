@@ -122,11 +122,8 @@ pub(super) fn find<'a>(
             if word.is_some_and(|word| at_rest.contains(&(word.tgid, word.address))) {
                 return None;
             }
-            let file = if reason == ThreadState::FileLock {
-                Some(FileWait::find(thread.time.tgid, thread.time.tid)?)
-            } else {
-                None
-            };
+            let is_asleep_for_file = reason == ThreadState::FileLock && site.program_lock().is_none();
+            let file = if is_asleep_for_file { Some(FileWait::find(thread.time.tgid, thread.time.tid)?) } else { None };
             // Of one that says who has it, the word leads there.
             let program_lock = site.program_lock().filter(|_| word.is_none() || !site.names_owner());
             let mut ended_holder = None;
@@ -135,6 +132,8 @@ pub(super) fn find<'a>(
                     let holder = holder.and_then(|pid| ids.by_tid.get(&pid).copied());
                     (For::File { lock, mode }, holder, false)
                 }
+                // One that the program tries again and again.
+                (None, Some((lock, Kind::File, mode)), _) => (For::File { lock, mode }, None, false),
                 (None, Some((lock, kind, mode)), word) => {
                     (For::User { lock, address: 0, kind, mode }, None, word.is_some_and(|word| word.is_timed))
                 }

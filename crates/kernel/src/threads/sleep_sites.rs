@@ -10,8 +10,7 @@ use lockmeter_profile::{
     Frame, Happened, Interval, Kind, Lock, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
 };
 use lockmeter_symbols::{
-    FutexCall, JAVA_MACHINE, JavaMachine, Origin, Parked, ProgramLock, UserWait, has_own_locks, heap_lock,
-    program_lock, waits_for_work,
+    FutexCall, JAVA_MACHINE, JavaMachine, Parked, ProgramLock, UserWait, has_own_locks, program_lock, waits_for_work,
 };
 
 use super::skeleton::types::thread_look;
@@ -211,8 +210,10 @@ impl SleepSites {
     pub(super) fn lock(&mut self, site: &SleepSite, word: &FutexWord) -> Option<(UserWait, Lock, u64)> {
         let told = site.futex??;
         let place = (word.tgid, word.address, word.is_shared);
-        let found = LockBehind::find(&mut self.processes.borrow_mut(), place, told, site.user());
-        let lock = found.lock.unwrap_or_else(|| heap_lock(site.user(), Origin::FirstSeen));
+        let processes = &mut self.processes.borrow_mut();
+        let found = LockBehind::find(processes, place, told, site.user());
+        let in_memory = || processes.lock_in_memory(word.tgid, found.address, site.user());
+        let lock = found.lock.unwrap_or_else(in_memory);
         Some((found.wait, lock, found.address.unwrap_or(word.address)))
     }
 
@@ -304,8 +305,10 @@ impl SleepSite {
             return Some(ThreadState::KernelLock);
         }
         // A semaphore is a lock only where those who wait for it release it, too.
-        if self.program_lock.is_some_and(|lock| lock.kind() != Kind::Semaphore) {
-            return Some(ThreadState::UserLock);
+        match self.program_lock.map(ProgramLock::kind) {
+            None | Some(Kind::Semaphore) => {}
+            Some(Kind::File) => return Some(ThreadState::FileLock),
+            Some(_) => return Some(ThreadState::UserLock),
         }
         match self.futex? {
             // One that nobody was seen to use as a lock is no more than a condition.

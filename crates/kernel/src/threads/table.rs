@@ -473,7 +473,7 @@ impl Threads {
                 if is_guard { Some(ThreadState::UserLock) } else { sum.site.as_ref().and_then(|site| site.reason()) };
             let reason = reason.unwrap_or(counted_as);
             let program_lock = sum.site.as_ref().and_then(|site| site.program_lock());
-            let lock = program_lock.filter(|_| reason == ThreadState::UserLock);
+            let lock = program_lock.filter(|_| reason.is_lock());
             let lock = lock.map(|(lock, _, _)| interval.tables.intern_lock(lock));
             let site = sum.site.as_ref().and_then(|site| {
                 if !at_rest {

@@ -70,6 +70,8 @@ pub struct Process {
     pub parent: AtomicU32,
     /// Raised by the collector when it has changed numbers of such locks.
     pub shared_changes: AtomicU32,
+    /// Where the stack of the process's first thread ends, or a little before.
+    pub stack_end: AtomicU64,
     /// When the process was stopped.
     pub stops: [Stop; STOPS],
     /// What is left of the run that this process took last: the next page, and above bit 32 the first page beyond it.

@@ -143,7 +143,8 @@ pub mod happened {
     pub const PART: u8 = 0x44;
     /// As [`PART`], of waits that [timed out](TIMED_OUT). Not in the data model.
     pub const PART_OF_TIMED_OUT: u8 = 0x45;
-    /// As [`PART`], of waits for a condition that timed out. Not in the data model.
+    /// As [`PART`], of waits for a condition that timed out, of any duration: one after the other they are divided together. Not in
+    /// the data model.
     pub const PART_OF_IDLE: u8 = 0x47;
     /// The part of waits for a spinning lock during which the thread had no CPU: a time, by the site and the bucket of the waits. Not in
     /// the data model.

@@ -83,7 +83,7 @@ pub struct Thread {
     /// [`pack_release`](super::pack_release) puts it.
     pub past_wait: [AtomicU64; 3],
     /// Waits of the thread's for a condition that timed out one after the other, until somebody signals it: from when to when, in ticks;
-    /// the condition's place, from 1, and, from bit 32, their bucket; and the site.
+    /// the condition's place, from 1; and the site.
     pub timed_out: [AtomicU64; 4],
     /// By group of locks: so many more holds that are not timed end before one is timed.
     pub until_timed: [AtomicU32; CELLS],

@@ -18,7 +18,8 @@ impl WaitKey {
     pub(super) fn of(delta: &Delta) -> Self {
         let Delta { lock, owner, site, meta, .. } = *delta;
         let whole = happened::whole_of(meta.happened).unwrap_or(meta.happened);
-        let meta = Meta { happened: whole, blocked: blocked::DIVIDED, ..meta }.pack();
+        let bucket = if whole == happened::IDLE { 0 } else { meta.bucket };
+        let meta = Meta { happened: whole, bucket, blocked: blocked::DIVIDED, ..meta }.pack();
         Self { lock, owner, site, meta }
     }
 }
@@ -26,7 +27,15 @@ impl WaitKey {
 /// Waits that were divided, with their parts.
 #[derive(Debug, Default)]
 pub(super) struct DividedWaits {
-    waits: HashMap<WaitKey, (Delta, Vec<Delta>)>,
+    waits: HashMap<WaitKey, Divided>,
+}
+
+#[derive(Debug, Default)]
+struct Divided {
+    /// By bucket.
+    waits: Vec<Delta>,
+    /// By blocker, of all these waits together.
+    parts: Vec<Delta>,
 }
 
 impl DividedWaits {
@@ -34,19 +43,14 @@ impl DividedWaits {
     pub(super) fn take(deltas: &mut Vec<Delta>) -> Self {
         let parts: Vec<Delta> =
             deltas.extract_if(.., |delta| happened::whole_of(delta.meta.happened).is_some()).collect();
-        let mut waits = HashMap::<WaitKey, (Delta, Vec<Delta>)>::new();
+        let mut waits = HashMap::<WaitKey, Divided>::new();
         for delta in deltas.iter().filter(|delta| is_divided(delta)) {
-            waits.entry(WaitKey::of(delta)).and_modify(|(sum, _)| add(sum, delta)).or_insert((*delta, Vec::new()));
+            add_to(&mut waits.entry(WaitKey::of(delta)).or_default().waits, delta);
         }
         for part in parts {
             // A writer may be between the parts of a wait and the wait itself, which then is seen without them.
-            let Some((_, known)) = waits.get_mut(&WaitKey::of(&part)) else { continue };
-            match known
-                .iter_mut()
-                .find(|known| (known.blocker, known.root, known.meta) == (part.blocker, part.root, part.meta))
-            {
-                Some(known) => add(known, &part),
-                None => known.push(part),
+            if let Some(divided) = waits.get_mut(&WaitKey::of(&part)) {
+                add_to(&mut divided.parts, &part);
             }
         }
         Self { waits }
@@ -55,7 +59,10 @@ impl DividedWaits {
     /// What each blocker had of the waits. What is left of one has no blocker: the lock was free, and the waiter not yet running; or, where
     /// a condition made the lock, nobody has signalled it yet.
     pub(super) fn by_blocker(&self) -> impl Iterator<Item = Delta> {
-        self.waits.values().flat_map(|(waits, parts)| divide(waits, parts))
+        self.waits.values().flat_map(|Divided { waits, parts }| {
+            let all_ns = waits.iter().fold(0, |sum: u64, waits| sum.saturating_add(waits.total_ns));
+            waits.iter().flat_map(move |waits| divide(waits, parts, all_ns))
+        })
     }
 }
 
@@ -64,23 +71,26 @@ pub(super) const fn is_divided(delta: &Delta) -> bool {
     happened::part_of(delta.meta.happened).is_some() && delta.meta.blocked == blocked::DIVIDED
 }
 
-fn add(sum: &mut Delta, more: &Delta) {
+fn add_to(known: &mut Vec<Delta>, more: &Delta) {
+    let key = |delta: &Delta| (delta.blocker, delta.root, delta.meta);
+    let Some(sum) = known.iter_mut().find(|known| key(known) == key(more)) else { return known.push(*more) };
     sum.count = sum.count.saturating_add(more.count);
     sum.total_ns = sum.total_ns.saturating_add(more.total_ns);
     sum.max_ns = sum.max_ns.max(more.max_ns);
 }
 
-fn divide(waits: &Delta, parts: &[Delta]) -> Vec<Delta> {
+/// Divides waits, which have so much of `all_ns`, by their share of the parts of all.
+fn divide(waits: &Delta, parts: &[Delta], all_ns: u64) -> Vec<Delta> {
     let mut left = *waits;
     let mut divided: Vec<Delta> = parts
         .iter()
         .map(|part| {
-            let total_ns = part.total_ns.min(left.total_ns);
+            let total_ns = rounded_share(part.total_ns, waits.total_ns, all_ns).min(left.total_ns);
             let count = rounded_share(waits.count, total_ns, waits.total_ns).min(left.count);
             left.total_ns -= total_ns;
             left.count -= count;
-            let meta = Meta { happened: waits.meta.happened, ..part.meta };
-            Delta { meta, count, total_ns, max_ns: part.max_ns.min(total_ns), ..*part }
+            let meta = Meta { happened: waits.meta.happened, bucket: waits.meta.bucket, ..part.meta };
+            Delta { meta, count, total_ns, max_ns: part.max_ns.min(waits.max_ns).min(total_ns), ..*part }
         })
         .collect();
     left.max_ns = left.max_ns.min(left.total_ns);
@@ -92,9 +102,9 @@ fn divide(waits: &Delta, parts: &[Delta]) -> Vec<Delta> {
     divided
 }
 
-fn rounded_share(count: u64, part: u64, whole: u64) -> u64 {
-    let (count, part, whole) = (u128::from(count), u128::from(part), u128::from(whole.max(1)));
-    ((count * part + whole / 2) / whole) as u64
+fn rounded_share(of: u64, part: u64, whole: u64) -> u64 {
+    let (of, part, whole) = (u128::from(of), u128::from(part), u128::from(whole.max(1)));
+    u64::try_from((of * part + whole / 2) / whole).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -144,6 +154,18 @@ mod tests {
             seen,
             [(happened::IDLE, blocked::RELEASER, 0x10, 10_000_000), (happened::IDLE, blocked::UNKNOWN, 0, 5_000_000)]
         );
+    }
+
+    /// One after the other, they lasted long and short, and one signal said who had the lock during all of them.
+    #[test]
+    fn waits_for_a_condition_are_divided_alike_in_every_power_of_two_of_length() {
+        let of_bucket = |delta: Delta, bucket| Delta { meta: Meta { bucket, ..delta.meta }, ..delta };
+        let waits = |bucket, ns| of_bucket(delta(happened::IDLE, blocked::DIVIDED, 0, 1, ns), bucket);
+        let part = of_bucket(delta(happened::PART_OF_IDLE, blocked::RELEASER, 0x10, 1, 18_000_000), 0);
+        let mut deltas = vec![waits(22, 5_000_000), waits(23, 15_000_000), part];
+        let divided: Vec<Delta> = DividedWaits::take(&mut deltas).by_blocker().collect();
+        let seen: Vec<_> = divided.iter().map(|part| (part.meta.bucket, part.blocker, part.total_ns)).collect();
+        assert_eq!(seen, [(22, 0x10, 4_500_000), (22, 0, 500_000), (23, 0x10, 13_500_000), (23, 0, 1_500_000)]);
     }
 
     /// Threads that have ended are not told apart any more.

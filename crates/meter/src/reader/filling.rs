@@ -8,8 +8,8 @@ use lockmeter_profile::{
     Naming, OfFilesystem, Root, Sampled, StackId, Swap, Task, TaskId, Total, Unnamed,
 };
 use lockmeter_symbols::{
-    MappedFile, Origin, UserNames, heap_lock, is_wait_for_end_of_thread, is_wait_for_work, lock_in_variable,
-    lock_made_of_condition, may_be_the_lock_of, unmapped_lock,
+    MappedFile, Origin, UserNames, heap_lock, is_on_main_stack, is_wait_for_end_of_thread, is_wait_for_work,
+    lock_in_variable, lock_made_of_condition, may_be_the_lock_of, on_stack, unmapped_lock,
 };
 
 use super::divided::{DividedWaits, is_divided};
@@ -469,8 +469,12 @@ impl Filling<'_> {
     }
 
     /// What reports call a lock of this process's own memory.
-    fn heap_lock(&self, place: u32, made_at: &[Frame], origin: Origin) -> Lock {
-        let Some(user) = self.process.reused_places.get(&place) else { return heap_lock(made_at, origin) };
+    fn heap_lock(&self, (place, facts): (u32, &LockFacts), made_at: &[Frame], origin: Origin) -> Lock {
+        let Some(user) = self.process.reused_places.get(&place) else {
+            let lock = heap_lock(made_at, origin);
+            let is_on_stack = !facts.is_class && is_on_main_stack(facts.address, self.process.segment.stack_end());
+            return if is_on_stack { on_stack(lock) } else { lock };
+        };
         let mut lock = heap_lock(user, Origin::FirstSeen);
         lock.detail =
             format!("{}; its memory was initialised before, as {}", lock.detail, heap_lock(made_at, origin).name);
@@ -491,7 +495,7 @@ impl Filling<'_> {
         let frames = self.frames(facts.made_at);
         let may_be_shared = facts.flags & ENTRY_SHARED != 0;
         if self.process.private_locks.contains(&place) && !may_be_shared {
-            return (self.heap_lock(place, &frames, origin), facts.address);
+            return (self.heap_lock((place, facts), &frames, origin), facts.address);
         }
         let mut shared_locks = shared_locks::lock(self.shared_locks);
         let pid = (!self.process.gone).then_some(self.process.pid);
@@ -504,7 +508,7 @@ impl Filling<'_> {
         }
         drop(shared_locks);
         self.process.private_locks.insert(place);
-        (self.heap_lock(place, &frames, origin), facts.address)
+        (self.heap_lock((place, facts), &frames, origin), facts.address)
     }
 }
 

@@ -171,6 +171,11 @@ impl SegmentReader {
         between.ns(u64_at(&self.head, offset_of!(Process, tick_ns_shifted)))
     }
 
+    /// Where the stack of its process's first thread ends.
+    pub(super) fn stack_end(&self) -> u64 {
+        u64_at(&self.head, offset_of!(Process, stack_end))
+    }
+
     /// Whether its process reads the time stamp counter, and not the system's clock.
     pub(super) fn has_counter(&self) -> bool {
         u64_at(&self.head, offset_of!(Process, tick_ns_shifted)) != 0
@@ -465,6 +470,7 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
     }
     let total_ns = u64_at(slot, offset_of!(Slot, total_ns)).wrapping_sub(seen.total_ns);
     let total_ns = match meta.happened {
+        happened::PART_OF_IDLE => total_ns,
         // The bucket is that of the whole waits.
         part if happened::whole_of(part).is_some() => total_ns.min(count.saturating_mul(upper_ns)),
         _ => total_ns.clamp(count.saturating_mul(lower_ns), count.saturating_mul(upper_ns)),

@@ -349,8 +349,7 @@ fn count_wait(
         count_timed_out(segment, thread, found.place);
         if matches!(outcome, Outcome::TimedOut(_)) && shared_locks::of_entry(found.entry()).is_none() {
             let meta = meta(happened::IDLE, waiting.wanted, ns, blocked::DIVIDED);
-            let what = u64::from(found.place) | u64::from(meta.bucket) << 32;
-            remember_timed_out(segment, thread, (waiting, ended), what);
+            remember_timed_out(segment, thread, (waiting, ended), found.place);
             let key = Key { meta, lock: found.place.into(), site: waiting.site, blocker: 0 };
             samples::count(segment, thread, key, ns);
             return false;
@@ -397,29 +396,29 @@ const fn is_divided(kind: u8) -> bool {
     !matches!(kind, kind::CONDVAR | kind::BARRIER)
 }
 
-/// A wait for a condition has timed out. Who is to blame is known when somebody signals it. `what`: its place, and the wait's bucket.
+/// A wait for the condition at this place has timed out. Who is to blame is known when somebody signals it. Waits that timed out before
+/// and nobody has signalled since are put together with it, without the time between.
 fn remember_timed_out(
     segment: &'static Process,
     thread: &'static Thread,
     (waiting, ended): (&Waiting, u64),
-    what: u64,
+    condition: u32,
 ) {
     let [from, until, waited_for, waited_at] = &thread.timed_out;
-    let goes_on = waiting.begun.saturating_sub(until.load(Relaxed)) < ended.saturating_sub(waiting.begun);
-    if !goes_on || waited_for.load(Relaxed) != what || waited_at.load(Relaxed) != waiting.site {
-        from.store(waiting.begun, Relaxed);
-        waited_for.store(what, Relaxed);
-        waited_at.store(waiting.site, Relaxed);
-    }
+    let goes_on = waited_for.load(Relaxed) == u64::from(condition) && waited_at.load(Relaxed) == waiting.site;
+    let before = if goes_on { until.load(Relaxed).saturating_sub(from.load(Relaxed)) } else { 0 };
+    from.store(waiting.begun.saturating_sub(before), Relaxed);
     until.store(ended, Relaxed);
-    releases::keep(segment, what as u32);
+    waited_for.store(condition.into(), Relaxed);
+    waited_at.store(waiting.site, Relaxed);
+    releases::keep(segment, condition);
 }
 
 /// Counts who is to blame for the last waits of this thread for this condition that timed out, if it has been signalled since.
 #[inline(never)]
 fn count_timed_out(segment: &'static Process, thread: &'static Thread, condition: u32) {
-    let [from, until, what, site] = thread.timed_out.each_ref().map(|word| word.load(Relaxed));
-    if what as u32 != condition {
+    let [from, until, waited_for, site] = thread.timed_out.each_ref().map(|word| word.load(Relaxed));
+    if waited_for != u64::from(condition) {
         return;
     }
     let parts = releases::divide_timed_out(segment, condition, (from, until));
@@ -427,7 +426,7 @@ fn count_timed_out(segment: &'static Process, thread: &'static Thread, condition
         return;
     }
     let wanted = Wanted { lock: 0, kind: kind::CONDVAR, mode: mode::EXCLUSIVE };
-    let meta = Meta { bucket: (what >> 32) as u8, ..meta(happened::IDLE, wanted, 0, blocked::DIVIDED) };
+    let meta = meta(happened::IDLE, wanted, 0, blocked::DIVIDED);
     let mut left_ns = u64::MAX;
     count_parts(segment, thread, (Key { meta, lock: condition.into(), site, blocker: 0 }, &mut left_ns), &parts);
     thread.timed_out[2].store(0, Relaxed);

@@ -30,6 +30,7 @@ macro_rules! stand_in {
             shared_locks: AtomicU32::new(0),
             parent: AtomicU32::new(0),
             shared_changes: AtomicU32::new(0),
+            stack_end: AtomicU64::new(0),
             stops: [const { Stop { since_ns: AtomicU64::new(0), until_ns: AtomicU64::new(0) } }; STOPS],
             left: AtomicU64::new(0),
             free_threads: AtomicU64::new(0),
@@ -258,6 +259,8 @@ fn make(session: Session) -> Option<&'static Process> {
     made.parent.store(STAND_IN.parent.load(Relaxed), Relaxed);
     made.pid.store(PROCESS_ID.load(Relaxed), Relaxed);
     made.start_ns.store(clock::coarse_ns(), Relaxed);
+    // SAFETY: takes an integer. The path of the program lies behind everything else there.
+    made.stack_end.store(unsafe { libc::getauxval(libc::AT_EXECFN) }, Relaxed);
     made.tick_ns_shifted.store(session.tick_ns_shifted, Relaxed);
     made.level.store(session.level, Relaxed);
     made.timed_holds.store(session.timed_holds, Relaxed);

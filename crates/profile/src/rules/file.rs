@@ -25,7 +25,7 @@ const LONGEST_NAME: usize = 200;
 const EVERYWHERE: &[&str] = &["main", "_start", "start_thread", "clone", "clone3", "__libc_start_main"];
 
 /// Kinds of locks of programs, and of what else threads wait for.
-const LOCKS: &[Kind] = &[Kind::Mutex, Kind::Rwlock, Kind::Spin, Kind::Semaphore];
+const LOCKS: &[Kind] = &[Kind::Mutex, Kind::Rwlock, Kind::Spin, Kind::Semaphore, Kind::File];
 const CONDITIONS: &[Kind] = &[Kind::Condvar, Kind::Barrier, Kind::Join, Kind::Park, Kind::Semaphore, Kind::Futex];
 
 /// Values of a futex word that tell what it is. All others are counted together: they are counters and ids of threads.
@@ -346,7 +346,7 @@ impl File<'_> {
             1 => {}
             _ => return Some("a rule goes by `function`, by `variable` or by `class`; make a rule of each"),
         }
-        if !has_function && ways[0] && !rule.direct {
+        if !has_function && ways[0] && !rule.direct && rule.nameless.is_none() {
             return Some("this rule matches every function of a file; add `function = \"…\"`");
         }
         if rule.any_call && rule.files.is_empty() {

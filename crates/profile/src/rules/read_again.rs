@@ -110,9 +110,13 @@ impl Stacks<'_> {
             }
             // Who ended the waits for a semaphore is not recorded.
             if said.kind != Kind::Semaphore {
-                sleep.reason = if said.is == Is::Lock { ThreadState::UserLock } else { ThreadState::Condition };
+                sleep.reason = match said.is {
+                    Is::Lock if said.kind == Kind::File => ThreadState::FileLock,
+                    Is::Lock => ThreadState::UserLock,
+                    _ => ThreadState::Condition,
+                };
             }
-            let is_lock = sleep.reason == ThreadState::UserLock;
+            let is_lock = sleep.reason.is_lock();
             sleep.lock = said.lock.filter(|_| is_lock).map(|lock| interval.tables.intern_lock(lock));
             sleep.at_rest = !is_lock && (sleep.at_rest || said.is == Is::Idle);
         }
