@@ -420,7 +420,11 @@ fn beside_busy_loops<T>(work: impl FnOnce() -> T) -> T {
         // Also where the work fails.
         let _end = EndOnDrop(&is_over);
         for _ in 0..2 * std::thread::available_parallelism().unwrap().get() {
-            scope.spawn(|| while !is_over.load(Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
         }
         work()
     })
