@@ -182,18 +182,27 @@ fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option<String> {
 /// What threads waited for most, if that is a kind of locks of which the table has hardly any wait: it has no locks on files, and of others
 /// those waits that have ended.
 fn worst_unseen(report: &Report, threads: &ThreadsReport) -> Option<String> {
-    let spent = |state: ThreadState| threads.spent_ns(|other| other == state);
     let timed_out_ns = report.timed_out.as_ref().map_or(0, |timed_out| timed_out.all.total_ns);
-    let seen_ns = report.user_waits.total_ns.saturating_add(timed_out_ns);
-    let of_files = (spent(ThreadState::FileLock), 0, "file locks", "the table of locks has no waits for these");
-    let why = "these waits were interrupted, or their end was not seen";
-    let of_programs = (spent(ThreadState::UserLock), seen_ns, "locks of programs", why);
-    let (ns, seen_ns, what_for, why) = [of_files, of_programs].into_iter().max_by_key(|(ns, ..)| *ns)?;
-    let is_unseen = seen_ns < ns / 2 && ns > report.waits.total_ns.max(timed_out_ns);
-    let is_notable = ratio(ns, MILLION, threads.total_ns) >= SMALLEST_PPM;
+    let in_table_ns = report.user_waits.total_ns.saturating_add(timed_out_ns);
+    let kinds = [
+        (ThreadState::FileLock, 0, "file locks", "the table of locks has no waits for these"),
+        (
+            ThreadState::UserLock,
+            in_table_ns,
+            "locks of programs",
+            "these waits were interrupted, or their end was not seen",
+        ),
+    ];
+    let times =
+        kinds.into_iter().filter_map(|kind| Some((threads.states.iter().find(|time| time.state == kind.0)?, kind)));
+    let (time, (_, in_table_ns, what_for, why)) = times.max_by_key(|(time, _)| time.total_ns)?;
+    // Looks tell locks of programs from conditions.
+    let least_ns = time.total_ns.saturating_sub(time.error_ns);
+    let is_unseen = in_table_ns < least_ns / 2 && least_ns > report.waits.total_ns.max(timed_out_ns);
+    let is_notable = ratio(least_ns, MILLION, threads.total_ns) >= SMALLEST_PPM;
     // Reports that have left locks out have less than threads waited for.
     (is_unseen && is_notable && !report.leaves_locks_out && threads.open_waits.is_empty()).then(|| {
-        let mean = thousandths(ratio(ns, 1_000, report.duration_ns.max(1)));
+        let mean = thousandths(ratio(time.total_ns, 1_000, report.duration_ns.max(1)));
         format!("threads waited most for {what_for}, {mean} of them on average; {why}")
     })
 }

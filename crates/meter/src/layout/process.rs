@@ -12,8 +12,8 @@ const fn pages_of<T>(entries: usize) -> usize {
     entries.div_ceil(PAGE / size_of::<T>())
 }
 
-/// Pages of the index of threads by their id.
-pub const THREAD_ID_PAGES: usize = 64;
+/// Pages of the index of threads by their id: as many as leave the [`Process`] a page.
+pub const THREAD_ID_PAGES: usize = 62;
 /// Threads that a page of that index holds.
 pub const THREAD_IDS: usize = PAGE / size_of::<AtomicU32>();
 /// Pages with the samples that threads share which have no table of their own.
