@@ -50,10 +50,10 @@ pub fn run(arguments: &MmapArguments) -> Result<ExitCode> {
         Options { scope, stacks: arguments.stacks.budget(), metered: Metered::MmapLock { holds: !arguments.no_hold } };
     let about = lockmeter_recorder::describe(RecordingKind::Mmap, &words, options.stacks);
     let mut source = ContentionSource::start(&options)?;
+    let writer = arguments.output.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
     if let Some(status) = is_stopped_before(&arguments.command, &mut signals)? {
         return Ok(status);
     }
-    let writer = arguments.output.as_ref().map(|path| arguments.file.create(path, &about, &signals)).transpose()?;
     let stdout_is_taken = writer.as_ref().is_some_and(RecordingWriter::is_standard_output);
     let stdout = if stdout_is_taken { CommandOutput::ToStderr } else { CommandOutput::Inherited };
     let target = if starts_command { target::start(&arguments.command, &[], stdout)? } else { watched };

@@ -73,11 +73,11 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         return Err(Failure::error(Status::NoTarget, sentence));
     }
     let mut sources = started?;
+    let mut writer = arguments.file.create(&arguments.output, &about, &signals)?;
+    let page = arguments.html.as_deref().map(|path| begin_page(path, arguments, &writer, &signals)).transpose()?;
     if let Some(status) = is_stopped_before(&arguments.command, &mut signals)? {
         return Ok(status);
     }
-    let mut writer = arguments.file.create(&arguments.output, &about, &signals)?;
-    let page = arguments.html.as_deref().map(|path| begin_page(path, arguments, &writer, &signals)).transpose()?;
     let target = if arguments.command.is_empty() {
         watched
     } else {
