@@ -3,7 +3,10 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{
@@ -77,19 +80,21 @@ impl Files {
     pub fn of(store: &Store, window: &Window) -> Result<Self, Failure> {
         let (reader, prefix) = store.reader()?;
         let list = async |hour: u64| {
-            let folder = key(&prefix, "recordings", &partition(hour))?;
-            // A name that is no text is none of an export's.
-            let listed = reader
-                .list(Some(&folder))
-                .filter(|file| std::future::ready(!matches!(file, Err(object_store::Error::InvalidPath { .. }))));
-            let names = listed.try_collect::<Vec<_>>().await?.into_iter();
-            let names = names.filter_map(|file| Some(file.location.filename()?.to_owned()));
-            let names = names.filter(|name| name.ends_with(".parquet"));
-            Ok::<_, object_store::Error>(names.map(|name| HourFile { hour, name }).collect::<Vec<_>>())
+            let names = match store {
+                Store::Folder(root) => names_in(&root.join("recordings").join(partition(hour)))?,
+                Store::Bucket(..) => {
+                    let folder = key(&prefix, "recordings", &partition(hour))?;
+                    let listed = reader.list(Some(&folder)).try_collect::<Vec<_>>().await?.into_iter();
+                    listed.filter_map(|file| Some(file.location.filename()?.to_owned())).collect()
+                }
+            };
+            let names = names.into_iter().filter(|name| name.ends_with(".parquet"));
+            Ok::<_, DataFusionError>(names.map(|name| HourFile { hour, name }).collect::<Vec<_>>())
         };
         let listed = stream::iter(window.hours()).map(list).buffered(AT_A_TIME).try_concat();
-        let mut hours =
-            runtime().block_on(listed).map_err(|error| Failure::input(format!("cannot read {store}: {error}")))?;
+        let mut hours = runtime()
+            .block_on(listed)
+            .map_err(|error| Failure::input(format!("cannot read {store}: {}", first_line(&error))))?;
         hours.sort_unstable();
         Ok(Self { store: reader, prefix, hours, unread: Mutex::default() })
     }
@@ -131,6 +136,23 @@ impl Files {
             },
         }
     }
+}
+
+/// The files in a folder. The first of them whose name is no key would end object_store's list.
+fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        // A name that is no text is none of an export's.
+        names.extend(
+            entry.file_name().into_string().ok().filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file())),
+        );
+    }
+    Ok(names)
 }
 
 fn key(prefix: &Key, table: &str, rest: &str) -> Result<Key, object_store::Error> {
