@@ -93,7 +93,8 @@ mod tests {
         assert_eq!(at("2026-11-28T13"), at("2026-11-28 13:00:00"));
         assert!(Window::new(at("2026-11-28T13"), at("2026-11-28T13")).is_err());
         assert!(Window::new(at("2020-01-01"), at("2026-01-01")).is_err());
-        let ago = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() - u128::from(at("2h"));
+        let then_ns = u128::from(at("2h"));
+        let ago = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() - then_ns;
         assert!((7_200_000_000_000..7_260_000_000_000).contains(&ago));
         for wrong in ["", "2", "yesterday", "2026-13-01", "2026-11-28T25", "99999999999y"] {
             assert!(moment_ns(wrong).is_err(), "{wrong}");
