@@ -21,7 +21,7 @@ KERNELS ?=
 # How often each test that depends on when threads run is run beside busy loops.
 LOADED_RUNS ?= 50
 
-.PHONY: help setup build fleet packages test-fleet test-packages install-built install-lockmeter install-lab install-locks workloads demo test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-agent test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint screenshots install uninstall clean
+.PHONY: help setup build fleet packages test-fleet test-packages install-built install-lockmeter install-lab install-locks workloads demo demo-fleet test fuzz test-locks test-libraries test-programs test-vm test-vm-holds test-vm-threads test-agent test-hold-estimates test-under-load test-all bench bench-all bench-vm-holds lint screenshots install uninstall clean
 
 help:
 	@echo "make setup     install what is missing on a Debian machine"
@@ -31,8 +31,9 @@ help:
 	@echo "make fuzz      each fuzz target for $(FUZZ_SECONDS) seconds, guided by coverage"
 	@echo "make test-locks  the model checkers, mutations, miri and ThreadSanitizer on the lock library"
 	@echo "make test-libraries  the rules for locks of Qt, Boost and RocksDB, whose packages are large"
-	@echo "make fleet     build lockmeter-fleet, which writes Parquet, into target/fleet/release"
-	@echo "make test-fleet  its Parquet against the reports of the same recordings, and its SQL on DuckDB and ClickHouse"
+	@echo "make fleet     build lockmeter-fleet, for questions about many machines, into target/fleet/release"
+	@echo "make demo-fleet  record three loads as three hosts, and print which lock costs them most and where to look"
+	@echo "make test-fleet  its Parquet against the reports of the same recordings, and its SQL on DataFusion, DuckDB and ClickHouse, from a folder and from S3"
 	@echo "make test-agent  the agent killed at fifty moments, and an hour of it beside loads: its counts, memory and CPU time"
 	@echo "make test-programs  real programs' own tests, bare and metered; and the small programs of the tests, metered without fast paths"
 	@echo "make test-vm   the same workloads on Debian's 6.1, 6.12 and 7.2 kernels, in virtual machines; KERNELS=6.1 on one of them"
@@ -60,7 +61,7 @@ build: setup
 	@# Apart: Cargo would give it the meter with the side that reads, and each program a seventh more code.
 	$(CARGO) build --release --locked --package lockmeter-preload
 
-# Parquet takes minutes to build, and the recorder does without.
+# DataFusion takes many minutes to build, and the recorder does without.
 fleet: setup
 	cd fleet && $(CARGO) build --release --locked
 
@@ -69,6 +70,9 @@ workloads: setup
 
 demo: build workloads
 	@scripts/demo $(RELEASE) $(WORKLOADS)
+
+demo-fleet: build fleet workloads
+	@scripts/demo-fleet $(RELEASE) target/fleet/release/lockmeter-fleet $(WORKLOADS)
 
 test: workloads
 	@scripts/setup test

@@ -1,20 +1,36 @@
--- What a fleet is asked, over the tables of duckdb.sql or clickhouse.sql. The same text runs on both.
+-- What a fleet is asked, over the tables of duckdb.sql or clickhouse.sql. The same text runs on both, and on DataFusion in lockmeter-fleet.
 --
 -- `waiting` is the waited time divided by the metered time: how many threads waited, on average, on each machine.
 
--- The locks that cost the fleet most, on how many of its machines.
+-- The locks that cost the fleet most, on how many of its machines, and on which most. `lockmeter-fleet top` gives the same rows.
 CREATE OR REPLACE VIEW top_locks AS
 SELECT
     lock,
     kind,
-    count(DISTINCT host) AS hosts,
-    sum(count) AS waits,
-    sum(total_ns) AS waited_ns,
-    sum(spin_ns) AS spin_ns,
-    max(max_ns) AS longest_ns,
-    sum(total_ns) / (SELECT sum(metered_ns) FROM recordings) AS waiting
-FROM samples
-WHERE happened = 'wait'
+    count(*) AS hosts,
+    sum(of_host.waits) AS waits,
+    sum(of_host.total_ns) AS waited_ns,
+    sum(of_host.spin_ns) AS spin_ns,
+    max(of_host.longest_ns) AS longest_ns,
+    CAST(sum(of_host.total_ns) AS DOUBLE) / (SELECT sum(metered_ns) FROM recordings) AS waiting,
+    max(CASE WHEN place = 1 THEN host END) AS most_on,
+    max(CASE WHEN place = 1 THEN total_ns END) AS most_on_ns
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY lock, kind ORDER BY total_ns DESC, host) AS place
+    FROM (
+        SELECT
+            lock,
+            kind,
+            host,
+            sum(count) AS waits,
+            sum(samples.total_ns) AS total_ns,
+            sum(samples.spin_ns) AS spin_ns,
+            max(max_ns) AS longest_ns
+        FROM samples
+        WHERE happened = 'wait'
+        GROUP BY lock, kind, host
+    ) AS summed
+) AS of_host
 GROUP BY lock, kind
 ORDER BY waited_ns DESC, lock, kind;
 
@@ -43,7 +59,7 @@ SELECT
     sum(of_host.metered_ns) AS metered_ns,
     sum(of_host.waited_ns) AS waited_ns,
     sum(of_host.spin_ns) AS spin_ns,
-    sum(of_host.waited_ns) / sum(of_host.metered_ns) AS waiting
+    CAST(sum(of_host.waited_ns) AS DOUBLE) / sum(of_host.metered_ns) AS waiting
 FROM (
     SELECT host, kernel, metered_ns, 0 AS waited_ns, 0 AS spin_ns FROM recordings
     UNION ALL
@@ -75,7 +91,7 @@ SELECT
     kind,
     hosts,
     waited_ns,
-    waited_ns / metered_ns AS waiting
+    CAST(waited_ns AS DOUBLE) / metered_ns AS waiting
 FROM (
     SELECT date, hour, lock, kind, count(DISTINCT host) AS hosts, sum(total_ns) AS waited_ns
     FROM samples
@@ -94,9 +110,9 @@ SELECT
     of_lock.date AS date,
     lock,
     kind,
-    of_lock.waited_ns / today.metered_ns AS waiting,
-    of_lock.before_ns / yesterday.metered_ns AS waiting_before,
-    of_lock.waited_ns / today.metered_ns - of_lock.before_ns / yesterday.metered_ns AS change
+    CAST(of_lock.waited_ns AS DOUBLE) / today.metered_ns AS waiting,
+    CAST(of_lock.before_ns AS DOUBLE) / yesterday.metered_ns AS waiting_before,
+    CAST(of_lock.waited_ns AS DOUBLE) / today.metered_ns - CAST(of_lock.before_ns AS DOUBLE) / yesterday.metered_ns AS change
 FROM (
     SELECT date, lock, kind, sum(now_ns) AS waited_ns, sum(then_ns) AS before_ns
     FROM (

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockmeter_profile::recording::RecordingReader;
@@ -11,19 +11,21 @@ use lockmeter_profile::{About, Dimension, Happened, Interval, Limits, RecordingK
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, say};
-use crate::sample::samples;
+use crate::sample::{largest, samples};
 use crate::store::{HOUR_NS, Place, Store};
 use crate::tables::{self, Slice};
 use crate::workload::{WorkloadBy, Workloads};
 
 /// What is exported as whose, and to where.
 pub struct Options {
-    /// The folder.
-    pub to: PathBuf,
+    /// The tables.
+    pub to: Store,
     /// The machine that was recorded.
     pub host: String,
     /// What a workload is.
     pub workload_by: WorkloadBy,
+    /// How many rows an hour has in full detail.
+    pub most_rows: usize,
 }
 
 /// Twelve weeks: a small file of intervals that lie hours apart could fill a disk with small files.
@@ -174,9 +176,11 @@ impl<'a> Export<'a> {
         if self.written.slices == 0 {
             warn_of_clock(path, report.start_unix_ns);
         }
-        let samples = samples(std::mem::take(&mut report.rows), &mut self.workloads);
-        let slice = Slice { host: &self.options.host, recording: id, by: self.options.workload_by, report: &report };
-        let store = Store { root: &self.options.to };
+        let all = samples(std::mem::take(&mut report.rows), &mut self.workloads);
+        let (samples, merged) = largest(all, self.options.most_rows);
+        let Options { host, workload_by, .. } = self.options;
+        let slice = Slice { host, recording: id, by: *workload_by, merged, report: &report };
+        let store = &self.options.to;
         self.written.bytes += store.write("stacks", &place, tables::stacks(&slice, &samples))?;
         self.written.bytes += store.write("samples", &place, tables::samples(&slice, &samples))?;
         self.written.bytes += store.write("recordings", &place, tables::recordings(&slice))?;

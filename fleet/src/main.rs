@@ -1,12 +1,17 @@
-//! `lockmeter-fleet`: recordings as Parquet, for the engines that answer questions about many machines.
+//! `lockmeter-fleet`: recordings of many machines as Parquet, and the questions about them.
 
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use lockmeter_fleet::{Failure, Options, WorkloadBy, export, say};
+use lockmeter_fleet::{
+    Answer, By, Failure, Fleet, Format, Options, Store, Window, WorkloadBy, diff, export, moment_ns, query, say, top,
+    trend,
+};
 
-/// Writes recordings as Parquet, for the engines that answer questions about many machines.
+/// Writes recordings of many machines as Parquet, and answers which lock costs them most.
 #[derive(Debug, Parser)]
 #[command(name = "lockmeter-fleet", version)]
 struct Arguments {
@@ -17,9 +22,15 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Export(ExportArguments),
+    Top(TopArguments),
+    Diff(DiffArguments),
+    Trend(TrendArguments),
+    Query(QueryArguments),
 }
 
 /// Write recordings of locks as Parquet, partitioned by date and hour
+///
+/// A bucket is reached as the environment says: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and so on.
 ///
 /// Below DIR it writes three tables: `samples` (waits and holds by lock, caller, blocker and workload), `stacks` (the functions of each
 /// stack) and `recordings` (how long each recording metered, and what it lost). Exporting a recording again replaces its files. A reader
@@ -33,16 +44,142 @@ struct ExportArguments {
     /// What `lockmeter record` wrote
     #[arg(required = true, value_name = "RECORDING")]
     recordings: Vec<PathBuf>,
-    /// The folder to write below; made if it is missing
+    /// The folder to write below, which is made if it is missing, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "DIR")]
-    to: PathBuf,
+    to: String,
     /// The machine that was recorded; recordings do not name it. Without this option: the machine that exports
     #[arg(long, value_name = "NAME", value_parser = host)]
     host: Option<String>,
     /// What a workload is: a systemd unit, a container, a control group, or the name of a thread
     #[arg(long, value_name = "WHAT", default_value = "unit")]
     workload_by: WorkloadBy,
+    /// How many rows of an hour have full detail, those with most time; the others become `other`, by lock. `all`: all of them
+    #[arg(long, value_name = "N", default_value_t = ROWS, value_parser = rows)]
+    rows: usize,
 }
+
+/// docs/reference/parquet.md says what it takes.
+const ROWS: usize = 1_000;
+
+fn rows(text: &str) -> Result<usize, String> {
+    if text == "all" { Ok(usize::MAX) } else { text.parse().map_err(|_| "give a number, or `all`".to_owned()) }
+}
+
+/// Where to read, and which hours.
+#[derive(Debug, clap::Args)]
+struct FromArguments {
+    /// What `lockmeter-fleet export` wrote to: a folder, or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "DIR")]
+    from: String,
+    /// The first hour: 2h ago, or 2026-11-28T13:00 in UTC. Recordings are divided by hours, so the hour that it is in counts whole
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = moment_ns)]
+    since: u64,
+    /// The end, in the same ways. Without it: now
+    #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true, value_parser = moment_ns)]
+    until: u64,
+    /// As text or as JSON
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+}
+
+impl FromArguments {
+    fn window(&self) -> Result<Window, Failure> {
+        Window::new(self.since, self.until)
+    }
+
+    fn fleet(&self, window: Window) -> Result<Fleet, Failure> {
+        Fleet::of(&Store::named(&self.from)?, window)
+    }
+}
+
+/// What to tell apart.
+#[derive(Debug, clap::Args)]
+struct RowArguments {
+    /// What to tell apart
+    #[arg(long, value_name = "WHAT,…", default_value = "lock", value_delimiter = ',')]
+    by: Vec<By>,
+    /// Only this lock
+    #[arg(long, value_name = "NAME")]
+    lock: Option<String>,
+    /// Only this host
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// At most so many rows
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+}
+
+impl RowArguments {
+    /// As a condition in SQL.
+    fn filter(&self) -> String {
+        let columns = [("lock", &self.lock), ("host", &self.host)];
+        let conditions = columns.into_iter().filter_map(|(column, value)| Some((column, value.as_ref()?)));
+        conditions.map(|(column, value)| format!(" AND {column} = '{}'", value.replace('\'', "''"))).collect()
+    }
+}
+
+/// Show what costs the fleet most: which lock, who waits for it and who makes them wait, on which hosts
+///
+/// WAITING is how many tasks waited at a time on an average host: the waited time divided by the metered time.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lockmeter-fleet top --from /srv/locks --since 2h
+  lockmeter-fleet top --from s3://locks/prod --by lock,caller,blocker --limit 5
+  lockmeter-fleet top --from /srv/locks --by host --lock inode.i_rwsem")]
+struct TopArguments {
+    #[command(flatten)]
+    from: FromArguments,
+    #[command(flatten)]
+    rows: RowArguments,
+}
+
+/// Show what changed since another time, on most hosts or on a few of them
+///
+/// Hosts that were metered in both windows are compared with themselves. CHANCE is how likely such a change is on all of them together if
+/// nothing is different (Wilcoxon's signed-rank test, adjusted for the number of rows by Holm's procedure); below 0.01 it counts as a
+/// change. Hosts that changed otherwise than most are named: those whose modified z-score (Iglewicz and Hoaglin) is above 3.5, if there are
+/// ten hosts or more.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lockmeter-fleet diff --from /srv/locks --since 2h
+  lockmeter-fleet diff --from /srv/locks --since 2026-11-28T12 --baseline-since 2026-11-28T06 --baseline-until 2026-11-28T12")]
+struct DiffArguments {
+    #[command(flatten)]
+    from: FromArguments,
+    #[command(flatten)]
+    rows: RowArguments,
+    /// The first hour to compare with. Without it: as many hours, a day earlier
+    #[arg(long, value_name = "TIME", value_parser = moment_ns, requires = "baseline_until")]
+    baseline_since: Option<u64>,
+    /// The end of the hours to compare with
+    #[arg(long, value_name = "TIME", value_parser = moment_ns, requires = "baseline_since")]
+    baseline_until: Option<u64>,
+}
+
+/// Show how waiting went, hour by hour
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lockmeter-fleet trend --from /srv/locks --since 3d
+  lockmeter-fleet trend --from /srv/locks --by host --lock inode.i_rwsem")]
+struct TrendArguments {
+    #[command(flatten)]
+    from: FromArguments,
+    #[command(flatten)]
+    rows: RowArguments,
+}
+
+/// Ask in SQL, of the tables samples, stacks and recordings, and the views of fleet/sql/views.sql
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lockmeter-fleet query --from /srv/locks 'SELECT * FROM workloads ORDER BY waited_ns DESC LIMIT 10'")]
+struct QueryArguments {
+    /// The question; it can change nothing
+    sql: String,
+    #[command(flatten)]
+    from: FromArguments,
+}
+
+const A_DAY: Duration = Duration::from_hours(24);
 
 /// Letters, digits, `.`, `_` and `-`: it becomes a part of file names.
 fn host(name: &str) -> Result<String, String> {
@@ -67,12 +204,53 @@ fn own_host() -> Result<String, Failure> {
 }
 
 fn main() -> ExitCode {
-    let Command::Export(arguments) = Arguments::parse().command;
-    let host = match arguments.host.map_or_else(own_host, Ok) {
-        Ok(host) => host,
+    match Arguments::parse().command {
+        Command::Export(arguments) => export_all(arguments).unwrap_or_else(|failure| failure.report()),
+        Command::Top(TopArguments { from, rows }) => {
+            answer(&from, || top(&from.fleet(from.window()?)?, &rows.by, &rows.filter(), rows.limit))
+        }
+        Command::Trend(TrendArguments { from, rows }) => {
+            answer(&from, || trend(&from.fleet(from.window()?)?, &rows.by, &rows.filter(), rows.limit))
+        }
+        Command::Query(QueryArguments { sql, from }) => answer(&from, || query(&from.fleet(from.window()?)?, &sql)),
+        Command::Diff(arguments) => answer(&arguments.from, || compare(&arguments)),
+    }
+}
+
+fn compare(arguments: &DiffArguments) -> Result<Answer, Failure> {
+    let DiffArguments { from, rows, baseline_since, baseline_until } = arguments;
+    let window = from.window()?;
+    let baseline = match (baseline_since, baseline_until) {
+        (Some(since), Some(until)) => Window::new(*since, *until)?,
+        _ => window.earlier(A_DAY).ok_or_else(|| Failure::usage("there is no day before".to_owned()))?,
+    };
+    diff(&from.fleet(baseline)?, &from.fleet(window)?, &rows.by, &rows.filter(), rows.limit)
+}
+
+/// Prints an answer. The reader may be gone.
+fn answer(from: &FromArguments, ask: impl FnOnce() -> Result<Answer, Failure>) -> ExitCode {
+    let answer = match ask() {
+        Ok(answer) => answer,
         Err(failure) => return failure.report(),
     };
-    let options = Options { to: arguments.to, host, workload_by: arguments.workload_by };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let width = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
+    let width = width.map(|(terminal_size::Width(columns), _)| columns.into());
+    match answer.write(from.format, width, &mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Failure::output("the answer".as_ref(), error).report()
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn export_all(arguments: ExportArguments) -> Result<ExitCode, Failure> {
+    let options = Options {
+        to: Store::named(&arguments.to)?,
+        host: arguments.host.map_or_else(own_host, Ok)?,
+        workload_by: arguments.workload_by,
+        most_rows: arguments.rows,
+    };
     let mut outcome = ExitCode::SUCCESS;
     // One that cannot be read keeps nobody from the others.
     for path in &arguments.recordings {
@@ -81,5 +259,5 @@ fn main() -> ExitCode {
             Err(failure) => outcome = failure.report(),
         }
     }
-    outcome
+    Ok(outcome)
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use arrow_array::builder::{Int32Builder, Int64Builder, ListBuilder, MapBuilder, StringBuilder, StructBuilder};
 use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
-use lockmeter_profile::Report;
+use lockmeter_profile::view::{Query, ReportBuilder};
+use lockmeter_profile::{About, Report};
+use parquet::arrow::{ArrowSchemaConverter, parquet_to_arrow_schema};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -16,7 +18,7 @@ use crate::sample::{Blamed, Key, Stack, Sum};
 use crate::workload::WorkloadBy;
 
 /// The version of the schema: it rises when a column changes its meaning or goes, not when one is added.
-pub const SCHEMA_VERSION: &str = "1";
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// Rows that are held as columns at a time.
 const BATCH_ROWS: usize = 8192;
@@ -39,6 +41,8 @@ pub struct Slice<'a> {
     pub recording: &'a str,
     /// What its workloads are.
     pub by: WorkloadBy,
+    /// How many rows became a part of others.
+    pub merged: u64,
     /// What was measured.
     pub report: &'a Report,
 }
@@ -48,6 +52,20 @@ type Column = (&'static str, bool, ArrayRef);
 
 const REQUIRED: bool = false;
 const OPTIONAL: bool = true;
+
+/// The columns of a table, as its files are read.
+pub fn schema(table: &str) -> SchemaRef {
+    let report = ReportBuilder::new(&About::default(), &Query::default()).finish();
+    let slice = Slice { host: "", recording: "", by: WorkloadBy::Unit, merged: 0, report: &report };
+    let nothing = BTreeMap::new();
+    let written = match table {
+        "samples" => samples(&slice, &nothing).schema,
+        "stacks" => stacks(&slice, &nothing).schema,
+        _ => recordings(&slice).schema,
+    };
+    let in_files = ArrowSchemaConverter::new().convert(&written).expect("columns that can be written");
+    Arc::new(parquet_to_arrow_schema(&in_files, None).expect("columns that were written"))
+}
 
 /// Waits and holds.
 pub fn samples<'a>(
@@ -104,6 +122,7 @@ pub fn recordings<'a>(slice: &'a Slice<'_>) -> Table<impl Iterator<Item = Record
             ("time", REQUIRED, time(slice, rows.len())),
             ("intervals", REQUIRED, int64(rows, |report| Some(clamped(report.intervals)))),
             ("metered_ns", REQUIRED, int64(rows, |report| Some(clamped(report.duration_ns)))),
+            ("merged", OPTIONAL, int64(rows, |_| Some(clamped(slice.merged)))),
             ("losses", REQUIRED, Arc::new(losses.finish())),
         ]
     })
@@ -224,14 +243,13 @@ fn table<'a, Row: 'a>(
     let schema = fields(&columns(&rows[..rows.len().min(1)]));
     let leaf = schema.fields().iter().position(|field| field.name() == sorted).and_then(|at| i32::try_from(at).ok());
     let sorting = leaf.map(|column_idx| vec![SortingColumn { column_idx, descending: false, nulls_first: true }]);
-    let metadata = [("lockmeter.schema", SCHEMA_VERSION), ("lockmeter.recording", slice.recording)];
+    let metadata =
+        [("lockmeter.schema", SCHEMA_VERSION.to_string()), ("lockmeter.recording", slice.recording.to_owned())];
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_sorting_columns(sorting)
-        .set_key_value_metadata(Some(
-            metadata.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned())).to_vec(),
-        ))
+        .set_key_value_metadata(Some(metadata.map(|(key, value)| KeyValue::new(key.to_owned(), value)).to_vec()))
         .set_created_by(format!("lockmeter-fleet {}", env!("CARGO_PKG_VERSION")))
         .build();
     let of_batches = Arc::clone(&schema);

@@ -21,6 +21,7 @@ use crate::sample::{Bucket, Context, Happened, Kind, Mode, Value, named_enum};
 use significance::Tested;
 pub use spread::Spread;
 use spread::logarithms;
+pub use student::two_sided_p;
 
 /// Two reports compared.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,7 +10,7 @@ mod csv;
 pub mod escape;
 mod folded;
 mod foot;
-mod grid;
+pub mod grid;
 mod headline;
 mod histograms;
 pub mod html;

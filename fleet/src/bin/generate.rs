@@ -5,14 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use lockmeter_fleet::{Options, WorkloadBy, export};
+use lockmeter_fleet::{Options, Store, WorkloadBy, export};
 use lockmeter_profile::recording::{RecordingReader, RecordingWriter};
 use lockmeter_profile::{About, Interval, Value};
+use sha2::{Digest, Sha256};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-
-/// 3 of 100 hosts have the regression.
-const HOSTS_OF_ONE_WITH_REGRESSION: u32 = 33;
 
 /// How many times as often its lock is waited for then, each time as long.
 const REGRESSION: u64 = 4;
@@ -55,9 +53,15 @@ struct FleetArguments {
     /// How many hours each
     #[arg(long)]
     hours: u64,
+    /// How many rows of an hour have full detail
+    #[arg(long, default_value_t = usize::MAX, hide_default_value = true)]
+    rows: usize,
     /// On 3 % of the hosts, this lock is waited for four times as often
     #[arg(long, value_name = "LOCK")]
     regression: Option<String>,
+    /// Or on every host of which there is one in so many
+    #[arg(long, value_name = "N", default_value_t = 33, value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
     /// Since this hour
     #[arg(long, value_name = "HOUR", default_value_t = 0)]
     since: u64,
@@ -91,21 +95,29 @@ fn fleet(arguments: &FleetArguments) -> Result<()> {
     let path = folder.path().join("host.lockmeter");
     let first_hour = RecordingReader::open(&arguments.recordings[0])?.about().start_unix_ns / HOUR_NS;
     for host in 0..arguments.hosts {
-        let options =
-            Options { to: arguments.to.clone(), host: format!("host{host:05}"), workload_by: WorkloadBy::Command };
-        let has_regression = host % HOSTS_OF_ONE_WITH_REGRESSION == 0;
+        let options = Options {
+            to: Store::Folder(arguments.to.clone()),
+            host: format!("host{host:05}"),
+            workload_by: WorkloadBy::Command,
+            most_rows: arguments.rows,
+        };
+        let has_regression = host % arguments.every == 0;
         let recording = &arguments.recordings[host as usize % arguments.recordings.len()];
         for hour in 0..arguments.hours {
             let about = |about: &mut About| {
                 about.kernel_release = format!("{}-{}", about.kernel_release, host % 3);
                 about.recorder_tgid = host;
             };
+            let busy = busy_percent(host, hour);
             let slow = arguments.regression.as_deref().filter(|_| has_regression && hour >= arguments.since);
             write_again(recording, &path, about, |interval| {
                 interval.start_unix_ns = (first_hour + hour) * HOUR_NS + interval.start_unix_ns % HOUR_NS;
-                if let Some(lock) = slow {
-                    slow_down(interval, lock);
-                }
+                let tables = &interval.tables;
+                let slow = |lock| tables.lock(lock).is_some_and(|lock| Some(&*lock.name) == slow);
+                let percent = |lock| if slow(lock) { REGRESSION * busy } else { busy };
+                interval.totals.iter_mut().for_each(|total| more(&mut total.value, percent(total.key.lock)));
+                let sampled = interval.sampled.iter_mut();
+                sampled.for_each(|sampled| more(&mut sampled.estimate, percent(sampled.key.lock)));
                 Ok(())
             })?;
             export(&path, &options)?;
@@ -133,16 +145,15 @@ fn write_again(
     Ok(())
 }
 
-/// Has a lock be waited for more often; each wait is as long as it was.
-fn slow_down(interval: &mut Interval, name: &str) {
-    let more = |value: &mut Value| {
-        value.count = value.count.saturating_mul(REGRESSION);
-        value.total_ns = value.total_ns.saturating_mul(REGRESSION);
-        value.spin_ns = value.spin_ns.saturating_mul(REGRESSION);
-    };
-    let tables = &interval.tables;
-    let is_slow = |lock| tables.lock(lock).is_some_and(|lock| lock.name == name);
-    interval.totals.iter_mut().filter(|total| is_slow(total.key.lock)).for_each(|total| more(&mut total.value));
-    let sampled = interval.sampled.iter_mut().filter(|sampled| is_slow(sampled.key.lock));
-    sampled.for_each(|sampled| more(&mut sampled.estimate));
+/// How often things happen on a host in an hour, in percent of what was recorded: no two are the same. The same for each generated fleet.
+fn busy_percent(host: u32, hour: u64) -> u64 {
+    let digest = Sha256::digest([u64::from(host).to_le_bytes(), hour.to_le_bytes()].concat());
+    80 + u64::from(digest[0]) * 40 / 255
+}
+
+/// Has something happen that often; each time it lasts as long as it did.
+fn more(value: &mut Value, percent: u64) {
+    let more = |number: &mut u64| *number = number.saturating_mul(percent) / 100;
+    let Value { count, total_ns, spin_ns, .. } = value;
+    [count, total_ns, spin_ns].into_iter().for_each(more);
 }

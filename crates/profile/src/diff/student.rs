@@ -3,7 +3,7 @@
 /// The chance that |t| is larger than this if there is no difference, for whole degrees of freedom; 1 without any.
 ///
 /// The finite sums of M. Abramowitz and I. Stegun, "Handbook of Mathematical Functions", 26.7.3 and 26.7.4.
-pub(super) fn two_sided_p(t: f64, freedom: u32) -> f64 {
+pub fn two_sided_p(t: f64, freedom: u32) -> f64 {
     if freedom == 0 || t.is_nan() {
         return 1.0;
     }
