@@ -189,10 +189,18 @@ fn has_locks(pid: u32) -> Result<(), KernelError> {
         return Err(KernelError::new(ErrorKind::NoUserLocks, why));
     }
     match std::fs::File::open(format!("/proc/{pid}/maps")) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(KernelError::new(
-            ErrorKind::NotPermitted,
-            format!("process {pid} belongs to another user, so its locks cannot be named; run as root or as that user"),
-        )),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let why = if rustix::process::geteuid().is_root() {
+                format!(
+                    "process {pid} is closed to root, too (by a rule of this container or of a security module), so its locks cannot be named"
+                )
+            } else {
+                format!(
+                    "process {pid} belongs to another user, so its locks cannot be named; run as root or as that user"
+                )
+            };
+            Err(KernelError::new(ErrorKind::NotPermitted, why))
+        }
         _ => Ok(()),
     }
 }
