@@ -6,11 +6,15 @@
  *   lends      the same, and big_lock lends its waiters' priority (PTHREAD_PRIO_INHERIT)
  *   in-turn    forty threads have big_lock for some milliseconds, one after another, again and again: each waits long, none for ever
  *   files      as deadlock, but two processes, and locks on two files in the working folder (flock); nobody is behind them
- *   processes  the same with two mutexes in memory that they share, the first at its very begin
+ *   one-file   a thread has a lock on a file and sleeps; another of the same process waits for it
+ *   processes  as files, with two mutexes in memory that they share, the first at its very begin
  *   ended      a thread has ended with big_lock; two visitors wait for it
  *   timed      two threads hold what the other waits for with a deadline: they give up, and so are in no deadlock
  *
- * Prints "ready" when all of them wait.
+ * Prints "ready" when all of them wait. Two kinds end by themselves:
+ *
+ *   given      a thread that has waited for big_lock gets it, and ends the process at once
+ *   gives-up   it does not get it in time, works for some milliseconds, and ends the process
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -76,10 +80,77 @@ __attribute__((noinline)) static void keeper(void)
 		sleep(1000);
 }
 
+/* Each has opened it for itself: a lock belongs to what was opened. */
+static void lock_file(const char *name)
+{
+	int file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	if (file < 0 || flock(file, LOCK_EX))
+		exit(2);
+}
+
+__attribute__((noinline)) static void file_keeper(void)
+{
+	lock_file("one-file");
+	pthread_barrier_wait(&both_have_one);
+	for (;;)
+		sleep(1000);
+}
+
+__attribute__((noinline)) static void file_visitor(void)
+{
+	lock_file("one-file");
+	KEEP_IN_STACK();
+}
+
 __attribute__((noinline)) static void visitor(void)
 {
 	pthread_mutex_lock(&big_lock);
 	KEEP_IN_STACK();
+}
+
+static void *run(void *function)
+{
+	((void (*)(void))function)();
+	return NULL;
+}
+
+static void start(void (*function)(void))
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, run, function))
+		exit(2);
+	pthread_detach(thread);
+}
+
+__attribute__((noinline)) static void last_visitor(void)
+{
+	pthread_mutex_lock(&big_lock);
+	_exit(0);
+}
+
+__attribute__((noinline)) static void impatient_visitor(void)
+{
+	struct timespec deadline, now;
+
+	clock_gettime(CLOCK_REALTIME, &deadline);
+	deadline.tv_sec += 1;
+	pthread_mutex_timedlock(&big_lock, &deadline);
+	do
+		clock_gettime(CLOCK_REALTIME, &now);
+	while ((now.tv_sec - deadline.tv_sec) * 1000000000 + now.tv_nsec - deadline.tv_nsec < 20000000);
+	_exit(0);
+}
+
+static void let_them_end(void (*visitor)(void))
+{
+	pthread_mutex_lock(&big_lock);
+	start(visitor);
+	usleep(1200000);
+	pthread_mutex_unlock(&big_lock);
+	for (;;)
+		pause();
 }
 
 static void *end_with_it(void *nothing)
@@ -95,15 +166,6 @@ __attribute__((noinline)) static void take_turns(void)
 		usleep(6000);
 		pthread_mutex_unlock(&big_lock);
 	}
-}
-
-/* Each process has opened both for itself: a lock belongs to what was opened. */
-static void lock_file(const char *name)
-{
-	int file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-
-	if (file < 0 || flock(file, LOCK_EX))
-		exit(2);
 }
 
 static pthread_barrier_t *barrier_of_processes(void)
@@ -191,21 +253,6 @@ __attribute__((noinline)) static void reader(void)
 	KEEP_IN_STACK();
 }
 
-static void *run(void *function)
-{
-	((void (*)(void))function)();
-	return NULL;
-}
-
-static void start(void (*function)(void))
-{
-	pthread_t thread;
-
-	if (pthread_create(&thread, NULL, run, function))
-		exit(2);
-	pthread_detach(thread);
-}
-
 static void lend_priority(void)
 {
 	pthread_mutexattr_t attributes;
@@ -234,6 +281,10 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		return 2;
 	gives_up = !strcmp(argv[1], "timed");
+	if (!strcmp(argv[1], "given"))
+		let_them_end(last_visitor);
+	if (!strcmp(argv[1], "gives-up"))
+		let_them_end(impatient_visitor);
 	if (!strcmp(argv[1], "lends"))
 		lend_priority();
 	if (!strcmp(argv[1], "held") || !strcmp(argv[1], "lends")) {
@@ -248,6 +299,12 @@ int main(int argc, char **argv)
 		threads = 40;
 		for (int i = 0; i < threads; i++)
 			start(take_turns);
+	} else if (!strcmp(argv[1], "one-file")) {
+		pthread_barrier_init(&both_have_one, NULL, 2);
+		start(file_keeper);
+		pthread_barrier_wait(&both_have_one);
+		start(file_visitor);
+		threads = 2;
 	} else if (!strcmp(argv[1], "files")) {
 		lock_files();
 		threads = 0;

@@ -61,7 +61,8 @@ pub fn record_for(source: &mut ThreadSource, time: Duration) -> Interval {
         look_or_panic(source.tick());
     }
     let mut interval = Interval::default();
-    look_or_panic(source.drain_into(&mut interval));
+    let end = look_or_panic(source.end_interval());
+    look_or_panic(source.drain_into(end, &mut interval));
     interval
 }
 

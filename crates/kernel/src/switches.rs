@@ -32,8 +32,20 @@ pub fn active_buffer(programs: &mut impl DoubleBuffered) -> u32 {
     programs.active_buffer().map_or(0, |buffer| *buffer & 1)
 }
 
-/// Makes the other buffer active and waits until no program writes to the old one, whose number it returns.
-pub fn flip(programs: &mut impl DoubleBuffered) -> InactiveBuffer {
+/// A buffer that is no longer active, but may still be written to.
+#[must_use]
+pub struct LeftBuffer(u32);
+
+impl LeftBuffer {
+    /// Waits until no program writes to it.
+    pub fn wait(self) -> InactiveBuffer {
+        wait_for_running_programs();
+        InactiveBuffer(self.0)
+    }
+}
+
+/// Makes the other buffer active.
+pub fn flip(programs: &mut impl DoubleBuffered) -> LeftBuffer {
     let old = active_buffer(programs);
     if let Some(buffer) = programs.active_buffer() {
         *buffer = old ^ 1;
@@ -41,8 +53,7 @@ pub fn flip(programs: &mut impl DoubleBuffered) -> InactiveBuffer {
     if let Some(generation) = programs.generation() {
         *generation = generation.wrapping_add(1);
     }
-    wait_for_running_programs();
-    InactiveBuffer(old)
+    LeftBuffer(old)
 }
 
 /// Stops counting without detaching (`true`), or goes on (`false`).

@@ -30,6 +30,10 @@ fn open_waits(report: &Value) -> Vec<&Value> {
     report["threads"]["open_waits"].as_array().unwrap().iter().collect()
 }
 
+fn cut_waits(report: &Value) -> &Vec<Value> {
+    report["threads"]["cut_waits"].as_array().unwrap()
+}
+
 fn alarm(report: &Value) -> &str {
     report["head"]["alarm"].as_str().unwrap_or_default()
 }
@@ -130,6 +134,23 @@ fn processes_that_wait_for_each_others_files_are_in_a_deadlock() {
     assert!(alarm.starts_with("deadlock: ") && alarm.contains("one-file") && alarm.contains("other-file"), "{alarm}");
 }
 
+/// Regression: the kernel names the process that took a lock on a file, and its first thread was said to have it.
+#[test]
+fn which_thread_of_a_process_has_a_file_is_not_guessed() {
+    let Some(_machine) = machine("a file locked by a thread of many") else { return };
+    let folder = Folder::new();
+    let mut program = program(&folder, "waits-for-ever", "one-file");
+    program.current_dir(folder.path());
+    let waiting = Waiting::start(program);
+    let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]);
+    let waits = open_waits(&report);
+    assert_eq!(waits.len(), 1, "{report:#}");
+    let holder = &waits[0]["holder"];
+    assert_eq!((holder["tgid"].to_string(), &holder["state"]), (waiting.pid(), &Value::Null), "{holder:#}");
+    let alarm = alarm(&report);
+    assert!(alarm.ends_with(&format!("waits-for-ever (process {}) has it", waiting.pid())), "{alarm}");
+}
+
 #[test]
 fn a_command_that_deadlocks_is_seen_to() {
     let Some(_machine) = machine("a command's deadlock") else { return };
@@ -150,6 +171,61 @@ fn a_command_that_deadlocks_is_seen_to() {
     wait(&mut recorder, "the recorder");
     is_deadlock(&report);
     assert!(open_waits(&report).iter().all(|wait| wait["older"] == false));
+}
+
+/// Regression: a deadlock that ended with its program was told by no sentence.
+#[test]
+fn a_deadlock_that_ends_with_its_program_is_called_one() {
+    let Some(_machine) = machine("a deadlock that ends") else { return };
+    let folder = Folder::new();
+    let waiting = Waiting::start(program(&folder, "waits-for-ever", "deadlock"));
+    let recorder = Recorder::start_all(&folder, "ends", &["-p", &waiting.pid()]);
+    std::thread::sleep(Duration::from_millis(500));
+    drop(waiting);
+    let outside = recorder.wait().recording();
+    let inside = folder.file("started");
+    let program = user_workload(folder.path(), "waits-for-ever", &[]);
+    let mut command = lockmeter(["record", "-o", &inside, "--", "timeout", "2"]);
+    command.arg(program).arg("deadlock").current_dir(folder.path()).stdin(Stdio::piped());
+    let ended = Recorder::spawn(command, inside.clone()).wait();
+    assert_eq!(ended.status.code(), Some(124), "{}", ended.stderr);
+    for file in [outside, inside] {
+        let report = json(lockmeter(["report", "--format", "json", &file]));
+        let alarm = alarm(&report);
+        assert!(alarm.starts_with("deadlock until the threads ended: "), "{alarm}\n{report:#}");
+        assert!(alarm.contains("debit_lock") && alarm.contains("credit_lock"), "{alarm}");
+        assert!(alarm.contains("1 thread waited for a lock besides"), "{alarm}");
+        assert!(open_waits(&report).is_empty(), "{report:#}");
+        assert_eq!(cut_waits(&report).len(), 3, "{report:#}");
+    }
+}
+
+/// Who is released, or gives up, and then ends the process, has not ended in its wait.
+#[test]
+fn who_ends_after_a_wait_did_not_end_in_it() {
+    let Some(_machine) = machine("threads that end after a wait") else { return };
+    let folder = Folder::new();
+    for how in ["given", "gives-up"] {
+        let file = folder.file(how);
+        let mut command = lockmeter(["record", "-o", &file, "--"]);
+        command.arg(user_workload(folder.path(), "waits-for-ever", &[])).arg(how).current_dir(folder.path());
+        let report =
+            json(lockmeter(["report", "--format", "json", &Recorder::spawn(command, file).wait().recording()]));
+        assert_eq!(cut_waits(&report).len(), 0, "{how}: {report:#}");
+    }
+}
+
+/// Regression: the time of threads went on to be counted while the interval's other sources were read.
+#[test]
+fn in_a_short_recording_there_are_as_many_threads_as_there_are() {
+    let Some(_machine) = machine("a short recording") else { return };
+    let folder = Folder::new();
+    let waiting = Waiting::start(program(&folder, "waits-for-ever", "held"));
+    for _ in 0..5 {
+        let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "200ms"]);
+        let threads = report["threads"]["threads"].as_f64().unwrap();
+        assert!((6.9..=7.1).contains(&threads), "{threads} of 7 threads");
+    }
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! Names, not handles or addresses, say what belongs together, so that recordings of other days and machines can be added.
 
+mod threads;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -54,6 +56,7 @@ pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
         whole.off.merge(&report.off);
         whole.overhead.merge(&report.overhead);
         whole.slow_holds.extend(report.slow_holds);
+        whole.threads = threads::add(whole.threads, report.threads);
         whole.worst = match (whole.worst, report.worst) {
             (Some(mut one), Some(other))
                 if (&one.lock, one.kind, one.mode) == (&other.lock, other.kind, other.mode) =>

@@ -1,5 +1,6 @@
 //! What a view of a recording says: the rows that every sink shows.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::interval::{BlockerSource, Overhead};
@@ -225,6 +226,8 @@ impl Report {
 pub struct ThreadsReport {
     /// All of it: running, runnable and blocked.
     pub total_ns: u64,
+    /// For how long they were watched.
+    pub watched_ns: u64,
     /// The part of it that threads were at rest.
     pub rest_ns: u64,
     /// What they did otherwise, longest first. With the rest it adds up to the whole.
@@ -233,6 +236,8 @@ pub struct ThreadsReport {
     pub sleeps: Vec<SleepRow>,
     /// Who waits for a lock when the window ends: deadlocks first, then the oldest.
     pub open_waits: Vec<OpenWaitRow>,
+    /// Who waited for a lock when it ended: killed, or with its process. In the same order.
+    pub cut_waits: Vec<OpenWaitRow>,
     /// How much of the running was spinning, and where, longest first.
     pub spins: Vec<SpinRow>,
     /// How many samples of threads that ran these rest on; 0: none were taken.
@@ -240,11 +245,34 @@ pub struct ThreadsReport {
 }
 
 impl ThreadsReport {
+    pub(crate) fn put_in_order(&mut self) {
+        self.states.sort_by_key(|time| (Reverse(time.total_ns), time.state));
+        self.sleeps.sort_by(|one, other| {
+            let key = |row: &SleepRow| (Reverse(row.total_ns), row.state);
+            key(one).cmp(&key(other)).then_with(|| (&one.comm, &one.stack).cmp(&(&other.comm, &other.stack)))
+        });
+        self.spins.sort_by(|one, other| {
+            let key = |row: &SpinRow| (Reverse(row.spun.total_ns), row.how, row.kind);
+            key(one)
+                .cmp(&key(other))
+                .then_with(|| (&one.comm, &one.lock, &one.stack).cmp(&(&other.comm, &other.lock, &other.stack)))
+        });
+        for waits in [&mut self.open_waits, &mut self.cut_waits] {
+            waits.sort_by_key(|wait| (wait.deadlock.is_none(), Reverse(wait.age_ns), wait.tid));
+        }
+    }
+
     /// How much of the running was spinning for what fits.
     pub fn spun(&self, fits: impl Fn(&SpinRow) -> bool) -> SampledSpin {
         let mut sum = SampledSpin::default();
         self.spins.iter().filter(|row| fits(row)).for_each(|row| sum.merge(&row.spun));
         sum
+    }
+
+    /// As how many threads, in thousandths, this time of theirs is on average.
+    pub fn mean_thousandths(&self, ns: u64) -> u64 {
+        let mean = u128::from(ns) * 1_000 / u128::from(self.watched_ns.max(1));
+        u64::try_from(mean).unwrap_or(u64::MAX)
     }
 
     /// The time in states that fit.
@@ -318,7 +346,7 @@ pub struct RowWaker {
     pub ppm: u64,
 }
 
-/// A thread that waits for a lock when the window ends.
+/// A thread that waits for a lock when the window ends, or until it ended itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenWaitRow {
     /// Who.

@@ -159,7 +159,7 @@ pub struct SampledWait {
     pub instance: Option<u64>,
 }
 
-/// A thread that waits for a lock when an interval ends.
+/// A thread that waits for a lock when an interval ends, or that has ended in the interval while it waited for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenWait {
     /// Who.
@@ -184,6 +184,8 @@ pub struct OpenWait {
     pub is_older: bool,
     /// Whether it ends by itself after some time.
     pub is_timed: bool,
+    /// Whether its thread has ended in it: killed, or with its process.
+    pub is_cut: bool,
     /// Who has the lock, if the lock tells.
     pub holder: Option<LockHolder>,
     /// The thread that the lock names, if that has ended: nobody will release it.
@@ -197,7 +199,7 @@ pub struct OpenWait {
 pub struct LockHolder {
     /// Who.
     pub task: TaskId,
-    /// Its thread.
+    /// Its thread; the first of its process where no more is known.
     pub tid: u32,
     /// What it does.
     pub state: Option<ThreadState>,
@@ -210,9 +212,11 @@ pub struct LockHolder {
 pub struct ThreadActivity {
     /// Exact times.
     pub times: Vec<ThreadTime>,
+    /// How long threads were watched: each that was there throughout has so much time. Other sources' intervals end a moment sooner or later.
+    pub watched_ns: u64,
     /// What the sleeps among them were for.
     pub sleeps: Vec<Sleep>,
-    /// Who still waits at the end.
+    /// Who still waits at the end, or ended waiting.
     pub open_waits: Vec<OpenWait>,
     /// How much of the running was spinning.
     pub spins: Vec<Spin>,

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_kernel::futex::{self, FutexOptions};
-use lockmeter_kernel::threads::ThreadSource;
+use lockmeter_kernel::threads::{IntervalEnd, ThreadSource};
 use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, SystemMap, confinement_of, prepare_kernel_names};
 use lockmeter_meter::reader::{BeforeOthers, Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::{Interval, IntervalClock, Loss, OwnCpu, Source};
@@ -282,6 +282,11 @@ impl LockSources {
         }
     }
 
+    /// Right before the interval's time is taken, or more threads would be counted than there are.
+    fn end_interval_of_threads(&mut self) -> Result<Option<IntervalEnd>, KernelError> {
+        self.threads.as_mut().map(ThreadSource::end_interval).transpose()
+    }
+
     const fn meters_outside(&self) -> bool {
         matches!(self.user, Some(User::Outside))
     }
@@ -371,6 +376,7 @@ impl Source for LockSources {
 
     fn drain(&mut self) -> Result<Interval, RecorderError> {
         let mut interval = std::mem::take(&mut self.early);
+        let end = self.end_interval_of_threads()?;
         match &mut self.kernel {
             Some(kernel) => kernel.drain_into(&mut interval),
             None => self.clock.cut_into(&mut interval),
@@ -380,8 +386,8 @@ impl Source for LockSources {
             Some(User::NotAtAll(unmetered)) => unmetered.drain_into(&mut interval),
             Some(User::Outside) | None => {}
         }
-        if let Some(threads) = &mut self.threads {
-            threads.drain_into(&mut interval)?;
+        if let Some((threads, end)) = self.threads.as_mut().zip(end) {
+            threads.drain_into(end, &mut interval)?;
         }
         self.tell_older_waits();
         interval.overhead.own_cpu_ns = self.own_cpu.used_ns();
@@ -390,6 +396,7 @@ impl Source for LockSources {
 
     fn stop(mut self) -> Result<Interval, RecorderError> {
         let mut interval = std::mem::take(&mut self.early);
+        let end = self.end_interval_of_threads()?;
         match self.kernel {
             Some(mut kernel) => kernel.stop_into(&mut interval),
             None => self.clock.cut_into(&mut interval),
@@ -399,9 +406,9 @@ impl Source for LockSources {
             Some(User::NotAtAll(mut unmetered)) => unmetered.drain_into(&mut interval),
             Some(User::Outside) | None => {}
         }
-        match self.threads {
-            Some(threads) if self.counts_unfinished => threads.stop_into(&mut interval)?,
-            Some(mut threads) => threads.drain_into(&mut interval)?,
+        match self.threads.zip(end) {
+            Some((threads, end)) if self.counts_unfinished => threads.stop_into(end, &mut interval)?,
+            Some((mut threads, end)) => threads.drain_into(end, &mut interval)?,
             None => {}
         }
         interval.overhead.own_cpu_ns = self.own_cpu.used_ns();

@@ -161,9 +161,8 @@ impl Table {
     /// Where the threads' time went, and who waits still.
     fn threads(&self, report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         let Some(activity) = &report.threads else { return Ok(()) };
-        let waits = threads::open_waits(activity, self.frames);
-        if !waits.is_empty() {
-            self.paragraph("waiting at the end:", Weight::Bold, out)?;
+        for (heading, waits) in threads::waits_without_end(activity, self.frames) {
+            self.paragraph(&format!("{heading}:"), Weight::Bold, out)?;
             for line in waits {
                 self.paragraph(&line, Weight::Plain, out)?;
             }
@@ -347,9 +346,13 @@ pub fn head_sentences(report: &Report) -> Vec<String> {
 
 /// `text` with a capital and a full stop, as it stands alone.
 pub(crate) fn sentence(text: &str) -> String {
+    format!("{}.", capitalized(text))
+}
+
+pub(crate) fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(char::to_uppercase);
-    first.into_iter().flatten().chain(letters).chain(['.']).collect()
+    first.into_iter().flatten().chain(letters).collect()
 }
 
 /// What was recorded, where, when, and how the rows are grouped.

@@ -45,7 +45,7 @@ pub const fn words(state: ThreadState) -> &'static str {
 
 /// One sentence: how many threads, and what they did.
 pub(crate) fn budget(report: &Report, threads: &ThreadsReport) -> Option<String> {
-    let mean = ratio(threads.total_ns, 1_000, report.duration_ns.max(1));
+    let mean = threads.mean_thousandths(threads.total_ns);
     let part = |ns: u64| share(ratio(ns, MILLION, threads.total_ns));
     (threads.total_ns > 0).then(|| {
         let waiting_ns = threads.spent_ns(|state| matches!(state, ThreadState::Runnable | ThreadState::Woken));
@@ -165,7 +165,7 @@ fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option<String> {
     let in_table_ns = rows.map(|row| row.value.total_ns).fold(0, u64::saturating_add);
     let is_in_table = in_table_ns >= total_ns / 2;
     let is_worst = !is_in_table && worst.is_none_or(|worst| worst.value.total_ns < total_ns);
-    let mean = ratio(total_ns, 1_000, report.duration_ns.max(1));
+    let mean = threads.mean_thousandths(total_ns);
     (is_worst && ratio(total_ns, MILLION, threads.total_ns) >= SMALLEST_PPM).then(|| {
         format!(
             "threads waited most for {}, {} of them on average; {}",
@@ -201,8 +201,8 @@ fn worst_unseen(report: &Report, threads: &ThreadsReport) -> Option<String> {
     let is_unseen = in_table_ns < least_ns / 2 && least_ns > report.waits.total_ns.max(timed_out_ns);
     let is_notable = ratio(least_ns, MILLION, threads.total_ns) >= SMALLEST_PPM;
     // Reports that have left locks out have less than threads waited for.
-    (is_unseen && is_notable && !report.leaves_locks_out && threads.open_waits.is_empty()).then(|| {
-        let mean = thousandths(ratio(time.total_ns, 1_000, report.duration_ns.max(1)));
+    (is_unseen && is_notable && !report.leaves_locks_out && alarm(threads).is_none()).then(|| {
+        let mean = thousandths(threads.mean_thousandths(time.total_ns));
         format!("threads waited most for {what_for}, {mean} of them on average; {why}")
     })
 }
@@ -218,14 +218,14 @@ fn turns(threads: &ThreadsReport) -> impl Iterator<Item = &SleepRow> {
 
 /// Waits for a lock that count as rest. Those who take turns at one source of work wait so, but whoever needs a lock that is held by a reader
 /// does as well, and nothing tells one from the other for sure.
-fn waits_at_rest(report: &Report, threads: &ThreadsReport) -> Option<String> {
+fn waits_at_rest(threads: &ThreadsReport) -> Option<String> {
     let ns = turns_ns(threads);
     let most = turns(threads).max_by_key(|row| row.total_ns)?;
     (ratio(ns, MILLION, threads.total_ns) >= SMALLEST_PPM).then(|| {
         format!(
             "{} threads on average waited for a lock whose holder waited for input, mostly in {}: they count as at rest, as workers that take turns \
              do; if they do something else, this is contention",
-            thousandths(ratio(ns, 1_000, report.duration_ns.max(1))),
+            thousandths(threads.mean_thousandths(ns)),
             chain(&most.stack, HOLDER_FRAMES)
         )
     })
@@ -280,7 +280,30 @@ fn with_error(time: &StateTime, threads: &ThreadsReport) -> String {
     }
 }
 
-/// Waits of one lock that go on, with the same holder.
+/// Whether waits go on, or went on until their threads ended.
+#[derive(Clone, Copy)]
+enum Tense {
+    Now,
+    Past,
+}
+
+impl Tense {
+    const fn of<'a>(self, now: &'a str, past: &'a str) -> &'a str {
+        match self {
+            Self::Now => now,
+            Self::Past => past,
+        }
+    }
+
+    const fn waits(self, threads: &ThreadsReport) -> &Vec<OpenWaitRow> {
+        match self {
+            Self::Now => &threads.open_waits,
+            Self::Past => &threads.cut_waits,
+        }
+    }
+}
+
+/// Waits for one lock, with the same holder.
 struct Group<'a> {
     waits: Vec<&'a OpenWaitRow>,
 }
@@ -303,16 +326,20 @@ impl<'a> Group<'a> {
         groups
     }
 
-    fn sentence(&self) -> String {
+    fn sentence(&self, tense: Tense) -> String {
         let first = self.waits[0];
         let oldest_ns = self.waits.iter().map(|wait| wait.age_ns).max().unwrap_or(0);
         let least = if self.waits.iter().any(|wait| wait.is_older) { "at least " } else { "" };
         let who = match self.waits.as_slice() {
-            [one] => format!("{} waits", name(&one.task.comm, one.task.tgid, one.tid)),
-            many if first.is_kernel => {
-                format!("{} ({}) wait", counted(many.len() as u64, "thread", "threads"), first.task.comm)
+            [one] => {
+                format!("{} {}", name(&one.task.comm, one.task.tgid, one.tid), tense.of("waits", "waited"))
             }
-            many => format!("{} of {} wait", counted(many.len() as u64, "thread", "threads"), process(first)),
+            many => {
+                let threads = counted(many.len() as u64, "thread", "threads");
+                let whose =
+                    if first.is_kernel { format!("({})", first.task.comm) } else { format!("of {}", process(first)) };
+                format!("{threads} {whose} {}", tense.of("wait", "waited"))
+            }
         };
         let longest = if self.waits.len() > 1 { ", the longest" } else { "" };
         let timed = if self.waits.iter().all(|wait| wait.is_timed) { ", with a time limit" } else { "" };
@@ -323,7 +350,7 @@ impl<'a> Group<'a> {
             first.mode,
             duration(oldest_ns),
             match (&first.holder, first.ended_holder) {
-                (Some(holder), _) => format!("; {}", holder_words(holder)),
+                (Some(holder), _) => format!("; {}", holder_words(holder, tense)),
                 (None, Some(tid)) => format!("; thread {tid} has it, which has ended"),
                 (None, None) => String::new(),
             }
@@ -345,15 +372,19 @@ fn process(wait: &OpenWaitRow) -> String {
 /// Of these, three are libc's where a program sleeps by itself.
 const HOLDER_FRAMES: usize = 5;
 
-fn holder_words(holder: &RowHolder) -> String {
+fn holder_words(holder: &RowHolder, tense: Tense) -> String {
     let who = name(&holder.task.comm, holder.task.tgid, holder.tid);
     let what = match holder.state {
         None => String::new(),
-        Some(state) if !state.is_blocked() => format!(", which is {}", words(state)),
-        Some(state) if holder.stack.is_empty() => format!(", which is blocked ({})", words(state)),
-        Some(_) => format!(", which sleeps in {}", chain(&holder.stack, HOLDER_FRAMES)),
+        Some(state) if !state.is_blocked() => format!(", which {} {}", tense.of("is", "was"), words(state)),
+        Some(state) if holder.stack.is_empty() => {
+            format!(", which {} blocked ({})", tense.of("is", "was"), words(state))
+        }
+        Some(_) => {
+            format!(", which {} in {}", tense.of("sleeps", "slept"), chain(&holder.stack, HOLDER_FRAMES))
+        }
     };
-    format!("{who} has it{what}")
+    format!("{who} {} it{what}", tense.of("has", "had"))
 }
 
 /// What a reader must know before all else, a sentence each: deadlocks and long waits, and what the table does not have.
@@ -361,14 +392,19 @@ pub(crate) fn alarms(report: &Report) -> impl Iterator<Item = String> {
     let sentences = report.threads.iter().flat_map(|threads| {
         let own = worst_own_lock(report, threads);
         let unseen = if own.is_none() { worst_unseen(report, threads) } else { None };
-        [alarm(threads), own, unseen, waits_at_rest(report, threads), out_of_sight(report, threads)]
+        [alarm(threads), own, unseen, waits_at_rest(threads), out_of_sight(report, threads)]
     });
     sentences.flatten()
 }
 
-/// What a reader must know first: threads that wait for ever, or have waited for longer than anything else here; `None` if nobody does.
+/// What a reader must know first: threads that wait for ever, or have waited for longer than anything else here, now or until they ended;
+/// `None` if nobody does.
 pub(crate) fn alarm(threads: &ThreadsReport) -> Option<String> {
-    let waits = &threads.open_waits;
+    alarm_of(threads, Tense::Now).or_else(|| alarm_of(threads, Tense::Past))
+}
+
+fn alarm_of(threads: &ThreadsReport, tense: Tense) -> Option<String> {
+    let waits = tense.waits(threads);
     let in_circle: Vec<&OpenWaitRow> = waits.iter().filter(|wait| wait.deadlock == Some(0)).collect();
     if !in_circle.is_empty() {
         let circles = waits.iter().filter_map(|wait| wait.deadlock).max().map_or(0, u64::from) + 1;
@@ -377,19 +413,27 @@ pub(crate) fn alarm(threads: &ThreadsReport) -> Option<String> {
             let holder = wait.holder.as_ref();
             let holder = holder.map_or_else(|| "another".to_owned(), |holder| short(&holder.task.comm, holder.tid));
             format!(
-                "{} waits for {}, which {holder} has",
+                "{} {} for {}, which {holder} {}",
                 short(&wait.task.comm, wait.tid),
-                without_long_arguments(&wait.lock)
+                tense.of("waits", "waited"),
+                without_long_arguments(&wait.lock),
+                tense.of("has", "had")
             )
         });
         let links: Vec<String> = links.collect();
         let behind = waits.iter().filter(|wait| wait.deadlock.is_none()).count() as u64;
-        let which = if circles > 1 { format!("{circles} deadlocks; in one ") } else { "deadlock: ".to_owned() };
+        let until = tense.of("", " until the threads ended");
+        let which =
+            if circles > 1 { format!("{circles} deadlocks{until}; in one ") } else { format!("deadlock{until}: ") };
         let age_ns = in_circle.iter().map(|wait| wait.age_ns).min().unwrap_or(0);
         let least = if in_circle.iter().any(|wait| wait.is_older) { "at least " } else { "" };
         let others = match behind {
             0 => String::new(),
-            many => format!("; {} for a lock besides", counted(many, "thread waits", "threads wait")),
+            many => {
+                let threads = counted(many, "thread", "threads");
+                let wait = tense.of(if many == 1 { "waits" } else { "wait" }, "waited");
+                format!("; {threads} {wait} for a lock besides")
+            }
         };
         return Some(format!("{which}{}, for {least}{}{others}", links.join(", and "), duration(age_ns)));
     }
@@ -397,17 +441,24 @@ pub(crate) fn alarm(threads: &ThreadsReport) -> Option<String> {
     let worst = groups.iter().max_by_key(|group| group.waits.iter().map(|wait| wait.age_ns).sum::<u64>())?;
     let oldest_ns = worst.waits.iter().map(|wait| wait.age_ns).max().unwrap_or(0);
     // What has gone on for a second does not come and go.
-    (oldest_ns >= 1_000_000_000).then(|| format!("still waiting: {}", worst.sentence()))
+    let how = tense.of("still waiting", "waiting until the end");
+    (oldest_ns >= 1_000_000_000).then(|| format!("{how}: {}", worst.sentence(tense)))
 }
 
-/// The waits that go on, one line a group.
-pub(crate) fn open_waits(threads: &ThreadsReport, frames: usize) -> Vec<String> {
-    let groups = Group::of(&threads.open_waits);
+/// The waits that go on, or that went on until their threads ended, with a heading: one line a group.
+pub(crate) fn waits_without_end(threads: &ThreadsReport, frames: usize) -> impl Iterator<Item = (&str, Vec<String>)> {
+    let of =
+        move |tense: Tense| (tense.of("waiting at the end", "waiting until they ended"), waits(threads, tense, frames));
+    [Tense::Now, Tense::Past].into_iter().map(of).filter(|(_, lines)| !lines.is_empty())
+}
+
+fn waits(threads: &ThreadsReport, tense: Tense, frames: usize) -> Vec<String> {
+    let groups = Group::of(tense.waits(threads));
     let mut lines = Vec::new();
     for group in groups.iter().take(MOST_WAITS) {
         let first = group.waits[0];
         let mark = if first.deadlock.is_some() { "deadlock: " } else { "" };
-        lines.push(format!("  {mark}{}", group.sentence()));
+        lines.push(format!("  {mark}{}", group.sentence(tense)));
         if !first.stack.is_empty() && frames > 0 {
             lines.push(format!("      in {}", chain(&first.stack, frames)));
         }
@@ -436,7 +487,7 @@ pub fn waiting_now(threads: &ThreadsReport, frames: usize) -> Vec<WaitingNow> {
         let least = if wait.is_older { "≥ " } else { "" };
         WaitingNow {
             age: format!("{least}{}", duration(wait.age_ns)),
-            sentence: format!("{mark}{}", Group { waits: vec![wait] }.sentence()),
+            sentence: format!("{mark}{}", Group { waits: vec![wait] }.sentence(Tense::Now)),
             site: (!wait.stack.is_empty() && frames > 0).then(|| format!("in {}", chain(&wait.stack, frames))),
         }
     });
@@ -520,15 +571,18 @@ impl Serialize for ThreadsJson<'_> {
         let sleeps: Vec<SleepJson<'_>> = threads.sleeps.iter().map(SleepJson).collect();
         let spins: Vec<SpinJson<'_>> = threads.spins.iter().map(SpinJson).collect();
         let waits: Vec<WaitJson<'_>> = threads.open_waits.iter().map(WaitJson).collect();
+        let cut: Vec<WaitJson<'_>> = threads.cut_waits.iter().map(WaitJson).collect();
         object!(serializer, {
-            "threads": ratio(threads.total_ns, 1_000, report.duration_ns.max(1)) as f64 / 1_000.0,
+            "threads": threads.mean_thousandths(threads.total_ns) as f64 / 1_000.0,
+            "watched_ns": threads.watched_ns,
             "total_ns": threads.total_ns,
             "rest_ns": threads.rest_ns,
             "states": states,
             "sleeps": sleeps,
             "open_waits": waits,
+            "cut_waits": cut,
             "run_samples": threads.run_samples,
-            "goroutine_looks": self.0.goroutines.looks,
+            "goroutine_looks": report.goroutines.looks,
             "spins": spins,
         })
     }

@@ -127,6 +127,7 @@ struct sigpending {
 
 struct signal_struct {
 	struct sigpending shared_pending;
+	unsigned int flags;
 };
 
 struct task_struct {

@@ -242,8 +242,10 @@ impl ContentionSource {
     /// As [`drain`](Source::drain), into an interval that may hold already what others have measured. It ends now. What this process took
     /// is for the one who drains all of them to count.
     pub fn drain_into(&mut self, interval: &mut Interval) {
-        let buffer = switches::flip(&mut self.skeleton);
+        let left = switches::flip(&mut self.skeleton);
+        // Before the wait, which takes a while where CPUs are busy.
         self.clock.cut_into(interval);
+        let buffer = left.wait();
         let mut drained = self.buffers.drain(buffer, self.keeps_cpus_apart);
         if let Some(buffers) = &mut self.hold_buffers {
             drained.merge(buffers.drain(buffer, self.keeps_cpus_apart));

@@ -26,6 +26,8 @@
 #define TASK_INTERRUPTIBLE 1
 /* Of `jobctl`: it is to stop, for a signal that another thread of its process took, for a debugger, or for a control group. */
 #define JOBCTL_TO_STOP (1UL << 17 | 1UL << 19 | 1UL << 20 | 1UL << 23)
+/* Of `signal->flags`: all threads of the process end. */
+#define SIGNAL_GROUP_EXIT 4
 /* Of `flags`: forked, and no program run since. */
 #define PF_FORKNOEXEC 0x40
 
@@ -78,9 +80,12 @@ struct futex_sleep {
 	__u64 timed_out_ns;
 	__u32 operation;
 	__u16 sampled;
-	/* Somebody woke it by a futex call, or by exiting. */
+	/* How somebody woke it by a futex call, or by exiting; 0 if nobody did. */
 	__u16 released;
 };
+
+#define RELEASED 1
+#define RELEASED_TO_END 2
 
 __u64 introduced[INTRODUCED];
 
@@ -429,7 +434,7 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 	if (is_stranger && (by != WAKER_FUTEX || (regs->orig_ax == CALL_FUTEX && regs->si & FUTEX_PRIVATE)))
 		return;
 	if (by != WAKER_OTHER)
-		sleep->released = 1;
+		sleep->released = wakee->signal->flags & SIGNAL_GROUP_EXIT ? RELEASED_TO_END : RELEASED;
 	else if (is_interrupted(wakee))
 		return;
 	if (sleep->sampled || slept_until(sleep, now_ns) < sleep->threshold_ns)

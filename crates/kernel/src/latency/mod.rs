@@ -134,7 +134,7 @@ impl LatencySource {
     /// As [`drain`](Source::drain), into an interval that holds already what others have measured, and when. What this process took is for
     /// the one who drains all of them to count.
     pub fn drain_into(&mut self, interval: &mut Interval) -> Result<(), KernelError> {
-        let buffer = switches::flip(&mut self.skeleton);
+        let buffer = switches::flip(&mut self.skeleton).wait();
         let mut drained = self.buffers.drain(buffer);
         let interrupted = self.windows.as_ref().map(Windows::interrupted).unwrap_or_default();
         self.untimed.complete(&mut drained, interrupted);

@@ -36,7 +36,7 @@ use crate::kernel_names::{self, SharedNames};
 use crate::libbpf_log::quiet_libbpf;
 use crate::spinning::{CpuSampler, sample_cpus};
 use crate::stack_budget::StackBudget;
-use crate::switches::{self, DoubleBuffered};
+use crate::switches::{self, DoubleBuffered, LeftBuffer};
 use goroutines::Goroutines;
 use open_waits::{Classes, Recorded};
 use sleep_sites::SleepSites;
@@ -48,7 +48,7 @@ pub(crate) use waiter_on_stack::Lists;
 pub(crate) mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/threads.skel.rs"));
 }
-use skeleton::types::{thread_counts, thread_look, thread_time};
+use skeleton::types::{thread_counts, thread_end, thread_look};
 use skeleton::{ThreadsSkel, ThreadsSkelBuilder};
 
 /// The numbers of `enum thread_scope` in `tables.h`.
@@ -92,6 +92,15 @@ impl DoubleBuffered for ThreadsSkel<'_> {
     }
 }
 
+/// Where an interval [ends](ThreadSource::end_interval).
+#[must_use]
+pub struct IntervalEnd {
+    /// The tables of futexes that were filled until then.
+    buffer: Option<LeftBuffer>,
+    /// Futex words, by process, for which threads waited at rest.
+    words_at_rest: HashSet<(u32, u64)>,
+}
+
 /// Watches threads. Dropping it detaches everything.
 pub struct ThreadSource {
     // Links go first: nothing may write to the tables when they are unmapped.
@@ -101,7 +110,7 @@ pub struct ThreadSource {
     not_sampled: Option<String>,
     samples_lost: u64,
     exits: RingBuffer<'static>,
-    ended: Rc<RefCell<Vec<thread_time>>>,
+    ended: Rc<RefCell<Vec<thread_end>>>,
     futexes: Option<FutexWaits>,
     skeleton: ThreadsSkel<'static>,
     names: SharedNames,
@@ -210,13 +219,13 @@ impl ThreadSource {
         Ok(source)
     }
 
-    /// The first interval begins now: what was before is no part of it.
+    /// The first interval began at the last look: what was before is no part of it.
     pub fn begin(&mut self) {
-        self.threads.begin();
+        let begin_ns = self.threads.begin();
         if let Some(sampler) = &self.sampler {
             sampler.begin();
         }
-        self.begin_ns = monotonic_ns();
+        self.begin_ns = begin_ns;
         self.goroutines.begin(self.begin_ns);
         self.recorded_ns = 0;
         if let Some(data) = self.skeleton.maps.bss_data.as_deref_mut() {
@@ -283,22 +292,31 @@ impl ThreadSource {
         Ok(futexes.are_tables_full(buffer))
     }
 
-    /// Adds what threads did since the last call to an interval, and who waits at its end.
-    pub fn drain_into(&mut self, interval: &mut Interval) -> Result<(), KernelError> {
-        self.drain_all(interval, false)
+    /// Ends an interval now: what threads do from now on is part of the next.
+    pub fn end_interval(&mut self) -> Result<IntervalEnd, KernelError> {
+        let choice = self.threads.choose_stacks(STACKS_A_LOOK);
+        self.look_at(choice)?;
+        let words_at_rest = self.threads.end_interval(&self.sites);
+        let buffer = self.futexes.is_some().then(|| switches::flip(&mut self.skeleton));
+        Ok(IntervalEnd { buffer, words_at_rest })
+    }
+
+    /// Adds what threads did until then to the interval, and who waits at its end.
+    pub fn drain_into(&mut self, end: IntervalEnd, interval: &mut Interval) -> Result<(), KernelError> {
+        self.drain_all(end, interval, false)
     }
 
     /// The same for the last interval, in which the waits that still go on are counted: nobody else will.
-    pub fn stop_into(mut self, interval: &mut Interval) -> Result<(), KernelError> {
-        self.drain_all(interval, true)
+    pub fn stop_into(mut self, end: IntervalEnd, interval: &mut Interval) -> Result<(), KernelError> {
+        // A wait that has ended since then may be counted already.
+        self.look_at(StackChoice::all(0))?;
+        self.drain_all(end, interval, true)
     }
 
-    fn drain_all(&mut self, interval: &mut Interval, is_last: bool) -> Result<(), KernelError> {
-        let choice = self.threads.choose_stacks(STACKS_A_LOOK);
-        self.look_at(choice)?;
+    fn drain_all(&mut self, end: IntervalEnd, interval: &mut Interval, is_last: bool) -> Result<(), KernelError> {
         let counted = self.take_counts();
-        let at_rest = self.threads.words_at_rest();
-        self.drain_futexes(counted.runs, &at_rest, interval, is_last);
+        let IntervalEnd { buffer, words_at_rest: at_rest } = end;
+        self.drain_futexes(buffer, counted.runs, &at_rest, interval, is_last);
         interval.losses.add(Loss::ThreadsUntracked, counted.untracked);
         interval.losses.add(Loss::ThreadExitsLost, counted.exits_lost);
         if counted.exits_lost > 0 {
@@ -338,6 +356,7 @@ impl ThreadSource {
             let open = interval.threads.open_waits.clone();
             open_waits::count(&waits, &open, interval, &self.cgroups);
         }
+        self.threads.forget_cut();
         for record in Records(&changed) {
             self.threads.see(&record, &mut self.sites);
         }
@@ -350,16 +369,16 @@ impl ThreadSource {
     /// Adds the waits for futexes, and what all programs cost.
     fn drain_futexes(
         &mut self,
+        buffer: Option<LeftBuffer>,
         runs: [u64; PROGRAMS],
         at_rest: &HashSet<(u32, u64)>,
         interval: &mut Interval,
         is_last: bool,
     ) {
         let mut stack_ns = 0;
-        if let Some(futexes) = &mut self.futexes {
-            let buffer = switches::flip(&mut self.skeleton);
+        if let (Some(futexes), Some(buffer)) = (&mut self.futexes, buffer) {
             futexes.set_words_at_rest(at_rest.iter().copied());
-            stack_ns = futexes.drain_into(buffer, interval);
+            stack_ns = futexes.drain_into(buffer.wait(), interval);
             if is_last {
                 futexes.count_unfinished(self.threads.futexes(&self.sites), interval);
             }
@@ -381,8 +400,8 @@ impl ThreadSource {
         }
         // An error is that of a callback, and ours has none.
         let _ = self.exits.consume();
-        for time in self.ended.borrow_mut().drain(..) {
-            self.threads.end(time, &self.sites);
+        for end in self.ended.borrow_mut().drain(..) {
+            self.threads.end(end, &self.sites);
         }
         self.threads.look_ends(begin_ns, choice, &mut self.names.borrow_mut());
         self.goroutines.look(self.sites.run_go(), &self.threads);
@@ -538,15 +557,15 @@ fn attach(skeleton: &mut ThreadsSkel<'_>) -> Result<Vec<Link>, KernelError> {
     .collect()
 }
 
-fn read_exits(exits: &impl MapCore, ended: &Rc<RefCell<Vec<thread_time>>>) -> Result<RingBuffer<'static>, KernelError> {
+fn read_exits(exits: &impl MapCore, ended: &Rc<RefCell<Vec<thread_end>>>) -> Result<RingBuffer<'static>, KernelError> {
     let refused = |error| KernelError::from_libbpf("cannot read the ring buffer of ended threads", &error);
     let ended = Rc::clone(ended);
     let mut builder = RingBufferBuilder::new();
     let take = move |bytes: &[u8]| {
-        let mut time = thread_time::default();
+        let mut end = thread_end::default();
         // SAFETY: plain integers.
-        unsafe { fill(&mut time, bytes) };
-        ended.borrow_mut().push(time);
+        unsafe { fill(&mut end, bytes) };
+        ended.borrow_mut().push(end);
         0
     };
     builder.add(exits, take).map_err(refused)?;

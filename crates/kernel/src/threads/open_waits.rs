@@ -34,8 +34,12 @@ pub(super) struct Wait<'a> {
     seen_ns: u64,
     is_older: bool,
     is_timed: bool,
+    /// Whether its thread has ended in it.
+    is_cut: bool,
     for_what: For,
     holder: Option<&'a Thread>,
+    /// Whether the lock names no more than the holder's process, whose first thread that is.
+    is_held_by_process: bool,
     /// The thread that the lock names, if that has ended.
     ended_holder: Option<u32>,
     deadlock: Option<u32>,
@@ -64,7 +68,8 @@ struct ThreadIds<'a> {
 
 impl<'a> ThreadIds<'a> {
     fn new(threads: &'a Threads) -> Self {
-        let by_tid = threads.iter().map(|thread| (thread.time.tid, thread)).collect();
+        let cut = threads.cut().map(|(thread, _)| thread);
+        let by_tid = cut.chain(threads.iter()).map(|thread| (thread.time.tid, thread)).collect();
         Self { by_tid, by_inner: HashMap::new() }
     }
 
@@ -73,6 +78,11 @@ impl<'a> ThreadIds<'a> {
         let inner = self.by_inner.entry(tgid).or_insert_with(|| inner_ids(tgid));
         let tid = inner.as_ref().map_or(Some(tid), |inner| inner.get(&tid).copied())?;
         self.by_tid.get(&tid).copied()
+    }
+
+    /// Whether this is one of several threads of its process.
+    fn has_more_threads(&self, thread: &Thread) -> bool {
+        self.by_tid.values().filter(|other| other.time.tgid == thread.time.tgid).nth(1).is_some()
     }
 
     /// Whether no thread has this id any more that may have the lock at the word. Not said of processes that count their threads otherwise.
@@ -98,7 +108,8 @@ fn inner_ids(tgid: u32) -> Option<HashMap<u32, u32>> {
     Some(ids.collect())
 }
 
-/// Finds those that have gone on for a while. `at_rest` are the words, by process, for which threads wait at rest.
+/// Finds those that have gone on for a while, or that have gone on until their threads ended. `at_rest` are the words, by process, for which
+/// threads wait at rest.
 pub(super) fn find<'a>(
     threads: &'a Threads,
     recorded: Recorded,
@@ -108,10 +119,12 @@ pub(super) fn find<'a>(
     let Recorded { begin_ns, length_ns } = recorded;
     let now_ns = monotonic_ns();
     let mut ids = ThreadIds::new(threads);
-    let mut found: Vec<Wait<'a>> = threads
-        .iter()
-        .filter_map(|thread| {
+    let going_on = threads.iter().map(|thread| (thread, None));
+    let mut found: Vec<Wait<'a>> = going_on
+        .chain(threads.cut().map(|(thread, end_ns)| (thread, Some(end_ns))))
+        .filter_map(|(thread, end_ns)| {
             let (site, word) = thread.site()?;
+            let (is_cut, now_ns) = (end_ns.is_some(), end_ns.unwrap_or(now_ns));
             let seen_ns = now_ns.saturating_sub(thread.time.since_ns.max(begin_ns)).min(length_ns);
             let age_ns = now_ns.saturating_sub(thread.time.since_ns).saturating_add(thread.before_ns);
             let reason = site.reason().or(thread.state())?;
@@ -126,10 +139,11 @@ pub(super) fn find<'a>(
             let file = if is_asleep_for_file { Some(FileWait::find(thread.time.tgid, thread.time.tid)?) } else { None };
             // Of one that says who has it, the word leads there.
             let program_lock = site.program_lock().filter(|_| word.is_none() || !site.names_owner());
-            let mut ended_holder = None;
+            let (mut ended_holder, mut is_held_by_process) = (None, false);
             let (for_what, holder, is_timed) = match (file, program_lock, word) {
                 (Some(FileWait { lock, mode, holder }), _, _) => {
                     let holder = holder.and_then(|pid| ids.by_tid.get(&pid).copied());
+                    is_held_by_process = holder.is_some_and(|holder| ids.has_more_threads(holder));
                     (For::File { lock, mode }, holder, false)
                 }
                 // One that the program tries again and again.
@@ -147,7 +161,8 @@ pub(super) fn find<'a>(
                     let named = word.holder(&wait, site);
                     let holder = named.and_then(|tid| ids.of_process(thread.time.tgid, tid));
                     let holder = holder.filter(|holder| word.is_shared || holder.time.tgid == thread.time.tgid);
-                    ended_holder = named.filter(|tid| holder.is_none() && ids.has_ended(&word, *tid)).filter(|tid| {
+                    let has_ended = |tid: &u32| !is_cut && holder.is_none() && ids.has_ended(&word, *tid);
+                    ended_holder = named.filter(has_ended).filter(|tid| {
                         // One that ends in peace has released the lock before.
                         word.read_again();
                         word.holder(&wait, site) == Some(*tid)
@@ -165,7 +180,7 @@ pub(super) fn find<'a>(
                     )
                 }
             };
-            if let Some((place, _)) = holder.and_then(Thread::site) {
+            if let Some((place, _)) = holder.filter(|_| !is_held_by_process).and_then(Thread::site) {
                 place.name(sites);
             }
             site.name(sites);
@@ -176,8 +191,10 @@ pub(super) fn find<'a>(
                 seen_ns,
                 is_older: thread.before_ns > 0 || thread.time.since_ns < begin_ns,
                 is_timed,
+                is_cut,
                 for_what,
                 holder,
+                is_held_by_process,
                 ended_holder,
                 deadlock: None,
             })
@@ -231,7 +248,7 @@ fn find_deadlocks(waits: &mut [Wait<'_>]) {
     let next = |at: usize, waits: &[Wait<'_>]| {
         let wait = &waits[at];
         let is_told = matches!(wait.for_what, For::User { .. } | For::File { .. });
-        let holder = wait.holder.filter(|_| is_told && !wait.is_timed)?;
+        let holder = wait.holder.filter(|_| is_told && !wait.is_timed && !wait.is_held_by_process)?;
         at_of.get(&holder.time.id).copied()
     };
     let mut circles = 0;
@@ -259,8 +276,9 @@ fn find_deadlocks(waits: &mut [Wait<'_>]) {
 
 /// Counts those that the last interval of a recording ends with, for nobody sees their end: the part of each that lies in the recording.
 pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interval, cgroups: &CgroupTree) {
-    // Waits for locks on files are in no table.
-    let counted = || waits.iter().zip(open).filter(|(wait, _)| !matches!(wait.for_what, For::File { .. }));
+    // Waits for locks on files are in no table, and those of threads that have ended are counted where they ended.
+    let is_counted = |wait: &Wait<'_>| !wait.is_cut && !matches!(wait.for_what, For::File { .. });
+    let counted = || waits.iter().zip(open).filter(|(wait, _)| is_counted(wait));
     for (wait, open) in counted() {
         let key = Key {
             task: Some(open.task),
@@ -314,8 +332,9 @@ pub(super) fn add(waits: &[Wait<'_>], interval: &mut Interval, names: &mut Kerne
         let site = wait.site.stack(reason, &mut interval.tables, names);
         let holder = wait.holder.map(|holder| {
             let task = holder.task(&mut interval.tables);
-            let state = holder.state();
-            let sleeps = holder.site().map(|(site, _)| Rc::clone(site));
+            let does = Some(holder).filter(|_| !wait.is_held_by_process);
+            let state = does.and_then(Thread::state);
+            let sleeps = does.and_then(Thread::site).map(|(site, _)| Rc::clone(site));
             let site = sleeps.and_then(|site| {
                 let reason = site.reason().or(state).unwrap_or(ThreadState::Other);
                 site.stack(reason, &mut interval.tables, names)
@@ -335,6 +354,7 @@ pub(super) fn add(waits: &[Wait<'_>], interval: &mut Interval, names: &mut Kerne
             age_ns: wait.age_ns,
             is_older: wait.is_older,
             is_timed: wait.is_timed,
+            is_cut: wait.is_cut,
             holder,
             ended_holder: wait.ended_holder,
             deadlock: wait.deadlock,

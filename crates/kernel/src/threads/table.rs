@@ -7,7 +7,7 @@ use std::rc::Rc;
 use lockmeter_profile::{Cgroup, CgroupId, Interval, Sleep, Tables, Task, TaskId, ThreadState, ThreadTime};
 
 use super::lock_turns::{LockTurns, WordId};
-use super::skeleton::types::{thread_look, thread_time};
+use super::skeleton::types::{thread_end, thread_look, thread_time};
 use super::sleep_sites::{FutexWord, SleepSite, SleepSites};
 use crate::cgroups::CgroupTree;
 use crate::clock::monotonic_ns;
@@ -23,6 +23,9 @@ const STATES: usize = 16;
 
 /// Time by state, in the order of their codes.
 type Spent = [u64; STATES];
+
+/// Time and how many threads had it, by name and control group.
+type Times = HashMap<(Who, u64), (Spent, u64)>;
 
 /// The thread's name and process: what times are told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -116,10 +119,18 @@ struct Look {
 #[derive(Default)]
 pub(super) struct Threads {
     known: HashMap<u64, Thread>,
-    /// Of those that have ended since the last drain.
-    ended: HashMap<(Who, u64), (Spent, u64)>,
+    /// Of those that have ended since the last interval did.
+    ended: Times,
+    /// Of the interval that has ended.
+    times: Times,
+    /// Those of them that ended in a sleep, as they slept, and when that was.
+    cut: Vec<(Thread, u64)>,
     sleeps: HashMap<(Who, u8, bool, Option<*const SleepSite>), SleepSum>,
     looked_ns: u64,
+    /// When the last interval ended.
+    ended_ns: u64,
+    /// How long the one was that has ended.
+    watched_ns: u64,
     turns: LockTurns,
     /// Sleeps whose stacks the last look has taken.
     described: u32,
@@ -293,7 +304,10 @@ impl Threads {
     }
 
     /// Takes in the last of a thread that has ended.
-    pub(super) fn end(&mut self, time: thread_time, sites: &SleepSites) {
+    pub(super) fn end(&mut self, end: thread_end, sites: &SleepSites) {
+        /// Who ran for longer after its sleep was not killed in it.
+        const LONGEST_DEATH_NS: u64 = 10_000_000;
+        let thread_end { time, cut_sleep_ns } = end;
         let who = Who { tgid: time.tgid, comm: time.comm.map(i8::cast_unsigned) };
         let mut thread = self.known.remove(&time.id);
         let spent = match &mut thread {
@@ -307,6 +321,14 @@ impl Threads {
         let (sum, threads) = self.ended.entry((who, time.cgroup)).or_default();
         add(sum, &spent);
         *threads += 1;
+        let running = usize::from(ThreadState::Running.code());
+        let is_cut = |thread: &Thread| {
+            let ran_ns = time.spent_ns[running].saturating_sub(thread.time.spent_ns[running]);
+            thread.time.since_ns == cut_sleep_ns && thread.site().is_some() && ran_ns < LONGEST_DEATH_NS
+        };
+        if let Some(thread) = thread.filter(is_cut) {
+            self.cut.push((thread, time.woken_ns.max(cut_sleep_ns)));
+        }
     }
 
     /// Which of so many stacks the next look is to take. The longest sleeps come first: one that goes on has its stack taken once, and
@@ -375,23 +397,35 @@ impl Threads {
         }
     }
 
-    /// What was until now is no part of the first interval.
-    pub(super) fn begin(&mut self) {
-        let now_ns = monotonic_ns();
+    /// What was until the last look is no part of the first interval. Returns when that was.
+    pub(super) fn begin(&mut self) -> u64 {
         for thread in self.known.values_mut() {
-            let spent = thread.spent_until(now_ns);
+            let spent = thread.spent_until(self.looked_ns);
             thread.uncharged(&spent);
-        }
-        self.ended.clear();
-        self.sleeps.clear();
-        for thread in self.known.values_mut() {
             thread.looks.clear();
         }
+        self.ended.clear();
+        self.times.clear();
+        self.sleeps.clear();
+        self.ended_ns = self.looked_ns;
+        self.looked_ns
     }
 
-    /// Futex words, by process, for which threads wait at rest.
-    pub(super) fn words_at_rest(&self) -> HashSet<(u32, u64)> {
-        self.turns.at_rest().collect()
+    /// An interval ends at the last look. Returns the futex words, by process, for which threads waited at rest in it.
+    pub(super) fn end_interval(&mut self, sites: &SleepSites) -> HashSet<(u32, u64)> {
+        self.times = std::mem::take(&mut self.ended);
+        self.watched_ns = self.looked_ns - std::mem::replace(&mut self.ended_ns, self.looked_ns);
+        for thread in self.known.values_mut() {
+            let spent = thread.spent_until(self.looked_ns);
+            let new = thread.uncharged(&spent);
+            add_looks(&mut self.sleeps, (&self.turns, sites), thread.who(), thread, &new);
+            let (sum, threads) = self.times.entry((thread.who(), thread.time.cgroup)).or_default();
+            add(sum, &new);
+            *threads += 1;
+        }
+        let words_at_rest = self.turns.at_rest().collect();
+        self.turns.forget_looks();
+        words_at_rest
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Thread> {
@@ -415,6 +449,15 @@ impl Threads {
         asleep.map(|thread| (thread.time.tgid, thread.futex))
     }
 
+    /// Threads that have ended in a sleep since the last drain, as they slept, and when that was.
+    pub(super) fn cut(&self) -> impl Iterator<Item = (&Thread, u64)> {
+        self.cut.iter().map(|(thread, end_ns)| (thread, *end_ns))
+    }
+
+    pub(super) fn forget_cut(&mut self) {
+        self.cut.clear();
+    }
+
     pub(super) fn processes(&self) -> Vec<u32> {
         let processes: HashSet<u32> = self.known.values().map(|thread| thread.time.tgid).collect();
         processes.into_iter().collect()
@@ -429,7 +472,7 @@ impl Threads {
 
     pub(super) fn cgroups(&self) -> impl Iterator<Item = u64> {
         let alive = self.known.values().map(|thread| thread.time.cgroup);
-        alive.chain(self.ended.keys().map(|(_, cgroup)| *cgroup)).filter(|id| *id != 0)
+        alive.chain(self.times.keys().map(|(_, cgroup)| *cgroup)).filter(|id| *id != 0)
     }
 
     /// Threads that are gone without a word would sleep for ever.
@@ -438,7 +481,7 @@ impl Threads {
             .retain(|_, thread| Path::new(&format!("/proc/{}/task/{}", thread.time.tgid, thread.time.tid)).exists());
     }
 
-    /// Adds what was not handed over yet.
+    /// Adds what was in the interval that has ended.
     pub(super) fn drain_into(
         &mut self,
         interval: &mut Interval,
@@ -446,18 +489,8 @@ impl Threads {
         names: &mut KernelNames,
         sites: &mut SleepSites,
     ) {
-        let mut times = std::mem::take(&mut self.ended);
-        let now_ns = self.looked_ns;
-        for thread in self.known.values_mut() {
-            let spent = thread.spent_until(now_ns);
-            let new = thread.uncharged(&spent);
-            add_looks(&mut self.sleeps, (&self.turns, sites), thread.who(), thread, &new);
-            let (sum, threads) = times.entry((thread.who(), thread.time.cgroup)).or_default();
-            add(sum, &new);
-            *threads += 1;
-        }
-        self.turns.forget_looks();
-        for ((who, cgroup), (spent, threads)) in times {
+        interval.threads.watched_ns = self.watched_ns;
+        for ((who, cgroup), (spent, threads)) in std::mem::take(&mut self.times) {
             let task = who.task(&mut interval.tables);
             let cgroup = named_cgroup(cgroup, cgroups, &mut interval.tables);
             let spent = ThreadState::ALL.iter().map(|state| (*state, spent[usize::from(state.code())]));

@@ -60,6 +60,13 @@ struct thread_time {
 	__u32 unused;
 };
 
+/* A thread that has ended. */
+struct thread_end {
+	struct thread_time time;
+	/* When the sleep began that only its end has ended, if nothing else did: it was killed, or its process ended; 0 otherwise. */
+	__u64 cut_sleep_ns;
+};
+
 /* A thread as the iterator finds it: what has changed since the last time. */
 struct thread_look {
 	/* Of this record. */

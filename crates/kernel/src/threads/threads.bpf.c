@@ -82,6 +82,8 @@ struct thread {
 	__u64 looked_woken_ns;
 	/* The begin of the sleep whose stacks were handed over. */
 	__u64 described_ns;
+	/* The begin of its last sleep. */
+	__u64 slept_from_ns;
 	/* When it was released from its last sleep for a futex; 0 if it was not. */
 	__u64 released_ns;
 	/* When it woke another thread last, but by a futex call. */
@@ -123,8 +125,9 @@ struct {
 /* The record in the making: there is one reader. */
 struct thread_look current_look;
 
-/* So that the loader's types include it. */
+/* So that the loader's types include them. */
 struct thread_counts *type_of_thread_counts;
+struct thread_end *type_of_thread_end;
 
 static __always_inline struct thread_counts *counts_here(void)
 {
@@ -308,6 +311,7 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state
 	} else {
 		regs = registers_of(task);
 		thread->time.state = reason_of(task, thread, task_state, regs);
+		thread->slept_from_ns = now_ns;
 	}
 	thread->time.since_ns = now_ns;
 	thread->before_ns = 0;
@@ -469,13 +473,22 @@ static __always_inline void describe(struct task_struct *task, struct thread_tim
 		time->comm[i] = task->comm[i];
 }
 
+/* Whether a thread that ends with its process was not released from its last sleep before. Or it was, by something else than a futex. */
+static __always_inline int is_cut(struct task_struct *task, const struct thread *thread)
+{
+	const struct futex_sleep *futex = &thread->futex;
+	int was_released = with_futexes && futex->begin_ns == thread->slept_from_ns && futex->released == RELEASED;
+
+	return task->signal->flags & SIGNAL_GROUP_EXIT && !was_released;
+}
+
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(thread_ends, struct task_struct *task)
 {
 	struct thread *thread = thread_of(task);
 	__u64 now_ns = bpf_ktime_get_ns();
 	struct thread_counts *here;
-	struct thread_time *record;
+	struct thread_end *record;
 
 	if (!thread || thread->time.state >= STATES)
 		return 0;
@@ -488,8 +501,9 @@ int BPF_PROG(thread_ends, struct task_struct *task)
 	end_change(thread);
 	record = bpf_ringbuf_reserve(&exits, sizeof(*record), 0);
 	if (record) {
-		__builtin_memcpy(record, &thread->time, sizeof(*record));
-		describe(task, record);
+		__builtin_memcpy(&record->time, &thread->time, sizeof(record->time));
+		describe(task, &record->time);
+		record->cut_sleep_ns = is_cut(task, thread) ? thread->slept_from_ns : 0;
 		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 		return 0;
 	}
@@ -529,6 +543,7 @@ static __always_inline struct thread *adopt(struct task_struct *task, __u64 now_
 	regs = registers_of(task);
 	begin_change(thread);
 	thread->time.state = reason_of(task, thread, task_state, regs);
+	thread->slept_from_ns = now_ns;
 	/* Never 0, which says that it has run since. */
 	thread->before_ns = slept_ns(task) ?: 1;
 	end_change(thread);

@@ -108,6 +108,7 @@ pub(super) fn encode_interval(interval: &Interval) -> Option<Vec<u8>> {
         run_samples: interval.threads.run_samples,
         parked: interval.threads.parked.iter().map(threads::parked_to_proto).collect(),
         goroutine_looks: interval.threads.goroutine_looks,
+        watched_ns: interval.threads.watched_ns,
         losses: interval.losses.iter().map(|(l, count)| proto::Lost { loss: l.code().into(), count }).collect(),
         overhead: Some(overhead_to_proto(&interval.overhead)),
         long_runs: interval.long_runs.iter().map(long_run_to_proto).collect(),
@@ -174,6 +175,7 @@ pub(super) fn decode_interval(message: &[u8], weight: &Weight) -> Option<Interva
         run_samples: message.run_samples,
         parked: message.parked.iter().filter_map(|parked| unknown.count(threads::parked_from_proto(parked))).collect(),
         goroutine_looks: message.goroutine_looks,
+        watched_ns: message.watched_ns,
     };
     let mut losses = losses_from_proto(&message.losses);
     losses.add(Loss::UnknownCode, unknown.codes);

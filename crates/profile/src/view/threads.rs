@@ -13,6 +13,9 @@ use crate::report::{
 use crate::sample::{HoldBasis, Kind};
 use crate::thread_time::{OpenWait, SpinLoop, ThreadState};
 
+/// Waits that ended with their threads, told one by one.
+const MOST_CUT_WAITS: usize = 1000;
+
 /// What a sum takes, its names apart.
 const SUM_BYTES: usize = 160;
 
@@ -25,10 +28,13 @@ pub(super) struct ThreadSums {
     sleeps: HashMap<SleepKey, SleepSum>,
     spins: HashMap<SpinKey, SampledSpin>,
     run_samples: u64,
+    watched_ns: u64,
     /// Who ended sleeps at a place that are no waits for locks, and how long these were.
     wakers: HashMap<StackName, HashMap<Waker, u64>>,
     /// Of the last interval of the window.
     open_waits: Vec<OpenWaitRow>,
+    /// Of all intervals.
+    cut_waits: Vec<OpenWaitRow>,
     last_unix_ns: u64,
     text_bytes: usize,
 }
@@ -113,6 +119,9 @@ impl ThreadSums {
             sum.add(&SleepSum { looks, estimate_ns, variance_ns2 });
         }
         self.run_samples = self.run_samples.saturating_add(interval.threads.run_samples);
+        // Older recordings do not say.
+        let watched_ns = Some(interval.threads.watched_ns).filter(|ns| *ns > 0).unwrap_or(interval.duration_ns);
+        self.watched_ns = self.watched_ns.saturating_add(watched_ns);
         for spin in &interval.threads.spins {
             let Some(task) = wanted(names, interval_names, spin.task) else { continue };
             let site = spin.site.and_then(|site| interval_names.stack(names, site, true)).map(|stack| stack.all);
@@ -127,11 +136,19 @@ impl ThreadSums {
         // Intervals come in any order.
         if interval.start_unix_ns >= self.last_unix_ns {
             self.last_unix_ns = interval.start_unix_ns;
-            let waits = interval.threads.open_waits.iter();
+            let waits = interval.threads.open_waits.iter().filter(|wait| !wait.is_cut);
             self.open_waits =
                 waits.filter_map(|wait| open_wait(names, interval_names, interval, wait, query)).collect();
-            self.text_bytes = self.open_waits.iter().map(row_bytes).sum();
         }
+        let circles =
+            self.cut_waits.iter().filter_map(|wait| wait.deadlock).max().map_or(0, |last| last.saturating_add(1));
+        let cut = interval.threads.open_waits.iter().filter(|wait| wait.is_cut);
+        for wait in cut.take(MOST_CUT_WAITS.saturating_sub(self.cut_waits.len())) {
+            let Some(row) = open_wait(names, interval_names, interval, wait, query) else { continue };
+            let deadlock = row.deadlock.map(|circle| circle.saturating_add(circles));
+            self.cut_waits.push(OpenWaitRow { deadlock, ..row });
+        }
+        self.text_bytes = self.open_waits.iter().chain(&self.cut_waits).map(row_bytes).sum();
     }
 
     fn add_wakers(&mut self, names: &mut Names, interval_names: &mut IntervalNames<'_>, interval: &Interval) {
@@ -162,7 +179,7 @@ impl ThreadSums {
     }
 
     pub(super) fn report(&self, names: &Names) -> Option<ThreadsReport> {
-        if self.exact.is_empty() && self.open_waits.is_empty() {
+        if self.exact.is_empty() && self.open_waits.is_empty() && self.cut_waits.is_empty() {
             return None;
         }
         let mut states = BTreeMap::<ThreadState, Part>::new();
@@ -182,8 +199,7 @@ impl ThreadSums {
             total_ns: part.ns.round() as u64,
             error_ns: part.error_ns(),
         });
-        let mut states: Vec<StateTime> = states.filter(|time| time.total_ns > 0).collect();
-        states.sort_by_key(|time| (std::cmp::Reverse(time.total_ns), time.state));
+        let states = states.filter(|time| time.total_ns > 0).collect();
         let sleeps = sleeps.into_iter().map(|((comm, place), part)| SleepRow {
             state: place.reason,
             lock: place.lock.map(|lock| names.lock(lock).name.clone()),
@@ -195,28 +211,26 @@ impl ThreadSums {
             looks: part.looks,
             woken_by: place.site.and_then(|site| self.waker(names, site)),
         });
-        let mut sleeps: Vec<SleepRow> = sleeps.filter(|row| row.total_ns > 0).collect();
-        sleeps.sort_by(|one, other| {
-            let key = |row: &SleepRow| (std::cmp::Reverse(row.total_ns), row.state);
-            key(one).cmp(&key(other)).then_with(|| (&one.comm, &one.stack).cmp(&(&other.comm, &other.stack)))
-        });
+        let sleeps = sleeps.filter(|row| row.total_ns > 0).collect();
         let total_ns = self.exact.values().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
         let rest_ns = rest.ns.round() as u64;
-        let (spins, run_samples) = (self.spin_rows(names), self.run_samples);
-        Some(ThreadsReport {
+        let mut report = ThreadsReport {
             total_ns,
+            watched_ns: self.watched_ns,
             rest_ns,
             states,
             sleeps,
             open_waits: self.open_waits.clone(),
-            spins,
-            run_samples,
-        })
+            cut_waits: self.cut_waits.clone(),
+            spins: self.spin_rows(names),
+            run_samples: self.run_samples,
+        };
+        report.put_in_order();
+        Some(report)
     }
 
     fn spin_rows(&self, names: &Names) -> Vec<SpinRow> {
-        let mut rows: Vec<SpinRow> = self
-            .spins
+        self.spins
             .iter()
             .map(|(key, spun)| SpinRow {
                 how: key.how,
@@ -230,14 +244,7 @@ impl ThreadSums {
                 stack: key.site.map(|site| names.functions(site)).unwrap_or_default(),
                 spun: *spun,
             })
-            .collect();
-        rows.sort_by(|one, other| {
-            let key = |row: &SpinRow| (std::cmp::Reverse(row.spun.total_ns), row.how, row.kind);
-            key(one)
-                .cmp(&key(other))
-                .then_with(|| (&one.comm, &one.lock, &one.stack).cmp(&(&other.comm, &other.lock, &other.stack)))
-        });
-        rows
+            .collect()
     }
 
     /// Shares each exact time out among what the looks found in it, told apart as asked: the parts add up to it again.

@@ -17,7 +17,7 @@ use std::io;
 use lockmeter_profile::{Dimension, Report};
 
 use crate::headline::Headline;
-use crate::table::{about, sentence};
+use crate::table::{about, capitalized, sentence};
 use crate::{Exporter, Json, foot, threads};
 use document::{Document, fine_print, headline, notices, script, text};
 
@@ -159,12 +159,12 @@ fn verdict(report: &Report) -> String {
     html
 }
 
-/// Who waits still.
+/// Who waits still, or waited until it ended.
 fn waiting(report: &Report) -> String {
-    let lines = report.threads.as_ref().map(|activity| threads::open_waits(activity, FRAMES)).unwrap_or_default();
-    if lines.is_empty() {
-        return String::new();
-    }
-    let lines: Vec<String> = lines.iter().map(|line| text(line)).collect();
-    format!("<h3>Waiting when the recording ended</h3>\n<pre>{}</pre>\n", lines.join("\n"))
+    let waits = report.threads.iter().flat_map(|activity| threads::waits_without_end(activity, FRAMES));
+    let part = |(heading, lines): (&str, Vec<String>)| {
+        let lines: Vec<String> = lines.iter().map(|line| text(line)).collect();
+        format!("<h3>{}</h3>\n<pre>{}</pre>\n", text(&capitalized(heading)), lines.join("\n"))
+    };
+    waits.map(part).collect()
 }

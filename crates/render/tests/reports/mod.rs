@@ -47,10 +47,12 @@ pub fn idle_threads() -> ThreadsReport {
     let time = |state, total_ns| StateTime { state, total_ns, error_ns: 0 };
     ThreadsReport {
         total_ns: 30_000_000_000,
+        watched_ns: 10_000_000_000,
         rest_ns: 29_700_000_000,
         states: vec![time(ThreadState::Running, 200_000_000), time(ThreadState::Woken, 100_000_000)],
         sleeps: Vec::new(),
         open_waits: Vec::new(),
+        cut_waits: Vec::new(),
         spins: Vec::new(),
         run_samples: 0,
     }

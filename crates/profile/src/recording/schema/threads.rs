@@ -154,6 +154,7 @@ pub(super) fn open_wait_to_proto(wait: &OpenWait) -> proto::OpenWait {
         }),
         deadlock: wait.deadlock,
         ended_holder: wait.ended_holder,
+        is_cut: wait.is_cut,
     }
 }
 
@@ -176,6 +177,7 @@ pub(super) fn open_wait_from_proto(wait: &proto::OpenWait) -> Option<OpenWait> {
         age_ns: wait.age_ns,
         is_older: wait.is_older,
         is_timed: wait.is_timed,
+        is_cut: wait.is_cut,
         holder,
         ended_holder: wait.ended_holder,
         deadlock: wait.deadlock,
