@@ -67,6 +67,15 @@ fn a_deadlock_comes_first() {
 }
 
 #[test]
+fn a_deadlock_that_has_ended_is_told_as_one_that_was() {
+    let mut ended = deadlock();
+    if let Some(threads) = &mut ended.threads {
+        threads.cut_waits = std::mem::take(&mut threads.open_waits);
+    }
+    insta::assert_snapshot!(written(&Table::default(), &ended));
+}
+
+#[test]
 fn waits_of_a_kernel_lock_are_told_together_whatever_the_process() {
     let writer = |tid: u32| OpenWaitRow {
         task: RowTask { tgid: Some(tid), comm: "dd".to_owned() },
