@@ -20,6 +20,7 @@ const ENTRIES: &[&str] = &[
     "clone",
     "clone3",
     "__clone",
+    "__clone3",
     "call_init",
     "_dl_init",
     "_dl_start_user",
