@@ -5,7 +5,6 @@ mod support;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use support::recorder::Recorder;
 use support::report::{report, sum};
 use support::witness::Witness;
 use support::{
@@ -61,36 +60,6 @@ fn rare_long_holds_of_mmap_lock_are_all_there_though_it_is_taken_very_often() {
     let held_ns = known("long_ns") * 95 / 100..=known("all_ns");
     assert!(held_ns.contains(&of("total_ns")), "{held_ns:?}: {}", shown());
     assert!(of("error_ns") * 10 <= of("total_ns"), "no wider than a tenth: {}", shown());
-}
-
-/// How far an estimate may be off beside its own error: two recorders of the same holds read the clock one after the other, and the begin
-/// of a long hold that was not drawn is a reading before it.
-const BESIDE_ERROR: f64 = 0.03;
-
-/// Makes sure that what is printed of holds that were not all timed is what all of them say, as far as it is printed that it may be off.
-#[test]
-fn estimated_holds_of_mmap_lock_are_within_their_error_of_what_all_holds_say() {
-    let Some(_machine) = machine("estimated holds of mmap_lock") else { return };
-    let folder = Folder::new();
-    let program = user_workload(folder.path(), "rare-maps", &[]);
-    // In this order: who is attached first reads the clock first, at both ends of a hold.
-    let arguments = ["-a", "--kernel", "--hold", "--hooks", "none"];
-    let budgeted = Recorder::start_all(&folder, "budgeted", &arguments);
-    let every = Recorder::start_all(&folder, "every", &[&arguments[..], &["--every"]].concat());
-    assert!(run(Command::new(program)).status.success());
-    let held = |recording: String| {
-        let by_task = ["report", "--format", "json", "--by", "lock,task", "--task", "rare-maps", &recording];
-        let report = json(lockmeter(by_task));
-        let is_it = |row: &&Value| row["lock"] == "mm_struct.mmap_lock" && row["mode"] == "read";
-        let row = rows(&report, "hold").into_iter().find(is_it).unwrap_or_else(|| panic!("no row: {report:#}")).clone();
-        ["count", "timed", "total_ns", "error_ns"].map(|key| row[key].as_u64().expect("a number"))
-    };
-    let [count, timed, estimate_ns, error_ns] = held(budgeted.stop().recording());
-    let [all, _, known_ns, _] = held(every.stop().recording());
-    let shown = format!("{estimate_ns} ± {error_ns} ns of {timed} of {count}; {known_ns} ns of {all}");
-    assert_eq!(count, all, "{shown}");
-    let off = estimate_ns.abs_diff(known_ns) as f64;
-    assert!(timed < count / 2 && off <= error_ns as f64 + known_ns as f64 * BESIDE_ERROR, "{shown}");
 }
 
 /// Makes sure that a hold of mmap_lock whose length the test measures itself is reported with that length and caller.
