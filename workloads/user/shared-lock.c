@@ -5,6 +5,7 @@
  *     shared-lock exec KIND FILE          programs take turns at one in a file, each at an address of its own
  *     shared-lock apart                   children have each a lock of their own, at one address
  *     shared-lock killed                  a holder is killed, round after round, while two processes wait
+ *     shared-lock ended                   threads end with a robust mutex, one after the other
  *
  * KIND is mutex, robust, rwlock, or semaphore. Prints one line of JSON.
  */
@@ -27,6 +28,7 @@
 #define HOLD_NS 2000000
 #define PAUSE_NS 100000
 #define KILLED_ROUNDS 12
+#define ENDED_ROUNDS 50
 /* The lock lies beyond the first page of the file. */
 #define OFFSET 4096
 
@@ -309,6 +311,36 @@ static int run_killed(void)
 	return 0;
 }
 
+static long long held_ns;
+
+/* A thread that ends without a release. */
+static void *end_with_it(void *unused)
+{
+	long long begin;
+
+	if (pthread_mutex_lock(&shared->mutex) == EOWNERDEAD)
+		pthread_mutex_consistent(&shared->mutex);
+	begin = now_ns();
+	sleep_ns(HOLD_NS);
+	held_ns += now_ns() - begin;
+	return unused;
+}
+
+static int run_ended(void)
+{
+	pthread_t thread;
+	long long begin;
+
+	kind = ROBUST;
+	map_anonymous();
+	begin = now_ns();
+	for (int round = 0; round < ENDED_ROUNDS; round++)
+		if (pthread_create(&thread, NULL, end_with_it, NULL) || pthread_join(thread, NULL))
+			return 1;
+	printf("{\"rounds\":%d,\"held_ns\":%lld,\"all_ns\":%lld}\n", ENDED_ROUNDS, held_ns, now_ns() - begin);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
@@ -329,6 +361,8 @@ int main(int argc, char **argv)
 		return run_apart();
 	if (!strcmp(mode, "killed"))
 		return run_killed();
-	fprintf(stderr, "shared-lock fork|exec|apart|killed [KIND [FILE]]\n");
+	if (!strcmp(mode, "ended"))
+		return run_ended();
+	fprintf(stderr, "shared-lock fork|exec|apart|killed|ended [KIND [FILE]]\n");
 	return 2;
 }

@@ -19,6 +19,18 @@ pub fn boot_unix_ns() -> u64 {
     nanoseconds((0..READINGS).map(|_| boot()).max().unwrap_or_default())
 }
 
+/// How far apart the kernel's clock ticks: what is read without a counter moves by so much.
+pub fn tick_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is ours.
+    let failed = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) } != 0;
+    let tick_ns = u64::try_from(time.tv_nsec).unwrap_or(0);
+    if failed || tick_ns == 0 { SLOWEST_TICK_NS } else { tick_ns }
+}
+
+/// At 100 Hz.
+const SLOWEST_TICK_NS: u64 = 10_000_000;
+
 fn read(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec, which is ours.

@@ -500,6 +500,15 @@ fn locks_of_parking_lot_are_told_and_idle_pools_of_rayon_and_tokio_are_none() {
         idle("tokio"),
     ];
     plays_program(&folder, &program, &scenes);
+    // Regression: a static variable was called "heap", and after where all threads begin.
+    for (scene, user) in [("mutex", "post_entry"), ("inlined", "")] {
+        let mut command = Command::new(&program);
+        command.arg(scene);
+        let report = report_of(&folder, scene, command);
+        let name = report["rows"][0]["lock"].as_str().unwrap_or_default();
+        let is_honest = name.starts_with("unknown address, first seen at ") && !name.contains("start_thread");
+        assert!(is_honest && name.contains(user), "{scene}: {name}\n{report:#}");
+    }
     // Workers that have something to do now and then are at rest between.
     for (scene, function) in [("rayon-sparse", "rayon_core::sleep::"), ("tokio-mutex", "multi_thread::park::")] {
         let mut command = Command::new(&program);

@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use support::recorder::Recorder;
 use support::report::report_as;
-use support::{Folder, child_of, lockmeter, machine, preload_library, run, text, until, workload_sources};
+use support::{
+    Folder, child_of, lockmeter, machine, preload_library, run, text, until, user_workload, workload_sources,
+};
 
 /// What the program ends with.
 const RAN: i32 = 7;
@@ -116,4 +118,34 @@ fn a_lock_that_functions_make_in_turn_at_one_address_is_counted_to_the_last() {
         .sum();
     // Two threads, forty times.
     assert!(holds >= 80 && report["lost"].as_object().unwrap().is_empty(), "{report:#}");
+}
+
+/// Regression: "heap, first seen at". Makes sure that two functions' mutexes at one place of a thread's stack are two where a call makes
+/// them.
+#[test]
+fn a_lock_on_a_threads_stack_is_called_so() {
+    let folder = Folder::new();
+    let program = user_workload(folder.path(), "stack-locks", &[]);
+    let names = |arguments: &[&str]| -> Vec<(String, u64)> {
+        let recording = folder.file("stack");
+        let mut record = lockmeter(["record", "--quiet", "--user", "--hold", "-o", &recording, "--"]);
+        record.arg(&program).args(arguments).env("LOCKMETER_PRELOAD", preload_library());
+        let output = run(record);
+        assert!(output.status.success() && text(&output.stdout).contains("true"), "{}", text(&output.stdout));
+        let report: Value = serde_json::from_str(&report_as(&recording, "json", &["--by", "lock"])).unwrap();
+        let rows = report["rows"].as_array().unwrap().iter().filter(|row| row["happened"] == "hold");
+        let named = |row: &Value| (row["lock"].as_str().unwrap().to_owned(), row["count"].as_u64().unwrap());
+        let mut names: Vec<_> = rows.map(named).filter(|(name, _)| name.starts_with("stack, ")).collect();
+        names.sort();
+        names
+    };
+    // The owner takes it once more than twenty times.
+    let made = names(&["made"]);
+    let expected = [("stack, created at print_invoice", 41), ("stack, created at sum_orders", 41)];
+    let has_both =
+        made.iter().zip(expected).all(|((name, count), (maker, of_it))| name.starts_with(maker) && *count == of_it);
+    assert!(made.len() == 2 && has_both, "{made:?}");
+    let unmade = names(&[]);
+    let is_one = matches!(&unmade[..], [(name, 82)] if name.starts_with("stack, first seen at "));
+    assert!(is_one, "nothing tells that it is another: {unmade:?}");
 }

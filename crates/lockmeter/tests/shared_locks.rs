@@ -226,3 +226,18 @@ fn a_killed_holder_of_a_robust_mutex_is_blamed_for_its_own_time_alone() {
     let known = of_killed + of_next;
     assert!(known * 100 >= 2 * rounds * KNOWN_PERCENT && of_killed > 0 && of_next > 0, "{rounds} rounds: {rows:#?}");
 }
+
+/// Regression: it was in no table, for no call ends it.
+#[test]
+fn a_hold_that_ends_with_its_owner_is_a_hold() {
+    for how in [&["--hold"][..], &["--hold", "--every"]] {
+        let metered = meter(how, &["ended"]);
+        let holds = metered.only_row("hold");
+        assert_eq!(number(&holds, "count"), metered.known("rounds"), "{how:?}: {holds:#}");
+        let held_ns = number(&holds, "total_ns");
+        let known_ns = metered.known("held_ns")..=metered.known("all_ns");
+        assert!(known_ns.contains(&held_ns), "{how:?}: {held_ns} ns, {known_ns:?}: {holds:#}");
+        let of_callers = metered.rows("lock,caller", "hold");
+        assert!(of_callers.iter().all(|row| row["caller"][0] == "end_with_it"), "{of_callers:#?}");
+    }
+}

@@ -60,6 +60,7 @@ const KIND: u32 = 3;
 const RECURSIVE: u32 = 1;
 /// Bits of [`Layout::kind`]: robust, priority-inheriting, priority-protecting.
 const SPECIAL: u32 = 0x70;
+const ROBUST: u32 = 0x10;
 const PROTECTING: u32 = 0x40;
 /// Bit of [`Layout::kind`]: processes may share it. All robust ones have it.
 pub(crate) const SHARED: u32 = 0x80;
@@ -186,9 +187,21 @@ fn acquired(level: u32, mutex: *mut pthread_mutex_t, sp: *const usize, status: c
     let counts_holds = level > WAIT;
     if counts_holds && has_it(status) {
         // SAFETY: the caller's mutex, which it holds, and the entry's return address.
-        unsafe { writer::acquired(wanted(mutex), nests(mutex), *sp as u64) };
+        unsafe { note_acquired(mutex, *sp as u64) };
     }
     status
+}
+
+/// # Safety
+/// The caller's mutex, which it holds.
+#[inline]
+unsafe fn note_acquired(mutex: *const pthread_mutex_t, site: u64) {
+    // SAFETY: the caller's obligation.
+    writer::acquired(wanted(mutex), unsafe { nests(mutex) }, site);
+    // SAFETY: a valid mutex begins like this.
+    if unsafe { &(*mutex.cast::<Layout>()).kind }.load(Relaxed) & ROBUST != 0 {
+        writer::ends_with_owner(mutex as usize);
+    }
 }
 
 /// The entry's own try had the mutex, and its hold is to be timed.
@@ -292,7 +305,7 @@ pub(crate) unsafe extern "C-unwind" fn trylock(mutex: *mut pthread_mutex_t, sp: 
             writer::may_be_shared(wanted(mutex), unsafe { *sp } as u64);
         }
         // SAFETY: the caller's mutex, which it holds, and the entry's return address.
-        unsafe { writer::acquired(wanted(mutex), nests(mutex), *sp as u64) };
+        unsafe { note_acquired(mutex, *sp as u64) };
     }
     status
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use lockmeter_profile::lock_functions::{is_user_machinery, telling_words};
+use lockmeter_profile::lock_functions::{is_user_lock_function, is_user_machinery, telling_words};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
 
 /// Functions that are named: one is often a constructor or a `new`, and its caller says whose.
@@ -20,6 +20,7 @@ const ENTRIES: &[&str] = &[
     "clone",
     "clone3",
     "__clone",
+    "__clone3",
     "call_init",
     "_dl_init",
     "_dl_start_user",
@@ -96,9 +97,13 @@ pub fn may_be_the_lock_of(maker: &[Frame], user: &[Frame]) -> bool {
 
 /// The functions that a lock is named by: `at Pool::Pool < Server::start`, `by Python code`.
 fn users(stack: &[Frame]) -> Option<String> {
-    let is_user = |frame: &Frame| !is_machinery(frame);
-    // Better a wrapper's name than none.
-    let begin = stack.iter().position(is_user).or(stack.len().checked_sub(1))?;
+    let is_named = |frame: &Frame, is_such: fn(&str) -> bool| frame.function.as_deref().is_some_and(is_such);
+    let is_user =
+        |frame: &Frame| !is_machinery(frame) && !is_named(frame, |name| name != "main" && ENTRIES.contains(&name));
+    // Better a wrapper's name than none, or than that every thread begins somewhere.
+    let is_outside = |frame: &Frame| frame.function.is_some() && !is_named(frame, is_user_lock_function);
+    let begin = stack.iter().position(is_user).or_else(|| stack.iter().position(is_outside));
+    let begin = begin.or(stack.len().checked_sub(1))?;
     let users = stack.get(begin..)?;
     let innermost = users.first()?;
     if evaluates_python(innermost) || (!is_user(innermost) && is_of_python(innermost)) {
@@ -192,6 +197,14 @@ mod tests {
         let cut = ["libpython3.13.so.1.0!PyThread_allocate_lock", "libpython3.13.so.1.0!method_vectorcall_VARARGS"];
         assert_eq!(named(&cut), "heap, created by Python code");
         assert_eq!(named(&["PyThread_allocate_lock", "PyInit__ssl"]), "heap, created at PyInit__ssl");
+    }
+
+    /// Regression: "at start_thread < __clone3".
+    #[test]
+    fn where_all_threads_begin_names_nothing_but_that_of_a_language_may() {
+        let begin = "std::sys::backtrace::__rust_begin_short_backtrace";
+        let stack = ["syscall", "parking_lot::raw_mutex::RawMutex::lock_slow", begin, "start_thread", "__clone3"];
+        assert_eq!(named(&stack), format!("heap, created at {begin}"));
     }
 
     #[test]

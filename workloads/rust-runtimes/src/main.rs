@@ -74,6 +74,16 @@ fn idle_threads() {
 fn play(scene: &str) -> bool {
     match scene {
         "mutex" => repeat(4, post_entry),
+        // Of the code that uses the lock nothing is left but where the thread begins.
+        "inlined" => (0..4).for_each(|_| {
+            thread::spawn(|| {
+                loop {
+                    let mut entries = LEDGER.lock();
+                    thread::sleep(HOLD);
+                    *entries += 1;
+                }
+            });
+        }),
         "fair" => repeat(4, play_fair),
         "readers" => {
             repeat(1, set_price);

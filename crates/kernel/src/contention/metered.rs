@@ -9,6 +9,7 @@ use lockmeter_profile::Kind;
 use super::holds::Hooks;
 use super::mmap::{MmapTracepoints, needed_tracepoints};
 use super::skeleton::OpenContentionSkel;
+use crate::clock::tick_ns;
 use crate::error::KernelError;
 use crate::stack_budget::StackBudget;
 
@@ -88,6 +89,7 @@ pub(super) fn choose(
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.only_mmap_lock = u8::from(metered.only_mmap_lock());
         rodata.every_hold = u8::from(stacks == StackBudget::Every);
+        rodata.tick_ns = tick_ns();
         rodata.contended_holds = u8::from(metered.contended_holds());
     }
     Ok(tracepoints)

@@ -132,6 +132,9 @@ struct cpu_state {
 	__u32 marks_since;    /* which resumption */
 	struct hold_group hold_groups[HOLD_GROUPS];
 	__u64 untimed_marks[UNTIMED_MARKS];
+	__u64 marked_after_ns[UNTIMED_MARKS]; /* when the clock was last read before that */
+	__u64 clock_ns;			      /* what was read of it last, for a hold of mmap_lock */
+	__u64 clock_tick;		      /* how often the kernel's clock had ticked then */
 	__u64 preempt_count_at; /* where this CPU's is; 0: not known. Set by the loader before anything is attached */
 	__u32 gaps_of;		/* which generation */
 	__u32 unused;

@@ -14,7 +14,8 @@ use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use lockmeter_profile::{Frame, Lock, Loss, Losses};
 use lockmeter_symbols::{
     BuildId, ElfPart, FilePlace, LONGEST_MAPS, MOST_MAPPINGS, MappedFile, Origin, SharedAddress, SharedMapping,
-    StaticPlace, TargetFile, UserNames, heap_lock, is_on_main_stack, on_stack, sees_other_files, shared_lock,
+    StaticPlace, TargetFile, UserNames, heap_lock, is_on_main_stack, lock_without_address, on_stack, sees_other_files,
+    shared_lock,
 };
 use object::elf::PF_X;
 use object::read::elf::ElfFile64;
@@ -262,10 +263,12 @@ impl Processes {
     }
 
     /// What reports call a lock in memory of which nothing else is known: on the heap, or on the stack of the process's first thread.
+    /// Without an address it may as well be a static variable.
     pub fn lock_in_memory(&self, tgid: u32, address: Option<u64>, user: &[Frame]) -> Lock {
+        let Some(address) = address else { return lock_without_address(user) };
         let lock = heap_lock(user, Origin::FirstSeen);
         let stack_end = self.known.get(&tgid).map_or(0, |process| process.stack_end);
-        if address.is_some_and(|address| is_on_main_stack(address, stack_end)) { on_stack(lock) } else { lock }
+        if is_on_main_stack(address, stack_end) { on_stack(lock) } else { lock }
     }
 
     /// Return addresses of a copied stack, innermost first; the first is where the thread is itself.

@@ -42,7 +42,7 @@ pub struct LockEntry {
     pub released_at: AtomicU64,
     /// The name of the thread that did it; from bit 16 that of the writer below.
     pub releaser_comm: AtomicU32,
-    /// [`ENTRY_INIT`] and [`ENTRY_SHARED`], its kind from bit 8, and above [`ENTRY_NUMBER_SHIFT`] a number, from 1, if the recorder
+    /// [`ENTRY_INIT`], [`ENTRY_SHARED`] and [`ENTRY_STACK`], its kind from bit 8, and above [`ENTRY_NUMBER_SHIFT`] a number, from 1, if the recorder
     /// knows the lock as one of the session's [`SharedLock`](super::SharedLock)s.
     pub flags: AtomicU32,
     /// As `releaser`, of the last writer: nobody else makes a reader wait.
@@ -59,6 +59,8 @@ pub struct LockEntry {
 pub const ENTRY_INIT: u32 = 2;
 /// It says itself that processes may share it.
 pub const ENTRY_SHARED: u32 = 1;
+/// It lies on the stack of the thread that was the first to wait for it or to release it.
+pub const ENTRY_STACK: u32 = 4;
 /// Where the number of a shared lock is in the flags: the recorder writes these two bytes.
 pub const ENTRY_NUMBER_SHIFT: u32 = 16;
 

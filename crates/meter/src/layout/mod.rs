@@ -18,8 +18,8 @@ mod swaps;
 mod thread;
 
 pub use locks::{
-    CLASSES, Class, ENTRY_INIT, ENTRY_NUMBER_SHIFT, ENTRY_SHARED, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry,
-    TAG_ADDRESS, TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
+    CLASSES, Class, ENTRY_INIT, ENTRY_NUMBER_SHIFT, ENTRY_SHARED, ENTRY_STACK, LOCK_PLACES, LOCK_SETS,
+    LOCKS_OF_A_CLASS, LockEntry, TAG_ADDRESS, TAG_CLASS_SHIFT, TAG_USED, Tags, WAYS,
 };
 pub use losses::{LOSSES, Lost};
 pub use names::{BUILD_ID_BYTES, COMMS, Comm, MODULES, Module, PATH_BYTES};
@@ -47,8 +47,8 @@ pub use swaps::{
     SwapFilter, SwapRange,
 };
 pub use thread::{
-    CELLS, Cell, FIRST_SLOTS, HELD, HELD_UNTIMED, HeldLock, RELEASE_CACHE, SLOTS, SLOTS_OF_A_PAGE, STACK_CACHE,
-    STACK_CACHE_OF_A_PAGE, Thread, pack_held, pack_untimed,
+    CELLS, Cell, FIRST_SLOTS, HELD, HELD_ROBUST, HELD_UNTIMED, HeldLock, RELEASE_CACHE, SLOTS, SLOTS_OF_A_PAGE,
+    STACK_CACHE, STACK_CACHE_OF_A_PAGE, Thread, pack_held, pack_untimed,
 };
 
 /// First eight bytes of a session's head.

@@ -112,6 +112,9 @@ pub const fn pack_held(kind: u8, mode: u8, again: u32) -> u64 {
 /// In [`HeldLock::how`]: the hold is not timed.
 pub const HELD_UNTIMED: u64 = 1 << 16;
 
+/// In [`HeldLock::how`]: the lock is a robust mutex, and if the thread ends without a release, so does the hold.
+pub const HELD_ROBUST: u64 = 1 << 17;
+
 /// What [`HeldLock::how`] holds of a hold that is not timed, which began at this tick of the recorder's.
 pub const fn pack_untimed(kind: u8, mode: u8, tick: u32) -> u64 {
     pack_held(kind, mode, tick) | HELD_UNTIMED

@@ -22,8 +22,8 @@ use super::segment::{Delta, FilesOfProcess, LockFacts, Reading};
 use super::shared_locks::{self, SharedLocks};
 use super::ticks::BetweenReadings;
 use crate::layout::{
-    ENTRY_INIT, ENTRY_SHARED, LOSSES, MOVE_BITS, SITE_IS_RELEASE, SITE_IS_STACK, SITE_IS_THREAD, SWAPS, blocked,
-    happened, unpack_elsewhere,
+    ENTRY_INIT, ENTRY_SHARED, ENTRY_STACK, LOSSES, MOVE_BITS, SITE_IS_RELEASE, SITE_IS_STACK, SITE_IS_THREAD, SWAPS,
+    blocked, happened, unpack_elsewhere,
 };
 
 /// The losses of a segment in the order of [`crate::layout::Lost`].
@@ -470,14 +470,13 @@ impl Filling<'_> {
 
     /// What reports call a lock of this process's own memory.
     fn heap_lock(&self, (place, facts): (u32, &LockFacts), made_at: &[Frame], origin: Origin) -> Lock {
-        let Some(user) = self.process.reused_places.get(&place) else {
-            let lock = heap_lock(made_at, origin);
-            let is_on_stack = !facts.is_class && is_on_main_stack(facts.address, self.process.segment.stack_end());
-            return if is_on_stack { on_stack(lock) } else { lock };
-        };
-        let mut lock = heap_lock(user, Origin::FirstSeen);
-        lock.detail =
-            format!("{}; its memory was initialised before, as {}", lock.detail, heap_lock(made_at, origin).name);
+        let is_on_stack = !facts.is_class
+            && (facts.flags & ENTRY_STACK != 0 || is_on_main_stack(facts.address, self.process.segment.stack_end()));
+        let place_it = |lock: Lock| if is_on_stack { on_stack(lock) } else { lock };
+        let Some(user) = self.process.reused_places.get(&place) else { return place_it(heap_lock(made_at, origin)) };
+        let before = place_it(heap_lock(made_at, origin)).name;
+        let mut lock = place_it(heap_lock(user, Origin::FirstSeen));
+        lock.detail = format!("{}; its memory was initialised before, as {before}", lock.detail);
         lock
     }
 

@@ -12,8 +12,8 @@ use super::{
     stacks, stops, thread, ticks, timing, tls, waiters,
 };
 use crate::layout::{
-    CountedSlot, HELD, HELD_UNTIMED, HeldLock, LockEntry, Lost, Meta, Process, SITE_IS_RELEASE, Thread, blocked,
-    happened, mode, pack_held, pack_untimed,
+    CountedSlot, HELD, HELD_ROBUST, HELD_UNTIMED, HeldLock, LockEntry, Lost, Meta, Process, SITE_IS_RELEASE, Thread,
+    blocked, happened, mode, pack_held, pack_untimed,
 };
 
 /// A lock was acquired, by a call that returns to `site`: the hold begins. If `nests`, a thread may acquire it again while it
@@ -208,6 +208,13 @@ fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
         }
         return releasing;
     };
+    end_hold_at(thread, place, held, releasing)
+}
+
+/// The hold ends that stands at this place of those that count.
+#[inline]
+fn end_hold_at(thread: &'static Thread, place: usize, held: usize, mut releasing: Releasing) -> Releasing {
+    let wanted = releasing.wanted;
     let this = &thread.held[place];
     let (how, since) = (this.how.load(Relaxed), this.since.load(Relaxed));
     releasing.site = this.site.load(Relaxed);
@@ -244,6 +251,33 @@ fn end_hold(wanted: Wanted, registers: &Registers) -> Releasing {
     }
     mine.done();
     releasing
+}
+
+/// The thread has the lock now, a robust mutex: others get it if the thread ends.
+pub fn ends_with_owner(lock: usize) {
+    let Some(thread) = thread::table() else { return };
+    let held = thread.held[..held_count(thread)].iter().rev();
+    if let Some(this) = held.into_iter().find(|held| held.lock.load(Relaxed) == lock as u64) {
+        this.how.store(this.how.load(Relaxed) | HELD_ROBUST, Relaxed);
+    }
+}
+
+/// The thread ends, and with it its holds of robust mutexes.
+pub(super) fn end_with_owner(thread: &'static Thread) {
+    for place in (0..held_count(thread)).rev() {
+        let this = &thread.held[place];
+        let how = this.how.load(Relaxed);
+        if how & HELD_ROBUST == 0 {
+            continue;
+        }
+        if how & HELD_UNTIMED == 0 {
+            // However often it was acquired.
+            this.how.store(how & u64::from(u32::MAX), Relaxed);
+        }
+        let wanted = Wanted { lock: this.lock.load(Relaxed) as usize, kind: how as u8, mode: (how >> 8) as u8 };
+        let releasing = Releasing { wanted, site: this.site.load(Relaxed), hold: Hold::NotTimed };
+        released(&end_hold_at(thread, place, held_count(thread), releasing), true);
+    }
 }
 
 /// To be called before a fork: a child may release what the thread holds now. Its own acquisitions are the parent's to count.

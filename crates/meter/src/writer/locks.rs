@@ -7,17 +7,17 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::creation::Maker;
-use super::{Wanted, creation, names, pages, rows, segment, shared_locks, stacks, waiters};
+use super::{Wanted, creation, names, pages, rows, segment, shared_locks, stacks, unwind, waiters};
 use crate::layout::{
-    CLASSES, Class, ENTRY_INIT, ENTRY_NUMBER_SHIFT, ENTRY_SHARED, LOCK_PLACES, LOCK_SETS, LOCKS_OF_A_CLASS, LockEntry,
-    Lost, Process, TAG_ADDRESS, TAG_CLASS_SHIFT, TAG_USED, Tags, Thread, WAYS,
+    CLASSES, Class, ENTRY_INIT, ENTRY_NUMBER_SHIFT, ENTRY_SHARED, ENTRY_STACK, LOCK_PLACES, LOCK_SETS,
+    LOCKS_OF_A_CLASS, LockEntry, Lost, Process, TAG_ADDRESS, TAG_CLASS_SHIFT, TAG_USED, Tags, Thread, WAYS,
 };
 
 /// A lock that is gone but has samples keeps its way: locks are aligned, so an odd address matches none.
 const GONE: u64 = 1;
 
 /// What an entry's flags say of how the lock was made.
-const OF_ITS_MAKER: u32 = ((1 << ENTRY_NUMBER_SHIFT) - 1) & !ENTRY_SHARED;
+const OF_ITS_MAKER: u32 = ((1 << ENTRY_NUMBER_SHIFT) - 1) & !(ENTRY_SHARED | ENTRY_STACK);
 
 /// How far from its own place a class is looked for.
 const CLASS_PROBES: usize = 8;
@@ -250,7 +250,8 @@ fn make(segment: &'static Process, address: usize, kind: u8, first_used: impl Fn
     entry.watched.store(0, Relaxed);
     entry.maker.store(maker.map_or(0, |maker| maker.number), Relaxed);
     entry.made_at.store(site, Relaxed);
-    entry.flags.store(flags, Relaxed);
+    let lies_on = if unwind::is_on_own_stack(address) { ENTRY_STACK } else { 0 };
+    entry.flags.store(flags | lies_on, Relaxed);
     entry.address.store(address as u64, Relaxed);
     names::see_module(segment, address);
     let class = class_of(segment, address, maker, flags, site);

@@ -52,7 +52,7 @@ pub(crate) use clock::monotonic_ns;
 pub use executed::{Environment, Program, execute};
 pub use hash::CELL_MULTIPLIER;
 use holder::Holder;
-pub use holds::{Releasing, acquired, begin_inner_release, begin_release, count_untimed, released};
+pub use holds::{Releasing, acquired, begin_inner_release, begin_release, count_untimed, ends_with_owner, released};
 use locks::Sampled;
 pub use newest_hold::{acquired_timed, end_newest_hold};
 pub use release_cache::RELEASE_CACHE_SHIFT;

@@ -7,7 +7,7 @@ use core::sync::atomic::{
     compiler_fence,
 };
 
-use super::{pages, release_cache, segment, stack_cache, timing, tls};
+use super::{holds, pages, release_cache, segment, stack_cache, timing, tls};
 use crate::layout::{PageKind, Process, Thread, thread_id_slot};
 
 /// This thread's table, if it has one, to be read, or to be counted to as signal handlers may do in between.
@@ -145,6 +145,7 @@ extern "C" fn give_back(_: *mut libc::c_void) {
     if thread.owner.load(Relaxed) != tls::thread_id() {
         return;
     }
+    holds::end_with_owner(thread);
     tls::set_table(ptr::null());
     let waited_for = thread.waiting[0].swap(0, Relaxed);
     if waited_for != 0 {

@@ -195,6 +195,9 @@ pub(super) fn prepare() {
     }
 }
 
+/// How large a thread's stack is where nobody says otherwise.
+const USUAL_STACK: usize = 8 << 20;
+
 /// The end of the stack that `sp` is on; `sp` itself if that is neither the main stack nor that of a thread.
 ///
 /// glibc puts a thread's descriptor, which the fs register points to, at the upper end of its stack.
@@ -204,6 +207,16 @@ fn stack_end(sp: usize) -> usize {
     unsafe { asm!("mov {0}, qword ptr fs:[0]", out(reg) descriptor, options(nostack, preserves_flags, readonly)) };
     let main = MAIN_STACK_END.load(Relaxed);
     [main, descriptor].into_iter().find(|end| *end > sp && *end - sp < LARGEST_STACK).unwrap_or(sp)
+}
+
+/// Whether an address lies on the stack of the thread that asks. One that runs on another stack (a coroutine's) may be wrong about what
+/// lies between that and its own, unless these are further apart than stacks usually are large.
+#[inline(never)]
+pub(super) fn is_on_own_stack(address: usize) -> bool {
+    let here = 0_u8;
+    let sp = (&raw const here).addr();
+    let end = stack_end(sp);
+    (sp..end).contains(&address) && end - sp <= USUAL_STACK
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

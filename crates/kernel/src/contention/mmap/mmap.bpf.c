@@ -31,16 +31,14 @@ static __always_inline __u64 mmap_lock_of(__u64 mm)
 static __always_inline void end_mmap_hold(void *ctx, struct task_struct *task, __u64 mm, struct cpu_state *cpu,
 					  struct buffer *buffer, __u32 mode)
 {
-	struct ended_hold ended = end_drawn_hold(cpu, tag_of_hold(mm, mode, task->pid));
 	__u32 kind_mode = META(KIND_RWSEM, mode, 0);
 	__u64 now = 0;
+	struct ended_hold ended = end_drawn_hold(cpu, tag_of_hold(mm, mode, task->pid), &now);
 
 	if (!ended.seen)
 		return;
-	if (ended.stands_for) {
-		now = bpf_ktime_get_ns();
+	if (ended.stands_for)
 		adapt_period(now);
-	}
 	if (!begin_counting(cpu, buffer))
 		return;
 	if (ended.stands_for)
@@ -84,7 +82,7 @@ static __always_inline void begin_mmap_hold(struct cpu_state *cpu, __u64 mm, __u
 		return;
 	}
 	stands_for = draw_gap(cpu, group);
-	now = bpf_ktime_get_ns();
+	now = read_clock(cpu, bpf_jiffies64());
 	adapt_group(group, now, MMAP_HOLD_INTERVAL_NS);
 	begin_hold(tag, now, stands_for);
 }
