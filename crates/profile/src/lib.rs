@@ -54,7 +54,8 @@ pub use swap::{Swap, Swaps};
 pub use switched_off::{OffTime, SwitchedOff};
 pub use system_call::SystemCall;
 pub use thread_time::{
-    HolderState, LockHolder, OpenWait, Parked, SampledWait, Sleep, Spin, SpinLoop, ThreadActivity, ThreadState, ThreadTime,
+    HolderState, LockHolder, OpenWait, Parked, SampledWait, Sleep, Spin, SpinLoop, ThreadActivity, ThreadState,
+    ThreadTime,
 };
 
 /// The README's example, which tests run.

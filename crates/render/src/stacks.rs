@@ -82,7 +82,7 @@ pub const fn source_words(source: BlockerSource) -> &'static str {
     match source {
         BlockerSource::Releaser => "releaser",
         BlockerSource::Waker => "woken by",
-        BlockerSource::NeverSlept => "spinner: nobody woke it",
+        BlockerSource::NeverSlept => "not known: it spun",
         BlockerSource::NotSampled => "not sampled",
         BlockerSource::WakeupNotSeen => "wake-up not seen",
         BlockerSource::Holder => "holder",

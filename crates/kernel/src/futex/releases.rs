@@ -16,6 +16,9 @@ const MOST_LOCKS: usize = 1 << 14;
 const WAITS: usize = 8;
 const MOST_THREADS: usize = 1 << 15;
 
+/// A wait follows another closely if this part of it is longer than what lies between them.
+const CLOSELY: u64 = 4;
+
 /// A lock: the process, and the address.
 pub(super) type LockAddress = (u32, u64);
 
@@ -131,6 +134,15 @@ impl<By, Lock: Clone> Releases<By, Lock> {
             self.waits.clear();
         }
         let last = self.waits.entry(thread).or_default();
+        // Those that follow each other closely and have one root are kept as one: as long as all together, and ended by the last.
+        if let Some(before) = last.back_mut() {
+            let gap_ns = begin_ns.saturating_sub(before.ran_ns);
+            let is_close = begin_ns >= before.ran_ns && gap_ns < (end_ns - begin_ns) / CLOSELY;
+            if is_close && before.address == address && Rc::ptr_eq(&before.root.by, &root.by) {
+                (before.begin_ns, before.end_ns, before.ran_ns) = (before.begin_ns + gap_ns, end_ns, end_ns);
+                return;
+            }
+        }
         if last.len() == WAITS {
             last.pop_front();
         }
@@ -174,6 +186,15 @@ impl<By, Lock: Clone> Releases<By, Lock> {
             since_ns = at_ns;
         }
         parts
+    }
+}
+
+impl<By, Lock: Clone> Releases<By, Lock> {
+    /// The same of a wait that timed out, up to the last release in it: who had the lock at its end is not known.
+    pub(super) fn divide_to_last(&self, lock: LockAddress, (begin_ns, end_ns): (u64, u64)) -> Vec<Part<By, Lock>> {
+        let releases = self.locks.get(&lock).into_iter().flatten().map(|release| release.at_ns);
+        let last = releases.filter(|at_ns| (begin_ns..=end_ns).contains(at_ns)).max();
+        last.map_or_else(Vec::new, |last_ns| self.divide(lock, begin_ns, last_ns))
     }
 }
 
@@ -252,6 +273,8 @@ mod tests {
         );
         assert_eq!(told(&releases.divide(lock, 2_000, 7_000)), expected(&[("second", None, 5_000)]));
         assert!(releases.divide(lock, 9_500, 9_900).is_empty(), "nobody has released it since");
+        assert_eq!(told(&releases.divide_to_last(lock, (400, 5_400))), expected(&[("first", None, 600)]));
+        assert!(releases.divide_to_last(lock, (2_000, 7_000)).is_empty());
     }
 
     #[test]
@@ -270,8 +293,11 @@ mod tests {
     fn a_holder_that_slept_is_said_to_have_slept() {
         let lock = (1, 0x10);
         let mut releases = Releases::<String, u32>::default();
-        let slept = |begin_ns, end_ns, state| {
-            PastSleep { begin_ns, end_ns, spent_ns: end_ns - begin_ns, did: HolderState::of(state) }
+        let slept = |begin_ns, end_ns, state| PastSleep {
+            begin_ns,
+            end_ns,
+            spent_ns: end_ns - begin_ns,
+            did: HolderState::of(state),
         };
         let sleeps = vec![slept(0, 900, ThreadState::Sleep), slept(950, 1_600, ThreadState::DiskIo)];
         releases.note(lock, 1_700, 1, (by("writer"), sleeps));

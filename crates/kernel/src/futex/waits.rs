@@ -6,12 +6,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, HolderState, Interval, Key, Kind, Lock, LockId, Loss, Losses,
-    Naming, OfFilesystem, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value, lock_functions,
+    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, HolderState, Interval, Key, Kind, Lock, LockId,
+    Loss, Losses, Naming, OfFilesystem, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value,
+    lock_functions,
 };
 use lockmeter_symbols::{FutexCall, UserWait, WHOLE_PPM, is_wait_for_end_of_thread};
 
 use super::KnownPrograms;
+use super::holders::Holders;
 use super::processes::{Processes, copied_stack as as_copied};
 use super::releases::{LockAddress, Part, PastSleep, Releases, Root as RootOf};
 use super::semaphores::{SemaphoreUses, semaphore_user};
@@ -64,6 +66,8 @@ pub struct Waits {
     ended: Vec<Ended>,
     releases: Releases<BlamedFor, WordLock>,
     blamed: HashMap<BlamedKey, Rc<BlamedFor>>,
+    /// Of waits that the preloaded library meters.
+    holders: Holders,
     semaphores: Rc<RefCell<SemaphoreUses>>,
     /// Who waits for these is at rest.
     pub(super) words_at_rest: HashSet<Word>,
@@ -182,6 +186,7 @@ impl Waits {
             ended: Vec::new(),
             releases: Releases::default(),
             blamed: HashMap::new(),
+            holders: Holders::default(),
             semaphores: known.semaphores,
             words_at_rest: HashSet::new(),
             losses: Losses::default(),
@@ -264,11 +269,15 @@ impl Waits {
     ) -> Vec<Part<BlamedFor, WordLock>> {
         let word_lock = (word, told);
         let told = self.words.get(&word).and_then(|known| known.told.get(told));
-        let Some(told) = told.filter(|told| has_holders(told.wait.kind) && record.waker == WAKER_FUTEX) else {
-            return Vec::new();
-        };
+        let Some(told) = told.filter(|told| has_holders(told.wait.kind)) else { return Vec::new() };
         let lock = told.address_of(word.tgid);
         let (begin_ns, end_ns) = (record.woken_ns.saturating_sub(record.waited_ns), record.woken_ns);
+        match record.waker {
+            WAKER_FUTEX => {}
+            // Parts of a wait wait for the next release.
+            _ if told.wait.is_made_of_condition() => return Vec::new(),
+            _ => return self.releases.divide_to_last(lock, (begin_ns, end_ns)),
+        }
         let slept = record.waker_sleeps.iter().filter_map(|sleep| {
             let (begin_ns, end_ns, spent_ns) = (sleep.begin_ns, sleep.end_ns, sleep.spent_ns);
             Some(PastSleep { begin_ns, end_ns, spent_ns, did: holder_state_of(sleep.did.try_into().ok()?)? })
@@ -398,7 +407,25 @@ impl Waits {
         let mut filling = Filling { words, words_at_rest, semaphores, cgroups, interval, stacks: HashMap::new() };
         filling.add_samples(&ended);
         filling.add_totals(drained, &ended);
+        if self.is_beside_preloaded {
+            self.note_holders(&ended);
+            self.holders.tell(interval);
+        }
         self.grow_old();
+    }
+
+    /// What those did who are to blame for waits that the preloaded library meters.
+    fn note_holders(&mut self, ended: &[Ended]) {
+        for Woken { word, told, parts, .. } in ended.iter().map(|ended| &ended.woken) {
+            let told = self.words.get(word).and_then(|known| known.told.get(*told));
+            let Some(told) = told.filter(|told| told.site.is_seen_inside) else { continue };
+            for Part { by, root, did, ns } in parts {
+                let (Some(by), Some(did)) = (by, did) else { continue };
+                let (by, lock) = root.as_ref().map_or((by, Some(told.instance)), |root| (&root.by, None));
+                let function = by.releaser.as_ref().and_then(|site| site.user.as_deref());
+                self.holders.note((by.tgid, function), lock, *did, *ns);
+            }
+        }
     }
 
     /// Words of which no stack was seen ever.
@@ -673,7 +700,7 @@ impl Filling<'_> {
 
     /// Who is to blame for a wait, and for how much of it.
     fn blockers(&mut self, woken: &Woken, happened: Happened, total_ns: u64) -> Vec<(Blocker, u64)> {
-        if woken.parts.is_empty() || happened != Happened::Wait {
+        if woken.parts.is_empty() || !matches!(happened, Happened::Wait | Happened::TimedOut) {
             return vec![(self.blocker(&woken.by), total_ns)];
         }
         let mut left_ns = total_ns;
@@ -690,8 +717,9 @@ impl Filling<'_> {
                 (Blocker { root, state, ..blocker }, part_ns)
             })
             .collect();
+        let left = if happened == Happened::Wait { BlockerSource::Handover } else { woken.by.source };
         if left_ns > 0 {
-            blockers.push((Blocker::unknown(BlockerSource::Handover), left_ns));
+            blockers.push((Blocker::unknown(left), left_ns));
         }
         blockers
     }
