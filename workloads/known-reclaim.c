@@ -105,7 +105,8 @@ static void populate(void)
 		fill_group();
 		populates = true;
 		sem_post(&go);
-		memory = mmap(NULL, POPULATED_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+		memory = mmap(NULL, POPULATED_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+			      -1, 0);
 		populates = false;
 		if (memory == MAP_FAILED)
 			fail_errno("mmap");

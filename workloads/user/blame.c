@@ -132,23 +132,41 @@ HOLDS(reload_config, RELOAD_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_m
       read_database(ms))
 HOLDS(rotate_log, ROTATE_LOG, 3, pthread_mutex_lock(mutexes[3]), pthread_mutex_unlock(mutexes[3]), sleep_ms(ms))
 HOLDS(append_log, WRITE_DATABASE, 3, pthread_mutex_lock(mutexes[3]), pthread_mutex_unlock(mutexes[3]), (void)ms)
-HOLDS(log_and_write, WRITE_DATABASE, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]), append_log(ms))
+HOLDS(log_and_write, WRITE_DATABASE, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]),
+      append_log(ms))
+
+/* How long the calling thread had a CPU or waited for one. */
+static long long awake_ns(void)
+{
+	FILE *statistics = fopen("/proc/thread-self/schedstat", "r");
+	long long ran_ns = 0, runnable_ns = 0;
+
+	if (!statistics || fscanf(statistics, "%lld %lld", &ran_ns, &runnable_ns) != 2)
+		abort();
+	fclose(statistics);
+	return ran_ns + runnable_ns;
+}
+
+static long long at_disk_ns;
 
 /* To a file in the working folder, which is removed at once. */
 static void write_through(long ms)
 {
-	long long until_ns = now_ns() + ms * 1000000ll;
+	static const char block[4 << 20];
+	long long begin_ns = now_ns(), until_ns = begin_ns + ms * 1000000ll, awake_before_ns = awake_ns();
 	char name[] = "blame-XXXXXX";
 	int file = mkstemp(name);
 
 	unlink(name);
 	while (now_ns() < until_ns)
-		if (pwrite(file, name, sizeof(name), 0) != sizeof(name) || fsync(file))
+		if (pwrite(file, block, sizeof(block), 0) != sizeof(block) || fsync(file))
 			abort();
 	close(file);
+	at_disk_ns = now_ns() - begin_ns - (awake_ns() - awake_before_ns);
 }
 
-HOLDS(save_database, WRITE_DATABASE, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]), write_through(ms))
+HOLDS(save_database, WRITE_DATABASE, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]),
+      write_through(ms))
 
 static void read_often(long times)
 {
@@ -278,14 +296,22 @@ static const struct job chain[] = {
 };
 
 static const struct job long_chain[] = {
-	{rotate_log, 0, 400, 0, 1},   {log_and_write, 20, 0, 0, 1}, {reload_config, 40, 0, 0, 1},
-	{get_config, 60, 0, 0, 1},    {get_config, 80, 0, 0, 1},    {0},
+	{rotate_log, 0, 400, 0, 1}, {log_and_write, 20, 0, 0, 1}, {reload_config, 40, 0, 0, 1},
+	{get_config, 60, 0, 0, 1},  {get_config, 80, 0, 0, 1},	  {0},
 };
 static const struct job chain_to_disk[] = {
-	{save_database, 0, 500, 0, 1}, {reload_config, 20, 0, 0, 1}, {get_config, 40, 0, 0, 1}, {get_config, 60, 0, 0, 1}, {0},
+	{save_database, 0, 500, 0, 1},
+	{reload_config, 20, 0, 0, 1},
+	{get_config, 40, 0, 0, 1},
+	{get_config, 60, 0, 0, 1},
+	{0},
 };
 static const struct job chain_of_many[] = {
-	{write_database, 0, 19, 1, 30}, {reload_often, 10, 25, 0, 1}, {get_config, 20, 0, 0, 1}, {get_config, 40, 0, 0, 1}, {0},
+	{write_database, 0, 19, 1, 30},
+	{reload_often, 10, 25, 0, 1},
+	{get_config, 20, 0, 0, 1},
+	{get_config, 40, 0, 0, 1},
+	{0},
 };
 
 static long long overlap_ns(long long from, long long until, const struct event *other)
@@ -352,7 +378,8 @@ static void say(void)
 		printf(", \"%s\": %lld", names[who], had_ns[who]);
 		nobodys_ns -= had_ns[who];
 	}
-	printf(", \"chained_ns\": %lld, \"nobodys_ns\": %lld}\n", all_chained_ns, nobodys_ns);
+	printf(", \"chained_ns\": %lld, \"at_disk_ns\": %lld, \"nobodys_ns\": %lld}\n", all_chained_ns, at_disk_ns,
+	       nobodys_ns);
 }
 
 static void make_recursive(pthread_mutex_t *mutex)

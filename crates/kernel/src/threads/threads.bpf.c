@@ -204,7 +204,8 @@ static __always_inline __u32 did_of(const struct thread *thread)
 
 	if (state <= STATE_WOKEN)
 		return STATE_RUNNABLE;
-	return state | (TOLD_BY_CALL >> (state & DID_STATE_MASK) & 1 && call < CALLS ? (call + 1) << DID_CALL_SHIFT : 0);
+	return state |
+	       (TOLD_BY_CALL >> (state & DID_STATE_MASK) & 1 && call < CALLS ? (call + 1) << DID_CALL_SHIFT : 0);
 }
 
 /* What lies at an address, by plain loads where the kernel can be told of a type (since 6.2): reads by helper take ten times as long. */
