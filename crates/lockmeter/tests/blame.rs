@@ -269,19 +269,6 @@ fn a_chain_is_followed_to_its_root() {
     }
 }
 
-/// Who had the lock at the end of such a wait is not seen there, for it wakes nobody when it releases the lock.
-#[test]
-fn from_outside_a_wait_that_times_out_is_blamed_on_those_who_released_the_lock_meanwhile() {
-    let Some(_machine) = machine("waits that time out and who is to blame, from outside") else { return };
-    let folder = Folder::new();
-    let (said, recording) = metered_outside(&folder, "gives-up");
-    let shown = blockers(&recording);
-    let (all_ns, known_ns) = (said["waited_ns"].as_u64().unwrap(), said["long_holder"].as_u64().unwrap());
-    let (_, blamed_ns) = sum(shown.rows.iter().filter(|row| is_by(row, &["long_holder"])));
-    assert!(blamed_ns.abs_diff(known_ns) * 100 <= all_ns * TOLERANCE_PERCENT, "{said}\n{}", shown.shown);
-    assert!(shown.rows.iter().any(|row| row.happened == "timed-out" && is_by(&row, &["long_holder"])));
-}
-
 /// Of the waits for the first lock, what the program says that their holder waited for another is charged to who had the last lock of the
 /// chain.
 fn the_root_is(said: &Value, recording: &str, (root, root_lock): (&str, &str)) {

@@ -189,15 +189,6 @@ impl<By, Lock: Clone> Releases<By, Lock> {
     }
 }
 
-impl<By, Lock: Clone> Releases<By, Lock> {
-    /// The same of a wait that timed out, up to the last release in it: who had the lock at its end is not known.
-    pub(super) fn divide_to_last(&self, lock: LockAddress, (begin_ns, end_ns): (u64, u64)) -> Vec<Part<By, Lock>> {
-        let releases = self.locks.get(&lock).into_iter().flatten().map(|release| release.at_ns);
-        let last = releases.filter(|at_ns| (begin_ns..=end_ns).contains(at_ns)).max();
-        last.map_or_else(Vec::new, |last_ns| self.divide(lock, begin_ns, last_ns))
-    }
-}
-
 fn add<By, Lock>(parts: &mut Vec<Part<By, Lock>>, more: Part<By, Lock>) {
     let is_same = |part: &Part<By, Lock>| {
         part.by.as_ref().map(Rc::as_ptr) == more.by.as_ref().map(Rc::as_ptr)
@@ -273,8 +264,6 @@ mod tests {
         );
         assert_eq!(told(&releases.divide(lock, 2_000, 7_000)), expected(&[("second", None, 5_000)]));
         assert!(releases.divide(lock, 9_500, 9_900).is_empty(), "nobody has released it since");
-        assert_eq!(told(&releases.divide_to_last(lock, (400, 5_400))), expected(&[("first", None, 600)]));
-        assert!(releases.divide_to_last(lock, (2_000, 7_000)).is_empty());
     }
 
     #[test]

@@ -269,15 +269,11 @@ impl Waits {
     ) -> Vec<Part<BlamedFor, WordLock>> {
         let word_lock = (word, told);
         let told = self.words.get(&word).and_then(|known| known.told.get(told));
-        let Some(told) = told.filter(|told| has_holders(told.wait.kind)) else { return Vec::new() };
+        let Some(told) = told.filter(|told| has_holders(told.wait.kind) && record.waker == WAKER_FUTEX) else {
+            return Vec::new();
+        };
         let lock = told.address_of(word.tgid);
         let (begin_ns, end_ns) = (record.woken_ns.saturating_sub(record.waited_ns), record.woken_ns);
-        match record.waker {
-            WAKER_FUTEX => {}
-            // Parts of a wait wait for the next release.
-            _ if told.wait.is_made_of_condition() => return Vec::new(),
-            _ => return self.releases.divide_to_last(lock, (begin_ns, end_ns)),
-        }
         let slept = record.waker_sleeps.iter().filter_map(|sleep| {
             let (begin_ns, end_ns, spent_ns) = (sleep.begin_ns, sleep.end_ns, sleep.spent_ns);
             Some(PastSleep { begin_ns, end_ns, spent_ns, did: holder_state_of(sleep.did.try_into().ok()?)? })
@@ -700,7 +696,7 @@ impl Filling<'_> {
 
     /// Who is to blame for a wait, and for how much of it.
     fn blockers(&mut self, woken: &Woken, happened: Happened, total_ns: u64) -> Vec<(Blocker, u64)> {
-        if woken.parts.is_empty() || !matches!(happened, Happened::Wait | Happened::TimedOut) {
+        if woken.parts.is_empty() || happened != Happened::Wait {
             return vec![(self.blocker(&woken.by), total_ns)];
         }
         let mut left_ns = total_ns;
@@ -717,9 +713,8 @@ impl Filling<'_> {
                 (Blocker { root, state, ..blocker }, part_ns)
             })
             .collect();
-        let left = if happened == Happened::Wait { BlockerSource::Handover } else { woken.by.source };
         if left_ns > 0 {
-            blockers.push((Blocker::unknown(left), left_ns));
+            blockers.push((Blocker::unknown(BlockerSource::Handover), left_ns));
         }
         blockers
     }
