@@ -130,7 +130,7 @@ pub fn recordings<'a>(slice: &'a Slice<'_>) -> Table<impl Iterator<Item = Record
 
 fn sample_columns(slice: &Slice<'_>, rows: &[(&Key, &Sum)]) -> Vec<Column> {
     let name = |of: &Option<Blamed>| of.as_ref().map(|of| of.source.name());
-    let state = |of: &Option<Blamed>| of.as_ref().and_then(|of| of.state).map(|did| did.state.name());
+    let state = |of: &Option<Blamed>| of.as_ref().and_then(|of| of.state).map(|state| state.name());
     let number = |value: fn(&Sum) -> u64| int64(rows, |(_, sum)| Some(clamped(value(sum))));
     vec![
         ("host", REQUIRED, text(rows, |_| Some(slice.host))),
