@@ -150,9 +150,13 @@ fn key(row: &Row, workload: Option<String>) -> Key {
         blocker: row.blocker.as_deref().map(|of| Blamed {
             source: of.source,
             stack: Arc::clone(&of.stack),
-            state: of.state,
+            state: of.state.map(|did| did.state),
         }),
         root_lock: root.and_then(|of| of.lock.clone()),
-        root: root.map(|of| Blamed { source: of.source, stack: Arc::clone(&of.stack), state: of.state }),
+        root: root.map(|of| Blamed {
+            source: of.source,
+            stack: Arc::clone(&of.stack),
+            state: of.state.map(|did| did.state),
+        }),
     }
 }

@@ -13,6 +13,9 @@
  *   shared-queue, shared-alternate, shared-rwlock, shared-gives-up  as those, but each thread is a process, and the lock in memory that all share
  *   gives-up    the lock changes hands while somebody waits for it who gives up
  *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
+ *   long-chain  the same with one mutex more
+ *   chain-to-disk  the third function keeps its mutex while it writes a file through to the disk
+ *   chain-of-many  the one function waits again and again for the other mutex, which a third function takes again and again
  *
  * With `named` behind that, each thread is called after its function.
  */
@@ -30,10 +33,10 @@
 #define MOST_EVENTS 4096
 #define MOST_THREADS 16
 
-enum who { LONG_HOLDER, SHORT_HOLDER, READER, RELOAD_CONFIG, GET_CONFIG, WRITE_DATABASE, WHOS };
+enum who { LONG_HOLDER, SHORT_HOLDER, READER, RELOAD_CONFIG, GET_CONFIG, WRITE_DATABASE, ROTATE_LOG, WHOS };
 
 static const char *const names[WHOS] = {
-	"long_holder", "short_holder", "reader", "reload_config", "get_config", "write_database",
+	"long_holder", "short_holder", "reader", "reload_config", "get_config", "write_database", "rotate_log",
 };
 
 struct event {
@@ -51,10 +54,11 @@ static struct shared {
 } * shared;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t database_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_rwlock_t *table = &table_lock;
 static const pthread_rwlock_t prefers_writers = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-static pthread_mutex_t *mutexes[] = {&queue_lock, &database_lock};
+static pthread_mutex_t *mutexes[] = {&queue_lock, &database_lock, NULL, &log_lock};
 
 static int threads_are_named;
 
@@ -126,6 +130,53 @@ HOLDS(write_database, WRITE_DATABASE, 1, pthread_mutex_lock(mutexes[1]), pthread
 HOLDS(read_database, RELOAD_CONFIG, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]), (void)ms)
 HOLDS(reload_config, RELOAD_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]),
       read_database(ms))
+HOLDS(rotate_log, ROTATE_LOG, 3, pthread_mutex_lock(mutexes[3]), pthread_mutex_unlock(mutexes[3]), sleep_ms(ms))
+HOLDS(append_log, WRITE_DATABASE, 3, pthread_mutex_lock(mutexes[3]), pthread_mutex_unlock(mutexes[3]), (void)ms)
+HOLDS(log_and_write, WRITE_DATABASE, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]),
+      append_log(ms))
+
+/* How long the calling thread had a CPU or waited for one. */
+static long long awake_ns(void)
+{
+	FILE *statistics = fopen("/proc/thread-self/schedstat", "r");
+	long long ran_ns = 0, runnable_ns = 0;
+
+	if (!statistics || fscanf(statistics, "%lld %lld", &ran_ns, &runnable_ns) != 2)
+		abort();
+	fclose(statistics);
+	return ran_ns + runnable_ns;
+}
+
+static long long at_disk_ns;
+
+/* To a file in the working folder, which is removed at once. */
+static void write_through(long ms)
+{
+	static const char block[4 << 20];
+	long long begin_ns = now_ns(), until_ns = begin_ns + ms * 1000000ll, awake_before_ns = awake_ns();
+	char name[] = "blame-XXXXXX";
+	int file = mkstemp(name);
+
+	unlink(name);
+	while (now_ns() < until_ns)
+		if (pwrite(file, block, sizeof(block), 0) != sizeof(block) || fsync(file))
+			abort();
+	close(file);
+	at_disk_ns = now_ns() - begin_ns - (awake_ns() - awake_before_ns);
+}
+
+HOLDS(save_database, WRITE_DATABASE, 1, pthread_mutex_lock(mutexes[1]), pthread_mutex_unlock(mutexes[1]),
+      write_through(ms))
+
+static void read_often(long times)
+{
+	while (times--) {
+		read_database(0);
+		sleep_ms(2);
+	}
+}
+
+HOLDS(reload_often, RELOAD_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), read_often(ms))
 HOLDS(get_config, GET_CONFIG, 0, pthread_mutex_lock(mutexes[0]), pthread_mutex_unlock(mutexes[0]), (void)ms)
 
 /* Does not get the lock. */
@@ -244,6 +295,25 @@ static const struct job chain[] = {
 	{0},
 };
 
+static const struct job long_chain[] = {
+	{rotate_log, 0, 400, 0, 1}, {log_and_write, 20, 0, 0, 1}, {reload_config, 40, 0, 0, 1},
+	{get_config, 60, 0, 0, 1},  {get_config, 80, 0, 0, 1},	  {0},
+};
+static const struct job chain_to_disk[] = {
+	{save_database, 0, 500, 0, 1},
+	{reload_config, 20, 0, 0, 1},
+	{get_config, 40, 0, 0, 1},
+	{get_config, 60, 0, 0, 1},
+	{0},
+};
+static const struct job chain_of_many[] = {
+	{write_database, 0, 19, 1, 30},
+	{reload_often, 10, 25, 0, 1},
+	{get_config, 20, 0, 0, 1},
+	{get_config, 40, 0, 0, 1},
+	{0},
+};
+
 static long long overlap_ns(long long from, long long until, const struct event *other)
 {
 	long long begin = from > other->had_ns ? from : other->had_ns;
@@ -260,9 +330,25 @@ static int by_release(const void *one, const void *other)
 	return a < b ? -1 : a > b;
 }
 
+/* For how long of the time in which others waited for a lock of it, its holder waited for another one. */
+static long long chained_ns(const struct event *wait, const struct event *holder)
+{
+	long long from = wait->asked_ns > holder->had_ns ? wait->asked_ns : holder->had_ns;
+	long long until = wait->had_ns < holder->released_ns ? wait->had_ns : holder->released_ns;
+	long long sum_ns = 0;
+
+	for (const struct event *own = shared->events; own < shared->events + shared->event_count; own++) {
+		struct event waits = {.had_ns = own->asked_ns, .released_ns = own->had_ns};
+
+		if (own->who == holder->who && own->lock != holder->lock)
+			sum_ns += overlap_ns(from, until, &waits);
+	}
+	return sum_ns;
+}
+
 static void say(void)
 {
-	long long waited_ns = 0, nobodys_ns, had_ns[WHOS] = {0};
+	long long waited_ns = 0, nobodys_ns, had_ns[WHOS] = {0}, all_chained_ns = 0;
 	struct event *events = shared->events;
 	int event_count = shared->event_count;
 
@@ -280,6 +366,8 @@ static void say(void)
 			if (other->had_ns == other->released_ns)
 				continue;
 			had_ns[other->who] += overlap_ns(since_ns, wait->had_ns, other);
+			if (wait->lock == 0)
+				all_chained_ns += chained_ns(wait, other);
 			if (other->released_ns > since_ns && other->released_ns <= wait->had_ns)
 				since_ns = other->released_ns;
 		}
@@ -290,7 +378,8 @@ static void say(void)
 		printf(", \"%s\": %lld", names[who], had_ns[who]);
 		nobodys_ns -= had_ns[who];
 	}
-	printf(", \"nobodys_ns\": %lld}\n", nobodys_ns);
+	printf(", \"chained_ns\": %lld, \"at_disk_ns\": %lld, \"nobodys_ns\": %lld}\n", all_chained_ns, at_disk_ns,
+	       nobodys_ns);
 }
 
 static void make_recursive(pthread_mutex_t *mutex)
@@ -356,6 +445,9 @@ static const struct {
 	{"late", late, run_threads},
 	{"gives-up", giving_up, run_threads},
 	{"chain", chain, run_threads},
+	{"long-chain", long_chain, run_threads},
+	{"chain-to-disk", chain_to_disk, run_threads},
+	{"chain-of-many", chain_of_many, run_threads},
 	{"shared-queue", queue, run_processes},
 	{"shared-alternate", alternate, run_processes},
 	{"shared-rwlock", rwlock, run_processes},

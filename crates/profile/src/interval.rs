@@ -17,7 +17,7 @@ use crate::sample::{HoldBasis, Key, Kind, Mode, Value, named_enum};
 use crate::slow_hold::SlowHold;
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
-use crate::thread_time::{ThreadActivity, ThreadState};
+use crate::thread_time::{HolderState, ThreadActivity};
 
 /// Declares a newtype handle into one of an interval's tables.
 macro_rules! handle {
@@ -251,7 +251,7 @@ pub struct Blocker {
     /// Whom the blocker waited for itself meanwhile, at the end of the chain; `None` if for nobody, as far as is known.
     pub root: Option<Root>,
     /// What it did meanwhile, for most of the time; `None` if that is not known.
-    pub state: Option<ThreadState>,
+    pub state: Option<HolderState>,
 }
 
 /// The end of a chain of blockers: the one that waited for no lock.
@@ -264,7 +264,7 @@ pub struct Root {
     /// The task.
     pub task: Option<TaskId>,
     /// As in [`Blocker`].
-    pub state: Option<ThreadState>,
+    pub state: Option<HolderState>,
 }
 
 impl Blocker {

@@ -27,6 +27,7 @@ mod slow_hold;
 mod source;
 mod swap;
 mod switched_off;
+mod system_call;
 mod thread_time;
 pub mod view;
 
@@ -51,8 +52,10 @@ pub use slow_hold::{HolderTime, NextLock, SlowHold};
 pub use source::Source;
 pub use swap::{Swap, Swaps};
 pub use switched_off::{OffTime, SwitchedOff};
+pub use system_call::SystemCall;
 pub use thread_time::{
-    LockHolder, OpenWait, Parked, SampledWait, Sleep, Spin, SpinLoop, ThreadActivity, ThreadState, ThreadTime,
+    HolderState, LockHolder, OpenWait, Parked, SampledWait, Sleep, Spin, SpinLoop, ThreadActivity, ThreadState,
+    ThreadTime,
 };
 
 /// The README's example, which tests run.

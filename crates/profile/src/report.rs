@@ -11,7 +11,7 @@ use crate::sample::{Context, Happened, HoldBasis, Kind, Mode, Value, named_enum}
 use crate::slow_hold::HolderTime;
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
-use crate::thread_time::{SpinLoop, ThreadState};
+use crate::thread_time::{HolderState, SpinLoop, ThreadState};
 
 named_enum! {
     /// What rows can be grouped by. Lock, kind and mode always stay apart in a row that has a lock.
@@ -453,7 +453,7 @@ pub struct Worst {
     /// The lock that the blocker waited for most itself, if that was most of the time that it is blamed for, and who had that.
     pub root: Option<(String, Option<String>)>,
     /// What the blocker did with the lock, or, if it waited for another, the root did, for at least half of that time.
-    pub holder_state: Option<ThreadState>,
+    pub holder_state: Option<HolderState>,
     /// The share of the waits during which nobody had the lock and the waiter was not yet running, in millionths.
     pub handover_ppm: u64,
     /// How many stacks of waits for it were taken.
@@ -600,7 +600,7 @@ pub struct RowRoot {
     /// Function names, innermost first, without the lock functions; empty where unknown.
     pub stack: Arc<[Arc<str>]>,
     /// What it did for at least half of that time, where that is known.
-    pub state: Option<ThreadState>,
+    pub state: Option<HolderState>,
     /// The task. Outer `None`: not asked for. Inner `None`: not known.
     pub by_task: Option<Option<RowTask>>,
 }
@@ -617,5 +617,5 @@ pub struct RowBlocker {
     /// The task that rows are told apart by. Outer `None`: not asked for. Inner `None`: not known.
     pub by_task: Option<Option<RowTask>>,
     /// What it did with the lock for at least half of that time, where that is known.
-    pub state: Option<ThreadState>,
+    pub state: Option<HolderState>,
 }

@@ -2,6 +2,7 @@
 
 use crate::interval::{CgroupId, LockId, StackId, TaskId};
 use crate::sample::{Happened, Kind, Mode, named_enum};
+use crate::system_call::SystemCall;
 
 named_enum! {
     /// What a thread does: it runs, could run, or is blocked for a reason.
@@ -36,6 +37,8 @@ named_enum! {
         Other = 14, "other";
         /// Asleep in a futex call, of which no stack tells what it is for.
         Futex = 15, "futex";
+        /// Asleep while it reclaims memory.
+        Reclaim = 16, "reclaim";
     }
 }
 
@@ -48,6 +51,22 @@ impl ThreadState {
     /// Whether the thread waits for a lock.
     pub const fn is_lock(self) -> bool {
         matches!(self, Self::KernelLock | Self::UserLock | Self::FileLock)
+    }
+}
+
+/// What a holder did with the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HolderState {
+    /// It ran, could run, or slept for this reason.
+    pub state: ThreadState,
+    /// In this call, if it slept for something that the call tells more of.
+    pub call: Option<SystemCall>,
+}
+
+impl HolderState {
+    /// In no call.
+    pub const fn of(state: ThreadState) -> Self {
+        Self { state, call: None }
     }
 }
 

@@ -346,7 +346,10 @@ pub const COLUMNS: &[ReportColumn] = &[
         row.blocker.as_ref().map_or(Cell::Missing, |blocker| tgid(blocker.by_task.as_ref()))
     }).by(Dimension::BlockerTask),
     ReportColumn::new("blocker_state", Unit::Name, |row, _| {
-        Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.state).map(|state| state.name()))
+        Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.state).map(|did| did.state.name()))
+    }).by(Dimension::Blocker).or_by(Dimension::BlockerTask),
+    ReportColumn::new("blocker_call", Unit::Name, |row, _| {
+        Cell::name(row.blocker.as_ref().and_then(|blocker| blocker.state?.call?.name()))
     }).by(Dimension::Blocker).or_by(Dimension::BlockerTask),
     ReportColumn::new("root", Unit::Frames, |row, _| {
         row.root.as_ref().map_or(Cell::Missing, |root| Cell::Frames(&root.stack))
@@ -367,7 +370,10 @@ pub const COLUMNS: &[ReportColumn] = &[
         row.root.as_ref().map_or(Cell::Missing, |root| tgid(root.by_task.as_ref()))
     }).by(Dimension::RootTask),
     ReportColumn::new("root_state", Unit::Name, |row, _| {
-        Cell::name(row.root.as_ref().and_then(|root| root.state).map(|state| state.name()))
+        Cell::name(row.root.as_ref().and_then(|root| root.state).map(|did| did.state.name()))
+    }).by(Dimension::Root).or_by(Dimension::RootTask),
+    ReportColumn::new("root_call", Unit::Name, |row, _| {
+        Cell::name(row.root.as_ref().and_then(|root| root.state?.call?.name()))
     }).by(Dimension::Root).or_by(Dimension::RootTask),
     ReportColumn::new("histogram", Unit::Histogram, |row, _| Cell::Histogram(&row.histogram)),
 ];

@@ -259,7 +259,7 @@ impl<'a> Headline<'a> {
                 write!(f, "{blocked} {}", escaped(&without_long_arguments(name)))?;
                 return Self::beside_blocker(worst, f);
             }
-            (None, None) if worst.value.sleep_ns() == 0 => write!(f, "all of it spinning")?,
+            (None, None) if worst.value.sleep_ns() == 0 => write!(f, "all of it spinning, blocker not known")?,
             (None, None) => write!(f, "blocker unknown")?,
         }
         match &worst.caller_function {

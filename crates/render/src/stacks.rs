@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lockmeter_profile::{BlockerSource, RowBlocker, RowRoot, RowTask, ThreadState};
+use lockmeter_profile::{BlockerSource, HolderState, RowBlocker, RowRoot, RowTask, SystemCall, ThreadState};
 
 /// Stands where a wait has no stack.
 pub const NO_STACK: &str = "[no stack taken]";
@@ -82,7 +82,7 @@ pub const fn source_words(source: BlockerSource) -> &'static str {
     match source {
         BlockerSource::Releaser => "releaser",
         BlockerSource::Waker => "woken by",
-        BlockerSource::NeverSlept => "spinner: nobody woke it",
+        BlockerSource::NeverSlept => "not known: it spun",
         BlockerSource::NotSampled => "not sampled",
         BlockerSource::WakeupNotSeen => "wake-up not seen",
         BlockerSource::Holder => "holder",
@@ -96,7 +96,7 @@ pub const fn source_words(source: BlockerSource) -> &'static str {
 pub fn blocker(
     source: BlockerSource,
     task: Option<&str>,
-    state: Option<ThreadState>,
+    state: Option<HolderState>,
     (stack, limit): (&[Arc<str>], usize),
 ) -> String {
     let mut text = source_words(source).to_owned();
@@ -133,10 +133,15 @@ fn task(by_task: Option<&Option<RowTask>>) -> Option<String> {
 }
 
 /// What a holder did while others waited.
-pub fn holder_words(state: ThreadState) -> String {
-    match state {
-        ThreadState::Running | ThreadState::Runnable | ThreadState::Woken => "running or ready to".to_owned(),
+pub fn holder_words(did: HolderState) -> String {
+    let words = match did.state {
+        ThreadState::Running => "running".to_owned(),
+        ThreadState::Runnable | ThreadState::Woken => "itself waiting for a CPU".to_owned(),
         blocked => format!("itself blocked: {}", crate::threads::words(blocked)),
+    };
+    match did.call.and_then(SystemCall::name) {
+        Some(call) => format!("{words}, in {call}"),
+        None => words,
     }
 }
 

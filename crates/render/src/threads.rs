@@ -40,6 +40,7 @@ pub const fn words(state: ThreadState) -> &'static str {
         ThreadState::Child => "child process",
         ThreadState::Other => "other",
         ThreadState::Futex => "futex of unknown use",
+        ThreadState::Reclaim => "memory reclaim",
     }
 }
 

@@ -24,7 +24,12 @@ enum state {
 	STATE_CHILD = 13,
 	STATE_OTHER = 14,
 	STATE_FUTEX = 15,
-	STATES = 16,
+	STATE_RECLAIM = 16,
+	STATES = 17,
 };
+
+/* With the number of the system call that it slept in, plus 1, if that tells more of it. */
+#define DID_CALL_SHIFT 5
+#define DID_STATE_MASK ((1 << DID_CALL_SHIFT) - 1)
 
 #endif

@@ -182,7 +182,7 @@ static __always_inline void count_sample(struct buffer *buffer, const struct wai
 
 	tag = mix(tag ^ site) ^ mix(blame->stack + blame->source);
 	tag = mix(tag ^ who->hash) ^ mix(blame->root.class + 6) ^
-	      mix(blame->root.stack + 7 + blame->state + (blame->root.state << 8));
+	      mix(blame->root.stack + 7 + blame->state + ((__u64)blame->root.state << 16));
 	tag = mix(tag ^ blame->tgid ^ (__u64)blame->owner_tgid << 32) ^ mix(blame->comm_words[0] + 4) ^
 	      mix(blame->comm_words[1] + 5);
 	tag |= 1;

@@ -459,7 +459,8 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 	for (int i = 0; i < PAST_SLEEPS; i++) {
 		record->waker_sleeps[i].begin_ns = past ? past->sleeps[i].begin_ns : 0;
 		record->waker_sleeps[i].end_ns = past ? past->sleeps[i].end_ns : 0;
-		record->waker_sleeps[i].state = past ? past->sleeps[i].state : 0;
+		record->waker_sleeps[i].spent_ns = past ? past->sleeps[i].spent_ns : 0;
+		record->waker_sleeps[i].did = past ? past->sleeps[i].did : 0;
 	}
 	record->woken_ns = now_ns;
 	record->waited_ns = slept_until(sleep, now_ns);

@@ -5,6 +5,7 @@
 //! them, and names the lock.
 
 mod call_frames;
+mod holders;
 pub(crate) mod processes;
 mod releases;
 pub(crate) mod semaphores;

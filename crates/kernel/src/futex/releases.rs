@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use lockmeter_profile::ThreadState;
+use lockmeter_profile::{HolderState, ThreadState};
 
 /// Releases that are kept of a lock. A wait during which there were more is divided from the first of these on.
 const RELEASES: usize = 64;
@@ -15,6 +15,9 @@ const MOST_LOCKS: usize = 1 << 14;
 /// Waits that are kept of a thread, and threads of which they are.
 const WAITS: usize = 8;
 const MOST_THREADS: usize = 1 << 15;
+
+/// A wait follows another closely if this part of it is longer than what lies between them.
+const CLOSELY: u64 = 4;
 
 /// A lock: the process, and the address.
 pub(super) type LockAddress = (u32, u64);
@@ -27,25 +30,34 @@ struct Release<By> {
     slept: Vec<PastSleep>,
 }
 
-/// A sleep of a thread that released a lock later.
+/// Sleeps, or times without a CPU, of a thread that released a lock later: one, or several of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PastSleep {
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
-    pub(super) state: ThreadState,
+    /// For so long of that.
+    pub(super) spent_ns: u64,
+    pub(super) did: HolderState,
 }
 
 /// What a thread did for most of the time: a reason why it slept, or it ran or could have.
-fn mostly(slept: &[PastSleep], since_ns: u64, until_ns: u64) -> ThreadState {
-    let mut sums = BTreeMap::<ThreadState, u64>::new();
-    for PastSleep { begin_ns, end_ns, state } in slept {
+fn mostly(slept: &[PastSleep], since_ns: u64, until_ns: u64) -> HolderState {
+    let (mut sums, mut runnable_ns) = (BTreeMap::<HolderState, u64>::new(), 0);
+    for PastSleep { begin_ns, end_ns, spent_ns, did } in slept {
         let both_ns = (*end_ns).min(until_ns).saturating_sub((*begin_ns).max(since_ns));
-        *sums.entry(*state).or_default() += both_ns;
+        // Several of a kind lie evenly between the first and the last.
+        let part = u128::from(both_ns) * u128::from(*spent_ns) / u128::from(end_ns.saturating_sub(*begin_ns).max(1));
+        let part_ns = u64::try_from(part).unwrap_or(both_ns);
+        match did.state {
+            ThreadState::Runnable => runnable_ns += part_ns,
+            _ => *sums.entry(*did).or_default() += part_ns,
+        }
     }
-    let asleep_ns: u64 = sums.values().sum();
-    let most = sums.into_iter().max_by_key(|(_, ns)| *ns);
-    let most = most.filter(|_| asleep_ns * 2 >= until_ns.saturating_sub(since_ns));
-    most.map_or(ThreadState::Running, |(state, _)| state)
+    let (asleep_ns, all_ns) = (sums.values().sum::<u64>(), until_ns.saturating_sub(since_ns));
+    let most = sums.into_iter().max_by_key(|(_, ns)| *ns).filter(|_| asleep_ns * 2 >= all_ns);
+    let has_no_cpu = (runnable_ns + asleep_ns) * 2 >= all_ns;
+    let awake = if has_no_cpu { ThreadState::Runnable } else { ThreadState::Running };
+    most.map_or(HolderState::of(awake), |(did, _)| did)
 }
 
 /// A sampled wait of a thread.
@@ -65,7 +77,7 @@ pub(super) struct Root<By, Lock> {
     /// What it had, and the last of the others waited for.
     pub(super) lock: Lock,
     pub(super) by: Rc<By>,
-    pub(super) did: Option<ThreadState>,
+    pub(super) did: Option<HolderState>,
 }
 
 /// What one holder had of a wait.
@@ -76,7 +88,7 @@ pub(super) struct Part<By, Lock> {
     /// Whom it waited for itself meanwhile.
     pub(super) root: Option<Rc<Root<By, Lock>>>,
     /// What the holder did meanwhile, or, where it waited, the root did.
-    pub(super) did: Option<ThreadState>,
+    pub(super) did: Option<HolderState>,
     pub(super) ns: u64,
 }
 
@@ -122,6 +134,15 @@ impl<By, Lock: Clone> Releases<By, Lock> {
             self.waits.clear();
         }
         let last = self.waits.entry(thread).or_default();
+        // Those that follow each other closely and have one root are kept as one: as long as all together, and ended by the last.
+        if let Some(before) = last.back_mut() {
+            let gap_ns = begin_ns.saturating_sub(before.ran_ns);
+            let is_close = begin_ns >= before.ran_ns && gap_ns < (end_ns - begin_ns) / CLOSELY;
+            if is_close && before.address == address && Rc::ptr_eq(&before.root.by, &root.by) {
+                (before.begin_ns, before.end_ns, before.ran_ns) = (before.begin_ns + gap_ns, end_ns, end_ns);
+                return;
+            }
+        }
         if last.len() == WAITS {
             last.pop_front();
         }
@@ -261,14 +282,29 @@ mod tests {
     fn a_holder_that_slept_is_said_to_have_slept() {
         let lock = (1, 0x10);
         let mut releases = Releases::<String, u32>::default();
-        let slept = |begin_ns, end_ns, state| PastSleep { begin_ns, end_ns, state };
+        let slept = |begin_ns, end_ns, state| PastSleep {
+            begin_ns,
+            end_ns,
+            spent_ns: end_ns - begin_ns,
+            did: HolderState::of(state),
+        };
         let sleeps = vec![slept(0, 900, ThreadState::Sleep), slept(950, 1_600, ThreadState::DiskIo)];
         releases.note(lock, 1_700, 1, (by("writer"), sleeps));
-        let did = |begin_ns| releases.divide(lock, begin_ns, 1_700)[0].did;
+        let did = |begin_ns| releases.divide(lock, begin_ns, 1_700)[0].did.map(|did| did.state);
         assert_eq!(did(1_000), Some(ThreadState::DiskIo));
         assert_eq!(did(100), Some(ThreadState::Sleep));
         assert_eq!(did(1_500), Some(ThreadState::DiskIo), "for half of the time");
         assert_eq!(did(1_600), Some(ThreadState::Running));
+    }
+
+    #[test]
+    fn a_holder_with_many_short_sleeps_is_said_to_have_slept_and_one_without_a_cpu_to_have_had_none() {
+        let write = HolderState { state: ThreadState::DiskIo, call: Some(lockmeter_profile::SystemCall(74)) };
+        let without_cpu = HolderState::of(ThreadState::Runnable);
+        let kind = |begin_ns, end_ns, spent_ns, did| PastSleep { begin_ns, end_ns, spent_ns, did };
+        assert_eq!(mostly(&[kind(0, 1_000, 600, write)], 500, 1_000), write);
+        assert_eq!(mostly(&[kind(0, 1_000, 400, write)], 500, 1_000).state, ThreadState::Running);
+        assert_eq!(mostly(&[kind(0, 1_000, 400, write), kind(0, 900, 300, without_cpu)], 0, 1_000), without_cpu);
     }
 
     /// The third has a lock for long; the second waits for it, with the lock that the first waits for.

@@ -1,17 +1,19 @@
 //! From futex words to locks: what their stacks tell, applied to what was counted.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use lockmeter_profile::{
-    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, Interval, Key, Kind, Lock, LockId, Loss, Losses,
-    Naming, OfFilesystem, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value, lock_functions,
+    Blocker, BlockerSource, Bucket, Cgroup, CgroupId, Frame, Happened, HolderState, Interval, Key, Kind, Lock, LockId,
+    Loss, Losses, Naming, OfFilesystem, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value,
+    lock_functions,
 };
 use lockmeter_symbols::{FutexCall, UserWait, WHOLE_PPM, is_wait_for_end_of_thread};
 
 use super::KnownPrograms;
+use super::holders::Holders;
 use super::processes::{Processes, copied_stack as as_copied};
 use super::releases::{LockAddress, Part, PastSleep, Releases, Root as RootOf};
 use super::semaphores::{SemaphoreUses, semaphore_user};
@@ -20,7 +22,7 @@ use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded
 use crate::cgroups::CgroupTree;
 use crate::comm::{Comm, text};
 use crate::lock_shares::split;
-use crate::thread_states::state_of;
+use crate::thread_states::holder_state_of;
 use crate::threads::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
 
 /// The numbers of `enum waker` in `tables.h`.
@@ -64,6 +66,8 @@ pub struct Waits {
     ended: Vec<Ended>,
     releases: Releases<BlamedFor, WordLock>,
     blamed: HashMap<BlamedKey, Rc<BlamedFor>>,
+    /// Of waits that the preloaded library meters.
+    holders: Holders,
     semaphores: Rc<RefCell<SemaphoreUses>>,
     /// Who waits for these is at rest.
     pub(super) words_at_rest: HashSet<Word>,
@@ -182,6 +186,7 @@ impl Waits {
             ended: Vec::new(),
             releases: Releases::default(),
             blamed: HashMap::new(),
+            holders: Holders::default(),
             semaphores: known.semaphores,
             words_at_rest: HashSet::new(),
             losses: Losses::default(),
@@ -270,8 +275,8 @@ impl Waits {
         let lock = told.address_of(word.tgid);
         let (begin_ns, end_ns) = (record.woken_ns.saturating_sub(record.waited_ns), record.woken_ns);
         let slept = record.waker_sleeps.iter().filter_map(|sleep| {
-            let state = state_of(sleep.state)?;
-            Some(PastSleep { begin_ns: sleep.begin_ns, end_ns: sleep.end_ns, state })
+            let (begin_ns, end_ns, spent_ns) = (sleep.begin_ns, sleep.end_ns, sleep.spent_ns);
+            Some(PastSleep { begin_ns, end_ns, spent_ns, did: holder_state_of(sleep.did.try_into().ok()?)? })
         });
         self.releases.note(lock, end_ns, record.waker_tid, (Rc::clone(by), slept.collect()));
         self.divide_timed_out(lock, end_ns);
@@ -398,7 +403,25 @@ impl Waits {
         let mut filling = Filling { words, words_at_rest, semaphores, cgroups, interval, stacks: HashMap::new() };
         filling.add_samples(&ended);
         filling.add_totals(drained, &ended);
+        if self.is_beside_preloaded {
+            self.note_holders(&ended);
+            self.holders.tell(interval);
+        }
         self.grow_old();
+    }
+
+    /// What those did who are to blame for waits that the preloaded library meters.
+    fn note_holders(&mut self, ended: &[Ended]) {
+        for Woken { word, told, parts, .. } in ended.iter().map(|ended| &ended.woken) {
+            let told = self.words.get(word).and_then(|known| known.told.get(*told));
+            let Some(told) = told.filter(|told| told.site.is_seen_inside) else { continue };
+            for Part { by, root, did, ns } in parts {
+                let (Some(by), Some(did)) = (by, did) else { continue };
+                let (by, lock) = root.as_ref().map_or((by, Some(told.instance)), |root| (&root.by, None));
+                let function = by.releaser.as_ref().and_then(|site| site.user.as_deref());
+                self.holders.note((by.tgid, function), lock, *did, *ns);
+            }
+        }
     }
 
     /// Words of which no stack was seen ever.
@@ -520,17 +543,28 @@ impl KnownWord {
 
     /// The locks behind the word with the share of each in what was counted, in millionths.
     fn shares(&self) -> Vec<(usize, u64)> {
-        let sum_now: f64 = self.told.iter().map(|told| told.now).sum();
-        let weight = |told: &Told| if sum_now > 0.0 { told.now } else { told.before };
-        let sum: f64 = self.told.iter().map(weight).sum();
-        let share = |told: &Told| (weight(told) / sum * WHOLE_PPM as f64) as u64;
-        self.told
-            .iter()
-            .enumerate()
-            .filter(|(_, told)| weight(told) > 0.0)
-            .map(|(at, told)| (at, share(told)))
-            .collect()
+        let is_now = self.told.iter().any(|told| told.now > 0.0);
+        let weight = |told: &Told| if is_now { told.now } else { told.before };
+        shares(&self.told.iter().map(weight).enumerate().collect())
     }
+}
+
+/// The share of each that has a weight, in millionths.
+fn shares(weights: &BTreeMap<usize, f64>) -> Vec<(usize, u64)> {
+    let sum: f64 = weights.values().sum();
+    let share = |weight: f64| (weight / sum * WHOLE_PPM as f64) as u64;
+    weights.iter().filter(|(_, weight)| **weight > 0.0).map(|(at, weight)| (*at, share(*weight))).collect()
+}
+
+/// What the sampled waits of each word and bucket stand for, by the lock behind the word: readers and writers of one lock, say, sleep on
+/// the same word for different times.
+fn weights_by_length(ended: &[Ended]) -> HashMap<(Word, u8), BTreeMap<usize, f64>> {
+    let mut weights = HashMap::<_, BTreeMap<usize, f64>>::new();
+    for Ended { woken, total_ns, .. } in ended {
+        let of_length = weights.entry((woken.word, Bucket::of(*total_ns).0)).or_default();
+        *of_length.entry(woken.told).or_default() += woken.weight * *total_ns as f64;
+    }
+    weights
 }
 
 /// An interval in the making.
@@ -555,10 +589,12 @@ struct SampledKey {
 impl Filling<'_> {
     fn add_totals(&mut self, drained: &Drained, ended: &[Ended]) {
         let sampled: HashSet<Word> = ended.iter().map(|ended| ended.woken.word).collect();
+        let sampled_as_long = weights_by_length(ended);
         let mut totals = HashMap::<Key, Value>::new();
         for (key, whole) in &drained.totals {
             let Some(known) = self.words.get(&key.word) else { continue };
-            for (at, value) in split(whole, &known.shares()) {
+            let as_long = sampled_as_long.get(&(key.word, key.bucket));
+            for (at, value) in split(whole, &as_long.map_or_else(|| known.shares(), |weights| shares(weights))) {
                 let Some(told) = known.told.get(at).filter(|told| !told.site.is_seen_inside) else { continue };
                 let total_key = self.key(told, key);
                 totals.entry(total_key).or_default().merge(&value);
@@ -673,7 +709,7 @@ impl Filling<'_> {
                 let unknown = Blocker::unknown(BlockerSource::EarlierHolder);
                 let blocker = by.as_ref().map_or(unknown, |by| self.blocker(by));
                 let root = root.as_ref().and_then(|root| self.root(root));
-                let state = if root.is_some() { Some(ThreadState::UserLock) } else { *did };
+                let state = if root.is_some() { Some(HolderState::of(ThreadState::UserLock)) } else { *did };
                 (Blocker { root, state, ..blocker }, part_ns)
             })
             .collect();

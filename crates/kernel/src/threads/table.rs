@@ -19,7 +19,7 @@ use crate::thread_states::state_of;
 const LONG_NS: u64 = 1_000_000_000;
 
 /// As many states as the programs know, with the one that none has.
-const STATES: usize = 16;
+const STATES: usize = 17;
 
 /// Time by state, in the order of their codes.
 type Spent = [u64; STATES];

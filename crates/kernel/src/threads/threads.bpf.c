@@ -30,6 +30,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define TASK_TRACED 8
 
 /* Of `flags`. */
+#define PF_MEMALLOC 0x00000800 /* reclaims memory */
 #define PF_KTHREAD 0x00200000
 
 /* Of `thread_info.status`: in a system call of 32 bits, whose numbers are others. */
@@ -152,21 +153,62 @@ static __always_inline struct thread *thread_of(struct task_struct *task)
 /* Shorter ones explain no wait that is worth a look. */
 #define LEAST_SLEEP_NS 50000
 
-/* The thread has slept until now. Kept in case that it had a lock, for which others waited. */
-static __always_inline void keep_sleep(struct task_struct *task, const struct thread *thread, __u64 now_ns)
+/* Sleeps of one kind that follow each other sooner are taken together. */
+#define LONGEST_GAP_NS 100000000
+
+/* States of which the call tells more. */
+#define TOLD_BY_CALL                                                                                                   \
+	(1 << STATE_KERNEL_LOCK | 1 << STATE_FILE_LOCK | 1 << STATE_DISK_IO | 1 << STATE_NETWORK_OR_POLL |             \
+	 1 << STATE_PIPE_OR_SOCKET | 1 << STATE_OTHER | 1 << STATE_RECLAIM)
+
+/* One that is no longer among the last. */
+static __always_inline void keep_kind(struct past_sleeps *past, const struct past_sleep *sleep)
+{
+	struct past_sleep *oldest = &past->sleeps[LAST_SLEEPS];
+
+#pragma clang loop unroll(full)
+	for (int i = LAST_SLEEPS; i < PAST_SLEEPS; i++) {
+		struct past_sleep *kind = &past->sleeps[i];
+
+		if (kind->did == sleep->did && sleep->begin_ns - kind->end_ns < LONGEST_GAP_NS) {
+			kind->end_ns = sleep->end_ns;
+			kind->spent_ns += sleep->spent_ns;
+			return;
+		}
+		if (kind->end_ns < oldest->end_ns)
+			oldest = kind;
+	}
+	*oldest = *sleep;
+}
+
+/* The thread has not run for so long. Kept in case that it had a lock, for which others waited. */
+static __always_inline void keep_sleep(struct task_struct *task, __u32 did, __u64 begin_ns, __u64 end_ns)
 {
 	struct past_sleeps *past;
 	struct past_sleep *sleep;
 
-	if (now_ns - thread->time.since_ns < LEAST_SLEEP_NS)
+	if (end_ns < begin_ns + LEAST_SLEEP_NS)
 		return;
 	past = bpf_task_storage_get(&past_sleeps, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!past)
 		return;
-	sleep = &past->sleeps[past->kept++ % PAST_SLEEPS];
-	sleep->begin_ns = thread->time.since_ns;
-	sleep->end_ns = now_ns;
-	sleep->state = thread->time.state;
+	sleep = &past->sleeps[past->kept++ % LAST_SLEEPS];
+	if (sleep->spent_ns)
+		keep_kind(past, sleep);
+	sleep->begin_ns = begin_ns;
+	sleep->end_ns = end_ns;
+	sleep->spent_ns = end_ns - begin_ns;
+	sleep->did = did;
+}
+
+static __always_inline __u32 did_of(const struct thread *thread)
+{
+	__u32 state = thread->time.state, call = thread->call;
+
+	if (state <= STATE_WOKEN)
+		return STATE_RUNNABLE;
+	return state |
+	       (TOLD_BY_CALL >> (state & DID_STATE_MASK) & 1 && call < CALLS ? (call + 1) << DID_CALL_SHIFT : 0);
 }
 
 /* What lies at an address, by plain loads where the kernel can be told of a type (since 6.2): reads by helper take ten times as long. */
@@ -218,6 +260,8 @@ static __always_inline __u32 reason_of(struct task_struct *task, struct thread *
 	/* The kernel's lock behind a mutex of the program that lends priority is that mutex. */
 	if (thread->lock && !(call == CALL_FUTEX && waits_for_futex(regs)))
 		return STATE_KERNEL_LOCK;
+	if (task->flags & PF_MEMALLOC)
+		return STATE_RECLAIM;
 	if ((__s64)call < 0)
 		return STATE_PAGE_FAULT;
 	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
@@ -261,15 +305,14 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 		return;
 	waited_for_futex = is_in_futex_wait(thread);
 	woken_ns = *(volatile __u64 *)&thread->time.woken_ns;
-	if (thread->time.state > STATE_WOKEN)
-		keep_sleep(task, thread, now_ns);
+	if (thread->time.state <= STATE_WOKEN || woken_ns <= thread->time.since_ns || woken_ns > now_ns)
+		woken_ns = now_ns;
+	if (thread->time.state != STATE_RUNNING)
+		keep_sleep(task, did_of(thread), thread->time.since_ns, woken_ns);
+	keep_sleep(task, STATE_RUNNABLE, woken_ns, now_ns);
 	begin_change(thread);
-	if (thread->time.state > STATE_WOKEN && woken_ns > thread->time.since_ns && woken_ns <= now_ns) {
-		spend(thread, thread->time.state, thread->time.since_ns, woken_ns);
-		spend(thread, STATE_WOKEN, woken_ns, now_ns);
-	} else {
-		spend(thread, thread->time.state, thread->time.since_ns, now_ns);
-	}
+	spend(thread, thread->time.state, thread->time.since_ns, woken_ns);
+	spend(thread, STATE_WOKEN, woken_ns, now_ns);
 	thread->time.state = STATE_RUNNING;
 	thread->time.since_ns = now_ns;
 	thread->before_ns = 0;

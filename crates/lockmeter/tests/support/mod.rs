@@ -46,7 +46,7 @@ const NICENESS: libc::c_int = -15;
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Exit status of a workload that is not possible here.
-const NOT_POSSIBLE_HERE: i32 = 77;
+pub const NOT_POSSIBLE_HERE: i32 = 77;
 
 /// The machine, for one test alone until this is dropped.
 pub struct Machine {

@@ -242,18 +242,28 @@ fn divide_by(in_wait: &mut ReleasesInWait, lock: u32, wait_mode: u8, (begun, end
 /// As much shorter a wait does not take the place of another, until as much time has passed as that one took.
 const MUCH_SHORTER: u64 = 8;
 
+/// A wait follows another closely if this part of it is longer than what lies between them.
+const CLOSELY: u64 = 4;
+
 /// This thread's wait had these parts: of its waits, the one is kept that is the likeliest to explain why others wait for the thread, the
-/// last one unless it was much shorter.
+/// last one unless it was much shorter. Of waits that follow each other closely and have one root all are kept as one: as long as all
+/// together, and ended by the last.
 pub(super) fn waited(thread: &'static Thread, (begun, ended): (u64, u64), parts: &Parts) {
     let [from, until, root] = &thread.past_wait;
     let (old_from, old_until) = (from.load(Relaxed), until.load(Relaxed));
     let lasted = old_until.saturating_sub(old_from);
-    if lasted / MUCH_SHORTER > ended.saturating_sub(begun) && lasted > ended.saturating_sub(old_until) {
+    let (lasts, gap, its_root) = (ended.saturating_sub(begun), begun.saturating_sub(old_until), parts.root());
+    if its_root != NOBODY && its_root == root.load(Relaxed) && gap < lasts / CLOSELY && lasted > 0 {
+        from.store(old_from + gap, Relaxed);
+        until.store(ended, Relaxed);
+        return;
+    }
+    if lasted / MUCH_SHORTER > lasts && lasted > ended.saturating_sub(old_until) {
         return;
     }
     from.store(begun, Relaxed);
     until.store(ended, Relaxed);
-    root.store(parts.root(), Relaxed);
+    root.store(its_root, Relaxed);
 }
 
 /// After a library was unloaded: stacks may have moved.

@@ -17,7 +17,8 @@ use crate::sample::{Bucket, Context, Happened, HoldBasis, Key, Kind, Mode, Value
 use crate::slow_hold::{HolderTime, NextLock, SlowHold};
 use crate::swap::{Swap, Swaps};
 use crate::switched_off::SwitchedOff;
-use crate::thread_time::{ThreadActivity, ThreadState};
+use crate::system_call::SystemCall;
+use crate::thread_time::{HolderState, ThreadActivity, ThreadState};
 
 mod threads;
 
@@ -365,12 +366,19 @@ fn basis_from_proto(basis: &proto::Basis) -> Option<Basis> {
     Some(Basis { key, instance: basis.instance, site, value })
 }
 
-fn state_to_proto(state: Option<ThreadState>) -> i32 {
-    state.map_or(0, |state| state.code().into())
+fn did_to_proto(did: Option<HolderState>) -> (i32, Option<u32>) {
+    let call = did.and_then(|did| did.call).map(|call| call.0.into());
+    (did.map_or(0, |did| did.state.code().into()), call)
+}
+
+fn did_from_proto(state: i32, call: Option<u32>) -> Option<HolderState> {
+    let call = call.and_then(|call| call.try_into().ok()).map(SystemCall);
+    Some(HolderState { state: code(state).and_then(ThreadState::from_code)?, call })
 }
 
 fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {
     let blocker = &sampled.blocker;
+    let (state, call) = did_to_proto(blocker.state);
     proto::Sampled {
         key: Some(key_to_proto(&sampled.key)),
         instance: sampled.instance,
@@ -381,13 +389,13 @@ fn sampled_to_proto(sampled: &Sampled) -> proto::Sampled {
             stack: blocker.stack.map(|id| id.0),
             task: blocker.task.map(|id| id.0),
             owner_hint: blocker.owner_hint.map(|id| id.0),
-            root: blocker.root.map(|root| proto::Root {
-                lock: root.lock.0,
-                stack: root.stack.map(|id| id.0),
-                task: root.task.map(|id| id.0),
-                state: state_to_proto(root.state),
+            root: blocker.root.map(|root| {
+                let (state, call) = did_to_proto(root.state);
+                let (stack, task) = (root.stack.map(|id| id.0), root.task.map(|id| id.0));
+                proto::Root { lock: root.lock.0, stack, task, state, call }
             }),
-            state: state_to_proto(blocker.state),
+            state,
+            call,
         }),
         stacks: sampled.stacks,
         estimate: Some(value_to_proto(&sampled.estimate)),
@@ -410,9 +418,9 @@ fn sampled_from_proto(sampled: proto::Sampled) -> Option<Sampled> {
                 lock: LockId(root.lock),
                 stack: root.stack.map(StackId),
                 task: root.task.map(TaskId),
-                state: code(root.state).and_then(ThreadState::from_code),
+                state: did_from_proto(root.state, root.call),
             }),
-            state: code(blocker.state).and_then(ThreadState::from_code),
+            state: did_from_proto(blocker.state, blocker.call),
         },
         stacks: sampled.stacks,
         estimate: value_from_proto(sampled.estimate),

@@ -9,7 +9,7 @@ use crate::filesystem::OfFilesystem;
 use crate::interval::BlockerSource;
 use crate::report::{ParkedTime, SampledSpin};
 use crate::sample::{Context, Happened, HoldBasis, Kind, Mode, Value};
-use crate::thread_time::ThreadState;
+use crate::thread_time::HolderState;
 
 /// What always stays apart about a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -164,11 +164,11 @@ impl RunDelay {
 /// What holders did, by the time that they are blamed for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HolderStates {
-    pub(super) sums: Vec<(Option<ThreadState>, u64)>,
+    pub(super) sums: Vec<(Option<HolderState>, u64)>,
 }
 
 impl HolderStates {
-    pub(super) fn add(&mut self, state: Option<ThreadState>, ns: u64) {
+    pub(super) fn add(&mut self, state: Option<HolderState>, ns: u64) {
         match self.sums.iter_mut().find(|(known, _)| *known == state) {
             Some((_, sum)) => *sum = sum.saturating_add(ns),
             None => self.sums.push((state, ns)),
@@ -186,12 +186,27 @@ impl HolderStates {
         other.sums.iter().for_each(|(state, ns)| self.add(*state, *ns));
     }
 
-    /// What they did for at least half of the time.
-    pub(super) fn mostly(&self) -> Option<ThreadState> {
-        let all_ns = self.sums.iter().map(|(_, ns)| *ns).fold(0, u64::saturating_add);
-        let most = self.sums.iter().max_by_key(|(_, ns)| *ns);
-        most.filter(|(_, ns)| ns.saturating_mul(2) >= all_ns)?.0
+    /// What they did for at least half of the time, and in which call for at least half of that.
+    pub(super) fn mostly(&self) -> Option<HolderState> {
+        let states = self.sums.iter().map(|(did, ns)| (did.map(|did| did.state), *ns));
+        let state = has_half(states)??;
+        let calls = self.sums.iter().filter_map(|(did, ns)| Some((did.filter(|did| did.state == state)?.call, *ns)));
+        Some(HolderState { state, call: has_half(calls).flatten() })
     }
+}
+
+/// What has at least half of the sum of all.
+fn has_half<T: PartialEq>(all: impl Iterator<Item = (T, u64)>) -> Option<T> {
+    let (mut sums, mut all_ns) = (Vec::<(T, u64)>::new(), 0_u64);
+    for (what, ns) in all {
+        all_ns = all_ns.saturating_add(ns);
+        match sums.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, sum)) => *sum = sum.saturating_add(ns),
+            None => sums.push((what, ns)),
+        }
+    }
+    let (what, ns) = sums.into_iter().max_by_key(|(_, ns)| *ns)?;
+    (ns.saturating_mul(2) >= all_ns).then_some(what)
 }
 
 /// A value that all have in common, or not.

@@ -6,7 +6,7 @@ use super::names::{LockName, TextName};
 use super::{HolderStates, LockGroup, ReportBuilder, RunDelay};
 use crate::report::{TimedOut, Worst};
 use crate::sample::{Kind, Mode, Value};
-use crate::thread_time::ThreadState;
+use crate::thread_time::HolderState;
 
 /// What the samples say about who waited for a lock and who made it wait, by estimated waited time.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +31,7 @@ impl Blame {
     }
 
     /// What the blocker, or its root, did.
-    pub(super) fn add_state(&mut self, blocker: TextName, state: Option<ThreadState>, waited_ns: u64) {
+    pub(super) fn add_state(&mut self, blocker: TextName, state: Option<HolderState>, waited_ns: u64) {
         self.states.entry(blocker).or_default().add(state, waited_ns);
     }
 

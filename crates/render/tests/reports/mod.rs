@@ -205,7 +205,7 @@ pub fn by_stacks() -> Report {
         stack: names(&["vms_complete_munmap_vmas", "do_vmi_munmap", "__vm_munmap", "x64_sys_munmap", "do_syscall_64"]),
         task: Some("stress-ng".into()),
         by_task: None,
-        state: Some(lockmeter_profile::ThreadState::DiskIo),
+        state: Some(lockmeter_profile::HolderState::of(lockmeter_profile::ThreadState::DiskIo)),
     }));
     report.rows[1].task = Some(RowTask { tgid: None, comm: "(unknown)".into() });
     report.rows[1].caller = Some(names(&[]));

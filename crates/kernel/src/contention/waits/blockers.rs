@@ -1,11 +1,11 @@
 //! Who made a task wait, and how that is known.
 
-use lockmeter_profile::{Blocker, BlockerSource, Loss, Root, ThreadState, lock_functions};
+use lockmeter_profile::{Blocker, BlockerSource, HolderState, Loss, Root, lock_functions};
 
 use crate::contention::interval::Builder;
 use crate::contention::tables::SampleKey;
 use crate::lock_codes::kind_code;
-use crate::thread_states::state_of;
+use crate::thread_states::holder_state_of;
 
 /// How the blocker is known, in the numbers of `enum blocker` in `tables.h`.
 const BLOCKER_NEVER_SLEPT: u32 = 0;
@@ -57,9 +57,9 @@ impl Builder<'_> {
         Blocker { source, stack, task, owner_hint, root, state: self.state(key.blocker_state) }
     }
 
-    fn state(&mut self, code: u32) -> Option<ThreadState> {
+    fn state(&mut self, code: u32) -> Option<HolderState> {
         const NOT_KNOWN: u32 = 0;
-        let state = state_of(code);
+        let state = holder_state_of(code);
         if state.is_none() && code != NOT_KNOWN {
             self.interval.losses.add(Loss::UnknownCode, 1);
         }

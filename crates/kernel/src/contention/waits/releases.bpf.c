@@ -20,8 +20,8 @@ __noinline int count_part_of_wait(struct buffer *buffer, struct wait *wait, stru
 __noinline __u32 mostly_did(__u64 since_ns, __u64 now_ns)
 {
 	const struct past_sleeps *past = bpf_task_storage_get(&past_sleeps, bpf_get_current_task_btf(), 0, 0);
-	__u64 longest_ns = 0, asleep_ns = 0;
-	__u32 state = 0;
+	__u64 longest_ns = 0, asleep_ns = 0, runnable_ns = 0, all_ns = now_ns - since_ns;
+	__u32 did = 0;
 
 	if (!past)
 		return 0;
@@ -32,13 +32,22 @@ __noinline __u32 mostly_did(__u64 since_ns, __u64 now_ns)
 		__u64 until_ns = sleep->end_ns < now_ns ? sleep->end_ns : now_ns;
 		__u64 both_ns = until_ns > from_ns ? until_ns - from_ns : 0;
 
+		/* Several of a kind lie evenly between the first and the last; so far that the product fits. */
+		if (sleep->end_ns - sleep->begin_ns > sleep->spent_ns)
+			both_ns = (both_ns >> 10) * sleep->spent_ns / (((sleep->end_ns - sleep->begin_ns) >> 10) | 1);
+		if ((sleep->did & DID_STATE_MASK) == STATE_RUNNABLE) {
+			runnable_ns += both_ns;
+			continue;
+		}
 		asleep_ns += both_ns;
 		if (both_ns > longest_ns) {
 			longest_ns = both_ns;
-			state = sleep->state;
+			did = sleep->did;
 		}
 	}
-	return asleep_ns * 2 >= now_ns - since_ns ? state : STATE_RUNNING;
+	if (asleep_ns * 2 >= all_ns)
+		return did;
+	return (runnable_ns + asleep_ns) * 2 >= all_ns ? STATE_RUNNABLE : STATE_RUNNING;
 }
 
 /* How long of the time between two releases the second releaser had waited for something else, or, for the same lock, not yet run. */

@@ -81,14 +81,26 @@ static __always_inline void note_release(const struct sleep_wait *sleep, __u64 n
 /* As much shorter a wait does not take the place of another, until as much time has passed as that one took. */
 #define MUCH_SHORTER 8
 
+/* A wait follows another closely if this part of it is longer than what lies between them. */
+#define CLOSELY 4
+
 /*
  * A wait of a task has ended, most of which this was to blame for. Of the task's waits the one is kept that is the likeliest to explain why
- * others wait for it: the last one, unless it was much shorter.
+ * others wait for it: the last one, unless it was much shorter. Waits that follow each other closely and have one root are kept as one: as
+ * long as all together, and ended by the last.
  */
 static __always_inline void keep_past_wait(struct past_wait *past, const struct wait *wait, const struct root *root)
 {
 	__u64 end_ns = wait->begin_ns + wait->total_ns, lasted_ns = past->end_ns - past->begin_ns;
 
+	__u64 gap_ns = wait->begin_ns - past->end_ns;
+
+	if (lasted_ns && wait->begin_ns >= past->end_ns && gap_ns < wait->total_ns / CLOSELY &&
+	    past->root.class == root->class && past->root.stack == root->stack && past->lock == wait->instance) {
+		past->begin_ns += gap_ns;
+		past->end_ns = end_ns;
+		return;
+	}
 	if (lasted_ns / MUCH_SHORTER > wait->total_ns && past->end_ns + lasted_ns > end_ns)
 		return;
 	past->lock = wait->instance;
