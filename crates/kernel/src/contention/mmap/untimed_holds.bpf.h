@@ -56,8 +56,10 @@ static __always_inline struct ended_hold end_drawn_hold(struct cpu_state *cpu, _
 	held = find_held(tag);
 	if (!held && take_mark_elsewhere(tag))
 		return ended;
-	if (held)
-		ended.stands_for = held->stands_for;
+	if (held) {
+		ended.stands_for = held->stands_for & ~HELD_CONTENDED;
+		ended.contended = held->stands_for & HELD_CONTENDED;
+	}
 	ended.begin_ns = end_hold_at(held);
 	ended.seen = !!ended.begin_ns;
 	return ended;
