@@ -122,7 +122,9 @@ fn contended_acquisitions_of_mmap_lock_go_by_the_call_that_releases_it() {
     });
     for call in ["__vm_munmap", "vm_mmap_pgoff"] {
         let sum = |happened, column: &str| {
-            let of_call = rows(&report, happened).into_iter().filter(|row| functions(row, "caller").iter().any(|name| name == call));
+            let of_call = rows(&report, happened)
+                .into_iter()
+                .filter(|row| functions(row, "caller").iter().any(|name| name == call));
             of_call.map(|row| row[column].as_f64().unwrap_or(0.0)).sum::<f64>()
         };
         let (waits, contended, all) = (sum("wait", "count"), sum("hold", "contended"), sum("hold", "count"));

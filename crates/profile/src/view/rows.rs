@@ -188,6 +188,8 @@ struct KernelHolds {
     /// Of the holds that were timed, and what they stand for: how many were contended, and of how many of these there is no stack.
     contended: u64,
     without_stack: u64,
+    /// And of how many by callers of which no hold was sampled.
+    of_other_callers: u64,
 }
 
 impl<'a> ContendedCallers<'a> {
@@ -204,6 +206,8 @@ impl<'a> ContendedCallers<'a> {
                     add(&mut all.contended);
                     if key.site.caller == Some(RankedStacks::NONE) {
                         add(&mut all.without_stack);
+                    } else if !sums.contains_key(&RowKey { happened: Happened::Hold, ..key.clone() }) {
+                        add(&mut all.of_other_callers);
                     }
                 }
                 _ => {}
@@ -213,12 +217,7 @@ impl<'a> ContendedCallers<'a> {
     }
 
     /// How many acquisitions of a kernel lock were contended whose holds this caller ended: its part of all that were.
-    fn of_kernel(
-        &self,
-        key: &RowKey<'a>,
-        sums: &BTreeMap<RowKey<'a>, RowSum<'a>>,
-        duration_ns: u64,
-    ) -> Option<u64> {
+    fn of_kernel(&self, key: &RowKey<'a>, sums: &BTreeMap<RowKey<'a>, RowSum<'a>>, duration_ns: u64) -> Option<u64> {
         let all = self.of_kernel.get(&without_caller(key)).copied().unwrap_or_default();
         let counted = |key: &RowKey<'_>| sums.get(key).map_or(0, |sum| sum.value.count);
         let count = counted(key);
@@ -230,7 +229,7 @@ impl<'a> ContendedCallers<'a> {
             return None;
         }
         let own = match key.site.caller {
-            Some(RankedStacks::NONE) => 0,
+            Some(RankedStacks::NONE) => all.of_other_callers,
             _ => counted(&RowKey { happened: Happened::ContendedAcquisition, ..key.clone() }),
         };
         // Those without a stack are anybody's.
