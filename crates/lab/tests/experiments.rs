@@ -432,7 +432,12 @@ fn each_policy_of_the_semaphore_races_beside_other_locks() {
     for race in races {
         let rows = race["rows"].as_array().unwrap();
         let names: Vec<&str> = rows.iter().map(|row| row["lock"].as_str().unwrap()).collect();
-        for lock in ["Mutex", "RwSem, no MCS queue", "RwSem, no stealing", "RwSem, readers set owner", "std RwLock"] {
+        let policies = ["spinning", "MCS queue", "stealing", "handoff"].map(|policy| format!("RwSem, no {policy}"));
+        for policy in &policies {
+            assert!(names.contains(&policy.as_str()), "{names:?}");
+        }
+        let others = ["Mutex", "pthread_mutex", "pthread_rwlock", "std Mutex", "std RwLock"];
+        for lock in others.into_iter().chain(["RwSem", "RwSem, none on readers", "RwSem, readers set owner"]) {
             assert!(names.contains(&lock), "{names:?}");
         }
         assert!(rows.iter().all(|row| row["switches_per_message"]["median"].is_number()), "{race}");

@@ -15,6 +15,9 @@ use support::{
 /// What a hold that the test knows may differ by.
 const TOLERANCE: f64 = 0.05;
 
+/// Fewer waits tell nothing.
+const FEWEST_WAITS: f64 = 20.0;
+
 /// The shell's status of a workload that is not possible here.
 const NOT_POSSIBLE_HERE: i32 = 77;
 
@@ -127,6 +130,37 @@ fn mmap_shows_waits_and_holds_of_both_modes() {
         "more holds ended without an acquisition than the kernel skipped programs: {:#}",
         report["lost"]
     );
+}
+
+/// Makes sure that of the holds that a call ended as many were contended as waits began in that call: munmap() and mmap() wait for the lock,
+/// and release it, in functions that differ, but below one of their own.
+#[test]
+fn contended_acquisitions_of_mmap_lock_go_by_the_call_that_releases_it() {
+    let Some(_machine) = machine("contended_acquisitions_of_mmap_lock_go_by_the_call_that_releases_it") else { return };
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let mut command = lockmeter(["mmap", "--every", "-o", &recording, "--"]);
+    command.arg(workload_path("mmap-fault")).args(["--seconds", "3"]);
+    assert!(run(command).status.success());
+    let by_caller = ["--by", "lock,caller", "--mode", "write", "--task", "mmap-fault", "-n", "0", "--format", "json"];
+    let report = json({
+        let mut command = lockmeter(["report", &recording]);
+        command.args(by_caller);
+        command
+    });
+    for call in ["__vm_munmap", "vm_mmap_pgoff"] {
+        let sum = |happened, column: &str| {
+            let of_call = rows(&report, happened)
+                .into_iter()
+                .filter(|row| functions(row, "caller").iter().any(|name| name == call));
+            of_call.map(|row| row[column].as_f64().unwrap_or(0.0)).sum::<f64>()
+        };
+        let (waits, contended, all) = (sum("wait", "count"), sum("hold", "contended"), sum("hold", "count"));
+        assert!(
+            waits >= FEWEST_WAITS && (contended - waits).abs() <= waits * 0.1 && contended < all,
+            "{call}: {waits} waits, but {contended} contended acquisitions of {all}\n{report:#}"
+        );
+    }
 }
 
 /// Makes sure that where nobody waits for `mmap_lock` wake-ups are left alone, and that they are looked at again once somebody waits.

@@ -62,6 +62,8 @@ named_enum! {
         /// The part of a hold during which somebody waited: from the moment a waiter went to sleep, or the lock was seen to change
         /// hands if that is later, to the release.
         ContendedHold = 5, "contended-hold";
+        /// A hold of a kernel lock whose acquisition was contended. It is one of the holds, too.
+        ContendedAcquisition = 7, "contended-acquisition";
         /// Waited for a lock and did not get it: the time limit came first.
         TimedOut = 6, "timed-out";
         /// A try to get the lock that failed: a trylock, or one that was killed or interrupted.

@@ -657,3 +657,65 @@ fn waits_and_holds_are_told_apart_by_cpu() {
     assert_eq!(of("rq.__lock", Happened::Hold), [(None, 50, Some(5)), (Some(0), 10, Some(1)), (Some(3), 40, Some(2))]);
     assert_eq!(of("rtnl_mutex", Happened::Hold), [(None, 50, None), (Some(0), 10, None), (Some(3), 40, None)]);
 }
+
+/// A kernel lock whose holds `read` ended in 60 cases, and `seek` in 40; of 50 longer ones there is no stack. Of the acquisitions `waits` were
+/// contended. Of those whose hold was timed, which stand for `contended`, `without_stack` were as long as the 50, and half of the others
+/// ended in `last`.
+fn holds_by_caller(waits: u64, contended: u64, without_stack: u64, last: &str) -> Made {
+    let mut made = Made::default();
+    let wait = made.lock("file.f_pos_lock", Kind::Mutex, Mode::Exclusive);
+    let [hold, late] = [Happened::Hold, Happened::ContendedAcquisition].map(|happened| Key { happened, ..wait });
+    let [read, seek, waiter, last] = ["read", "seek", "waiter", last].map(|name| made.stack(&[name]));
+    made.total(hold, 100, 1_000);
+    made.total(hold, 50, 9_000);
+    made.sample(hold, read, UNSEEN, 6, 1_000);
+    made.sample(hold, seek, UNSEEN, 4, 1_000);
+    if waits > 0 {
+        made.total(wait, waits, 50_000);
+        made.sample(wait, waiter, UNSEEN, 1, 50_000);
+    }
+    if contended > without_stack {
+        made.total(late, contended - without_stack, 1_000);
+        made.sample(late, seek, UNSEEN, 1, 1_000);
+        made.sample(late, last, UNSEEN, 1, 1_000);
+    }
+    if without_stack > 0 {
+        made.total(late, without_stack, 9_000);
+    }
+    made
+}
+
+/// Makes sure that the contended acquisitions of a kernel lock are shared out among the callers that ended their holds, that those of which
+/// no stack was taken count for all callers alike, that nothing is said where there are too few stacks or none, and that no row is made of
+/// what only says so.
+#[test]
+fn contended_acquisitions_of_a_kernel_lock_go_by_the_callers_that_ended_their_holds() {
+    let contended = |made: Made| {
+        let report = self::made(&[made.0], &Query::by([Dimension::Lock, Dimension::Caller]));
+        let of = |caller: &[&str]| {
+            let is_asked = |row: &&Row| {
+                let functions = row.caller.as_ref().unwrap();
+                row.happened == Happened::Hold && functions.iter().map(|name| &**name).eq(caller.iter().copied())
+            };
+            report.rows.iter().find(is_asked).unwrap().contended
+        };
+        assert!(report.rows.iter().all(|row| row.happened != Happened::ContendedAcquisition), "{:#?}", report.rows);
+        [of(&["read"]), of(&["seek"]), of(&[])]
+    };
+    assert_eq!(contended(holds_by_caller(30, 20, 0, "seek")), [Some(0), Some(30), Some(0)]);
+    assert_eq!(contended(holds_by_caller(30, 20, 0, "read")), [Some(15), Some(15), Some(0)]);
+    // Of `last` no hold was sampled: its holds are among those without a stack.
+    assert_eq!(contended(holds_by_caller(30, 20, 0, "last")), [Some(0), Some(15), Some(15)]);
+    assert_eq!(contended(holds_by_caller(30, 20, 8, "seek")), [Some(5), Some(21), Some(4)]);
+    assert_eq!(contended(holds_by_caller(30, 20, 12, "seek")), [None; 3], "of most there is no stack");
+    assert_eq!(contended(holds_by_caller(30, 0, 0, "seek")), [None; 3], "an older recording");
+    assert_eq!(contended(holds_by_caller(0, 0, 0, "seek")), [Some(0); 3], "nobody waited");
+    assert_eq!(
+        contended(holds_by_caller(50, 20, 0, "seek")),
+        [Some(0), Some(40), Some(0)],
+        "no more than acquisitions"
+    );
+    let mut in_windows = holds_by_caller(30, 20, 0, "seek");
+    in_windows.0.off.holds.insert(Kind::Mutex, SECOND_NS * 2 / 3);
+    assert_eq!(contended(in_windows), [Some(0), Some(10), Some(0)], "a third of the waits were in the windows");
+}

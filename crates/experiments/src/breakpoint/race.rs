@@ -373,6 +373,47 @@ mod tests {
         assert_eq!((points.len(), points[0].task_ns[0].samples), (1, 1));
     }
 
+    /// An accounting that only counts what is asked of it: of tasks, and of CPUs.
+    #[derive(Default)]
+    struct Asked([AtomicUsize; 2]);
+
+    impl Accounting for Asked {
+        type TaskLock = PthreadMutex;
+
+        fn take(&self, _: &Task<PthreadMutex>) -> bool {
+            self.0[0].fetch_add(1, Ordering::Relaxed);
+            true
+        }
+
+        fn give_back(&self, _: &Task<PthreadMutex>) {}
+
+        fn take_on_cpu(&self, _: usize) -> bool {
+            self.0[1].fetch_add(1, Ordering::Relaxed);
+            true
+        }
+
+        fn give_back_on_cpu(&self, _: usize) {}
+
+        fn violations(&self) -> u32 {
+            0
+        }
+
+        fn taken(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn so_many_of_the_targets_are_cpus_as_asked() {
+        for percent in [0, 10, 100] {
+            let asked = Asked::default();
+            timed(&asked, Design::Before, &Plan { cpu_targets_percent: percent, ..plan() }, 1).unwrap();
+            let [tasks, cpus] = asked.0.map(|count| count.into_inner() / 4);
+            let expected = (tasks + cpus) * percent as usize / 100;
+            assert!(tasks + cpus >= 10 && cpus == expected, "{percent} % CPUs: {cpus} beside {tasks} tasks");
+        }
+    }
+
     /// Tasks and CPUs at once, all that fits and more, from four threads that share some tasks. Returns how often a rule was broken, or
     /// a breakpoint was left.
     fn crowd<L: Locking + Default>(rounds: usize) -> u64 {

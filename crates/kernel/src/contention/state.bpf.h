@@ -105,7 +105,7 @@ struct hold_group {
 /* A hold of a lock with a hook. */
 struct open_hold {
 	__u64 key;	  /* 0: none */
-	__u64 begin_tick; /* 0: it is timed */
+	__u64 begin_tick; /* 0: it is timed; beside either WAS_CONTENDED */
 	/* Of one that is timed. */
 	__u64 begin_ns;
 	__u32 timed_tick;
@@ -138,6 +138,8 @@ struct cpu_state {
 	__u64 preempt_count_at; /* where this CPU's is; 0: not known. Set by the loader before anything is attached */
 	__u32 gaps_of;		/* which generation */
 	__u32 unused;
+	/* The lock that was waited for last on this CPU, until the next one is acquired: one that sleeps, and one that spins. */
+	__u64 waited_for[2];
 	struct open_holds open_holds[2]; /* of locks that sleep, and of those that spin */
 	struct known_who releaser;	 /* of a lock that is hooked */
 	struct known_who mmap_waiter;

@@ -73,6 +73,7 @@ enum program {
 enum happened {
 	HAPPENED_HOLD = 2,
 	HAPPENED_CONTENDED_HOLD = 5,
+	HAPPENED_CONTENDED_ACQUISITION = 7, /* what that lock's hold adds to the holds */
 	HAPPENED_FAILED = 16,
 	HAPPENED_HOLDER = 17, /* and what follows: one for each of `enum part` */
 	/* Not in the data model: the loader makes holds of them. */

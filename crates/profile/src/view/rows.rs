@@ -145,7 +145,7 @@ pub(super) fn rows(
         }
     }
     let duration_ns = builder.duration_ns;
-    let by_caller = contended_by_caller(&stacks, &sums);
+    let by_caller = ContendedCallers::of(&stacks, &sums);
     let more = |key: &RowKey<'_>| (contended(key, &sums, &by_caller, &stacks, duration_ns), holder(key, &sums));
     let is_held = |(_, key): &(usize, &RowKey<'_>)| matches!(key.happened, Happened::Hold | Happened::ContendedHold);
     let mut of_holds: HashMap<usize, _> =
@@ -153,8 +153,10 @@ pub(super) fn rows(
     let mut rows: Vec<Row> = sums
         .into_iter()
         .enumerate()
-        // What holders did stands in the rows of the holds.
-        .filter(|(_, (key, _))| !HolderTime::PARTS.contains(&key.happened))
+        // What holders did, and which holds were contended, stands in the rows of the holds.
+        .filter(|(_, (key, _))| {
+            key.happened != Happened::ContendedAcquisition && !HolderTime::PARTS.contains(&key.happened)
+        })
         .map(|(at, (key, sum))| {
             let (contended, holder) = of_holds.remove(&at).unwrap_or_default();
             Row { contended, holder: holder.map(Box::new), ..row(builder, &stacks, key, sum) }
@@ -168,8 +170,74 @@ pub(super) fn rows(
 /// Functions of a hold's caller beyond these do not tell it from others: they are those of one call, inlined into each other.
 const MOST_INLINED: usize = 16;
 
+/// What tells the contended acquisitions of callers.
+struct ContendedCallers<'a> {
+    of_programs: ContendedByCaller<'a>,
+    /// By all that rows are told apart by but the caller.
+    of_kernel: BTreeMap<RowKey<'a>, KernelHolds>,
+}
+
 /// Waits by what their stack begins with, for each number of functions that callers of holds have.
 type ContendedByCaller<'a> = BTreeMap<(RowKey<'a>, Vec<Arc<str>>), u64>;
+
+/// What was counted of a kernel lock, by all callers.
+#[derive(Debug, Default, Clone, Copy)]
+struct KernelHolds {
+    waits: u64,
+    holds: u64,
+    /// Of the holds that were timed, and what they stand for: how many were contended, and of how many of these there is no stack.
+    contended: u64,
+    without_stack: u64,
+    /// And of how many by callers of which no hold was sampled.
+    of_other_callers: u64,
+}
+
+impl<'a> ContendedCallers<'a> {
+    fn of(stacks: &RankedStacks<'a>, sums: &BTreeMap<RowKey<'a>, RowSum<'a>>) -> Self {
+        let mut of_kernel = BTreeMap::<_, KernelHolds>::new();
+        let kernel = sums.iter().filter(|(key, sum)| key.site.caller.is_some() && !sum.is_of_program);
+        for (key, sum) in kernel {
+            let all = of_kernel.entry(without_caller(key)).or_default();
+            let add = |to: &mut u64| *to = to.saturating_add(sum.value.count);
+            match key.happened {
+                Happened::Wait => add(&mut all.waits),
+                Happened::Hold => add(&mut all.holds),
+                Happened::ContendedAcquisition => {
+                    add(&mut all.contended);
+                    if key.site.caller == Some(RankedStacks::NONE) {
+                        add(&mut all.without_stack);
+                    } else if !sums.contains_key(&RowKey { happened: Happened::Hold, ..key.clone() }) {
+                        add(&mut all.of_other_callers);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Self { of_programs: contended_by_caller(stacks, sums), of_kernel }
+    }
+
+    /// How many acquisitions of a kernel lock were contended whose holds this caller ended: its part of all that were.
+    fn of_kernel(&self, key: &RowKey<'a>, sums: &BTreeMap<RowKey<'a>, RowSum<'a>>, duration_ns: u64) -> Option<u64> {
+        let all = self.of_kernel.get(&without_caller(key)).copied().unwrap_or_default();
+        let counted = |key: &RowKey<'_>| sums.get(key).map_or(0, |sum| sum.value.count);
+        let count = counted(key);
+        if all.waits == 0 {
+            return Some(0);
+        }
+        // An older recording, or too few stacks.
+        if all.contended == 0 || all.without_stack > all.contended / 2 {
+            return None;
+        }
+        let own = match key.site.caller {
+            Some(RankedStacks::NONE) => all.of_other_callers,
+            _ => counted(&RowKey { happened: Happened::ContendedAcquisition, ..key.clone() }),
+        };
+        // Those without a stack are anybody's.
+        let of_all = own as f64 + all.without_stack as f64 * count as f64 / all.holds.max(1) as f64;
+        let contended = while_held(sums.get(key), all.waits, None, duration_ns) as f64;
+        Some(((contended * of_all / all.contended as f64).round() as u64).min(count))
+    }
+}
 
 /// The waits of programs' locks by where they were asked for, of which holds know the innermost call.
 fn contended_by_caller<'a>(
@@ -199,13 +267,13 @@ fn without_caller<'a>(key: &RowKey<'a>) -> RowKey<'a> {
     RowKey { happened: Happened::Wait, site: Site { caller: None, ..key.site }, ..key.clone() }
 }
 
-/// Of a row of holds: how many of its acquisitions had to wait. A program's lock is waited for and held by the call that acquires it;
-/// a kernel lock is waited for there and held by the one that releases it, so that rows by stacks do not tell.
-fn contended(
-    key: &RowKey<'_>,
-    sums: &BTreeMap<RowKey<'_>, RowSum<'_>>,
-    by_caller: &ContendedByCaller<'_>,
-    stacks: &RankedStacks<'_>,
+/// Of a row of holds: how many of its acquisitions had to wait. A program's lock is waited for and held by the call that acquires it.
+/// A kernel lock is waited for there and held by the one that releases it: then the release says whether the acquisition was contended.
+fn contended<'a>(
+    key: &RowKey<'a>,
+    sums: &BTreeMap<RowKey<'a>, RowSum<'a>>,
+    by_caller: &ContendedCallers<'a>,
+    stacks: &RankedStacks<'a>,
     duration_ns: u64,
 ) -> Option<u64> {
     if key.happened != Happened::Hold || key.site.blocker.is_some() || key.site.root.is_some() {
@@ -220,19 +288,24 @@ fn contended(
         return None;
     }
     if let Some(caller) = key.site.caller {
+        if !sums.get(key).is_some_and(|sum| sum.is_of_program) {
+            return by_caller.of_kernel(key, sums, duration_ns);
+        }
         let functions = stacks.functions(caller);
-        let is_told =
-            sums.get(key).is_some_and(|sum| sum.is_of_program) && (1..=MOST_INLINED).contains(&functions.len());
-        let count = || by_caller.get(&(without_caller(key), functions.to_vec())).copied().unwrap_or(0);
+        let is_told = (1..=MOST_INLINED).contains(&functions.len());
+        let count = || by_caller.of_programs.get(&(without_caller(key), functions.to_vec())).copied().unwrap_or(0);
         return is_told.then(count);
     }
-    let waits = RowKey { happened: Happened::Wait, ..key.clone() };
-    let Some(waits) = sums.get(&waits) else { return Some(0) };
-    // Waits may have been counted for longer than holds.
-    let metered_ns = |sum: &RowSum<'_>| u128::from(duration_ns.saturating_sub(sum.off_ns.unwrap_or(0)));
-    let (held_ns, waited_ns) = (sums.get(key).map_or(0, metered_ns), metered_ns(waits));
-    let count = u128::from(waits.value.count) * held_ns.min(waited_ns) / waited_ns.max(1);
-    Some(u64::try_from(count).unwrap_or(u64::MAX))
+    let Some(waits) = sums.get(&RowKey { happened: Happened::Wait, ..key.clone() }) else { return Some(0) };
+    Some(while_held(sums.get(key), waits.value.count, waits.off_ns, duration_ns))
+}
+
+/// Of so many waits, how many come to the time in which the holds were counted: waits may have been counted for longer.
+fn while_held(holds: Option<&RowSum<'_>>, waits: u64, waits_off_ns: Option<u64>, duration_ns: u64) -> u64 {
+    let metered_ns = |off_ns: Option<u64>| u128::from(duration_ns.saturating_sub(off_ns.unwrap_or(0)));
+    let (held_ns, waited_ns) = (holds.map_or(0, |sum| metered_ns(sum.off_ns)), metered_ns(waits_off_ns));
+    let count = u128::from(waits) * held_ns.min(waited_ns) / waited_ns.max(1);
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 /// Of a row of contended holds: what the holders did.

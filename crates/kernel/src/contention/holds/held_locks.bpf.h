@@ -23,12 +23,15 @@
 /* Set by the loader: holds begin when a function is entered, as kprobe.bpf.c tells. */
 const volatile __u8 by_kprobe __weak = 0;
 
+/* In `stands_for`: the acquisition had to wait. */
+#define HELD_CONTENDED 0x8000
+
 struct held {
 	__u64 tag; /* 0: free */
 	__u64 begin_ns;
 	__u32 resumed;
 	__u16 displaced;  /* since ever: a lock whose first place this is found it taken, and lies in one of the next */
-	__u16 stands_for; /* so many holds; 0: it is not timed */
+	__u16 stands_for; /* so many holds; 0: it is not timed; beside either HELD_CONTENDED */
 	__u64 lock;	  /* of a call whose return is awaited */
 };
 
@@ -84,6 +87,19 @@ static __always_inline void free_held(struct held *held)
 
 /* Where a lock shall lie that was just acquired. */
 __hidden struct held *find_or_claim(__u64 tag, __u64 now);
+
+enum { SLEEPING, SPINNING };
+
+/* A lock was just acquired, whichever: whether this CPU waited for it. */
+static __always_inline int was_waited_for(struct cpu_state *cpu, __u32 stack, __u64 lock)
+{
+	__u64 waited_for = *(volatile __u64 *)&cpu->waited_for[stack];
+
+	if (!waited_for)
+		return 0;
+	*(volatile __u64 *)&cpu->waited_for[stack] = 0;
+	return waited_for == lock;
+}
 
 /* The lock was just acquired. How many holds this one stands for matters only to those who ask when it ends. */
 static __always_inline void begin_hold(__u64 tag, __u64 now, __u32 stands_for)

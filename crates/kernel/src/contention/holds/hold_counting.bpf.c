@@ -18,6 +18,27 @@ __noinline int count_part(struct buffer *buffer, struct wait *part, __u32 happen
 	return 0;
 }
 
+__noinline int count_contended(struct buffer *buffer, struct wait *hold, __u64 stack, __u32 stands_for)
+{
+	struct blame nobody = {.source = BLOCKER_NEVER_SLEPT};
+	struct total_slot *slot;
+	__u32 meta;
+
+	if (!buffer || !hold)
+		return 0;
+	meta = hold->kind_mode | log2_of(hold->total_ns) << 16 | HAPPENED_CONTENDED_ACQUISITION << 24;
+	slot = total_of(buffer, hold, meta, &hold->who);
+	if (slot) {
+		slot->count += stands_for;
+		slot->total_ns += hold->total_ns * stands_for;
+		if (hold->total_ns > slot->max_ns)
+			slot->max_ns = hold->total_ns;
+	}
+	if (stack)
+		count_sample(buffer, hold, meta, &hold->who, &nobody, stack, (__u64)stands_for << 10, hold->total_ns);
+	return 0;
+}
+
 __noinline int count_stood_for(struct buffer *buffer, struct wait *hold, __u32 others)
 {
 	struct total_slot *slot;

@@ -5,7 +5,7 @@
 #ifndef LOCKMETER_HOLD_COUNTING_BPF_H
 #define LOCKMETER_HOLD_COUNTING_BPF_H
 
-#include "held_locks.bpf.h"
+#include "timed_holds.bpf.h"
 
 /*
  * An interrupt, or a task that runs in between, may end a hold, too: each CPU counts one at a time. False: somebody is at it.
@@ -31,20 +31,29 @@ int count_part(struct buffer *buffer, struct wait *part, __u32 happened, __u64 s
 /* Counts what a timed hold stands for beside itself. */
 int count_stood_for(struct buffer *buffer, struct wait *hold, __u32 others);
 
-/* Counts a hold that has drawn its threshold, with its stack if it lasted longer. Returns whether one was taken. */
+/* Counts the same hold again, for its acquisition was contended: with its stack, if there was room for one in the budget. */
+int count_contended(struct buffer *buffer, struct wait *hold, __u64 stack, __u32 stands_for);
+
+/*
+ * Counts a hold that has drawn its threshold, with its stack if it lasted longer, or if its acquisition was contended: those are few among
+ * the short ones, and mostly none would be drawn. Returns whether a stack was taken.
+ */
 static __always_inline int count_hold(void *ctx, struct cpu_state *cpu, struct buffer *buffer, struct wait *hold,
-				      __u32 stands_for)
+				      const struct ended_hold *ended)
 {
+	__u32 stands_for = ended->stands_for;
 	struct buffer *waits = this_buffer(&buffers);
 	__u64 stack = 0, weight = 0;
 
-	if (hold->is_sampled && waits) {
+	if (waits && (hold->is_sampled || ended->contended)) {
 		stack = take_stack(ctx, cpu, waits);
-		weight = weight_of(hold) * stands_for;
+		weight = hold->is_sampled ? weight_of(hold) * stands_for : 0;
 	}
 	count_part(buffer, hold, HAPPENED_HOLD, stack, weight);
 	if (stands_for > 1)
 		count_stood_for(buffer, hold, stands_for - 1);
+	if (ended->contended)
+		count_contended(buffer, hold, stack, stands_for);
 	return !!stack;
 }
 
@@ -91,13 +100,14 @@ static __always_inline int add_hold(struct buffer *buffer, __u64 class, __u32 ki
 
 /* Returns whether a stack was taken. */
 static __always_inline int count_held(void *ctx, __u64 class, __u64 lock, __u32 kind_mode, __u64 held_ns,
-				      __u32 stands_for, const struct who *who, struct cpu_state *cpu,
+				      const struct ended_hold *ended, const struct who *who, struct cpu_state *cpu,
 				      struct buffer *buffer)
 {
 	__u64 threshold_ns, period_ns;
 
 	draw(&cpu->random_of_holds, &threshold_ns, &period_ns);
-	if (stands_for > 1 || held_ns >= threshold_ns || !add_hold(buffer, class, kind_mode, who, held_ns)) {
+	if (ended->stands_for > 1 || ended->contended || held_ns >= threshold_ns ||
+	    !add_hold(buffer, class, kind_mode, who, held_ns)) {
 		struct wait hold = {
 			.class = class,
 			.instance = lock,
@@ -108,7 +118,7 @@ static __always_inline int count_held(void *ctx, __u64 class, __u64 lock, __u32 
 			.who = *who,
 		};
 
-		return count_hold(ctx, cpu, buffer, &hold, stands_for);
+		return count_hold(ctx, cpu, buffer, &hold, ended);
 	}
 	return 0;
 }

@@ -103,7 +103,7 @@ static __always_inline __u64 call_ends(__u32 function)
 	int kprobe_returns_##function(struct pt_regs *ctx)                                                             \
 	{                                                                                                              \
 		if (!is_off(KIND_RWSEM))                                                                               \
-			hooked_waited(ctx->ax, bpf_get_current_task_btf(), 0);                                         \
+			hooked_waited(ctx->ax, bpf_get_current_task_btf(), 0, 0);                                      \
 		return 0;                                                                                              \
 	}
 

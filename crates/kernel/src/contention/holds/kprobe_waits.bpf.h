@@ -24,7 +24,7 @@ static __always_inline void hooked_waits(__u64 lock, const struct task_struct *t
 }
 
 /* It waits no more. Of a wait that had a tracepoint and a probe, the first counts. */
-static __always_inline void hooked_waited(__u64 lock, const struct task_struct *task, int failed)
+static __always_inline void hooked_waited(__u64 lock, const struct task_struct *task, int failed, int contended)
 {
 	__u32 since = *(volatile __u32 *)&watched;
 	struct held *held;
@@ -37,6 +37,8 @@ static __always_inline void hooked_waited(__u64 lock, const struct task_struct *
 	} else if (held->resumed != since) {
 		held->begin_ns = bpf_ktime_get_ns();
 		held->resumed = since;
+		if (contended)
+			held->stands_for |= HELD_CONTENDED;
 	}
 }
 

@@ -9,7 +9,8 @@
 __noinline int put_into_table(const struct open_hold *hold, __u64 key, __u32 tid, __u64 now)
 {
 	if (hooked && hold)
-		begin_hold(tag_of_key(key, tid), hold->begin_tick ? now : hold->begin_ns, 1);
+		begin_hold(tag_of_key(key, tid), tick_of(hold) ? now : hold->begin_ns,
+			   1 | (hold->begin_tick & WAS_CONTENDED ? HELD_CONTENDED : 0));
 	return 0;
 }
 

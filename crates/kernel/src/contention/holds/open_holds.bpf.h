@@ -19,13 +19,14 @@
 /* Set by the loader: there are hooks. */
 const volatile __u8 hooked __weak = 0;
 
-enum { SLEEPING, SPINNING };
-
 /* Of a group, one hold is timed in so much time. Mostly all groups are busy: locks of all kinds are hooked, and long holds are timed in any case. */
 #define HOOKED_HOLD_INTERVAL_NS 4000000
 
 /* A hold during which the clock ticked so often lasted for a whole tick at least. */
 #define LONG_TICKS 2
+
+/* In `begin_tick`: the acquisition had to wait. So it seems to have begun long ago, and is not taken for a short one. */
+#define WAS_CONTENDED (1ULL << 63)
 
 /* When the kernel's clock had ticked how often; set once. */
 __u64 known_tick __weak = 0;
@@ -67,18 +68,24 @@ static __always_inline void know_tick(__u64 now)
 		*(volatile __u64 *)&known_tick = bpf_jiffies64();
 }
 
+/* 0: it is timed. */
+static __always_inline __u64 tick_of(const struct open_hold *hold)
+{
+	return hold->begin_tick & ~WAS_CONTENDED;
+}
+
 /* Of a hold that ends on the CPU that it began on. */
 static __always_inline struct ended_hold what_is_known(const struct open_hold *hold)
 {
-	struct ended_hold known = {.seen = 1};
-	__u64 tick = bpf_jiffies64(), now, at_least_ns;
+	struct ended_hold known = {.seen = 1, .contended = !!(hold->begin_tick & WAS_CONTENDED)};
+	__u64 tick = bpf_jiffies64(), begin_tick = tick_of(hold), now, at_least_ns;
 
-	if (!hold->begin_tick) {
+	if (!begin_tick) {
 		known.begin_ns = hold->begin_ns;
 		known.stands_for = (__u32)tick - hold->timed_tick >= LONG_TICKS ? 1 : hold->stands_for;
-	} else if (tick - hold->begin_tick >= LONG_TICKS) {
+	} else if (tick - begin_tick >= LONG_TICKS) {
 		now = bpf_ktime_get_ns();
-		at_least_ns = ns_of_ticks(tick - hold->begin_tick - 1, tick, now);
+		at_least_ns = ns_of_ticks(tick - begin_tick - 1, tick, now);
 		known.begin_ns = at_least_ns ? now - at_least_ns : 0;
 		known.stands_for = !!at_least_ns;
 	}
@@ -182,9 +189,11 @@ static __always_inline void open_hold(struct cpu_state *cpu, __u32 stack, __u64 
 	} else if (!is_passed_over(group)) {
 		begin_timing(cpu, group, hold);
 	}
+	if (was_waited_for(cpu, stack, lock))
+		hold->begin_tick |= WAS_CONTENDED;
 }
 
-/* A lock is about to be released: whether its hold was one that is not timed, and short. */
+/* A lock is about to be released: whether its hold was one that is not timed, short, and had at once. */
 static __always_inline int close_untimed(struct open_holds *open, __u64 key, __u64 tick)
 {
 	struct open_hold *top = top_of(open);
@@ -215,6 +224,7 @@ static __always_inline struct ended_hold close_hold(struct open_holds *open, __u
 		if (ended.seen)
 			return ended;
 	}
+	ended.contended = held && held->stands_for & HELD_CONTENDED;
 	ended.begin_ns = end_hold_at(held);
 	ended.stands_for = 1;
 	ended.seen = !!ended.begin_ns;

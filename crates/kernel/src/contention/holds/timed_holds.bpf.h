@@ -17,7 +17,8 @@ const volatile __u8 every_hold __weak = 0;
 /* How many are drawn from is found anew after so many timed holds, or after as long as these shall take. */
 #define TIMED_HOLDS_LOOK 256
 
-#define MOST_STOOD_FOR 65535
+/* HELD_CONTENDED has a place beside it. */
+#define MOST_STOOD_FOR (HELD_CONTENDED - 1)
 
 /* A process that seldom holds its lock, and long, is not to be missed because another one storms its own; nor are writers among readers. */
 static __always_inline struct hold_group *group_of(struct cpu_state *cpu, __u64 lock, __u32 mode)
@@ -65,6 +66,7 @@ struct ended_hold {
 	__u64 begin_ns;	  /* 0: its acquisition was not seen, or it was not timed */
 	__u32 stands_for; /* 0: it was not timed */
 	__u32 seen;
+	__u32 contended;
 };
 
 #endif

@@ -42,7 +42,7 @@ static __always_inline void end_mmap_hold(void *ctx, struct task_struct *task, _
 	if (!begin_counting(cpu, buffer))
 		return;
 	if (ended.stands_for)
-		count_held(ctx, CLASS_MMAP_LOCK, mmap_lock_of(mm), kind_mode, now - ended.begin_ns, ended.stands_for,
+		count_held(ctx, CLASS_MMAP_LOCK, mmap_lock_of(mm), kind_mode, now - ended.begin_ns, &ended,
 			   who_uses_mm(task, mm, &cpu->mmap_holder), cpu, buffer);
 	else
 		count_one(buffer, CLASS_MMAP_LOCK, kind_mode, HAPPENED_UNTIMED,
@@ -74,8 +74,8 @@ static __always_inline int is_downgrade(struct cpu_state *cpu, __u64 mm, __u64 t
 static __always_inline void begin_mmap_hold(struct cpu_state *cpu, __u64 mm, __u32 mode, const struct task_struct *task)
 {
 	struct hold_group *group = group_of(cpu, mm, mode);
+	__u32 contended = was_waited_for(cpu, SLEEPING, mmap_lock_of(mm)) ? HELD_CONTENDED : 0, stands_for;
 	__u64 tag = tag_of_hold(mm, mode, task->pid), now;
-	__u32 stands_for;
 
 	if (is_passed_over(group)) {
 		mark_untimed(cpu, tag);
@@ -84,7 +84,7 @@ static __always_inline void begin_mmap_hold(struct cpu_state *cpu, __u64 mm, __u
 	stands_for = draw_gap(cpu, group);
 	now = read_clock(cpu, bpf_jiffies64());
 	adapt_group(group, now, MMAP_HOLD_INTERVAL_NS);
-	begin_hold(tag, now, stands_for);
+	begin_hold(tag, now, stands_for | contended);
 }
 
 static __always_inline int mmap_acquired_by(void *ctx, int write, int success)

@@ -73,8 +73,10 @@ static __always_inline struct ended_hold end_drawn_hold(struct cpu_state *cpu, _
 			return ended;
 	} else {
 		held = find_held(tag);
-		if (held)
-			ended.stands_for = held->stands_for;
+		if (held) {
+			ended.stands_for = held->stands_for & ~HELD_CONTENDED;
+			ended.contended = held->stands_for & HELD_CONTENDED;
+		}
 		ended.begin_ns = held ? end_hold_at(held) : take_mark_elsewhere(tag);
 		ended.seen = !!ended.begin_ns;
 	}

@@ -79,8 +79,10 @@ int BPF_PROG(contention_end, void *lock, int failed)
 	buffer->runs[PROGRAM_END]++;
 	if (cpu->depth)
 		found = end_spinning(task, (__u64)lock, cpu, buffer, &wait);
+	if (!failed && !by_kprobe)
+		*(volatile __u64 *)&cpu->waited_for[found == FOUND_NOTHING ? SLEEPING : SPINNING] = (__u64)lock;
 	if (found == FOUND_NOTHING && by_kprobe)
-		hooked_waited((__u64)lock, task, failed);
+		hooked_waited((__u64)lock, task, failed, 1);
 	if (found == FOUND_NOTHING)
 		found = end_sleeping(task, (__u64)lock, failed, buffer, &wait, &blame, &past);
 	if (found == FOUND_WAIT)
