@@ -594,7 +594,7 @@ impl Filling<'_> {
         for (key, whole) in &drained.totals {
             let Some(known) = self.words.get(&key.word) else { continue };
             let as_long = sampled_as_long.get(&(key.word, key.bucket));
-            for (at, value) in split(whole, &as_long.map_or_else(|| known.shares(), |weights| shares(weights))) {
+            for (at, value) in split(whole, &as_long.map_or_else(|| known.shares(), shares)) {
                 let Some(told) = known.told.get(at).filter(|told| !told.site.is_seen_inside) else { continue };
                 let total_key = self.key(told, key);
                 totals.entry(total_key).or_default().merge(&value);
