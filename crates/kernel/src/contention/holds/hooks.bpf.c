@@ -29,8 +29,8 @@ __hidden __noinline int count_timed(void *ctx, __u64 lock, __u32 kind_mode, __u6
 	adapt_period(now);
 	if (now - ended.begin_ns < min_hold_ns || !begin_counting(cpu, buffer))
 		return 0;
-	took_stack = count_held(ctx, class_of(lock, cpu, buffer), lock, kind_mode, now - ended.begin_ns,
-				&ended, who_releases(bpf_get_current_task_btf(), cpu), cpu, buffer);
+	took_stack = count_held(ctx, class_of(lock, cpu, buffer), lock, kind_mode, now - ended.begin_ns, &ended,
+				who_releases(bpf_get_current_task_btf(), cpu), cpu, buffer);
 	end_counting(cpu);
 	return took_stack;
 }
