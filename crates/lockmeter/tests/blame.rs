@@ -230,7 +230,12 @@ fn the_root_of_waits_behind_a_slow_file_system_is_the_call_that_it_answers_late(
         // The bound is for the time of one more call.
         assert!(root_ns.abs_diff(known_ns) * 100 <= known_ns * TOLERANCE_PERCENT, "{lock}: {said}\n{}", shown.shown);
     }
-    assert!(head(&recording).contains("do_mkdirat in slow-dir (itself blocked: disk or file system, in mkdir"));
+    let head = head(&recording);
+    // Which of the three is worst is up to chance; of the outer ones the head names the root.
+    let names_root = ["do_mkdirat in slow-dir", "held by do_mkdirat"]
+        .iter()
+        .any(|who| head.contains(&format!("{who} (itself blocked: disk or file system, in mkdir")));
+    assert!(names_root, "{head}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use lockmeter_profile::lock_functions::{is_user_lock_function, is_user_machinery, telling_words};
+use lockmeter_profile::lock_functions::{is_user_machinery, telling_words};
 use lockmeter_profile::{Frame, Lock, Naming, Unnamed};
 
 /// Functions that are named: one is often a constructor or a `new`, and its caller says whose.
@@ -97,12 +97,11 @@ pub fn may_be_the_lock_of(maker: &[Frame], user: &[Frame]) -> bool {
 
 /// The functions that a lock is named by: `at Pool::Pool < Server::start`, `by Python code`.
 fn users(stack: &[Frame]) -> Option<String> {
-    let is_named = |frame: &Frame, is_such: fn(&str) -> bool| frame.function.as_deref().is_some_and(is_such);
-    let is_user =
-        |frame: &Frame| !is_machinery(frame) && !is_named(frame, |name| name != "main" && ENTRIES.contains(&name));
+    let is_entry = |name: &str| name != "main" && ENTRIES.contains(&name);
+    let is_user = |frame: &Frame| !is_machinery(frame) && !frame.function.as_deref().is_some_and(is_entry);
     // Better a wrapper's name than none, or than that every thread begins somewhere.
-    let is_outside = |frame: &Frame| frame.function.is_some() && !is_named(frame, is_user_lock_function);
-    let begin = stack.iter().position(is_user).or_else(|| stack.iter().position(is_outside));
+    let is_inside_of_entry = |frame: &Frame| frame.function.as_deref().is_some_and(|name| !is_entry(name));
+    let begin = stack.iter().position(is_user).or_else(|| stack.iter().rposition(is_inside_of_entry));
     let begin = begin.or(stack.len().checked_sub(1))?;
     let users = stack.get(begin..)?;
     let innermost = users.first()?;
