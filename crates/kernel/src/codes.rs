@@ -1,6 +1,6 @@
 //! The numbers that the programs and the loader both know, compared by their names: the programs' headers are C, the model is Rust.
 
-use lockmeter_profile::{Context, Happened, Kind, Loss, Mode, ThreadState};
+use lockmeter_profile::{Context, Happened, HolderState, Kind, Loss, Mode, SystemCall, ThreadState};
 
 use crate::{contention, futex, latency};
 
@@ -85,7 +85,11 @@ fn states_of_threads_are_those_of_the_model() {
     assert_eq!(states.len(), ThreadState::ALL.len() + 1, "{states:?}");
     for (name, code) in states.iter().skip(1) {
         assert_eq!(ThreadState::from_code(*code).map(ThreadState::name), Some(name.replace('_', "-").as_str()));
+        // The call has its place above all of them.
+        let did = HolderState { state: ThreadState::from_code(*code).unwrap(), call: Some(SystemCall(74)) };
+        assert_eq!(crate::thread_states::holder_state_of(u32::from(*code) | 75 << 5), Some(did));
     }
+    assert!(THREAD_STATE.contains("#define DID_CALL_SHIFT 5"));
 }
 
 #[test]

@@ -85,7 +85,8 @@ impl<Buffer> DoubleBuffers<Buffer> {
     }
 }
 
-/// The half of which [`LeftBuffer::wait`](crate::switches::LeftBuffer::wait) has made sure that no program writes to it, until the next flip.
+/// The half of which [`LeftBuffer::wait`](crate::switches::LeftBuffer::wait) has made sure that no program writes to it, until the next
+/// flip.
 #[derive(Debug, Clone, Copy)]
 pub struct InactiveBuffer(pub(super) u32);
 

@@ -173,7 +173,7 @@ fn a_command_that_deadlocks_is_seen_to() {
     assert!(open_waits(&report).iter().all(|wait| wait["older"] == false));
 }
 
-/// Regression: a deadlock that ended with its program was told by no sentence.
+/// Regression: of a deadlock that ended with its program the report said nothing.
 #[test]
 fn a_deadlock_that_ends_with_its_program_is_called_one() {
     let Some(_machine) = machine("a deadlock that ends") else { return };

@@ -379,6 +379,16 @@ pub struct OpenWaitRow {
     pub deadlock: Option<u32>,
 }
 
+/// Adds waits that were found at another time, or elsewhere: they are in other circles.
+pub(crate) fn add_waits(all: &mut Vec<OpenWaitRow>, more: impl IntoIterator<Item = OpenWaitRow>) {
+    let circles = all.iter().filter_map(|wait| wait.deadlock).max().map_or(0, |last| last.saturating_add(1));
+    let renumbered = |wait: OpenWaitRow| OpenWaitRow {
+        deadlock: wait.deadlock.map(|circle| circle.saturating_add(circles)),
+        ..wait
+    };
+    all.extend(more.into_iter().map(renumbered));
+}
+
 /// Who has a lock that others wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowHolder {

@@ -231,7 +231,8 @@ pub struct LockHolder {
 pub struct ThreadActivity {
     /// Exact times.
     pub times: Vec<ThreadTime>,
-    /// How long threads were watched: each that was there throughout has so much time. Other sources' intervals end a moment sooner or later.
+    /// How long threads were watched: each that was there throughout has so much time. Other sources' intervals end a moment sooner or
+    /// later.
     pub watched_ns: u64,
     /// What the sleeps among them were for.
     pub sleeps: Vec<Sleep>,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a thread did in the last time but run, which is told of whom it made wait: also to the loader.
+ * The last times in which a thread did not run, and why: for those whom it made wait. The loader reads them, too.
  */
 #ifndef LOCKMETER_PAST_SLEEPS_H
 #define LOCKMETER_PAST_SLEEPS_H

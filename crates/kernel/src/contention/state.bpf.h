@@ -105,7 +105,7 @@ struct hold_group {
 /* A hold of a lock with a hook. */
 struct open_hold {
 	__u64 key;	  /* 0: none */
-	__u64 begin_tick; /* 0: it is timed; beside either WAS_CONTENDED */
+	__u64 begin_tick; /* 0: it is timed. The highest bit is WAS_CONTENDED */
 	/* Of one that is timed. */
 	__u64 begin_ns;
 	__u32 timed_tick;

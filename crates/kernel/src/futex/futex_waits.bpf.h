@@ -80,11 +80,12 @@ struct futex_sleep {
 	__u64 timed_out_ns;
 	__u32 operation;
 	__u16 sampled;
-	/* How somebody woke it by a futex call, or by exiting; 0 if nobody did. */
+	/* One of these; 0 if nobody woke it by a futex call, or by exiting. */
 	__u16 released;
 };
 
 #define RELEASED 1
+/* Its process was ending already. */
 #define RELEASED_TO_END 2
 
 __u64 introduced[INTRODUCED];

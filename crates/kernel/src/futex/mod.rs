@@ -191,15 +191,12 @@ fn has_locks(pid: u32) -> Result<(), KernelError> {
     }
     match std::fs::File::open(format!("/proc/{pid}/maps")) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            let why = if rustix::process::geteuid().is_root() {
-                format!(
-                    "process {pid} is closed to root, too (by a rule of this container or of a security module), so its locks cannot be named"
-                )
+            let (whose, advice) = if rustix::process::geteuid().is_root() {
+                ("is closed to root, too (by a rule of this container or of a security module)", "")
             } else {
-                format!(
-                    "process {pid} belongs to another user, so its locks cannot be named; run as root or as that user"
-                )
+                ("belongs to another user", "; run as root or as that user")
             };
+            let why = format!("process {pid} {whose}, so its locks cannot be named{advice}");
             Err(KernelError::new(ErrorKind::NotPermitted, why))
         }
         _ => Ok(()),

@@ -63,7 +63,7 @@ struct thread_time {
 /* A thread that has ended. */
 struct thread_end {
 	struct thread_time time;
-	/* When the sleep began that only its end has ended, if nothing else did: it was killed, or its process ended; 0 otherwise. */
+	/* When its last sleep began, if it was killed or its process ended, and nothing else is known to have ended the sleep; 0 otherwise. */
 	__u64 cut_sleep_ns;
 };
 

@@ -516,7 +516,7 @@ static __always_inline void describe(struct task_struct *task, struct thread_tim
 		time->comm[i] = task->comm[i];
 }
 
-/* Whether a thread that ends with its process was not released from its last sleep before. Or it was, by something else than a futex. */
+/* Whether a thread that ends with its process was not released from its last sleep before. Only releases by futexes are known. */
 static __always_inline int is_cut(struct task_struct *task, const struct thread *thread)
 {
 	const struct futex_sleep *futex = &thread->futex;

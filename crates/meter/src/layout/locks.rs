@@ -42,8 +42,8 @@ pub struct LockEntry {
     pub released_at: AtomicU64,
     /// The name of the thread that did it; from bit 16 that of the writer below.
     pub releaser_comm: AtomicU32,
-    /// [`ENTRY_INIT`], [`ENTRY_SHARED`] and [`ENTRY_STACK`], its kind from bit 8, and above [`ENTRY_NUMBER_SHIFT`] a number, from 1, if the recorder
-    /// knows the lock as one of the session's [`SharedLock`](super::SharedLock)s.
+    /// [`ENTRY_INIT`], [`ENTRY_SHARED`] and [`ENTRY_STACK`], its kind from bit 8, and above [`ENTRY_NUMBER_SHIFT`] a number, from 1, if
+    /// the recorder knows the lock as one of the session's [`SharedLock`](super::SharedLock)s.
     pub flags: AtomicU32,
     /// As `releaser`, of the last writer: nobody else makes a reader wait.
     pub writer: AtomicU64,

@@ -1,6 +1,6 @@
 //! The threads of several reports as those of one.
 
-use crate::report::{OpenWaitRow, SleepRow, SpinRow, StateTime, ThreadsReport};
+use crate::report::{SleepRow, SpinRow, StateTime, ThreadsReport, add_waits};
 
 pub(super) fn add(one: Option<ThreadsReport>, other: Option<ThreadsReport>) -> Option<ThreadsReport> {
     let (mut one, other) = match (one, other) {
@@ -58,16 +58,6 @@ fn add_sleep(one: &mut SleepRow, other: SleepRow) {
 fn is_same_spin(one: &SpinRow, other: &SpinRow) -> bool {
     let key = |row: &SpinRow| (row.how, row.happened, row.kind);
     key(one) == key(other) && one.lock == other.lock && one.comm == other.comm && one.stack == other.stack
-}
-
-/// Those of another report are in other circles.
-fn add_waits(all: &mut Vec<OpenWaitRow>, more: Vec<OpenWaitRow>) {
-    let circles = all.iter().filter_map(|wait| wait.deadlock).max().map_or(0, |last| last.saturating_add(1));
-    let renumbered = |wait: OpenWaitRow| OpenWaitRow {
-        deadlock: wait.deadlock.map(|circle| circle.saturating_add(circles)),
-        ..wait
-    };
-    all.extend(more.into_iter().map(renumbered));
 }
 
 /// Of a sum, where neither says anything about the other.

@@ -300,7 +300,7 @@ fn contended<'a>(
     Some(while_held(sums.get(key), waits.value.count, waits.off_ns, duration_ns))
 }
 
-/// Of so many waits, how many come to the time in which the holds were counted: waits may have been counted for longer.
+/// The part of so many waits that falls into the time in which holds were counted: waits may have been counted for longer.
 fn while_held(holds: Option<&RowSum<'_>>, waits: u64, waits_off_ns: Option<u64>, duration_ns: u64) -> u64 {
     let metered_ns = |off_ns: Option<u64>| u128::from(duration_ns.saturating_sub(off_ns.unwrap_or(0)));
     let (held_ns, waited_ns) = (holds.map_or(0, |sum| metered_ns(sum.off_ns)), metered_ns(waits_off_ns));

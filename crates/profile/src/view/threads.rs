@@ -8,7 +8,7 @@ use super::query::Query;
 use crate::Happened;
 use crate::interval::{Interval, StackId, TaskId};
 use crate::report::{
-    OpenWaitRow, RowHolder, RowTask, RowWaker, SampledSpin, SleepRow, SpinRow, StateTime, ThreadsReport,
+    OpenWaitRow, RowHolder, RowTask, RowWaker, SampledSpin, SleepRow, SpinRow, StateTime, ThreadsReport, add_waits,
 };
 use crate::sample::{HoldBasis, Kind};
 use crate::thread_time::{OpenWait, SpinLoop, ThreadState};
@@ -140,14 +140,10 @@ impl ThreadSums {
             self.open_waits =
                 waits.filter_map(|wait| open_wait(names, interval_names, interval, wait, query)).collect();
         }
-        let circles =
-            self.cut_waits.iter().filter_map(|wait| wait.deadlock).max().map_or(0, |last| last.saturating_add(1));
         let cut = interval.threads.open_waits.iter().filter(|wait| wait.is_cut);
-        for wait in cut.take(MOST_CUT_WAITS.saturating_sub(self.cut_waits.len())) {
-            let Some(row) = open_wait(names, interval_names, interval, wait, query) else { continue };
-            let deadlock = row.deadlock.map(|circle| circle.saturating_add(circles));
-            self.cut_waits.push(OpenWaitRow { deadlock, ..row });
-        }
+        let cut = cut.take(MOST_CUT_WAITS.saturating_sub(self.cut_waits.len()));
+        let rows = cut.filter_map(|wait| open_wait(names, interval_names, interval, wait, query));
+        add_waits(&mut self.cut_waits, rows);
         self.text_bytes = self.open_waits.iter().chain(&self.cut_waits).map(row_bytes).sum();
     }
 

@@ -31,7 +31,7 @@ struct held {
 	__u64 begin_ns;
 	__u32 resumed;
 	__u16 displaced;  /* since ever: a lock whose first place this is found it taken, and lies in one of the next */
-	__u16 stands_for; /* so many holds; 0: it is not timed; beside either HELD_CONTENDED */
+	__u16 stands_for; /* so many holds; 0: it is not timed. The highest bit is HELD_CONTENDED */
 	__u64 lock;	  /* of a call whose return is awaited */
 };
 

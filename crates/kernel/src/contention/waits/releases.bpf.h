@@ -92,7 +92,6 @@ static __always_inline void note_release(const struct sleep_wait *sleep, __u64 n
 static __always_inline void keep_past_wait(struct past_wait *past, const struct wait *wait, const struct root *root)
 {
 	__u64 end_ns = wait->begin_ns + wait->total_ns, lasted_ns = past->end_ns - past->begin_ns;
-
 	__u64 gap_ns = wait->begin_ns - past->end_ns;
 
 	if (lasted_ns && wait->begin_ns >= past->end_ns && gap_ns < wait->total_ns / CLOSELY &&
