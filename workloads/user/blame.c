@@ -10,7 +10,8 @@
  *   recursive   the one holder takes and releases its mutex again and again while it keeps it
  *   prefers-writers  readers queue behind a writer that waits for a reader
  *   late        the waiter shares its CPU with a real-time thread that computes: it runs long after the lock was released
- *   shared-queue, shared-alternate, shared-rwlock, shared-gives-up  as those, but each thread is a process, and the lock in memory that all share
+ *   shared-queue, shared-alternate, shared-rwlock, shared-gives-up, shared-chain  as those, but each thread is a process, and the locks in memory
+ *               that all share
  *   gives-up    the lock changes hands while somebody waits for it who gives up
  *   chain       one function keeps a mutex while it waits for another, which a third function keeps for long
  *   long-chain  the same with one mutex more
@@ -49,7 +50,7 @@ struct event {
 static struct shared {
 	struct event events[MOST_EVENTS];
 	int event_count;
-	pthread_mutex_t mutex;
+	pthread_mutex_t mutex, database;
 	pthread_rwlock_t rwlock;
 } * shared;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -284,7 +285,7 @@ static const struct job late[] = {
 static const struct job giving_up[] = {
 	{long_holder, 0, 200, 0, 1},
 	{short_holder, 20, 600, 0, 1},
-	{gives_up, 40, 400, 0, 1},
+	{gives_up, 40, 400, 500, 1},
 	{0},
 };
 static const struct job chain[] = {
@@ -399,10 +400,12 @@ static void share_locks(void)
 	pthread_mutexattr_init(&of_mutex);
 	pthread_mutexattr_setpshared(&of_mutex, PTHREAD_PROCESS_SHARED);
 	pthread_mutex_init(&shared->mutex, &of_mutex);
+	pthread_mutex_init(&shared->database, &of_mutex);
 	pthread_rwlockattr_init(&of_rwlock);
 	pthread_rwlockattr_setpshared(&of_rwlock, PTHREAD_PROCESS_SHARED);
 	pthread_rwlock_init(&shared->rwlock, &of_rwlock);
 	mutexes[0] = &shared->mutex;
+	mutexes[1] = &shared->database;
 	table = &shared->rwlock;
 	/* A recorder sees meanwhile that processes may share these. */
 	sleep_ms(200);
@@ -452,6 +455,7 @@ static const struct {
 	{"shared-alternate", alternate, run_processes},
 	{"shared-rwlock", rwlock, run_processes},
 	{"shared-gives-up", giving_up, run_processes},
+	{"shared-chain", chain, run_processes},
 };
 
 int main(int argc, char **argv)

@@ -42,14 +42,15 @@ fn metered_inside(folder: &Folder, options: &[&str], how: &str) -> (Value, Strin
     (serde_json::from_slice(&output.stdout).unwrap(), recording)
 }
 
-/// The same from outside.
+/// The same from outside. Each thread is called after its function.
 fn metered_outside(folder: &Folder, how: &str) -> (Value, String) {
-    metered_as_it_runs(folder, Command::new(user_workload(folder.path(), "blame", &[])), how)
+    let mut program = Command::new(user_workload(folder.path(), "blame", &[]));
+    metered_as_it_runs(folder, program.args([how, "named"]))
 }
 
-fn metered_as_it_runs(folder: &Folder, mut command: Command, how: &str) -> (Value, String) {
+fn metered_as_it_runs(folder: &Folder, command: &mut Command) -> (Value, String) {
     command.current_dir(folder.path());
-    let mut program = command.arg(how).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let recorder = Recorder::start_all(folder, "outside", &["--user", "-p", &program.id().to_string()]);
     drop(program.stdin.take());
     let mut said = String::new();
@@ -130,6 +131,27 @@ fn from_outside_each_holder_is_blamed_for_the_time_that_it_had_the_lock() {
     }
 }
 
+/// What the lock itself says counts where nobody releases it before the next look: of such a holder the thread alone is known.
+#[test]
+fn from_outside_a_wait_that_times_out_is_blamed_on_those_who_had_the_lock_meanwhile() {
+    let Some(_machine) = machine("waits that time out, from outside") else { return };
+    let folder = Folder::new();
+    for how in ["gives-up", "shared-gives-up"] {
+        let (said, recording) = metered_outside(&folder, how);
+        let mut shown = report(&recording, &["--by", "lock,blocker-task"]);
+        shown.rows.retain(|row| ["wait", "timed-out"].contains(&row.happened.as_str()));
+        let all_ns = said["waited_ns"].as_u64().unwrap();
+        let is_near = |shown_ns: u64, known_ns: u64| shown_ns.abs_diff(known_ns) * 100 <= all_ns * TOLERANCE_PERCENT;
+        for who in ["long_holder", "short_holder"] {
+            let is_by = |row: &&Row| row.blocker_task.as_deref() == Some(who);
+            let (blamed_ns, known_ns) = (sum(shown.rows.iter().filter(is_by)).1, said[who].as_u64().unwrap());
+            assert!(is_near(blamed_ns, known_ns), "{how}, {who}: {blamed_ns}, but {said}\n{}", shown.shown);
+        }
+        let timed_out = shown.rows.iter().filter(|row| row.happened == "timed-out");
+        assert_eq!(sum(timed_out).0, 1, "{how}: {said}\n{}", shown.shown);
+    }
+}
+
 /// A reader keeps a file's position for 20 ms, and four others queue for it.
 /// Regression: a program at a fixed, low address was never found where the kernel shows what is mapped there. Under another root it is
 /// found nowhere else.
@@ -139,8 +161,8 @@ fn a_static_program_under_another_root_is_metered_as_any() {
     let folder = Folder::new();
     let program = user_workload(folder.path(), "blame", &["-static", "-no-pie"]);
     let mut command = Command::new("chroot");
-    command.arg(folder.path()).arg(std::path::Path::new("/").join(program.file_name().unwrap()));
-    let (said, recording) = metered_as_it_runs(&folder, command, "queue");
+    command.arg(folder.path()).arg(std::path::Path::new("/").join(program.file_name().unwrap())).arg("queue");
+    let (said, recording) = metered_as_it_runs(&folder, &mut command);
     each_holder_is_blamed_for_its_time(&said, &recording);
 }
 
@@ -304,6 +326,29 @@ fn longer_chains_are_followed_to_their_root() {
             each_holder_is_blamed_for_its_time(&said, &recording);
             the_root_is(&said, &recording, (root, root_lock));
         }
+    }
+}
+
+/// A chain of processes: from inside it is followed by what is seen from outside meanwhile.
+#[test]
+fn a_chain_of_processes_is_followed_to_its_root() {
+    let Some(_machine) = machine("a chain of processes") else { return };
+    let folder = Folder::new();
+    for (said, recording) in [metered_inside(&folder, &[], "shared-chain"), metered_outside(&folder, "shared-chain")] {
+        each_holder_is_blamed_for_its_time(&said, &recording);
+        let shown = report(&recording, &["--by", "lock,root"]);
+        let is_chained = |row: &&Row| row.happened == "wait" && row.root_lock.is_some();
+        let is_root = |row: &&Row| {
+            let first = row.root.iter().flatten().next().map(String::as_str);
+            first == Some("write_database") && row.root_lock.as_deref() != Some(row.lock())
+        };
+        let (_, root_ns) = sum(shown.rows.iter().filter(|row| is_chained(row) && is_root(row)));
+        let known_ns = said["chained_ns"].as_u64().unwrap();
+        assert!(root_ns.abs_diff(known_ns) * 100 <= known_ns * TOLERANCE_PERCENT, "{said}\n{}", shown.shown);
+        let is_shown = |row: &Row, lock: &String| row.lock() == lock;
+        let is_named_as_elsewhere =
+            |row: &&Row| row.root_lock.as_ref().is_some_and(|lock| shown.rows.iter().any(|row| is_shown(row, lock)));
+        assert!(shown.rows.iter().filter(is_chained).all(|row| is_named_as_elsewhere(&row)), "{}", shown.shown);
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod diff;
 mod filesystem;
+mod has_half;
 mod interval;
 mod interval_clock;
 pub mod latency;
@@ -32,6 +33,7 @@ mod thread_time;
 pub mod view;
 
 pub use filesystem::{Filesystem, OfFilesystem};
+pub use has_half::has_half;
 pub use interval::{
     Basis, Blocker, BlockerSource, Cgroup, CgroupId, FilesystemId, Frame, FrameId, Interval, LockId, LongRun, Overhead,
     Root, RunWait, Sampled, StackId, Tables, Task, TaskId, Total,

@@ -430,9 +430,12 @@ static __always_inline void wake_futex_waiter(struct task_struct *wakee, struct 
 
 	if (!buffer)
 		return;
-	/* Of another process only who wakes by a futex call can be meant, and only for a word that both map. */
+	/* Of another process only who wakes by a futex call can be meant, and only for a word that both map. A timer ends a wait in whatever
+	 * process it interrupts. */
 	is_stranger = waker->tgid != wakee->tgid;
-	if (is_stranger && (by != WAKER_FUTEX || (regs->orig_ax == CALL_FUTEX && regs->si & FUTEX_PRIVATE)))
+	if (is_stranger &&
+	    (by == WAKER_OTHER ? !has_time_limit(regs)
+			       : by != WAKER_FUTEX || (regs->orig_ax == CALL_FUTEX && regs->si & FUTEX_PRIVATE)))
 		return;
 	if (by != WAKER_OTHER)
 		sleep->released = wakee->signal->flags & SIGNAL_GROUP_EXIT ? RELEASED_TO_END : RELEASED;

@@ -6,6 +6,7 @@
 
 mod call_frames;
 mod holders;
+pub(crate) mod named_holder;
 pub(crate) mod processes;
 mod releases;
 pub(crate) mod semaphores;

@@ -13,7 +13,8 @@ use lockmeter_profile::{
 use lockmeter_symbols::{FutexCall, UserWait, WHOLE_PPM, is_wait_for_end_of_thread};
 
 use super::KnownPrograms;
-use super::holders::Holders;
+use super::holders::{Holder, HolderRoot, Holders, WhichLock};
+use super::named_holder::holder_in_memory;
 use super::processes::{Processes, copied_stack as as_copied};
 use super::releases::{LockAddress, Part, PastSleep, Releases, Root as RootOf};
 use super::semaphores::{SemaphoreUses, semaphore_user};
@@ -150,7 +151,21 @@ struct Woken {
     waited_ns: u64,
     /// What each holder had of the wait, if it was divided.
     parts: Vec<Part<BlamedFor, WordLock>>,
+    /// If nobody released the lock: whom it named as its holder then.
+    holder: Option<Rc<BlamedFor>>,
+    has_timed_out: bool,
     age: u32,
+}
+
+impl Woken {
+    /// Who had the lock meanwhile is known only at its next release.
+    fn is_not_yet_divided(&self) -> bool {
+        self.parts.is_empty() && self.by.source == BlockerSource::WakeupNotSeen
+    }
+
+    fn begin_ns(&self) -> u64 {
+        self.woken_ns.saturating_sub(self.waited_ns)
+    }
 }
 
 /// A word, and which of the locks behind it.
@@ -162,6 +177,12 @@ struct BlamedFor {
     comm: Comm,
     tgid: u32,
     releaser: Option<Rc<Site>>,
+}
+
+impl BlamedFor {
+    fn holder(&self, lock: WhichLock) -> Option<Holder> {
+        Holder::new(self.tgid, self.releaser.as_ref().and_then(|site| site.user.as_deref()), lock)
+    }
 }
 
 /// What those are told apart by: how they are known, the process, the thread's name and the stack.
@@ -245,8 +266,9 @@ impl Waits {
         let comm = record.waker_comm.map(i8::cast_unsigned);
         let by = self.blamed(BlamedFor { source, comm, tgid: record.waker_tgid, releaser });
         let parts = self.divide(word, told, &by, record);
-        let (woken_ns, waited_ns) = (record.woken_ns, record.waited_ns);
-        let woken = Woken { word, told, weight, site, by, woken_ns, waited_ns, parts, age: 0 };
+        let holder = (source == BlockerSource::WakeupNotSeen).then(|| self.holder_now(word, told)).flatten();
+        let (woken_ns, waited_ns, has_timed_out) = (record.woken_ns, record.waited_ns, false);
+        let woken = Woken { word, told, weight, site, by, woken_ns, waited_ns, parts, holder, has_timed_out, age: 0 };
         self.woken.insert((record.sleep.tid, record.sleep.begin_ns), woken);
     }
 
@@ -285,24 +307,44 @@ impl Waits {
         parts
     }
 
-    /// A lock that is made of a condition is waited for in parts with time limits. Who had it when a part timed out is known at its next
-    /// release, which is this one.
+    /// Who had a lock when a wait for it timed out is known at its next release, which is this one.
     fn divide_timed_out(&mut self, lock: LockAddress, released_ns: u64) {
         let ended = self.ended.iter_mut().rev().take(LAST_ENDED).map(|ended| &mut ended.woken);
         for woken in ended.chain(self.woken.values_mut()) {
             let told = self.words.get(&woken.word).and_then(|known| known.told.get(woken.told));
-            let is_of_lock = |told: &Told| told.wait.is_made_of_condition() && told.address_of(woken.word.tgid) == lock;
-            let is_due = woken.parts.is_empty() && woken.by.source == BlockerSource::WakeupNotSeen;
-            if is_due && woken.woken_ns < released_ns && told.is_some_and(is_of_lock) {
-                let begin_ns = woken.woken_ns.saturating_sub(woken.waited_ns);
-                woken.parts = self.releases.divide(lock, begin_ns, woken.woken_ns);
+            let is_of_lock = |told: &Told| has_holders(told.wait.kind) && told.address_of(woken.word.tgid) == lock;
+            if woken.is_not_yet_divided() && woken.woken_ns < released_ns && told.is_some_and(is_of_lock) {
+                woken.parts = self.releases.divide(lock, woken.begin_ns(), woken.woken_ns);
             }
         }
     }
 
+    /// Of waits that timed out, and whose lock nobody has released since: after its last release it was the thread's that it named.
+    fn divide_by_holders(&mut self) {
+        for woken in self.ended.iter_mut().map(|ended| &mut ended.woken).filter(|woken| woken.is_not_yet_divided()) {
+            let told = self.words.get(&woken.word).and_then(|known| known.told.get(woken.told));
+            let Some(told) = told.filter(|told| has_holders(told.wait.kind)) else { continue };
+            let lock = told.address_of(woken.word.tgid);
+            woken.parts = self.releases.divide(lock, woken.begin_ns(), woken.woken_ns);
+            let divided_ns: u64 = woken.parts.iter().map(|part| part.ns).sum();
+            if let (Some(holder), left_ns @ 1..) = (&woken.holder, woken.waited_ns.saturating_sub(divided_ns)) {
+                woken.parts.push(Part { by: Some(Rc::clone(holder)), root: None, did: None, ns: left_ns });
+            }
+        }
+    }
+
+    /// The thread that the lock names as its holder by now.
+    fn holder_now(&mut self, word: Word, told: usize) -> Option<Rc<BlamedFor>> {
+        let told = self.words.get(&word)?.told.get(told)?;
+        let lock = told.wait.lock_address(word.address)?;
+        let (tgid, comm) = holder_in_memory(word.tgid, lock.checked_add(told.wait.owner?)?, told.site.is_shared)?;
+        Some(self.blamed(BlamedFor { source: BlockerSource::Holder, comm, tgid, releaser: None }))
+    }
+
     fn end(&mut self, record: &end_record) {
-        let Some(woken) = self.woken.remove(&(record.sleep.tid, record.sleep.begin_ns)) else { return };
+        let Some(mut woken) = self.woken.remove(&(record.sleep.tid, record.sleep.begin_ns)) else { return };
         let comm = record.comm.map(i8::cast_unsigned);
+        woken.has_timed_out = u32::from(record.sleep.operation) & TIMED_OUT != 0;
         if !woken.parts.is_empty() && woken.by.source != BlockerSource::WakeupNotSeen {
             self.releases.ran(record.sleep.tid, record.total_ns.saturating_sub(woken.waited_ns));
         }
@@ -396,6 +438,7 @@ impl Waits {
         }
         interval.losses.merge(&std::mem::take(&mut self.losses));
         self.learn_of_strangers(drained);
+        self.divide_by_holders();
         let ended = std::mem::take(&mut self.ended);
         let semaphores = Rc::clone(&self.semaphores);
         let (words, semaphores, cgroups) = (&self.words, &*semaphores.borrow(), &self.cgroups);
@@ -415,13 +458,30 @@ impl Waits {
         for Woken { word, told, parts, .. } in ended.iter().map(|ended| &ended.woken) {
             let told = self.words.get(word).and_then(|known| known.told.get(*told));
             let Some(told) = told.filter(|told| told.site.is_seen_inside) else { continue };
+            let is_shared = told.lock.naming == Naming::UserShared;
+            let lock = if is_shared { WhichLock::Shared } else { WhichLock::At(told.instance) };
             for Part { by, root, did, ns } in parts {
-                let (Some(by), Some(did)) = (by, did) else { continue };
-                let (by, lock) = root.as_ref().map_or((by, Some(told.instance)), |root| (&root.by, None));
-                let function = by.releaser.as_ref().and_then(|site| site.user.as_deref());
-                self.holders.note((by.tgid, function), lock, *did, *ns);
+                let Some(by) = by else { continue };
+                let holder = by.holder(lock);
+                if let (Some(holder), true) = (&holder, is_shared) {
+                    let root = root.as_ref().and_then(|root| self.holder_root(root));
+                    self.holders.note_root(holder.clone(), root, *ns);
+                }
+                let at_end = root.as_ref().map_or(holder, |root| root.by.holder(WhichLock::Any));
+                if let (Some(holder), Some(did)) = (at_end, did) {
+                    self.holders.note(holder, *did, *ns);
+                }
             }
         }
+    }
+
+    /// `None` if nothing is known any more of the lock.
+    fn holder_root(&self, root: &RootOf<BlamedFor, WordLock>) -> Option<HolderRoot> {
+        let (word, told) = root.lock;
+        let lock = self.words.get(&word)?.told.get(told)?.lock.clone();
+        let BlamedFor { tgid, comm, releaser, .. } = &*root.by;
+        let frames = releaser.as_ref()?.frames.clone();
+        Some(HolderRoot { lock, frames, task: Task { tgid: *tgid, comm: text(comm), own: false }, did: root.did })
     }
 
     /// Words of which no stack was seen ever.
@@ -633,7 +693,10 @@ impl Filling<'_> {
                 continue;
             }
             let bucket = Bucket::of(*total_ns).0;
-            let total_key = TotalKey { word: woken.word, operation: 0, bucket, cgroup: *cgroup, comm: *comm };
+            // Whether a wait for a lock that is made of a condition went on is not known yet when it ends.
+            let has_given_up = woken.has_timed_out && !told.wait.is_made_of_condition();
+            let operation = if has_given_up { TIMED_OUT } else { 0 };
+            let total_key = TotalKey { word: woken.word, operation, bucket, cgroup: *cgroup, comm: *comm };
             let key = self.key(told, &total_key);
             let site = self.stack(&woken.site);
             let blockers = self.blockers(woken, key.happened, *total_ns);
@@ -696,7 +759,7 @@ impl Filling<'_> {
 
     /// Who is to blame for a wait, and for how much of it.
     fn blockers(&mut self, woken: &Woken, happened: Happened, total_ns: u64) -> Vec<(Blocker, u64)> {
-        if woken.parts.is_empty() || happened != Happened::Wait {
+        if woken.parts.is_empty() || !matches!(happened, Happened::Wait | Happened::TimedOut) {
             return vec![(self.blocker(&woken.by), total_ns)];
         }
         let mut left_ns = total_ns;
@@ -714,7 +777,9 @@ impl Filling<'_> {
             })
             .collect();
         if left_ns > 0 {
-            blockers.push((Blocker::unknown(BlockerSource::Handover), left_ns));
+            let is_released = happened == Happened::Wait;
+            let nobody = || Blocker::unknown(BlockerSource::Handover);
+            blockers.push((if is_released { nobody() } else { self.blocker(&woken.by) }, left_ns));
         }
         blockers
     }

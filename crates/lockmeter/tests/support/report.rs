@@ -96,6 +96,7 @@ pub struct Row {
     pub caller: Option<Vec<String>>,
     pub blocker: Option<Vec<String>>,
     pub blocker_source: Option<String>,
+    pub blocker_task: Option<String>,
     pub histogram: Vec<(u64, u64, u64)>,
 }
 

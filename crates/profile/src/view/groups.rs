@@ -6,6 +6,7 @@ use super::buckets::Buckets;
 use super::names::{LockName, StackName, TaskName, TextName};
 use super::scaling::{Estimate, Portion};
 use crate::filesystem::OfFilesystem;
+use crate::has_half::has_half;
 use crate::interval::BlockerSource;
 use crate::report::{ParkedTime, SampledSpin};
 use crate::sample::{Context, Happened, HoldBasis, Kind, Mode, Value};
@@ -193,20 +194,6 @@ impl HolderStates {
         let calls = self.sums.iter().filter_map(|(did, ns)| Some((did.filter(|did| did.state == state)?.call, *ns)));
         Some(HolderState { state, call: has_half(calls).flatten() })
     }
-}
-
-/// What has at least half of the sum of all.
-fn has_half<T: PartialEq>(all: impl Iterator<Item = (T, u64)>) -> Option<T> {
-    let (mut sums, mut all_ns) = (Vec::<(T, u64)>::new(), 0_u64);
-    for (what, ns) in all {
-        all_ns = all_ns.saturating_add(ns);
-        match sums.iter_mut().find(|(known, _)| *known == what) {
-            Some((_, sum)) => *sum = sum.saturating_add(ns),
-            None => sums.push((what, ns)),
-        }
-    }
-    let (what, ns) = sums.into_iter().max_by_key(|(_, ns)| *ns)?;
-    (ns.saturating_mul(2) >= all_ns).then_some(what)
 }
 
 /// A value that all have in common, or not.
