@@ -480,14 +480,19 @@ fn waits_that_go_on_are_seen_among_a_thousand_threads() {
 
 /// A program of `bench/real-programs`; `None`: what runs it is not installed.
 fn real_program(test: &str, interpreter: &str, source: &str, arguments: &[&str]) -> Option<Waiting> {
+    let mut command = Command::new(interpreter);
+    command.arg(format!("{}/../../bench/real-programs/programs/{source}", env!("CARGO_MANIFEST_DIR")));
+    command.args(arguments);
+    program_of(test, interpreter, command)
+}
+
+/// The program that this command starts; `None`: what runs it is not installed.
+fn program_of(test: &str, interpreter: &str, command: Command) -> Option<Waiting> {
     let version = Command::new(interpreter).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !version.is_ok_and(|status| status.success()) {
         skip(test, &format!("{interpreter} is not installed"));
         return None;
     }
-    let mut command = Command::new(interpreter);
-    command.arg(format!("{}/../../bench/real-programs/programs/{source}", env!("CARGO_MANIFEST_DIR")));
-    command.args(arguments);
     Some(Waiting::start(command))
 }
 
@@ -512,6 +517,35 @@ fn threads_that_are_parked_for_a_java_lock_wait_for_a_lock() {
     let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "2s"]);
     let threads = for_locks(&report).0;
     assert!(threads < 0.2, "nobody waits for a lock in an idle pool, and {threads} do");
+}
+
+/// The Java machine says which monitor or lock a thread waits for, and which thread has it.
+#[test]
+fn java_threads_that_wait_for_each_other_are_in_a_deadlock() {
+    let Some(_machine) = machine("a deadlock in Java") else { return };
+    let folder = Folder::new();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads/libraries/Deadlock.java");
+    for (how, lock) in [("synchronized", "Java monitor of Deadlock$Account"), ("lock", "Java ReentrantLock")] {
+        for is_in_container in [false, true] {
+            let mut command = Command::new("unshare");
+            if is_in_container {
+                command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+            }
+            command.args(["java", source, how]);
+            let Some(waiting) = program_of("a deadlock in Java", "java", command) else { return };
+            let report = recorded(&folder, &["-p", &waiting.pid(), "-d", "1s"]);
+            let (alarm, waits) = (alarm(&report), open_waits(&report));
+            assert!(alarm.starts_with("deadlock: "), "{how}: {alarm}\n{waits:#?}");
+            assert!(alarm.contains("1 thread waits for a lock besides"), "{how}: {alarm}");
+            assert!(waits.len() == 3 && waits.iter().all(|wait| wait["lock"] == lock), "{how}: {waits:#?}");
+            let name = |wait: &Value| (wait["task"].to_string(), wait["holder"]["task"].to_string());
+            let mut names: Vec<_> = waits.into_iter().map(name).collect();
+            names.sort();
+            let pair = |waits: &str, has: &str| (format!("\"{waits}\""), format!("\"{has}\""));
+            let known = [("refund", "transfer"), ("report", "transfer"), ("transfer", "refund")];
+            assert_eq!(names, known.map(|(waits, has)| pair(waits, has)), "{how}");
+        }
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ mod go_runtime;
 mod heap_locks;
 #[doc(hidden)]
 pub mod hostile_elf;
-mod java_parks;
+mod java_machine;
 mod kernel_symbols;
 mod landmarks;
 #[cfg(test)]
@@ -57,7 +57,7 @@ pub use elf_image::{ElfImage, ElfPart};
 pub use error::{SymbolsError, SymbolsErrorKind};
 pub use go_runtime::{GoRuntime, ParkedGoroutine};
 pub use heap_locks::{Origin, heap_lock, is_on_main_stack, lock_without_address, may_be_the_lock_of, on_stack};
-pub use java_parks::{JAVA_MACHINE, JavaMachine, Parked};
+pub use java_machine::{AwaitedByJava, JAVA_MACHINE, JavaMachine, Parked};
 pub use kernel_symbols::{KernelSymbols, Symbol};
 pub use memory::{KernelMemory, NoKernelMemory, Unreadable};
 pub use namer::{Identity, LockNamer, WHOLE_PPM};

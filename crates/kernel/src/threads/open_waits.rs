@@ -16,6 +16,7 @@ use super::table::{Thread, Threads, is_asleep};
 use crate::cgroups::CgroupTree;
 use crate::clock::monotonic_ns;
 use crate::contention::OlderWait;
+use crate::futex::named_holder::outer_ids;
 use crate::kernel_names::{KernelNames, is_of_slab};
 use crate::lock_codes::kind_mode_of_flags;
 
@@ -75,7 +76,7 @@ impl<'a> ThreadIds<'a> {
 
     /// The thread that a process knows by this id.
     fn of_process(&mut self, tgid: u32, tid: u32) -> Option<&'a Thread> {
-        let inner = self.by_inner.entry(tgid).or_insert_with(|| inner_ids(tgid));
+        let inner = self.by_inner.entry(tgid).or_insert_with(|| outer_ids(tgid));
         let tid = inner.as_ref().map_or(Some(tid), |inner| inner.get(&tid).copied())?;
         self.by_tid.get(&tid).copied()
     }
@@ -87,25 +88,10 @@ impl<'a> ThreadIds<'a> {
 
     /// Whether no thread has this id any more that may have the lock at the word. Not said of processes that count their threads otherwise.
     fn has_ended(&mut self, word: &FutexWord, tid: u32) -> bool {
-        let is_inner = self.by_inner.entry(word.tgid).or_insert_with(|| inner_ids(word.tgid)).is_some();
+        let is_inner = self.by_inner.entry(word.tgid).or_insert_with(|| outer_ids(word.tgid)).is_some();
         let thread = if word.is_shared { format!("/proc/{tid}") } else { format!("/proc/{}/task/{tid}", word.tgid) };
         !is_inner && fs::exists(thread).is_ok_and(|exists| !exists)
     }
-}
-
-/// The ids that the threads of a process have for themselves, where these are not the kernel's: in a container.
-fn inner_ids(tgid: u32) -> Option<HashMap<u32, u32>> {
-    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
-    if namespace(&tgid.to_string())? == namespace("self")? {
-        return None;
-    }
-    let threads = fs::read_dir(format!("/proc/{tgid}/task")).ok()?.flatten();
-    let ids = threads.filter_map(|entry| {
-        let status = fs::read_to_string(entry.path().join("status")).ok()?;
-        let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?;
-        Some((inner.parse().ok()?, entry.file_name().to_str()?.parse().ok()?))
-    });
-    Some(ids.collect())
 }
 
 /// Finds those that have gone on for a while, or that have gone on until their threads ended. `at_rest` are the words, by process, for which
@@ -140,6 +126,7 @@ pub(super) fn find<'a>(
             // Of one that says who has it, the word leads there.
             let program_lock = site.program_lock().filter(|_| word.is_none() || !site.names_owner());
             let (mut ended_holder, mut is_held_by_process) = (None, false);
+            let mut is_older = thread.before_ns > 0 || thread.time.since_ns < begin_ns;
             let (for_what, holder, is_timed) = match (file, program_lock, word) {
                 (Some(FileWait { lock, mode, holder }), _, _) => {
                     let holder = holder.and_then(|pid| ids.by_tid.get(&pid).copied());
@@ -149,7 +136,19 @@ pub(super) fn find<'a>(
                 // One that the program tries again and again.
                 (None, Some((lock, Kind::File, mode)), _) => (For::File { lock, mode }, None, false),
                 (None, Some((lock, kind, mode)), word) => {
-                    (For::User { lock, address: 0, kind, mode }, None, word.is_some_and(|word| word.is_timed))
+                    let (tgid, tid) = (thread.time.tgid, thread.time.tid);
+                    let java = sites.awaited_by_java(tgid, tid);
+                    let holder = java.as_ref().and_then(|java| ids.of_process(tgid, java.holder?));
+                    let is_timed = word.is_some_and(|word| word.is_timed);
+                    let monitor = java.and_then(|java| java.monitor);
+                    // The Java machine parks a thread for a second at a time until it may enter.
+                    let goes_on = is_timed && monitor.is_some();
+                    is_older |= goes_on;
+                    let (address, name) = match monitor {
+                        Some((address, class)) => (address, format!("{} of {class}", lock.name)),
+                        None => (0, lock.name),
+                    };
+                    (For::User { lock: Lock { name, ..lock }, address, kind, mode }, holder, is_timed && !goes_on)
                 }
                 (None, None, Some(word)) => {
                     let mut word = word.clone();
@@ -189,7 +188,7 @@ pub(super) fn find<'a>(
                 site: Rc::clone(site),
                 age_ns,
                 seen_ns,
-                is_older: thread.before_ns > 0 || thread.time.since_ns < begin_ns,
+                is_older,
                 is_timed,
                 is_cut,
                 for_what,

@@ -10,12 +10,14 @@ use lockmeter_profile::{
     Frame, Happened, Interval, Kind, Lock, Losses, Mode, StackId, Tables, ThreadState, lock_functions,
 };
 use lockmeter_symbols::{
-    FutexCall, JAVA_MACHINE, JavaMachine, Parked, ProgramLock, UserWait, has_own_locks, program_lock, waits_for_work,
+    AwaitedByJava, FutexCall, JAVA_MACHINE, JavaMachine, Parked, ProgramLock, UserWait, has_own_locks, program_lock,
+    waits_for_work,
 };
 
 use super::skeleton::types::thread_look;
 use crate::clock::monotonic_ns;
 use crate::futex::KnownPrograms;
+use crate::futex::named_holder::{counts_threads_otherwise, inner_id, thread_id_of_owner};
 use crate::futex::processes::{Processes, copied_stack};
 use crate::futex::semaphores::{SemaphoreUses, semaphore_user};
 use crate::futex::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, leave_nameless_out};
@@ -31,19 +33,26 @@ const GOES_ON_NS: u64 = 50_000_000;
 const AROUND_BEFORE: u64 = 16;
 const AROUND_BYTES: usize = 64;
 
-/// What a lock of glibc's or the kernel's holds beside the id of its owner.
-const OWNER: u32 = 0x3fff_ffff;
-
 /// All of them.
 pub(super) struct SleepSites {
     processes: Rc<RefCell<Processes>>,
     semaphores: Rc<RefCell<SemaphoreUses>>,
     known: HashMap<SiteKey, Rc<SleepSite>>,
-    /// By process, and by where its library lies; `None`: it cannot be asked, or not yet.
-    java: HashMap<u32, (u64, Option<JavaMachine>)>,
+    java: HashMap<u32, JavaProcess>,
     /// Processes with threads of Go's runtime.
     run_go: HashSet<u32>,
     losses: Losses,
+}
+
+/// A process that runs Java.
+#[derive(Default)]
+struct JavaProcess {
+    /// Where the machine's library lies.
+    begin: u64,
+    /// `None`: it cannot be asked, or not yet.
+    machine: Option<JavaMachine>,
+    /// Its threads have other ids for itself than for the kernel: it runs in a container.
+    counts_otherwise: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -190,14 +199,27 @@ impl SleepSites {
 
     /// What a thread is parked for, if it runs Java.
     fn parked(&mut self, tgid: u32, tid: u32) -> Option<Parked> {
+        let (machine, tid) = self.java_machine(tgid, tid)?;
+        Some(machine.parked_for(tid))
+    }
+
+    /// The lock that a thread waits for right now, if it runs Java.
+    pub(super) fn awaited_by_java(&mut self, tgid: u32, tid: u32) -> Option<AwaitedByJava> {
+        let (machine, tid) = self.java_machine(tgid, tid)?;
+        machine.awaited_by(tid)
+    }
+
+    /// The Java machine of a process, and what that calls its thread.
+    fn java_machine(&mut self, tgid: u32, tid: u32) -> Option<(&mut JavaMachine, u32)> {
         let processes = self.processes.borrow();
         let library = processes.file(tgid, |file| file == JAVA_MACHINE)?;
         let known = self.java.entry(tgid).or_default();
-        if known.0 != library.start {
-            *known = (library.start, JavaMachine::find(tgid, library));
+        if known.begin != library.start {
+            let machine = JavaMachine::find(tgid, library);
+            *known = JavaProcess { begin: library.start, machine, counts_otherwise: counts_threads_otherwise(tgid) };
         }
-        let machine = &mut known.1;
-        Some(machine.as_mut()?.parked_for(tid))
+        let tid = if known.counts_otherwise { inner_id(tgid, tid)? } else { tid };
+        Some((known.machine.as_mut()?, tid))
     }
 
     /// Whether threads sleep there for a semaphore that guards something.
@@ -231,8 +253,8 @@ impl SleepSites {
         let processes = self.processes.borrow();
         let is_there = |tgid: &u32| processes.file(*tgid, |file| file == JAVA_MACHINE).is_some();
         self.run_go.retain(|tgid| processes.is_known(*tgid));
-        self.java.retain(|tgid, (_, machine)| machine.is_some() && is_there(tgid));
-        self.java.values_mut().filter_map(|(_, machine)| machine.as_mut()).for_each(JavaMachine::grow_old);
+        self.java.retain(|tgid, java| java.machine.is_some() && is_there(tgid));
+        self.java.values_mut().filter_map(|java| java.machine.as_mut()).for_each(JavaMachine::grow_old);
     }
 }
 
@@ -357,10 +379,9 @@ impl FutexWord {
     /// The thread that the lock names as its holder, as the process knows it; `None` if this kind of lock does not tell.
     pub(super) fn holder(&self, wait: &UserWait, site: &SleepSite) -> Option<u32> {
         if site.lends_priority {
-            return self.u32_at(self.address).map(|word| word & OWNER).filter(|tid| *tid != 0);
+            return self.u32_at(self.address).and_then(thread_id_of_owner);
         }
         let lock = wait.lock_address(self.address)?;
-        let tid = self.u32_at(lock.checked_add(wait.owner?)?)?;
-        Some(tid & OWNER).filter(|tid| *tid != 0)
+        self.u32_at(lock.checked_add(wait.owner?)?).and_then(thread_id_of_owner)
     }
 }

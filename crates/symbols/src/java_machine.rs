@@ -1,9 +1,10 @@
-//! What a parked Java thread waits for, read from the memory of its process.
+//! What a Java thread waits for and who has it, read from the memory of its process.
 //!
 //! All locks of `java.util.concurrent`, and all queues and pools, put threads to sleep in one function, `Unsafe.park`. Its callers are
 //! compiled Java code without names, but each thread names the object for which it is parked: `Thread.parkBlocker`, by the class of
-//! which `jstack` tells "parking to wait for". OpenJDK describes its own structures in tables for such readers (`vmStructs.hpp`,
-//! exported as `gHotSpotVMStructs`): with these and `/proc/PID/mem` nothing has to be loaded into the program, nor does it stop.
+//! which `jstack` tells "parking to wait for". The machine itself notes which monitor a thread is about to enter. OpenJDK describes its
+//! own structures in tables for such readers (`vmStructs.hpp`, exported as `gHotSpotVMStructs`): with these and `/proc/PID/mem` nothing
+//! has to be loaded into the program, nor does it stop.
 //!
 //! The program runs on meanwhile, so whatever is read may be nonsense: it counts only if it leads to the name of a class.
 
@@ -51,6 +52,15 @@ pub enum Parked {
     ForNothing,
 }
 
+/// The lock that a thread waits for right now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwaitedByJava {
+    /// Of a monitor the address, and the class of its object as Java writes it. Other locks are objects, which may move.
+    pub monitor: Option<(u64, String)>,
+    /// The thread that has it, by the id that the process knows.
+    pub holder: Option<u32>,
+}
+
 /// A Java machine in a process.
 #[derive(Debug)]
 pub struct JavaMachine {
@@ -79,12 +89,25 @@ struct Layout {
     class_of_object: u64,
     name_of_class: u64,
     super_of_class: u64,
+    /// Not every build describes them.
+    monitors: Option<Monitors>,
     layout_of_class: u64,
     length_of_symbol: u64,
     body_of_symbol: u64,
     /// How compressed addresses of objects and of classes are made whole.
     objects: Compression,
     classes: Compression,
+}
+
+/// Where it keeps who waits for which monitor, and who has it.
+#[derive(Debug, Clone, Copy)]
+struct Monitors {
+    awaited_by_thread: u64,
+    object: u64,
+    owner: u64,
+    /// Of a thread, the highest address of its stack, and the bytes below.
+    stack_base: u64,
+    stack_size: u64,
 }
 
 /// Where the machine keeps how far a compressed address is shifted, and what is added: it sets them as it starts.
@@ -158,11 +181,25 @@ impl Layout {
                 .any(&[("oopDesc", "_metadata._compressed_klass"), ("oopDesc", "_compressed_klass")])?,
             name_of_class: fields.any(&[("Klass", "_name")])?,
             super_of_class: fields.any(&[("Klass", "_super")])?,
+            monitors: Monitors::find(&fields),
             layout_of_class: fields.any(&[("Klass", "_layout_helper")])?,
             length_of_symbol: fields.any(&[("Symbol", "_length")])?,
             body_of_symbol: fields.any(&[("Symbol", "_body"), ("Symbol", "_body[0]")])?,
             objects: compression("CompressedOops", "_narrow_oop")?,
             classes: compression("CompressedKlassPointers", "_narrow_klass")?,
+        })
+    }
+}
+
+impl Monitors {
+    fn find(fields: &Fields) -> Option<Self> {
+        let of_thread = |field| fields.any(&[("JavaThread", field), ("Thread", field)]);
+        Some(Self {
+            awaited_by_thread: of_thread("_current_pending_monitor")?,
+            object: fields.any(&[("ObjectMonitor", "_object")])?,
+            owner: fields.any(&[("ObjectMonitor", "_owner")])?,
+            stack_base: of_thread("_stack_base")?,
+            stack_size: of_thread("_stack_size")?,
         })
     }
 }
@@ -197,26 +234,77 @@ impl JavaMachine {
 
     /// What a thread is parked for right now.
     pub fn parked_for(&mut self, tid: u32) -> Parked {
-        let Some(class) = self.blocker(tid) else { return Parked::ForNothing };
+        let Some((_, class)) = self.blocker(tid) else { return Parked::ForNothing };
         let lock = installed().of_class(&class).and_then(|(id, _)| ProgramLock::of(id));
         lock.map_or(Parked::Other, Parked::Lock)
     }
 
-    /// The class of the object for which a thread is parked.
-    fn blocker(&mut self, tid: u32) -> Option<String> {
+    /// The lock that a thread waits for right now: a monitor, or one that it is parked for.
+    pub fn awaited_by(&mut self, tid: u32) -> Option<AwaitedByJava> {
+        self.awaited_monitor(tid).or_else(|| {
+            let (lock, class) = self.blocker(tid).filter(|(_, class)| installed().of_class(class).is_some())?;
+            let holder = self.owner_of_lock(lock, &class);
+            Some(AwaitedByJava { monitor: None, holder })
+        })
+    }
+
+    fn awaited_monitor(&mut self, tid: u32) -> Option<AwaitedByJava> {
+        let Monitors { awaited_by_thread, object, owner, .. } = self.layout.monitors?;
+        let thread = self.thread(tid)?;
+        let monitor = self.memory.u64(thread.checked_add(awaited_by_thread)?).filter(|monitor| *monitor != 0)?;
+        let object = self.memory.u64(monitor.checked_add(object)?)?;
+        // Since version 16 through a handle.
+        let through_handle = self.memory.u64(object);
+        let objects = through_handle.into_iter().chain([object]);
+        let class = objects.into_iter().find_map(|object| self.class(object).and_then(|class| self.name(class)))?;
+        let holder = self.memory.u64(monitor.checked_add(owner)?).and_then(|owner| self.thread_at(owner));
+        Some(AwaitedByJava { monitor: Some((monitor, class.replace('/', "."))), holder })
+    }
+
+    /// The thread with this record, or with this address on its stack: a monitor names either as its owner.
+    fn thread_at(&self, owner: u64) -> Option<u32> {
+        let Monitors { stack_base, stack_size, .. } = self.layout.monitors?;
+        let is_on_stack = |thread: u64| {
+            let base = self.memory.u64(thread.checked_add(stack_base)?)?;
+            let size = self.memory.u64(thread.checked_add(stack_size)?)?;
+            (base.checked_sub(size)?..base).contains(&owner).then_some(())
+        };
+        let is_it = |thread: u64| owner != 0 && (thread == owner || is_on_stack(thread).is_some());
+        self.threads.iter().find(|(_, thread)| is_it(**thread)).map(|(tid, _)| *tid)
+    }
+
+    /// The thread that a lock of `java.util.concurrent` names as its owner: in the one field of it that is a thread.
+    fn owner_of_lock(&mut self, lock: u64, class_of_lock: &str) -> Option<u32> {
+        let class = self.class(lock)?;
+        let bytes = self.memory.u32(class.checked_add(self.layout.layout_of_class)?)? as usize;
+        let is_whole = bytes <= LARGEST_OBJECT && self.name(class)? == class_of_lock;
+        let fields = if is_whole { FIRST_FIELD..bytes } else { 0..0 };
+        let owner = fields.step_by(4).find_map(|at| {
+            let object = self.field(lock, at)?;
+            self.size_of_thread(object).is_some().then_some(object)
+        })?;
+        let is_it = |thread: u64| {
+            let handle = self.memory.u64(thread.checked_add(self.layout.object_of_thread)?)?;
+            Some(self.memory.u64(handle)? == owner)
+        };
+        self.threads.iter().find(|(_, thread)| is_it(**thread) == Some(true)).map(|(tid, _)| *tid)
+    }
+
+    /// The object for which a thread is parked, and its class.
+    fn blocker(&mut self, tid: u32) -> Option<(u64, String)> {
         let thread = self.thread(tid)?;
         let handle = self.memory.u64(thread.checked_add(self.layout.object_of_thread)?)?;
         let object = self.memory.u64(handle)?;
         if let Some(at) = self.blocker_at {
-            return self.class_of_field(object, at);
+            return self.object_in_field(object, at);
         }
         let bytes = self.size_of_thread(object)?;
-        let (at, class) = (FIRST_FIELD..bytes).step_by(4).find_map(|at| {
-            let class = self.class_of_field(object, at)?;
-            class.starts_with(LOCKS).then_some((at, class))
+        let (at, blocker) = (FIRST_FIELD..bytes).step_by(4).find_map(|at| {
+            let blocker = self.object_in_field(object, at)?;
+            blocker.1.starts_with(LOCKS).then_some((at, blocker))
         })?;
         self.blocker_at = Some(at);
-        Some(class)
+        Some(blocker)
     }
 
     /// The machine's record of a thread.
@@ -261,10 +349,16 @@ impl JavaMachine {
         None
     }
 
-    fn class_of_field(&mut self, object: u64, at: usize) -> Option<String> {
+    /// The object that a field of another one refers to, and its class.
+    fn object_in_field(&mut self, object: u64, at: usize) -> Option<(u64, String)> {
+        let object = self.field(object, at)?;
+        let class = self.class(object)?;
+        Some((object, self.name(class)?))
+    }
+
+    fn field(&self, object: u64, at: usize) -> Option<u64> {
         let field = self.memory.u32(object.checked_add(at as u64)?).filter(|field| *field != 0)?;
-        let class = self.class(self.layout.objects.whole(&self.memory, field)?)?;
-        self.name(class)
+        self.layout.objects.whole(&self.memory, field)
     }
 
     fn class(&self, object: u64) -> Option<u64> {
