@@ -23,7 +23,6 @@ use lockmeter_cli::output::cannot_write;
 use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_cli::swaps::{Swaps, parse_swaps};
 use lockmeter_kernel::contention::{Scope, StackBudget};
-use lockmeter_kernel::futex::USUAL_SAMPLES;
 use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{About, Dimension, Kind, Mode};
@@ -427,19 +426,13 @@ impl RecordArguments {
             _ => Which::All,
         };
         LockOptions {
-            scope,
             command: self.command.clone(),
             which,
             stacks: self.stacks.budget(),
             holds: self.hold.then_some(holds),
             per_cpu: self.per_cpu,
             swap,
-            system_map: None,
-            counts_unfinished: true,
-            samples_a_second: USUAL_SAMPLES,
-            ticks_of_look: 1,
-            threads: true,
-            most_program_bytes: None,
+            ..LockOptions::usual(scope)
         }
     }
 }
@@ -654,19 +647,11 @@ impl TopArguments {
     /// What these flags ask for, of this scope.
     pub fn lock_options(&self, scope: Scope) -> LockOptions {
         LockOptions {
-            scope,
-            command: Vec::new(),
-            which: Which::All,
             stacks: self.stacks.budget(),
             holds: self.hold.then(|| self.hooks.hold_options(&self.stacks)),
             per_cpu: self.query.by.0.contains(&Dimension::Cpu),
-            swap: None,
-            system_map: None,
             counts_unfinished: false,
-            samples_a_second: USUAL_SAMPLES,
-            ticks_of_look: 1,
-            threads: true,
-            most_program_bytes: None,
+            ..LockOptions::usual(scope)
         }
     }
 }
