@@ -40,12 +40,6 @@ pub const DEFAULT_RECORDING: &str = "out.lockmeter";
 /// What `scripts/source-version commit` said when `make` began the build; `None` where Cargo was run alone.
 pub const COMMIT: Option<&str> = option_env!("LOCKMETER_COMMIT");
 
-const COMPLETIONS_EXAMPLES: &str = "\
-Examples:
-  lockmeter completions bash > /etc/bash_completion.d/lockmeter
-  lockmeter completions zsh > /usr/local/share/zsh/site-functions/_lockmeter
-  lockmeter completions fish > ~/.config/fish/completions/lockmeter.fish";
-
 const EXAMPLES: &str = "\
 Examples:
   lockmeter record -a -d 10s           meter the whole machine for ten seconds
@@ -98,8 +92,8 @@ pub enum Command {
     Off(SwitchArguments),
     /// Show what this kernel and these privileges allow, and how to fix each "no"
     Doctor(DoctorArguments),
-    /// Print what has a shell complete the command line
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    /// Print a script that completes the command line in a shell
+    #[command(after_help = lockmeter_cli::completions_examples!("lockmeter"))]
     Completions(CompletionsArguments),
     /// Write the manual pages
     #[command(hide = true)]
