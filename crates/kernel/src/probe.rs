@@ -142,7 +142,7 @@ fn lockdown(level: Level) -> Finding {
         Level::Confidentiality => Finding::no(
             WHAT,
             "confidentiality: BPF programs may not read the kernel's memory; no kprobes, tracefs and perf",
-            format!("{}; `record --user -- COMMAND` meters the locks of COMMAND all the same", lockdown::HOW_TO_ALLOW),
+            format!("{}; `record --user -- COMMAND` meters the locks of COMMAND without it", lockdown::HOW_TO_ALLOW),
         ),
     }
 }

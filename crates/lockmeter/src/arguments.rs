@@ -84,7 +84,7 @@ pub enum Command {
     Agent(agent::AgentArguments),
     /// Predict what a lock will cost on more CPUs, and what removing or splitting it would gain
     Predict(predict::PredictArguments),
-    /// List the rules by which waits of programs are told apart, or try a file of them
+    /// List the rules that say what threads of programs wait for, or test a file of rules
     Rules(RulesArguments),
     /// Turn metering on in a program that runs under `lockmeter record -- COMMAND`
     On(SwitchArguments),
@@ -131,8 +131,8 @@ impl Command {
 /// Rules beside those that lockmeter comes with.
 #[derive(Debug, Args)]
 pub struct RuleFileArguments {
-    /// A file of rules by which locks of programs are known (docs/reference/rules.md), beside those of /etc/lockmeter/rules.d and those
-    /// that lockmeter comes with; several count in this order. A recording is read again by them
+    /// A file of rules that name locks of programs (docs/reference/rules.md); it counts before those of /etc/lockmeter/rules.d and
+    /// lockmeter's own; of several files, the first counts first. A recording is read again with it
     #[arg(long = "rules", value_name = "FILE")]
     pub rules: Vec<PathBuf>,
 }
@@ -249,7 +249,7 @@ impl StackArguments {
 #[derive(Debug, Args)]
 pub struct NameArguments {
     /// Ask these debuginfod servers for the symbols of stripped programs; URLs with blanks between them. They learn the build ids.
-    /// Nobody is asked without this, whatever DEBUGINFOD_URLS says
+    /// Without this option no server is asked, whatever DEBUGINFOD_URLS says
     #[arg(long, value_name = "URLS", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub debuginfod: Option<String>,
 }
@@ -358,10 +358,10 @@ pub struct RecordArguments {
     /// of the holds of other sleeping kernel locks
     #[arg(long)]
     pub hold: bool,
-    /// Count waits and holds of kernel locks for each CPU apart, for `report --by cpu`; on many CPUs the recording gets larger
+    /// Count waits and holds of kernel locks separately for each CPU, for `report --by cpu`; with many CPUs the recording gets larger
     #[arg(long, conflicts_with = "user")]
     pub per_cpu: bool,
-    /// Symbols of the running kernel beside those that it lists, such as its variables (/boot/System.map-RELEASE)
+    /// More symbols of the running kernel than it lists itself, such as its variables (/boot/System.map-RELEASE)
     #[arg(long, value_name = "FILE", conflicts_with = "user")]
     pub system_map: Option<PathBuf>,
     /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
@@ -386,7 +386,7 @@ pub struct RecordArguments {
     /// locks whose name matches so, or the name of the function that creates or first takes them
     #[arg(long, value_name = "PATTERN")]
     pub lock: Option<NamePattern>,
-    /// Only the own locks of the command (which needs no privileges) or of the process
+    /// Only the program's own locks; of a command, these need no privileges
     #[arg(long, conflicts_with = "kernel")]
     pub user: bool,
     /// Only kernel locks
@@ -591,7 +591,7 @@ const TOP_EXAMPLES: &str = "\
 Examples:
   lockmeter top                         the whole machine; ? on the screen lists the keys
   lockmeter top -p 4242 --interval 5s   a program and its children
-  lockmeter top --by lock,caller        grouped so from the start
+  lockmeter top --by lock,caller        grouped by lock and caller
   lockmeter top --hold                  also how long kernel locks are held
   lockmeter top --latency               what keeps CPUs from their tasks
   lockmeter top out.lockmeter           plays a recording
@@ -607,7 +607,7 @@ pub struct TopArguments {
     /// Show what keeps CPUs from their tasks (as `lockmeter latency`) instead of locks
     #[arg(long, conflicts_with_all = ["all", "pid", "cgroup", "by", "mode", "user", "kernel", "task", "own", "frames", "stack_budget", "every", "hold"])]
     pub latency: bool,
-    /// On a terminal, tables are a screen that one can drive
+    /// How to write the rows; on a terminal, a table is an interactive screen
     #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
     pub format: ResultFormat,
     #[command(flatten)]

@@ -219,7 +219,7 @@ impl LockSources {
         let threads = threads.started_anyhow(&mut notices);
         if let Some(why) = threads.as_ref().and_then(ThreadSource::not_sampled) {
             notices.push(format!(
-                "programs' spinning is not sampled, so that reports have no more of it than is counted: {why}"
+                "spinning of programs is not sampled, so reports show only what is counted of it: {why}"
             ));
         }
         let (clock, own_cpu) = (IntervalClock::start(), OwnCpu::start());

@@ -244,7 +244,7 @@ fn out_of_sight(report: &Report, threads: &ThreadsReport) -> Option<String> {
     let is_of_go = |row: &&SleepRow| row.stack.iter().any(|function| OF_GO.contains(&&**function));
     let row = threads.sleeps.iter().find(is_of_go).filter(|_| report.goroutines.looks == 0)?;
     Some(format!(
-        "goroutines' own waits are out of sight: Go's mutexes, channels and wait groups put goroutines of {} to sleep, not threads",
+        "waits of goroutines are not seen: Go's mutexes, channels and wait groups put goroutines of {} to sleep, not threads",
         row.comm
     ))
 }
@@ -357,7 +357,7 @@ impl<'a> Group<'a> {
             duration(oldest_ns),
             match (&first.holder, first.ended_holder) {
                 (Some(holder), _) => format!("; {}", holder_words(holder, tense)),
-                (None, Some(tid)) => format!("; thread {tid} has it, which has ended"),
+                (None, Some(tid)) => format!("; thread {tid} had it when it ended"),
                 (None, None) => String::new(),
             }
         )
