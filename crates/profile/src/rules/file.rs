@@ -470,7 +470,7 @@ mod tests {
             (format!("{SHOP}value = 77\n"), &["line 6", "0, 1, 2, 4294967295"]),
             (format!("{SHOP}calls = \"any\"\n"), &["line 2", "whose calls", "file"]),
             (format!("{SHOP}spins = true\n"), &["line 2", "in which programs", "file"]),
-            (format!("{SHOP}variable = \"book\"\n"), &["line 2", "a rule of each"]),
+            (format!("{SHOP}variable = \"book\"\n"), &["line 2", "a rule for each"]),
             (SHOP.replace("\"order book\"", "\"a\\u001b[2J\""), &["line 2", "not printable"]),
             (SHOP.replace("\"book_lock*\"", "7"), &["line 4", "a name in quotes or a list of them"]),
             (SHOP.replace("format = 1\n", ""), &["does not say in which format", "`format = 1`"]),
